@@ -30,6 +30,7 @@ from benchmarks.load import (
     BODY_BYTES,
     RECEIVE_BYTES,
     TTR_S,
+    Pace,
     ServerSilentError,
     Stopwatch,
     UnexpectedReplyError,
@@ -42,6 +43,11 @@ from benchmarks.load import (
 TURN_S: Final = 0.001
 STRAGGLERS_S: Final = 10.0
 """How long jobs may be behind; the longest delay of a stream must be well below."""
+
+MORE_THAN_TAKEN: Final = 100_000
+"""Jobs on their way: more than eight workers take in the second for which one is delayed."""
+UNANSWERED_MAX: Final = 200
+"""Puts of those that keep as many standing: so many fit any socket buffer."""
 
 NUMBER_DIGITS: Final = 10
 FILLER: Final = b"x" * (BODY_BYTES - NUMBER_DIGITS)
@@ -114,15 +120,26 @@ class Stream:
     """Puts jobs on one tube at a fixed pace, and works on them with connections of its own."""
 
     def __init__(
-        self, loop: Loop, port: int, tube: bytes, *, workers: int, delays_s: Sequence[int]
+        self,
+        loop: Loop,
+        port: int,
+        tube: bytes,
+        *,
+        workers: int,
+        delays_s: Sequence[int],
+        one_in_flight: bool = False,
     ) -> None:
+        """With `one_in_flight` a worker waits for the reply to its delete before it reserves."""
+        self._one_in_flight = one_in_flight
+        self._standing = 0
+        self._answers = 0
         self._delays_s = delays_s
         self._heads = [b"put 0 %d %d %d\r\n" % (delay, TTR_S, BODY_BYTES) for delay in delays_s]
         self._per_second = 0.0
         self._began = 0.0
         self._due = array("d")
         self._received = array("d")
-        self._arrived = 0
+        self.arrived = 0
         self._replies: list[bytes] = []
         self._tails: dict[int, bytes] = {}
         self._producer = loop.connect(port, b"use %b\r\n" % tube, self._answered)
@@ -140,19 +157,24 @@ class Stream:
         self._per_second = per_second
         self._began = time.perf_counter() - len(self._due) / per_second
 
+    def keep_standing(self, jobs: int) -> None:
+        """Put a job for each that arrives, so that so many are always on their way."""
+        self._standing = jobs
+
     def stop(self) -> None:
         """Put no more jobs."""
         self._per_second = 0.0
 
     def finished(self) -> bool:
         """Whether every job that was put has arrived."""
-        return self._arrived >= len(self._due)
+        return self.arrived >= len(self._due)
 
     def _put(self, now: float) -> None:
-        if not self._per_second:
-            return
         first = len(self._due)
-        target = int((now - self._began) * self._per_second)
+        if self._per_second:
+            target = int((now - self._began) * self._per_second)
+        else:
+            target = min(self.arrived + self._standing, self._answers + UNANSWERED_MAX)
         if target <= first:
             return
         kinds = len(self._heads)
@@ -167,6 +189,7 @@ class Stream:
 
     def _answered(self, _: socket.socket, data: bytes) -> None:
         self._replies.append(data)
+        self._answers += data.count(b"\n")
 
     def _handed_out(self, sock: socket.socket, data: bytes) -> None:
         now = time.perf_counter()
@@ -177,16 +200,19 @@ class Stream:
         jobs = ARRIVED.findall(replies)
         if 2 * len(jobs) + replies.count(b"DELETED\r\n") != replies.count(b"\n"):
             raise UnexpectedReplyError(f"a worker was answered {replies[:80]!r}")
-        self._arrived += len(jobs)
+        self.arrived += len(jobs)
+        following = b"" if self._one_in_flight else b"reserve\r\n"
         for job_id, number in jobs:
             self._received[int(number)] = now
-            send(sock, b"delete %b\r\nreserve\r\n" % job_id)
+            send(sock, b"delete %b\r\n%b" % (job_id, following))
+        if self._one_in_flight and not jobs and replies:  # the one reply is to the delete
+            send(sock, b"reserve\r\n")
 
     def arrivals(self, first_due: float, last_due: float) -> LineAcceptor:
         """Judge the jobs due in this span; all must have been accepted and have arrived."""
         check_inserted(b"".join(self._replies))
         if not self.finished():
-            missing = len(self._due) - self._arrived
+            missing = len(self._due) - self.arrived
             raise ServerSilentError(f"{missing} jobs did not come within {STRAGGLERS_S:.0f} s")
         lateness = [
             received - due
@@ -270,14 +296,21 @@ class Steady:
     own_lag_s: float
 
 
-def steady_stream(port: int, *, per_second: int, workers: int, seconds: float) -> Steady:
+def steady_stream(
+    port: int, *, per_second: int, workers: int, seconds: float, one_in_flight: bool = False
+) -> Steady:
     """Run jobs with delays of 1 to 3 s through the server; judge those due in the last `seconds`.
 
     The first second in which all three delays come due is the warm-up.
     """
     loop = Loop()
     try:
-        stream = Stream(loop, port, b"default", workers=workers, delays_s=(1, 2, 3))
+        stream = Stream(
+            *(loop, port, b"default"),
+            workers=workers,
+            delays_s=(1, 2, 3),
+            one_in_flight=one_in_flight,
+        )
         stream.start(per_second)
         began = time.perf_counter() + 4
         loop.run(lambda now: now >= began)
@@ -290,6 +323,25 @@ def steady_stream(port: int, *, per_second: int, workers: int, seconds: float) -
         stream.stop()
         loop.run(lambda now: stream.finished() or now >= ends + STRAGGLERS_S)
         return Steady(stream.arrivals(began, ends), pace.generator_share, own_lag_s)
+    finally:
+        loop.close()
+
+
+def sustained(port: int, *, workers: int, seconds: float) -> Pace:
+    """Return how many jobs with a delay of 1 s such workers take who have one command in flight.
+
+    There are always more that are due, so they set the pace, and jobs are put at the same pace.
+    """
+    loop = Loop()
+    try:
+        stream = Stream(loop, port, b"default", workers=workers, delays_s=(1,), one_in_flight=True)
+        stream.keep_standing(MORE_THAN_TAKEN)
+        began = time.perf_counter() + 4
+        loop.run(lambda now: now >= began)
+        before, watch = stream.arrived, Stopwatch()
+        ends = time.perf_counter() + seconds
+        loop.run(lambda now: now >= ends)
+        return watch.pace(stream.arrived - before)
     finally:
         loop.close()
 

@@ -30,10 +30,11 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks.load import Fleet, Pace, prebuilt, put_request
-from benchmarks.peers import Server, ask
+from benchmarks.peers import TICKS_A_SECOND, Server, ask, cpu_ticks
 from benchmarks.table import percentile
 
 CONCURRENCIES: Final = (8, 64)
@@ -145,6 +146,11 @@ class Endpoint:
         self._pipe.send("report")
         report: Report = self._pipe.recv()
         return report
+
+    def cpu_seconds(self) -> float:
+        """Return the processor time that it has taken so far."""
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8")
+        return sum(cpu_ticks(stat)) / TICKS_A_SECOND
 
     def close(self) -> None:
         """End it."""
@@ -291,6 +297,8 @@ class Beside(NamedTuple):
     work: tuple[LinePace, LinePace]
     sender_share: float
     """The part of a processor that deliveries at this rate take, with nothing else to do."""
+    endpoint_share: float
+    """The part that the endpoint takes: on two processors the line's clients miss it as well."""
     rates: tuple[float, float]
     """Deliveries a second: alone, and beside the line."""
 
@@ -305,7 +313,7 @@ def paced(server: Server, act: Callable[[], Pace]) -> LinePace:
 def beside(endpoint: Endpoint) -> Beside:
     """Put, and reserve and delete, while jobs are delivered."""
     paces: list[tuple[LinePace, LinePace]] = []
-    share, rates = 0.0, []
+    share, endpoint_share, rates = 0.0, 0.0, []
     for is_busy in (True, False):
         with delayd(endpoint.port) as server, Fleet(server.port, LINE_CONNECTIONS) as fleet:
             send_to(server, "out", endpoint.port, rate_per_s=STEADY_PER_S)
@@ -313,8 +321,11 @@ def beside(endpoint: Endpoint) -> Beside:
                 put(server, "out", [0.0] * 60 * STEADY_PER_S)
                 endpoint.report(2 * STEADY_PER_S)
                 used_s, begun_s = server.cpu_seconds(), time.monotonic()
+                theirs_s = endpoint.cpu_seconds()
                 rates.append(endpoint.report(3 * STEADY_PER_S).per_second)
-                share = (server.cpu_seconds() - used_s) / (time.monotonic() - begun_s)
+                passed_s = time.monotonic() - begun_s
+                share = (server.cpu_seconds() - used_s) / passed_s
+                endpoint_share = (endpoint.cpu_seconds() - theirs_s) / passed_s
             requests = prebuilt(put_request(0), IN_FLIGHT)
             fleet.put(requests, IN_FLIGHT, jobs=LINE_JOBS // 4)
             puts = paced(server, partial(fleet.put, requests, IN_FLIGHT, jobs=LINE_JOBS))
@@ -325,7 +336,7 @@ def beside(endpoint: Endpoint) -> Beside:
                 rates.append(endpoint.report().per_second)
             paces.append((puts, work))
     (busy_puts, busy_work), (puts, work) = paces
-    return Beside((busy_puts, puts), (busy_work, work), share, (rates[0], rates[1]))
+    return Beside((busy_puts, puts), (busy_work, work), share, endpoint_share, (rates[0], rates[1]))
 
 
 # --- The table -----------------------------------------------------------------------------------
@@ -354,10 +365,11 @@ def tell_throughput(endpoint: Endpoint, jobs: int, runs: int) -> None:
 def tell_line(runs: list[Beside]) -> None:
     """Print the last table: medians of all runs."""
     share = statistics.median(run.sender_share for run in runs)
+    endpoint_share = statistics.median(run.endpoint_share for run in runs)
     alone, busy_rate = (statistics.median(run.rates[number] for run in runs) for number in (0, 1))
     print(
-        f"deliveries {alone:,.0f}/s take {share:.0%} of a processor;"
-        f" beside the line {busy_rate:,.0f}/s"
+        f"deliveries {alone:,.0f}/s take {share:.0%} of a processor, their endpoint"
+        f" {endpoint_share:.0%}; beside the line {busy_rate:,.0f}/s"
     )
     print(f"{'the line':<24}{'beside':>10}{'alone':>12}{'ratio':>8}{'goal':>8}  met   cpu of both")
     for name, pairs in (

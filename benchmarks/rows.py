@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
 
-from benchmarks.lateness import beside_a_burst, beside_a_task, steady_stream
+from benchmarks.lateness import beside_a_burst, beside_a_task, steady_stream, sustained
 from benchmarks.load import (
     BODY_BYTES,
     HOUR_S,
@@ -33,6 +33,7 @@ from benchmarks.peers import (
     NEVER_SYNC,
     NO_LOG,
     SYNC_50_MS,
+    SYNC_DEFAULT,
     SYNC_EACH,
     Server,
     ask,
@@ -49,6 +50,8 @@ SETTLE_S: Final = 3.0
 """Time for a server to finish what it does after a load, before it is called idle."""
 
 STREAM_PER_SECOND: Final = 10_000
+LONE_WORKERS: Final = 8
+LONE_PER_SECOND: Final = 2_000
 WATCHDOG_S: Final = 60.0
 BURST_TUBE: Final = b"burst"
 BURST_SECONDS_MAX: Final = 60.0
@@ -242,32 +245,56 @@ def random_puts(count: int) -> bytes:
     )
 
 
-def lateness(plan: Plan, command: str) -> Generator[Reading, None, None]:
-    """Send a steady stream of short delays through a server that holds the standing jobs."""
+def lateness(per_second: int, workers: int, *, one_in_flight: bool = False) -> Session:
+    """Return the session that sends short delays through a server with the standing jobs.
+
+    Its values: early jobs, p99 and p50 of the lateness in ms.
+    """
+
+    def session(plan: Plan, command: str) -> Generator[Reading, None, None]:
+        while True:
+            with plan.stable.server(command) as server:
+                fill(server, plan.jobs, HOUR_S)
+                cpu = server.cpu_seconds()
+                began = time.perf_counter()
+                steady = steady_stream(
+                    server.port,
+                    per_second=per_second,
+                    workers=workers,
+                    seconds=5 * plan.seconds,
+                    one_in_flight=one_in_flight,
+                )
+                share = (server.cpu_seconds() - cpu) / (time.perf_counter() - began)
+            late = steady.arrivals.lateness_s
+            p50_ms, p99_ms = (percentile(late, percent) * 1e3 for percent in (50, 99))
+            yield Reading(
+                (float(steady.arrivals.early), p99_ms, p50_ms),
+                {
+                    "jobs": len(late),
+                    "min ms": min(late, default=0.0) * 1e3,
+                    "p50 ms": p50_ms,
+                    "max ms": percentile(late, 100) * 1e3,
+                    "generator cpu %": 100 * steady.generator_share,
+                    "generator's worst turn ms": steady.own_lag_s * 1e3,
+                    "server cpu %": 100 * share,
+                },
+            )
+
+    return session
+
+
+def taken_by_lone_workers(plan: Plan, command: str) -> Generator[Reading, None, None]:
+    """Have workers with one command in flight take what they can, beside the standing jobs."""
     while True:
         with plan.stable.server(command) as server:
             fill(server, plan.jobs, HOUR_S)
             cpu = server.cpu_seconds()
             began = time.perf_counter()
-            steady = steady_stream(
-                server.port,
-                per_second=STREAM_PER_SECOND,
-                workers=CONNECTIONS,
-                seconds=5 * plan.seconds,
-            )
+            pace = sustained(server.port, workers=LONE_WORKERS, seconds=plan.seconds)
             share = (server.cpu_seconds() - cpu) / (time.perf_counter() - began)
-        late = steady.arrivals.lateness_s
         yield Reading(
-            (float(steady.arrivals.early), percentile(late, 99) * 1e3),
-            {
-                "jobs": len(late),
-                "min ms": min(late, default=0.0) * 1e3,
-                "p50 ms": percentile(late, 50) * 1e3,
-                "max ms": percentile(late, 100) * 1e3,
-                "generator cpu %": 100 * steady.generator_share,
-                "generator's worst turn ms": steady.own_lag_s * 1e3,
-                "server cpu %": 100 * share,
-            },
+            (pace.per_second,),
+            {"generator cpu %": 100 * pace.generator_share, "server cpu %": 100 * share},
         )
 
 
@@ -416,7 +443,7 @@ ROWS: Final = (
             Measure("early at 10,000 jobs/s", "jobs", at_most(0), max),
             Measure("p99 lateness at 10,000 jobs/s", "ms", at_most(2)),
         ),
-        lateness,
+        lateness(STREAM_PER_SECOND, CONNECTIONS),
         NO_LOG,
         runs_max=3,
     ),
@@ -471,5 +498,27 @@ ROWS: Final = (
         DELAYD,
         runs_max=3,
         peer_session=bytes_a_job(unkeyed),
+    ),
+    Row(
+        15,
+        (
+            Measure("eight lone workers, 2,000 jobs/s: early", "jobs", at_most(0), max),
+            Measure("eight lone workers, 2,000 jobs/s: p99 lateness", "ms", NO_MORE_THAN_THE_PEER),
+            Measure(
+                "eight lone workers, 2,000 jobs/s: p50 lateness",
+                "ms",
+                Target(Bound.RATIO_AT_MOST, 2.0),
+            ),
+        ),
+        lateness(LONE_PER_SECOND, LONE_WORKERS, one_in_flight=True),
+        SYNC_DEFAULT,
+        runs_max=3,
+    ),
+    Row(
+        16,
+        (Measure("due jobs that eight lone workers take", "/s", at_least(0.9)),),
+        taken_by_lone_workers,
+        SYNC_DEFAULT,
+        runs_max=3,
     ),
 )

@@ -464,7 +464,7 @@ class GroupCommit:
 class Space:
     """Gets room from the journal for the engine; asks a full disk once a second at most.
 
-    Only a client that wants to put causes a request: without one nothing polls.
+    Only what is written causes a request, and who asks whether a put would be taken: nothing polls.
     """
 
     def __init__(self, journal: Journal, on_change: Callable[[bool], object]) -> None:
@@ -484,9 +484,15 @@ class Space:
         if room_bytes > enough_bytes + journal.segment_bytes:
             journal.shrink_room(enough_bytes)
             room_bytes = journal.room_bytes
-        if self.is_full and room_bytes >= set_aside_bytes + EMERGENCY_BYTES + SPARE_BYTES_MIN:
-            # A snapshot or removals have made room: there is no need to ask.
-            self._note_full(is_full=False)
+        if self.is_full:
+            wanted_bytes = set_aside_bytes + EMERGENCY_BYTES + SPARE_BYTES_MIN
+            if room_bytes >= wanted_bytes:
+                # A snapshot or removals have made room: there is no need to ask.
+                self._note_full(is_full=False)
+            else:
+                # Perhaps only short jobs are put, which still fit: they would never ask.
+                self.more(wanted_bytes - room_bytes, 0, 0)
+                room_bytes = journal.room_bytes
         return room_bytes - set_aside_bytes
 
     def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:

@@ -19,6 +19,7 @@ class Exit(enum.IntEnum):
     NOTHING_THERE = 66
     """There is no such job, key or topic, or no job was ready in time."""
 
+    JOBS_FAILED = 67  # `delayd work --drain` has run all that was ready, and commands have failed
     UNREACHABLE = 69
     """No daemon answers, or the connection was lost; the message says where and what to do;
     or the receiver did not take the sample of `delayd push test`."""
@@ -27,6 +28,10 @@ class Exit(enum.IntEnum):
     """A fault in delayd itself; it stopped at once, and a start recovers what was acknowledged."""
 
     CANNOT_LISTEN = 71  # an address is in use or cannot be listened on; the message names it
+    OUTPUT_FAILED = 72
+    """Standard output cannot be written: it is full, closed, or of `reserve` nobody reads it.
+    What the command was to do is done, unless it says otherwise."""
+
     NOT_NOW = 73  # the daemon cannot accept this now: it drains, is full, or is busy; try again
     JOURNAL_FAILED = 74
     """Reading or writing the journal failed; nothing was acknowledged after that."""

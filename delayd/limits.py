@@ -91,11 +91,14 @@ PUSH_BOUNDS_MS: Final = (
     *(1, 2, 5, 10, 20, 50, 100, 200, 500),
     *(1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 600_000),
 )
-# How long a stop waits for sinks to close their connections, and for tasks that were cancelled.
+# How long a stop waits for sinks to close their connections, and for tasks that were cancelled; and
+# how long an answered call's connection may take to close before it is cut off.
 PUSH_CLOSE_MS: Final = 500
 # Lines of the log in a minute about places that fail or succeed again: there may be very many.
 PUSH_LOG_LINES: Final = 60
 PUSH_LOG_MS: Final = 60_000
+# Topics that the log names at a start or SIGHUP because their jobs cannot be delivered.
+PUSH_TOPICS_TOLD: Final = 20
 # Lanes and jobs that are looked at for calls before clients have a turn: a millisecond.
 PUSH_STEPS_PER_TURN: Final = 128
 # Places without jobs that are remembered because attempts there have failed: 5 MB.
@@ -182,6 +185,10 @@ ADVANCE_SLICE_JOBS: Final = 128
 ADVANCE_SLICE_US: Final = 500
 
 TASK_SLICE_US: Final = 500  # how long one turn may run background tasks: as with due jobs
+
+# How long asyncio may begin one pass after the other before there is a turn. A pass that takes this
+# long, such as one with a slice of a long request, is followed by a turn as ever.
+PASSES_US: Final = 500
 # Jobs that one step of a task looks at: 0.2 to 0.3 ms, so several tasks share one turn.
 TASK_STEP_JOBS: Final = 256
 # Jobs that a task could have looked at in the time it takes to go to the next place: 5 µs.
@@ -197,6 +204,8 @@ KICKS_AT_ONCE: Final = 128
 DELAYED_SORTED_MAX: Final = 1_000
 # Of more, so many are looked for to be peeked at: the first may have gone by the end of the search.
 DELAYED_SEARCHED: Final = 10
+# Patterns of a token that are matched with a name in the time it takes to look at a topic: 1 µs.
+GLOBS_PER_TOPIC: Final = 2
 TOPICS_AT_ONCE: Final = 1_000  # which the line's `stats` and `list-tubes` look at in one go: 1 ms
 # Topics that a connection ceases to watch at once when it closes: more in slices, 2 µs each.
 UNWATCHED_AT_ONCE: Final = 16
@@ -248,6 +257,8 @@ SYNC_IN_TURN_BYTES_MAX: Final = 65_536
 
 # Stale wake-ups tolerated in addition to two for each live one: 100 kB, and sweeps stay rare.
 TIMER_STALE_ROWS: Final = 1_024
+# Rows that are moved to a new heap, without the stale ones, for each that is pushed meanwhile.
+TIMER_ROWS_MOVED: Final = 4
 
 # --- The wheel's dead entries --------------------------------------------------------------------
 
@@ -459,6 +470,11 @@ MISSED_WAKE_UP_MS: Final = 1_000
 RECOVERY_REPORT_MS: Final = 1_000  # how often a long recovery says how far it is
 # Objects made before the collector looks at the young ones; jobs are bytes and not among them.
 GC_YOUNG_OBJECTS: Final = 2_000
+# Collections of one generation before the next one's: the oldest is traversed after 50,000 objects
+# that have stayed, in 10 to 25 ms.
+GC_COLLECTIONS: Final = 5
+GC_ALL: Final = 2  # the generation of a collection of all objects
+GC_LONG_NS: Final = 5_000_000  # some 50,000 objects: what is left of so many is not traversed again
 
 # --- The line protocol ---------------------------------------------------------------------------
 
@@ -476,10 +492,12 @@ RESERVE_BATCH_MAX: Final = 1_000
 READ_BYTES: Final = 16 << 10
 # After this time the commands that one client has sent together wait for the next turn.
 LINE_SLICE_MS: Final = 2
-# How often the clock is read for it: once in so many commands, which take 3 µs to 1 ms each.
-LINE_COMMANDS_PER_LOOK: Final = 2
-# Clients that may take all their time in one turn, before the others are read in the next.
-LINE_SLICES_PER_TURN: Final = 4
+# After this time the other clients that have sent something wait for it too.
+LINE_TURN_MS: Final = 3
+# Equal commands that are executed as one before it looks how long that took: 1 to 2 ms.
+LINE_RUN_MAX: Final = 256
+# The same for puts with keys, of which each may change the job that has its key: 2 ms.
+LINE_KEYED_RUN_MAX: Final = 64
 EVENTS_PER_TURN: Final = 64  # connections served in one turn before due jobs and other clients
 # How long accepting pauses when there is no descriptor even to close a connection.
 ACCEPT_PAUSE_MS: Final = 1_000
@@ -556,19 +574,14 @@ HTTP_PAGE_DEFAULT: Final = 100  # jobs or topics of a page, by default
 # always fits. To write them as one answer takes 2 ms.
 HTTP_PAGE_BYTES_MAX: Final = 1 << 20
 
-# Bodies written before other clients have a turn: checking that they are JSON takes 0.4 ms.
-HTTP_PAGE_SLICE_BYTES: Final = 64 << 10
-# Jobs of a page or of a batch's answer written before other clients have a turn: 0.5 ms where all
-# of them have failed.
-HTTP_PAGE_SLICE_ROWS: Final = 192
 HTTP_TOPICS_PAGE_MAX: Final = 1_000  # topics of one page of their list: 150 kB of text
-HTTP_TOPICS_SLICE: Final = 128  # topics looked at before other clients have a turn: 0.1 ms
+HTTP_TOPICS_STEP: Final = 128  # topics looked at before it looks how long that took: 0.1 ms
 # A daemon that has no room for a job of this length is not ready for more; most are shorter.
 READY_BODY_BYTES: Final = 4 << 10
 
-# Patterns of a token that are matched with topics' names before other clients have a turn: 1 ms,
+# Patterns of a token that are matched with topics' names before it looks how long that took: 1 ms,
 # with patterns that have several stars each.
-HTTP_GLOBS_SLICE: Final = 2_000
+HTTP_GLOBS_STEP: Final = 2_000
 
 # Topics of one calendar; with as many spans as there may be, 300 kB of text. All jobs of each are
 # looked at that come due in its time.
@@ -592,7 +605,7 @@ HTTP_STEP_BYTES: Final = 16 << 10
 # Reading so little takes no longer than everything else that is done for a request.
 HTTP_FREE_BYTES: Final = 512
 # For so long requests of more bytes are read, batches carried out and long answers written before
-# other clients have a turn.
+# other clients have a turn: of all requests together.
 HTTP_SLICE_NS: Final = 2_000_000
 HTTP_ITEMS_FEW: Final = 16  # of a batch or an answer: less than a slice, also where all fail
 # Jobs of a batch that are put together before it looks how long that took: 0.5 ms.
@@ -680,6 +693,9 @@ BREAKER_FAILURES: Final = 5
 # and a place that is back must not be kept waiting for longer than a minute.
 BREAKER_OPEN_MS: Final = 1_000
 BREAKER_OPEN_MS_MAX: Final = 60_000
+# For how long a place that fails costs the jobs of its probes no attempt: as long as the usual
+# ladder. What is sent to a place that is gone for good must become dead letters in the end.
+BREAKER_SPARES_MS: Final = 24 * 3_600_000
 
 # Named secrets of webhooks: one for each receiver, of which there are hundreds at most.
 SECRETS_MAX: Final = 1_000
@@ -695,6 +711,12 @@ PUSH_ANSWER_BYTES_MAX: Final = 1_024
 PUSH_ANSWER_READ_BYTES_MAX: Final = 64 << 10
 PUSH_ANSWER_MS: Final = 1_000
 PUSH_READ_BYTES: Final = 16 << 10  # of an answer at once; there may be 256 answers
+# What may be said before an answer (1xx). Go's client allowed five; this is one every 20 s, as some
+# servers say 102 Processing, for the longest timeout there is.
+PUSH_HINTS_MAX: Final = 32
+# Of a request at once: what TLS encrypts in a tenth of a millisecond. A longer body goes piece by
+# piece, as the receiver takes it.
+PUSH_PIECE_BYTES: Final = 64 << 10
 
 # How long an idle connection is kept: servers close theirs after 5 s or later, and a call that is
 # sent just then fails. Of how many origins: with 8 calls at once each has 8 connections.

@@ -10,6 +10,8 @@ for each test.
 
 A signal wakes the loop by the same pipe, because Python carries its handler out only when the
 interpreter goes on.
+
+When there is something to deliver after all, asyncio takes over (`hand_over`).
 """
 
 import contextlib
@@ -19,11 +21,21 @@ import signal
 from collections import deque
 from collections.abc import Callable
 from itertools import count
-from typing import Final
+from typing import Final, Protocol
 
 from delayd.clock import NS_PER_S, monotonic_ns
 
 _READ_BYTES: Final = 4_096
+
+
+class Successor(Protocol):
+    """What is asked of asyncio's loop when it takes over."""
+
+    def add_reader(self, fd: int, callback: Callable[[], object], /) -> object:
+        """Call back whenever the descriptor is readable."""
+
+    def call_later(self, delay: float, callback: Callable[[], object], /) -> object:
+        """Call back in so many seconds."""
 
 
 class PlainLoop:
@@ -89,6 +101,14 @@ class PlainLoop:
             due.append(heapq.heappop(self._timers)[2])
         for callback in due:
             callback()
+
+    def hand_over(self, loop: Successor) -> None:
+        """Have asyncio make all calls from now on, those for signals and of threads included."""
+        loop.add_reader(self.fileno(), self.call_due)
+        now_ns = self._elapsed_ns()
+        for due_ns, _, callback in sorted(self._timers):
+            loop.call_later(max(0, due_ns - now_ns) / NS_PER_S, callback)
+        self._timers.clear()
 
     def close(self) -> None:
         """Let the signals do again what they do by default."""

@@ -23,7 +23,7 @@ from delayd.journal.errors import (
     NotEmpty,
     WrongClock,
 )
-from delayd.limits import GC_YOUNG_OBJECTS, RECOVERY_REPORT_MS
+from delayd.limits import GC_COLLECTIONS, GC_YOUNG_OBJECTS, RECOVERY_REPORT_MS
 from delayd.logs import Log
 from delayd.systemd import Notifier
 
@@ -59,7 +59,7 @@ def recover(
     """Bring the engine to the state in the journal. Raises `JournalError`.
 
     The garbage collector is off meanwhile, and what was loaded is then frozen: jobs are bytes, but
-    the tables that hold them would be traversed repeatedly.
+    the tables that hold them would be traversed repeatedly. See `Turns.note_collection` too.
     """
     gc.disable()
     if config.data_dir is None:
@@ -84,7 +84,7 @@ def recover(
             journal.close()
             raise
     gc.freeze()
-    gc.set_threshold(GC_YOUNG_OBJECTS)
+    gc.set_threshold(GC_YOUNG_OBJECTS, GC_COLLECTIONS, GC_COLLECTIONS)
     gc.enable()
     return engine, journal
 

@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from delayd import __version__
 from delayd.access.connection_limits import ConnectionLimits
@@ -37,11 +37,16 @@ from delayd.clock import (
 from delayd.compat import Compat
 from delayd.config import Config, ConfigError, ConfigErrors
 from delayd.core.engine import Engine
+from delayd.core.errors import OutOfSpace
 from delayd.core.stats.refusals import Refusals
+from delayd.core.throttle import PushBlock
+from delayd.core.times import RequestMs
 from delayd.exits import Exit
 from delayd.journal.errors import JournalError
 from delayd.limits import (
     LOG_ID_BYTES,
+    PUSH_TOPICS_TOLD,
+    READY_BODY_BYTES,
     RETURNS_PER_STOP_TURN,
     SLOW_SYNC_MS,
     SPARE_BYTES_MIN,
@@ -62,16 +67,17 @@ from delayd.turns import Turns, TurnSelector
 
 if TYPE_CHECKING:
     import asyncio
+    import threading
 
     from delayd.commit import GroupCommit
+    from delayd.core.topic import Topic
     from delayd.http.api import Reports
     from delayd.http.request_counters import RequestCounters
     from delayd.http.server import HttpServer
     from delayd.journal.journal import Journal
     from delayd.metrics import PushFigures, Sources
+    from delayd.push.opening import Push
     from delayd.push.sender import PushSender
-    from delayd.push.sinks import Sink
-    from delayd.push.vetting import TargetRules
     from delayd.snapshots import Snapshots
 
 TRY_IT: Final = (
@@ -117,7 +123,7 @@ def run(
     access.warn(listeners, log)
     Rejections(log, lambda: monotonic_ns() // NS_PER_MS).listen_to(access.authenticator)
     try:
-        config, push = open_push(config, access, listeners)
+        config, push = push_of(config, access, listeners)
     except ConfigErrors as wrong:
         listeners.close()
         for mistake in wrong.errors:
@@ -136,59 +142,23 @@ def run(
     return service.run()
 
 
-class Push(NamedTuple):
-    """What delivers due jobs, as it is configured."""
-
-    targets: "TargetRules"
-    webhook: "Sink"
-    named: "Mapping[str, Sink]"
-    """The sinks of the configuration."""
-
-
-def open_push(
+def push_of(
     config: Config, access: AccessControl, listeners: Listeners
-) -> tuple[Config, Push | None]:
+) -> "tuple[Config, Push | None]":
     """Return what delivers, None if push is off, and the configuration with targets as kept.
 
     Raises `ConfigErrors` with each sink and target that cannot be used.
     """
-    if not config.push_enabled:
-        policies = {} if config.topics is None else config.topics.by_pattern
-        aimed = [pattern for pattern, policy in policies.items() if policy.push is not None]
-        if aimed:
-            rule = "needs push.enabled = true"
-            raise ConfigErrors([ConfigError("", f'topics."{name}".push', rule) for name in aimed])
-        return config, None
-    from delayd.push.egress import EgressRules  # noqa: PLC0415 - only where jobs are delivered
-    from delayd.push.sinks import open_sinks  # noqa: PLC0415
-    from delayd.push.vetting import TargetRules  # noqa: PLC0415
-    from delayd.push.webhook import Webhook  # noqa: PLC0415
+    if config.push_enabled:
+        from delayd.push.opening import open_push  # noqa: PLC0415 - not if push is off
 
-    egress = EgressRules(
-        hosts=config.push_hosts,
-        private_networks=config.push_private_networks,
-        allow_http=config.push_allow_http,
-        ports=config.push_ports,
-        own=[
-            listener.address
-            for listener in (*listeners.line, *listeners.http)
-            if isinstance(listener.address, TcpAddress)
-        ],
-    )
-    named = open_sinks(config)
-    targets = TargetRules(egress, access.secrets, named)
-    if config.topics is not None:
-        patterns, errors = targets.vet_patterns(config.topics)
-        if errors:
-            raise ConfigErrors([ConfigError("", error, "") for error in errors])
-        config = config._replace(topics=patterns)
-    webhook = Webhook(
-        egress,
-        secrets=access.secrets,
-        sign_with=config.push_sign_with,
-        connect_timeout_ms=config.push_connect_timeout_ms,
-    )
-    return config, Push(targets, webhook, named)
+        return open_push(config, access.secrets, listeners)
+    policies = {} if config.topics is None else config.topics.by_pattern
+    aimed = [pattern for pattern, policy in policies.items() if policy.push is not None]
+    if aimed:
+        rule = "needs push.enabled = true"
+        raise ConfigErrors([ConfigError("", f'topics."{name}".push', rule) for name in aimed])
+    return config, None
 
 
 class Service:
@@ -205,7 +175,7 @@ class Service:
         journal: "Journal | None",
         access: AccessControl,
         compat: Compat,
-        push: Push | None = None,
+        push: "Push | None" = None,
         *,
         prints: bool,
     ) -> None:
@@ -221,7 +191,7 @@ class Service:
         self._push = push
         self._sender: PushSender | None = None
         if push is not None:
-            engine.vet_target = push.targets.vet
+            engine.vet_target = push.vet
         self._commit: GroupCommit | None = None
         self._snapshots: Snapshots | None = None
         self._exit = Exit.OK
@@ -245,32 +215,46 @@ class Service:
         )
         self._http: HttpServer | None = None
         self._loop: asyncio.AbstractEventLoop | PlainLoop
-        self._ask_to_stop: Callable[[], object]
+        self._end_loop: Callable[[], object]
+        self._is_ending = False
+        """Told to stop, by a signal or a failure."""
+        self._importer: threading.Thread | None = None
 
     # --- From start to stop ----------------------------------------------------------------------
 
     def run(self) -> int:
         """Serve until a signal or a failure says stop; return the exit code."""
-        if self._listeners.http or self._push is not None:
-            return self._run_with_asyncio()
+        push = self._push
+        if self._listeners.http or (push is not None and push.has_targets):
+            return self._run_with_asyncio(None)
         loop = self._loop = PlainLoop()
-        self._ask_to_stop = loop.stop
+        self._end_loop = loop.stop
         try:
             self._begin(loop.fileno())
             loop.run(self._sleep)
-            if self._stop_accepting():
-                self._turns.turn()
-                for _ in self._last_replies():
-                    self._sleep(_STOP_STEP_MS / 1_000)
-                    loop.call_due()
-                self._give_back()
-            self._close()
+            if self._is_ending:
+                self._stop_alone(loop)
+            else:
+                self._run_with_asyncio(loop)
         except Exception as fault:  # noqa: BLE001 (whatever it is, memory cannot be trusted now)
             self._crash(loop, {"exception": fault})
+        if self._importer is not None:
+            self._importer.join()  # it would wake the loop
         loop.close()
         return self._exit
 
-    def _run_with_asyncio(self) -> int:
+    def _stop_alone(self, loop: PlainLoop) -> None:
+        """Stop without asyncio."""
+        if self._stop_accepting():
+            self._turns.turn()
+            for _ in self._last_replies():
+                self._sleep(_STOP_STEP_MS / 1_000)
+                loop.call_due()
+            self._give_back()
+        self._close()
+
+    def _run_with_asyncio(self, before: PlainLoop | None) -> int:
+        """Serve in asyncio's loop; `before` is the one in which the daemon has served so far."""
         import asyncio  # noqa: PLC0415 - takes as long as all of the line, which does not need it
 
         keep_libraries_quiet()
@@ -280,17 +264,24 @@ class Service:
             return asyncio.SelectorEventLoop(selector)
 
         with asyncio.Runner(loop_factory=new_loop) as runner:
-            return runner.run(self._serve(selector))
+            return runner.run(self._serve(selector, before))
 
-    async def _serve(self, selector: TurnSelector) -> int:
+    async def _serve(self, selector: TurnSelector, before: PlainLoop | None) -> int:
         import asyncio  # noqa: PLC0415
 
         loop = self._loop = asyncio.get_running_loop()
         stopping = asyncio.Event()
-        self._ask_to_stop = stopping.set
+        self._end_loop = stopping.set
         loop.set_exception_handler(self._complain)
         selector.sleep = self._sleep
-        self._begin(selector.fileno())
+        if before is None:
+            self._begin(selector.fileno())
+        else:
+            before.hand_over(loop)
+            self._line.listen_to(selector.fileno(), self._turns.nudge)
+            assert self._push is not None
+            self._open_push(self._push)
+            self._turns.ask()
         await stopping.wait()
         http, sender = self._http, self._sender
         if self._stop_accepting():
@@ -318,7 +309,12 @@ class Service:
         """Take the first turns; `loop_fd` is readable when the loop has something to do."""
         self._begin_turns()
         if self._push is not None:
-            self._open_push(self._push)
+            if isinstance(self._clock, VirtualClock):
+                self._engine.is_calling = self._is_calling
+            if isinstance(self._loop, PlainLoop):
+                self._turns.on_push = self._prepare_push
+            else:
+                self._open_push(self._push)
         self._line.listen_to(loop_fd, self._turns.nudge)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._ask_to_stop)
@@ -370,6 +366,7 @@ class Service:
             self._turns.chore = self._snapshots.chore
             self._turns.chore_bytes = self._snapshots.step_bytes
         self._turns.limit_room()
+        self._look_at_space()
         self._turns.on_wall_step = self._tell_of_wall_step
         self._turns.on_long_hold = self._tell_of_long_hold
         gc.callbacks.append(self._turns.note_collection)
@@ -378,28 +375,46 @@ class Service:
         if self._set_watch is not None:
             self._line.listen_to(self._set_watch.fileno(), self._wall_clock_set, each_time=False)
 
-    def _open_push(self, push: Push) -> None:
-        """Deliver due jobs."""
-        from delayd.push.scheduler import PushBounds, Scheduler  # noqa: PLC0415 - see `open_push`
-        from delayd.push.sender import PushSender, SinkTable  # noqa: PLC0415
-        from delayd.push.topic_sink import TopicSink  # noqa: PLC0415
+    def _prepare_push(self, _now_ms: RequestMs) -> None:
+        """Have asyncio take over, because a job is to be delivered; it stays ready until then.
 
-        config, journal = self._config, self._journal
-        bounds = PushBounds(
-            config.push_calls_max, config.push_calls_per_host_max, config.push_timeout_ms
-        )
+        What asyncio and the sender need is imported in a thread meanwhile; where there can be none,
+        clients wait for it.
+        """
+        import threading  # noqa: PLC0415 - without a journal there is no thread before
+
+        from delayd.push.opening import import_sender  # noqa: PLC0415
+
+        self._turns.on_push = None
+
+        def work() -> None:
+            # They are the loop's, and this thread may outlive their handlers for a moment.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            try:
+                import_sender()
+            finally:
+                self.call_soon_threadsafe(self._end_loop)
+
+        importer = threading.Thread(target=work, name="import")
+        try:
+            importer.start()
+        except RuntimeError:  # the system allows no more threads
+            self.call_soon_threadsafe(self._end_loop)
+        else:
+            self._importer = importer
+
+    def _open_push(self, push: "Push") -> None:
+        """Deliver due jobs."""
+        journal = self._journal
         identity = os.urandom(LOG_ID_BYTES) if journal is None else journal.identity
-        scheduler = Scheduler(self._engine, bounds)
-        topics = TopicSink(self._engine, scheduler.session, self._clock.request_ms)
-        self._sender = PushSender(
-            scheduler,
-            self._turns,
-            self._clock,
-            SinkTable(push.webhook, topics, push.named),
-            self._log,
-            identity[:LOG_ID_BYTES].hex(),
-        )
+        self._sender = push.sender(self._engine, self._turns, self._clock, self._log, identity)
         self._turns.on_push = self._sender.on_push
+
+    def _is_calling(self) -> bool:
+        """Tell whether jobs are pushed now, or wait for asyncio."""
+        if self._sender is not None:
+            return self._sender.is_busy()
+        return bool(self._engine.store.push_lanes.fresh) and not self._is_ending
 
     def _open_http(self) -> None:
         """Serve the API."""
@@ -450,13 +465,23 @@ class Service:
             sync_going_on_ms=lambda: self._commit.sync_going_on_ms if self._commit else 0,
             missing_files=lambda: self._commit.look() if self._commit else "",
             room_trouble=lambda: self._journal.room_trouble if self._journal else "",
+            push_blocks=self._push_blocks,
         )
+
+    def _push_blocks(self, topic: "Topic") -> list[PushBlock]:
+        """Return why jobs of the topic that are ready are not pushed."""
+        if self._sender is not None:
+            return self._sender.blocks_of(topic)
+        return [PushBlock.OFF] if topic.is_pushed or topic.queues.lanes else []
 
     def _beside_jobs(self, now_ms: int) -> dict[str, object]:
         """Return the daemon's figures except those of jobs, as plain values."""
         figures = self._line.stats.beside_jobs(now_ms)
         if self._sender is not None:
             figures["push"] = self._sender.stats()
+        space = self._space_figures()
+        if "free_bytes" in space:
+            figures["disk"] = {name: space[name] for name in ("free_bytes", "needed_bytes")}
         return figures
 
     def _push_figures(self) -> "PushFigures | None":
@@ -489,6 +514,7 @@ class Service:
         return self._loop.call_soon_threadsafe(callback)
 
     def _announce(self) -> None:
+        self._tell_of_targets()
         addresses = [listener.address for listener in self._listeners.line]
         spoken = [f"line {address}" for address in addresses]
         spoken += [f"http {listener.address}" for listener in self._listeners.http]
@@ -510,6 +536,20 @@ class Service:
         self._log.info("serving", **told, data_dir=data_dir, jobs=jobs, compiled=is_compiled())
         self._notifier.ready(f"serving on {where}")
 
+    def _tell_of_targets(self) -> None:
+        """Warn of topics whose jobs the configuration does not let be delivered. O(topics)."""
+        from delayd.core.operations.push import undeliverable  # noqa: PLC0415 - see `push_of`
+
+        untold = 0
+        for number, (topic, reason) in enumerate(undeliverable(self._engine), 1):
+            if number <= PUSH_TOPICS_TOLD:
+                said = "jobs of this topic cannot be delivered: they wait, or fail"
+                self._log.warning(said, topic=topic, reason=reason)
+            else:
+                untold += 1
+        if untold:
+            self._log.warning("jobs of more topics cannot be delivered", topics=untold)
+
     def _drain(self) -> None:
         if self._engine.draining:
             self._log.info("draining already")
@@ -520,12 +560,17 @@ class Service:
     def _reload(self) -> None:
         self._access.reload(self._log)
         self._close_unauthorized()
+        self._tell_of_targets()
 
     def _close_unauthorized(self) -> None:
         """Close clients of the line whose tokens were revoked, or are past their time."""
         if closed := self._line.close_unauthorized(self._clock.request_ms()):
             self._log.warning("closed clients whose tokens expired or were revoked", clients=closed)
         self._turns.ask()
+
+    def _ask_to_stop(self) -> None:
+        self._is_ending = True
+        self._end_loop()
 
     def _stop_accepting(self) -> bool:
         """Begin to stop: no more clients. Return whether those that are here get their replies.
@@ -629,12 +674,24 @@ class Service:
             directory = os.path.abspath(self._config.data_dir or "")
             self._log.error(said, directory=directory, reason=why)
         elif is_full:
+            figures = self._space_figures()
             said = (
                 "no space is left beyond what is kept for removals and snapshots: puts are refused"
             )
-            self._log.warning(said, **self._space_figures())
+            if (body_bytes_max := self._engine.log_space.body_bytes_max()) >= 0:
+                said = "no space is left for long bodies: only puts of short bodies are accepted"
+                figures["body_bytes_max"] = body_bytes_max
+            self._log.warning(said, **figures)
         else:
             self._log.info("there is space again: puts are accepted")
+
+    def _look_at_space(self) -> None:
+        """Say at the start that the disk is full, and not at the first put."""
+        figures = self._space_figures()
+        free, needed = figures.get("free_bytes"), figures.get("needed_bytes")
+        if isinstance(free, int) and isinstance(needed, int) and free < needed:
+            with contextlib.suppress(OutOfSpace):
+                self._engine.log_space.require_for_put(READY_BODY_BYTES)
 
     def _space_figures(self) -> dict[str, Value]:
         """Return where space is short, how much there is, and how much a put needs at least."""

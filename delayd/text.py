@@ -253,10 +253,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "", *, cutoff: float = 0.5) -> str:
     """Return a hint at the known name that is nearest, to be added to a sentence; or nothing.
 
-    A prefix that all names share makes nothing nearer.
+    A prefix that all names share makes nothing nearer. Nothing is as near as 1.
 
     >>> "no such field" + did_you_mean("prioritty", ["ttr", "priority"])
     'no such field; did you mean priority?'
@@ -268,5 +268,5 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
     if len(name) > QUANTITY_CHARACTERS_MAX:
         return ""
     endings = [each.removeprefix(prefix) for each in known]
-    close = difflib.get_close_matches(name.removeprefix(prefix), endings, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name.removeprefix(prefix), endings, n=1, cutoff=cutoff)
     return f"; did you mean {prefix}{close[0]}?" if close else ""

@@ -12,6 +12,7 @@ The rules refuse to know types and values: what ruff or mypy can check is left t
 """
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -400,6 +401,26 @@ def caught_names_have_one_class(module: Module) -> Iterator[str]:
                 )
 
 
+_CHARACTER_SET: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_POSSESSIVE: Final = re.compile(r"[*+?}]\+|\(\?>")
+
+
+def no_pattern_is_possessive(module: Module) -> Iterator[str]:
+    """Debian 12 has Python 3.11.2, and before 3.11.5 possessive repeats match wrongly."""
+    for node in ast.walk(module.tree):
+        if not isinstance(node, ast.Call) or not ast.unparse(node.func).startswith("re."):
+            continue
+        for part in ast.walk(node):
+            text = part.value if isinstance(part, ast.Constant) else None
+            if isinstance(text, bytes):
+                text = text.decode("latin-1")
+            if isinstance(text, str) and _POSSESSIVE.search(_CHARACTER_SET.sub("c", text)):
+                yield (
+                    f"line {node.lineno}: {text!r} is possessive: unroll the repeat, since Python "
+                    "before 3.11.5 matches it wrongly"
+                )
+
+
 RULES: Final[tuple[Callable[[Module], Iterator[str]], ...]] = (
     imports_go_downwards,
     core_is_pure,
@@ -409,6 +430,7 @@ RULES: Final[tuple[Callable[[Module], Iterator[str]], ...]] = (
     functions_fit_a_screen,
     modules_say_what_they_are_for,
     caught_names_have_one_class,
+    no_pattern_is_possessive,
 )
 
 # --- What concerns the whole tree ----------------------------------------------------------------

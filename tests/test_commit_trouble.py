@@ -149,6 +149,18 @@ def test_room_that_came_without_asking_is_told_too(rig: CommitRig) -> None:
     assert rig.changes == [True, False]
 
 
+def test_a_full_disk_is_asked_after_turns_of_others_too(rig: CommitRig, clockwork: Watch) -> None:
+    rig.fill()
+    rig.limit()
+    rig.disk.capacity_bytes = None
+    calls = rig.disk.call_count
+    rig.limit()
+    assert (rig.changes, rig.disk.call_count) == ([True], calls), "once a second"
+    clockwork.pass_ms(ROOM_RETRY_MS)
+    rig.limit()
+    assert rig.changes == [True, False]
+
+
 def test_a_full_disk_is_asked_once_a_second_and_puts_go_on_by_themselves(
     rig: CommitRig, clockwork: Watch
 ) -> None:

@@ -67,6 +67,13 @@ OFFENCES: Final = (
     ("functions_fit_a_screen", "delayd/service.py", f"async {LONG_FUNCTION}", "helpers"),
     ("modules_say_what_they_are_for", "delayd/service.py", "x = 1", "refuses to know"),
     ("caught_names_have_one_class", "delayd/commit.py", TWO_CAUGHT, "two names"),
+    (
+        "no_pattern_is_possessive",
+        "delayd/text.py",
+        "import re\nre.compile(rb'[a]*+')",
+        "unroll",
+    ),
+    ("no_pattern_is_possessive", "delayd/text.py", "import re\nre.match('(?>a|b)', c)", "unroll"),
 )
 
 # rule, modules (path, source), what offends
@@ -145,6 +152,7 @@ LEGAL: Final = (
     ),
     ("tests/conftest.py", "import time\nopen('x')\nSEEN = []"),
     ("delayd/service.py", LONG_FUNCTION.removesuffix("    pass\n")),
+    ("delayd/text.py", "import re\nX = re.compile(r'[]*+]+ \\++ [^*+]*')"),
 )
 
 

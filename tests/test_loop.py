@@ -1,5 +1,6 @@
 """The loop of a daemon without HTTP: who is called when, on a clock that the test moves."""
 
+import asyncio
 import os
 import select
 import signal
@@ -118,6 +119,26 @@ def test_it_runs_until_it_is_told_to_stop_and_sleeps_no_longer_than_it_may(rig: 
     rig.loop.run(sleep)
     assert rig.called == ["timer"]
     assert slept == [0.5, None]
+
+
+def test_asyncio_takes_over_timers_calls_of_threads_and_signals(rig: Rig) -> None:
+    loop, done = rig.loop, asyncio.Event()
+    loop.call_later(0.02, done.set)
+    loop.call_later(0.01, lambda: rig.note("timer"))
+    loop.call_soon_threadsafe(lambda: rig.note("before"))
+    loop.add_signal_handler(signal.SIGUSR1, lambda: rig.note("signal"))
+    rig.now_ns = 10 * MS
+
+    async def go_on() -> None:
+        loop.hand_over(asyncio.get_running_loop())
+        assert loop.wait_s() == 0, "the call is still to be made"
+        os.kill(os.getpid(), signal.SIGUSR1)
+        await asyncio.to_thread(loop.call_soon_threadsafe, lambda: rig.note("thread"))
+        await done.wait()
+        assert loop.wait_s() is None
+
+    asyncio.run(go_on())
+    assert sorted(rig.called) == ["before", "signal", "thread", "timer"]
 
 
 def test_a_loop_that_is_closed_leaves_signals_as_they_were() -> None:

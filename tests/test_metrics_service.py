@@ -146,9 +146,9 @@ def test_what_blocks_the_loop_for_long_is_told_with_its_parts(watch: Watch) -> N
     told = told_of(turning)
 
     def collect(ms: int) -> None:
-        turning.turns.note_collection("start", {})
+        turning.turns.note_collection("start", {"generation": 1})
         take(watch, ms)()
-        turning.turns.note_collection("stop", {})
+        turning.turns.note_collection("stop", {"generation": 1})
 
     def chore() -> float:
         take(watch, 60)()
@@ -218,9 +218,9 @@ def test_each_long_hold_has_its_own_parts(watch: Watch) -> None:
     told = told_of(turning)
     take(watch, 1)()
     turning.slept(5.0)
-    turning.turns.note_collection("start", {})
+    turning.turns.note_collection("start", {"generation": 1})
     take(watch, 110)()
-    turning.turns.note_collection("stop", {})
+    turning.turns.note_collection("stop", {"generation": 1})
     turning.slept(5.0)
     take(watch, 120)()
     turning.slept(5.0)

@@ -23,6 +23,7 @@ from delayd.exits import Exit
 from delayd.limits import (
     ADVANCE_SLICE_JOBS,
     ADVANCE_SLICE_US,
+    PASSES_US,
     ROOM_PLENTY_BYTES,
     ROOM_TURNS_MAX,
     SYNC_BREATHER_MS,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 
 BREATHER_S: Final = SYNC_BREATHER_MS / 1_000
+PASS_NS: Final = PASSES_US * 1_000
 
 
 @pytest.fixture
@@ -446,6 +448,30 @@ def test_a_selector_whose_sleep_was_cut_short_tells_of_nothing_and_does_not_wait
         selector.register(pair[0], selectors.EVENT_READ)
         selector.sleep = lambda _timeout_s: None
         assert selector.select(None) == []
+
+
+def test_asyncio_goes_on_for_a_moment_before_the_next_turn_if_it_has_something_to_call(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    timeouts: list[float | None] = []
+    times_ns = iter([0, PASS_NS - 1, PASS_NS - 1, PASS_NS, 5, PASS_NS + 4, 7, 8, PASS_NS + 7, 9])
+    with TurnSelector(times_ns.__next__) as selector:
+        key = selector.register(pair[0], selectors.EVENT_READ)
+        selector.sleep = timeouts.append
+        selector.select(None)  # awake since 0
+        pair[1].send(b"x")
+        for _ in range(2):  # what is ready is told in any case
+            assert selector.select(0) == [(key, selectors.EVENT_READ)]
+        assert timeouts == [None]
+        selector.select(0)  # the moment is over; awake since 5
+        assert timeouts == [None, 0]
+        selector.select(0)
+        assert timeouts == [None, 0]
+        selector.select(0.001)  # nothing to call: it sleeps however soon; awake since 7
+        assert timeouts == [None, 0, 0.001]
+        selector.select(0)
+        selector.select(0)
+    assert timeouts == [None, 0, 0.001, 0]
 
 
 def test_a_selector_without_turns_is_an_ordinary_one(

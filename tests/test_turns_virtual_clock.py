@@ -14,7 +14,13 @@ from delayd.core.engine import Engine
 from delayd.core.records import Kind, pack_turn
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
-from delayd.limits import RETURNS_PER_STOP_TURN, RETURNS_PER_TURN, TASK_SLICE_US, WALL_MS_MAX
+from delayd.limits import (
+    RETURNS_PER_STOP_TURN,
+    RETURNS_PER_TURN,
+    SYNC_BREATHER_MS,
+    TASK_SLICE_US,
+    WALL_MS_MAX,
+)
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.turns import Turns
@@ -119,6 +125,21 @@ def test_offers_of_5_1_and_3_seconds_come_out_as_1_3_5(server: VirtualServer) ->
     server.turn_until_quiet()
     server.says(client, b"advance-clock 10")
     assert heard(worker).split(b"\r\n")[1:-1:2] == [b"1", b"3", b"5"]
+
+
+def test_the_clock_stands_still_while_jobs_are_called(server: VirtualServer) -> None:
+    client = server.client()
+    calls: list[int] = []
+    server.engine.is_calling = lambda: bool(calls)
+    client.sendall(b"put 0 60 60 1\r\nx\r\nadvance-clock 604800\r\n")
+    calls.append(1)
+    for _ in range(100):
+        server.turn()
+    assert server.passed_ms == 0
+    assert server.turns._wait_s(0, NEVER_NS) == SYNC_BREATHER_MS / 1_000, "it spins"
+    calls.clear()
+    server.turn_until_quiet(some=False)
+    assert heard(client).split(b"\r\n")[1:-1] == [at(604_800_000)]
 
 
 def test_a_waiting_worker_holds_its_job_from_the_moment_it_was_due(server: VirtualServer) -> None:

@@ -29,6 +29,7 @@ from delayd.access.principal import EVERYBODY, Principal
 from delayd.access.usage import TokenUsage, days_of
 from delayd.clock import system_wall_ms
 from delayd.net.peers import UnixPeer, certificate_name, unix_peer
+from delayd.text import time_text
 
 if TYPE_CHECKING:
     from delayd.access.tokens import Tokens
@@ -110,6 +111,12 @@ class Authenticator:
             return None
         self.usage.note(principal.token_id, wall_ms)
         return principal
+
+    def expiry(self, token: str) -> str:
+        """Say when this token expired, to somebody who shows the whole of it; else nothing."""
+        wall_s = self._wall_ms() / 1_000
+        ended_s = None if self.tokens is None else self.tokens.ended_s(token, wall_s)
+        return "" if ended_s is None else f"the token expired at {time_text(ended_s)}"
 
     def delay_ms(self, peer: str, now_ms: int) -> int:
         """Return how long the answer to a wrong token has to wait."""

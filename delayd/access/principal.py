@@ -21,6 +21,7 @@ from delayd.access.scopes import Scope
 
 ALL_SCOPES: Final = frozenset(Scope)
 ALL_TOPICS: Final = ("*",)
+TOPICS_SHOWN_MAX: Final = 3
 
 
 @final
@@ -64,6 +65,11 @@ class Principal:
     def _identity(self) -> tuple[object, ...]:
         return self.name, self.token_id, self.scopes, self.topics, self.digest
 
+    @property
+    def globs(self) -> int:
+        """How many globs a name is matched with."""
+        return 0 if self._fits is None else len(self.topics)
+
     def may(self, scope: Scope, topic: str | None) -> bool:
         """Tell whether it may do this to the topic; None is a call that concerns no single one.
 
@@ -74,6 +80,22 @@ class Principal:
         if self._fits is None:
             return True
         return topic is not None and self._fits.match(topic) is not None
+
+    def lack(self, scope: Scope, topic: str | None) -> str:
+        """Say, to its owner, why it may not do this.
+
+        >>> worker = Principal("worker", "0a1b2c3d", frozenset({Scope.PUT}), ("mail.*",))
+        >>> worker.lack(Scope.KICK, "mail.out")
+        'the token lacks the scope kick'
+        >>> worker.lack(Scope.PUT, "sms")
+        "the token allows put for the topics mail.*, and not for 'sms'"
+        """
+        if scope not in self.scopes:
+            return f"the token lacks the scope {scope.value}"
+        shown = ", ".join(self.topics[:TOPICS_SHOWN_MAX])
+        more = ", ..." if len(self.topics) > TOPICS_SHOWN_MAX else ""
+        where = "for all" if topic is None else f"for {topic!r}"
+        return f"the token allows {scope.value} for the topics {shown}{more}, and not {where}"
 
 
 def _expression(globs: tuple[str, ...]) -> re.Pattern[str]:

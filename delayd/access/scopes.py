@@ -23,7 +23,7 @@ class Scope(enum.StrEnum):
     """Give a reserved job back, or ask for more time."""
 
     BURY = "bury"
-    """Bury a reserved job."""
+    """Bury a job: a reserved one with its token, or one that waits."""
 
     KICK = "kick"
     """Make buried and delayed jobs ready."""

@@ -83,14 +83,21 @@ class Tokens:
 
     def find(self, secret: str, epoch_s: float) -> Principal | None:
         """Return whose token this text is; None: it is unknown or expired."""
+        known = self._known_by(secret)
+        return None if known is None or known[1].is_over(epoch_s) else known[0]
+
+    def ended_s(self, secret: str, epoch_s: float) -> int | None:
+        """Return when this token expired; None: it is unknown, or good."""
+        known = self._known_by(secret)
+        return known[1].not_after_s if known is not None and known[1].is_over(epoch_s) else None
+
+    def _known_by(self, secret: str) -> tuple[Principal, Entry] | None:
         match = TOKEN.fullmatch(secret)
         token_id, shown = match.groups() if match else ("", "")
         known = self._known.get(token_id)
         digest = _NO_DIGEST if known is None else known[0].digest
         is_right = hmac.compare_digest(hashlib.sha256(shown.encode()).digest(), digest)
-        if known is None or not is_right or known[1].is_over(epoch_s):
-            return None
-        return known[0]
+        return known if is_right else None
 
     def renewed(self, principal: Principal, epoch_s: float) -> Principal | None:
         """Return the principal by its present token; None: revoked, replaced or expired."""

@@ -222,6 +222,15 @@ def become(user: str) -> None:
     os.setuid(account.pw_uid)
 
 
+def unreadable() -> str:
+    """Return a folder of modules that this user cannot read; some are imported late."""
+    folders = (
+        os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        os.path.dirname(os.__file__),
+    )
+    return next((each for each in folders if not os.access(each, os.R_OK | os.X_OK)), "")
+
+
 def config_of(request: Invocation) -> "Config":
     """Return delayd's settings for the flags; every address is accepted, since it is explicit."""
     from delayd.config import Config, SyncPolicy
@@ -268,9 +277,8 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
         _complain(str(error))
         return Exit.CANNOT_LISTEN
 
-    # From here on clients can connect, and the imports take their time. They come before another
-    # user is taken on, who may not be allowed to read the modules. A collector would go through
-    # what they define again and again, for 7 % of the time; `recover` turns it on.
+    # From here on clients can connect, and the imports take their time. A collector would go
+    # through what they define again and again, for 7 % of the time; `recover` turns it on.
     gc.disable()
     from delayd import service
     from delayd.clock import SystemClock
@@ -283,6 +291,13 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
             listeners.close()
             why = error.strerror if isinstance(error, OSError) else "there is no such user"
             _complain(f"cannot become {request.user!r}: {why}")
+            return Exit.BAD_CONFIGURATION
+        if folder := unreadable():
+            listeners.close()
+            said = (
+                f"the user {request.user!r} cannot read {folder}, which delayd needs while it runs"
+            )
+            _complain(f"{said}: install delayd where every user can, such as /opt/delayd")
             return Exit.BAD_CONFIGURATION
     notifier = Notifier(environment, os.getpid())
     return service.run(

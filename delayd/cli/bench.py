@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 import click
 
 from delayd.cli.help import examples
-from delayd.cli.tables import JSON_OPTION, print_json, print_table
+from delayd.cli.tables import JSON_OPTION, Column, print_json, print_table
 from delayd.cli.terminal import CommandFailed, complain
 from delayd.clock import NS_PER_S, monotonic_ns
 from delayd.exits import Exit
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 BODY: Final = b"x" * 100
 IN_FLIGHT: Final = 100
+COLUMNS: Final = (
+    Column("measure", text_least=12),
+    *(Column("per second"), Column("p50 ms", 2), Column("p99 ms", 1)),
+)
 JOBS_MAX: Final = 100_000
 """A measurement ends then, too, so that a fast machine does not fill its memory."""
 RECEIVE_BYTES: Final = 1 << 16
@@ -73,7 +77,7 @@ def bench(*, seconds: float, sync: str, within: str | None, as_json: bool) -> in
     if as_json:
         print_json(row._asdict() for row in rows)
     else:
-        print_table(["measure", "per second", "p50 ms", "p99 ms"], rows)
+        print_table(COLUMNS, rows)
     return Exit.OK
 
 

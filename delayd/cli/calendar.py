@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from delayd.cli.connect import with_client
+from delayd.cli.connect import known_topics, with_client
 from delayd.cli.help import examples
 from delayd.cli.parameters import BOUND, DURATION
 from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, time_shown
@@ -39,7 +39,7 @@ DAY_S: Final = 86_400.0
         "delayd calendar --json",
     )
 )
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=known_topics)
 @click.option("--from", "begin", type=BOUND, default="0", help="From then on: 2h, a time; 0.")
 @click.option("--to", "end", type=BOUND, help="Before then; by default a day after --from.")
 @click.option("--bucket", type=DURATION, help="How long each row is; by default 24 rows.")
@@ -55,10 +55,16 @@ def calendar(
     as_json: bool,
 ) -> int:
     """Show how many delayed jobs come due when, of the TOPICs or of all."""
-    now = dt.datetime.now(dt.UTC)
+    now = None
+    if "T" in begin or (end is not None and "T" in end):
+        now = client.calendar(*topics, bins=1).start  # the daemon's clock may be a virtual one
+    now = now or dt.datetime.now(dt.UTC)
+    if _moment(begin, now) < now:
+        complain("nothing is due in the past: the calendar begins now, not at --from")
+        begin = "0"
     span_s = DAY_S if end is None else (_moment(end, now) - _moment(begin, now)).total_seconds()
     if span_s <= 0:
-        raise click.UsageError("--from must be before --to")
+        raise click.UsageError("--to must be after --from, and after now")
     bucket_s = seconds(bucket) if bucket else span_s / BINS_DEFAULT
     if bucket_s <= 0:
         raise click.UsageError("--bucket must be above 0")

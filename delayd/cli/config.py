@@ -33,7 +33,10 @@ def config() -> None:
     """Check and show the configuration."""
 
 
-@config.command(epilog=examples("delayd config check --config /etc/delayd/delayd.toml"))
+@config.command(
+    short_help="Check the configuration as a start would.",
+    epilog=examples("delayd config check --config /etc/delayd/delayd.toml"),
+)
 @CONFIG_OPTION
 def check(path: str | None) -> int:
     """Check the configuration as a start of the daemon would, and start nothing.
@@ -64,10 +67,11 @@ def check(path: str | None) -> int:
 
 
 @config.command(
+    short_help="Show every setting, and where it comes from.",
     epilog=examples(
         "delayd config show",
         "delayd config show --config delayd.toml --json | jq '.settings[\"journal.sync\"]'",
-    )
+    ),
 )
 @CONFIG_OPTION
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: values and their sources.")

@@ -10,7 +10,8 @@ Whatever the client raises ends the command with a sentence and an exit code, by
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -30,6 +31,7 @@ from delayd.client.errors import (
     TimedOut,
     Unauthorized,
     Unreachable,
+    WrongProtocol,
 )
 from delayd.exits import Exit
 
@@ -37,10 +39,14 @@ if TYPE_CHECKING:
     import ssl
 
     from delayd.client.sync import Client
+    from delayd.client.values import Filter
 
 URL_VARIABLE: Final = "DELAYD_URL"
 TOKEN_VARIABLE: Final = "DELAYD_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_BYTES_MAX: Final = 4_096
+COMPLETION_S: Final = 0.5
+"""How long a shell waits for the daemon that knows topics and keys."""
+KEYS_MAX: Final = 100
 
 OPTIONS: Final = (
     click.option(
@@ -74,7 +80,7 @@ EXITS: Final = (
     ((NotFound, TimedOut), Exit.NOTHING_THERE),
     ((Unreachable, ConnectionLost), Exit.UNREACHABLE),
     ((NotNow, NoRoom), Exit.NOT_NOW),
-    ((Invalid, NotOnThisProtocol), Exit.USAGE),
+    ((Invalid, NotOnThisProtocol, WrongProtocol), Exit.USAGE),
     ((DelaydError,), Exit.REFUSED),
 )
 """The exit code of each error of the client; the first row that fits counts."""
@@ -115,7 +121,11 @@ def url_of(url: str | None, line: str | None) -> str:
 
     if line is None:
         return url or DEFAULT_URL
-    return line if line.startswith("unix:") else f"beanstalk://{line}"
+    if line.startswith(("http:", "https:", "http+unix:")):
+        raise CommandFailed(Exit.USAGE, f"--line is for the line protocol: use --url {line}")
+    if line.startswith(("unix:", "beanstalk://", "beanstalks://")):
+        return line
+    return f"beanstalk://{line}"
 
 
 def token(file: object) -> str:
@@ -127,6 +137,13 @@ def token(file: object) -> str:
     if not text or not text.isprintable() or " " in text:
         raise CommandFailed(Exit.USAGE, "the token file holds no token: one line, dlyd_...")
     return text
+
+
+def seen() -> str:
+    """Return what limits "there are none" where a token is shown, which may be for some topics."""
+    ctx = click.get_current_context()
+    has_token = ctx.params.get("token_file") is not None or os.environ.get(TOKEN_VARIABLE)
+    return " that this token may see" if has_token else ""
 
 
 def context(ca_file: str | None) -> "ssl.SSLContext | None":
@@ -155,6 +172,60 @@ def exit_of(error: DelaydError) -> Exit:
     return next(code for kinds, code in EXITS if isinstance(error, kinds))
 
 
+def known_topics(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the topics that begin so, for a shell that completes."""
+    return _asked_quickly(
+        ctx,
+        lambda daemon: (each.name for each in daemon.topics() if each.name.startswith(incomplete)),
+    )
+
+
+def known_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the keys of the topic that begin so, for a shell that completes."""
+    topic = ctx.params.get("topic")
+    if not topic:
+        return []
+    which: Filter = {"key_prefix": incomplete} if incomplete else {}
+    return _asked_quickly(
+        ctx,
+        lambda daemon: (job.key for job in daemon.jobs(topic, limit=KEYS_MAX, **which) if job.key),
+    )
+
+
+def _asked_quickly(ctx: click.Context, ask: "Callable[[Client], Iterable[str]]") -> list[str]:
+    """Ask the daemon; where it does not answer in time or refuses, there is nothing to complete."""
+    import threading
+
+    found: list[str] = []
+    where = [ctx.params.get(name) for name in ("url", "line", "token_file", "ca_file")]
+
+    def look() -> None:
+        with contextlib.suppress(Exception), client(*where) as daemon:
+            found.extend(ask(daemon))
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    thread.join(COMPLETION_S)
+    return [*found]
+
+
+def missing(error: Refused) -> tuple[str, str]:
+    """Return the scope and the topic that a token would need, `...` where they are not known.
+
+    >>> missing(Forbidden("the token allows reserve for the topics mail.*, and not for 'other'"))
+    ('reserve', 'other')
+    """
+    import shlex
+
+    if found := re.search(r"allows (\w+) for .*, and not for (?:'([^']+)'|all)$", str(error)):
+        return found[1], shlex.quote(found[2] or "*")
+    context = click.get_current_context(silent=True)
+    params = {} if context is None else context.params
+    topics = [params.get("topic") or "", *(params.get("topics") or ())]
+    topic = next(filter(None, topics), "")
+    return getattr(error, "scope", "") or "...", shlex.quote(topic) if topic else "..."
+
+
 def said(error: DelaydError) -> Iterator[str]:
     """Write an error for a person: one line for each mistake, and what to do."""
     if isinstance(error, Refused) and error.problems:
@@ -163,8 +234,9 @@ def said(error: DelaydError) -> Iterator[str]:
         yield str(error)
     if isinstance(error, Unauthorized):
         yield "the daemon asks for a token: --token-file FILE, DELAYD_TOKEN_FILE or DELAYD_TOKEN"
-    if isinstance(error, Forbidden) and error.scope:
-        yield f"the token lacks the scope {error.scope}: delayd token create NAME --scope ..."
+    if isinstance(error, Unauthorized | Forbidden):
+        scope, topic = missing(error)
+        yield f"one that may: delayd token create NAME --scope {scope} --topic {topic}"
     if isinstance(error, NotNow | NoRoom):
         later = "later" if error.retry_after_s is None else f"in {error.retry_after_s:g} s"
         yield f"nothing was changed; try again {later}"

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from delayd.cli.connect import with_client
+from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.help import examples
 from delayd.cli.jobs import job_fields, print_job
-from delayd.cli.tables import JSON_OPTION, cut, print_json, print_table, shown
+from delayd.cli.tables import JSON_OPTION, Column, cut, print_json, print_table, shown
 from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
 from delayd.exits import Exit
 from delayd.text import counted
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from delayd.client.results import JobInfo
     from delayd.client.sync import Client
 
-COLUMNS = 40
+TEXT_COLUMNS = 40
+COUNTS = (Column("topic", text_least=8), Column("dead letters"))
+COLUMNS = (
+    *(Column("id"), Column("failed at", 2), Column("attempts", 5)),
+    *(Column("why", 1, text_least=12), Column("key", 3, text_least=6)),
+    Column("body", 4, text_least=8),
+)
 
 
 @click.group()
@@ -30,7 +36,7 @@ def dead() -> None:
         "delayd dead list", "delayd dead list mail --limit 20", "delayd dead list mail --json"
     ),
 )
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=known_topics)
 @click.option("--limit", type=click.IntRange(1), default=100, help="How many at most: 100.")
 @JSON_OPTION
 @with_client
@@ -41,16 +47,16 @@ def list_(client: "Client", topic: str | None, *, limit: int, as_json: bool) -> 
         if as_json:
             print_json({"topic": name, "buried": buried} for name, buried in counts)
         elif counts:
-            print_table(["topic", "dead letters"], counts)
+            print_table(COUNTS, counts)
     else:
         jobs = list(client.dead_letters(topic, limit=limit))
         counts = [(str(job.id), 1) for job in jobs]
         if as_json:
             print_json(map(job_fields, jobs))
         elif jobs:
-            print_table(["id", "failed at", "attempts", "why", "key", "body"], map(row, jobs))
+            print_table(COLUMNS, map(row, jobs))
     if not counts:
-        complain("there are no dead letters")
+        complain(f"there are no dead letters{seen()}")
     return Exit.OK
 
 
@@ -58,12 +64,15 @@ def row(job: "JobInfo") -> list[object]:
     """Return what the list shows of a dead letter."""
     failure = job.failure
     why = "" if failure is None else f"{failure.reason}: {failure.error}".removesuffix(": ")
-    body = cut(shown(job.body), COLUMNS)
+    body = cut(shown(job.body), TEXT_COLUMNS)
     at = None if failure is None else failure.at
-    return [job.id, at, job.attempts, cut(why, COLUMNS), job.key, body]
+    return [job.id, at, job.attempts, cut(why, TEXT_COLUMNS), job.key, body]
 
 
-@dead.command(epilog=examples("delayd dead show 17"))
+@dead.command(
+    short_help="Show why and when dead letters failed, and their bodies.",
+    epilog=examples("delayd dead show 17"),
+)
 @click.argument("ids", nargs=-1, required=True, type=int, metavar="ID...")
 @JSON_OPTION
 @with_client
@@ -81,12 +90,13 @@ def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:
 
 
 @dead.command(
+    short_help="Make the dead letters of TOPIC ready again.",
     epilog=examples(
         "delayd dead redrive mail --dry-run",
         "delayd dead redrive mail --count 100 --per-second 5 --yes",
-    )
+    ),
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=known_topics)
 @click.option("--count", type=click.IntRange(1), help="How many at most, the oldest first; all.")
 @click.option("--per-second", type=float, help="So many a second; all at once.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be.")

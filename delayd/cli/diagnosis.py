@@ -79,8 +79,11 @@ def file_system(facts: Machine, config: "Config") -> Findings:
     found, subject = facts.directory, "file system"
     if not found.is_directory:
         return
-    kind = found.file_system or "unknown"
-    if kind in MEMORY_FILE_SYSTEMS:
+    kind = found.file_system
+    if not kind:
+        advice = "df -T shows it; it should be on a disk of this machine"
+        yield Finding(Severity.NOTE, subject, f"not known: no mount point of {found.path}", advice)
+    elif kind in MEMORY_FILE_SYSTEMS:
         said = f"{kind}: it is in memory, and every job is lost when the machine stops"
         yield Finding(Severity.WRONG, subject, said, "choose a data_dir on a disk")
     elif kind in NETWORK_FILE_SYSTEMS:
@@ -91,7 +94,7 @@ def file_system(facts: Machine, config: "Config") -> Findings:
     else:
         yield Finding(Severity.OK, subject, kind)
     segment = size_text(config.segment_bytes)
-    said = f"{found.free_bytes / (1 << 30):.1f} GiB are free; a file of the log has {segment}"
+    said = f"{about(found.free_bytes)} are free; a file of the log has {segment}"
     if found.free_bytes < config.segment_bytes:
         advice = "make space, or lower journal.segment_bytes"
         yield Finding(Severity.WRONG, "free space", said, advice)
@@ -249,6 +252,18 @@ RULES: Final[tuple[Rule, ...]] = (
 def findings(facts: Machine, config: "Config") -> list[Finding]:
     """Apply all rules."""
     return [finding for rule in RULES for finding in rule(facts, config)]
+
+
+def about(size_bytes: int) -> str:
+    """Write a size in its largest unit.
+
+    >>> about(5 << 39), about(3 << 19), about(900), about(0)
+    ('2.5 TiB', '1.5 MiB', '900 bytes', '0 bytes')
+    """
+    for shift, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size_bytes >= 1 << shift:
+            return f"{size_bytes / (1 << shift):.1f} {unit}"
+    return f"{size_bytes} bytes"
 
 
 def duration(taken_us: int) -> str:

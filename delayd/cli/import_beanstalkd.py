@@ -8,7 +8,14 @@ from delayd.binlog.convert import held, new_journal, topic_for, write
 from delayd.binlog.files import Binlog, sized_files
 from delayd.cli.help import examples
 from delayd.cli.journal_report import collector_off, jobs_of
-from delayd.cli.terminal import complain, journal_errors, load_config, print_lines, progress
+from delayd.cli.terminal import (
+    CommandFailed,
+    complain,
+    journal_errors,
+    load_config,
+    print_lines,
+    progress,
+)
 from delayd.clock import SystemClock
 from delayd.core.engine import Engine
 from delayd.core.names import INTERNAL_TOPIC
@@ -20,14 +27,21 @@ from delayd.journal.disk import Disk, RealDisk
     "import-beanstalkd",
     epilog=examples(
         "delayd import-beanstalkd /var/lib/beanstalkd --data-dir /var/lib/delayd",
+        "delayd import-beanstalkd /var/lib/beanstalkd --data-dir /srv/jobs --user beanstalkd",
     ),
 )
 @click.argument("binlog_dir", type=click.Path(exists=True, file_okay=False))
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
 @click.option("--data-dir", metavar="DIR", help="The directory for the jobs, new or empty.")
 @click.option("--skip-damage", is_flag=True, help="Skip what cannot be read.")
+@click.option("--user", metavar="USER", help="Whose the files are to be: of delayd-beanstalkd -u.")
 def import_beanstalkd(
-    binlog_dir: str, path: str | None, data_dir: str | None, *, skip_damage: bool
+    binlog_dir: str,
+    path: str | None,
+    data_dir: str | None,
+    *,
+    skip_damage: bool,
+    user: str | None,
 ) -> int:
     """Import the jobs of a stopped beanstalkd from BINLOG_DIR (its -b).
 
@@ -39,6 +53,7 @@ def import_beanstalkd(
     directory = str(config.data_dir)
     if os.path.realpath(directory) == os.path.realpath(binlog_dir):
         raise click.UsageError("the data directory must be another one than the binlog's")
+    owner = None if user is None else account(user)
     # Before anything else: without --data-dir the command line does not show the target.
     complain(f"the jobs go to {os.path.abspath(directory)}")
     with journal_errors(), collector_off(), held(disk, binlog_dir):
@@ -54,8 +69,32 @@ def import_beanstalkd(
         )
         with new_journal(disk, directory, config.segment_bytes) as journal:
             write(binlog, journal, engine, clock.wall_ms())
+        if owner is not None:
+            give(directory, owner)
     print_lines([f"{directory} now holds {jobs_of(engine)}"])
     return Exit.OK
+
+
+def account(user: str) -> tuple[int, int]:
+    """Return the numbers of a user and its group. Raises CommandFailed."""
+    import pwd
+
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        raise CommandFailed(Exit.USAGE, f"--user {user}: there is no such user") from None
+    return found.pw_uid, found.pw_gid
+
+
+def give(directory: str, owner: tuple[int, int]) -> None:
+    """Let a user own the directory and its files. Raises CommandFailed."""
+    try:
+        names = RealDisk().list_directory(directory)
+        for path in (directory, *(os.path.join(directory, name) for name in names)):
+            os.chown(path, *owner)
+    except OSError as error:
+        why = f"{error.filename} cannot be given to that user: {error.strerror}"
+        raise CommandFailed(Exit.JOURNAL_FAILED, f"the jobs are imported, but {why}") from error
 
 
 def read(disk: Disk, binlog_dir: str, *, skip_damage: bool) -> Binlog:

@@ -1,18 +1,21 @@
 """The jobs that wait: `jobs` lists them, `peek` shows one; the others change them."""
 
+import contextlib
+import heapq
 import itertools
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from delayd.cli.connect import with_client
+from delayd.cli.connect import known_topics, with_client
 from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION, MOMENT, PRIORITY, takes
-from delayd.cli.put import body_of
+from delayd.cli.put import body_of, called
 from delayd.cli.reserve import body_fields
 from delayd.cli.selection import FILTERS, MANY, WHICH, carried_out, filter_of, selection
 from delayd.cli.tables import (
     JSON_OPTION,
+    Column,
     cut,
     print_fields,
     print_json,
@@ -21,16 +24,25 @@ from delayd.cli.tables import (
     time_shown,
 )
 from delayd.cli.terminal import CommandFailed, complain, print_lines
+from delayd.client.errors import TopicNotFound
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from typing import BinaryIO
 
     from delayd.client.results import JobInfo
     from delayd.client.sync import Client
+    from delayd.client.values import Filter
 
 BODY_COLUMNS = 40
+TOPICS_MAX = 100
+WAITING = ("delayed", "ready")
+COLUMNS = (
+    *(Column("id"), Column("topic", 1, text_least=6), Column("state", 3), Column("due")),
+    *(Column("priority", 6, default="65536"), Column("key", 2, text_least=6)),
+    *(Column("attempts", 7), Column("failure", 5, text_least=12), Column("body", 4, text_least=8)),
+)
 TIMES = (
     click.option("--delay", type=DURATION, help="How long until they are due: 15s, 30m, 7d."),
     click.option("--at", type=MOMENT, help="When they are due: 2030-01-01T09:00:00Z."),
@@ -44,54 +56,91 @@ TIMES = (
     epilog=examples(
         "delayd jobs orders",
         "delayd jobs orders --state delayed --to 1h --bodies",
-        "delayd jobs orders --prefix order- --limit 0 --json | jq -r .key",
+        "delayd jobs orders --prefix order- --all --json | jq -r .key",
+        "delayd jobs    # what comes next, of all topics",
     )
 )
-@click.argument("topic")
+@click.argument("topic", required=False, shell_complete=known_topics)
 @takes(*FILTERS)
-@click.option("--limit", type=click.IntRange(0), default=100, help="How many at most; 0: all. 100.")
+@click.option(
+    "--limit",
+    type=click.IntRange(0),
+    default=100,
+    help="How many at most: 100; where there are more, standard error says so.",
+)
+@click.option("--all", "are_all", is_flag=True, help="All of them, page by page; as --limit 0.")
 @click.option("--bodies", is_flag=True, help="Show the bodies too.")
 @JSON_OPTION
 @with_client
 def jobs(
     client: "Client",
-    topic: str,
+    topic: str | None,
     states: tuple[str, ...],
     prefix: str | None,
     due_from: str | None,
     due_to: str | None,
     *,
     limit: int,
+    are_all: bool,
     bodies: bool,
     as_json: bool,
 ) -> int:
-    """List the jobs of TOPIC in the order in which they are due."""
-    which = filter_of(states, prefix, due_from, due_to)
+    """List the jobs of TOPIC in the order in which they are due.
+
+    Without TOPIC the delayed and ready jobs of all topics; --state lists others.
+    """
+    limit = 0 if are_all else limit
     # One more than is shown tells whether there are more.
-    found = client.jobs(topic, limit=limit + 1 if limit else None, bodies=bodies, **which)
+    limit_asked = limit + 1 if limit else None
+    if topic is None:
+        which = filter_of(states or WAITING, prefix, due_from, due_to)
+        found = of_all_topics(client, limit_asked, which, bodies=bodies)
+    else:
+        which = filter_of(states, prefix, due_from, due_to)
+        found = client.jobs(topic, limit=limit_asked, bodies=bodies, **which)
     page = list(itertools.islice(found, limit)) if limit else found
     if as_json:
         print_json(map(job_fields, page))
     else:
-        print_jobs(page, bodies=bodies)
+        print_jobs(page, bodies=bodies, topics=topic is None)
     if limit and next(found, None) is not None:
-        complain(f"there are more than {limit}: --limit, or a filter")
+        complain(f"there are more than {limit}: --all prints all of them; or use a filter")
     return Exit.OK
 
 
-def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool) -> None:
+def of_all_topics(
+    client: "Client", limit: int | None, which: "Filter", *, bodies: bool
+) -> "Iterator[JobInfo]":
+    """Yield jobs of all topics in the order in which they are due; `limit` is that of each topic.
+
+    The daemon has lists of single topics. So many are merged as have room for a page in memory.
+    """
+    topics = sorted((each for each in client.topics() if each.jobs), key=lambda each: -each.jobs)
+    if len(topics) > TOPICS_MAX:
+        complain(f"of {len(topics)} topics the {TOPICS_MAX} with most jobs are listed; name others")
+
+    def of_one(topic: str) -> "Iterator[JobInfo]":
+        with contextlib.suppress(TopicNotFound):  # since it was listed
+            yield from client.jobs(topic, limit=limit, bodies=bodies, **which)
+
+    lists = [of_one(each.name) for each in topics[:TOPICS_MAX]]
+    return heapq.merge(*lists, key=lambda job: (job.due is not None, job.due, job.id))
+
+
+def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False) -> None:
     """Print a table of jobs."""
-    columns = ["id", "state", "due", "priority", "key", "attempts", "failure"]
+    left_out = {name for name, is_said in (("topic", topics), ("body", bodies)) if not is_said}
     rows = [
         [
-            *(job.id, job.state, job.due, job.priority, job.key, job.attempts or ""),
+            *(job.id, *([job.topic] if topics else []), job.state, job.due, job.priority, job.key),
+            job.attempts or "",
             job.failure and cut(f"{job.failure.reason}: {job.failure.error}", BODY_COLUMNS),
             *([cut(shown(job.body), BODY_COLUMNS)] if bodies else []),
         ]
         for job in found
     ]
     if rows:
-        print_table([*columns, *(["body"] if bodies else [])], rows)
+        print_table([column for column in COLUMNS if column.name not in left_out], rows)
     else:
         complain("there is no such job")
 
@@ -116,7 +165,9 @@ def job_fields(job: "JobInfo") -> dict[str, Any]:
     default="ready",
     help="The first of the topic in this state; without --key. ready.",
 )
-@click.option("--body", "only_body", is_flag=True, help="Print the body and nothing else.")
+@click.option(
+    "--body", "only_body", is_flag=True, help="Print the body and nothing else, byte for byte."
+)
 @JSON_OPTION
 @with_client
 def peek(
@@ -147,7 +198,7 @@ def peek(
         if as_json:
             print_json([job_fields(job)])
         elif only_body:
-            print_body(job.body or b"")
+            print_body(job.body or b"", is_one=len(found) == 1)
         else:
             print_job(job)
     return Exit.OK
@@ -160,6 +211,7 @@ def print_job(job: "JobInfo") -> None:
         [
             *(("id", job.id), ("topic", job.topic), ("state", job.state), ("key", job.key)),
             *(("due", job.due), ("created", job.created), ("expires", job.expires)),
+            *(("url", job.details.get("url")), ("method", job.details.get("method"))),
             *(("priority", job.priority), ("ttr", job.ttr and f"{job.ttr:g} s")),
             ("attempts", job.attempts),
             ("failed", failure and f"{failure.reason} at {failure.at and time_shown(failure.at)}"),
@@ -244,6 +296,7 @@ def reschedule(
     epilog=examples(
         "delayd change 17 --priority 10",
         "delayd change --topic orders --key order-17 --body 'close at once' --delay 5m",
+        "delayd change 17 --call https://example.com/due",
     )
 )
 @takes(*WHICH, *TIMES)
@@ -251,6 +304,9 @@ def reschedule(
 @click.option("--ttr", type=DURATION, help="How long a worker may hold it.")
 @click.option("--body", metavar="TEXT", help="Another body; - reads standard input.")
 @click.option("--file", type=click.File("rb"), help="Read the body from a file.")
+@click.option("--call", metavar="URL", help="Send it there when it is due; '': to no url any more.")
+@click.option("--method", metavar="METHOD", help="Of that request; by default POST.")
+@click.option("--header", metavar="NAME:VALUE", multiple=True, help="Of that request; repeatable.")
 @with_client
 def change(
     client: "Client",
@@ -260,6 +316,8 @@ def change(
     *,
     body: str | None,
     file: "BinaryIO | None",
+    call: str | None,
+    header: tuple[str, ...],
     **given: Any,
 ) -> int:
     """Change a waiting or buried job in one step; what is not given stays."""
@@ -269,8 +327,13 @@ def change(
         raise click.UsageError("--delay and --at exclude each other")
     if body is not None or file is not None:
         changes["body"] = body_of(body, file)
+    changes |= called(call or "", header)
+    if call == "":
+        changes["url"] = None
     if not changes:
-        raise click.UsageError("what is to change? --delay, --at, --priority, --ttr, --body")
+        raise click.UsageError(
+            "what is to change? --delay, --at, --priority, --ttr, --body, --call"
+        )
     for name in chosen.names:
         due = client.change(*name, **changes)
         print_lines(["changed" if due is None else f"changed: due {time_shown(due)}"])

@@ -61,7 +61,10 @@ def journal() -> None:
     """Inspect a journal, copy it, or cut it by hand."""
 
 
-@journal.command(epilog=examples("delayd journal check /var/lib/delayd"))
+@journal.command(
+    short_help="Report what a start would do with DIRECTORY.",
+    epilog=examples("delayd journal check /var/lib/delayd"),
+)
 @click.argument("directory", type=DIRECTORY)
 def check(directory: str) -> int:
     """Report what a start of the daemon would do with DIRECTORY, and change nothing.
@@ -75,7 +78,10 @@ def check(directory: str) -> int:
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
 
-@journal.command(epilog=examples("delayd journal dump /var/lib/delayd --json | head"))
+@journal.command(
+    short_help="Print the records in DIRECTORY, one per line.",
+    epilog=examples("delayd journal dump /var/lib/delayd --json | head"),
+)
 @click.argument("directory", type=DIRECTORY)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
 def dump(directory: str, *, as_json: bool) -> int:
@@ -98,7 +104,10 @@ def dump(directory: str, *, as_json: bool) -> int:
     return Exit.OK
 
 
-@journal.command(epilog=examples("delayd journal backup /var/lib/delayd /backup/2026-11-21"))
+@journal.command(
+    short_help="Copy DIRECTORY to TARGET, while a daemon uses it or not.",
+    epilog=examples("delayd journal backup /var/lib/delayd /backup/2026-11-21"),
+)
 @click.argument("directory", type=DIRECTORY)
 @click.argument("target", type=click.Path(file_okay=False))
 def backup(directory: str, target: str) -> int:
@@ -128,7 +137,10 @@ def backup(directory: str, target: str) -> int:
     return Exit.OK
 
 
-@journal.command(epilog=examples("delayd journal repair /var/lib/delayd --truncate-at 3:4711"))
+@journal.command(
+    short_help="Cut the log of DIRECTORY where it cannot be read.",
+    epilog=examples("delayd journal repair /var/lib/delayd --truncate-at 3:4711"),
+)
 @click.argument("directory", type=DIRECTORY)
 @click.option(
     "--truncate-at",

@@ -33,7 +33,7 @@ class Subcommand(NamedTuple):
 SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
     "Jobs": {
         "put": Subcommand("put", "Put a job into TOPIC: BODY, a file, or standard input."),
-        "jobs": Subcommand("jobs", "List the jobs of TOPIC in the order in which they are due."),
+        "jobs": Subcommand("jobs", "List jobs in the order in which they are due."),
         "peek": Subcommand("jobs", "Show a job with its body, and why it failed if it did."),
         "change": Subcommand("jobs", "Change a waiting or buried job in one step."),
         "reschedule": Subcommand("jobs", "Give waiting jobs another time."),
@@ -93,6 +93,22 @@ COMMANDS: Final = {
 }
 
 
+OTHERS_NAMES: Final = {
+    "help": "delayd --help, or delayd COMMAND --help",
+    **dict.fromkeys(("ls", "list", "scheduled"), "delayd jobs, or delayd topics"),
+    **dict.fromkeys(("rm", "remove", "delete", "del"), "delayd cancel, or delayd clear TOPIC"),
+    "revoke": "delayd cancel, or delayd token revoke ID",
+    **dict.fromkeys(("start", "run", "daemon", "server"), "delayd serve"),
+    **dict.fromkeys(("status", "info", "inspect"), "delayd stats, delayd top, or delayd peek ID"),
+    **dict.fromkeys(("add", "enqueue", "publish", "send", "produce"), "delayd put"),
+    **dict.fromkeys(("consume", "worker", "get"), "delayd work, or delayd reserve"),
+    "purge": "delayd clear TOPIC",
+}
+"""What people type who know another program."""
+NEAR: Final = 0.65
+"""How near a mistyped command must be to one to be named with it."""
+
+
 class Commands(click.Group):
     """The subcommands, each imported when it is called."""
 
@@ -118,7 +134,9 @@ class Commands(click.Group):
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             from delayd.text import did_you_mean
 
-            ctx.fail(f"there is no command {name!r}{did_you_mean(name, COMMANDS)}")
+            known = OTHERS_NAMES.get(name)
+            hint = f"; use {known}" if known else did_you_mean(name, COMMANDS, cutoff=NEAR)
+            ctx.fail(f"there is no command {name!r}{hint}")
         return super().resolve_command(ctx, args)
 
     def shell_complete(
@@ -168,8 +186,9 @@ def invoke(words: Sequence[str]) -> int:
     except OSError as error:
         if PRINTED_BY_CLICK.isdisjoint(words):
             raise
-        complain(str(cannot_write(error)))
-        return Exit.USAGE
+        unwritten = cannot_write(error)
+        complain(str(unwritten))
+        return unwritten.exit_code
     except SystemExit:
         return Exit.OK  # click ends with 1 when the reader of its help stops early
 

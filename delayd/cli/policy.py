@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from delayd.cli.connect import with_client
+from delayd.cli.connect import known_topics, with_client
 from delayd.cli.help import examples
 from delayd.cli.tables import JSON_OPTION, print_fields, print_json
 from delayd.cli.terminal import complain
@@ -22,8 +22,11 @@ def policy() -> None:
     """Show, set and remove the policies of topics."""
 
 
-@policy.command(epilog=examples("delayd policy get mail", "delayd policy get mail --json"))
-@click.argument("topic")
+@policy.command(
+    short_help="Show the policy of TOPIC, and where it comes from.",
+    epilog=examples("delayd policy get mail", "delayd policy get mail --json"),
+)
+@click.argument("topic", shell_complete=known_topics)
 @JSON_OPTION
 @with_client
 def get(client: "Client", topic: str, *, as_json: bool) -> int:
@@ -41,7 +44,7 @@ def get(client: "Client", topic: str, *, as_json: bool) -> int:
         "delayd policy set mail retry=1m --dry-run",
     ),
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=known_topics)
 @click.argument("fields", nargs=-1, metavar="[FIELD=VALUE]...")
 @click.option("--file", type=click.File("rb"), help="Replace the policy by this JSON; - is stdin.")
 @click.option("--dry-run", is_flag=True, help="Change nothing, and show what it would be.")
@@ -99,8 +102,11 @@ def changed(policy: dict[str, Any], fields: Iterable[str]) -> dict[str, Any]:
     return policy
 
 
-@policy.command(epilog=examples("delayd policy clear mail"))
-@click.argument("topic")
+@policy.command(
+    short_help="Remove the policy that was set for TOPIC.",
+    epilog=examples("delayd policy clear mail"),
+)
+@click.argument("topic", shell_complete=known_topics)
 @JSON_OPTION
 @with_client
 def clear(client: "Client", topic: str, *, as_json: bool) -> int:

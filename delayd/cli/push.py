@@ -10,8 +10,10 @@ import click
 
 from delayd.access.errors import SecretsInvalid, shown
 from delayd.cli.help import examples
+from delayd.cli.put import named
 from delayd.cli.terminal import CommandFailed, load_config, print_lines
 from delayd.clock import system_wall_ms
+from delayd.core.targets import METHODS, TARGET_FIELDS, Target
 from delayd.exits import Exit
 
 
@@ -27,10 +29,20 @@ def push() -> None:
     )
 )
 @click.argument("url")
+@click.option("--method", type=click.Choice(METHODS), default="POST", help="By default POST.")
+@click.option("--header", metavar="NAME:VALUE", multiple=True, help="Of the request; repeatable.")
 @click.option("--secret", "names", multiple=True, metavar="NAME", help="Sign with it; repeatable.")
 @click.option("--config", "config_path", metavar="FILE", help="What may be called, and secrets.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def test(url: str, *, names: tuple[str, ...], config_path: str | None, as_json: bool) -> int:
+def test(
+    url: str,
+    *,
+    method: str,
+    header: tuple[str, ...],
+    names: tuple[str, ...],
+    config_path: str | None,
+    as_json: bool,
+) -> int:
     """Send one signed sample to URL, and explain what came of it.
 
     Without --secret it is signed as push.sign_with says. Exit code 69: the receiver did not take
@@ -42,6 +54,10 @@ def test(url: str, *, names: tuple[str, ...], config_path: str | None, as_json: 
     from delayd.push.trial import try_url
     from delayd.push.webhook import Webhook
 
+    try:
+        headers = TARGET_FIELDS["headers"].read(named(header))
+    except ValueError as error:
+        raise click.UsageError(f"--header: {error}") from None
     config = load_config(config_path, {})
     if not config.push_enabled:
         off = "push.enabled is false: the daemon would call nothing"
@@ -65,7 +81,10 @@ def test(url: str, *, names: tuple[str, ...], config_path: str | None, as_json: 
     )
     webhook = Webhook(rules, secrets=secrets, connect_timeout_ms=config.push_connect_timeout_ms)
     trial = try_url(
-        url, rules, webhook, names, wall_ms=system_wall_ms(), timeout_ms=config.push_timeout_ms
+        Target(url=url, method=method, headers=headers, secrets=names),
+        *(rules, webhook),
+        wall_ms=system_wall_ms(),
+        timeout_ms=config.push_timeout_ms,
     )
     rows = trial.explained()
     print_lines(

@@ -1,6 +1,6 @@
 """`delayd put`: one job from the command line, or many from NDJSON."""
 
-import base64
+import binascii
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from delayd.cli.connect import with_client
+from delayd.cli.connect import known_topics, with_client
 from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION, MOMENT, PRIORITY
 from delayd.cli.tables import JSON_OPTION, print_json, time_shown
@@ -37,6 +37,15 @@ Line = tuple[int, "NewJob"]
 """The number of a line, from 1, and its job."""
 
 
+def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+    """Say how a body is given, to somebody who looks for an option. Raises `click.UsageError`."""
+    if value is not None:
+        raise click.UsageError(
+            f"put has no {option.opts[0]}: the body is an argument, --file FILE or standard input,"
+            " as in: delayd put TOPIC 'hello'"
+        )
+
+
 @click.command(
     epilog=examples(
         "delayd put mail 'hello' --delay 15s",
@@ -47,8 +56,15 @@ Line = tuple[int, "NewJob"]
         'delayd put mail --ndjson jobs.ndjson    # {"body": ..., "delay": "1h", "key": ...}',
     )
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=known_topics)
 @click.argument("body", required=False)
+@click.option(
+    *("no_body", "--body", "--data"),
+    callback=no_such_option,
+    expose_value=False,
+    hidden=True,
+    help="There is none: the body is an argument.",
+)
 @click.option("--file", type=click.File("rb"), help="Read the body from a file; - is stdin.")
 @click.option(
     "--ndjson", type=click.File("rb"), help="Put many jobs: one JSON object a line; - is stdin."
@@ -98,13 +114,16 @@ def put(
             raise click.UsageError("--idempotency-key is for one job; give each line a key")
         return put_lines(client, topic, lines_of(ndjson, given), size_of(ndjson), as_json=as_json)
     result = client.put(topic, body_of(body, file), **given)
-    if as_json:
-        print_json([said(result)])
-    else:
-        print_lines([str(result.id)])
-        if sys.stdout.isatty():
-            due = "" if result.due is None else f", due {time_shown(result.due)}"
-            complain(f"{result.outcome}{due}")
+    try:
+        if as_json:
+            print_json([said(result)])
+        else:
+            print_lines([str(result.id)])
+    except CommandFailed as failed:
+        raise CommandFailed(failed.exit_code, f"job {result.id} was put: {failed}") from failed
+    if sys.stdout.isatty() and not as_json:
+        due = "" if result.due is None else f", due {time_shown(result.due)}"
+        complain(f"{result.outcome}{due}")
     return Exit.OK
 
 
@@ -114,11 +133,16 @@ def called(url: str, headers: Sequence[str]) -> dict[str, object]:
     >>> called("https://example.com/due", ["X-Shop: 7"])
     {'url': 'https://example.com/due', 'headers': {'X-Shop': '7'}}
     """
+    said = {"url": url, "headers": named(headers)}
+    return {name: value for name, value in said.items() if value}
+
+
+def named(headers: Sequence[str]) -> dict[str, str]:
+    """Return headers by name."""
     if not all(":" in header for header in headers):
         raise click.UsageError("--header must be NAME:VALUE")
     pairs = (header.partition(":") for header in headers)
-    said = {"url": url, "headers": {name.strip(): value.strip() for name, _, value in pairs}}
-    return {name: value for name, value in said.items() if value}
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def body_of(text: str | None, file: BinaryIO | None) -> bytes:
@@ -187,7 +211,7 @@ def job_of(number: int, text: bytes, defaults: Mapping[str, Any]) -> "NewJob":
         job["body"] = json.dumps(job["body"], ensure_ascii=False, separators=(",", ":")).encode()
     else:
         try:
-            job["body"] = base64.b64decode(job.pop("body_base64"), validate=True)
+            job["body"] = binascii.a2b_base64(job.pop("body_base64"), strict_mode=True)
         except (ValueError, TypeError):
             raise wrong_line(number, "body_base64 is not base64") from None
     timed = {"delay", "at"} & job.keys()
@@ -231,6 +255,7 @@ def put_lines(
         with progress(f"putting into {topic}", total_bytes) as on_bytes:
             for batch, batch_bytes in batches(jobs):
                 results = put_batch(client, topic, batch)
+                put_count += sum(isinstance(each, PutResult) for each in results)
                 for (number, _job), result in zip(batch, results, strict=True):
                     if isinstance(result, Refused):
                         complain(f"line {number}: {result}")
@@ -239,7 +264,6 @@ def put_lines(
                     print_json(map(outcome, batch, results))
                 else:
                     print_lines(str(each.id) for each in results if isinstance(each, PutResult))
-                put_count += sum(isinstance(each, PutResult) for each in results)
                 on_bytes(batch_bytes)
     finally:
         complain(f"{put_count} put, {refused} refused")

@@ -5,16 +5,17 @@ process, so that the commands of a script can share it; on the line protocol tha
 there `reserve` works with `--ack` alone.
 """
 
-import base64
+import binascii
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from delayd.cli.connect import exit_of, said, with_client
+from delayd.cli.connect import exit_of, known_topics, said, with_client
 from delayd.cli.help import examples
-from delayd.cli.parameters import DURATION, PRIORITY
+from delayd.cli.parameters import DURATION, PRIORITY, takes
+from delayd.cli.selection import WHICH, each_named, selection
 from delayd.cli.tables import JSON_OPTION, print_json, time_shown
 from delayd.cli.terminal import CommandFailed, cannot_write, complain, print_lines
 from delayd.client.errors import Refused
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 TOKENS: Final = click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
 
-NOT_TAKEN: Final = "nobody reads the output: job {} was not taken, {} given back"
+NOT_TAKEN: Final = "{}: job {} was not taken, {} given back"
 
 
 @click.command(
@@ -39,7 +40,7 @@ NOT_TAKEN: Final = "nobody reads the output: job {} was not taken, {} given back
         "token=$(delayd reserve mail --json | jq -r .token); delayd ack $token",
     )
 )
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=known_topics)
 @click.option("--wait", type=DURATION, default="0", help="How long to wait for a job; at once.")
 @click.option("--count", type=click.IntRange(1, 1000), default=1, help="How many at most.")
 @click.option("--ack", "is_acked", is_flag=True, help="Acknowledge at once what is printed.")
@@ -57,7 +58,8 @@ def reserve(
     """Reserve the most urgent ready job of the TOPICs, and print its body.
 
     Without --ack the job is yours until its ttr ends: acknowledge it with the token that is printed
-    on standard error, or that is in the JSON. Exit code 66 if no job was ready in time.
+    on standard error, or that is in the JSON. Into a pipe or a file the body goes byte for byte;
+    with --count each body ends a line. Exit code 66 if no job was ready in time.
     """
     wanted: str | Sequence[str] = topics[0] if len(topics) == 1 else topics
     jobs = client.reserve_many(wanted, limit=count, timeout=wait)
@@ -67,12 +69,11 @@ def reserve(
                 Exit.USAGE,
                 "on the line protocol a reservation ends with its connection: use --ack or --url",
             )
-        is_printed = print_json([reservation(job)]) if as_json else print_body(job.body)
-        if not is_printed:
+        if why := not_printed(job, as_json=as_json, is_one=count == 1):
             for left in jobs[number:]:  # nobody has received them
                 left.release()
             back = counted(len(jobs) - number, "job")
-            raise CommandFailed(Exit.USAGE, NOT_TAKEN.format(job.id, back))
+            raise CommandFailed(Exit.OUTPUT_FAILED, NOT_TAKEN.format(why, job.id, back))
         if not (as_json or is_acked):
             told = f"job {job.id} of {job.topic}, attempt {job.attempt}"
             until = "" if job.expires is None else f" until {time_shown(job.expires)}"
@@ -82,6 +83,18 @@ def reserve(
     if not jobs:
         raise CommandFailed(Exit.NOTHING_THERE, f"no job of {', '.join(topics)} was ready in time")
     return Exit.OK
+
+
+def not_printed(job: "Job", *, as_json: bool, is_one: bool) -> str:
+    """Print a job in hand; return why it could not be, empty if it was."""
+    try:
+        if as_json:
+            is_taken = print_json([reservation(job)])
+        else:
+            is_taken = print_body(job.body, is_one=is_one)
+    except CommandFailed as failed:
+        return str(failed)
+    return "" if is_taken else "nobody reads the output"
 
 
 def reservation(job: "Job") -> dict[str, Any]:
@@ -109,13 +122,14 @@ def body_fields(body: bytes) -> dict[str, Any]:
     try:
         return {"body": body.decode()}
     except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
+        return {"body_base64": binascii.b2a_base64(body, newline=False).decode()}
 
 
-def print_body(body: bytes) -> bool:
-    """Print a body as it is, and a line break unless it ends with one; tell whether it was.
+def print_body(body: bytes, *, is_one: bool) -> bool:
+    """Print a body; tell whether somebody reads. Raises CommandFailed.
 
-    On a terminal what would command it is escaped. Raises CommandFailed.
+    Into a pipe or a file goes one body as it is, byte for byte; of several each ends a line. On a
+    terminal it ends a line too, and what would command the terminal is escaped.
     """
     if sys.stdout.isatty():
         text = body.decode(errors="replace")
@@ -125,7 +139,7 @@ def print_body(body: bytes) -> bool:
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(body)
-        sys.stdout.buffer.write(b"" if body.endswith(b"\n") else b"\n")
+        sys.stdout.buffer.write(b"" if is_one or body.endswith(b"\n") else b"\n")
         sys.stdout.flush()
     except BrokenPipeError:
         return False
@@ -208,10 +222,37 @@ def touch(client: "Client", tokens: tuple[str, ...]) -> int:
     return each_token(tokens, one)
 
 
-@click.command(epilog=examples("delayd bury 1-1a1ff7acb80-1 --error 'no such user'"))
-@TOKENS
+@click.command(
+    epilog=examples(
+        "delayd bury 1-1a1ff7acb80-1 --error 'no such user'",
+        "delayd bury 17 18 --error 'wrong amount'",
+        "delayd bury --topic orders --key order-17 --dry-run",
+    )
+)
+@click.argument("names", nargs=-1, metavar="[TOKEN|ID]...")
+@takes(*WHICH[1:])
 @click.option("--error", default="", metavar="TEXT", help="Why; it is kept with the job.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be.")
 @with_client
-def bury(client: "Client", tokens: tuple[str, ...], *, error: str) -> int:
-    """Set jobs aside by TOKEN, until they are kicked or redriven."""
-    return each_token(tokens, lambda token: client.bury(token, error=error))
+def bury(
+    client: "Client",
+    names: tuple[str, ...],
+    topic: str | None,
+    key: str | None,
+    *,
+    error: str,
+    dry_run: bool,
+) -> int:
+    """Set jobs aside until they are kicked or redriven.
+
+    Those in hand by the TOKENs of their reservations, those that wait by ID or by key.
+    """
+
+    def one(*name: Any) -> None:
+        client.bury(*name, error=error)
+
+    ids = tuple(int(name) if name.isdecimal() else name for name in names)
+    chosen = selection(ids, topic, key, dry_run=dry_run)
+    if names and not dry_run and all(isinstance(name, str) for name in ids):
+        return each_token(names, one)
+    return each_named(chosen, "buried", one)

@@ -179,7 +179,7 @@ def _print(active: Active, undo: str) -> None:
         sys.stdout.flush()
     except OSError as error:
         said = f"the secret could not be printed ({error.strerror}): delayd secret {undo}"
-        raise CommandFailed(Exit.USAGE, said) from error
+        raise CommandFailed(Exit.OUTPUT_FAILED, said) from error
 
 
 def _secrets_path(secrets_path: str | None, config_path: str | None) -> str:

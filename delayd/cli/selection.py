@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from delayd.cli.connect import exit_of, said
+from delayd.cli.connect import exit_of, known_keys, known_topics, said
 from delayd.cli.parameters import BOUND
 from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
 from delayd.client.errors import Refused
@@ -39,8 +39,18 @@ FILTERS: Final = (
 )
 WHICH: Final = (
     click.argument("ids", nargs=-1, type=int, metavar="[ID]..."),
-    click.option("--topic", metavar="TOPIC", help="The topic of --key, or of all that match."),
-    click.option("--key", metavar="KEY", help="The job that has this key."),
+    click.option(
+        "--topic",
+        metavar="TOPIC",
+        shell_complete=known_topics,
+        help="The topic of --key, or of all that match.",
+    ),
+    click.option(
+        "--key",
+        metavar="KEY",
+        shell_complete=known_keys,
+        help="The job that has this key.",
+    ),
 )
 MANY: Final = (
     click.option("--all", "are_all", is_flag=True, help="All jobs of the topic."),
@@ -52,7 +62,7 @@ MANY: Final = (
 class Selection(NamedTuple):
     """What was said about which jobs."""
 
-    ids: tuple[int, ...] = ()
+    ids: tuple[int | str, ...] = ()
     topic: str | None = None
     key: str | None = None
     which: "Filter" = {}  # noqa: RUF012 - never changed
@@ -83,7 +93,7 @@ def filter_of(
 
 
 def selection(
-    ids: tuple[int, ...],
+    ids: tuple[int | str, ...],
     topic: str | None,
     key: str | None,
     *,
@@ -118,27 +128,10 @@ def carried_out(
 ) -> int:
     """Do it to the jobs that were chosen, and print how many they were.
 
-    `done` is the word for what was done. Jobs that are named are not asked about; what is refused
-    of one is said, and the others are done all the same.
+    `done` is the word for what was done. Jobs that are named are not asked about.
     """
     if chosen.ids or chosen.key is not None:
-        names = list(chosen.names)
-        if chosen.dry_run:
-            print_lines([f"would be {done}: {counted(len(names), 'job')}"])
-            return Exit.OK
-        code: int = Exit.OK
-        count = 0
-        for name in names:
-            try:
-                one(*name)
-                count += 1
-            except Refused as error:
-                code = code or exit_of(error)
-                for line in said(error):
-                    complain(line)
-        if count or code == Exit.OK:
-            print_lines([f"{done}: {counted(count, 'job')}"])
-        return code
+        return each_named(chosen, done, one)
     if chosen.dry_run or not chosen.yes:
         count = many(chosen.topic, dry_run=True, **chosen.which)
         matched = f"{counted(count, 'job')} of {chosen.topic}"
@@ -152,3 +145,27 @@ def carried_out(
     if not count:
         complain("no job matched")
     return Exit.OK
+
+
+def each_named(chosen: Selection, done: str, one: Callable[..., object]) -> int:
+    """Do it to the jobs that are named, and print how many they were.
+
+    What is refused of one is said, and the others are done all the same.
+    """
+    names = list(chosen.names)
+    if chosen.dry_run:
+        print_lines([f"would be {done}: {counted(len(names), 'job')}"])
+        return Exit.OK
+    code: int = Exit.OK
+    count = 0
+    for name in names:
+        try:
+            one(*name)
+            count += 1
+        except Refused as error:
+            code = code or exit_of(error)
+            for line in said(error):
+                complain(line)
+    if count or code == Exit.OK:
+        print_lines([f"{done}: {counted(count, 'job')}"])
+    return code

@@ -1,14 +1,16 @@
 """How results are shown: tables for people, one JSON object a line for programs.
 
-On a terminal a table has colours and lines, and rich draws it. In a pipe or a file it is the same
-words in columns, and rich is not imported. `--json` prints what the daemon said, one object a line.
+On a terminal rich draws a table, as wide as the terminal: ids, times and numbers stand whole, texts
+are cut, and columns that have no room or say nothing are left out. In a pipe or a file it is the
+same words in all columns, and rich is not imported. `--json` prints what the daemon said, one
+object a line.
 """
 
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -18,10 +20,14 @@ if TYPE_CHECKING:
     import datetime as dt
 
     from rich.console import RenderableType
+    from rich.table import Table
 
 JSON_OPTION: Final = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON, one object a line."
 )
+
+GAP_COLUMNS: Final = 2
+"""Between the columns of a table."""
 
 CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 """No body may command the terminal that it is shown on."""
@@ -32,13 +38,68 @@ def print_json(values: Iterable[object]) -> bool:
     return print_lines(json.dumps(value, ensure_ascii=False) for value in values)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+class Column(NamedTuple):
+    """A column of a table, and what becomes of it where the terminal is too narrow."""
+
+    name: str
+    rank: int = 0
+    """Of those that find no room, the column of the highest rank is left out first; 0: none is."""
+    text_least: int = 0
+    """Texts may be cut to so many characters; 0: what is in it stands whole."""
+    default: str = ""
+    """Where it says this or nothing in all rows, the column is left out."""
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
     """Print rows under the names of the columns: for a person, or for a pipe."""
-    cells = [[shown(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
-        print_rich(lambda: _rich_table(columns, cells))
+        cells = [[shown(cell, has_ms=False) for cell in row] for row in rows]
+        print_rich(lambda: table(*fitted(columns, cells, columns_here())))
     else:
-        print_lines(plain(columns, cells))
+        print_lines(plain([each.name for each in columns], [list(map(shown, row)) for row in rows]))
+
+
+def fitted(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int
+) -> tuple[list[str], list[list[str]]]:
+    """Return the names and cells of what fits into a width.
+
+    >>> columns = [Column("id"), Column("key", 1, text_least=4), Column("body", 2, text_least=4)]
+    >>> fitted(columns, [["17", "order-17", "close"]], 18)
+    (['id', 'key', 'body'], [['17', 'order-…', 'close']])
+    >>> fitted(columns, [["17", "order-17", "close"]], 12)
+    (['id', 'key'], [['17', 'order-17']])
+    """
+    from rich.cells import cell_len
+
+    said = [
+        index
+        for index, column in enumerate(columns)
+        if not column.rank or any(row[index] not in {"", column.default} for row in cells)
+    ]
+    names = [column.name for column in columns]
+    wide = [max(map(cell_len, texts)) for texts in zip(names, *cells, strict=True)]
+    least = [
+        min(width, max(column.text_least, len(column.name))) if column.text_least else width
+        for column, width in zip(columns, wide, strict=True)
+    ]
+
+    def room(widths: Sequence[int]) -> int:
+        return width - sum(widths[index] + GAP_COLUMNS for index in said) + GAP_COLUMNS
+
+    while room(least) < 0 and (droppable := [index for index in said if columns[index].rank]):
+        said.remove(max(droppable, key=lambda index: columns[index].rank))
+    while room(wide) < 0 and (long := [index for index in said if wide[index] > least[index]]):
+        wide[max(long, key=wide.__getitem__)] -= 1
+    rows = [[_cut_cells(row[index], wide[index]) for index in said] for row in cells]
+    return [names[index] for index in said], rows
+
+
+def _cut_cells(text: str, width: int) -> str:
+    """Cut a text, in which some characters take two places, to so many."""
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= width else f"{set_cell_size(text, width - 1)}…"
 
 
 def plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterable[str]:
@@ -62,8 +123,8 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
     print_lines(f"{name:<{width}}  {text}" for name, text in said)
 
 
-def shown(value: object) -> str:
-    """Write one value for a person, on one line.
+def shown(value: object, *, has_ms: bool = True) -> str:
+    """Write one value for a person, on one line; of times the milliseconds may be left out.
 
     >>> shown(None), shown(0.5), shown({"a": [1]}), shown(b"5 kg")
     ('', '0.5', '{"a": [1]}', '5 kg')
@@ -71,7 +132,7 @@ def shown(value: object) -> str:
     if value is None:
         return ""
     if hasattr(value, "isoformat"):
-        return time_shown(value)
+        return time_shown(value if has_ms else value.replace(microsecond=0))  # type: ignore[attr-defined]
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
@@ -118,15 +179,15 @@ def print_rich(drawing: "Callable[[], RenderableType]") -> None:
     print_lines(written.rstrip("\n").split("\n"))
 
 
-def _rich_table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> "RenderableType":
-    from rich import box
+def table(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> "Table":
+    """Draw a table whose cells fit."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
     for index, column in enumerate(columns):
-        are_numbers = bool(cells) and all(row[index].replace(".", "").isdigit() for row in cells)
-        table.add_column(column, justify="right" if are_numbers else "left", overflow="fold")
+        are_numbers = all(row[index].replace(".", "").isdigit() for row in cells if row[index])
+        drawn.add_column(column, justify="right" if are_numbers else "left", no_wrap=True)
     for row in cells:
-        table.add_row(*map(Text, row))
-    return table
+        drawn.add_row(*map(Text, row))
+    return drawn

@@ -30,8 +30,9 @@ STEP_BYTES: Final = 1 << 20  # how much must be done before a bar is drawn again
 
 
 def complain(message: str) -> None:
-    """Print an error."""
-    print(f"delayd: {message}", file=sys.stderr, flush=True)
+    """Print an error, if it can be printed: where it cannot, the exit code says it."""
+    with contextlib.suppress(OSError):
+        print(f"delayd: {message}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -106,7 +107,7 @@ def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def cannot_write(error: OSError) -> CommandFailed:
     """Return the failure of a command that could not write its output."""
-    return CommandFailed(Exit.USAGE, f"the output cannot be written: {error.strerror}")
+    return CommandFailed(Exit.OUTPUT_FAILED, f"the output cannot be written: {error.strerror}")
 
 
 def complete() -> None:

@@ -89,7 +89,7 @@ def create(
         sys.stdout.flush()
     except OSError as error:
         said = f"the token could not be printed ({error.strerror}): revoke {entry.id}"
-        raise CommandFailed(Exit.USAGE, said) from error
+        raise CommandFailed(Exit.OUTPUT_FAILED, said) from error
     complain(f"token {entry.id} was added to {path}, without its secret, which is shown only here")
     complain(RELOAD)
     return Exit.OK

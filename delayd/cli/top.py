@@ -14,11 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from delayd.cli.calendar import bar
+from delayd.cli.calendar import BAR_COLUMNS, bar
 from delayd.cli.connect import with_client
 from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION
-from delayd.cli.tables import cut, plain, print_rich
+from delayd.cli.tables import (
+    Column,
+    columns_here,
+    cut,
+    fitted,
+    plain,
+    print_json,
+    print_rich,
+    table,
+)
 from delayd.cli.terminal import CommandFailed, print_lines
 from delayd.client.errors import ConnectionLost, TopicNotFound, Unreachable
 from delayd.client.values import seconds
@@ -33,6 +42,15 @@ COLUMNS: Final = (
     *("topic", "ready", "delayed", "reserved", "buried", "waiting"),
     *("put/s", "taken/s", "done/s", "late p50", "late p99"),
 )
+TOPIC_COLUMNS: Final = 40
+TOPIC_LEAST: Final = 8
+CHART_GAPS: Final = 11
+"""What stands beside the number and the bar of a row of the chart: its label, and two gaps."""
+LEFT_OUT: Final = (
+    *("late p50", "waiting", "taken/s", "reserved", "done/s", "put/s", "late p99"),
+    *("buried", "delayed", "ready"),
+)
+"""In this order, where the terminal is too narrow; what is sorted by stays."""
 ROWS_MAX: Final = 40
 """Topics that are asked for their rates: so many requests for each picture."""
 HORIZON: Final = "1h"
@@ -87,26 +105,32 @@ class View(NamedTuple):
         return self
 
 
-@click.command(epilog=examples("delayd top", "delayd top --every 5s", "delayd top --once"))
+@click.command(epilog=examples("delayd top", "delayd top --every 5s", "delayd top --once --json"))
 @click.option("--every", type=DURATION, default="1s", help="How often it looks: 1s.")
 @click.option("--once", is_flag=True, help="Print one picture, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one picture as JSON, and end.")
 @with_client
-def top(client: "Client", *, every: str, once: bool) -> int:
+def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
     """Watch topics by state, rates, lateness and what comes due in the next hour.
 
     Keys: q quits, p pauses, s sorts by the next column, r reverses. Rates are jobs a second in the
     last minute; lateness is how late delays ended, in milliseconds.
     """
+    if as_json:
+        seen = look(client)
+        rows = [row._asdict() for row in ordered(seen.rows, View())]
+        print_json([{"topics": rows, "due": {"horizon": HORIZON, "counts": seen.due}}])
+        return Exit.OK
     if once:
         seen, view = look(client), View()
         if sys.stdout.isatty():
-            print_rich(lambda: picture(seen, view))
+            print_rich(lambda: picture(seen, view, columns_here()))
         else:
             cells = [[figure(cell) for cell in row] for row in ordered(seen.rows, view)]
             print_lines([seen.head, *plain(COLUMNS, cells), due_line(seen.due)])
         return Exit.OK
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise CommandFailed(Exit.USAGE, "top needs a terminal; use --once, or delayd stats --json")
+        raise CommandFailed(Exit.USAGE, "top needs a terminal; use --once, or --json")
     watch(client, max(0.1, seconds(every)))
     return Exit.OK
 
@@ -136,7 +160,9 @@ def look(client: "Client") -> Picture:
     calendar = client.calendar(horizon=HORIZON, bins=BINS)
     due = tuple(map(sum, zip(*calendar.topics.values(), strict=True))) or (0,) * BINS
     jobs = sum(topic.jobs for topic in topics)
-    head = f"delayd {stats.get('version', '')}: {jobs} jobs in {len(topics)} topics"
+    # On the line `version` is that of beanstalkd.
+    version = stats.get("delayd-version", stats.get("version", ""))
+    head = f"delayd {version}: {jobs} jobs in {len(topics)} topics"
     return Picture(head, tuple(rows), due)
 
 
@@ -173,28 +199,47 @@ def due_line(due: Sequence[int]) -> str:
     return f"due in the next {HORIZON}, by 5 minutes: {' '.join(map(str, due))}"
 
 
-def picture(seen: Picture, view: View) -> "RenderableType":
-    """Draw what is seen."""
-    from rich import box
+def picture(seen: Picture, view: View, width: int) -> "RenderableType":
+    """Draw what is seen, as wide as the terminal is."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for index, column in enumerate(COLUMNS):
-        mark = "" if index != view.sorted_by else " ▲" if view.is_reversed else " ▼"
-        table.add_column(column + mark, justify="right" if index else "left", no_wrap=True)
-    for row in ordered(seen.rows, view):
-        style = "red" if row.buried else ""
-        table.add_row(cut(row.topic, 40), *map(figure, row[1:]), style=style)
+    rows = ordered(seen.rows, view)
+    cells = [[cut(row.topic, TOPIC_COLUMNS), *map(figure, row[1:])] for row in rows]
+    topics = table(*fitted(columns_of(view), cells, width))
+    for drawn, row in zip(topics.rows, rows, strict=True):
+        drawn.style = "red" if row.buried else None
     most = max(*seen.due, 1)
+    counts = [str(count or "") for count in seen.due]
+    bar_columns = min(BAR_COLUMNS, width - CHART_GAPS - max(map(len, counts)))
     chart = Table.grid(padding=(0, 2))
-    for index, count in enumerate(seen.due):
+    for index, (count, said) in enumerate(zip(seen.due, counts, strict=True)):
         label = f"in {index * 60 // BINS:2d} m"
-        chart.add_row(Text(label, "dim"), str(count or ""), Text(bar(count, most), "cyan"))
+        drawn_bar = bar(count, most, max(1, bar_columns))
+        chart.add_row(Text(label, "dim"), Text(said), Text(drawn_bar, "cyan"))
     paused = "  [paused]" if view.is_paused else ""
     keys = Text(f"q quits  p pauses  s sorts  r reverses{paused}", "dim")
-    return Group(Text(seen.head, "bold"), table, Text("due in the next hour", "bold"), chart, keys)
+    due = Text("due in the next hour", "bold")
+    return Group(Text(seen.head, "bold"), topics, Text(), due, chart, keys)
+
+
+def columns_of(view: View) -> list[Column]:
+    """Return the columns, that which is sorted by marked.
+
+    >>> [column.name for column in columns_of(View())][:3]
+    ['topic', 'ready ▼', 'delayed']
+    """
+    columns = []
+    for index, name in enumerate(COLUMNS):
+        if index == view.sorted_by:
+            mark = "▲" if view.is_reversed else "▼"
+            columns.append(Column(f"{name} {mark}", text_least=0 if index else TOPIC_LEAST))
+        elif index == 0:
+            columns.append(Column(name, text_least=TOPIC_LEAST))
+        else:
+            columns.append(Column(name, rank=len(LEFT_OUT) - LEFT_OUT.index(name)))
+    return columns
 
 
 # --- Watching ------------------------------------------------------------------------------------
@@ -212,7 +257,7 @@ def watch(client: "Client", every_s: float) -> None:
     ):
         try:
             while True:
-                live.update(picture(seen, view), refresh=True)
+                live.update(picture(seen, view, live.console.width), refresh=True)
                 key = key_within(every_s)
                 if key == QUIT:
                     return

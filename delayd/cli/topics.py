@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from delayd.cli.connect import with_client
+from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION
-from delayd.cli.tables import JSON_OPTION, print_fields, print_json, print_table
+from delayd.cli.tables import JSON_OPTION, Column, print_fields, print_json, print_table
 from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
 from delayd.exits import Exit
 from delayd.text import counted
@@ -15,11 +15,16 @@ from delayd.text import counted
 if TYPE_CHECKING:
     from delayd.client.sync import Client
 
+COLUMNS = (
+    *(Column("topic", text_least=8), Column("ready"), Column("delayed")),
+    *(Column("reserved", 3), Column("buried", 1), Column("waiting", 4), Column("paused until", 2)),
+)
+
 
 @click.command(
     epilog=examples("delayd topics", "delayd topics mail", "delayd topics --json | jq -r .name")
 )
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=known_topics)
 @JSON_OPTION
 @with_client
 def topics(client: "Client", topic: str | None, *, as_json: bool) -> int:
@@ -28,7 +33,6 @@ def topics(client: "Client", topic: str | None, *, as_json: bool) -> int:
     if as_json:
         print_json(each.details for each in found)
     elif topic is None:
-        columns = ["topic", "ready", "delayed", "reserved", "buried", "waiting", "paused until"]
         rows = [
             [
                 *(each.name, each.ready, each.delayed, each.reserved, each.buried),
@@ -37,9 +41,9 @@ def topics(client: "Client", topic: str | None, *, as_json: bool) -> int:
             for each in found
         ]
         if rows:
-            print_table(columns, rows)
+            print_table(COLUMNS, rows)
         else:
-            complain("there are no topics: no job was put yet")
+            complain(f"there are no topics{seen() or ': no job was put yet'}")
     else:
         print_fields(flattened(found[0].details))
     return Exit.OK
@@ -61,7 +65,7 @@ def flattened(fields: object, before: str = "") -> "list[tuple[str, object]]":
 
 
 @click.command(epilog=examples("delayd pause mail 10m"))
-@click.argument("topic")
+@click.argument("topic", shell_complete=known_topics)
 @click.argument("duration", type=DURATION)
 @with_client
 def pause(client: "Client", topic: str, duration: str) -> int:
@@ -72,7 +76,7 @@ def pause(client: "Client", topic: str, duration: str) -> int:
 
 
 @click.command(epilog=examples("delayd resume mail"))
-@click.argument("topic")
+@click.argument("topic", shell_complete=known_topics)
 @with_client
 def resume(client: "Client", topic: str) -> int:
     """End the pause of TOPIC."""
@@ -82,7 +86,7 @@ def resume(client: "Client", topic: str) -> int:
 
 
 @click.command(epilog=examples("delayd clear mail --dry-run", "delayd clear mail --yes"))
-@click.argument("topic")
+@click.argument("topic", shell_complete=known_topics)
 @click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_client

@@ -7,13 +7,19 @@ import click
 from delayd import __version__
 from delayd.build import is_compiled
 from delayd.cli.help import examples
+from delayd.cli.tables import JSON_OPTION, print_json
 from delayd.cli.terminal import print_lines
 from delayd.exits import Exit
 
 
-@click.command(epilog=examples("delayd version"))
-def version() -> int:
+@click.command(epilog=examples("delayd version", "delayd version --json"))
+@JSON_OPTION
+def version(*, as_json: bool) -> int:
     """Show the versions of delayd and Python, and whether delayd is compiled."""
+    python = platform.python_version()
+    if as_json:
+        print_json([{"version": __version__, "compiled": is_compiled(), "python": python}])
+        return Exit.OK
     kind = "compiled" if is_compiled() else "not compiled"
-    print_lines([f"delayd {__version__} ({kind}; Python {platform.python_version()})"])
+    print_lines([f"delayd {__version__} ({kind}; Python {python})"])
     return Exit.OK

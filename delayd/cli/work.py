@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click import Command as ClickCommand
 
-from delayd.cli.connect import URL_VARIABLE, said, url_of, with_client
+from delayd.cli.connect import URL_VARIABLE, known_topics, said, url_of, with_client
 from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION
 from delayd.cli.tables import time_shown
@@ -36,6 +36,7 @@ from delayd.client.errors import (
     Unauthorized,
     Unreachable,
 )
+from delayd.client.trouble import PAUSE_S_MAX, FailurePause, comes_at_once
 from delayd.client.values import seconds
 from delayd.exits import Exit
 
@@ -45,10 +46,11 @@ if TYPE_CHECKING:
 
 BURY: Final = 65
 TRY_LATER: Final = 75
-WAIT: Final = "30s"
-"""How long one request waits for a job; then it is asked again."""
+DECIDED: Final = frozenset((0, BURY, TRY_LATER))
+"""Exit codes that say what becomes of the job; any other leaves it to the retry rule."""
+WAIT: Final = "5s"
+"""How long one request waits for a job; then it is asked again, and known that it is answered."""
 PAUSE_S_MIN: Final = 0.5
-PAUSE_S_MAX: Final = 30.0
 NOT_NOTED: Final = (
     "job {} was run, and the daemon did not take what came of it, so it comes again: a token for"
     " work needs the scopes reserve, delete, release and bury"
@@ -86,11 +88,11 @@ class WithCommand(ClickCommand):
         "delayd work reports --drain -- sh -c 'cat > report-$DELAYD_JOB_ID.json'",
     ),
 )
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=known_topics)
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=1, help="How many at once: 1.")
 @click.option("--retry-after", type=DURATION, default="1m", help="The delay for exit code 75: 1m.")
 @click.option("--timeout", type=DURATION, help="Kill a command that takes longer; a failure.")
-@click.option("--drain", is_flag=True, help="End when no job is ready.")
+@click.option("--drain", is_flag=True, help="End when no job is ready; 67 if a job failed.")
 @with_client
 def work(
     client: "Client",
@@ -191,16 +193,18 @@ class CommandWorker:
         self._running: dict[threading.Thread, subprocess.Popen[bytes] | None] = {}
         self._is_waiting = False
         self._signals = 0
-        self._failures = 0
-        """Attempts in a row that failed, after which the job was ready again at once."""
+        self._failure_pause = FailurePause()
         self._failed: set[int] = set()
         """Jobs that failed so while the topics are drained: they are not tried twice."""
         self._set_aside: list[Job] = []
         """Reserved once more, so that others come; given back at the end."""
         self._fault: CommandFailed | None = None
+        self._has_failed = False
+        """A command has ended with a failure, or its job was buried."""
 
     def run(self) -> int:
         """Reserve and start commands until the end, and wait for those that run."""
+        self._client.outage.tell = tell_outage
         try:
             self._reserve_all()
         except StopReserving:
@@ -212,7 +216,9 @@ class CommandWorker:
                     job.release()
         if self._fault is not None:
             raise self._fault
-        return KILLED if self._signals > 1 else Exit.OK
+        if self._signals > 1:
+            return KILLED
+        return Exit.JOBS_FAILED if self._is_draining and self._has_failed else Exit.OK
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
         """Stop reserving; at the second time kill what runs."""
@@ -232,24 +238,24 @@ class CommandWorker:
 
     def _reserve_all(self) -> None:
         pause_s = 0.0
-        paused_for = 0
         while not self._is_stopping:
             free = self._free()
             if not free:
                 continue
-            if self._failures > paused_for:  # there is no retry rule that would delay them
-                self._pause(min(PAUSE_S_MAX, PAUSE_S_MIN * 2 ** min(self._failures, 10)))
-            paused_for = self._failures
+            if left_s := self._failure_pause.left_s():
+                self._pause(left_s)
+                continue
+            era = self._client.outage.era
             try:
                 jobs = self._reserve(free)
             except (Unreachable, ConnectionLost, NotNow) as error:
-                if not pause_s:
-                    complain(f"{error}; trying again")
+                self._client.outage.begin(error, era)
                 pause_s = min(PAUSE_S_MAX, max(PAUSE_S_MIN, 2 * pause_s))
                 # Workers that lost the daemon together come back one after the other.
                 self._pause(pause_s * (1 + os.getpid() % 100 / 100) / 2)
                 continue
             pause_s = 0.0
+            self._client.outage.end(era)
             for job in jobs:
                 if job.id in self._failed:
                     self._set_aside.append(job)
@@ -351,16 +357,23 @@ class CommandWorker:
             job.bury(error=f"exit code {BURY}")
         elif code == TRY_LATER:
             job.nack(delay=self._retry_after, error=f"exit code {TRY_LATER}")
-        elif job.nack(error=why or ended(code)).state == "ready":
-            self._failures += 1
+        else:
+            job.nack(error=why or ended(code))
+        if code not in DECIDED and comes_at_once(job.became, lambda: self._client.get(job.id)):
+            self._failure_pause.failed()
             if self._is_draining:
                 self._failed.add(job.id)
         else:
-            self._failures = 0
-        if code in {0, BURY, TRY_LATER}:
-            self._failures = 0
+            self._failure_pause.ended()
+        if code not in {0, TRY_LATER}:
+            self._has_failed = True
         if code:
             complain(f"job {job.id} of {job.topic}: {why or ended(code)}")
+
+
+def tell_outage(error: DelaydError | None) -> None:
+    """Say that the daemon is away, or that it is back."""
+    complain("the daemon is back" if error is None else f"{error}; trying again")
 
 
 def ended(code: int) -> str:

@@ -56,6 +56,11 @@ class Address(NamedTuple):
         return f"{scheme}://{self.authority}"
 
     @property
+    def other(self) -> "Address":
+        """The same place with the other protocol, for somebody who took one port for the other."""
+        return self._replace(speaks="line" if self.speaks == "http" else "http")
+
+    @property
     def authority(self) -> str:
         """Host and port, as a Host header has them."""
         if self.path:
@@ -64,13 +69,22 @@ class Address(NamedTuple):
 
 
 def read_address(url: str) -> Address:
-    """Read a url. Raises ValueError with the rule."""
-    if (place := re.fullmatch(_PLACE, url)) and place[1] in _SCHEMES:
-        speaks, port, is_tls = _SCHEMES[place[1]]
+    """Read a url. Raises ValueError with the rule.
+
+    >>> read_address("127.0.0.1:11301")
+    Traceback (most recent call last):
+    ValueError: the url '127.0.0.1:11301' has no scheme: http://127.0.0.1:11301 speaks HTTP, \
+beanstalk://127.0.0.1:11301 the line protocol
+    """
+    if (place := re.fullmatch(_PLACE, url)) and place[1].lower() in _SCHEMES:
+        speaks, port, is_tls = _SCHEMES[place[1].lower()]
         port = int(place[4]) if place[4] else port
         if 0 < port < 1 << 16:
             host = place[2] or place[3]
             return Address("http" if speaks == "http" else "line", host, port, is_tls=is_tls)
     if (file := re.fullmatch(_FILE, url)) and file[1] in _SOCKETS:
         return Address("http" if _SOCKETS[file[1]] == "http" else "line", "", 0, file[2])
+    if "://" not in url and re.fullmatch(_PLACE, f"http://{url}"):
+        what = f"http://{url} speaks HTTP, beanstalk://{url} the line protocol"
+        raise ValueError(f"the url {url!r} has no scheme: {what}")
     raise ValueError(f"the url {url!r} {_RULE}")

@@ -34,6 +34,7 @@ from delayd.client.results import (
     TopicInfo,
 )
 from delayd.client.speaking import spoken_at
+from delayd.client.trouble import Outage
 from delayd.client.values import (
     Body,
     Bound,
@@ -65,8 +66,15 @@ class AsyncClient:
     ) -> None:
         address = read_address(url)
         self._calls, wire = spoken_at(address, token)
+        self.outage = Outage()
+        self.is_double = False
         self._connections: AsyncRuns = AsyncConnections(
-            address, wire, tls=tls, timeout_s=seconds(timeout), patience_s=seconds(patience)
+            address,
+            wire,
+            tls=tls,
+            timeout_s=seconds(timeout),
+            patience_s=seconds(patience),
+            outage=self.outage,
         )
         self._toucher = AsyncToucher()
 
@@ -75,6 +83,7 @@ class AsyncClient:
         """Return a client whose operations are carried out by something else, a double."""
         client = cls()
         client._calls, client._connections = calls or HttpCalls(), connections
+        client.is_double = True
         return client
 
     async def __aenter__(self) -> Self:
@@ -167,10 +176,16 @@ class AsyncClient:
         return await self._run(self._calls.touch(held(job)))
 
     async def bury(
-        self, job: AsyncJob | str, *, error: str = "", priority: int | None = None
+        self,
+        job: AsyncJob | int | str,
+        key: str | None = None,
+        *,
+        error: str = "",
+        priority: int | None = None,
     ) -> None:
         """As `Client.bury`."""
-        await self._run(self._calls.bury(held(job), error=error, priority=priority))
+        named = job if isinstance(job, int) else held(job)
+        await self._run(self._calls.bury(named, key, error=error, priority=priority))
         _finish(job)
 
     async def keep(self, job: AsyncJob) -> None:
@@ -321,6 +336,6 @@ class AsyncClient:
         return await self._run(self._calls.advance_clock(by))
 
 
-def _finish(job: AsyncJob | str) -> None:
+def _finish(job: AsyncJob | int | str) -> None:
     if isinstance(job, AsyncJob):
         job.is_finished = True

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, TypeVar
 
 from delayd.client.addresses import Address
-from delayd.client.connection import reason_of
+from delayd.client.connection import reason_of, verified_tls
 from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
+from delayd.client.trouble import Outage
 from delayd.client.wires import (
     IDLE_CONNECTIONS_MAX,
     Ask,
@@ -35,7 +36,7 @@ class AsyncConnection(asyncio.Protocol):
     def __init__(self, where: str, timeout_s: float) -> None:
         self.held = 0
         self.watched = frozenset(("default",))
-        self.used = "default"
+        self.used = ""
         self.is_greeted = False
         self.is_closed = False
         self.lock = asyncio.Lock()
@@ -63,7 +64,7 @@ class AsyncConnection(asyncio.Protocol):
                 if address.path:
                     _, made = await loop.create_unix_connection(make, address.path)
                 else:
-                    context = (tls or ssl.create_default_context()) if address.is_tls else None
+                    context = (tls or verified_tls()) if address.is_tls else None
                     _, made = await loop.create_connection(
                         make, address.host, address.port, ssl=context
                     )
@@ -194,6 +195,7 @@ class AsyncConnections:
         tls: ssl.SSLContext | None,
         timeout_s: float,
         patience_s: float,
+        outage: Outage | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = drawn,
     ) -> None:
@@ -202,6 +204,7 @@ class AsyncConnections:
         self._tls = tls
         self._timeout_s = timeout_s
         self._patience_s = patience_s
+        self._outage = outage or Outage()
         self._sleep = sleep
         self._chance = chance
         self._was_reached = False
@@ -222,17 +225,24 @@ class AsyncConnections:
     async def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
         """Return the reply, on a new connection if the first one fails and it does no harm."""
         ahead = pauses(self._patience_s, self._chance)
+        era, is_away = self._outage.era, False
         while True:
             try:
                 if ask.link is not None:
                     return await self._exchange_on(ask.link, ask)
                 async with contextlib.nullcontext() if ask.wait_s else self._turn:
-                    return await self._try(ask)
+                    reply = await self._try(ask)
             except (Unreachable, ConnectionLost) as error:
                 pause_s = next(ahead, None) if self._was_reached else None
                 if pause_s is None or not may_ask_again(ask, error):
                     raise
+                self._outage.begin(error, era)
+            else:
+                if is_away:
+                    self._outage.end(era)
+                return reply
             await self._sleep(pause_s)
+            era, is_away = self._outage.era, True
 
     async def borrow(self, ask: Ask) -> AsyncConnection:
         """Return a connection, ready for this, to somebody who gives it back or closes it."""

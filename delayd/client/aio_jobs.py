@@ -51,6 +51,7 @@ class AsyncJob(Reserved):
         self.reservation = reservation
         self.is_finished = False
         self.is_lost = False
+        self.became: Became | None = None
         self._client = client
 
     async def __aenter__(self) -> Self:
@@ -80,7 +81,8 @@ class AsyncJob(Reserved):
         self, *, delay: Duration | None = None, error: str = "", priority: int | None = None
     ) -> Became:
         """Report that the attempt failed; return what becomes of the job."""
-        return await self._client.nack(self, delay=delay, error=error, priority=priority)
+        self.became = await self._client.nack(self, delay=delay, error=error, priority=priority)
+        return self.became
 
     async def release(
         self, *, delay: Duration | None = None, priority: int | None = None

@@ -1,6 +1,6 @@
 r"""The line protocol as bytes: commands in, replies out, and no socket.
 
->>> reader = ReplyReader(2)
+>>> reader = ReplyReader(2, Address("line", "127.0.0.1", 11300))
 >>> reader.feed(b"FOUND 7 2\r\nhi\r\nNOT_")
 >>> reader.feed(b"FOUND\r\n")
 [Reply(words=['FOUND', '7', '2'], body=b'hi'), Reply(words=['NOT_FOUND'], body=None)]
@@ -8,20 +8,35 @@ r"""The line protocol as bytes: commands in, replies out, and no socket.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
+from delayd.client.addresses import Address
 from delayd.client.errors import (
-    KeyInvalid,
     NotUnderstood,
     PolicyInvalid,
     Refused,
     TopicNameInvalid,
+    WrongProtocol,
     refused,
+    wrong,
 )
+from delayd.client.values import Duration, seconds
 
 LINE_BYTES_MAX: Final = 4_096
+SECONDS_MAX: Final = (1 << 32) - 1
+_KINDS: Final[Mapping[type, str]] = MappingProxyType(
+    {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "true or false",
+        list: "an array",
+        dict: "an object",
+    }
+)
+"""What JSON calls the kinds of values."""
 _TOPIC: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}"
 _WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))
 _SCOPES: Final = MappingProxyType(
@@ -112,9 +127,10 @@ class Replies(NamedTuple):
 
 
 class ReplyReader:
-    """Reads so many replies; `feed` returns them when they are whole."""
+    """Reads so many replies; `feed` returns them when they are whole. `address` is whose."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, address: Address) -> None:
+        self._address = address
         self._left = count
         self._received = bytearray()
         self._at = 0
@@ -143,6 +159,8 @@ class ReplyReader:
         words = self._received[self._at : end].decode(errors="replace").split()
         if not words:
             raise NotUnderstood("an empty line")
+        if words[0].startswith("HTTP/"):
+            raise WrongProtocol(self._address.url, "HTTP", self._address.other.url)
         size = 0
         if words[0] in _WITH_BODY and len(words) == 3:
             size = int(words[2])
@@ -162,8 +180,8 @@ class ReplyReader:
 class LineReader:
     """Reads the replies to commands."""
 
-    def __init__(self, count: int, link: Watches) -> None:
-        self._reader = ReplyReader(count)
+    def __init__(self, count: int, link: Watches, address: Address) -> None:
+        self._reader = ReplyReader(count, address)
         self._link = link
 
     def feed(self, data: bytes) -> Replies | None:
@@ -175,9 +193,10 @@ class LineReader:
 class LineWire:
     """The line protocol as what a connection speaks."""
 
-    def __init__(self, token: str) -> None:
+    def __init__(self, address: Address, token: str) -> None:
         if any(character.isspace() for character in token):
             raise ValueError("a token has no spaces")
+        self._address = address
         self._token = token
 
     def encode(self, ask: Commands) -> bytes:
@@ -186,7 +205,7 @@ class LineWire:
 
     def reader(self, ask: Commands, link: Watches) -> LineReader:
         """Return what reads their replies."""
-        return LineReader(len(ask.lines), link)
+        return LineReader(len(ask.lines), link, self._address)
 
     def before(self, ask: Commands, link: Watches) -> Commands | None:
         """Return what a connection has to hear before: a token, what it watches and uses."""
@@ -233,21 +252,44 @@ def topic_word(name: str) -> str:
     return name
 
 
-def key_word(key: str) -> str:
+def key_word(key: object, field: str = "key") -> str:
     """Return a key as it can stand in a line. Raises KeyInvalid."""
+    if not isinstance(key, str):
+        raise wrong(field, f"must be a text, not {_kind_of(key)}")
     if not 0 < len(key.encode()) <= 200 or not key.isprintable() or " " in key:
-        raise KeyInvalid(
-            f"the key {key!r} is not 1 to 200 bytes of printable UTF-8 without spaces",
-            "BAD_FORMAT",
-        )
+        detail = f"the key {key!r} is not 1 to 200 bytes of printable UTF-8 without spaces"
+        raise wrong(field, detail)
     return key
 
 
-def seconds_word(length_s: float) -> str:
+def seconds_word(length: Duration, field: str) -> str:
     """Return a length of time as it can stand in a line, rounded up to the millisecond."""
-    if not length_s >= 0:
-        raise ValueError(f"{length_s} s is less than nothing")
+    length_s = seconds(length, field)
+    if not 0 <= length_s <= SECONDS_MAX:
+        raise wrong(field, f"must be from 0 to {SECONDS_MAX} s")
     return f"{-int(-length_s * 1_000 // 1) / 1_000:.3f}".rstrip("0").rstrip(".")
+
+
+def whole_word(number: object, field: str, lowest: int, highest: int) -> str:
+    """Return a whole number as it can stand in a line."""
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise wrong(field, f"must be a whole number, not {_kind_of(number)}")
+    if number < lowest:
+        raise wrong(field, f"must be at least {lowest}")
+    if number > highest:
+        raise wrong(field, f"must be at most {highest}")
+    return str(number)
+
+
+def choice_word(word: str, field: str, choices: Sequence[str]) -> str:
+    """Return a word that is one of these."""
+    if word not in choices:
+        raise wrong(field, f"must be one of {', '.join(choices)}, not {word!r}")
+    return word
+
+
+def _kind_of(value: object) -> str:
+    return _KINDS.get(type(value), type(value).__name__)
 
 
 # --- Reading -------------------------------------------------------------------------------------
@@ -259,14 +301,14 @@ def refusal_of(reply: Reply, asked: bytes, detail: str) -> Refused:
     word = reply.word
     if command == "set-policy" and word == "BAD_FORMAT":
         return PolicyInvalid(" ".join(reply.words[1:]), word)
-    if word == "BAD_FORMAT" and len(reply.words) > 1:
-        detail = " ".join(reply.words[1:])
+    if word in {"BAD_FORMAT", "FORBIDDEN", "UNAUTHORIZED"} and len(reply.words) > 1:
+        return refused(word, " ".join(reply.words[1:]))
     job_id = int(reply.words[1]) if word == "JOB_ALREADY_EXISTS" else None
     if word == "JOB_ALREADY_EXISTS":
         detail = f"job {job_id} has the key already"
     scope = _SCOPES.get(command, "") if word == "FORBIDDEN" else ""
     if word == "FORBIDDEN":
-        detail = f"the token is not good for {scope or command}"
+        detail = f"the token lacks the scope {scope}, or is for other topics"
     return refused(word, f"{command} was answered {word}: {detail}", job_id=job_id, scope=scope)
 
 

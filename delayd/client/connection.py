@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delayd.client.addresses import Address
 from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
+from delayd.client.trouble import Outage
 from delayd.client.wires import (
     IDLE_CONNECTIONS_MAX,
     Ask,
@@ -38,7 +39,7 @@ class Connection:
     def __init__(self, address: Address, tls: "ssl.SSLContext | None", timeout_s: float) -> None:
         self.held = 0
         self.watched = frozenset(("default",))
-        self.used = "default"
+        self.used = ""
         self.is_greeted = False
         self.is_closed = False
         self.lock = threading.Lock()
@@ -133,6 +134,7 @@ class Connections:
         tls: "ssl.SSLContext | None",
         timeout_s: float,
         patience_s: float,
+        outage: Outage | None = None,
         sleep: Callable[[float], None] = time.sleep,
         chance: Callable[[], float] = drawn,
     ) -> None:
@@ -141,6 +143,7 @@ class Connections:
         self._tls = tls
         self._timeout_s = timeout_s
         self._patience_s = patience_s
+        self._outage = outage or Outage()
         self._sleep = sleep
         self._chance = chance
         self._was_reached = False
@@ -161,14 +164,21 @@ class Connections:
     def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
         """Return the reply, on a new connection if the first one fails and it does no harm."""
         ahead = pauses(self._patience_s, self._chance)
+        era, is_away = self._outage.era, False
         while True:
             try:
-                return self._try(ask)
+                reply = self._try(ask)
             except (Unreachable, ConnectionLost) as error:
                 pause_s = next(ahead, None) if self._was_reached else None
                 if pause_s is None or not may_ask_again(ask, error):
                     raise
+                self._outage.begin(error, era)
+            else:
+                if is_away:
+                    self._outage.end(era)
+                return reply
             self._sleep(pause_s)
+            era, is_away = self._outage.era, True
 
     def borrow(self, ask: Ask) -> Connection:
         """Return a connection, ready for this, to somebody who gives it back or closes it."""
@@ -235,18 +245,28 @@ def _connected(address: Address, tls: "ssl.SSLContext | None", timeout_s: float)
             connection.close()
             raise
         return connection
-    connection = socket.create_connection((address.host, address.port), timeout_s)
+    # As bytes an ASCII name needs no codec for IDNA, whose tables take as long to load as `socket`.
+    host = address.host.encode() if address.host.isascii() else address.host
+    where: Any = (host, address.port)
+    connection = socket.create_connection(where, timeout_s)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if address.is_tls:
-            import ssl  # noqa: PLC0415 - see above
-
-            context = tls or ssl.create_default_context()
+            context = tls or verified_tls()
             return context.wrap_socket(connection, server_hostname=address.host)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def verified_tls() -> "ssl.SSLContext":
+    """Return what trusts the authorities of the system, and takes TLS 1.2 or newer."""
+    import ssl  # noqa: PLC0415 - see above
+
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
 
 
 def reason_of(error: Exception) -> str:

@@ -13,6 +13,7 @@
       ConnectionLost            the answer never came; it says whether the daemon may have done it
       TimedOut                  no job became ready in time
       NotOnThisProtocol         the line or HTTP cannot do this; the other one can
+      WrongProtocol             the address is that of the other protocol, and is named for it
       NotUnderstood             what answered does not speak delayd's protocol
 
 A refusal's class follows from its `word`, which never changes, and where several classes share a
@@ -58,7 +59,7 @@ class Refused(DelaydError):
         self.word = word
         """For programs: the same on both protocols, where both can refuse it."""
         self.problems = tuple(problems)
-        """All mistakes of the request, by field; over HTTP."""
+        """All mistakes of the request, by field; on the line the first."""
         self.job_id = job_id
         """The job that is in the way."""
         self.retry_after_s = retry_after_s
@@ -103,7 +104,7 @@ class NoVirtualClock(StateConflict):
     """The daemon's clock is not virtual, so it cannot be advanced."""
 
 
-class Invalid(Refused):
+class Invalid(Refused, ValueError):
     """The request is wrong, and would be at any time; `problems` lists its mistakes."""
 
 
@@ -180,7 +181,7 @@ class Unauthorized(Refused):
 
 
 class Forbidden(Refused):
-    """The token does not allow this: it lacks `scope`."""
+    """The token does not allow this: it lacks `scope`; if that is empty, it is for other topics."""
 
 
 class ServerFault(Refused):
@@ -220,6 +221,15 @@ class NotOnThisProtocol(DelaydError):
 
     def __init__(self, what: str, url: str) -> None:
         super().__init__(f"{what} is not possible over this protocol: use a client of {url}")
+
+
+class WrongProtocol(DelaydError):
+    """What answers there speaks the other protocol; nothing was done."""
+
+    def __init__(self, where: str, speaks: str, url: str) -> None:
+        super().__init__(f"what answers at {where} speaks {speaks}: use {url}")
+        self.url = url
+        """What to use instead."""
 
 
 class NotUnderstood(DelaydError):
@@ -264,7 +274,7 @@ _BY_TITLE: Final = MappingProxyType(
     }
 )
 _BY_FIELD: Final = MappingProxyType({"key": KeyInvalid, "topic": TopicNameInvalid})
-_SCOPE: Final = r"not good for (\w+)"
+_SCOPE: Final = r"lacks the scope (\w+)"
 
 
 def refused(
@@ -291,6 +301,16 @@ def refused(
         retry_after_s=retry_after_s,
         scope=scope,
     )
+
+
+def wrong(field: str, detail: str) -> Refused:
+    """Return the refusal of an argument that cannot be sent, as the daemon refuses it over HTTP.
+
+    >>> wrong("delay", "must be from 0 to 4294967295 s")
+    Invalid('delay: must be from 0 to 4294967295 s')
+    """
+    said = f"{field}: {detail}" if field else detail
+    return refused("BAD_FORMAT", said, problems=[FieldProblem(field, detail)])
 
 
 def reservation_lost() -> NotReserved:

@@ -1,18 +1,23 @@
 r"""HTTP/1.1 as bytes: a request in, a response out, and no socket.
 
->>> reader = ResponseReader()
+>>> reader = ResponseReader(Address("http", "127.0.0.1", 11301))
 >>> reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{")
 >>> reader.feed(b"}").body
 b'{}'
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from delayd.client.errors import NotUnderstood
+from delayd.client.addresses import Address
+from delayd.client.errors import NotUnderstood, WrongProtocol
 
 HEAD_BYTES_MAX: Final = 1 << 16
 JSON_TYPE: Final = "application/json"
+UPGRADE_REQUIRED: Final = 426
+"""What delayd's line port answers to HTTP; a beanstalkd answers in words of its own."""
+_LINE_REPLIES: Final = (b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n")
+_PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 
 
 class Request(NamedTuple):
@@ -46,6 +51,26 @@ class Response(NamedTuple):
         return self.headers.get("connection", "").lower() == "close"
 
 
+def quoted(text: str) -> str:
+    """Write text so that it can be a part of a path or of a query.
+
+    `urllib.parse` takes longer to import than all of this package.
+
+    >>> quoted("a b/ü")
+    'a%20b%2F%C3%BC'
+    """
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode())
+
+
+def query_text(pairs: Iterable[tuple[str, str]]) -> str:
+    """Write a query.
+
+    >>> query_text([("state", "ready"), ("from", "+1 h")])
+    'state=ready&from=%2B1%20h'
+    """
+    return "&".join(f"{name}={quoted(value)}" for name, value in pairs)
+
+
 def request_bytes(request: Request, authority: str, token: str = "") -> bytes:
     """Write a request."""
     lines = [f"{request.method} {request.target} HTTP/1.1", f"Host: {authority}"]
@@ -62,9 +87,10 @@ def request_bytes(request: Request, authority: str, token: str = "") -> bytes:
 
 
 class ResponseReader:
-    """Reads one response; `feed` returns it when it is whole."""
+    """Reads one response; `feed` returns it when it is whole. `address` is whose it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: Address) -> None:
+        self._address = address
         self._received = bytearray()
         self._status = 0
         self._headers: dict[str, str] = {}
@@ -90,6 +116,8 @@ class ResponseReader:
 
     def _read_head(self) -> bool:
         end = self._received.find(b"\r\n\r\n")
+        if self._received.startswith(_LINE_REPLIES):
+            raise self._is_line()
         if end < 0:
             if len(self._received) > HEAD_BYTES_MAX or not b"HTTP/1.".startswith(
                 self._received[:7]
@@ -104,8 +132,14 @@ class ResponseReader:
             name, _, value = line.partition(":")
             self._headers[name.strip().lower()] = value.strip()
         self._status = int(status[:3])
+        if self._status == UPGRADE_REQUIRED:
+            raise self._is_line()
         self._body_at = end + 4
         return True
+
+    def _is_line(self) -> WrongProtocol:
+        address = self._address
+        return WrongProtocol(address.url, "the line protocol", address.other.url)
 
     def _read_chunks(self) -> Response | None:
         """Take whole chunks off what was received."""
@@ -131,17 +165,17 @@ class ResponseReader:
 class HttpWire:
     """HTTP as what a connection speaks."""
 
-    def __init__(self, authority: str, token: str) -> None:
-        self._authority = authority
+    def __init__(self, address: Address, token: str) -> None:
+        self._address = address
         self._token = token
 
     def encode(self, ask: Request) -> bytes:
         """Write a request."""
-        return request_bytes(ask, self._authority, self._token)
+        return request_bytes(ask, self._address.authority, self._token)
 
     def reader(self, _ask: Request, _link: object) -> ResponseReader:
         """Return a reader of one response."""
-        return ResponseReader()
+        return ResponseReader(self._address)
 
     def before(self, _ask: Request, _link: object) -> None:
         """Every request says all."""

@@ -13,16 +13,15 @@ StopIteration: 3
 `docs/http.md` describes the calls themselves.
 """
 
-import base64
+import binascii
 import datetime as dt
 import json
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, Unpack
-from urllib.parse import quote, urlencode
 
 from delayd.client.errors import FieldProblem, NotUnderstood, Refused, TopicNotFound, refused
-from delayd.client.http1 import Request, Response
+from delayd.client.http1 import Request, Response, query_text, quoted
 from delayd.client.results import (
     Became,
     Calendar,
@@ -48,6 +47,7 @@ from delayd.client.values import (
     body_bytes,
     duration_value,
     json_bytes,
+    listed,
     moment,
     read_moment,
     seconds,
@@ -79,7 +79,7 @@ class HttpCalls:
 
     def put_many(self, topic: str, jobs: Iterable[NewJob]) -> Steps[list[PutResult | Refused]]:
         """Put many jobs, so many in one request as the daemon takes."""
-        written = [_job(job) for job in jobs]
+        written = [_job(job) for job in listed(jobs)]
         results: list[PutResult | Refused] = []
         for start in range(0, len(written), BATCH_JOBS_MAX):
             batch = {"jobs": written[start : start + BATCH_JOBS_MAX]}
@@ -155,10 +155,19 @@ class HttpCalls:
         return read_moment((yield from _held(job, "touch", {}, may_repeat=True))["expires"])
 
     def bury(
-        self, job: Reservation | str, *, error: str = "", priority: int | None = None
+        self,
+        job: Reservation | int | str,
+        key: str | None = None,
+        *,
+        error: str = "",
+        priority: int | None = None,
     ) -> Steps[None]:
-        """Bury a job."""
-        yield from _held(job, "bury", _said(error=error or None, priority=priority))
+        """Bury a job in hand; or one that nobody holds, by its number or by topic and key."""
+        said = _said(error=error or None, priority=priority)
+        if isinstance(job, int) or (isinstance(job, str) and key is not None):
+            yield from _ask("POST", f"{_job_path(job, key)}/bury", said)
+        else:
+            yield from _held(job, "bury", said)
 
     def ttr_of(self, job: Reservation) -> Steps[float]:
         """Return how long a reservation lasts."""
@@ -194,7 +203,9 @@ class HttpCalls:
             **({"bodies": "true"} if bodies else {}),
             **({"after": after} if after else {}),
         }
-        response = yield Request("GET", f"{_topic(topic)}/jobs?{urlencode(query)}", may_repeat=True)
+        response = yield Request(
+            "GET", f"{_topic(topic)}/jobs?{query_text(query.items())}", may_repeat=True
+        )
         answer = _read(response)
         texts = _body_texts(response.body.decode())
         return [_job_info(job, texts, topic) for job in answer["jobs"]], answer["after"]
@@ -252,7 +263,7 @@ class HttpCalls:
         counts: dict[str, list[int]] = {}
         after: list[tuple[str, str]] = []
         while True:
-            answer = yield from _get(f"/v1/calendar?{urlencode(query + after)}")
+            answer = yield from _get(f"/v1/calendar?{query_text(query + after)}")
             counts |= {topic["name"]: topic["counts"] for topic in answer["topics"]}
             if not answer["after"]:
                 return Calendar(read_moment(answer["from"]), float(answer["bin"]), counts)
@@ -263,7 +274,7 @@ class HttpCalls:
         topics: list[TopicInfo] = []
         after = ""
         while True:
-            query = urlencode({"limit": PAGE_JOBS, **({"after": after} if after else {})})
+            query = query_text([("limit", str(PAGE_JOBS)), *([("after", after)] if after else [])])
             answer = yield from _get(f"/v1/topics?{query}")
             topics += map(_topic_info, answer["topics"])
             if not answer["after"]:
@@ -361,7 +372,7 @@ def _held(
 ) -> Steps[Any]:
     """Do something with a reservation, whose token begins with the job's number."""
     token = _token(job)
-    target = f"/v1/jobs/{quote(token.partition('-')[0], safe='')}/{verb}"
+    target = f"/v1/jobs/{quoted(token.partition('-')[0])}/{verb}"
     return (yield from _ask("POST", target, {"token": token, **said}, may_repeat=may_repeat))
 
 
@@ -378,7 +389,7 @@ def _many(
     asked = {**_query(which), **({"dry_run": "true"} if dry_run else {})}
     if method == "DELETE" and not which and not dry_run:
         asked["all"] = "true"
-    query = urlencode(asked)
+    query = query_text(asked.items())
     if said is None and method == "POST":
         said = {}
     target = f"{_topic(topic)}/jobs{verb}" + (f"?{query}" if query else "")
@@ -387,7 +398,7 @@ def _many(
 
 
 def _topic(name: str) -> str:
-    return f"/v1/topics/{quote(name, safe='')}"
+    return f"/v1/topics/{quoted(name)}"
 
 
 def _job_path(which: int | str, key: str | None) -> str:
@@ -396,7 +407,7 @@ def _job_path(which: int | str, key: str | None) -> str:
         return f"/v1/jobs/{which}"
     if key is None:
         raise TypeError("a job is named by its number, or by its topic and its key")
-    return f"{_topic(which)}/keys/{quote(key, safe='')}"
+    return f"{_topic(which)}/keys/{quoted(key)}"
 
 
 def _token(job: Reservation | str) -> str:
@@ -415,13 +426,14 @@ def _job(options: Mapping[str, Any]) -> dict[str, Any]:
         if name in job:
             job[name] = duration_value(job[name])
     if "at" in job:
-        job["at"] = moment(job["at"])
+        job["at"] = moment(job["at"], "at")
     if isinstance(job.get("retry"), Sequence) and not isinstance(job["retry"], str):
         job["retry"] = [duration_value(step) for step in job["retry"]]
     if isinstance(job.get("headers"), Mapping):
         job["headers"] = dict(job["headers"])
     if isinstance(job.get("body"), bytes | bytearray | memoryview | str):
-        job["body_base64"] = base64.b64encode(body_bytes(job.pop("body"))).decode()
+        text = binascii.b2a_base64(body_bytes(job.pop("body")), newline=False)
+        job["body_base64"] = text.decode()
     return job
 
 
@@ -510,7 +522,7 @@ def _reservation(job: Mapping[str, Any]) -> Reservation:
         job["id"],
         job["topic"],
         job["token"],
-        base64.b64decode(job["body_base64"]),
+        binascii.a2b_base64(job["body_base64"]),
         attempt=job["attempt"],
         priority=job["priority"],
         due=_time(job, "due"),
@@ -544,7 +556,7 @@ def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> J
         del job["body"]
         body = next(texts)
     elif "body_base64" in job:
-        body = base64.b64decode(job.pop("body_base64"))
+        body = binascii.a2b_base64(job.pop("body_base64"))
     return JobInfo(
         job["id"],
         job.get("topic", topic),

@@ -9,15 +9,20 @@ Within the block `job.bury()`, `job.nack(delay="5m")` or `job.ack()` decide othe
 """
 
 import contextlib
+import os
 import threading
 import time
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from delayd.client.errors import DelaydError, NotFound, NotReserved
 from delayd.client.reserved import Reserved
 from delayd.client.results import Became, Reservation, Time
 from delayd.client.touches import Touches
 from delayd.client.values import Duration
+
+HERE: Final = os.path.dirname(__file__)
+WORDS_BYTES_MAX: Final = 700
+"""So many bytes of an exception's words; the daemon keeps 1,024 in all, and the place too."""
 
 
 class Holder(Protocol):
@@ -54,6 +59,7 @@ class Job(Reserved):
         self.reservation = reservation
         self.is_finished = False
         self.is_lost = False
+        self.became: Became | None = None
         self._client = client
 
     def __enter__(self) -> Self:
@@ -81,7 +87,8 @@ class Job(Reserved):
         self, *, delay: Duration | None = None, error: str = "", priority: int | None = None
     ) -> Became:
         """Report that the attempt failed; return what becomes of the job."""
-        return self._client.nack(self, delay=delay, error=error, priority=priority)
+        self.became = self._client.nack(self, delay=delay, error=error, priority=priority)
+        return self.became
 
     def release(self, *, delay: Duration | None = None, priority: int | None = None) -> Became:
         """Give it back; under a retry rule this is a failed attempt too."""
@@ -97,12 +104,27 @@ class Job(Reserved):
 
 
 def described(error: BaseException) -> str:
-    """Return what is kept of an exception: its class and its words.
+    """Return what is kept of an exception: its class, its words, and where it was raised.
 
     >>> described(ValueError("no such user"))
     'ValueError: no such user'
     """
-    return f"{type(error).__name__}: {error}".removesuffix(": ")
+    place = place_of(error)
+    words = str(error).encode(errors="replace")[:WORDS_BYTES_MAX].decode(errors="ignore")
+    return f"{type(error).__name__}: {words}".removesuffix(": ") + place
+
+
+def place_of(error: BaseException) -> str:
+    """Return the last line of the handler's own file that was under way: ` (mail.py:17)`."""
+    places = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        path = traceback.tb_frame.f_code.co_filename
+        if os.path.dirname(path) != HERE:
+            places.append((path, traceback.tb_lineno))
+        traceback = traceback.tb_next
+    lines = [line for path, line in places if path == places[0][0]]
+    return f" ({os.path.basename(places[0][0])}:{lines[-1]})" if lines else ""
 
 
 class Toucher:

@@ -16,12 +16,13 @@ import datetime as dt
 import json
 import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack, get_args
 
 from delayd.client.beanstalk import (
     Commands,
     Replies,
     Reply,
+    choice_word,
     key_word,
     line,
     read_map,
@@ -30,8 +31,10 @@ from delayd.client.beanstalk import (
     refusal_of,
     seconds_word,
     topic_word,
+    whole_word,
 )
 from delayd.client.errors import (
+    Invalid,
     JobNotFound,
     NotFound,
     NotOnThisProtocol,
@@ -39,6 +42,7 @@ from delayd.client.errors import (
     NoVirtualClock,
     Refused,
     TopicNotFound,
+    wrong,
 )
 from delayd.client.results import (
     Became,
@@ -59,12 +63,14 @@ from delayd.client.values import (
     Duration,
     Filter,
     NewJob,
+    OnConflict,
     Outcome,
     PutOptions,
     State,
     Timing,
     body_bytes,
     json_bytes,
+    listed,
     seconds,
 )
 
@@ -77,7 +83,14 @@ TTR_S: Final = 60.0
 TTR_UNKNOWN_S: Final = 3.0
 PAGE_JOBS: Final = 1_000
 IN_FLIGHT_MAX: Final = 1_000
+DEFAULT: Final = "default"
+"""The topic that is always there."""
 ALL: Final = (1 << 32) - 1
+BINS_MAX: Final = 1_000
+ATTEMPTS_MAX: Final = 65_535
+STEPS_MAX: Final = 255
+CONFLICTS: Final = get_args(OnConflict)
+STATES: Final = get_args(State)
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "INSERTED": "created",
     "KEPT": "kept",
@@ -87,7 +100,7 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
 }
 _PLAIN: Final = frozenset(("body", "priority", "delay", "ttr"))
 _HTTP_PUT: Final = ("at", "idempotency_key", "headers")
-_HTTP_CHANGE: Final = ("at", "url", "method", "headers")
+_HTTP_CHANGE: Final = ("at", "headers")
 
 
 class LineCalls:
@@ -107,11 +120,19 @@ class LineCalls:
 
     def put_many(self, topic: str, jobs: Iterable[NewJob]) -> Steps[list[PutResult | Refused]]:
         """Put many jobs, with many commands in flight."""
-        commands = [self.put_line(topic, job, is_used=True) for job in jobs]
+        used = topic_word(topic)
+        commands: list[bytes] = []
+        for job in listed(jobs):
+            try:
+                commands.append(self.put_line(topic, job, is_used=True))
+            except Invalid as error:
+                (problem,) = error.problems
+                place = f"jobs[{len(commands)}].{problem.field}"
+                raise wrong(place, problem.detail) from None
         results: list[PutResult | Refused] = []
         for start in range(0, len(commands), IN_FLIGHT_MAX):
             part = tuple(commands[start : start + IN_FLIGHT_MAX])
-            replies, _link = yield Commands(part, used=topic_word(topic))
+            replies, _link = yield Commands(part, used=used)
             for command, reply in zip(part, replies, strict=True):
                 try:
                     results.append(put_result(reply, command))
@@ -127,35 +148,33 @@ class LineCalls:
         if is_used and job.keys() <= _PLAIN:
             text = body_bytes(job["body"])
             return b"%b%d\r\n%b\r\n" % (plain_head(job), len(text), text)
-        for name in _HTTP_PUT:
-            if job.get(name) is not None:
+        for name, said in job.items():
+            if name not in NewJob.__annotations__:
+                raise wrong(name, f"there is no such field{_did_you_mean(name)}")
+            if name in _HTTP_PUT and said is not None:
                 raise self._elsewhere(f"a put with {name}")
         words: list[str] = []
         if (key := job.get("key")) is not None:
             words.append(f"key={key_word(key)}")
         if (mode := job.get("on_conflict")) is not None:
-            words.append(f"on={_option(mode)}")
+            words.append(f"on={choice_word(mode, 'on_conflict', CONFLICTS)}")
         if (retry := job.get("retry")) is not None:
-            steps = retry.replace(",", " ").split() if isinstance(retry, str) else retry
-            words.append("retry=" + ",".join(seconds_word(seconds(step)) for step in steps))
+            words.append("retry=" + ",".join(_steps(retry)))
         if (attempts := job.get("max_attempts")) is not None:
-            words.append(f"attempts={int(attempts)}")
+            words.append(f"attempts={whole_word(attempts, 'max_attempts', 1, ATTEMPTS_MAX)}")
         if (jitter := job.get("jitter_percent")) is not None:
-            words.append(f"jitter={int(jitter)}")
+            words.append(f"jitter={whole_word(jitter, 'jitter_percent', 0, 100)}")
         if (url := job.get("url")) is not None:
-            words.append(f"url={_option(url)}")
+            words.append(f"url={_option(url, 'url')}")
         if (method := job.get("method")) is not None:
-            words.append(f"method={_option(method)}")
+            words.append(f"method={_option(method, 'method')}")
         body = body_bytes(job["body"])
-        delay, ttr = job.get("delay"), job.get("ttr")
         return b"%b\r\n%b\r\n" % (
             " ".join(
                 (
                     "put-in-tube",
                     topic_word(topic),
-                    str(int(job.get("priority", PRIORITY))),
-                    seconds_word(0 if delay is None else seconds(delay)),
-                    seconds_word(TTR_S if ttr is None else seconds(ttr)),
+                    *_plain_words(job),
                     str(len(body)),
                     *words,
                 )
@@ -178,7 +197,9 @@ class LineCalls:
         while True:
             wait_s = min(left_s, WAIT_S_MAX)
             left_s -= wait_s
-            command = line("reserve-batch", int(limit), seconds_word(wait_s))
+            command = line(
+                "reserve-batch", whole_word(limit, "max", 1, 1_000), seconds_word(wait_s, "wait")
+            )
             (first, *jobs), link = yield Commands(
                 (command,), wait_s=wait_s, may_repeat=True, watched=watched
             )
@@ -235,7 +256,7 @@ class LineCalls:
         """Report that an attempt failed."""
         if priority is not None:
             raise self._elsewhere("a nack with a priority")
-        words = [] if delay is None else [f"delay={seconds_word(seconds(delay))}"]
+        words = [] if delay is None else [f"delay={seconds_word(delay, 'delay')}"]
         if text := _one_line(error):
             words.append(text)
         held = yield from self._finish(job, "NACKED", "nack", *words)
@@ -247,8 +268,8 @@ class LineCalls:
         """Give a job back; a nack keeps its priority, and does the same otherwise."""
         if priority is None:
             return (yield from self.nack(job, delay=delay))
-        delay_s = seconds_word(0 if delay is None else seconds(delay))
-        held = yield from self._finish(job, "RELEASED", "release", int(priority), delay_s)
+        words = (_priority(priority), seconds_word(0 if delay is None else delay, "delay"))
+        held = yield from self._finish(job, "RELEASED", "release", *words)
         return Became(None, held.topic)
 
     def touch(self, job: Reservation | str) -> Steps[Time | None]:
@@ -261,14 +282,21 @@ class LineCalls:
         return None
 
     def bury(
-        self, job: Reservation | str, *, error: str = "", priority: int | None = None
+        self,
+        job: Reservation | int | str,
+        key: str | None = None,
+        *,
+        error: str = "",
+        priority: int | None = None,
     ) -> Steps[None]:
-        """Bury a job, with its own priority unless another one is given."""
+        """Bury a job in hand, with its own priority unless another one is given."""
+        if isinstance(job, int) or key is not None:
+            raise self._elsewhere("the burial of a job that nobody holds")
         if error:
             raise self._elsewhere("a burial with an error")
         if priority is None:
             priority = (yield from self._stats_of(self._held(job))).get("pri", PRIORITY)
-        yield from self._finish(job, "BURIED", "bury", int(priority))
+        yield from self._finish(job, "BURIED", "bury", _priority(priority))
 
     def ttr_of(self, job: Reservation) -> Steps[float]:
         """Return how long a reservation lasts, in whole seconds; a guess where it is unknown."""
@@ -328,7 +356,7 @@ class LineCalls:
         With bodies the daemon is asked about each of them, with all commands in flight.
         """
         words = [*self._filter(which), f"limit={min(limit or PAGE_JOBS, PAGE_JOBS)}"]
-        words += [f"after={_option(after)}"] if after else []
+        words += [f"after={_option(after, 'after')}"] if after else []
         command = line("list-jobs", topic_word(topic), *words)
         reply = yield from _ask(command, may_repeat=True)
         rows, next_after = read_rows(_topics_body(reply, command, topic))
@@ -372,11 +400,15 @@ class LineCalls:
         job_id = which if isinstance(which, int) else (yield from self._id_of(which, key))
         words: list[str] = []
         if (priority := changes.get("priority")) is not None:
-            words.append(f"pri={int(priority)}")
+            words.append(f"pri={_priority(priority)}")
         if (delay := changes.get("delay")) is not None:
-            words.append(f"delay={seconds_word(seconds(delay))}")
+            words.append(f"delay={seconds_word(delay, 'delay')}")
         if (ttr := changes.get("ttr")) is not None:
-            words.append(f"ttr={seconds_word(seconds(ttr))}")
+            words.append(f"ttr={_ttr(ttr)}")
+        if "url" in changes:
+            words.append(f"url={_option(changes['url'] or '', 'url')}")
+        if (method := changes.get("method")) is not None:
+            words.append(f"method={_option(method, 'method')}")
         body = b""
         if "body" in changes:
             text = body_bytes(changes["body"])
@@ -400,7 +432,7 @@ class LineCalls:
         """Give all delayed and ready jobs that match another time."""
         if timing.get("at") is not None or timing.get("delay") is None:
             raise self._elsewhere("a change of the time to a moment")
-        delay = seconds_word(seconds(timing["delay"]))
+        delay = seconds_word(timing["delay"], "delay")
         return (
             yield from self._many(
                 topic, which, "reschedule-jobs", "RESCHEDULED", delay, dry_run=dry_run
@@ -445,18 +477,20 @@ class LineCalls:
 
     def _filter(self, which: Filter) -> Iterator[str]:
         if state := which.get("state"):
-            yield "state=" + _option(state if isinstance(state, str) else ",".join(state))
+            yield "state=" + _states(state)
         if (due_from := which.get("due_from")) is not None:
-            yield f"from={self._bound(due_from)}"
+            yield f"from={self._bound(due_from, 'from')}"
         if (due_to := which.get("due_to")) is not None:
-            yield f"to={self._bound(due_to)}"
+            yield f"to={self._bound(due_to, 'to')}"
         if prefix := which.get("key_prefix"):
-            yield f"prefix={key_word(prefix)}"
+            yield f"prefix={key_word(prefix, 'prefix')}"
 
-    def _bound(self, bound: Bound) -> str:
+    def _bound(self, bound: Bound, field: str) -> str:
         if isinstance(bound, dt.datetime) or (isinstance(bound, str) and "T" in bound):
-            raise self._elsewhere("a list up to a moment")
-        return seconds_word(seconds(bound))
+            raise self._elsewhere("a filter by a moment")
+        if str(bound).startswith("-"):
+            raise self._elsewhere("a filter by a time before now")
+        return seconds_word(bound, field)
 
     # --- Topics ----------------------------------------------------------------------------------
 
@@ -471,22 +505,29 @@ class LineCalls:
         """Count what comes due when."""
         if due_from != 0:
             raise self._elsewhere("a calendar that does not begin now")
-        bin_s = seconds(horizon) / bins
-        names = list(topics) or (yield from self._names())
+        bin_s = seconds(horizon, "horizon") / int(whole_word(bins, "bins", 1, BINS_MAX))
+        names = list(topics) or (yield from self._names()) or [DEFAULT]
         commands = [
-            line("calendar", topic_word(name), seconds_word(bin_s), int(bins)) for name in names
+            line("calendar", topic_word(name), seconds_word(bin_s, "horizon"), bins)
+            for name in names
         ]
         replies = yield from _ask_many(commands, may_repeat=True)
+        if not topics:
+            _check_scope(replies, commands)
         counts: dict[str, list[int]] = {}
         for name, command, reply in zip(names, commands, replies, strict=True):
+            if not topics and reply.word == "FORBIDDEN":  # no topic is seen, and none is there
+                continue
             body = _topics_body(reply, command, name)
             counts[name] = [int(count) for count in read_map(body).values()]
         return Calendar(None, bin_s, counts)
 
     def topics(self) -> Steps[list[TopicInfo]]:
         """Return all topics, sorted by name."""
-        commands = [line("stats-tube", name) for name in (yield from self._names())]
+        names = (yield from self._names()) or [DEFAULT]
+        commands = [line("stats-tube", name) for name in names]
         replies = yield from _ask_many(commands, may_repeat=True)
+        _check_scope(replies, commands)
         return [_topic_info(read_map(reply.body)) for reply in replies if reply.word == "OK"]
 
     def topic(self, name: str) -> Steps[TopicInfo]:
@@ -523,7 +564,7 @@ class LineCalls:
 
     def pause(self, topic: str, duration: Duration) -> Steps[None]:
         """Hand out no jobs of the topic for so long."""
-        command = line("pause-tube", topic_word(topic), seconds_word(seconds(duration)))
+        command = line("pause-tube", topic_word(topic), seconds_word(duration, "duration"))
         reply = yield from _ask(command, may_repeat=True)
         _expect(reply, command, "PAUSED", _no_topic(topic), TopicNotFound)
 
@@ -543,7 +584,12 @@ class LineCalls:
     ) -> Steps[int]:
         """Make buried jobs ready, the longest buried first."""
         rate = () if per_second is None else (f"{per_second:.3f}",)
-        command = line("redrive", topic_word(topic), ALL if limit is None else int(limit), *rate)
+        command = line(
+            "redrive",
+            topic_word(topic),
+            ALL if limit is None else whole_word(limit, "max", 1, ALL),
+            *rate,
+        )
         reply = yield from _ask(command)
         _expect(reply, command, "REDRIVEN", _no_topic(topic), TopicNotFound)
         return int(reply.words[1])
@@ -569,7 +615,7 @@ class LineCalls:
 
     def advance_clock(self, by: Duration) -> Steps[Time]:
         """Advance a virtual clock; return its time."""
-        command = line("advance-clock", seconds_word(seconds(by)))
+        command = line("advance-clock", seconds_word(by, "by"))
         reply = yield from _ask(command)
         if reply.word == "UNKNOWN_COMMAND":
             raise NoVirtualClock("this daemon lives by the system's clock", "NO_VIRTUAL_CLOCK")
@@ -582,10 +628,58 @@ class LineCalls:
 
 def plain_head(options: PutOptions) -> bytes:
     """Write a plain `put` up to the number of bytes."""
-    delay, ttr = options.get("delay"), options.get("ttr")
-    times = (0 if delay is None else seconds(delay), TTR_S if ttr is None else seconds(ttr))
-    words = ("put", str(int(options.get("priority", PRIORITY))), *map(seconds_word, times), "")
-    return " ".join(words).encode()
+    return " ".join(("put", *_plain_words(options), "")).encode()
+
+
+def _plain_words(options: PutOptions) -> tuple[str, str, str]:
+    priority, delay, ttr = options.get("priority"), options.get("delay"), options.get("ttr")
+    return (
+        _priority(PRIORITY if priority is None else priority),
+        seconds_word(0 if delay is None else delay, "delay"),
+        _ttr(TTR_S if ttr is None else ttr),
+    )
+
+
+def _priority(number: int) -> str:
+    return whole_word(number, "priority", 0, ALL)
+
+
+def _ttr(length: Duration) -> str:
+    word = seconds_word(length, "ttr")
+    if word == "0":
+        raise wrong("ttr", "must be more than 0")
+    return word
+
+
+def _steps(retry: str | Sequence[Duration]) -> Iterator[str]:
+    """Yield the steps of a ladder."""
+    steps = retry.replace(",", " ").split() if isinstance(retry, str) else retry
+    if not 0 < len(steps) <= STEPS_MAX:
+        said = f'must be 1 to {STEPS_MAX} durations, such as "15s 3m 10m" or ["15s", "3m"]'
+        raise wrong("retry", said)
+    for number, step in enumerate(steps, 1):
+        try:
+            word = seconds_word(step, "")
+            if word == "0":
+                raise wrong("", "must be more than 0: what failed would fail again at once")
+        except Invalid as error:
+            detail = f"step {number}, {json.dumps(step, default=str)}, {error}"
+            raise wrong("retry", detail) from None
+        yield word
+
+
+def _states(state: State | Sequence[State]) -> str:
+    states = [state] if isinstance(state, str) else state
+    if not set(states) <= set(STATES):
+        raise wrong("state", f"must be one or more of {', '.join(STATES)}, with commas between")
+    return ",".join(states)
+
+
+def _did_you_mean(name: str) -> str:
+    import difflib  # noqa: PLC0415 - only after a mistake
+
+    close = difflib.get_close_matches(name, NewJob.__annotations__, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 # --- Asking --------------------------------------------------------------------------------------
@@ -651,6 +745,15 @@ def _expect(
     raise refusal_of(reply, command, detail)
 
 
+def _check_scope(replies: Sequence[Reply], commands: Sequence[bytes]) -> None:
+    """Raise what a token lacks that sees no topic; one that is for other topics lacks nothing."""
+    if not replies or any(reply.word != "FORBIDDEN" for reply in replies):
+        return
+    refusal = refusal_of(replies[0], commands[0], "nothing was shown")
+    if getattr(refusal, "scope", ""):
+        raise refusal
+
+
 def _topics_body(reply: Reply, command: bytes, topic: str) -> bytes | None:
     _expect(reply, command, "OK", _no_topic(topic), TopicNotFound)
     return reply.body
@@ -679,9 +782,9 @@ def _key(key: str | None) -> str:
     return key
 
 
-def _option(word: str) -> str:
+def _option(word: str, field: str) -> str:
     if not word.isprintable() or " " in word:
-        raise ValueError(f"{word!r} is more than one word")
+        raise wrong(field, f"{word!r} is more than one word")
     return word
 
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any, Protocol
 
-from delayd.client.results import Failure, Reservation, Time
+from delayd.client.results import Became, Failure, Reservation, Time
 
 
 class Reserved(Protocol):
@@ -14,6 +14,8 @@ class Reserved(Protocol):
     """Whether its outcome was told: acknowledged, nacked, buried or released."""
     is_lost: bool
     """Whether it was found while it was worked on that the reservation had ended."""
+    became: Became | None
+    """What became of it when it was nacked."""
 
     def __repr__(self) -> str:
         return f"<job {self.id} of {self.topic!r}>"

@@ -16,10 +16,10 @@ def spoken_at(address: Address, token: str) -> tuple["HttpCalls | LineCalls", Wi
         from delayd.client.http1 import HttpWire  # noqa: PLC0415 - see above
         from delayd.client.http_calls import HttpCalls  # noqa: PLC0415
 
-        return HttpCalls(), HttpWire(address.authority, token)
+        return HttpCalls(), HttpWire(address, token)
     from delayd.client.beanstalk import LineWire  # noqa: PLC0415 - see above
     from delayd.client.line_calls import LineCalls  # noqa: PLC0415
 
     scheme = "https" if address.is_tls else "http"
     http = Address("http", address.host or "127.0.0.1", HTTP_PORT)
-    return LineCalls(f"{scheme}://{http.authority}"), LineWire(token)
+    return LineCalls(f"{scheme}://{http.authority}"), LineWire(address, token)

@@ -30,6 +30,7 @@ from delayd.client.results import (
     TopicInfo,
 )
 from delayd.client.speaking import spoken_at
+from delayd.client.trouble import Outage
 from delayd.client.values import (
     Body,
     Bound,
@@ -77,8 +78,17 @@ class Client:
     ) -> None:
         address = read_address(url)
         self._calls, wire = spoken_at(address, token)
+        self.outage = Outage()
+        """Whether the daemon is away; its `tell` can be set."""
+        self.is_double = False
+        """Whether there is no daemon, as in a test: then a worker makes no pauses."""
         self._connections: Runs = Connections(
-            address, wire, tls=tls, timeout_s=seconds(timeout), patience_s=seconds(patience)
+            address,
+            wire,
+            tls=tls,
+            timeout_s=seconds(timeout),
+            patience_s=seconds(patience),
+            outage=self.outage,
         )
         self._toucher = Toucher()
 
@@ -87,6 +97,7 @@ class Client:
         """Return a client whose operations are carried out by something else, a double."""
         client = cls()
         client._connections = connections
+        client.is_double = True
         client._calls = calls or client._calls
         return client
 
@@ -192,9 +203,20 @@ class Client:
         """Extend a reservation by a full ttr from now; return when it ends, over HTTP."""
         return self._run(self._calls.touch(held(job)))
 
-    def bury(self, job: Job | str, *, error: str = "", priority: int | None = None) -> None:
-        """Set a job aside until it is kicked."""
-        self._run(self._calls.bury(held(job), error=error, priority=priority))
+    def bury(
+        self,
+        job: Job | int | str,
+        key: str | None = None,
+        *,
+        error: str = "",
+        priority: int | None = None,
+    ) -> None:
+        """Set a job aside until it is kicked: one in hand, or by its token over HTTP.
+
+        Over HTTP also one that nobody holds: `bury(17)` or `bury("orders", "order-17")`.
+        """
+        named = job if isinstance(job, int) else held(job)
+        self._run(self._calls.bury(named, key, error=error, priority=priority))
         _finish(job)
 
     def keep(self, job: Job) -> None:
@@ -360,6 +382,6 @@ class Client:
         return self._run(self._calls.advance_clock(by))
 
 
-def _finish(job: Job | str) -> None:
+def _finish(job: Job | int | str) -> None:
     if isinstance(job, Job):
         job.is_finished = True

@@ -13,9 +13,11 @@ A body is `bytes`, which are kept as they are, `str`, kept as UTF-8, or anything
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, Required, TypedDict
+
+from delayd.client.errors import wrong
 
 Body = Any
 """`bytes`, `str`, or a value for JSON."""
@@ -32,9 +34,11 @@ Outcome = Literal["created", "kept", "replaced", "preserved", "extended"]
 _UNITS_S: Final = MappingProxyType(
     {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1, "ms": 0.001}
 )
-_NUMBER: Final = r"\d+(?:\.\d+)?"
-_PART: Final = rf"({_NUMBER})(ms|[wdhms])"
-_DURATION: Final = rf"-?(?:{_NUMBER}|(?:{_NUMBER}(?:ms|[wdhms]))+)"
+_NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
+# From the largest unit to the smallest, as the daemon reads it.
+_DURATION: Final = "".join(rf"(?:({_NUMBER}){unit}\s*)?" for unit in _UNITS_S)
+EXAMPLE: Final = 'put_many("mail", [{"body": {"to": "ada"}}, {"body": "later", "delay": "1h"}])'
+_DURATION_RULE: Final = 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'
 
 
 class PutOptions(TypedDict, total=False):
@@ -97,9 +101,20 @@ class Changes(Timing, total=False):
     ttr: Duration
     body: Body
     url: str | None
-    """Where it is delivered; None: to workers. With `method` and `headers`, HTTP only."""
+    """Where it is delivered; None: to workers. `headers` over HTTP only."""
     method: str
     headers: Mapping[str, str]
+
+
+def listed(jobs: Iterable[NewJob]) -> list[NewJob]:
+    """Return the jobs of a `put_many`. Raises TypeError with an example, and Invalid."""
+    found: list[Any] = list(jobs)
+    for number, job in enumerate(found):
+        if not isinstance(job, dict):
+            raise TypeError(f"each job is a dict with its body, and not {job!r:.80}: {EXAMPLE}")
+        if "body" not in job:
+            raise wrong(f"jobs[{number}].body", "is missing")
+    return found
 
 
 def body_bytes(body: Body) -> bytes:
@@ -117,22 +132,19 @@ def json_bytes(value: object) -> bytes:
     return text.encode()
 
 
-def seconds(duration: Duration) -> float:
-    """Read a duration as seconds. Raises ValueError."""
+def seconds(duration: Duration, field: str = "") -> float:
+    """Read a duration as seconds; `field` is whose it is. Raises Invalid."""
     if isinstance(duration, dt.timedelta):
         return duration.total_seconds()
-    if isinstance(duration, int | float):
+    if isinstance(duration, int | float) and not isinstance(duration, bool):
         return float(duration)
-    text = duration.strip()
-    if not re.fullmatch(_DURATION, text):
-        raise ValueError(
-            f'{duration!r} must be seconds, or a duration such as "50ms", "15s" or "1h30m"'
-        )
-    sign = -1 if text.startswith("-") else 1
-    text = text.removeprefix("-")
-    parts = re.findall(_PART, text)
-    length = sum(float(number) * _UNITS_S[unit] for number, unit in parts) if parts else float(text)
-    return sign * length
+    text = duration.strip() if isinstance(duration, str) else ""
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
+    if not text or (parts := re.fullmatch(_DURATION, text)) is None:
+        raise wrong(field, _DURATION_RULE)
+    units = zip(parts.groups("0"), _UNITS_S.values(), strict=True)
+    return sum(float(number) * unit_s for number, unit_s in units)
 
 
 def duration_value(duration: Duration) -> float | str:
@@ -140,12 +152,12 @@ def duration_value(duration: Duration) -> float | str:
     return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
 
 
-def moment(time: Moment) -> str:
-    """Write a time as RFC 3339. Raises ValueError for one without a time zone."""
+def moment(time: Moment, field: str = "") -> str:
+    """Write a time as RFC 3339. Raises Invalid for one without a time zone."""
     if isinstance(time, str):
         return time
     if time.tzinfo is None:
-        raise ValueError(f"{time!r} needs a time zone: dt.now(UTC), or .astimezone()")
+        raise wrong(field, f"{time!r} needs a time zone: dt.now(UTC), or .astimezone()")
     return time.isoformat()
 
 

@@ -7,21 +7,28 @@
 
 The end of the handler acknowledges its job, an exception reports the attempt as failed, and the
 daemon's policy decides when it comes again. While the handler runs the reservation is extended.
-`stop` (also from a signal handler) takes no new jobs and lets those in hand be finished. While the
-daemon is away, or refuses for the moment, the worker tries again with pauses that grow.
+`stop` (also from a signal handler) and a first Ctrl-C take no new jobs and let those in hand be
+finished. While the daemon is away, or refuses for the moment, the worker tries again with pauses
+that grow; so it does where a job that failed is ready again at once.
 """
 
 import asyncio
 import contextlib
+import functools
+import inspect
+import logging
+import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from types import FrameType
 from typing import Final
 
 from delayd.client.aio import AsyncClient
 from delayd.client.aio_jobs import AsyncJob
-from delayd.client.errors import ConnectionLost, NotNow, TimedOut, Unreachable
+from delayd.client.errors import ConnectionLost, DelaydError, NotFound, NotNow, Unreachable
 from delayd.client.jobs import Job
 from delayd.client.sync import Client
+from delayd.client.trouble import HELD_BACK, FailurePause, comes_at_once
 from delayd.client.wires import drawn, pauses
 
 WAIT_S: Final = 1.0
@@ -30,15 +37,16 @@ FOR_EVER_S: Final = float("inf")
 
 PASSING: Final = (Unreachable, ConnectionLost, NotNow)
 """What is over when the daemon is back."""
+STOPPING: Final = "stopping when the jobs in hand are finished; a second Ctrl-C ends at once"
 Trouble = Callable[[BaseException, "Job | AsyncJob | None"], object]
 
 
 class Worker:
     """A worker with threads: so many jobs are worked on at a time as `concurrency` says.
 
-    `on_error` is called with each exception of the handler and its job, and with what went wrong
-    between worker and daemon and None; by default nothing is said, since the daemon keeps the
-    reason with the job.
+    `on_error` is called with each exception of the handler and its job, and with the error and
+    None when the daemon goes away. By default both are logged, as `delayd`, the first with its
+    traceback.
     """
 
     def __init__(
@@ -51,28 +59,39 @@ class Worker:
         on_error: Trouble | None = None,
         chance: Callable[[], float] = drawn,
     ) -> None:
+        if _is_unfinished_function(handler) or _is_unfinished_function(_call_of(handler)):
+            raise TypeError(
+                f"a Worker calls its handler and does not await it, so {_name(handler)} would never"
+                " run: give a coroutine function to an AsyncWorker"
+            )
         self._client = client
         self._topics = topics
         self._handler = handler
         self._concurrency = concurrency
-        self._on_error = on_error
+        self._said = _Said(on_error)
         self._chance = chance
         self._is_stopping = threading.Event()
+        self._pause = FailurePause()
         self._fault: BaseException | None = None
 
     def run(self) -> None:
-        """Work until `stop`; returns when the last job in hand is finished.
+        """Work until `stop` or Ctrl-C; returns when the last job in hand is finished.
+
+        A second Ctrl-C raises KeyboardInterrupt at once: handlers that still run end with the
+        process. A program with a handler of its own for SIGINT keeps it.
 
         Raises what is no passing trouble: a topic that the token may not reserve from, for example.
         """
+        self._client.outage.tell = self._said.outage
         threads = [
-            threading.Thread(target=self._work, name=f"delayd-worker-{number}")
+            threading.Thread(target=self._work, name=f"delayd-worker-{number}", daemon=True)
             for number in range(self._concurrency)
         ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with _first_interrupt(self._interrupted):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
         if self._fault is not None:
             raise self._fault
 
@@ -80,17 +99,25 @@ class Worker:
         """Take no new jobs."""
         self._is_stopping.set()
 
+    def _interrupted(self) -> None:
+        self.stop()
+        self._said.log.warning(STOPPING)
+
     def _work(self) -> None:
         ahead = self._pauses()
         while not self._is_stopping.is_set():
+            era = self._client.outage.era
             try:
-                job = self._client.reserve(self._topics, timeout=WAIT_S)
+                if left_s := self._pause.left_s():
+                    self._is_stopping.wait(left_s)
+                    continue
+                jobs = self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S)
+                self._client.outage.end(era)
                 ahead = self._pauses()
-                self._handle(job)
-            except TimedOut:
-                ahead = self._pauses()
+                for job in jobs:
+                    self._handle(job)
             except PASSING as error:
-                self._tell(error, None)
+                self._client.outage.begin(error, era)
                 self._is_stopping.wait(next(ahead))
             except BaseException as error:  # noqa: BLE001 - `run` raises it
                 self._fault = error
@@ -99,13 +126,15 @@ class Worker:
     def _handle(self, job: Job) -> None:
         try:
             with job:
-                self._handler(job)
+                _check_finished(self._handler(job))
         except Exception as error:  # noqa: BLE001 - the attempt failed, the worker goes on
-            self._tell(error, job)
-
-    def _tell(self, error: BaseException, job: Job | None) -> None:
-        if self._on_error is not None:
-            self._on_error(error, job)
+            self._said.failed(error, job)
+        if not self._client.is_double and comes_at_once(
+            job.became, lambda: self._client.get(job.id)
+        ):
+            self._pause.failed()
+        else:
+            self._pause.ended()
 
     def _pauses(self) -> Iterator[float]:
         return pauses(FOR_EVER_S, self._chance)
@@ -128,23 +157,33 @@ class AsyncWorker:
         on_error: Trouble | None = None,
         chance: Callable[[], float] = drawn,
     ) -> None:
+        if _is_plain_function(handler):
+            raise TypeError(
+                f"an AsyncWorker awaits its handler, and {_name(handler)} is no coroutine function:"
+                " define it with async def, or give it to a Worker"
+            )
         self._client = client
         self._topics = topics
         self._handler = handler
         self._concurrency = concurrency
-        self._on_error = on_error
+        self._said = _Said(on_error)
         self._chance = chance
         self._is_stopping = asyncio.Event()
+        self._pause = FailurePause()
         self._fault: Exception | None = None
 
     async def run(self) -> None:
-        """Work until `stop`; returns when the last job in hand is finished.
+        """Work until `stop` or Ctrl-C; returns when the last job in hand is finished.
 
-        Raises what is no passing trouble, as `Worker.run`.
+        A second Ctrl-C cancels the handlers. A program with a handler of its own for SIGINT keeps
+        it. Raises what is no passing trouble, as `Worker.run`.
         """
-        async with asyncio.TaskGroup() as group:
-            for number in range(self._concurrency):
-                group.create_task(self._work(), name=f"delayd-worker-{number}")
+        self._client.outage.tell = self._said.outage
+        loop = asyncio.get_running_loop()
+        with _first_interrupt(lambda: loop.call_soon_threadsafe(self._interrupted)):
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._concurrency):
+                    group.create_task(self._work(), name=f"delayd-worker-{number}")
         if self._fault is not None:
             raise self._fault
 
@@ -152,31 +191,156 @@ class AsyncWorker:
         """Take no new jobs."""
         self._is_stopping.set()
 
+    def _interrupted(self) -> None:
+        self.stop()
+        self._said.log.warning(STOPPING)
+
     async def _work(self) -> None:
         ahead = pauses(FOR_EVER_S, self._chance)
         while not self._is_stopping.is_set():
+            era = self._client.outage.era
             try:
-                job = await self._client.reserve(self._topics, timeout=WAIT_S)
+                if left_s := self._pause.left_s():
+                    await self._wait(left_s)
+                    continue
+                jobs = await self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S)
+                self._client.outage.end(era)
                 ahead = pauses(FOR_EVER_S, self._chance)
-                await self._handle(job)
-            except TimedOut:
-                ahead = pauses(FOR_EVER_S, self._chance)
+                for job in jobs:
+                    await self._handle(job)
             except PASSING as error:
-                self._tell(error, None)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(next(ahead)):
-                        await self._is_stopping.wait()
+                self._client.outage.begin(error, era)
+                await self._wait(next(ahead))
             except Exception as error:  # noqa: BLE001 - `run` raises it
                 self._fault = error
                 self.stop()
 
+    async def _wait(self, pause_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._is_stopping.wait()
+
     async def _handle(self, job: AsyncJob) -> None:
         try:
             async with job:
-                await self._handler(job)
+                result = self._handler(job)
+                if not inspect.isawaitable(result):
+                    raise TypeError(
+                        f"{_name(self._handler)} returned no awaitable: define it with async def,"
+                        " or give it to a Worker"
+                    )
+                await result
         except Exception as error:  # noqa: BLE001 - the attempt failed, the worker goes on
-            self._tell(error, job)
+            self._said.failed(error, job)
+        if not self._client.is_double and await self._comes_at_once(job):
+            self._pause.failed()
+        else:
+            self._pause.ended()
 
-    def _tell(self, error: BaseException, job: AsyncJob | None) -> None:
+    async def _comes_at_once(self, job: AsyncJob) -> bool:
+        """As `comes_at_once`."""
+        if job.became is None:
+            return False
+        try:
+            return (job.became.state or (await self._client.get(job.id)).state) not in HELD_BACK
+        except NotFound:
+            return False
+        except DelaydError:
+            return True
+
+
+class _Said:
+    """What a worker says: to `on_error` if there is one, and else to the log."""
+
+    def __init__(self, on_error: Trouble | None) -> None:
+        self.log = logging.getLogger("delayd")
+        self._on_error = on_error
+
+    def failed(self, error: Exception, job: Job | AsyncJob) -> None:
         if self._on_error is not None:
             self._on_error(error, job)
+        else:
+            text = "an attempt at job %d of topic %r failed: %s"
+            self.log.error(text, job.id, job.topic, error, exc_info=error)
+
+    def outage(self, error: DelaydError | None) -> None:
+        """Say that the daemon is away, or None: that it is back."""
+        if error is None:
+            self.log.warning("the daemon is back")
+        elif self._on_error is not None:
+            self._on_error(error, None)
+        else:
+            self.log.warning("the daemon is away, trying again: %s", error)
+
+
+# --- Handlers of the wrong kind ------------------------------------------------------------------
+
+
+def _is_unfinished_function(function: object) -> bool:
+    """Tell whether a call only begins the work: a coroutine function, or one that yields."""
+    return (
+        inspect.iscoroutinefunction(function)
+        or inspect.isgeneratorfunction(function)
+        or inspect.isasyncgenfunction(function)
+    )
+
+
+def _call_of(handler: object) -> object:
+    """Return the method that a call of an object calls."""
+    return getattr(type(handler), "__call__", None)  # noqa: B004 - not whether there is one
+
+
+def _is_plain_function(handler: object) -> bool:
+    """Tell whether a call surely returns nothing to await; decorated coroutine functions may."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not inspect.isroutine(handler):
+        return False  # an object that is called may return anything
+    kinds = (handler, inspect.unwrap(handler))
+    return not any(inspect.iscoroutinefunction(each) for each in kinds)
+
+
+def _check_finished(result: object) -> None:
+    """Check what a handler returned. Raises TypeError if its work has only begun."""
+    if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(
+            f"the handler returned {type(result).__name__} {_name(result)}, which a Worker does not"
+            " await: give a coroutine function to an AsyncWorker"
+        )
+
+
+def _name(thing: object) -> str:
+    return str(getattr(thing, "__qualname__", None) or repr(thing))
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _first_interrupt(call: Callable[[], object]) -> Iterator[None]:
+    """Have the first SIGINT call this, and the others do what they did.
+
+    Only in the main thread, and where a SIGINT would end the program by Python's or asyncio's own
+    handler.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    is_asyncios = isinstance(
+        getattr(getattr(before, "func", None), "__self__", None), asyncio.Runner
+    )
+    if threading.current_thread() is not threading.main_thread() or not (
+        is_asyncios or before is signal.default_int_handler
+    ):
+        yield
+        return
+
+    def interrupted(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, before)
+        call()
+
+    signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -76,6 +76,7 @@ class Engine:
         "bytes_max",
         "deliveries",
         "draining",
+        "is_calling",
         "is_crowded",
         "is_stopping",
         "jobs_max",
@@ -122,6 +123,9 @@ class Engine:
         self.vet_target: Callable[[Target], Target] | None = None
         """Returns the target of a push as it is to be kept, or raises `TargetRefused`; None: push
         is off."""
+        self.is_calling: Callable[[], bool] | None = None
+        """Tells whether jobs are pushed now, for which a clock that stands still has to wait; None:
+        time passes by itself."""
         self.log: list[bytes] = []
         self.must_sync = False
         """Replies must wait until the log is synced."""
@@ -152,6 +156,11 @@ class Engine:
     def record_bytes(self) -> int:
         """The length of the records of all jobs together."""
         return self.store.jobs.put_bytes - LAYOUTS[Kind.PUT].size * self.log_space.jobs
+
+    @property
+    def awaits_calls(self) -> bool:
+        """Tell whether time must stand still until jobs that are pushed have been answered."""
+        return self.is_calling is not None and self.is_calling()
 
     def stamp(self) -> None:
         """Record how far time has been played, when a record is about to follow."""

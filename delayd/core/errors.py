@@ -221,16 +221,18 @@ class PolicyInvalid(Refusal):
 class TargetRefused(Refusal):
     """The target of a push is refused.
 
-    `what` says which part of it, with its value, and `rule` what must hold of it.
+    `what` says which part of it, with its value, and `rule` what must hold of it. `field` is the
+    name of that part, which `what` begins with if it is not given.
     """
 
     word = "BAD_FORMAT"
     status = 422
 
-    def __init__(self, what: str, rule: str) -> None:
+    def __init__(self, what: str, rule: str, field: str = "") -> None:
         super().__init__(f"{what} {rule}")
         self.what = what
         self.rule = rule
+        self.field = field or what.partition(" ")[0]
 
 
 class PushIsOff(Refusal):

@@ -80,6 +80,8 @@ class Event(enum.Enum):
     RESERVE = enum.auto()
     RELEASE = enum.auto()
     BURY = enum.auto()
+    BURY_WAITING = enum.auto()
+    """Somebody buried it while nobody held it."""
     KICK = enum.auto()
     TOUCH = enum.auto()
     RESCHEDULE = enum.auto()
@@ -92,11 +94,13 @@ class Event(enum.Enum):
 TRANSITIONS: Final[dict[tuple[State, Event], frozenset[State | None]]] = {
     (State.DELAYED, Event.CAME_DUE): frozenset({State.READY}),
     (State.DELAYED, Event.RESERVE): frozenset({State.RESERVED}),
+    (State.DELAYED, Event.BURY_WAITING): frozenset({State.BURIED}),
     (State.DELAYED, Event.KICK): frozenset({State.READY}),
     (State.DELAYED, Event.RESCHEDULE): frozenset({State.DELAYED, State.READY}),
     (State.DELAYED, Event.CHANGE): frozenset({State.DELAYED, State.READY}),
     (State.DELAYED, Event.DELETE): frozenset({None}),
     (State.READY, Event.RESERVE): frozenset({State.RESERVED}),
+    (State.READY, Event.BURY_WAITING): frozenset({State.BURIED}),
     (State.READY, Event.RESCHEDULE): frozenset({State.DELAYED, State.READY}),
     (State.READY, Event.CHANGE): frozenset({State.DELAYED, State.READY}),
     (State.READY, Event.DELETE): frozenset({None}),
@@ -155,11 +159,12 @@ class Reason(enum.IntEnum):
     HOLDER_LEFT = 4
     """Its connection closed."""
     BURIED = 5
-    """Its holder parked it."""
+    """Its holder buried it, or somebody did while it waited: then no attempt has failed."""
     EXCUSED = 6
     """Its connection closed, where that does not count as a failed attempt."""
     UNDELIVERED = 7
-    """The HTTP client was gone before the answer was sent: no worker has seen the job."""
+    """The HTTP client was gone before the answer was sent: no worker has seen the job. Or a call
+    was cut off by a stop, or its place has failed for all (`push.breaker`)."""
     PUSH_FAILED = 8
     """It was delivered to its target, and not taken."""
 
@@ -190,7 +195,7 @@ class Note(NamedTuple):
     origin: str = ""
     """The topic that it was moved from, empty if it never was."""
     error: str = ""
-    """What its worker last said of it."""
+    """What its worker, or who buried it, last said of it."""
 
 
 _TALLY: Final = 1

@@ -98,6 +98,10 @@ class LogSpace:
         cost_bytes = PUT_COST_BYTES + 2 * body_bytes + TOPIC_COST_BYTES
         self.require(cost_bytes + EMERGENCY_BYTES)
 
+    def body_bytes_max(self) -> int:
+        """Return the longest body of a job that would be taken without asking; below 0: none."""
+        return (self.free_bytes - EMERGENCY_BYTES - PUT_COST_BYTES - TOPIC_COST_BYTES) // 2
+
     def take_for_rewrite(self, head_bytes: int, body_bytes: int) -> None:
         """Take space for the new record of a job that is there already; `OutOfSpace`.
 

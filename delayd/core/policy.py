@@ -36,7 +36,7 @@ from delayd.core.errors import PolicyInvalid, TopicNameInvalid
 from delayd.core.fields import Field, Rate, duration, no_such_field, rate, shown, size, whole
 from delayd.core.job import Retry, State
 from delayd.core.names import INTERNAL_TOPIC, checked_name
-from delayd.core.targets import Target, read_target, target_fields, way_back
+from delayd.core.targets import Target, TargetInvalid, read_target, target_fields, way_back
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import (
     ATTEMPTS_MAX,
@@ -334,11 +334,13 @@ class Policy:
             elif value is not None:
                 try:
                     values[row.field] = row.read(value)
+                except TargetInvalid as wrong:
+                    errors += [
+                        f"{name}.{field}: {rule}" if field else f"{name}: {rule}"
+                        for field, rule in wrong.errors
+                    ]
                 except ValueError as error:
-                    # The values of a target's headers may be credentials.
-                    has_headers = isinstance(value, Mapping) and bool(value.get("headers"))
-                    said = "" if has_headers else f" = {shown(value)}"
-                    errors.append(f"{name}{said}: {error}")
+                    errors.append(f"{name} = {shown(value)}: {error}")
         if errors:
             raise PolicyInvalid(tuple(errors))
         policy = cls(**values)

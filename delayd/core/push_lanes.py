@@ -164,11 +164,14 @@ class PushLanes:
         assert self.fresh.keys() | self.resting.keys() <= set(topics)
 
 
-def next_key(topic: "Topic", origin: bytes) -> int | None:
-    """Return the ready key of the lane's next job; None: there is none, or the lane rests."""
+def next_key(topic: "Topic", origin: bytes, skips: int = 0) -> int | None:
+    """Return the ready key of the lane's next job; None: there is none, or the lane rests.
+
+    Or of the one that comes after so many others, counted round and round.
+    """
     if not origin:
         ready = topic.queues.ready
-        return ready[0] if topic.is_pushed and ready else None
+        return ready[skips % len(ready)] if topic.is_pushed and ready else None
     lanes = topic.queues.lanes
     lane = None if lanes is None or topic.is_pushed else lanes.get(origin)
-    return None if lane is None else lane[0]
+    return None if lane is None else lane[skips % len(lane)]

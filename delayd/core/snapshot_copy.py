@@ -68,6 +68,7 @@ class SnapshotCopy:
         "_slice_bytes",
         "_store",
         "_time_ms",
+        "_topic_numbers",
         "_topics",
         "is_over",
         "jobs",
@@ -85,7 +86,8 @@ class SnapshotCopy:
         deadline_ms = store.timer_queue.next_deadline()
         self._has_due = deadline_ms is not None and deadline_ms <= store.time_ms
         # With their numbers of now: a clear gives others.
-        self._topics = [(topic, topic.number) for topic in store.topics.listing if topic.recorded]
+        self._topics = [topic for topic in store.topics.listing if topic.recorded]
+        self._topic_numbers = [topic.number for topic in self._topics]
         self._numbers = {
             old: topic.number
             for topic in store.topics.listing
@@ -124,15 +126,16 @@ class SnapshotCopy:
         job by job.
         """
         self._slice_bytes = slice_bytes
-        taken_bytes = 0
+        taken_bytes = taken_pieces = 0
         pieces: list[bytes] = []
-        while len(pieces) < 2 * slice_jobs and taken_bytes < slice_bytes:
+        while taken_pieces < 2 * slice_jobs and taken_bytes < slice_bytes:
             part = next(self._parts, None)
             if part is None:
                 self._store.jobs.unguard()
                 self.is_over = True
                 break
             pieces += part
+            taken_pieces += max(2, len(part))  # of a topic without a policy there is nothing
             taken_bytes += sum(map(len, part))
         return b"".join(pieces)
 
@@ -163,11 +166,12 @@ class SnapshotCopy:
     def _copied(self, last: bytes, numbers: list[int]) -> Iterator[list[bytes]]:
         """Yield the records in pieces, as a list for each topic, page or job."""
         yield [pack(Kind.TURN, self._time_ms), last]
-        for topic, number in self._topics:
+        for topic, number in zip(self._topics, self._topic_numbers, strict=True):
             yield self._copied_topic(topic, number)
-        for _, number in self._topics:
+        for number in self._topic_numbers:
             yield self._copied_policy(number)
         self._topics.clear()
+        self._topic_numbers.clear()
         uncover = self._store.jobs.uncover
         for number in numbers:
             uncover(number)

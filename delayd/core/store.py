@@ -70,7 +70,6 @@ _KEY: Final = int(Flag.KEY)
 _WALL: Final = int(Flag.WALL)
 _TARGET: Final = int(Flag.TARGET)
 """Its bit is the highest: flags of a job with a target of its own are no less."""
-_KEY_OR_TARGET: Final = _KEY | _TARGET
 _PAUSED: Final = int(Block.PAUSED)
 _FULL: Final = int(Block.FULL)
 _SLOW: Final = int(Block.SLOW)
@@ -546,8 +545,9 @@ class Store:
         """
         if self.time_ms >= topic.roll_ms:
             self.roll(topic)
-        if record[FLAGS_AT] & _KEY_OR_TARGET:
-            self._take_in(topic, job_id, priority, record)
+        flags = record[FLAGS_AT]
+        if flags & _KEY:
+            self._claim(topic, job_id, record)
         topic.jobs += 1
         topic.jobs_put += 1
         topic.bytes += len(record)
@@ -566,6 +566,8 @@ class Store:
             self._place(topic, job_id, record)
             return
         queues.ready.add(priority << 64 | job_id)
+        if flags >= _TARGET:
+            self.push_lanes.enter(topic, priority << 64 | job_id, record)
         if not topic.is_stocked:
             self._stock(topic)
         if priority < PRIORITY_URGENT_BELOW:
@@ -575,13 +577,6 @@ class Store:
             ages.newest += 1
         else:
             ages.add(due_ms)
-
-    def _take_in(self, topic: Topic, job_id: int, priority: int, record: bytes) -> None:
-        """Note the key and the target of a new job."""
-        if record[FLAGS_AT] & _KEY:
-            self._claim(topic, job_id, record)
-        if record[FLAGS_AT] >= _TARGET and record[STATE_AT] == _READY:
-            self.push_lanes.enter(topic, priority << 64 | job_id, record)
 
     def put_alike(
         self, topic: Topic, first_id: int, priority: int, due_ms: int, records: list[bytes]

@@ -14,16 +14,16 @@ b'https://example.com'
 >>> target = read_target({"topic": "mail.out", "concurrency": 2})
 >>> target.topic, target_fields(target)
 ('mail.out', {'concurrency': 2, 'topic': 'mail.out'})
->>> read_target({"url": "ftp://example.com"})
+>>> read_target({"sink": "a b"})
 Traceback (most recent call last):
-ValueError: url = "ftp://example.com": must begin with https:// or http:// and name a host
+delayd.core.targets.TargetInvalid: sink = "a b": must be 1 to 64 of A-Z a-z 0-9 . _ -
 
 What is here is the shape only. Whether a url may be called, and whether a secret or a sink exists,
 is told by whom the engine asks (`Engine.vet_target`).
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import TopicNameInvalid
@@ -196,29 +196,43 @@ _OF_CALLS: Final = ("headers", "method", "secrets")
 _NOTHING: Final = Target()
 
 
+class TargetInvalid(ValueError):
+    """A target is wrong: each field with its value, if that may be shown, and the rule."""
+
+    def __init__(self, errors: Iterable[tuple[str, str]]) -> None:
+        """Without a field, the rule is of the whole."""
+        self.errors = tuple(errors)
+        said = (f"{field}: {rule}" if field else rule for field, rule in self.errors)
+        super().__init__("; ".join(said))
+
+
 def read_target(value: object) -> Target:
-    """Read a target as a policy has it; `ValueError` names all that is wrong, and the rules."""
+    """Read a target as a policy has it.
+
+    Raises `TargetInvalid` with all fields that are wrong, and else `ValueError` with the rule.
+    """
     if not isinstance(value, Mapping):
         raise ValueError('must be an object such as {"url": "https://example.com/jobs"}')  # noqa: TRY004 - as for all that is wrong
     values: dict[str, Any] = {}
-    errors = []
+    errors: list[tuple[str, str]] = []
     for name, said in sorted(value.items(), key=str):
         row = TARGET_FIELDS.get(name) if isinstance(name, str) else None
         if row is None:
-            errors.append(f"{name}: {no_such_field(str(name), TARGET_FIELDS)}")
+            errors.append((str(name), no_such_field(str(name), TARGET_FIELDS)))
         elif said is not None:
             try:
                 values[row.field] = row.read(said)
             except ValueError as error:
                 # Of headers only the names: their values may be credentials.
-                errors.append(f"{name}{'' if name == 'headers' else f' = {shown(said)}'}: {error}")
+                field = name if name == "headers" else f"{name} = {shown(said)}"
+                errors.append((field, str(error)))
     given = [name for name in KINDS if value.get(name) is not None]
     if len(given) != 1:
-        errors.append("must have exactly one of url, topic and sink")
+        errors.append(("", "must have exactly one of url, topic and sink"))
     elif given != ["url"]:
-        errors += [f"{name}: is for a url only" for name in _OF_CALLS if name in values]
+        errors += [(name, "is for a url only") for name in _OF_CALLS if name in values]
     if errors:
-        raise ValueError("; ".join(errors))
+        raise TargetInvalid(errors)
     return Target(**values)
 
 

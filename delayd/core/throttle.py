@@ -46,6 +46,19 @@ class Block(enum.IntFlag):
     """The next job is allowed later; an alarm is set for then."""
 
 
+class PushBlock(enum.Enum):
+    """Why jobs that are ready are not pushed. Workers get them all the same."""
+
+    OFF = "push_off"
+    """The configuration says so."""
+    OPEN = "breaker_open"
+    """The place has failed, and its circuit breaker is open."""
+    FULL = "push_full"
+    """As many calls are under way as allowed."""
+    SLOW = "push_slow"
+    """The target's rate is used up."""
+
+
 @final
 class Throttle:
     """The limits of one topic, and how much of its rate is used up."""

@@ -6,8 +6,9 @@ must be woken first. A lane that has more to fire than its slice allows is queue
 those that are due, so that lanes take turns.
 
 A row is pushed each time a lane's wake-up moves earlier. Only the row whose ticket the lane carries
-counts. Its older rows are stale: dropped when they surface, and swept when they outnumber the
-others.
+counts. Its older rows are stale: dropped when they surface. When they outnumber the others a new
+heap is begun, to which the old one's live rows move, a few each time that a row is pushed: no call
+looks at all of them.
 
 An alarm rings once, at its time, for the session whose wait or the topic whose pause then ends, or
 for the throttle of a topic whose next job is allowed then. Its number is an entry of a wheel.
@@ -18,11 +19,11 @@ This module refuses to know what a job is and what an alarm is for.
 import heapq
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Generic, TypeVar, final
+from typing import Generic, TypeAlias, TypeVar, final
 
 from delayd.core.times import PlayedMs
 from delayd.core.wheel.wheel import TimingWheel
-from delayd.limits import TIMER_STALE_ROWS
+from delayd.limits import TIMER_ROWS_MOVED, TIMER_STALE_ROWS
 
 OwnerT = TypeVar("OwnerT")
 
@@ -47,15 +48,21 @@ class TimerLane:
         self.ticket = 0
 
 
+_Row: TypeAlias = tuple[int, int, TimerLane]
+"""When to wake, the ticket, the lane."""
+
+
 @final
 class TimerQueue:
     """The lanes in the order of their wake-ups."""
 
-    __slots__ = ("_live_rows", "_rows", "_tickets", "changes", "last_due")
+    __slots__ = ("_live_rows", "_old_rows", "_rows", "_tickets", "changes", "last_due")
 
     def __init__(self) -> None:
         """Start with nothing to do."""
-        self._rows: list[tuple[int, int, TimerLane]] = []
+        self._rows: list[_Row] = []
+        self._old_rows: list[_Row] = []
+        """Another heap, from which the live rows are moved."""
         self._tickets = count(1)
         self._live_rows = 0
         self.changes = 0
@@ -68,7 +75,16 @@ class TimerQueue:
         rows = self._rows
         while rows and rows[0][1] != rows[0][2].ticket:
             heapq.heappop(rows)
+        if len(self._old_rows) > 0:
+            rows = self._rows_with_the_first()
         return rows[0][0] if rows else None
+
+    def _rows_with_the_first(self) -> "list[_Row]":
+        """Return the heap whose first row is the first of all; neither begins with a stale one."""
+        rows, old_rows = self._rows, self._old_rows
+        while old_rows and old_rows[0][1] != old_rows[0][2].ticket:
+            heapq.heappop(old_rows)
+        return old_rows if old_rows and (not rows or old_rows[0] < rows[0]) else rows
 
     def take_due(self, now_ms: PlayedMs, slice_entries: int) -> tuple[TimerLane, list[int]] | None:
         """Turn the wheel of the lane whose turn it is, by one slice; return what it fired.
@@ -78,7 +94,8 @@ class TimerQueue:
         deadline_ms = self.next_deadline()
         if deadline_ms is None or deadline_ms > now_ms:
             return None
-        lane = heapq.heappop(self._rows)[2]
+        rows = self._rows_with_the_first() if len(self._old_rows) > 0 else self._rows
+        lane = heapq.heappop(rows)[2]
         lane.unqueue()
         fired = lane.wheel.advance(now_ms, slice_entries)
         self.queue(lane, now_ms)
@@ -99,18 +116,25 @@ class TimerQueue:
             lane.ticket = next(self._tickets)
             self.changes += 1
             heapq.heappush(self._rows, (deadline_ms, lane.ticket, lane))
-            if len(self._rows) > TIMER_STALE_ROWS + 2 * self._live_rows:
-                self._sweep()
+            if len(self._old_rows) > 0:
+                self._move_some()
+            elif len(self._rows) > TIMER_STALE_ROWS + 2 * self._live_rows:
+                self._old_rows, self._rows = self._rows, []
 
-    def _sweep(self) -> None:
-        """Drop the stale rows."""
-        self._rows = [row for row in self._rows if row[1] == row[2].ticket]
-        heapq.heapify(self._rows)
-        self._live_rows = len(self._rows)
+    def _move_some(self) -> None:
+        """Move some rows out of the old heap, and drop the stale ones of them."""
+        old_rows = self._old_rows
+        for _ in range(min(TIMER_ROWS_MOVED, len(old_rows))):
+            row = old_rows.pop()  # without its last row a heap is still one
+            if row[1] == row[2].ticket:
+                heapq.heappush(self._rows, row)
+        if len(old_rows) == 0:
+            self._live_rows = len(self._rows)
 
     def check(self, lanes: list[TimerLane], now_ms: PlayedMs) -> None:
         """Assert that each of these lanes, and no other, is woken when its wheel asks for it."""
-        queued = {row[2]: row for row in self._rows if row[1] == row[2].ticket}
+        rows = [*self._rows, *self._old_rows]
+        queued = {row[2]: row for row in rows if row[1] == row[2].ticket}
         assert set(queued) <= set(lanes), "an unknown lane is queued"
         for lane in lanes:
             deadline_ms = lane.wheel.next_deadline()

@@ -96,6 +96,9 @@ UNCOUNTED: Final = frozenset({Reason.EXCUSED, Reason.UNDELIVERED})
 _GIVES_BACK: Final = frozenset({Reason.NACKED, Reason.RELEASED, Reason.PUSH_FAILED})
 """Its holder has given it back itself, as failed."""
 
+NO_END: Final = "delayd ended while the call was under way, or the ttr of its worker ran out"
+"""The error of a job that is pushed and whose lease has run out. A call ends before its lease."""
+
 BRINGS_RULE: Final = int(Flag.RETRY)
 """Flags of a record below this: the job brings no retry rule and no target of its own."""
 
@@ -248,6 +251,17 @@ def expired(record: bytes) -> bytes:
 def buried(record: bytes, priority: int, rank: int) -> bytes:
     """Return the record of a job that its holder buried."""
     return amend(record, State.BURIED, priority=priority, rank=rank, reserves=1, buries=1)
+
+
+def buried_waiting(
+    record: bytes, priority: int | None, rank: int, buried_ms: int, error: str
+) -> bytes:
+    """Return the record of a job that was buried while nobody held it: no attempt has failed."""
+    failure = failure_of(record) or Failure(Reason.BURIED, tally_of(record).reserves, buried_ms)
+    failure = failure._replace(reason=Reason.BURIED, failed_ms=buried_ms)
+    note = note_of(record) or Note()
+    changed = amend(record, State.BURIED, priority=priority, rank=rank, failure=failure, buries=1)
+    return with_note(changed, note._replace(error=error))
 
 
 def kicked(record: bytes) -> bytes:
@@ -408,8 +422,13 @@ def expired_under(
     if rule is None:
         return expired(record)
     verdict = decide(attempt_of(record), rule, deadline_ms, tick_ms=tick_ms, target=place.target)
-    rank = rank_at(deadline_ms)
-    return failed(record, verdict, Reason.TTR_RAN_OUT, deadline_ms, origin=place.name, rank=rank)
+    error = NO_END if is_pushed(record, policy) else ""
+    return failed(
+        *(record, verdict, Reason.TTR_RAN_OUT, deadline_ms),
+        origin=place.name,
+        rank=rank_at(deadline_ms),
+        error=error,
+    )
 
 
 def caught_up_expiry(

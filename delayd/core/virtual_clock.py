@@ -29,7 +29,8 @@ class ClockAdvance:
     """An advance of the virtual clock: from one deadline to the next, with a stop at each.
 
     So whatever is due happens at its very time, and what follows from that (a reservation that runs
-    out, the retry after it) at its own, all within one advance.
+    out, the retry after it) at its own, all within one advance. Jobs that are pushed take real
+    time, for which the clock stands still: no lease ends meanwhile, and retries come at their time.
     """
 
     __slots__ = ("_by_ms", "_clock", "_engine", "_until_ms")
@@ -44,7 +45,7 @@ class ClockAdvance:
     def step(self, _budget: int, _now_ms: RequestMs) -> bool:
         """Advance to the next deadline, or fire a slice of what is due at this one."""
         state, clock = self._engine, self._clock
-        if state.deliveries or state.leavers:
+        if state.deliveries or state.leavers or state.awaits_calls:
             return False  # what has happened by now comes first
         now_ms = clock.now_ms()
         until_ms = self._until_ms

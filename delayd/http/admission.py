@@ -96,6 +96,8 @@ class RequestAdmission:
         """Its page may write: requests that come from it have an Origin."""
         self._read_ns = 0
         """How long short requests were read since the last turn."""
+        self._reading = asyncio.Lock()
+        """Held by the one that is read after the next turn."""
 
     def endpoint(self, route: Route) -> Endpoint:
         """Return what answers the requests of a route."""
@@ -154,7 +156,7 @@ class RequestAdmission:
     async def _read_in_turn(self, body_reader: "_BodyReader", data: bytes) -> Form:
         """Read a short request, after a turn if many were read since the last."""
         if self._read_ns >= HTTP_SLICE_NS:
-            async with self._api.long_work:
+            async with self._reading:
                 while self._read_ns >= HTTP_SLICE_NS:  # noqa: ASYNC110 (a turn is no event)
                     await asyncio.sleep(0)
                 return self._read_timed(body_reader, data)
@@ -212,6 +214,7 @@ class RequestAdmission:
         transport = request.transport
         if transport is None:
             raise Unauthorized
+        principal: Principal | None
         if given:
             principal = await self._principal_of(given, request)
         else:
@@ -223,15 +226,20 @@ class RequestAdmission:
         request.connection.has_shown_token()
         return principal
 
-    async def _principal_of(self, given: str, request: HttpRequest) -> Principal | None:
-        """Return the principal of the token; after many failures a wrong one is answered late."""
+    async def _principal_of(self, given: str, request: HttpRequest) -> Principal:
+        """Return the principal of the token; after many failures a wrong one is answered late.
+
+        Raises `Unauthorized`.
+        """
         authenticator, peer = self._authenticator, request.remote
         now_ms = monotonic_ns() // NS_PER_MS
         is_bearer = given[: len(_BEARER)].lower() == _BEARER
         token = given[len(_BEARER) :].strip() if is_bearer else ""
         principal = authenticator.login(token, peer, now_ms)
-        if principal is None and (delay_ms := authenticator.delay_ms(peer, now_ms)):
-            await asyncio.sleep(delay_ms / 1_000)
+        if principal is None:
+            if delay_ms := authenticator.delay_ms(peer, now_ms):
+                await asyncio.sleep(delay_ms / 1_000)
+            raise Unauthorized(authenticator.expiry(token))
         return principal
 
 

@@ -26,14 +26,16 @@ from delayd.core.operations.clock import caught_up
 from delayd.core.operations.put import find_key
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
+from delayd.core.throttle import PushBlock
 from delayd.core.times import RequestMs
+from delayd.core.topic import Topic
 from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
 from delayd.http.idempotency import Memos
 from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
 from delayd.http.request_counters import RequestCounters
 from delayd.http.responses import Reply, reply
-from delayd.http.slices import Slices
+from delayd.http.slices import LoopTime, Slices
 from delayd.http.values import Answer
 from delayd.limits import HTTP_BATCH_MAX, HTTP_ITEMS_FEW, JOB_ID_MAX
 from delayd.text import parse_whole
@@ -72,6 +74,8 @@ class Reports(NamedTuple):
     """What is missing of the journal on the disk, which is looked at; empty: nothing."""
     room_trouble: Callable[[], str]
     """Why the journal got no more room the last time; empty: for lack of space."""
+    push_blocks: Callable[[Topic], Iterable[PushBlock]]
+    """Why jobs of a topic that are ready are not pushed."""
 
 
 class Api:
@@ -105,9 +109,7 @@ class Api:
         self.memos = Memos(engine)
         self.requests: dict[str, RequestCounters] = {}
         """What was answered, by the name of the call; those of no call have the empty name."""
-        self.long_work: Final = asyncio.Lock()
-        """Held while a slice of a long request is done."""
-        self.slice_now_ns: Callable[[], int] = monotonic_ns
+        self.loop_time: Final = LoopTime(monotonic_ns)
         self.renewed: Callable[[Principal], Principal | None]
         """Returns a principal as it is by now; None: it was revoked or has expired.
 
@@ -139,8 +141,7 @@ class Api:
 
     def slices(self, items: int = HTTP_BATCH_MAX) -> Slices:
         """Return a share of the loop's time for work on so many items; few do not queue for it."""
-        lock = self.long_work if items > HTTP_ITEMS_FEW else asyncio.Lock()
-        return Slices(lock, self.slice_now_ns)
+        return Slices(self.loop_time, is_few=items <= HTTP_ITEMS_FEW)
 
     async def durable(self) -> None:
         """Wait until all that was done so far is as durable as the policy promises."""
@@ -223,13 +224,12 @@ class Call:
         """
         principal, scope = self.principal, scope or self.scope
         if principal is not EVERYBODY and scope is not None and not principal.may(scope, topic):
-            where = "" if topic is None else f" in topic {topic!r}"
-            raise Forbidden(f"the token is not good for {scope.value}{where}")
+            raise Forbidden(principal.lack(scope, topic))
 
     def allow_some(self) -> None:
         """Refuse a client that may do this to no topic; the answer leaves out the others."""
         if self.scope is not None and self.scope not in self.principal.scopes:
-            raise Forbidden(f"the token is not good for {self.scope.value}")
+            raise Forbidden(self.principal.lack(self.scope, None))
 
     def is_admin(self, topic: str) -> bool:
         """Tell whether the client may see what may be secret about the topic and its jobs."""
@@ -253,10 +253,13 @@ class Call:
             if authorization is Authorization.HIDDEN:
                 raise JobNotFound(job_id)
             if authorization is Authorization.FORBIDDEN:
-                raise Forbidden(f"the token is not good for {scope.value} in topic {topic!r}")
+                raise Forbidden(principal.lack(scope, topic))
         return record
 
-    async def answered(self, answer: Answer) -> Reply:
+    async def answered(self, answer: Answer, items: int = 1) -> Reply:
         """Return the answer of a call that has succeeded, when what it did is durable."""
         await self.api.durable()
-        return reply(200, answer)
+        if items <= HTTP_ITEMS_FEW:
+            return reply(200, answer)
+        async with self.api.slices(items):
+            return reply(200, answer)

@@ -20,8 +20,9 @@ that the parser fills with bodies, and the base of its protocols, by their publi
 """
 
 import asyncio
+import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -144,13 +145,15 @@ class HttpConnection(BaseProtocol):
         *("_body", "_body_bytes", "_body_ms", "_current", "_drained", "_has_full_body"),
         *("_has_full_row", "_head_ms", "_idle_ms", "_is_over", "_is_spent", "_reader", "_row"),
         *("_sent_bytes", "_shared", "_untaken", "held_bytes", "is_half_closed", "is_reserving"),
-        *("look_s", "peer", "task"),
+        *("__weakref__", "look_s", "peer", "task"),
     )
 
     def __init__(self, shared: "HttpConnections", peer: Peer) -> None:
         """Only `HttpConnections.admit` makes connections."""
         self._reader = http_parser.HttpRequestParser(
-            self,
+            # Nothing leads back to the connection, so that it is freed when it has closed, and not
+            # by the garbage collector (`recover.py`).
+            weakref.proxy(self),
             shared.loop,
             limits.HTTP_BODY_BUFFER_BYTES,
             max_line_size=limits.HTTP_LINE_BYTES_MAX,
@@ -409,11 +412,11 @@ class HttpConnection(BaseProtocol):
         closes = not request.keep_alive
         head = reply.head_of_pieces(closes=closes, version=version, is_chunked=is_chunked)
         await self._write(head, request)
-        for piece in pieces if has_body else ():
+        left = iter(pieces if has_body else ())
+        while (piece := await self._shared.next_piece(left)) is not None:
             if piece:
                 data = b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
                 await self._write(data, request)
-            await asyncio.sleep(0)
         if is_chunked:
             await self._write(b"0\r\n\r\n", request)
 
@@ -612,12 +615,19 @@ class HttpConnections:
             Refused.STRANGERS_PER_IP: too_many,
         }
         self.answer = answer
+        self._making_piece = asyncio.Lock()
         self._connections: dict[HttpConnection, Peer] = {}
 
     @property
     def open_count(self) -> int:
         """How many connections there are."""
         return len(self._connections)
+
+    async def next_piece(self, pieces: Iterator[bytes]) -> bytes | None:
+        """Return the next piece of an answer, None at its end: one between two turns, of all."""
+        async with self._making_piece:
+            await asyncio.sleep(0)
+            return next(pieces, None)
 
     def _set_alarm(self, alarm_ms: int | None) -> None:
         if self._timer is not None:

@@ -277,11 +277,17 @@ class NackForm(HeldForm, kw_only=True):
     priority: Priority | Unset = UNSET
 
 
-class BuryForm(HeldForm, kw_only=True):
-    """A job to be buried."""
+class BuryWaitingForm(Form, kw_only=True):
+    """A job to be buried that nobody holds."""
 
     error: ErrorText = ""
     priority: Priority | Unset = UNSET
+
+
+class BuryForm(BuryWaitingForm, kw_only=True):
+    """A job to be buried, by its holder if there is a token."""
+
+    token: Token | Unset = UNSET
 
 
 class HeldManyForm(Form, kw_only=True):

@@ -41,11 +41,16 @@ class Part(NamedTuple):
 _skip: Final = msgspec.json.Decoder(msgspec.Raw).decode
 _BEHIND: Final = re.compile(r"JSON is malformed: trailing characters \(byte (\d+)\)")
 BLANKS: Final = b" \t\n\r"
-_BLANK: Final = re.compile(rb"[ \t\n\r]*+")
-_SEPARATOR: Final = re.compile(rb"[ \t\n\r]*+([,\]}])[ \t\n\r]*+")
-_SCALAR: Final = re.compile(rb'[^ \t\n\r,:"\[\]{}]++')
-_INSIDE_TEXT: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-_TO_BRACKET: Final = re.compile(rb'(?:[^"\[\]{}]++|"(?:[^"\\]++|\\.)*+")*+([\[\]{}]?)', re.DOTALL)
+_BLANK: Final = re.compile(rb"[ \t\n\r]*")
+_SEPARATOR: Final = re.compile(rb"[ \t\n\r]*([,\]}])[ \t\n\r]*")
+_SCALAR: Final = re.compile(rb'[^ \t\n\r,:"\[\]{}]+')
+# No repeat is possessive: Python before 3.11.5 (Debian 12 has 3.11.2) matches those wrongly. In an
+# unrolled one, a run and then each escape with the run behind it, no way is tried twice either.
+_INSIDE: Final = rb'[^"\\]*(?:\\.[^"\\]*)*'
+_INSIDE_TEXT: Final = re.compile(_INSIDE, re.DOTALL)
+_TO_BRACKET: Final = re.compile(
+    rb'[^"\[\]{}]*(?:"' + _INSIDE + rb'"[^"\[\]{}]*)*([\[\]{}]?)', re.DOTALL
+)
 """Whatever is before the next bracket; without one it ends with the step, or before a text that
 goes on behind it."""
 

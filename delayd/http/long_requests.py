@@ -10,8 +10,9 @@ any field takes are read as empty ones, which is refused like them.
 
 >>> import asyncio
 >>> from delayd.http.forms import PutJobForm, PutJobsForm
+>>> from delayd.http.slices import LoopTime
 >>> reader = LongReader(Reader(PutJobForm), Reader(PutJobsForm), 65_535)
->>> slices = Slices(asyncio.Lock(), now_ns=lambda: 0)
+>>> slices = Slices(LoopTime(now_ns=lambda: 0))
 >>> jobs = asyncio.run(reader.read(b'{"jobs": [{"body": {"a": 1}}, {"body": 2}]}', slices)).jobs
 >>> [job.body_bytes for job in jobs]
 [b'{"a": 1}', b'2']

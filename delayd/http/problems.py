@@ -129,8 +129,10 @@ def _cut(text: str) -> str:
 class Unauthorized(HttpRefusal, word="UNAUTHORIZED", status=401):
     """A valid token is needed."""
 
-    # What is missing, and not what is wrong with what was given.
-    sentence = "a valid token is needed: Authorization: Bearer dlyd_..."
+    # What is missing, and not what is wrong with what was given; only of a whole token that has
+    # expired it is said when.
+    def __init__(self, expiry: str = "") -> None:
+        super().__init__(expiry or "a valid token is needed: Authorization: Bearer dlyd_...")
 
 
 class Forbidden(HttpRefusal, word="FORBIDDEN", status=403):
@@ -301,7 +303,7 @@ def errors_of(refusal: Refusal) -> Sequence[FieldError]:
     if isinstance(refusal, ValueOutOfRange):
         return [FieldError(FIELDS.get(refusal.field, refusal.field), str(refusal))]
     if isinstance(refusal, TargetRefused):
-        return [FieldError(refusal.what.partition(" ")[0], str(refusal))]
+        return [FieldError(refusal.field, str(refusal))]
     if isinstance(refusal, DelayTooLong):
         return [FieldError("at" if refusal.is_moment else "delay", str(refusal))]
     return ()

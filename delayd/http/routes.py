@@ -41,6 +41,11 @@ _RESERVED: Final = {
     200: Response("Jobs, the most urgent first.", (structs.ReservedAnswer,)),
     204: Response("No job became ready while the call waited."),
 }
+_BURIED: Final = {200: Response("It is buried.", (structs.BecameAnswer,))}
+_BURY_REFUSALS: Final = (
+    *(errors.JobNotFound, problems.JobReserved, problems.WrongState),
+    errors.OutOfSpace,
+)
 _MANY_DONE: Final = {200: Response("To how many.", (structs.ManyAnswer,))}
 _POLICY: Final = {200: Response("What holds now.", (structs.PolicyOfTopicAnswer,))}
 _PAUSED: Final = {200: Response("Until when.", (structs.PausedAnswer,))}
@@ -161,11 +166,13 @@ _WORKERS: Final = (
     ),
     Route(
         *("POST", "/v1/jobs/{id}/bury", leases.bury, Scope.BURY),
-        *("bury", Section.WORKERS, "Park a job"),
-        "It is not handed out until it is kicked.",
-        {200: Response("It is buried.", (structs.BecameAnswer,))},
-        (*_HELD, errors.OutOfSpace),
+        *("bury", Section.WORKERS, "Bury a job"),
+        "It is not handed out until it is kicked. With a `token` its holder buries it; without, it"
+        " is a delayed or ready job that nobody holds, and no attempt is counted.",
+        _BURIED,
+        (problems.ReservationLost, *_BURY_REFUSALS),
         form=forms.BuryForm,
+        may_be_empty=True,
     ),
 )
 
@@ -224,6 +231,15 @@ _BY_KEY: Final = tuple(
         ),
         strict=True,
     )
+)
+_BURY_BY_KEY: Final = Route(
+    *("POST", "/v1/topics/{topic}/keys/{key}/bury", jobs.bury, Scope.BURY),
+    *("bury_job_by_key", Section.JOBS, "Bury the job that has a key"),
+    "A delayed or ready job is not handed out until it is kicked.",
+    _BURIED,
+    (errors.KeyNotFound, *_BURY_REFUSALS[1:]),
+    form=forms.BuryWaitingForm,
+    may_be_empty=True,
 )
 _MANY_JOBS: Final = (
     Route(
@@ -404,6 +420,6 @@ _DAEMON: Final = (
 ROUTES: Final = (
     # In the order in which the document has always had them: its readers draw by it.
     *(_PRODUCERS[0], *_WORKERS, _JOBS[3], *_JOBS[:3]),
-    *(_PRODUCERS[1], *_BY_KEY, *_MANY_JOBS[:4]),
+    *(_PRODUCERS[1], *_BY_KEY, _BURY_BY_KEY, *_MANY_JOBS[:4]),
     *(*_TOPICS, _MANY_JOBS[4], *_DAEMON),
 )

@@ -1,13 +1,14 @@
 """Long work of requests, in slices of the loop's time with turns between them.
 
 Everything that a request may have a thousand of is done so: read, carried out, answered. All such
-requests take turns, a slice each: the loop does one slice between two turns, however many clients
-send long requests.
+requests share one slice between two turns, however many clients send them: a request that comes
+when it is over waits for the next. Those with long work go one after the other, and between two of
+them those with short work.
 
 >>> import asyncio
 >>> looks = iter(range(0, 10 * HTTP_SLICE_NS, HTTP_SLICE_NS))
 >>> async def work():
-...     async with Slices(asyncio.Lock(), now_ns=lambda: next(looks)) as slices:
+...     async with Slices(LoopTime(now_ns=lambda: next(looks))) as slices:
 ...         return slices.is_over, await slices.rest()
 >>> asyncio.run(work())
 (True, None)
@@ -15,19 +16,51 @@ send long requests.
 
 import asyncio
 from collections.abc import Callable
-from typing import Self
+from typing import Final, Self
 
 from delayd.limits import HTTP_SLICE_NS
 
 
-class Slices:
-    """One long request's share of the loop: a slice, then a rest while others have their turns."""
+class LoopTime:
+    """The time between two turns that all requests share."""
 
-    def __init__(self, lock: asyncio.Lock, now_ns: Callable[[], int]) -> None:
-        """Share the lock with all other long requests; `now_ns` measures slices."""
-        self._lock = lock
-        self._now_ns = now_ns
-        self._ends_ns = 0
+    __slots__ = ("_ends_ns", "few_waiting", "has_gone_to_many", "lock", "now_ns")
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        """`now_ns` measures slices."""
+        self.now_ns = now_ns
+        self.lock: Final = asyncio.Lock()
+        """Held by the request with long work whose slice it is, or will be after the next turn."""
+        self.few_waiting: dict[Slices, None] = {}
+        """Requests with short work that wait for the next slice, in the order of their arrival."""
+        self.has_gone_to_many = False
+        """A request with long work has begun last: it is the turn of the others."""
+        self._ends_ns: int | None = None
+        """When the slice of now is over; None: none has begun since the last turn."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the slice of now has lasted long enough; begins one if there is none."""
+        now_ns = self.now_ns()
+        if self._ends_ns is None:
+            self._ends_ns = now_ns + HTTP_SLICE_NS
+            # Called first of all after the next turn.
+            asyncio.get_running_loop().call_soon(self._renew)
+        return now_ns >= self._ends_ns
+
+    def _renew(self) -> None:
+        self._ends_ns = None
+
+
+class Slices:
+    """One request's share of the loop: a slice, then a rest while others have their turns."""
+
+    __slots__ = ("_is_few", "_is_mine", "_time")
+
+    def __init__(self, time: LoopTime, *, is_few: bool = False) -> None:
+        """Share this time with all others; `is_few`: its work is short, which waits for no lock."""
+        self._time = time
+        self._is_few = is_few
         self._is_mine = False
         """Whether this request has the lock."""
 
@@ -39,22 +72,43 @@ class Slices:
         self._end()
 
     async def _begin(self) -> None:
-        await self._lock.acquire()
+        time = self._time
+        if self._is_few:
+            await self._begin_few(time.few_waiting)
+            time.has_gone_to_many = False
+            return
+        await time.lock.acquire()
         self._is_mine = True
-        self._ends_ns = self._now_ns() + HTTP_SLICE_NS
+        try:
+            while (time.few_waiting and time.has_gone_to_many) or time.is_over:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            self._end()
+            raise
+        time.has_gone_to_many = True
+
+    async def _begin_few(self, waiting: "dict[Slices, None]") -> None:
+        """Wait for a slice, behind those that waited before: a client may ask again at once."""
+        if not waiting and not self._time.is_over:
+            return
+        waiting[self] = None
+        try:
+            while next(iter(waiting)) is not self or self._time.is_over:  # noqa: ASYNC110 (no event)
+                await asyncio.sleep(0)
+        finally:
+            del waiting[self]
 
     def _end(self) -> None:
         if self._is_mine:
             self._is_mine = False
-            self._lock.release()
+            self._time.lock.release()
 
     @property
     def is_over(self) -> bool:
         """Whether this slice has lasted long enough: then `rest`."""
-        return self._now_ns() >= self._ends_ns
+        return self._time.is_over
 
     async def rest(self) -> None:
         """Let others have their turns."""
         self._end()
-        await asyncio.sleep(0)
         await self._begin()

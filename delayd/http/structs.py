@@ -17,7 +17,7 @@ import msgspec
 
 from delayd.core.job import Reason, State
 from delayd.core.operations.put import Outcome
-from delayd.core.throttle import Block
+from delayd.core.throttle import Block, PushBlock
 from delayd.core.topic import Source
 from delayd.http.problems import ProblemAnswer
 from delayd.http.values import UNSET, Answer, JobId, Meta, MomentText, Token, Unset, about
@@ -58,7 +58,19 @@ StateName = Annotated[str, _named(State, "Where the job is in its life.")]
 ReasonName = Annotated[str, _named(Reason, "Why the attempt failed.")]
 SourceName = Annotated[str, _named(Source, "Who said so: the configuration, or a client.")]
 BlockName = Annotated[
-    str, _named(Block, "paused; full: reserved_max is reached; slow: its rate is used up.")
+    str,
+    about(
+        "paused; full: reserved_max is reached; slow: its rate is used up. Of pushes alone, which"
+        " workers do not notice: push_off: the configuration says so; breaker_open: the place has"
+        " failed; push_full: as many calls are under way as allowed; push_slow: the target's rate"
+        " is used up.",
+        extra_json_schema={
+            "enum": [
+                *(block.name.lower() for block in Block if block.name),
+                *(block.value for block in PushBlock),
+            ]
+        },
+    ),
 ]
 
 # --- Producers -----------------------------------------------------------------------------------
@@ -236,6 +248,8 @@ class PageJobAnswer(Answer, kw_only=True):
     key: str | Unset = UNSET
     attempts: Attempts | Unset = UNSET
     failure: FailureAnswer | Unset = UNSET
+    url: OwnUrl = UNSET
+    method: OwnMethod = UNSET
     body: JsonBody = UNSET
     body_base64: BytesBody = UNSET
 
@@ -413,6 +427,16 @@ class JournalAnswer(Answer, kw_only=True):
     segment_bytes: Count
 
 
+class DiskAnswer(Answer, kw_only=True):
+    """The volume of the data directory."""
+
+    free_bytes: Count
+    needed_bytes: Annotated[
+        Count,
+        about("With less, puts are refused once the files made in advance are full."),
+    ]
+
+
 class LineAnswer(Answer, kw_only=True):
     """The line protocol."""
 
@@ -434,7 +458,9 @@ class PushAnswer(Answer, kw_only=True):
     """Deliveries of due jobs."""
 
     under_way: Count
-    attempts: Annotated[dict[str, Count], about("By result: delivered, failed, exhausted.")]
+    attempts: Annotated[
+        dict[str, Count], about("By result: delivered, failed, exhausted (a dead letter now).")
+    ]
     places: Annotated[
         dict[str, Count], about("By the state of their circuit breaker: closed, open, half_open.")
     ]
@@ -471,6 +497,7 @@ class StatsAnswer(Answer, kw_only=True):
     line: LineAnswer
     http: HttpAnswer
     push: Annotated[PushAnswer | None, about("null: nothing is delivered.")] = None
+    disk: Annotated[DiskAnswer | None, about("null: the system does not tell.")] = None
     draining: bool
     topics: Count
     jobs: JobCountsAnswer

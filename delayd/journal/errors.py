@@ -14,6 +14,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import ClassVar
 
+from delayd.journal.disk import owners
+
 
 class JournalError(Exception):
     """Whatever the journal may raise at its user."""
@@ -107,4 +109,5 @@ def failing(file: str, what: str = "cannot be read") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise JournalFailed(file, f"{what}: {error.strerror}") from error
+        whose = owners(file) if isinstance(error, PermissionError) else ""
+        raise JournalFailed(file, f"{what}: {error.strerror}{whose}") from error

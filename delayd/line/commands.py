@@ -25,7 +25,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, OutOfSpace, PolicyInvalid, Refusal
 from delayd.core.job import State
 from delayd.core.operations import change, finish
-from delayd.core.operations.checks import topic_named
+from delayd.core.operations.checks import topic_named, vetted_own
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.put import find_key
 from delayd.core.operations.reserve import reserve, reserve_job, touch
@@ -48,6 +48,7 @@ from delayd.core.virtual_clock import ClockAdvance
 from delayd.limits import (
     DELAYED_SEARCHED,
     DELAYED_SORTED_MAX,
+    GLOBS_PER_TOPIC,
     KICKS_AT_ONCE,
     PASS_ACTION_COST,
     POLICY_JSON_BYTES_MAX,
@@ -168,14 +169,25 @@ def _change(client: LineConnection, args: tuple[int, Changes], now_ms: RequestMs
     job_id, changes = args
 
     def carry(body: bytes | None, now_ms: RequestMs) -> bytes:
-        priority, delay_ms, ttr_ms, _ = changes
+        target = None
+        topic = client.topic_of(job_id, now_ms)
+        # Before its body came the job may not have been there, or in another topic.
+        if topic is not None and not client.may(Scope.PUT, topic):
+            if not client.may(Scope.PEEK, topic):
+                raise JobNotFound(job_id)
+            return client.forbidden(Scope.PUT, topic)
+        if (new := changes.target) is not None:
+            if topic is not None and not client.may(Scope.WEBHOOK, topic):
+                return client.forbidden(Scope.WEBHOOK, topic)
+            target = vetted_own(client.engine, new) if new.url else b""
         change.change(
             client.engine,
             job_id,
             now_ms,
-            priority=priority,
-            delay_ms=delay_ms,
-            ttr_ms=ttr_ms,
+            priority=changes.priority,
+            delay_ms=changes.delay_ms,
+            ttr_ms=changes.ttr_ms,
+            target=target,
             body=body,
         )
         return b"CHANGED\r\n"
@@ -250,7 +262,7 @@ def _use(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
 
 def _watch(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
     watch(client.engine, client.session, name)
-    client.reserves_as = None
+    client.note_watched()
     return b"WATCHING %d\r\n" % len(client.session.watched)
 
 
@@ -278,8 +290,9 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestM
             policy = Policy.from_json(json) if json else None
         except PolicyInvalid as refusal:
             return client.refuse(replies.policy_refused(refusal))
-        if policy is not None and not _may_set(client, name, policy):
-            return client.refuse(replies.FORBIDDEN)
+        for scope, topic in _needed(name, policy):
+            if not client.may(scope, topic):
+                return client.forbidden(scope, topic)
         work = SetPolicy(client.engine, name, policy)
         if leases_are_caught_up(client.engine):
             work.step(0, now_ms)
@@ -289,14 +302,16 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestM
     return client.expect(json_bytes, set_it, POLICY_JSON_BYTES_MAX)
 
 
-def _may_set(client: LineConnection, name: str, policy: Policy) -> bool:
-    """Tell whether the client may have jobs go where the policy has them go."""
+def _needed(name: str, policy: Policy | None) -> list[tuple[Scope, str]]:
+    """Return what a client needs to have jobs go where the policy of a topic has them go."""
+    if policy is None:
+        return []
     topics = [policy.exhausted]
+    needed = []
     if policy.push is not None:
-        if not client.may(Scope.WEBHOOK, name):
-            return False
+        needed.append((Scope.WEBHOOK, name))
         topics.append(policy.push.topic)
-    return all(client.may(Scope.ADMIN, topic) for topic in topics if topic)
+    return needed + [(Scope.ADMIN, topic) for topic in topics if topic]
 
 
 def _get_policy(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
@@ -390,16 +405,20 @@ def _list_tubes(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> b
         client,
         lambda topics: rows.append(replies.yaml_rows(client.visible(topics))),
         lambda: client.long_reply(replies.yaml_list(b"".join(rows))),
+        1 + client.globs // GLOBS_PER_TOPIC,
     )
 
 
 def _of_all_topics(
-    client: LineConnection, look: Callable[[Sequence[Topic]], object], say: Callable[[], bytes]
+    client: LineConnection,
+    look: Callable[[Sequence[Topic]], object],
+    say: Callable[[], bytes],
+    cost: int = 1,
 ) -> bytes:
-    """Look at all topics, and then reply: at once, or in slices if they are many."""
+    """Look at all topics, and then reply: at once, or in slices if that takes long."""
     topics = client.engine.store.topics.listing
-    if len(topics) > TOPICS_AT_ONCE:
-        return client.begin(TopicWalk(topics, look), say)
+    if cost * len(topics) > TOPICS_AT_ONCE:
+        return client.begin(TopicWalk(topics, look, cost), say)
     look(topics)
     return say()
 
@@ -612,9 +631,11 @@ def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
         is_bound = command.is_bound
         args = command.parse(rest)
         if peer is not None and command.scope is not None:
-            authorization = _authorization(client, command, args, now_ms)
+            principal = peer.principal
+            assert principal is not None
+            authorization, topic = _authorization(client, command, args, now_ms)
             if authorization is Authorization.FORBIDDEN:
-                _refuse(client, line, replies.FORBIDDEN)
+                _refuse(client, line, replies.forbidden(principal.lack(command.scope, topic)))
                 return
             if authorization is Authorization.HIDDEN:
                 args = NO_JOB_ID if isinstance(args, int) else (NO_JOB_ID, *args[1:])
@@ -642,8 +663,11 @@ def _authorization(
     command: Command,
     args: Any,  # noqa: ANN401 (what the row's parser returns)
     now_ms: RequestMs,
-) -> Authorization:
-    """Judge a command with these arguments of a client that has authenticated."""
+) -> tuple[Authorization, str | None]:
+    """Judge a command with these arguments of a client that has authenticated.
+
+    Returns the topic too that it is about.
+    """
     assert client.peer is not None
     assert command.scope is not None
     principal = client.peer.principal
@@ -652,7 +676,11 @@ def _authorization(
     hides = False
     match command.about:
         case About.WATCHED:
-            return Authorization.ALLOWED if client.may_reserve() else Authorization.FORBIDDEN
+            if client.may_reserve():
+                return Authorization.ALLOWED, None
+            watched = [each.name for each in client.session.watched]
+            topic = next(each for each in watched if not client.may(command.scope, each))
+            return Authorization.FORBIDDEN, topic
         case About.USED:
             topic = client.used.name
         case About.NAMED:
@@ -661,6 +689,9 @@ def _authorization(
             job_id = args if isinstance(args, int) else args[0]
             topic = client.topic_of(job_id, now_ms)
             if topic is None:
-                return Authorization.ALLOWED
+                return Authorization.ALLOWED, None
             hides = job_id not in client.session.deadlines
-    return authorize(principal, command.scope, topic, or_scopes=command.or_scopes, hides=hides)
+    authorization = authorize(
+        principal, command.scope, topic, or_scopes=command.or_scopes, hides=hides
+    )
+    return authorization, topic

@@ -39,7 +39,7 @@ from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import StandingClock
-from delayd.limits import LINE_BYTES_MAX, LINE_COMMANDS_PER_LOOK, LINE_SLICE_MS
+from delayd.limits import LINE_BYTES_MAX, LINE_RUN_MAX, LINE_SLICE_MS
 from delayd.line import replies
 from delayd.line.framing import Framing, Then
 from delayd.line.grammar import (
@@ -67,8 +67,8 @@ _DELETE: Final = b"delete "
 _RESERVE: Final = b"reserve\r\n"
 _PLAIN_LINE_BYTES_MAX: Final = LINE_BYTES_MAX - 2
 _ID_DIGITS_MAX: Final = 19
-_RESERVES: Final = re.compile(rb"(?:reserve\r\n)+")
-_DELETES: Final = re.compile(rb"(?:delete [0-9]{1,19}\r\n)+")
+_RESERVES: Final = re.compile(rb"(?:reserve\r\n){1,%d}" % LINE_RUN_MAX)
+_DELETES: Final = re.compile(rb"(?:delete [0-9]{1,19}\r\n){1,%d}" % LINE_RUN_MAX)
 
 _WEB_REQUEST: Final = (
     rb"(?:GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE) +(?:/|\*|https?:)|CONNECT +[^ ]+:[0-9]"
@@ -94,6 +94,23 @@ class Host(Owner, Protocol):
 
     def go_on_later(self) -> None:
         """Have the connection resume after others have had a turn: it has yielded."""
+
+
+@final
+class Nobody:
+    """In the place of a client that has gone, so that nothing leads back to it."""
+
+    def postpone(self, _by_ms: int, _answer: Callable[[int], object]) -> None:
+        """Do nothing."""
+
+    def listen_again(self) -> None:
+        """Do nothing."""
+
+    def go_on_later(self) -> None:
+        """Do nothing."""
+
+    def deliver(self, _outcome: Handed | WaitEnd, _now_ms: RequestMs) -> None:
+        """Do nothing: what it got was given back."""
 
 
 @final
@@ -136,7 +153,6 @@ class LineConnection:
     """The protocol state of one client."""
 
     __slots__ = (
-        "_before_look",
         "_framing",
         "_host",
         "_is_at_rest",
@@ -190,10 +206,8 @@ class LineConnection:
         """The next byte begins a command."""
         self._task: BackgroundTask | None = None
         self._out_bytes = 0
-        self._before_look = LINE_COMMANDS_PER_LOOK
-        """Commands until the clock is read."""
         self._slice_ends_ms = 0
-        """When it yields; 0: the clock has not been read since what has just arrived."""
+        """When it yields."""
         self._framing = Framing(self._line, self._end_body, self.refuse, self.is_foreign, self.out)
         context.stats.note_connection()
 
@@ -266,6 +280,7 @@ class LineConnection:
         if re.compile(_WEB_REQUEST).match(data, at) is None:
             return False
         self.stats.note_refusal("HTTP_REQUEST")
+        self.out.append(replies.NOT_HTTP)
         self.is_closing = True
         return True
 
@@ -287,11 +302,11 @@ class LineConnection:
         late_ms = context.admission.login(self.peer, text, context.elapsed_ms())
         if late_ms is None:
             return replies.AUTHENTICATED
-        self.refuse(replies.UNAUTHORIZED)
+        reply = self.refuse(replies.unauthorized(context.admission.authenticator.expiry(text)))
         if not late_ms:
-            return replies.UNAUTHORIZED
+            return reply
         self.is_waiting = True
-        self._host.postpone(late_ms, partial(self.answer, replies.UNAUTHORIZED))
+        self._host.postpone(late_ms, partial(self.answer, reply))
         return b""
 
     def may(self, scope: Scope, topic: str) -> bool:
@@ -300,6 +315,13 @@ class LineConnection:
             return True
         principal = self.peer.principal
         return principal is not None and principal.may(scope, topic)
+
+    def forbidden(self, scope: Scope, topic: str) -> bytes:
+        """Refuse what `may` does not allow, with what the token lacks."""
+        assert self.peer is not None
+        principal = self.peer.principal
+        assert principal is not None
+        return self.refuse(replies.forbidden(principal.lack(scope, topic)))
 
     def may_reserve(self) -> bool:
         """Tell whether the client may reserve from each topic that it watches.
@@ -314,6 +336,18 @@ class LineConnection:
                 return False
             self.reserves_as = principal
         return True
+
+    def note_watched(self) -> None:
+        """Note that it watches one more, which the principal of now was allowed to."""
+        if self.peer is not None and self.peer.principal is not self.reserves_as:
+            self.reserves_as = None
+
+    @property
+    def globs(self) -> int:
+        """How many patterns a topic's name is matched with, to tell whether it is visible."""
+        if self.peer is None or self.peer.principal is None:
+            return 0
+        return self.peer.principal.globs
 
     def visible(self, topics: Iterable[Topic]) -> Iterable[Topic]:
         """Return the topics whose jobs or figures the client may see."""
@@ -372,7 +406,7 @@ class LineConnection:
             return False
         if self._is_at_rest and self.peer is None and self._lone(data, now_ms):
             return False
-        self._slice_ends_ms = 0
+        self._slice_ends_ms = self.context.elapsed_ms() + LINE_SLICE_MS
         is_incomplete = self._framing.receive(data, now_ms)
         self._is_at_rest = not is_incomplete
         return is_incomplete
@@ -444,6 +478,9 @@ class LineConnection:
             self._task = None
         self.stats.forget(self.session)
         close_session(self.engine, self.session, now_ms)
+        # What is left of it is freed at once, not by the garbage collector (`recover.py`).
+        self._host = self.session.owner = Nobody()
+        self._framing.close()
 
     # --- One command alone -----------------------------------------------------------------------
     #
@@ -516,7 +553,22 @@ class LineConnection:
     # --- Commands in the input -------------------------------------------------------------------
 
     def _line(self, data: bytes, at: int, end: int, now_ms: RequestMs) -> int:
-        """Execute the command of one line, or a run of them; see `Framing`."""
+        """Execute the command of one line, or a run of them; see `Framing`.
+
+        With more behind them, it yields if what has arrived together has taken a slice of time.
+        """
+        after = self._execute(data, at, end, now_ms)
+        return ~after if 0 <= after < len(data) and self._yields() else after
+
+    def _yields(self) -> bool:
+        """Tell whether the commands have taken a slice of time; then others have a turn."""
+        if self.context.elapsed_ms() < self._slice_ends_ms or not self.is_listening:
+            return False
+        self.has_yielded = True
+        self._host.go_on_later()
+        return True
+
+    def _execute(self, data: bytes, at: int, end: int, now_ms: RequestMs) -> int:
         line = data[at:end]
         after = end + 2
         if line.startswith(b"put "):
@@ -545,20 +597,7 @@ class LineConnection:
             after = reserved
         else:
             self.context.carry_out(self, line, now_ms)
-            self._before_look -= 1
-            if not self._before_look:
-                self._look_at_time()
         return after if self.is_listening else ~after
-
-    def _look_at_time(self) -> None:
-        """Yield if the commands that have arrived together have taken a slice of time."""
-        self._before_look = LINE_COMMANDS_PER_LOOK
-        now_ms = self.context.elapsed_ms()
-        if not self._slice_ends_ms:
-            self._slice_ends_ms = now_ms + LINE_SLICE_MS
-        elif now_ms >= self._slice_ends_ms and self.is_listening:
-            self.has_yielded = True
-            self._host.go_on_later()
 
     def _end_body(self, then: Then, body: bytes | None, now_ms: RequestMs) -> bool:
         """Complete the command, now that the body is there; tell whether to continue."""
@@ -568,13 +607,16 @@ class LineConnection:
         except Refusal as refusal:
             reply = self.refuse(replies.refused(refusal))
         self.out.append(reply)
-        return not self.is_waiting
+        return not (self.is_waiting or self._yields())
 
     def _refuse_put(self, line: bytes) -> bytes:
         """Refuse a put and discard its body; a malformed one is `BAD_FORMAT` as everywhere."""
         assert self.peer is not None
-        is_known = self.peer.principal is not None
-        reply = replies.FORBIDDEN if is_known else replies.UNAUTHORIZED
+        principal = self.peer.principal
+        is_known = principal is not None
+        reply = replies.UNAUTHORIZED
+        if principal is not None:
+            reply = replies.forbidden(principal.lack(Scope.PUT, self.used.name))
         put = read_put(line)
         if put is None or (put.extra and _EQUALS not in put.extra):
             return self.refuse_command(line, replies.BAD_FORMAT if is_known else reply)
@@ -597,7 +639,7 @@ class LineConnection:
                 break
             bodies.append(data[at:end])
             at = end + 2
-            if not data.startswith(head, at):
+            if len(bodies) == LINE_RUN_MAX or not data.startswith(head, at):
                 break
             at += len(head)
         if bodies:
@@ -733,7 +775,8 @@ class LineConnection:
             except Refusal as refusal:
                 return self.discard_body(put.body_bytes, self.refuse(replies.refused(refusal)))
             if words.target and not self.may(Scope.WEBHOOK, name or self.used.name):
-                return self.discard_body(put.body_bytes, self.refuse(replies.FORBIDDEN))
+                reply = self.forbidden(Scope.WEBHOOK, name or self.used.name)
+                return self.discard_body(put.body_bytes, reply)
         self.stats.note_producer(self.session)
         job_id = 0 if words else take_id(self.engine)
         return self.expect(put.body_bytes, partial(self._put, job_id, put, words, name))

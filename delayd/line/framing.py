@@ -101,6 +101,14 @@ class Framing:
             return self._missing_bytes or self._expected_bytes + 2
         return 0 if self._rest or self._skipping or self._overlong is not None else None
 
+    def close(self) -> None:
+        """Take no more input, and let go of whom it was handed to."""
+        self._on_line = _nothing_on_line
+        self._on_body = _nothing_on_body
+        self._refuse = bytes
+        self._is_foreign = _never
+        self._then = None
+
     # --- What commands ask for -------------------------------------------------------------------
 
     def expect(self, body_bytes: int, then: Then) -> None:
@@ -254,6 +262,18 @@ class Framing:
         body = data[at : end - 2] if data[end - 2 : end] == b"\r\n" else None
         goes_on = self._on_body(then, body, now_ms)
         return goes_on and end < len(data), end
+
+
+def _nothing_on_line(_data: bytes, at: int, _end: int, _now_ms: RequestMs) -> int:
+    return ~at
+
+
+def _nothing_on_body(_then: Then, _body: bytes | None, _now_ms: RequestMs) -> bool:
+    return False
+
+
+def _never(_data: bytes, _at: int) -> bool:
+    return False
 
 
 def _ends_of(line: bytes) -> bytes:

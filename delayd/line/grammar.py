@@ -34,6 +34,7 @@ from delayd.limits import (
     JITTER_PERCENT_MAX,
     JOB_ID_MAX,
     KEY_BYTES_MAX,
+    LINE_KEYED_RUN_MAX,
     LONG_LINE_BYTES_MAX,
     PARSED_LINES_MAX,
     PARSED_SHAPES_MAX,
@@ -488,16 +489,17 @@ class Shape(NamedTuple):
     def run_in(self, data: bytes, at: int) -> tuple[list[bytes], list[bytes], int]:
         """Return keys and bodies of the consecutive puts that begin here, and their end.
 
-        0.25 µs each: one pass of the expression takes everything apart.
+        `LINE_KEYED_RUN_MAX` at most. 0.25 µs each: one pass of the expression takes them apart.
         """
         assert self.each is not None
         # What is no put of this shape, key, body, what is none, key, body, what is none, …
-        parts = self.each.split(data[at:])
+        parts = self.each.split(data[at:], LINE_KEYED_RUN_MAX)
         if not any(parts[:-1:3]):
             return parts[1::3], parts[2::3], len(data) - len(parts[-1])
         # Something else is between two of them, or before the first.
-        keys, bodies = [], []
-        while (match := self.each.match(data, at)) is not None:
+        keys: list[bytes] = []
+        bodies: list[bytes] = []
+        while len(keys) < LINE_KEYED_RUN_MAX and (match := self.each.match(data, at)) is not None:
             keys.append(match[1])
             bodies.append(match[2])
             at = match.end()
@@ -544,6 +546,8 @@ class Changes(NamedTuple):
     delay_ms: int | None = None
     ttr_ms: int | None = None
     body_bytes: int | None = None
+    target: Target | None = None
+    """Where the job is sent when it is due; without a url: nowhere."""
 
 
 _CHANGE_READERS: Final[dict[str, Reader]] = {
@@ -552,15 +556,22 @@ _CHANGE_READERS: Final[dict[str, Reader]] = {
     "ttr": _duration,
     "bytes": _whole(0, U32_MAX),
 }
+_TARGET_READERS: Final[dict[str, Reader]] = {
+    "url": lambda value: _url(value) if value else "",
+    "method": TARGET_FIELDS["method"].read,
+}
 
 
 def parse_change(rest: bytes) -> tuple[int, Changes]:
-    """Return id, and what is to be changed: one thing at least."""
+    """Return id, and what is to be changed: one thing at least; `BadFormat`, `TargetRefused`."""
     job_id, _, text = rest.lstrip(b" ").partition(b" ")
-    values = _words(text, _CHANGE_READERS)
-    if not values:
+    values = _words(text, _CHANGE_READERS | _TARGET_READERS)
+    url, method = values.get("url"), values.get("method")
+    if not values or (method and not url):
         raise BadFormat(text)
-    return parse_job_id(job_id), Changes(*map(values.get, _CHANGE_READERS))
+    target = None if url is None else Target(url=url, method=method or "POST")
+    changes = Changes(*map(values.get, _CHANGE_READERS))
+    return parse_job_id(job_id), changes._replace(target=target)
 
 
 class Filter(NamedTuple):

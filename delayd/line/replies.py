@@ -41,11 +41,16 @@ BURIED: Final = b"BURIED\r\n"
 DEADLINE_SOON: Final = b"DEADLINE_SOON\r\n"
 DELETED: Final = b"DELETED\r\n"
 EXPECTED_CRLF: Final = b"EXPECTED_CRLF\r\n"
-FORBIDDEN: Final = b"FORBIDDEN\r\n"
 JOB_TOO_BIG: Final = b"JOB_TOO_BIG\r\n"
 KICKED: Final = b"KICKED\r\n"
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
+NOT_HTTP: Final = (
+    b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: beanstalk\r\nConnection: Upgrade, close\r\n"
+    b"Content-Type: text/plain\r\nContent-Length: 87\r\n\r\n"
+    b"This is delayd's line port: use beanstalk://HOST:PORT. HTTP is at that of http.listen.\n"
+)
+"""What a client that speaks HTTP can read, for whoever has mistaken one port for the other."""
 PAUSED: Final = b"PAUSED\r\n"
 RELEASED: Final = b"RELEASED\r\n"
 RESCHEDULED: Final = b"RESCHEDULED\r\n"
@@ -75,11 +80,25 @@ def policy_refused(refusal: PolicyInvalid) -> bytes:
     return _bad_format("; ".join(refusal.errors))
 
 
+def forbidden(lack: str) -> bytes:
+    """Say what the token lacks."""
+    return _with_words(b"FORBIDDEN", lack)
+
+
+def unauthorized(expiry: str) -> bytes:
+    """Say when the token expired, if it has."""
+    return _with_words(b"UNAUTHORIZED", expiry) if expiry else UNAUTHORIZED
+
+
 def _bad_format(said: str) -> bytes:
+    return _with_words(b"BAD_FORMAT", said)
+
+
+def _with_words(word: bytes, said: str) -> bytes:
     text = "".join(map(_visible, said)).encode()
     if len(text) > _ERRORS_BYTES_MAX:
         text = text[: _ERRORS_BYTES_MAX - 3].decode(errors="ignore").encode() + b"..."
-    return b"BAD_FORMAT %b\r\n" % text
+    return b"%b %b\r\n" % (word, text)
 
 
 def _visible(character: str) -> str:

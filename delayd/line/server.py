@@ -35,7 +35,7 @@ from delayd.limits import (
     ACCEPTS_PER_TURN,
     EVENTS_PER_TURN,
     JOB_ID_MAX,
-    LINE_SLICES_PER_TURN,
+    LINE_TURN_MS,
     READ_BYTES,
     STALLED_CLIENT_MS,
 )
@@ -248,10 +248,10 @@ class LineServer:
         """Clients that can continue, or be closed, because everything has been sent to them."""
         self.yielded: deque[Client] = deque()
         """Clients whose input has taken its time; the longest without a turn first."""
-        self.has_more = False  # of these two: `serve` has something to do without any event
+        self._late: dict[int, int] = {}  # clients that wait for their turn → about since when
+        self.has_more = False  # of the settled and the yielded: `serve` needs no event
         self._others: dict[int, Callable[[], object]] = {}
-        self._others_epoll = select.epoll()
-        """Watches only them, for the times when clients are not read from."""
+        self._others_epoll = select.epoll()  # for the times when clients are not read from
 
     def _new_acceptor(self, listeners: list[socket.socket]) -> Acceptor:
         return Acceptor(
@@ -304,47 +304,75 @@ class LineServer:
             self._go_on(now_ms)
         if self.timeouts.alarm_ms is not None:
             self._look_at_time(now_ms)
-        clients = self._clients
-        yielded = self.yielded
-        before = len(yielded)
-        for fd, event in _ends_first(events) if len(events) > 1 else events:
-            client = clients.get(fd)
-            if client is None:
-                if fd in self._others:
-                    self._others[fd]()
-                elif not self._acceptor.accept(fd) and self._handshakes is not None:
-                    self._handshakes.go_on(fd, now_ms)
-            elif event == IN:
-                # Who is not read from now is reported again.
-                if not yielded or len(yielded) - before < LINE_SLICES_PER_TURN:
+        if len(events) > 1 or self.yielded:
+            self._serve_many(events, now_ms)
+        else:
+            for fd, event in events:
+                client = self._clients.get(fd)
+                if client is not None and event == IN:
                     self._read(client, now_ms)
-            else:
-                self._handle(client, event, now_ms)
-        if before:
-            self._go_on_yielded(before, now_ms)
-
-    def _go_on_yielded(self, before: int, now_ms: RequestMs) -> None:
-        """Have so many clients resume that yielded in earlier turns: one, and more if it is quick.
-
-        Those that yield again go behind the others.
-        """
-        yielded = self.yielded
-        for left in reversed(range(before)):
-            client = yielded.popleft()
-            connection = client.connection
-            if not client.is_gone:
-                connection.has_yielded = False
-                connection.resume(self._request_ms())
-                if client.is_broken:
-                    connection.take_out()
-                    self._end_broken(client, now_ms)
-                elif connection.has_yielded:
-                    self._note(client)
                 else:
-                    self.listen_again(client)
-            if len(yielded) - left >= LINE_SLICES_PER_TURN:
-                break
-        self.has_more |= len(yielded) > 0
+                    self._serve_one(fd, event, now_ms)
+
+    def _serve_many(self, events: Sequence[tuple[int, int]], now_ms: RequestMs) -> None:
+        """Serve clients for a bounded time: of those that yielded, closed, and stay, one at least.
+
+        Who has to wait is reported again, and comes before the others then.
+        """
+        clock, late, clients = self.context.elapsed_ms, self._late, self._clients
+        ends_ms = clock() + LINE_TURN_MS
+        before = len(self.yielded)
+        if before:
+            before -= 1
+            self._go_on_yielded(now_ms)
+        is_over = has_ended = has_read = False
+        for fd, event in _in_order(events, late):
+            if fd not in clients:
+                self._serve_one(fd, event, now_ms)
+                continue
+            is_end = event & ENDS != 0
+            is_over = is_over or ((has_ended or has_read) and clock() >= ends_ms)
+            if is_over and (has_ended if is_end else has_read):
+                late.setdefault(fd, ends_ms)
+                continue
+            if is_end:
+                has_ended = True
+            else:
+                has_read = True
+            late.pop(fd, 0)
+            self._serve_one(fd, event, now_ms)
+        while before and clock() < ends_ms:
+            before -= 1
+            self._go_on_yielded(now_ms)
+        self.has_more |= len(self.yielded) > 0
+
+    def _serve_one(self, fd: int, event: int, now_ms: RequestMs) -> None:
+        client = self._clients.get(fd)
+        if client is None:
+            if fd in self._others:
+                self._others[fd]()
+            elif not self._acceptor.accept(fd) and self._handshakes is not None:
+                self._handshakes.go_on(fd, now_ms)
+        elif event == IN:
+            self._read(client, now_ms)
+        else:
+            self._handle(client, event, now_ms)
+
+    def _go_on_yielded(self, now_ms: RequestMs) -> None:
+        """Have the client resume that yielded first; if it yields again it goes to the end."""
+        client = self.yielded.popleft()
+        connection = client.connection
+        if client.is_gone:
+            return
+        connection.has_yielded = False
+        connection.resume(self._request_ms())
+        if client.is_broken:
+            connection.take_out()
+            self._end_broken(client, now_ms)
+        elif connection.has_yielded:
+            self._note(client)
+        else:
+            self.listen_again(client)
 
     def _look_at_time(self, now_ms: RequestMs) -> None:
         """Make the calls that were postponed, and close clients that take too long."""
@@ -601,6 +629,7 @@ class LineServer:
         self.admission.leave(client.peer)
         client.connection.close(now_ms)
         self._epoll.unregister(fd)
+        self._late.pop(fd, 0)
         del self._clients[fd]
         client.sock.close()
 
@@ -662,12 +691,16 @@ class LineServer:
         self._others_epoll.close()
 
 
-def _ends_first(events: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
-    """Return the events with those of clients that have closed before the others.
+def _in_order(
+    events: Sequence[tuple[int, int]], late: Mapping[int, int]
+) -> Sequence[tuple[int, int]]:
+    """Return the events with those of clients that have closed before the others, the late first.
 
     The kernel does not report in the order of arrival: it keeps a client that it has just reported
     in its list, and so before one that closes next. Who sent something after it had seen another
     close counts on the order; who did not wait for that has no order to count on.
     """
-    ends = [each for each in events if each[1] & ENDS]
-    return [*ends, *(each for each in events if not each[1] & ENDS)] if ends else events
+    if not late and not any(event & ENDS for _, event in events):
+        return events
+    others = 1 << 62
+    return sorted(events, key=lambda each: (not each[1] & ENDS, late.get(each[0], others)))

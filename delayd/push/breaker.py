@@ -8,6 +8,10 @@ An attempt that the place answered, even with a refusal of this one job, is no f
 Attempts that began before the breaker opened end later: one that succeeds closes it, one that fails
 changes nothing.
 
+While jobs wait for it a probe *spares* the one that it is made with: what fails then is the place,
+and costs no attempt. That ends after a day, or what is sent to a place that is gone would wait for
+ever.
+
 >>> breaker = Breaker()
 >>> for attempt in range(5):
 ...     probe = breaker.begin(now_ms=0)
@@ -27,7 +31,12 @@ also where delayd time stands still. The class refuses to know what a place is.
 
 import enum
 
-from delayd.limits import BREAKER_FAILURES, BREAKER_OPEN_MS, BREAKER_OPEN_MS_MAX
+from delayd.limits import (
+    BREAKER_FAILURES,
+    BREAKER_OPEN_MS,
+    BREAKER_OPEN_MS_MAX,
+    BREAKER_SPARES_MS,
+)
 
 
 class BreakerState(enum.IntEnum):
@@ -42,7 +51,7 @@ class BreakerState(enum.IntEnum):
 class Breaker:
     """Counts the failures of one place, and says when the next attempt may begin."""
 
-    __slots__ = ("_open_ms", "failures", "opens_again_ms", "state")
+    __slots__ = ("_open_ms", "_opened_ms", "failures", "opens_again_ms", "state")
 
     def __init__(self) -> None:
         """Begin closed."""
@@ -52,6 +61,8 @@ class Breaker:
         self.opens_again_ms = 0
         """When a probe may begin, while it is open."""
         self._open_ms = 0
+        self._opened_ms = 0
+        """When it opened, after it was closed."""
 
     @property
     def is_untroubled(self) -> bool:
@@ -72,6 +83,10 @@ class Breaker:
         self.state = BreakerState.HALF_OPEN
         return True
 
+    def spares(self, now_ms: int) -> bool:
+        """Tell whether a probe that begins now may spare its job."""
+        return now_ms - self._opened_ms < BREAKER_SPARES_MS
+
     def succeed(self) -> None:
         """Note that the place has answered an attempt."""
         self.state = BreakerState.CLOSED
@@ -83,6 +98,7 @@ class Breaker:
             self.failures += 1
             if self.failures < BREAKER_FAILURES:
                 return
+            self._opened_ms = now_ms
         elif not is_probe:
             return
         self.state = BreakerState.OPEN

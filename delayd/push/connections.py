@@ -2,10 +2,16 @@
 
     host ─► look_up, in a thread ─► addresses that pass ─► one socket for one of them, vetted again
 
-aiohttp connects to what `_Resolver` returns, and asks `_socket` for each socket, with the very
-address that it is about to connect to; so also an address in place of a name is vetted, and a name
-that has another address a second later. No proxy, cookie, redirect or user of the environment
-is ever used.
+aiohttp's connectors keep the connections. They connect to what `_Resolver` returns, and ask
+`_socket` for each socket, with the very address that they are about to connect to; so also an
+address in place of a name is vetted, and a name that has another address a second later. No proxy
+and no user of the environment is ever used.
+
+    ask(origin, request) ─► a connection, kept or new ─► status, Retry-After, how the body begins
+
+A request is written, and its answer read, on the connection itself: aiohttp's session would take
+two thirds of the time of a call, for what no call needs, such as cookies and redirects. Its parser
+reads the answers.
 
 Idle connections are kept for a few seconds, of a bounded number of origins: calls to ten thousand
 hosts in turn must not use up the descriptors of the daemon's clients. Others are closed after their
@@ -22,15 +28,25 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
+from aiohttp.http import StreamWriter
+from aiohttp.streams import StreamReader
+from yarl import URL
 
 from delayd.limits import (
+    PUSH_ANSWER_BYTES_MAX,
+    PUSH_ANSWER_MS,
+    PUSH_ANSWER_READ_BYTES_MAX,
+    PUSH_CLOSE_MS,
+    PUSH_HINTS_MAX,
     PUSH_IDLE_MS,
     PUSH_LOOKUPS_MAX,
     PUSH_ORIGINS_KEPT_MAX,
+    PUSH_PIECE_BYTES,
     PUSH_READ_BYTES,
 )
 from delayd.push.egress import AddressRefused, EgressRules
@@ -38,12 +54,13 @@ from delayd.push.egress import AddressRefused, EgressRules
 LookUp = Callable[[str, int], Awaitable[list[tuple[Any, ...]]]]
 """Finds the addresses of a host: rows as `socket.getaddrinfo` returns them. Raises `OSError`."""
 
-NEW_SOCKETS: Final[ContextVar[list[str]]] = ContextVar("NEW_SOCKETS")
+_NEW_SOCKETS: Final[ContextVar[list[str]]] = ContextVar("_NEW_SOCKETS")
 """Addresses for which sockets were made for the call under way; none: it uses a kept connection.
 
 aiohttp tells it by traces too, which cost every call a tenth of its time.
 """
 
+_SWITCHING: Final = 101
 _NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
 
 
@@ -123,10 +140,20 @@ class _Resolver(AbstractResolver):
         """Do nothing: a look-up under way ends by itself."""
 
 
-class Connections:
-    """Two sessions of aiohttp: one that keeps idle connections, one that closes them."""
+class CallAnswer(NamedTuple):
+    """What was answered."""
 
-    __slots__ = ("_closing", "_keeping", "_kept", "_loop", "_rules")
+    status: int
+    retry_after: str
+    """The header of that name; empty: there was none."""
+    beginning: bytes
+    """Of its body."""
+
+
+class Connections:
+    """Two connectors of aiohttp: one that keeps idle connections, one that closes them."""
+
+    __slots__ = ("_closing", "_keeping", "_kept", "_loop", "_rules", "_timeout")
 
     def __init__(
         self,
@@ -139,20 +166,20 @@ class Connections:
         self._rules = rules
         self._loop = asyncio.get_running_loop()
         resolver = _Resolver(rules, look_up_host)
-        self._keeping = self._session(resolver, verified, connect_timeout_ms, is_kept=True)
-        self._closing = self._session(resolver, verified, connect_timeout_ms, is_kept=False)
-        self._kept: dict[str, float] = {}
-        """Origins whose connections are kept, and when they were last used; the oldest first."""
+        self._keeping = self._connector(resolver, verified, is_kept=True)
+        self._closing = self._connector(resolver, verified, is_kept=False)
+        # No timeout is rounded up to a second.
+        self._timeout = aiohttp.ClientTimeout(
+            connect=connect_timeout_ms / 1_000, ceil_threshold=float("inf")
+        )
+        self._kept: dict[str, tuple[float, aiohttp.ClientRequest]] = {}
+        """Origins whose connections are kept: when they were last used, the oldest first, and what
+        the connector asks of a request."""
 
-    def _session(
-        self,
-        resolver: AbstractResolver,
-        verified: ssl.SSLContext,
-        connect_timeout_ms: int,
-        *,
-        is_kept: bool,
-    ) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(
+    def _connector(
+        self, resolver: AbstractResolver, verified: ssl.SSLContext, *, is_kept: bool
+    ) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(
             resolver=resolver,
             socket_factory=self._socket,
             ssl=verified,
@@ -160,42 +187,124 @@ class Connections:
             force_close=not is_kept,
             keepalive_timeout=PUSH_IDLE_MS / 1_000 if is_kept else None,
         )
-        seconds = connect_timeout_ms / 1_000
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-            read_bufsize=PUSH_READ_BYTES,
-            skip_auto_headers=("Accept-Encoding",),
-            # The sender cuts off what takes too long; and no timeout is rounded up to a second.
-            timeout=aiohttp.ClientTimeout(connect=seconds, ceil_threshold=float("inf")),
-        )
 
     def _socket(self, place: tuple[Any, ...]) -> socket.socket:
         """Make the socket for one address, if that may be called. Raises `AddressRefused`."""
         family, kind, protocol, _name, where = place
         self._rules.vet_address(where[0], where[1])
-        NEW_SOCKETS.get([]).append(where[0])
+        _NEW_SOCKETS.get([]).append(where[0])
         return socket.socket(family, kind, protocol)
 
-    def session(self, origin: str) -> aiohttp.ClientSession:
-        """Return the session for a call to this origin."""
-        now_s = self._loop.time()
-        if self._kept.pop(origin, None) is None and len(self._kept) >= PUSH_ORIGINS_KEPT_MAX:
-            oldest = next(iter(self._kept))
-            if now_s - self._kept[oldest] < PUSH_IDLE_MS / 1_000:
-                return self._closing
-            del self._kept[oldest]  # its connections have been closed
-        self._kept[origin] = now_s
-        return self._keeping
+    async def ask(self, origin: str, head: bytes, body: bytes) -> CallAnswer:
+        """Send a request and return its answer; `head` is without the empty line at its end.
 
-    @property
-    def fresh(self) -> aiohttp.ClientSession:
-        """A session that uses no connection that was used before."""
-        return self._closing
+        Raises `TimeoutError` if there is no connection in time, else what aiohttp raises.
+        """
+        known = self._known(origin)
+        if known is not None:
+            new_sockets: list[str] = []
+            _NEW_SOCKETS.set(new_sockets)
+            connection = await self._keeping.connect(known, [], self._timeout)
+            try:
+                return await _exchange(connection, head + b"\r\n", body)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                if new_sockets:
+                    raise
+            # The server has closed a kept connection while the request was on its way.
+        connection = await self._closing.connect(self._request(origin), [], self._timeout)
+        return await _exchange(connection, head + b"Connection: close\r\n\r\n", body)
+
+    def _known(self, origin: str) -> aiohttp.ClientRequest | None:
+        """Note that connections to this origin are kept; None: those to too many others are."""
+        now_s = self._loop.time()
+        known = self._kept.pop(origin, None)
+        if known is None and len(self._kept) >= PUSH_ORIGINS_KEPT_MAX:
+            oldest = next(iter(self._kept))
+            if now_s - self._kept[oldest][0] < PUSH_IDLE_MS / 1_000:
+                return None
+            del self._kept[oldest]  # its connections have been closed
+        request = self._request(origin) if known is None else known[1]
+        self._kept[origin] = now_s, request
+        return request
+
+    def _request(self, origin: str) -> aiohttp.ClientRequest:
+        """Return what a connector asks where to connect to."""
+        return aiohttp.ClientRequest("POST", URL(origin, encoded=True), loop=self._loop)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._keeping.close()
         await self._closing.close()
+
+
+async def _exchange(connection: Connection, head: bytes, body: bytes) -> CallAnswer:
+    """Send a request and return its answer; the connection is kept or closed then.
+
+    Raises what aiohttp's parser raises, and `ClientOSError` or `ServerDisconnectedError`.
+    """
+    protocol = connection.protocol
+    assert protocol is not None, "a connection that was returned has one"
+    transport = protocol.transport
+    writing: asyncio.Task[None] | None = None
+    is_answered = False
+    try:
+        if transport is None or len(protocol):
+            # Closed; or it was kept, and an answer to nothing waits there, which must not be taken
+            # for the answer to this.
+            raise aiohttp.ServerDisconnectedError
+        protocol.set_response_params(
+            read_until_eof=True, auto_decompress=False, read_bufsize=PUSH_READ_BYTES
+        )
+        if len(body) <= PUSH_PIECE_BYTES:
+            transport.write(head + body)
+        else:
+            loop = asyncio.get_running_loop()
+            writing = loop.create_task(_write_long(StreamWriter(protocol, loop), head, body))
+        message, content = await protocol.read()
+        hints = 0
+        while message.code < 200 and message.code != _SWITCHING:  # such as 103 Early Hints
+            hints += 1
+            if hints > PUSH_HINTS_MAX:
+                raise aiohttp.http.HttpProcessingError(message="one hint after the other")
+            message, content = await protocol.read()
+        beginning = await _beginning(content)
+        is_answered = True
+        if content.is_eof() and (writing is None or writing.done()):
+            connection.release()
+        return CallAnswer(message.code, message.headers.get("Retry-After", ""), beginning)
+    finally:
+        if writing is not None:
+            writing.cancel()
+        connection.close()  # unless it was released
+        if transport is not None and transport.is_closing():
+            # Or what was written would wait for a peer that never reads, and TLS for its goodbye.
+            close_ms = PUSH_CLOSE_MS if is_answered else 0
+            asyncio.get_running_loop().call_later(close_ms / 1_000, transport.abort)
+
+
+async def _write_long(writer: StreamWriter, head: bytes, body: bytes) -> None:
+    """Write a long body in pieces, as fast as they are taken; an answer may come before its end."""
+    left = memoryview(body)
+    # What ends the connection is heard by whoever waits for the answer.
+    with contextlib.suppress(aiohttp.ClientError, OSError):
+        await writer.write(head)
+        while left:
+            await writer.write(left[:PUSH_PIECE_BYTES])
+            left = left[PUSH_PIECE_BYTES:]
+
+
+async def _beginning(content: StreamReader) -> bytes:
+    """Read the answer, so that its connection can be used again, and return how it begins.
+
+    One that is long, slow or broken is cut off: the status has been told, and that is what counts.
+    """
+    if content.is_eof():  # as nearly every answer to a call
+        return content.read_nowait()[:PUSH_ANSWER_BYTES_MAX]
+    beginning = b""
+    read_bytes = 0
+    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
+        async with asyncio.timeout(PUSH_ANSWER_MS / 1_000):
+            while read_bytes <= PUSH_ANSWER_READ_BYTES_MAX and (piece := await content.readany()):
+                beginning += piece[: PUSH_ANSWER_BYTES_MAX - len(beginning)]
+                read_bytes += len(piece)
+    return beginning

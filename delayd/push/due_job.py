@@ -28,14 +28,13 @@ def due_job(call: PushCall, log_id: str, now_ms: RequestMs, wall_ahead_ms: int) 
     record, target = call.record, call.target
     due_ms: int = U64.unpack_from(record, DUE_AT)[0]
     body = body_of(record)
-    said = [text for name, text in target.headers if name.lower() == "content-type"]
     return DueJob(
         id=call.job_id,
         message_id=f"{log_id}_{call.job_id}",
         topic=call.topic,
         key=key_of(record),
         body=body,
-        content_type=said[0] if said else content_type_of(body),
+        content_type=content_type_of(body, target.headers),
         attempt=attempt_of(record).number,
         due_ms=due_ms + wall_ahead_ms,
         lateness_ms=max(0, now_ms - due_ms),
@@ -47,8 +46,11 @@ def due_job(call: PushCall, log_id: str, now_ms: RequestMs, wall_ahead_ms: int) 
     )
 
 
-def content_type_of(body: bytes) -> str:
-    """Return what a body without a content type is sent as."""
+def content_type_of(body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> str:
+    """Return what a body is sent as, beside these headers."""
+    for name, text in headers:
+        if name.lower() == "content-type":
+            return text
     if len(body) > PUSH_LOOK_BYTES_MAX:
         return JSON if body[:1] + body[-1:] in _BRACKETS else BYTES
     import msgspec  # noqa: PLC0415 - takes 20 ms, which the start of a daemon need not wait for

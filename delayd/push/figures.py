@@ -31,7 +31,7 @@ class PushCounters:
         return self._shown
 
     def note(self, topic: str, sink: str, result: Result, took_ms: int) -> None:
-        """Count an attempt that has ended."""
+        """Count an attempt that has ended; exhausted: it has made its job a dead letter."""
         counts = self._shown.get(topic)
         if counts is None:
             counts = self.others

@@ -176,6 +176,7 @@ class ServerOptions:
         except OSError as error:  # ssl.SSLError among them
             said = f".ca = {shown(files.get('ca'))}"
             raise WrongInside([(said, f"cannot be used: {error.strerror or error}")]) from None
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         if "certificate" in files:
             try:
                 # Without a password OpenSSL would ask on the terminal for that of an encrypted key.

@@ -27,7 +27,7 @@ while its call was under way is no longer held, so its answer changes nothing.
 
 import heapq
 from collections import OrderedDict, deque
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.clock import NS_PER_MS
@@ -37,9 +37,10 @@ from delayd.core.job import target_of
 from delayd.core.operations.finish import delete
 from delayd.core.operations.push import fail_call, give_back_call, reserve_call, take_fresh
 from delayd.core.operations.reserve import held
+from delayd.core.push_lanes import next_key
 from delayd.core.session import Session
 from delayd.core.targets import Target, origin_of, own_target
-from delayd.core.throttle import Throttle
+from delayd.core.throttle import PushBlock, Throttle
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.limits import (
@@ -66,6 +67,8 @@ class PushBounds(NamedTuple):
     """Of those to one place, unless its target says another number."""
     timeout_ms: int
     """How long an attempt may take, unless its target says otherwise."""
+    has_breakers: bool = True
+    """Not on a virtual clock: breakers count in real time."""
 
 
 class BreakerTurn(NamedTuple):
@@ -97,18 +100,22 @@ class _Place:
 class _LaneEntry:
     """A lane that has something to hand out, as far as is known."""
 
-    __slots__ = ("lane", "target")
+    __slots__ = ("lane", "probes", "target")
 
     def __init__(self, lane: "Lane") -> None:
         self.lane = lane
         self.target: Target | None = None
         """The topic's, by which it was put to its place; None for jobs with their own."""
+        self.probes = 0
+        """Made with its jobs, with another one each: what fails for one may succeed for others."""
 
 
 class PushCall:
     """One attempt to deliver a job, reserved for it."""
 
-    __slots__ = ("is_probe", "job_id", "place", "record", "target", "timeout_ms", "topic")
+    __slots__ = (
+        *("is_probe", "is_spared", "job_id", "place", "record", "target", "timeout_ms", "topic"),
+    )
 
     def __init__(
         self,
@@ -119,6 +126,7 @@ class PushCall:
         timeout_ms: int,
         *,
         is_probe: bool,
+        is_spared: bool,
     ) -> None:
         self.place = place
         self.target = target
@@ -126,6 +134,8 @@ class PushCall:
         self.job_id, self.record = job
         self.timeout_ms = timeout_ms
         self.is_probe = is_probe
+        self.is_spared = is_spared
+        """If the place fails, the attempt does not count: others wait for it too."""
 
 
 class Scheduler:
@@ -193,6 +203,12 @@ class Scheduler:
         return bool(self._heard or (self._queue and self.in_flight < self._bounds.calls_max))
 
     @property
+    def is_about_to_begin(self) -> bool:
+        """Tell whether the next `take_calls` has something to do already."""
+        is_fresh = bool(self._engine.store.push_lanes.fresh)
+        return self.has_more or (is_fresh and not self.is_stopping)
+
+    @property
     def wake_ms(self) -> int | None:
         """When to come again, on the clock that never stops; None: only when told."""
         return self._alarms[0][0] if self._alarms else None
@@ -245,13 +261,18 @@ class Scheduler:
                 return None
         timeout_ms = (target.timeout_ms if target else 0) or self._bounds.timeout_ms
         lease_ms = timeout_ms + PUSH_LEASE_EXTRA_MS
-        job = reserve_call(self._engine, self.session, lane, lease_ms, now_ms)
+        skips = 0 if place.breaker.state is BreakerState.CLOSED else entry.probes
+        job = reserve_call(self._engine, self.session, lane, lease_ms, now_ms, skips)
         if job is None:
             del self._known[lane]
             return None
         place.lanes.append(entry)
         before = place.breaker.state
-        is_probe = place.breaker.begin(at_ms)
+        is_probe = is_spared = place.breaker.begin(at_ms)
+        if is_probe:
+            entry.probes += 1
+            others_wait = len(place.lanes) > 1 or next_key(topic, origin) is not None
+            is_spared = others_wait and place.breaker.spares(at_ms)
         self._note_state(before, place.breaker.state)
         place.in_flight += 1
         self.in_flight += 1
@@ -259,19 +280,24 @@ class Scheduler:
             target = own_target(target_of(job[1]))
         elif target.rate_per_s:
             self._rates[topic.name][1].take(1, at_ms)
-        call = PushCall(place, target, topic.name, job, timeout_ms, is_probe=is_probe)
+        call = PushCall(
+            *(place, target, topic.name, job, timeout_ms), is_probe=is_probe, is_spared=is_spared
+        )
         self._calls[call.job_id] = call
         return call
 
     # --- What became of it -----------------------------------------------------------------------
 
-    def settle(self, call: PushCall, end: AttemptEnd | None, now_ms: RequestMs, at_ms: int) -> None:
-        """Carry out what became of a call; None: it was not attempted, or nobody knows."""
+    def settle(self, call: PushCall, end: AttemptEnd | None, now_ms: RequestMs, at_ms: int) -> bool:
+        """Carry out what became of a call; None: it was not attempted, or nobody knows.
+
+        Tells whether the job is a dead letter now.
+        """
         self.in_flight -= 1
         self._judge(call, end, at_ms)
         self._look_at(call.place, at_ms)
         if self._calls.get(call.job_id) is not call:
-            return  # its lease was over, and the job has been called again
+            return False  # its lease was over, and the job has been called again
         del self._calls[call.job_id]
         engine, session, job_id = self._engine, self.session, call.job_id
         try:
@@ -281,16 +307,21 @@ class Scheduler:
             elif end.result is Result.DELIVERED:
                 delete(engine, session, job_id, now_ms)
             else:
-                fail_call(
-                    *(engine, session, job_id, now_ms),
-                    error=error_text(end),
-                    delay_ms=min(end.retry_after_ms, PUSH_RETRY_AFTER_MS_MAX),
-                    is_exhausted=end.result is Result.EXHAUSTED,
-                )
+                is_exhausted = end.result is Result.EXHAUSTED
+                said = (engine, session, job_id, now_ms)
+                if call.is_spared and end.is_outage and not is_exhausted:
+                    give_back_call(*said, error=escape(end.error))
+                else:
+                    delay_ms = min(end.retry_after_ms, PUSH_RETRY_AFTER_MS_MAX)
+                    error = error_text(end)
+                    return fail_call(
+                        *said, error=error, delay_ms=delay_ms, is_exhausted=is_exhausted
+                    )
         except JobNotFound:
             pass  # cancelled or out of time: the answer is of no more use
         except OutOfSpace:
             pass  # its lease ends soon, which is a failed attempt too, and needs no space
+        return False
 
     def release(self, call: PushCall, at_ms: int) -> None:
         """Let the next call to its place begin: nothing of this one goes on."""
@@ -309,7 +340,7 @@ class Scheduler:
         before = breaker.state
         if end is None:
             breaker.give_up(call.is_probe, at_ms)
-        elif end.is_outage and end.result is not Result.DELIVERED:
+        elif self._bounds.has_breakers and end.is_outage and end.result is not Result.DELIVERED:
             breaker.fail(call.is_probe, at_ms)
         else:
             breaker.succeed()
@@ -328,6 +359,30 @@ class Scheduler:
             self._turned = []
         return turned
 
+    # --- Why nothing is called -------------------------------------------------------------------
+
+    def blocks_of(self, topic: Topic, at_ms: int) -> list[PushBlock]:
+        """Return why jobs of the topic that are ready are not called.
+
+        Of the places of many lanes the first are looked at.
+        """
+        blocks: set[PushBlock] = set()
+        target = _target_of(topic)
+        if target is not None and topic.is_pushed:
+            names = [_place_name(target, topic)]
+            rate = self._rates.get(topic.name)
+            if target.rate_per_s and rate is not None and not rate[1].is_allowed(at_ms):
+                blocks.add(PushBlock.SLOW)
+        else:
+            lanes = islice(topic.queues.lanes or (), PUSH_STEPS_PER_TURN)
+            names = [origin.decode() for origin in lanes]
+        for place in filter(None, map(self._places.get, names)):
+            if not place.breaker.may_begin(at_ms):
+                blocks.add(PushBlock.OPEN)
+            elif place.in_flight >= place.cap or self.in_flight >= self._bounds.calls_max:
+                blocks.add(PushBlock.FULL)
+        return [block for block in PushBlock if block in blocks]
+
     # --- Lanes and places ------------------------------------------------------------------------
 
     def _enter(self, entry: _LaneEntry, at_ms: int) -> None:
@@ -343,9 +398,7 @@ class Scheduler:
             if target is None:
                 self._forget(entry.lane)
                 return
-            name = _place_name(target)
-            if target.concurrency:
-                name, cap = f"{name} for {topic.name}", target.concurrency
+            name, cap = _place_name(target, topic), target.concurrency or cap
         place = self._places.get(name)
         if place is None:
             place = self._places[name] = _Place(name)
@@ -425,11 +478,13 @@ def _target_of(topic: Topic) -> Target | None:
     return None if topic.policy is None else topic.policy.push
 
 
-def _place_name(target: Target) -> str:
-    """Return what the target shares with others: its origin, topic or sink."""
+def _place_name(target: Target, topic: Topic) -> str:
+    """Return what the topic's target shares with others, if it does: its origin, topic or sink."""
     if target.url:
-        return origin_of(f"{target.method} {target.url}".encode()).decode()
-    return f"topic:{target.topic}" if target.topic else f"sink:{target.sink}"
+        name = origin_of(f"{target.method} {target.url}".encode()).decode()
+    else:
+        name = f"topic:{target.topic}" if target.topic else f"sink:{target.sink}"
+    return f"{name} for {topic.name}" if target.concurrency else name
 
 
 def error_text(end: AttemptEnd) -> str:

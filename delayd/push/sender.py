@@ -19,7 +19,9 @@ from typing import Final, Protocol
 from delayd.clock import NS_PER_MS, Clock, monotonic_ns
 from delayd.core.stats.histogram import Histogram
 from delayd.core.targets import Target
+from delayd.core.throttle import PushBlock
 from delayd.core.times import RequestMs
+from delayd.core.topic import Topic
 from delayd.limits import PUSH_CLOSE_MS, PUSH_LOG_LINES, PUSH_LOG_MS
 from delayd.logs import Log
 from delayd.push.breaker import BreakerState
@@ -198,6 +200,10 @@ class PushSender:
             self._tasks[task] = _Underway(call, label, at_ms, deadline)
             task.add_done_callback(self._ended)
 
+    def is_busy(self) -> bool:
+        """Tell whether a call is under way, or about to begin."""
+        return self._scheduler.in_flight > 0 or self._scheduler.is_about_to_begin
+
     # --- What ends -------------------------------------------------------------------------------
 
     def _ended(self, task: asyncio.Task[AttemptEnd]) -> None:
@@ -223,17 +229,19 @@ class PushSender:
     def _settle(self, underway: _Underway, end: AttemptEnd) -> None:
         underway.is_settled = True
         call, at_ms = underway.call, self._at_ms()
-        self._scheduler.settle(call, end, self._clock.request_ms(), at_ms)
-        self.counters.note(call.topic, underway.sink, end.result, at_ms - underway.begun_ms)
+        is_dead = self._scheduler.settle(call, end, self._clock.request_ms(), at_ms)
+        result = Result.EXHAUSTED if is_dead else end.result
+        self.counters.note(call.topic, underway.sink, result, at_ms - underway.begun_ms)
 
     def _refuse(self, call: PushCall, now_ms: RequestMs) -> None:
         """Fail a call that has nowhere to go."""
         at_ms = self._at_ms()
         error = f"the configuration has no sink {call.target.sink}"
         end = AttemptEnd(Result.FAILED, error, is_outage=True)
-        self._scheduler.settle(call, end, now_ms, at_ms)
+        is_dead = self._scheduler.settle(call, end, now_ms, at_ms)
         self._scheduler.release(call, at_ms)
-        self.counters.note(call.topic, call.target.sink, end.result, 0)
+        result = Result.EXHAUSTED if is_dead else end.result
+        self.counters.note(call.topic, call.target.sink, result, 0)
         self._loop.call_soon(self._go_on)
 
     # --- The end ---------------------------------------------------------------------------------
@@ -266,6 +274,10 @@ class PushSender:
         return bool(self._tasks)
 
     # --- Figures and the log ---------------------------------------------------------------------
+
+    def blocks_of(self, topic: Topic) -> list[PushBlock]:
+        """Return why jobs of the topic that are ready are not called now."""
+        return self._scheduler.blocks_of(topic, self._at_ms())
 
     def stats(self) -> dict[str, object]:
         """Return the sums of all topics, as plain values."""

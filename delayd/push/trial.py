@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from delayd.clock import NS_PER_MS, monotonic_ns
+from delayd.core.targets import Target
 from delayd.limits import BREAKER_FAILURES
 from delayd.logs import escape
 from delayd.push.connections import LookUp, look_up
+from delayd.push.due_job import content_type_of
 from delayd.push.egress import AddressRefused, EgressRules, place_of
 from delayd.push.sinks import AttemptEnd, DueJob, Result
 from delayd.push.webhook import CallEnd, Webhook
@@ -112,33 +114,34 @@ class Trial(NamedTuple):
 
 
 def try_url(
-    url: str,
+    target: Target,
     rules: EgressRules,
     webhook: Webhook,
-    secrets: tuple[str, ...],
     *,
     wall_ms: int,
     timeout_ms: int,
     look_up_host: LookUp = look_up,
     elapsed_ns: Callable[[], int] = monotonic_ns,
 ) -> Trial:
-    """Call the url once, from a process that has no loop of its own."""
+    """Call the target's url once, from a process that has no loop of its own."""
     job = DueJob(
         id=0,
         message_id=f"test_{wall_ms}",
         topic=TOPIC,
         key=b"",
         body=BODY,
-        content_type="application/json",
+        content_type=content_type_of(BODY, target.headers),
         attempt=1,
         due_ms=wall_ms,
         lateness_ms=0,
         timeout_ms=timeout_ms,
-        url=url,
-        secrets=secrets,
+        url=target.url,
+        method=target.method,
+        headers=target.headers,
+        secrets=target.secrets,
     )
     try:
-        allowed = rules.vet_url(url)
+        allowed = rules.vet_url(target.url)
     except ValueError as error:
         return Trial("", str(error))
     return asyncio.run(_tried(job, allowed, rules, webhook, look_up_host, elapsed_ns))

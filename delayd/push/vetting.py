@@ -27,13 +27,14 @@ if TYPE_CHECKING:
 class TargetRules:
     """What a configuration allows to be set."""
 
-    __slots__ = ("_egress", "_secrets", "_sinks")
+    __slots__ = ("_secrets", "_sinks", "egress")
 
     def __init__(
         self, egress: EgressRules, secrets: "Secrets | None", sinks: Collection[str]
     ) -> None:
         """`sinks` are the names of those that are configured."""
-        self._egress = egress
+        self.egress = egress
+        """What may be called."""
         self._secrets = secrets
         self._sinks = sinks
 
@@ -41,14 +42,15 @@ class TargetRules:
         """Return the target as it is to be kept. Raises `TargetRefused`."""
         unknown = target.secrets if self._secrets is None else self._secrets.unknown(target.secrets)
         if unknown:
-            raise TargetRefused(f"secret {unknown[0]!r}", "must be in the file of push.secrets")
+            rule = "must be in the file of push.secrets"
+            raise TargetRefused(f"secret {unknown[0]!r}", rule, field="secrets")
         if target.sink and target.sink not in self._sinks:
             hint = did_you_mean(target.sink, self._sinks)
             raise TargetRefused(f"sink {target.sink!r}:", f"there is none of that name{hint}")
         if not target.url:
             return target
         try:
-            return target._replace(url=self._egress.vet_url(target.url))
+            return target._replace(url=self.egress.vet_url(target.url))
         except ValueError as error:
             raise TargetRefused(f"url {target.url!r}:", str(error)) from None
 

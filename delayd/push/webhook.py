@@ -17,23 +17,21 @@ import asyncio
 import contextlib
 import hashlib
 import importlib
-import io
 import os
 import ssl
 from collections.abc import Callable, Iterable
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
 from delayd import __version__
 from delayd.access.signing_secrets import Secrets
 from delayd.clock import system_wall_ms
+from delayd.core.targets import SENT_BY_DELAYD
 from delayd.limits import (
     DURATION_MS_MAX,
-    PUSH_ANSWER_BYTES_MAX,
-    PUSH_ANSWER_MS,
-    PUSH_ANSWER_READ_BYTES_MAX,
     PUSH_URLS_KNOWN_MAX,
 )
 from delayd.push.egress import AddressRefused, EgressRules, place_of
@@ -44,15 +42,13 @@ from delayd.text import duration_text, moment_text, parse_whole
 if TYPE_CHECKING:
     from types import ModuleType
 
-    import aiohttp
-    from yarl import URL
-
-    from delayd.push.connections import Connections, LookUp
+    from delayd.push.connections import CallAnswer, Connections, LookUp
 
 USER_AGENT: Final = f"delayd/{__version__}"
 
-_LONG_BODY_BYTES: Final = 1 << 20
-"""What aiohttp does not send in one piece."""
+_STATUSES: Final = MappingProxyType(
+    {int(status): f"{status.value} {status.phrase}" for status in HTTPStatus}
+)
 _GONE: Final = 410
 _TOO_MANY: Final = 429
 
@@ -67,15 +63,17 @@ class CallEnd(NamedTuple):
 
 def _prepared() -> "tuple[ModuleType, ssl.SSLContext]":
     """Import what makes connections, and read the certificates that the system trusts."""
-    return importlib.import_module("delayd.push.connections"), ssl.create_default_context()
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # Debian leaves it to a file of the system
+    return importlib.import_module("delayd.push.connections"), context
 
 
 class _Vetted(NamedTuple):
     """A url that may be called."""
 
-    url: "URL"
-    """In its normal form."""
     origin: str
+    tail: str
+    """Path and query."""
     place: str
     """Host and port, for people."""
 
@@ -134,21 +132,10 @@ class Webhook:
         connections = self._connections or await self.opened()
         import aiohttp  # noqa: PLC0415 - see `connections`
 
-        from delayd.push.connections import NEW_SOCKETS  # noqa: PLC0415 - see there
-
-        new_sockets: list[str] = []
-        NEW_SOCKETS.set(new_sockets)
-        session = connections.session(vetted.origin)
         place = vetted.place
         try:
-            try:
-                return await self._request(session, job, vetted.url, headers)
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                if new_sockets or isinstance(error, aiohttp.ClientConnectorError):
-                    raise
-            # The server has closed a kept connection while the request was on its way.
-            return await self._request(connections.fresh, job, vetted.url, headers)
-        except aiohttp.ConnectionTimeoutError:
+            answer = await connections.ask(vetted.origin, _head(job, vetted, headers), job.body)
+        except TimeoutError:
             within = duration_text(self._connect_timeout_ms)
             return _no_answer(f"no connection to {place} within {within}")
         except aiohttp.ClientConnectorError as error:
@@ -157,10 +144,11 @@ class Webhook:
             is_look_up = isinstance(error, aiohttp.ClientConnectorDNSError)
             reason = _look_up_reason if is_look_up else _reason
             return _no_answer(f"no connection to {place}: {reason(error.os_error)}")
-        except aiohttp.ClientResponseError:
+        except aiohttp.http.HttpProcessingError:
             return _no_answer(f"{place} does not answer in HTTP")
         except (aiohttp.ClientError, OSError):
             return _no_answer(f"{place} closed the connection before it answered")
+        return self._judged(answer)
 
     async def opened(self) -> "Connections":
         """Return the connections; at the first call import what they need.
@@ -181,12 +169,11 @@ class Webhook:
 
     def _vet(self, text: str) -> _Vetted:
         """Vet a url; what is allowed may have changed since it was set. Raises `ValueError`."""
-        from yarl import URL  # noqa: PLC0415 - comes with aiohttp
-
         url = self._rules.vet_url(text)
         if len(self._vetted) >= PUSH_URLS_KNOWN_MAX:
             self._vetted.clear()
-        vetted = self._vetted[text] = _Vetted(URL(url, encoded=True), *place_of(url))
+        origin, place = place_of(url)
+        vetted = self._vetted[text] = _Vetted(origin, url.removeprefix(origin), place)
         return vetted
 
     def _headers(self, job: DueJob) -> dict[str, str]:
@@ -210,69 +197,47 @@ class Webhook:
         keys = self._secrets.keys(job.secrets or self._sign_with)
         if keys:
             said["webhook-signature"] = signature(keys, job.message_id, wall_ms // 1_000, job.body)
-        taken = {name.lower() for name in (*said, "webhook-signature", "delayd-key")}
-        return {name: text for name, text in job.headers if name.lower() not in taken} | said
+        own = {name: text for name, text in job.headers if not _is_said(name.lower())}
+        if not any(name.lower() == "accept" for name in own):
+            own["Accept"] = "*/*"
+        return own | said
 
-    async def _request(
-        self,
-        session: "aiohttp.ClientSession",
-        job: DueJob,
-        url: "URL",
-        headers: dict[str, str],
-    ) -> CallEnd:
-        body = io.BytesIO(job.body) if len(job.body) > _LONG_BODY_BYTES else job.body
-        async with session.request(
-            job.method,
-            url,
-            data=body or None,
-            headers=headers,
-            allow_redirects=False,
-        ) as response:
-            beginning = await _beginning(response)
-            return self._judged(response, beginning)
-
-    def _judged(self, response: "aiohttp.ClientResponse", beginning: bytes) -> CallEnd:
+    def _judged(self, answer: "CallAnswer") -> CallEnd:
         """Return what the answer means."""
-        status = _status_text(response.status)
-        if 200 <= response.status < 300:
+        status = _status_text(answer.status)
+        beginning = answer.beginning
+        if 200 <= answer.status < 300:
             return CallEnd(AttemptEnd(Result.DELIVERED, answer=beginning), status)
-        if response.status == _GONE:
+        if answer.status == _GONE:
             return CallEnd(AttemptEnd(Result.EXHAUSTED, status, beginning), status)
-        is_redirect = 300 <= response.status < 400
+        is_redirect = 300 <= answer.status < 400
         error = f"{status}: redirects are not followed" if is_redirect else status
         end = AttemptEnd(
             Result.FAILED,
             error,
             beginning,
-            retry_after_ms(response.headers.get("Retry-After", ""), self._wall_ms()),
-            is_outage=response.status >= 500 or response.status == _TOO_MANY,
+            retry_after_ms(answer.retry_after, self._wall_ms()),
+            is_outage=answer.status >= 500 or answer.status == _TOO_MANY,
         )
         return CallEnd(end, status)
 
 
-async def _beginning(response: "aiohttp.ClientResponse") -> bytes:
-    """Read the answer, so that its connection can be used again, and return how it begins.
+def _head(job: DueJob, vetted: _Vetted, headers: dict[str, str]) -> bytes:
+    """Write the head of the request, without the empty line at its end."""
+    # What a target says was read when it was set, and so was a topic's name.
+    assert all(map(str.isprintable, headers.values())), "a header that is no line"
+    host = vetted.origin.partition("//")[2]
+    lines = [f"{job.method} {vetted.tail} HTTP/1.1", f"Host: {host}"]
+    lines += [f"{name}: {text}" for name, text in headers.items()]
+    if job.body or job.method != "GET":
+        lines.append(f"Content-Length: {len(job.body)}")
+    lines.append("")
+    return "\r\n".join(lines).encode()
 
-    One that is long, slow or broken is cut off: the status has been told, and that is what counts.
-    """
-    content = response.content
-    if content.is_eof():  # as nearly every answer to a call
-        return content.read_nowait()[:PUSH_ANSWER_BYTES_MAX]
-    import aiohttp  # noqa: PLC0415 - see `connections`
 
-    beginning = b""
-    read_bytes = 0
-    try:
-        async with asyncio.timeout(PUSH_ANSWER_MS / 1_000):
-            while piece := await content.readany():
-                beginning += piece[: PUSH_ANSWER_BYTES_MAX - len(beginning)]
-                read_bytes += len(piece)
-                if read_bytes > PUSH_ANSWER_READ_BYTES_MAX:
-                    response.close()
-                    break
-    except (TimeoutError, aiohttp.ClientError, OSError):
-        response.close()
-    return beginning
+def _is_said(name: str) -> bool:
+    """Tell whether delayd says this header itself; its name is in small letters."""
+    return name == "content-type" or name in SENT_BY_DELAYD or name.startswith("delayd-")
 
 
 def retry_after_ms(text: str, wall_ms: int) -> int:
@@ -303,9 +268,7 @@ def _traceparent(job: DueJob) -> str:
 
 def _status_text(status: int) -> str:
     """Write a status with the words that everybody knows, not those of the answer."""
-    with contextlib.suppress(ValueError):
-        return f"{status} {HTTPStatus(status).phrase}"
-    return str(status)
+    return _STATUSES.get(status) or str(status)
 
 
 def _reason(error: OSError) -> str:

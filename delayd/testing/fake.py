@@ -11,7 +11,8 @@
 does over HTTP: the same contract is tested of it and of the daemon. Time moves in three ways: by
 `advance`, by `client.advance_clock`, and when a reserve would wait and no job is in hand: then it
 passes at once, up to the moment at which a job is ready. While a job is in hand a wait takes real
-time, so that the ttr does not run out while a worker has it.
+time, so that the ttr does not run out while a worker has it. A worker makes no
+pauses after failed attempts.
 
 What it leaves out: `jitter_percent`, `bytes_max` and `rate_per_s` of policies have no effect, there
 are no tokens, and jobs with a `url` are kept, and not delivered.

@@ -52,11 +52,12 @@ class FakeApi:
                 ("POST", rf"{topic}/reserve", self._reserve),
                 ("POST", "/v1/reserve", self._reserve),
                 ("POST", "/v1/ack", self._ack_many),
-                ("POST", rf"{job}/(?P<verb>ack|nack|bury|touch)", self._finish),
+                ("POST", rf"{job}/(?P<verb>ack|nack|touch)", self._finish),
                 ("GET", one, self._get),
                 ("PATCH", one, self._change),
                 ("DELETE", one, self._cancel),
                 ("POST", rf"{one}/kick", self._kick),
+                ("POST", rf"{one}/bury", self._bury),
                 ("GET", rf"{topic}/jobs", self._list),
                 ("DELETE", rf"{topic}/jobs", self._cancel_many),
                 ("POST", rf"{topic}/jobs/kick", self._kick_many),
@@ -214,10 +215,7 @@ class FakeApi:
         if verb == "touch":
             job.expires_ms = self._jobs.now_ms + job.ttr_ms
             return 200, {"id": job.id, "expires": text_of(job.expires_ms)}
-        if verb == "bury":
-            self._jobs.bury(job, error, priority)
-        else:
-            self._jobs.nack(job, length_ms(self._said.get("delay", 0), "delay"), error, priority)
+        self._jobs.nack(job, length_ms(self._said.get("delay", 0), "delay"), error, priority)
         answer = {"id": job.id, "state": job.state, "topic": job.topic}
         return 200, answer | ({"due": text_of(job.due_ms)} if job.state == "delayed" else {})
 
@@ -274,11 +272,21 @@ class FakeApi:
     def _kick(self, **names: str) -> Answer:
         job = self._unreserved(names)
         if job.state == "ready":
-            detail = f"job {job.id} is ready, which does not allow to kick it"
-            title = "The state of the job does not allow this."
-            raise FakeRefusal(409, "WRONG_STATE", title, detail, job_id=job.id)
+            raise wrong_state(job, "kick")
         self._jobs.kick(job)
         return 200, {"id": job.id}
+
+    def _bury(self, **names: str) -> Answer:
+        error, priority = self._said.get("error", ""), self._said.get("priority")
+        if "token" in self._said:
+            job = self._jobs.held(self._said["token"])
+            self._jobs.bury(job, error, priority)
+        else:
+            job = self._unreserved(names)
+            if job.state == "buried":
+                raise wrong_state(job, "bury")
+            self._jobs.bury(job, error or "by hand", priority)
+        return 200, {"id": job.id, "state": "buried", "topic": job.topic}
 
     def _is_wanted(self, job: FakeJob) -> bool:
         query = self._query
@@ -423,6 +431,13 @@ class FakeApi:
 # --- Reading -------------------------------------------------------------------------------------
 
 
+def wrong_state(job: FakeJob, verb: str) -> FakeRefusal:
+    """Return the refusal of what the state of a job does not allow."""
+    detail = f"job {job.id} is {job.state}, which does not allow to {verb} it"
+    title = "The state of the job does not allow this."
+    return FakeRefusal(409, "WRONG_STATE", title, detail, job_id=job.id)
+
+
 def invalid(field: str, detail: str) -> FakeRefusal:
     """Return the refusal of a request with a mistake in a field."""
     refusal = FakeRefusal(
@@ -534,6 +549,7 @@ def page_job(job: FakeJob, bodies: bool) -> dict[str, Any]:  # noqa: FBT001 - a 
         "priority": job.priority,
         **({"key": job.key} if job.key else {}),
         **({"attempts": job.attempts, **failure_of(job)} if job.failure else {}),
+        **{name: said for name, said in job.target.items() if name != "headers"},
         **({"body_base64": base64.b64encode(job.body).decode()} if bodies else {}),
     }
 

@@ -32,9 +32,13 @@ def remind(job: Job, user: str) -> None:
     print(f"sent the reminder to {user}, attempt {job.attempt}", flush=True)
 
 
+def complain(error: BaseException, job: object) -> None:
+    print(error, flush=True)  # without it, the log has the traceback
+
+
 with Client(os.environ.get("DELAYD_URL", "http://127.0.0.1:11301")) as client:
     client.set_policy("tasks", {"retry": "1s 2s 5s", "jitter_percent": 10})
     apply_async(client, "remind", "ada", delay="1s", key="remind-ada")
-    worker = Worker(client, "tasks", run, concurrency=8)
+    worker = Worker(client, "tasks", run, concurrency=8, on_error=complain)
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.run()

@@ -2,7 +2,7 @@
 
     python3 from_rabbitmq.py amqp://127.0.0.1:5672/ TOPIC
 
-It needs `pip install "delayd[amqp]"`, and a daemon with the sink of docs/moving.md.
+It needs `pip install "/path/to/delayd[amqp]"`, and a daemon with the sink of docs/moving.md.
 """
 
 import asyncio

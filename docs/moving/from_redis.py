@@ -2,7 +2,8 @@
 
     python3 from_redis.py redis://127.0.0.1:6379/0 KEY TOPIC
 
-It needs `pip install "delayd[redis]"`. Members become the keys of their jobs and their bodies.
+It needs `pip install "/path/to/delayd[redis]"`. Members become the keys of their jobs and their
+bodies.
 """
 
 import os

@@ -3,13 +3,15 @@
     with Talk(monkeypatch, capsys) as talk:
         assert talk.ok("put", "mail", "hello", "--delay", "15s") == "1\\n"
         talk.rig.pass_ms(15_000)
-        assert talk.ok("reserve", "mail") == "hello\\n"
+        assert talk.ok("reserve", "mail") == "hello"
         talk.fails(Exit.NOTHING_THERE, "reserve", "mail")      what it said on standard error
 
 Only the socket is missing: what the client asks goes to the API of `tests.http.rig` as it is.
 """
 
 import json
+import os
+import sys
 from typing import Any, Self
 
 import pytest
@@ -71,13 +73,19 @@ class Talk:
         answer = client.the_answer
         return Response(answer.status, dict(answer.headers), answer.body)
 
-    def has_token(self, *scopes: Scope) -> None:
+    def has_token(self, *scopes: Scope, topics: tuple[str, ...] = ("*",)) -> None:
         """Have a token with these scopes from now on."""
-        self._patch.setenv("DELAYD_TOKEN", self.rig.token(*scopes))
+        self._patch.setenv("DELAYD_TOKEN", self.rig.token(*scopes, topics=topics))
 
     def answers(self, answer: str) -> None:
         """Be at a terminal from now on, and answer each question so."""
         self._patch.setattr("sys.stdin", Terminal(answer))
+
+    def is_wide(self, columns: int) -> None:
+        """Print on a terminal of so many columns from now on."""
+        self._patch.setattr(sys.stdout, "isatty", lambda: True)
+        self._patch.setattr(sys.stdout, "fileno", lambda: 1)
+        self._patch.setattr("os.get_terminal_size", lambda _fd: os.terminal_size((columns, 24)))
 
     def run(self, *words: str) -> tuple[int, str, str]:
         """Type it; exit code, standard output, standard error."""

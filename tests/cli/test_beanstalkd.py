@@ -272,6 +272,16 @@ def test_privileges_are_given_up_after_the_bind_groups_first(
     ]
 
 
+def test_a_user_who_cannot_read_the_modules_is_named_with_their_folder(
+    capsys: pytest.CaptureFixture[str], service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(beanstalkd, "become", lambda _user: None)
+    monkeypatch.setattr(os, "access", lambda path, _mode: not path.endswith("/delayd"))
+    assert start(["-u", "worker", "-p0"], {}) == Exit.BAD_CONFIGURATION
+    assert "the user 'worker' cannot read /" in capsys.readouterr().err
+    assert not service.configs
+
+
 def test_nothing_heavy_is_imported_before_it_listens() -> None:
     heavy = {"asyncio", "click", "dataclasses", "inspect", "ipaddress", "json", "logging"}
     heavy |= {"msgspec", "ssl", "tomllib"}

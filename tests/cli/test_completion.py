@@ -1,13 +1,18 @@
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
+from click.shell_completion import ShellComplete
 
+from delayd.access.scopes import Scope
 from delayd.cli.completion import SHELLS, VARIABLE
-from delayd.cli.main import COMMANDS, invoke
+from delayd.cli.main import COMMANDS, delayd, invoke
+from delayd.client.connection import Connections
 from delayd.exits import Exit
 from tests.cli.conftest import imported_by
+from tests.cli.talking import Talk
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -44,6 +49,39 @@ def test_commands_and_their_flags_are_completed() -> None:
     assert completed("delayd ") == list(COMMANDS)
     assert completed("delayd config ch") == ["check"]
     assert completed("delayd serve --sy") == ["--sync"]
+
+
+def completed_here(*words: str) -> list[str]:
+    """What is offered for the last word, by this process."""
+    asked = ShellComplete(delayd, {}, "delayd", VARIABLE)
+    return [item.value for item in asked.get_completions(list(words[:-1]), words[-1])]
+
+
+def test_topics_and_keys_are_completed_where_a_daemon_answers(talk: Talk) -> None:
+    talk.ok("put", "mail.in", "x", "--key", "letter-1")
+    talk.ok("put", "mail.out", "x", "--key", "letter-2")
+    talk.ok("put", "orders", "x")
+    assert completed_here("jobs", "mail") == ["mail.in", "mail.out"]
+    assert completed_here("policy", "get", "or") == ["orders"]
+    assert completed_here("reserve", "orders", "mail.i") == ["mail.in"]
+    assert completed_here("cancel", "--topic", "mail") == ["mail.in", "mail.out"]
+    assert completed_here("cancel", "--topic", "mail.out", "--key", "") == ["letter-2"]
+    assert completed_here("cancel", "--topic", "mail.out", "--key", "x") == []
+    assert completed_here("cancel", "--key", "") == []
+
+
+def test_without_an_answer_nothing_is_completed_and_nothing_is_said(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk.has_token(Scope.PUT)
+    assert completed_here("jobs", "") == []
+    monkeypatch.setattr("delayd.cli.connect.COMPLETION_S", 0.0)
+    hangs = threading.Event()
+    monkeypatch.setattr(Connections, "exchange", lambda *_: hangs.wait())
+    assert completed_here("jobs", "") == []
+    assert completed_here("jobs", "--line", "nonsense:port", "") == []
+    hangs.set()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_no_module_of_rich_is_needed_for_it() -> None:

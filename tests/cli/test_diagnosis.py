@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -17,6 +18,7 @@ from delayd.cli.machine import (
 from delayd.cli.main import invoke
 from delayd.config import Config, SyncPolicy
 from delayd.exits import Exit
+from tests.cli.talking import Talk
 
 CONFIG: Final = Config(data_dir="/data", segment_bytes=1 << 28)
 DIRECTORY: Final = DirectoryFacts(
@@ -71,10 +73,11 @@ def test_a_healthy_machine_has_nothing_but_what_is_well() -> None:
         ({"is_directory": False}, "wrong", "/data is not a directory", "choose another"),
         ({"is_writable": False}, "wrong", "user 1000 cannot write to /data", "chown"),
         ({"mode": 0o755}, "warning", "mode 0755", "chmod 0700 /data"),
+        ({"file_system": ""}, "note", "not known", "df -T"),
         ({"file_system": "tmpfs"}, "wrong", "every job is lost", "on a disk"),
         ({"file_system": "nfs4"}, "warning", "nfs4: locks", "of this machine"),
-        ({"free_bytes": 1 << 27}, "wrong", "0.1 GiB are free", "make space"),
-        ({"free_bytes": 1 << 29}, "warning", "0.5 GiB are free", "twice the jobs"),
+        ({"free_bytes": 1 << 27}, "wrong", "128.0 MiB are free", "make space"),
+        ({"free_bytes": 1 << 29}, "warning", "512.0 MiB are free", "twice the jobs"),
         ({"sync_us": (200_000,) * 3}, "warning", "200 ms in the median", "another disk"),
         ({"sync_us": (20_000,) * 3}, "note", "20 ms in the median", "a second"),
         ({"sync_us": (3, 3, 3)}, "note", "too fast for a disk", "power cut"),
@@ -165,3 +168,45 @@ def test_the_exit_code_tells_whether_anything_is_wrong(
     assert {row["level"] for row in rows} == ({"ok"} if code is Exit.OK else {"ok", "wrong"})
     assert invoke(["doctor"]) == code
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_the_daemon_of_a_url_is_asked_whether_it_takes_jobs(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
+
+    def told() -> str:
+        (row,) = [
+            row
+            for row in talk.objects("doctor", "--url", "http://127.0.0.1:11301")
+            if row["subject"] == "the daemon"
+        ]
+        return f"{row['level']}: {row['said']}"
+
+    assert told() == "ok: takes jobs at http://127.0.0.1:11301"
+    talk.rig.engine.draining = True
+    assert told().startswith("warning: takes no jobs at http://127.0.0.1:11301")
+    assert "the daemon" not in talk.ok("doctor")
+
+
+def test_a_daemon_that_is_asked_and_not_there_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
+    monkeypatch.setenv("DELAYD_URL", "http://127.0.0.1:1")
+    assert invoke(["doctor"]) == Exit.BAD_CONFIGURATION
+    assert "no delayd answers at http://127.0.0.1:1" in capsys.readouterr().out
+
+
+def test_the_directory_of_make_run_is_named_where_another_was_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
+    monkeypatch.delenv("DELAYD_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "lock").touch()
+    invoke(["doctor"])
+    assert "-> delayd doctor --data-dir data\n" in capsys.readouterr().out
+    invoke(["doctor", "--data-dir", "data"])
+    assert "-> delayd doctor" not in capsys.readouterr().out

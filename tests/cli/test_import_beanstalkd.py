@@ -1,6 +1,8 @@
 """`delayd import-beanstalkd`: what it says and refuses; tests/compat has the real thing."""
 
+import errno
 import os
+import pwd
 import sys
 from pathlib import Path
 
@@ -45,6 +47,36 @@ def test_it_says_what_the_data_directory_holds_now(
         f"{data_dir} now holds 2 jobs in 1 topic: 1 ready, 0 delayed, 0 reserved, 1 buried\n"
     )
     assert invoke(["journal", "check", str(data_dir)]) == Exit.OK
+
+
+def test_the_files_are_given_to_the_user_who_is_to_work_on_them(
+    binlog_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    given: list[tuple[str, int, int]] = []
+    monkeypatch.setattr(os, "chown", lambda path, uid, gid: given.append((str(path), uid, gid)))
+    me = pwd.getpwuid(os.getuid())
+    data_dir = tmp_path / "data"
+    assert imported(binlog_dir, data_dir, "--user", me.pw_name) == Exit.OK
+    files = {str(data_dir), *map(str, data_dir.iterdir())}
+    assert {path for path, *_ in given} == files
+    assert {tuple(owner) for _, *owner in given} == {(me.pw_uid, me.pw_gid)}
+    other_dir = tmp_path / "other"
+    assert imported(binlog_dir, other_dir, "--user", "no-such-user") == Exit.USAGE
+    assert "there is no such user" in capsys.readouterr().err
+    assert not other_dir.exists()
+
+
+def test_files_that_cannot_be_given_away_are_named(
+    binlog_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def chown(path: str, _uid: int, _gid: int) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted", path)
+
+    monkeypatch.setattr(os, "chown", chown)
+    words = "--user", pwd.getpwuid(os.getuid()).pw_name
+    assert imported(binlog_dir, tmp_path / "data", *words) == Exit.JOURNAL_FAILED
+    told = f"{tmp_path}/data cannot be given to that user: Operation not permitted"
+    assert told in capsys.readouterr().err
 
 
 def test_it_says_where_the_jobs_of_a_tube_go_whose_name_delayd_uses_itself(

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from delayd.exits import Exit
@@ -50,8 +52,35 @@ def test_filters_select(words: str, found: list[int], orders: Talk) -> None:
 def test_it_is_said_when_there_are_more(orders: Talk) -> None:
     _code, out, err = orders.run("jobs", "orders", "--limit", "2", "--json")
     assert len(out.splitlines()) == 2
-    assert err == "delayd: there are more than 2: --limit, or a filter\n"
-    assert not orders.run("jobs", "orders", "--limit", "3")[2]
+    assert err == "delayd: there are more than 2: --all prints all of them; or use a filter\n"
+    for words in (("--limit", "3"), ("--all", "--limit", "1")):
+        code, out, err = orders.run("jobs", "orders", "--json", *words)
+        assert (code, len(out.splitlines()), err) == (Exit.OK, 3, "")
+
+
+def test_without_a_topic_the_next_jobs_of_all_topics_are_listed_in_due_order(orders: Talk) -> None:
+    orders.ok("put", "mail", "x", "--delay", "90m")
+    orders.ok("put", "sms", "x")
+    orders.ok("bury", orders.reserved("sms"))
+    orders.ok("put", "sms", "y")
+    listed = [(job["topic"], job["id"]) for job in orders.objects("jobs")]
+    assert listed == [("sms", 6), ("orders", 1), ("mail", 4), ("orders", 2), ("orders", 3)]
+    assert orders.ok("jobs").splitlines()[0].split()[:2] == ["ID", "TOPIC"]
+    assert [job["id"] for job in orders.objects("jobs", "--state", "buried")] == [5]
+    _code, out, err = orders.run("jobs", "--limit", "3", "--json")
+    assert [json.loads(line)["id"] for line in out.splitlines()] == [6, 1, 4]
+    assert "more than 3" in err
+    assert len(orders.objects("jobs", "--all")) == 5
+
+
+def test_of_very_many_topics_those_with_most_jobs_are_listed(
+    orders: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayd.cli.jobs.TOPICS_MAX", 1)
+    orders.ok("put", "mail", "x")
+    _code, out, err = orders.run("jobs", "--json")
+    assert [json.loads(line)["topic"] for line in out.splitlines()] == ["orders"] * 3
+    assert "of 2 topics the 1 with most jobs are listed" in err
 
 
 def test_a_filter_that_is_no_time_is_refused(orders: Talk) -> None:
@@ -76,7 +105,7 @@ def test_peek_shows_a_job_by_id_by_key_or_the_first_of_a_state(orders: Talk) -> 
 
 
 def test_peek_prints_the_body_alone(orders: Talk) -> None:
-    assert orders.ok("peek", "1", "--body") == "one\n"
+    assert orders.ok("peek", "1", "--body") == "one"
 
 
 def test_peek_says_when_there_is_none(orders: Talk) -> None:
@@ -193,6 +222,18 @@ def test_reschedule_gives_another_time(orders: Talk) -> None:
     assert (due[1], due[2]) == ("2023-11-15T22:13:20.000Z", "2030-01-01T00:00:00.000Z")
     orders.fails(Exit.USAGE, "reschedule", "1")
     orders.fails(Exit.USAGE, "reschedule", "1", "--delay", "1m", "--at", "2030-01-01T00:00:00Z")
+
+
+def test_change_says_where_a_job_is_sent_or_that_it_is_not(orders: Talk) -> None:
+    orders.rig.engine.vet_target = lambda target: target
+    url = "https://example.com/due"
+    orders.ok("change", "1", "--call", url, "--method", "PUT", "--header", "X-Shop: 7")
+    (job,) = orders.objects("peek", "1")
+    assert (job["url"], job["method"], job["headers"]) == (url, "PUT", {"X-Shop": "7"})
+    assert url in orders.ok("peek", "1")
+    assert orders.objects("jobs", "orders")[0]["url"] == url
+    orders.ok("change", "1", "--call", "")
+    assert "url" not in orders.objects("peek", "1")[0]
 
 
 def test_change_changes_what_is_given_and_nothing_else(orders: Talk) -> None:

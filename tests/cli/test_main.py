@@ -1,5 +1,7 @@
 import importlib.util
+import json
 import os
+import platform
 import socket
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -198,9 +200,39 @@ def test_every_option_says_what_it_is_for(name: str) -> None:
     assert not [option.name for option in options if not option.help]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name in COMMANDS
+        if isinstance(delayd.get_command(click.Context(delayd), name), click.Group)
+    ],
+)
+def test_the_lists_of_subcommands_are_whole_sentences(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke([name, "--help"]) == Exit.OK
+    listed = capsys.readouterr().out.partition("Commands:")[2].strip().splitlines()
+    assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
+
+
 def test_a_wrong_command_or_flag_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["sreve"]) == Exit.USAGE
     assert "there is no command 'sreve'; did you mean serve?" in capsys.readouterr().err
+    for typed, hint in (
+        ("revoke", "delayd cancel"),
+        ("delete", "delayd cancel"),
+        ("rm", "delayd cancel"),
+        ("start", "delayd serve"),
+        ("help", "delayd --help"),
+        ("ls", "delayd jobs"),
+        ("list", "delayd jobs"),
+        ("status", "delayd stats"),
+    ):
+        assert invoke([typed]) == Exit.USAGE
+        assert f"there is no command {typed!r}; use {hint}" in capsys.readouterr().err
+    assert invoke(["docs"]) == Exit.USAGE
+    assert "there is no command 'docs'\n" in capsys.readouterr().err
     assert invoke(["serve", "--synk", "never"]) == Exit.USAGE
     assert "Did you mean '--sync'?" in capsys.readouterr().err
 
@@ -276,3 +308,11 @@ def test_no_command_is_imported_for_the_list_of_all() -> None:
     imported = imported_by("delayd.cli.main")
     modules = {f"delayd.cli.{subcommand.module}" for subcommand in COMMANDS.values()}
     assert not modules & imported
+
+
+def test_the_versions_can_be_read_by_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["version", "--json"]) == Exit.OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["version"] == __version__
+    assert told["compiled"] in {True, False}
+    assert told["python"] == platform.python_version()

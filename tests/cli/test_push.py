@@ -117,6 +117,20 @@ def test_a_sample_that_is_taken_is_explained_step_by_step(
     assert headers["webhook-id"].startswith("test_")
 
 
+def test_method_and_headers_of_the_sample_may_be_said(
+    config: Path, capsys: Capture, hook: Hook
+) -> None:
+    words = ("--method", "PUT", "--header", "X-Api-Key: 7", "--header", "Content-Type:text/plain")
+    code, _ = tried(config, capsys, hook.url, *words)
+    assert code == Exit.UNREACHABLE, "the receiver knows no PUT"
+    assert tried(config, capsys, hook.url, *words[2:])[0] == Exit.OK
+    ((headers, _),) = hook.got
+    assert (headers["X-Api-Key"], headers["Content-Type"]) == ("7", "text/plain")
+    for wrong in (("--method", "HEAD"), ("--header", "X"), ("--header", "Host: x")):
+        assert tried(config, capsys, hook.url, *wrong) == (Exit.USAGE, [])
+    assert len(hook.got) == 1
+
+
 def test_the_secret_of_the_sample_may_be_named(config: Path, capsys: Capture, hook: Hook) -> None:
     code, lines = tried(config, capsys, hook.url, "--secret", "orders")
     assert (code, lines[2]) == (Exit.OK, "signed with orders")

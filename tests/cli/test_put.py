@@ -182,3 +182,12 @@ def test_a_request_is_bounded_in_jobs_and_in_bytes() -> None:
     sizes = [10] * (BATCH_JOBS + 1) + [BATCH_BYTES, 5]
     cut = [(len(batch), size) for batch, size in batches((job, size) for size in sizes)]
     assert cut == [(BATCH_JOBS, 10 * BATCH_JOBS), (1, 10), (1, BATCH_BYTES), (1, 5)]
+
+
+def test_whoever_looks_for_an_option_for_the_body_is_told_how_it_is_given(talk: Talk) -> None:
+    for words in (("put", "mail", "--body", "x"), ("put", "mail", "--data=x")):
+        assert "the body is an argument, --file FILE or standard input" in talk.fails(
+            Exit.USAGE, *words
+        )
+    assert not talk.requests
+    assert "--body" not in talk.ok("put", "--help")

@@ -2,6 +2,7 @@ import json
 
 import pytest
 
+from delayd.cli.main import invoke
 from delayd.exits import Exit
 from tests.cli.talking import Talk
 
@@ -9,7 +10,7 @@ from tests.cli.talking import Talk
 def test_the_body_is_the_output_and_the_token_is_told_beside_it(talk: Talk) -> None:
     talk.ok("put", "mail", "hello")
     code, out, err = talk.run("reserve", "mail")
-    assert (code, out) == (Exit.OK, "hello\n")
+    assert (code, out) == (Exit.OK, "hello")
     assert err.startswith(
         "delayd: job 1 of mail, attempt 1 until 2023-11-14T22:14:20Z: delayd ack "
     )
@@ -39,9 +40,29 @@ def test_a_wait_ends_with_its_own_exit_code(talk: Talk) -> None:
     talk.fails(Exit.NOTHING_THERE, "reserve", "mail")
 
 
+def test_a_body_goes_into_a_pipe_byte_for_byte_and_of_several_each_ends_a_line(talk: Talk) -> None:
+    for body in ("one", "two\n", "three", ""):
+        talk.ok("put", "mail", body)
+    assert talk.ok("peek", "2", "--body") == "two\n"
+    assert talk.ok("peek", "1", "2", "3", "--body") == "one\ntwo\nthree\n"
+    assert talk.ok("reserve", "mail") == "one"
+    assert talk.ok("reserve", "mail") == "two\n"
+    assert talk.ok("reserve", "mail", "--count", "3") == "three\n\n"
+
+
+def test_on_a_terminal_a_body_ends_its_line(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk.ok("put", "mail", "one")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    capsys.readouterr()
+    invoke(["peek", "1", "--body"])
+    assert capsys.readouterr().out == "one\n"
+
+
 def test_with_ack_nothing_is_left_to_do(talk: Talk) -> None:
     talk.ok("put", "mail", "x")
-    assert talk.run("reserve", "mail", "--ack") == (Exit.OK, "x\n", "")
+    assert talk.run("reserve", "mail", "--ack") == (Exit.OK, "x", "")
     assert not talk.rig.engine.store.jobs
 
 
@@ -69,6 +90,31 @@ def test_bury_keeps_the_reason(talk: Talk) -> None:
     assert talk.ok("bury", talk.reserved("mail"), "--error", "no such user") == ""
     (job,) = talk.objects("peek", "1")
     assert (job["state"], job["failure"]["error"]) == ("buried", "no such user")
+
+
+def test_jobs_that_wait_are_buried_by_number_and_by_key(talk: Talk) -> None:
+    for key in ("a", "b", "c"):
+        talk.ok("put", "mail", "x", "--key", key, "--delay", "1h")
+    assert talk.ok("bury", "1", "2", "--dry-run") == "would be buried: 2 jobs\n"
+    assert talk.ok("bury", "1", "2", "--error", "wrong amount") == "buried: 2 jobs\n"
+    assert talk.ok("bury", "--topic", "mail", "--key", "c") == "buried: 1 job\n"
+    jobs = [talk.objects("peek", number)[0] for number in ("1", "2", "3")]
+    assert [job["state"] for job in jobs] == ["buried"] * 3
+    errors = [job["failure"]["error"] for job in jobs]
+    assert errors == ["wrong amount", "wrong amount", "by hand"]
+    assert "which does not allow to bury it" in talk.fails(Exit.REFUSED, "bury", "1")
+
+
+def test_a_dry_run_of_bury_leaves_a_job_in_hand(talk: Talk) -> None:
+    talk.ok("put", "mail", "x")
+    token = talk.reserved("mail")
+    assert talk.ok("bury", token, "--dry-run") == "would be buried: 1 job\n"
+    assert talk.objects("peek", "1")[0]["state"] == "reserved"
+
+
+@pytest.mark.parametrize("said", [(), ("1", "--topic", "mail"), ("--topic", "mail")])
+def test_bury_must_be_told_which_jobs(said: tuple[str, ...], talk: Talk) -> None:
+    talk.fails(Exit.USAGE, "bury", *said)
 
 
 @pytest.mark.parametrize("command", ["ack", "nack", "touch", "bury"])

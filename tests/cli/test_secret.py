@@ -235,7 +235,7 @@ def test_a_secret_that_nobody_could_be_told_is_named_for_removal(
     if verb == "rotate":
         shown_by(path, capsys, "create", "a")
     monkeypatch.setattr("sys.stdout", FullOutput())
-    assert secret(path, verb, "a") == Exit.USAGE
+    assert secret(path, verb, "a") == Exit.OUTPUT_FAILED
     said = f"could not be printed (No space left on device): delayd secret {undo}\n"
     assert capsys.readouterr().err.endswith(said)
 

@@ -153,7 +153,7 @@ def test_a_token_that_nobody_could_be_told_is_named_for_revoking(
     path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout", FullDisk())
-    assert create(path, "w", "--scope", "put", "--topic", "*") == Exit.USAGE
+    assert create(path, "w", "--scope", "put", "--topic", "*") == Exit.OUTPUT_FAILED
     (entry,) = Tokens.load(str(path)).entries
     expected = f"could not be printed (No space left on device): revoke {entry.id}"
     assert expected in capsys.readouterr().err

@@ -1,8 +1,9 @@
 import io
 
+import pytest
 from rich.console import Console
 
-from delayd.cli.top import COLUMNS, Picture, TopicRow, View, ordered, picture
+from delayd.cli.top import COLUMNS, Picture, TopicRow, View, figure, ordered, picture
 from delayd.exits import Exit
 from tests.cli.talking import Talk
 
@@ -11,9 +12,9 @@ ORDERS = TopicRow("orders", 1, 9, 0, 4, 0, 0.0, 0.0, 0.0, None, None)
 SEEN = Picture("delayd 0.1.0: 18 jobs in 2 topics", (MAIL, ORDERS), (0, 4, *[0] * 10))
 
 
-def drawn(view: View) -> str:
-    console = Console(file=io.StringIO(), width=140)
-    console.print(picture(SEEN, view))
+def drawn(view: View, width: int = 140) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(picture(SEEN, view, width))
     return str(console.file.getvalue())  # type: ignore[attr-defined]
 
 
@@ -36,6 +37,22 @@ def test_what_comes_due_is_a_chart() -> None:
     assert "in  5 m  4  " + "█" * 40 in drawn(View())
 
 
+@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("sorted_by", range(len(COLUMNS)))
+def test_a_narrow_terminal_loses_whole_columns_and_never_what_is_sorted_by(
+    width: int, sorted_by: int
+) -> None:
+    _head, names, *lines = drawn(View(sorted_by), width).splitlines()
+    rows = [line.split() for line in lines if line.startswith(("mail", "orders"))]
+    shown = names.replace(" ▼", "").replace("late ", "late-").split()
+    figures = {row.topic: dict(zip(COLUMNS, map(figure, row), strict=True)) for row in SEEN.rows}
+    for row in rows:
+        told = figures[row[0]]
+        assert row == [said for name in shown if (said := told[name.replace("-", " ")])]
+    assert "▼" in names
+    assert max(map(len, (names, *lines))) <= width
+
+
 def test_sorting_goes_round_and_other_keys_do_nothing() -> None:
     view = View()
     for _ in COLUMNS:
@@ -51,6 +68,13 @@ def test_one_picture_can_be_printed_without_a_terminal(talk: Talk) -> None:
     assert lines[1].split()[:3] == ["TOPIC", "READY", "DELAYED"]
     assert [line.split()[:3] for line in lines if line.startswith("mail")] == [["mail", "1", "1"]]
     assert lines[-1] == "due in the next 1h, by 5 minutes: 0 1 0 0 0 0 0 0 0 0 0 0"
+
+
+def test_one_picture_as_json_has_all_figures(talk: Talk) -> None:
+    talk.ok("put", "mail", "x")
+    (seen,) = talk.objects("top")
+    assert [(row["topic"], row["ready"]) for row in seen["topics"]] == [("mail", 1), ("default", 0)]
+    assert seen["due"] == {"horizon": "1h", "counts": [0] * 12}
 
 
 def test_without_a_terminal_nothing_is_watched(talk: Talk) -> None:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from delayd.access.scopes import Scope
 from delayd.cli.calendar import bar
 from delayd.exits import Exit
 from tests.cli.talking import Talk
@@ -113,6 +114,13 @@ def test_where_there_are_none_it_is_said(talk: Talk) -> None:
     assert "job 1 is ready, no dead letter" in talk.run("dead", "show", "1")[2]
 
 
+def test_a_token_for_other_topics_is_not_told_that_there_are_none(talk: Talk) -> None:
+    talk.ok("put", "mail", "x")
+    talk.has_token(Scope.STATS, Scope.PEEK, topics=("sms.*",))
+    for words in (("topics",), ("dead", "list")):
+        assert talk.run(*words)[2].endswith(" that this token may see\n")
+
+
 def test_redrive_makes_them_ready_again(dead: Talk) -> None:
     assert dead.ok("dead", "redrive", "mail", "--dry-run").endswith("2 jobs of mail\n")
     dead.fails(Exit.USAGE, "dead", "redrive", "mail")
@@ -124,6 +132,17 @@ def test_redrive_makes_them_ready_again(dead: Talk) -> None:
 
 
 # --- calendar and stats --------------------------------------------------------------------------
+
+
+def test_a_calendar_from_the_past_begins_now_and_says_so(talk: Talk) -> None:
+    talk.ok("put", "mail", "x", "--delay", "90m")
+    (now,) = talk.objects("calendar", "mail", "--to", "2h", "--bucket", "1h")
+    for begin in ("-1h", "2001-01-01T00:00:00Z"):
+        words = ["calendar", "mail", "--from", begin, "--to", "2h", "--bucket", "1h", "--json"]
+        code, out, err = talk.run(*words)
+        assert (code, json.loads(out)) == (Exit.OK, now)
+        assert "begins now" in err
+    assert "--to must be" in talk.fails(Exit.USAGE, "calendar", "--from", "-2h", "--to", "-1h")
 
 
 def test_the_calendar_counts_what_comes_due_in_each_row(talk: Talk) -> None:

@@ -12,6 +12,14 @@ def daemon() -> Iterator[Daemon]:
         yield daemon
 
 
+@pytest.fixture
+def rivals(daemon: Daemon) -> Iterator[list[World]]:
+    """A client of each protocol, and one topic for both."""
+    with KINDS["http"](daemon) as http, KINDS["line"](daemon) as line:
+        line.topic = http.topic
+        yield [http, line]
+
+
 @pytest.fixture(params=sorted(KINDS))
 def world(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[World]:
     with KINDS[request.param](daemon) as world:

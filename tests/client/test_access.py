@@ -17,6 +17,8 @@ from tests.access.samples import made, written
 from tests.client.worlds import Waiting
 
 TEXT, ENTRY = made(2, (Scope.PUT, Scope.RESERVE, Scope.DELETE), ("mail",))
+OTHERS_TEXT, OTHERS_ENTRY = made(4, (Scope.STATS, Scope.PEEK), ("others",))
+OLD_TEXT, OLD_ENTRY = made(3, not_after_s=1_700_000_000)
 
 
 @contextlib.contextmanager
@@ -48,7 +50,7 @@ def guarded(home: Path) -> Iterator[tuple[Daemon, ssl.SSLContext]]:
     """A daemon that wants tokens, over TLS, and what its clients trust."""
     authority = Authority(home)
     files = authority.files("127.0.0.1")
-    written(home / "tokens.json", ENTRY)
+    written(home / "tokens.json", ENTRY, OTHERS_ENTRY, OLD_ENTRY)
     (home / "delayd.toml").write_text(
         f'auth.tokens = "{home}/tokens.json"\nline.tls = true\nhttp.tls = true\n'
         f'tls.certificate = "{files.certificate}"\ntls.key = "{files.key}"\n'
@@ -99,6 +101,54 @@ def test_without_a_token_or_trust_there_is_nothing(
         client.put("mail", "x")
     with client_of(kind, url, token=TEXT) as client, pytest.raises(Unreachable, match="verif"):
         client.put("mail", "x")
+
+
+@pytest.mark.parametrize("kind", ["plain", "asyncio"])
+@pytest.mark.parametrize("protocol", ["http", "line"])
+def test_what_a_token_lacks_is_said_in_the_same_words_over_both_protocols(
+    guarded: tuple[Daemon, ssl.SSLContext], kind: str, protocol: str
+) -> None:
+    daemon, tls = guarded
+    url = url_of(daemon, protocol)
+    with client_of(kind, url, token=TEXT, tls=tls) as client:
+        with pytest.raises(Forbidden) as lacks_scope:
+            client.pause("mail", 1)
+        with pytest.raises(Forbidden) as other_topic:
+            client.put("sms", "x", key="k")
+        with pytest.raises(Forbidden) as watched:
+            client.reserve(["mail", "sms"], timeout=0)
+    assert str(lacks_scope.value) == "the token lacks the scope pause"
+    assert lacks_scope.value.scope == "pause"
+    for caught in (other_topic, watched):
+        verb = "put" if caught is other_topic else "reserve"
+        assert (
+            str(caught.value) == f"the token allows {verb} for the topics mail, and not for 'sms'"
+        )
+        assert caught.value.scope == ""
+    told = client_of(kind, url, token=OLD_TEXT, tls=tls)
+    with told as client, pytest.raises(Unauthorized) as expired:
+        client.put("mail", "x")
+    assert str(expired.value) == "the token expired at 2023-11-14T22:13:20Z"
+    told = client_of(kind, url, token=f"{OLD_TEXT[:-1]}A", tls=tls)
+    with told as client, pytest.raises(Unauthorized) as guessed:
+        client.put("mail", "x")
+    assert "expired" not in str(guessed.value)
+
+
+@pytest.mark.parametrize("kind", ["plain", "asyncio"])
+@pytest.mark.parametrize("protocol", ["http", "line"])
+def test_a_token_that_may_see_no_topic_is_not_told_that_there_is_none(
+    guarded: tuple[Daemon, ssl.SSLContext], kind: str, protocol: str
+) -> None:
+    daemon, tls = guarded
+    with client_of(kind, url_of(daemon, protocol), token=TEXT, tls=tls) as client:
+        client.put("mail", "x")
+        for call, scope in ((client.topics, "stats"), (client.calendar, "peek")):
+            with pytest.raises(Forbidden) as refused:
+                call()
+            assert refused.value.scope == scope
+    with client_of(kind, url_of(daemon, protocol), token=OTHERS_TEXT, tls=tls) as client:
+        assert (client.topics(), client.calendar().topics) == ([], {})
 
 
 @pytest.mark.parametrize("kind", ["plain", "asyncio"])

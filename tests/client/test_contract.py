@@ -1,6 +1,8 @@
 """What every client promises, over every protocol, with asyncio and without, and of the double."""
 
 import datetime as dt
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -23,8 +25,10 @@ from delayd.client import (
     TimedOut,
     TopicNameInvalid,
     TopicNotFound,
+    WrongProtocol,
 )
-from tests.client.worlds import World
+from delayd.testing.daemon import Daemon
+from tests.client.worlds import World, asyncio_world, http_url, line_url, plain_world
 
 
 def http_only(world: World) -> None:
@@ -177,9 +181,14 @@ def test_a_job_may_be_delivered_by_the_daemon_itself(world: World) -> None:
     except PushIsOff as error:
         pytest.skip(str(error))
     assert world.client.get(put.id).details["url"] == url
+    listed = {job.id: job.details for job in world.client.jobs(world.topic)}
     if world.is_http:
-        world.client.change(put.id, url=None)
-        assert "url" not in world.client.get(put.id).details
+        assert (listed[put.id]["url"], listed[put.id]["method"]) == (url, "PUT")
+    world.client.change(put.id, url=f"{url}/too", method="PATCH")
+    details = world.client.get(put.id).details
+    assert (details["url"], details["method"]) == (f"{url}/too", "PATCH")
+    world.client.change(put.id, url=None)
+    assert "url" not in world.client.get(put.id).details
     world.client.cancel(put.id)
 
 
@@ -363,6 +372,21 @@ def test_a_job_is_kicked_by_its_number_and_by_its_key(world: World) -> None:
     assert world.client.topic(world.topic).ready == 2
 
 
+def test_a_job_that_waits_is_buried_by_its_number_and_by_its_key(world: World) -> None:
+    http_only(world)
+    put = world.client.put(world.topic, "x")
+    keyed = world.client.put(world.topic, "x", delay=60, key="k")
+    world.client.bury(put.id, error="wrong amount", priority=3)
+    world.client.bury(world.topic, "k")
+    (by_id, by_key) = (world.client.get(each.id) for each in (put, keyed))
+    assert (by_id.state, by_id.priority, by_id.attempts) == ("buried", 3, 0)
+    assert (by_id.failure.reason, by_id.failure.error) == ("buried", "wrong amount")
+    assert (by_key.state, by_key.failure.error) == ("buried", "by hand")
+    with pytest.raises(Refused, match="which does not allow to bury it"):
+        world.client.bury(put.id)
+    assert world.client.redrive(world.topic) == 2
+
+
 def test_a_job_is_changed_in_one_step(world: World) -> None:
     put = world.client.put(world.topic, "x", delay=60, key="k")
     world.client.change(put.id, priority=5, ttr=20, body={"new": True})
@@ -482,6 +506,85 @@ def test_a_virtual_clock_is_advanced(world: World) -> None:
 
 
 # --- Refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["plain", "asyncio"])
+@pytest.mark.parametrize("said", ["http", "line"])
+def test_the_port_of_the_other_protocol_is_said_at_once_with_the_url_to_use(
+    said: str, kind: str, daemon: Daemon
+) -> None:
+    urls = {"http": http_url(daemon), "line": line_url(daemon)}
+    right = urls.pop("line" if said == "http" else "http")
+    wrong = f"{urls[said].partition(':')[0]}:{right.partition(':')[2]}"
+    world = plain_world if kind == "plain" else asyncio_world
+    with world("wrong", wrong, daemon) as there:
+        for call in (
+            lambda: there.client.put("mail", "x"),
+            lambda: there.client.reserve("mail", timeout=0),
+            there.client.topics,
+            lambda: there.client.put_many("default", [{"body": 1}] * 300),
+        ):
+            with pytest.raises(WrongProtocol) as caught:
+                call()
+            assert caught.value.url == right
+            assert f"use {right}" in str(caught.value)
+    with plain_world("right", right, daemon) as there, pytest.raises(TopicNotFound):
+        there.client.topic("mail")
+
+
+def test_jobs_that_are_none_are_refused_with_an_example(world: World) -> None:
+    for jobs in (["a"], {"body": "a"}, [("a", 1)], "ab"):
+        with pytest.raises(TypeError, match=r'put_many\("mail", \[\{"body"'):
+            world.client.put_many(world.topic, jobs)
+    with pytest.raises(TopicNotFound):
+        world.client.topic(world.topic)
+
+
+MISTAKES: dict[str, Callable[[Any, str], object]] = {
+    "delay": lambda client, topic: client.put(topic, "x", delay="soon"),
+    "delay of None": lambda client, topic: client.put(topic, "x", delay=True),
+    "delay below 0": lambda client, topic: client.put(topic, "x", delay=-1),
+    "delay of units": lambda client, topic: client.put(topic, "x", delay="1m1h"),
+    "ttr": lambda client, topic: client.put(topic, "x", ttr=0),
+    "priority": lambda client, topic: client.put(topic, "x", priority=1 << 32),
+    "priority below 0": lambda client, topic: client.put(topic, "x", priority=-1),
+    "priority of text": lambda client, topic: client.put(topic, "x", priority="high"),
+    "key": lambda client, topic: client.put(topic, "x", key="a b"),
+    "on_conflict": lambda client, topic: client.put(topic, "x", key="k", on_conflict="merge"),
+    "retry": lambda client, topic: client.put(topic, "x", retry="15s soon"),
+    "max_attempts": lambda client, topic: client.put(topic, "x", max_attempts=-1),
+    "too many attempts": lambda client, topic: client.put(topic, "x", max_attempts=1 << 20),
+    "jitter below 0": lambda client, topic: client.put(topic, "x", retry="1s", jitter_percent=-1),
+    "no steps": lambda client, topic: client.put(topic, "x", retry=""),
+    "a step of 0": lambda client, topic: client.put(topic, "x", retry=["1s", 0]),
+    "jitter_percent": lambda client, topic: client.put(topic, "x", retry="1s", jitter_percent=101),
+    "a name": lambda client, topic: client.put(topic, "x", dellay="1s"),
+    "topic": lambda client, _: client.put("-bad", "x"),
+    "one of many": lambda client, topic: client.put_many(
+        topic, [{"body": 1}, {"body": 2, "ttr": 0}]
+    ),
+    "no body": lambda client, topic: client.put_many(topic, [{"delay": 1}]),
+    "pause": lambda client, topic: client.pause(topic, "soon"),
+    "state": lambda client, topic: client.kick_many(topic, state="sleeping"),
+    "limit": lambda client, topic: client.reserve_many(topic, limit=0, timeout=0),
+    "bins": lambda client, topic: client.calendar(topic, bins=0),
+    "horizon": lambda client, topic: client.calendar(topic, horizon="soon"),
+    "by": lambda client, _: client.advance_clock("soon"),
+    "redrive": lambda client, topic: client.redrive(topic, 0),
+    "change": lambda client, topic: client.change(
+        client.put(topic, "x", delay=60).id, priority="high"
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_the_same_error_over_both_protocols(mistake: str, rivals: list[World]) -> None:
+    told = []
+    for world in rivals:
+        with pytest.raises(Invalid) as caught:
+            MISTAKES[mistake](world.client, world.topic)
+        told.append((type(caught.value), str(caught.value), caught.value.problems))
+    assert told[0] == told[1]
 
 
 def test_what_is_malformed_is_refused(world: World) -> None:

@@ -30,7 +30,7 @@ def test_refusals_of_one_word_are_told_apart_by_their_titles() -> None:
 
 
 def test_what_is_forbidden_names_the_scope() -> None:
-    error = refused("FORBIDDEN", "the token is not good for put in topic 'mail'")
+    error = refused("FORBIDDEN", "the token lacks the scope put")
     assert isinstance(error, Forbidden)
     assert error.scope == "put"
 

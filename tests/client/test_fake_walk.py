@@ -102,7 +102,7 @@ def step(pair: Pair, seeded: random.Random, advance: Callable[[float], None]) ->
         pair.ask(lambda client, side: getattr(client, verb)(jobs[side], **said) and None)
     elif kind == 8 and pair.ids:
         ids = seeded.choice(pair.ids)
-        verb = seeded.choice(("kick", "cancel", "reschedule"))
+        verb = seeded.choice(("kick", "cancel", "reschedule", "bury"))
         timing = {"delay": seeded.choice((0, 5))} if verb == "reschedule" else {}
         pair.ask(lambda client, side: getattr(client, verb)(ids[side], **timing) and None)
     elif kind == 9:

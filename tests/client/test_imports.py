@@ -29,6 +29,8 @@ def test_a_client_needs_nothing_of_the_daemon_and_no_other_package() -> None:
     assert not loaded & {
         "ssl",
         "random",
+        "urllib.parse",
+        "base64",
         "dataclasses",
         "delayd.client.line_calls",
         "delayd.client.batches",
@@ -41,13 +43,19 @@ def test_every_name_that_types_promise_is_there() -> None:
     promised = {
         alias.name
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("delayd.client")
         for alias in node.names
-        if alias.asname
     }
-    assert promised
+    assert promised == set(delayd.client.__all__)
     for name in promised:
         assert getattr(delayd.client, name).__name__ == name
+
+
+def test_a_star_brings_the_clients_and_every_error() -> None:
+    names: dict[str, object] = {}
+    exec("from delayd.client import *", names)  # noqa: S102 - what is tested
+    assert names["Client"] is delayd.client.Client
+    assert set(delayd.client.__all__) <= set(names)
 
 
 def test_every_error_is_offered() -> None:

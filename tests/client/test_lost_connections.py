@@ -226,7 +226,7 @@ def test_a_token_is_shown_first_and_what_it_lacks_is_told(made: Made) -> None:
         Send(b"FORBIDDEN\r\n"),
     ]
     with ScriptedPeer([[*script, Close()]]) as peer:
-        with pytest.raises(Exception, match="not good for delete") as caught:
+        with pytest.raises(Exception, match="lacks the scope delete") as caught:
             made.client(line(peer), token="dlyd_x").cancel(7)  # noqa: S106 - none that is good anywhere
         assert caught.value.scope == "delete"  # type: ignore[attr-defined]
 
@@ -257,7 +257,7 @@ def test_where_a_topic_may_not_be_used_nothing_is_put_elsewhere(
     made: Made, call: Callable[[Any], Any]
 ) -> None:
     with ScriptedPeer([[Read(b"use mail\r\n"), Send(b"FORBIDDEN\r\n"), Hold()]]) as peer:
-        with pytest.raises(Forbidden, match="not good for put"):
+        with pytest.raises(Forbidden, match="lacks the scope put"):
             call(made.client(line(peer)))
         assert b"put " not in peer.received[0]
 

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from delayd.client import KeyInvalid, NotOnThisProtocol, NotUnderstood, TopicNameInvalid
+from delayd.client import (
+    Invalid,
+    KeyInvalid,
+    NotOnThisProtocol,
+    NotUnderstood,
+    TopicNameInvalid,
+    WrongProtocol,
+)
 from delayd.client.addresses import read_address
 from delayd.client.beanstalk import ReplyReader, read_map, read_names, seconds_word
 from delayd.client.http1 import Request, ResponseReader, request_bytes
@@ -12,6 +19,7 @@ from delayd.client.line_calls import LineCalls
 from delayd.client.results import Reservation
 
 HTTP_URL = "http://127.0.0.1:11301"
+AT = read_address(HTTP_URL)
 
 RESPONSES = (
     b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":1}',
@@ -28,17 +36,17 @@ REPLIES = (
 
 @pytest.mark.parametrize("data", RESPONSES)
 def test_a_response_is_read_whole_and_byte_by_byte(data: bytes) -> None:
-    whole = ResponseReader().feed(data)
+    whole = ResponseReader(AT).feed(data)
     assert whole is not None
     assert whole.body in {b'{"id":1}', b""}
-    slow = ResponseReader()
+    slow = ResponseReader(AT)
     pieces = [slow.feed(data[at : at + 1]) for at in range(len(data))]
     assert pieces[:-1] == [None] * (len(data) - 1)
     assert pieces[-1] == whole
 
 
 def test_a_response_without_a_length_ends_with_the_connection() -> None:
-    reader = ResponseReader()
+    reader = ResponseReader(AT)
     assert reader.feed(b"HTTP/1.1 200 OK\r\n\r\nab") is None
     response = reader.feed(b"")
     assert response is not None
@@ -57,14 +65,20 @@ def test_a_response_without_a_length_ends_with_the_connection() -> None:
 )
 def test_what_is_no_http_is_not_understood(data: bytes) -> None:
     with pytest.raises(NotUnderstood):
-        ResponseReader().feed(data)
+        ResponseReader(AT).feed(data)
+
+
+def test_the_replies_of_a_beanstalkd_are_known_for_the_line_protocol() -> None:
+    for data in (b"UNKNOWN_COMMAND\r\nUNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n"):
+        with pytest.raises(WrongProtocol, match=r"use beanstalk://127\.0\.0\.1:11301"):
+            ResponseReader(AT).feed(data)
 
 
 @pytest.mark.parametrize(("data", "count"), REPLIES)
 def test_replies_are_read_whole_and_byte_by_byte(data: bytes, count: int) -> None:
-    whole = ReplyReader(count).feed(data)
+    whole = ReplyReader(count, AT).feed(data)
     assert whole is not None
-    slow = ReplyReader(count)
+    slow = ReplyReader(count, AT)
     pieces = [slow.feed(data[at : at + 1]) for at in range(len(data))]
     assert pieces[:-1] == [None] * (len(data) - 1)
     assert pieces[-1] == whole
@@ -73,7 +87,7 @@ def test_replies_are_read_whole_and_byte_by_byte(data: bytes, count: int) -> Non
 @pytest.mark.parametrize("data", [b"\r\n", b"x" * 5_000, b"DELETED\r\nDELETED\r\n"])
 def test_what_is_no_reply_is_not_understood(data: bytes) -> None:
     with pytest.raises(NotUnderstood):
-        ReplyReader(1).feed(data)
+        ReplyReader(1, AT).feed(data)
 
 
 def test_a_header_cannot_bring_another_one() -> None:
@@ -101,7 +115,7 @@ JOB = Reservation(7, "mail", "", b"x")
     [
         lambda calls: calls.put("mail", "x", at="2030-01-01T00:00:00Z"),
         lambda calls: calls.put("mail", "x", url="https://example.com", headers={"X": "y"}),
-        lambda calls: calls.change(7, url=None),
+        lambda calls: calls.change(7, url="https://example.com", headers={"X": "y"}),
         lambda calls: calls.put("mail", "x", idempotency_key="17"),
         lambda calls: calls.change(7, at="2030-01-01T00:00:00Z"),
         lambda calls: calls.reschedule_many("mail", {}, {"at": "2030-01-01T00:00:00Z"}),
@@ -109,6 +123,8 @@ JOB = Reservation(7, "mail", "", b"x")
         lambda calls: calls.ack("7-1-1"),
         lambda calls: calls.nack(JOB, priority=5),
         lambda calls: calls.bury(JOB, error="no"),
+        lambda calls: calls.bury(7),
+        lambda calls: calls.bury("orders", "order-17"),
         lambda calls: calls.metrics(),
     ],
 )
@@ -118,11 +134,11 @@ def test_what_the_line_cannot_do_names_the_url_that_can(asked: Any) -> None:  # 
 
 
 def test_seconds_are_rounded_up_to_the_millisecond() -> None:
-    assert [seconds_word(each) for each in (0, 1, 0.25, 0.0001, 1.0000001, 3600)] == [
+    assert [seconds_word(each, "delay") for each in (0, 1, 0.25, 0.0001, 1.0000001, 3600)] == [
         *("0", "1", "0.25", "0.001", "1.001", "3600")
     ]
-    with pytest.raises(ValueError, match="less than nothing"):
-        seconds_word(-1)
+    with pytest.raises(Invalid, match="delay: must be from 0"):
+        seconds_word(-1, "delay")
 
 
 def test_yaml_is_read_as_the_daemon_writes_it() -> None:
@@ -147,7 +163,7 @@ def test_an_address_is_read(url: str, again: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:11300", "ftp://a", "http://", "http://a:0", "http://a:99999", "http://a/b"]
+    "url", ["unix:line.sock", "ftp://a", "http://", "http://a:0", "http://a:99999", "http://a/b"]
 )
 def test_another_address_is_refused_with_the_rule(url: str) -> None:
     with pytest.raises(ValueError, match="must be http://"):

@@ -1,12 +1,17 @@
 """Workers, on the daemon in memory, and jobs that touch themselves."""
 
 import asyncio
+import functools
+import os
+import signal
 import threading
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, Final
 
 import pytest
 
 from delayd.client import (
+    AsyncClient,
     AsyncJob,
     AsyncWorker,
     Client,
@@ -14,12 +19,17 @@ from delayd.client import (
     Draining,
     Job,
     NotReserved,
+    PutOptions,
     Unreachable,
     Worker,
 )
 from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Toucher, touched
+from delayd.client.trouble import FailurePause, Outage
+from delayd.limits import ERROR_BYTES_MAX
+from delayd.testing.daemon import Daemon
 from delayd.testing.fake import FakeDelayd
+from tests.client.worlds import TOPICS, http_url, line_url
 
 
 def finished(worker: Worker) -> None:
@@ -68,7 +78,8 @@ def test_a_handler_that_raises_has_failed_its_attempt_and_the_worker_goes_on() -
     info = client.get(put.id)
     assert (info.state, info.attempts) == ("buried", 3)
     assert info.failure is not None
-    assert info.failure.error == "ValueError: attempt 3"
+    line = handle.__code__.co_firstlineno + 3
+    assert info.failure.error == f"ValueError: attempt 3 (test_worker.py:{line})"
 
 
 def test_a_stopped_worker_finishes_the_job_in_hand() -> None:
@@ -109,7 +120,9 @@ class Faulty:
         """Nothing is open."""
 
 
-def test_a_worker_waits_for_a_daemon_that_is_away_with_growing_pauses() -> None:
+def test_a_worker_waits_for_a_daemon_that_is_away_with_growing_pauses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     fake = FakeDelayd()
     fake.client().put("mail", "x")
     errors: list[Exception] = [
@@ -117,7 +130,7 @@ def test_a_worker_waits_for_a_daemon_that_is_away_with_growing_pauses() -> None:
         ConnectionLost("http://h", "closed", may_have_happened=True),
         Draining("not now"),
     ]
-    client = Client.over(Faulty(fake, list(errors)), HttpCalls())
+    client = Client.over(Faulty(fake, errors.copy()), HttpCalls())
     told: list[BaseException] = []
     pauses: list[float] = []
 
@@ -133,7 +146,8 @@ def test_a_worker_waits_for_a_daemon_that_is_away_with_growing_pauses() -> None:
         chance=chance,
     )
     worker.run()
-    assert [type(error) for error in told] == [type(error) for error in errors]
+    assert told == errors[:1]  # one outage, told once
+    assert caplog.messages == ["the daemon is back"]
     assert len(pauses) == 3
 
 
@@ -203,3 +217,393 @@ def test_the_thread_that_touches_ends_with_the_last_job() -> None:
         if thread.name == "delayd-touch":
             thread.join(60)
             assert not thread.is_alive()
+
+
+# --- Handlers of the wrong kind ------------------------------------------------------------------
+
+
+async def awaited(job: object) -> None:
+    await asyncio.sleep(0)
+
+
+def plain(job: object) -> None:
+    pass
+
+
+def yielding(job: object) -> Iterator[int]:
+    yield 1
+
+
+async def yielding_later(job: object) -> AsyncIterator[int]:
+    yield 1
+
+
+class Awaited:
+    async def __call__(self, job: object) -> None:
+        await awaited(job)
+
+
+class Unawaited:
+    def __call__(self, job: object) -> Any:  # noqa: ANN401 - a coroutine, or nothing
+        return None
+
+
+@functools.wraps(awaited)
+def decorated(job: object) -> Coroutine[Any, Any, None]:
+    return awaited(job)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [awaited, functools.partial(awaited), Awaited(), Awaited().__call__, yielding, yielding_later],
+)
+def test_a_worker_refuses_a_handler_whose_call_only_begins_the_work(handler: Any) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match="give a coroutine function to an AsyncWorker"):
+        Worker(FakeDelayd().client(), "mail", handler)
+
+
+@pytest.mark.parametrize("begin", [awaited, yielding, yielding_later])
+def test_a_handler_that_returns_unfinished_work_has_failed_its_attempt(
+    begin: Callable[[Job], object],
+) -> None:
+    client = FakeDelayd().client()
+    put = client.put("mail", "x", retry="1h")
+
+    def handle(job: Job) -> object:
+        worker.stop()
+        return begin(job)
+
+    worker = Worker(client, "mail", handle)
+    worker.run()
+    info = client.get(put.id)
+    assert info.state == "delayed"
+    assert info.failure is not None
+    assert info.failure.error.startswith("TypeError: the handler returned")
+
+
+@pytest.mark.parametrize(
+    "handler", [plain, lambda job: None, functools.partial(plain), print, yielding]
+)
+def test_a_worker_with_asyncio_refuses_a_plain_function(handler: Any) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match="is no coroutine function"):
+        AsyncWorker(Any, "mail", handler)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("handler", "state"),
+    [
+        *[(each, "done") for each in (awaited, functools.partial(awaited), Awaited(), decorated)],
+        (Unawaited(), "delayed"),
+    ],
+)
+def test_a_worker_with_asyncio_awaits_what_it_can_and_fails_what_it_cannot(
+    handler: Any,  # noqa: ANN401 - the one or the other
+    state: str,
+) -> None:
+    fake = FakeDelayd()
+    fake.client().put("mail", "x", retry="1h")
+
+    async def go() -> None:
+        worker = AsyncWorker(fake.async_client(), "mail", handler)
+        (job,) = await worker._client.reserve_many("mail", limit=1)
+        await worker._handle(job)
+
+    asyncio.run(go())
+    (*left,) = fake._jobs.jobs.values()
+    assert [job.state for job in left] == [state] * (state != "done")
+
+
+# --- What is said --------------------------------------------------------------------------------
+
+
+def fail(job: Job | AsyncJob) -> None:
+    raise ValueError("no such user")
+
+
+async def fail_later(job: AsyncJob) -> None:
+    fail(job)
+
+
+def failing(fake: FakeDelayd, on_error: Any = None) -> Any:  # noqa: ANN401 - as the worker takes it
+    def handle(job: Job) -> None:
+        worker.stop()
+        fail(job)
+
+    worker = Worker(fake.client(), "mail", handle, on_error=on_error)
+    worker.run()
+
+
+def failing_later(fake: FakeDelayd, on_error: Any = None) -> Any:  # noqa: ANN401 - the same
+    async def go() -> None:
+        async def handle(job: AsyncJob) -> None:
+            worker.stop()
+            await fail_later(job)
+
+        worker = AsyncWorker(fake.async_client(), "mail", handle, on_error=on_error)
+        await worker.run()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("run", [failing, failing_later])
+def test_a_failed_attempt_is_logged_with_its_traceback(
+    run: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = FakeDelayd()
+    put = fake.client().put("mail", "x", retry="1h")
+    run(fake)
+    (record,) = caplog.records
+    assert (record.name, record.levelname) == ("delayd", "ERROR")
+    assert record.message == f"an attempt at job {put.id} of topic 'mail' failed: no such user"
+    assert 'raise ValueError("no such user")' in caplog.text
+    failure = fake.client().get(put.id).failure
+    line = fail.__code__.co_firstlineno + 1
+    assert failure is not None
+    assert failure.error == f"ValueError: no such user (test_worker.py:{line})"
+
+
+@pytest.mark.parametrize("run", [failing, failing_later])
+def test_what_is_called_on_an_error_takes_the_place_of_the_log(
+    run: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = FakeDelayd()
+    fake.client().put("mail", "x", retry="1h")
+    told: list[str] = []
+    run(fake, lambda error, job: told.append(f"{job.id}: {error}"))
+    assert told == ["1: no such user"]
+    assert not caplog.records
+
+
+def test_the_place_of_an_exception_is_kept_also_where_its_words_are_many() -> None:
+    client = FakeDelayd().client()
+    put = client.put("mail", "x", retry="1h")
+    with pytest.raises(ValueError, match="üüüü"), client.reserve("mail"):
+        raise ValueError("ü" * 5_000)
+    failure = client.get(put.id).failure
+    assert failure is not None
+    assert failure.error.startswith("ValueError: üüüü")
+    assert "ü (test_worker.py:" in failure.error
+    assert len(failure.error.encode()) <= ERROR_BYTES_MAX
+
+
+# --- Ctrl-C --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[Callable[[], None]]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: os.kill(os.getpid(), signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_lets_the_job_in_hand_be_finished_and_a_second_one_does_not(
+    ctrl_c: Callable[[], None], times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = FakeDelayd().client()
+    client.put_many("mail", [{"body": n} for n in range(2)])
+    may_go_on = threading.Event()
+    seen: list[int] = []
+
+    def handle(job: Job) -> None:
+        ctrl_c()
+        worker._is_stopping.wait(60)
+        if times == 2:
+            ctrl_c()
+            may_go_on.wait(60)
+        seen.append(job.json())
+
+    worker = Worker(client, "mail", handle, concurrency=1)
+    if times == 2:
+        with pytest.raises(KeyboardInterrupt):
+            worker.run()
+        assert client.topic("mail").reserved == 1
+        may_go_on.set()
+        return
+    worker.run()
+    assert seen == [0]
+    assert [job.state for job in client.jobs("mail")] == ["ready"]
+    assert caplog.messages == [
+        "stopping when the jobs in hand are finished; a second Ctrl-C ends at once"
+    ]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_does_the_same_with_asyncio(
+    ctrl_c: Callable[[], None], times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = FakeDelayd()
+    fake.client().put_many("mail", [{"body": n, "retry": "1h"} for n in range(2)])
+    seen: list[int] = []
+
+    async def go() -> None:
+        async def handle(job: AsyncJob) -> None:
+            ctrl_c()
+            await worker._is_stopping.wait()
+            if times == 2:
+                ctrl_c()
+                await asyncio.sleep(60)
+            seen.append(job.json())
+
+        worker = AsyncWorker(fake.async_client(), "mail", handle)
+        await worker.run()
+
+    if times == 2:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(go())
+        assert seen == []
+        return
+    asyncio.run(go())
+    assert seen == [0]
+    assert [job.state for job in fake.client().jobs("mail")] == ["ready"]
+    assert len(caplog.messages) == 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_handler_of_sigint_that_the_program_has_is_left_alone(ctrl_c: Callable[[], None]) -> None:
+    fake = FakeDelayd()
+    fake.client().put("mail", "x")
+    came = []
+
+    async def go() -> None:
+        async def handle(job: AsyncJob) -> None:
+            ctrl_c()
+            worker.stop()
+
+        worker = AsyncWorker(fake.async_client(), "mail", handle)
+        await worker.run()
+
+    signal.signal(signal.SIGINT, lambda *_: came.append(1))
+    asyncio.run(go())
+    assert came == [1]
+
+
+# --- Jobs that fail again at once ----------------------------------------------------------------
+
+DOUBLED: Final = [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+URLS: Final = (http_url, line_url)
+
+
+class Passing:
+    """An event on which a wait passes at once, and which is set after so many."""
+
+    def __init__(self, waits_max: int) -> None:
+        self.waits_s: list[float] = []
+        self.now_s = 0.0
+        self._waits_max = waits_max
+
+    def is_set(self) -> bool:
+        return len(self.waits_s) >= self._waits_max
+
+    def wait(self, within_s: float) -> None:
+        self.waits_s.append(within_s)
+        self.now_s += within_s
+
+    async def wait_later(self, pause_s: float) -> None:
+        self.wait(pause_s)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_job_that_always_fails_without_a_rule_is_tried_after_growing_pauses(
+    daemon: Daemon, url: Callable[[Daemon], str]
+) -> None:
+    topic, attempts, stop = f"hot-{next(TOPICS)}", [], Passing(len(DOUBLED))
+
+    def handle(job: Job) -> None:
+        attempts.append(job.id)
+        raise ValueError("always")
+
+    with Client(url(daemon)) as client:
+        put = client.put(topic, "x")
+        worker = Worker(client, topic, handle)
+        worker._is_stopping = stop  # type: ignore[assignment]
+        worker._pause = FailurePause(lambda: stop.now_s)
+        worker.run()
+        client.cancel(put.id)
+    assert stop.waits_s == DOUBLED
+    assert len(attempts) == len(DOUBLED)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_a_worker_with_asyncio_makes_the_same_pauses(
+    daemon: Daemon, url: Callable[[Daemon], str]
+) -> None:
+    topic, attempts, stop = f"hot-{next(TOPICS)}", [], Passing(len(DOUBLED))
+
+    async def handle(job: AsyncJob) -> None:
+        attempts.append(job.id)
+        raise ValueError("always")
+
+    async def go() -> None:
+        async with AsyncClient(url(daemon)) as client:
+            put = await client.put(topic, "x")
+            worker = AsyncWorker(client, topic, handle)
+            worker._is_stopping = stop  # type: ignore[assignment]
+            worker._wait = stop.wait_later  # type: ignore[method-assign]
+            worker._pause = FailurePause(lambda: stop.now_s)
+            await worker.run()
+            await client.cancel(put.id)
+
+    asyncio.run(go())
+    assert stop.waits_s == DOUBLED
+    assert len(attempts) == len(DOUBLED)
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("delayed_by", ["a rule", "the handler", "nothing, it is done"])
+def test_a_worker_makes_no_pause_where_the_job_waits_or_is_done(
+    daemon: Daemon, url: Callable[[Daemon], str], delayed_by: str
+) -> None:
+    topic = f"cold-{next(TOPICS)}"
+
+    def handle(job: Job) -> None:
+        worker.stop()
+        if delayed_by == "the handler":
+            job.nack(delay="1h")
+        if delayed_by == "a rule":
+            raise ValueError("always")
+
+    with Client(url(daemon)) as client:
+        options: PutOptions = {"retry": "1h"} if delayed_by == "a rule" else {}
+        client.put(topic, "x", **options)
+        worker = Worker(client, topic, handle)
+        worker._pause.failed()  # as after another job
+        assert worker._pause.left_s() > 0
+        (job,) = client.reserve_many(topic, limit=1, timeout=0)
+        worker._handle(job)
+        assert worker._pause.left_s() == 0
+
+
+def test_without_a_daemon_no_pause_takes_time() -> None:
+    client = FakeDelayd().client()
+    client.put("mail", "x")
+    attempts, stop = [], Passing(1)
+
+    def handle(job: Job) -> None:
+        attempts.append(job.id)
+        if len(attempts) == 100:
+            stop.wait(0)
+        raise ValueError("always")
+
+    worker = Worker(client, "mail", handle)
+    worker._is_stopping = stop  # type: ignore[assignment]
+    worker.run()
+    assert stop.waits_s == [0]
+
+
+# --- Outages -------------------------------------------------------------------------------------
+
+
+def test_what_is_learnt_late_of_an_outage_is_not_told() -> None:
+    outage, told = Outage(), []
+    outage.tell = lambda error: told.append("back" if error is None else str(error))
+    slow = outage.era
+    outage.begin(Draining("first"), slow)
+    outage.begin(Draining("at the same time"), slow)
+    outage.end(slow)  # an answer from before
+    assert told == ["first"]
+    outage.end(outage.era)
+    outage.begin(Draining("late"), slow)
+    assert told == ["first", "back"]
+    outage.begin(Draining("second"), outage.era)
+    assert told == ["first", "back", "second"]

@@ -13,7 +13,7 @@ import pytest
 from delayd.core import job_table, snapshot_copy
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.operations.change import reschedule
+from delayd.core.operations.change import bury_waiting, reschedule
 from delayd.core.operations.clock import advance
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve, reserve_job
@@ -89,7 +89,7 @@ def life_of(engine: Engine, seed: int) -> Iterator[object]:
         topic = engine.store.topics.by_name[rng.choice(("default", "a", "b", "c"))]
         job_id = rng.choice([0, *me.deadlines, *sorted(job for job, _ in engine.store.jobs)])
         try:
-            yield doing(engine, me, topic, job_id, rng.randrange(9), RequestMs(now_ms))
+            yield doing(engine, me, topic, job_id, rng.randrange(10), RequestMs(now_ms))
         except Refusal as refusal:
             yield type(refusal)
         yield state(engine)
@@ -107,6 +107,7 @@ def doing(
         lambda: delete(engine, me, job_id, now_ms),
         lambda: reserve_job(engine, me, job_id, now_ms),
         lambda: reschedule(engine, job_id, 2_000, now_ms),
+        lambda: bury_waiting(engine, job_id, now_ms),
         lambda: views.view_job(engine, job_id, now_ms),
     )
     seen = peek_delayed(engine, topic), peek_buried(engine, topic)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from delayd.core.background import Work
 from delayd.core.errors import Refusal
 from delayd.core.job import DUE_AT, U64, State, tally_of
-from delayd.core.operations.change import kick_job, reschedule
+from delayd.core.operations.change import bury_waiting, kick_job, reschedule
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.operations.returns import catch_up_leases
@@ -74,6 +74,7 @@ class Crowd:
             ),
             lambda: delete(engine, self.me, held, now_ms),
             lambda: kick_job(engine, job_id, now_ms),
+            lambda: bury_waiting(engine, job_id, now_ms),
             lambda: reschedule(engine, job_id, delay_ms, now_ms),
             lambda: self.rig.advance(self.rig.time_ms + rng.randrange(1 + self.span_ms // 20)),
             lambda: self.rig.advance(self.rig.time_ms),

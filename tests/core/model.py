@@ -413,6 +413,17 @@ class Model:
         job.buries += 1
         self.put_back(job, State.BURIED, self.time_ms)
 
+    def bury_waiting(self, job_id: int, priority: int | None, now_ms: int) -> None:
+        self.check_range(priority or 0, 2**32 - 1)
+        job = self.settle(job_id, now_ms)
+        if job.state not in {State.READY, State.DELAYED}:
+            raise JobNotFound(job_id)
+        if priority is not None:
+            job.priority = priority
+        job.buries += 1
+        job.state = State.BURIED
+        self.buried.append(job_id)
+
     def touch(self, client: Client, job_id: int, now_ms: int) -> None:
         job = self.held(client, job_id)
         job.deadline_ms = ceil_to_tick(now_ms + job.ttr_ms, self.tick_ms)

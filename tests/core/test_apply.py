@@ -11,7 +11,14 @@ import pytest
 
 from delayd.core import apply
 from delayd.core.job import HEADER, Flag, State
-from delayd.core.operations.change import change, kick_job, kick_later, reschedule, reschedule_at
+from delayd.core.operations.change import (
+    bury_waiting,
+    change,
+    kick_job,
+    kick_later,
+    reschedule,
+    reschedule_at,
+)
 from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job, touch
@@ -54,6 +61,8 @@ OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]]
     ),
     (lambda rig, _me: change(rig.engine, 5, rig.now_ms, priority=9), {Kind.AMEND}),
     (lambda rig, _me: change(rig.engine, 4, rig.now_ms, body=b"new"), {Kind.REWRITE}),
+    (lambda rig, _me: bury_waiting(rig.engine, 3, rig.now_ms), {Kind.REWRITE}),
+    (lambda rig, _me: bury_waiting(rig.engine, 4, rig.now_ms, error="why"), {Kind.REWRITE}),
     (lambda rig, me: delete(rig.engine, me, 1, rig.now_ms), {Kind.DELETE}),
     (lambda rig, me: delete_batch(rig.engine, me, (1, 2), rig.now_ms), {Kind.DELETE}),
     (lambda rig, me: delete(rig.engine, me, 5, rig.now_ms), {Kind.DELETE}),

@@ -14,6 +14,7 @@ import pytest
 from delayd.core.errors import KeyNotFound, Refusal
 from delayd.core.job import State, key_of
 from delayd.core.operations import clock
+from delayd.core.operations.change import bury_waiting
 from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.put import Conflict, find_key, put_keyed, put_keyed_run
 from delayd.core.operations.reserve import reserve_batch
@@ -153,6 +154,7 @@ class KeyedCrowd:
             *[lambda: reserve_batch(engine, self.me, 3, 10, now_ms)] * 4,
             lambda: release(engine, self.me, held, 0, delay_ms, now_ms),
             lambda: bury(engine, self.me, held, 0, now_ms),
+            lambda: bury_waiting(engine, find_key(engine, topic.name, key), now_ms),
             lambda: delete(engine, self.me, held, now_ms),
             lambda: delete(engine, self.me, find_key(engine, topic.name, key), now_ms),
             *[lambda: nack(engine, self.me, held, now_ms, error="why")] * 3,

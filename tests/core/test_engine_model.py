@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 
 from delayd.core.job import State
 from delayd.core.operations import clock, sessions
-from delayd.core.operations.change import kick_job, reschedule
+from delayd.core.operations.change import bury_waiting, kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete_batch, release
 from delayd.core.operations.put import put_alike
@@ -251,6 +251,14 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
             lambda: bury(
                 self.rig.engine, session, job_id, priority, RequestMs(self.rig.engine.store.time_ms)
             ),
+        )
+
+    @rule(which=some, priority=st.none() | priorities)
+    def bury_waiting(self, which: int, priority: int | None) -> None:
+        job_id, now_ms = self.pick_job(which), self.rig.now_ms
+        self.agree(
+            lambda: self.model.bury_waiting(job_id, priority, now_ms),
+            lambda: bury_waiting(self.rig.engine, job_id, now_ms, priority=priority),
         )
 
     @precondition(lambda self: self.idle())

@@ -48,6 +48,7 @@ OPERATIONS: Final = (
     (2, "cancel_wait", "who"),
     (6, "release", "who which priority delay_ms"),
     (5, "bury", "who which priority"),
+    (3, "bury_waiting", "which priority"),
     (4, "touch", "who which"),
     (3, "delete", "who which"),
     (5, "kick_job", "which"),
@@ -62,8 +63,9 @@ OPERATIONS: Final = (
     (4, "sleep_until_the_deadline", "short_by_ms"),
 )
 WITHOUT_IDLE_CLIENT: Final = (
-    *("put_by_name", "cancel_wait", "kick_job", "reschedule", "pause", "look_at_a_job"),
-    *("close_session", "one_slice_of_time", "time_passes", "sleep_until_the_deadline"),
+    *("put_by_name", "cancel_wait", "kick_job", "bury_waiting", "reschedule", "pause"),
+    *("look_at_a_job", "close_session", "one_slice_of_time", "time_passes"),
+    "sleep_until_the_deadline",
 )
 
 

@@ -13,7 +13,7 @@ from delayd.core.log_space import (
     Ask,
     LogSpace,
 )
-from delayd.core.operations.change import kick_job, reschedule
+from delayd.core.operations.change import bury_waiting, kick_job, reschedule
 from delayd.core.operations.finish import bury, delete, delete_batch, release
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, open_session
@@ -128,6 +128,7 @@ REFUSED: dict[str, Callable[[Engine, Session, int], object]] = {
         engine, engine.store.topics.by_name["default"], 9, RequestMs(0)
     ),
     "kick-job": lambda engine, session, _: kick_job(engine, 1, RequestMs(0)),
+    "bury-waiting": lambda engine, session, _: bury_waiting(engine, 3, RequestMs(0)),
     "reschedule": lambda engine, session, _: reschedule(engine, 3, 5, RequestMs(0)),
     "pause": lambda engine, session, _: pause(engine, "default", 5, RequestMs(0)),
 }

@@ -203,7 +203,6 @@ def test_the_former_name_of_a_field_is_read_but_not_written() -> None:
         ("rate_per_s", "5", "must be a number from 0.001 to 1000000"),
         ("rate_per_s", float("nan"), "must be a number from 0.001 to 1000000"),
         ("push", "https://example.com/", 'must be an object such as {"url": "https://example.c'),
-        ("push", {}, "must have exactly one of url, topic and sink"),
     ],
 )
 def test_a_wrong_value_is_named_with_the_rule(name: str, value: object, error: str) -> None:

@@ -16,7 +16,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound, TargetRefused
 from delayd.core.job import Retry
 from delayd.core.operations import clock
-from delayd.core.operations.change import kick_job, reschedule
+from delayd.core.operations.change import bury_waiting, kick_job, reschedule
 from delayd.core.operations.clock import follow_wall
 from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.push import fail_call, give_back_call, reserve_call, take_fresh
@@ -193,6 +193,10 @@ class FailingWalk:
         else:
             kick_job(self.engine, self.some_job(), self.rig.now_ms)
 
+    def bury_waiting(self) -> None:
+        error = self.rng.choice(("", "a person said so", "é" * 700))
+        bury_waiting(self.engine, self.some_job(), self.rig.now_ms, error=error)
+
     def reschedule(self) -> None:
         reschedule(self.engine, self.some_job(), self.rng.choice((0, 300)), self.rig.now_ms)
 
@@ -265,6 +269,7 @@ class FailingWalk:
                 self.leave,
                 self.returns,
                 self.kick,
+                self.bury_waiting,
                 self.reschedule,
                 self.change_policy,
                 self.delete,

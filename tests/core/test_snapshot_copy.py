@@ -94,6 +94,18 @@ def test_a_slice_stops_at_topics_too() -> None:
     ]
 
 
+def test_topics_without_a_policy_count_when_policies_are_copied() -> None:
+    rig = EngineRig()
+    for number in range(100):
+        rig.put(f"topic-{number}")
+    copy = SnapshotCopy(rig.engine.store)
+    slices = 0
+    while not copy.is_over:
+        copy.take(slice_jobs=10, slice_bytes=WHOLE)
+        slices += 1
+    assert slices >= 10 + 10 + 100 // 64
+
+
 def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_after_them() -> None:
     rig = EngineRig()
     me = rig.client()

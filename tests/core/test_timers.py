@@ -8,7 +8,7 @@ from delayd.core.timers import Alarms, TimerLane, TimerQueue
 from delayd.core.times import PlayedMs
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
-from delayd.limits import TIMER_STALE_ROWS
+from delayd.limits import TIMER_ROWS_MOVED, TIMER_STALE_ROWS
 from tests.core.rig import EngineRig
 
 
@@ -98,13 +98,38 @@ def test_stale_rows_are_swept_before_they_outnumber_the_others(rng: random.Rando
         lanes.due_ms[due_ms] = due_ms
         if lane.wheel.insert(due_ms, due_ms, 0):
             lanes.queue.queue(lane)
-        assert len(lanes.queue._rows) <= TIMER_STALE_ROWS + 2 * len(several) + 1
+        rows = len(lanes.queue._rows) + len(lanes.queue._old_rows)
+        assert rows <= 2 * TIMER_STALE_ROWS + 2 * len(several) + 1
     lanes.queue.check(several, PlayedMs(0))
     came: list[int] = []
     for now_ms in range(1, 200):
         while (due := lanes.take(now_ms, 100)) is not None:
             came += due[1]
         assert sorted(came) == list(range(1, now_ms + 1))
+
+
+def test_no_call_looks_at_more_than_a_few_rows_however_many_lanes_there_are() -> None:
+    lanes = Lanes()
+    many = [lanes.lane() for _ in range(3 * TIMER_STALE_ROWS)]
+    moved = 0
+    for round_ms in (900, 800, 700):
+        for lane in many:
+            entry = lanes.last_entry = lanes.last_entry + 1
+            lanes.due_ms[entry] = round_ms
+            old_rows = len(lanes.queue._old_rows)
+            if lane.wheel.insert(entry, round_ms, 0):
+                lanes.queue.queue(lane)
+            assert old_rows - len(lanes.queue._old_rows) <= TIMER_ROWS_MOVED
+            moved += old_rows > 0
+            deadline_ms = lanes.queue.next_deadline()
+            assert deadline_ms is not None
+            assert deadline_ms <= round_ms
+    assert moved
+    lanes.queue.check(many, PlayedMs(0))
+    came: list[int] = []
+    while (due := lanes.queue.take_due(PlayedMs(900), 10)) is not None:
+        came += due[1]
+    assert sorted(came) == list(range(1, lanes.last_entry + 1))
 
 
 def test_a_forgotten_lane_wakes_nobody() -> None:

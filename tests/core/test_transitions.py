@@ -31,6 +31,7 @@ from delayd.core.errors import (
 )
 from delayd.core.job import TRANSITIONS, Event, State
 from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.operations.change import bury_waiting as bury_waiting_job
 from delayd.core.operations.change import change as change_job
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.change import reschedule as reschedule_job
@@ -116,6 +117,10 @@ def bury(case: Case) -> None:
     bury_job(case.rig.engine, case.worker, JOB, 0, RequestMs(case.rig.engine.store.time_ms))
 
 
+def bury_waiting(case: Case) -> None:
+    bury_waiting_job(case.rig.engine, JOB, case.rig.now_ms)
+
+
 def kick(case: Case) -> None:
     kick_job(case.rig.engine, JOB, case.rig.now_ms)
 
@@ -153,6 +158,7 @@ ASKED: Final = MappingProxyType(
         Event.RESERVE: (reserve,),
         Event.RELEASE: (release, release_later),
         Event.BURY: (bury,),
+        Event.BURY_WAITING: (bury_waiting,),
         Event.KICK: (kick,),
         Event.TOUCH: (touch,),
         Event.RESCHEDULE: (reschedule, reschedule_later),
@@ -314,6 +320,8 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
         lambda rig, me: bury_job(rig.engine, me, JOB, -1, RequestMs(rig.engine.store.time_ms)),
     ),
     (ValueOutOfRange, lambda rig, _: reschedule_job(rig.engine, 2, LONGEST_MS + 1, rig.now_ms)),
+    (ValueOutOfRange, lambda rig, _: bury_waiting_job(rig.engine, 2, rig.now_ms, priority=2**32)),
+    (JobNotFound, lambda rig, _: bury_waiting_job(rig.engine, 7, rig.now_ms)),
     (ValueOutOfRange, lambda rig, _: pause(rig.engine, "default", -1, rig.now_ms)),
     (TopicNotFound, lambda rig, _: pause(rig.engine, "nowhere", 0, rig.now_ms)),
     (TopicNotFound, lambda rig, _: view_topic(rig, "nowhere")),

@@ -14,7 +14,7 @@ import pytest
 from delayd.core import wall_times
 from delayd.core.job import State
 from delayd.core.operations import clock
-from delayd.core.operations.change import kick_job, reschedule_at
+from delayd.core.operations.change import bury_waiting, kick_job, reschedule_at
 from delayd.core.operations.clock import follow_wall
 from delayd.core.operations.finish import delete, release
 from delayd.core.operations.reserve import reserve_job
@@ -104,11 +104,13 @@ class Scan:
         job_id = self.rng.choice([*self.jobs])
         del self.jobs[job_id]
         now_ms = self.rig.now_ms
-        match self.rng.randrange(3):
+        match self.rng.randrange(4):
             case 0:
                 delete(self.rig.engine, self.me, job_id, now_ms)
             case 1:
                 kick_job(self.rig.engine, job_id, now_ms) if self.is_delayed(job_id) else None
+            case 2:
+                bury_waiting(self.rig.engine, job_id, now_ms)
             case _:
                 reserve_job(self.rig.engine, self.me, job_id, now_ms)
                 release(self.rig.engine, self.me, job_id, 0, 1_000, now_ms)

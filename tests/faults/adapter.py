@@ -296,7 +296,7 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.core.background, "PASS_ACTION_COST", TASK_STEP_JOBS + 1),
         (delayd.core.scans.kick, "PASS_ACTION_COST", TASK_STEP_JOBS),
         (delayd.line.commands, "KICKS_AT_ONCE", 1),
-        (delayd.line.connection, "LINE_SLICE_MS", 0),  # two commands a turn
+        (delayd.line.connection, "LINE_SLICE_MS", 0),  # one command a turn
         (delayd.turns, "ROOM_PLENTY_BYTES", 2 * SMALL_SPARE_BYTES),
         (delayd.commit, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
         (delayd.core.log_space, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),

@@ -27,6 +27,7 @@ from tests.faults.states import (
     BY_ID,
     BY_KEY,
     FOREVER,
+    FROM_WITHIN,
     SWEEPING,
     WIDE,
     Job,
@@ -211,7 +212,8 @@ class Checker(Several):
         untouched = {way for way in ways if number not in way[1]}
         if why == "NOT_FOUND":
             ways = {way for way in untouched if -number in way[1]}
-            self._show_reserves(job, untouched, ways)
+            is_from_within = operation.kind in FROM_WITHIN
+            self._show_reserves(job, untouched, ways, is_from_within=is_from_within)
         else:
             ways = untouched
         kept = {(state, done - {-number}) for state, done in ways}

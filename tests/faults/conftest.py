@@ -3,6 +3,9 @@
 `make test` plays a short run of each test; `make test-faults` (pytest's `--long`) the long one, and
 prints the table. `--fault-seed N` plays the one seed N wherever a test draws seeds; `--fault-scale`
 multiplies how often.
+
+The long form runs in several processes: the tests that measure time in one of them, one after the
+other, so that they do not disturb each other. What each process has counted goes into one table.
 """
 
 import os
@@ -12,13 +15,21 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from tests.faults.real_disk import loop_disk
 
 COUNTS_KEY: Final = pytest.StashKey["Counter[tuple[str, str]]"]()
+COUNTED: Final = "fault runs"
+"""The name of what one of several processes has counted."""
+
+MEASURING: Final = frozenset(
+    f"test_real_{name}.py" for name in ("clock", "crowds", "slow", "snapshots", "stop")
+)
+"""Real processes that must do something in time, and tests that set the clock."""
+
 SEEDS_PER_BASE: Final = 1_000_000
 SIMULATED: Final = pytest.mark.compiled_skip(
     "the simulation extends Journal and GroupCommit and lowers limits that are compiled in"
@@ -38,21 +49,18 @@ class Runs:
         self._test = test
         self._counts = config.stash[COUNTS_KEY]
 
-    @property
-    def is_random(self) -> bool:
-        """Tell whether no seed was asked for."""
-        return self._chosen is None
-
     def times(self, short: int, long: int) -> int:
         """Return how often something random is to be done."""
         if self._chosen is not None:
             return 1
         return max(1, round((long if self.is_long else short) * self._scale))
 
-    def seeds(self, test_id: str, short: int, long: int) -> Iterator[int]:
-        """Yield the seeds to play, and count them."""
+    def seeds(
+        self, test_id: str, short: int, long: int, part: int = 0, parts: int = 1
+    ) -> Iterator[int]:
+        """Yield the seeds to play, or one part of them, and count them."""
         first = self._base * SEEDS_PER_BASE
-        for number in range(self.times(short, long)):
+        for number in range(part, self.times(short, long), parts):
             yield first + number if self._chosen is None else self._chosen
             self.count(test_id)
 
@@ -98,11 +106,29 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[COUNTS_KEY] = Counter()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.path.name in MEASURING:
+        item.add_marker(pytest.mark.xdist_group("measuring"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if not config.getoption("--long"):
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reported = getattr(session.config, "workeroutput", None)
+    if reported is not None:
+        counts = session.config.stash[COUNTS_KEY]
+        reported[COUNTED] = [[*row, count] for row, count in counts.items()]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401  # xdist has no types
+    for test, what, count in getattr(node, "workeroutput", {}).get(COUNTED, ()):
+        node.config.stash[COUNTS_KEY][test, what] += count
 
 
 def pytest_terminal_summary(

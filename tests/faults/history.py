@@ -18,10 +18,11 @@ processes together. Bodies must differ: a put that nobody heard the end of is kn
 
 Operations: put (topic, delay_ms, ttr_ms, priority) · reserve (topics, if its giving up is to be
 checked; batch_max) · release (job_id, delay_ms, priority) · bury (job_id, priority) · touch ·
-delete · kick (one job, by its id) · reschedule (job_id, delay_ms) · nack (job_id, delay_ms) ·
-change (job_id, and what of delay_ms, priority, ttr_ms, body is to be new) · delete-key, kick-key,
-reschedule-key (topic, key) · clear, cancel, kick-tube (topic) · policy (topic, retry, target,
-returns) · pause (topic, pause_ms) · anything else, which is passed over.
+delete · kick, bury-waiting (one job, by its id) · reschedule (job_id, delay_ms) · nack (job_id,
+delay_ms) · spare (job_id: ready again, the attempt does not count) ·
+change (job_id, and what of delay_ms, priority, ttr_ms, body is to be new) ·
+delete-key, kick-key, reschedule-key (topic, key) · clear, cancel, kick-tube (topic) · policy
+(topic, retry, target, returns) · pause (topic, pause_ms) · anything else, which is passed over.
 
 A put may have a `key` and say by `on` how a conflict ends; the `ok` has the `outcome` then:
 created, kept, replaced, preserved, extended, or there (refused: the job has it). Whoever uses a key

@@ -252,6 +252,8 @@ class Judge:
             self._is_durable(job, operation, now_ms)
         if kept:
             job.open.pop(number, None)
+            if self._loss_ms:  # what is unknown may have happened, and this be lost
+                job.past.append((now_ms, {way for way in ways if number not in way[1]}))
             self._keep(job, kept, now_ms)
             return
         states = {state for state, _ in ways}
@@ -299,15 +301,20 @@ class Judge:
                 if self._loss_ms
             ]
 
-    def _show_reserves(self, job: Job, ways: set[Way], kept: set[Way]) -> None:
+    def _show_reserves(
+        self, job: Job, ways: set[Way], kept: set[Way], *, is_from_within: bool = False
+    ) -> None:
         """Keep what the job was before reserves which show before they are answered.
 
         `ways` are those that were possible until now. That somebody was refused a job shows that it
-        was handed out, and does not make it durable.
+        was handed out, and does not make it durable; `is_from_within`: nor anything else it shows.
         """
         dropped = ways - kept
-        shown = {number for _, done in kept for number in done} & self._reserves.keys()
-        before = {state for state, done in dropped if not shown <= done}
+        if is_from_within:
+            before = {state for state, _ in dropped} - {state for state, _ in kept}
+        else:
+            shown = {number for _, done in kept for number in done} & self._reserves.keys()
+            before = {state for state, done in dropped if not shown <= done}
         if before:
             job.before |= before
             job.reserved = self._entries

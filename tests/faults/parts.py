@@ -16,6 +16,7 @@ from delayd.core.job import (
     HEADER,
     U64,
     Flag,
+    State,
     attempts_of,
     body_of,
     key_of,
@@ -159,8 +160,15 @@ class Daemon:
     snapshots: SteppedSnapshots | None
     line: LineServer
     clients: list[Client] = field(default_factory=list)
-    closing: list[int] = field(default_factory=list)
-    """Connections that were closed, and the daemon has not heard of it."""
+    closing: dict[int, str] = field(default_factory=dict)
+    """Closes of which the daemon has not heard, and whose connections they are of."""
     has_new_client: bool = False
     failure: JournalError | None = None
     chore_ms: int | None = None
+
+    @property
+    def is_drained(self) -> bool:
+        """Tell whether no job will come any more: those that are left are buried."""
+        store = self.engine.store
+        is_buried = (state_of(record) is State.BURIED for _, record in store.jobs)
+        return not store.leases.sessions and all(is_buried)

@@ -69,8 +69,8 @@ class Scripted(Run):
         return self.survives or super()._survivors()
 
 
-def run_of(parts: Parts | None, plan: Plan = PLAN) -> Scripted:
-    return Scripted(SEED, parts, plan)
+def run_of(parts: Parts | None, plan: Plan = PLAN, seed: int = SEED) -> Scripted:
+    return Scripted(seed, parts, plan)
 
 
 def calls(parts: Parts | None = None, plan: Plan = PLAN) -> int:
@@ -80,21 +80,27 @@ def calls(parts: Parts | None = None, plan: Plan = PLAN) -> int:
     return run.disk.call_count
 
 
-def verb_calls(verb: str, parts: Parts | None = None, plan: Plan = PLAN) -> int:
+def verb_calls(verb: str, parts: Parts | None = None, plan: Plan = PLAN, seed: int = SEED) -> int:
     """Return how many of them are of this verb."""
-    run = run_of(parts, plan)
+    run = run_of(parts, plan, seed)
     run.play()
     return run.disk.verb_counts[verb]
 
 
 def cut_at(
-    number: int, survives: Survives | None, parts: Parts | None = None, plan: Plan = PLAN
+    number: int,
+    survives: Survives | None,
+    parts: Parts | None = None,
+    plan: Plan = PLAN,
+    *,
+    verb: str = "",
+    seed: int = SEED,
 ) -> None:
-    """Cut the power at the n-th call, and see that the rest of the run keeps every promise."""
-    run = run_of(parts, plan)
+    """Cut the power at the n-th call (of the verb), and see that the run keeps every promise."""
+    run = run_of(parts, plan, seed)
     run.survives = survives
-    run.disk.fail(number, PowerCut())
-    _judge(run, f"power cut at call {number}")
+    run.disk.fail(number, PowerCut(), verb)
+    _judge(run, f"power cut at {verb or 'call'} {number}")
 
 
 def fail_at(

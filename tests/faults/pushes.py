@@ -48,6 +48,8 @@ TOOK_MS: Final = (0, 1, 20, 300)
 LATE_MS: Final = 50
 OUTAGE_SHARE: Final = 0.3
 """So many failures are the receiver's own: several of them and nothing more is sent to it."""
+DOWN_EACH_MS: Final = 10_000
+DOWN_MS: Final = 7_000
 ASKED_MS: Final = 1_000
 """More than any step of the short ladders, so that it replaces the step."""
 ENDS: Final = ("taken",) * 5 + ("failed",) * 3 + ("gone", "hangs", "late")
@@ -177,12 +179,19 @@ class Pushes:
             now_ms = self._clock.now_ms()
             history.ok(number, now_ms, job_id=call.job_id, body=body_of(call.record))
             how = self.rng.choice(ENDS) if self.has_faults else "taken"
+            if self._is_down and how != "gone":
+                how = "failed"
             ends_ms = now_ms + self.rng.choice(TOOK_MS)
             if how in {"hangs", "late"}:
                 ends_ms = deadline_ms + LATE_MS
             self._begun.append(Begun(ends_ms, how, call))
 
         self.daemon.turns.when_durable(When(begin))
+
+    @property
+    def _is_down(self) -> bool:
+        """Whether the receiver takes nothing for a while, so that breakers open."""
+        return self.has_faults and self._clock.now_ms() % DOWN_EACH_MS < DOWN_MS
 
     def next_ms(self) -> int | None:
         """Return when the next call ends, or may begin."""
@@ -218,9 +227,12 @@ class Pushes:
             self._noted(call, AttemptEnd(Result.EXHAUSTED, "410"), "bury", priority=priority)
         else:
             delay_ms = ASKED_MS * (retry_of(record) is not None and self.rng.random() < 0.3)
-            is_outage = self.rng.random() < OUTAGE_SHARE
+            is_outage = self._is_down or self.rng.random() < OUTAGE_SHARE
             end = AttemptEnd(Result.FAILED, "503", b"sorry", delay_ms, is_outage)
-            self._noted(call, end, "nack", delay_ms=delay_ms)
+            if is_outage and call.is_spared:
+                self._noted(call, end, "spare")
+            else:
+                self._noted(call, end, "nack", delay_ms=delay_ms)
 
     def _noted(self, call: PushCall, end: AttemptEnd, kind: str, **what: object) -> None:
         """Settle the call of a job that is held, and take down what that does to it."""

@@ -57,6 +57,7 @@ COMPARED_SHARE: Final = 0.005
 """How often the daemon is compared with its log, which takes as long as a start."""
 
 APPOINTED_SHARE: Final = 0.03
+BURIED_SHARE: Final = 0.02
 LATE_MS_MAX: Final = 1_000
 """How long a reply may take that waits for two slow syncs, and then some."""
 
@@ -72,6 +73,7 @@ class Run:
         self.parts = parts or Parts()
         self.plan = plan or Plan.drawn(self.rng)
         self.quick = random.Random(f"quick {seed}")
+        self.burials = random.Random(f"burials {seed}")
         if plan is None:
             self.plan.quick_share = self.quick.choice((0.0, 0.0, 0.5, 1.0))
         self.clock = FakeClock()
@@ -170,7 +172,7 @@ class Run:
         for _ in range(10_000):
             if any(consumer.is_free for consumer in consumers):
                 self._consume(consumers)
-            if not len(daemon.engine.store.jobs):
+            if daemon.is_drained:
                 break
             deadline_ms = next_deadline(daemon.engine)
             self._pass(max(1, (deadline_ms or 0) - self.clock.now_ms()))
@@ -255,6 +257,8 @@ class Run:
                 self.left -= 1
         if self.rng.random() < APPOINTED_SHARE:
             within.appoint(daemon, self.world, self.clock)
+        if self.burials.random() < BURIED_SHARE:
+            within.bury(daemon, self.world, self.clock, self.burials)
         if self.pushes is not None and daemon.failure is None:
             self.pushes.act()
 
@@ -273,7 +277,7 @@ class Run:
         number = self.history.invoke("close", self.clock.now_ms(), client=client.name)
         client.close()
         daemon.clients.remove(client)
-        daemon.closing.append(number)
+        daemon.closing[number] = client.name
 
     def _sync(self, daemon: Daemon) -> None:
         """Let the sync that is asked for happen, with turns in the middle of it."""
@@ -431,8 +435,9 @@ class Run:
             now_ms = self.clock.now_ms()
             daemon.chore_ms = None if chore_s is None else now_ms + math.ceil(chore_s * 1_000)
         self._listen()
-        # A client whose input is still carried out has not ended yet.
-        if daemon.closing and not daemon.commit.is_backed_up and not daemon.line.yielded:
+        # A client whose input is still carried out has not ended yet, nor one that holds jobs.
+        is_behind = daemon.commit.is_backed_up or daemon.line.yielded or daemon.engine.leavers
+        if daemon.closing and not is_behind:
             for number in daemon.closing:
                 self.history.ok(number, self.clock.now_ms())
             daemon.closing.clear()

@@ -24,9 +24,13 @@ ROUNDING_MS: Final = 2
 """Times are rounded up to the millisecond as they come in, and to the wheel's tick."""
 
 FOREVER: Final = float("inf")
-BY_HOLDER: Final = frozenset({"release", "bury", "touch", "nack"})
-BY_ID: Final = BY_HOLDER | {"delete", "kick", "reschedule", "change"}
+BY_HOLDER: Final = frozenset({"release", "bury", "touch", "nack", "spare"})
+BY_ID: Final = BY_HOLDER | {"delete", "kick", "bury-waiting", "reschedule", "change"}
 BY_KEY: Final = {"delete-key": "delete", "kick-key": "kick", "reschedule-key": "reschedule"}
+NOT_OF_THE_BURIED: Final = frozenset({"reschedule", "bury-waiting"})
+FROM_WITHIN: Final = frozenset({"bury-waiting"})
+"""Operations inside the daemon: that one was refused is known before anything is synced."""
+
 SWEEPING: Final = frozenset({"clear", "cancel"})
 """Operations on all jobs of a topic."""
 
@@ -195,24 +199,37 @@ class Job:
 def reachable(ways: set[Way], begun: Mapping[int, Operation], context: Context) -> set[Way]:
     """Return all that may be the case by now, with these operations begun; the set grows."""
     todo = list(ways)
+    known: dict[State, list[tuple[int, State]]] = {}
+    """What becomes of a state; many ways share one."""
     while todo:
         state, done = todo.pop()
-        nexts: list[Way] = [(expired, done) for expired in lapses(state, context)]
-        for number, operation in begun.items():
+        if state not in known:
+            known[state] = list(steps(state, begun, context))
+        for number, later in known[state]:
             if number in done or -number in done:
                 continue
-            is_close = operation.kind == "close"
-            nexts += (
-                (later, done | {number})
-                for later in after(state, operation, context)
-                if not is_close or later != state
-            )
-            nexts += ((each, done | {-number}) for each in passed_by(state, operation, context))
-        for way in nexts:
+            way = (later, done | {number} if number else done)
             if way not in ways:
                 ways.add(way)
                 todo.append(way)
     return ways
+
+
+def steps(
+    state: State, begun: Mapping[int, Operation], context: Context
+) -> Iterator[tuple[int, State]]:
+    """Yield what may become of the state at once, with the number of the operation; 0: of none.
+
+    The number is negative where the operation was refused, or has passed the job by.
+    """
+    for expired in lapses(state, context):
+        yield 0, expired
+    for number, operation in begun.items():
+        for later in after(state, operation, context):
+            if operation.kind != "close" or later != state:
+                yield number, later
+        for passed in passed_by(state, operation, context):
+            yield -number, passed
 
 
 def is_ruled(state: State, laws: Iterable[Law]) -> bool:
@@ -348,9 +365,12 @@ def _any(state: State, kind: str, operation: Operation, by_ms: float) -> list[St
         return [GONE]
     if kind == "kick":
         return [later._replace(lo=min(state.lo, start_ms))]
+    if kind in NOT_OF_THE_BURIED and state.kind == "buried":
+        return []
+    if kind == "bury-waiting":
+        job = job._replace(attempts=max(0, job.attempts))
+        return [State("buried", priority=state.priority, job=job)]
     if kind == "reschedule":
-        if state.kind == "buried":
-            return []
         return [later._replace(lo=start_ms + delay_ms, hi=by_ms + delay_ms)]
     assert kind == "change", kind
     what = operation.what
@@ -376,7 +396,7 @@ def _held(state: State, operation: Operation, context: Context) -> list[State]:
     if kind == "touch":
         ttr_ms = state.job.ttr_ms
         return [state._replace(lo=start_ms + ttr_ms, hi=by_ms + ttr_ms)]
-    if kind != "nack":
+    if kind not in {"nack", "spare"}:
         state = state._replace(priority=operation.value("priority"))
     found = []
     for law in context.laws(state.job.topic, start_ms):
@@ -385,6 +405,8 @@ def _held(state: State, operation: Operation, context: Context) -> list[State]:
             if rule_for(job.rule, law.rule) is not None and job.attempts < 0:
                 job = job._replace(attempts=1)
             found.append(State("buried", priority=state.priority, job=job))
+        elif kind == "spare":
+            found.append(excused(state, law, start_ms, by_ms))
         else:
             is_noted = kind == "nack"
             found.append(failed(state, law, start_ms, by_ms, delay_ms, is_noted=is_noted))
@@ -464,7 +486,8 @@ def may_refuse(state: State, kind: str, operation: Operation, now_ms: float) -> 
         return is_held or kind == "kick"
     if kind == "kick" and state.kind == "waiting":
         return state.lo <= now_ms
-    return state.kind in {"absent", "gone"} or (kind == "reschedule" and state.kind == "buried")
+    is_buried = kind in NOT_OF_THE_BURIED and state.kind == "buried"
+    return is_buried or state.kind in {"absent", "gone"}
 
 
 def fits(state: State, seen: Seen, at_ms: float, late_ms: float) -> bool:

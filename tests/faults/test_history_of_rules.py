@@ -12,6 +12,7 @@ ONE_STEP: Final = ((50,), 0, 0)
 """A ladder of one step of 50 ms."""
 
 ONCE_FAILED: Final = Seen(1, "ready", b"body 1", None, 0, "default", "", 1)
+NOT_BURIED: Final = Seen(1, "delayed", b"body 1", None, 0, "default", "", -1)
 
 
 class Ruled(Story):
@@ -63,6 +64,12 @@ class Ruled(Story):
         self.note("stopped", self.now_ms, how=how)
         self.now_ms = START_MS + 50
         self.look(Seen(1, "reserved", b"body 1", START_MS + 101, 0, "default", "", -1))
+
+    def bury_twice(self) -> None:
+        """Within the daemon, which tells nobody: that the second is refused shows the first."""
+        self.put(1, delay_ms=500)
+        self.unknown(self.ask("bury-waiting", "within", job_id=1), self.now_ms)
+        self.refused("bury-waiting", 1, client="within")
 
     def done(self, kind: str, **what: Any) -> None:  # noqa: ANN401
         number = self.ask(kind, **what)
@@ -161,6 +168,29 @@ def a_refusal_by_key_shows_one_that_nobody_is_told_of(story: Ruled) -> None:
     story.look(Seen(1, "ready", b"a", None, 0, "default", "k", -1))
 
 
+def a_refusal_within_shows_a_burial_that_a_power_cut_takes_back(story: Ruled) -> None:
+    story.bury_twice()
+    story.stop("power")
+    story.look(NOT_BURIED)
+
+
+def a_refusal_within_shows_a_delete_that_a_power_cut_takes_back(story: Ruled) -> None:
+    story.put(1, delay_ms=500)
+    story.ask("delete", job_id=1)
+    story.refused("bury-waiting", 1, client="within")
+    story.stop("power")
+    story.look(NOT_BURIED)
+
+
+def a_stop_overtakes_who_leaves(story: Ruled) -> None:
+    story.put(1, retry=ONE_STEP)
+    story.reserve(1, "b")
+    story.ask("close", "b")
+    story.note("closed", story.now_ms, client="b", stops=True)
+    story.stop("power")
+    story.look(ONCE_FAILED._replace(attempts=0))
+
+
 def a_key_is_lost_while_somebody_holds_the_job_and_leaves(story: Ruled) -> None:
     first, second = story.ask_twice_under("k")
     story.hold_and_leave("b")
@@ -207,6 +237,9 @@ PASSED: Final = (
     the_first_of_a_batch_are_cleared_and_nobody_is_answered,
     a_refusal_shows_a_hand_out_that_a_power_cut_takes_back,
     a_refusal_by_key_shows_one_that_nobody_is_told_of,
+    a_refusal_within_shows_a_burial_that_a_power_cut_takes_back,
+    a_refusal_within_shows_a_delete_that_a_power_cut_takes_back,
+    a_stop_overtakes_who_leaves,
     a_key_is_lost_while_somebody_holds_the_job_and_leaves,
     what_was_replaced_fails_with_who_holds_it_and_leaves,
     a_lapse_is_undone_when_time_goes_back_and_what_came_after_is_lost,
@@ -349,6 +382,36 @@ def a_delete_that_was_refused_is_done_by_a_power_cut(story: Ruled) -> None:
     story.look()
 
 
+def a_burial_is_taken_back_by_a_kill(story: Ruled) -> None:
+    story.bury_twice()
+    story.stop()
+    story.look(NOT_BURIED)
+
+
+def a_burial_is_taken_back_behind_what_was_acknowledged(story: Ruled) -> None:
+    story.bury_twice()
+    story.did("kick", 1)
+    story.stop("power")
+    story.look(NOT_BURIED)
+
+
+def a_burial_that_another_refusal_shows_is_taken_back(story: Ruled) -> None:
+    """The line says so when what it depends on is synced."""
+    story.put(1, delay_ms=500)
+    story.unknown(story.ask("bury-waiting", "within", job_id=1), story.now_ms)
+    story.refused("reschedule", 1)
+    story.stop("power")
+    story.look(NOT_BURIED)
+
+
+def who_leaves_has_not_failed_and_nothing_stops(story: Ruled) -> None:
+    story.put(1, retry=ONE_STEP)
+    story.reserve(1, "b")
+    story.ask("close", "b")
+    story.stop("power")
+    story.look(ONCE_FAILED._replace(attempts=0))
+
+
 def a_key_is_lost_to_a_put_when_the_holder_has_left(story: Ruled) -> None:
     story.hold_and_leave("b")
     first, second = story.ask_twice_under("k")
@@ -418,6 +481,10 @@ BROKEN: Final = (
     ("I8", a_hand_out_is_taken_back_by_a_kill),
     ("I8", a_hand_out_is_taken_back_behind_what_was_acknowledged),
     ("I1", a_delete_that_was_refused_is_done_by_a_power_cut),
+    ("I12", a_burial_is_taken_back_by_a_kill),
+    ("I12", a_burial_is_taken_back_behind_what_was_acknowledged),
+    ("I12", a_burial_that_another_refusal_shows_is_taken_back),
+    ("I4", who_leaves_has_not_failed_and_nothing_stops),
     ("I8", a_key_is_lost_to_a_put_when_the_holder_has_left),
     ("I8", a_key_is_lost_though_the_holder_watched_another_topic),
     ("I4", what_was_replaced_fails_and_nobody_held_it),

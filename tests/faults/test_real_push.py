@@ -84,7 +84,7 @@ class Producer(threading.Thread):
         if self._rng.random() < 0.2:
             job.is_unsure = True
             answer = client.ask(f"delete {answer.split()[1]}")
-            job.is_unsure = False
+            job.is_unsure = not answer  # killed before it could tell
             if answer == "DELETED":
                 job.cancelled_ms = now_ms()
 

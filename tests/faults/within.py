@@ -11,6 +11,7 @@ from typing import Final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
+from delayd.core.operations.change import bury_waiting
 from delayd.core.replay import Replay
 from delayd.core.times import ROUNDING_MS, PlayedMs, RequestMs
 from delayd.journal.errors import JournalError
@@ -57,6 +58,23 @@ def appoint(daemon: Daemon, world: World, clock: FakeClock) -> None:
         world.history.unknown(number, now_ms)
 
 
+def bury(daemon: Daemon, world: World, clock: FakeClock, rng: random.Random) -> None:
+    """Bury a job that waits, which the line protocol cannot say; nobody is told that it happened.
+
+    One that somebody holds, or that is buried or gone, is refused.
+    """
+    if not world.known:
+        return
+    now_ms, job_id = clock.now_ms(), rng.choice([*world.known])
+    number = world.history.invoke("bury-waiting", now_ms, client="within", job_id=job_id)
+    try:
+        bury_waiting(daemon.engine, job_id, clock.request_ms())
+    except Refusal as refusal:
+        world.history.fail(number, now_ms, refusal.word)
+    else:
+        world.history.unknown(number, now_ms)
+
+
 def digest_after(payloads: Mapping[int, bytes], time_ms: int) -> str:
     """Return the digest of what all these frames make, one after the other, as of that time."""
     full = Replay(Engine(start_ms=0))
@@ -90,9 +108,12 @@ def drain_backlog(listener: socket.socket) -> None:
 
 
 def stop_in_order(daemon: Daemon, history: History, now_ms: int) -> None:
-    """Do what `Service._stop` does, after its last turn."""
-    for client in daemon.clients:
-        history.note("closed", now_ms, client=client.name, stops=True)
+    """Do what `Service._stop` does, after its last turn.
+
+    Whoever has closed a connection whose end the daemon has not read leaves by the stop as well.
+    """
+    for name in (*(client.name for client in daemon.clients), *daemon.closing.values()):
+        history.note("closed", now_ms, client=name, stops=True)
     daemon.engine.is_stopping = True
     request_ms = RequestMs(now_ms + ROUNDING_MS)
     daemon.line.close_clients(request_ms)

@@ -27,6 +27,7 @@ import json as json_module
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import msgspec
@@ -45,7 +46,7 @@ from delayd.http.connections import Bounds, HttpConnection, HttpConnections
 from delayd.http.handlers.job_responses import whole_job
 from delayd.http.problems import HttpRefusal
 from delayd.http.server import HttpServer
-from delayd.limits import HTTP_SLICE_NS
+from delayd.limits import HTTP_SLICE_NS, PASSES_US
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.metrics import CONTENT_TYPE
@@ -57,6 +58,7 @@ from tests.core.check import check
 if TYPE_CHECKING:
     from delayd.access.token_entries import Entry
     from delayd.commit import GroupCommit, ReplyReceiver
+    from delayd.core.throttle import PushBlock
 
 PEER: Final = ("127.0.0.1", 50_000)
 TURNS_MAX: Final = 100_000
@@ -374,6 +376,7 @@ class HttpRig:
         )
         self.engine = Engine(start_ms=START_MS)
         self.disk = Disk()
+        self.push_blocks: dict[str, list[PushBlock]] = {}
         self.faults: list[BaseException] = []
         self.is_checked = is_checked
         self._serves_ui = serves_ui
@@ -391,7 +394,8 @@ class HttpRig:
         )
         commit = cast("GroupCommit", self.disk)
         self.turns = Turns(self.engine, self.clock, self.line, commit)
-        selector = TurnSelector()
+        # Every pass of asyncio takes so long that a turn follows it.
+        selector = TurnSelector(count(step=PASSES_US * 1_000).__next__)
         selector.sleep = self._sleep
         self.loop = Loop(selector, self.clock.now_ms)
         self.loop.set_exception_handler(self._note_fault)
@@ -419,9 +423,10 @@ class HttpRig:
                 sync_going_on_ms=lambda: self.disk.sync_going_on_ms,
                 missing_files=lambda: self.disk.missing_files,
                 room_trouble=lambda: self.disk.room_trouble,
+                push_blocks=lambda topic: self.push_blocks.get(topic.name, ()),
             ),
         )
-        self.api.slice_now_ns = self._slice_now_ns
+        self.api.loop_time.now_ns = self._slice_now_ns
         entrance = AccessControl(self.authenticator)
         self.server = HttpServer(
             *(self.api, entrance, bounds, hosts, (), self.faults.append), serves_ui=self._serves_ui

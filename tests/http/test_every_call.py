@@ -20,6 +20,7 @@ GIVEN: Final[dict[str, Any]] = {
     "Held": {"token": "1-0-1"},
     "Nack": {"token": "1-0-1"},
     "Bury": {"token": "1-0-1"},
+    "BuryWaiting": {"error": "wrong amount"},
     "HeldMany": {"tokens": ["1-0-1"]},
     "NackMany": {"nacks": [{"token": "1-0-1"}]},
     "Reschedule": {"delay": 5},

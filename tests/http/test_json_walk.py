@@ -47,6 +47,7 @@ def test_the_parts_are_those_that_a_reader_of_json_finds(rng: random.Random) -> 
 @pytest.mark.parametrize(
     "value",
     [
+        *('"' + "x" * LONG + '"', '{"a": "' + "x" * LONG + '"}', "[" + '"x]",' * LONG + '""]'),
         *('"' + "x\\n" * LONG + '"', '"' + "x" * LONG + '\\""', "7"),
         "[" * HTTP_DEPTH_READ + " " * LONG + "]" * HTTP_DEPTH_READ,
         "[" + "{}," * LONG + "1]",

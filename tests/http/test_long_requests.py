@@ -21,7 +21,7 @@ from delayd.http.forms import (
 from delayd.http.long_requests import LongReader
 from delayd.http.problems import BodyTooLong, FieldError, NotJson, RequestInvalid
 from delayd.http.reading import Form, Reader
-from delayd.http.slices import Slices
+from delayd.http.slices import LoopTime, Slices
 from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BATCH_MAX,
@@ -46,7 +46,7 @@ def read(data: bytes, kind: type[Form], batch: type[Form] | None = None) -> Any:
     """What a long request says, read with a rest at every opportunity."""
 
     async def play() -> Form:
-        async with Slices(asyncio.Lock(), SliceWatch()) as slices:
+        async with Slices(LoopTime(SliceWatch())) as slices:
             return await long_reader(kind, batch).read(data, slices)
 
     return asyncio.run(play())

@@ -108,11 +108,13 @@ def test_a_client_without_a_token_may_nothing_and_with_one_what_it_says(
         assert client.ask(f"auth {text}") == "OK"
         assert client.ask("use mail.out") == "USING mail.out"
         assert client.ask("put 0 0 60", b"hi") == "INSERTED 1"
-        assert client.ask("put-in-tube default 0 0 60", b"hi") == "FORBIDDEN"
+        assert client.ask("put-in-tube default 0 0 60", b"hi") == (
+            "FORBIDDEN the token allows put for the topics mail.*, and not for 'default'"
+        )
         assert (
             client.ask("delete 1") == "NOT_FOUND"
         )  # who may not look is not told that it is there
-        assert client.ask("reserve-with-timeout 0") == "FORBIDDEN"
+        assert client.ask("reserve-with-timeout 0").startswith("FORBIDDEN the token lacks")
 
 
 def test_a_token_that_is_made_is_known_after_a_reload_and_a_revoked_one_no_more(

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 import redis
 
+from delayd.client import Client
 from delayd.testing.daemon import Daemon, running_daemon
 from tests import servers
 from tests.brokers import need, rabbitmq, redis_server
@@ -53,6 +54,14 @@ def test_jobs_of_beanstalkd_come_over_with_their_due_times(home: Path, daemon: D
     with servers.delayd_beanstalkd(*flags[:2]) as new, LineClient(new.address) as client:
         assert client.ask("reserve") == "RESERVED 1 3\r\nnow"
         assert 3_500 < int(client.stats("stats-job 2")["time-left"]) <= 3_600
+        reader.elsewhere["127.0.0.1:11300"] = f"127.0.0.1:{new.address[1]}"
+        reader.follow(PAGE, BEANSTALKD)
+    with (
+        running_daemon("--http", "127.0.0.1:0", data_dir=data) as later,
+        Client(f"http://{later.http_listens_on}") as http,
+    ):
+        assert http.find("orders", "order-17").state == "delayed"
+        assert http.policy("orders").policy == {"retry": ["15s", "3m", "10m"]}
 
 
 def test_a_sorted_set_of_redis_is_copied_once(home: Path, daemon: Daemon, tmp_path: Path) -> None:

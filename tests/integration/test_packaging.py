@@ -91,7 +91,7 @@ def test_the_wheel_names_its_commands_and_sinks(wheel: Path) -> None:
 def test_a_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
     sdist = built("sdist", ROOT, tmp_path / "sdist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "source", filter="data")
+        archive.extractall(tmp_path / "source")  # noqa: S202 (our own; Debian 12 has no filters)
     (source,) = (tmp_path / "source").iterdir()
     again = built("wheel", source, tmp_path / "again")
     assert again.name == wheel.name

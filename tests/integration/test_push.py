@@ -1,6 +1,7 @@
 """Real daemons that deliver: over HTTP, to what hangs, and to sinks that do not end."""
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from delayd.client import Client
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon
 from tests.daemon_rig import serve_command
@@ -77,6 +79,71 @@ def test_due_jobs_arrive_with_http_and_without(tmp_path: Path) -> None:
         assert first.message_id != second.message_id, "another log, other ids"
 
 
+def imported(daemon: Daemon) -> set[str]:
+    """What a daemon has imported so far that was started with `-X importtime`."""
+    return {line.rpartition("|")[2].strip() for line in daemon.log().splitlines()}
+
+
+def test_a_daemon_without_http_imports_what_delivers_when_the_first_job_is_due(
+    tmp_path: Path,
+) -> None:
+    _, *words = serve_command(tmp_path / "data")
+    command = [sys.executable, "-X", "importtime", *words]
+    with Receiver(tmp_path) as receiver:
+        settings = {**receiver.settings, "DELAYD_PUSH_STOP_GRACE": "1s"}
+        with Daemon(command, environment=settings) as daemon, LineClient(daemon.address) as client:
+            assert client.put(b"none of these goes anywhere", delay=3600) == 1
+            assert not imported(daemon) & {"asyncio", "ssl", "delayd.push.egress"}
+            send_to(client, "out", {"url": receiver.url})
+            client.ask("use out")
+            client.put(b"later", delay=3600)
+            assert "asyncio" not in imported(daemon)
+            client.put(b"now")
+            wait_for(receiver, 1)
+            assert "asyncio" in imported(daemon)
+            assert client.put(b"and now") == 4
+            wait_for(receiver, 2)
+            assert daemon.kill() < 0
+        with Daemon(command, environment=settings) as daemon, LineClient(daemon.address) as client:
+            client.ask("use out")
+            client.ask("kick-job 2")
+            wait_for(receiver, 3)
+            assert daemon.stop() == Exit.OK
+
+
+NO_THREAD: Final = """
+import runpy, sys, threading
+
+start = threading.Thread.start
+
+def refuse(thread):
+    if thread.name == "import":
+        raise RuntimeError("can't start new thread")
+    start(thread)
+
+threading.Thread.start = refuse
+sys.argv[0] = "delayd"
+runpy.run_module("delayd", run_name="__main__")
+"""
+
+
+def test_where_the_system_allows_no_more_threads_it_imports_what_delivers_without_one(
+    tmp_path: Path,
+) -> None:
+    words = serve_command(tmp_path / "data")
+    command = [sys.executable, "-c", NO_THREAD, *words[words.index("serve") :]]
+    with (
+        Receiver(tmp_path) as receiver,
+        Daemon(command, environment=receiver.settings) as daemon,
+        LineClient(daemon.address) as client,
+    ):
+        send_to(client, "out", {"url": receiver.url})
+        client.ask("use out")
+        client.put(b"now")
+        wait_for(receiver, 1)
+        assert daemon.stop() == Exit.OK
+
+
 def test_on_a_virtual_clock_jobs_arrive_when_it_is_advanced(tmp_path: Path) -> None:
     with (
         Receiver(tmp_path) as receiver,
@@ -92,6 +159,58 @@ def test_on_a_virtual_clock_jobs_arrive_when_it_is_advanced(tmp_path: Path) -> N
         daemon.advance(1)
         wait_for(receiver, 2)
         assert [arrival.body for arrival in receiver.arrivals()] == ["now", "in an hour"]
+
+
+def test_in_seven_virtual_days_a_receiver_is_called_at_each_step_of_the_ladder(
+    tmp_path: Path,
+) -> None:
+    """In one advance, which ends when all calls have; also more than would open a breaker."""
+    with (
+        Receiver(tmp_path, fails_percent=100) as receiver,
+        delivering(tmp_path / "data", receiver, "--clock", "virtual") as daemon,
+        LineClient(daemon.address) as client,
+    ):
+        policy = {"retry": "15s 1h 1d 1d 1d 1d", "push": {"url": receiver.url}}
+        assert client.ask("set-policy out", json.dumps(policy).encode()) == "POLICY_SET"
+        client.ask("use out")
+        client.put(b"in a day", delay=86_400)
+        daemon.advance(7 * 86_400)
+        assert [arrival.attempt for arrival in receiver.arrivals()] == [1, 2, 3, 4, 5, 6, 7]
+        assert client.stats("stats-job 1")["state"] == "buried"
+        assert client.stats("stats-job 1")["timeouts"] == "0"
+
+
+def test_a_start_and_a_reload_tell_of_targets_that_the_configuration_does_not_allow(
+    tmp_path: Path,
+) -> None:
+    said = "jobs of this topic cannot be delivered"
+    with Receiver(tmp_path) as receiver:
+        data = tmp_path / "data"
+        with (
+            delivering(data, receiver) as daemon,
+            LineClient(daemon.address) as client,
+        ):
+            send_to(client, "out", {"url": f"{receiver.url}?key=s3cret"})
+            assert said not in daemon.log()
+        with delivering(data, receiver, DELAYD_PUSH_HOSTS="example.com") as daemon:
+            assert (daemon.log().count(said), daemon.log().count("s3cret")) == (1, 0)
+            daemon.process.send_signal(signal.SIGHUP)
+            until_s = time.monotonic() + ARRIVE_S_MAX
+            while daemon.log().count(said) < 2:
+                assert time.monotonic() < until_s
+                time.sleep(0.02)
+        http = ("--http", "127.0.0.1:0")
+        with (
+            delivering(data, receiver, *http, DELAYD_PUSH_ENABLED="false") as daemon,
+            LineClient(daemon.address) as client,
+        ):
+            assert 'reason="push.enabled is false"' in daemon.log()
+            client.ask("use out")
+            client.put(b"waits")
+            host, port = daemon.http_address
+            with Client(f"http://{host}:{port}") as http_client:
+                assert http_client.topic("out").details["blocks"] == ["push_off"]
+        assert receiver.arrivals() == []
 
 
 def test_a_receiver_that_hangs_holds_up_no_stop_and_its_jobs_are_there_again(

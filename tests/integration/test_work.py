@@ -1,12 +1,14 @@
 """`delayd work`: a worker in a process of its own, with commands in theirs, on a real daemon."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -37,8 +39,12 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 def work(url: str, *words: str) -> "subprocess.Popen[str]":
+    return started(url, "-m", "delayd", "work", *words)
+
+
+def started(url: str, *arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "delayd", "work", *words],
+        [sys.executable, *arguments],
         env={**os.environ, "DELAYD_URL": url},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -50,7 +56,9 @@ def drained(daemon: Daemon, *words: str) -> tuple[str, str]:
     """What a worker printed that has done all there was."""
     worker = work(f"http://{daemon.http_listens_on}", "--drain", *words)
     out, err = worker.communicate(timeout=WITHIN_S)
-    assert worker.returncode == Exit.OK, err
+    # What fails is named on standard error.
+    failed = re.search("exit code (?!75)|killed (by|after)", err)
+    assert worker.returncode == (Exit.JOBS_FAILED if failed else Exit.OK), err
     return out, err
 
 
@@ -71,6 +79,11 @@ def test_the_body_is_the_input_and_variables_tell_about_the_job(
     out, _err = drained(daemon, topic, "--", "sh", "-c", f'cat; echo " {told}"')
     assert out == f"hello {job.id} {topic} k 1 7\n"
     assert not has(client, topic)
+
+
+def is_idle(client: Client, waiting: int) -> bool:
+    found = [each for each in client.topics() if each.name == "mail"]
+    return [(each.waiting, each.jobs) for each in found] == [(waiting, 0)]
 
 
 def has(client: Client, topic: str) -> bool:
@@ -105,6 +118,18 @@ def test_a_job_that_fails_without_a_rule_is_tried_once_while_others_are_drained(
     assert sorted(out.splitlines()) == ["good 0", "good 1", "good 2"]
     assert err.count(f"job {poison.id} of {topic}: exit code 1") == 1
     assert client.get(poison.id).state == "ready"
+
+
+def test_on_the_line_as_well_what_fails_without_a_rule_is_drained_once(
+    daemon: Daemon, client: Client, topic: str
+) -> None:
+    client.put(topic, "bad", priority=0)
+    client.put(topic, "good")
+    url = f"beanstalk://{daemon.listens_on}"
+    worker = work(url, "--drain", topic, "--", "sh", "-c", "grep good")
+    out, err = worker.communicate(timeout=WITHIN_S)
+    assert (worker.returncode, out) == (Exit.JOBS_FAILED, "good\n")
+    assert err.count("exit code 1") == 1
 
 
 def test_a_token_that_may_not_acknowledge_ends_the_worker(tmp_path: Path) -> None:
@@ -152,7 +177,7 @@ def test_what_nobody_reads_is_not_acknowledged(daemon: Daemon, client: Client, t
             timeout=WITHIN_S,
             check=False,
         )
-        assert done.returncode == Exit.USAGE
+        assert done.returncode == Exit.OUTPUT_FAILED
         assert "2 jobs given back" in done.stderr
         assert client.topic(topic).ready == 2
     os.close(write)
@@ -165,7 +190,7 @@ def test_what_nobody_reads_is_not_acknowledged(daemon: Daemon, client: Client, t
             timeout=WITHIN_S,
             check=False,
         )
-    assert done.returncode == Exit.USAGE
+    assert done.returncode == Exit.OUTPUT_FAILED
     assert "the output cannot be written" in done.stderr
     assert client.topic(topic).jobs == 2
 
@@ -249,6 +274,80 @@ def test_a_worker_waits_for_a_daemon_that_is_not_there_yet() -> None:
     worker.send_signal(signal.SIGINT)
     worker.communicate(timeout=WITHIN_S)
     assert worker.returncode == Exit.OK
+
+
+PLAIN: Final = """
+import os, signal
+from delayd.client import Client, Worker
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` has it ignored
+with Client(os.environ["DELAYD_URL"]) as client:
+    worker = Worker(client, "mail", lambda job: print(job.text, end="", flush=True), concurrency=8)
+    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    worker.run()
+"""
+ASYNCIO: Final = """
+import asyncio, os, signal
+from delayd.client import AsyncClient, AsyncWorker
+
+async def handle(job):
+    print(job.text, end="", flush=True)
+
+async def main():
+    async with AsyncClient(os.environ["DELAYD_URL"]) as client:
+        worker = AsyncWorker(client, "mail", handle, concurrency=8)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+        await worker.run()
+
+asyncio.run(main())
+"""
+WORKERS: Final = {
+    "command": ("-m", "delayd", "work", "mail", "--concurrency", "8", "--", "cat"),
+    "plain": ("-c", PLAIN),
+    "asyncio": ("-c", ASYNCIO),
+}
+
+
+@pytest.mark.parametrize("kind", sorted(WORKERS))
+@pytest.mark.parametrize("protocol", ["http+unix", "unix"])
+def test_an_outage_is_told_once_and_its_end_once(kind: str, protocol: str, tmp_path: Path) -> None:
+    sockets = {"http+unix": f"{tmp_path}/http", "unix": f"{tmp_path}/line"}
+    flags = ("--http", f"unix:{tmp_path}/http", "--line", f"unix:{tmp_path}/line")
+    url = f"{protocol}:{sockets[protocol]}"
+    with running_daemon(*flags, data_dir=tmp_path / "data") as daemon, Client(url) as client:
+        worker = started(url, *WORKERS[kind])
+        assert worker.stdout is not None
+        assert worker.stderr is not None
+        client.put("mail", "x")
+        assert worker.stdout.read(1) == "x"
+        until(lambda: is_idle(client, 1 if kind == "command" else 8))
+        daemon.kill()
+    away = worker.stderr.readline()
+    with running_daemon(*flags, data_dir=tmp_path / "data"), Client(url) as client:
+        back = worker.stderr.readline()
+        client.put("mail", "y")
+        assert worker.stdout.read(1) == "y"
+        worker.terminate()
+        with worker:
+            rest = worker.stderr.read()
+    assert sockets[protocol] in away
+    assert "trying again" in away
+    assert back.removeprefix("delayd: ") == "the daemon is back\n"
+    assert [line for line in rest.splitlines() if "delayd: stopping" not in line] == []
+    assert worker.returncode == Exit.OK
+
+
+def test_ctrl_c_ends_a_program_with_a_worker_as_sigterm_does(
+    daemon: Daemon, client: Client
+) -> None:
+    worker = started(f"http://{daemon.http_listens_on}", "-c", PLAIN)
+    client.put("mail", "x")
+    assert worker.stdout is not None
+    assert worker.stdout.read(1) == "x"
+    worker.send_signal(signal.SIGINT)
+    _out, err = worker.communicate(timeout=WITHIN_S)
+    assert worker.returncode == Exit.OK
+    assert err == "stopping when the jobs in hand are finished; a second Ctrl-C ends at once\n"
 
 
 def test_a_command_talks_to_the_daemon_of_its_worker(

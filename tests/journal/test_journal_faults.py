@@ -5,13 +5,16 @@ client could have been told: every payload up to the sequence that a `sync` retu
 """
 
 import errno
+import os
+import pwd
 import random
+from pathlib import Path
 from typing import Final
 
 import pytest
 
 from delayd.journal.disk import Disk
-from delayd.journal.errors import JournalError, JournalFailed, JournalFull
+from delayd.journal.errors import JournalError, JournalFailed, JournalFull, failing
 from delayd.testing.disk import PowerCut, SimulatedDisk
 from tests.journal.clients import Client, any_order
 from tests.journal.journals import (
@@ -248,3 +251,17 @@ def test_a_journal_closes_on_a_full_disk() -> None:
     journal.close()
     disk.crash()
     assert payloads_in(disk) == [bytes(SEGMENT_BYTES - 80 - 45)]
+
+
+def test_a_file_that_may_not_be_used_is_named_with_its_owner(tmp_path: Path) -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    with (
+        pytest.raises(JournalFailed, match=f"Permission denied; it belongs to the user {me}, and"),
+        failing(str(tmp_path), "cannot be read"),
+    ):
+        raise PermissionError(errno.EACCES, "Permission denied")
+    with (
+        pytest.raises(JournalFailed, match=r"Permission denied$"),
+        failing(str(tmp_path / "nowhere"), "cannot be read"),
+    ):
+        raise PermissionError(errno.EACCES, "Permission denied")

@@ -17,6 +17,7 @@ Where clients have to authenticate:
 """
 
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -64,6 +65,7 @@ class Client:
         self._rest = b""
         self._unread: deque[bytes] = deque()
         self._replies = b""
+        self.in_full = b""
         admitted = rig.admission.admit((address, 50_000), 10)
         assert isinstance(admitted, Peer), admitted
         self.peer = admitted
@@ -91,8 +93,10 @@ class Client:
         return self.replies()
 
     def replies(self) -> bytes:
+        """What has been answered; why something is forbidden is left out, for people."""
         replies, self._replies = self._replies, b""
-        return replies
+        self.in_full = replies
+        return re.sub(rb"\b(FORBIDDEN|UNAUTHORIZED) [^\r]*\r\n", rb"\1\r\n", replies)
 
     def half_closes(self) -> bytes:
         """Say that nothing will follow; what was sent before is still answered."""

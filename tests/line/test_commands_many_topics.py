@@ -5,11 +5,14 @@ from itertools import pairwise
 
 import pytest
 
+from delayd.access.scopes import Scope
 from delayd.core.times import RequestMs
 from delayd.limits import (
     DELAYED_SEARCHED,
     DELAYED_SORTED_MAX,
+    GLOBS_PER_TOPIC,
     TASK_STEP_JOBS,
+    TOKEN_GLOBS_MAX,
     TOPICS_AT_ONCE,
     TOPICS_WATCHED_MAX,
     UNWATCHED_AT_ONCE,
@@ -58,6 +61,20 @@ def test_a_list_of_very_many_tubes_is_made_in_slices() -> None:
     rows = "".join(f"- {name}\n" for name in names)
     body = f"---\n{rows}"
     assert client.connection.take_out().decode() == f"OK {len(body)}\r\n{body}\r\nUSING default\r\n"
+
+
+def test_a_list_for_a_token_with_many_patterns_is_made_in_more_and_shorter_slices() -> None:
+    rig = LineRig(needs_token=True)
+    globs = (*(f"*a*b{number}" for number in range(TOKEN_GLOBS_MAX - 1)), "*-7")
+    client, other = (rig.user(Scope.STATS, topics=globs) for _ in range(2))
+    store = rig.engine.store
+    for number in range(200):
+        store.topic(f"topic-{number}").users += 1
+    assert asked(client, rig, b"list-tubes\r\n")
+    per_step = TASK_STEP_JOBS // (1 + TOKEN_GLOBS_MAX // GLOBS_PER_TOPIC)
+    assert per_step * TOKEN_GLOBS_MAX <= GLOBS_PER_TOPIC * TASK_STEP_JOBS
+    assert rig.steps_beside(client, other) == 1 + len(store.topics.listing) // per_step
+    assert client.connection.take_out() == b"OK 14\r\n---\n- topic-7\n\r\n"
 
 
 def test_statistics_of_very_many_topics_are_summed_in_slices() -> None:

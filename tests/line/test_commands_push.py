@@ -14,6 +14,7 @@ from tests.line.rig import ALL, Client, LineRig, bytewise
 URL = b"https://example.com/due?key=s3"
 FORBIDDEN = b"FORBIDDEN\r\n"
 BAD = b"BAD_FORMAT\r\n"
+CHANGED = b"CHANGED\r\n"
 
 
 def vet(target: Target) -> Target:
@@ -136,3 +137,29 @@ def test_of_a_calls_answer_only_admins_see_more_than_the_first_line() -> None:
     said = rig.user(Scope.PEEK).says(ask)
     assert b'error: "503 Service Unavailable"\n' in said
     assert b"failure: push-failed\n" in said
+
+
+def test_where_a_job_is_sent_can_be_changed_and_taken_away() -> None:
+    client = with_push().client()
+    client.says(put(b"url=" + URL))
+    assert client.says(b"change 1 url=https://b.example/ method=PUT\r\n") == CHANGED
+    assert shown(client) == {"url": '"https://b.example/"', "method": '"PUT"'}
+    assert client.says(b"change 1 bytes=3 url=https://c.example/\r\nnew\r\n") == CHANGED
+    assert shown(client) == {"url": '"https://c.example/"', "method": '"POST"'}
+    assert client.says(b"peek 1\r\n") == b"FOUND 1 3\r\nnew\r\n"
+    assert client.says(b"change 1 url=\r\n") == CHANGED
+    assert shown(client) == {}
+
+
+def test_another_url_is_refused_where_that_of_a_put_would_be() -> None:
+    rig = with_push(needs_token=True)
+    may = rig.user(*ALL)
+    may.says(put(b"url=" + URL))
+    assert may.says(b"change 1 url=http://a.example/\r\n").startswith(BAD[:-2])
+    assert may.says(b"change 1 method=PUT\r\n") == BAD
+    may_not = rig.user(Scope.PUT)
+    for word in (b"url=https://b.example/", b"url="):
+        assert may_not.says(b"change 1 %b\r\n" % word) == FORBIDDEN
+        assert may_not.says(b"change 1 bytes=1 %b\r\nx\r\n" % word) == FORBIDDEN
+    assert shown(may)["url"] == f'"{URL.decode()}"'
+    assert may.says(b"change 9 url=\r\n") == b"NOT_FOUND\r\n"

@@ -166,6 +166,19 @@ def test_what_counts_is_the_tube_that_a_command_is_about(line: bytes) -> None:
         assert there == FORBIDDEN != elsewhere
 
 
+def test_a_change_whose_body_comes_after_the_job_takes_the_scope_like_any_other() -> None:
+    rig = LineRig(needs_token=True)
+    stranger, looker = rig.user(*ALL, topics=("post",)), rig.user(Scope.PEEK)
+    producer = rig.user(Scope.PUT)
+    for user in (stranger, looker, producer):
+        assert user.says(b"change 1 bytes=3\r\n") == b""
+    assert rig.user(*ALL).says(b"put-in-tube mail 0 0 60 2\r\nhi\r\n") == b"INSERTED 1\r\n"
+    assert stranger.says(b"bye\r\n") == NOT_FOUND
+    assert looker.says(b"bye\r\n") == FORBIDDEN
+    assert looker.says(b"peek 1\r\n") == b"FOUND 1 2\r\nhi\r\n"
+    assert producer.says(b"bye\r\n") == b"CHANGED\r\n"
+
+
 # --- Unauthenticated ------------------------------------------------------------------------------
 
 
@@ -333,7 +346,10 @@ def test_a_token_whose_time_is_past_is_good_no_more() -> None:
     assert may_stay(user)
     rig.wall_ms += 1_001
     assert not may_stay(user)
-    assert rig.unauthenticated().says(b"auth %b\r\n" % token) == UNAUTHORIZED
+    unknown = rig.unauthenticated()
+    assert unknown.says(b"auth %b\r\n" % token) == UNAUTHORIZED
+    assert unknown.in_full.startswith(b"UNAUTHORIZED the token expired at 20")
+    assert unknown.says(b"auth %bA\r\n" % token[:-1]) == unknown.in_full == UNAUTHORIZED
 
 
 def test_a_client_that_waits_for_jobs_it_may_no_longer_have_is_not_welcome() -> None:
@@ -571,7 +587,11 @@ def test_a_reserve_by_who_watches_much_asks_for_its_rights_once() -> None:
     assert client.says(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
     assert client.connection.reserves_as is client.peer.principal
     assert client.says(b"watch mail.new\r\n") == b"WATCHING 51\r\n"
-    assert client.connection.reserves_as is None, "the next reserve asks again"
+    assert client.connection.reserves_as is client.peer.principal, "the watch has asked"
+    rig.reload()
+    assert client.says(b"auth %b\r\n" % rig.token(*ALL, topics=("mail.*", "sms"))) == OK
+    assert client.says(b"watch sms\r\n") == b"WATCHING 52\r\n"
+    assert client.connection.reserves_as is None, "who was allowed the others is another"
 
 
 def test_rights_that_were_found_before_another_token_do_not_count() -> None:

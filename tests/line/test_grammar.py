@@ -6,6 +6,7 @@ from delayd.core.errors import Refusal
 from delayd.core.job import Retry, State
 from delayd.core.operations.put import Conflict
 from delayd.core.scans.list import Cursor
+from delayd.core.targets import Target
 from delayd.limits import (
     DURATION_MS_MAX,
     JOB_ID_MAX,
@@ -288,7 +289,14 @@ def test_changes_are_read_and_one_at_least_is_wanted() -> None:
     assert parse_change(b"7 pri=3 ttr=0.5") == (7, Changes(priority=3, ttr_ms=500))
     assert parse_change(b"7 ttr=1m30s delay=0.5s") == (7, Changes(ttr_ms=90_000, delay_ms=500))
     assert parse_change(b"7 bytes=12 delay=1") == (7, Changes(delay_ms=1_000, body_bytes=12))
-    for text in (b"", b" ", b"pri", b"pri=-1", b"pri=4294967296", b"delay=1q", b"ttr=.5", b"x=1"):
+    target = Target(url="https://b.example/", method="PUT")
+    said = parse_change(b"7 url=https://b.example/ method=PUT")
+    assert said == (7, Changes(target=target))
+    assert parse_change(b"7 url=") == (7, Changes(target=Target()))
+    for text in (
+        *(b"", b" ", b"pri", b"pri=-1", b"pri=4294967296", b"delay=1q", b"ttr=.5", b"x=1"),
+        *(b"method=PUT", b"url= method=PUT", b"url=https://b.example/ method=HEAD"),
+    ):
         with pytest.raises(BadFormat):
             parse_change(b"7 " + text)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from delayd.limits import ACCEPT_PAUSE_MS, READ_BYTES, STALLED_CLIENT_MS
+from delayd.line import replies
 from tests.line.server_rig import Listener, ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
@@ -199,14 +200,16 @@ def test_a_client_that_waits_and_says_more_does_not_keep_the_server_busy(rig: Se
     assert not rig.clients
 
 
-@pytest.mark.parametrize("end", [b"quit\r\n", b"GET / HTTP/1.1\r\n"])
+@pytest.mark.parametrize(
+    ("end", "reply"), [(b"quit\r\n", b""), (b"GET / HTTP/1.1\r\n", replies.NOT_HTTP)]
+)
 def test_replies_that_are_still_to_be_sent_arrive_before_the_close(
-    rig: ServerRig, end: bytes
+    rig: ServerRig, end: bytes, reply: bytes
 ) -> None:
     client = rig.client(buffer_bytes=SMALL_BUFFERS)
     rig.says(client, PUT_BIG + b"peek 1\r\n" * 5 + end + b"list-tubes\r\n")
     assert len(rig.clients) == 1
-    expected = b"INSERTED 1\r\n" + FOUND_BIG * 5
+    expected = b"INSERTED 1\r\n" + FOUND_BIG * 5 + reply
     assert receive_all(rig, client, len(expected) + 1) == expected
     assert not rig.clients
 

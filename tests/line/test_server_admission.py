@@ -91,7 +91,8 @@ def test_who_is_on_no_list_needs_a_token(tmp_path: Path, unix_uids: set[int] | N
         client = rig.client()
         rig.says(client, PUT)
         rig.says(client, b"auth %b\r\n" % TOKEN.encode() + PUT + b"stats\r\n")
-        assert heard(client) == UNAUTHORIZED + b"OK\r\n" + INSERTED + b"FORBIDDEN\r\n"
+        told = b"FORBIDDEN the token lacks the scope stats\r\n"
+        assert heard(client) == UNAUTHORIZED + b"OK\r\n" + INSERTED + told
 
 
 def test_over_tcp_nobody_is_on_a_list_of_unix_users() -> None:

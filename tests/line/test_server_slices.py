@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.limits import LINE_COMMANDS_PER_LOOK, LINE_SLICE_MS, LINE_SLICES_PER_TURN
+from delayd.limits import LINE_KEYED_RUN_MAX, LINE_RUN_MAX, LINE_SLICE_MS, LINE_TURN_MS
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
 from tests.line.rig import LineRig
 from tests.line.server_rig import ServerRig, heard
@@ -18,7 +18,7 @@ from tests.line.server_rig import ServerRig, heard
 COMMANDS = 400
 WATCHES = b"".join(b"watch t%d\r\n" % number for number in range(COMMANDS))
 PUTS = b"".join(b"put-in-tube t%d 0 0 60 1\r\nx\r\n" % number for number in range(COMMANDS))
-SLICE_COMMANDS_MAX = LINE_COMMANDS_PER_LOOK * (2 + LINE_SLICE_MS)
+SLICE_COMMANDS_MAX = LINE_SLICE_MS
 
 
 def moving(step_ms: int = 1) -> Callable[[], int]:
@@ -46,9 +46,10 @@ def test_who_sends_many_commands_holds_nobody_longer_than_a_slice(rig: ServerRig
     for _ in range(3):
         other.sendall(b"list-tube-used\r\n")
         rig.turn()
+        rig.turn()
         assert heard(other) == b"USING default\r\n"
     replies = heard(busy).splitlines()
-    assert 1 <= len(replies) <= 3 * SLICE_COMMANDS_MAX
+    assert 1 <= len(replies) <= 6 * SLICE_COMMANDS_MAX
     rig.turn_until_quiet()
     replies += heard(busy).splitlines()
     assert replies == [b"WATCHING %d" % (2 + number) for number in range(COMMANDS)]
@@ -65,19 +66,116 @@ def test_while_the_clock_stands_still_nobody_yields(rig: ServerRig) -> None:
 def test_no_more_than_a_few_take_their_slice_in_one_turn_and_each_has_its_turn(
     rig: ServerRig,
 ) -> None:
-    clients = [rig.client() for _ in range(3 * LINE_SLICES_PER_TURN)]
+    clients = [rig.client() for _ in range(6)]
     for client in clients:
         client.sendall(WATCHES)
     answered = dict.fromkeys(clients, 0)
     for _ in range(12):
         rig.turn()
         now = {client: len(heard(client).splitlines()) for client in clients}
-        assert sum(map(bool, now.values())) <= LINE_SLICES_PER_TURN + 1
+        assert sum(map(bool, now.values())) <= 2, "one that yielded before, and another"
         answered = {client: answered[client] + now[client] for client in clients}
     assert all(answered.values())
     rig.turn_until_quiet()
     for client in clients:
         assert answered[client] + len(heard(client).splitlines()) == COMMANDS
+
+
+def test_of_many_that_send_one_command_each_no_more_are_served_than_there_is_time_for(
+    rig: ServerRig,
+) -> None:
+    clients = [rig.client() for _ in range(12)]
+    for client in clients:
+        client.sendall(b"list-tube-used\r\n")
+    served: list[socket.socket] = []
+    while len(served) < len(clients):
+        rig.turn()
+        now = [client for client in clients if heard(client)]
+        assert 1 <= len(now) <= LINE_TURN_MS
+        served += now
+    assert len({*served}) == len(clients)
+
+
+def test_who_had_to_wait_comes_before_those_that_send_again(rig: ServerRig) -> None:
+    clients = [rig.client() for _ in range(4 * LINE_TURN_MS)]
+    for client in clients:
+        client.sendall(b"list-tube-used\r\n")
+    unheard = {*clients}
+    for _ in range(len(clients)):
+        rig.turn()
+        for client in clients:
+            if heard(client):
+                unheard.discard(client)
+                client.sendall(b"list-tube-used\r\n")
+        if not unheard:
+            break
+    assert not unheard
+
+
+def test_who_stays_has_its_turn_however_many_come_and_go(rig: ServerRig) -> None:
+    lasting, gone = rig.client(), [rig.client() for _ in range(40)]
+    lasting.sendall(b"list-tube-used\r\n")
+    for client in gone:
+        client.sendall(b"list-tube-used\r\n")
+        client.close()
+    for _ in range(3):
+        rig.turn()
+    assert any(client.connection.session.used for client in rig.clients[1:]), "some still wait"
+    assert heard(lasting) == b"USING default\r\n"
+    rig.turn_until_quiet()
+    assert len(rig.clients) == 1
+
+
+def test_while_others_wait_the_end_of_a_client_takes_effect_first(rig: ServerRig) -> None:
+    clients = [rig.client() for _ in range(12)]
+    for client in clients:
+        client.sendall(b"list-tube-used\r\n")
+    rig.turn()
+    assert not heard(clients[-1])
+    gone = clients.pop()
+    gone.sendall(b"watch other\r\n")
+    gone.close()
+    rig.turn()
+    assert [client.connection.is_closing for client in rig.clients].count(True) == 1
+    rig.turn_until_quiet()
+
+
+@pytest.mark.parametrize(
+    ("commands", "most"),
+    [
+        (b"".join(b"put %d 0 9 0\r\n\r\n" % number for number in range(900)), 2),
+        (b"put 0 0 9 0\r\n\r\n" * 900, 2 * LINE_RUN_MAX),
+        (b"put 0 0 9 0\r\n\r\n" * 900 + b"delete 1\r\n", 2 * LINE_RUN_MAX),
+        (
+            b"".join(b"put 0 0 9 0 key=%d\r\n\r\n" % number for number in range(400)),
+            2 * LINE_KEYED_RUN_MAX,
+        ),
+        (b"".join(b"put 0 0 9 0 retry=%ds,9s\r\n\r\n" % n for n in range(1, 300)), 2),
+        (b"delete 7\r\n" * 1_000, 2 * LINE_RUN_MAX),
+        (b"touch 7\r\n" * 1_000, 2),
+    ],
+)
+def test_whatever_the_commands_are_the_clock_is_read_between_them(
+    rig: ServerRig, commands: bytes, most: int
+) -> None:
+    client = rig.client()
+    client.sendall(commands)
+    rig.turn()
+    assert 1 <= len(heard(client).splitlines()) <= most
+    rig.turn_until_quiet()
+
+
+def test_reserves_that_came_together_are_executed_in_runs_with_looks_between(
+    rig: ServerRig,
+) -> None:
+    client = rig.client()
+    client.sendall(b"put 0 0 9 0\r\n\r\n" * 900)
+    rig.turn_until_quiet()
+    heard(client)
+    client.sendall(b"reserve\r\n" * 900)
+    rig.turn()
+    assert heard(client).count(b"RESERVED") == 2 * LINE_RUN_MAX
+    rig.turn_until_quiet()
 
 
 def test_what_was_sent_before_a_half_close_is_executed_and_answered(rig: ServerRig) -> None:
@@ -138,10 +236,8 @@ def test_every_exchange_goes_the_same_with_a_yield_wherever_there_can_be_one(
 ) -> None:
     whole = LineRig(BODY_BYTES_MAX)
     whole.client().says(exchange.request)
-    for commands_before in range(LINE_COMMANDS_PER_LOOK):
-        rig = LineRig(BODY_BYTES_MAX)
-        client = rig.client()
-        rig.context.elapsed_ms = moving(LINE_SLICE_MS)
-        client.says(b"list-tube-used\r\n" * commands_before)
-        assert client.says(exchange.request) == exchange.response
-        assert rig.log == whole.log
+    rig = LineRig(BODY_BYTES_MAX)
+    client = rig.client()
+    rig.context.elapsed_ms = moving(LINE_SLICE_MS)
+    assert client.says(exchange.request) == exchange.response
+    assert rig.log == whole.log

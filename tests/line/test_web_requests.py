@@ -5,6 +5,7 @@ import random
 import pytest
 
 from delayd.access.scopes import Scope
+from delayd.line import replies
 from tests.line.rig import LineRig, bytewise, in_pieces
 
 METHODS = (
@@ -50,7 +51,7 @@ def test_nothing_that_a_page_posts_is_carried_out(path: bytes, rng: random.Rando
     for pieces in ((said,), bytewise(said), in_pieces(said, rng)):
         rig = LineRig()
         client = rig.client()
-        assert client.says(*pieces) == b""
+        assert client.says(*pieces) == replies.NOT_HTTP
         assert client.connection.is_closing
         assert not rig.log
         assert rig.state()["last id"] == 0
@@ -79,7 +80,7 @@ def test_every_method_is_known(method: str) -> None:
 )
 def test_other_ways_to_say_it_are_known_too(said: bytes) -> None:
     client = LineRig().client()
-    assert client.says(said + b"\r\n" + PUT) == b""
+    assert client.says(said + b"\r\n" + PUT) == replies.NOT_HTTP
     assert client.connection.is_closing
 
 
@@ -96,14 +97,14 @@ def test_a_form_that_says_auth_in_its_body_is_not_heard() -> None:
     rig = LineRig(needs_token=True)
     unknown = rig.unauthenticated()
     body = b"auth %b\r\n" % rig.token(Scope.PUT) + PUT
-    assert unknown.says(browser_post(b"/" + b"x" * 500, body)) == b""
+    assert unknown.says(browser_post(b"/" + b"x" * 500, body)) == replies.NOT_HTTP
     assert unknown.connection.is_closing
     assert unknown.peer.principal is None
 
 
 def test_replies_to_what_came_before_still_leave() -> None:
     client = LineRig().client()
-    assert client.says(PUT + browser_post(b"/", COMMANDS)) == b"INSERTED 1\r\n"
+    assert client.says(PUT + browser_post(b"/", COMMANDS)) == b"INSERTED 1\r\n" + replies.NOT_HTTP
     assert client.connection.is_closing
 
 

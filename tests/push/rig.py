@@ -32,11 +32,13 @@ AT_MS: Final = 50_000
 
 
 class SchedulerRig(EngineRig):
-    def __init__(self, *, calls_max: int = 256, per_place: int = 8) -> None:
+    def __init__(
+        self, *, calls_max: int = 256, per_place: int = 8, has_breakers: bool = True
+    ) -> None:
         super().__init__(time_ms=START_MS)
         self.at_ms = AT_MS
         self.engine.vet_target = lambda target: target
-        self.bounds = PushBounds(calls_max, per_place, TIMEOUT_MS)
+        self.bounds = PushBounds(calls_max, per_place, TIMEOUT_MS, has_breakers)
         self.scheduler = Scheduler(self.engine, self.bounds)
 
     def sends(

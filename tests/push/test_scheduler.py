@@ -1,11 +1,12 @@
 """Which due jobs are delivered next, and what becomes of them, on two clocks that tests move."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 
 from delayd.core.errors import JobNotFound
-from delayd.core.job import State
+from delayd.core.job import State, attempts_of
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.finish import delete
 from delayd.core.operations.reserve import reserve_job
@@ -13,9 +14,12 @@ from delayd.core.operations.topics import configure, pause, set_policy
 from delayd.core.policy import Patterns, Policy
 from delayd.core.session import Session
 from delayd.core.targets import pack_own
+from delayd.core.throttle import PushBlock
 from delayd.limits import (
     BREAKER_FAILURES,
     BREAKER_OPEN_MS,
+    BREAKER_OPEN_MS_MAX,
+    BREAKER_SPARES_MS,
     PUSH_LEASE_EXTRA_MS,
     PUSH_PLACES_KEPT_MAX,
     PUSH_RETRY_AFTER_MS_MAX,
@@ -23,8 +27,8 @@ from delayd.limits import (
 )
 from delayd.push.breaker import BreakerState
 from delayd.push.scheduler import BreakerTurn, PushCall
-from delayd.push.sinks import AttemptEnd, Result
-from tests.push.rig import GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL, SchedulerRig
+from delayd.push.sinks import DELIVERED, AttemptEnd, Result
+from tests.push.rig import AT_MS, GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL, SchedulerRig
 
 STEP_MS = 1_000
 """The first step of the ladder that the rig gives every topic."""
@@ -501,9 +505,176 @@ def test_when_its_time_is_over_one_probe_is_made_and_decides() -> None:
     rig.at_ms += 1
     (probe,) = rig.take()
     rig.ends(probe)
-    assert len(rig.take()) == 1, "the third of the three"
+    assert len(rig.take()) == 2, "the probe that failed, and the third"
     assert rig.scheduler.breakers == [1, 0, 0]
     assert len(failing_ids) == BREAKER_FAILURES
+
+
+def attempts(rig: SchedulerRig, job_id: int) -> int:
+    """How many attempts of the job count."""
+    record = rig.engine.store.jobs.get(job_id)
+    assert record is not None
+    return attempts_of(record)
+
+
+def an_outage(rig: SchedulerRig, waiting: int, rules: Mapping[str, object]) -> list[int]:
+    """Open the breaker of a place, and have so many jobs wait for it."""
+    rig.sends("mail", "a")
+    rig.puts("mail", BREAKER_FAILURES)
+    rig.all_end(rig.take(), OUTAGE)
+    rig.sends("bulk", "a", rules)
+    job_ids = rig.puts("bulk", waiting)
+    assert rig.take() == []
+    return job_ids
+
+
+def probes(rig: SchedulerRig, hours: int, end: AttemptEnd = OUTAGE) -> list[PushCall]:
+    """All probes of so many hours, which end in this way."""
+    made = []
+    ends_ms = rig.at_ms + hours * 3_600_000
+    while rig.at_ms < ends_ms:
+        for call in rig.take():
+            assert call.is_probe
+            made.append(call)
+            rig.ends(call, end)
+        rig.pass_ms(BREAKER_OPEN_MS)
+    return made
+
+
+def test_probes_cost_no_attempt_while_others_wait_for_the_place() -> None:
+    rig = SchedulerRig()
+    job_ids = an_outage(rig, 3, {"max_attempts": 1})
+    made = probes(rig, hours=1)
+    assert len(made) > 50
+    assert {call.job_id for call in made} >= set(job_ids)
+    for job_id in job_ids:
+        assert (rig.state(job_id), attempts(rig, job_id)) == (State.READY, 0)
+        assert rig.error(job_id) == OUTAGE.error
+    rig.pass_ms(BREAKER_OPEN_MS_MAX)
+    while calls := rig.take():
+        rig.all_end(calls)
+    assert [rig.state(job_id) for job_id in job_ids] == [None] * 3
+
+
+def test_jobs_that_fail_for_ever_do_not_keep_the_breaker_open_for_the_others() -> None:
+    rig = SchedulerRig()
+    job_ids = an_outage(rig, 4, {})
+    bad, good = job_ids[:3], job_ids[3]
+    while rig.state(good) is not None:
+        assert rig.at_ms < AT_MS + 600_000
+        for call in rig.take():
+            rig.ends(call, OUTAGE if call.job_id in {*bad, 1, 2, 3, 4, 5} else DELIVERED)
+        rig.pass_ms(BREAKER_OPEN_MS)
+
+
+def test_a_lone_job_goes_its_ladder_whatever_the_breaker_does() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a", {"retry": ["1s"] * 20})
+    job_id = rig.put("mail")
+    made = 0
+    while rig.state(job_id) is not State.BURIED:
+        for call in rig.take():
+            made += 1
+            rig.ends(call, OUTAGE)
+        rig.pass_ms(BREAKER_OPEN_MS)
+    assert made == 21
+
+
+def test_of_a_spared_probe_the_answer_is_not_kept() -> None:
+    """It could be read without the scope admin: its reason is not that of a call."""
+    rig = SchedulerRig()
+    job_ids = an_outage(rig, 2, {})
+    probes(rig, hours=1, end=OUTAGE._replace(answer=b"secret"))
+    assert [rig.error(job_id) for job_id in job_ids] == [OUTAGE.error] * 2
+
+
+def test_a_probe_that_the_place_answers_is_an_attempt() -> None:
+    rig = SchedulerRig()
+    job_ids = an_outage(rig, 2, {"max_attempts": 1})
+    while not (mine := [call for call in rig.take() if call.job_id in job_ids]):
+        rig.pass_ms(BREAKER_OPEN_MS)
+    rig.ends(mine[0], REFUSED)
+    assert rig.state(mine[0].job_id) is State.BURIED
+
+
+def test_it_is_told_why_jobs_are_not_called() -> None:
+    rig = SchedulerRig(per_place=2)
+    rig.sends("mail", "a")
+    topic = rig.engine.store.topic("mail")
+
+    def blocks() -> list[PushBlock]:
+        return rig.scheduler.blocks_of(topic, rig.at_ms)
+
+    assert blocks() == []
+    rig.puts("mail", BREAKER_FAILURES + 2)
+    calls = rig.take()
+    assert blocks() == [PushBlock.FULL]
+    while calls:
+        rig.all_end(calls, OUTAGE)
+        calls = rig.take()
+    assert blocks() == [PushBlock.OPEN]
+    rig.pass_ms(BREAKER_OPEN_MS)
+    (probe,) = rig.take()
+    assert blocks() == [PushBlock.OPEN]
+    rig.ends(probe)
+    assert blocks() == []
+
+
+def test_it_is_told_of_jobs_with_urls_of_their_own_and_of_rates() -> None:
+    rig = SchedulerRig()
+    rig.sends("slow", "a", rate_per_s=1)
+    rig.puts("slow", 3)
+    for number in range(BREAKER_FAILURES + 1):
+        rig.put("own", target=own_url("b", number))
+    rig.put("other", target=own_url("c", 1))
+    calls = rig.take()
+    rig.all_end([call for call in calls if call.topic == "own"], OUTAGE)
+    rig.put("own", target=own_url("b", 9))
+    told = {
+        name: rig.scheduler.blocks_of(rig.engine.store.topic(name), rig.at_ms)
+        for name in ("slow", "own", "other")
+    }
+    assert told == {"slow": [PushBlock.SLOW], "own": [PushBlock.OPEN], "other": []}
+
+
+def test_settling_tells_whether_the_job_is_a_dead_letter_now() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a", {"max_attempts": 2})
+    rig.sends("moves", "a", {"max_attempts": 1, "exhausted": "dead"})
+    first, second = rig.put("mail"), rig.put("moves")
+    calls = {call.job_id: call for call in rig.take()}
+
+    def settled(call: PushCall, end: AttemptEnd) -> bool:
+        return rig.scheduler.settle(call, end, rig.now_ms, rig.at_ms)
+
+    assert not settled(calls[first], REFUSED)
+    assert settled(calls[second], REFUSED)
+    rig.pass_ms(STEP_MS)
+    (again,) = (call for call in rig.take() if call.job_id == first)
+    assert settled(again, REFUSED)
+    rig.puts("mail", 2)
+    one, two = rig.take()
+    assert settled(one, GONE)
+    assert not settled(two, DELIVERED)
+
+
+def test_after_a_day_of_failures_probes_count_again() -> None:
+    rig = SchedulerRig()
+    job_ids = an_outage(rig, 3, {"max_attempts": 1})
+    rig.at_ms += BREAKER_SPARES_MS
+    rig.play(rig.time_ms + BREAKER_SPARES_MS)
+    probes(rig, hours=1)
+    assert [rig.state(job_id) for job_id in job_ids] == [State.BURIED] * 3
+
+
+def test_without_breakers_failures_do_not_stop_calls() -> None:
+    rig = SchedulerRig(has_breakers=False)
+    rig.sends("mail", "a")
+    rig.puts("mail", 2 * BREAKER_FAILURES)
+    rig.all_end(rig.take(), OUTAGE)
+    rig.puts("mail", 1)
+    assert len(rig.take()) >= 1
+    assert rig.scheduler.breakers == [1, 0, 0]
 
 
 def test_a_refusal_of_one_job_is_no_failure_of_the_place() -> None:

@@ -22,11 +22,13 @@ from delayd.limits import (
     DURATION_MS_MAX,
     PUSH_ANSWER_BYTES_MAX,
     PUSH_ANSWER_READ_BYTES_MAX,
+    PUSH_HINTS_MAX,
     PUSH_LOOKUPS_MAX,
     PUSH_ORIGINS_KEPT_MAX,
 )
 from delayd.net import tls
 from delayd.net.addresses import TcpAddress
+from delayd.push import connections as connections_module
 from delayd.push import webhook as webhook_module
 from delayd.push.connections import Connections, LookUp, look_up
 from delayd.push.egress import EgressRules
@@ -37,6 +39,7 @@ from tests.access.secret_samples import named, text
 from tests.push.receiver import HOST, OK, WALL_MS, FakeDns, Receiver, job, row, rules, webhook
 
 VERIFIED = ssl.create_default_context()
+HEAD = f"POST / HTTP/1.1\r\nHost: {HOST}\r\n".encode()
 
 
 def answer(status: str, *headers: str, body: bytes = b"") -> bytes:
@@ -171,6 +174,29 @@ def test_headers_of_the_target_are_sent_but_for_those_that_are_delayds() -> None
         assert got.headers["x-team"] == "mail"
         assert got.headers["content-type"] == "a/b"
         assert "forged" not in got.headers.values()
+
+    play(scene)
+
+
+def test_what_is_accepted_is_the_targets_to_say() -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            await sink.deliver(job(receiver.url(), headers=(("ACCEPT", "a/b"),)))
+        (got,) = receiver.got
+        assert got.headers["accept"] == "a/b"
+
+    play(scene)
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Forged: b", "a\nb", "a\rb", "a\0b"])
+def test_a_header_of_more_than_a_line_is_never_sent(value: str) -> None:
+    async def scene() -> None:
+        receiver = Receiver()
+        async with calling(receiver) as sink:
+            with pytest.raises(AssertionError):
+                await sink.deliver(job(receiver.url(), headers=(("X-Team", value),)))
+        assert receiver.connections == 0
 
     play(scene)
 
@@ -311,13 +337,62 @@ def test_no_more_of_an_answer_is_read_than_the_limit_and_its_connection_is_given
 def test_an_answer_that_never_ends_or_breaks_off_does_not_change_what_its_status_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("delayd.push.webhook.PUSH_ANSWER_MS", 1)
+    monkeypatch.setattr("delayd.push.connections.PUSH_ANSWER_MS", 1)
     begun = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun"
     assert end_of(begun) == DELIVERED._replace(answer=b"begun")
     monkeypatch.undo()
     broken = b"HTTP/1.1 500 x\r\nConnection: close\r\nContent-Length: 100\r\n\r\nbegun"
     end = end_of(broken)
     assert (end.error, end.answer) == ("500 Internal Server Error", b"begun")
+
+
+@pytest.mark.parametrize("hint", ["100 Continue", "103 Early Hints"])
+def test_what_is_said_before_the_answer_is_not_the_answer(hint: str) -> None:
+    hinted = f"HTTP/1.1 {hint}\r\nLink: </a>\r\n\r\n".encode()
+    assert end_of(hinted * 2 + answer("410 Gone")).error == "410 Gone"
+
+
+def test_what_is_said_before_the_answer_is_not_heard_for_ever() -> None:
+    hint = b"HTTP/1.1 103 x\r\n\r\n"
+    assert end_of(hint * PUSH_HINTS_MAX + OK).result is Result.DELIVERED
+    end = end_of(hint * (PUSH_HINTS_MAX + 1) + OK)
+    assert (end.result, end.is_outage) == (Result.FAILED, True)
+    assert "does not answer in HTTP" in end.error
+
+
+def test_another_protocol_is_not_switched_to() -> None:
+    switched = b"HTTP/1.1 101 x\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n"
+    assert end_of(switched) == AttemptEnd(Result.FAILED, "101 Switching Protocols")
+
+
+def test_an_answer_may_come_before_all_of_a_long_body_is_sent() -> None:
+    async def scene() -> None:
+        ended: asyncio.Queue[bool] = asyncio.Queue()
+
+        async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer("403 x", body=b"too long"))
+            await gone.wait()
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+            await ended.put(True)
+            writer.close()
+
+        gone = asyncio.Event()
+        receiver = Receiver()
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0, limit=1 << 10)
+        receiver.port = server.sockets[0].getsockname()[1]
+        sink = webhook(receiver)
+        body = bytes(16 << 20)
+        end = await sink.deliver(job(receiver.url(), body=body))
+        assert (end.error, end.answer) == ("403 Forbidden", b"too long")
+        assert not (await sink.opened())._keeping._conns
+        gone.set()
+        await ended.get()  # the connection was closed, in the middle of the body
+        server.close()
+        await sink.close()
+
+    play(scene)
 
 
 # --- Retry-After ---------------------------------------------------------------------------------
@@ -446,10 +521,11 @@ def test_a_call_that_is_cancelled_leaves_no_connection() -> None:
     async def scene() -> None:
         receiver = Receiver()
         arrived = asyncio.Event()
+        never = asyncio.Event()  # kept, or the collector takes it with all that waits for it
 
         async def hang() -> None:
             arrived.set()
-            await asyncio.get_running_loop().create_future()
+            await never.wait()
 
         receiver.on_request = hang
         async with calling(receiver) as sink:
@@ -461,6 +537,7 @@ def test_a_call_that_is_cancelled_leaves_no_connection() -> None:
             receiver.on_request = None
             assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
         assert receiver.connections == 2
+        never.set()
 
     play(scene)
 
@@ -501,18 +578,85 @@ def test_a_server_that_closes_again_has_failed_the_attempt() -> None:
     play(scene)
 
 
+def test_an_answer_that_came_to_nothing_is_not_taken_for_that_of_the_next_call() -> None:
+    async def scene() -> None:
+        async def answer_twice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b'"world"}')
+            writer.write(OK)
+            await once.wait()
+            writer.write(OK)
+            with contextlib.suppress(ConnectionError):
+                while await reader.read(1 << 10):
+                    writer.write(answer("500 x"))
+            writer.close()
+
+        once = asyncio.Event()
+        receiver = Receiver()
+        server = await asyncio.start_server(answer_twice, "127.0.0.1", 0)
+        receiver.port = server.sockets[0].getsockname()[1]
+        sink = webhook(receiver)
+        assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
+        ((_key, idle),) = (await sink.opened())._keeping._conns.items()
+        ((protocol, _since),) = idle
+        once.set()
+        while not len(protocol):  # noqa: ASYNC110 - aiohttp tells nobody
+            await asyncio.sleep(0)
+        server.close()  # whoever connects anew is refused
+        assert "no connection" in failure(await sink.deliver(job(receiver.url())))
+        await sink.close()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_connection_whose_peer_never_reads_ends_soon_after_its_call(
+    monkeypatch: pytest.MonkeyPatch, *, is_answered: bool
+) -> None:
+    monkeypatch.setattr(connections_module, "PUSH_CLOSE_MS", 10)
+    sockets: list[socket.socket] = []
+
+    def noted(connections: Connections, place: tuple[Any, ...]) -> socket.socket:
+        sockets.append(make(connections, place))
+        return sockets[-1]
+
+    make = Connections._socket
+    monkeypatch.setattr(Connections, "_socket", noted)
+
+    async def scene() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            server.setblocking(False)
+            receiver = Receiver()
+            receiver.port = server.getsockname()[1]
+            sink = webhook(receiver)
+            call = asyncio.create_task(sink.deliver(job(receiver.url(), body=bytes(16 << 20))))
+            peer, _ = await asyncio.get_running_loop().sock_accept(server)
+            with peer:
+                if is_answered:
+                    peer.send(OK)
+                else:
+                    await asyncio.get_running_loop().sock_recv(peer, 1)
+                    call.cancel()
+                await asyncio.wait([call])
+                (ours,) = sockets
+                while ours.fileno() >= 0:  # noqa: ASYNC110 - asyncio tells nobody
+                    await asyncio.sleep(0)
+            await sink.close()
+
+    play(scene)
+
+
 def test_connections_are_kept_for_a_bounded_number_of_origins() -> None:
     async def scene() -> None:
         connections = Connections(EgressRules(), 1_000, VERIFIED)
         loop = asyncio.get_running_loop()
-        kept = [connections.session(f"https://{n}") for n in range(PUSH_ORIGINS_KEPT_MAX)]
-        assert len(set(map(id, kept))) == 1
-        assert connections.session("https://one.more") is connections.fresh
-        assert connections.session("https://0") is kept[0]
+        kept = [connections._known(f"https://{n}") for n in range(PUSH_ORIGINS_KEPT_MAX)]
+        assert None not in kept
+        assert connections._known("https://one.more") is None
+        assert connections._known("https://0") is kept[0]
         later = loop.time() + 3_600
         loop.time = lambda: later  # type: ignore[method-assign]
-        assert connections.session("https://one.more") is kept[0]
-        assert connections.session("https://1") is kept[0]
+        assert connections._known("https://one.more") is not None
+        assert connections._known("https://1") is not None
         assert len(connections._kept) == PUSH_ORIGINS_KEPT_MAX
         del loop.time
         await connections.close()
@@ -525,9 +669,10 @@ def test_a_connection_that_is_not_kept_is_closed_after_its_call() -> None:
         receiver = Receiver()
         async with receiver:
             connections = Connections(rules(receiver), 1_000, VERIFIED, FakeDns())
+            for number in range(PUSH_ORIGINS_KEPT_MAX):
+                connections._known(f"https://{number}")
             for _ in range(2):
-                async with connections.fresh.get(receiver.url()) as response:
-                    await response.read()
+                await connections.ask(receiver.url(""), HEAD, b"")
             await connections.close()
         assert [got.headers.get("connection") for got in receiver.got] == ["close", "close"]
         assert receiver.connections == 2
@@ -762,7 +907,7 @@ def test_an_address_in_place_of_a_name_is_vetted_when_it_is_connected_to() -> No
             )
             connections = Connections(own, 1_000, VERIFIED, FakeDns())
             with pytest.raises(aiohttp.ClientConnectorError) as caught:
-                await connections.fresh.get(f"http://127.0.0.1:{receiver.port}/")
+                await connections.ask(f"http://127.0.0.1:{receiver.port}", HEAD, b"")
             assert "where this daemon listens" in str(caught.value.os_error)
             await connections.close()
         assert receiver.connections == 0
@@ -894,13 +1039,14 @@ def test_the_default_context_verifies_certificates_and_hosts() -> None:
         receiver = Receiver()
         async with calling(receiver) as sink:
             connections = await sink.opened()
-            context = getattr(connections.fresh.connector, "_ssl", None)
-        assert isinstance(context, ssl.SSLContext)
-        assert context.verify_mode is ssl.CERT_REQUIRED
-        assert context.check_hostname
-        assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+            for connector in (connections._keeping, connections._closing):
+                context = connector._ssl
+                assert isinstance(context, ssl.SSLContext)
+                assert context.verify_mode is ssl.CERT_REQUIRED
+                assert context.check_hostname
+                assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
         # No short timeout is rounded up to a whole second.
-        assert connections.fresh.timeout.ceil_threshold == float("inf")
+        assert connections._timeout.ceil_threshold == float("inf")
 
     play(scene)
 

@@ -1,7 +1,7 @@
-"""Changes of waiting jobs: kicks, and another time, priority, ttr or body.
+"""Changes of waiting jobs: kicks, burials, and another time, priority, ttr or body.
 
 Each is one record of the log (with an OFFSET before it where it is due): a KICK, a RESCHEDULE or
-APPOINT, an AMEND, or a REWRITE where the body changes.
+APPOINT, an AMEND, or a REWRITE where the body changes or the job is buried.
 """
 
 from typing import Final, NamedTuple
@@ -17,12 +17,14 @@ from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
-from delayd.core.transitions import amended, with_body, with_target
+from delayd.core.transitions import amended, buried_waiting, cut_error, with_body, with_target
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
 
 _WALL: Final = int(Flag.WALL)
 _REWRITE_BYTES: Final = LAYOUTS[Kind.REWRITE].size
+BY_HAND: Final = "by hand"
+"""The error of a job that was buried while it waited, by somebody who gave no other."""
 
 
 class When(NamedTuple):
@@ -82,6 +84,29 @@ def kick_later(engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs) ->
     apply.kick(engine.store, job_id)
     topic = apply.reschedule(engine.store, *fields)
     engine.store.count(topic, Operation.KICK)
+
+
+# --- Burying -------------------------------------------------------------------------------------
+
+
+def bury_waiting(
+    engine: Engine,
+    job_id: int,
+    now_ms: RequestMs,
+    *,
+    priority: int | None = None,
+    error: str = "",
+) -> None:
+    """Bury a delayed or ready job until it is kicked, as a dead letter with that error.
+
+    No attempt is counted. Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `OutOfSpace`.
+    """
+    check_range("priority", priority or 0, PRIORITY_MAX)
+    record = job_for(engine, job_id, Event.BURY_WAITING, now_ms)
+    text = cut_error(error or BY_HAND).decode()
+    rank = engine.store.next_rank()
+    topic = _rewritten(engine, buried_waiting(record, priority, rank, now_ms, text))
+    engine.store.count(topic, Operation.BURY)
 
 
 # --- Another time --------------------------------------------------------------------------------
@@ -191,13 +216,17 @@ def change(
 
 def rewrite(engine: Engine, record: bytes, now_ms: RequestMs) -> None:
     """Give a job that waits or is buried this record, of the same id and key; `OutOfSpace`."""
+    _conclude(engine, _rewritten(engine, record), now_ms)
+
+
+def _rewritten(engine: Engine, record: bytes) -> Topic:
     body_bytes = len(body_of(record))
     head_bytes = _REWRITE_BYTES + len(record) - body_bytes + OFFSET_BYTES
     engine.log_space.take_for_rewrite(head_bytes, body_bytes)
     if record[FLAGS_AT] & _WALL:
         tell_offset(engine)
     engine.write_promised(pack(Kind.REWRITE, tail=record))
-    _conclude(engine, apply.rewrite(engine.store, record), now_ms)
+    return apply.rewrite(engine.store, record)
 
 
 def _record_change(engine: Engine, item: bytes, *, follows_wall: bool) -> None:

@@ -132,7 +132,9 @@ def vetted_target(engine: Engine, target: Target) -> Target:
         raise PushIsOff
     kept = engine.vet_target(target)
     if len(kept.url) > TARGET_URL_BYTES_MAX:  # a replay would not read it
-        raise TargetRefused("the url", f"has more than {TARGET_URL_BYTES_MAX} bytes when encoded")
+        raise TargetRefused(
+            "the url", f"has more than {TARGET_URL_BYTES_MAX} bytes when encoded", field="url"
+        )
     return kept
 
 

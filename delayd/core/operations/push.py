@@ -3,7 +3,7 @@
     take_fresh()              lanes that have a job for it, of which it has not heard yet
     reserve_call(lane)        the lane's next job, leased for as long as an attempt may take
     fail_call(job_id)         it was not taken: delayed by its ladder, or a dead letter
-    give_back_call(job_id)    it was not attempted: ready again, and the attempt does not count
+    give_back_call(job_id)    ready again, and the attempt does not count
 
 A job that was taken is deleted (`finish.delete`). Consumers that wait come first: a job goes to one
 of them as it becomes ready. Pause, `reserved_max` and `rate_per_s` hold as for every hand-out.
@@ -20,15 +20,16 @@ of them as it becomes ready. Pause, `reserved_max` and `rate_per_s` hold as for 
 >>> reserve_call(engine, session, lane, lease_ms=20_000, now_ms=0)[0], lane[1]
 (1, b'https://example.com')
 >>> reserve_call(engine, session, lane, lease_ms=20_000, now_ms=0)
->>> fail_call(engine, session, 1, now_ms=5, error="503 Service Unavailable")
->>> mail.delayed
-1
+>>> fail_call(engine, session, 1, now_ms=5, error="503 Service Unavailable"), mail.delayed
+(False, 1)
 """
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from delayd.core import apply
 from delayd.core.engine import Engine
+from delayd.core.errors import TargetRefused
 from delayd.core.job import Reason, Retry, State
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.checks import check_range
@@ -39,6 +40,7 @@ from delayd.core.push_lanes import next_key
 from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Session
+from delayd.core.targets import Target, origin_of
 from delayd.core.times import RequestMs
 from delayd.core.transitions import place_of, was_moved
 from delayd.core.wheel.wheel import ceil_to_tick
@@ -58,15 +60,16 @@ def take_fresh(engine: Engine) -> "list[Lane]":
 
 
 def reserve_call(
-    engine: Engine, session: Session, lane: "Lane", lease_ms: int, now_ms: RequestMs
+    engine: Engine, session: Session, lane: "Lane", lease_ms: int, now_ms: RequestMs, skips: int = 0
 ) -> tuple[int, bytes] | None:
     """Hand out the lane's next job for so long; return its id and its record.
 
+    Or the one that comes after so many others, counted round and round.
     None when nothing may be handed out now: the lane will be fresh again when there is.
     """
     store = engine.store
     topic, origin = lane
-    key = None if topic.blocks else next_key(topic, origin)
+    key = None if topic.blocks else next_key(topic, origin, skips)
     if key is None or not engine.log_space.has_for_reserve():
         if topic.is_pushed and topic.is_stocked and not topic.queues.ready:
             store.unstock(topic)
@@ -95,10 +98,11 @@ def fail_call(
     error: str,
     delay_ms: int = 0,
     is_exhausted: bool = False,
-) -> None:
-    """End an attempt as failed; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
+) -> bool:
+    """End an attempt as failed, and tell whether the job is a dead letter now.
 
-    With a `delay_ms` it waits at least so long. `is_exhausted`: it is not tried again.
+    With a `delay_ms` it waits at least so long. `is_exhausted`: it is not tried again. Raises
+    `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
     """
     record = held(engine, session, job_id)
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
@@ -112,11 +116,52 @@ def fail_call(
         if verdict.delay_ms < delay_ms:
             verdict = verdict_on(engine, topic, record, rule, now_ms, delay_ms)
     fail(engine, topic, job_id, record, verdict, Reason.PUSH_FAILED, now_ms, error=error)
+    return verdict.state is State.BURIED or bool(verdict.target)
 
 
-def give_back_call(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> None:
-    """Take back a job that was not attempted, ready again and not counted; `JobNotFound`."""
+def undeliverable(engine: Engine) -> Iterator[tuple[str, str]]:
+    """Yield the topics whose jobs the configuration does not let be delivered, and why. O(topics).
+
+    Of a url no more is told than its origin.
+    """
+    known: dict[Target, str] = {}
+    for topic in engine.store.topics.listing:
+        target = None if topic.policy is None else topic.policy.push
+        if engine.vet_target is None:
+            if target is not None or topic.queues.lanes:
+                yield topic.name, "push.enabled is false"
+        elif target is not None:
+            if target not in known:
+                known[target] = _refusal(engine.vet_target, target)
+            if known[target]:
+                yield topic.name, known[target]
+
+
+def _refusal(vet: Callable[[Target], Target], target: Target) -> str:
+    """Return the rule that the target breaks; empty: none."""
+    if target.url:
+        origin = origin_of(f"{target.method} {target.url}".encode()).decode()
+        target = target._replace(url=f"{origin}/")
+    try:
+        vet(target)
+    except TargetRefused as refusal:
+        return str(refusal)
+    return ""
+
+
+def give_back_call(
+    engine: Engine,
+    session: Session,
+    job_id: int,
+    now_ms: RequestMs,
+    *,
+    error: str = "",
+) -> None:
+    """Take back a job, ready again and its attempt not counted; `JobNotFound`.
+
+    With an `error`, which it keeps, also `OutOfSpace`.
+    """
     record = held(engine, session, job_id)
     topic = engine.store.topic_of(record)
     verdict = Verdict(State.READY, now_ms)
-    fail(engine, topic, job_id, record, verdict, Reason.UNDELIVERED, now_ms)
+    fail(engine, topic, job_id, record, verdict, Reason.UNDELIVERED, now_ms, error=error)

@@ -318,20 +318,22 @@ def put_keyed(
     `JobAlreadyExists`, `KeyInvalid`, `TargetRefused` and what that raises.
     """
     vet_put(engine, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
-    what = _checked(engine, topic, What(priority, ttr_ms, retry, target, body))
+    if topic.is_internal:
+        require_writable(engine, topic.name)  # before the answer shows whether the key is taken
+    if retry is not None or target:
+        _check_rules(topic, retry, target)
+    what = What(priority, ttr_ms, retry, target, body)
     old_id = _taken(engine, topic, key, on, now_ms) if key else 0
     if old_id and on is Conflict.KEEP:
         return old_id, Outcome.KEPT
     old = engine.store.jobs.get(old_id) or b""
-    is_extension = bool(old) and on is Conflict.EXTEND
-    asked_ms = 0 if on is Conflict.PRESERVE and old else delay_ms
-    new = when(engine, asked_ms, due_wall_ms, now_ms)
+    is_extension = bool(old) and on is Conflict.EXTEND  # which keeps the old body
+    new = when(engine, 0 if on is Conflict.PRESERVE and old else delay_ms, due_wall_ms, now_ms)
     if not topic.has_no_rules:
         default_ms, ttr_ms = admit(
             engine,
             topic,
             jobs=0 if old else 1,
-            # An `extend` keeps the old body.
             record_bytes=0 if is_extension else _parts_bytes(key, what) + len(body) - len(old),
             body_bytes=len(body),
             delay_ms=new.delay_ms,
@@ -347,21 +349,17 @@ def put_keyed(
     if is_extension:
         give_time(engine, old_id, new, Operation.CHANGE, now_ms)
         return old_id, Outcome.EXTENDED
-    if on is Conflict.REPLACE:
-        rewrite(engine, _fresh(old_id, topic, key, what, new, now_ms), now_ms)
-        return old_id, Outcome.REPLACED
-    rewrite(engine, _preserved(old, what), now_ms)
-    return old_id, Outcome.PRESERVED
+    is_fresh = on is Conflict.REPLACE
+    record = _fresh(old_id, topic, key, what, new, now_ms) if is_fresh else _preserved(old, what)
+    rewrite(engine, record, now_ms)
+    return old_id, Outcome.REPLACED if is_fresh else Outcome.PRESERVED
 
 
-def _checked(engine: Engine, topic: Topic, what: What) -> What:
-    """Return it if its retry rule fits a record, and the topic takes a target of the job's own.
+def _check_rules(topic: Topic, retry: Retry | None, target: bytes) -> None:
+    """Raise `ValueOutOfRange` if a job's own retry rule does not fit a record.
 
-    Raises `TopicIsInternal`, `ValueOutOfRange`, `TargetRefused`.
+    `TargetRefused` if the topic takes no target of the job's own.
     """
-    if topic.is_internal:
-        require_writable(engine, topic.name)  # before the answer shows whether the key is taken
-    retry = what.retry
     if retry is not None:
         check_range("retry steps", len(retry.steps_ms), RETRY_STEPS_MAX)
         if retry.steps_ms:  # as many as 255: a loop over them would be half of the put
@@ -369,14 +367,14 @@ def _checked(engine: Engine, topic: Topic, what: What) -> What:
             check_range("retry step in ms", max(retry.steps_ms), DURATION_MS_MAX)
         check_range("attempts", retry.attempts_max, ATTEMPTS_MAX)
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
-    check_own_target(topic, what.target)
-    return what
+    check_own_target(topic, target)
 
 
 def _parts_bytes(key: bytes, what: What) -> int:
     """Return how long the header of a record and these parts of it are."""
     target_bytes = U16.size + len(what.target) if what.target else 0
-    return HEADER_BYTES + len(pack_key(key)) + retry_bytes(what.retry) + target_bytes
+    rule_bytes = 0 if what.retry is None else retry_bytes(what.retry)
+    return HEADER_BYTES + len(pack_key(key)) + rule_bytes + target_bytes
 
 
 def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: RequestMs) -> int:
@@ -430,7 +428,10 @@ def _fresh(
     job_state = _DELAYED if delay_ms else _READY
     head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, topic.number, job_state, flags)
     wall = b"" if wall_ms is None else U64.pack(wall_ms)
-    return head + wall + pack_key(key) + pack_retry(retry) + pack_target(target) + body
+    head += wall + pack_key(key)
+    if retry is not None or target:
+        head += pack_retry(retry) + pack_target(target)
+    return head + body
 
 
 def _preserved(record: bytes, what: What) -> bytes:

@@ -80,7 +80,10 @@ def fail(
     *,
     failed_ms: RequestMs | None = None,
 ) -> None:
-    """Record the failed attempt with its outcome, and apply it; `failed_ms` if it was not now."""
+    """Record the failed attempt with its outcome, and apply it; `failed_ms` if it was not now.
+
+    Raises `OutOfSpace`, unless nobody asked for it and nothing is said of it.
+    """
     if priority is None:
         priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
     text = cut_error(error)
@@ -89,7 +92,7 @@ def fail(
         *(priority, reason, verdict.state, verdict.target),
     )
     item = pack(Kind.FAIL, *fields, tail=text)
-    if reason in _UNASKED:
+    if reason in _UNASKED and not text:
         engine.write_promised(item)
     else:
         engine.write(item)

@@ -158,8 +158,12 @@ def vetted_policy(engine: Engine, name: str, policy: Policy | None) -> Policy | 
     if policy.push is None:
         return policy
     require_writable(engine, policy.push.topic)
-    check_way(engine, name, policy.push.topic)
-    target = vetted_target(engine, policy.push)
+    try:
+        check_way(engine, name, policy.push.topic)
+        target = vetted_target(engine, policy.push)
+    except TargetRefused as refusal:
+        refusal.field = f"push.{refusal.field}"
+        raise
     return policy if target == policy.push else policy.replaced("push", target)
 
 

@@ -42,6 +42,7 @@ from delayd.core.job import (
     failure_of,
     key_of,
     note_of,
+    target_of,
 )
 from delayd.core.operations.checks import check_range, topic_named
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, seen_state
@@ -73,6 +74,8 @@ class Row(NamedTuple):
     """Empty if it has none."""
     failed: "Failed | None" = None
     """None if no attempt has failed."""
+    target: bytes = b""
+    """Its own; empty if it has none."""
 
 
 class Failed(NamedTuple):
@@ -175,7 +178,8 @@ class Search:
             if failure is not None:
                 attempts = attempts_of(record) + (state is State.RESERVED)
                 failed = Failed(attempts, failure, note_of(record))
-            self.page.rows.append(Row(job_id, state, due_ms, priority, key, failed))
+            target = target_of(record)
+            self.page.rows.append(Row(job_id, state, due_ms, priority, key, failed, target))
         if self._told == len(found):
             if len(found) == self._limit:
                 self.page = self.page._replace(after=Cursor(*divmod(found[-1], ROW_ID_END)))

@@ -22,15 +22,19 @@ from delayd.core.topic import Topic
 class TopicWalk:
     """All topics that there were when it began, those that have gone since included."""
 
-    __slots__ = ("_left", "_look")
+    __slots__ = ("_cost", "_left", "_look")
 
-    def __init__(self, topics: Sequence[Topic], look: Callable[[Sequence[Topic]], object]) -> None:
-        """Begin. O(topics), 5 ns each."""
+    def __init__(
+        self, topics: Sequence[Topic], look: Callable[[Sequence[Topic]], object], cost: int = 1
+    ) -> None:
+        """Begin; a topic takes as long as `cost` jobs. O(topics), 5 ns each."""
         self._left = iter(tuple(topics))
         self._look = look
+        self._cost = cost
 
     def step(self, budget: int, _now_ms: RequestMs) -> bool:
-        """Have `budget` more topics looked at; tell whether those were the last."""
-        some = tuple(islice(self._left, budget))
+        """Have `budget` more topics looked at, or fewer; tell whether those were the last."""
+        count = max(1, budget // self._cost)
+        some = tuple(islice(self._left, count))
         self._look(some)
-        return len(some) < budget
+        return len(some) < count

@@ -4,7 +4,7 @@ Times are in seconds, rates in jobs a second. What was counted was counted since
 daemon; rates are those of the last minute.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,7 +20,7 @@ from delayd.core.stats.figures import (
     topic_rates,
 )
 from delayd.core.stats.latency import SUM_AT, count_of, quantile_ms
-from delayd.core.throttle import Block
+from delayd.core.throttle import Block, PushBlock
 from delayd.core.times import RequestMs
 from delayd.http import structs
 from delayd.limits import HISTORY_CELL_MS, HISTORY_CELLS
@@ -61,6 +61,7 @@ def topic_answer(
     counts: structs.TopicCountsAnswer,
     policy: structs.PolicyOfTopicAnswer,
     now_ms: RequestMs,
+    push_blocks: Iterable[PushBlock],
 ) -> structs.TopicAnswer:
     """Return everything about a topic."""
     caps = topic.policy or Policy()
@@ -68,7 +69,10 @@ def topic_answer(
         **msgspec.structs.asdict(counts),
         using=topic.users,
         watching=topic.clients_watching,
-        blocks=[(block.name or "").lower() for block in Block if topic.blocks & block],
+        blocks=[
+            *((block.name or "").lower() for block in Block if topic.blocks & block),
+            *(block.value for block in push_blocks),
+        ],
         oldest_ready_age=_seconds(age_ms(oldest_ready_ms(topic), now_ms)),
         rates=_rates(topic_rates(topic, now_ms)),
         due_to_ready=_lateness(topic.overdue),

@@ -7,7 +7,6 @@
 The first two need no token: they are for supervisors and load balancers.
 """
 
-import asyncio
 from typing import TYPE_CHECKING
 
 from delayd.core.errors import Draining, OutOfSpace
@@ -55,8 +54,10 @@ async def stats(call: Call) -> Reply:
     call.allow(None)
     api = call.api
     census = TotalsScan(api.engine.store)
-    for _ in iter(lambda: census.step(CENSUS_STEP_TOPICS), True):
-        await asyncio.sleep(0)
+    async with api.slices() as slices:
+        while not census.step(CENSUS_STEP_TOPICS):
+            if slices.is_over:
+                await slices.rest()
     now_ms = api.now_ms()
     answer = stats_answer(
         api.reports.beside_jobs(now_ms),

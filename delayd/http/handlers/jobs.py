@@ -1,11 +1,11 @@
-"""One job, by its id or by its key: look at it, change it, cancel it, kick it."""
+"""One job, by its id or by its key: look at it, change it, cancel it, kick it, bury it."""
 
 from typing import TYPE_CHECKING
 
 from delayd.access.scopes import Scope
 from delayd.core.job import State, body_of
+from delayd.core.operations.change import bury_waiting, kick_job
 from delayd.core.operations.change import change as change_job
-from delayd.core.operations.change import kick_job
 from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.finish import delete
@@ -15,11 +15,11 @@ from delayd.http.api import Call
 from delayd.http.handlers.job_responses import due_text, set_body, whole_job
 from delayd.http.problems import JobReserved, WrongState
 from delayd.http.responses import Reply
-from delayd.http.structs import ChangedAnswer, NamedAnswer
+from delayd.http.structs import BecameAnswer, ChangedAnswer, NamedAnswer
 from delayd.http.values import UNSET
 
 if TYPE_CHECKING:
-    from delayd.http.forms import ChangeJobForm
+    from delayd.http.forms import BuryWaitingForm, ChangeJobForm
 
 
 async def get(call: Call) -> Reply:
@@ -81,3 +81,16 @@ async def kick(call: Call) -> Reply:
         raise WrongState(job_id, "ready", "kick")
     kick_job(call.api.engine, job_id, now_ms)
     return await call.answered(NamedAnswer(id=job_id))
+
+
+async def bury(call: Call) -> Reply:
+    """Bury the job of the path, which is delayed or ready."""
+    given: BuryWaitingForm = call.given
+    engine = call.api.engine
+    job_id, state, now_ms = _unreserved(call)
+    if state is State.BURIED:
+        raise WrongState(job_id, "buried", "bury")
+    priority = given.priority if isinstance(given.priority, int) else None
+    bury_waiting(engine, job_id, now_ms, priority=priority, error=given.error)
+    topic = engine.store.topic_of(live_record(engine.store, job_id)).name
+    return await call.answered(BecameAnswer(id=job_id, state="buried", topic=topic))

@@ -24,6 +24,7 @@ from delayd.http.handlers.job_responses import (
     parse_token,
     reservation_of,
 )
+from delayd.http.handlers.jobs import bury as bury_waiting
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import FieldError, RequestInvalid, problem_of
 from delayd.http.responses import Reply, reply_of_many
@@ -112,8 +113,10 @@ async def touch(call: Call) -> Reply:
 
 
 async def bury(call: Call) -> Reply:
-    """Bury the job until it is kicked."""
+    """Bury the job until it is kicked; without a token, one that nobody holds."""
     given: BuryForm = call.given
+    if given.token is UNSET:
+        return await bury_waiting(call)
     job_id, session, record = _reservation(call)
     priority = given.priority
     if not isinstance(priority, int):
@@ -164,7 +167,8 @@ async def ack_many(call: Call) -> Reply:
                 results.append(structs.AckResultAnswer(id=job_id, status=200))
         _delete_held(api, held)
     await api.durable()
-    return reply_of_many(200, structs.AckResultsAnswer(results=results))
+    async with api.slices(len(results)):
+        return reply_of_many(200, structs.AckResultsAnswer(results=results))
 
 
 def _delete_held(api: Api, held: "dict[Session, list[int]]") -> None:
@@ -199,7 +203,7 @@ async def nack_many(call: Call) -> Reply:
             results.append(_nack_result(job_id, outcome))
             if slices.is_over:
                 await slices.rest()
-    return reply_of_many(200, structs.NackResultsAnswer(results=results))
+        return reply_of_many(200, structs.NackResultsAnswer(results=results))
 
 
 def _nack_result(job_id: int, outcome: _Outcome | Refusal) -> structs.NackResultAnswer | _Nacked:

@@ -9,7 +9,6 @@ by then stays done.
     an operation    {"cancelled": 17}; with dry_run=true {"matched": 17}
 """
 
-import asyncio
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +19,7 @@ from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import body_of
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Cursor, Row, Search
+from delayd.core.targets import masked, own_target
 from delayd.core.times import RequestMs
 from delayd.core.views import live_record
 from delayd.http import structs
@@ -60,7 +60,8 @@ async def list_jobs(call: Call) -> Reply:
     if query.bodies:
         await api.durable()
     mark = None if after is None else page_mark_text(*after)
-    return reply(200, structs.PageAnswer(jobs=jobs, after=mark))
+    async with api.slices(len(jobs)):
+        return reply(200, structs.PageAnswer(jobs=jobs, after=mark))
 
 
 async def _rows(
@@ -74,35 +75,34 @@ async def _rows(
     offset_ms = store.wall_times.offset_ms
     sees_all = call.is_admin(topic)
     jobs: list[structs.PageJobAnswer] = []
-    total_bytes = slice_bytes = 0
-    for number, row in enumerate(rows, 1):
-        job, row_bytes = _row(row, offset_ms, sees_all=sees_all)
-        body = b""
-        if with_bodies:
-            try:
-                record = live_record(store, row.job_id)
-            except JobNotFound:
-                continue
-            if store.topic_of(record).name != topic:
-                continue
-            body = body_of(record)
-            row_bytes += len(body)
-        total_bytes += row_bytes
-        if jobs and total_bytes > limits.HTTP_PAGE_BYTES_MAX:
-            before = rows[number - 2]
-            return jobs, Cursor(before.due_ms, before.job_id)
-        if with_bodies:
-            set_body(job, body)
-        slice_bytes += row_bytes
-        jobs.append(job)
-        if slice_bytes > limits.HTTP_PAGE_SLICE_BYTES or number % limits.HTTP_PAGE_SLICE_ROWS == 0:
-            slice_bytes = 0
-            await asyncio.sleep(0)
+    total_bytes = 0
+    async with call.api.slices(len(rows)) as slices:
+        for number, row in enumerate(rows):
+            if slices.is_over:
+                await slices.rest()
+            job, row_bytes = _row(row, offset_ms, sees_all=sees_all)
+            body = b""
+            if with_bodies:
+                try:
+                    record = live_record(store, row.job_id)
+                except JobNotFound:
+                    continue
+                if store.topic_of(record).name != topic:
+                    continue
+                body = body_of(record)
+                row_bytes += len(body)
+            total_bytes += row_bytes
+            if jobs and total_bytes > limits.HTTP_PAGE_BYTES_MAX:
+                before = rows[number - 1]
+                return jobs, Cursor(before.due_ms, before.job_id)
+            if with_bodies:
+                set_body(job, body)
+            jobs.append(job)
     return jobs, None
 
 
 def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[structs.PageJobAnswer, int]:
-    """Return a job without its body, and how many bytes of it are its failure.
+    """Return a job without its body, and how many bytes of it are its failure and target.
 
     That is written here, in a slice: a thousand errors of control characters take 16 ms.
     """
@@ -113,13 +113,17 @@ def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[structs.PageJobAn
         priority=row.priority,
         key=row.key or UNSET,
     )
+    if row.target:
+        target = own_target(row.target)
+        job.url = (target if sees_all else masked(target)).url
+        job.method = target.method
     if row.failed is None:
-        return job, 0
+        return job, len(row.target)
     attempts, failure, note = row.failed
     text = msgspec.json.encode(failure_answer(failure, note, offset_ms, sees_all=sees_all))
     job.attempts = attempts
     job.failure = structs.as_written(text)
-    return job, len(text)
+    return job, len(text) + len(row.target)
 
 
 # --- Many at once --------------------------------------------------------------------------------
@@ -193,4 +197,5 @@ async def calendar(call: Call) -> Reply:
     answer = structs.CalendarAnswer(
         from_=moment_text(api.wall_ms(from_ms)), bin=bin_ms / 1_000, topics=topics, after=after
     )
-    return reply(200, answer)
+    async with api.slices(len(topics) * query.bins):
+        return reply(200, answer)

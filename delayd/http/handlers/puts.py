@@ -183,7 +183,7 @@ async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
             results.append(_result(one))
             if slices.is_over:
                 await slices.rest()
-    return reply_of_many(201, PutResultsAnswer(results=results))
+        return reply_of_many(201, PutResultsAnswer(results=results))
 
 
 def _put_slice(

@@ -37,6 +37,15 @@ if TYPE_CHECKING:
     from delayd.http.forms import ReserveAnyForm, ReserveForm
 
 
+class HttpHolder:
+    """The owner of sessions that hold jobs whose clients have been answered."""
+
+    __slots__ = ()
+
+    def deliver(self, _outcome: Handed | WaitEnd, _now_ms: RequestMs) -> None:
+        """Do nothing: none of them waits, and what came last was given back."""
+
+
 class Consumer:
     """A client that reserves over HTTP; the owner of the session."""
 
@@ -127,7 +136,8 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
     consumer = Consumer(api, topics, given.max)
     connection.is_reserving = True
     try:
-        consumer.take(api.now_ms())
+        async with api.slices(given.max):
+            consumer.take(api.now_ms())
         if not consumer.jobs:
             consumer.take_one(api.now_ms())
         if consumer.jobs:
@@ -147,6 +157,8 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
         raise
     finally:
         connection.is_reserving = False
+        # The session may be there for long: nothing leads from it to the call any more.
+        consumer.session.owner = HttpHolder()
 
 
 async def _wait(api: Api, consumer: Consumer, wait_ms: int) -> None:
@@ -179,10 +191,10 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
                 reserved.append(job)
             if slices.is_over:
                 await slices.rest()
-    # From here to the end nothing else runs until the answer is on its way.
-    if not reserved:
-        return Reply(NO_CONTENT)
-    response = reply(200, ReservedAnswer(jobs=reserved))
+        # From here to the end nothing else runs until the answer is on its way.
+        if not reserved:
+            return Reply(NO_CONTENT)
+        response = reply(200, ReservedAnswer(jobs=reserved))
     if request.transport is None or request.transport.is_closing():
         consumer.give_back()
         return response
@@ -202,7 +214,9 @@ def holder_of(api: Api, reservation: Reservation, record: bytes) -> Session:
     store = api.engine.store
     require_writable_job(api.engine, record)
     holder = store.leases.sessions.get(reservation.job_id)
-    is_ours = holder is not None and (isinstance(holder.owner, Consumer) or holder is store.orphans)
+    is_ours = holder is not None and (
+        isinstance(holder.owner, Consumer | HttpHolder) or holder is store.orphans
+    )
     if (
         holder is None
         or not is_ours

@@ -4,7 +4,6 @@ A list is read in slices, between the turns of other clients, and has only the t
 allows. What cannot be done at once (a clear, a kick of a million) is a background task of the core.
 """
 
-import asyncio
 from collections.abc import Callable
 from heapq import nsmallest
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ from delayd.http.api import Api, Call
 from delayd.http.handlers.figures import topic_answer
 from delayd.http.responses import Reply, refused, reply
 from delayd.http.values import UNSET
-from delayd.limits import HTTP_GLOBS_SLICE, HTTP_TOPICS_SLICE
+from delayd.limits import HTTP_GLOBS_STEP, HTTP_TOPICS_STEP
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
@@ -49,17 +48,19 @@ async def names_behind(
     sees_all = principal is EVERYBODY
     found: list[str] = []
     names = list(topics)
-    step = max(1, min(HTTP_TOPICS_SLICE, HTTP_GLOBS_SLICE // (1 + len(principal.topics))))
-    for start in range(0, len(names), step):
-        for name in names[start : start + step]:
-            if name > behind and (sees_all or principal.may(scope, name)):
-                topic = topics.get(name)
-                if topic is not None and (is_wanted is None or is_wanted(topic)):
-                    found.append(name)
-        if len(found) > 2 * count:
-            found = nsmallest(count, found)
-        await asyncio.sleep(0)
-    return nsmallest(count, found)
+    step = max(1, min(HTTP_TOPICS_STEP, HTTP_GLOBS_STEP // (1 + len(principal.topics))))
+    async with call.api.slices() as slices:
+        for start in range(0, len(names), step):
+            if slices.is_over:
+                await slices.rest()
+            for name in names[start : start + step]:
+                if name > behind and (sees_all or principal.may(scope, name)):
+                    topic = topics.get(name)
+                    if topic is not None and (is_wanted is None or is_wanted(topic)):
+                        found.append(name)
+            if len(found) > 2 * count:
+                found = nsmallest(count, found)
+        return nsmallest(count, found)
 
 
 async def list_topics(call: Call) -> Reply:
@@ -73,13 +74,14 @@ async def list_topics(call: Call) -> Reply:
         names.pop()
         after = names[-1]
     shown = []
-    for number, name in enumerate(names, 1):
-        topic = api.engine.store.topics.by_name.get(name)
-        if topic is not None:
-            shown.append(counts_of(api, topic))
-        if number % HTTP_TOPICS_SLICE == 0:
-            await asyncio.sleep(0)
-    return await call.answered(structs.TopicPageAnswer(topics=shown, after=after))
+    async with api.slices(len(names)) as slices:
+        for name in names:
+            if slices.is_over:
+                await slices.rest()
+            topic = api.engine.store.topics.by_name.get(name)
+            if topic is not None:
+                shown.append(counts_of(api, topic))
+    return await call.answered(structs.TopicPageAnswer(topics=shown, after=after), len(shown))
 
 
 def counts_of(api: Api, topic: Topic) -> structs.TopicCountsAnswer:
@@ -109,7 +111,9 @@ async def get_topic(call: Call) -> Reply:
     if topic is None:
         raise TopicNotFound(name)
     policy = policy_answer(call, name, topic.policy, topic.policy_source)
-    return await call.answered(topic_answer(topic, counts_of(api, topic), policy, api.now_ms()))
+    push_blocks = api.reports.push_blocks(topic)
+    answer = topic_answer(topic, counts_of(api, topic), policy, api.now_ms(), push_blocks)
+    return await call.answered(answer)
 
 
 # --- Policies ------------------------------------------------------------------------------------

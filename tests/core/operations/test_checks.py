@@ -13,6 +13,7 @@ from delayd.core.errors import CapReached, TopicIsInternal
 from delayd.core.job import Retry, State
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.change import (
+    bury_waiting,
     change,
     kick_job,
     kick_later,
@@ -131,6 +132,7 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "reserve_job": lambda s: reserve_job(s.engine, s.me, MEMO, s.now_ms),
     "delete": lambda s: delete(s.engine, s.me, MEMO, s.now_ms),
     "kick_job": lambda s: kick_job(s.engine, MEMO, s.now_ms),
+    "bury_waiting": lambda s: bury_waiting(s.engine, MEMO, s.now_ms),
     "kick_later": lambda s: kick_later(s.engine, MEMO, 9, s.now_ms),
     "reschedule": lambda s: reschedule(s.engine, MEMO, 0, s.now_ms),
     "reschedule_at": lambda s: reschedule_at(s.engine, MEMO, 0, s.now_ms),

@@ -10,10 +10,11 @@ from delayd.core.job import Retry, State, body_of, state_of, tally_of, target_of
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
 from delayd.core.operations.finish import bury, nack
+from delayd.core.operations.push import undeliverable
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.topics import SetPolicy, policy_of, set_policy
 from delayd.core.policy import PUSH_STEPS_MS, Policy, parse_ladder
-from delayd.core.targets import Target
+from delayd.core.targets import Target, pack_own
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.rig import TTR_MS, EngineRig, kick, put
@@ -63,6 +64,35 @@ def test_a_target_is_kept_as_it_is_vetted() -> None:
     kept = set_policy(rig.engine, "mail", policy, rig.now_ms)
     assert kept == Policy(jobs_max=7, push=Target(url="https://example.com/"))
     assert policy_of(rig.engine, "mail")[0] == kept
+
+
+def test_topics_whose_jobs_may_not_be_delivered_any_more_are_told_without_secrets() -> None:
+    """As at a start with another configuration, and when it is read again."""
+    rig = with_push()
+    rig.engine.vet_target = lambda target: target
+    for name, push in (
+        ("good", Target(url=URL)),
+        ("bad", Target(url="https://example.org/s3cret?key=s3cret")),
+        ("sunk", Target(sink="gone")),
+    ):
+        set_policy(rig.engine, name, Policy(push=push), rig.now_ms)
+    own_id = rig.put("own", target=pack_own("POST", URL, ()))
+    assert list(undeliverable(rig.engine)) == []
+
+    def vet(target: Target) -> Target:
+        if target.sink:
+            raise TargetRefused(f"sink {target.sink!r}:", "there is none of that name")
+        return normalised(target)
+
+    rig.engine.vet_target = vet
+    assert dict(undeliverable(rig.engine)) == {
+        "bad": "url 'https://example.org/' must be of a host in push.hosts",
+        "sunk": "sink 'gone': there is none of that name",
+    }
+    rig.engine.vet_target = None
+    off = "push.enabled is false"
+    assert dict(undeliverable(rig.engine)) == dict.fromkeys(("good", "bad", "sunk", "own"), off)
+    assert state_of(rig.engine.store.jobs.get(own_id) or b"") is State.READY
 
 
 def test_a_url_that_is_too_long_when_it_is_encoded_is_refused() -> None:

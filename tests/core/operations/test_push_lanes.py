@@ -8,6 +8,7 @@ import pytest
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, ValueOutOfRange
 from delayd.core.job import (
+    Note,
     Reason,
     State,
     attempts_of,
@@ -20,15 +21,17 @@ from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.change import change, kick_job, reschedule
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.push import fail_call, give_back_call, reserve_call, take_fresh
+from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.topics import clear, configure, pause, set_policy
 from delayd.core.operations.waiting import serve_waiting
 from delayd.core.policy import Patterns, Policy
 from delayd.core.targets import Target, pack_own
+from delayd.core.transitions import NO_END
 from delayd.limits import DURATION_MS_MAX
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig, kick
+from tests.core.rig import TTR_MS, EngineRig, kick
 
 if TYPE_CHECKING:
     from delayd.core.push_lanes import Lane
@@ -274,6 +277,50 @@ def test_a_job_that_was_not_attempted_is_ready_again_and_nothing_is_counted(push
         give_back_call(push.engine, push.session, job_id, push.rig.now_ms)
         assert attempts_of(push.record(job_id)) == 0
     assert push.calls() == [1, 2]
+    push.agrees_with_the_log()
+
+
+def test_a_job_that_is_given_back_with_an_error_keeps_it_and_its_attempts(push: PushRig) -> None:
+    push.policy("mail", TO_URL)
+    push.rig.put("mail")
+    (job_id,) = push.calls()
+    said = "503 Service Unavailable"
+    give_back_call(push.engine, push.session, job_id, push.rig.now_ms, error=said)
+    note = note_of(push.record(job_id))
+    assert (attempts_of(push.record(job_id)), note) == (0, Note(error=said))
+    assert push.calls() == [job_id]
+    push.agrees_with_the_log()
+
+
+def test_a_call_without_an_end_says_so_when_its_lease_is_over(push: PushRig) -> None:
+    """As after a kill: of a dead letter without an answer somebody wants to know why."""
+    push.policy("mail", Policy(attempts_max=1, push=Target(url="https://t.example/")))
+    push.policy("plain", Policy(attempts_max=1))
+    job_id = push.rig.put("mail")
+    plain_id = push.rig.put("plain")
+    assert push.calls() == [job_id]
+    assert reserve_job(push.engine, push.session, plain_id, push.rig.now_ms)
+    push.rig.play(TTR_MS + LEASE_MS)
+    for each, error in ((job_id, NO_END), (plain_id, "")):
+        record = push.record(each)
+        note, failure = note_of(record), failure_of(record)
+        assert state_of(record) is State.BURIED
+        assert ("" if note is None else note.error) == error
+        assert failure is not None
+        assert failure.reason == Reason.TTR_RAN_OUT
+    push.agrees_with_the_log()
+
+
+def test_a_job_after_so_many_others_is_called_counted_round_and_round(push: PushRig) -> None:
+    push.policy("mail", TO_URL)
+    for topic, target in (("own", A), ("mail", b"")):
+        job_ids = [push.rig.put(topic, target=target) for _ in range(3)]
+        (lane,) = take_fresh(push.engine)
+        for skips in (1, 2, 3, 100):
+            called = reserve_call(push.engine, push.session, lane, LEASE_MS, push.rig.now_ms, skips)
+            assert called is not None
+            assert called[0] == job_ids[skips % 3]
+            give_back_call(push.engine, push.session, called[0], push.rig.now_ms)
     push.agrees_with_the_log()
 
 

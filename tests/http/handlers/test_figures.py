@@ -8,9 +8,10 @@ from delayd import __version__
 from delayd.build import is_compiled
 from delayd.core.operations.topics import configure
 from delayd.core.stats.counters import Operation
+from delayd.core.throttle import PushBlock
 from delayd.limits import CENSUS_STEP_TOPICS
 from delayd.line.stats import COUNTED, LogFigures, Stats
-from tests.http.rig import HttpRig
+from tests.http.rig import HttpRig, SliceWatch
 
 NOTHING_YET = {"jobs": 0, "mean": None, "p50": None, "p90": None, "p99": None}
 
@@ -115,6 +116,7 @@ def test_stats_sum_all_topics() -> None:
         assert told["usage"]["jobs"] == {"in_use": 5, "max": None}
         assert told["http"] == {"connections": 2, "waiting": 1}
         assert told["draining"] is False
+        assert told["disk"] is None, "there is none"
 
 
 def test_stats_tell_the_caps_on_all_topics_together() -> None:
@@ -146,10 +148,19 @@ def test_stats_tell_what_the_line_knows_of_the_daemon() -> None:
 
 
 def test_stats_of_thousands_of_topics_are_summed_in_slices() -> None:
-    with HttpRig(is_checked=False) as rig:
+    with HttpRig(is_checked=False, slice_now_ns=SliceWatch()) as rig:
         topics = 20 * CENSUS_STEP_TOPICS
         for number in range(topics):
             rig.engine.store.topic(f"t{number}").users += 1
         before = rig.turns_taken
         assert rig.ok("GET", "/v1/stats")["topics"] == topics + 1
         assert rig.turns_taken - before >= 20
+
+
+def test_a_topic_tells_why_its_jobs_are_not_pushed_beside_why_none_are_handed_out() -> None:
+    with HttpRig() as rig:
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1})
+        rig.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
+        rig.push_blocks["mail"] = [PushBlock.OPEN, PushBlock.SLOW]
+        told = rig.ok("GET", "/v1/topics/mail")
+        assert told["blocks"] == ["paused", "breaker_open", "push_slow"]

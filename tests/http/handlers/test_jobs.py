@@ -1,4 +1,4 @@
-"""One job by its id or its key: looked at, changed, cancelled, kicked."""
+"""One job by its id or its key: looked at, changed, cancelled, kicked, buried."""
 
 from typing import Any, cast
 from urllib.parse import quote
@@ -110,6 +110,7 @@ CALLS = (
     ("PATCH", "", {"priority": 1}),
     ("DELETE", "", None),
     ("POST", "/kick", None),
+    ("POST", "/bury", None),
 )
 
 
@@ -349,6 +350,52 @@ def test_a_job_that_is_ready_cannot_be_kicked(path: str) -> None:
         assert rig.ok("GET", BY_ID)["kicks"] == 0
 
 
+# --- Burying -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [BY_ID, BY_KEY])
+@pytest.mark.parametrize("state", ["delayed", "ready"])
+def test_a_job_that_waits_is_buried_until_it_is_kicked(path: str, state: str) -> None:
+    with HttpRig() as rig:
+        in_state(rig, state)
+        asked = {"error": "wrong amount", "priority": 3}
+        answer = rig.ok("POST", f"{path}/bury", asked)
+        assert answer == {"id": 1, "state": "buried", "topic": "mail"}
+        told = rig.ok("GET", BY_ID)
+        assert (told["state"], told["priority"], told["buries"]) == ("buried", 3, 1)
+        assert (told["attempts"], told["reserves"]) == (0, 0)
+        assert (told["failure"]["reason"], told["failure"]["error"]) == ("buried", "wrong amount")
+        assert rig.call("POST", RESERVE).status == 204
+        assert rig.after_restart().store.topics.by_name["mail"].queues.buried
+        rig.ok("POST", f"{path}/kick")
+        assert reserved(rig)["attempt"] == 1
+
+
+@pytest.mark.parametrize("given", [None, {}])
+def test_who_does_not_say_why_a_job_is_buried_leaves_that_it_was_by_hand(given: object) -> None:
+    with HttpRig() as rig:
+        in_state(rig, "ready")
+        rig.ok("POST", f"{BY_ID}/bury", given)
+        assert rig.ok("GET", BY_ID)["failure"]["error"] == "by hand"
+
+
+@pytest.mark.parametrize("path", [BY_ID, BY_KEY])
+def test_a_job_that_is_buried_cannot_be_buried_again(path: str) -> None:
+    with HttpRig() as rig:
+        in_state(rig, "buried")
+        answer = rig.call("POST", f"{path}/bury")
+        assert (answer.status, answer.word) == (409, "WRONG_STATE")
+        assert rig.ok("GET", BY_ID)["buries"] == 1
+
+
+def test_the_holder_of_a_job_buries_it_by_its_id() -> None:
+    with HttpRig() as rig:
+        put(rig)
+        token = reserved(rig)["token"]
+        answer = rig.call("POST", f"{BY_KEY}/bury", {"token": token})
+        assert (answer.status, answer.fields) == (422, ["token"])
+
+
 # --- Durability and scopes -----------------------------------------------------------------------
 
 
@@ -381,6 +428,7 @@ def test_nothing_is_answered_before_it_is_durable() -> None:
         ("POST", "/nack", {"token": "1-0-1"}, Scope.RELEASE),
         ("POST", "/touch", {"token": "1-0-1"}, Scope.RELEASE),
         ("POST", "/bury", {"token": "1-0-1"}, Scope.BURY),
+        ("POST", "/bury", {}, Scope.BURY),
     ],
 )
 def test_who_may_not_see_a_job_is_told_that_there_is_none(

@@ -161,7 +161,6 @@ def test_what_a_holder_says_is_durable_before_it_is_answered() -> None:
 @pytest.mark.parametrize(
     ("given", "fields"),
     [
-        ({}, ["token"]),
         ({"token": ""}, ["token"]),
         ({"token": 7}, ["token"]),
         ({"token": "1-x-1"}, ["token"]),
@@ -178,6 +177,20 @@ def test_what_is_no_token_of_the_job_is_refused(
         reserved(rig)
         answer = rig.call("POST", f"/v1/jobs/1/{act}", given)
         assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
+        assert state(rig) == "reserved"
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "word"),
+    [*((act, 422, "BAD_FORMAT") for act in ACTS[:3]), ("bury", 409, "RESERVED")],
+)
+def test_without_its_token_nothing_is_done_to_a_job_in_hand(
+    act: str, status: int, word: str
+) -> None:
+    with HttpRig() as rig:
+        reserved(rig)
+        answer = rig.call("POST", f"/v1/jobs/1/{act}", {})
+        assert (answer.status, answer.word) == (status, word)
         assert state(rig) == "reserved"
 
 
@@ -263,7 +276,7 @@ def test_who_holds_a_job_is_told_which_scope_is_missing(act: str) -> None:
         (job,) = rig.ok("POST", "/v1/topics/mail/reserve", {}, token=token)["jobs"]
         answer = rig.call("POST", f"/v1/jobs/1/{act}", {"token": job["token"]}, token=token)
         assert (answer.status, answer.word) == (403, "FORBIDDEN")
-        assert "not good for" in answer.json["detail"]
+        assert "the token lacks the scope" in answer.json["detail"]
         guessed = job["token"][:-1] + "2"
         answer = rig.call("POST", f"/v1/jobs/1/{act}", {"token": guessed}, token=token)
         assert (answer.status, answer.word) == (404, "NOT_FOUND")
@@ -460,7 +473,7 @@ def test_long_batches_are_carried_out_in_slices_with_turns_of_others_between(ver
         given: dict[str, Any] = {"tokens": tokens}
         if verb == "nack":
             given = {"nacks": [{"token": token, "delay": 5} for token in tokens]}
-        rig.api.slice_now_ns = SliceWatch()
+        rig.api.loop_time.now_ns = SliceWatch()
         before = len(rig.disk.frames)
         worker = rig.send("POST", f"/v1/{verb}", given, is_settled=False)
         still_reserved = set()

@@ -18,15 +18,15 @@ from delayd.limits import (
     CALENDAR_BINS_MAX,
     ERROR_BYTES_MAX,
     HTTP_CALENDAR_TOPICS_MAX,
+    HTTP_ITEMS_FEW,
     HTTP_PAGE_BYTES_MAX,
-    HTTP_PAGE_SLICE_BYTES,
     KEY_BYTES_MAX,
     SEARCH_JOBS_MAX,
     TASK_SLICE_US,
     TASK_STEP_JOBS,
 )
 from delayd.testing.clock import FakeClock
-from tests.http.rig import HttpRig
+from tests.http.rig import HttpRig, SliceWatch
 
 JOBS = "/v1/topics/mail/jobs"
 HOUR_MS = 3_600_000
@@ -106,6 +106,20 @@ def test_a_row_of_a_job_that_has_failed_tells_what_the_job_itself_tells() -> Non
         rig.ok("POST", "/v1/topics/mail.failed/reserve")
         (row,) = rig.ok("GET", "/v1/topics/mail.failed/jobs?state=reserved")["jobs"]
         assert row["attempts"] == rig.ok("GET", "/v1/jobs/1")["attempts"] == 1, "under way"
+
+
+def test_a_row_tells_where_its_job_is_sent() -> None:
+    with HttpRig(needs_token=True) as rig:
+        rig.engine.vet_target = lambda target: target
+        admin, looks = rig.token(*Scope), rig.token(Scope.PEEK)
+        url = "https://example.com/due"
+        sent = {"body": 1, "delay": "1h", "url": f"{url}?key=s3", "headers": {"X-Key": "s3"}}
+        rig.ok("POST", "/v1/topics/mail/jobs", sent, token=admin)
+        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1, "delay": "2h"}, token=admin)
+        for token, query in ((admin, "key=s3"), (looks, "***")):
+            first, second = rig.ok("GET", "/v1/topics/mail/jobs", token=token)["jobs"]
+            assert (first["url"], first["method"]) == (f"{url}?{query}", "POST")
+            assert not {"url", "method", "headers"} & second.keys()
 
 
 def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
@@ -276,11 +290,10 @@ def test_a_page_of_long_bodies_ends_where_there_are_enough() -> None:
 
 
 def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    with HttpRig(is_checked=False) as rig:
+    with HttpRig(is_checked=False, slice_now_ns=SliceWatch()) as rig:
         topic = rig.engine.store.topic("mail")
-        bodies = [b"x" * HTTP_PAGE_SLICE_BYTES] * 5
-        rig.engine.body_bytes_max = HTTP_PAGE_SLICE_BYTES
-        put_alike(rig.engine, topic, 0, 0, 1_000, bodies, RequestMs(rig.clock.now_ms()))
+        jobs = HTTP_ITEMS_FEW + 1
+        put_alike(rig.engine, topic, 0, 0, 1_000, [b"x"] * jobs, RequestMs(rig.clock.now_ms()))
         told: list[bytes] = []
 
         def set_body(_job: object, body: bytes) -> None:
@@ -293,7 +306,7 @@ def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.M
         clear(rig.engine, topic)
         rig.settle()
         assert ids(client.the_answer.json) == list(range(1, 1 + len(told)))
-        assert len(told) < 5
+        assert len(told) < jobs
 
 
 def test_what_is_listed_is_durable() -> None:

@@ -134,7 +134,7 @@ def test_a_batch_of_few_jobs_does_not_queue_behind_long_ones() -> None:
                 rig.step()
                 steps_needed[-1] += 1
             assert short.the_answer.status == 201
-    assert steps_needed[0] == steps_needed[1]
+    assert steps_needed[1] <= 2 * steps_needed[0], "one slice of theirs before each of its own"
 
 
 def test_when_a_job_of_a_batch_was_due_is_told_also_if_it_has_gone_meanwhile() -> None:

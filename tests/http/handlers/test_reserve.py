@@ -394,7 +394,7 @@ def test_a_long_answer_is_written_in_slices_with_turns_of_others_between() -> No
     with HttpRig() as rig:
         for number in range(40):
             put(rig, body=number, ttr=10 if number % 2 else 60)
-        rig.api.slice_now_ns = SliceWatch()
+        rig.api.loop_time.now_ns = SliceWatch()
         worker = rig.send("POST", RESERVE, {"max": 40}, is_settled=False)
         others = 0
         while worker.answer is None:
@@ -415,7 +415,7 @@ def test_a_client_that_goes_while_its_answer_is_written_leaves_its_jobs_to_other
     with HttpRig() as rig:
         for number in range(40):
             put(rig, body=number)
-        rig.api.slice_now_ns = SliceWatch()
+        rig.api.loop_time.now_ns = SliceWatch()
         gone = rig.send("POST", RESERVE, {"max": 40}, is_settled=False)
         for _ in range(20):
             rig.step()

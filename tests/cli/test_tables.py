@@ -1,0 +1,103 @@
+"""What tables show on terminals of 80 and of 40 columns: ids, times and numbers stand whole."""
+
+import re
+
+import pytest
+
+from tests.cli.talking import Talk
+
+WIDTHS = (80, 40)
+DUE = ("2023-11-14T22:13:27Z", "2023-11-14T23:13:20Z")
+KEY = "customer-2348757-order-17-reminder-of-the-third-day"
+
+
+def lines(talk: Talk, *words: str) -> list[str]:
+    """Print a table on the terminal; its lines without their colours."""
+    return re.sub(r"\x1b\[[\d;]*m", "", talk.ok(*words)).splitlines()
+
+
+def columns(talk: Talk, *words: str) -> list[list[str]]:
+    return [re.split(" {2,}", line.strip()) for line in lines(talk, *words)]
+
+
+@pytest.fixture
+def jobs(talk: Talk) -> Talk:
+    """Two jobs, one of which has a long key, a long body, and milliseconds."""
+    for words in (
+        ("put", "mail", "x" * 200, "--delay", "7.25s", "--key", KEY),
+        ("put", "mail", "y", "--delay", "1h"),
+    ):
+        talk.ok(*words)
+    return talk
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_ids_states_and_due_times_of_jobs_stand_whole(jobs: Talk, width: int) -> None:
+    jobs.is_wide(width)
+    for words in (("jobs", "mail"), ("jobs", "mail", "--bodies")):
+        names, first, second = lines(jobs, *words)
+        assert first.split()[:2] in (["1", DUE[0]], ["1", "delayed"])
+        assert (DUE[0] in first, DUE[1] in second) == (True, True)
+        assert "order" not in second
+        assert max(map(len, (names, first, second))) <= width
+
+
+def test_keys_and_bodies_are_cut_and_columns_that_say_nothing_are_left_out(jobs: Talk) -> None:
+    jobs.is_wide(80)
+    assert columns(jobs, "jobs", "mail", "--bodies") == [
+        ["id", "state", "due", "key", "body"],
+        ["1", "delayed", DUE[0], "customer-2348757-ord…", "x" * 21 + "…"],
+        ["2", "delayed", DUE[1], "y"],
+    ]
+    jobs.ok("change", "2", "--priority", "3")
+    assert columns(jobs, "jobs", "mail")[0] == ["id", "state", "due", "priority", "key"]
+
+
+def test_the_narrowest_terminal_keeps_the_key(jobs: Talk) -> None:
+    jobs.is_wide(40)
+    assert columns(jobs, "jobs", "mail")[:2] == [
+        ["id", "due", "key"],
+        ["1", DUE[0], KEY[:13] + "…"],
+    ]
+
+
+def test_a_pipe_has_all_columns_and_milliseconds(jobs: Talk) -> None:
+    names, first, _second = lines(jobs, "jobs", "mail")
+    assert names.split() == ["ID", "STATE", "DUE", "PRIORITY", "KEY", "ATTEMPTS", "FAILURE"]
+    assert first.split() == ["1", "delayed", "2023-11-14T22:13:27.250Z", "65536", KEY]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_times_and_numbers_of_dead_letters_stand_whole(jobs: Talk, width: int) -> None:
+    jobs.ok("kick", "1")
+    jobs.ok("bury", jobs.reserved("mail"), "--error", "no route to the host of the customer")
+    jobs.is_wide(width)
+    names, row = lines(jobs, "dead", "list", "mail")
+    assert row.split()[0] == "1"
+    assert ("2023-11-14T22:13:20Z" in row) == ("failed at" in names)
+    assert "buried: no" in row
+    assert max(len(names), len(row)) <= width
+    assert columns(jobs, "dead", "list") == [["topic", "dead letters"], ["mail", "1"]]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_numbers_of_topics_stand_whole(jobs: Talk, width: int) -> None:
+    long = "a" * 100
+    jobs.ok("put", long, "x")
+    jobs.ok("pause", "mail", "10m")
+    jobs.is_wide(width)
+    names, first, *rest = lines(jobs, "topics")
+    figures = first.split()
+    assert figures[0].endswith("…")
+    assert figures[1:3] == ["1", "0"]
+    assert ("2023-11-14T22:23:20Z" in rest[-1]) == ("paused until" in names)
+    assert max(map(len, (names, first, *rest))) <= width
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_top_keeps_numbers_whole(jobs: Talk, width: int) -> None:
+    jobs.is_wide(width)
+    (row,) = (line for line in lines(jobs, "top", "--once") if line.startswith("mail"))
+    assert row.split()[:3] == ["mail", "0", "2"]
+    assert "…" not in row
+    assert len(row) <= width

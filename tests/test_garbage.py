@@ -1,0 +1,95 @@
+"""Nothing that comes and goes is left to the collector of all: what a long one has left is never
+traversed again (`Turns.note_collection`), so a cycle that became garbage then would stay for ever.
+"""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tests.commit_rig import CommitRig, set_watch
+from tests.http.rig import JOBS, RESERVE, HttpRig
+from tests.line.server_rig import ServerRig
+
+
+@pytest.fixture(autouse=True)
+def _no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def test_a_connection_of_the_line_that_has_closed_leaves_nothing_to_collect() -> None:
+    with ServerRig() as rig:
+        clients = [rig.client() for _ in range(8)]
+        for client in clients:
+            client.sendall(
+                b"put 0 0 9 1\r\nx\r\nreserve\r\nput 0 1 1 0 key=a retry=1s\r\n\r\n"
+                b"list-jobs default\r\nwatch a\r\nreserve-with-timeout 100\r\n"
+            )
+        for client in clients[4:]:
+            client.sendall(b"put 0 0 9 100\r\nhalf a body")
+        for _ in range(30):
+            rig.turn()
+        gc.collect()
+        for client in clients:
+            client.close()
+        rig.turn_until_quiet(some=True)
+        assert not rig.clients
+        assert gc.collect() == 0
+
+
+def test_requests_and_connections_of_http_leave_nothing_to_collect() -> None:
+    with HttpRig(is_checked=False) as rig:
+        asked = (
+            ("POST", JOBS, {"body": 1}),
+            ("POST", RESERVE, {"max": 2}),
+            ("POST", RESERVE, {"wait": "60s"}),
+            ("GET", JOBS, None),
+            ("GET", "/v1/topics", None),
+        )
+        for is_answered in (True, False):
+            clients = [rig.send(*each, is_settled=is_answered) for each in asked]
+            rig.settle()
+            if is_answered:
+                gc.collect()  # what the first calls have imported and compiled
+            for client in clients:
+                client.hang_up()
+            rig.settle()
+            clients.clear()
+            del client
+            rig._clients.clear()
+            assert gc.collect() == 0
+
+
+def test_topics_that_are_not_wanted_any_more_leave_nothing_to_collect() -> None:
+    with ServerRig() as rig:
+        client = rig.client()
+        client.sendall(b"".join(b"use t%d\r\nput 0 0 9 0\r\n\r\n" % number for number in range(50)))
+        rig.turn_until_quiet()
+        gc.collect()
+        client.sendall(b"use default\r\n")
+        client.sendall(b"".join(b"delete %d\r\n" % number for number in range(1, 51)))
+        rig.turn_until_quiet()
+        assert len(rig.engine.store.topics.listing) == 1
+        assert gc.collect() == 0
+
+
+def test_what_a_long_collection_of_all_has_left_is_not_traversed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = set_watch(monkeypatch)
+    note = CommitRig(watch=watch).turns.note_collection
+    before = gc.get_freeze_count()
+    for generation, ms in ((2, 4), (1, 50)):
+        note("start", {"generation": generation})
+        watch.pass_ms(ms)
+        note("stop", {"generation": generation})
+        assert gc.get_freeze_count() == before
+    note("start", {"generation": 2})
+    watch.pass_ms(5)
+    note("stop", {"generation": 2})
+    assert gc.get_freeze_count() > before
+    assert not gc.get_objects(2)
