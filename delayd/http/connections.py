@@ -90,6 +90,10 @@ class BodyBroken(Exception):
     """The body of a request is not what its headers say; raised where it is read."""
 
 
+class ClientGone(ConnectionResetError):
+    """The client has disconnected."""
+
+
 class HttpRequest:
     """One request: its head has come, and its body comes."""
 
@@ -421,13 +425,28 @@ class HttpConnection(BaseProtocol):
             await self._write(b"0\r\n\r\n", request)
 
     async def _write(self, data: bytes, request: HttpRequest | None = None) -> None:
+        """Write, and wait while the client does not take it; `ClientGone`."""
         transport = self.transport
         if transport is None or transport.is_closing():
-            raise ConnectionResetError("the client has gone")
+            raise ClientGone
         self._sent_bytes += len(data)
         if request is not None:
             request.sent_bytes += len(data)
-        transport.write(data)
+        if transport.get_extra_info("ssl_object") is None:
+            transport.write(data)
+            await self._written(transport)
+            return
+        # asyncio's TLS takes whatever it is given at once, and notices that nobody takes it, or
+        # that the client has gone, only at the next piece or in the next round of the loop.
+        for start in range(0, len(data), limits.HTTP_REPLY_PAUSE_BYTES):
+            transport.write(data[start : start + limits.HTTP_REPLY_PAUSE_BYTES])
+            await asyncio.sleep(0)
+            await self._written(transport)
+
+    async def _written(self, transport: asyncio.Transport) -> None:
+        """Wait while the client does not take what was written; `ClientGone`."""
+        if transport.is_closing():
+            raise ClientGone
         if self.writing_paused:
             self._drained = self._shared.loop.create_future()
             await self._drained

@@ -229,7 +229,8 @@ def with_guard(
 
 def _application(rig: ConnectionRig) -> Callable[[HttpRequest], Awaitable[Reply]]:
     """/quick answers at once, /slow when told to, /body its body's length, /early without it,
-    /long with so many bytes, /told as well and learns whether they left, /broken never."""
+    /long with so many bytes, /told as well and learns whether they left, /broken never; "held" in
+    the query: when told to."""
 
     async def answer(request: HttpRequest) -> Reply:
         path = request.target.partition("?")[0]
@@ -242,7 +243,10 @@ def _application(rig: ConnectionRig) -> Callable[[HttpRequest], Awaitable[Reply]
         elif path == "/slow":
             await rig.go.wait()
         elif path in {"/long", "/told"}:
-            text = "x" * int(dict(request.query)["bytes"])
+            query = dict(request.query)
+            text = "x" * int(query["bytes"])
+            if "held" in query:
+                await rig.go.wait()
         elif path == "/broken":
             raise KeyError("a fault of ours")
         elif path != "/early":
@@ -251,7 +255,7 @@ def _application(rig: ConnectionRig) -> Callable[[HttpRequest], Awaitable[Reply]
         if path == "/told":
             try:
                 await request.connection.send(reply, request)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, ConnectionError):
                 rig.done.append("not told")
                 raise
             path = "told"

@@ -194,6 +194,8 @@ class Client(asyncio.Transport):
         self.received = bytearray()
         self.is_closed = False
         """The daemon has closed it, or `hang_up` was called."""
+        self.is_found_gone = False
+        """It has gone, which the daemon finds out when it writes."""
         self._loop = guard.loop
         self._is_ending = False
         self._methods: list[str] = []
@@ -235,8 +237,11 @@ class Client(asyncio.Transport):
     # --- What the daemon does --------------------------------------------------------------------
 
     def write(self, data: Any) -> None:  # noqa: ANN401 (asyncio's signature)
-        """Receive."""
+        """Receive, or end as asyncio's transports do when the system refuses a write."""
         assert not self.is_closed, "nothing is written to a closed transport"
+        if self.is_found_gone:
+            self._end(ConnectionResetError())
+            return
         self.received += data
 
     def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401 (the same)

@@ -5,6 +5,7 @@ import errno
 import socket
 import ssl
 import struct
+from typing import NamedTuple, Self
 
 import pytest
 import trustme
@@ -35,6 +36,29 @@ async def talk(where: socket.socket, data: bytes, tls: ssl.SSLContext | None = N
     finally:
         writer.close()
         await writer.wait_closed()
+
+
+class Ending(NamedTuple):
+    """A client that asks, reads nothing, and dies without a word."""
+
+    writer: asyncio.StreamWriter
+
+    @classmethod
+    async def ask(cls, where: socket.socket, path: str, tls: ssl.SSLContext | None) -> Self:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        sock.connect(where.getsockname())
+        name = "localhost" if tls else None
+        _, writer = await asyncio.open_connection(
+            sock=sock, ssl=tls, server_hostname=name, limit=1_024
+        )
+        writer.write(get(path))
+        return cls(writer)
+
+    def die(self) -> None:
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
 
 
 async def until_all_are_gone(rig: ConnectionRig) -> None:
@@ -180,6 +204,52 @@ def test_tls_is_spoken(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
         said = await talk(listener, get("/quick", "Connection: close"), tls[1])
         assert said.startswith(b"HTTP/1.1 200 OK")
         await until_all_are_gone(rig)
+        acceptor.close()
+        listener.close()
+
+    play()
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_an_answer_has_not_left_if_its_write_finds_the_client_gone(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], *, has_tls: bool
+) -> None:
+    @scenario()
+    async def play(rig: ConnectionRig) -> None:
+        listener = listening()
+        acceptor = HttpAcceptor(rig.connections, [listener], tls[0] if has_tls else None)
+        acceptor.open()
+        client = await Ending.ask(listener, "/told?bytes=10&held", tls[1] if has_tls else None)
+        await until(lambda: any(each.task for each in rig.connections._connections))
+        client.die()
+        # The answer is written before the loop has a look at what its sockets say.
+        rig.connections.loop.call_soon(rig.go.set)
+        await until_all_are_gone(rig)
+        await until(lambda: rig.done)
+        assert rig.done == ["not told"]
+        acceptor.close()
+        listener.close()
+
+    play()
+
+
+@pytest.mark.parametrize("has_tls", [False, True])
+def test_a_long_answer_has_not_left_while_its_client_reads_nothing(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], *, has_tls: bool
+) -> None:
+    @scenario()
+    async def play(rig: ConnectionRig) -> None:
+        listener = listening()
+        acceptor = HttpAcceptor(rig.connections, [listener], tls[0] if has_tls else None)
+        acceptor.open()
+        path = "/told?bytes=16000000"
+        client = await Ending.ask(listener, path, tls[1] if has_tls else None)
+        await until(lambda: any(each.writing_paused for each in rig.connections._connections))
+        assert not rig.done
+        client.die()
+        await until_all_are_gone(rig)
+        await until(lambda: rig.done)
+        assert rig.done == ["not told"]
         acceptor.close()
         listener.close()
 

@@ -107,16 +107,24 @@ def gone_before_the_answer(rig: HttpRig, how: str) -> None:
     elif how == "when it is durable":
         client.hang_up()
         rig.disk.release()
-    else:
-        assert how == "when the answer is about to leave"
+    elif how == "when the answer is about to leave":
         rig.disk.release()
         client.hang_up()
+    else:
+        assert how == "as the answer is written"
+        client.is_found_gone = True
+        rig.disk.release()
     rig.settle()
     assert client.answer is None
     assert not client.received, "nothing of the answer has left"
 
 
-HOW = ("while it is made durable", "when it is durable", "when the answer is about to leave")
+HOW = (
+    "while it is made durable",
+    "when it is durable",
+    "when the answer is about to leave",
+    "as the answer is written",
+)
 
 
 @pytest.mark.parametrize("how", HOW)
