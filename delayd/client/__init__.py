@@ -14,153 +14,97 @@ imports nothing of the daemon, and nothing that Python does not bring.
 from types import MappingProxyType
 
 TYPE_CHECKING = False  # as in typing, which is not imported: it would take longer than all of this
-if TYPE_CHECKING:
-    from delayd.client.aio import AsyncClient
-    from delayd.client.aio_jobs import AsyncJob
-    from delayd.client.errors import (
-        BodyTooBig,
-        Busy,
-        CapReached,
-        ConnectionLost,
-        DelaydError,
-        DelayTooLong,
-        Draining,
-        FieldProblem,
-        Forbidden,
-        IdempotencyKeyReused,
-        Invalid,
-        JobAlreadyExists,
-        JobNotFound,
-        JobReserved,
-        KeyInvalid,
-        NoRoom,
-        NotFound,
-        NotNow,
-        NotOnThisProtocol,
-        NotReady,
-        NotReserved,
-        NotUnderstood,
-        NoVirtualClock,
-        OutOfSpace,
-        PolicyInvalid,
-        PushIsOff,
-        Refused,
-        ServerFault,
-        StateConflict,
-        Stopping,
-        TargetRefused,
-        TimedOut,
-        TooManyRequests,
-        TopicNameInvalid,
-        TopicNotFound,
-        Unauthorized,
-        Unreachable,
-        WrongProtocol,
-        WrongState,
-    )
-    from delayd.client.jobs import Job
-    from delayd.client.results import (
-        Became,
-        Calendar,
-        Failure,
-        Health,
-        JobInfo,
-        PolicyInfo,
-        PutResult,
-        Reservation,
-        TopicInfo,
-    )
-    from delayd.client.sync import Client
-    from delayd.client.values import Changes, Filter, NewJob, PutOptions, Timing
-    from delayd.client.worker import AsyncWorker, Worker
+if TYPE_CHECKING:  # `as` the same name: so type checkers know that it is offered here
+    from delayd.client.aio import AsyncClient as AsyncClient
+    from delayd.client.aio_jobs import AsyncJob as AsyncJob
+    from delayd.client.errors import BodyTooBig as BodyTooBig
+    from delayd.client.errors import Busy as Busy
+    from delayd.client.errors import CapReached as CapReached
+    from delayd.client.errors import ConnectionLost as ConnectionLost
+    from delayd.client.errors import DelaydError as DelaydError
+    from delayd.client.errors import DelayTooLong as DelayTooLong
+    from delayd.client.errors import Draining as Draining
+    from delayd.client.errors import FieldProblem as FieldProblem
+    from delayd.client.errors import Forbidden as Forbidden
+    from delayd.client.errors import IdempotencyKeyReused as IdempotencyKeyReused
+    from delayd.client.errors import Invalid as Invalid
+    from delayd.client.errors import JobAlreadyExists as JobAlreadyExists
+    from delayd.client.errors import JobNotFound as JobNotFound
+    from delayd.client.errors import JobReserved as JobReserved
+    from delayd.client.errors import KeyInvalid as KeyInvalid
+    from delayd.client.errors import NoRoom as NoRoom
+    from delayd.client.errors import NotFound as NotFound
+    from delayd.client.errors import NotNow as NotNow
+    from delayd.client.errors import NotOnThisProtocol as NotOnThisProtocol
+    from delayd.client.errors import NotReady as NotReady
+    from delayd.client.errors import NotReserved as NotReserved
+    from delayd.client.errors import NotUnderstood as NotUnderstood
+    from delayd.client.errors import NoVirtualClock as NoVirtualClock
+    from delayd.client.errors import OutOfSpace as OutOfSpace
+    from delayd.client.errors import PolicyInvalid as PolicyInvalid
+    from delayd.client.errors import PushIsOff as PushIsOff
+    from delayd.client.errors import Refused as Refused
+    from delayd.client.errors import ServerFault as ServerFault
+    from delayd.client.errors import StateConflict as StateConflict
+    from delayd.client.errors import Stopping as Stopping
+    from delayd.client.errors import TargetRefused as TargetRefused
+    from delayd.client.errors import TimedOut as TimedOut
+    from delayd.client.errors import TooManyRequests as TooManyRequests
+    from delayd.client.errors import TopicNameInvalid as TopicNameInvalid
+    from delayd.client.errors import TopicNotFound as TopicNotFound
+    from delayd.client.errors import Unauthorized as Unauthorized
+    from delayd.client.errors import Unreachable as Unreachable
+    from delayd.client.errors import WrongProtocol as WrongProtocol
+    from delayd.client.errors import WrongState as WrongState
+    from delayd.client.jobs import Job as Job
+    from delayd.client.results import Became as Became
+    from delayd.client.results import Calendar as Calendar
+    from delayd.client.results import Failure as Failure
+    from delayd.client.results import Health as Health
+    from delayd.client.results import JobInfo as JobInfo
+    from delayd.client.results import PolicyInfo as PolicyInfo
+    from delayd.client.results import PutResult as PutResult
+    from delayd.client.results import Reservation as Reservation
+    from delayd.client.results import TopicInfo as TopicInfo
+    from delayd.client.sync import Client as Client
+    from delayd.client.values import Changes as Changes
+    from delayd.client.values import Filter as Filter
+    from delayd.client.values import NewJob as NewJob
+    from delayd.client.values import PutOptions as PutOptions
+    from delayd.client.values import Timing as Timing
+    from delayd.client.worker import AsyncWorker as AsyncWorker
+    from delayd.client.worker import Worker as Worker
 
-__all__ = [
-    "AsyncClient",
-    "AsyncJob",
-    "AsyncWorker",
-    "Became",
-    "BodyTooBig",
-    "Busy",
-    "Calendar",
-    "CapReached",
-    "Changes",
-    "Client",
-    "ConnectionLost",
-    "DelayTooLong",
-    "DelaydError",
-    "Draining",
-    "Failure",
-    "FieldProblem",
-    "Filter",
-    "Forbidden",
-    "Health",
-    "IdempotencyKeyReused",
-    "Invalid",
-    "Job",
-    "JobAlreadyExists",
-    "JobInfo",
-    "JobNotFound",
-    "JobReserved",
-    "KeyInvalid",
-    "NewJob",
-    "NoRoom",
-    "NoVirtualClock",
-    "NotFound",
-    "NotNow",
-    "NotOnThisProtocol",
-    "NotReady",
-    "NotReserved",
-    "NotUnderstood",
-    "OutOfSpace",
-    "PolicyInfo",
-    "PolicyInvalid",
-    "PushIsOff",
-    "PutOptions",
-    "PutResult",
-    "Refused",
-    "Reservation",
-    "ServerFault",
-    "StateConflict",
-    "Stopping",
-    "TargetRefused",
-    "TimedOut",
-    "Timing",
-    "TooManyRequests",
-    "TopicInfo",
-    "TopicNameInvalid",
-    "TopicNotFound",
-    "Unauthorized",
-    "Unreachable",
-    "Worker",
-    "WrongProtocol",
-    "WrongState",
-]
-
-_HOMES = MappingProxyType(
+_NAMES = MappingProxyType(
     {
-        "AsyncClient": "aio",
-        "AsyncWorker": "worker",
-        "Worker": "worker",
-        "AsyncJob": "aio_jobs",
-        "Client": "sync",
-        "Job": "jobs",
-        **dict.fromkeys(
-            (
-                *("Became", "Calendar", "Failure", "Health", "JobInfo", "PolicyInfo", "PutResult"),
-                *("Reservation", "TopicInfo"),
-            ),
-            "results",
+        "aio": "AsyncClient",
+        "aio_jobs": "AsyncJob",
+        "errors": (
+            "BodyTooBig Busy CapReached ConnectionLost DelayTooLong DelaydError Draining "
+            "FieldProblem Forbidden IdempotencyKeyReused Invalid JobAlreadyExists JobNotFound "
+            "JobReserved KeyInvalid NoRoom NoVirtualClock NotFound NotNow NotOnThisProtocol "
+            "NotReady NotReserved NotUnderstood OutOfSpace PolicyInvalid PushIsOff Refused "
+            "ServerFault StateConflict Stopping TargetRefused TimedOut TooManyRequests "
+            "TopicNameInvalid TopicNotFound Unauthorized Unreachable WrongProtocol WrongState"
         ),
-        **dict.fromkeys(("Changes", "Filter", "NewJob", "PutOptions", "Timing"), "values"),
+        "jobs": "Job",
+        "results": (
+            "Became Calendar Failure Health JobInfo PolicyInfo PutResult Reservation TopicInfo"
+        ),
+        "sync": "Client",
+        "values": "Changes Filter NewJob PutOptions Timing",
+        "worker": "AsyncWorker Worker",
     }
 )
-"""In which module a name is; all others are errors."""
+_HOMES = MappingProxyType({name: home for home, names in _NAMES.items() for name in names.split()})
+"""In which module a name is."""
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
     """Load what is used. Raises AttributeError."""
     from importlib import import_module  # noqa: PLC0415 - only what is used is loaded
 
-    if name.startswith("_"):
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"delayd.client.{_HOMES.get(name, 'errors')}"), name)
+    return getattr(import_module(f"delayd.client.{_HOMES[name]}"), name)
