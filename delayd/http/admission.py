@@ -111,6 +111,7 @@ class RequestAdmission:
 
         async def answer(request: HttpRequest, names: Names) -> Reply:
             begun_ns = monotonic_ns()
+            is_asked = False
             try:
                 if api.is_stopping:
                     raise Stopping
@@ -142,11 +143,15 @@ class RequestAdmission:
                     asked = read_query(query, request.query)
                 elif "?" in request.target:
                     raise BadRequest("this call takes no query")
+                is_asked = True
                 reply = await handler(
                     Call(api, route.scope, request, names, principal, data, given, asked)
                 )
             except Refusal as refusal:
                 api.refusals.note(refusal.word)
+                if is_asked and is_guarded and not isinstance(refusal, Stopping):
+                    # It may tell of a change that a crash would undo still: a job that is gone.
+                    await api.durable()
                 reply = refused(refusal)
             counters.note(reply.status, monotonic_ns() - begun_ns)
             return reply

@@ -220,6 +220,16 @@ def test_the_time_is_durable_before_it_is_told() -> None:
         assert pack_turn(Kind.TURN, rig.clock.now_ms()) in rig.disk.frames[-1]
 
 
+def test_that_it_is_not_ready_is_told_while_nothing_becomes_durable() -> None:
+    with HttpRig() as rig:
+        rig.disk.hold()
+        client = rig.send("POST", "/v1/topics/mail/jobs", {"body": 1})
+        rig.engine.draining = True
+        assert not_ready(rig).word == "DRAINING"
+        assert client.answer is None
+        rig.disk.release()
+
+
 def test_files_that_are_missing_make_it_unready() -> None:
     with HttpRig() as rig:
         rig.disk.missing_files = "data/segment-0000000001.log was removed"

@@ -417,6 +417,37 @@ def test_nothing_is_answered_before_it_is_durable() -> None:
         assert clients[4].the_answer.json["priority"] == 1
 
 
+def test_a_refusal_that_tells_of_a_change_is_answered_when_that_is_durable() -> None:
+    with HttpRig() as rig:
+        rig.ok("POST", JOBS, {"jobs": [{"body": 1, "key": "a", "delay": 9}, {"body": 2}]})
+        held = {"token": reserved(rig)["token"]}
+        rig.disk.hold()
+        changes = [
+            rig.send("DELETE", BY_ID),
+            rig.send("POST", "/v1/jobs/2/ack", held),
+            rig.send("POST", JOBS, {"body": 1, "key": "d"}),
+            rig.send("POST", JOBS, {"body": 1}, headers={"Idempotency-Key": "e"}),
+        ]
+        told = [
+            rig.send("DELETE", BY_ID),
+            rig.send("GET", BY_KEY),
+            rig.send("POST", "/v1/jobs/2/ack", held),
+            rig.send("POST", JOBS, {"body": 1, "key": "d"}),
+            rig.send("POST", JOBS, {"body": 2}, headers={"Idempotency-Key": "e"}),
+        ]
+        after_a_crash = rig.after_restart().store.jobs
+        assert None not in {after_a_crash.get(1), after_a_crash.get(2)}
+        assert [client.answer for client in changes + told] == [None] * 9
+        rig.disk.release()
+        rig.settle()
+        assert [client.the_answer.status for client in changes] == [200, 200, 201, 201]
+        words = [client.the_answer.word for client in told]
+        assert words == [
+            *("NOT_FOUND", "NOT_FOUND", "NOT_FOUND"),
+            *("JOB_ALREADY_EXISTS", "IDEMPOTENCY_KEY_REUSED"),
+        ]
+
+
 @pytest.mark.parametrize(
     ("method", "path", "given", "scope"),
     [

@@ -198,6 +198,17 @@ def test_who_goes_away_as_the_daemon_stops_is_in_nobodys_way() -> None:
         assert not rig.api.waiting
 
 
+def test_who_waits_as_the_daemon_stops_is_told_so_while_nothing_becomes_durable() -> None:
+    with HttpRig() as rig:
+        waiting = wait(rig)
+        rig.disk.hold()
+        rig.send("POST", "/v1/topics/sms/jobs", {"body": 1})
+        rig.loop.call_soon(rig.server.stop_accepting)
+        rig.settle()
+        assert waiting.the_answer.word == "STOPPING"
+        rig.disk.release()
+
+
 # --- All of it at once ----------------------------------------------------------------------------
 
 
