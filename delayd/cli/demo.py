@@ -14,8 +14,7 @@ from delayd.cli.terminal import CommandFailed, coloured, print_lines
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
-    from delayd.client.jobs import Job
-    from delayd.client.sync import Client
+    from delayd.client.sync import Client, Job
 
 LADDER = "15s 3m 10m"
 

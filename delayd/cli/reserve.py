@@ -23,9 +23,8 @@ from delayd.exits import Exit
 from delayd.text import counted
 
 if TYPE_CHECKING:
-    from delayd.client.jobs import Job
     from delayd.client.results import Became
-    from delayd.client.sync import Client
+    from delayd.client.sync import Client, Job
 
 TOKENS: Final = click.argument("tokens", nargs=-1, required=True, metavar="TOKEN...")
 

@@ -41,8 +41,7 @@ from delayd.client.values import seconds
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
-    from delayd.client.jobs import Job
-    from delayd.client.sync import Client
+    from delayd.client.sync import Client, Job
 
 BURY: Final = 65
 TRY_LATER: Final = 75

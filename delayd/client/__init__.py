@@ -16,7 +16,7 @@ from types import MappingProxyType
 TYPE_CHECKING = False  # as in typing, which is not imported: it would take longer than all of this
 if TYPE_CHECKING:  # `as` the same name: so type checkers know that it is offered here
     from delayd.client.aio import AsyncClient as AsyncClient
-    from delayd.client.aio_jobs import AsyncJob as AsyncJob
+    from delayd.client.aio import AsyncJob as AsyncJob
     from delayd.client.errors import BodyTooBig as BodyTooBig
     from delayd.client.errors import Busy as Busy
     from delayd.client.errors import CapReached as CapReached
@@ -56,7 +56,6 @@ if TYPE_CHECKING:  # `as` the same name: so type checkers know that it is offere
     from delayd.client.errors import Unreachable as Unreachable
     from delayd.client.errors import WrongProtocol as WrongProtocol
     from delayd.client.errors import WrongState as WrongState
-    from delayd.client.jobs import Job as Job
     from delayd.client.results import Became as Became
     from delayd.client.results import Calendar as Calendar
     from delayd.client.results import Failure as Failure
@@ -67,6 +66,7 @@ if TYPE_CHECKING:  # `as` the same name: so type checkers know that it is offere
     from delayd.client.results import Reservation as Reservation
     from delayd.client.results import TopicInfo as TopicInfo
     from delayd.client.sync import Client as Client
+    from delayd.client.sync import Job as Job
     from delayd.client.values import Changes as Changes
     from delayd.client.values import Filter as Filter
     from delayd.client.values import NewJob as NewJob
@@ -77,8 +77,7 @@ if TYPE_CHECKING:  # `as` the same name: so type checkers know that it is offere
 
 _NAMES = MappingProxyType(
     {
-        "aio": "AsyncClient",
-        "aio_jobs": "AsyncJob",
+        "aio": "AsyncClient AsyncJob",
         "errors": (
             "BodyTooBig Busy CapReached ConnectionLost DelayTooLong DelaydError Draining "
             "FieldProblem Forbidden IdempotencyKeyReused Invalid JobAlreadyExists JobNotFound "
@@ -87,11 +86,10 @@ _NAMES = MappingProxyType(
             "ServerFault StateConflict Stopping TargetRefused TimedOut TooManyRequests "
             "TopicNameInvalid TopicNotFound Unauthorized Unreachable WrongProtocol WrongState"
         ),
-        "jobs": "Job",
         "results": (
             "Became Calendar Failure Health JobInfo PolicyInfo PutResult Reservation TopicInfo"
         ),
-        "sync": "Client",
+        "sync": "Client Job",
         "values": "Changes Filter NewJob PutOptions Timing",
         "worker": "AsyncWorker Worker",
     }

@@ -11,49 +11,50 @@
 Its methods may be called by many tasks at once, of one event loop.
 """
 
+import asyncio
+import contextlib
+import functools
 import ssl
-from collections.abc import AsyncIterator, Generator, Iterable, Mapping, Sequence
-from typing import Any, Self, TypeVar, Unpack
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL, read_address
 from delayd.client.aio_batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.client.aio_connection import AsyncConnections
-from delayd.client.aio_jobs import AsyncJob, AsyncToucher
-from delayd.client.errors import Refused, TimedOut
+from delayd.client.errors import DelaydError, TimedOut
 from delayd.client.http_calls import HttpCalls
+from delayd.client.jobs import Reserved, described, has_ended
 from delayd.client.line_calls import LineCalls
-from delayd.client.reserved import held
-from delayd.client.results import (
-    Became,
-    Calendar,
-    Health,
-    JobInfo,
-    PolicyInfo,
-    PutResult,
-    Time,
-    TopicInfo,
-)
+from delayd.client.results import JobInfo
 from delayd.client.speaking import spoken_at
+from delayd.client.sync import Client, Job
 from delayd.client.trouble import Outage
-from delayd.client.values import (
-    Body,
-    Bound,
-    Changes,
-    Duration,
-    Filter,
-    NewJob,
-    PutOptions,
-    State,
-    Timing,
-    seconds,
-)
+from delayd.client.values import Duration, Filter, seconds
 from delayd.client.wires import AsyncRuns
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def _awaited(
+    method: Callable[Concatenate[Any, P], T],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return a method of `Client` or `Job` as one of `AsyncClient` or `AsyncJob`.
+
+    Each of them returns what the client's `_run` returns. Here that is a coroutine, to be awaited.
+    """
+
+    @functools.wraps(method)
+    async def call(self: Any, /, *arguments: P.args, **options: P.kwargs) -> T:  # noqa: ANN401 - either
+        waits: Any = method(self, *arguments, **options)
+        answer: T = await waits
+        return answer
+
+    return call
+
+
 class AsyncClient:
-    """A client of one daemon; its arguments are those of `Client`."""
+    """A client of one daemon; its arguments, and those of its methods, are those of `Client`."""
 
     def __init__(
         self,
@@ -101,13 +102,8 @@ class AsyncClient:
 
     # --- Producers -------------------------------------------------------------------------------
 
-    async def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> PutResult:
-        """As `Client.put`."""
-        return await self._run(self._calls.put(topic, body, **options))
-
-    async def put_many(self, topic: str, jobs: Iterable[NewJob]) -> list[PutResult | Refused]:
-        """As `Client.put_many`."""
-        return await self._run(self._calls.put_many(topic, jobs))
+    put = _awaited(Client.put)
+    put_many = _awaited(Client.put_many)
 
     def batch(self) -> AsyncHttpBatch | AsyncLineBatch:
         """As `Client.batch`: `async with client.batch() as batch: await batch.put(...)`."""
@@ -119,7 +115,7 @@ class AsyncClient:
 
     async def reserve(
         self, topics: str | Sequence[str], *, timeout: Duration | None = None
-    ) -> AsyncJob:
+    ) -> "AsyncJob":
         """As `Client.reserve`."""
         jobs = await self.reserve_many(topics, limit=1, timeout=timeout)
         if not jobs:
@@ -128,87 +124,31 @@ class AsyncClient:
 
     async def reserve_many(
         self, topics: str | Sequence[str], *, limit: int, timeout: Duration | None = None
-    ) -> list[AsyncJob]:
+    ) -> "list[AsyncJob]":
         """As `Client.reserve_many`."""
-        timeout_s = None if timeout is None else seconds(timeout)
-        steps = self._calls.reserve(topics, limit=limit, timeout_s=timeout_s)
+        steps = self._calls.reserve(topics, limit=limit, timeout=timeout)
         return [AsyncJob(self, reservation) for reservation in await self._run(steps)]
 
-    async def ack(self, job: AsyncJob | str) -> None:
-        """As `Client.ack`."""
-        await self._run(self._calls.ack(held(job)))
-        _finish(job)
+    ack = _awaited(Client.ack)
+    ack_many = _awaited(Client.ack_many)
+    nack = _awaited(Client.nack)
+    release = _awaited(Client.release)
+    touch = _awaited(Client.touch)
+    bury = _awaited(Client.bury)
 
-    async def ack_many(self, jobs: Iterable[AsyncJob | str]) -> list[Refused | None]:
-        """As `Client.ack_many`."""
-        jobs = list(jobs)
-        outcomes = await self._run(self._calls.ack_many([held(job) for job in jobs]))
-        for job, refusal in zip(jobs, outcomes, strict=True):
-            if refusal is None:
-                _finish(job)
-        return outcomes
-
-    async def nack(
-        self,
-        job: AsyncJob | str,
-        *,
-        delay: Duration | None = None,
-        error: str = "",
-        priority: int | None = None,
-    ) -> Became:
-        """As `Client.nack`."""
-        became = await self._run(
-            self._calls.nack(held(job), delay=delay, error=error, priority=priority)
-        )
-        _finish(job)
-        return became
-
-    async def release(
-        self, job: AsyncJob | str, *, delay: Duration | None = None, priority: int | None = None
-    ) -> Became:
-        """As `Client.release`."""
-        became = await self._run(self._calls.release(held(job), delay=delay, priority=priority))
-        _finish(job)
-        return became
-
-    async def touch(self, job: AsyncJob | str) -> Time | None:
-        """As `Client.touch`."""
-        return await self._run(self._calls.touch(held(job)))
-
-    async def bury(
-        self,
-        job: AsyncJob | int | str,
-        key: str | None = None,
-        *,
-        error: str = "",
-        priority: int | None = None,
-    ) -> None:
-        """As `Client.bury`."""
-        named = job if isinstance(job, int) else held(job)
-        await self._run(self._calls.bury(named, key, error=error, priority=priority))
-        _finish(job)
-
-    async def keep(self, job: AsyncJob) -> None:
+    async def keep(self, job: "AsyncJob") -> None:
         """As `Client.keep`."""
         self._toucher.add(job, await self._run(self._calls.ttr_of(job.reservation)))
 
-    def keep_no_more(self, job: AsyncJob) -> None:
+    def keep_no_more(self, job: "AsyncJob") -> None:
         """As `Client.keep_no_more`."""
         self._toucher.discard(job)
 
     # --- Jobs ------------------------------------------------------------------------------------
 
-    async def get(self, job_id: int) -> JobInfo:
-        """As `Client.get`."""
-        return await self._run(self._calls.get(job_id))
-
-    async def find(self, topic: str, key: str) -> JobInfo:
-        """As `Client.find`."""
-        return await self._run(self._calls.find(topic, key))
-
-    async def peek(self, topic: str, state: State = "ready") -> JobInfo | None:
-        """As `Client.peek`."""
-        return await self._run(self._calls.peek(topic, state))
+    get = _awaited(Client.get)
+    find = _awaited(Client.find)
+    peek = _awaited(Client.peek)
 
     async def jobs(
         self,
@@ -233,109 +173,88 @@ class AsyncClient:
         """As `Client.dead_letters`."""
         return self.jobs(topic, limit=limit, bodies=True, state="buried")
 
-    async def kick(self, which: int | str, key: str | None = None) -> int:
-        """As `Client.kick`."""
-        return await self._run(self._calls.kick(which, key))
-
-    async def cancel(self, which: int | str, key: str | None = None) -> int:
-        """As `Client.cancel`."""
-        return await self._run(self._calls.cancel(which, key))
-
-    async def reschedule(
-        self, which: int | str, key: str | None = None, **timing: Unpack[Timing]
-    ) -> Time | None:
-        """As `Client.reschedule`."""
-        return await self._run(self._calls.change(which, key, **timing))
-
-    async def change(
-        self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
-    ) -> Time | None:
-        """As `Client.change`."""
-        return await self._run(self._calls.change(which, key, **changes))
-
-    async def kick_many(self, topic: str, *, dry_run: bool = False, **which: Unpack[Filter]) -> int:
-        """As `Client.kick_many`."""
-        return await self._run(self._calls.kick_many(topic, which, dry_run=dry_run))
-
-    async def cancel_many(
-        self, topic: str, *, dry_run: bool = False, **which: Unpack[Filter]
-    ) -> int:
-        """As `Client.cancel_many`."""
-        return await self._run(self._calls.cancel_many(topic, which, dry_run=dry_run))
-
-    async def reschedule_many(
-        self, topic: str, timing: Timing, *, dry_run: bool = False, **which: Unpack[Filter]
-    ) -> int:
-        """As `Client.reschedule_many`."""
-        return await self._run(self._calls.reschedule_many(topic, which, timing, dry_run=dry_run))
+    kick = _awaited(Client.kick)
+    cancel = _awaited(Client.cancel)
+    reschedule = _awaited(Client.reschedule)
+    change = _awaited(Client.change)
+    kick_many = _awaited(Client.kick_many)
+    cancel_many = _awaited(Client.cancel_many)
+    reschedule_many = _awaited(Client.reschedule_many)
 
     # --- Topics ----------------------------------------------------------------------------------
 
-    async def calendar(
-        self, *topics: str, due_from: Bound = 0, horizon: Duration = "1d", bins: int = 24
-    ) -> Calendar:
-        """As `Client.calendar`."""
-        return await self._run(
-            self._calls.calendar(topics, due_from=due_from, horizon=horizon, bins=bins)
-        )
-
-    async def topics(self) -> list[TopicInfo]:
-        """As `Client.topics`."""
-        return await self._run(self._calls.topics())
-
-    async def topic(self, name: str) -> TopicInfo:
-        """As `Client.topic`."""
-        return await self._run(self._calls.topic(name))
-
-    async def policy(self, topic: str) -> PolicyInfo:
-        """As `Client.policy`."""
-        return await self._run(self._calls.policy(topic))
-
-    async def set_policy(self, topic: str, policy: Mapping[str, Any]) -> PolicyInfo:
-        """As `Client.set_policy`."""
-        return await self._run(self._calls.set_policy(topic, policy))
-
-    async def clear_policy(self, topic: str) -> PolicyInfo:
-        """As `Client.clear_policy`."""
-        return await self._run(self._calls.clear_policy(topic))
-
-    async def pause(self, topic: str, duration: Duration) -> None:
-        """As `Client.pause`."""
-        await self._run(self._calls.pause(topic, duration))
-
-    async def resume(self, topic: str) -> None:
-        """As `Client.resume`."""
-        await self._run(self._calls.resume(topic))
-
-    async def clear(self, topic: str) -> int:
-        """As `Client.clear`."""
-        return await self._run(self._calls.clear(topic))
-
-    async def redrive(
-        self, topic: str, limit: int | None = None, *, per_second: float | None = None
-    ) -> int:
-        """As `Client.redrive`."""
-        return await self._run(self._calls.redrive(topic, limit, per_second))
+    calendar = _awaited(Client.calendar)
+    topics = _awaited(Client.topics)
+    topic = _awaited(Client.topic)
+    policy = _awaited(Client.policy)
+    set_policy = _awaited(Client.set_policy)
+    clear_policy = _awaited(Client.clear_policy)
+    pause = _awaited(Client.pause)
+    resume = _awaited(Client.resume)
+    clear = _awaited(Client.clear)
+    redrive = _awaited(Client.redrive)
 
     # --- The daemon ------------------------------------------------------------------------------
 
-    async def stats(self) -> dict[str, Any]:
-        """As `Client.stats`."""
-        return await self._run(self._calls.stats())
-
-    async def health(self) -> Health:
-        """As `Client.health`."""
-        return await self._run(self._calls.health())
-
-    async def metrics(self) -> str:
-        """As `Client.metrics`."""
-        return await self._run(self._calls.metrics())
-
-    async def advance_clock(self, by: Duration) -> Time:
-        """As `Client.advance_clock`."""
-        return await self._run(self._calls.advance_clock(by))
+    stats = _awaited(Client.stats)
+    health = _awaited(Client.health)
+    metrics = _awaited(Client.metrics)
+    advance_clock = _awaited(Client.advance_clock)
 
 
-def _finish(job: AsyncJob | int | str) -> None:
-    if isinstance(job, AsyncJob):
-        job.is_finished = True
+class AsyncJob(Reserved[AsyncClient]):
+    """A job in hand, as `Job`: `async with await client.reserve("mail") as job: ...`."""
+
+    async def __aenter__(self) -> Self:
+        await self.client.keep(self)
+        return self
+
+    async def __aexit__(
+        self, _kind: object, error: BaseException | None, _traceback: object
+    ) -> None:
+        self.client.keep_no_more(self)
+        if self.is_finished:
+            return
+        if error is None:
+            await self.ack()
+            return
+        with contextlib.suppress(DelaydError):  # the first exception is what went wrong
+            await self.nack(error=described(error))
+
+    ack = _awaited(Job.ack)
+    nack = _awaited(Job.nack)
+    release = _awaited(Job.release)
+    bury = _awaited(Job.bury)
+    touch = _awaited(Job.touch)
+
+
+class AsyncToucher:
+    """A task for each job in hand, which touches it."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
+
+    def add(self, job: AsyncJob, ttr_s: float) -> None:
+        """Touch the job from now on."""
+        is_over = asyncio.Event()
+        task = asyncio.create_task(_touching(job, ttr_s / 3, is_over), name="delayd-touch")
+        self._tasks[id(job)] = (task, is_over)
+
+    def discard(self, job: AsyncJob) -> None:
+        """Touch it no more. A touch that is under way ends by itself: half of one would be bad."""
+        if (entry := self._tasks.pop(id(job), None)) is not None:
+            entry[1].set()
+
+
+async def _touching(job: AsyncJob, every_s: float, is_over: asyncio.Event) -> None:
+    """Touch a job again and again."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(every_s):
+                await is_over.wait()
+                return
+        try:
+            await job.touch()
+        except DelaydError as error:
+            if has_ended(job, error):
+                return

@@ -92,7 +92,7 @@ class HttpCalls:
     # --- Workers ---------------------------------------------------------------------------------
 
     def reserve(
-        self, topics: str | Sequence[str], *, limit: int = 1, timeout_s: float | None = None
+        self, topics: str | Sequence[str], *, limit: int = 1, timeout: Duration | None = None
     ) -> Steps[list[Reservation]]:
         """Reserve up to `limit` ready jobs; wait for the first so long, or for ever if None."""
         wanted: dict[str, Any] = {"max": limit, "bodies": "base64"}
@@ -101,7 +101,7 @@ class HttpCalls:
         else:
             target = "/v1/reserve"
             wanted["topics"] = list(topics)
-        left_s = math.inf if timeout_s is None else timeout_s
+        left_s = math.inf if timeout is None else seconds(timeout)
         while True:
             wait_s = round(min(left_s, WAIT_S_MAX), 3)
             left_s -= wait_s

@@ -1,106 +1,144 @@
-"""Jobs in hand, without asyncio; `aio_jobs` has the same with it.
+"""Jobs in hand, with asyncio or without: what they tell, how they end, and when they are touched.
 
-    with client.reserve("mail") as job:
-        send(job.json())
-
-While the block runs, its reservation is extended. At its end the job is acknowledged; if it raises,
-the attempt is reported as failed, with the exception as the reason, and the exception goes on.
-Within the block `job.bury()`, `job.nack(delay="5m")` or `job.ack()` decide otherwise.
+>>> touches = Touches()
+>>> touches.add("a", ttr_s=60.0, now_s=100.0)
+>>> touches.next_s(), touches.take_due(119.0), touches.take_due(120.0), touches.next_s()
+(120.0, [], ['a'], 140.0)
+>>> touches.discard("a")
+>>> touches.next_s()
 """
 
-import contextlib
+import json
 import os
 import threading
 import time
-from typing import Final, Protocol, Self
+from collections.abc import Generator, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from delayd.client.errors import DelaydError, NotFound, NotReserved
-from delayd.client.reserved import Reserved
-from delayd.client.results import Became, Reservation, Time
-from delayd.client.touches import Touches
-from delayd.client.values import Duration
+from delayd.client.errors import DelaydError, NotFound, NotReserved, Refused
+from delayd.client.results import Became, Failure, Reservation, Time
+
+C = TypeVar("C")
+J = TypeVar("J")
+T = TypeVar("T")
+Steps = Generator[Any, Any, T]
 
 HERE: Final = os.path.dirname(__file__)
 WORDS_BYTES_MAX: Final = 700
 """So many bytes of an exception's words; the daemon keeps 1,024 in all, and the place too."""
 
 
-class Holder(Protocol):
-    """What a job needs of its client."""
+class Reserved(Protocol[C]):
+    """A job in hand: what the daemon said of it, and what became of it."""
 
-    def ack(self, job: "Job") -> None:
-        """Acknowledge it."""
+    client: C
+    """What it was reserved with."""
+    reservation: Reservation
+    is_finished: bool
+    """Whether its outcome was told: acknowledged, nacked, buried or released."""
+    is_lost: bool
+    """Whether it was found while it was worked on that the reservation had ended."""
+    became: Became | None
+    """What became of it when it was nacked."""
 
-    def nack(
-        self, job: "Job", *, delay: Duration | None, error: str, priority: int | None
-    ) -> Became:
-        """Report that the attempt failed."""
-
-    def release(self, job: "Job", *, delay: Duration | None, priority: int | None) -> Became:
-        """Give it back."""
-
-    def bury(self, job: "Job", *, error: str, priority: int | None) -> None:
-        """Bury it."""
-
-    def touch(self, job: "Job") -> Time | None:
-        """Extend its reservation."""
-
-    def keep(self, job: "Job") -> None:
-        """Extend its reservation again and again."""
-
-    def keep_no_more(self, job: "Job") -> None:
-        """Stop that."""
-
-
-class Job(Reserved):
-    """A job in hand; a context manager, as above."""
-
-    def __init__(self, client: Holder, reservation: Reservation) -> None:
+    def __init__(self, client: C, reservation: Reservation) -> None:
+        self.client = client
         self.reservation = reservation
-        self.is_finished = False
-        self.is_lost = False
-        self.became: Became | None = None
-        self._client = client
+        self.is_finished = self.is_lost = False
+        self.became = None
 
-    def __enter__(self) -> Self:
-        self._client.keep(self)
-        return self
+    def __repr__(self) -> str:
+        return f"<job {self.id} of {self.topic!r}>"
 
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        self._client.keep_no_more(self)
-        if self.is_finished:
-            return
-        if error is None:
-            self.ack()
-            return
-        with contextlib.suppress(DelaydError):  # the first exception is what went wrong
-            self.nack(error=described(error))
+    @property
+    def id(self) -> int:
+        """Its number."""
+        return self.reservation.id
 
-    def ack(self) -> None:
-        """Acknowledge it: it is done and deleted.
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        return self.reservation.topic
 
-        Raises NotReserved or NotFound if its ttr has run out: somebody else may be working on it.
-        """
-        self._client.ack(self)
+    @property
+    def key(self) -> str:
+        """Its key; empty if it has none."""
+        return self.reservation.key
 
-    def nack(
-        self, *, delay: Duration | None = None, error: str = "", priority: int | None = None
-    ) -> Became:
-        """Report that the attempt failed; return what becomes of the job."""
-        self.became = self._client.nack(self, delay=delay, error=error, priority=priority)
-        return self.became
+    @property
+    def body(self) -> bytes:
+        """What was put, byte for byte."""
+        return self.reservation.body
 
-    def release(self, *, delay: Duration | None = None, priority: int | None = None) -> Became:
-        """Give it back; under a retry rule this is a failed attempt too."""
-        return self._client.release(self, delay=delay, priority=priority)
+    @property
+    def text(self) -> str:
+        """The body, as UTF-8."""
+        return self.body.decode()
 
-    def bury(self, *, error: str = "", priority: int | None = None) -> None:
-        """Set it aside until it is kicked."""
-        self._client.bury(self, error=error, priority=priority)
+    def json(self) -> Any:  # noqa: ANN401 - whatever the body says
+        """Return the body, read as JSON."""
+        return json.loads(self.body)
 
-    def touch(self) -> Time | None:
-        """Extend the reservation by a full ttr from now; return when it ends, over HTTP."""
-        return self._client.touch(self)
+    @property
+    def token(self) -> str:
+        """Names this one reservation, over HTTP: another process may acknowledge with it."""
+        return self.reservation.token
+
+    @property
+    def attempt(self) -> int | None:
+        """From 1; None on the line."""
+        return self.reservation.attempt
+
+    @property
+    def due(self) -> Time | None:
+        """When it was due."""
+        return self.reservation.due
+
+    @property
+    def expires(self) -> Time | None:
+        """When the reservation ends, as it was when the job was handed out; `touch` extends it."""
+        return self.reservation.expires
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the last attempt failed."""
+        return self.reservation.failure
+
+
+Held = Reserved[Any] | str
+"""A job in hand, or over HTTP the token of its reservation."""
+
+
+def held(job: Held) -> Reservation | str:
+    """Return what the daemon knows the job by."""
+    return job if isinstance(job, str) else job.reservation
+
+
+def finishing(job: Held | int, steps: Steps[T]) -> Steps[T]:
+    """Say what becomes of a job, and note that it was said."""
+    outcome = yield from steps
+    if not isinstance(job, int | str):
+        job.is_finished = True
+    return outcome
+
+
+def nacking(job: Held, steps: Steps[Became]) -> Steps[Became]:
+    """Report that an attempt failed, and note what becomes of the job."""
+    became = yield from finishing(job, steps)
+    if not isinstance(job, str):
+        job.became = became
+    return became
+
+
+def finishing_many(
+    jobs: Sequence[Held], steps: Steps[list[Refused | None]]
+) -> Steps[list[Refused | None]]:
+    """Acknowledge jobs, and note which of them were."""
+    outcomes = yield from steps
+    for job, refusal in zip(jobs, outcomes, strict=True):
+        if refusal is None and not isinstance(job, str):
+            job.is_finished = True
+    return outcomes
 
 
 def described(error: BaseException) -> str:
@@ -127,15 +165,55 @@ def place_of(error: BaseException) -> str:
     return f" ({os.path.basename(places[0][0])}:{lines[-1]})" if lines else ""
 
 
+# --- Touching ------------------------------------------------------------------------------------
+
+
+class Touches(Generic[J]):
+    """The jobs in hand, by when their reservations are extended. Few: each look is at all."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, tuple[J, float, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def add(self, job: J, ttr_s: float, now_s: float) -> None:
+        """Begin to touch a job."""
+        every_s = ttr_s / 3
+        self._jobs[id(job)] = (job, every_s, now_s + every_s)
+
+    def discard(self, job: J) -> None:
+        """Touch it no more."""
+        self._jobs.pop(id(job), None)
+
+    def next_s(self) -> float | None:
+        """Return when the next one is to be touched; None if there is none."""
+        return min((at_s for _job, _every_s, at_s in self._jobs.values()), default=None)
+
+    def take_due(self, now_s: float) -> list[J]:
+        """Return the jobs to be touched now, each to be touched again a third of a ttr later."""
+        due = [entry for entry in self._jobs.values() if entry[2] <= now_s]
+        for job, every_s, _at_s in due:
+            self._jobs[id(job)] = (job, every_s, now_s + every_s)
+        return [job for job, _every_s, _at_s in due]
+
+
+class Touched(Reserved[Any], Protocol):
+    """A job that is touched without asyncio."""
+
+    def touch(self) -> object:
+        """Extend its reservation."""
+
+
 class Toucher:
     """A thread that touches the jobs in hand; it runs while there are any."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._jobs: Touches[Job] = Touches()
+        self._jobs: Touches[Touched] = Touches()
         self._is_running = False
 
-    def add(self, job: Job, ttr_s: float) -> None:
+    def add(self, job: Touched, ttr_s: float) -> None:
         """Touch the job from now on."""
         with self._changed:
             self._jobs.add(job, ttr_s, time.monotonic())
@@ -144,7 +222,7 @@ class Toucher:
                 threading.Thread(target=self._run, name="delayd-touch", daemon=True).start()
             self._changed.notify()
 
-    def discard(self, job: Job) -> None:
+    def discard(self, job: Touched) -> None:
         """Touch it no more."""
         with self._changed:
             self._jobs.discard(job)
@@ -164,13 +242,18 @@ class Toucher:
                     self.discard(job)
 
 
-def touched(job: Job) -> bool:
-    """Touch a job; tell whether to go on. A daemon that is away may be back the next time."""
+def touched(job: Touched) -> bool:
+    """Touch a job; tell whether to go on."""
     try:
         job.touch()
-    except (NotReserved, NotFound):
-        job.is_lost = not job.is_finished
-        return False
-    except DelaydError:
-        pass
+    except DelaydError as error:
+        return not has_ended(job, error)
     return True
+
+
+def has_ended(job: Reserved[Any], error: DelaydError) -> bool:
+    """Tell whether no touch will help, and note it. A daemon that is away may come back."""
+    if isinstance(error, NotReserved | NotFound):
+        job.is_lost = not job.is_finished
+        return True
+    return False

@@ -185,7 +185,7 @@ class LineCalls:
     # --- Workers ---------------------------------------------------------------------------------
 
     def reserve(
-        self, topics: str | Sequence[str], *, limit: int = 1, timeout_s: float | None = None
+        self, topics: str | Sequence[str], *, limit: int = 1, timeout: Duration | None = None
     ) -> Steps[list[Reservation]]:
         """Reserve up to `limit` ready jobs; wait for the first so long, or for ever if None.
 
@@ -193,7 +193,7 @@ class LineCalls:
         """
         names = [topics] if isinstance(topics, str) else list(topics)
         watched = frozenset(map(topic_word, names))
-        left_s = math.inf if timeout_s is None else timeout_s
+        left_s = math.inf if timeout is None else seconds(timeout)
         while True:
             wait_s = min(left_s, WAIT_S_MAX)
             left_s -= wait_s

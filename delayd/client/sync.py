@@ -11,14 +11,23 @@ A client may be used by several threads at once. What the operations do is in `h
 `line_calls`; how they get there is in `connection`.
 """
 
+import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL, read_address
 from delayd.client.connection import Connections
-from delayd.client.errors import Refused, TimedOut
-from delayd.client.jobs import Job, Toucher
-from delayd.client.reserved import held
+from delayd.client.errors import DelaydError, Refused, TimedOut
+from delayd.client.jobs import (
+    Held,
+    Reserved,
+    Toucher,
+    described,
+    finishing,
+    finishing_many,
+    held,
+    nacking,
+)
 from delayd.client.results import (
     Became,
     Calendar,
@@ -146,7 +155,7 @@ class Client:
 
     # --- Workers ---------------------------------------------------------------------------------
 
-    def reserve(self, topics: str | Sequence[str], *, timeout: Duration | None = None) -> Job:
+    def reserve(self, topics: str | Sequence[str], *, timeout: Duration | None = None) -> "Job":
         """Reserve the next ready job: `with client.reserve("mail") as job: ...`.
 
         Waits until there is one; with a `timeout` raises TimedOut when there is none by then.
@@ -158,54 +167,46 @@ class Client:
 
     def reserve_many(
         self, topics: str | Sequence[str], *, limit: int, timeout: Duration | None = None
-    ) -> list[Job]:
+    ) -> "list[Job]":
         """Reserve up to `limit` ready jobs, waiting for the first; an empty list in the end."""
-        timeout_s = None if timeout is None else seconds(timeout)
-        steps = self._calls.reserve(topics, limit=limit, timeout_s=timeout_s)
+        steps = self._calls.reserve(topics, limit=limit, timeout=timeout)
         return [Job(self, reservation) for reservation in self._run(steps)]
 
-    def ack(self, job: Job | str) -> None:
+    def ack(self, job: Held) -> None:
         """Acknowledge a job, or a token over HTTP: it is done and deleted."""
-        self._run(self._calls.ack(held(job)))
-        _finish(job)
+        return self._run(finishing(job, self._calls.ack(held(job))))
 
-    def ack_many(self, jobs: Iterable[Job | str]) -> list[Refused | None]:
+    def ack_many(self, jobs: Iterable[Held]) -> list[Refused | None]:
         """Acknowledge many jobs at once; for each None, or the error it was refused with."""
         jobs = list(jobs)
-        outcomes = self._run(self._calls.ack_many([held(job) for job in jobs]))
-        for job, refusal in zip(jobs, outcomes, strict=True):
-            if refusal is None:
-                _finish(job)
-        return outcomes
+        return self._run(finishing_many(jobs, self._calls.ack_many(map(held, jobs))))
 
     def nack(
         self,
-        job: Job | str,
+        job: Held,
         *,
         delay: Duration | None = None,
         error: str = "",
         priority: int | None = None,
     ) -> Became:
         """Report that an attempt failed; return what becomes of the job."""
-        became = self._run(self._calls.nack(held(job), delay=delay, error=error, priority=priority))
-        _finish(job)
-        return became
+        steps = self._calls.nack(held(job), delay=delay, error=error, priority=priority)
+        return self._run(nacking(job, steps))
 
     def release(
-        self, job: Job | str, *, delay: Duration | None = None, priority: int | None = None
+        self, job: Held, *, delay: Duration | None = None, priority: int | None = None
     ) -> Became:
         """Give a job back; under a retry rule this is a failed attempt too."""
-        became = self._run(self._calls.release(held(job), delay=delay, priority=priority))
-        _finish(job)
-        return became
+        steps = self._calls.release(held(job), delay=delay, priority=priority)
+        return self._run(finishing(job, steps))
 
-    def touch(self, job: Job | str) -> Time | None:
+    def touch(self, job: Held) -> Time | None:
         """Extend a reservation by a full ttr from now; return when it ends, over HTTP."""
         return self._run(self._calls.touch(held(job)))
 
     def bury(
         self,
-        job: Job | int | str,
+        job: Held | int,
         key: str | None = None,
         *,
         error: str = "",
@@ -216,14 +217,14 @@ class Client:
         Over HTTP also one that nobody holds: `bury(17)` or `bury("orders", "order-17")`.
         """
         named = job if isinstance(job, int) else held(job)
-        self._run(self._calls.bury(named, key, error=error, priority=priority))
-        _finish(job)
+        steps = self._calls.bury(named, key, error=error, priority=priority)
+        return self._run(finishing(job, steps))
 
-    def keep(self, job: Job) -> None:
+    def keep(self, job: "Job") -> None:
         """Extend a reservation until `keep_no_more`; `with job` does."""
         self._toucher.add(job, self._run(self._calls.ttr_of(job.reservation)))
 
-    def keep_no_more(self, job: Job) -> None:
+    def keep_no_more(self, job: "Job") -> None:
         """Extend it no more."""
         self._toucher.discard(job)
 
@@ -347,11 +348,11 @@ class Client:
 
     def pause(self, topic: str, duration: Duration) -> None:
         """Hand out no jobs of the topic for so long."""
-        self._run(self._calls.pause(topic, duration))
+        return self._run(self._calls.pause(topic, duration))
 
     def resume(self, topic: str) -> None:
         """End a pause."""
-        self._run(self._calls.resume(topic))
+        return self._run(self._calls.resume(topic))
 
     def clear(self, topic: str) -> int:
         """Delete every job of the topic that no worker holds; return how many they were."""
@@ -382,6 +383,49 @@ class Client:
         return self._run(self._calls.advance_clock(by))
 
 
-def _finish(job: Job | int | str) -> None:
-    if isinstance(job, Job):
-        job.is_finished = True
+class Job(Reserved[Client]):
+    """A job in hand: `with client.reserve("mail") as job: ...`.
+
+    While the block runs, its reservation is extended. At its end the job is acknowledged; if it
+    raises, the attempt is reported as failed, with the exception as the reason, and the exception
+    goes on. Within the block `job.bury()`, `job.nack(delay="5m")` or `job.ack()` decide otherwise.
+    """
+
+    def __enter__(self) -> Self:
+        self.client.keep(self)
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        self.client.keep_no_more(self)
+        if self.is_finished:
+            return
+        if error is None:
+            self.ack()
+            return
+        with contextlib.suppress(DelaydError):  # the first exception is what went wrong
+            self.nack(error=described(error))
+
+    def ack(self) -> None:
+        """Acknowledge it: it is done and deleted.
+
+        Raises NotReserved or NotFound if its ttr has run out: somebody else may be working on it.
+        """
+        return self.client.ack(self)
+
+    def nack(
+        self, *, delay: Duration | None = None, error: str = "", priority: int | None = None
+    ) -> Became:
+        """Report that the attempt failed; return what becomes of the job."""
+        return self.client.nack(self, delay=delay, error=error, priority=priority)
+
+    def release(self, *, delay: Duration | None = None, priority: int | None = None) -> Became:
+        """Give it back; under a retry rule this is a failed attempt too."""
+        return self.client.release(self, delay=delay, priority=priority)
+
+    def bury(self, *, error: str = "", priority: int | None = None) -> None:
+        """Set it aside until it is kicked."""
+        return self.client.bury(self, error=error, priority=priority)
+
+    def touch(self) -> Time | None:
+        """Extend the reservation by a full ttr from now; return when it ends, over HTTP."""
+        return self.client.touch(self)

@@ -23,11 +23,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import FrameType
 from typing import Final
 
-from delayd.client.aio import AsyncClient
-from delayd.client.aio_jobs import AsyncJob
+from delayd.client.aio import AsyncClient, AsyncJob
 from delayd.client.errors import ConnectionLost, DelaydError, NotFound, NotNow, Unreachable
-from delayd.client.jobs import Job
-from delayd.client.sync import Client
+from delayd.client.sync import Client, Job
 from delayd.client.trouble import HELD_BACK, FailurePause, comes_at_once
 from delayd.client.wires import drawn, pauses
 

@@ -137,8 +137,8 @@ OF_PYTHON = {
 OF_DELAYD = {
     *("cli", "cli.connect", "cli.help", "cli.main", "cli.parameters", "cli.tables", "cli.terminal"),
     *("cli.topics", "client", "client.addresses", "client.connection", "client.errors"),
-    *("client.http1", "client.http_calls", "client.jobs", "client.reserved", "client.results"),
-    *("client.speaking", "client.sync", "client.touches", "client.trouble", "client.values"),
+    *("client.http1", "client.http_calls", "client.jobs", "client.results"),
+    *("client.speaking", "client.sync", "client.trouble", "client.values"),
     "client.wires",
     *("access", "access.errors", "exits", "limits", "text"),
 }

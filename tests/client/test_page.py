@@ -1,6 +1,7 @@
 """Every example of docs/client.md does what it says, against the daemon."""
 
 import contextlib
+import inspect
 import io
 import re
 from pathlib import Path
@@ -43,6 +44,23 @@ def test_every_method_of_the_client_is_named() -> None:
     for name in vars(Client):
         if not name.startswith("_") and name not in inside:
             assert re.search(rf"`{name}\b|\.{name}\(", TEXT), name
+
+
+def test_with_asyncio_every_method_has_the_same_name_and_arguments() -> None:
+    from delayd.client import AsyncClient, AsyncJob, Client, Job
+
+    def methods(kind: type) -> dict[str, list[tuple[str, object, object]]]:
+        return {
+            name: [(each.name, each.kind, each.default) for each in parameters.values()]
+            for name, method in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
+            for parameters in [inspect.signature(method).parameters]
+        }
+
+    assert methods(AsyncClient) == methods(Client)
+    assert methods(AsyncJob) == methods(Job)
+    assert inspect.iscoroutinefunction(AsyncClient.put)
+    assert inspect.iscoroutinefunction(AsyncJob.ack)
 
 
 def test_every_error_is_named() -> None:
