@@ -294,10 +294,13 @@ class HttpConnection(BaseProtocol):
         """Answer what has come whole, though the client sends no more; tell whether any has.
 
         A client that has gone looks the same. So a reserve ends here: its jobs would be lost on it
-        until their ttr runs out.
+        until their ttr runs out. While its answer leaves, the client may read all of it, and one
+        that has gone shows when more is written.
         """
         self._is_over = self.is_half_closed = True
-        if self.task is None or self._body is not None or self.is_reserving:
+        current = self._current
+        has_begun = current is not None and current.sent_bytes > 0
+        if self.task is None or self._body is not None or (self.is_reserving and not has_begun):
             return False
         transport = self.transport
         return transport is not None and transport.get_extra_info("ssl_object") is None
@@ -406,6 +409,20 @@ class HttpConnection(BaseProtocol):
         body, reply.body = reply.body, b""
         await self._write(head if request.method == hdrs.METH_HEAD else head + body, request)
 
+    async def deliver(self, reply: Reply, request: HttpRequest) -> None:
+        """Send an answer, and wait until the system has taken all of it; `ConnectionError`.
+
+        Cancelled: the client has gone, and not all of it has left. Of TLS up to two pieces may wait
+        unseen, in asyncio.
+        """
+        transport = self.transport
+        if transport is None or transport.get_extra_info("ssl_object") is not None:
+            await self.send(reply, request)
+            return
+        transport.set_write_buffer_limits(0)
+        await self.send(reply, request)
+        transport.set_write_buffer_limits(self._shared.pause_bytes)
+
     async def _send_pieces(
         self, reply: Reply, pieces: Iterable[bytes], request: HttpRequest
     ) -> None:
@@ -500,7 +517,9 @@ class HttpConnection(BaseProtocol):
         waiting_bytes = self.transport.get_write_buffer_size()
         if waiting_bytes:
             return self._look_at_answer(now_ms, waiting_bytes)
-        self._untaken = None
+        if self._untaken is not None:
+            self._untaken = None
+            self._idle_ms = now_ms  # it has read until now
         if self._body is not None and self._body.is_eof():
             self._body = None
             self._is_spent = False

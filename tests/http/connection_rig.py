@@ -44,12 +44,14 @@ class Client(asyncio.Transport):
         self.was_aborted = False
         self._closing = False
         self._high = 0
+        self._is_paused = False
 
     # --- What the connection calls ---------------------------------------------------------------
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None
         self._high = high
+        self._pause_if_full()
 
     def get_write_buffer_size(self) -> int:
         return self.unsent
@@ -58,10 +60,13 @@ class Client(asyncio.Transport):
         assert not self._closed, "nothing is written to a closed transport"
         self.received += data
         if not self.takes:
-            was_below = self.unsent <= self._high
             self.unsent += len(data)
-            if was_below and self.unsent > self._high:
-                self.connection.pause_writing()
+            self._pause_if_full()
+
+    def _pause_if_full(self) -> None:
+        if self.unsent > self._high and not self._is_paused:
+            self._is_paused = True
+            self.connection.pause_writing()
 
     def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401
         self.write(b"".join(list_of_data))
@@ -103,9 +108,9 @@ class Client(asyncio.Transport):
 
     async def take(self, count: int) -> None:
         """Take some of what waits."""
-        was_above = self.unsent > self._high
         self.unsent -= min(count, self.unsent)
-        if was_above and self.unsent <= self._high // 4:
+        if self._is_paused and self.unsent <= self._high // 4:
+            self._is_paused = False
             self.connection.resume_writing()
         if self._closing and not self.unsent:
             self._lose(None)
@@ -118,6 +123,12 @@ class Client(asyncio.Transport):
     def is_closed(self) -> bool:
         """Whether the connection has ended."""
         return self._closed
+
+    async def send_no_more(self) -> None:
+        """Close the sending side."""
+        if not self.connection.eof_received():
+            self.close()
+        await settle()
 
     async def break_off(self) -> None:
         """Go without a word."""
@@ -253,11 +264,14 @@ def _application(rig: ConnectionRig) -> Callable[[HttpRequest], Awaitable[Reply]
             return Reply(404)
         reply = Reply(200, text.encode(), "text/plain")
         if path == "/told":
+            request.connection.is_reserving = True
             try:
-                await request.connection.send(reply, request)
+                await request.connection.deliver(reply, request)
             except (asyncio.CancelledError, ConnectionError):
                 rig.done.append("not told")
                 raise
+            finally:
+                request.connection.is_reserving = False
             path = "told"
         rig.done.append(path)
         return reply

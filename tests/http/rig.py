@@ -196,6 +196,10 @@ class Client(asyncio.Transport):
         """The daemon has closed it, or `hang_up` was called."""
         self.is_found_gone = False
         """It has gone, which the daemon finds out when it writes."""
+        self.is_taking = True
+        """It takes what is written; what it does not take waits for ever."""
+        self._waiting_bytes = 0
+        self._pauses_behind = 0
         self._loop = guard.loop
         self._is_ending = False
         self._methods: list[str] = []
@@ -242,7 +246,12 @@ class Client(asyncio.Transport):
         if self.is_found_gone:
             self._end(ConnectionResetError())
             return
-        self.received += data
+        if self.is_taking:
+            self.received += data
+            return
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes > self._pauses_behind:
+            self.protocol.pause_writing()
 
     def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401 (the same)
         """Receive."""
@@ -267,11 +276,13 @@ class Client(asyncio.Transport):
         """The same."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Everything is taken at once."""
+        """Say from how much on, that is not taken, no more is to be written."""
+        assert high is not None
+        self._pauses_behind = high
 
     def get_write_buffer_size(self) -> int:
-        """So nothing waits."""
-        return 0
+        """Tell how much was not taken."""
+        return self._waiting_bytes
 
     def _end(self, error: Exception | None) -> None:
         if not self._is_ending:

@@ -141,3 +141,55 @@ async def test_a_handler_learns_that_its_answer_was_not_taken(rig: ConnectionRig
     assert not rig.done
     await rig.pass_ms(limits.HTTP_TAKE_MS + 1_000)
     assert rig.done == ["not told"]
+
+
+# --- Answers whose sender has to know that they have left -----------------------------------------
+
+
+@scenario()
+async def test_what_is_delivered_has_not_left_while_some_of_it_waits(rig: ConnectionRig) -> None:
+    for answer_bytes in (10, 1_000_000):
+        client = rig.connect()
+        client.takes = False
+        await client.send(get(f"/told?bytes={answer_bytes}"))
+        await client.take(client.unsent - 1)
+        assert not rig.done
+        await client.break_off()
+        assert rig.done.pop() == "not told"
+
+
+@scenario()
+async def test_what_is_delivered_has_left_when_all_of_it_is_taken(rig: ConnectionRig) -> None:
+    client = rig.connect()
+    client.takes = False
+    await client.send(get("/long?bytes=1000"))
+    await client.send(get("/told?bytes=1000"))
+    assert rig.done == ["/long"], "it waits for what is before it too"
+    await client.take(client.unsent)
+    assert rig.done == ["/long", "told"]
+    await client.send(get("/long?bytes=1000"))
+    assert rig.done == ["/long", "told", "/long"], "others need not be taken"
+
+
+@scenario()
+async def test_who_sends_no_more_while_its_answer_leaves_gets_all_of_it(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
+    client.takes = False
+    await client.send(get("/told?bytes=100000"))
+    await client.send_no_more()
+    await client.take(client.unsent)
+    assert rig.done == ["told"]
+    assert client.is_closed()
+    assert not client.was_aborted
+
+
+@scenario()
+async def test_who_takes_nothing_of_what_is_delivered_is_closed(rig: ConnectionRig) -> None:
+    client = rig.connect()
+    client.takes = False
+    await client.send(get("/told?bytes=10"))
+    await rig.pass_ms(IDLE_MS, steps=20)
+    assert client.was_aborted
+    assert rig.done == ["not told"]

@@ -199,7 +199,7 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
         consumer.give_back()
         return response
     try:
-        await request.connection.send(response, request)
+        await request.connection.deliver(response, request)
     except (ConnectionError, asyncio.CancelledError):
         consumer.give_back()
         raise

@@ -110,6 +110,11 @@ def gone_before_the_answer(rig: HttpRig, how: str) -> None:
     elif how == "when the answer is about to leave":
         rig.disk.release()
         client.hang_up()
+    elif how == "while the answer waits to be taken":
+        client.is_taking = False
+        rig.disk.release()
+        rig.settle()
+        client.hang_up()
     else:
         assert how == "as the answer is written"
         client.is_found_gone = True
@@ -124,6 +129,7 @@ HOW = (
     "when it is durable",
     "when the answer is about to leave",
     "as the answer is written",
+    "while the answer waits to be taken",
 )
 
 
