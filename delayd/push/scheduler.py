@@ -286,6 +286,13 @@ class Scheduler:
         self._calls[call.job_id] = call
         return call
 
+    def left_ms(self, call: PushCall) -> int:
+        """Return for how long its job stays reserved for the call; 0: it is not any more."""
+        if self._calls.get(call.job_id) is not call:
+            return 0
+        ends_ms = self.session.deadlines.get(call.job_id, 0)
+        return max(0, ends_ms - self._engine.store.time_ms)
+
     # --- What became of it -----------------------------------------------------------------------
 
     def settle(self, call: PushCall, end: AttemptEnd | None, now_ms: RequestMs, at_ms: int) -> bool:

@@ -189,6 +189,12 @@ class PushSender:
         at_ms = self._at_ms()
         ahead_ms = self._clock.wall_at(now_ms) - now_ms
         for call in calls:
+            left_ms = self._scheduler.left_ms(call)
+            if not left_ms:  # the disk took so long that the job is somebody else's by now
+                self._drop(call, now_ms, at_ms)
+                continue
+            # What came after its reservation has ended would be of no use.
+            call.timeout_ms = min(call.timeout_ms, left_ms)
             try:
                 label, sink = self._sinks.find(call.target)
             except LookupError:
@@ -211,9 +217,11 @@ class PushSender:
         underway = self._tasks.pop(task)
         underway.deadline.cancel()
         if not underway.is_settled:
-            self._settle(underway, _CANCELLED if task.cancelled() else task.result())
+            self._settle(underway, _end_of(task))
         self._scheduler.release(underway.call, self._at_ms())
-        if not self._scheduler.is_stopping:
+        if self._scheduler.is_stopping:
+            self._turns.ask()  # what was delivered is recorded at once, not when the stop is over
+        else:
             self._go_on()
 
     def _expire(self, task: asyncio.Task[AttemptEnd]) -> None:
@@ -232,6 +240,12 @@ class PushSender:
         is_dead = self._scheduler.settle(call, end, self._clock.request_ms(), at_ms)
         result = Result.EXHAUSTED if is_dead else end.result
         self.counters.note(call.topic, underway.sink, result, at_ms - underway.begun_ms)
+
+    def _drop(self, call: PushCall, now_ms: RequestMs, at_ms: int) -> None:
+        """Let go of a call that was never begun, because its reservation is over."""
+        self._scheduler.settle(call, None, now_ms, at_ms)
+        self._scheduler.release(call, at_ms)
+        self._loop.call_soon(self._go_on)
 
     def _refuse(self, call: PushCall, now_ms: RequestMs) -> None:
         """Fail a call that has nowhere to go."""
@@ -252,6 +266,9 @@ class PushSender:
         unsettled = [task for task, underway in self._tasks.items() if not underway.is_settled]
         if unsettled:
             await asyncio.wait(unsettled, timeout=grace_ms / 1_000)
+        for task, underway in self._tasks.items():
+            if task.done() and not underway.is_settled:  # in the last moment
+                self._settle(underway, _end_of(task))
         self.abort()
         self._scheduler.give_back_all(self._clock.request_ms(), self._at_ms())
         self._turns.ask()
@@ -315,6 +332,11 @@ class PushSender:
 
 
 _CANCELLED: Final = AttemptEnd(Result.FAILED, "the sink has cancelled itself", is_outage=True)
+
+
+def _end_of(task: asyncio.Task[AttemptEnd]) -> AttemptEnd:
+    """Return what a task has come to that is done."""
+    return _CANCELLED if task.cancelled() else task.result()
 
 
 async def _delivered(sink: Sink, job: DueJob) -> AttemptEnd:

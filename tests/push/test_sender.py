@@ -15,6 +15,7 @@ from delayd.limits import (
     BREAKER_FAILURES,
     BREAKER_OPEN_MS,
     PUSH_CLOSE_MS,
+    PUSH_LEASE_EXTRA_MS,
     PUSH_LOG_LINES,
     PUSH_LOOK_BYTES_MAX,
     TOPICS_SHOWN_MAX,
@@ -245,6 +246,49 @@ def test_a_call_begins_when_its_reservation_is_durable(rig: SenderRig) -> None:
     assert rig.given() == [job_id]
 
 
+def test_a_call_whose_reservation_ran_out_before_it_was_durable_never_begins(
+    rig: SenderRig,
+) -> None:
+    rig.sends("mail", "a")
+    rig.disk.hold()
+    rig.send("POST", "/v1/topics/mail/jobs", {"body": 1})
+    rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS + 1)
+    assert rig.state(1) is State.DELAYED
+    rig.disk.release()
+    rig.settle()
+    assert (rig.given(), rig.scheduler.in_flight) == ([], 0)
+    rig.pass_ms(1_000)
+    assert [(job.id, job.attempt) for job in rig.hand.jobs] == [(1, 2)]
+    rig.answers(1)
+    assert rig.state(1) is None
+
+
+def test_of_two_calls_that_become_durable_at_once_the_later_one_alone_begins(
+    rig: SenderRig,
+) -> None:
+    rig.sends("mail", "a")
+    rig.disk.hold()
+    rig.send("POST", "/v1/topics/mail/jobs", {"body": 1})
+    rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS + 1)
+    rig.pass_ms(1_000)
+    rig.disk.release()
+    rig.settle()
+    assert [(job.id, job.attempt) for job in rig.hand.jobs] == [(1, 2)]
+    assert rig.scheduler.in_flight == 1
+
+
+def test_a_call_that_begins_late_ends_with_its_reservation(rig: SenderRig) -> None:
+    rig.sends("mail", "a")
+    rig.disk.hold()
+    rig.send("POST", "/v1/topics/mail/jobs", {"body": 1})
+    rig.pass_ms(TIMEOUT_MS)
+    rig.disk.release()
+    rig.settle()
+    assert rig.given() == [1]
+    rig.pass_ms(PUSH_LEASE_EXTRA_MS + 1)
+    assert rig.hand.cancelled == [1]
+
+
 def test_what_a_sink_says_is_recorded(rig: SenderRig) -> None:
     rig.sends("mail", "a")
     jobs = [rig.put("mail") for _ in range(3)]
@@ -425,6 +469,30 @@ def test_a_stop_lets_calls_under_way_end_and_begins_no_other() -> None:
         assert stopping.done()
         assert (rig.state(first), rig.state(second)) == (None, State.READY)
         assert (rig.given(), rig.hand.is_closed) == ([first], True)
+
+
+def test_what_is_said_during_a_stop_is_recorded_at_once(
+    rig: SenderRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.sends("mail", "a")
+    first, second = rig.put("mail"), rig.put("mail")
+    stopping = rig.stop()
+    asked: list[State | None] = []
+    monkeypatch.setattr(rig.turns, "ask", lambda: asked.append(rig.state(first)))
+    rig.answers(first)
+    assert (asked, stopping.done()) == ([None], False), "it would have waited for the next timer"
+    monkeypatch.undo()
+    rig.answers(second)
+
+
+def test_an_answer_at_the_end_of_the_grace_period_counts(rig: SenderRig) -> None:
+    rig.sends("mail", "a")
+    job_id = rig.put("mail")
+    stopping = rig.stop()
+    rig.loop.call_soon(rig.hand.answers[job_id].set_result, DELIVERED)
+    rig.pass_ms(GRACE_MS)
+    assert (stopping.done(), rig.state(job_id)) == (True, None)
+    assert rig.sender.counters.by_topic["mail"][Result.DELIVERED] == 1
 
 
 def test_calls_that_take_longer_than_the_grace_period_are_given_back_uncounted(
