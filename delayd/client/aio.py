@@ -18,7 +18,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
-from delayd.client.addresses import DEFAULT_URL, read_address
+from delayd.client.addresses import DEFAULT_URL
 from delayd.client.aio_batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.client.aio_connection import AsyncConnections
 from delayd.client.errors import DelaydError, TimedOut
@@ -26,10 +26,9 @@ from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Reserved, described, has_ended
 from delayd.client.line_calls import LineCalls
 from delayd.client.results import JobInfo
-from delayd.client.speaking import spoken_at
+from delayd.client.speaking import way_to
 from delayd.client.sync import Client, Job
-from delayd.client.trouble import Outage
-from delayd.client.values import Duration, Filter, seconds
+from delayd.client.values import Duration, Filter
 from delayd.client.wires import AsyncRuns
 
 P = ParamSpec("P")
@@ -65,18 +64,10 @@ class AsyncClient:
         timeout: Duration = 30.0,
         patience: Duration = 30.0,
     ) -> None:
-        address = read_address(url)
-        self._calls, wire = spoken_at(address, token)
-        self.outage = Outage()
+        self._calls, way = way_to(url, token, tls, timeout, patience)
+        self.outage = way.outage
         self.is_double = False
-        self._connections: AsyncRuns = AsyncConnections(
-            address,
-            wire,
-            tls=tls,
-            timeout_s=seconds(timeout),
-            patience_s=seconds(patience),
-            outage=self.outage,
-        )
+        self._connections: AsyncRuns = AsyncConnections(way)
         self._toucher = AsyncToucher()
 
     @classmethod

@@ -7,142 +7,102 @@ holds up nobody.
 
 import asyncio
 import contextlib
-import ssl
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from delayd.client.addresses import Address
-from delayd.client.connection import reason_of, verified_tls
-from delayd.client.errors import ConnectionLost, Refused, Unreachable, reservation_lost
-from delayd.client.trouble import Outage
-from delayd.client.wires import (
-    IDLE_CONNECTIONS_MAX,
-    Ask,
-    Reader,
-    Wire,
-    drawn,
-    is_silent,
-    may_ask_again,
-    pauses,
-)
+from delayd.client.connection import verified_tls
+from delayd.client.errors import Unreachable, reservation_lost
+from delayd.client.wires import Ask, Attempts, Link, Pool, Reader, Way, reason_of
 
 T = TypeVar("T")
 CALLS_MAX: Final = 64
 
 
-class AsyncConnection(asyncio.Protocol):
-    """One connection. On the line it holds jobs, and has watched topics and shown its token."""
+class AsyncConnection(Link, asyncio.Protocol):
+    """One connection."""
 
-    def __init__(self, where: str, timeout_s: float) -> None:
-        self.held = 0
-        self.watched = frozenset(("default",))
-        self.used = ""
-        self.is_greeted = False
-        self.is_closed = False
+    def __init__(self, way: Way) -> None:
+        super().__init__(way)
         self.lock = asyncio.Lock()
-        self._where = where
-        self._timeout_s = timeout_s
+        self.is_lent = False
+        """Whether somebody reads what comes by `receive`."""
         self._transport: asyncio.Transport | None = None
         self._reader: Reader | None = None
         self._reply: asyncio.Future[Any] | None = None
         self._received = bytearray()
-        self.is_lent = False
-        """Whether somebody reads what comes by `receive`."""
 
     @classmethod
-    async def open(
-        cls, address: Address, tls: ssl.SSLContext | None, timeout_s: float
-    ) -> "AsyncConnection":
+    async def open(cls, way: Way) -> Self:
         """Connect. Raises Unreachable."""
-        loop = asyncio.get_running_loop()
-
-        def make() -> AsyncConnection:
-            return cls(address.url, timeout_s)
-
+        loop, address = asyncio.get_running_loop(), way.address
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(way.timeout_s):
                 if address.path:
-                    _, made = await loop.create_unix_connection(make, address.path)
+                    _, made = await loop.create_unix_connection(lambda: cls(way), address.path)
                 else:
-                    context = (tls or verified_tls()) if address.is_tls else None
+                    tls = (way.tls or verified_tls()) if address.is_tls else None
                     _, made = await loop.create_connection(
-                        make, address.host, address.port, ssl=context
+                        lambda: cls(way), address.host, address.port, ssl=tls
                     )
         except (OSError, ValueError) as error:
             raise Unreachable(address.url, reason_of(error)) from error
         return made
 
-    async def exchange(self, wire: Wire, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
+    async def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
         """Send what is asked and return the reply. Raises ConnectionLost, and is closed then."""
-        await self.prepare(wire, ask)
-        return await self._exchange(wire.encode(ask), wire.reader(ask, self), ask.wait_s)
+        await self.prepare(ask)
+        with self.closing():
+            return await self._exchange(ask)
 
-    async def prepare(self, wire: Wire, ask: Ask) -> None:
+    async def prepare(self, ask: Ask) -> None:
         """Say what must be said on this connection before; a failure means that nothing was."""
-        first = wire.before(ask, self)
-        if first is None:
-            return
-        try:
-            reader = wire.reader(first, self)
-            reply = await self._exchange(wire.encode(first), reader, first.wait_s)
-            wire.check_before(ask, first, reply)
-        except ConnectionLost as error:
-            reason = str(error.__cause__)
-            raise ConnectionLost(self._where, reason, may_have_happened=False) from error
-        except Refused:
-            self.close()
-            raise
+        if (first := self.way.wire.before(ask, self)) is not None:
+            with self.closing(may_have_happened=False):
+                self.way.wire.check_before(ask, first, await self._exchange(first))
 
-    async def _exchange(self, data: bytes, reader: Reader, wait_s: float) -> Any:  # noqa: ANN401
-        self._reader = reader
+    async def _exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the same
+        self._reader = self.way.wire.reader(ask, self)
         try:
-            self.send(data)
-            return await self._replied(self._timeout_s + wait_s)
-        except BaseException:
-            self.close()  # somewhere within a reply
-            raise
+            self._send(self.way.wire.encode(ask))
+            return await self._replied(self.way.timeout_s + ask.wait_s)
         finally:
             self._reader = None
 
     def send(self, data: bytes) -> None:
         """Send. Raises ConnectionLost."""
-        if self._transport is None or self.is_closed:
-            raise self._lost(ConnectionResetError("the daemon closed it"))
-        self._transport.write(data)
+        with self.closing():
+            self._send(data)
 
     async def receive(self) -> bytes:
         """Return what has come to a lent connection, one byte at least. Raises ConnectionLost."""
         if not self._received:
-            await self._replied(self._timeout_s)
+            with self.closing():
+                await self._replied(self.way.timeout_s)
         received = bytes(self._received)
         self._received.clear()
         return received
 
+    def _send(self, data: bytes) -> None:
+        if self._transport is None or self.is_closed:
+            raise ConnectionResetError("the daemon closed it")
+        self._transport.write(data)
+
     async def _replied(self, within_s: float) -> Any:  # noqa: ANN401 - what is spoken tells
         """Wait for what `data_received` makes of what comes."""
         if self.is_closed:
-            raise self._lost(ConnectionResetError("the daemon closed it"))
+            raise ConnectionResetError("the daemon closed it")
         self._reply = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(within_s):
                 return await self._reply
-        except OSError as error:
-            raise self._lost(error) from error
         finally:
             self._reply = None
 
-    def _lost(self, error: OSError) -> ConnectionLost:
-        self.close()
-        lost = ConnectionLost(self._where, reason_of(error), may_have_happened=True)
-        lost.__cause__ = error
-        return lost
-
     @property
-    def is_usable(self) -> bool:
-        """Whether it is open and silent, so that the next reply is that of the next call."""
-        if self._transport is None or self.is_closed:
-            return False
-        return is_silent(self._transport.get_extra_info("socket").fileno())
+    def descriptor(self) -> int:
+        """Of its socket."""
+        assert self._transport is not None
+        return int(self._transport.get_extra_info("socket").fileno())
 
     def close(self) -> None:
         """Close it; what it holds on the line is ready again."""
@@ -187,29 +147,10 @@ class AsyncConnection(asyncio.Protocol):
 class AsyncConnections:
     """The connections of a client."""
 
-    def __init__(
-        self,
-        address: Address,
-        wire: Wire,
-        *,
-        tls: ssl.SSLContext | None,
-        timeout_s: float,
-        patience_s: float,
-        outage: Outage | None = None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        chance: Callable[[], float] = drawn,
-    ) -> None:
-        self._address = address
-        self._wire = wire
-        self._tls = tls
-        self._timeout_s = timeout_s
-        self._patience_s = patience_s
-        self._outage = outage or Outage()
+    def __init__(self, way: Way, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self.way = way
         self._sleep = sleep
-        self._chance = chance
-        self._was_reached = False
-        self._is_closed = False
-        self._idle: list[AsyncConnection] = []
+        self._pool: Pool[AsyncConnection] = Pool()
         self._turn = asyncio.Semaphore(CALLS_MAX)
 
     async def run(self, steps: Generator[Any, Any, T]) -> T:
@@ -224,74 +165,47 @@ class AsyncConnections:
 
     async def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
         """Return the reply, on a new connection if the first one fails and it does no harm."""
-        ahead = pauses(self._patience_s, self._chance)
-        era, is_away = self._outage.era, False
+        attempts = Attempts(ask, self.way, self._pool)
         while True:
-            try:
-                if ask.link is not None:
-                    return await self._exchange_on(ask.link, ask)
-                async with contextlib.nullcontext() if ask.wait_s else self._turn:
-                    reply = await self._try(ask)
-            except (Unreachable, ConnectionLost) as error:
-                pause_s = next(ahead, None) if self._was_reached else None
-                if pause_s is None or not may_ask_again(ask, error):
-                    raise
-                self._outage.begin(error, era)
-            else:
-                if is_away:
-                    self._outage.end(era)
-                return reply
-            await self._sleep(pause_s)
-            era, is_away = self._outage.era, True
+            with attempts:
+                return await self._try(ask)
+            await self._sleep(attempts.pause_s)
 
     async def borrow(self, ask: Ask) -> AsyncConnection:
         """Return a connection, ready for this, to somebody who gives it back or closes it."""
-        connection = await self._take(needs_free=False)
-        await connection.prepare(self._wire, ask)
+        connection = await self._take()
+        await connection.prepare(ask)
         connection.is_lent = True
         return connection
 
+    def give_back(self, connection: AsyncConnection) -> None:
+        """Take back what was borrowed."""
+        connection.is_lent = False
+        self._pool.give_back(connection)
+
     async def close(self) -> None:
         """Close the idle connections; the others are closed when their calls end."""
-        self._is_closed = True
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        self._pool.close()
         await asyncio.sleep(0)  # the transports close their sockets
 
     async def _try(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
-        connection = await self._take(needs_free=ask.takes_jobs)
-        async with connection.lock:
-            reply = await connection.exchange(self._wire, ask)
-        if getattr(reply, "is_last", False):
-            connection.close()
-        else:
-            self.give_back(connection)
-        return reply
+        if ask.link is not None:
+            return await self._exchange_on(ask.link, ask)
+        async with contextlib.nullcontext() if ask.wait_s else self._turn:
+            connection = await self._take()
+            reply = await connection.exchange(ask)
+            self._pool.give_back(connection, is_last=reply.is_last)
+            return reply
 
-    async def _exchange_on(self, link: AsyncConnection, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
+    async def _exchange_on(self, link: AsyncConnection, ask: Ask) -> Any:  # noqa: ANN401 - the same
         async with link.lock:
             if link.is_closed:
                 raise reservation_lost()
-            return await link.exchange(self._wire, ask)
+            return await link.exchange(ask)
 
-    async def _take(self, *, needs_free: bool) -> AsyncConnection:
+    async def _take(self) -> AsyncConnection:
         """Return an idle connection, or a new one."""
-        fits = [each for each in self._idle if not (needs_free and each.held)]
-        for idle in reversed(fits):
-            self._idle.remove(idle)
-            if idle.is_usable:
-                return idle
-            idle.close()
-        connection = await AsyncConnection.open(self._address, self._tls, self._timeout_s)
-        self._was_reached = True
+        if (connection := self._pool.take()) is None:
+            connection = await AsyncConnection.open(self.way)
+            self._pool.was_reached = True
         return connection
-
-    def give_back(self, connection: AsyncConnection) -> None:
-        """Keep a connection for the next call, unless there are enough."""
-        connection.is_lent = False
-        free = sum(not each.held for each in self._idle)
-        if not self._is_closed and (connection.held or free < IDLE_CONNECTIONS_MAX):
-            self._idle.append(connection)
-        else:
-            connection.close()

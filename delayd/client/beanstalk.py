@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from delayd.client.addresses import Address
 from delayd.client.errors import (
@@ -23,6 +23,7 @@ from delayd.client.errors import (
     wrong,
 )
 from delayd.client.values import Duration, seconds
+from delayd.client.wires import Link
 
 LINE_BYTES_MAX: Final = 4_096
 SECONDS_MAX: Final = (1 << 32) - 1
@@ -76,18 +77,6 @@ _SCOPES: Final = MappingProxyType(
 """Which scope a command needs; the line itself does not say."""
 
 
-class Watches(Protocol):
-    """A connection, as far as the line protocol has a state there."""
-
-    held: int
-    watched: frozenset[str]
-    used: str
-    is_greeted: bool
-
-    def close(self) -> None:
-        """Close it."""
-
-
 class Commands(NamedTuple):
     """Commands, and how they may be treated; one reply comes for each."""
 
@@ -100,11 +89,6 @@ class Commands(NamedTuple):
     """What the connection must watch before; None: no matter."""
     used: str | None = None
     """Where its plain puts go; None: no matter."""
-
-    @property
-    def takes_jobs(self) -> bool:
-        """Whether it reserves: then it waits, and no job in hand should need the connection."""
-        return self.watched is not None
 
 
 class Reply(NamedTuple):
@@ -124,6 +108,11 @@ class Replies(NamedTuple):
 
     replies: list[Reply]
     link: Any
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the daemon closes the connection after them: it does not say."""
+        return False
 
 
 class ReplyReader:
@@ -180,14 +169,18 @@ class ReplyReader:
 class LineReader:
     """Reads the replies to commands."""
 
-    def __init__(self, count: int, link: Watches, address: Address) -> None:
+    def __init__(self, count: int, link: Link, address: Address) -> None:
         self._reader = ReplyReader(count, address)
         self._link = link
 
     def feed(self, data: bytes) -> Replies | None:
         """Take what was received."""
         replies = self._reader.feed(data)
-        return None if replies is None else Replies(replies, self._link)
+        if replies is None:
+            return None
+        # Noted at once: when the connection is given back, it shall not be free for other calls.
+        self._link.held += sum(reply.word == "RESERVED" for reply in replies)
+        return Replies(replies, self._link)
 
 
 class LineWire:
@@ -203,11 +196,11 @@ class LineWire:
         """Write commands."""
         return b"".join(ask.lines)
 
-    def reader(self, ask: Commands, link: Watches) -> LineReader:
+    def reader(self, ask: Commands, link: Link) -> LineReader:
         """Return what reads their replies."""
         return LineReader(len(ask.lines), link, self._address)
 
-    def before(self, ask: Commands, link: Watches) -> Commands | None:
+    def before(self, ask: Commands, link: Link) -> Commands | None:
         """Return what a connection has to hear before: a token, what it watches and uses."""
         lines = []
         if self._token and not link.is_greeted:

@@ -34,8 +34,6 @@ class Request(NamedTuple):
     """Whether doing it twice is as good as doing it once."""
     link: object = None
     """On which connection; None: on any."""
-    takes_jobs: bool = False
-    """Whether it should not share a connection with jobs in hand; over HTTP they have none."""
 
 
 class Response(NamedTuple):

@@ -204,7 +204,6 @@ class LineCalls:
                 (command,), wait_s=wait_s, may_repeat=True, watched=watched
             )
             if first.word == "RESERVED_BATCH":
-                link.held += len(jobs)
                 topic = names[0] if len(watched) == 1 else None
                 return (yield from self._reservations(jobs, link, topic))
             if first.word not in {"TIMED_OUT", "DEADLINE_SOON"}:

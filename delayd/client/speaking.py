@@ -1,16 +1,29 @@
-"""What is spoken at an address: the operations, and how their bytes travel."""
+"""The way to an address: the operations of what is spoken there, and how their bytes travel."""
 
 from typing import TYPE_CHECKING
 
-from delayd.client.addresses import HTTP_PORT, Address
-from delayd.client.wires import Wire
+from delayd.client.addresses import HTTP_PORT, Address, read_address
+from delayd.client.trouble import Outage
+from delayd.client.values import Duration, seconds
+from delayd.client.wires import Way, Wire
 
 if TYPE_CHECKING:
+    import ssl
+
     from delayd.client.http_calls import HttpCalls
     from delayd.client.line_calls import LineCalls
 
 
-def spoken_at(address: Address, token: str) -> tuple["HttpCalls | LineCalls", Wire]:
+def way_to(
+    url: str, token: str, tls: "ssl.SSLContext | None", timeout: Duration, patience: Duration
+) -> tuple["HttpCalls | LineCalls", Way]:
+    """Return the operations for a url, and the way there. Raises ValueError for a wrong url."""
+    address = read_address(url)
+    calls, wire = _spoken_at(address, token)
+    return calls, Way(address, wire, tls, seconds(timeout), seconds(patience), Outage())
+
+
+def _spoken_at(address: Address, token: str) -> tuple["HttpCalls | LineCalls", Wire]:
     """Return the operations and the protocol of an address; the other protocol is not imported."""
     if address.speaks == "http":
         from delayd.client.http1 import HttpWire  # noqa: PLC0415 - see above

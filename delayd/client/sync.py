@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from delayd.client.addresses import DEFAULT_URL, read_address
+from delayd.client.addresses import DEFAULT_URL
 from delayd.client.connection import Connections
 from delayd.client.errors import DelaydError, Refused, TimedOut
 from delayd.client.jobs import (
@@ -38,8 +38,7 @@ from delayd.client.results import (
     Time,
     TopicInfo,
 )
-from delayd.client.speaking import spoken_at
-from delayd.client.trouble import Outage
+from delayd.client.speaking import way_to
 from delayd.client.values import (
     Body,
     Bound,
@@ -50,7 +49,6 @@ from delayd.client.values import (
     PutOptions,
     State,
     Timing,
-    seconds,
 )
 from delayd.client.wires import Runs
 
@@ -85,20 +83,12 @@ class Client:
         timeout: Duration = 30.0,
         patience: Duration = 30.0,
     ) -> None:
-        address = read_address(url)
-        self._calls, wire = spoken_at(address, token)
-        self.outage = Outage()
+        self._calls, way = way_to(url, token, tls, timeout, patience)
+        self.outage = way.outage
         """Whether the daemon is away; its `tell` can be set."""
         self.is_double = False
         """Whether there is no daemon, as in a test: then a worker makes no pauses."""
-        self._connections: Runs = Connections(
-            address,
-            wire,
-            tls=tls,
-            timeout_s=seconds(timeout),
-            patience_s=seconds(patience),
-            outage=self.outage,
-        )
+        self._connections: Runs = Connections(way)
         self._toucher = Toucher()
 
     @classmethod

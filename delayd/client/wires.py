@@ -1,15 +1,24 @@
-"""What connections with and without asyncio share: what is spoken, and when to try again.
+"""What connections with and without asyncio share; whatever waits is in the modules of each.
+
+Here is what a connection speaks and holds, which are kept, and when a call is tried again.
 
 >>> [round(pause_s, 2) for pause_s in pauses(1.0, lambda: 1.0)]
 [0.05, 0.1, 0.2, 0.4, 0.25]
 """
 
+import contextlib
 import os
 import select
+import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from delayd.client.addresses import Address
 from delayd.client.errors import ConnectionLost, Unreachable
+from delayd.client.trouble import Outage
+
+if TYPE_CHECKING:
+    import ssl  # which takes as long to import as all of this: only TLS needs it
 
 T = TypeVar("T")
 FIRST_PAUSE_S: Final = 0.05
@@ -31,11 +40,7 @@ class Ask(Protocol):
 
     @property
     def link(self) -> Any:  # noqa: ANN401 - a connection of either kind
-        """On which connection; None: on any."""
-
-    @property
-    def takes_jobs(self) -> bool:
-        """Whether it may take long, so that no job in hand should need the same connection."""
+        """On which connection; None: on any that holds no jobs."""
 
 
 class Runs(Protocol):
@@ -86,6 +91,147 @@ def drawn() -> float:
     return int.from_bytes(os.urandom(4)) / (1 << 32)
 
 
+class Way(NamedTuple):
+    """How a client gets to its daemon, and what it speaks there."""
+
+    address: Address
+    wire: Wire
+    tls: "ssl.SSLContext | None"
+    timeout_s: float
+    patience_s: float
+    outage: Outage
+    chance: Callable[[], float] = drawn
+
+
+class Link(Protocol):
+    """A connection of either kind. On the line it holds jobs, watches topics, and is logged in."""
+
+    way: Way
+    held: int
+    """How many jobs in hand it holds; then it is used for them alone."""
+    watched: frozenset[str]
+    used: str
+    is_greeted: bool
+    is_closed: bool
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
+        self.held = 0
+        self.watched = frozenset(("default",))
+        self.used = ""
+        self.is_greeted = self.is_closed = False
+
+    @property
+    def descriptor(self) -> int:
+        """Of its socket."""
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open and silent, so that the next reply is that of the next call.
+
+        What has come unasked, the end included, is no answer to anything.
+        """
+        if self.is_closed:
+            return False
+        poll = select.poll()
+        poll.register(self.descriptor, select.POLLIN)
+        return not poll.poll(0)
+
+    @contextlib.contextmanager
+    def closing(self, *, may_have_happened: bool = True) -> Iterator[None]:
+        """Close it when what is done with it fails: it is somewhere within a reply."""
+        try:
+            yield
+        except OSError as error:
+            self.close()
+            where = self.way.address.url
+            lost = ConnectionLost(where, reason_of(error), may_have_happened=may_have_happened)
+            raise lost from error
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close it; what it holds on the line is ready again."""
+
+
+L = TypeVar("L", bound=Link)
+
+
+class Pool(Generic[L]):
+    """The connections that no call is using; the one used last is taken first."""
+
+    def __init__(self) -> None:
+        self.was_reached = False
+        """Whether a connection was ever made."""
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._idle: list[L] = []
+
+    def take(self) -> L | None:
+        """Return a connection that holds no jobs, if there is one."""
+        with self._lock:
+            for connection in [each for each in reversed(self._idle) if not each.held]:
+                self._idle.remove(connection)
+                if connection.is_usable:
+                    return connection
+                connection.close()
+        return None
+
+    def give_back(self, connection: L, *, is_last: bool = False) -> None:
+        """Keep a connection for the next call, unless there are enough, or it is to be closed."""
+        with self._lock:
+            free = sum(not each.held for each in self._idle)
+            has_room = connection.held or free < IDLE_CONNECTIONS_MAX
+            if has_room and not (is_last or self._is_closed):
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections; the others are closed when their calls end."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+class Attempts:
+    """The attempts at one call: `with attempts: return ...`, and after a failure a pause.
+
+    A call that was not sent, or that may be repeated, is tried again on a new connection, with
+    pauses that grow, as long as the client's patience lasts. All others end with their error;
+    `ConnectionLost` says whether they may have been carried out. The first connection of all is not
+    waited for: whoever has the wrong url learns it at once.
+    """
+
+    def __init__(self, ask: Ask, way: Way, pool: Pool[Any]) -> None:
+        self.pause_s = 0.0
+        """How long to wait before the next one."""
+        self._ask = ask
+        self._pool = pool
+        self._outage = way.outage
+        self._era = 0
+        self._pauses = pauses(way.patience_s, way.chance)
+
+    def __enter__(self) -> None:
+        self._era = self._outage.era
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        """Return whether to try again; otherwise the error goes on."""
+        if error is None and self.pause_s:
+            self._outage.end(self._era)
+        if not isinstance(error, Unreachable | ConnectionLost) or not self._pool.was_reached:
+            return False
+        pause_s = next(self._pauses, None)
+        if pause_s is None or not may_ask_again(self._ask, error):
+            return False
+        self._outage.begin(error, self._era)
+        self.pause_s = pause_s
+        return True
+
+
 def pauses(patience_s: float, random: Callable[[], float]) -> Iterator[float]:
     """Yield how long to wait before each further attempt, until patience is over.
 
@@ -107,8 +253,8 @@ def may_ask_again(ask: Ask, error: Unreachable | ConnectionLost) -> bool:
     return ask.may_repeat or not getattr(error, "may_have_happened", False)
 
 
-def is_silent(descriptor: int) -> bool:
-    """Tell whether nothing has come over a socket, its end included: then it can be used again."""
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return not poll.poll(0)
+def reason_of(error: Exception) -> str:
+    """Return in a few words why a connection failed."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -53,7 +53,9 @@ class Talk:
             monkeypatch.delenv(name, raising=False)
         # `self` of the function is the connections of the client that the command has made.
         monkeypatch.setattr(
-            Connections, "exchange", lambda made, ask: self._exchange(made._wire.encode(ask), ask)
+            Connections,
+            "exchange",
+            lambda made, ask: self._exchange(made.way.wire.encode(ask), ask),
         )
 
     def __enter__(self) -> Self:

@@ -16,10 +16,9 @@ from delayd.client import (
     Unauthorized,
     Unreachable,
 )
-from delayd.client.addresses import read_address
 from delayd.client.aio_connection import AsyncConnections
 from delayd.client.connection import Connections
-from delayd.client.speaking import spoken_at
+from delayd.client.speaking import way_to
 from tests.client.peer import Close, Hold, Read, ScriptedPeer, Send, Step
 from tests.client.worlds import Waiting
 
@@ -45,23 +44,17 @@ class Made:
     def client(
         self, url: str, *, token: str = "", timeout_s: float = 30, patience_s: float = 1
     ) -> Any:  # noqa: ANN401
-        address = read_address(url)
-        calls, wire = spoken_at(address, token)
-        how: dict[str, Any] = {
-            "tls": None,
-            "timeout_s": timeout_s,
-            "patience_s": patience_s,
-            "chance": lambda: 1.0,
-        }
+        calls, way = way_to(url, token, None, timeout_s, patience_s)
+        way = way._replace(chance=lambda: 1.0)
         if self._kind == "plain":
-            plain = Connections(address, wire, sleep=self.pauses.append, **how)
+            plain = Connections(way, sleep=self.pauses.append)
             self._stack.callback(plain.close)
             return Client.over(plain, calls)
 
         async def sleep(pause_s: float) -> None:
             self.pauses.append(pause_s)
 
-        connections = AsyncConnections(address, wire, sleep=sleep, **how)
+        connections = AsyncConnections(way, sleep=sleep)
         self._stack.callback(lambda: self._loop.run_until_complete(connections.close()))
 
         async def made() -> AsyncClient:

@@ -13,10 +13,12 @@ from delayd.client import (
     WrongProtocol,
 )
 from delayd.client.addresses import read_address
-from delayd.client.beanstalk import ReplyReader, read_map, read_names, seconds_word
+from delayd.client.beanstalk import LineReader, ReplyReader, read_map, read_names, seconds_word
 from delayd.client.http1 import Request, ResponseReader, request_bytes
 from delayd.client.line_calls import LineCalls
 from delayd.client.results import Reservation
+from delayd.client.speaking import way_to
+from delayd.client.wires import IDLE_CONNECTIONS_MAX, Link, Pool
 
 HTTP_URL = "http://127.0.0.1:11301"
 AT = read_address(HTTP_URL)
@@ -88,6 +90,45 @@ def test_replies_are_read_whole_and_byte_by_byte(data: bytes, count: int) -> Non
 def test_what_is_no_reply_is_not_understood(data: bytes) -> None:
     with pytest.raises(NotUnderstood):
         ReplyReader(1, AT).feed(data)
+
+
+class Kept(Link):
+    """A connection without a socket."""
+
+    descriptor = -1
+    is_usable = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def link() -> Kept:
+    _calls, way = way_to("beanstalk://127.0.0.1", "", None, 1, 1)
+    return Kept(way)
+
+
+def test_a_connection_that_holds_jobs_is_used_for_them_alone() -> None:
+    kept, pool = link(), Pool[Kept]()
+    LineReader(1, kept, AT).feed(b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\na\r\nRESERVED 2 0\r\n\r\n")
+    assert kept.held == 2
+    pool.give_back(kept)
+    assert pool.take() is None
+    kept.held = 0
+    assert pool.take() is kept
+
+
+def test_so_many_connections_are_kept_and_those_that_hold_jobs() -> None:
+    pool = Pool[Kept]()
+    links = [link() for _ in range(IDLE_CONNECTIONS_MAX + 2)]
+    links[-1].held = 1
+    for each in links:
+        pool.give_back(each)
+    assert [each.is_closed for each in links] == [*[False] * IDLE_CONNECTIONS_MAX, True, False]
+    pool.close()
+    assert all(each.is_closed for each in links)
+    late = link()
+    pool.give_back(late)
+    assert late.is_closed
 
 
 def test_a_header_cannot_bring_another_one() -> None:
