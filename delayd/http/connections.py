@@ -147,8 +147,9 @@ class HttpConnection(BaseProtocol):
 
     __slots__ = (
         *("_body", "_body_bytes", "_body_ms", "_current", "_drained", "_has_full_body"),
-        *("_has_full_row", "_head_ms", "_idle_ms", "_is_over", "_is_spent", "_reader", "_row"),
-        *("_sent_bytes", "_shared", "_untaken", "held_bytes", "is_half_closed", "is_reserving"),
+        *("_has_full_row", "_has_last_body", "_head_ms", "_idle_ms", "_is_over", "_is_spent"),
+        *("_reader", "_row", "_sent_bytes", "_shared", "_untaken"),
+        *("held_bytes", "is_half_closed", "is_reserving"),
         *("__weakref__", "look_s", "peer", "task"),
     )
 
@@ -181,6 +182,8 @@ class HttpConnection(BaseProtocol):
         """The request that is being handled."""
         self._is_over = False
         """Nothing more is read; the connection closes when the current request is answered."""
+        self._has_last_body = False
+        """But for the body that comes, which belongs to the current request: the daemon stops."""
         self.is_half_closed = False
         """The client sends no more, or has gone."""
         self.is_reserving = False
@@ -222,6 +225,8 @@ class HttpConnection(BaseProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived; note whether a head or a body is incomplete."""
         if self._is_over:
+            if self._has_last_body:
+                self._read_last_body(data)
             return
         shared = self._shared
         if not self._is_spent:
@@ -248,6 +253,19 @@ class HttpConnection(BaseProtocol):
         if shared.held_bytes > shared.held_bytes_max and self.held_bytes > limits.HTTP_SMALL_BYTES:
             shared.note(Refused.HELD_BYTES.name)
             self._cut(shared.replies[Refused.HELD_BYTES])
+
+    def _read_last_body(self, data: bytes) -> None:
+        """Parse more of the last body; what is behind it is dropped."""
+        body = self._body
+        if body is None or body.is_eof():
+            return
+        self.held_bytes += len(data)
+        self._shared.held_bytes += len(data)
+        for message, _ in self._parse(data):
+            if isinstance(message, HttpProcessingError) and not body.is_eof():
+                body.set_exception(BodyBroken(message.message))
+        if body.is_eof():
+            self._body = None
 
     def _parse(self, data: bytes) -> Sequence[Message]:
         """Return the requests whose heads end in these bytes; one that is wrong is the last."""
@@ -501,8 +519,9 @@ class HttpConnection(BaseProtocol):
             self._head_ms = now_ms
 
     def finish(self) -> asyncio.Task[None] | None:
-        """Read nothing more and close, after the current request; return what still answers it."""
+        """Close after the current request, and read no other; return what still answers it."""
         self._is_over = True
+        self._has_last_body = not self._row
         self._row.clear()
         if self.task is None and self.transport is not None:
             self.transport.close()

@@ -267,6 +267,46 @@ async def test_what_comes_after_the_last_request_is_not_held(rig: ConnectionRig)
 
 
 @scenario()
+async def test_a_body_that_comes_while_the_daemon_stops_is_read_to_its_end(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
+    await client.send(head_of_post("/body", 10) + b"12345")
+    (task,) = rig.connections.finish()
+    await client.send(b"67890" + get("/quick") + b"\0")
+    assert client.status() == 200
+    assert client.received.endswith(b"\r\n\r\n10")
+    assert rig.done == ["/body"], "what came behind it is not begun"
+    assert task.done()
+    assert client.is_closed()
+
+
+@scenario()
+async def test_a_body_that_nobody_wants_is_discarded_while_the_daemon_stops(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
+    await client.send(head_of_post("/early", 10) + b"12345")
+    assert client.status() == 200
+    (task,) = rig.connections.finish()
+    await client.send(b"67890")
+    assert task.done()
+
+
+@scenario()
+async def test_what_is_wrong_inside_a_body_is_told_while_the_daemon_stops(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
+    head = b"POST /body HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+    await client.send(head + b"5\r\n12345\r\n")
+    rig.connections.finish()
+    await client.send(b"x\r\n")
+    assert client.status() == 400
+    assert client.is_closed()
+
+
+@scenario()
 async def test_packed_bodies_are_not_unpacked(rig: ConnectionRig) -> None:
     client = rig.connect()
     bomb = gzip.compress(bytes(100_000))
