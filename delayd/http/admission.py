@@ -102,7 +102,7 @@ class RequestAdmission:
     def endpoint(self, route: Route) -> Endpoint:
         """Return what answers the requests of a route."""
         api, handler, authenticator = self._api, route.handler, self._authenticator
-        is_guarded, body_bytes_max = route.is_guarded, self._body_bytes_max
+        is_guarded = route.is_guarded
         body_reader = None
         if route.form is not None:
             body_reader = _BodyReader(route, route.form, api.engine.body_bytes_max)
@@ -127,7 +127,7 @@ class RequestAdmission:
                 given = None
                 if body_reader is not None:
                     kind = media_type_of(request)
-                    data = await read_bytes(request, body_bytes_max)
+                    data, principal = await self._body_of(request, principal)
                     if kind == JSON and len(data) <= HTTP_STEP_BYTES:
                         if len(data) > HTTP_FREE_BYTES:
                             given = await self._read_in_turn(body_reader, data)
@@ -231,6 +231,20 @@ class RequestAdmission:
         request.connection.has_shown_token()
         return principal
 
+    async def _body_of(self, request: HttpRequest, principal: Principal) -> tuple[bytes, Principal]:
+        """Return the body, and the principal as it is when all of it has come.
+
+        Raises what `read_bytes` does, and `Unauthorized`.
+        """
+        is_late = not request.body.is_eof()
+        data = await read_bytes(request, self._body_bytes_max)
+        if is_late and principal is not EVERYBODY:
+            renewed = self._authenticator.renewed(principal)
+            if renewed is None:
+                raise Unauthorized
+            principal = renewed
+        return data, principal
+
     async def _principal_of(self, given: str, request: HttpRequest) -> Principal:
         """Return the principal of the token; after many failures a wrong one is answered late.
 
@@ -289,7 +303,7 @@ async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
         if len(data) > bytes_max:
             raise BodyTooLong(bytes_max)
         return data
-    if hdrs.EXPECT in headers:  # the client waits with the body
+    if hdrs.EXPECT in headers and request.version != HTTP_1_0:  # the client waits with the body
         if headers[hdrs.EXPECT].lower() != "100-continue":
             raise ExpectationWrong(headers[hdrs.EXPECT])
         request.connection.ask_for_body()

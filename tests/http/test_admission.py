@@ -1,5 +1,7 @@
 """Who is let in and what a request has to look like: rule by rule, each for one call."""
 
+from dataclasses import replace
+
 import pytest
 
 from delayd.access.tokens import Tokens
@@ -289,6 +291,18 @@ def test_who_asks_before_it_sends_is_told_to_go_ahead() -> None:
         assert client.the_answer.status == 201
 
 
+def test_http_1_0_knows_no_answer_before_the_answer() -> None:
+    head = f"POST {JOBS} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with HttpRig() as rig:
+        client = rig.connect()
+        client.say("POST", f"{head}Content-Length: 10\r\nExpect: 100-continue\r\n\r\n".encode())
+        rig.settle()
+        assert not client.received
+        client.protocol.data_received(b'{"body":1}')
+        rig.settle()
+        assert client.the_answer.status == 201
+
+
 def test_who_asks_for_something_else_before_it_sends_is_refused() -> None:
     head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with HttpRig() as rig:
@@ -421,6 +435,33 @@ def test_two_tokens_in_one_request_are_none(guarded: HttpRig) -> None:
         for other in (token, "dlyd_00000009_" + "x" * 43, ""):
             answer = shown(rig, f"Bearer {token}\r\nAuthorization: Bearer {other}").the_answer
             assert (answer.status, answer.word) == (400, "BAD_FORMAT")
+
+
+def test_a_token_that_was_revoked_before_the_end_of_the_body_lets_nobody_in() -> None:
+    with HttpRig(needs_token=True) as rig:
+        told = request("POST", JOBS, {"body": 1}, token=rig.token())
+        client = rig.connect()
+        client.say("POST", told[:-1])
+        rig.settle()
+        rig.authenticator.tokens = Tokens([])
+        client.protocol.data_received(told[-1:])
+        rig.settle()
+        assert client.the_answer.word == "UNAUTHORIZED"
+        assert rig.engine.log_space.jobs == 0
+
+
+def test_a_token_is_good_for_what_it_is_at_the_end_of_the_body() -> None:
+    with HttpRig(needs_token=True) as rig:
+        told = request("POST", JOBS, {"body": 1}, token=rig.token())
+        client = rig.connect()
+        client.say("POST", told[:-1])
+        rig.settle()
+        assert rig.authenticator.tokens is not None
+        (entry,) = rig.authenticator.tokens.entries
+        rig.authenticator.tokens = Tokens([replace(entry, topics=("sms",))])
+        client.protocol.data_received(told[-1:])
+        rig.settle()
+        assert client.the_answer.word == "FORBIDDEN"
 
 
 def test_a_token_that_was_revoked_lets_nobody_in(guarded: HttpRig) -> None:
