@@ -10,6 +10,10 @@ On a quick disk the turn itself syncs: giving it to others and hearing of its en
 the sync. A disk that begins to hang is met by one such sync, which holds the loop until it ends.
 From then on syncs are elsewhere, and only one in a while tries again (`SLOW_SYNC_PAUSE_TIMES`).
 
+Clients whose replies left together send their next commands one after the other. So that the first
+of these has no sync to itself, on which all others would wait before their own, a turn with fewer
+replies than the last sync released keeps them for as long as a sync takes, for more to come.
+
 While a sync elsewhere runs the loop continues collecting; everything that arrives meanwhile shares
 the next one. The kernel carries it out (`journal/aio.py`); where it takes more than one file, or
 the kernel cannot, a thread does. Then the loop never waits for the disk.
@@ -112,7 +116,7 @@ class GroupCommit:
         """Jobs up to this id are synced, `out_of_order_ids` aside, or the policy does not wait."""
         self.out_of_order_ids: dict[int, int] = {}
         """Jobs with earlier ids whose put ended late → number of the sync that covers it."""
-        self._syncs_begun = self._last_id = self._syncing_id = 0
+        self._syncs_begun = self._last_id = self._syncing_id = self._sync_begun_ns = 0
         self.on_slow_sync: Callable[[int], object] = _ignore
         """Called with the milliseconds of each sync that took longer than SLOW_SYNC_MS."""
         self.on_lost: Callable[[str], object] = _ignore
@@ -122,15 +126,15 @@ class GroupCommit:
         self._in_turn_ns = 0  # how long they take: an average in which newer ones count more
         self._elsewhere_until_ns = 0 if syncs_in_turn else NEVER_NS
         """No turn syncs before: such syncs were not quick."""
-        self._sync_begun_ns = 0
-        self._in_turn = Histogram(SYNC_BOUNDS_NS)  # of those in the turn
+        self._released = 0  # how many replies the last sync in a turn has released
+        self.gathers_until_ns = 0
+        """Until when replies wait for others to share a sync: call `commit` then. 0: none do."""
+        self._in_turn = Histogram(SYNC_BOUNDS_NS)  # of those in the turn for which none had waited
         self.sync_ns = Histogram(SYNC_BOUNDS_NS, self._in_turn)  # how long syncs took
         self.commit_ns = Histogram(SYNC_BOUNDS_NS, self._in_turn)
-        """For each sync, how long the first turn that it covers has waited until its replies left;
-        where none waits for it, how long it took."""
+        """For each sync, how long the first turn that it covers has waited; if none, it took."""
         self.batch_records = Histogram(BATCH_BOUNDS_RECORDS)  # how many each sync has covered
-        self._unsynced_records = 0
-        self.log_bytes = 0  # of records appended so far
+        self._unsynced_records = self.log_bytes = 0  # records since that sync; bytes of all
         # Since when the first turn has waited for the next sync, and for the current one; 0: none.
         self._waits_since_ns = self._batch_since_ns = 0
         self._failure: JournalError | None = None
@@ -211,9 +215,10 @@ class GroupCommit:
             self._add_waiting(log, replies)
         elif not self._must_sync:
             _release(replies)
-        elif not self._sync_in_turn(replies):
-            self._waiting += replies
-            self._start_sync()
+        elif len(self._waiting) + len(replies) < self._released and self._gathers():
+            self._add_waiting(log, replies)
+        else:
+            self._sync_now(replies)
 
     def _add_waiting(self, log: Sequence[bytes], replies: Replies) -> None:
         """Keep replies for a sync that comes later."""
@@ -260,6 +265,7 @@ class GroupCommit:
         lost = self._journal.lost
         if lost and not self._is_held:
             self._is_held = True
+            self.gathers_until_ns = 0
             self.on_lost(lost)
         return lost
 
@@ -272,6 +278,23 @@ class GroupCommit:
                 self._start_sync()
 
     # --- Syncing ---------------------------------------------------------------------------------
+
+    def _gathers(self) -> bool:
+        """Tell whether there is time for more replies before the sync; it begins with the first."""
+        now_ns = monotonic_ns()
+        if not self.gathers_until_ns and now_ns >= self._elsewhere_until_ns:
+            self.gathers_until_ns = now_ns + self._in_turn_ns
+        return now_ns < self.gathers_until_ns
+
+    def _sync_now(self, replies: Replies) -> None:
+        """Sync for these replies and those that were gathered."""
+        if self.gathers_until_ns:
+            self.gathers_until_ns = 0
+            replies = [*self._waiting, *replies]
+            self._waiting = []
+        if not self._sync_in_turn(replies):
+            self._waiting += replies
+            self._start_sync()
 
     def _sync_in_turn(self, replies: Replies) -> bool:
         """Sync in the middle of the turn and send the replies; False: it has to be elsewhere."""
@@ -297,9 +320,15 @@ class GroupCommit:
         if self.out_of_order_ids:
             self._forget_late()
         _release(replies)
+        self._released = len(replies)
         self.batch_records.note(self._unsynced_records)
         self._unsynced_records = 0
-        self._in_turn.note(sync_ns)
+        if self._waits_since_ns:
+            self.sync_ns.note(sync_ns)
+            self.commit_ns.note(begun_ns + sync_ns - self._waits_since_ns)
+            self._waiting_bytes = self._waits_since_ns = 0
+        else:
+            self._in_turn.note(sync_ns)
         if sync_ns > SLOW_SYNC_MS * NS_PER_MS:
             self.on_slow_sync(sync_ns // NS_PER_MS)
         return True
@@ -427,6 +456,7 @@ class GroupCommit:
     def _fail(self, error: JournalError) -> None:
         if self._failure is None:
             self._failure = error
+            self.gathers_until_ns = 0
             self._on_failure(error)
 
     # --- The end ---------------------------------------------------------------------------------

@@ -445,6 +445,7 @@ class Config(NamedTuple):
     data_dir: str | None = "delayd-data"
     clock: ClockKind = ClockKind.SYSTEM
     insecure_no_auth: bool = False
+    busy_poll: bool = True
 
     line_listen: Address | None = LINE_LISTEN_DEFAULT
     line_unix_mode: int = UNIX_MODE_DEFAULT
@@ -573,6 +574,7 @@ SETTINGS: Final = (
     Setting("data_dir", "data_dir", _DIRECTORY, "--data-dir"),
     Setting("clock", "clock", _CLOCK, "--clock"),
     Setting("insecure_no_auth", "insecure_no_auth", read_flag, "--insecure-no-auth"),
+    Setting("busy_poll", "busy_poll", read_flag),
     Setting("line.listen", "line_listen", read_address, "--line"),
     Setting("line.unix_mode", "line_unix_mode", read_unix_mode),
     Setting("line.tls", "line_tls", read_flag),

@@ -44,6 +44,7 @@ from delayd.core.times import RequestMs
 from delayd.exits import Exit
 from delayd.journal.errors import JournalError
 from delayd.limits import (
+    BUSY_POLL_US,
     LOG_ID_BYTES,
     PUSH_TOPICS_TOLD,
     READY_BODY_BYTES,
@@ -365,6 +366,8 @@ class Service:
             self._snapshots.on_taken = self._resume
             self._turns.chore = self._snapshots.chore
             self._turns.chore_bytes = self._snapshots.step_bytes
+        if self._config.busy_poll and len(os.sched_getaffinity(0)) > 1:
+            self._turns.busy_poll_ns = BUSY_POLL_US * 1_000
         self._turns.limit_room()
         self._look_at_space()
         self._turns.on_wall_step = self._tell_of_wall_step

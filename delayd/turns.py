@@ -11,7 +11,8 @@ a lone client's put takes.
 
 A turn reads the clock once. It does a bounded part of what is due, so that a million jobs of one
 instant delay no client, and a bounded part of what clients have sent. With nothing due and nothing
-to read the process sleeps.
+to read the process sleeps, but for a tenth of a millisecond behind clients that answer at once: for
+so long it looks for their next commands (`busy_poll_ns`), since being woken would take longer.
 """
 
 import contextlib
@@ -141,6 +142,9 @@ class Turns:
         """How long it took from each poll to the next, with all that asyncio did in between."""
         self.longest_held = Longest()
         self._polled_ns = 0
+        self.busy_poll_ns = 0
+        """How long to look for events again and again before sleeping; 0: not at all."""
+        self._is_lively = False  # the last events came so soon that the next ones may as well
         self._slept_ns = 0  # when asyncio had its turn
         self._collecting_ns = 0
         self._took_ns: dict[str, int] = {}
@@ -205,8 +209,14 @@ class Turns:
                         self.on_long_hold(held_ns, self._parts_of(held_ns))
             if self._took_ns:
                 self._took_ns.clear()
-            events = line.poll(wait_s, hears_clients=hears_clients)
+            # The kernel may want this processor for a sync.
+            is_awake = self._is_lively and (commit is None or not commit.is_syncing)
+            if is_awake and hears_clients and wait_s != 0.0:
+                events = self._poll_lively(wait_s, now_ns)
+            else:
+                events = line.poll(wait_s, hears_clients=hears_clients)
             self._polled_ns = monotonic_ns()
+            self._is_lively = len(events) > 0 and self._polled_ns - now_ns < 2 * self.busy_poll_ns
             if len(events) == 1 and events[0][0] == self._sync_fd and commit is not None:
                 # Replies that waited for the disk leave. Nothing is read, fired or recorded.
                 commit.reap()
@@ -218,6 +228,18 @@ class Turns:
             if self._is_nudged or now_ns >= ends_ns:
                 self._slept_ns = now_ns
                 return
+
+    def _poll_lively(self, wait_s: float | None, now_ns: int) -> list[tuple[int, int]]:
+        """Wait for events, the first moment of it awake."""
+        line = self._line
+        awake_ns = self.busy_poll_ns
+        if wait_s is not None:
+            awake_ns = min(awake_ns, int(wait_s * NS_PER_S))
+        while monotonic_ns() - now_ns < awake_ns:
+            events = line.poll(0.0)
+            if events:
+                return events
+        return line.poll(None if wait_s is None else max(0.0, wait_s - awake_ns / NS_PER_S))
 
     def _do_chore(self, now_ns: int, ends_ns: int) -> int:
         """Do a slice of the chore; return when to wake for the next one, or at `ends_ns`."""
@@ -270,6 +292,9 @@ class Turns:
     def _wait_s(self, now_ns: int, wakes_ns: int) -> float | None:
         """Return how long the next poll may take; None: until something happens."""
         wait_s = None
+        commit = self._commit
+        if commit is not None and commit.gathers_until_ns:
+            wakes_ns = min(wakes_ns, commit.gathers_until_ns)
         if wakes_ns != NEVER_NS:
             wait_s = (wakes_ns - now_ns) / NS_PER_S if wakes_ns > now_ns else 0.0
         if self._has_more or self._line.has_more:
@@ -281,7 +306,7 @@ class Turns:
         if due_s <= 0.0:
             # On a busy machine the sync needs the processor that this loop would not leave, and so
             # does a receiver for which the virtual clock waits.
-            is_syncing = self._commit is not None and self._commit.is_syncing
+            is_syncing = commit is not None and commit.is_syncing
             is_idle = is_syncing or self._engine.awaits_calls
             due_s = SYNC_BREATHER_MS / 1_000 if is_idle else 0.0
         return due_s if wait_s is None or due_s < wait_s else wait_s
@@ -421,7 +446,7 @@ class Turns:
         if commit is None:
             for client, data in (*free, *replies):
                 client.send(data)
-        elif log or replies or free:
+        elif log or replies or free or commit.gathers_until_ns:
             self._commit_turn(commit, log, replies, free, must_sync=must_sync)
         elif engine.log_space.is_short:
             self.limit_room()

@@ -312,6 +312,7 @@ class ScriptedCommit:
         self.is_syncing = False
         self.is_backed_up = False
         self.in_turn_sync_ns = (0, 0)
+        self.gathers_until_ns = 0
         self.durable_id = 0
         self.out_of_order_ids: dict[int, int] = {}
         self.on_commit: Happening = int

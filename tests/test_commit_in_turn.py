@@ -189,6 +189,126 @@ def test_a_job_whose_put_ended_late_is_durable_with_it(rig: CommitRig) -> None:
     assert 3 not in rig.commit.out_of_order_ids
 
 
+# --- Sharing a sync ------------------------------------------------------------------------------
+
+
+def release_two(rig: CommitRig) -> None:
+    """Two clients are answered by one sync."""
+    assert rig.turn("two", (rig.a, "1"), (rig.b, "1")) == ["append two", "a gets 1", "b gets 1"]
+
+
+def average_sync_ns(rig: CommitRig, watch: Watch) -> int:
+    """How long a reply waits for another one."""
+    assert rig.commit.gathers_until_ns
+    return rig.commit.gathers_until_ns - watch.now_ns
+
+
+def test_those_who_were_answered_together_share_the_next_sync(rig: CommitRig) -> None:
+    release_two(rig)
+    syncs = rig.disk.verb_counts["sync"]
+    assert rig.turn("first", (rig.a, "2")) == ["append first"]
+    assert rig.turn("second", (rig.b, "2")) == ["append second", "a gets 2", "b gets 2"]
+    assert rig.disk.verb_counts["sync"] == syncs + 1
+    assert rig.commit.gathers_until_ns == 0
+    rig.disk.crash()
+    assert payloads_in(rig.disk) == [b"made", b"two", b"first", b"second"]
+
+
+def test_who_comes_alone_waits_as_long_as_a_sync_takes(rig: CommitRig, watch: Watch) -> None:
+    for _ in range(4 * QUICK_SYNCS_AVERAGED):
+        release_two(rig)
+    assert rig.turn("first", (rig.a, "2")) == ["append first"]
+    wait_ns = average_sync_ns(rig, watch)
+    assert QUICK_NS * 9 // 10 < wait_ns <= QUICK_NS
+    watch.now_ns += wait_ns - 1
+    assert rig.turn("") == []
+    watch.now_ns += 1
+    assert rig.turn("") == ["a gets 2"]
+    assert rig.commit.gathers_until_ns == 0
+    assert rig.turn("next", (rig.a, "3")) == ["append next", "a gets 3"], "alone, as the last time"
+
+
+def test_what_needs_no_sync_waits_for_nobody(rig: CommitRig) -> None:
+    release_two(rig)
+    said = rig.turn("reserve", must_sync=False, free=[(rig.b, "RESERVED")])
+    assert said == ["append reserve", "b gets RESERVED"]
+    rig.turn("delete", (rig.a, "2"))
+    said = rig.turn("reserve", must_sync=False, free=[(rig.b, "RESERVED")])
+    assert said == ["append reserve", "b gets RESERVED"]
+    assert rig.commit.gathers_until_ns
+
+
+def test_a_record_without_a_reply_is_synced_with_those_that_have_one(rig: CommitRig) -> None:
+    release_two(rig)
+    assert rig.turn("expired") == ["append expired"]
+    assert rig.turn("put", (rig.a, "2"), (rig.b, "2")) == ["append put", "a gets 2", "b gets 2"]
+    assert rig.journal.synced_sequence == rig.journal.appended_sequence
+
+
+def test_what_was_gathered_counts_with_its_wait(rig: CommitRig, watch: Watch) -> None:
+    release_two(rig)
+    rig.turn("first", (rig.a, "2"))
+    waited_ns = average_sync_ns(rig, watch)
+    watch.now_ns += waited_ns
+    rig.turn("")
+    assert rig.commit.sync_ns.sum == 2 * QUICK_NS
+    assert rig.commit.commit_ns.sum == 2 * QUICK_NS + waited_ns
+    assert sum(rig.commit.sync_ns.counts) == sum(rig.commit.commit_ns.counts) == 2
+
+
+def test_what_was_gathered_and_is_too_much_is_synced_elsewhere(roomy: CommitRig) -> None:
+    release_two(roomy)
+    roomy.turn("first", (roomy.a, "2"))
+    record = "x" * (SYNC_IN_TURN_BYTES_MAX + 1)
+    assert roomy.turn(record, (roomy.b, "2")) == [f"append {record}", "begin"]
+    assert roomy.commit.gathers_until_ns == 0
+    assert roomy.kernel_syncs() == ["durable 3", "a gets 2", "b gets 2"]
+
+
+def test_while_syncs_are_elsewhere_nothing_is_gathered(rig: CommitRig) -> None:
+    release_two(rig)
+    disk_of(rig).sync_takes_ns = SLOW_NS
+    release_two(rig)
+    disk_of(rig).sync_takes_ns = QUICK_NS
+    assert rig.turn("put", (rig.a, "2")) == ["append put", "begin"]
+    assert rig.commit.gathers_until_ns == 0
+    assert rig.kernel_syncs() == ["durable 3", "a gets 2"]
+
+
+def test_after_an_error_what_was_gathered_leaves_when_the_fresh_file_is_synced(
+    rig: CommitRig,
+) -> None:
+    release_two(rig)
+    rig.turn("first", (rig.a, "2"))
+    fail_next(rig, "sync")
+    assert rig.turn("second", (rig.b, "2")) == ["append second"]
+    assert rig.commit.gathers_until_ns == 0
+    assert rig.thread_syncs() == ["durable 3", "a gets 2", "b gets 2"]
+    assert rig.failures == []
+
+
+def test_after_a_second_error_nothing_that_was_gathered_leaves(rig: CommitRig) -> None:
+    release_two(rig)
+    rig.turn("first", (rig.a, "2"))
+    fail_next(rig, "sync")
+    fail_next(rig, "allocate")
+    assert rig.turn("second", (rig.b, "2")) == ["append second"]
+    assert len(rig.failures) == 1
+    assert rig.commit.gathers_until_ns == 0
+    rig.commit.close()
+    assert rig.look() == []
+
+
+def test_a_stop_releases_what_was_gathered(rig: CommitRig) -> None:
+    release_two(rig)
+    rig.turn("first", (rig.a, "2"))
+    disk_of(rig).may_go_on.set()
+    rig.commit.close()
+    assert rig.look() == ["a gets 2"]
+    rig.disk.crash()
+    assert payloads_in(rig.disk) == [b"made", b"two", b"first"]
+
+
 # --- A slow one ----------------------------------------------------------------------------------
 
 

@@ -70,6 +70,7 @@ OF_THE_FILE = Config(
     data_dir="/var/lib/delayd",
     clock=ClockKind.VIRTUAL,
     insecure_no_auth=True,
+    busy_poll=False,
     line_listen=UnixAddress("/run/delayd/line.sock"),
     line_unix_mode=0o600,
     line_tls=True,
@@ -125,6 +126,7 @@ OF_VARIABLES = Config(
     data_dir="d",
     clock=ClockKind.VIRTUAL,
     insecure_no_auth=True,
+    busy_poll=False,
     line_listen=TcpAddress("0.0.0.0", 1),  # noqa: S104 - only parsed
     line_unix_mode=0o666,
     line_tls=True,
@@ -179,6 +181,7 @@ EVERY_SETTING = """
 data_dir = "/var/lib/delayd"
 clock = "virtual"
 insecure_no_auth = true
+busy_poll = false
 [line]
 listen = "unix:/run/delayd/line.sock"
 unix_mode = "0600"
@@ -255,6 +258,7 @@ def test_every_setting_can_be_a_variable() -> None:
         "DELAYD_DATA_DIR": "d",
         "DELAYD_CLOCK": "virtual",
         "DELAYD_INSECURE_NO_AUTH": "true",
+        "DELAYD_BUSY_POLL": "false",
         "DELAYD_LINE_LISTEN": "0.0.0.0:1",
         "DELAYD_LINE_UNIX_MODE": "666",
         "DELAYD_LINE_TLS": "true",

@@ -166,6 +166,7 @@ WRONG: Final = {
     "data_dir": PATH,
     "clock": CHOICE,
     "insecure_no_auth": FLAG,
+    "busy_poll": FLAG,
     "line.listen": ADDRESS,
     "line.unix_mode": MODE,
     "line.tls": FLAG,

@@ -156,6 +156,66 @@ def test_clients_are_not_heard_while_too_much_waits_for_the_disk(rig: CommitRig)
     assert rig.line.heard_clients == [False, True]
 
 
+def test_it_wakes_for_replies_that_wait_for_others(rig: CommitRig) -> None:
+    def commit() -> None:
+        rig.commits.gathers_until_ns = 0
+
+    rig.commits.gathers_until_ns = rig.watch.now_ns + 200_000
+    rig.commits.on_commit = commit
+    rig.look()
+    assert rig.slept(None, int) == [pytest.approx(0.0002), None]
+    assert rig.look() == ["commit 0 up to 0"], "with nothing to commit"
+
+
+# --- Awake ---------------------------------------------------------------------------------------
+
+EVENT: Final = (99, select.EPOLLIN)
+AWAKE_NS: Final = 100_000
+
+
+def says(rig: CommitRig, after_ns: int = 0) -> Callable[[], None]:
+    """A client says something, so long after the poll began."""
+
+    def say() -> None:
+        rig.watch.now_ns += after_ns
+        rig.line.events = [EVENT]
+
+    return say
+
+
+def test_behind_clients_that_answer_at_once_it_stays_awake_for_a_moment(rig: CommitRig) -> None:
+    rig.turns.busy_poll_ns = AWAKE_NS
+    rig.watch.step_ns = AWAKE_NS // 10
+    waits_s = rig.slept(None, says(rig), *[int] * 3, says(rig), *[int] * 20)
+    assert waits_s[:5] == [None, 0.0, 0.0, 0.0, 0.0], "it looks, and hears the second"
+    awake = waits_s[5:].index(None)
+    assert 5 <= awake <= 10
+    assert waits_s[5 : 5 + awake] == [0.0] * awake
+
+
+def test_awake_it_misses_no_deadline(rig: CommitRig) -> None:
+    rig.turns.busy_poll_ns = AWAKE_NS
+    rig.watch.step_ns = AWAKE_NS // 10
+    rig.put(delay_ms=250)
+    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.ask()
+    waits_s = rig.slept(None, says(rig), *[int] * 20)
+    (asleep,) = [wait_s for wait_s in waits_s[1:] if wait_s]
+    assert asleep == pytest.approx(0.25 - AWAKE_NS / 1e9)
+
+
+def test_behind_a_client_that_takes_its_time_it_sleeps(rig: CommitRig) -> None:
+    rig.turns.busy_poll_ns = AWAKE_NS
+    assert rig.slept(None, says(rig, 2 * AWAKE_NS)) == [None, None]
+
+
+def test_it_stays_asleep_where_that_was_chosen_and_while_the_kernel_syncs(rig: CommitRig) -> None:
+    assert rig.slept(None, says(rig)) == [None, None]
+    rig.turns.busy_poll_ns = AWAKE_NS
+    rig.commits.is_syncing = True
+    assert rig.slept(None, says(rig)) == [None, None]
+
+
 # --- The chore -----------------------------------------------------------------------------------
 
 

@@ -45,6 +45,9 @@ OUT_BYTES_MAX: Final = 1 << 20
 
 INTERVAL_MS: Final = 50
 BUSY_SHARE: Final = 0.05
+MOMENT_NS: Final = 30_000
+"""What each look at the time costs a commit."""
+
 NS_PER_MS: Final = 1_000_000
 SMALL_SPARE_BYTES: Final = 8 << 10
 SMALL_EMERGENCY_BYTES: Final = 4 << 10
@@ -268,12 +271,18 @@ class SteppedSnapshots(Snapshots):
 def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
     """Let the log's files be small, so that a short run changes them; and time be the clock's.
 
-    What measures its own work finds now and then that it has taken long.
+    What measures its own work finds now and then that it has taken long, and that a sync has taken
+    a moment, for which replies may wait for others.
     """
-    worked_ns = 0
+    worked_ns = synced_ns = 0
 
     def now_ns() -> int:
         return clock.now_ms() * NS_PER_MS
+
+    def syncing_ns() -> int:
+        nonlocal synced_ns
+        synced_ns += MOMENT_NS
+        return now_ns() + synced_ns
 
     def busy_ns() -> int:
         nonlocal worked_ns
@@ -281,7 +290,7 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         return now_ns() + worked_ns
 
     changed: Sequence[tuple[object, str, object]] = (
-        (delayd.commit, "monotonic_ns", now_ns),
+        (delayd.commit, "monotonic_ns", syncing_ns),
         (delayd.commit, "threading", NoThreads),
         (delayd.snapshots, "_ASK_NS", 20 * NS_PER_MS),
         (delayd.snapshots, "SNAPSHOT_RETRY_MS_MIN", 50),

@@ -216,6 +216,8 @@ class Run:
         assert daemon is not None
         for _ in range(100):
             self._turn()
+            if daemon.commit.gathers_until_ns:
+                continue
             if not daemon.commit.sync_is_asked:
                 return
             daemon.commit.run_sync()

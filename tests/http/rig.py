@@ -73,6 +73,7 @@ class Disk:
         self.durable_frames = 0
         self.is_syncing = False
         self.is_backed_up = False
+        self.gathers_until_ns = 0
         self.sync_going_on_ms = 0
         self.missing_files = ""
         self.room_trouble = ""
