@@ -64,16 +64,9 @@ class PutReplies:
         self.results += [
             new(PutResult, (int(line[9:]), "created", None))
             if line[:9] == _INSERTED
-            else _other(line)
+            else put_result(Reply(line.decode(errors="replace").split() or [""]), b"put")
             for line in lines
         ]
-
-
-def _other(line: bytes) -> Result:
-    try:
-        return put_result(Reply(line.decode(errors="replace").split() or [""]), b"put")
-    except Refused as refusal:
-        return refusal
 
 
 class PutWriter:

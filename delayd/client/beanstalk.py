@@ -2,13 +2,14 @@ r"""The line protocol as bytes: commands in, replies out, and no socket.
 
 >>> reader = ReplyReader(2, Address("line", "127.0.0.1", 11300))
 >>> reader.feed(b"FOUND 7 2\r\nhi\r\nNOT_")
->>> reader.feed(b"FOUND\r\n")
+>>> reader.feed(b"FOUND\r\n").replies
 [Reply(words=['FOUND', '7', '2'], body=b'hi'), Reply(words=['NOT_FOUND'], body=None)]
 """
 
+import datetime as dt
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -42,36 +43,20 @@ _TOPIC: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}"
 _WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))
 _SCOPES: Final = MappingProxyType(
     {
-        "use": "put",
-        "put": "put",
-        "put-in-tube": "put",
-        "change": "put",
-        "reschedule-jobs": "put",
-        "watch": "reserve",
-        "reserve-batch": "reserve",
-        "delete": "delete",
-        "delete-key": "delete",
-        "cancel-jobs": "delete",
-        "nack": "release",
-        "release": "release",
-        "touch": "release",
-        "bury": "bury",
-        "kick-job": "kick",
-        "kick-key": "kick",
-        "kick-jobs": "kick",
-        "redrive": "kick",
-        "peek": "peek",
-        "peek-key": "peek",
-        "stats-job": "peek",
-        "list-jobs": "peek",
-        "calendar": "peek",
-        "pause-tube": "pause",
-        "stats": "stats",
-        "stats-tube": "stats",
-        "get-policy": "stats",
-        "set-policy": "admin",
-        "clear-tube": "admin",
-        "advance-clock": "admin",
+        command: scope
+        for scope, commands in (
+            ("put", "use put put-in-tube change reschedule-jobs"),
+            ("reserve", "watch reserve-batch"),
+            ("delete", "delete delete-key cancel-jobs"),
+            ("release", "nack release touch"),
+            ("bury", "bury"),
+            ("kick", "kick-job kick-key kick-jobs redrive"),
+            ("peek", "peek peek-key stats-job list-jobs calendar"),
+            ("pause", "pause-tube"),
+            ("stats", "stats stats-tube get-policy"),
+            ("admin", "set-policy clear-tube advance-clock"),
+        )
+        for command in commands.split()
     }
 )
 """Which scope a command needs; the line itself does not say."""
@@ -118,14 +103,15 @@ class Replies(NamedTuple):
 class ReplyReader:
     """Reads so many replies; `feed` returns them when they are whole. `address` is whose."""
 
-    def __init__(self, count: int, address: Address) -> None:
+    def __init__(self, count: int, address: Address, link: Link | None = None) -> None:
         self._address = address
+        self._link = link
         self._left = count
         self._received = bytearray()
         self._at = 0
         self._replies: list[Reply] = []
 
-    def feed(self, data: bytes) -> list[Reply] | None:
+    def feed(self, data: bytes) -> Replies | None:
         """Take what was received."""
         self._received += data
         while self._left and (reply := self._next()) is not None:
@@ -137,7 +123,9 @@ class ReplyReader:
             return None
         if self._at < len(self._received):
             raise NotUnderstood("more was answered than was asked")
-        return self._replies
+        if self._link is not None:  # before it is given back, so that no other call may have it
+            self._link.held += sum(reply.word == "RESERVED" for reply in self._replies)
+        return Replies(self._replies, self._link)
 
     def _next(self) -> Reply | None:
         end = self._received.find(b"\r\n", self._at)
@@ -166,23 +154,6 @@ class ReplyReader:
         return Reply(words, body)
 
 
-class LineReader:
-    """Reads the replies to commands."""
-
-    def __init__(self, count: int, link: Link, address: Address) -> None:
-        self._reader = ReplyReader(count, address)
-        self._link = link
-
-    def feed(self, data: bytes) -> Replies | None:
-        """Take what was received."""
-        replies = self._reader.feed(data)
-        if replies is None:
-            return None
-        # Noted at once: when the connection is given back, it shall not be free for other calls.
-        self._link.held += sum(reply.word == "RESERVED" for reply in replies)
-        return Replies(replies, self._link)
-
-
 class LineWire:
     """The line protocol as what a connection speaks."""
 
@@ -196,9 +167,9 @@ class LineWire:
         """Write commands."""
         return b"".join(ask.lines)
 
-    def reader(self, ask: Commands, link: Link) -> LineReader:
+    def reader(self, ask: Commands, link: Link) -> ReplyReader:
         """Return what reads their replies."""
-        return LineReader(len(ask.lines), link, self._address)
+        return ReplyReader(len(ask.lines), self._address, link)
 
     def before(self, ask: Commands, link: Link) -> Commands | None:
         """Return what a connection has to hear before: a token, what it watches and uses."""
@@ -323,24 +294,17 @@ def read_names(body: bytes | None) -> list[str]:
 _ROW: Final = r"- \{id: (\d+), state: (\w+), pri: (\d+), due: ([\d.]+), key: (.*)\}"
 
 
-def read_rows(body: bytes | None) -> tuple[list[Mapping[str, Any]], str]:
+def read_rows(body: bytes | None) -> tuple[list[dict[str, Any]], str]:
     """Read a page of jobs, and what `after` of the next one is."""
-    first, *rest = (body or b"").decode().splitlines()[1:]
-
-    def rows() -> Iterator[Mapping[str, Any]]:
-        for text in rest[1:]:
-            row = re.fullmatch(_ROW, text)
-            if row is None:
-                raise NotUnderstood(f"{text!r} is no job of a list")
-            yield {
-                "id": int(row[1]),
-                "state": row[2],
-                "priority": int(row[3]),
-                "due_s": float(row[4]),
-                "key": json.loads(row[5]),
-            }
-
-    return list(rows()), str(_value(first.removeprefix("after: ")))
+    first, _head, *texts = (body or b"").decode().splitlines()[1:]
+    rows = []
+    for text in texts:
+        if (row := re.fullmatch(_ROW, text)) is None:
+            raise NotUnderstood(f"{text!r} is no job of a list")
+        due = dt.datetime.fromtimestamp(float(row[4]), dt.UTC)
+        named = {"id": int(row[1]), "state": row[2], "priority": int(row[3]), "due": due}
+        rows.append({**named, "key": json.loads(row[5])})
+    return rows, str(_value(first.removeprefix("after: ")))
 
 
 def _value(text: str) -> Any:  # noqa: ANN401 - what stands there

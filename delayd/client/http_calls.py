@@ -16,11 +16,10 @@ StopIteration: 3
 import binascii
 import datetime as dt
 import json
-import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, Unpack
 
-from delayd.client.errors import FieldProblem, NotUnderstood, Refused, TopicNotFound, refused
+from delayd.client.errors import FieldProblem, NotUnderstood, Refused, refused
 from delayd.client.http1 import Request, Response, query_text, quoted
 from delayd.client.results import (
     Became,
@@ -35,6 +34,7 @@ from delayd.client.results import (
     TopicInfo,
 )
 from delayd.client.values import (
+    PAGE_JOBS,
     Body,
     Bound,
     Changes,
@@ -42,7 +42,6 @@ from delayd.client.values import (
     Filter,
     NewJob,
     PutOptions,
-    State,
     Timing,
     body_bytes,
     duration_value,
@@ -51,15 +50,16 @@ from delayd.client.values import (
     moment,
     read_moment,
     seconds,
+    waits,
 )
 
 T = TypeVar("T")
 Steps = Generator[Request, Response, T]
 
-WAIT_S_MAX: Final = 60.0
-"""The longest wait of one request."""
-PAGE_JOBS: Final = 1_000
 BATCH_JOBS_MAX: Final = 1_000
+
+
+Held = Reservation | str
 
 
 class HttpCalls:
@@ -80,14 +80,7 @@ class HttpCalls:
     def put_many(self, topic: str, jobs: Iterable[NewJob]) -> Steps[list[PutResult | Refused]]:
         """Put many jobs, so many in one request as the daemon takes."""
         written = [_job(job) for job in listed(jobs)]
-        results: list[PutResult | Refused] = []
-        for start in range(0, len(written), BATCH_JOBS_MAX):
-            batch = {"jobs": written[start : start + BATCH_JOBS_MAX]}
-            answer = yield from _ask("POST", f"{_topic(topic)}/jobs", batch)
-            for result in answer["results"]:
-                problem = result.get("problem")
-                results.append(_refusal(problem) if problem else _put_result(result))
-        return results
+        return (yield from _in_parts(f"{_topic(topic)}/jobs", "jobs", written, _put_result))
 
     # --- Workers ---------------------------------------------------------------------------------
 
@@ -101,42 +94,24 @@ class HttpCalls:
         else:
             target = "/v1/reserve"
             wanted["topics"] = list(topics)
-        left_s = math.inf if timeout is None else seconds(timeout)
-        while True:
-            wait_s = round(min(left_s, WAIT_S_MAX), 3)
-            left_s -= wait_s
+        for wait_s in waits(timeout):
             asked = {**wanted, "wait": wait_s}
             # A lost answer holds its jobs until their ttr ends; the next ones are as good.
             answer = yield from _ask("POST", target, asked, may_repeat=True, wait_s=wait_s)
             if answer:
                 return [_reservation(job) for job in answer["jobs"]]
-            if left_s <= 0:
-                return []
+        return []
 
-    def ack(self, job: Reservation | str) -> Steps[None]:
+    def ack(self, job: Held) -> Steps[None]:
         """Acknowledge a job: it is done and deleted."""
         yield from _held(job, "ack", {})
 
-    def ack_many(self, jobs: Iterable[Reservation | str]) -> Steps[list[Refused | None]]:
+    def ack_many(self, jobs: Iterable[Held]) -> Steps[list[Refused | None]]:
         """Acknowledge many jobs."""
-        tokens = [_token(job) for job in jobs]
-        outcomes: list[Refused | None] = []
-        for start in range(0, len(tokens), BATCH_JOBS_MAX):
-            answer = yield from _ask(
-                "POST", "/v1/ack", {"tokens": tokens[start : start + BATCH_JOBS_MAX]}
-            )
-            for result in answer["results"]:
-                problem = result.get("problem")
-                outcomes.append(_refusal(problem) if problem else None)
-        return outcomes
+        return (yield from _in_parts("/v1/ack", "tokens", [*map(_token, jobs)], lambda _: None))
 
     def nack(
-        self,
-        job: Reservation | str,
-        *,
-        delay: Duration | None = None,
-        error: str = "",
-        priority: int | None = None,
+        self, job: Held, delay: Duration | None = None, error: str = "", priority: int | None = None
     ) -> Steps[Became]:
         """Report that an attempt failed."""
         said: dict[str, Any] = _said(error=error or None, priority=priority)
@@ -145,22 +120,17 @@ class HttpCalls:
         return _became((yield from _held(job, "nack", said)))
 
     def release(
-        self, job: Reservation | str, *, delay: Duration | None = None, priority: int | None = None
+        self, job: Held, delay: Duration | None = None, priority: int | None = None
     ) -> Steps[Became]:
         """Give a job back. Over HTTP this is a nack that says nothing."""
         return (yield from self.nack(job, delay=delay, priority=priority))
 
-    def touch(self, job: Reservation | str) -> Steps[Time | None]:
+    def touch(self, job: Held) -> Steps[Time | None]:
         """Extend a reservation."""
         return read_moment((yield from _held(job, "touch", {}, may_repeat=True))["expires"])
 
     def bury(
-        self,
-        job: Reservation | int | str,
-        key: str | None = None,
-        *,
-        error: str = "",
-        priority: int | None = None,
+        self, job: Held | int, key: str | None = None, error: str = "", priority: int | None = None
     ) -> Steps[None]:
         """Bury a job in hand; or one that nobody holds, by its number or by topic and key."""
         said = _said(error=error or None, priority=priority)
@@ -183,15 +153,6 @@ class HttpCalls:
     def find(self, topic: str, key: str) -> Steps[JobInfo]:
         """Look at the job that has the key."""
         return (yield from _look(_job_path(topic, key)))
-
-    def peek(self, topic: str, state: State) -> Steps[JobInfo | None]:
-        """Look at the first job of a topic in that state."""
-        steps = self.page(topic, {"state": state}, limit=1, after=None, bodies=True)
-        try:
-            jobs, _after = yield from steps
-        except TopicNotFound:
-            return None
-        return jobs[0] if jobs else None
 
     def page(
         self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
@@ -248,12 +209,7 @@ class HttpCalls:
     # --- Topics ----------------------------------------------------------------------------------
 
     def calendar(
-        self,
-        topics: Sequence[str] = (),
-        *,
-        due_from: Bound = 0,
-        horizon: Duration = "1d",
-        bins: int = 24,
+        self, topics: Sequence[str], due_from: Bound, horizon: Duration, bins: int
     ) -> Steps[Calendar]:
         """Count what comes due when."""
         query = [("horizon", str(duration_value(horizon))), ("bins", str(bins))]
@@ -363,13 +319,25 @@ def _ask(
     return _read((yield Request(method, target, body, headers or {}, wait_s, may_repeat)))
 
 
+def _in_parts(
+    target: str, name: str, values: Sequence[object], read: Callable[[dict[str, Any]], T]
+) -> Steps[list[T | Refused]]:
+    """Send so many in one request as the daemon takes; return for each what it says of it."""
+    results: list[T | Refused] = []
+    for start in range(0, len(values), BATCH_JOBS_MAX):
+        part = {name: values[start : start + BATCH_JOBS_MAX]}
+        answer = yield from _ask("POST", target, part)
+        for result in answer["results"]:
+            problem = result.get("problem")
+            results.append(_refusal(problem) if problem else read(result))
+    return results
+
+
 def _get(target: str) -> Steps[Any]:
     return (yield from _ask("GET", target, may_repeat=True))
 
 
-def _held(
-    job: Reservation | str, verb: str, said: dict[str, Any], *, may_repeat: bool = False
-) -> Steps[Any]:
+def _held(job: Held, verb: str, said: dict[str, Any], *, may_repeat: bool = False) -> Steps[Any]:
     """Do something with a reservation, whose token begins with the job's number."""
     token = _token(job)
     target = f"/v1/jobs/{quoted(token.partition('-')[0])}/{verb}"
@@ -410,7 +378,7 @@ def _job_path(which: int | str, key: str | None) -> str:
     return f"{_topic(which)}/keys/{quoted(key)}"
 
 
-def _token(job: Reservation | str) -> str:
+def _token(job: Held) -> str:
     return job if isinstance(job, str) else job.token
 
 

@@ -14,8 +14,8 @@ StopIteration: 17
 
 import datetime as dt
 import json
-import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, Unpack, get_args
 
 from delayd.client.beanstalk import (
@@ -57,6 +57,7 @@ from delayd.client.results import (
     TopicInfo,
 )
 from delayd.client.values import (
+    PAGE_JOBS,
     Body,
     Bound,
     Changes,
@@ -72,16 +73,15 @@ from delayd.client.values import (
     json_bytes,
     listed,
     seconds,
+    waits,
 )
 
 T = TypeVar("T")
 Steps = Generator[Commands, Replies, T]
 
-WAIT_S_MAX: Final = 60.0
 PRIORITY: Final = 65_536
 TTR_S: Final = 60.0
 TTR_UNKNOWN_S: Final = 3.0
-PAGE_JOBS: Final = 1_000
 IN_FLIGHT_MAX: Final = 1_000
 DEFAULT: Final = "default"
 """The topic that is always there."""
@@ -103,6 +103,10 @@ _HTTP_PUT: Final = ("at", "idempotency_key", "headers")
 _HTTP_CHANGE: Final = ("at", "headers")
 
 
+Held = Reservation | str
+Words = Mapping[str, tuple[str, Callable[[Any], str]]]
+
+
 class LineCalls:
     """The operations. `http_url` is where HTTP would be, to be named where it is needed."""
 
@@ -116,7 +120,10 @@ class LineCalls:
         may_repeat = options.get("on_conflict", "reject") != "reject"
         command = self.put_line(topic, {"body": body, **options})
         reply = yield from _ask(command, may_repeat=may_repeat)
-        return put_result(reply, command)
+        result = put_result(reply, command)
+        if isinstance(result, Refused):
+            raise result
+        return result
 
     def put_many(self, topic: str, jobs: Iterable[NewJob]) -> Steps[list[PutResult | Refused]]:
         """Put many jobs, with many commands in flight."""
@@ -129,16 +136,8 @@ class LineCalls:
                 (problem,) = error.problems
                 place = f"jobs[{len(commands)}].{problem.field}"
                 raise wrong(place, problem.detail) from None
-        results: list[PutResult | Refused] = []
-        for start in range(0, len(commands), IN_FLIGHT_MAX):
-            part = tuple(commands[start : start + IN_FLIGHT_MAX])
-            replies, _link = yield Commands(part, used=used)
-            for command, reply in zip(part, replies, strict=True):
-                try:
-                    results.append(put_result(reply, command))
-                except Refused as refusal:
-                    results.append(refusal)
-        return results
+        replies = yield from _ask_many(commands, used=used)
+        return [put_result(*each) for each in zip(replies, commands, strict=True)]
 
     def put_line(self, topic: str, job: NewJob, *, is_used: bool = False) -> bytes:
         """Write the command that puts a job; `is_used`: the connection uses the topic.
@@ -153,34 +152,10 @@ class LineCalls:
                 raise wrong(name, f"there is no such field{_did_you_mean(name)}")
             if name in _HTTP_PUT and said is not None:
                 raise self._elsewhere(f"a put with {name}")
-        words: list[str] = []
-        if (key := job.get("key")) is not None:
-            words.append(f"key={key_word(key)}")
-        if (mode := job.get("on_conflict")) is not None:
-            words.append(f"on={choice_word(mode, 'on_conflict', CONFLICTS)}")
-        if (retry := job.get("retry")) is not None:
-            words.append("retry=" + ",".join(_steps(retry)))
-        if (attempts := job.get("max_attempts")) is not None:
-            words.append(f"attempts={whole_word(attempts, 'max_attempts', 1, ATTEMPTS_MAX)}")
-        if (jitter := job.get("jitter_percent")) is not None:
-            words.append(f"jitter={whole_word(jitter, 'jitter_percent', 0, 100)}")
-        if (url := job.get("url")) is not None:
-            words.append(f"url={_option(url, 'url')}")
-        if (method := job.get("method")) is not None:
-            words.append(f"method={_option(method, 'method')}")
+        options = list(_option_words(job, _PUT_WORDS))
         body = body_bytes(job["body"])
-        return b"%b\r\n%b\r\n" % (
-            " ".join(
-                (
-                    "put-in-tube",
-                    topic_word(topic),
-                    *_plain_words(job),
-                    str(len(body)),
-                    *words,
-                )
-            ).encode(),
-            body,
-        )
+        words = (topic_word(topic), *_plain_words(job), len(body), *options)
+        return line("put-in-tube", *words) + body + b"\r\n"
 
     # --- Workers ---------------------------------------------------------------------------------
 
@@ -193,46 +168,30 @@ class LineCalls:
         """
         names = [topics] if isinstance(topics, str) else list(topics)
         watched = frozenset(map(topic_word, names))
-        left_s = math.inf if timeout is None else seconds(timeout)
-        while True:
-            wait_s = min(left_s, WAIT_S_MAX)
-            left_s -= wait_s
-            command = line(
-                "reserve-batch", whole_word(limit, "max", 1, 1_000), seconds_word(wait_s, "wait")
-            )
-            (first, *jobs), link = yield Commands(
-                (command,), wait_s=wait_s, may_repeat=True, watched=watched
-            )
+        most = whole_word(limit, "max", 1, 1_000)
+        for wait_s in waits(timeout):
+            command = line("reserve-batch", most, seconds_word(wait_s, "wait"))
+            how = Commands((command,), wait_s=wait_s, may_repeat=True, watched=watched)
+            (first, *jobs), link = yield how
             if first.word == "RESERVED_BATCH":
-                topic = names[0] if len(watched) == 1 else None
-                return (yield from self._reservations(jobs, link, topic))
+                named = names * len(jobs)
+                if len(watched) > 1:  # the daemon is asked which topic each job is of
+                    asked = [line("stats-job", job.words[1]) for job in jobs]
+                    replies = yield from _ask_many(asked, link=link)
+                    named = [str(read_map(reply.body).get("tube", "")) for reply in replies]
+                return [
+                    Reservation(int(job.words[1]), name, "", job.body or b"", link=link)
+                    for job, name in zip(jobs, named, strict=False)
+                ]
             if first.word not in {"TIMED_OUT", "DEADLINE_SOON"}:
                 raise refusal_of(first, command, "nothing was reserved")
-            if left_s <= 0:
-                return []
+        return []
 
-    def _reservations(
-        self,
-        jobs: list[Reply],
-        link: Any,  # noqa: ANN401 - either kind of connection
-        topic: str | None,
-    ) -> Steps[list[Reservation]]:
-        """Return what was reserved; of several topics the daemon is asked which each job is of."""
-        names = [topic or ""] * len(jobs)
-        if topic is None:
-            asked = [line("stats-job", job.words[1]) for job in jobs]
-            replies = yield from _ask_many(asked, link=link)
-            names = [str(read_map(reply.body).get("tube", "")) for reply in replies]
-        return [
-            Reservation(int(job.words[1]), name, "", job.body or b"", link=link)
-            for job, name in zip(jobs, names, strict=True)
-        ]
-
-    def ack(self, job: Reservation | str) -> Steps[None]:
+    def ack(self, job: Held) -> Steps[None]:
         """Acknowledge a job: it is done and deleted."""
         yield from self._finish(job, "DELETED", "delete")
 
-    def ack_many(self, jobs: Iterable[Reservation | str]) -> Steps[list[Refused | None]]:
+    def ack_many(self, jobs: Iterable[Held]) -> Steps[list[Refused | None]]:
         """Acknowledge many jobs, with the commands of each connection in flight together."""
         held = [self._held(job) for job in jobs]
         outcomes: dict[int, Refused | None] = {}
@@ -245,12 +204,7 @@ class LineCalls:
         return [outcomes[number] for number in range(len(held))]
 
     def nack(
-        self,
-        job: Reservation | str,
-        *,
-        delay: Duration | None = None,
-        error: str = "",
-        priority: int | None = None,
+        self, job: Held, delay: Duration | None = None, error: str = "", priority: int | None = None
     ) -> Steps[Became]:
         """Report that an attempt failed."""
         if priority is not None:
@@ -262,7 +216,7 @@ class LineCalls:
         return Became(None, held.topic)
 
     def release(
-        self, job: Reservation | str, *, delay: Duration | None = None, priority: int | None = None
+        self, job: Held, delay: Duration | None = None, priority: int | None = None
     ) -> Steps[Became]:
         """Give a job back; a nack keeps its priority, and does the same otherwise."""
         if priority is None:
@@ -271,7 +225,7 @@ class LineCalls:
         held = yield from self._finish(job, "RELEASED", "release", *words)
         return Became(None, held.topic)
 
-    def touch(self, job: Reservation | str) -> Steps[Time | None]:
+    def touch(self, job: Held) -> Steps[Time | None]:
         """Extend a reservation."""
         held = self._held(job)
         command = line("touch", held.id)
@@ -281,12 +235,7 @@ class LineCalls:
         return None
 
     def bury(
-        self,
-        job: Reservation | int | str,
-        key: str | None = None,
-        *,
-        error: str = "",
-        priority: int | None = None,
+        self, job: Held | int, key: str | None = None, error: str = "", priority: int | None = None
     ) -> Steps[None]:
         """Bury a job in hand, with its own priority unless another one is given."""
         if isinstance(job, int) or key is not None:
@@ -309,14 +258,12 @@ class LineCalls:
             raise _not_held(reply, command, job.id)
         return read_map(reply.body)
 
-    def _held(self, job: Reservation | str) -> Reservation:
+    def _held(self, job: Held) -> Reservation:
         if isinstance(job, str):
             raise self._elsewhere("to finish a job by its token")
         return job
 
-    def _finish(
-        self, job: Reservation | str, word: str, verb: str, *words: object
-    ) -> Steps[Reservation]:
+    def _finish(self, job: Held, word: str, verb: str, *words: object) -> Steps[Reservation]:
         """Say what became of a job, where it is held."""
         held = self._held(job)
         command = line(verb, held.id, *words)
@@ -338,15 +285,6 @@ class LineCalls:
         """Look at the job that has the key."""
         return (yield from self.get((yield from self._id_of(topic, key))))
 
-    def peek(self, topic: str, state: State) -> Steps[JobInfo | None]:
-        """Look at the first job of a topic in that state, in due order."""
-        steps = self.page(topic, {"state": state}, limit=1, after=None, bodies=True)
-        try:
-            jobs, _after = yield from steps
-        except TopicNotFound:
-            return None
-        return jobs[0] if jobs else None
-
     def page(
         self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
     ) -> Steps[tuple[list[JobInfo], str | None]]:
@@ -356,29 +294,16 @@ class LineCalls:
         """
         words = [*self._filter(which), f"limit={min(limit or PAGE_JOBS, PAGE_JOBS)}"]
         words += [f"after={_option(after, 'after')}"] if after else []
-        command = line("list-jobs", topic_word(topic), *words)
-        reply = yield from _ask(command, may_repeat=True)
-        rows, next_after = read_rows(_topics_body(reply, command, topic))
+        reply = yield from _of_topic("list-jobs", topic, "OK", *words, may_repeat=True)
+        rows, next_after = read_rows(reply.body)
+        found: dict[int, JobInfo] = {}
         if bodies:
-            found = yield from _look([row["id"] for row in rows])
-            listed = {job.id: job for job in found if job is not None}
-        else:
-            listed = {}
-        jobs = []
-        for row in rows:
-            due = dt.datetime.fromtimestamp(row["due_s"], dt.UTC)
-            full = listed.get(row["id"])
-            jobs.append(
-                JobInfo(
-                    row["id"],
-                    topic,
-                    row["state"],
-                    due=due,
-                    priority=row["priority"],
-                    key=row["key"],
-                    **_more(full),
-                )
-            )
+            looked = yield from _look([row["id"] for row in rows])
+            found = {job.id: job for job in looked if job is not None}
+        jobs = [
+            found.get(row["id"], JobInfo(row["id"], topic, row["state"]))._replace(**row)
+            for row in rows
+        ]
         return jobs, next_after or None
 
     def kick(self, which: int | str, key: str | None = None) -> Steps[int]:
@@ -397,24 +322,16 @@ class LineCalls:
             if name in changes:
                 raise self._elsewhere(f"a change of {name}")
         job_id = which if isinstance(which, int) else (yield from self._id_of(which, key))
-        words: list[str] = []
-        if (priority := changes.get("priority")) is not None:
-            words.append(f"pri={_priority(priority)}")
-        if (delay := changes.get("delay")) is not None:
-            words.append(f"delay={seconds_word(delay, 'delay')}")
-        if (ttr := changes.get("ttr")) is not None:
-            words.append(f"ttr={_ttr(ttr)}")
+        words = list(_option_words(changes, _CHANGE_WORDS))
         if "url" in changes:
-            words.append(f"url={_option(changes['url'] or '', 'url')}")
-        if (method := changes.get("method")) is not None:
-            words.append(f"method={_option(method, 'method')}")
+            words.append(f"url={_option(changes['url'] or '', 'url')}")  # nothing takes it away
         body = b""
         if "body" in changes:
             text = body_bytes(changes["body"])
             words.append(f"bytes={len(text)}")
             body = text + b"\r\n"
         command = line("change", int(job_id), *words) + body
-        _expect((yield from _ask(command)), command, "CHANGED", f"there is no such job {job_id}")
+        yield from _done(command, "CHANGED", f"there is no such job {job_id}")
         return None
 
     def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
@@ -431,17 +348,13 @@ class LineCalls:
         """Give all delayed and ready jobs that match another time."""
         if timing.get("at") is not None or timing.get("delay") is None:
             raise self._elsewhere("a change of the time to a moment")
-        delay = seconds_word(timing["delay"], "delay")
-        return (
-            yield from self._many(
-                topic, which, "reschedule-jobs", "RESCHEDULED", delay, dry_run=dry_run
-            )
-        )
+        verb, delay = "reschedule-jobs", seconds_word(timing["delay"], "delay")
+        return (yield from self._many(topic, which, verb, "RESCHEDULED", delay, dry_run=dry_run))
 
     def _id_of(self, topic: str, key: str | None) -> Steps[int]:
         command = line("peek-key", topic_word(topic), key_word(_key(key)))
-        reply = yield from _ask(command, may_repeat=True)
-        _expect(reply, command, "FOUND", f"topic {topic!r} has no job with the key {key!r}")
+        missing = f"topic {topic!r} has no job with the key {key!r}"
+        reply = yield from _done(command, "FOUND", missing, may_repeat=True)
         return int(reply.words[1])
 
     def _do(
@@ -450,7 +363,7 @@ class LineCalls:
         """Do something to one job; return its number."""
         if isinstance(which, int):
             command = line(by_id, which)
-            _expect((yield from _ask(command)), command, word, f"there is no such job {which}")
+            yield from _done(command, word, f"there is no such job {which}")
             return which
         named = (topic_word(which), key_word(_key(key)))
         commands = (line("peek-key", *named), line(f"{verb}-key", *named))
@@ -460,19 +373,11 @@ class LineCalls:
         return int(found.words[1])
 
     def _many(
-        self,
-        topic: str,
-        which: Filter,
-        verb: str,
-        word: str,
-        *words: str,
-        dry_run: bool,
+        self, topic: str, which: Filter, verb: str, word: str, *words: str, dry_run: bool
     ) -> Steps[int]:
         dry = ["dry=1"] if dry_run else []
-        command = line(verb, topic_word(topic), *words, *self._filter(which), *dry)
-        reply = yield from _ask(command)
-        _expect(reply, command, "MATCHED" if dry_run else word, _no_topic(topic), TopicNotFound)
-        return int(reply.words[1])
+        word = "MATCHED" if dry_run else word
+        return (yield from _counted(verb, topic, word, *words, *self._filter(which), *dry))
 
     def _filter(self, which: Filter) -> Iterator[str]:
         if state := which.get("state"):
@@ -494,12 +399,7 @@ class LineCalls:
     # --- Topics ----------------------------------------------------------------------------------
 
     def calendar(
-        self,
-        topics: Sequence[str] = (),
-        *,
-        due_from: Bound = 0,
-        horizon: Duration = "1d",
-        bins: int = 24,
+        self, topics: Sequence[str], due_from: Bound, horizon: Duration, bins: int
     ) -> Steps[Calendar]:
         """Count what comes due when."""
         if due_from != 0:
@@ -517,8 +417,8 @@ class LineCalls:
         for name, command, reply in zip(names, commands, replies, strict=True):
             if not topics and reply.word == "FORBIDDEN":  # no topic is seen, and none is there
                 continue
-            body = _topics_body(reply, command, name)
-            counts[name] = [int(count) for count in read_map(body).values()]
+            _expect(reply, command, "OK", _no_topic(name), TopicNotFound)
+            counts[name] = [int(count) for count in read_map(reply.body).values()]
         return Calendar(None, bin_s, counts)
 
     def topics(self) -> Steps[list[TopicInfo]]:
@@ -531,21 +431,17 @@ class LineCalls:
 
     def topic(self, name: str) -> Steps[TopicInfo]:
         """Return everything about a topic."""
-        command = line("stats-tube", topic_word(name))
-        reply = yield from _ask(command, may_repeat=True)
-        return _topic_info(read_map(_topics_body(reply, command, name)))
+        reply = yield from _of_topic("stats-tube", name, "OK", may_repeat=True)
+        return _topic_info(read_map(reply.body))
 
     def _names(self) -> Steps[list[str]]:
-        command = line("list-tubes")
-        reply = yield from _ask(command, may_repeat=True)
-        _expect(reply, command, "OK")
+        reply = yield from _done(line("list-tubes"), "OK", may_repeat=True)
         return sorted(read_names(reply.body))
 
     def policy(self, topic: str) -> Steps[PolicyInfo]:
         """Return the policy in force."""
         command = line("get-policy", topic_word(topic))
-        reply = yield from _ask(command, may_repeat=True)
-        _expect(reply, command, "OK")
+        reply = yield from _done(command, "OK", may_repeat=True)
         return PolicyInfo(json.loads(reply.body or b"{}"), "")
 
     def set_policy(self, topic: str, policy: Mapping[str, Any]) -> Steps[PolicyInfo]:
@@ -558,14 +454,13 @@ class LineCalls:
 
     def _set_policy(self, topic: str, body: bytes) -> Steps[PolicyInfo]:
         command = line("set-policy", topic_word(topic), body=body)
-        _expect((yield from _ask(command, may_repeat=True)), command, "POLICY_SET")
+        yield from _done(command, "POLICY_SET", may_repeat=True)
         return (yield from self.policy(topic))
 
     def pause(self, topic: str, duration: Duration) -> Steps[None]:
         """Hand out no jobs of the topic for so long."""
-        command = line("pause-tube", topic_word(topic), seconds_word(duration, "duration"))
-        reply = yield from _ask(command, may_repeat=True)
-        _expect(reply, command, "PAUSED", _no_topic(topic), TopicNotFound)
+        pause = seconds_word(duration, "duration")
+        yield from _of_topic("pause-tube", topic, "PAUSED", pause, may_repeat=True)
 
     def resume(self, topic: str) -> Steps[None]:
         """End a pause."""
@@ -573,34 +468,21 @@ class LineCalls:
 
     def clear(self, topic: str) -> Steps[int]:
         """Delete every job of the topic that is not reserved."""
-        command = line("clear-tube", topic_word(topic))
-        reply = yield from _ask(command)
-        _expect(reply, command, "CLEARED", _no_topic(topic), TopicNotFound)
-        return int(reply.words[1])
+        return (yield from _counted("clear-tube", topic, "CLEARED"))
 
     def redrive(
         self, topic: str, limit: int | None = None, per_second: float | None = None
     ) -> Steps[int]:
         """Make buried jobs ready, the longest buried first."""
+        most = str(ALL) if limit is None else whole_word(limit, "max", 1, ALL)
         rate = () if per_second is None else (f"{per_second:.3f}",)
-        command = line(
-            "redrive",
-            topic_word(topic),
-            ALL if limit is None else whole_word(limit, "max", 1, ALL),
-            *rate,
-        )
-        reply = yield from _ask(command)
-        _expect(reply, command, "REDRIVEN", _no_topic(topic), TopicNotFound)
-        return int(reply.words[1])
+        return (yield from _counted("redrive", topic, "REDRIVEN", most, *rate))
 
     # --- The daemon ------------------------------------------------------------------------------
 
     def stats(self) -> Steps[dict[str, Any]]:
         """Return the daemon's figures."""
-        command = line("stats")
-        reply = yield from _ask(command, may_repeat=True)
-        _expect(reply, command, "OK")
-        return read_map(reply.body)
+        return read_map((yield from _done(line("stats"), "OK", may_repeat=True)).body)
 
     def health(self) -> Steps[Health]:
         """Return whether the daemon accepts jobs now, as far as the line knows."""
@@ -643,6 +525,13 @@ def _priority(number: int) -> str:
     return whole_word(number, "priority", 0, ALL)
 
 
+def _option_words(options: Mapping[str, Any], words: Words) -> Iterator[str]:
+    """Write the options that were given."""
+    for name, (word, write) in words.items():
+        if (said := options.get(name)) is not None:
+            yield f"{word}={write(said)}"
+
+
 def _ttr(length: Duration) -> str:
     word = seconds_word(length, "ttr")
     if word == "0":
@@ -667,6 +556,34 @@ def _steps(retry: str | Sequence[Duration]) -> Iterator[str]:
         yield word
 
 
+def _option(word: str, field: str) -> str:
+    if not word.isprintable() or " " in word:
+        raise wrong(field, f"{word!r} is more than one word")
+    return word
+
+
+_PUT_WORDS: Final[Words] = MappingProxyType(
+    {
+        "key": ("key", key_word),
+        "on_conflict": ("on", lambda mode: choice_word(mode, "on_conflict", CONFLICTS)),
+        "retry": ("retry", lambda retry: ",".join(_steps(retry))),
+        "max_attempts": ("attempts", lambda n: whole_word(n, "max_attempts", 1, ATTEMPTS_MAX)),
+        "jitter_percent": ("jitter", lambda share: whole_word(share, "jitter_percent", 0, 100)),
+        "url": ("url", lambda url: _option(url, "url")),
+        "method": ("method", lambda method: _option(method, "method")),
+    }
+)
+"""The option of the line for each of `put`, and what writes its value."""
+_CHANGE_WORDS: Final[Words] = MappingProxyType(
+    {
+        "priority": ("pri", _priority),
+        "delay": ("delay", lambda delay: seconds_word(delay, "delay")),
+        "ttr": ("ttr", _ttr),
+        "method": _PUT_WORDS["method"],
+    }
+)
+
+
 def _states(state: State | Sequence[State]) -> str:
     states = [state] if isinstance(state, str) else state
     if not set(states) <= set(STATES):
@@ -684,23 +601,45 @@ def _did_you_mean(name: str) -> str:
 # --- Asking --------------------------------------------------------------------------------------
 
 
-def _ask(command: bytes, *, may_repeat: bool = False, link: Any = None) -> Steps[Reply]:  # noqa: ANN401 - a connection
-    answer = yield Commands((command,), may_repeat=may_repeat, link=link)
-    return answer.replies[0]
-
-
-def _ask_many(
-    commands: Sequence[bytes],
-    *,
-    may_repeat: bool = False,
-    link: Any = None,  # noqa: ANN401 - the same
-) -> Steps[list[Reply]]:
+def _ask_many(commands: Sequence[bytes], **how: Any) -> Steps[list[Reply]]:  # noqa: ANN401 - as `Commands`
     """Ask all of it, so much in flight as the daemon has room for."""
     replies: list[Reply] = []
     for start in range(0, len(commands), IN_FLIGHT_MAX):
         part = tuple(commands[start : start + IN_FLIGHT_MAX])
-        replies += (yield Commands(part, may_repeat=may_repeat, link=link)).replies
+        replies += (yield Commands(part, **how)).replies
     return replies
+
+
+def _ask(command: bytes, **how: Any) -> Steps[Reply]:  # noqa: ANN401 - the same
+    return (yield Commands((command,), **how)).replies[0]
+
+
+def _done(
+    command: bytes,
+    word: str,
+    detail: str = "nothing was done",
+    *,
+    may_repeat: bool = False,
+) -> Steps[Reply]:
+    """Return the reply if it is that word. Raises what it refuses."""
+    reply = yield from _ask(command, may_repeat=may_repeat)
+    _expect(reply, command, word, detail)
+    return reply
+
+
+def _of_topic(
+    verb: str, topic: str, word: str, *words: str, may_repeat: bool = False
+) -> Steps[Reply]:
+    """Say a command about a topic. Raises TopicNotFound."""
+    command = line(verb, topic_word(topic), *words)
+    reply = yield from _ask(command, may_repeat=may_repeat)
+    _expect(reply, command, word, _no_topic(topic), TopicNotFound)
+    return reply
+
+
+def _counted(verb: str, topic: str, word: str, *words: str) -> Steps[int]:
+    """Say a command about a topic's jobs; return how many they were."""
+    return int((yield from _of_topic(verb, topic, word, *words)).words[1])
 
 
 def _look(job_ids: Sequence[int]) -> Steps[list[JobInfo | None]]:
@@ -721,11 +660,10 @@ def _look(job_ids: Sequence[int]) -> Steps[list[JobInfo | None]]:
 # --- Reading and writing -------------------------------------------------------------------------
 
 
-def put_result(reply: Reply, command: bytes) -> PutResult:
-    """Return what became of a put. Raises what was refused."""
-    outcome = _OUTCOMES.get(reply.word)
-    if outcome is None:
-        raise refusal_of(reply, command, "nothing was put")
+def put_result(reply: Reply, command: bytes) -> PutResult | Refused:
+    """Return what became of a put, or what it was refused with."""
+    if (outcome := _OUTCOMES.get(reply.word)) is None:
+        return refusal_of(reply, command, "nothing was put")
     return PutResult(int(reply.words[1]), outcome)
 
 
@@ -753,11 +691,6 @@ def _check_scope(replies: Sequence[Reply], commands: Sequence[bytes]) -> None:
         raise refusal
 
 
-def _topics_body(reply: Reply, command: bytes, topic: str) -> bytes | None:
-    _expect(reply, command, "OK", _no_topic(topic), TopicNotFound)
-    return reply.body
-
-
 def _no_topic(topic: str) -> str:
     return f"there is no topic {topic!r}"
 
@@ -779,12 +712,6 @@ def _key(key: str | None) -> str:
     if key is None:
         raise TypeError("a job is named by its number, or by its topic and its key")
     return key
-
-
-def _option(word: str, field: str) -> str:
-    if not word.isprintable() or " " in word:
-        raise wrong(field, f"{word!r} is more than one word")
-    return word
 
 
 def _one_line(text: str) -> str:
@@ -819,14 +746,6 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
         body=body,
         details=stats,
     )
-
-
-def _more(job: JobInfo | None) -> dict[str, Any]:
-    """Return what a list does not tell."""
-    if job is None:
-        return {}
-    names = ("ttr", "attempts", "failure", "body", "details")
-    return {name: getattr(job, name) for name in names}
 
 
 def _topic_info(stats: dict[str, Any]) -> TopicInfo:

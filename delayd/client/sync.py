@@ -12,15 +12,16 @@ A client may be used by several threads at once. What the operations do is in `h
 """
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL
 from delayd.client.connection import Connections
-from delayd.client.errors import DelaydError, Refused, TimedOut
+from delayd.client.errors import DelaydError, Refused, TimedOut, TopicNotFound
 from delayd.client.jobs import (
     Held,
     Reserved,
+    Steps,
     Toucher,
     described,
     finishing,
@@ -110,7 +111,7 @@ class Client:
         """Close the connections. On the line this gives back the jobs in hand."""
         self._connections.close()
 
-    def _run(self, steps: Generator[Any, Any, T]) -> T:
+    def _run(self, steps: Steps[T]) -> T:
         return self._connections.run(steps)
 
     # --- Producers -------------------------------------------------------------------------------
@@ -230,7 +231,9 @@ class Client:
 
     def peek(self, topic: str, state: State = "ready") -> JobInfo | None:
         """Look at the first job of a topic in that state; None if there is none."""
-        return self._run(self._calls.peek(topic, state))
+        wanted: Filter = {"state": state}
+        page = self._calls.page(topic, wanted, limit=1, after=None, bodies=True)
+        return self._run(_first_of(page))
 
     def jobs(
         self,
@@ -371,6 +374,14 @@ class Client:
     def advance_clock(self, by: Duration) -> Time:
         """Advance a virtual clock; return its time. What is due by then has happened."""
         return self._run(self._calls.advance_clock(by))
+
+
+def _first_of(page: Steps[tuple[list[JobInfo], str | None]]) -> Steps[JobInfo | None]:
+    try:
+        jobs, _after = yield from page
+    except TopicNotFound:
+        return None
+    return jobs[0] if jobs else None
 
 
 class Job(Reserved[Client]):

@@ -12,8 +12,9 @@ A body is `bytes`, which are kept as they are, `str`, kept as UTF-8, or anything
 
 import datetime as dt
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, Required, TypedDict
 
@@ -31,6 +32,10 @@ State = Literal["delayed", "ready", "reserved", "buried"]
 OnConflict = Literal["reject", "keep", "replace", "preserve", "extend"]
 Outcome = Literal["created", "kept", "replaced", "preserved", "extended"]
 
+WAIT_MS_MAX: Final = 60_000
+"""The longest wait of one request."""
+PAGE_JOBS: Final = 1_000
+"""So many jobs or topics are listed in one answer."""
 _UNITS_S: Final = MappingProxyType(
     {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1, "ms": 0.001}
 )
@@ -145,6 +150,21 @@ def seconds(duration: Duration, field: str = "") -> float:
         raise wrong(field, _DURATION_RULE)
     units = zip(parts.groups("0"), _UNITS_S.values(), strict=True)
     return sum(float(number) * unit_s for number, unit_s in units)
+
+
+def waits(timeout: Duration | None) -> Iterator[float]:
+    """Yield how long each request waits of those that wait so long together; None: for ever.
+
+    >>> list(waits("2m")), list(waits(0.0004)), list(waits(0))
+    ([60.0, 60.0], [0.001], [0.0])
+    """
+    left_ms = math.inf if timeout is None else math.ceil(seconds(timeout) * 1_000)
+    while True:
+        wait_ms = min(left_ms, WAIT_MS_MAX)
+        yield wait_ms / 1_000
+        left_ms -= wait_ms
+        if left_ms <= 0:
+            return
 
 
 def duration_value(duration: Duration) -> float | str:

@@ -13,7 +13,7 @@ from delayd.client import (
     WrongProtocol,
 )
 from delayd.client.addresses import read_address
-from delayd.client.beanstalk import LineReader, ReplyReader, read_map, read_names, seconds_word
+from delayd.client.beanstalk import ReplyReader, read_map, read_names, seconds_word
 from delayd.client.http1 import Request, ResponseReader, request_bytes
 from delayd.client.line_calls import LineCalls
 from delayd.client.results import Reservation
@@ -109,7 +109,7 @@ def link() -> Kept:
 
 def test_a_connection_that_holds_jobs_is_used_for_them_alone() -> None:
     kept, pool = link(), Pool[Kept]()
-    LineReader(1, kept, AT).feed(b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\na\r\nRESERVED 2 0\r\n\r\n")
+    ReplyReader(1, AT, kept).feed(b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\na\r\nRESERVED 2 0\r\n\r\n")
     assert kept.held == 2
     pool.give_back(kept)
     assert pool.take() is None
