@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from delayd.journal.aio import KernelSync
     from delayd.line.server import LineServer
 
-HANG_S_MAX: Final = 20.0
+HANG_S_MAX: Final = 60.0
 QUICK_NS: Final = 1_000
 INTERVAL_MS: Final = 50
 DIRECTORY: Final = "data"

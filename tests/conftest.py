@@ -19,13 +19,15 @@ IS_COMPILED: Final = not str(delayd.core.engine.__file__).endswith(".py")
 
 # Profiles differ only in where the random choices come from: derandomized ones are a function of
 # the test alone, the others of --seed. No example database: a run depends on nothing but the code
-# and the seed. No deadline: a busy machine is not a failure.
-hypothesis.settings.register_profile(
-    "delayd", database=None, deadline=None, print_blob=True, derandomize=True
+# and the seed. No deadline, and no complaint that drawing is slow: a busy machine is not a failure.
+COMMON: Final = hypothesis.settings(
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
-hypothesis.settings.register_profile(
-    "delayd-seeded", database=None, deadline=None, print_blob=True, derandomize=False
-)
+hypothesis.settings.register_profile("delayd", COMMON, derandomize=True)
+hypothesis.settings.register_profile("delayd-seeded", COMMON, derandomize=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -21,6 +21,7 @@ from typing import Final, Self
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.line_client import LineClient
 
+SLOWNESS: Final = ("the disk was slow to sync", "no client was heard for long")
 LADDER_S: Final = (15, 180, 600, 1_800, 1_800, 3_600, 7_200, 21_600, 54_000)
 """15s 3m 10m 30m 30m 1h 2h 6h 15h"""
 
@@ -34,6 +35,12 @@ def serve_command(data_dir: str | os.PathLike[str], *flags: str) -> list[str]:
 def daemon_of(data_dir: str | os.PathLike[str], *flags: str) -> Daemon:
     """Start `delayd serve` on this directory. Raises DaemonNotStarted."""
     return Daemon(serve_command(data_dir, *flags))
+
+
+def warnings_of(daemon: Daemon) -> list[str]:
+    """What it has warned of, but for how slow this machine is."""
+    warnings = [line for line in daemon.log().splitlines() if " warning " in line]
+    return [line for line in warnings if not any(said in line for said in SLOWNESS)]
 
 
 def standing_jobs(daemon: Daemon) -> int:

@@ -5,19 +5,24 @@
 A block of `python` is saved if the line before it ends with "as `NAME`:", and else is run: it
 prints what the comments behind its prints say. A block of `console` is typed into a shell command
 by command, and answers as the page says; `...` stands for what varies. What begins with `timeout`
-is ended when it has said so, however long that takes on this machine.
+is ended when it has said so, however long that takes on this machine. On a virtual clock
+`follow(page, time_passes=True)` lets time pass while somebody waits for a job, and only then: what
+a page says to do in two seconds may take a minute.
 """
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from delayd.testing.daemon import Daemon
+from tests.line_client import LineClient
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 BLOCK: Final = re.compile(
@@ -26,6 +31,8 @@ BLOCK: Final = re.compile(
 )
 PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 PATIENCE_S: Final = 120
+STEP_S: Final = 0.5
+"""Of virtual time."""
 
 
 def text_of(page: str, section: str = "") -> str:
@@ -48,6 +55,7 @@ class Reader:
         self, directory: Path, daemon: Daemon, also: Mapping[str, str] | None = None
     ) -> None:
         self.directory = directory
+        self.daemon = daemon
         self.elsewhere = {
             "localhost:11301": daemon.http_listens_on,
             "127.0.0.1:11301": daemon.http_listens_on,
@@ -76,17 +84,18 @@ class Reader:
             text = text.replace(written, meant)
         return text
 
-    def follow(self, page: str, section: str = "") -> None:
+    def follow(self, page: str, section: str = "", *, time_passes: bool = False) -> None:
         """Do all that the page says, or its section. Raises AssertionError where it is not so."""
         blocks = list(BLOCK.finditer(text_of(page, section)))
         assert blocks
-        for block in blocks:
-            if block["name"]:
-                (self.directory / block["name"]).write_text(self.here(block["text"]))
-            elif block["kind"] == "console":
-                self.type(block["text"])
-            elif block["kind"] == "python":
-                self.run(block["text"])
+        with passing_time(self.daemon) if time_passes else contextlib.nullcontext():
+            for block in blocks:
+                if block["name"]:
+                    (self.directory / block["name"]).write_text(self.here(block["text"]))
+                elif block["kind"] == "console":
+                    self.type(block["text"])
+                elif block["kind"] == "python":
+                    self.run(block["text"])
 
     def type(self, session: str) -> None:
         """Type each command of the session."""
@@ -132,7 +141,29 @@ class Reader:
             ) as process,
         ):
             deadline_s = time.monotonic() + PATIENCE_S
-            while len(output.read_text()) < len(told) and time.monotonic() < deadline_s:
+            while not is_as_told(told.rstrip(), output.read_text().rstrip()):
+                if time.monotonic() > deadline_s:
+                    break
                 time.sleep(0.05)
             process.terminate()
         return output.read_text()
+
+
+@contextlib.contextmanager
+def passing_time(daemon: Daemon) -> Iterator[None]:
+    """Advance the virtual clock until the block ends, whenever somebody waits for a job."""
+    is_over = threading.Event()
+
+    def work() -> None:
+        with LineClient(daemon.address) as client:
+            while not is_over.wait(0.02):
+                if client.stats()["current-waiting"] != "0":
+                    daemon.advance(STEP_S)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

@@ -35,8 +35,8 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, Self
 
-START_S_MAX: Final = 30.0
-STOP_S_MAX: Final = 30.0
+START_S_MAX: Final = 60.0
+STOP_S_MAX: Final = 60.0
 
 _READY: Final = re.compile(rb"^delayd \S+ ready: (.+)\n", re.MULTILINE)
 _OURS: Final = ("DELAYD_", "LISTEN_", "NOTIFY_", "WATCHDOG_")

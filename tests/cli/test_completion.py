@@ -57,6 +57,13 @@ def completed_here(*words: str) -> list[str]:
     return [item.value for item in asked.get_completions(list(words[:-1]), words[-1])]
 
 
+@pytest.fixture
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell waits half a second for the daemon, for which this machine may stop."""
+    monkeypatch.setattr("delayd.cli.connect.COMPLETION_S", 60.0)
+
+
+@pytest.mark.usefixtures("_patience")
 def test_topics_and_keys_are_completed_where_a_daemon_answers(talk: Talk) -> None:
     talk.ok("put", "mail.in", "x", "--key", "letter-1")
     talk.ok("put", "mail.out", "x", "--key", "letter-2")
@@ -70,6 +77,7 @@ def test_topics_and_keys_are_completed_where_a_daemon_answers(talk: Talk) -> Non
     assert completed_here("cancel", "--key", "") == []
 
 
+@pytest.mark.usefixtures("_patience")
 def test_without_an_answer_nothing_is_completed_and_nothing_is_said(
     talk: Talk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

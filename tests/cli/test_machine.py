@@ -102,7 +102,10 @@ def answering(answer: bytes) -> TcpAddress:
     ("answer", "state"),
     [(b"OK 9\r\ndelayd-version", DELAYD), (b"OK 4\r\n---\n", ANOTHER), (b"", ANOTHER)],
 )
-def test_who_listens_is_told_by_the_answer(answer: bytes, state: str) -> None:
+def test_who_listens_is_told_by_the_answer(
+    answer: bytes, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delayd.cli.machine.PROBE_S", 60.0)
     assert port_state(answering(answer), b"stats\r\n", [b"delayd-version"]) == state
 
 

@@ -4,7 +4,8 @@
         client = Client(f"beanstalk://127.0.0.1:{peer.port}")
     assert peer.received == [b"delete 7\r\n", ...]
 
-Each connection that comes gets the next script. After the last one nothing is accepted.
+Each connection that comes gets the next script. After the last one nothing is accepted. A test that
+goes on when the peer is gone holds its port: `with free_port() as port, ScriptedPeer([...], port)`.
 """
 
 import contextlib
@@ -40,13 +41,13 @@ Step = Read | Send | Close | Hold
 class ScriptedPeer:
     """A server on loopback."""
 
-    def __init__(self, scripts: Sequence[Sequence[Step]]) -> None:
+    def __init__(self, scripts: Sequence[Sequence[Step]], port: int = 0) -> None:
         self.received: list[bytes] = [b""] * len(scripts)
         self._scripts = scripts
         self._is_over = threading.Event()
         self.ended = [threading.Event() for _ in scripts]
         """Which connections have been closed."""
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port = self._listener.getsockname()[1]
         self._connection: socket.socket | None = None
         self._thread = threading.Thread(target=self._serve)

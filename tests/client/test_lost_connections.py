@@ -21,6 +21,7 @@ from delayd.client.connection import Connections
 from delayd.client.speaking import way_to
 from tests.client.peer import Close, Hold, Read, ScriptedPeer, Send, Step
 from tests.client.worlds import Waiting
+from tests.servers import free_port
 
 ACKED: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":7}'
 REFUSED: Final = (
@@ -39,15 +40,18 @@ class Made:
         self._kind = kind
         self._loop = loop
         self.pauses: list[float] = []
+        self.connections: list[Connections | AsyncConnections] = []
+        """Those of each client."""
         self._stack = contextlib.ExitStack()
 
     def client(
-        self, url: str, *, token: str = "", timeout_s: float = 30, patience_s: float = 1
+        self, url: str, *, token: str = "", timeout_s: float = 60, patience_s: float = 1
     ) -> Any:  # noqa: ANN401
         calls, way = way_to(url, token, None, timeout_s, patience_s)
         way = way._replace(chance=lambda: 1.0)
         if self._kind == "plain":
             plain = Connections(way, sleep=self.pauses.append)
+            self.connections.append(plain)
             self._stack.callback(plain.close)
             return Client.over(plain, calls)
 
@@ -55,6 +59,7 @@ class Made:
             self.pauses.append(pause_s)
 
         connections = AsyncConnections(way, sleep=sleep)
+        self.connections.append(connections)
         self._stack.callback(lambda: self._loop.run_until_complete(connections.close()))
 
         async def made() -> AsyncClient:
@@ -185,9 +190,7 @@ def test_connections_are_used_again(made: Made) -> None:
 
 
 def test_a_wrong_address_is_told_at_once(made: Made) -> None:
-    with ScriptedPeer([]) as peer:
-        port = peer.port
-    with pytest.raises(Unreachable) as caught:
+    with free_port() as port, pytest.raises(Unreachable) as caught:
         made.client(f"http://127.0.0.1:{port}").health()
     assert f"http://127.0.0.1:{port}" in str(caught.value)
     assert "delayd serve" in str(caught.value)
@@ -195,19 +198,25 @@ def test_a_wrong_address_is_told_at_once(made: Made) -> None:
 
 
 def test_a_daemon_that_was_there_is_waited_for_with_growing_pauses(made: Made) -> None:
-    with ScriptedPeer([[Read(b"\r\n\r\n"), Send(ALIVE), Close()]]) as peer:
-        client = made.client(http(peer), patience_s=1)
-        assert client.health().is_ready
-        peer.ended[0].wait()
-    with pytest.raises(Unreachable):
-        client.ack(TOKEN)  # it was never sent, so it may be tried again
+    with free_port() as port:
+        with ScriptedPeer([[Read(b"\r\n\r\n"), Send(ALIVE), Close()]], port) as peer:
+            client = made.client(http(peer), patience_s=1)
+            assert client.health().is_ready
+            peer.ended[0].wait()
+        with pytest.raises(Unreachable):
+            client.ack(TOKEN)  # it was never sent, so it may be tried again
     assert made.pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.25])
 
 
 def test_a_daemon_that_does_not_answer_in_time_is_given_up(made: Made) -> None:
-    with ScriptedPeer([[Read(b"}"), Hold()]]) as peer:
+    with ScriptedPeer([[Read(b"\r\n\r\n"), Send(ALIVE), Read(b"}"), Hold()]]) as peer:
+        client = made.client(http(peer))
+        assert client.health().is_ready
+        # The time to connect is limited too, but that is another error.
+        (link,) = made.connections[0]._pool._idle
+        link.way = link.way._replace(timeout_s=0.05)
         with pytest.raises(ConnectionLost, match="no answer in time") as caught:
-            made.client(http(peer), timeout_s=0.05).ack(TOKEN)
+            client.ack(TOKEN)
         assert caught.value.may_have_happened
 
 

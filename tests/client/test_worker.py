@@ -109,11 +109,11 @@ class Faulty:
 
     def __init__(self, fake: FakeDelayd, errors: list[Exception]) -> None:
         self._inner = fake.client()
-        self._errors = errors
+        self._errors = iter(errors)
 
     def run(self, steps: Any) -> Any:  # noqa: ANN401 - as what it stands for
-        if self._errors:
-            raise self._errors.pop(0)
+        if (error := next(self._errors, None)) is not None:
+            raise error
         return self._inner._run(steps)
 
     def close(self) -> None:

@@ -48,5 +48,6 @@ def test_the_figures_of_this_machine_are_measured(tmp_path: Path) -> None:
     assert f"in {within}/" in bench.stderr
     rows = [json.loads(line) for line in bench.stdout.splitlines()]
     assert len(rows) == 3
-    assert all(row["per_second"] > 0 and row["p50_ms"] <= row["p99_ms"] for row in rows)
+    # How many each second is 0 where the machine stops for some seconds.
+    assert all(row["per_second"] >= 0 and 0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
     assert not list(within.iterdir())

@@ -13,6 +13,7 @@ from delayd.testing.daemon import running_daemon
 from tests.line_client import LineClient
 
 BODY = b"x" * 100
+UNMOUNT_S_MAX = 60.0
 
 
 @pytest.fixture
@@ -29,7 +30,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        subprocess.run(["umount", str(path)], check=True)
+        # Files of a process that has ended may be closed by the kernel a moment later.
+        ends_s = time.monotonic() + UNMOUNT_S_MAX
+        while subprocess.run(["umount", str(path)], check=False).returncode:
+            assert time.monotonic() < ends_s
+            time.sleep(0.05)
 
 
 def fill(client: LineClient) -> int:

@@ -14,8 +14,8 @@ needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is no
 
 @needs_curl
 def test_who_takes_the_tour_sees_what_it_says(tmp_path: Path) -> None:
-    with running_daemon("--http", "127.0.0.1:0") as daemon:
-        Reader(tmp_path, daemon).follow("tour.md")
+    with running_daemon("--http", "127.0.0.1:0", clock="virtual") as daemon:
+        Reader(tmp_path, daemon).follow("tour.md", time_passes=True)
 
 
 def test_every_recipe_does_what_it_says(tmp_path: Path) -> None:

@@ -168,21 +168,37 @@ def test_who_connects_while_no_daemon_runs_is_served_by_the_next_one(
             assert early.reply() == b"FOUND 1 5\r\nhello\r\n"
 
 
-def test_systemd_is_told_when_it_is_ready_and_when_it_stops(tmp_path: Path) -> None:
-    path = tmp_path / "notify.sock"
+@pytest.fixture
+def notify(tmp_path: Path) -> Iterator[socket.socket]:
+    """Where systemd would listen; what nobody reads is lost when some more has come."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-        notify.bind(str(path))
+        notify.bind(str(tmp_path / "notify.sock"))
         notify.settimeout(60)
-        command = (*SERVE, "--data-dir", str(tmp_path / "data"), "--line", "127.0.0.1:0")
-        environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "1000000"}
-        told = []
-        with Daemon(command, environment=environment) as daemon:
-            while b"READY=1" not in told:
-                told += notify.recv(4_096).split(b"\n")
-            assert b"STATUS=serving on line " + daemon.listens_on.encode() in told
-            told = []
-            # Twice as often as it must; and what nobody reads in five seconds is lost.
-            while told.count(b"WATCHDOG=1") < 2:
-                told += notify.recv(4_096).split(b"\n")
-        while b"STOPPING=1" not in told:
-            told += notify.recv(4_096).split(b"\n")
+        yield notify
+
+
+def told(notify: socket.socket, word: bytes, times: int = 1) -> list[bytes]:
+    """All that is said until this was said so often."""
+    said: list[bytes] = []
+    while said.count(word) < times:
+        said += notify.recv(4_096).split(b"\n")
+    return said
+
+
+def test_systemd_is_told_when_it_is_ready_and_when_it_stops(
+    tmp_path: Path, notify: socket.socket
+) -> None:
+    command = (*SERVE, "--data-dir", str(tmp_path / "data"), "--line", "127.0.0.1:0")
+    with Daemon(command, environment={"NOTIFY_SOCKET": notify.getsockname()}) as daemon:
+        said = told(notify, b"READY=1")
+        assert b"STATUS=serving on line " + daemon.listens_on.encode() in said
+    told(notify, b"STOPPING=1")
+
+
+def test_the_watchdog_of_systemd_is_told_again_and_again(
+    tmp_path: Path, notify: socket.socket
+) -> None:
+    command = (*SERVE, "--data-dir", str(tmp_path / "data"), "--line", "127.0.0.1:0")
+    environment = {"NOTIFY_SOCKET": notify.getsockname(), "WATCHDOG_USEC": "1000000"}
+    with Daemon(command, environment=environment):
+        told(notify, b"WATCHDOG=1", times=2)

@@ -20,8 +20,8 @@ from tests.line_client import LineClient
 
 ARRIVE_S_MAX: Final = 60.0
 GRACE_S: Final = 1.0
-STOP_S_MAX: Final = 20.0
-"""On a busy machine; the deliveries that hang would take 15 seconds to be given up, or for ever."""
+HANG_S: Final = 600
+"""When a delivery that hangs would be given up: much later than a stop is by `Daemon.stop`."""
 
 DEAF: Final = """
 import asyncio
@@ -219,7 +219,8 @@ def test_a_receiver_that_hangs_holds_up_no_stop_and_its_jobs_are_there_again(
     with socket.create_server(("127.0.0.1", 0)) as hangs, Receiver(tmp_path) as receiver:
         url = f"http://127.0.0.1:{hangs.getsockname()[1]}/"
         ports = f"{receiver.port},{hangs.getsockname()[1]}"
-        with delivering(tmp_path / "data", receiver, DELAYD_PUSH_PORTS=ports) as daemon:
+        hangs_long = {"DELAYD_PUSH_PORTS": ports, "DELAYD_PUSH_TIMEOUT": f"{HANG_S}s"}
+        with delivering(tmp_path / "data", receiver, **hangs_long) as daemon:
             with LineClient(daemon.address) as client:
                 send_to(client, "stuck", {"url": url})
                 client.ask("use stuck")
@@ -227,9 +228,7 @@ def test_a_receiver_that_hangs_holds_up_no_stop_and_its_jobs_are_there_again(
                     client.put(b"x")
                 taken = hangs.accept()[0]
                 assert client.ask("pause-tube stuck 3600") == "PAUSED"
-            begun_s = time.monotonic()
-            assert daemon.stop() == Exit.OK
-            assert time.monotonic() - begun_s < STOP_S_MAX
+            assert daemon.stop() == Exit.OK, "and was not killed"
             taken.close()
         with delivering(tmp_path / "data", receiver, DELAYD_PUSH_PORTS=ports) as daemon:
             with LineClient(daemon.address) as client:
@@ -260,9 +259,7 @@ def test_a_sink_that_never_ends_holds_up_neither_a_stop_nor_others(tmp_path: Pat
             client.ask(f"use {tube}")
             client.put(b"x")
         wait_for(receiver, 1)
-        begun_s = time.monotonic()
-        assert daemon.stop() == Exit.OK
-        assert time.monotonic() - begun_s < STOP_S_MAX
+        assert daemon.stop() == Exit.OK, "and was not killed"
         assert "a sink goes on although it was told to end" in daemon.log()
 
 

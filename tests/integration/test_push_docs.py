@@ -22,6 +22,7 @@ import pytest
 from delayd.config import load
 from delayd.testing.daemon import Daemon
 from tests.config_files import written
+from tests.servers import free_port
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "push.md").read_text(encoding="utf-8")
 WAIT_S_MAX: Final = 60.0
@@ -34,17 +35,12 @@ def blocks(kind: str) -> list[str]:
     return [text for found, text in BLOCK.findall(PAGE) if found == kind]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
-
-
 class Newcomer:
     """Somebody in a directory, with a shell, and with what the page has them save there."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, port: int) -> None:
         self.directory = directory
-        self.port = str(free_port())
+        self.port = str(port)
         beside = os.path.dirname(sys.executable)
         self.environment = {"PATH": f"{beside}:{os.defpath}", "LC_ALL": "C.UTF-8"}
         self.api = ADDRESS
@@ -141,7 +137,11 @@ def examples() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_who_follows_the_page_sees_what_it_says(tmp_path: Path) -> None:
-    someone = Newcomer(tmp_path)
+    with free_port() as port:
+        follow(Newcomer(tmp_path, port))
+
+
+def follow(someone: Newcomer) -> None:
     make_secret, start_receiver, serve, try_it = blocks("sh")
     someone.types(make_secret)
     someone.saves("delayd.toml", blocks("toml")[0])

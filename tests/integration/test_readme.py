@@ -87,4 +87,4 @@ def test_the_job_over_http_comes_and_is_acknowledged(tmp_path: Path) -> None:
     (job,) = got["jobs"]
     assert put["id"] == job["id"] == done["id"] == 1
     assert job["body"] == {"to": "ada"}
-    assert 0 <= job["lateness"] < 30
+    assert job["lateness"] >= 0

@@ -14,6 +14,7 @@ from delayd.exits import Exit
 from delayd.journal.recovery import NO_HEADER, NO_LOG
 from delayd.limits import DESCRIPTORS_MIN
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
+from tests.daemon_rig import warnings_of
 from tests.line_client import LineClient
 
 SERVE = (sys.executable, "-m", "delayd", "serve", "--line", "127.0.0.1:0", "--http", "off")
@@ -72,7 +73,7 @@ def test_a_daemon_that_never_had_a_job_starts_again_without_a_warning(tmp_path: 
     for _ in range(2):
         with running_daemon(data_dir=tmp_path) as daemon:
             daemon.stop()
-            assert "warning" not in daemon.log()
+            assert not warnings_of(daemon)
 
 
 @pytest.mark.parametrize("what", ["emptied", "removed"])
@@ -82,7 +83,7 @@ def test_a_log_that_is_gone_begins_anew_when_nothing_tells_of_it(tmp_path: Path,
             client.put(b"body number %d" % number)
         daemon.stop()
         assert (tmp_path / "lock").read_bytes() == b"", "nobody holds it any more"
-        assert "warning" not in daemon.log()
+        assert not warnings_of(daemon)
     (segment,) = tmp_path.glob("segment-*.log")
     if what == "emptied":
         segment.write_bytes(b"")

@@ -15,6 +15,17 @@ from tests.daemon_rig import serve_command
 from tests.line_client import LineClient
 
 
+def limited_daemon(limits: str, data_dir: Path, *flags: str) -> Daemon:
+    """A daemon on which this program has set limits of its own."""
+    script = f"from delayd import service; {limits}; from delayd.__main__ import main; main()"
+    return Daemon([sys.executable, "-c", script, *serve_command(data_dir, *flags)[3:]])
+
+
+def patient_daemon(data_dir: Path, *flags: str) -> Daemon:
+    """A daemon whose stop takes as long as it has to, should the machine stop as well."""
+    return limited_daemon("service.STOP_MS_MAX = 60_000", data_dir, *flags)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_it_gracefully(tmp_path: Path, number: signal.Signals) -> None:
     with running_daemon(data_dir=tmp_path) as daemon:
@@ -67,7 +78,7 @@ def test_replies_that_were_promised_arrive_before_the_end(tmp_path: Path) -> Non
     file.write_text('[jobs]\nbody_bytes_max = "32MiB"\n')
     flags = ("--config", str(file))
     with (
-        running_daemon(*flags, data_dir=tmp_path / "data") as daemon,
+        patient_daemon(tmp_path / "data", *flags) as daemon,
         LineClient(daemon.address) as client,
     ):
         client.put(body)
@@ -110,8 +121,25 @@ def wait_until_said(daemon: Daemon, line: str) -> None:
         time.sleep(0.01)
 
 
-DROP_IN = (sys.executable, "-c", "from delayd.__main__ import beanstalkd; beanstalkd()", "-p", "0")
-SERVE = (sys.executable, "-m", "delayd", "serve", "--line", "127.0.0.1:0", "--http")
+EARLY = """
+import os, signal, sys
+
+WHEN = {
+    "delayd.cli.main": signal.SIGUSR1,
+    "delayd.cli.beanstalkd": signal.SIGUSR1,
+    "delayd.service": signal.SIGHUP,
+}
+
+def send(event, arguments):
+    if event == "import" and (number := WHEN.pop(arguments[0], None)):
+        os.kill(os.getpid(), number)
+
+sys.addaudithook(send)
+from delayd.__main__ import beanstalkd, main
+"""
+"""Sends itself a signal before the first import that takes time, and another before the last."""
+DROP_IN = (sys.executable, "-c", f"{EARLY}beanstalkd()", "-p", "0")
+SERVE = (sys.executable, "-c", f"{EARLY}main()", "serve", "--line", "127.0.0.1:0", "--http")
 
 
 @pytest.mark.parametrize(
@@ -125,11 +153,6 @@ def test_a_signal_that_comes_before_it_serves_does_what_it_does_later(
         process = subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=output)
     try:
         deadline_s = time.monotonic() + 60
-        while not signal_is_held(process.pid, signal.SIGUSR1):
-            assert time.monotonic() < deadline_s
-        assert b"serving" not in said.read_bytes()
-        for number in (signal.SIGUSR1, signal.SIGHUP):
-            process.send_signal(number)
         while not all(word in said.read_bytes() for word in (b"draining: ", b"nothing to reload")):
             assert process.poll() is None, said.read_text()
             assert time.monotonic() < deadline_s
@@ -181,7 +204,7 @@ def hold(daemon: Daemon, jobs: int) -> LineClient:
 @pytest.mark.parametrize("http", ["off", "127.0.0.1:0"])
 def test_many_jobs_of_one_client_are_ready_after_the_stop(tmp_path: Path, http: str) -> None:
     jobs = 2 * RETURNS_PER_STOP_TURN + 100
-    with running_daemon("--http", http, data_dir=tmp_path) as daemon:
+    with patient_daemon(tmp_path, "--http", http) as daemon:
         holder = hold(daemon, jobs)
         assert daemon.stop() == Exit.OK
         assert "stay reserved" not in daemon.log()
@@ -192,11 +215,8 @@ def test_many_jobs_of_one_client_are_ready_after_the_stop(tmp_path: Path, http: 
 
 def test_what_a_stop_has_no_time_to_give_back_stays_reserved_and_is_counted(tmp_path: Path) -> None:
     jobs = 3 * RETURNS_PER_STOP_TURN
-    script = (
-        "from delayd import service; service.STOP_MS_MAX = service.STOP_CLOSE_MS; "
-        "service.STOP_RETURNS_MS = 0; from delayd.__main__ import main; main()"
-    )
-    with Daemon([sys.executable, "-c", script, *serve_command(tmp_path)[3:]]) as daemon:
+    limits = "service.STOP_MS_MAX = service.STOP_CLOSE_MS; service.STOP_RETURNS_MS = 0"
+    with limited_daemon(limits, tmp_path) as daemon:
         holder = hold(daemon, jobs)
         assert daemon.stop() == Exit.OK
         told = re.search(

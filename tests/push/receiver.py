@@ -121,7 +121,7 @@ def webhook(
     *,
     secrets: Secrets | None = None,
     sign_with: tuple[str, ...] = (),
-    connect_timeout_ms: int = 5_000,
+    connect_timeout_ms: int = 60_000,
     wall_ms: int = WALL_MS,
     tls: ssl.SSLContext | None = None,
     egress: EgressRules | None = None,

@@ -37,9 +37,17 @@ from delayd.push.webhook import Webhook, retry_after_ms
 from tests.access.handshakes import Authority
 from tests.access.secret_samples import named, text
 from tests.push.receiver import HOST, OK, WALL_MS, FakeDns, Receiver, job, row, rules, webhook
+from tests.servers import free_port
 
 VERIFIED = ssl.create_default_context()
 HEAD = f"POST / HTTP/1.1\r\nHost: {HOST}\r\n".encode()
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine may stop for longer, between two calls or the parts of an answer."""
+    monkeypatch.setattr(connections_module, "PUSH_IDLE_MS", 60_000)
+    monkeypatch.setattr(connections_module, "PUSH_ANSWER_MS", 60_000)
 
 
 def answer(status: str, *headers: str, body: bytes = b"") -> bytes:
@@ -449,11 +457,10 @@ def failure(end: AttemptEnd) -> str:
 def test_a_refused_connection_is_told_with_host_and_port_and_no_query() -> None:
     async def scene() -> None:
         receiver = Receiver()
-        async with receiver:
-            url = receiver.url("/path?token=canary")
-        sink = webhook(receiver)
-        end = await sink.deliver(job(url))
-        await sink.close()
+        with free_port() as receiver.port:
+            sink = webhook(receiver)
+            end = await sink.deliver(job(receiver.url("/path?token=canary")))
+            await sink.close()
         assert failure(end) == f"no connection to {HOST}:{receiver.port}: connection refused"
 
     play(scene)
@@ -592,18 +599,18 @@ def test_an_answer_that_came_to_nothing_is_not_taken_for_that_of_the_next_call()
 
         once = asyncio.Event()
         receiver = Receiver()
-        server = await asyncio.start_server(answer_twice, "127.0.0.1", 0)
-        receiver.port = server.sockets[0].getsockname()[1]
-        sink = webhook(receiver)
-        assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
-        ((_key, idle),) = (await sink.opened())._keeping._conns.items()
-        ((protocol, _since),) = idle
-        once.set()
-        while not len(protocol):  # noqa: ASYNC110 - aiohttp tells nobody
-            await asyncio.sleep(0)
-        server.close()  # whoever connects anew is refused
-        assert "no connection" in failure(await sink.deliver(job(receiver.url())))
-        await sink.close()
+        with free_port() as receiver.port:
+            server = await asyncio.start_server(answer_twice, "127.0.0.1", receiver.port)
+            sink = webhook(receiver)
+            assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
+            ((_key, idle),) = (await sink.opened())._keeping._conns.items()
+            ((protocol, _since),) = idle
+            once.set()
+            while not len(protocol):  # noqa: ASYNC110 - aiohttp tells nobody
+                await asyncio.sleep(0)
+            server.close()  # whoever connects anew is refused
+            assert "no connection" in failure(await sink.deliver(job(receiver.url())))
+            await sink.close()
 
     play(scene)
 
