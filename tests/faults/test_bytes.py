@@ -6,6 +6,7 @@ records, of a size that has everything in it, and of snapshots beside the log.
 
 import contextlib
 import errno
+import random
 from collections.abc import Callable
 from typing import Final
 
@@ -205,17 +206,55 @@ def test_a_file_that_may_not_be_opened_is_no_damage() -> None:
 # --- Bytes from nowhere -------------------------------------------------------------------------
 
 
-@hypothesis.given(strategies.binary(max_size=300))
-def test_a_payload_of_any_bytes_is_played_or_refused(payload: bytes) -> None:
+def torn_off(log: Log, what: str) -> bytes:
+    """What may stand behind a write that a power cut tore."""
+    ends = frame_ends(log.content)
+    return {
+        "nothing": b"",
+        "zeros": bytes(5_000),
+        "garbage": random.Random(4).randbytes(5_000),
+        "old frames": log.content[ends[1] : ends[9]],
+    }[what]
+
+
+@pytest.mark.parametrize("what", ["nothing", "zeros", "garbage", "old frames"])
+def test_a_torn_write_is_cut_off_whatever_stands_behind_it(log: Log, runs: Runs, what: str) -> None:
+    """T-P3 and T-P4: the last frames, torn at every byte."""
+    ends = frame_ends(log.content)
+    behind = torn_off(log, what)
+    for frames in range(1, 9):
+        start, end = ends[-1 - frames], ends[-frames]
+        for stop in some(end - start, runs, 10):
+            torn = log.content[: start + stop] + behind
+            payloads, verdict = believed(torn)
+            assert payloads == log.payloads[:-frames]
+            assert verdict is (LogVerdict.CUT if any(torn[start:]) else LogVerdict.ACCEPT)
+            runs.count("T-P3" if what == "nothing" else "T-P4", what="places in a frame")
+
+
+ANY_BYTES: Final = hypothesis.settings(
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture]
+)
+"""`runs` is the same for all examples of a test: it counts them."""
+
+
+@ANY_BYTES
+@hypothesis.given(payload=strategies.binary(max_size=300))
+def test_a_payload_of_any_bytes_is_played_or_refused(runs: Runs, payload: bytes) -> None:
     """T-B5."""
+    runs.count("T-B5", what="payloads, tails and segments")
     replay = Replay(Engine(start_ms=0))
     with contextlib.suppress(UnknownRecord):
         replay.play(payload)
 
 
-@hypothesis.given(strategies.data())
-def test_a_payload_that_was_tampered_with_is_played_or_refused(data: strategies.DataObject) -> None:
+@ANY_BYTES
+@hypothesis.given(data=strategies.data())
+def test_a_payload_that_was_tampered_with_is_played_or_refused(
+    runs: Runs, data: strategies.DataObject
+) -> None:
     """T-B5: lengths, numbers and kinds that pass the checksum and make no sense."""
+    runs.count("T-B5", what="payloads, tails and segments")
     payloads = log_of(2 << 10).payloads
     index = data.draw(strategies.integers(0, len(payloads) - 1))
     payload = bytearray(payloads[index])
@@ -230,18 +269,22 @@ def test_a_payload_that_was_tampered_with_is_played_or_refused(data: strategies.
         replay.play(bytes(payload))
 
 
-@hypothesis.given(strategies.binary(max_size=2_000))
-def test_a_log_that_ends_in_any_bytes_is_believed_up_to_them(tail: bytes) -> None:
+@ANY_BYTES
+@hypothesis.given(tail=strategies.binary(max_size=2_000))
+def test_a_log_that_ends_in_any_bytes_is_believed_up_to_them(runs: Runs, tail: bytes) -> None:
     """T-B5, T-P4."""
+    runs.count("T-B5", what="payloads, tails and segments")
     log = log_of(1 << 10)
     payloads, verdict = believed(log.content + tail)
     assert payloads == log.payloads
     assert verdict is (LogVerdict.CUT if any(tail) else LogVerdict.ACCEPT)
 
 
-@hypothesis.given(strategies.binary(min_size=HEADER_BYTES, max_size=500))
-def test_a_segment_of_any_bytes_is_refused(content: bytes) -> None:
+@ANY_BYTES
+@hypothesis.given(content=strategies.binary(min_size=HEADER_BYTES, max_size=500))
+def test_a_segment_of_any_bytes_is_refused(runs: Runs, content: bytes) -> None:
     """T-B5."""
+    runs.count("T-B5", what="payloads, tails and segments")
     disk = disk_with(content)
     if any(content[:HEADER_BYTES]):
         with pytest.raises(JournalCorrupt):

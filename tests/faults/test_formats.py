@@ -25,6 +25,7 @@ from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import SNAPSHOT_VERSION
 from delayd.testing.disk import SimulatedDisk
 from tests.faults.bytes_of_a_log import pushed_in_every_way, recovered, snapshots_of
+from tests.faults.conftest import Runs
 from tests.faults.parts import seen_in
 from tests.journal.journals import DIRECTORY, contents_of
 
@@ -58,10 +59,11 @@ def test_there_is_a_golden_directory_of_this_version() -> None:
 
 
 @pytest.mark.parametrize("home", sorted(GOLDEN.iterdir()), ids=lambda home: home.name)
-def test_what_an_older_version_wrote_is_read(home: Path) -> None:
+def test_what_an_older_version_wrote_is_read(home: Path, runs: Runs) -> None:
     """T-U1: with its snapshots, and without them from the log as far as that is there."""
     engine, _ = recovered(disk_of(home))
     assert jobs_of(engine) == (home / STATE).read_text()
+    runs.count("T-U1", what="directories of other versions")
 
 
 @pytest.mark.parametrize("home", sorted(GOLDEN.iterdir()), ids=lambda home: home.name)
@@ -84,7 +86,7 @@ def test_it_has_every_kind_of_record(home: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["segment-", "snapshot-"])
-def test_what_a_newer_version_wrote_is_refused_untouched(which: str) -> None:
+def test_what_a_newer_version_wrote_is_refused_untouched(which: str, runs: Runs) -> None:
     """T-U1: the version is the u32 behind the magic; a snapshot's must be intact to be newer."""
     disk, _ = snapshots_of(TURNS)
     name = max(name for name in contents_of(disk) if name.startswith(which))
@@ -98,6 +100,7 @@ def test_what_a_newer_version_wrote_is_refused_untouched(which: str) -> None:
     with pytest.raises(JournalVersion, match="version is 99"):
         recovered(disk)
     assert contents_of(disk) == before
+    runs.count("T-U1", what="directories of other versions")
 
 
 def write_golden() -> None:

@@ -55,6 +55,8 @@ def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None
     for number in some(range(1, power_cuts.calls() + 1), runs, 12):
         power_cuts.cut_at(number, power_cuts.SURVIVALS[way])
         runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
+        if power_cuts.SURVIVALS[way] is not power_cuts.nothing_survives:
+            runs.count("T-P6", what="of them after which names, bytes or any pieces had survived")
 
 
 @SIMULATED
