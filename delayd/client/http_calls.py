@@ -17,7 +17,7 @@ import binascii
 import datetime as dt
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar, Unpack
+from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 from delayd.client.errors import FieldProblem, NotUnderstood, Refused, refused
 from delayd.client.http1 import Request, Response, query_text, quoted
@@ -53,22 +53,23 @@ from delayd.client.values import (
     waits,
 )
 
+N = TypeVar("N", bound=NamedTuple)
 T = TypeVar("T")
 Steps = Generator[Request, Response, T]
 
 BATCH_JOBS_MAX: Final = 1_000
+_TIMES: Final = ("at", "created", "due", "expires", "paused_until")
 
 
 Held = Reservation | str
 
 
 class HttpCalls:
-    """The operations, under the names that the clients give them."""
+    """The operations, under the names that the clients give them; `Client` describes them."""
 
     # --- Producers -------------------------------------------------------------------------------
 
     def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> Steps[PutResult]:
-        """Put a job."""
         key = options.pop("idempotency_key", "")
         may_repeat = bool(key) or options.get("on_conflict", "reject") != "reject"
         job = _job({"body": body, **options})
@@ -87,7 +88,6 @@ class HttpCalls:
     def reserve(
         self, topics: str | Sequence[str], *, limit: int = 1, timeout: Duration | None = None
     ) -> Steps[list[Reservation]]:
-        """Reserve up to `limit` ready jobs; wait for the first so long, or for ever if None."""
         wanted: dict[str, Any] = {"max": limit, "bodies": "base64"}
         if isinstance(topics, str):
             target = f"{_topic(topics)}/reserve"
@@ -103,21 +103,18 @@ class HttpCalls:
         return []
 
     def ack(self, job: Held) -> Steps[None]:
-        """Acknowledge a job: it is done and deleted."""
         yield from _held(job, "ack", {})
 
     def ack_many(self, jobs: Iterable[Held]) -> Steps[list[Refused | None]]:
-        """Acknowledge many jobs."""
         return (yield from _in_parts("/v1/ack", "tokens", [*map(_token, jobs)], lambda _: None))
 
     def nack(
         self, job: Held, delay: Duration | None = None, error: str = "", priority: int | None = None
     ) -> Steps[Became]:
-        """Report that an attempt failed."""
         said: dict[str, Any] = _said(error=error or None, priority=priority)
         if delay is not None:
             said["delay"] = duration_value(delay)
-        return _became((yield from _held(job, "nack", said)))
+        return _named(Became, (yield from _held(job, "nack", said)))
 
     def release(
         self, job: Held, delay: Duration | None = None, priority: int | None = None
@@ -126,7 +123,6 @@ class HttpCalls:
         return (yield from self.nack(job, delay=delay, priority=priority))
 
     def touch(self, job: Held) -> Steps[Time | None]:
-        """Extend a reservation."""
         return read_moment((yield from _held(job, "touch", {}, may_repeat=True))["expires"])
 
     def bury(
@@ -147,11 +143,9 @@ class HttpCalls:
     # --- Jobs ------------------------------------------------------------------------------------
 
     def get(self, job_id: int) -> Steps[JobInfo]:
-        """Look at a job."""
         return (yield from _look(f"/v1/jobs/{job_id}"))
 
     def find(self, topic: str, key: str) -> Steps[JobInfo]:
-        """Look at the job that has the key."""
         return (yield from _look(_job_path(topic, key)))
 
     def page(
@@ -172,19 +166,16 @@ class HttpCalls:
         return [_job_info(job, texts, topic) for job in answer["jobs"]], answer["after"]
 
     def kick(self, which: int | str, key: str | None = None) -> Steps[int]:
-        """Make a delayed or buried job ready now."""
         answer = yield from _ask("POST", f"{_job_path(which, key)}/kick", {})
         return int(answer["id"])
 
     def cancel(self, which: int | str, key: str | None = None) -> Steps[int]:
-        """Delete a waiting or buried job."""
         answer = yield from _ask("DELETE", _job_path(which, key))
         return int(answer["id"])
 
     def change(
         self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
     ) -> Steps[Time | None]:
-        """Change a waiting or buried job; return when it is due."""
         said = _job(changes)
         if "url" in changes:
             said["url"] = changes["url"]  # None takes it away
@@ -192,17 +183,14 @@ class HttpCalls:
         return read_moment(answer["due"])
 
     def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
-        """Make all delayed and buried jobs that match ready now."""
         return (yield from _many("POST", topic, "/kick", which, dry_run=dry_run))
 
     def cancel_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
-        """Delete all jobs that match and that nobody has reserved."""
         return (yield from _many("DELETE", topic, "", which, dry_run=dry_run))
 
     def reschedule_many(
         self, topic: str, which: Filter, timing: Timing, *, dry_run: bool = False
     ) -> Steps[int]:
-        """Give all delayed and ready jobs that match another time."""
         time = _job(timing)
         return (yield from _many("POST", topic, "/reschedule", which, time, dry_run=dry_run))
 
@@ -211,7 +199,6 @@ class HttpCalls:
     def calendar(
         self, topics: Sequence[str], due_from: Bound, horizon: Duration, bins: int
     ) -> Steps[Calendar]:
-        """Count what comes due when."""
         query = [("horizon", str(duration_value(horizon))), ("bins", str(bins))]
         if due_from != 0:
             query.append(("from", _bound(due_from)))
@@ -226,7 +213,6 @@ class HttpCalls:
             after = [("after", answer["after"])]
 
     def topics(self) -> Steps[list[TopicInfo]]:
-        """Return all topics, sorted by name."""
         topics: list[TopicInfo] = []
         after = ""
         while True:
@@ -238,51 +224,41 @@ class HttpCalls:
             after = answer["after"]
 
     def topic(self, name: str) -> Steps[TopicInfo]:
-        """Return everything about a topic."""
         return _topic_info((yield from _get(_topic(name))))
 
     def policy(self, topic: str) -> Steps[PolicyInfo]:
-        """Return the policy in force."""
-        return _policy_info((yield from _get(f"{_topic(topic)}/policy")))
+        return _named(PolicyInfo, (yield from _get(f"{_topic(topic)}/policy")))
 
     def set_policy(self, topic: str, policy: Mapping[str, Any]) -> Steps[PolicyInfo]:
-        """Replace the topic's policy."""
         target = f"{_topic(topic)}/policy"
-        return _policy_info((yield from _ask("PUT", target, dict(policy), may_repeat=True)))
+        return _named(PolicyInfo, (yield from _ask("PUT", target, dict(policy), may_repeat=True)))
 
     def clear_policy(self, topic: str) -> Steps[PolicyInfo]:
-        """Remove the topic's own policy."""
         target = f"{_topic(topic)}/policy"
-        return _policy_info((yield from _ask("DELETE", target, may_repeat=True)))
+        return _named(PolicyInfo, (yield from _ask("DELETE", target, may_repeat=True)))
 
     def pause(self, topic: str, duration: Duration) -> Steps[None]:
-        """Hand out no jobs of the topic for so long."""
         said = {"duration": duration_value(duration)}
         yield from _ask("POST", f"{_topic(topic)}/pause", said, may_repeat=True)
 
     def resume(self, topic: str) -> Steps[None]:
-        """End a pause."""
         yield from _ask("POST", f"{_topic(topic)}/resume", {}, may_repeat=True)
 
     def clear(self, topic: str) -> Steps[int]:
-        """Delete every job of the topic that is not reserved."""
         return int((yield from _ask("POST", f"{_topic(topic)}/clear", {}))["cleared"])
 
     def redrive(
         self, topic: str, limit: int | None = None, per_second: float | None = None
     ) -> Steps[int]:
-        """Make buried jobs ready, the longest buried first."""
         said = _said(max=limit, per_second=per_second)
         return int((yield from _ask("POST", f"{_topic(topic)}/kick", said))["kicked"])
 
     # --- The daemon ------------------------------------------------------------------------------
 
     def stats(self) -> Steps[dict[str, Any]]:
-        """Return the daemon's figures."""
         return dict((yield from _get("/v1/stats")))
 
     def health(self) -> Steps[Health]:
-        """Return whether the daemon accepts jobs now."""
         response = yield Request("GET", "/readyz", may_repeat=True)
         if response.status == 503:
             return Health(is_ready=False, reason=str(_problem(response).get("detail", "")))
@@ -290,14 +266,12 @@ class HttpCalls:
         return Health(is_ready=True)
 
     def metrics(self) -> Steps[str]:
-        """Return the figures for Prometheus."""
         response = yield Request("GET", "/metrics", may_repeat=True)
         if response.status != 200:
             _read(response)
         return response.body.decode()
 
     def advance_clock(self, by: Duration) -> Steps[Time]:
-        """Advance a virtual clock; return its time."""
         answer = yield from _ask("POST", "/v1/clock/advance", {"by": duration_value(by)})
         return read_moment(answer["now"])
 
@@ -305,18 +279,10 @@ class HttpCalls:
 # --- Asking --------------------------------------------------------------------------------------
 
 
-def _ask(
-    method: str,
-    target: str,
-    value: object = None,
-    *,
-    may_repeat: bool = False,
-    wait_s: float = 0.0,
-    headers: Mapping[str, str] | None = None,
-) -> Steps[Any]:
+def _ask(method: str, target: str, value: object = None, **how: Any) -> Steps[Any]:  # noqa: ANN401 - as `Request` takes it
     """Send JSON and return the JSON of the answer; None if it has none."""
     body = b"" if value is None else json_bytes(value)
-    return _read((yield Request(method, target, body, headers or {}, wait_s, may_repeat)))
+    return _read((yield Request(method, target, body, **how)))
 
 
 def _in_parts(
@@ -465,41 +431,23 @@ def _refusal(problem: Mapping[str, Any], retry_after: str = "") -> Refused:
     )
 
 
+def _named(kind: type[N], answer: Mapping[str, Any], **more: object) -> N:
+    """Return what the API says under the names of these fields, and what is said besides."""
+    said = {**kind._field_defaults, **answer, **more}
+    for name in _TIMES:
+        if said.get(name):
+            said[name] = read_moment(said[name])
+    if said.get("failure"):
+        said["failure"] = _named(Failure, said["failure"])
+    return kind._make(said[name] for name in kind._fields)
+
+
 def _put_result(answer: Mapping[str, Any]) -> PutResult:
-    return PutResult(answer["id"], answer["outcome"], _time(answer, "due"))
-
-
-def _became(answer: Mapping[str, Any]) -> Became:
-    return Became(answer["state"], answer["topic"], _time(answer, "due"))
-
-
-def _time(answer: Mapping[str, Any], name: str) -> dt.datetime | None:
-    text = answer.get(name)
-    return read_moment(text) if text else None
-
-
-def _failure(answer: Mapping[str, Any]) -> Failure | None:
-    said = answer.get("failure")
-    if said is None:
-        return None
-    return Failure(said["reason"], _time(said, "at"), said.get("error", ""), said.get("origin", ""))
+    return _named(PutResult, answer)
 
 
 def _reservation(job: Mapping[str, Any]) -> Reservation:
-    return Reservation(
-        job["id"],
-        job["topic"],
-        job["token"],
-        binascii.a2b_base64(job["body_base64"]),
-        attempt=job["attempt"],
-        priority=job["priority"],
-        due=_time(job, "due"),
-        lateness=job["lateness"],
-        ttr=job["ttr"],
-        expires=_time(job, "expires"),
-        key=job.get("key", ""),
-        failure=_failure(job),
-    )
+    return _named(Reservation, job, body=binascii.a2b_base64(job["body_base64"]))
 
 
 def _body_texts(text: str) -> Iterator[bytes]:
@@ -525,32 +473,8 @@ def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> J
         body = next(texts)
     elif "body_base64" in job:
         body = binascii.a2b_base64(job.pop("body_base64"))
-    return JobInfo(
-        job["id"],
-        job.get("topic", topic),
-        job["state"],
-        due=_time(job, "due"),
-        priority=job["priority"],
-        created=_time(job, "created"),
-        ttr=job.get("ttr"),
-        expires=_time(job, "expires"),
-        key=job.get("key", ""),
-        attempts=job.get("attempts", 0),
-        failure=_failure(job),
-        body=body,
-        details=job,
-    )
+    return _named(JobInfo, {"topic": topic, **job}, body=body, details=job)
 
 
 def _topic_info(topic: dict[str, Any]) -> TopicInfo:
-    return TopicInfo(
-        *(topic["name"], topic["delayed"], topic["ready"], topic["reserved"], topic["buried"]),
-        urgent=topic["urgent"],
-        waiting=topic["waiting"],
-        paused_until=_time(topic, "paused_until"),
-        details=topic,
-    )
-
-
-def _policy_info(answer: Mapping[str, Any]) -> PolicyInfo:
-    return PolicyInfo(answer["policy"], answer["source"])
+    return _named(TopicInfo, topic, details=topic)

@@ -108,7 +108,10 @@ Words = Mapping[str, tuple[str, Callable[[Any], str]]]
 
 
 class LineCalls:
-    """The operations. `http_url` is where HTTP would be, to be named where it is needed."""
+    """The operations, which `Client` describes.
+
+    `http_url` is where HTTP would be, to be named where it is needed.
+    """
 
     def __init__(self, http_url: str) -> None:
         self._http_url = http_url
@@ -116,7 +119,6 @@ class LineCalls:
     # --- Producers -------------------------------------------------------------------------------
 
     def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> Steps[PutResult]:
-        """Put a job."""
         may_repeat = options.get("on_conflict", "reject") != "reject"
         command = self.put_line(topic, {"body": body, **options})
         reply = yield from _ask(command, may_repeat=may_repeat)
@@ -162,10 +164,7 @@ class LineCalls:
     def reserve(
         self, topics: str | Sequence[str], *, limit: int = 1, timeout: Duration | None = None
     ) -> Steps[list[Reservation]]:
-        """Reserve up to `limit` ready jobs; wait for the first so long, or for ever if None.
-
-        The connection that brings them holds them: what becomes of them is said there.
-        """
+        """The connection that brings jobs holds them: what becomes of them is said there."""
         names = [topics] if isinstance(topics, str) else list(topics)
         watched = frozenset(map(topic_word, names))
         most = whole_word(limit, "max", 1, 1_000)
@@ -188,7 +187,6 @@ class LineCalls:
         return []
 
     def ack(self, job: Held) -> Steps[None]:
-        """Acknowledge a job: it is done and deleted."""
         yield from self._finish(job, "DELETED", "delete")
 
     def ack_many(self, jobs: Iterable[Held]) -> Steps[list[Refused | None]]:
@@ -206,7 +204,6 @@ class LineCalls:
     def nack(
         self, job: Held, delay: Duration | None = None, error: str = "", priority: int | None = None
     ) -> Steps[Became]:
-        """Report that an attempt failed."""
         if priority is not None:
             raise self._elsewhere("a nack with a priority")
         words = [] if delay is None else [f"delay={seconds_word(delay, 'delay')}"]
@@ -226,7 +223,6 @@ class LineCalls:
         return Became(None, held.topic)
 
     def touch(self, job: Held) -> Steps[Time | None]:
-        """Extend a reservation."""
         held = self._held(job)
         command = line("touch", held.id)
         reply = yield from _ask(command, link=held.link)
@@ -275,23 +271,18 @@ class LineCalls:
     # --- Jobs ------------------------------------------------------------------------------------
 
     def get(self, job_id: int) -> Steps[JobInfo]:
-        """Look at a job."""
         (job,) = yield from _look([int(job_id)])
         if job is None:
             raise JobNotFound(f"there is no job {job_id}", "NOT_FOUND")
         return job
 
     def find(self, topic: str, key: str) -> Steps[JobInfo]:
-        """Look at the job that has the key."""
         return (yield from self.get((yield from self._id_of(topic, key))))
 
     def page(
         self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
     ) -> Steps[tuple[list[JobInfo], str | None]]:
-        """Return a page of jobs, and what `after` of the next one is; None: there is none.
-
-        With bodies the daemon is asked about each of them, with all commands in flight.
-        """
+        """As over HTTP. With bodies the daemon is asked about each job, all commands in flight."""
         words = [*self._filter(which), f"limit={min(limit or PAGE_JOBS, PAGE_JOBS)}"]
         words += [f"after={_option(after, 'after')}"] if after else []
         reply = yield from _of_topic("list-jobs", topic, "OK", *words, may_repeat=True)
@@ -307,17 +298,14 @@ class LineCalls:
         return jobs, next_after or None
 
     def kick(self, which: int | str, key: str | None = None) -> Steps[int]:
-        """Make a delayed or buried job ready now."""
         return (yield from self._do(which, key, "kick", "KICKED", "kick-job"))
 
     def cancel(self, which: int | str, key: str | None = None) -> Steps[int]:
-        """Delete a waiting or buried job."""
         return (yield from self._do(which, key, "delete", "DELETED", "delete"))
 
     def change(
         self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
     ) -> Steps[Time | None]:
-        """Change a waiting or buried job."""
         for name in _HTTP_CHANGE:
             if name in changes:
                 raise self._elsewhere(f"a change of {name}")
@@ -335,17 +323,14 @@ class LineCalls:
         return None
 
     def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
-        """Make all delayed and buried jobs that match ready now."""
         return (yield from self._many(topic, which, "kick-jobs", "KICKED", dry_run=dry_run))
 
     def cancel_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
-        """Delete all jobs that match and that nobody has reserved."""
         return (yield from self._many(topic, which, "cancel-jobs", "CANCELLED", dry_run=dry_run))
 
     def reschedule_many(
         self, topic: str, which: Filter, timing: Timing, *, dry_run: bool = False
     ) -> Steps[int]:
-        """Give all delayed and ready jobs that match another time."""
         if timing.get("at") is not None or timing.get("delay") is None:
             raise self._elsewhere("a change of the time to a moment")
         verb, delay = "reschedule-jobs", seconds_word(timing["delay"], "delay")
@@ -401,7 +386,6 @@ class LineCalls:
     def calendar(
         self, topics: Sequence[str], due_from: Bound, horizon: Duration, bins: int
     ) -> Steps[Calendar]:
-        """Count what comes due when."""
         if due_from != 0:
             raise self._elsewhere("a calendar that does not begin now")
         bin_s = seconds(horizon, "horizon") / int(whole_word(bins, "bins", 1, BINS_MAX))
@@ -422,7 +406,6 @@ class LineCalls:
         return Calendar(None, bin_s, counts)
 
     def topics(self) -> Steps[list[TopicInfo]]:
-        """Return all topics, sorted by name."""
         names = (yield from self._names()) or [DEFAULT]
         commands = [line("stats-tube", name) for name in names]
         replies = yield from _ask_many(commands, may_repeat=True)
@@ -430,7 +413,6 @@ class LineCalls:
         return [_topic_info(read_map(reply.body)) for reply in replies if reply.word == "OK"]
 
     def topic(self, name: str) -> Steps[TopicInfo]:
-        """Return everything about a topic."""
         reply = yield from _of_topic("stats-tube", name, "OK", may_repeat=True)
         return _topic_info(read_map(reply.body))
 
@@ -439,17 +421,14 @@ class LineCalls:
         return sorted(read_names(reply.body))
 
     def policy(self, topic: str) -> Steps[PolicyInfo]:
-        """Return the policy in force."""
         command = line("get-policy", topic_word(topic))
         reply = yield from _done(command, "OK", may_repeat=True)
         return PolicyInfo(json.loads(reply.body or b"{}"), "")
 
     def set_policy(self, topic: str, policy: Mapping[str, Any]) -> Steps[PolicyInfo]:
-        """Replace the topic's policy."""
         return (yield from self._set_policy(topic, json_bytes(dict(policy))))
 
     def clear_policy(self, topic: str) -> Steps[PolicyInfo]:
-        """Remove the topic's own policy."""
         return (yield from self._set_policy(topic, b""))
 
     def _set_policy(self, topic: str, body: bytes) -> Steps[PolicyInfo]:
@@ -458,22 +437,18 @@ class LineCalls:
         return (yield from self.policy(topic))
 
     def pause(self, topic: str, duration: Duration) -> Steps[None]:
-        """Hand out no jobs of the topic for so long."""
         pause = seconds_word(duration, "duration")
         yield from _of_topic("pause-tube", topic, "PAUSED", pause, may_repeat=True)
 
     def resume(self, topic: str) -> Steps[None]:
-        """End a pause."""
         yield from self.pause(topic, 0)
 
     def clear(self, topic: str) -> Steps[int]:
-        """Delete every job of the topic that is not reserved."""
         return (yield from _counted("clear-tube", topic, "CLEARED"))
 
     def redrive(
         self, topic: str, limit: int | None = None, per_second: float | None = None
     ) -> Steps[int]:
-        """Make buried jobs ready, the longest buried first."""
         most = str(ALL) if limit is None else whole_word(limit, "max", 1, ALL)
         rate = () if per_second is None else (f"{per_second:.3f}",)
         return (yield from _counted("redrive", topic, "REDRIVEN", most, *rate))
@@ -481,7 +456,6 @@ class LineCalls:
     # --- The daemon ------------------------------------------------------------------------------
 
     def stats(self) -> Steps[dict[str, Any]]:
-        """Return the daemon's figures."""
         return read_map((yield from _done(line("stats"), "OK", may_repeat=True)).body)
 
     def health(self) -> Steps[Health]:
@@ -495,7 +469,6 @@ class LineCalls:
         yield  # type: ignore[unreachable]  # as all operations, a generator
 
     def advance_clock(self, by: Duration) -> Steps[Time]:
-        """Advance a virtual clock; return its time."""
         command = line("advance-clock", seconds_word(by, "by"))
         reply = yield from _ask(command)
         if reply.word == "UNKNOWN_COMMAND":
@@ -729,11 +702,8 @@ def _one_line(text: str) -> str:
 def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
     failure = None
     if "failure" in stats:
-        failure = Failure(
-            str(stats["failure"]).replace("-", "_"),
-            error=str(stats.get("error", "")),
-            origin=str(stats.get("moved-from", "")),
-        )
+        error, origin = str(stats.get("error", "")), str(stats.get("moved-from", ""))
+        failure = Failure(str(stats["failure"]).replace("-", "_"), error=error, origin=origin)
     return JobInfo(
         stats["id"],
         stats["tube"],
@@ -749,16 +719,6 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
 
 
 def _topic_info(stats: dict[str, Any]) -> TopicInfo:
-    def count(what: str) -> int:
-        return int(stats[f"current-{what}"])
-
-    return TopicInfo(
-        stats["name"],
-        delayed=count("jobs-delayed"),
-        ready=count("jobs-ready"),
-        reserved=count("jobs-reserved"),
-        buried=count("jobs-buried"),
-        urgent=count("jobs-urgent"),
-        waiting=count("waiting"),
-        details=stats,
-    )
+    kinds = ("jobs-delayed", "jobs-ready", "jobs-reserved", "jobs-buried", "jobs-urgent", "waiting")
+    counts = (int(stats[f"current-{kind}"]) for kind in kinds)
+    return TopicInfo._make((stats["name"], *counts, None, stats))
