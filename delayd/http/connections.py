@@ -28,7 +28,7 @@ from typing import Final
 
 from aiohttp import hdrs, http_parser
 from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError, LineTooLong
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from delayd import limits
@@ -277,6 +277,8 @@ class HttpConnection(BaseProtocol):
                 messages = [*messages, *more]
         except HttpProcessingError as error:
             return ((error, EMPTY_PAYLOAD),)
+        except Exception:  # noqa: BLE001 (aiohttp lets out what yarl raises for some targets)
+            return ((BadHttpMessage("the request cannot be read"), EMPTY_PAYLOAD),)
         return messages
 
     def _note_last(self, message: object, body: StreamReader) -> None:

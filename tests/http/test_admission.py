@@ -337,6 +337,22 @@ def test_what_leads_nowhere_is_not_found(path: str) -> None:
         assert (answer.status, answer.word) == (404, "UNKNOWN_COMMAND")
 
 
+@pytest.mark.parametrize("method", ["CONNECT", "OPTIONS", "GET"])
+@pytest.mark.parametrize(
+    "target", ["http://[x", "http://[::1]@", "http://[::1]@/healthz", "[", "http://a]b/", "x:y"]
+)
+def test_a_target_that_is_no_url_is_refused(method: str, target: str) -> None:
+    with HttpRig() as rig:
+        answer = rig.call(method, target)
+        assert answer.status in {400, 404, 405}
+
+
+def test_a_whole_url_is_a_target() -> None:
+    with HttpRig() as rig:
+        assert rig.call("GET", "http://localhost/healthz").status == 200
+        assert rig.call("GET", "http://localhost/v1/topics?limit=2").json["after"] is None
+
+
 @pytest.mark.parametrize("key", ["a%FF", "%C3", "a%20b", "%ED%B3%BF"])
 def test_a_key_in_a_path_that_is_no_key_is_refused_as_a_key(key: str) -> None:
     with HttpRig() as rig:

@@ -11,7 +11,15 @@ from aiohttp import http_parser
 from delayd import limits
 from delayd.http import connections
 from delayd.http.connections import Bounds, HttpConnection, NoCParser, require_c_parser
-from tests.http.connection_rig import ConnectionRig, get, head_of_post, post, scenario, settle
+from tests.http.connection_rig import (
+    ConnectionRig,
+    get,
+    head_of_post,
+    post,
+    scenario,
+    settle,
+    with_guard,
+)
 from tests.http.rig import HttpRig, request
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
@@ -315,6 +323,18 @@ async def test_packed_bodies_are_not_unpacked(rig: ConnectionRig) -> None:
 
 
 # --- What a request may be -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", [b"http://[::1]@", b"http://[@"])
+def test_a_target_over_which_the_parser_stumbles_is_answered_400(target: bytes) -> None:
+    async def play(rig: ConnectionRig) -> None:
+        client = rig.connect()
+        await client.send(b"GET %b HTTP/1.1\r\nHost: here\r\n\r\n" % target)
+        assert client.problem()["word"] == "BAD_FORMAT"
+        assert client.status() == 400
+        assert client.is_closed()
+
+    with_guard(play)
 
 
 @scenario()
