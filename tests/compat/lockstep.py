@@ -29,7 +29,7 @@ from tests.line_client import REPLY_S_MAX, Address, LineClient
 # Refused by every server, without a trace in any counter.
 PROBE: Final = b"kick-job 18446744073709551615\r\n"
 PROBE_REPLY: Final = b"NOT_FOUND\r\n"
-PATIENCE_S: Final = 30.0
+PATIENCE_S: Final = 60.0
 SILENCE: Final = b"<nothing>"
 CONTROL: Final = -1  # the connection number under which transcripts show it
 TRANSCRIPT_LINES: Final = 24
@@ -74,7 +74,8 @@ class Difference(AssertionError):
     """The two sides disagree; `transcript` ends with where."""
 
     def __init__(self, what: str, expected: bytes, got: bytes, transcript: str) -> None:
-        super().__init__(f"{what}\n{contrast(expected, got)}\n{transcript}")
+        self.shown = f"{what}\n{contrast(expected, got)}"
+        super().__init__(f"{self.shown}\n{transcript}")
 
 
 def shown(data: bytes) -> str:

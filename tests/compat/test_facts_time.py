@@ -13,7 +13,8 @@ import pytest
 from tests.compat.conftest import SERVERS, Connect, TimeLeft
 from tests.line_client import LineClient
 
-LATE_S_MAX: Final = 30.0
+LATE_S_MAX: Final = 60.0
+TTR_S: Final = 2
 
 # Time passes alike in both ways of running delayd; one of them is enough to wait for.
 pytestmark = pytest.mark.parametrize("any_server", SERVERS[:2], indirect=True, scope="module")
@@ -181,16 +182,25 @@ def test_who_waits_is_told_one_second_before_a_reservation_ends_and_a_touch_rene
     connect: Connect,
 ) -> None:
     client = connect()
-    job = client.put(ttr=2)
+    took_s, told = told_of_the_end(client)
+    while took_s > TTR_S:  # the machine stopped until the reservation had ended
+        took_s, told = told_of_the_end(client)
+    assert took_s >= TTR_S - 1
+    assert told == [b"DEADLINE_SOON\r\n", b"TOUCHED\r\n", b"TIMED_OUT\r\n"]
+
+
+def told_of_the_end(client: LineClient) -> tuple[float, list[bytes]]:
+    """Wait with a job in hand, and touch it when the wait is over; how long that took."""
+    job = client.put(ttr=TTR_S)
     started = time.monotonic()
     # In one packet: it is read when the wait is over, and then at once.
     touch = b"touch %d\r\nreserve-with-timeout 0\r\n" % job
     client.send(b"reserve\r\nreserve\r\n" + touch)
     client.reply()
-    assert client.reply() == b"DEADLINE_SOON\r\n"
-    assert 1 <= time.monotonic() - started < 1 + LATE_S_MAX
-    assert client.reply() == b"TOUCHED\r\n"
-    assert client.reply() == b"TIMED_OUT\r\n"
+    told = [client.reply() for _ in range(3)]
+    took_s = time.monotonic() - started
+    client.ask(f"delete {job}")
+    return took_s, told
 
 
 def test_a_job_whose_ttr_is_over_is_ready_for_others(connect: Connect) -> None:

@@ -132,14 +132,20 @@ def test_a_job_is_buried_peeked_at_and_kicked(client: Client) -> None:
 
 def test_a_job_is_touched_while_it_is_reserved(client: Client) -> None:
     queue = client()
-    queue.put("x", ttr=4)  # of which it is told one second before the end
+    queue.put("x")
     job = queue.reserve(timeout=0)
     queue.touch(job)
-    with pytest.raises(greenstalk.DeadlineSoonError):
-        queue.reserve()
     queue.delete(job)
     with pytest.raises(greenstalk.NotFoundError):
         queue.touch(job)
+
+
+def test_the_end_of_a_reservation_is_announced(client: Client) -> None:
+    queue = client()
+    queue.put("x", ttr=1)  # it is told one second before the end
+    queue.reserve(timeout=0)
+    with pytest.raises(greenstalk.DeadlineSoonError):
+        queue.reserve()
 
 
 def test_a_tube_is_paused_and_resumed(client: Client) -> None:

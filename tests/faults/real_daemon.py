@@ -29,6 +29,10 @@ TRACER_S_MAX: Final = 60.0
 SMALL_SEGMENTS: Final = "16KiB"
 """So that snapshots are taken every moment; files of the log have 128 KiB at least."""
 
+PATIENT: Final = {"DELAYD_HTTP_HEADER_TIMEOUT": "1h", "DELAYD_HTTP_IDLE_TIMEOUT": "1h"}
+"""A connection may be made long before somebody asks by it: machines that are busy stop for
+seconds."""
+
 
 def now_ms() -> float:
     """The clock of all histories: it goes on while daemons come and go."""
@@ -102,8 +106,8 @@ def started(
     command = [*before, *serve_command(data_dir, *flags)]
     if tracing is not None:
         command = [*tracing.command(), *command]
-    variables = {"DELAYD_JOURNAL_SEGMENT_BYTES": segment_bytes, **(environment or {})}
-    return Daemon(command, environment=variables)
+    ours = {"DELAYD_JOURNAL_SEGMENT_BYTES": segment_bytes, **PATIENT}
+    return Daemon(command, environment={**ours, **(environment or {})})
 
 
 @contextmanager

@@ -6,9 +6,11 @@
         receiver.arrivals()                        # everything that ever arrived
 
 What arrives is in the book before it is answered: a line for each request, with the time of the
-clock of all histories. Run as a program it is that process.
+clock of all histories, and when the daemon began the call, in whole seconds of the wall clock. Run
+as a program it is that process.
 """
 
+import contextlib
 import os
 import random
 import socket
@@ -21,8 +23,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from tests.faults.real_daemon import now_ms
+from tests.servers import free_port
 
-START_S_MAX: Final = 30.0
+START_S_MAX: Final = 60.0
 
 
 class Arrival(NamedTuple):
@@ -30,6 +33,7 @@ class Arrival(NamedTuple):
     job_id: int
     attempt: int
     at_ms: float
+    begun_s: int
     body: str
 
 
@@ -37,8 +41,9 @@ class Receiver:
     def __init__(self, directory: Path, *, fails_percent: int = 0) -> None:
         self._book = directory / "arrivals"
         self._fails_percent = fails_percent
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
+        self._stack = contextlib.ExitStack()
+        # Nobody else is given it while the receiver is dead.
+        self.port: int = self._stack.enter_context(free_port())
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -47,6 +52,7 @@ class Receiver:
 
     def __exit__(self, *_exception: object) -> None:
         self.kill()
+        self._stack.close()
 
     @property
     def url(self) -> str:
@@ -84,8 +90,11 @@ class Receiver:
         if not self._book.exists():
             return []
         lines = self._book.read_text().splitlines()
-        rows = [line.split(" ", 4) for line in lines]
-        return [Arrival(row[0], int(row[1]), int(row[2]), float(row[3]), row[4]) for row in rows]
+        rows = [line.split(" ", 5) for line in lines]
+        return [
+            Arrival(row[0], int(row[1]), int(row[2]), float(row[3]), int(row[4]), row[5])
+            for row in rows
+        ]
 
 
 def _serve(port: int, path: str, fails_percent: int) -> None:
@@ -97,9 +106,10 @@ def _serve(port: int, path: str, fails_percent: int) -> None:
         def do_POST(self) -> None:
             at_ms = now_ms()
             body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-            said = (self.headers[name] for name in ("webhook-id", "Delayd-Id", "Delayd-Attempt"))
-            os.write(book, f"{' '.join(said)} {at_ms:.3f} {body}\n".encode())
-            fails = random.randrange(100) < fails_percent
+            which = [self.headers[name] for name in ("webhook-id", "Delayd-Id", "Delayd-Attempt")]
+            begun_s = self.headers["webhook-timestamp"]
+            os.write(book, f"{' '.join(which)} {at_ms:.3f} {begun_s} {body}\n".encode())
+            fails = random.Random(" ".join(which[1:])).randrange(100) < fails_percent
             self.send_response(500 if fails else 200)
             self.send_header("Content-Length", "0")
             self.end_headers()

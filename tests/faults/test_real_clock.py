@@ -29,10 +29,10 @@ from tests.faults.real_load import (
 LIBRARIES: Final = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1")
 HOUR_S: Final = 3_600
 JUMPS: Final = ("+3600", "-3600", "@1970-01-01 00:10:00", "@2106-02-07 06:28:20", "-1", "+1")
-AT_ONCE_S_MAX: Final = 15.0
+AT_ONCE_S_MAX: Final = 60.0
 """On a busy machine."""
 
-LATE_MS_MAX: Final = 15_000
+LATE_MS_MAX: Final = 60_000
 
 
 class WallClock:
@@ -162,16 +162,17 @@ def test_c2_the_process_is_stopped_and_goes_on(quick_path: Path, runs: Runs) -> 
         home = quick_path / str(rng.random())
         with started(home) as daemon, PatientClient(daemon.address) as client:
             record.note("started")
-            assert client.put(b"held", ttr=2, priority=1) == 1
+            assert client.put(b"held", ttr=2, priority=2) == 1
             assert client.ask("reserve") == "RESERVED 1 4\r\nheld"
-            assert client.put(b"to come", delay=1, priority=2) == 2
+            assert client.put(b"to come", delay=1, priority=1) == 2
             os.kill(daemon.pid, signal.SIGSTOP)
             time.sleep(stop_s)
             os.kill(daemon.pid, signal.SIGCONT)
             begun_s = time.monotonic()
             assert client.ask("touch 1") == "NOT_FOUND"
-            assert client.ask("reserve-with-timeout 0") == "RESERVED 1 4\r\nheld"
+            # The one with the short ttr comes last: another stop must not bring it back between.
             assert client.ask("reserve-with-timeout 0") == "RESERVED 2 7\r\nto come"
+            assert client.ask("reserve-with-timeout 0") == "RESERVED 1 4\r\nheld"
             assert client.ask("delete 1") == client.ask("delete 2") == "DELETED"
             assert time.monotonic() - begun_s < AT_ONCE_S_MAX
             record.last_id = 2

@@ -15,6 +15,7 @@ import pytest
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import now_ms, started
+from tests.faults.real_load import wait_until
 from tests.faults.receiver import Arrival, Receiver
 from tests.line_client import LineClient
 
@@ -25,6 +26,8 @@ TIMEOUT: Final = "500ms"
 ARRIVE_S_MAX: Final = 120.0
 """Until everything has arrived, on a busy machine."""
 ROUNDING_MS: Final = 1.0
+JOBS_MIN: Final = 7
+"""Put in each life of a daemon, at least."""
 
 
 @dataclass(slots=True)
@@ -34,8 +37,8 @@ class Job:
     put_ms: float
     """Before it was put."""
     delay_ms: int
-    cancelled_ms: float = 0.0
-    """When the producer was told that it is cancelled; 0: it was not."""
+    cancelled_s: float = 0.0
+    """When the producer was told that it is cancelled, by the wall clock; 0: it was not."""
     is_unsure: bool = False
     """Its cancel was not answered."""
 
@@ -86,7 +89,7 @@ class Producer(threading.Thread):
             answer = client.ask(f"delete {answer.split()[1]}")
             job.is_unsure = not answer  # killed before it could tell
             if answer == "DELETED":
-                job.cancelled_ms = now_ms()
+                job.cancelled_s = time.time()
 
 
 @contextmanager
@@ -125,15 +128,16 @@ def judge(ledger: Ledger, arrivals: list[Arrival]) -> None:
         assert arrival.message_id.endswith(f"_{arrival.job_id}")
     for name, job in ledger.jobs.items():
         came = by_body.get(name, [])
-        if not job.cancelled_ms and not job.is_unsure:
+        if not job.cancelled_s and not job.is_unsure:
             assert came, f"{name} was acknowledged and did not arrive"
         assert len({arrival.message_id for arrival in came}) <= 1, f"{name} has several ids"
         for arrival in came:
             early_ms = job.put_ms + job.delay_ms - arrival.at_ms
             assert early_ms <= ROUNDING_MS, f"{name} came {early_ms} ms early"
-            if job.cancelled_ms:
-                late_ms = arrival.at_ms - job.cancelled_ms
-                assert late_ms <= 0, f"{name} came {late_ms} ms after it was cancelled"
+            # A call that was given up before the cancel may be read by the receiver after it.
+            if job.cancelled_s:
+                late_s = arrival.begun_s - job.cancelled_s
+                assert late_s <= 0, f"{name} was sent {late_s} s after it was cancelled"
 
 
 @pytest.mark.timeout(3_600)
@@ -151,10 +155,10 @@ def test_w1_daemon_and_receiver_killed_while_jobs_are_delivered(
                 runs.count("T-W1", 1, "kills of a daemon")
             with delivering(directory / "data", receiver) as daemon:
                 wait_until_all_has_arrived(daemon)
+            receiver.kill()  # with whatever it still was about to write
             judge(ledger, receiver.arrivals())
         runs.count("T-W1", len(ledger.jobs), "jobs")
         runs.count("T-W1", len(receiver.arrivals()), "arrivals")
-        assert len(ledger.jobs) > 20
 
 
 def deliver_and_kill(
@@ -168,7 +172,9 @@ def deliver_and_kill(
         ]
         for producer in producers:
             producer.start()
+        put = len(ledger.jobs)
         time.sleep(rng.uniform(0.1, 0.6))
+        wait_until(lambda: len(ledger.jobs) > put + JOBS_MIN)
         if rng.random() < 0.7:
             receiver.kill()
             time.sleep(rng.uniform(0.0, 0.4))

@@ -1,6 +1,8 @@
 """T-S1: disks that take their time, and disks that do not answer."""
 
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,13 +23,13 @@ from tests.faults.real_disk import loop_disk
 from tests.faults.real_load import Record, load, look_at_the_rest, wait_until
 from tests.line_client import Address, LineClient
 
-SYNCS_MS: Final = (5_000, 30_000, pytest.param(200, marks=pytest.mark.long))
+SYNCS_MS: Final = (5_000, 300_000, pytest.param(200, marks=pytest.mark.long))
 WATCHDOG_S: Final = 1.0
 """What the daemon is told; it says that it is alive twice as often."""
 
-ANSWER_S_MAX: Final = 15.0
+ANSWER_S_MAX: Final = 60.0
 """In which everybody hears something who does not wait for the disk, on a busy machine. A sync that
-hangs takes twice as long."""
+hangs takes five times as long."""
 
 DEVICE_S_MAX: Final = 300.0
 """The same beside a slow device. What waits for it may take any number of its operations, the first
@@ -36,6 +38,9 @@ sync, which is in the turn, above all; and it stays slow until somebody has been
 BESIDE_THE_LOOP: Final = {"DELAYD_JOURNAL_SYNC_IN_TURN": "false"}
 HANG_S: Final = 5
 """How long each sync takes of a disk that begins to hang."""
+
+QUICK_SYNCS: Final = 3
+"""How many of each thread are quick before."""
 
 WITHOUT_THE_KERNEL: Final = Injection("io_setup", "error=ENOSYS")
 """Then a thread syncs."""
@@ -68,23 +73,21 @@ class Watchdog:
             yield must_not_bark
 
 
-def ask_something_else(address: Address, within_s: float = ANSWER_S_MAX) -> float:
-    """Ask, on another connection, what does not depend on the disk; return how long it took."""
-    begun_s = time.monotonic()
+def ask_something_else(address: Address, within_s: float = ANSWER_S_MAX) -> None:
+    """Ask, on another connection, what does not depend on the disk; it is answered in time."""
     with LineClient(address, within_s) as client:
         client.stats()
         assert client.ask("use elsewhere") == "USING elsewhere"
         assert client.ask("watch elsewhere") == "WATCHING 2"
         assert client.ask("ignore default") == "WATCHING 1"
         assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
-    return time.monotonic() - begun_s
 
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("sync_ms", SYNCS_MS, ids=["5s", "hangs", "200ms"])
 def test_s1_syncs_of_a_thread_take_long(quick_path: Path, runs: Runs, sync_ms: int) -> None:
     """T-S1: each fdatasync takes 200 ms, 5 s, or does not end: the loop is alive, all is kept."""
-    slow = Injection("fdatasync", f"delay_enter={sync_ms * 1_000}", "4+")
+    slow = Injection("fdatasync", f"delay_enter={sync_ms * 1_000}", f"{QUICK_SYNCS + 1}+")
     tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, slow])
     record = Record()
     home = quick_path / "data"
@@ -144,7 +147,7 @@ def test_s1_the_device_is_slow(tmp_path: Path, runs: Runs, operations_per_s: int
 
 def test_s1_who_does_not_wait_for_the_disk_is_answered(quick_path: Path) -> None:
     """T-S1: statistics and waits that end are answered while a sync of others hangs."""
-    hangs = Injection("fdatasync", "delay_enter=30000000", "4+")
+    hangs = Injection("fdatasync", "delay_enter=300000000", f"{QUICK_SYNCS + 1}+")
     tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, hangs])
     with (
         started(
@@ -157,16 +160,25 @@ def test_s1_who_does_not_wait_for_the_disk_is_answered(quick_path: Path) -> None
     ):
         time.sleep(0.5)
         try:
-            assert ask_something_else(daemon.address) < ANSWER_S_MAX
+            ask_something_else(daemon.address)
         finally:
             kill_with_its_tracer(daemon)
+
+
+def syncs_of(trace: Path) -> Counter[int]:
+    """How many syncs each thread has ended, by its number."""
+    ended = re.findall(r"^(\d+) .*fdatasync.*\) += ", trace.read_text(), re.MULTILINE)
+    return Counter(map(int, ended))
 
 
 def test_s1_a_disk_that_begins_to_hang_holds_the_loop_for_one_sync(
     quick_path: Path, runs: Runs
 ) -> None:
-    """T-S1: the turn itself meets it. The syncs after it are elsewhere, and hold nobody."""
-    hangs = Injection("fdatasync", f"delay_enter={HANG_S * 1_000_000}", "4+")
+    """T-S1: the turn itself meets it. The syncs after it are elsewhere, and hold nobody.
+
+    That is seen by their threads: how long an answer takes says little on a busy machine.
+    """
+    hangs = Injection("fdatasync", f"delay_enter={HANG_S * 1_000_000}", f"{QUICK_SYNCS + 1}+")
     tracing = Tracing(quick_path / "trace", "io_setup,fdatasync", [WITHOUT_THE_KERNEL, hangs])
     record = Record()
     home = quick_path / "data"
@@ -174,10 +186,11 @@ def test_s1_a_disk_that_begins_to_hang_holds_the_loop_for_one_sync(
         record.note("started")
         with load(daemon.address, record, "hangs"):
             try:
-                wait_until(lambda: ask_something_else(daemon.address) > HANG_S / 2, 60)
-                until_s = time.monotonic() + 2 * HANG_S
-                while time.monotonic() < until_s:
-                    assert ask_something_else(daemon.address) < HANG_S / 2
+                # A machine that stops during a quick one keeps syncs out of turns for a while.
+                wait_until(lambda: syncs_of(tracing.output)[daemon.pid] > QUICK_SYNCS, 300)
+                while max(syncs_of(tracing.output).values()) < QUICK_SYNCS + 2:
+                    ask_something_else(daemon.address)
+                assert syncs_of(tracing.output)[daemon.pid] == QUICK_SYNCS + 1
             finally:
                 kill_with_its_tracer(daemon)
         record.note("stopped", how="kill")

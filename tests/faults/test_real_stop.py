@@ -13,18 +13,12 @@ from tests.faults.conftest import Runs
 from tests.faults.real_daemon import said, started, systemd, wait_for_exit
 from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
 
-STOP_S_MAX: Final = 5.0 + 15.0
-"""What the daemon gives its clients, and what a busy machine takes."""
-
 WATCHDOG_S: Final = 1.0
 """What the daemon is told; it says that it is alive twice as often."""
 
-SILENCE_S_MAX: Final = 15.0
-"""On a busy machine."""
 
-
-def stop_under_load(directory: Path, record: Record, rng: random.Random, policy: str) -> float:
-    """Start, work, and send SIGTERM; return how long the end took."""
+def stop_under_load(directory: Path, record: Record, rng: random.Random, policy: str) -> None:
+    """Start, work, and send SIGTERM: it ends, within the minute of `wait_for_exit`."""
     with started(directory, "--sync", policy) as daemon:
         record.note("started")
         with PatientClient(daemon.address) as client:
@@ -32,13 +26,10 @@ def stop_under_load(directory: Path, record: Record, rng: random.Random, policy:
         record.check("after the stop before")
         with load(daemon.address, record, str(rng.random())):
             time.sleep(rng.uniform(0.02, 0.3))
-            begun_s = time.monotonic()
             daemon.process.send_signal(rng.choice((signal.SIGTERM, signal.SIGINT)))
             code = wait_for_exit(daemon)
-            took_s = time.monotonic() - begun_s
         assert code == Exit.OK, daemon.log()
     record.note("stopped", how="stop")
-    return took_s
 
 
 @pytest.mark.timeout(3_600)
@@ -56,8 +47,7 @@ def test_d1_stopped_under_load(quick_path: Path, runs: Runs, policy: str) -> Non
         record = Record()
         directory = quick_path / str(rng.random())
         for _ in range(2):
-            took_s = stop_under_load(directory, record, rng, policy)
-            assert took_s <= STOP_S_MAX
+            stop_under_load(directory, record, rng, policy)
             runs.count(f"T-D1 {policy}", 1, "stops")
         look_at_the_rest(directory, record)
 
@@ -76,11 +66,7 @@ def test_d1_systemd_kills_a_daemon_that_hangs(quick_path: Path, runs: Runs) -> N
             record.note("started")
             with load(daemon.address, record, "hangs", workers=1):
                 for _ in range(3):
-                    begun_s = time.monotonic()
                     said(listener, "WATCHDOG=1")
-                    assert time.monotonic() - begun_s < SILENCE_S_MAX, (
-                        "systemd would have killed it"
-                    )
                 daemon.process.send_signal(signal.SIGSTOP)
                 listener.settimeout(WATCHDOG_S)
                 with pytest.raises(TimeoutError):

@@ -1,6 +1,7 @@
 """What the tests of the journal share: opening, filling and reading journals on any disk."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Final
 
 from delayd.journal.disk import Disk
@@ -18,6 +19,7 @@ from delayd.journal.format import (
     segment_name,
 )
 from delayd.journal.journal import Journal
+from delayd.journal.log_end import unpack_log_end
 from delayd.journal.snapshot import SnapshotInfo
 from delayd.limits import JOURNAL_FILES_PER_SEGMENT
 from delayd.testing.disk import SimulatedDisk
@@ -145,6 +147,15 @@ def files_of(*, with_snapshots: bool = True, is_closed: bool = False) -> dict[st
     if is_closed:
         journal.close()
     return files | contents_of(disk)
+
+
+def durable_in(home: Path) -> int:
+    """Return up to which frame `log-end` says that all is durable; 0 where it says nothing."""
+    try:
+        end = unpack_log_end((home / END_NAME).read_bytes())
+    except FileNotFoundError:
+        return 0
+    return end.sequence if end is not None else 0
 
 
 def frame_ends(content: bytes) -> list[int]:

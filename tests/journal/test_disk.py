@@ -280,11 +280,11 @@ def test_a_new_directory_is_made_durable_where_its_name_is(
 def test_a_lock_that_cannot_be_taken_is_left_closed(tmp_path: Path) -> None:
     disk = RealDisk()
     handle = disk.lock(f"{tmp_path}/lock")
-    before = os.listdir("/proc/self/fd")
+    before = set(os.listdir("/proc/self/fd"))
     for take in (disk.lock, disk.share_lock):
         with pytest.raises(LockHeldError):
             take(f"{tmp_path}/lock")
-    assert os.listdir("/proc/self/fd") == before
+    assert set(os.listdir("/proc/self/fd")) <= before, "others may have closed some"
     disk.close(handle)
 
 
@@ -293,13 +293,13 @@ def test_a_directory_that_cannot_be_locked_is_left_closed(
 ) -> None:
     disk = RealDisk()
     handle = disk.lock_directory(str(tmp_path))
-    before = os.listdir("/proc/self/fd")
+    before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(LockHeldError):
         disk.lock_directory(str(tmp_path))
     monkeypatch.setattr(fcntl, "flock", failing_with(errno.EIO))
     with pytest.raises(OSError, match="Input/output"):
         disk.lock_directory(str(tmp_path))
-    assert os.listdir("/proc/self/fd") == before
+    assert set(os.listdir("/proc/self/fd")) <= before, "others may have closed some"
     disk.close(handle)
 
 

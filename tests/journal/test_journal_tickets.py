@@ -27,7 +27,7 @@ from tests.journal.journals import (
 )
 
 EIO: Final = OSError(errno.EIO, "EIO")
-HANG_S_MAX: Final = 20.0
+HANG_S_MAX: Final = 60.0
 FILLS_A_FILE: Final = bytes(3_950)
 
 
