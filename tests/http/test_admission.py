@@ -339,7 +339,7 @@ def test_what_leads_nowhere_is_not_found(path: str) -> None:
 
 @pytest.mark.parametrize("method", ["CONNECT", "OPTIONS", "GET"])
 @pytest.mark.parametrize(
-    "target", ["http://[x", "http://[::1]@", "http://[::1]@/healthz", "[", "http://a]b/", "x:y"]
+    "target", ["http://[x@y", "http://[::1]@", "http://[::1]@/healthz", "[", "http://a]b/", "x:y"]
 )
 def test_a_target_that_is_no_url_is_refused(method: str, target: str) -> None:
     with HttpRig() as rig:
