@@ -19,8 +19,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Seque
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL
-from delayd.client.aio_batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.client.aio_connection import AsyncConnections
+from delayd.client.batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.client.errors import DelaydError, TimedOut
 from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Reserved, described, has_ended
@@ -100,7 +100,7 @@ class AsyncClient:
         """As `Client.batch`: `async with client.batch() as batch: await batch.put(...)`."""
         if isinstance(self._calls, LineCalls) and isinstance(self._connections, AsyncConnections):
             return AsyncLineBatch(self._connections, self._calls)
-        return AsyncHttpBatch(self)
+        return AsyncHttpBatch(self.put_many)
 
     # --- Workers ---------------------------------------------------------------------------------
 

@@ -12,8 +12,8 @@ thousand jobs. At the end of the block every result is there, in the order of th
 those that were answered, and no job is put again. A block that raises puts no more.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Final, Protocol, Self, Unpack, cast
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, Self, Unpack, cast
 
 from delayd.client.beanstalk import Commands, Reply, topic_word
 from delayd.client.connection import Connection, Connections
@@ -22,6 +22,9 @@ from delayd.client.http_calls import BATCH_JOBS_MAX
 from delayd.client.line_calls import LineCalls, plain_head, put_result
 from delayd.client.results import PutResult
 from delayd.client.values import Body, NewJob, PutOptions, body_bytes
+
+if TYPE_CHECKING:  # without asyncio none of it is imported
+    from delayd.client.aio_connection import AsyncConnection, AsyncConnections
 
 IN_FLIGHT_MAX: Final = 1_000
 PART: Final = 250
@@ -120,26 +123,12 @@ class PutWriter:
         return min(IN_FLIGHT_MAX - PART, 3 * count)
 
 
-class Putting(Protocol):
-    """What a batch over HTTP needs of its client."""
-
-    def put_many(self, topic: str, jobs: Iterable[NewJob]) -> list[Result]:
-        """Put many jobs."""
-
-
-class AsyncPutting(Protocol):
-    """The same with asyncio."""
-
-    async def put_many(self, topic: str, jobs: Iterable[NewJob]) -> list[Result]:
-        """Put many jobs."""
-
-
 class HttpBatch:
     """A batch as requests of many jobs."""
 
-    def __init__(self, client: Putting) -> None:
+    def __init__(self, put_many: Callable[[str, list[NewJob]], list[Result]]) -> None:
         self.results: list[Result] = []
-        self._client = client
+        self._put_many = put_many
         self._topic = ""
         self._jobs: list[NewJob] = []
 
@@ -160,7 +149,7 @@ class HttpBatch:
     def _send(self) -> None:
         jobs, self._jobs = self._jobs, []
         if jobs:
-            self.results += self._client.put_many(self._topic, jobs)
+            self.results += self._put_many(self._topic, jobs)
 
 
 class LineBatch:
@@ -203,3 +192,77 @@ class LineBatch:
     def _receive(self, left: int) -> None:
         while self._connection is not None and self._replies.in_flight > left:
             self._replies.feed(self._connection.receive())
+
+
+# --- With asyncio --------------------------------------------------------------------------------
+
+
+class AsyncHttpBatch:
+    """A batch as requests of many jobs."""
+
+    def __init__(self, put_many: Callable[[str, list[NewJob]], Awaitable[list[Result]]]) -> None:
+        self.results: list[Result] = []
+        self._put_many = put_many
+        self._topic = ""
+        self._jobs: list[NewJob] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+        if kind is None:
+            await self._send()
+
+    async def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
+        """Put a job; its result is in `results` at the end."""
+        if self._jobs and (topic != self._topic or len(self._jobs) == BATCH_JOBS_MAX):
+            await self._send()
+        self._topic = topic
+        self._jobs.append(cast("NewJob", {"body": body, **options}))
+
+    async def _send(self) -> None:
+        jobs, self._jobs = self._jobs, []
+        if jobs:
+            self.results += await self._put_many(self._topic, jobs)
+
+
+class AsyncLineBatch:
+    """A batch as commands of which many are in flight."""
+
+    def __init__(self, connections: "AsyncConnections", calls: LineCalls) -> None:
+        self._connections = connections
+        self._writer = PutWriter(calls)
+        self._replies = PutReplies()
+        self._connection: AsyncConnection | None = None
+
+    @property
+    def results(self) -> list[Result]:
+        """What became of each put that was answered."""
+        return self._replies.results
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
+        if kind is None:
+            await self._send()
+        if self._connection is not None and not self._connection.is_closed:
+            await self._receive(0)
+            self._connections.give_back(self._connection)
+
+    async def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
+        """Put a job; its result is in `results` at the end."""
+        if self._writer.add(topic, body, options):
+            await self._send()
+
+    async def _send(self) -> None:
+        data, count = self._writer.take()
+        if self._connection is None:
+            self._connection = await self._connections.borrow(Commands((), used=self._writer.used))
+        await self._receive(self._writer.room(count))
+        self._connection.send(data)
+        self._replies.sent(count)
+
+    async def _receive(self, left: int) -> None:
+        while self._connection is not None and self._replies.in_flight > left:
+            self._replies.feed(await self._connection.receive())

@@ -142,7 +142,7 @@ class Client:
 
         if isinstance(self._calls, LineCalls) and isinstance(self._connections, Connections):
             return LineBatch(self._connections, self._calls)
-        return HttpBatch(self)
+        return HttpBatch(self.put_many)
 
     # --- Workers ---------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
 
 from delayd.client import AsyncClient, AsyncJob, Client
-from delayd.client.aio_batches import AsyncHttpBatch, AsyncLineBatch
+from delayd.client.batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.testing.daemon import Daemon
 from delayd.testing.fake import FakeDelayd
 
