@@ -49,13 +49,11 @@ class AsyncConnection(Link, asyncio.Protocol):
         return made
 
     async def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
-        """Send what is asked and return the reply. Raises ConnectionLost, and is closed then."""
         await self.prepare(ask)
         with self.closing():
             return await self._exchange(ask)
 
     async def prepare(self, ask: Ask) -> None:
-        """Say what must be said on this connection before; a failure means that nothing was."""
         if (first := self.way.wire.before(ask, self)) is not None:
             with self.closing(may_have_happened=False):
                 self.way.wire.check_before(ask, first, await self._exchange(first))
@@ -100,12 +98,10 @@ class AsyncConnection(Link, asyncio.Protocol):
 
     @property
     def descriptor(self) -> int:
-        """Of its socket."""
         assert self._transport is not None
         return int(self._transport.get_extra_info("socket").fileno())
 
     def close(self) -> None:
-        """Close it; what it holds on the line is ready again."""
         self.is_closed = True
         if self._transport is not None:
             self._transport.abort()
@@ -154,7 +150,6 @@ class AsyncConnections:
         self._turn = asyncio.Semaphore(CALLS_MAX)
 
     async def run(self, steps: Generator[Any, Any, T]) -> T:
-        """Carry out an operation."""
         try:
             ask = next(steps)
             while True:
@@ -164,7 +159,6 @@ class AsyncConnections:
             return result
 
     async def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
-        """Return the reply, on a new connection if the first one fails and it does no harm."""
         attempts = Attempts(ask, self.way, self._pool)
         while True:
             with attempts:
@@ -172,19 +166,16 @@ class AsyncConnections:
             await self._sleep(attempts.pause_s)
 
     async def borrow(self, ask: Ask) -> AsyncConnection:
-        """Return a connection, ready for this, to somebody who gives it back or closes it."""
         connection = await self._take()
         await connection.prepare(ask)
         connection.is_lent = True
         return connection
 
     def give_back(self, connection: AsyncConnection) -> None:
-        """Take back what was borrowed."""
         connection.is_lent = False
         self._pool.give_back(connection)
 
     async def close(self) -> None:
-        """Close the idle connections; the others are closed when their calls end."""
         self._pool.close()
         await asyncio.sleep(0)  # the transports close their sockets
 
@@ -204,7 +195,6 @@ class AsyncConnections:
             return await link.exchange(ask)
 
     async def _take(self) -> AsyncConnection:
-        """Return an idle connection, or a new one."""
         if (connection := self._pool.take()) is None:
             connection = await AsyncConnection.open(self.way)
             self._pool.was_reached = True

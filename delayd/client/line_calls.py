@@ -223,11 +223,7 @@ class LineCalls:
         return Became(None, held.topic)
 
     def touch(self, job: Held) -> Steps[Time | None]:
-        held = self._held(job)
-        command = line("touch", held.id)
-        reply = yield from _ask(command, link=held.link)
-        if reply.word != "TOUCHED":
-            raise _not_held(reply, command, held.id)
+        yield from _say_of(self._held(job), "touch", {"TOUCHED"})
         return None
 
     def bury(
@@ -248,11 +244,7 @@ class LineCalls:
 
     def _stats_of(self, job: Reservation) -> Steps[dict[str, Any]]:
         """Ask about a job in hand; nothing is told to a token without the scope `peek`."""
-        command = line("stats-job", job.id)
-        reply = yield from _ask(command, link=job.link)
-        if reply.word not in {"OK", "FORBIDDEN"}:
-            raise _not_held(reply, command, job.id)
-        return read_map(reply.body)
+        return read_map((yield from _say_of(job, "stats-job", {"OK", "FORBIDDEN"})).body)
 
     def _held(self, job: Held) -> Reservation:
         if isinstance(job, str):
@@ -613,6 +605,15 @@ def _of_topic(
 def _counted(verb: str, topic: str, word: str, *words: str) -> Steps[int]:
     """Say a command about a topic's jobs; return how many they were."""
     return int((yield from _of_topic(verb, topic, word, *words)).words[1])
+
+
+def _say_of(job: Reservation, verb: str, words: set[str]) -> Steps[Reply]:
+    """Say a command of a job where it is held; return the reply if it is one of these words."""
+    command = line(verb, job.id)
+    reply = yield from _ask(command, link=job.link)
+    if reply.word not in words:
+        raise _not_held(reply, command, job.id)
+    return reply
 
 
 def _look(job_ids: Sequence[int]) -> Steps[list[JobInfo | None]]:

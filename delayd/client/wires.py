@@ -171,6 +171,7 @@ class Pool(Generic[L]):
     def take(self) -> L | None:
         """Return a connection that holds no jobs, if there is one."""
         with self._lock:
+            self._idle = [each for each in self._idle if not each.is_closed]
             for connection in [each for each in reversed(self._idle) if not each.held]:
                 self._idle.remove(connection)
                 if connection.is_usable:
@@ -224,8 +225,11 @@ class Attempts:
             self._outage.end(self._era)
         if not isinstance(error, Unreachable | ConnectionLost) or not self._pool.was_reached:
             return False
-        pause_s = next(self._pauses, None)
-        if pause_s is None or not may_ask_again(self._ask, error):
+        if self._ask.link is not None:
+            return False  # what that connection held is gone with it
+        if getattr(error, "may_have_happened", False) and not self._ask.may_repeat:
+            return False
+        if (pause_s := next(self._pauses, None)) is None:
             return False
         self._outage.begin(error, self._era)
         self.pause_s = pause_s
@@ -244,13 +248,6 @@ def pauses(patience_s: float, random: Callable[[], float]) -> Iterator[float]:
         yield min(pause_s, patience_s - spent_s)
         spent_s += pause_s
         longest_s = min(2 * longest_s, LONGEST_PAUSE_S)
-
-
-def may_ask_again(ask: Ask, error: Unreachable | ConnectionLost) -> bool:
-    """Tell whether asking again does no harm: it was not done, or doing it twice is as good."""
-    if ask.link is not None:
-        return False  # what that connection held is gone with it
-    return ask.may_repeat or not getattr(error, "may_have_happened", False)
 
 
 def reason_of(error: Exception) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from delayd import client
 from delayd.client import DelaydError, Refused, errors
 from delayd.testing.daemon import running_daemon
 
@@ -61,6 +62,16 @@ def test_with_asyncio_every_method_has_the_same_name_and_arguments() -> None:
     assert methods(AsyncJob) == methods(Job)
     assert inspect.iscoroutinefunction(AsyncClient.put)
     assert inspect.iscoroutinefunction(AsyncJob.ack)
+
+
+def test_the_way_of_one_call_is_as_long_as_is_said() -> None:
+    said = str(client.__doc__)
+    over_http = re.findall(r"^    (\w+) {2,}", said, re.MULTILINE)
+    other = {"http_calls": "line_calls", "http1": "beanstalk"}
+    for names in (over_http, [other.get(name, name) for name in over_http]):
+        sources = [ROOT / "delayd" / "client" / f"{name}.py" for name in names]
+        lines = sum(source.read_text(encoding="utf-8").count("\n") for source in sources)
+        assert f"{round(lines, -2):,}" in said, lines
 
 
 def test_every_error_is_named() -> None:

@@ -117,6 +117,15 @@ def test_a_connection_that_holds_jobs_is_used_for_them_alone() -> None:
     assert pool.take() is kept
 
 
+def test_a_connection_that_was_lost_with_its_jobs_is_not_kept() -> None:
+    lost, pool = link(), Pool[Kept]()
+    lost.held = 1
+    pool.give_back(lost)
+    lost.close()
+    assert pool.take() is None
+    assert pool._idle == []
+
+
 def test_so_many_connections_are_kept_and_those_that_hold_jobs() -> None:
     pool = Pool[Kept]()
     links = [link() for _ in range(IDLE_CONNECTIONS_MAX + 2)]
