@@ -672,6 +672,7 @@ HTTP_REPLY_PAUSE_BYTES: Final = 64 << 10
 TLS_HANDSHAKE_MS: Final = 10_000  # as long as for a request's head
 TLS_CLOSE_MS: Final = 5_000  # how long a peer may take to close
 HTTP_STOP_MS_MAX: Final = 5_000  # how long a stop waits for answers that are being written
+HTTP_STOP_STEP_MS: Final = 20  # how often it looks whether they are taken
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 255  # of the header's value
 # How long a put's Idempotency-Key is remembered: longer than any sensible client retries.
 IDEMPOTENCY_MS: Final = 24 * 3_600 * 1_000

@@ -529,6 +529,11 @@ class HttpConnection(BaseProtocol):
             self.transport.close()
         return self.task
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether some of its answers waits for the client to take it."""
+        return self.transport is not None and self.transport.get_write_buffer_size() > 0
+
     # --- Deadlines -------------------------------------------------------------------------------
 
     def look(self, now_ms: int) -> int:
@@ -728,6 +733,10 @@ class HttpConnections:
         """Close all connections, each after its current answer; return what still answers."""
         answering = [connection.finish() for connection in list(self._connections)]
         return [task for task in answering if task is not None]
+
+    def unsent(self) -> list[HttpConnection]:
+        """Return the connections with answers that wait to be taken."""
+        return [connection for connection in self._connections if connection.has_unsent]
 
     def close(self) -> None:
         """Close all connections at once, also those with unsent answers."""

@@ -22,7 +22,7 @@ from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Router
 from delayd.http.ui_files import UI_PATH, page_reply, to_the_page
-from delayd.limits import HTTP_STOP_MS_MAX
+from delayd.limits import HTTP_STOP_MS_MAX, HTTP_STOP_STEP_MS
 
 NS_PER_MS: Final = 1_000_000
 
@@ -103,13 +103,20 @@ class HttpServer:
             stop()
 
     async def stop(self) -> None:
-        """Let what was begun be answered, for a bounded time, and close all connections."""
+        """Let what was begun be answered and taken, for a bounded time; close all connections."""
+        loop = self._api.loop
+        ends_s = loop.time() + HTTP_STOP_MS_MAX / 1_000
         answering = self.connections.finish()
         if answering:
             _, late = await asyncio.wait(answering, timeout=HTTP_STOP_MS_MAX / 1_000)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        # Closing cuts off what waits in asyncio's buffers: what was done would be done again.
+        unsent = self.connections.unsent()
+        while unsent and loop.time() < ends_s:
+            await asyncio.sleep(HTTP_STOP_STEP_MS / 1_000)
+            unsent = [connection for connection in unsent if connection.has_unsent]
         self.connections.close()
 
     def abort(self) -> None:

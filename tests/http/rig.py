@@ -198,8 +198,8 @@ class Client(asyncio.Transport):
         self.is_found_gone = False
         """It has gone, which the daemon finds out when it writes."""
         self.is_taking = True
-        """It takes what is written; what it does not take waits for ever."""
-        self._waiting_bytes = 0
+        """It takes what is written at once; else that waits until `take`."""
+        self._waiting = bytearray()
         self._pauses_behind = 0
         self._loop = guard.loop
         self._is_ending = False
@@ -237,7 +237,17 @@ class Client(asyncio.Transport):
 
     def hang_up(self) -> None:
         """Go away without a word; `settle` sees what follows."""
-        self._end(None)
+        self.abort()
+
+    def take(self) -> None:
+        """Take what waits."""
+        self.received += self._waiting
+        self._waiting.clear()
+        if self.protocol.writing_paused:
+            self.protocol.resume_writing()
+        if self._is_ending and not self.is_closed:
+            self._is_ending = False
+            self._end(None)
 
     # --- What the daemon does --------------------------------------------------------------------
 
@@ -250,8 +260,8 @@ class Client(asyncio.Transport):
         if self.is_taking:
             self.received += data
             return
-        self._waiting_bytes += len(data)
-        if self._waiting_bytes > self._pauses_behind:
+        self._waiting += data
+        if len(self._waiting) > self._pauses_behind and not self.protocol.writing_paused:
             self.protocol.pause_writing()
 
     def writelines(self, list_of_data: Any) -> None:  # noqa: ANN401 (the same)
@@ -263,11 +273,17 @@ class Client(asyncio.Transport):
         return self._is_ending
 
     def close(self) -> None:
-        """End."""
-        self._end(None)
+        """End, when all that was written is taken."""
+        if self._waiting:
+            self._is_ending = True
+        else:
+            self._end(None)
 
     def abort(self) -> None:
         """End."""
+        if self._waiting:
+            self._is_ending = False
+            self._waiting.clear()
         self._end(None)
 
     def pause_reading(self) -> None:
@@ -283,7 +299,7 @@ class Client(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         """Tell how much was not taken."""
-        return self._waiting_bytes
+        return len(self._waiting)
 
     def _end(self, error: Exception | None) -> None:
         if not self._is_ending:
@@ -455,7 +471,7 @@ class HttpRig:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for client in self._clients:
-            client.close()
+            client.abort()
         with _unless(kind is not None):
             self.settle()
             self.connections.check()

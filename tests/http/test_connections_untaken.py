@@ -2,6 +2,7 @@
 
 from delayd import limits
 from tests.http.connection_rig import ConnectionRig, get, scenario, settle
+from tests.http.rig import HttpRig, request
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
 IDLE_MS = limits.HTTP_IDLE_MS_DEFAULT
@@ -193,3 +194,49 @@ async def test_who_takes_nothing_of_what_is_delivered_is_closed(rig: ConnectionR
     await rig.pass_ms(IDLE_MS, steps=20)
     assert client.was_aborted
     assert rig.done == ["not told"]
+
+
+# --- When the daemon stops ------------------------------------------------------------------------
+
+STOPPED = request("POST", "/v1/topics/mail/jobs", {"jobs": [{"body": 1}, {"body": 2}]})
+
+
+def test_a_stop_waits_until_what_was_answered_is_taken() -> None:
+    with HttpRig() as rig:
+        client = rig.connect()
+        client.is_taking = False
+        client.say("POST", STOPPED)
+        rig.settle()
+        rig.server.stop_accepting()
+        stopping = rig.loop.create_task(rig.server.stop())
+        rig.pass_ms(limits.HTTP_STOP_MS_MAX - 1)
+        assert not stopping.done()
+        client.take()
+        rig.pass_ms(limits.HTTP_STOP_STEP_MS)
+        assert stopping.done()
+        assert client.the_answer.status == 201
+
+
+def test_a_stop_waits_for_a_bounded_time_for_who_takes_nothing() -> None:
+    with HttpRig() as rig:
+        client = rig.connect()
+        client.is_taking = False
+        client.say("POST", STOPPED)
+        rig.settle()
+        rig.server.stop_accepting()
+        stopping = rig.loop.create_task(rig.server.stop())
+        for _ in range(limits.HTTP_STOP_MS_MAX // limits.HTTP_STOP_STEP_MS + 1):
+            rig.pass_ms(limits.HTTP_STOP_STEP_MS)
+        assert stopping.done()
+        assert client.is_closed
+
+
+def test_a_stop_without_answers_that_wait_takes_no_time() -> None:
+    with HttpRig() as rig:
+        client = rig.connect()
+        rig.settle()
+        rig.server.stop_accepting()
+        stopping = rig.loop.create_task(rig.server.stop())
+        rig.settle()
+        assert stopping.done()
+        assert client.is_closed
