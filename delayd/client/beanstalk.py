@@ -124,7 +124,8 @@ class ReplyReader:
         if self._at < len(self._received):
             raise NotUnderstood("more was answered than was asked")
         if self._link is not None:  # before it is given back, so that no other call may have it
-            self._link.held += sum(reply.word == "RESERVED" for reply in self._replies)
+            reserved = (reply for reply in self._replies if reply.word == "RESERVED")
+            self._link.held.update(int(reply.words[1]) for reply in reserved)
         return Replies(self._replies, self._link)
 
     def _next(self) -> Reply | None:

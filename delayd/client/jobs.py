@@ -174,9 +174,6 @@ class Touches(Generic[J]):
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[J, float, float]] = {}
 
-    def __len__(self) -> int:
-        return len(self._jobs)
-
     def add(self, job: J, ttr_s: float, now_s: float) -> None:
         """Begin to touch a job."""
         every_s = ttr_s / 3

@@ -612,7 +612,7 @@ def _say_of(job: Reservation, verb: str, words: set[str]) -> Steps[Reply]:
     command = line(verb, job.id)
     reply = yield from _ask(command, link=job.link)
     if reply.word not in words:
-        raise _not_held(reply, command, job.id)
+        raise _not_held(reply, command, job)
     return reply
 
 
@@ -671,15 +671,22 @@ def _no_topic(topic: str) -> str:
 
 def _not_finished(reply: Reply, command: bytes, word: str, job: Reservation) -> Refused | None:
     """Note that a job is in hand no more; return the refusal, if it was in hand no more before."""
-    if reply.word in {word, "NOT_FOUND"} and job.link is not None:
-        job.link.held -= 1
-    return None if reply.word == word else _not_held(reply, command, job.id)
+    if reply.word == word:
+        _drop(job)
+        return None
+    return _not_held(reply, command, job)
 
 
-def _not_held(reply: Reply, command: bytes, job_id: int) -> Refused:
+def _not_held(reply: Reply, command: bytes, job: Reservation) -> Refused:
     if reply.word == "NOT_FOUND":
-        return NotReserved(f"job {job_id} is not reserved, or no longer", "NOT_RESERVED")
-    return refusal_of(reply, command, f"job {job_id} is as it was")
+        _drop(job)
+        return NotReserved(f"job {job.id} is not reserved, or no longer", "NOT_RESERVED")
+    return refusal_of(reply, command, f"job {job.id} is as it was")
+
+
+def _drop(job: Reservation) -> None:
+    if job.link is not None:  # one that was reserved over HTTP has none
+        job.link.held.discard(job.id)
 
 
 def _key(key: str | None) -> str:

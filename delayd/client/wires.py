@@ -107,8 +107,8 @@ class Link(Protocol):
     """A connection of either kind. On the line it holds jobs, watches topics, and is logged in."""
 
     way: Way
-    held: int
-    """How many jobs in hand it holds; then it is used for them alone."""
+    held: set[int]
+    """The numbers of the jobs in hand that it holds; then it is used for them alone."""
     watched: frozenset[str]
     used: str
     is_greeted: bool
@@ -116,7 +116,7 @@ class Link(Protocol):
 
     def __init__(self, way: Way) -> None:
         self.way = way
-        self.held = 0
+        self.held = set()
         self.watched = frozenset(("default",))
         self.used = ""
         self.is_greeted = self.is_closed = False

@@ -8,12 +8,13 @@ from delayd.client import (
     Invalid,
     KeyInvalid,
     NotOnThisProtocol,
+    NotReserved,
     NotUnderstood,
     TopicNameInvalid,
     WrongProtocol,
 )
 from delayd.client.addresses import read_address
-from delayd.client.beanstalk import ReplyReader, read_map, read_names, seconds_word
+from delayd.client.beanstalk import Replies, Reply, ReplyReader, read_map, read_names, seconds_word
 from delayd.client.http1 import Request, ResponseReader, request_bytes
 from delayd.client.line_calls import LineCalls
 from delayd.client.results import Reservation
@@ -110,16 +111,29 @@ def link() -> Kept:
 def test_a_connection_that_holds_jobs_is_used_for_them_alone() -> None:
     kept, pool = link(), Pool[Kept]()
     ReplyReader(1, AT, kept).feed(b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\na\r\nRESERVED 2 0\r\n\r\n")
-    assert kept.held == 2
+    assert kept.held == {1, 2}
     pool.give_back(kept)
     assert pool.take() is None
-    kept.held = 0
+    kept.held.clear()
     assert pool.take() is kept
+
+
+@pytest.mark.parametrize("verb", ["ack", "touch"])
+def test_a_job_that_has_ended_is_held_no_more_however_often_that_is_said(verb: str) -> None:
+    kept = link()
+    kept.held |= {7, 8}
+    job = Reservation(7, "mail", "", b"x", link=kept)
+    for _ in range(2):
+        steps = getattr(LineCalls(HTTP_URL), verb)(job)
+        next(steps)
+        with pytest.raises(NotReserved):
+            steps.send(Replies([Reply(["NOT_FOUND"])], kept))
+    assert kept.held == {8}
 
 
 def test_a_connection_that_was_lost_with_its_jobs_is_not_kept() -> None:
     lost, pool = link(), Pool[Kept]()
-    lost.held = 1
+    lost.held.add(7)
     pool.give_back(lost)
     lost.close()
     assert pool.take() is None
@@ -129,7 +143,7 @@ def test_a_connection_that_was_lost_with_its_jobs_is_not_kept() -> None:
 def test_so_many_connections_are_kept_and_those_that_hold_jobs() -> None:
     pool = Pool[Kept]()
     links = [link() for _ in range(IDLE_CONNECTIONS_MAX + 2)]
-    links[-1].held = 1
+    links[-1].held.add(7)
     for each in links:
         pool.give_back(each)
     assert [each.is_closed for each in links] == [*[False] * IDLE_CONNECTIONS_MAX, True, False]
