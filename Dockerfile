@@ -13,8 +13,10 @@ RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-d
  && python -m pip --python /opt/delayd install --no-cache-dir --no-index --no-deps /wheel/*.whl
 
 FROM python:3.11-slim
-# Nothing that installs or builds is left, and the jobs' directory belongs to the user of the daemon.
+# No pip is left, nor the copies of pip and setuptools that Python brings along to install them from.
+# The jobs' directory belongs to the user of the daemon.
 RUN python -m pip uninstall --yes setuptools wheel pip \
+ && rm -r /usr/local/lib/python3.*/ensurepip \
  && install --directory --owner 65532 --group 65532 --mode 0700 /var/lib/delayd
 COPY --from=build /opt/delayd /opt/delayd
 # Other machines reach these addresses: without tokens or certificates the daemon refuses to start.
@@ -28,7 +30,8 @@ WORKDIR /var/lib/delayd
 VOLUME /var/lib/delayd
 EXPOSE 11300 11301
 # A start with many jobs takes seconds: until the end of the start period it is not counted as ill.
+# No proxy is asked, even where Docker sets http_proxy in every container.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=2m --retries=3 \
-    CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:11301/readyz', timeout=4)"]
+    CMD ["python", "-c", "from urllib.request import ProxyHandler, build_opener; build_opener(ProxyHandler({})).open('http://127.0.0.1:11301/readyz', timeout=4)"]
 ENTRYPOINT ["delayd"]
 CMD ["serve"]

@@ -39,6 +39,7 @@ def test_nothing_that_builds_or_installs_is_left() -> None:
     assert any(
         run.startswith("python -m pip uninstall --yes setuptools wheel pip") for run in said("RUN")
     )
+    assert any("rm -r /usr/local/lib/python3.*/ensurepip" in run for run in said("RUN"))
     assert said("COPY") == ["--from=build /opt/delayd /opt/delayd"]
     assert any("venv --without-pip /opt/delayd" in rest for name, rest in STEPS if name == "RUN")
 

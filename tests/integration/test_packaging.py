@@ -122,17 +122,20 @@ def test_the_installed_daemon_serves_its_dashboard(installed: Path, tmp_path: Pa
 
 
 def test_the_container_is_healthy_while_puts_are_accepted() -> None:
-    """By the very command of the Dockerfile."""
+    """By the very command of the Dockerfile, also where Docker names a proxy to each container."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     found = re.search(r"^HEALTHCHECK .*\\\n\s*CMD (\[.*\])$", text, re.MULTILINE)
     assert found is not None
     python, *arguments = json.loads(found[1])
+    proxied = {**os.environ, "http_proxy": "http://127.0.0.1:9", "no_proxy": ""}
     assert python == "python"
     with running_daemon("--http", "127.0.0.1:0") as daemon:
         here = [each.replace("127.0.0.1:11301", daemon.http_listens_on) for each in arguments]
 
         def is_healthy() -> bool:
-            asked = subprocess.run([sys.executable, *here], check=False, capture_output=True)
+            asked = subprocess.run(
+                [sys.executable, *here], check=False, capture_output=True, env=proxied
+            )
             return asked.returncode == 0
 
         deadline_s = time.monotonic() + WAIT_S_MAX
