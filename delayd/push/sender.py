@@ -13,6 +13,7 @@ Deadlines, breakers and rates count in real time, also where the clock of the jo
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -346,9 +347,11 @@ async def _delivered(sink: Sink, job: DueJob) -> AttemptEnd:
     except asyncio.CancelledError:
         raise
     except BaseException as fault:  # noqa: BLE001 - not even SystemExit of a sink ends the daemon
-        said = str(fault)
-        error = f"{type(fault).__name__}: {said}" if said else type(fault).__name__
-        return AttemptEnd(Result.FAILED, error.partition("\n")[0], is_outage=True)
+        said = ""
+        with contextlib.suppress(Exception):
+            said = f": {fault}" if str(fault) else ""
+        error = f"{type(fault).__name__}{said}".partition("\n")[0]
+        return AttemptEnd(Result.FAILED, error, is_outage=True)
 
 
 def checked_end(end: object) -> AttemptEnd:

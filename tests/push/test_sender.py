@@ -364,6 +364,15 @@ async def raising(_job: DueJob) -> None:
     raise RuntimeError("no route to\nhost")
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even that")
+
+
+async def raising_what_says_nothing(_job: DueJob) -> None:
+    raise Unspeakable
+
+
 async def leaving(_job: DueJob) -> None:
     raise SystemExit(3)
 
@@ -392,6 +401,7 @@ async def ignoring_its_end(_job: DueJob) -> None:
     ("does", "error"),
     [
         (raising, "RuntimeError: no route to"),
+        (raising_what_says_nothing, "Unspeakable"),
         (leaving, "SystemExit: 3"),
         (cancelling, "the sink has cancelled itself"),
         (saying_nonsense, "the sink has returned 'delivered' instead of an AttemptEnd"),
