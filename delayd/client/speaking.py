@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from delayd.client.addresses import HTTP_PORT, Address, read_address
-from delayd.client.trouble import Outage
 from delayd.client.values import Duration, seconds
 from delayd.client.wires import Way, Wire
 
@@ -20,7 +19,7 @@ def way_to(
     """Return the operations for a url, and the way there. Raises ValueError for a wrong url."""
     address = read_address(url)
     calls, wire = _spoken_at(address, token)
-    return calls, Way(address, wire, tls, seconds(timeout), seconds(patience), Outage())
+    return calls, Way(address, wire, tls, seconds(timeout), seconds(patience))
 
 
 def _spoken_at(address: Address, token: str) -> tuple["HttpCalls | LineCalls", Wire]:

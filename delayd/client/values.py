@@ -12,7 +12,6 @@ A body is `bytes`, which are kept as they are, `str`, kept as UTF-8, or anything
 
 import datetime as dt
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -158,7 +157,7 @@ def waits(timeout: Duration | None) -> Iterator[float]:
     >>> list(waits("2m")), list(waits(0.0004)), list(waits(0))
     ([60.0, 60.0], [0.001], [0.0])
     """
-    left_ms = math.inf if timeout is None else math.ceil(seconds(timeout) * 1_000)
+    left_ms = float("inf") if timeout is None else -(-seconds(timeout) * 1_000 // 1)
     while True:
         wait_ms = min(left_ms, WAIT_MS_MAX)
         yield wait_ms / 1_000

@@ -11,7 +11,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from delayd.client.addresses import Address
 from delayd.client.errors import ConnectionLost, Unreachable
@@ -91,16 +91,24 @@ def drawn() -> float:
     return int.from_bytes(os.urandom(4)) / (1 << 32)
 
 
-class Way(NamedTuple):
+class Way:
     """How a client gets to its daemon, and what it speaks there."""
 
-    address: Address
-    wire: Wire
-    tls: "ssl.SSLContext | None"
-    timeout_s: float
-    patience_s: float
-    outage: Outage
-    chance: Callable[[], float] = drawn
+    def __init__(
+        self,
+        address: Address,
+        wire: Wire,
+        tls: "ssl.SSLContext | None",
+        timeout_s: float,
+        patience_s: float,
+    ) -> None:
+        self.address = address
+        self.wire = wire
+        self.tls = tls
+        self.timeout_s = timeout_s
+        self.patience_s = patience_s
+        self.outage = Outage()
+        self.chance: Callable[[], float] = drawn
 
 
 class Link(Protocol):

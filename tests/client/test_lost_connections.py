@@ -48,7 +48,7 @@ class Made:
         self, url: str, *, token: str = "", timeout_s: float = 60, patience_s: float = 1
     ) -> Any:  # noqa: ANN401
         calls, way = way_to(url, token, None, timeout_s, patience_s)
-        way = way._replace(chance=lambda: 1.0)
+        way.chance = lambda: 1.0
         if self._kind == "plain":
             plain = Connections(way, sleep=self.pauses.append)
             self.connections.append(plain)
@@ -214,7 +214,7 @@ def test_a_daemon_that_does_not_answer_in_time_is_given_up(made: Made) -> None:
         assert client.health().is_ready
         # The time to connect is limited too, but that is another error.
         (link,) = made.connections[0]._pool._idle
-        link.way = link.way._replace(timeout_s=0.05)
+        link.way.timeout_s = 0.05
         with pytest.raises(ConnectionLost, match="no answer in time") as caught:
             client.ack(TOKEN)
         assert caught.value.may_have_happened
