@@ -4,13 +4,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from delayd import commit as commit_module
 from delayd.config import SyncPolicy
 from delayd.journal.format import segment_name
 from delayd.limits import LOOK_MS
 from delayd.testing.disk import SimulatedDisk
-from tests.commit_rig import DIRECTORY, CommitRig
+from tests.commit_rig import DIRECTORY, CommitRig, set_watch
 
 FIRST = f"{DIRECTORY}/{segment_name(1)}"
+
+
+@pytest.fixture(autouse=True)
+def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No sync takes so long that the next one is made elsewhere."""
+    set_watch(monkeypatch, commit_module)
 
 
 class LosingRig:

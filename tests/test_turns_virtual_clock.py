@@ -24,6 +24,7 @@ from delayd.limits import (
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.turns import Turns
+from tests.commit_rig import set_watch
 from tests.core.check import check
 from tests.line.server_rig import ARRIVAL_S_MAX, heard, listening
 
@@ -88,7 +89,9 @@ class VirtualServer:
 
 
 @pytest.fixture
-def server() -> Iterator[VirtualServer]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualServer]:
+    """One that never has to break off because a slice of its time is over."""
+    set_watch(monkeypatch)
     with VirtualServer() as server:
         yield server
 

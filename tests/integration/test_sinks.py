@@ -35,6 +35,8 @@ LOAD: Final = 200
 AT_ONCE: Final = 32
 RETRY_S: Final = 0.05
 WAIT_S_MAX: Final = 60
+PATIENT: Final = {"connect_timeout": "1m"}
+"""Options of a sink whose server is as slow as this machine may be."""
 PASSWORD: Final = "s3cret"  # noqa: S105 - of servers that run for seconds
 
 
@@ -98,6 +100,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def sink_of(kind: str, **options: object) -> Sink:
+    options = {**PATIENT, **options}
     return open_sinks(Config(sinks={"orders": SinkSection(kind, options)}))["orders"]
 
 
@@ -116,7 +119,7 @@ def of_the_page(port: int, section: str = "") -> Sink:
     url = str(given.options["url"])
     for usual in (":6379", ":5672"):
         url = url.replace(usual, f":{port}")
-    here = given._replace(options={**given.options, "url": url})
+    here = given._replace(options={**PATIENT, **given.options, "url": url})
     return open_sinks(Config(sinks={name: here}))[name]
 
 
@@ -472,7 +475,7 @@ def test_a_broker_that_is_frozen_keeps_no_sink_from_closing(amqp: Broker) -> Non
         attempt = asyncio.create_task(sink.deliver(JOB))
         await asyncio.sleep(0.1)
         attempt.cancel()
-        await asyncio.wait_for(sink.close(), 30)
+        await asyncio.wait_for(sink.close(), WAIT_S_MAX)
         amqp.server.signal(signal.SIGCONT)
 
     run(test)
