@@ -206,12 +206,12 @@ class LongReader:
 
     async def _read_object(self, text: bytes, where: str, hints: Hints, slices: Slices) -> Form:
         members = _Members(self._item_reader)
-        for part in _walk(text, where).members():
-            if slices.is_over:
-                await slices.rest()
-            if part is not None and not members.add(part.name, text[part.start : part.end]):
-                break
         try:
+            for part in _walk(text, where).members():
+                if slices.is_over:
+                    await slices.rest()
+                if part is not None and not members.add(part.name, text[part.start : part.end]):
+                    break
             return members.read(where, hints, self._body_bytes_max)
         except (ValueError, RecursionError) as error:
             raise NotJson(why_not_json(text, str(error), where)) from None

@@ -15,6 +15,7 @@ from delayd.limits import (
     HTTP_ITEMS_FEW,
     HTTP_RUN_BYTES,
     HTTP_RUN_JOBS_MAX,
+    HTTP_STEP_BYTES,
 )
 from tests.http.rig import HttpRig, SliceWatch
 
@@ -289,6 +290,26 @@ def test_bad_lines_are_named_by_their_numbers_and_nothing_is_put(
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert sorted(answer.fields) == sorted(fields)
         assert not rig.disk.frames
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"body": "%b', "a text has no end"),
+        (b'{"body": "%b"', "neither , nor } follows"),
+        (b'{"body": "%b"}}', "there is more behind the end"),
+        (b'{"body": "%b\xff"}', "the byte 0xff at offset"),
+        (b'{"body": "%b", "delay": nope}', "invalid literal"),
+        (b'{"body": ["%b", tru]}', "invalid literal"),
+    ],
+)
+def test_a_long_line_that_is_no_json_is_refused(line: bytes, why: str) -> None:
+    with HttpRig() as rig:
+        data = b'{"body": 1}\n' + line % (b"x" * HTTP_STEP_BYTES)
+        answer = rig.call("POST", JOBS, data=data, headers=LINES)
+        assert (answer.status, answer.word) == (400, "BAD_JSON")
+        assert f"line 2: {why}" in answer.json["detail"]
+        assert rig.engine.log_space.jobs == 0
 
 
 @pytest.mark.parametrize(
