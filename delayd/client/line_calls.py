@@ -275,7 +275,8 @@ class LineCalls:
         self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
     ) -> Steps[tuple[list[JobInfo], str | None]]:
         """As over HTTP. With bodies the daemon is asked about each job, all commands in flight."""
-        words = [*self._filter(which), f"limit={min(limit or PAGE_JOBS, PAGE_JOBS)}"]
+        most = PAGE_JOBS if limit is None else min(limit, PAGE_JOBS)
+        words = [*self._filter(which), f"limit={whole_word(most, 'limit', 1, PAGE_JOBS)}"]
         words += [f"after={_option(after, 'after')}"] if after else []
         reply = yield from _of_topic("list-jobs", topic, "OK", *words, may_repeat=True)
         rows, next_after = read_rows(reply.body)

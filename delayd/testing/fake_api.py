@@ -306,7 +306,8 @@ class FakeApi:
         return self._jobs.now_ms + round(seconds(text) * 1_000)
 
     def _list(self, topic: str) -> Answer:
-        limit = int(self._query.get("limit", 100))
+        if (limit := int(self._query.get("limit", 100))) < 1:
+            raise invalid("limit", "must be at least 1")
         first = tuple(map(int, self._query.get("after", "-1-0").rsplit("-", 1)))
         jobs = [
             job

@@ -408,6 +408,14 @@ def test_jobs_are_listed_in_due_order_page_after_page(world: World) -> None:
     assert [job.json() for job in limited] == [2_099, 2_098, 2_097]
 
 
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_list_of_fewer_than_one_job_is_refused(world: World, limit: int) -> None:
+    world.client.put(world.topic, "a", delay=60)
+    with pytest.raises(Invalid, match="must be at least 1") as caught:
+        list(world.client.jobs(world.topic, limit=limit))
+    assert [problem.field for problem in caught.value.problems] == ["limit"]
+
+
 def test_jobs_are_filtered(world: World) -> None:
     world.client.put(world.topic, "a", delay=60, key="order-1")
     world.client.put(world.topic, "b", delay=120, key="order-2")
