@@ -209,13 +209,15 @@ def test_a_job_whose_ttr_is_over_is_ready_for_others(connect: Connect) -> None:
     timeouts = int(other.stats()["job-timeouts"])
     started = time.monotonic()
     client.ask("reserve")
-    other.send(b"reserve\r\n")
+    # In one packet, so that its own second does not pass as well.
+    other.send(b"reserve\r\nbury %d 0\r\n" % job)
     while not other.something_came(within_s=0.05):
         # beanstalkd misses some deadlines, and finds them at the holder's next command.
         client.ask("list-tube-used")
     assert 1 <= time.monotonic() - started < 1 + LATE_S_MAX
     assert other.reply() == b"RESERVED %d 0\r\n\r\n" % job
-    assert client.ask(f"delete {job}") == "NOT_FOUND"
+    assert other.reply() == b"BURIED\r\n"
+    assert client.ask(f"release {job} 0 0") == "NOT_FOUND"
     assert other.stats(f"stats-job {job}")["timeouts"] == "1"
     assert int(other.stats()["job-timeouts"]) == timeouts + 1
 
