@@ -16,6 +16,7 @@ from delayd.client import (
     AsyncWorker,
     Client,
     ConnectionLost,
+    DelaydError,
     Draining,
     Job,
     NotReserved,
@@ -522,6 +523,38 @@ def test_a_job_that_always_fails_without_a_rule_is_tried_after_growing_pauses(
         client.cancel(put.id)
     assert stop.waits_s == DOUBLED
     assert len(attempts) == len(DOUBLED)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_calls_of_other_threads_leave_the_connections_of_jobs_in_hand_alone(
+    daemon: Daemon, url: Callable[[Daemon], str]
+) -> None:
+    topic, other = f"busy-{next(TOPICS)}", f"calm-{next(TOPICS)}"
+    done: list[int] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while jobs := client.reserve_many(topic, limit=1, timeout=0):
+                with jobs[0] as job:
+                    for _ in range(3):
+                        job.touch()
+                        client.put(other, "x", delay=60)
+                        client.get(job.id)
+                    done.append(job.json())
+        except DelaydError as error:
+            errors.append(error)
+
+    with Client(url(daemon)) as client:
+        client.put_many(topic, [{"body": number} for number in range(32)])
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        client.clear(other)
+    assert errors == []
+    assert sorted(done) == list(range(32))
 
 
 @pytest.mark.parametrize("url", URLS)
