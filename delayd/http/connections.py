@@ -67,6 +67,7 @@ def bounds_of(config: object) -> Bounds:
 # --- One connection ------------------------------------------------------------------------------
 
 _NEVER_MS: Final = -1
+_HEAD_END: Final = b"\r\n\r\n"
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -269,6 +270,34 @@ class HttpConnection(BaseProtocol):
 
     def _parse(self, data: bytes) -> Sequence[Message]:
         """Return the requests whose heads end in these bytes; one that is wrong is the last."""
+        end = data.find(_HEAD_END) + len(_HEAD_END)
+        if end < len(_HEAD_END) or data.find(_HEAD_END, end) < 0:
+            return self._parsed(data)
+        # Several: the parser would forget those before the one that is wrong.
+        messages: list[Message] = []
+        start = 0
+        for left in range(max(0, limits.HTTP_ROW_MAX - len(self._row)), -1, -1):
+            if end < len(_HEAD_END) or not left:
+                end = len(data)
+            messages += self._parsed(data[start:end])
+            if messages and isinstance(messages[-1][0], HttpProcessingError):
+                self._break_body(messages)
+                break
+            if end == len(data):
+                break
+            start, end = end, data.find(_HEAD_END, end) + len(_HEAD_END)
+        return messages
+
+    @staticmethod
+    def _break_body(messages: Sequence[Message]) -> None:
+        """Let who reads the body before the error know of it, if it is in that body."""
+        error, body = messages[-1][0], messages[-2][1] if len(messages) > 1 else EMPTY_PAYLOAD
+        assert isinstance(error, HttpProcessingError), "the last message is the error"
+        if not body.is_eof():
+            body.set_exception(BodyBroken(error.message))
+
+    def _parsed(self, data: bytes) -> Sequence[Message]:
+        """Return what the parser makes of these bytes; an error alone."""
         try:
             messages, is_upgrade, rest = self._reader.feed_data(data)
             while is_upgrade:  # no call here takes another protocol up: what follows is HTTP
@@ -285,7 +314,7 @@ class HttpConnection(BaseProtocol):
         """Note the last request that has come, of which the body may be missing."""
         if isinstance(message, HttpProcessingError):
             self._is_over = True
-            if self._body is not None:
+            if self._body is not None and not self._body.is_eof():
                 # The error is inside the body of the previous request, whose handler waits.
                 self._body.set_exception(BodyBroken(message.message))
         self._is_spent = False

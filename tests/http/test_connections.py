@@ -207,6 +207,63 @@ async def test_a_chunked_body_that_never_ends_is_refused(rig: ConnectionRig) -> 
     assert client.status() == 408
 
 
+@pytest.mark.parametrize("headers", [(), ("Connection: close",)])
+@pytest.mark.parametrize(
+    "behind", [get("/quick"), b"no request\r\n\r\n", get("/" + "a" * limits.HTTP_LINE_BYTES_MAX)]
+)
+def test_what_is_wrong_behind_a_request_is_not_said_of_it(
+    headers: tuple[str, ...], behind: bytes
+) -> None:
+    async def play(rig: ConnectionRig) -> None:
+        for first in (get("/quick", *headers), post("/body", b"12345", *headers)):
+            said = []
+            for pieces in ([first + behind], [first, behind], [first[:-5], first[-5:] + behind]):
+                rig.done.clear()
+                client = rig.connect()
+                for piece in pieces:
+                    await client.send(piece)
+                said.append((client.statuses(), [*rig.done], client.is_closed()))
+            assert said[0] == said[1] == said[2]
+            assert said[0][0][0] == 200
+
+    with_guard(play)
+
+
+def test_a_body_full_of_empty_lines_is_read_in_few_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pieces: list[bytes] = []
+    parsed = HttpConnection._parsed
+
+    def counted(connection: HttpConnection, data: bytes) -> object:
+        pieces.append(data)
+        return parsed(connection, data)
+
+    monkeypatch.setattr(HttpConnection, "_parsed", counted)
+
+    @scenario()
+    async def play(rig: ConnectionRig) -> None:
+        client = rig.connect()
+        await client.send(post("/body", b"\r\n\r\n" * 50_000))
+        assert client.status() == 200
+        assert client.received.endswith(b"\r\n\r\n200000")
+
+    play()
+    assert len(pieces) <= limits.HTTP_ROW_MAX + 1
+
+
+@scenario()
+async def test_a_body_that_ends_wrongly_behind_another_request_is_refused(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
+    head = b"POST /body HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+    await client.send(get("/quick") + head + b"5\r\n12345\r\nx\r\n\r\n")
+    assert client.statuses() == [200, 400]
+    assert rig.done == ["/quick"]
+    assert client.is_closed()
+
+
 @scenario()
 async def test_what_is_wrong_inside_a_body_is_told_at_once(rig: ConnectionRig) -> None:
     client = rig.connect()
