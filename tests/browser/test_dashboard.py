@@ -23,6 +23,7 @@ from tests.browser.dashboards import (
     url_of,
 )
 from tests.http_client import HttpClient
+from tests.servers import free_port
 
 pytestmark = NEEDS_CHROMIUM
 
@@ -228,16 +229,17 @@ def test_a_token_is_asked_for_and_offers_what_it_allows(browser: Browser, tmp_pa
 
 
 def test_a_daemon_that_goes_and_comes_back_is_noticed(browser: Browser, tmp_path: Path) -> None:
-    with dashboard(tmp_path) as daemon:
-        put_many(daemon, "mail", 3)
-        port = daemon.http_address[1]
-        browser.open(url_of(daemon))
-        browser.wait_for("document.querySelector('.figures')?.innerText.includes('3')")
-        daemon.kill()
-        browser.shows("The daemon does not answer")
-    with dashboard(tmp_path, "--http", f"127.0.0.1:{port}"):
-        browser.wait_for("document.querySelector('#banner').hidden")
-        browser.shows("mail")
+    with free_port() as port:
+        where = ("--http", f"127.0.0.1:{port}")
+        with dashboard(tmp_path, *where) as daemon:
+            put_many(daemon, "mail", 3)
+            browser.open(url_of(daemon))
+            browser.wait_for("document.querySelector('.figures')?.innerText.includes('3')")
+            daemon.kill()
+            browser.shows("The daemon does not answer")
+        with dashboard(tmp_path, *where):
+            browser.wait_for("document.querySelector('#banner').hidden")
+            browser.shows("mail")
 
 
 def test_ten_thousand_topics_are_sorted_filtered_and_paged(
