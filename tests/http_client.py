@@ -7,11 +7,12 @@ It has no opinion on what a request is, and never waits without a limit.
 """
 
 import json
+import os
 import re
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
@@ -152,3 +153,12 @@ def memory_bytes(daemon: Daemon, what: str = "VmRSS") -> int:
 def descriptors(daemon: Daemon) -> int:
     """How many files and sockets the daemon has open."""
     return len(list(Path(f"/proc/{daemon.pid}/fd").iterdir()))
+
+
+def sockets(daemon: Daemon) -> int:
+    """How many of these are sockets: those it listens on, and its clients'."""
+    found = 0
+    for link in Path(f"/proc/{daemon.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            found += os.readlink(link).startswith("socket:")
+    return found

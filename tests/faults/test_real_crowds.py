@@ -17,7 +17,15 @@ from delayd import limits
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, need_root, started
 from tests.faults.real_load import wait_until
-from tests.http_client import HTTP, HttpClient, crowd, descriptors, memory_bytes, request
+from tests.http_client import (
+    HTTP,
+    HttpClient,
+    crowd,
+    descriptors,
+    memory_bytes,
+    request,
+    sockets,
+)
 from tests.line_client import Address, LineClient
 
 KIB: Final = 1 << 10
@@ -323,13 +331,14 @@ def test_r4_peers_that_are_gone_without_a_word_are_noticed(
             assert member.stdout.readline() == b"connected\n"
             return member
 
+        listening = sockets(daemon)
         join("put 0 2 3600 5\r\nhello\r\n")
         join("reserve\r\n")
-        before = descriptors(daemon)
+        wait_until(lambda: sockets(daemon) == listening + 2)
         subprocess.run([*network, "ip", "link", "set", "lo", "down"], check=True)
         # The job is sent and never arrives: TCP_USER_TIMEOUT later nobody is taken to be there.
         wait_s = limits.TCP_USER_TIMEOUT_MS / 1_000 + 30
-        wait_until(lambda: descriptors(daemon) < before, wait_s)
+        wait_until(lambda: sockets(daemon) == listening + 1, wait_s)
         subprocess.run([*network, "ip", "link", "set", "lo", "up"], check=True)
         living = join("reserve-with-timeout 30\r\n", "reply")
         assert living.stdout is not None
