@@ -349,6 +349,7 @@ class Service:
             self._commit.on_slow_sync = self._tell_of_slow_sync
             self._commit.on_lost = self._tell_of_loss
             self._journal.on_trouble = self._disk_trouble
+            self._journal.on_unproved = self._tell_of_log_end
             space = Space(self._journal, self._tell_of_space)
             self._engine.log_space.jobs = len(self._engine.store.jobs)
             if (descriptor := self._commit.fileno()) is not None:
@@ -716,6 +717,10 @@ class Service:
         """Log what the journal tells, in whichever thread that happens."""
         self._log.error("the disk failed, the log continues in a new file", what=what)
         self._turns.doubt_room()  # beginning anew has used some
+
+    def _tell_of_log_end(self, what: str) -> None:
+        """Log that a start will not notice it if the end of the log is missing."""
+        self._log.error("the disk failed, it is not noted how far the log goes", what=what)
 
     def _tell_of_loss(self, what: str) -> None:
         """Have what is missing on the disk written again, from memory."""

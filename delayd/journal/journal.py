@@ -135,7 +135,14 @@ class Journal:
         *("_recovery", "_reserve", "_retired", "_snapshot", "_sync_turn", "_ticket_is_out"),
         *("_times", "_unsynced", "_writing"),
         *("appended_sequence", "damaged_snapshots", "fresh_starts", "on_trouble"),
-        *("retention", "room_trouble", "segment_bytes", "snapshot_ms", "synced_sequence"),
+        *(
+            "on_unproved",
+            "retention",
+            "room_trouble",
+            "segment_bytes",
+            "snapshot_ms",
+            "synced_sequence",
+        ),
         *("torn_tails", "warnings"),
     )
 
@@ -180,6 +187,8 @@ class Journal:
         self._is_replayed = False
         self.on_trouble: Callable[[str], object] = _ignore
         """Called with each of these failures, in the thread where it happens."""
+        self.on_unproved: Callable[[str], object] = _ignore
+        """Called when the file `log-end` cannot be written, the first time in a row."""
         self.room_trouble = ""
         """Why no file could be made for more room the last time; empty: for lack of space."""
         self._is_virtual = is_virtual
@@ -631,7 +640,7 @@ class Journal:
             lost = self.retention.take_lost()
             if not lost:
                 if not self.lost:
-                    self._end.note(self.synced_sequence)
+                    self._note_end(self.synced_sequence)
                 return
             self._lost = ", ".join(f"{path} {what}" for path, what in lost.items())
             for segment in self._unsynced:
@@ -763,7 +772,11 @@ class Journal:
             self.appended_sequence += 1
         self.sync()
         if not self.lost:
-            self._end.note(synced, is_closed=True)
+            self._note_end(synced, is_closed=True)
+
+    def _note_end(self, sequence: int, *, is_closed: bool = False) -> None:
+        if trouble := self._end.note(sequence, is_closed=is_closed):
+            self.on_unproved(trouble)
 
 
 def _ignore(_trouble: str) -> None:

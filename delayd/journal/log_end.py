@@ -24,7 +24,7 @@ import struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from delayd.journal.disk import Disk, opened, read_exactly, write_all
+from delayd.journal.disk import NO_ROOM, Disk, opened, read_exactly, write_all
 from delayd.journal.format import CHECKSUM, END_NAME, IDENTITY_BYTES
 
 END_VERSION: Final = 1
@@ -69,7 +69,17 @@ def read_log_end(disk: Disk, path: str) -> LogEnd | None:
 class LogEndFile:
     """The file, while a journal is open."""
 
-    __slots__ = ("_directory", "_disk", "_file_number", "_handle", "_identity", "_sequence")
+    __slots__ = (
+        *(
+            "_directory",
+            "_disk",
+            "_file_number",
+            "_handle",
+            "_has_failed",
+            "_identity",
+            "_sequence",
+        ),
+    )
 
     def __init__(self, disk: Disk, directory: str, identity: bytes) -> None:
         self._disk = disk
@@ -78,24 +88,34 @@ class LogEndFile:
         self._handle: int | None = None
         self._file_number = 0
         self._sequence = 0  # what was written last
+        self._has_failed = False
 
-    def note(self, sequence: int, *, is_closed: bool = False) -> None:
+    def note(self, sequence: int, *, is_closed: bool = False) -> str:
         """Write that the frames up to this one are durable; with `is_closed` durably, as the last.
 
-        An error leaves what was there: less is proved then.
+        An error leaves what was there: less is proved then. Return what it is, unless it was the
+        same the last time, or there is no room; empty: nothing is to be told.
         """
         if sequence == self._sequence and not is_closed:
-            return
+            return ""
+        try:
+            self._write(sequence, is_closed=is_closed)
+        except OSError as error:
+            had_failed, self._has_failed = self._has_failed, error.errno not in NO_ROOM
+            is_new = self._has_failed and not had_failed
+            return f"{self._directory}/{END_NAME}: {error.strerror}" if is_new else ""
+        self._has_failed = False
+        return ""
+
+    def _write(self, sequence: int, *, is_closed: bool) -> None:
         disk = self._disk
-        with contextlib.suppress(OSError):
-            handle = self._opened()
-            file_number = 0 if is_closed else self._file_number
-            end = LogEnd(self._identity, sequence, file_number)
-            write_all(disk, handle, pack_log_end(end), 0)
-            self._sequence = sequence
-            if is_closed:
-                disk.sync(handle)
-                disk.sync_directory(self._directory)
+        handle = self._opened()
+        file_number = 0 if is_closed else self._file_number
+        write_all(disk, handle, pack_log_end(LogEnd(self._identity, sequence, file_number)), 0)
+        self._sequence = sequence
+        if is_closed:
+            disk.sync(handle)
+            disk.sync_directory(self._directory)
 
     def _opened(self) -> int:
         """Return the file under its name, made if it is not there. Raises OSError."""

@@ -195,6 +195,31 @@ def test_a_journal_does_not_need_the_file(verb: str) -> None:
     assert payloads_in(disk) == numbered(3)
 
 
+def test_it_is_told_once_that_the_file_cannot_be_written() -> None:
+    disk = SimulatedDisk()
+    journal, _ = opened(disk)
+    told: list[str] = []
+    journal.on_unproved = told.append
+
+    def look_behind_one_more(error: OSError | None = None) -> None:
+        append_all(journal, numbered(1), sync_each=True)
+        if error is not None:
+            disk.fail(disk.verb_counts["pwrite"] + 1, error, "pwrite")
+        journal.look()
+
+    look_behind_one_more()
+    for _ in range(3):
+        look_behind_one_more(OSError(5, "EIO"))
+    assert told == [f"{PATH}: EIO"]
+    look_behind_one_more(OSError(28, "ENOSPC"))
+    assert told == [f"{PATH}: EIO"], "a full disk is told of elsewhere"
+    look_behind_one_more(OSError(5, "EIO"))
+    look_behind_one_more()
+    look_behind_one_more(OSError(5, "EIO"))
+    assert told == [f"{PATH}: EIO"] * 3
+    journal.close()
+
+
 def test_a_sync_of_the_file_that_fails_does_not_fail_the_stop() -> None:
     disk = SimulatedDisk()
     journal, _ = opened(disk)
