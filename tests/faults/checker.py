@@ -219,7 +219,7 @@ class Checker(Several):
         kept = {(state, done - {-number}) for state, done in ways}
         if kept:
             job.open.pop(number, None)
-            self._keep(job, kept, at_ms)
+            self._keep(job, kept, at_ms, untouched)
         else:
             invariant = "I7" if operation.kind in BY_HOLDER else "I1"
             self._break(invariant, f"{operation.kind} of job {job.job_id} was refused", job)
@@ -267,6 +267,7 @@ class Checker(Several):
                 job,
                 {(state, done - both) for state, done in ways if state.holder != client},
                 now_ms,
+                ways,
             )
         for each in reserves:
             del self._reserves[each.number]

@@ -9,6 +9,7 @@ It refuses to know the entries of a history; `checker` does.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tests.faults.digests import Digests, Violation
@@ -178,6 +179,8 @@ class Judge:
             back = reachable(held, begun, then)
             mine = {way for way in back if way[0].holder == reserve.client}
             job.returned |= {state for state, _ in mine}
+            if self._loss_ms:
+                job.past.append((closed_ms, mine))
             back = back - mine
             back |= {(each, done) for state, done in mine for each in after(state, close, then)}
             ready = {
@@ -252,9 +255,7 @@ class Judge:
             self._is_durable(job, operation, now_ms)
         if kept:
             job.open.pop(number, None)
-            if self._loss_ms:  # what is unknown may have happened, and this be lost
-                job.past.append((now_ms, {way for way in ways if number not in way[1]}))
-            self._keep(job, kept, now_ms)
+            self._keep(job, kept, now_ms, {way for way in ways if number not in way[1]})
             return
         states = {state for state, _ in ways}
         kinds = {state.kind for state in states}
@@ -319,9 +320,16 @@ class Judge:
             job.before |= before
             job.reserved = self._entries
 
-    def _keep(self, job: Job, ways: set[Way], now_ms: float) -> None:
-        if self._loss_ms and ways != job.ways:
-            job.past.append((now_ms, job.ways))
+    def _keep(self, job: Job, ways: set[Way], now_ms: float, before: Iterable[Way] = ()) -> None:
+        """Keep these ways, and what a power cut may bring back: what could be the case until now.
+
+        `before` are the ways in which that which was just heard of has not happened yet: what is
+        unknown may have happened first, and be all that a power cut leaves.
+        """
+        if self._loss_ms:
+            past = job.ways.union(before)
+            if past != ways:
+                job.past.append((now_ms, past))
         job.ways = ways
 
     def _let_go(self, states: set[State], at_ms: float) -> set[State]:

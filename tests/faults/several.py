@@ -74,12 +74,12 @@ class Several(Judge):
         both = {number, -number}
         kept = {(state, done - both) for state, done in ways if fates is None or done & fates}
         if kept:
+            before = {way for way in ways if number not in way[1]}
             if fates == {-number}:
-                passed = {way for way in ways if -number in way[1]}
-                self._show_reserves(job, {way for way in ways if number not in way[1]}, passed)
+                self._show_reserves(job, before, {way for way in ways if -number in way[1]})
             job.open.pop(number, None)
             job.changed = self._entries
-            self._keep(job, kept, at_ms)
+            self._keep(job, kept, at_ms, before)
             return
         states = ", ".join(sorted({state.kind for state, _ in ways}))
         invariant = "I11" if operation.text("key") else "I4"

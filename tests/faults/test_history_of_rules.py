@@ -516,3 +516,70 @@ def test_a_lapse_is_undone_when_what_came_after_may_be_lost(
     story.now_ms += late_ms
     story.go_back()
     assert judged(story, loss_ms=50) == expected
+
+
+# --- What a power cut may take, of what was acknowledged in the last 50 ms ----------------------
+
+
+def a_put_is_lost_and_the_burial_before_it_is_not(story: Ruled) -> Seen:
+    """Nobody was told of the burial: it came before the put, or after it, or never."""
+    story.put_under("k", "reject", 1, "created", body=b"a")
+    story.unknown(story.ask("bury-waiting", "within", job_id=1), story.now_ms)
+    story.put_under("k", "preserve", 1, "preserved", body=b"b")
+    return Seen(1, "buried", b"a", None, 0, "default", "k", 0)
+
+
+def a_delete_that_a_refusal_shows_is_lost_and_the_change_before_it_is_not(story: Ruled) -> Seen:
+    story.put(1, delay_ms=500)
+    story.ask("change", job_id=1, priority=7)
+    story.ask("delete", job_id=1)
+    story.refused("kick", 1, client="b")
+    return Seen(1, "delayed", b"body 1", None, 7, "default", "", -1)
+
+
+def a_return_is_lost_and_the_hand_out_before_it_is_not(story: Ruled) -> Seen:
+    story.put(1)
+    story.hold_and_leave("b")
+    story.did("change", 1, priority=7)
+    return Seen(1, "reserved", b"body 1", None, 0, "default", "", -1)
+
+
+def a_return_before_the_answer_to_the_put_is_lost(story: Ruled) -> Seen:
+    put = story.ask("put", body=b"body 1", ttr_ms=100)
+    story.hold_and_leave("b")
+    story.ok(put, story.now_ms, job_id=1)
+    story.did("change", 1, priority=7)
+    return Seen(1, "reserved", b"body 1", None, 0, "default", "", -1)
+
+
+@pytest.mark.parametrize("late_ms", [40, 60])
+@pytest.mark.parametrize(
+    ("invariant", "tell"),
+    [
+        ("I4", a_put_is_lost_and_the_burial_before_it_is_not),
+        ("I2", a_delete_that_a_refusal_shows_is_lost_and_the_change_before_it_is_not),
+        ("I4", a_return_is_lost_and_the_hand_out_before_it_is_not),
+        ("I8", a_return_before_the_answer_to_the_put_is_lost),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_what_was_unknown_may_be_all_that_is_left_when_the_rest_may_be_lost(
+    invariant: str, tell: Callable[[Ruled], Seen], late_ms: int
+) -> None:
+    story = Ruled()
+    seen = tell(story)
+    story.now_ms += late_ms
+    story.stop("power")
+    story.look(seen)
+    assert judged(story, loss_ms=50) == ([invariant] if late_ms > 50 else [])
+
+
+def test_a_put_that_made_another_job_has_never_changed_this_one() -> None:
+    """Whatever a power cut takes."""
+    story = Ruled()
+    story.put_under("k", "reject", 1, "created", body=b"a")
+    story.ask("delete", job_id=1)
+    story.put_under("k", "preserve", 2, "created", body=b"b")
+    story.stop("power")
+    story.look(Seen(1, "ready", b"b", None, 0, "default", "k", -1))
+    assert judged(story, loss_ms=50) == ["I3"]

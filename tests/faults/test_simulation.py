@@ -41,6 +41,7 @@ FIXED: Final[tuple[tuple[int, str], ...]] = (
     ),
     (1_020_076, "a ttr runs out while what a connection held is given back in slices"),
     (1_001_791, "a refusal within the daemon shows a burial, which a power cut then takes back"),
+    (1_008_581, "a burial nobody was told of stays, and a power cut takes the put behind it"),
 )
 """Seeds that once failed, and what they had found.
 
