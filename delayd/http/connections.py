@@ -264,7 +264,7 @@ class HttpConnection(BaseProtocol):
         self._shared.held_bytes += len(data)
         for message, _ in self._parse(data):
             if isinstance(message, HttpProcessingError) and not body.is_eof():
-                body.set_exception(BodyBroken(message.message))
+                body.set_exception(_broken_by(message))
         if body.is_eof():
             self._body = None
 
@@ -294,7 +294,7 @@ class HttpConnection(BaseProtocol):
         error, body = messages[-1][0], messages[-2][1] if len(messages) > 1 else EMPTY_PAYLOAD
         assert isinstance(error, HttpProcessingError), "the last message is the error"
         if not body.is_eof():
-            body.set_exception(BodyBroken(error.message))
+            body.set_exception(_broken_by(error))
 
     def _parsed(self, data: bytes) -> Sequence[Message]:
         """Return what the parser makes of these bytes; an error alone."""
@@ -316,7 +316,7 @@ class HttpConnection(BaseProtocol):
             self._is_over = True
             if self._body is not None and not self._body.is_eof():
                 # The error is inside the body of the previous request, whose handler waits.
-                self._body.set_exception(BodyBroken(message.message))
+                self._body.set_exception(_broken_by(message))
         self._is_spent = False
         if body.is_eof():
             self._body = None
@@ -434,9 +434,7 @@ class HttpConnection(BaseProtocol):
         try:
             return await self._shared.answer(request)
         except BodyBroken as error:
-            refusal: problems.HttpRefusal = problems.BadRequest(
-                f"the body is not what its headers say: {error}".partition("\n")[0]
-            )
+            refusal: problems.HttpRefusal = _refusal_of_body(error)
         except ConnectionError:
             raise
         except Exception as fault:
@@ -644,6 +642,22 @@ class HttpConnection(BaseProtocol):
             transport.abort()
         self._is_over = True
         self._row.clear()  # requests that have not been begun are dropped
+
+
+def _broken_by(error: HttpProcessingError) -> BodyBroken:
+    """Return what a reader of the body meets for an error in it."""
+    broken = BodyBroken(error.message)
+    broken.__cause__ = error
+    return broken
+
+
+def _refusal_of_body(broken: BodyBroken) -> problems.HttpRefusal:
+    if isinstance(broken.__cause__, HttpProcessingError):
+        refusal = _refusal_of(broken.__cause__)
+        if isinstance(refusal, problems.HeaderTooLong):  # of the trailers
+            return refusal
+    said = f"the body is not what its headers say: {broken}"
+    return problems.BadRequest(said.partition("\n")[0])
 
 
 def _refusal_of(error: HttpProcessingError) -> problems.HttpRefusal:

@@ -417,6 +417,22 @@ async def test_a_header_that_is_too_long_is_answered_431(rig: ConnectionRig) -> 
     assert client.status() == 431
 
 
+@pytest.mark.parametrize("is_split", [False, True])
+def test_too_many_trailers_are_answered_431(*, is_split: bool) -> None:
+    @scenario()
+    async def play(rig: ConnectionRig) -> None:
+        client = rig.connect()
+        head = b"POST /body HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+        trailers = b"0\r\n" + b"X: y\r\n" * 200 + b"\r\n"
+        for piece in (head, trailers) if is_split else (head + trailers,):
+            await client.send(piece)
+        await settle()
+        assert client.status() == 431
+        assert client.is_closing()
+
+    play()
+
+
 @scenario()
 async def test_too_many_headers_are_answered_431(rig: ConnectionRig) -> None:
     few = [f"X-{number}: 1" for number in range(limits.HTTP_HEADERS_MAX - 1)]
