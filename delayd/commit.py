@@ -132,7 +132,7 @@ class GroupCommit:
         self._in_turn = Histogram(SYNC_BOUNDS_NS)  # of those in the turn for which none had waited
         self.sync_ns = Histogram(SYNC_BOUNDS_NS, self._in_turn)  # how long syncs took
         self.commit_ns = Histogram(SYNC_BOUNDS_NS, self._in_turn)
-        """For each sync, how long the first turn that it covers has waited; if none, it took."""
+        """For each sync, how long the first turn it covers has waited, or else the sync took."""
         self.batch_records = Histogram(BATCH_BOUNDS_RECORDS)  # how many each sync has covered
         self._unsynced_records = self.log_bytes = 0  # records since that sync; bytes of all
         # Since when the first turn has waited for the next sync, and for the current one; 0: none.

@@ -212,7 +212,7 @@ class Attempts:
     A call that was not sent, or that may be repeated, is tried again on a new connection, with
     pauses that grow, as long as the client's patience lasts. All others end with their error;
     `ConnectionLost` says whether they may have been carried out. The first connection of all is not
-    waited for: whoever has the wrong url learns it at once.
+    waited for: a wrong url is an error at once.
     """
 
     def __init__(self, ask: Ask, way: Way, pool: Pool[Any]) -> None:

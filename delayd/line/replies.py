@@ -50,7 +50,7 @@ NOT_HTTP: Final = (
     b"Content-Type: text/plain\r\nContent-Length: 87\r\n\r\n"
     b"This is delayd's line port: use beanstalk://HOST:PORT. HTTP is at that of http.listen.\n"
 )
-"""What a client that speaks HTTP can read, for whoever has mistaken one port for the other."""
+"""What a client that speaks HTTP can read, if it was sent to the wrong port."""
 PAUSED: Final = b"PAUSED\r\n"
 RELEASED: Final = b"RELEASED\r\n"
 RESCHEDULED: Final = b"RESCHEDULED\r\n"

@@ -285,7 +285,7 @@ async def _exchange(connection: Connection, head: bytes, body: bytes) -> CallAns
 async def _write_long(writer: StreamWriter, head: bytes, body: bytes) -> None:
     """Write a long body in pieces, as fast as they are taken; an answer may come before its end."""
     left = memoryview(body)
-    # What ends the connection is heard by whoever waits for the answer.
+    # What ends the connection is heard where the answer is waited for.
     with contextlib.suppress(aiohttp.ClientError, OSError):
         await writer.write(head)
         while left:

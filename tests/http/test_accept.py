@@ -1,10 +1,12 @@
 """Connections taken off real sockets on loopback."""
 
 import asyncio
+import contextlib
 import errno
 import socket
 import ssl
 import struct
+from collections.abc import AsyncIterator
 from typing import NamedTuple, Self
 
 import pytest
@@ -210,25 +212,33 @@ def test_tls_is_spoken(tls: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     play()
 
 
+@contextlib.asynccontextmanager
+async def untold(
+    rig: ConnectionRig, path: str, tls: tuple[ssl.SSLContext, ssl.SSLContext] | None
+) -> AsyncIterator[Ending]:
+    """A client that has asked, and dies in the end without having been told."""
+    listener = listening()
+    acceptor = HttpAcceptor(rig.connections, [listener], tls[0] if tls else None)
+    acceptor.open()
+    yield await Ending.ask(listener, path, tls[1] if tls else None)
+    await until_all_are_gone(rig)
+    await until(lambda: rig.done)
+    assert rig.done == ["not told"]
+    acceptor.close()
+    listener.close()
+
+
 @pytest.mark.parametrize("has_tls", [False, True])
 def test_an_answer_has_not_left_if_its_write_finds_the_client_gone(
     tls: tuple[ssl.SSLContext, ssl.SSLContext], *, has_tls: bool
 ) -> None:
     @scenario()
     async def play(rig: ConnectionRig) -> None:
-        listener = listening()
-        acceptor = HttpAcceptor(rig.connections, [listener], tls[0] if has_tls else None)
-        acceptor.open()
-        client = await Ending.ask(listener, "/told?bytes=10&held", tls[1] if has_tls else None)
-        await until(lambda: any(each.task for each in rig.connections._connections))
-        client.die()
-        # The answer is written before the loop has a look at what its sockets say.
-        rig.connections.loop.call_soon(rig.go.set)
-        await until_all_are_gone(rig)
-        await until(lambda: rig.done)
-        assert rig.done == ["not told"]
-        acceptor.close()
-        listener.close()
+        async with untold(rig, "/told?bytes=10&held", tls if has_tls else None) as client:
+            await until(lambda: any(each.task for each in rig.connections._connections))
+            client.die()
+            # The answer is written before the loop has a look at what its sockets say.
+            rig.connections.loop.call_soon(rig.go.set)
 
     play()
 
@@ -239,19 +249,10 @@ def test_a_long_answer_has_not_left_while_its_client_reads_nothing(
 ) -> None:
     @scenario()
     async def play(rig: ConnectionRig) -> None:
-        listener = listening()
-        acceptor = HttpAcceptor(rig.connections, [listener], tls[0] if has_tls else None)
-        acceptor.open()
-        path = "/told?bytes=16000000"
-        client = await Ending.ask(listener, path, tls[1] if has_tls else None)
-        await until(lambda: any(each.writing_paused for each in rig.connections._connections))
-        assert not rig.done
-        client.die()
-        await until_all_are_gone(rig)
-        await until(lambda: rig.done)
-        assert rig.done == ["not told"]
-        acceptor.close()
-        listener.close()
+        async with untold(rig, "/told?bytes=16000000", tls if has_tls else None) as client:
+            await until(lambda: any(each.writing_paused for each in rig.connections._connections))
+            assert not rig.done
+            client.die()
 
     play()
 
