@@ -631,7 +631,7 @@ class Journal:
         """See whether the directory and all files in it are still as this journal left them.
 
         Called between appends. Where a file is not, `lost` says so. Raises JournalFailed when the
-        directory is another one or gone, or no other file can be written in it.
+        directory is another one or gone, or no other file can be written in it and read again.
         """
         if self._failure is not None:
             raise JournalFailed(*self._failure)
@@ -650,6 +650,9 @@ class Journal:
             # A frame that is new even where none is pending, so that the next sync makes the file
             # and its name durable, and the next snapshot is another one than the last.
             self._lost_sequence = self.append(b"", *self._times)
+            active = self._active
+            if active is not None and (damage := active.damage()):
+                self._fail(active.path, damage, None)
 
     def _see_directory(self) -> None:
         """Raise JournalFailed when files made now would not be in the directory that was locked."""

@@ -345,8 +345,8 @@ class Retention:
             for file in self._log[-1:]:
                 # With what is preallocated: a write behind a cut makes the file longer again.
                 what = self._loss(file.path, file.held_bytes, file.file_number)
-                if not what and file.segment and file.segment.was_overwritten():
-                    what = "was overwritten"
+                if not what and file.segment:
+                    what = file.segment.damage()
                 lost[file.path] = what
             for kept in self._snapshots:
                 lost[kept.path] = self._loss(kept.path, kept.file_bytes)

@@ -182,16 +182,16 @@ class Segment:
             if reached > self.end:
                 write_all(self._disk, self.handle, bytes(reached - self.end), self.end)
 
-    def was_overwritten(self) -> bool:
-        """Tell whether other bytes stand now where the last call has found the last frame."""
+    def damage(self) -> str:
+        """Say what has become of what the last call has found at the end; empty: nothing."""
         offset, seen = self._seen
         last = max(HEADER_BYTES, self.end - FRAME_OVERHEAD_BYTES)
         try:
             found = read_exactly(self._disk, self.handle, len(seen), offset)
             self._seen = (last, read_exactly(self._disk, self.handle, self.end - last, last))
-        except OSError:
-            return True
-        return found != seen
+        except OSError as error:
+            return f"cannot be read: {error.strerror}"
+        return "was overwritten" if found != seen else ""
 
     def sync(self) -> None:
         """Make every byte appended so far durable, but not the name, which is the directory's."""

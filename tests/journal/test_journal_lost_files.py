@@ -1,5 +1,6 @@
 """Files that vanish under a running journal: noticed, said, and written again from memory."""
 
+import errno
 from functools import partial
 
 import pytest
@@ -25,6 +26,17 @@ LOSSES = {
     "cut": "was cut to 100 bytes",
     "overwritten": "was overwritten",
 }
+
+
+class UnreadableDisk(SimulatedDisk):
+    """Can have everything written to it, and nothing read."""
+
+    is_readable = True
+
+    def pread(self, handle: int, count: int, offset: int, /) -> bytes:
+        if not self.is_readable:
+            raise OSError(errno.EIO, "Input/output error")
+        return super().pread(handle, count, offset)
 
 
 def lose(disk: SimulatedDisk, path: str, how: str) -> None:
@@ -132,6 +144,34 @@ def test_files_that_the_journal_itself_removes_are_not_missed() -> None:
     journal.look()
     assert len(looks) > 3
     assert not any((*looks, journal.lost))
+
+
+def test_a_file_that_cannot_be_read_once_is_continued_in_another() -> None:
+    disk, payloads = SimulatedDisk(), numbered(3)
+    journal, _ = opened(disk)
+    append_all(journal, payloads, sync_each=True)
+    error = OSError(errno.EIO, "Input/output error")
+    disk.fail(disk.verb_counts["pread"] + 1, error, verb="pread")
+    journal.look()
+    assert journal.lost == f"{path_of(1)} cannot be read: Input/output error"
+    heal(journal, payloads)
+    disk.crash()
+    assert payloads_in(disk) == payloads
+
+
+def test_a_journal_fails_when_it_can_read_none_of_its_files() -> None:
+    disk = UnreadableDisk()
+    journal, _ = opened(disk)
+    append_all(journal, numbered(3), sync_each=True)
+    disk.is_readable = False
+    why = f"^{path_of(2)}: cannot be read: Input/output error$"
+    with pytest.raises(JournalFailed, match=why):
+        journal.look()
+    with pytest.raises(JournalFailed, match=why):
+        journal.append(b"more", 1, 1)
+    disk.is_readable = True
+    disk.crash()
+    assert payloads_in(disk) == numbered(3)
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
