@@ -1,6 +1,9 @@
 // The public HTTP API, with the token that the reader has entered. It is kept for this tab alone.
 
 const TOKEN = "delayd.token";
+// What changes a million jobs takes its time. That a daemon is gone shows in what is read every few seconds.
+const READ_MS = 30000;
+const CHANGE_MS = 600000;
 
 export class Refused extends Error {
   constructor(status, problem) {
@@ -33,7 +36,8 @@ async function send(method, path, content) {
   let response;
   try {
     const body = content === undefined ? undefined : JSON.stringify(content);
-    response = await fetch(path, { method, headers, body, cache: "no-store", signal: AbortSignal.timeout(30000) });
+    const signal = AbortSignal.timeout(method === "GET" ? READ_MS : CHANGE_MS);
+    response = await fetch(path, { method, headers, body, cache: "no-store", signal });
   } catch (error) {
     session.isHeard(false);
     throw new Unreachable("The daemon does not answer.", { cause: error });

@@ -99,6 +99,12 @@ export function topicView(name) {
   let policyCard = null;
   let latest = null;
   const figures = h("div", { class: "stack" });
+  const showPolicy = (read) => {
+    const hadFocus = policyCard?.contains(document.activeElement);
+    policyCard = policyForm(name, read, showPolicy);
+    fill(place, figures, policyCard);
+    if (hadFocus) policyCard.querySelector("[type=submit]").focus();
+  };
 
   view.every(5000, async () => {
     try {
@@ -107,8 +113,8 @@ export function topicView(name) {
       const isOther = Boolean(latest?.paused_until) !== Boolean(topic.paused_until);
       if (!latest || isOther) fill(actions, topicActions(name, topic, () => latest));
       latest = topic;
-      policyCard ??= policyForm(name, topic.policy, topic.source);
-      if (!policyCard.isConnected) fill(place, figures, policyCard);
+      if (!policyCard) showPolicy(topic);
+      else if (!policyCard.isConnected) fill(place, figures, policyCard);
     } catch (error) {
       if (error.status === 404) fill(place, card("", h("p", { class: "quiet" }, "There is no such topic now: it is unused and has no jobs.")));
       else if (error.status) fill(place, card("", h("p", { class: "bad" }, error.message)));
@@ -203,13 +209,14 @@ const SETTINGS = [
 ];
 const WHOLE_NUMBERS = new Set(["jitter_percent", "max_attempts", "jobs_max", "reserved_max"]);
 
-function policyForm(name, policy, source) {
+// `shown` is given the policy that holds after a change.
+function policyForm(name, { policy, source }, shown) {
+  const path = topicPath(name, "/policy");
   const isEditable = may("admin", name);
   const inputs = new Map();
   const bounds = policyBounds();
   const rows = SETTINGS.map(([field, title, example, about]) => {
-    const said = policy[field];
-    const text = said === undefined ? "" : Array.isArray(said) ? said.join(" ") : typeof said === "object" ? JSON.stringify(said, null, 1) : String(said);
+    const text = settingText(policy[field]);
     const note = h("small", { id: `about-${field}` }, about);
     const input = h(field === "push" ? "textarea" : "input", {
       type: field === "push" ? undefined : "text",
@@ -228,14 +235,24 @@ function policyForm(name, policy, source) {
     return h("div", { class: "setting" }, h("label", { for: `policy-${field}` }, title), input, note);
   });
   const problem = h("p", { class: "bad", role: "alert" });
+  let held = policy;
 
   async function save(event) {
     event.preventDefault();
     fill(problem);
     for (const input of inputs.values()) input.removeAttribute("aria-invalid");
     try {
-      await call("PUT", topicPath(name, "/policy"), readPolicy(inputs));
+      const wanted = readPolicy(inputs);
+      const { policy: now } = await get(path);
+      const others = changesBetween(held, now);
+      held = now;
+      if (others.length) {
+        fill(problem, `Changed by somebody else since this page read it: ${others.join(", ")}. Save again to set what this form says.`);
+        return;
+      }
+      const answer = await call("PUT", path, wanted);
       toast(`The policy of ${name} is set`);
+      shown(answer);
     } catch (error) {
       showMistakes(error, inputs, problem);
     }
@@ -244,8 +261,8 @@ function policyForm(name, policy, source) {
   async function drop() {
     const body = h("p", {}, "What the configuration says about the topic holds again.");
     if (!(await ask({ title: `Remove the policy of ${name}?`, body, action: "Remove it" }))) return;
-    const answer = await attempt(() => call("DELETE", topicPath(name, "/policy")), "The configuration holds again");
-    if (answer) form.replaceWith(policyForm(name, answer.policy, answer.source));
+    const answer = await attempt(() => call("DELETE", path), "The configuration holds again");
+    if (answer) shown(answer);
   }
 
   async function tryTarget() {
@@ -256,7 +273,7 @@ function policyForm(name, policy, source) {
     });
   }
 
-  const form = h(
+  return h(
     "form",
     { class: "card", onsubmit: save },
     h("h2", {}, "Policy"),
@@ -271,7 +288,19 @@ function policyForm(name, policy, source) {
       policy.push && may("put", name) && h("button", { type: "button", onclick: tryTarget }, "Send a test job"),
     ),
   );
-  return form;
+}
+
+// A setting as the form shows it.
+function settingText(value) {
+  if (value === undefined) return "";
+  if (Array.isArray(value)) return value.join(" ");
+  return typeof value === "object" ? JSON.stringify(value, null, 1) : String(value);
+}
+
+// In which settings two policies differ, each with what the second says of it.
+function changesBetween(before, now) {
+  const changed = SETTINGS.filter(([field]) => settingText(before[field]) !== settingText(now[field]));
+  return changed.map(([field]) => `${field} is ${settingText(now[field]).replaceAll(/\s+/g, " ") || "not set"} now`);
 }
 
 function readPolicy(inputs) {

@@ -78,18 +78,18 @@ def test_one_job_is_found_changed_and_cancelled(browser: Browser, tmp_path: Path
         browser.shows('"n": 1')
         browser.click("button", "Reschedule …")
         browser.enter("#when", "2030-01-01T09:00:00Z")
-        browser.click("dialog button.primary")
+        browser.click("dialog[open] button.primary")
         browser.shows("It has another time")
         assert ask(daemon, "GET", "/v1/jobs/1")["due"] == "2030-01-01T09:00:00.000Z"
         browser.click("button", "Change …")
         browser.enter("#text", '{"n": 12345678901234567890}')
-        browser.click("dialog button.primary")
+        browser.click("dialog[open] button.primary")
         browser.shows("It is changed")
         browser.shows("12345678901234567890")
         browser.click("button", "Bury …")
         browser.shows("No attempt is counted")
         browser.enter("#why", "wrong amount")
-        browser.click("dialog button.primary")
+        browser.click("dialog[open] button.primary")
         browser.shows("Job 1 is buried")
         browser.shows("Job 1 buried")
         browser.shows("wrong amount")
@@ -100,14 +100,14 @@ def test_one_job_is_found_changed_and_cancelled(browser: Browser, tmp_path: Path
         browser.shows("Job 1 ready")
         browser.click("button", "Reschedule …")
         browser.enter("#when", "1h")
-        browser.click("dialog button.primary")
+        browser.click("dialog[open] button.primary")
         browser.shows("Job 1 delayed")
         browser.click("button", "Cancel …")
         browser.shows("cannot be brought back")
-        browser.click("dialog button", "Leave it")
+        browser.click("dialog[open] button", "Leave it")
         assert ask(daemon, "GET", "/v1/jobs/1")["state"] == "delayed"
         browser.click("button", "Cancel …")
-        browser.click("dialog button.danger")
+        browser.click("dialog[open] button.danger")
         browser.shows("There is no such job")
         browser.complaints = [each for each in browser.complaints if "404" not in each]
 
@@ -124,7 +124,7 @@ def test_a_dead_letter_is_found_and_revived(browser: Browser, tmp_path: Path) ->
         browser.shows("18 buried")
         assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 18
         browser.click("button", "Redrive all …")
-        browser.click("dialog button", "Redrive all")
+        browser.click("dialog[open] button", "Redrive all")
         browser.shows("there are no dead letters")
         assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 0
 
@@ -145,7 +145,7 @@ def test_a_hundred_thousand_jobs_read_as_well_as_one(browser: Browser, tmp_path:
         browser.shows("100,000 jobs are deleted")
         assert browser.evaluate("document.querySelector('dialog button.danger').disabled")
         browser.enter("#typed", "orders")
-        browser.click("dialog button.danger")
+        browser.click("dialog[open] button.danger")
         browser.shows("100,000 jobs were deleted")
 
 
@@ -173,6 +173,34 @@ def test_a_policy_is_a_form_that_names_its_mistakes(browser: Browser, tmp_path: 
         browser.click("button", "Resume")
         browser.wait_for("!document.body.innerText.includes('Paused until')")
         browser.complaints = [each for each in browser.complaints if "422" not in each]
+
+
+def test_a_policy_that_somebody_else_has_changed_is_not_lost_unsaid(
+    browser: Browser, tmp_path: Path
+) -> None:
+    path = "/v1/topics/mail/policy"
+    with dashboard(tmp_path) as daemon:
+        put_many(daemon, "mail", 1)
+        browser.open(url_of(daemon, "topics/mail"))
+        browser.shows("From the configuration.")
+        ask(daemon, "PUT", path, {"ttr": "5m", "retry": "1s 2s"})
+        browser.enter("#policy-delay", "7s")
+        browser.click("button", "Save")
+        browser.shows("Changed by somebody else since this page read it:")
+        browser.shows("ttr is 5m now, retry is 1s 2s now. Save again")
+        assert ask(daemon, "GET", path)["policy"] == {"ttr": "5m", "retry": ["1s", "2s"]}
+        browser.click("button", "Save")
+        browser.shows("Set at run time; it takes precedence over the configuration.")
+        assert ask(daemon, "GET", path)["policy"] == {"delay": "7s"}
+        assert browser.evaluate("document.activeElement.innerText") == "Save"
+        browser.click("button", "Remove")
+        browser.shows("Remove the policy of mail?")
+        browser.click("button", "Remove it")
+        browser.shows("From the configuration.")
+        put_many(daemon, "mail", 1)
+        browser.wait_for("document.querySelector('a.figure[href*=ready] .value').innerText === '2'")
+        assert browser.evaluate("document.querySelector('#policy-delay').value") == ""
+        browser.shows("From the configuration.")
 
 
 def test_nothing_that_a_job_says_becomes_markup(browser: Browser, tmp_path: Path) -> None:
