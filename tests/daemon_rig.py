@@ -15,6 +15,8 @@ clients talk to: beanstalkd, `delayd-beanstalkd`, `delayd serve`.
 import contextlib
 import os
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Self
 
@@ -54,6 +56,27 @@ def put_standing(daemon: Daemon, jobs: int, body: bytes) -> None:
     with LineClient(daemon.address) as client:
         for _ in range(jobs):
             client.put(body, delay=3600)
+
+
+@contextlib.contextmanager
+def client_beside(
+    daemon: Daemon, work: Callable[[LineClient], object], pause_s: float = 0
+) -> Iterator[None]:
+    """Let a client do this again and again, in a thread, until the block ends."""
+    is_over = threading.Event()
+
+    def repeat() -> None:
+        with LineClient(daemon.address) as client:
+            while not is_over.wait(pause_s):
+                work(client)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 class DaemonRig:

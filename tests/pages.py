@@ -15,13 +15,13 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from delayd.testing.daemon import Daemon
+from tests.daemon_rig import client_beside
 from tests.line_client import LineClient
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
@@ -149,21 +149,11 @@ class Reader:
         return output.read_text()
 
 
-@contextlib.contextmanager
-def passing_time(daemon: Daemon) -> Iterator[None]:
+def passing_time(daemon: Daemon) -> contextlib.AbstractContextManager[None]:
     """Advance the virtual clock until the block ends, whenever somebody waits for a job."""
-    is_over = threading.Event()
 
-    def work() -> None:
-        with LineClient(daemon.address) as client:
-            while not is_over.wait(0.02):
-                if client.stats()["current-waiting"] != "0":
-                    daemon.advance(STEP_S)
+    def let_pass(client: LineClient) -> None:
+        if client.stats()["current-waiting"] != "0":
+            daemon.advance(STEP_S)
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+    return client_beside(daemon, let_pass, pause_s=0.02)

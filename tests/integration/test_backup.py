@@ -4,17 +4,14 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from delayd.exits import Exit
-from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
-from tests.daemon_rig import put_standing, standing_jobs
+from delayd.testing.daemon import DaemonNotStarted, running_daemon
+from tests.daemon_rig import client_beside, put_standing, standing_jobs
 from tests.line_client import LineClient
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -39,26 +36,12 @@ def run(command: str, directory: Path, data: Path) -> subprocess.CompletedProces
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
-@contextmanager
-def traffic(daemon: Daemon) -> Iterator[None]:
-    """Put jobs and delete them again until the block ends: files come and go."""
-    is_over = threading.Event()
-
-    def work() -> None:
-        with LineClient(daemon.address) as client:
-            while not is_over.is_set():
-                client.send(b"put 0 0 60 %d\r\n%b\r\n" % (len(BODY), BODY) * 50)
-                numbers = [client.reply().split()[1] for _ in range(50)]
-                client.send(b"".join(b"delete %b\r\n" % number for number in numbers))
-                assert {client.reply() for _ in numbers} == {b"DELETED\r\n"}
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
+def put_and_delete(client: LineClient) -> None:
+    """Put jobs and delete them again: files come and go."""
+    client.send(b"put 0 0 60 %d\r\n%b\r\n" % (len(BODY), BODY) * 50)
+    numbers = [client.reply().split()[1] for _ in range(50)]
+    client.send(b"".join(b"delete %b\r\n" % number for number in numbers))
+    assert {client.reply() for _ in numbers} == {b"DELETED\r\n"}
 
 
 def test_backups_of_a_daemon_under_load_hold_what_was_acknowledged_and_are_restored_as_documented(
@@ -69,7 +52,7 @@ def test_backups_of_a_daemon_under_load_hold_what_was_acknowledged_and_are_resto
     how_to_back_up = documented("Backing up")[0]
     copies: list[Path] = []
     with running_daemon("--config", str(config), data_dir=data) as daemon:
-        with traffic(daemon):
+        with client_beside(daemon, put_and_delete):
             for number in range(BACKUPS):
                 put_standing(daemon, STANDING, BODY)
                 place = tmp_path / f"backup-{number}"
