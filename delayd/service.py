@@ -327,7 +327,8 @@ class Service:
             self._open_http()
             self._turns.turn()  # that took a while, in which no client had to be woken
         self._watchdog()
-        self._announce()
+        if not self._turns.is_over:  # the journal may have failed in the first turn
+            self._announce()
 
     def _begin_turns(self) -> None:
         """Set up how turns are committed, and what takes them."""
