@@ -188,6 +188,11 @@ class SteppedCommit(GroupCommit):
         """Tell whether a sync has begun and has not ended."""
         return self._errands.is_asked or (self.kernel is not None and self.kernel.is_busy)
 
+    @property
+    def is_held(self) -> bool:
+        """Tell whether nothing is acknowledged until a snapshot has been taken."""
+        return self._is_held
+
     def run_sync(self) -> None:
         """Let the sync end that is going on; one in the thread happens now."""
         if self.kernel is not None and self.kernel.is_busy:

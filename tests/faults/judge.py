@@ -17,6 +17,7 @@ from tests.faults.laws import Laws
 from tests.faults.states import (
     ABSENT,
     FOREVER,
+    GONE,
     ROUNDING_MS,
     WIDE,
     Context,
@@ -244,7 +245,7 @@ class Judge:
         kept = {
             (state, done - {number})
             for state, done in ways
-            if number in done and (body is None or state.job.body == body)
+            if number in done and (body is None or state == GONE or state.job.body == body)
         }
         if operation.kind == "reserve":
             # Its reply does not wait for a sync, neither of this nor of what made it possible.

@@ -36,6 +36,7 @@ from tests.faults.adapter import (
     INTERVAL_MS,
     Kernel,
     Loop,
+    SteppedCommit,
     SteppedSnapshots,
     line_of,
     small_limits,
@@ -160,6 +161,7 @@ class Run:
         for client in list(daemon.clients):
             self._close(client)
         self._settle()
+        self._make_whole()
         self.disk.meanwhile = None
         for job_id, record in list(daemon.engine.store.jobs):
             if state_of(record) is State.BURIED:
@@ -221,6 +223,19 @@ class Run:
             if not daemon.commit.sync_is_asked:
                 return
             daemon.commit.run_sync()
+
+    def _make_whole(self) -> None:
+        """Let the snapshot be taken until which replies are held, if they are."""
+        daemon = self.daemon
+        assert daemon is not None
+        for _ in range(10_000):
+            if not daemon.commit.is_held:
+                return
+            assert daemon.snapshots is not None
+            daemon.snapshots.worker.step(may_sync_log=True)
+            self._pass(1)
+            self._settle()
+        raise AssertionError("replies are held, and no snapshot is taken")
 
     # --- A step ---------------------------------------------------------------------------------
 
@@ -344,13 +359,31 @@ class Run:
         snapshots = None
         if "snapshots" in self.plan.faults:
             journal.is_eager = self.rng.random() < self.eager_share
-            snapshots = SteppedSnapshots(engine, journal, loop, self.clock, self._failed)
+            snapshots = self._new_snapshots(engine, journal, loop, commit)
+        commit.on_lost = self._lost
         self.daemon = Daemon(engine, journal, commit, turns, loop, snapshots, line)
         engine.log_space.jobs = len(engine.store.jobs)
         turns.limit_room()
         self.history.note("started", self.clock.now_ms())
         if self.pushes is not None:
             self.pushes.attach(self.daemon)
+
+    def _new_snapshots(
+        self, engine: Engine, journal: RecordingJournal, loop: Loop, commit: SteppedCommit
+    ) -> SteppedSnapshots:
+        snapshots = SteppedSnapshots(engine, journal, loop, self.clock, self._failed)
+        snapshots.on_taken = commit.resume
+        return snapshots
+
+    def _lost(self, _what: str) -> None:
+        """Have written again what an error made the journal take for lost, as the service does."""
+        daemon = self.daemon
+        assert daemon is not None
+        if daemon.snapshots is None:
+            daemon.snapshots = self._new_snapshots(
+                daemon.engine, daemon.journal, daemon.loop, daemon.commit
+            )
+        daemon.snapshots.hurry()
 
     def _disk_is_quick(self) -> bool:
         return self.quick.random() < self.plan.quick_share

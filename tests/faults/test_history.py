@@ -125,6 +125,15 @@ def a_ttr_runs_out_over_a_restart(story: Story) -> None:
     story.reserve(1, "b")
 
 
+def a_job_is_deleted_after_its_ttr_before_the_reserve_is_answered(story: Story) -> None:
+    story.put(1)
+    reserve = story.ask("reserve", "b")
+    story.now_ms += 101
+    story.did("delete", 1)
+    story.ok(reserve, story.now_ms, job_id=1, body=b"body 1")
+    story.look()
+
+
 def a_closed_connection_gives_its_jobs_back(story: Story) -> None:
     story.put(1)
     story.reserve(1)
@@ -183,6 +192,7 @@ GOOD: Final[tuple[Callable[[Story], None], ...]] = (
     a_delete_without_an_answer_happened_or_not,
     a_power_cut_forgets_who_held_a_job,
     a_ttr_runs_out_over_a_restart,
+    a_job_is_deleted_after_its_ttr_before_the_reserve_is_answered,
     a_closed_connection_gives_its_jobs_back,
     a_delivery_overtakes_the_answer_to_its_put,
     operations_that_overlap_happen_in_any_order,
@@ -273,6 +283,14 @@ def a_later_put_of_a_piece_happened_and_an_earlier_one_not(story: Story) -> None
         story.ask("put", body=b"body %d" % number, batch=1)
     story.stop("power")
     story.look((1, "ready"), (3, "ready"))
+
+
+def a_job_is_deleted_and_then_delivered_within_its_ttr(story: Story) -> None:
+    story.put(1)
+    reserve = story.ask("reserve", "b")
+    story.now_ms += 50
+    story.did("delete", 1)
+    story.ok(reserve, story.now_ms, job_id=1, body=b"body 1")
 
 
 def a_batch_holds_a_job_twice(story: Story) -> None:
@@ -377,6 +395,7 @@ BAD: Final[tuple[tuple[str, Callable[[Story], None]], ...]] = (
     ("I1", a_ready_job_is_said_not_to_be_there),
     ("I2", a_deleted_job_is_there),
     ("I2", a_deleted_job_is_delivered),
+    ("I2", a_job_is_deleted_and_then_delivered_within_its_ttr),
     ("I3", a_job_that_nobody_put),
     ("I3", a_job_that_nobody_put_is_delivered),
     ("I3", a_body_is_another),

@@ -48,6 +48,13 @@ FIXED: Final[tuple[tuple[int, str], ...]] = (
 What a seed plays changes whenever clients learn to say more.
 """
 
+FIXED_WITH_PUSHES: Final = (
+    (1_000_068, "an error makes a file count as lost, and no snapshot ends the hold"),
+    (1_000_249, "what a holder left comes due in the turn that records it, and is handed out"),
+    (1_000_296, "a job is deleted after its ttr, before the reserve of it is answered"),
+)
+"""Others, of runs in which jobs are pushed."""
+
 PARTS: Final = 10
 """Tests that share the seeds, so that they are played side by side."""
 
@@ -113,6 +120,13 @@ def test_every_end_of_a_call_happens() -> None:
 def test_a_seed_that_once_failed_passes(seed: int, found: str) -> None:
     """T-L1."""
     played(seed)
+
+
+@SIMULATED
+@pytest.mark.parametrize(("seed", "found"), FIXED_WITH_PUSHES)
+def test_a_seed_with_pushes_that_once_failed_passes(seed: int, found: str) -> None:
+    """T-L1."""
+    played(seed, plan=with_pushes(seed))
 
 
 @SIMULATED
