@@ -28,15 +28,11 @@ LOSSES = {
 }
 
 
-class UnreadableDisk(SimulatedDisk):
-    """Can have everything written to it, and nothing read."""
-
-    is_readable = True
-
-    def pread(self, handle: int, count: int, offset: int, /) -> bytes:
-        if not self.is_readable:
-            raise OSError(errno.EIO, "Input/output error")
-        return super().pread(handle, count, offset)
+def fail_reads(disk: SimulatedDisk, count: int) -> None:
+    """Let so many reads fail, from the next one on."""
+    for number in range(1, count + 1):
+        error = OSError(errno.EIO, "Input/output error")
+        disk.fail(disk.verb_counts["pread"] + number, error, verb="pread")
 
 
 def lose(disk: SimulatedDisk, path: str, how: str) -> None:
@@ -150,8 +146,7 @@ def test_a_file_that_cannot_be_read_once_is_continued_in_another() -> None:
     disk, payloads = SimulatedDisk(), numbered(3)
     journal, _ = opened(disk)
     append_all(journal, payloads, sync_each=True)
-    error = OSError(errno.EIO, "Input/output error")
-    disk.fail(disk.verb_counts["pread"] + 1, error, verb="pread")
+    fail_reads(disk, 1)
     journal.look()
     assert journal.lost == f"{path_of(1)} cannot be read: Input/output error"
     heal(journal, payloads)
@@ -160,16 +155,16 @@ def test_a_file_that_cannot_be_read_once_is_continued_in_another() -> None:
 
 
 def test_a_journal_fails_when_it_can_read_none_of_its_files() -> None:
-    disk = UnreadableDisk()
+    disk = SimulatedDisk()
     journal, _ = opened(disk)
     append_all(journal, numbered(3), sync_each=True)
-    disk.is_readable = False
+    fail_reads(disk, 100)
     why = f"^{path_of(2)}: cannot be read: Input/output error$"
     with pytest.raises(JournalFailed, match=why):
         journal.look()
     with pytest.raises(JournalFailed, match=why):
         journal.append(b"more", 1, 1)
-    disk.is_readable = True
+    disk.heal()
     disk.crash()
     assert payloads_in(disk) == numbered(3)
 
