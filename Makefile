@@ -20,7 +20,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled test test-compiled test-faults lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions clean
+.PHONY: help venv run compiled test test-compiled test-faults lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ bench-push: $(VENV)/.dev ## measure deliveries of due jobs against a bare aiohtt
 
 bench-instructions: $(VENV)/.dev ## count the instructions of one command, with valgrind
 	$(BIN)/python -m benchmarks.instructions $(ARGS)
+
+bench-soak: $(VENV)/.dev ## load a daemon with a mix of everything, hostile receivers too, for an hour
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 clean: ## remove what make and the tools created, but not the data directory
 	rm -rf $(VENV) build .lock-venv .coverage .coverage.* htmlcov dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

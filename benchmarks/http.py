@@ -127,10 +127,11 @@ def converse(port: int, following: Next) -> Pace:
     return pace
 
 
-def request(path: str, content: object) -> bytes:
+def request(path: str, content: object, *headers: str) -> bytes:
     """Return a whole POST."""
     body = json.dumps(content).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += "".join(f"{header}\r\n" for header in headers)
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 

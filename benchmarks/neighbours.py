@@ -15,10 +15,25 @@ and notes how long each reply took. Beside it one client does something big:
     watch                       40,000 tubes on one connection, then 2,700 reserves in one go
     list and cancel             300,000 jobs, in pages and then at once
     all of it                   each of these at the same time, beside eight workers
+    patterns                    300 topics with 198 hyphens, where the configuration has a pattern
+                                with six stars
+    dead pipeliners             60 connections that asked for statistics as often as the buffers
+                                take, and closed; what share of a processor the daemon still
+                                takes after ten seconds
+    empty lines                 3 million empty lines of JSON
+    idempotency keys            100,000 of them
+    failing beside good         a topic whose jobs fail beside one of good jobs for the same host
+    answers 32 x 8              32 topics whose jobs go to a receiver each that writes small answers
+                                without end, by 8 connections each
+    answers 1 x 256             one such receiver, and 256 connections
+    answers 32 x 8 TLS, ...     the same with TLS, with 1xx answers (hints) and with chunks of one
+                                byte (chunks); `benchmarks.receivers`
 
 Each row has a daemon of its own. A row says how long the client's work took, the neighbour's p50,
-p99 and longest wait in ms, and what the client was answered at the end. Run it alone: the daemon,
-the neighbour and the client share the processors.
+p99 and longest wait in ms, the daemon's resident memory before, at its highest and some seconds
+after, in MiB, and what the client was answered at the end. Work that is not done after 40 s (`all
+of it`: 120 s) is left there, and the wait that the neighbour is in counts as long as it has lasted.
+Run it alone: the daemon, the neighbour and the client share the processors.
 """
 
 import argparse
@@ -31,11 +46,19 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
-from typing import Final
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import product
+from multiprocessing.connection import Connection, wait
+from typing import Final, NamedTuple
 
-from benchmarks.http import delayd, server
+from benchmarks.daemon import Started, loopback_certificate, push_settings, running
+from benchmarks.http import Answered, converse
+from benchmarks.http import request as post
 from benchmarks.load import PATIENCE_S, connect
+from benchmarks.push import Endpoint, put, send_to
+from benchmarks.receivers import Certificate, hostile
+from benchmarks.table import percentile
 
 JOBS: Final = 200_000
 LISTED: Final = 300_000
@@ -45,7 +68,30 @@ WORKERS: Final = 8
 BATCH: Final = 2_000
 BODY_BYTES: Final = 4_000_000
 SETTLE_S: Final = 1.0
+AFTERWARDS_S: Final = 4.0
+"""Before the memory after the work is read."""
 DONE_S_MAX: Final = 120.0
+ROW_S_MAX: Final = 40.0
+GRACE_S: Final = 2.0
+"""For the neighbour's last reply."""
+
+PATTERN: Final = "*-*-*-*-*-dead"
+HYPHENS: Final = 198
+PATTERN_TOPICS: Final = 300
+PIPELINERS: Final = 60
+PIPELINED_BYTES: Final = 4_000_000
+EMPTY_LINES: Final = 3_000_000
+IDEMPOTENCY_KEYS: Final = 100_000
+KEYS_S_MAX: Final = 32.0
+GOOD_JOBS: Final = 100
+GOOD_SPREAD_S: Final = 10.0
+FAILING_JOBS: Final = 200
+WATCHED_S: Final = 10.0
+KINDS: Final = ("answers", "hints", "chunks")
+SHAPES: Final = ((32, 8), (1, 256))
+"""How many topics, each with a receiver of its own, and how many calls to each."""
+CALLED_JOBS: Final = 8_192
+MIB: Final = 1 << 20
 
 
 class Line:
@@ -64,11 +110,17 @@ class Line:
         self._sock.sendall(commands)
 
     def reply(self) -> bytes:
-        """Read a reply: one line, and its body where it has one."""
+        """Read a reply: one line, and the job's body behind it where it has one."""
         line = self._replies.readline()
         if line.startswith(b"RESERVED "):
-            self._replies.read(int(line.split()[2]) + 2)
+            line += self._replies.read(int(line.split()[2]) + 2)
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("closed before the reply was whole")
         return line
+
+    def read(self, count: int) -> bytes:
+        """Read so many bytes, wherever a reply ends."""
+        return self._replies.read(count)
 
     def ask(self, command: bytes) -> bytes:
         """Send one command and return its reply."""
@@ -284,19 +336,190 @@ def all_of_it(ports: Ports) -> Work:
     return work
 
 
+# --- What a stranger does ------------------------------------------------------------------------
+
+
+class Stage(NamedTuple):
+    """What a row needs besides a daemon."""
+
+    prepare: Callable[[Started], Work]
+    config: str = ""
+    trusted: Certificate | None = None
+
+
+Row = Callable[[], AbstractContextManager[Stage]]
+
+
+@contextlib.contextmanager
+def staged(prepare: Callable[[Started], Work], config: str = "") -> Iterator[Stage]:
+    """Return a row that needs no more than settings."""
+    yield Stage(prepare, config)
+
+
+def patterns(daemon: Started) -> Work:
+    """Put to topics that take long to tell from the pattern."""
+
+    def work() -> str:
+        line = Line(daemon.ports["line"], "default")
+        names = (f"t{number:-<{HYPHENS + 1}}" for number in range(PATTERN_TOPICS))
+        line.ask_many([b"put-in-tube %b 0 3600 60 1\r\nx\r\n" % name.encode() for name in names])
+        return f"{PATTERN_TOPICS} puts"
+
+    return work
+
+
+def dead_pipeliners(daemon: Started) -> Work:
+    """Ask for more than anybody waits for, and close."""
+
+    def work() -> str:
+        server, port = daemon.server, daemon.ports["line"]
+        began_s = server.cpu_seconds()
+        sent = sum(pipeline_and_close(port) for _ in range(PIPELINERS))
+        time.sleep(WATCHED_S)
+        used_s = server.cpu_seconds()
+        time.sleep(SETTLE_S)
+        share = (server.cpu_seconds() - used_s) / SETTLE_S
+        return f"{sent:,} commands: {used_s - began_s:.1f} s of processor, then {share:.0%} of one"
+
+    return work
+
+
+def pipeline_and_close(port: int) -> int:
+    """Ask for statistics as often as the buffers take at once, and close; return how often.
+
+    No reply has come by then, so the end is one like any other and no reset.
+    """
+    command = b"stats\r\n"
+    with connect(port) as sock:
+        return sock.send(command * (PIPELINED_BYTES // len(command))) // len(command)
+
+
+def empty_lines(daemon: Started) -> Work:
+    """Send a body that has no jobs."""
+    body = b"\n" * EMPTY_LINES
+    path = "/v1/topics/big/jobs"
+    return lambda: ask_http(daemon.ports["http"], "POST", path, body, "lines")
+
+
+def idempotency_keys(daemon: Started) -> Work:
+    """Put jobs, each with a key of its own; tell what it cost on disk, and who was refused."""
+    answers: dict[str, int] = {}
+
+    def work() -> str:
+        before = daemon.log_bytes()
+        until_s = time.monotonic() + KEYS_S_MAX
+        numbers = iter(range(IDEMPOTENCY_KEYS))
+
+        def following(_connection: int, answer: Answered | None) -> bytes | None:
+            if answer is not None:
+                answers[answered(answer)] = answers.get(answered(answer), 0) + 1
+            number = next(numbers, None)
+            if number is None or time.monotonic() > until_s:
+                return None
+            header = f"Idempotency-Key: order-{number}"
+            return post("/v1/topics/big/jobs", {"body": number, "delay": "1h"}, header)
+
+        converse(daemon.ports["http"], following)
+        said = ", ".join(f"{count:,} {what}" for what, count in answers.items())
+        return f"{said}; + {(daemon.log_bytes() - before) / MIB:.0f} MiB of log"
+
+    return work
+
+
+def answered(answer: Answered) -> str:
+    """Return the status, and the word of a refusal."""
+    if answer.status < 400:
+        return str(answer.status)
+    return f"{answer.status} {json.loads(answer.body).get('word')}"
+
+
+@contextlib.contextmanager
+def failing_beside_good() -> Iterator[Stage]:
+    """Tell how late good jobs are beside jobs that the same host refuses."""
+    endpoint = Endpoint()
+
+    def prepare(daemon: Started) -> Work:
+        server = daemon.server
+        send_to(server, "good", endpoint.port)
+        put(server, "good", [0.0] * 8)
+        endpoint.report(8)
+        put(server, "failing", [0.0] * FAILING_JOBS)
+        delays_s = [2.0 + GOOD_SPREAD_S * number / GOOD_JOBS for number in range(GOOD_JOBS)]
+
+        def work() -> str:
+            url = f"http://127.0.0.1:{endpoint.port}/failing"
+            send_to(server, "failing", endpoint.port, url=url)
+            put(server, "good", delays_s)
+            until_s = time.monotonic() + 2 * GOOD_SPREAD_S
+            while endpoint.count() < GOOD_JOBS and time.monotonic() < until_s:
+                time.sleep(0.02)
+            late_ms = endpoint.report().lateness_ms
+            p50, p99, longest = (percentile(late_ms, percent) for percent in (50, 99, 100))
+            return f"{len(late_ms)} good ones late by {p50:.1f}, {p99:.1f}, {longest:.1f} ms"
+
+        return work
+
+    try:
+        yield Stage(prepare, push_settings([endpoint.port]))
+    finally:
+        endpoint.close()
+
+
+@contextlib.contextmanager
+def hostile_receivers(kind: str, places: int, calls: int, *, is_secure: bool) -> Iterator[Stage]:
+    """Send jobs to receivers that never end; they go before the memory after it is read."""
+    with contextlib.ExitStack() as stack:
+        trusted = stack.enter_context(loopback_certificate()) if is_secure else None
+        receivers = stack.enter_context(hostile(kind, places=places, certificate=trusted))
+
+        def prepare(daemon: Started) -> Work:
+            for number in range(places):
+                put(daemon.server, f"called-{number}", [0.0] * (CALLED_JOBS // places))
+
+            def work() -> str:
+                for number, url in enumerate(receivers.urls()):
+                    send_to(daemon.server, f"called-{number}", 0, url=url, concurrency=calls)
+                time.sleep(WATCHED_S)
+                stack.close()
+                return f"{places} policies"
+
+            return work
+
+        yield Stage(prepare, push_settings(receivers.ports), trusted)
+
+
+STRANGERS: Final[dict[str, Row]] = {
+    "patterns": partial(staged, patterns, f'[topics."{PATTERN}"]\nretry = "1s"\n'),
+    "dead pipeliners": partial(staged, dead_pipeliners),
+    "empty lines": partial(staged, empty_lines),
+    "idempotency keys": partial(staged, idempotency_keys),
+    "failing beside good": failing_beside_good,
+    **{
+        f"{kind} {places} x {calls}{' TLS' * is_secure}": partial(
+            hostile_receivers, kind, places, calls, is_secure=is_secure
+        )
+        for kind, (places, calls), is_secure in product(KINDS, SHAPES, (False, True))
+    },
+}
+
+
 # --- The neighbour -------------------------------------------------------------------------------
 
 
 def put_and_wait(port: int, pipe: Connection) -> None:
-    """Put jobs until told to stop; send back how long each reply took, in seconds."""
+    """Put jobs until told to stop; send back how long each reply took, in seconds.
+
+    A reply that does not come soon after that counts as long as it was waited for.
+    """
     sock = connect(port)
-    sock.settimeout(DONE_S_MAX)
     waits_s = []
-    while not pipe.poll(0.001):
+    is_answered = True
+    while is_answered and not pipe.poll(0.001):
         start_s = time.perf_counter()
         sock.sendall(b"put 0 3600 60 1\r\nx\r\n")
-        assert sock.recv(100).startswith(b"INSERTED")
+        is_answered = sock in wait([sock, pipe]) or sock in wait([sock], GRACE_S)
         waits_s.append(time.perf_counter() - start_s)
+        assert not is_answered or sock.recv(100).startswith(b"INSERTED")
     pipe.send(waits_s)
 
 
@@ -317,30 +540,59 @@ def neighbour(port: int) -> Iterator[list[float]]:
         process.join(PATIENCE_S)
 
 
+def row_of(name: str) -> Row:
+    """Return what the row needs."""
+    if name in STRANGERS:
+        return STRANGERS[name]
+    row = all_of_it if name == "all of it" else ROWS[name]
+    return partial(staged, lambda daemon: row(daemon.ports))
+
+
+def done_within(work: Work, seconds: float) -> str:
+    """Do it in a thread; what is not done in time is left there."""
+    answers: list[str] = []
+
+    def act() -> None:
+        try:
+            answers.append(work())
+        except (OSError, http.client.HTTPException, AssertionError) as error:
+            answers.append(f"it failed: {error!r}")
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answers[0] if answers else f"not done after {seconds:.0f} s"
+
+
 def measured(name: str) -> str:
     """Carry out a row; return its line of the table."""
-    row = all_of_it if name == "all of it" else ROWS[name]
-    with server(*delayd()) as ports:
-        work = row(ports)
+    with row_of(name)() as stage, running(stage.config, stage.trusted) as daemon:
+        work = stage.prepare(daemon)
         time.sleep(SETTLE_S)
-        with neighbour(ports["line"]) as waits_s:
+        memory = [daemon.server.resident_bytes()]
+        daemon.server.forget_highest()
+        with neighbour(daemon.ports["line"]) as waits_s:
             start_s = time.perf_counter()
-            said = work()
+            said = done_within(work, DONE_S_MAX if name == "all of it" else ROW_S_MAX)
             seconds = time.perf_counter() - start_s
             time.sleep(SETTLE_S)
+        time.sleep(AFTERWARDS_S)
+        memory += [daemon.server.highest_bytes(), daemon.server.resident_bytes()]
     times_ms = [1e3 * wait_s for wait_s in waits_s]
-    p99_ms = statistics.quantiles(times_ms, n=100)[98]
+    p99_ms = percentile(times_ms, 99)
     figures = f"{statistics.median(times_ms):>10.2f}{p99_ms:>10.2f}{max(times_ms):>10.1f}"
-    return f"{name:<28}{seconds:>9.2f}{figures}  {said}"
+    held = "".join(f"{figure / MIB:>9.0f}" for figure in memory)
+    return f"{name:<28}{seconds:>9.2f}{figures}{held}  {said}"
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    names = [*ROWS, "all of it"]
+    names = [*ROWS, "all of it", *STRANGERS]
     parser.add_argument("--rows", default=",".join(names), help="separated by commas (all)")
     rows = parser.parse_args().rows.split(",")
     heads = "".join(f"{head:>10}" for head in ("p50 ms", "p99 ms", "max ms"))
+    heads += "".join(f"{head:>9}" for head in ("MiB", "highest", "after"))
     print(f"{'':<28}{'seconds':>9}{heads}  answered")
     for name in rows:
         print(measured(name), flush=True)

@@ -101,6 +101,18 @@ class Server:
         """Return the memory it holds at the moment."""
         return status_number(self._proc("status"), "VmRSS") * 1024
 
+    def highest_bytes(self) -> int:
+        """Return the most memory it held since its start, or since `forget_highest`."""
+        return status_number(self._proc("status"), "VmHWM") * 1024
+
+    def forget_highest(self) -> None:
+        """Count the highest memory from now on."""
+        Path(f"/proc/{self.process.pid}/clear_refs").write_text("5", encoding="utf-8")
+
+    def descriptors(self) -> int:
+        """Return how many descriptors it has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
     def cpu_seconds(self) -> float:
         """Return the processor time of all its threads so far."""
         return sum(self.cpu_ticks()) / TICKS_A_SECOND

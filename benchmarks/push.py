@@ -50,6 +50,9 @@ READY: Final = re.compile(r"line 127\.0\.0\.1:(\d+)")
 LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 DUE: Final = re.compile(rb"delayd-due: *(\S+)\r", re.IGNORECASE)
 ANSWER: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
+FAILING: Final = b"POST /failing "
+"""Requests that begin so are refused, and not counted."""
+REFUSAL: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
 
 
 # --- The endpoint --------------------------------------------------------------------------------
@@ -90,6 +93,9 @@ class _Endpoint(asyncio.Protocol):
             if len(self._received) < end:
                 return
             self._received = self._received[end:]
+            if head.startswith(FAILING):
+                self._transport.write(REFUSAL)
+                continue
             due = DUE.search(head)
             late_s = 0.0
             if due:

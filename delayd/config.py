@@ -31,20 +31,19 @@ only after it.
 """
 
 import enum
-import errno
 import itertools
-import os
 import re
-import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from delayd import limits
+from delayd.files import read_file
 from delayd.logs import LogFormat, LogLevel
 from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
 from delayd.text import (
     DURATION_BOUNDS,
+    MASK,
     US_PER_MS,
     did_you_mean,
     duration_text,
@@ -53,6 +52,7 @@ from delayd.text import (
     parse_size_bytes,
     parse_whole,
     size_text,
+    with_shown_urls,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ _HOST_GLOB: Final = r"[A-Za-z0-9._*?-]+|[0-9A-Fa-f.*?]*:[0-9A-Fa-f.*?]*:[0-9A-Fa
 """A host with wildcards; what has two colons or more is the text of an IPv6 address."""
 _NAME: Final = rf"[A-Za-z0-9._-]{{1,{limits.TARGET_NAME_BYTES_MAX}}}"
 """The name of a secret or of a sink."""
+_OF_EVERY_SINK: Final = ("kind", "topics")
+"""Options that are not of the kind."""
 _NOT_SHOWN: Final = "passw|passphrase|secret|token|credential|api_?key"
 """In the name of an option of a sink: its value is not shown."""
 
@@ -302,11 +304,27 @@ def read_sinks(value: object) -> "Mapping[str, SinkSection]":
         elif not isinstance(given.get("kind"), str):
             errors.append((f".{name}", 'needs a kind, such as kind = "redis"'))
         else:
-            options = {option: value for option, value in given.items() if option != "kind"}
-            sinks[name] = SinkSection(given["kind"], options)
+            options = {
+                option: value for option, value in given.items() if option not in _OF_EVERY_SINK
+            }
+            try:
+                topics = read_sink_topics(given["topics"]) if "topics" in given else None
+            except ValueError as error:
+                errors.append((f".{name}.topics", str(error)))
+            else:
+                sinks[name] = SinkSection(given["kind"], options, topics)
     if errors:
         raise WrongInside(errors)
     return sinks
+
+
+def read_sink_topics(value: object) -> tuple[str, ...]:
+    """Read the patterns of the topics that may use a sink."""
+    from delayd.core.policy import checked_globs  # noqa: PLC0415 - few say it
+
+    return tuple(
+        checked_globs(value.replace(",", " ").split() if isinstance(value, GivenText) else value)
+    )
 
 
 def _sections(value: object, example: str, json_example: str) -> dict[str, Any]:
@@ -371,7 +389,7 @@ def shown(value: object) -> str:
     """Write a value on one line, control characters escaped, as it would be in the file."""
     import json  # noqa: PLC0415 - only where something is wrong
 
-    return json.dumps(value, default=str)
+    return json.dumps(with_shown_urls(value), default=str)
 
 
 def read_list(read: Reader, rule: str, *, highest: int | None = None) -> Reader:
@@ -422,6 +440,8 @@ class SinkSection(NamedTuple):
 
     kind: str
     options: Mapping[str, object]
+    topics: tuple[str, ...] | None = None
+    """Globs of the topics that may use it; None: nobody has said it, and all may."""
 
     def without_secrets(self) -> dict[str, object]:
         """Return the section as people may see it.
@@ -431,10 +451,11 @@ class SinkSection(NamedTuple):
         {'kind': 'redis', 'url': 'redis://***@host/2', 'password': '***', 'list': 'due'}
         """
         seen: dict[str, object] = {"kind": self.kind}
+        if self.topics is not None:
+            seen["topics"] = list(self.topics)
         for name, value in self.options.items():
             is_secret = re.search(_NOT_SHOWN, name) is not None and not name.endswith("_file")
-            text = re.sub("://.*@", "://***@", value) if isinstance(value, str) else value
-            seen[name] = "***" if is_secret else text
+            seen[name] = MASK if is_secret else with_shown_urls(value)
         return seen
 
 
@@ -685,7 +706,7 @@ def _from_file(path: str | None, errors: list[ConfigError]) -> Iterator[Given]:
     import tomllib  # noqa: PLC0415 - takes 2 ms
 
     try:
-        document = tomllib.loads(_file_text(path))
+        document = tomllib.loads(read_file(path, limits.CONFIG_BYTES_MAX).decode())
     except OSError as error:
         errors.append(ConfigError(path, "", f"cannot be read: {error.strerror}"))
         return
@@ -697,19 +718,6 @@ def _from_file(path: str | None, errors: list[ConfigError]) -> Iterator[Given]:
             yield BY_NAME[name], value, path, name
         else:
             errors.append(ConfigError(path, name, _unknown("setting", name, BY_NAME)))
-
-
-def _file_text(path: str) -> str:
-    """Return what is in the file. Raises OSError and ValueError."""
-    # A pipe that nobody writes to would otherwise be waited for.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        mode = os.fstat(file.fileno()).st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):  # /dev/null is for the defaults
-            raise OSError(errno.EINVAL, "it is not a file")
-        data = file.read(limits.CONFIG_BYTES_MAX + 1) or b""
-    if len(data) > limits.CONFIG_BYTES_MAX:
-        raise OSError(errno.EFBIG, f"it is longer than {size_text(limits.CONFIG_BYTES_MAX)}")
-    return data.decode()
 
 
 def _flattened(
@@ -762,8 +770,16 @@ def _add_sink_options(
             continue
         name = prefixes[prefix]
         option = variable.removeprefix(prefix).lower()
-        options = {**sinks[name].options, option: GivenText(environment[variable])}
-        sinks[name] = sinks[name]._replace(options=options)
+        value = GivenText(environment[variable])
+        if option == "topics":
+            try:
+                sinks[name] = sinks[name]._replace(topics=read_sink_topics(value))
+            except ValueError as error:
+                errors.append(
+                    ConfigError("environment", f"{variable} = {shown(value)}", str(error))
+                )
+            continue
+        sinks[name] = sinks[name]._replace(options={**sinks[name].options, option: value})
     fields["sinks"] = sinks
 
 

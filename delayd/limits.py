@@ -204,8 +204,15 @@ KICKS_AT_ONCE: Final = 128
 DELAYED_SORTED_MAX: Final = 1_000
 # Of more, so many are looked for to be peeked at: the first may have gone by the end of the search.
 DELAYED_SEARCHED: Final = 10
-# Patterns of a token that are matched with a name in the time it takes to look at a topic: 1 µs.
-GLOBS_PER_TOPIC: Final = 2
+# To match a name of 30 characters with patterns takes so long in µs, and one more for so many
+# characters of the patterns; the longest name six times as long.
+MATCHED_US: Final = 4
+MATCHED_CHARACTERS_PER_US: Final = 200
+# Names of topics for which the configured policy is remembered, 0.4 MB: of each that ends and
+# begins anew, and that a client asks for.
+TOPICS_MATCHED_MAX: Final = 1_024
+# The same for each token that is for some topics: with 10,000 of these tokens 60 MB at most.
+TOKEN_TOPICS_MATCHED_MAX: Final = 16
 TOPICS_AT_ONCE: Final = 1_000  # which the line's `stats` and `list-tubes` look at in one go: 1 ms
 # Topics that a connection ceases to watch at once when it closes: more in slices, 2 µs each.
 UNWATCHED_AT_ONCE: Final = 16
@@ -443,6 +450,16 @@ SINK_PASSWORD_BYTES_MAX: Final = 4 << 10
 # Connections of a Redis sink: an attempt has one to itself while it waits for the answer.
 SINK_CONNECTIONS_DEFAULT: Final = 16
 SINK_CONNECTIONS_MAX: Final = 256
+# What a server may send between two of our commands, with what TLS adds: replies have a line each.
+SINK_REPLY_BYTES_MAX: Final = 16 << 10
+# Of a message beside its body: a key has 250 bytes, a topic 200, and a broker's words are few.
+SINK_MESSAGE_BYTES: Final = 4 << 10
+# After so long without a word from a server its connection is tried, and again.
+SINK_KEEPALIVE_S: Final = 30
+# Handed to the library of a kind of sink at once: 64 of the shortest frames or 128 of the shortest
+# replies, which take it 1 to 2 ms; and by all connections of a sink together between two turns.
+SINK_READ_BYTES: Final = 512
+SINK_TURN_BYTES: Final = 2 << 10
 STREAM_LENGTH_MAX: Final = 2**62
 # A broker that sends nothing for three times as long is taken for dead; RabbitMQ advises 5 to 20.
 AMQP_HEARTBEAT_S: Final = 15
@@ -583,9 +600,8 @@ HTTP_TOPICS_STEP: Final = 128  # topics looked at before it looks how long that 
 # A daemon that has no room for a job of this length is not ready for more; most are shorter.
 READY_BODY_BYTES: Final = 4 << 10
 
-# Patterns of a token that are matched with topics' names before it looks how long that took: 1 ms,
-# with patterns that have several stars each.
-HTTP_GLOBS_STEP: Final = 2_000
+# The same where a token is for some topics: so many of them that their names are matched in 1 ms.
+HTTP_TOPICS_STEP_US: Final = 1_000
 
 # Topics of one calendar; with as many spans as there may be, 300 kB of text. All jobs of each are
 # looked at that come due in its time.
@@ -640,6 +656,8 @@ HTTP_TAKE_MS: Final = 10_000
 HTTP_TIMEOUT_MS_MIN: Final = 1_000  # the deadlines are looked at once a second, when one has come
 HTTP_TIMEOUT_MS_MAX: Final = 3_600_000  # an hour; more is as good as no deadline
 HTTP_LOOK_MS: Final = 10_000  # how often a connection is checked while its request is being handled
+# The same for a client that sends no more, or is not read from: whether it still takes an answer.
+HTTP_GONE_LOOK_MS: Final = 1_000
 # Connections looked at before others have a turn: 0.3 ms, 3 ms if all of them are closed.
 LOOKS_MAX: Final = 256
 # Of a request's path with its query: what Apache and others take.
@@ -701,12 +719,24 @@ BREAKER_OPEN_MS_MAX: Final = 60_000
 # For how long a place that fails costs the jobs of its probes no attempt: as long as the usual
 # ladder. What is sent to a place that is gone for good must become dead letters in the end.
 BREAKER_SPARES_MS: Final = 24 * 3_600_000
+# Of topics that have not failed at a host which is in doubt: the next sees for itself when the call
+# of the one before has ended, or after this time, since that topic may be the only one that gets no
+# answer. So many at once, as many as a host usually has (`PUSH_CALLS_PER_HOST_DEFAULT`).
+BREAKER_FIRST_PROBE_MS: Final = 1_000
+BREAKER_FIRST_PROBES_MAX: Final = 8
+
+# Marks on one character of a text of others that a terminal shows: more climb over the lines above.
+# Letters of all languages in use have four at most.
+MARKS_SHOWN_MAX: Final = 4
 
 # Named secrets of webhooks: one for each receiver, of which there are hundreds at most.
 SECRETS_MAX: Final = 1_000
-# The file of all of them: four times what they take.
+NAMES_TOLD_MAX: Final = 20  # of secrets or sinks in one line of the log
+# The file of all of them: four times what they take, so that each can have some topics too.
 SECRETS_FILE_BYTES_MAX: Final = 2 << 20
 
+# Hosts for which is remembered whether the configuration allows to call them: 0.1 MB.
+HOSTS_MATCHED_MAX: Final = 256
 # Urls that are not vetted again at each call; vetting takes a tenth of a call's time.
 PUSH_URLS_KNOWN_MAX: Final = 1_024
 
@@ -715,10 +745,24 @@ PUSH_URLS_KNOWN_MAX: Final = 1_024
 PUSH_ANSWER_BYTES_MAX: Final = 1_024
 PUSH_ANSWER_READ_BYTES_MAX: Final = 64 << 10
 PUSH_ANSWER_MS: Final = 1_000
-PUSH_READ_BYTES: Final = 16 << 10  # of an answer at once; there may be 256 answers
 # What may be said before an answer (1xx). Go's client allowed five; this is one every 20 s, as some
 # servers say 102 Processing, for the longest timeout there is.
 PUSH_HINTS_MAX: Final = 32
+# Status line and headers, with those of the hints before: twice what servers take of clients.
+PUSH_HEAD_BYTES_MAX: Final = 16 << 10
+# Of a body that comes in chunks; 3 us each. Only an answer with fewer keeps its connection.
+PUSH_CHUNKS_MAX: Final = 64
+PUSH_CHUNK_LINE_BYTES_MAX: Final = 256
+# Of an answer with what TLS adds; and of a handshake, in which certificates have 100 KiB at most.
+PUSH_RECEIVED_BYTES_MAX: Final = 160 << 10
+# Calls that begin, and connections that are opened, in one pass of asyncio: 0.2 ms each.
+PUSH_BEGUN_PER_PASS: Final = 8
+# Read of a connection at once: most answers are shorter. And how long the connections of a sink are
+# read, all together, before the daemon's clients have a turn; 256 answers may come at once.
+PUSH_READ_BYTES: Final = 4 << 10
+PUSH_READ_SLICE_US: Final = 1_000
+# What the kernel holds of what a server sends and we have not read. It grows to 6 MB by itself.
+PUSH_RECEIVE_BUFFER_BYTES: Final = 64 << 10
 # Of a request at once: what TLS encrypts in a tenth of a millisecond. A longer body goes piece by
 # piece, as the receiver takes it.
 PUSH_PIECE_BYTES: Final = 64 << 10
@@ -730,3 +774,7 @@ PUSH_ORIGINS_KEPT_MAX: Final = 64
 
 # Look-ups of names under way: each has a thread.
 PUSH_LOOKUPS_MAX: Final = 32
+# For how long the addresses of a name are remembered, and of how many names: 8 calls to a host that
+# begin at once need one look-up.
+PUSH_NAMES_MS: Final = 10_000
+PUSH_NAMES_MAX: Final = 1_024

@@ -9,9 +9,9 @@ and the same as JSON, for machines:
 
     {"time":"2026-11-21T10:15:00.123Z","level":"info","event":"listening","on":"127.0.0.1:11300"}
 
-Every control character of a value is escaped, so that a client cannot write lines of its own into
-the log or control the terminal of its reader. If the log cannot be written, the line is dropped and
-serving continues. The module refuses to read a clock.
+What cannot be seen as itself is escaped (`text.visible`), so that a client cannot write lines of
+its own into the log or control the terminal of its reader. If the log cannot be written, the line
+is dropped and serving continues. The module refuses to read a clock.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import enum
 from collections.abc import Callable
 from typing import TextIO
 
-from delayd.text import moment_text
+from delayd.text import moment_text, visible
 
 Value = str | int | float | bool | None
 
@@ -96,22 +96,13 @@ class Log:
 
 def text_line(time: str, level: LogLevel, event: str, fields: dict[str, Value]) -> str:
     """Lay out a line for people."""
-    words = [time, level.name.lower(), escape(event)]
+    words = [time, level.name.lower(), visible(event)]
     words += [f"{key}={_text_value(value)}" for key, value in fields.items()]
     return " ".join(words)
 
 
 def _text_value(value: Value) -> str:
     return _quoted(value) if isinstance(value, str) else str(value).lower()
-
-
-def escape(text: str) -> str:
-    """Write every character that a terminal might not print as an escape sequence."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
 
 
 def json_line(time: str, level: LogLevel, event: str, fields: dict[str, Value]) -> str:

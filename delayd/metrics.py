@@ -78,7 +78,7 @@ HELP: Final = MappingProxyType(
         REQUEST_TOOK: "How long HTTP answers took, by call, waits for jobs included.",
         PUSHES: "Deliveries attempted since the start, by topic and result.",
         "delayd_push_in_flight": "Deliveries under way.",
-        "delayd_push_breakers": "Places of deliveries, by the state of their circuit breaker.",
+        "delayd_push_breakers": "Topics, each at one host, by the state of their circuit breaker.",
         PUSH_TOOK: "How long deliveries took, by sink; url is for all urls, topic for all topics.",
         "delayd_topics": "Number of topics.",
         JOBS: "Jobs, by topic and state.",
@@ -131,7 +131,7 @@ class PushFigures(NamedTuple):
     attempts: Mapping[str, Mapping[str, int]]
     """Topic → result → how many. The topics are bounded; the others are together."""
     in_flight: int
-    breakers: Mapping[str, int]  # state → places
+    breakers: Mapping[str, int]  # state → topics at hosts
     took_ms: Mapping[str, Histogram]  # sink → how long its attempts took
 
 

@@ -42,7 +42,6 @@ from delayd.core.stats.refusals import Refusals
 from delayd.core.throttle import PushBlock
 from delayd.core.times import RequestMs
 from delayd.exits import Exit
-from delayd.journal.errors import JournalError
 from delayd.limits import (
     BUSY_POLL_US,
     LOG_ID_BYTES,
@@ -50,7 +49,6 @@ from delayd.limits import (
     READY_BODY_BYTES,
     RETURNS_PER_STOP_TURN,
     SLOW_SYNC_MS,
-    SPARE_BYTES_MIN,
     STOP_CLOSE_MS,
     STOP_MS_MAX,
     STOP_RETURNS_MS,
@@ -58,12 +56,14 @@ from delayd.limits import (
 )
 from delayd.line.server import LineServer
 from delayd.line.stats import LogFigures, Stats
+from delayd.log import LogError
 from delayd.logs import Log, Value, keep_libraries_quiet
 from delayd.loop import PlainLoop
 from delayd.net.addresses import Listeners, TcpAddress
 from delayd.net.peers import RateLimited, is_own_fault, is_peer_error
-from delayd.recover import exit_code_of, recover, what_helps
+from delayd.recover import recover, what_helps
 from delayd.systemd import Notifier
+from delayd.text import hide_in_urls
 from delayd.turns import Turns, TurnSelector
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from delayd.http.api import Reports
     from delayd.http.request_counters import RequestCounters
     from delayd.http.server import HttpServer
-    from delayd.journal.journal import Journal
+    from delayd.log import DurableLog
     from delayd.metrics import PushFigures, Sources
     from delayd.push.opening import Push
     from delayd.push.sender import PushSender
@@ -131,13 +131,13 @@ def run(
             log.error("the configuration cannot be used", reason=str(mistake))  # noqa: TRY400 (our own log)
         return Exit.BAD_CONFIGURATION
     try:
-        engine, journal = recover(config, clock, log, notifier)
-    except JournalError as error:
+        engine, durable = recover(config, clock, log, notifier)
+    except LogError as error:
         listeners.close()
         log.error("the journal cannot be used", reason=str(error), **what_helps(error, config))  # noqa: TRY400 (our own log)
-        return exit_code_of(error)
+        return error.exit_code
     service = Service(
-        *(config, listeners, clock, log, notifier, engine, journal, access, compat, push),
+        *(config, listeners, clock, log, notifier, engine, durable, access, compat, push),
         prints=prints,
     )
     return service.run()
@@ -173,7 +173,7 @@ class Service:
         log: Log,
         notifier: Notifier,
         engine: Engine,
-        journal: "Journal | None",
+        durable: "DurableLog | None",
         access: AccessControl,
         compat: Compat,
         push: "Push | None" = None,
@@ -186,13 +186,14 @@ class Service:
         self._log = log
         self._notifier = notifier
         self._engine = engine
-        self._journal = journal
+        self._durable = durable
         self._access = access
         self._prints = prints
         self._push = push
         self._sender: PushSender | None = None
         if push is not None:
             engine.vet_target = push.vet
+            engine.vet_use = push.vet_use
         self._commit: GroupCommit | None = None
         self._snapshots: Snapshots | None = None
         self._exit = Exit.OK
@@ -333,31 +334,27 @@ class Service:
     def _begin_turns(self) -> None:
         """Set up how turns are committed, and what takes them."""
         space = None
-        if self._journal is not None:
-            from delayd.commit import GroupCommit, Space  # noqa: PLC0415 - only where jobs are kept
-            from delayd.journal.aio import open_kernel_sync  # noqa: PLC0415
+        if self._durable is not None:
+            from delayd.commit import GroupCommit  # noqa: PLC0415 - only where jobs are kept
             from delayd.snapshots import Snapshots  # noqa: PLC0415
 
             self._commit = GroupCommit(
-                self._journal,
+                self._durable,
                 self._config.sync,
                 self._config.sync_interval_ms,
                 self,
                 self._fail,
-                open_kernel_sync(),
-                syncs_in_turn=self._config.sync_in_turn,
             )
             self._commit.on_slow_sync = self._tell_of_slow_sync
             self._commit.on_lost = self._tell_of_loss
-            self._journal.on_trouble = self._disk_trouble
-            self._journal.on_unproved = self._tell_of_log_end
-            space = Space(self._journal, self._tell_of_space)
+            space = self._durable.space
+            space.on_change = self._tell_of_space
             self._engine.log_space.jobs = len(self._engine.store.jobs)
             if (descriptor := self._commit.fileno()) is not None:
                 self._line.listen_to(descriptor, self._commit.reap, each_time=False)
             self._snapshots = Snapshots(
                 self._engine,
-                self._journal,
+                self._durable,
                 self._log,
                 wall_ms=self._clock.wall_ms,
                 tell=self.call_soon_threadsafe,
@@ -365,7 +362,6 @@ class Service:
             )
         self._turns = Turns(self._engine, self._clock, self._line, self._commit, space)
         if self._snapshots is not None:
-            self._snapshots.on_taken = self._resume
             self._turns.chore = self._snapshots.chore
             self._turns.chore_bytes = self._snapshots.step_bytes
         if self._config.busy_poll and len(os.sched_getaffinity(0)) > 1:
@@ -410,8 +406,8 @@ class Service:
 
     def _open_push(self, push: "Push") -> None:
         """Deliver due jobs."""
-        journal = self._journal
-        identity = os.urandom(LOG_ID_BYTES) if journal is None else journal.identity
+        durable = self._durable
+        identity = os.urandom(LOG_ID_BYTES) if durable is None else durable.identity
         self._sender = push.sender(self._engine, self._turns, self._clock, self._log, identity)
         self._turns.on_push = self._sender.on_push
 
@@ -456,20 +452,21 @@ class Service:
         sources = sources_of(
             self._engine,
             self._turns,
-            self._journal,
+            self._durable,
             self._commit,
             connections=self._connections,
             repairs=lambda: self.repairs,
             push=self._push_figures,
             requests=lambda: {} if self._http is None else self._http.requests,
         )
+        durable = self._durable
         return Reports(
             self._beside_jobs,
             metrics=Metrics(self._engine, self._refusals, sources).chunks,
             metrics_type=CONTENT_TYPE,
-            sync_going_on_ms=lambda: self._commit.sync_going_on_ms if self._commit else 0,
-            missing_files=lambda: self._commit.look() if self._commit else "",
-            room_trouble=lambda: self._journal.room_trouble if self._journal else "",
+            sync_going_on_ms=lambda: durable.settling_ms if durable else 0,
+            missing_files=lambda: durable.look() if durable else "",
+            room_trouble=lambda: durable.space.trouble if durable else "",
             push_blocks=self._push_blocks,
         )
 
@@ -620,10 +617,10 @@ class Service:
         if self._snapshots is not None:
             self._snapshots.close()
         self._access.keep_days(self._log)
-        if self._journal is not None:
+        if self._durable is not None:
             try:
-                self._journal.close()
-            except JournalError as error:
+                self._durable.close()
+            except LogError as error:
                 self._fail(error)
         # The process takes some more milliseconds to end, and must do so with this code.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -635,7 +632,7 @@ class Service:
             if self._sender is None or is_own_fault(context):
                 self._crash(loop, context)
             elif self._sparingly.may_log("sink"):
-                reason = str(context.get("exception") or "")
+                reason = hide_in_urls(str(context.get("exception") or ""))
                 self._log.warning("a sink left this behind", what=context["message"], reason=reason)
         elif self._sparingly.may_log(type(context["exception"]).__name__):
             reason = f"{context['message']}: {context['exception']}"
@@ -656,39 +653,39 @@ class Service:
         self._log.error("a fault in delayd: stopping at once", trace=trace)
         os._exit(Exit.OUR_FAULT)
 
-    def _fail(self, error: JournalError) -> None:
+    def _fail(self, error: LogError) -> None:
         """Stop at once: nothing more may be acknowledged."""
-        self._exit = exit_code_of(error)
+        self._exit = error.exit_code
         self._log.error("the journal failed", reason=str(error))
         self._turns.is_over = True
         self._turns.nudge()
         self._ask_to_stop()
 
-    # --- The disk --------------------------------------------------------------------------------
+    # --- The log ---------------------------------------------------------------------------------
 
     def _log_figures(self) -> LogFigures:
         max_bytes = self._config.segment_bytes
-        if self._journal is None:
+        if self._durable is None:
             return LogFigures(max_bytes=max_bytes)
-        files, copied = self._journal.retention.file_numbers, self._journal.retention.jobs_copied
-        return LogFigures(*files, copied, self._turns.records, max_bytes)
+        size = self._durable.size()
+        return LogFigures(
+            size.oldest, size.newest, size.jobs_copied, self._turns.records, max_bytes
+        )
 
     def _tell_of_space(self, is_full: bool) -> None:  # noqa: FBT001 (a callback with one argument)
-        if is_full and self._journal is not None and (why := self._journal.room_trouble):
-            said = "no file can be made for the log: puts are refused"
-            directory = os.path.abspath(self._config.data_dir or "")
-            self._log.error(said, directory=directory, reason=why)
-        elif is_full:
-            figures = self._space_figures()
-            said = (
-                "no space is left beyond what is kept for removals and snapshots: puts are refused"
-            )
-            if (body_bytes_max := self._engine.log_space.body_bytes_max()) >= 0:
-                said = "no space is left for long bodies: only puts of short bodies are accepted"
-                figures["body_bytes_max"] = body_bytes_max
-            self._log.warning(said, **figures)
-        else:
+        if not is_full:
             self._log.info("there is space again: puts are accepted")
+            return
+        figures = self._space_figures()
+        if self._durable is not None and (why := self._durable.space.trouble):
+            said = "no file can be made for the log: puts are refused"
+            self._log.error(said, directory=figures["directory"], reason=why)
+            return
+        said = "no space is left beyond what is kept for removals and snapshots: puts are refused"
+        if (body_bytes_max := self._engine.log_space.body_bytes_max()) >= 0:
+            said = "no space is left for long bodies: only puts of short bodies are accepted"
+            figures["body_bytes_max"] = body_bytes_max
+        self._log.warning(said, **figures)
 
     def _look_at_space(self) -> None:
         """Say at the start that the disk is full, and not at the first put."""
@@ -698,30 +695,12 @@ class Service:
             with contextlib.suppress(OutOfSpace):
                 self._engine.log_space.require_for_put(READY_BODY_BYTES)
 
-    def _space_figures(self) -> dict[str, Value]:
+    def _space_figures(self) -> dict[str, str | int]:
         """Return where space is short, how much there is, and how much a put needs at least."""
-        from delayd.journal.disk import RealDisk  # noqa: PLC0415 - only where jobs are kept
-
-        directory = self._config.data_dir
-        if self._journal is None or directory is None:
-            return {}
-        needed_bytes = self._journal.retention.next_snapshot_bytes + SPARE_BYTES_MIN
-        figures: dict[str, Value] = {"directory": os.path.abspath(directory)}
-        with contextlib.suppress(OSError):
-            figures["free_bytes"] = RealDisk().free_bytes(directory)
-        return figures | {"needed_bytes": needed_bytes}
+        return {} if self._durable is None else self._durable.space.figures()
 
     def _tell_of_slow_sync(self, sync_ms: int) -> None:
         self._log.warning("the disk was slow to sync", ms=sync_ms)
-
-    def _disk_trouble(self, what: str) -> None:
-        """Log what the journal tells, in whichever thread that happens."""
-        self._log.error("the disk failed, the log continues in a new file", what=what)
-        self._turns.doubt_room()  # beginning anew has used some
-
-    def _tell_of_log_end(self, what: str) -> None:
-        """Log that a start will not notice it if the end of the log is missing."""
-        self._log.error("the disk failed, it is not noted how far the log goes", what=what)
 
     def _tell_of_loss(self, what: str) -> None:
         """Have what is missing on the disk written again, from memory."""
@@ -730,11 +709,6 @@ class Service:
         if self._snapshots is not None:
             self._snapshots.hurry()
         self._turns.nudge()
-
-    def _resume(self) -> None:
-        """Send replies again that waited for a snapshot."""
-        if self._commit is not None:
-            self._commit.resume()
 
     def _wall_clock_set(self) -> None:
         """Look at the wall clock at once: it was set."""
@@ -764,10 +738,10 @@ class Service:
         if closed:
             self._log.warning("closed clients that do not read", clients=closed)
         self._close_unauthorized()
-        if self._commit is not None and self._commit.sync_going_on_ms > SLOW_SYNC_MS:
-            self._log.error("the disk does not answer", ms=self._commit.sync_going_on_ms)
-        if self._commit is not None:
-            self._commit.look()
+        if self._durable is not None:
+            if self._durable.settling_ms > SLOW_SYNC_MS:
+                self._log.error("the disk does not answer", ms=self._durable.settling_ms)
+            self._durable.look()
         self._access.keep_days(self._log)
         self._turns.note_wall_clock()
         self._turns.ask()
@@ -779,7 +753,7 @@ class Service:
 def sources_of(
     engine: Engine,
     turns: Turns,
-    journal: "Journal | None",
+    durable: "DurableLog | None",
     commit: "GroupCommit | None",
     *,
     connections: Callable[[], Mapping[str, int]],
@@ -794,14 +768,14 @@ def sources_of(
     from delayd.metrics import JournalFigures, Sources, TurnFigures  # noqa: PLC0415 - HTTP alone
 
     def journal_figures() -> JournalFigures | None:
-        if journal is None or commit is None:
+        if durable is None or commit is None:
             return None
-        taken_ms = journal.snapshot_ms
+        taken_ms = durable.snapshot_ms
         return JournalFigures(
             commit.commit_ns,
             commit.sync_ns,
             commit.batch_records,
-            journal.retention.disk_bytes,
+            durable.size().disk_bytes,
             None if taken_ms is None else max(0, engine.store.time_ms - taken_ms),
         )
 

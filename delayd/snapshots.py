@@ -38,9 +38,6 @@ from typing import Final, Protocol
 from delayd.clock import NEVER_NS, NS_PER_MS, NS_PER_S, monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.snapshot_copy import SnapshotCopy
-from delayd.journal.errors import JournalError, JournalFull, SnapshotFailed
-from delayd.journal.journal import Journal
-from delayd.journal.snapshot import SnapshotInfo, SnapshotWriter
 from delayd.limits import (
     EMERGENCY_BYTES,
     SNAPSHOT_AHEAD_BYTES,
@@ -54,13 +51,12 @@ from delayd.limits import (
     SNAPSHOT_SLICE_BYTES,
     SNAPSHOT_SLICE_JOBS,
 )
+from delayd.log import LogError, LogSnapshots, SnapshotSink, SnapshotTaken
 from delayd.logs import Log
 
 _ASK_NS: Final = SNAPSHOT_ASK_MS * NS_PER_MS
 _CALM_NS: Final = SNAPSHOT_CALM_MS * NS_PER_MS
 _PAUSE_NS: Final = SNAPSHOT_PAUSE_MS * NS_PER_MS
-_ASKS_PER_FILE: Final = 8
-"""How much may be appended without a check; `retention` leaves a whole file free for it."""
 
 Task = Callable[[], None]
 
@@ -112,7 +108,7 @@ class Making:
     def __init__(
         self,
         copy: SnapshotCopy,
-        writer: SnapshotWriter,
+        writer: SnapshotSink,
         worker: Worker,
         begun_ns: int,
         *,
@@ -134,39 +130,37 @@ class Snapshots:
     def __init__(
         self,
         engine: Engine,
-        journal: Journal,
-        log: Log,
+        log: LogSnapshots,
+        news: Log,
         *,
         wall_ms: Callable[[], int],
         tell: Callable[[Task], object],
-        on_failure: Callable[[JournalError], None],
+        on_failure: Callable[[LogError], None],
         new_worker: Callable[[], Worker] = Thread,
         now_ns: Callable[[], int] = monotonic_ns,
     ) -> None:
-        """Take snapshots of the engine into its journal; the first may be due already.
+        """Take snapshots of the engine into its log; the first may be due already.
 
-        `tell` calls a function in the loop, and `chore` after it. `on_failure` is called when
-        the journal fails: nothing more may be acknowledged.
+        `news` is told of each. `tell` calls a function in the loop, and `chore` after it.
+        `on_failure` is called when the log fails: nothing more may be acknowledged.
         """
         self._engine = engine
-        self._journal = journal
         self._log = log
+        self._news = news
         self._wall_ms = wall_ms
         self._tell_loop = tell
         self._on_failure = on_failure
         self._new_worker = new_worker
         self._now_ns = now_ns
-        self.on_taken: Callable[[], object] = _ignore
-        """Called after each snapshot."""
         self._making: Making | None = None
         self._is_closed = False
         # The last frame at the last check, and how much log there was then.
-        self._seen_sequence = journal.appended_sequence
+        self._seen_sequence = log.appended_sequence
         self._asked_bytes = 0
         # The last frame at that time, and since when: after a second the log is idle.
         self._asked_sequence = -1
         self._calm_ns = 0
-        self.step_bytes = journal.segment_bytes // _ASKS_PER_FILE
+        self.step_bytes = log.step_bytes
         """After so many bytes of records the chore is to be called before its time."""
         # When to check next, when to take the next slice; no slice is taken while the thread is
         # behind, and nothing is begun before `_retry_ns`.
@@ -193,7 +187,7 @@ class Snapshots:
         None, at all, and when something it was told has been called. Takes a slice at most: 1 ms,
         3 ms to begin with 5 M jobs; 0.6 µs when there is nothing to do.
         """
-        sequence = self._journal.appended_sequence
+        sequence = self._log.appended_sequence
         if sequence != self._seen_sequence:
             self._seen_sequence = sequence
             self._note_growth()
@@ -213,7 +207,7 @@ class Snapshots:
 
     def _note_growth(self) -> None:
         """Schedule the check for now, or later when the log has hardly grown."""
-        grown_bytes = self._journal.retention.log_bytes_since_snapshot - self._asked_bytes
+        grown_bytes = self._log.grown_bytes - self._asked_bytes
         if abs(grown_bytes) >= self.step_bytes:  # less than before: a snapshot was finished
             self._ask_ns = 0
         elif self._ask_ns == NEVER_NS:
@@ -222,15 +216,15 @@ class Snapshots:
     def _ask(self, now_ns: int) -> None:
         """Begin a snapshot if one is due."""
         self._ask_ns = NEVER_NS
-        self._asked_bytes = self._journal.retention.log_bytes_since_snapshot
-        if self._asked_sequence != self._journal.appended_sequence:
-            self._asked_sequence = self._journal.appended_sequence
+        self._asked_bytes = self._log.grown_bytes
+        if self._asked_sequence != self._log.appended_sequence:
+            self._asked_sequence = self._log.appended_sequence
             self._calm_ns = now_ns
         is_calm = now_ns - self._calm_ns >= _CALM_NS
         live_bytes = self._engine.store.live_bytes
         # Even when none can be begun: the journal needs to know how much is live.
-        is_due = self._journal.snapshot_is_due(live_bytes)
-        is_long = self._journal.retention.is_mostly_garbage(live_bytes)
+        is_due = self._log.snapshot_is_due(live_bytes)
+        is_long = self._log.is_mostly_garbage(live_bytes)
         if is_long and not is_due and not is_calm:
             self._ask_ns = now_ns + _CALM_NS
             return
@@ -251,34 +245,30 @@ class Snapshots:
 
     def _shrink(self) -> bool:
         """Continue the log in a small file; tell whether that was done. Raises JournalError."""
-        journal, store, room = self._journal, self._engine.store, self._engine.log_space
-        room_bytes = journal.room_bytes
-        needed_bytes = room.set_aside_bytes(len(store.leases.sessions)) + EMERGENCY_BYTES
-        is_short = journal.shrink(needed_bytes, store.time_ms, self._wall_ms())
-        # At once: what the next turn accepts must find its room in the file that there is now.
-        room.free_bytes -= room_bytes - journal.room_bytes
+        log, store, space = self._log, self._engine.store, self._engine.log_space
+        free_bytes = log.free_bytes
+        needed_bytes = space.set_aside_bytes(len(store.leases.sessions)) + EMERGENCY_BYTES
+        is_short = log.shrink(needed_bytes, store.time_ms, self._wall_ms())
+        # At once: what the next turn accepts must find its space in the file that there is now.
+        space.free_bytes -= free_bytes - log.free_bytes
         return is_short
 
     def _begin(self, *, is_due: bool, shrinks: bool) -> None:
-        engine, journal = self._engine, self._journal
+        engine, log = self._engine, self._log
         try:
             if shrinks and not self._shrink() and not is_due:
                 return  # it would free nothing
-            is_repetition = journal.appended_sequence == self._covered_sequence
-            if is_repetition and self._was_repetition and not journal.lost:
+            is_repetition = log.appended_sequence == self._covered_sequence
+            if is_repetition and self._was_repetition and log.is_whole:
                 # When jobs vanish two in a row make both small; a third would be the same again.
                 return
-            writer = journal.begin_snapshot(
-                journal.appended_sequence, engine.store.time_ms, self._wall_ms()
-            )
-        except JournalFull as error:
-            self._try_later(error)
-        except JournalError as error:
-            self._on_failure(error)
+            writer = log.begin_snapshot(engine.store.time_ms, self._wall_ms())
+        except LogError as error:
+            self._fail(error)
         else:
-            self._seen_sequence = journal.appended_sequence
+            self._seen_sequence = log.appended_sequence
             if shrinks:  # our own frames cause no wake-up
-                self._asked_sequence = journal.appended_sequence
+                self._asked_sequence = log.appended_sequence
             copy, worker = SnapshotCopy(engine.store), self._new_worker()
             self._making = Making(copy, writer, worker, self._now_ns(), is_repetition=is_repetition)
             self._slice_ns = 0
@@ -326,11 +316,11 @@ class Snapshots:
         if making.writer.is_over:
             return
         try:
-            info = making.writer.finish(making.copy.jobs)
+            taken = making.writer.finish(making.copy.jobs)
         except Exception as error:  # noqa: BLE001 (the loop must hear of it, whatever it is)
             self._tell(partial(self._gave_up, making, error))
         else:
-            self._tell(partial(self._finished, making, info))
+            self._tell(partial(self._finished, making, taken))
 
     def _tell(self, what: Task) -> None:
         # After the close no result is needed, and the loop may be closed as well.
@@ -339,22 +329,19 @@ class Snapshots:
 
     # --- The end of one --------------------------------------------------------------------------
 
-    def _finished(self, making: Making, info: SnapshotInfo) -> None:
+    def _finished(self, making: Making, taken: SnapshotTaken) -> None:
         if making is not self._making:
             return
         self._making = None
         making.worker.end()
-        self._covered_sequence = info.sequence
-        self._journal.snapshot_ms = info.header.time_ms
+        self._covered_sequence = taken.sequence
         self._was_repetition = making.is_repetition
         self.taken += 1
         self._retry_ms = SNAPSHOT_RETRY_MS_MIN
         took_ms = (self._now_ns() - making.begun_ns) // NS_PER_MS
-        self._log.info("a snapshot was taken", snapshot=str(info), ms=took_ms)
-        for path in making.writer.left_behind:
-            self._log.warning("an obsolete file cannot be removed", file=path)
+        self._news.info("a snapshot was taken", snapshot=str(taken), ms=took_ms)
         self._ask_ns = 0
-        self.on_taken()
+        self._log.end_snapshot()
 
     def _gave_up(self, making: Making, error: Exception) -> None:
         if making is not self._making:
@@ -363,16 +350,19 @@ class Snapshots:
         self._slice_ns = NEVER_NS
         making.copy.abandon()
         making.worker.end()
-        if isinstance(error, SnapshotFailed):
-            self._try_later(error)
-        elif isinstance(error, JournalError):
-            self._on_failure(error)
-        else:
+        if not isinstance(error, LogError):
             raise error
+        self._fail(error)
 
-    def _try_later(self, error: JournalError) -> None:
+    def _fail(self, error: LogError) -> None:
+        if error.may_be_tried_again:
+            self._try_later(error)
+        else:
+            self._on_failure(error)
+
+    def _try_later(self, error: LogError) -> None:
         self.failed += 1
-        self._log.warning(
+        self._news.warning(
             "a snapshot failed, the log continues without it",
             reason=str(error),
             retry_ms=self._retry_ms,
@@ -390,7 +380,3 @@ class Snapshots:
             making.copy.abandon()
             making.worker.do(making.writer.abandon)
             making.worker.end()
-
-
-def _ignore() -> None:
-    """Take no notice."""

@@ -1,4 +1,4 @@
-"""Durations, sizes, times and whole numbers as people write them: one reader and one writer each.
+r"""Durations, sizes, times and whole numbers as people write them: one reader and one writer each.
 
 A duration is a number of seconds, or units from the largest to the smallest: `"1h30m"`, `"50ms"`,
 `"1.5s"`. A size is a number of bytes or one number with a unit: `"64MiB"`. Whatever is finer than a
@@ -18,17 +18,26 @@ RFC 3339 with its offset.
 (1795287600250, '2026-11-21T19:00:00.250Z')
 >>> parse_whole("0080"), parse_whole("8e1")
 (80, None)
+>>> shown_url("amqp://ada:s3cret@host:5672/v?key=s3cret")
+'amqp://***@host:5672/v?***'
+
+And how a text of others is shown to people, on a terminal or in a log: what cannot be seen as
+itself is written as an escape, so that it neither commands the terminal nor looks like another.
+
+>>> print(visible("caf\u00e9 \x1b[2J \u202eexe.fdp"))
+café \x1b[2J \u202eexe.fdp
 
 The module knows the bounds of what can be written. Bounds of what a value is for are the caller's.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
 from delayd.limits import (
     DURATION_MS_MAX,
+    MARKS_SHOWN_MAX,
     QUANTITY_CHARACTERS_MAX,
     SECONDS_MAX,
     SECONDS_WRITTEN_MAX,
@@ -270,3 +279,121 @@ def did_you_mean(name: str, known: Iterable[str], prefix: str = "", *, cutoff: f
     endings = [each.removeprefix(prefix) for each in known]
     close = difflib.get_close_matches(name.removeprefix(prefix), endings, n=1, cutoff=cutoff)
     return f"; did you mean {prefix}{close[0]}?" if close else ""
+
+
+# --- Texts of others -----------------------------------------------------------------------------
+
+
+def in_python(character: str) -> str:
+    """Write a character as Python, and most people, would escape it."""
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def in_json(character: str) -> str:
+    r"""Write a character as it can stand in a string of JSON.
+
+    >>> print(in_json("\U000e0001"))
+    \udb40\udc01
+    """
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def in_toml(character: str) -> str:
+    """Write a character as it can stand in a string of TOML."""
+    code = ord(character)
+    return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
+
+
+def visible(text: str, keeps: str = "", write: Callable[[str], str] = in_python) -> str:
+    r"""Return a text in which everything can be seen as what it is; what cannot is `write`n.
+
+    That is what Unicode counts among controls, formats, surrogates, private and unassigned
+    characters, and separators but for the space (Cc, Cf, Cs, Co, Cn, Zl, Zp, Zs), but for those of
+    `keeps`; and marks (Mn, Me) without a character that they stand on, or beyond
+    `MARKS_SHOWN_MAX` on one. O(characters), and hardly more than a look at them where all are
+    printable.
+
+    >>> print(visible("a\u0301"), visible("\u0301a"), visible("=\u0301"))
+    a\u0301 \u0301a =\u0301
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    hidden = {c for c in set(text) if not (c.isprintable() or c in keeps)}
+    if hidden:
+        text = text.translate({ord(c): write(c) for c in hidden})
+    if text.isascii():
+        return text
+    import unicodedata  # noqa: PLC0415 - few texts need it
+
+    marks = "".join(c for c in set(text) if unicodedata.category(c) in {"Mn", "Me"})
+    if not marks:
+        return text
+
+    def limited(run: re.Match[str]) -> str:
+        base, above = run[1], run[2]
+        held = MARKS_SHOWN_MAX if base.isalnum() or not base.isascii() else 0
+        return base + above[:held] + "".join(map(write, above[held:]))
+
+    return re.sub(f"([^{marks}]?)([{marks}]+)", limited, text, flags=re.DOTALL)
+
+
+# --- Urls ----------------------------------------------------------------------------------------
+
+MASK: Final = "***"
+"""Takes the place of what may be secret."""
+
+# `re` compiles these at their first use, and keeps them.
+_URL: Final = r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)([^?#]*)(.*)"
+_PLACE: Final = r"(\[[0-9A-Fa-f:.]*\]|[\w.~*-]*)(:[0-9]*)?"
+_IN_TEXT: Final = r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]*"
+
+
+def shown_url(url: str) -> str:
+    """Write a url for people: without user, password, query and fragment.
+
+    It may be one that was refused, so it need not have the form of any. Where it is in doubt what
+    is a password, all but the scheme is hidden: one may have been written with a / or ? in it.
+
+    >>> shown_url("https://example.com/a?b"), shown_url("https://ada:pa/ss@host/"), shown_url("a@b")
+    ('https://example.com/a?***', 'https://***', '***')
+    """
+    match = re.fullmatch(_URL, url, re.DOTALL)
+    if match is None:
+        return MASK if any(mark in url for mark in "@?#") else url
+    scheme, authority, path, rest = match.groups()
+    _, at, place = authority.rpartition("@")
+    found = re.fullmatch(_PLACE, place)
+    is_doubtful = found is None or "\\" in url or not url.isprintable()
+    if is_doubtful or ("@" in path + rest and (at or (found and found[2]))):
+        return f"{scheme}{MASK}"
+    return f"{scheme}{f'{MASK}@' if at else ''}{place}{path}{f'{rest[0]}{MASK}' if rest else ''}"
+
+
+def with_shown_urls(value: object) -> object:
+    """Return a value of JSON or TOML with its urls as people may see them.
+
+    >>> with_shown_urls({"url": "redis://:s3cret@host/0", "list": ["due", 7]})
+    {'url': 'redis://***@host/0', 'list': ['due', 7]}
+    """
+    try:
+        if isinstance(value, str):
+            return shown_url(value) if "://" in value else value
+        if isinstance(value, dict):
+            return {name: with_shown_urls(inner) for name, inner in value.items()}
+        if isinstance(value, list | tuple):
+            return [with_shown_urls(inner) for inner in value]
+    except RecursionError:  # it goes as deep as can just be read
+        return "..."
+    return value
+
+
+def hide_in_urls(text: str) -> str:
+    """Return a text of another program with the urls in it as people may see them.
+
+    >>> hide_in_urls("no answer of https://a.example/b?key=s3cret: timed out")
+    'no answer of https://a.example/b?*** timed out'
+    """
+    if "://" not in text:
+        return text
+    return re.sub(_IN_TEXT, lambda match: shown_url(match[0]), text)

@@ -50,7 +50,8 @@ from delayd.limits import (
 from delayd.line.server import LineServer
 
 if TYPE_CHECKING:
-    from delayd.commit import GroupCommit, Replies, Space
+    from delayd.commit import GroupCommit, Replies
+    from delayd.log import Space
 
 _NEVER_MS: Final = 1 << 62
 
@@ -488,7 +489,8 @@ class Turns:
             # How much room there is, unless there is plenty and it was looked at lately.
             room = engine.log_space
             self._room_turns += 1
-            if room.free_bytes < ROOM_PLENTY_BYTES or self._room_turns > ROOM_TURNS_MAX:
+            is_stale = self._space is not None and self._space.is_stale
+            if is_stale or room.free_bytes < ROOM_PLENTY_BYTES or self._room_turns > ROOM_TURNS_MAX:
                 self.limit_room()
             else:
                 room.free_bytes -= TURN_OVERHEAD_BYTES
@@ -496,10 +498,6 @@ class Turns:
                 self._chore_ns = 0
 
     # --- Room for records ------------------------------------------------------------------------
-
-    def doubt_room(self) -> None:
-        """Look at the room after the next turn in any case; whichever thread may have reason to."""
-        self._room_turns = ROOM_TURNS_MAX
 
     def limit_room(self) -> None:
         """Tell the engine how much the log can take in the turns to come."""

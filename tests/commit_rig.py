@@ -28,7 +28,7 @@ import pytest
 
 from delayd import turns as turns_module
 from delayd.clock import NS_PER_MS, NS_PER_S
-from delayd.commit import GroupCommit, Space
+from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
@@ -43,6 +43,7 @@ from delayd.core.replay import Replay
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.journal.errors import JournalError, JournalFull
+from delayd.journal.file_log import FileLog
 from delayd.journal.journal import Journal
 from delayd.limits import LOOK_MS
 from delayd.logs import Log
@@ -56,6 +57,7 @@ from tests.core.check import check
 if TYPE_CHECKING:
     from delayd.journal.aio import KernelSync
     from delayd.line.server import LineServer
+    from delayd.log import LogError, Space
 
 HANG_S_MAX: Final = 60.0
 QUICK_NS: Final = 1_000
@@ -166,6 +168,15 @@ class ScriptedJournal:
 
     is_behind = False
     lost = ""
+    on_trouble = on_unproved = None
+
+    @property
+    def appended_sequence(self) -> int:
+        return len(self.appended)
+
+    @property
+    def synced_sequence(self) -> int:
+        return self.synced
 
     def look(self) -> None:
         """All is there."""
@@ -357,8 +368,9 @@ class ScriptedCommit:
 class CountedSpace:
     """The space on the disk, with a count of how often it was looked at."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: "Space") -> None:
         self._space = space
+        self.is_stale = False
         self.looks = 0
 
     def beyond(self, set_aside_bytes: int) -> int:
@@ -408,6 +420,7 @@ class CommitRig:
 
     disk: SimulatedDisk
     journal: Journal
+    log: FileLog
     kernel: ScriptedKernel
     commit: GroupCommit
     space: CountedSpace
@@ -430,7 +443,7 @@ class CommitRig:
         pace: int | None = None,
     ) -> None:
         self.events: list[str] = []
-        self.failures: list[JournalError] = []
+        self.failures: list[LogError] = []
         self.a, self.b = Recipient("a", self.events), Recipient("b", self.events)
         self.clock = FakeClock() if start_ms is None else FakeClock(start_ms)
         self.watch = watch or Watch()
@@ -454,12 +467,16 @@ class CommitRig:
         self.workers: list[HandWorker] = []
         self.told: list[Task] = []
         self.said = io.StringIO()
+        self.log = self._opened(with_kernel=kernel, syncs_in_turn=syncs_in_turn)
         self.excess_bytes = 0
         """How far the bound on disk use was exceeded, at the worst moment."""
         if policy is not None:
-            self._add_commit(policy, with_kernel=kernel, syncs_in_turn=syncs_in_turn)
+            self.commit = GroupCommit(
+                self.log, policy, INTERVAL_MS, self.loop, self.failures.append
+            )
         if room:
-            self.space = CountedSpace(Space(self.journal, self.changes.append))
+            self.log.space.on_change = self.changes.append
+            self.space = CountedSpace(self.log.space)
             self.limit()
         if watch is not None:
             self._add_turns(keeps=keeps, has_commit=policy is not None, has_room=room)
@@ -478,21 +495,14 @@ class CommitRig:
         check(replay.engine)
         return replay.engine
 
-    def _add_commit(self, policy: SyncPolicy, *, with_kernel: bool, syncs_in_turn: bool) -> None:
+    def _opened(self, *, with_kernel: bool, syncs_in_turn: bool) -> FileLog:
         journal = cast("Journal", self.script) if self.is_scripted else self.journal
         kernel = None
         if with_kernel:
             self.kernel = ScriptedKernel(self.disk, self.events)
             kernel = cast("KernelSync", self.kernel)
-        self.commit = GroupCommit(
-            journal,
-            policy,
-            INTERVAL_MS,
-            self.loop,
-            self.failures.append,
-            kernel,
-            syncs_in_turn=syncs_in_turn,
-        )
+        news = Log(self.said, self.clock.wall_ms)
+        return FileLog(journal, news, kernel, syncs_in_turn=syncs_in_turn)
 
     def _add_turns(self, *, keeps: bool, has_commit: bool, has_room: bool) -> None:
         commit = self.commit if has_commit else cast("GroupCommit", self.commits)
@@ -509,7 +519,7 @@ class CommitRig:
     def _add_snapshots(self) -> None:
         self.snapshots = Snapshots(
             self.engine,
-            self.journal,
+            self.log,
             Log(self.said, self.clock.wall_ms),
             wall_ms=self.clock.wall_ms,
             tell=self.told.append,
@@ -606,6 +616,11 @@ class CommitRig:
         self.disk.may_go_on.clear()
         callback()
         return [f"durable {self.journal.synced_sequence - 1}", *self.look()]
+
+    def sync_ended(self, took_ns: int, sequence: int = 0) -> None:
+        """Have the loop hear of a sync elsewhere, up to this frame or of all there are."""
+        self.script.synced = sequence or len(self.script.appended)
+        self.log._synced(None, took_ns)
 
     def reaps(self) -> list[str]:
         """What happens when the loop asks whether the kernel's sync has ended."""

@@ -28,7 +28,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     for rig in rigs:
         rig.script.gate.release(1_000)
         rig.commit.close()
-        assert not rig.commit._worker.is_alive()
+        assert not rig.log._worker.is_alive()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_the_replies_of_a_client_keep_their_order_over_turns(always: CommitRig) 
     always.turn("first", (always.a, "0"))
     for number in range(1, 30):
         record = "r" if number % 3 else ""
-        always.turn(record, (always.a, str(number)), must_sync=number % 3 == 1)
+        seen += always.turn(record, (always.a, str(number)), must_sync=number % 3 == 1)
         if number % 5 == 0:
             seen += always.thread_syncs()
     while always.commit.is_syncing:

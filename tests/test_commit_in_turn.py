@@ -16,6 +16,7 @@ import pytest
 from delayd import commit as commit_module
 from delayd.clock import NS_PER_MS
 from delayd.config import SyncPolicy
+from delayd.journal import file_log as file_log_module
 from delayd.limits import (
     QUICK_SYNC_NS,
     QUICK_SYNCS_AVERAGED,
@@ -91,7 +92,7 @@ def meet_a_slow_sync(rig: CommitRig) -> None:
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    return set_watch(monkeypatch, commit_module)
+    return set_watch(monkeypatch, commit_module, file_log_module)
 
 
 @pytest.fixture
@@ -109,7 +110,7 @@ def open_until_end(rig: CommitRig) -> Iterator[CommitRig]:
     yield rig
     disk_of(rig).may_go_on.set()
     rig.commit.close()
-    assert not rig.commit._worker.is_alive()
+    assert not rig.log._worker.is_alive()
 
 
 # --- A quick disk --------------------------------------------------------------------------------
@@ -379,7 +380,7 @@ def test_nothing_promised_is_lost_whenever_the_power_goes(rng: random.Random, wa
             disk_of(rig).sync_takes_ns = rng.choice((QUICK_NS, 30 * QUICK_SYNC_NS))
             watch.now_ns += rng.choice((0, 30 * SLOW_SYNC_PAUSE_TIMES * QUICK_SYNC_NS))
             rig.events.extend(rig.turn(f"{number}", (rig.a, f"{number}")))
-            if rig.commit._ticket is not None and rng.random() < 0.5:
+            if rig.log._ticket is not None and rng.random() < 0.5:
                 rig.kernel.carry_out()
             rig.commit.reap()
         replied = [event.split()[-1] for event in rig.events if "gets" in event]
@@ -387,5 +388,5 @@ def test_nothing_promised_is_lost_whenever_the_power_goes(rng: random.Random, wa
         rig.disk.crash()
         survivors = [payload.decode() for payload in payloads_in(rig.disk)]
         assert survivors[1 : len(replied) + 1] == replied
-        rig.commit._jobs.put(False)
-        rig.commit._worker.join()
+        rig.log._jobs.put(False)
+        rig.log._worker.join()

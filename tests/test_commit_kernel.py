@@ -30,7 +30,7 @@ def begin_sync(rig: CommitRig) -> None:
     """See that the kernel is at it, whatever the policy."""
     rig.loop.ring()
     if not rig.commit.is_syncing:
-        rig.commit._start_sync()
+        rig.commit._settle(in_turn=False)
     rig.look()
 
 
@@ -64,9 +64,8 @@ def make() -> Iterator[Make]:
     yield make_rig
     for rig in rigs:
         gate(rig).set()
-        if not rig.commit._is_closed:
-            rig.commit.close()
-        assert not rig.commit._worker.is_alive()
+        rig.commit.close()
+        assert not rig.log._worker.is_alive()
         assert rig.kernel.is_closed
 
 
@@ -160,7 +159,7 @@ def test_nothing_promised_is_lost_whenever_the_power_goes(rng: random.Random) ->
         rig = new_rig(SyncPolicy.ALWAYS)
         for number in range(rng.randrange(1, 40)):
             rig.events.extend(rig.turn(f"{number}", (rig.a, f"{number}")))
-            if rig.commit._ticket is not None and rng.random() < 0.3:
+            if rig.log._ticket is not None and rng.random() < 0.3:
                 rig.kernel.carry_out()
             if rng.random() < 0.5:
                 rig.commit.reap()
@@ -169,8 +168,8 @@ def test_nothing_promised_is_lost_whenever_the_power_goes(rng: random.Random) ->
         rig.disk.crash()
         survivors = [payload.decode() for payload in payloads_in(rig.disk)]
         assert survivors[1 : len(replied) + 1] == replied
-        rig.commit._jobs.put(False)
-        rig.commit._worker.join()
+        rig.log._jobs.put(False)
+        rig.log._worker.join()
 
 
 # --- Errors --------------------------------------------------------------------------------------
@@ -192,11 +191,10 @@ def test_no_reply_leaves_between_an_error_and_the_sync_of_the_fresh_file(
     always.turn("two", (always.b, "2"))
     fail_next(always, "sync")
     assert always.kernel_syncs() == []
-    assert always.commit.is_syncing
     assert always.journal.fresh_starts == 1
     assert always.reaps() == []
-    assert always.thread_syncs() == ["durable 2", "begin", "a gets 1"]
-    assert always.kernel_syncs() == ["b gets 2"]
+    assert always.thread_syncs() == ["durable 2", "a gets 1", "b gets 2"]
+    assert not always.commit.is_syncing
     assert always.failures == []
     always.disk.crash()
     assert payloads_in(always.disk) == [b"made", b"one", b"two"]
@@ -209,8 +207,8 @@ def test_a_write_that_fails_during_the_sync_leaves_its_replies_to_the_thread(
     fail_next(always, "pwrite")
     always.turn("two", (always.b, "2"))
     assert always.kernel_syncs() == []
-    assert always.thread_syncs() == ["durable 2", "begin", "a gets 1"]
-    assert always.kernel_syncs() == ["b gets 2"]
+    assert always.thread_syncs() == ["durable 2", "a gets 1", "b gets 2"]
+    assert not always.commit.is_syncing
     always.disk.crash()
     assert payloads_in(always.disk) == [b"made", b"one", b"two"]
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd import commit as commit_module
 from delayd.config import SyncPolicy
+from delayd.journal import file_log as file_log_module
 from delayd.journal.format import segment_name
 from delayd.limits import LOOK_MS
 from delayd.testing.disk import SimulatedDisk
@@ -17,7 +17,7 @@ FIRST = f"{DIRECTORY}/{segment_name(1)}"
 @pytest.fixture(autouse=True)
 def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No sync takes so long that the next one is made elsewhere."""
-    set_watch(monkeypatch, commit_module)
+    set_watch(monkeypatch, file_log_module)
 
 
 class LosingRig:
@@ -28,7 +28,6 @@ class LosingRig:
         self.rig = CommitRig(policy, disk=self.disk, snapshots=True, syncs_in_turn=True)
         self.missing: list[str] = []
         self.rig.commit.on_lost = self._lost
-        self.rig.snapshots.on_taken = self.rig.commit.resume
 
     def _lost(self, what: str) -> None:
         self.missing.append(what)
@@ -69,11 +68,11 @@ def test_replies_are_held_from_the_look_until_a_snapshot_has_what_was_lost(
     assert losing.put("held", 1) == []
     assert losing.missing == [f"{FIRST} was removed"]
     assert losing.put("too", LOOK_MS) == []
-    assert losing.rig.commit.look() == f"{FIRST} was removed"
+    assert losing.rig.log.look() == f"{FIRST} was removed"
     assert losing.heal() == ["a gets held", "a gets too"]
     assert losing.put("later") == ["a gets later"]
     assert losing.missing == [f"{FIRST} was removed"]
-    assert losing.rig.commit.look() == ""
+    assert losing.rig.log.look() == ""
     before = losing.rig.state()
     losing.rig.journal.sync()
     assert losing.rig.restarted().state() == before
@@ -83,10 +82,10 @@ def test_a_sync_that_ends_after_the_look_releases_nothing() -> None:
     losing = LosingRig(SyncPolicy.ALWAYS)
     rig = losing.rig
     losing.put("early")
-    rig.commit._elsewhere_until_ns = 1 << 62
+    rig.log._elsewhere_until_ns = 1 << 62
     assert losing.put("syncing") == []
     losing.disk.unlink(FIRST)
-    assert rig.commit.look()
+    assert rig.log.look()
     rig.loop.crank()
     assert rig.look() == []
     assert losing.heal() == ["a gets syncing"]

@@ -25,6 +25,8 @@ from delayd.core.operations.sessions import close_session, ignore, open_session,
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import serve_waiting, wait
 from delayd.core.times import PlayedMs, RequestMs
+from delayd.journal import file_log as file_log_module
+from delayd.journal import file_space as file_space_module
 from delayd.journal.errors import JournalFull
 from delayd.limits import EMERGENCY_BYTES, ROOM_RETRY_MS, SLOW_SYNC_MS, UNSYNCED_BYTES_MAX
 from delayd.testing.disk import SimulatedDisk
@@ -38,7 +40,7 @@ TTR_MS: Final = 60_000
 
 @pytest.fixture
 def clockwork(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    return set_watch(monkeypatch, commit_module)
+    return set_watch(monkeypatch, commit_module, file_log_module, file_space_module)
 
 
 def full_disk_rig(disk: SimulatedDisk) -> CommitRig:
@@ -303,7 +305,7 @@ def test_without_waiting_replies_much_unsynced_begins_a_sync_and_more_stops_read
     record = bytes(UNSYNCED_BYTES_MAX // 4)
     rig.write(record)
     rig.write(record)
-    assert rig.commit.sync_going_on_ms == 0
+    assert rig.log.settling_ms == 0
     rig.write(record)
     backed_up = [rig.commit.is_backed_up]
     for _ in range(5):
@@ -321,9 +323,9 @@ def test_slow_syncs_are_told_and_counted(clockwork: Watch) -> None:
     rig.commit.on_slow_sync = told.append
     rig.write(b"record")
     clockwork.pass_ms(300)
-    assert rig.commit.sync_going_on_ms == 300
-    rig.commit._synced(None, (SLOW_SYNC_MS + 1) * NS_PER_MS)
-    assert rig.commit.sync_going_on_ms == 0
+    assert rig.log.settling_ms == 300
+    rig.sync_ended((SLOW_SYNC_MS + 1) * NS_PER_MS)
+    assert rig.log.settling_ms == 0
     assert sum(rig.commit.sync_ns.counts) == 1
     assert rig.commit.sync_ns.sum == (SLOW_SYNC_MS + 1) * NS_PER_MS
     assert told == [SLOW_SYNC_MS + 1]

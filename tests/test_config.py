@@ -13,6 +13,7 @@ from delayd.config import (
     SETTINGS,
     ClockKind,
     Config,
+    ConfigErrors,
     SinkSection,
     SyncPolicy,
     load,
@@ -338,6 +339,21 @@ def test_a_variable_of_a_sink_that_is_not_configured_is_refused(tmp_path: Path) 
         f"environment: DELAYD_SINKS_A_: {rule}",
         f"environment: DELAYD_SINKS_B_URL: {rule}",
     ]
+
+
+def test_a_sink_says_which_topics_may_use_it(tmp_path: Path) -> None:
+    text = '[sinks.a]\nkind = "redis"\ntopics = ["b*", "mail"]\n[sinks.b]\nkind = "redis"\n'
+    sinks = load(written(tmp_path, text), {"DELAYD_SINKS_B_TOPICS": "c*, d"}, {}).sinks
+    assert sinks == {
+        "a": SinkSection("redis", {}, ("b*", "mail")),
+        "b": SinkSection("redis", {}, ("c*", "d")),
+    }
+    assert sinks["a"].without_secrets() == {"kind": "redis", "topics": ["b*", "mail"]}
+    for wrong in ('["a b"]', "[]", '"b*"', "7"):
+        with pytest.raises(ConfigErrors, match=r"sinks\.a\.topics: must be"):
+            load(written(tmp_path, f'[sinks.a]\nkind = "redis"\ntopics = {wrong}\n'), {}, {})
+    with pytest.raises(ConfigErrors, match='DELAYD_SINKS_A_TOPICS = "": must be'):
+        load(written(tmp_path, text), {"DELAYD_SINKS_A_TOPICS": ""}, {})
 
 
 def test_two_sinks_cannot_have_the_same_variables(tmp_path: Path) -> None:

@@ -74,6 +74,9 @@ OFFENCES: Final = (
         "unroll",
     ),
     ("no_pattern_is_possessive", "delayd/text.py", "import re\nre.match('(?>a|b)', c)", "unroll"),
+    ("assertions_can_be_left_out", "delayd/http/x.py", "assert all(delete(a, b))", "before"),
+    ("assertions_can_be_left_out", "delayd/text.py", "assert (n := m)", "before"),
+    ("assertions_can_be_left_out", "delayd/core/apply.py", "assert a == b", "raise"),
 )
 
 # rule, modules (path, source), what offends
@@ -144,13 +147,14 @@ LEGAL: Final = (
     ("delayd/line/server.py", "import asyncio, os\nos.unlink(name)\nos.close(3)\nos.read(3, 8)"),
     ("delayd/journal/disk.py", "import os, fcntl\nos.fsync(3)\nopen('x')"),
     ("delayd/journal/segment.py", "import os.path\nos.path.join(a, b)\ndisk.open(name)"),
-    ("delayd/config.py", "open('delayd.toml', 'rb')"),
+    ("delayd/files.py", "open('delayd.toml', 'rb')"),
     ("delayd/core/job.py", "__all__ = ['Job']\nNAMES = ('a',)\nTABLE: Final = {'a': 1}\nX = f()"),
     (
         "delayd/core/job.py",
         "def f():\n    seen = []\nclass C:\n    def __init__(self): self.x = {}",
     ),
     ("tests/conftest.py", "import time\nopen('x')\nSEEN = []"),
+    ("delayd/http/x.py", "done = delete(a, b)\nassert all(done) and len(a.items()) == 1"),
     ("delayd/service.py", LONG_FUNCTION.removesuffix("    pass\n")),
     ("delayd/text.py", "import re\nX = re.compile(r'[]*+]+ \\++ [^*+]*')"),
 )

@@ -47,7 +47,7 @@ def test_a_lone_commit_takes_as_long_as_its_sync(clockwork: Watch) -> None:
     rig = CommitRig(SyncPolicy.ALWAYS)
     rig.write(b"one", b"two")
     clockwork.pass_ms(7)
-    rig.commit._synced(None, 6 * MS)
+    rig.sync_ended(6 * MS)
     expect(rig.commit.sync_ns, SYNC_BOUNDS_NS, 6 * MS)
     expect(rig.commit.commit_ns, SYNC_BOUNDS_NS, 7 * MS)
     expect(rig.commit.batch_records, BATCH_BOUNDS_RECORDS, 2)
@@ -62,14 +62,14 @@ def test_who_comes_during_a_sync_waits_for_that_one_and_the_next(clockwork: Watc
     clockwork.pass_ms(4)
     rig.write(b"four")
     clockwork.pass_ms(1)
-    rig.commit._synced(None, 8 * MS)
+    rig.sync_ended(8 * MS, sequence=1)
     clockwork.pass_ms(10)
-    rig.commit._synced(None, 10 * MS)
+    rig.sync_ended(10 * MS)
     expect(rig.commit.commit_ns, SYNC_BOUNDS_NS, 8 * MS, 5 * MS + 10 * MS)
     expect(rig.commit.batch_records, BATCH_BOUNDS_RECORDS, 1, 3)
     rig.write(b"five")
     clockwork.pass_ms(2)
-    rig.commit._synced(None, 2 * MS)
+    rig.sync_ended(2 * MS)
     expect(rig.commit.commit_ns, SYNC_BOUNDS_NS, 8 * MS, 15 * MS, 2 * MS)
     rig.close()
 
@@ -81,11 +81,11 @@ def test_who_waited_for_a_sync_and_needed_none_is_not_taken_for_the_first_of_the
     rig.write(b"one")
     clockwork.pass_ms(3)
     rig.commit.commit([b"two"], [], must_sync=False, time_ms=0, wall_ms=0)
-    rig.commit._synced(None, 3 * MS)
+    rig.sync_ended(3 * MS)
     clockwork.pass_ms(500)
     rig.write(b"three")
     clockwork.pass_ms(2)
-    rig.commit._synced(None, 2 * MS)
+    rig.sync_ended(2 * MS)
     expect(rig.commit.commit_ns, SYNC_BOUNDS_NS, 3 * MS, 2 * MS)
     expect(rig.commit.batch_records, BATCH_BOUNDS_RECORDS, 1, 2)
     rig.close()
@@ -273,7 +273,7 @@ def test_the_metrics_are_told_what_the_parts_have_counted(watch: Watch) -> None:
     sources = sources_of(
         rig.engine,
         turning.turns,
-        rig.journal,
+        rig.log,
         writing.commit,
         connections=lambda: {"line": 3},
         repairs=lambda: 1,

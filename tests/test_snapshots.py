@@ -19,6 +19,7 @@ from delayd.core.operations.sessions import open_session
 from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed, JournalFull
+from delayd.journal.file_log import FileLog
 from delayd.journal.journal import Journal
 from delayd.journal.snapshot import SnapshotWriter
 from delayd.limits import (
@@ -448,10 +449,11 @@ def test_the_thread_ends_with_its_snapshot(tmp_path: Path, rng: random.Random) -
     def fail(error: Exception) -> None:
         raise error
 
+    news = Log(io.StringIO(), lambda: 0)
     snapshots = Snapshots(
         engine,
-        journal,
-        Log(io.StringIO(), lambda: 0),
+        FileLog(journal, news),
+        news,
         wall_ms=lambda: 0,
         tell=told.append,
         on_failure=fail,

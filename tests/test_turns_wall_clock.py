@@ -35,8 +35,8 @@ from tests.core.check import check
 from tests.core.rig import put
 
 if TYPE_CHECKING:
-    from delayd.commit import Space
     from delayd.line.server import LineServer
+    from delayd.log import Space
 
 from tests.test_clock import HOUR_MS, WALL_MS, Machine, MachineClock, MovableClock, both_clocks
 
@@ -342,8 +342,8 @@ def test_c3_the_clock_was_set_while_nobody_ran(
         if run:
             clock = restarted_clock(clock, step_ms if run == 1 else 0)
         log = Log(io.StringIO(), clock.wall_ms)
-        engine, journal = recover(config, clock, log, Notifier({}, 1))
-        assert journal is not None
+        engine, durable = recover(config, clock, log, Notifier({}, 1))
+        assert durable is not None
         daemon = TurnsOnClock(clock)
         daemon.engine = engine
         daemon.turns = Turns(engine, clock, cast("LineServer", NoClients()))
@@ -362,10 +362,9 @@ def test_c3_the_clock_was_set_while_nobody_ran(
             while advance(engine, clock.now_ms(), RequestMs(clock.now_ms() + 1)):
                 pass
             daemon.put(HOUR_MS)
-            payload = b"".join(engine.take_log()[0])
-            journal.append(payload, engine.store.time_ms, clock.wall_ms())
-        journal.sync()
-        journal.close()
+            durable.append(engine.take_log()[0], engine.store.time_ms, clock.wall_ms())
+        durable.settle_all()
+        durable.close()
     journal = Journal.open(home, disk=RealDisk(), segment_bytes=1 << 20)
     times = [frame.time_ms for frame in journal.replay()]
     journal.close()

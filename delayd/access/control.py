@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from delayd.access.authenticator import Authenticator
 from delayd.access.errors import AccessInvalid, SecretsInvalid, TokensInvalid, redacted, shown
+from delayd.access.scopes import Scope
 from delayd.clock import system_wall_ms
-from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE
+from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE, NAMES_TOLD_MAX
 from delayd.logs import Log
 from delayd.net.addresses import Listeners, is_local
 from delayd.text import time_text
@@ -87,6 +88,7 @@ class AccessControl(NamedTuple):
         if self.secrets is not None:
             is_nothing = False
             self._reload_secrets(self.secrets, log)
+            self._warn_of_all_topics(log)
         if is_nothing:
             log.info("nothing to reload: only tokens, secrets and certificates are read again")
 
@@ -103,6 +105,7 @@ class AccessControl(NamedTuple):
     def warn(self, listeners: Listeners, log: Log) -> None:
         """Warn where tokens are sent in clear text, and of a certificate that is not valid."""
         self._warn_of_certificate(log)
+        self._warn_of_all_topics(log)
         if self.authenticator.tokens is None:
             return
         for front_end, opened, context in (
@@ -113,6 +116,29 @@ class AccessControl(NamedTuple):
                 if context is None and not is_local(listener.address):
                     where = f"{front_end} {listener.address}"
                     log.warning("tokens travel in clear: this address has no TLS", address=where)
+
+    def for_all_topics(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the secrets, and the sinks, that a token for some topics may use for those.
+
+        Of these nobody has said for which topics they are, and there is such a token: what it may
+        choose is signed or sent as if another topic had done so.
+        """
+        tokens = self.authenticator.tokens
+        entries = () if tokens is None else tokens.entries
+        if all(Scope.WEBHOOK not in each.scopes or "*" in each.topics for each in entries):
+            return (), ()
+        sinks = {} if self.settings is None else self.settings.sinks
+        secrets = () if self.secrets is None else self.secrets.of_all_topics
+        return secrets, tuple(name for name, section in sinks.items() if section.topics is None)
+
+    def _warn_of_all_topics(self, log: Log) -> None:
+        secrets, sinks = self.for_all_topics()
+        if secrets:
+            said = "every topic may have its calls signed with these: `delayd secret restrict` them"
+            log.warning(said, secrets=_some(secrets))
+        if sinks:
+            said = "every topic may use these sinks: say topics = [...] in their sections"
+            log.warning(said, sinks=_some(sinks))
 
     def keep_days(self, log: Log) -> None:
         """Write the days on which tokens were used; called once a minute, and at the end."""
@@ -155,6 +181,11 @@ class AccessControl(NamedTuple):
         else:
             log.info("the certificate was read again", certificate=settings.tls_certificate)
             self._warn_of_certificate(log)
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = ", ..." if len(names) > NAMES_TOLD_MAX else ""
+    return ", ".join(names[:NAMES_TOLD_MAX]) + more
 
 
 def _secrets(settings: "Config", errors: list[str]) -> "Secrets | None":

@@ -10,12 +10,12 @@ every mistake, each with its place and the rule, and repeats nothing that could 
 """
 
 import json
-import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from delayd.access.errors import AccessInvalid, shown
+from delayd.files import read_with_mode
 
 VERSION: Final = 1
 
@@ -90,9 +90,7 @@ class EntryFile(NamedTuple, Generic[E]):
     def load(self, path: str) -> tuple[E, ...]:
         """Read the file of that path. Raises `invalid` with everything that is wrong with it."""
         try:
-            with open(path, "rb") as file:
-                mode = os.fstat(file.fileno()).st_mode
-                data = file.read(self.bytes_max + 1)
+            data, mode = read_with_mode(path, self.bytes_max)
         except (OSError, ValueError) as error:  # a path with a NUL
             reason = getattr(error, "strerror", None) or str(error)
             raise self.invalid([f"{path}: cannot be read: {reason}"]) from None
@@ -100,8 +98,6 @@ class EntryFile(NamedTuple, Generic[E]):
         if mode & forbidden:
             said = f"{path}: has the mode {stat.S_IMODE(mode):04o}: {rule}: chmod 600"
             raise self.invalid([said])
-        if len(data) > self.bytes_max:
-            raise self.invalid([f"{path}: is longer than {self.bytes_max} bytes"])
         return self.from_bytes(data, path)
 
     def _rows(self, document: object, errors: list[str]) -> list[object]:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from delayd.text import with_shown_urls
+
 # `re` compiles these at their first use, and keeps them.
 _WHOLE: Final = r"(dlyd_[0-9a-f]{8}_)[A-Za-z0-9_-]+"
 _SIGNING: Final = r"(whsec_)[A-Za-z0-9_+/=-]+"
@@ -44,4 +46,4 @@ def shown(value: object) -> str:
     """Write a value on one line, without anything in it that could be a secret."""
     import json  # noqa: PLC0415 - only where something is wrong
 
-    return re.sub(_LONG, "...", redacted(json.dumps(value, default=str)))
+    return re.sub(_LONG, "...", redacted(json.dumps(with_shown_urls(value), default=str)))

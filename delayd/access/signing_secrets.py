@@ -1,29 +1,37 @@
 """Secrets of webhooks: what calls are signed with (Standard Webhooks 1.0.0), by their names.
 
     {"version": 1, "secrets": [
-      {"name": "orders", "active": [{"secret": "whsec_MZyx…", "created": "2026-11-21T10:15:00Z"}]}]}
+      {"name": "orders", "active": [{"secret": "whsec_MZyx…", "created": "2026-11-21T10:15:00Z"}],
+       "topics": ["orders", "orders.*"]}]}
 
 A name has one secret, or two while it is exchanged: the one that the receivers have and, after it,
 the one that they will have. A secret is `whsec_` and random bytes in base64. It is needed to sign,
 so the file has it and not its hash: the file is its owner's alone.
+
+A signature says nothing of the topic, so whoever may choose secrets for one topic could sign what
+only another should. `topics` says whose calls a secret signs; one without it signs those of all.
 
 >>> secret_text(bytes(24))
 'whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
 >>> secrets = Secrets([NamedSecret("orders", (Active(bytes(24), created_s=0),))])
 >>> len(secrets.keys(["orders"])), secrets.unknown(["orders", "mail"])
 (1, ('mail',))
+>>> secrets.to_sign_with("any", (), ["orders"])
+('orders',)
 
 The module refuses to know clocks, and what is signed (`push.signing`).
 """
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from delayd.access.entry_file import NOT_READ_BY_OTHERS, EntryFile
 from delayd.access.errors import SecretsInvalid, shown
+from delayd.access.topic_rule import TopicRule
+from delayd.core.policy import checked_globs
 from delayd.core.targets import checked_target_name
 from delayd.limits import SECRETS_FILE_BYTES_MAX, SECRETS_MAX
 from delayd.text import parse_time_s, time_text
@@ -80,10 +88,13 @@ class NamedSecret:
 
     name: str
     active: tuple[Active, ...]
+    topics: tuple[str, ...] | None = None
+    """Globs of the topics whose calls it signs; None: nobody has said it, and it is for all."""
 
     def fields(self) -> dict[str, Any]:
         """Return it as in the file."""
-        return {"name": self.name, "active": [each.fields() for each in self.active]}
+        said = {} if self.topics is None else {"topics": list(self.topics)}
+        return {"name": self.name, "active": [each.fields() for each in self.active], **said}
 
 
 def _active(value: object) -> tuple[Active, ...]:
@@ -109,9 +120,13 @@ SECRETS_FILE: Final = EntryFile(
     plural="secrets",
     key="name",
     required=("name", "active"),
-    readers={"name": checked_target_name, "active": _active},
+    readers={
+        "name": checked_target_name,
+        "active": _active,
+        "topics": lambda value: tuple(checked_globs(value)),
+    },
     unsaid=frozenset({"active"}),
-    make=lambda values: NamedSecret(values["name"], values["active"]),
+    make=lambda values: NamedSecret(values["name"], values["active"], values.get("topics")),
     invalid=SecretsInvalid,
     entries_max=SECRETS_MAX,
     bytes_max=SECRETS_FILE_BYTES_MAX,
@@ -122,19 +137,22 @@ SECRETS_FILE: Final = EntryFile(
 class Secrets:
     """The secrets of a file, by their names. They change only when the file is read again."""
 
-    __slots__ = ("_keys", "path")
+    __slots__ = ("_keys", "_rules", "path")
 
     def __init__(self, entries: Iterable[NamedSecret] = (), path: str = "") -> None:
         """Take entries with different names."""
         self.path = path
         self._keys: Mapping[str, tuple[bytes, ...]] = {}
+        self._rules: Mapping[str, TopicRule] = {}
         self._take(entries)
 
     def _take(self, entries: Iterable[NamedSecret]) -> None:
+        entries = tuple(entries)
         # The newest first: most receivers compare in this order, and will know it the longest.
         self._keys = {
             entry.name: tuple(each.key for each in reversed(entry.active)) for entry in entries
         }
+        self._rules = {entry.name: TopicRule(entry.topics) for entry in entries}
 
     @classmethod
     def load(cls, path: str) -> "Secrets":
@@ -156,6 +174,34 @@ class Secrets:
     def unknown(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return those of the names that no secret has."""
         return tuple(name for name in names if name not in self._keys)
+
+    @property
+    def of_all_topics(self) -> tuple[str, ...]:
+        """The names of those of which nobody has said for which topics they are."""
+        return tuple(name for name, rule in self._rules.items() if not rule.is_said)
+
+    def to_sign_with(
+        self, topic: str, names: Sequence[str], usual: Sequence[str] = ()
+    ) -> tuple[str, ...]:
+        """Return the names of the secrets that sign calls of the topic.
+
+        They are those that its target names; if it names none, those of the `usual` ones that the
+        topic may use. Raises `NotForTopic` if it may not use one that is named, or none of the
+        usual ones: no call goes out without a signature that the receiver expects. A name that no
+        secret has passes: `keys` tells of it.
+        """
+        for name in names:
+            if name in self._rules:
+                self._rules[name].require(f"secret {name!r}", topic, "secrets")
+        if names:
+            return tuple(names)
+        usable = [
+            name for name in usual if name not in self._rules or self._rules[name].allows(topic)
+        ]
+        if usual and not usable:
+            what = f"secret {usual[0]!r} of push.sign_with"
+            self._rules[usual[0]].require(what, topic, "url")
+        return tuple(usable)
 
     def keys(self, names: Iterable[str]) -> tuple[bytes, ...]:
         """Return all active secrets of these names. Raises `KeyError` with an unknown one."""

@@ -20,9 +20,8 @@ from typing import Any, Final
 from delayd.access.entry_file import NOT_WRITTEN_BY_OTHERS, EntryFile
 from delayd.access.errors import TokensInvalid
 from delayd.access.scopes import Scope
-from delayd.core.policy import PATTERN_RULE, is_pattern
+from delayd.core.policy import checked_globs
 from delayd.limits import (
-    TOKEN_GLOBS_MAX,
     TOKEN_NAME_CHARACTERS_MAX,
     TOKENS_FILE_BYTES_MAX,
     TOKENS_MAX,
@@ -31,7 +30,6 @@ from delayd.text import did_you_mean, parse_time_s, time_text
 
 NAME_RULE: Final = f"must be 1 to {TOKEN_NAME_CHARACTERS_MAX} printable characters"
 SCOPE_RULE: Final = "must be one of " + ", ".join(Scope)
-GLOBS_RULE: Final = f"must be a list of 1 to {TOKEN_GLOBS_MAX} patterns of topics"
 
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]*")
 
@@ -85,13 +83,6 @@ def checked_scope(value: object) -> Scope:
         raise ValueError(SCOPE_RULE + did_you_mean(str(value), Scope)) from None
 
 
-def checked_glob(value: object) -> str:
-    """Read a pattern of topic names. Raises ValueError with the rule."""
-    if isinstance(value, str) and is_pattern(value):
-        return value
-    raise ValueError(PATTERN_RULE)
-
-
 def _digits(value: object, count: int) -> str:
     if isinstance(value, str) and len(value) == count and _HEXADECIMAL.fullmatch(value):
         return value
@@ -102,12 +93,6 @@ def _scopes(value: object) -> list[Scope]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"must be a list; each {SCOPE_RULE}")
     return [checked_scope(each) for each in value]
-
-
-def _globs(value: object) -> list[str]:
-    if not isinstance(value, list) or not 1 <= len(value) <= TOKEN_GLOBS_MAX:
-        raise ValueError(GLOBS_RULE)
-    return [checked_glob(each) for each in value]
 
 
 def _made(values: Mapping[str, Any]) -> Entry:
@@ -131,7 +116,7 @@ TOKENS_FILE: Final = EntryFile(
         "name": checked_name,
         "sha256": partial(_digits, count=64),
         "scopes": _scopes,
-        "topics": _globs,
+        "topics": checked_globs,
         "created": parse_time_s,
         "not_after": lambda value: None if value is None else parse_time_s(value),
     },

@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from delayd.files import read_file
 from delayd.limits import TOKENS_FILE_BYTES_MAX
 
 SUFFIX: Final = ".used"
@@ -22,8 +23,7 @@ def days_of(tokens_path: str) -> dict[str, str]:
     import json  # noqa: PLC0415 - only where there are tokens, as the others here
 
     try:
-        with open(tokens_path + SUFFIX, "rb") as file:
-            days = json.loads(file.read(TOKENS_FILE_BYTES_MAX))
+        days = json.loads(read_file(tokens_path + SUFFIX, TOKENS_FILE_BYTES_MAX))
     except (OSError, ValueError, RecursionError):
         return {}
     if not isinstance(days, dict):

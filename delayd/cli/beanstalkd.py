@@ -33,7 +33,7 @@ from delayd.net.addresses import (
     parse_address,
     tcp_address,
 )
-from delayd.text import parse_whole
+from delayd.text import parse_whole, visible
 
 if TYPE_CHECKING:
     from delayd.config import Config
@@ -308,7 +308,7 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _complain(message: str) -> None:
-    print(f"{PROGRAM}: {message}", file=sys.stderr, flush=True)
+    print(f"{PROGRAM}: {visible(message)}", file=sys.stderr, flush=True)
 
 
 def main() -> None:

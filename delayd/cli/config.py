@@ -6,15 +6,19 @@ loaded. It refuses to know what the settings do.
 
 import enum
 import json
+import math
 import os
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from delayd.cli.help import examples
-from delayd.cli.terminal import CommandFailed, load_config, print_lines
+from delayd.cli.tables import json_text
+from delayd.cli.terminal import CommandFailed, complain, load_config, print_lines
 from delayd.exits import Exit
+from delayd.text import in_toml, visible
 
 if TYPE_CHECKING:
     from delayd.config import Config, Setting
@@ -41,28 +45,38 @@ def config() -> None:
 def check(path: str | None) -> int:
     """Check the configuration as a start of the daemon would, and start nothing.
 
-    The file, the variables (DELAYD_...) and the files of tokens and certificates are read, and the
-    packages of sinks loaded. All errors are shown at once; exit code 78.
+    The file, the variables (DELAYD_...) and the files of tokens, secrets and certificates are read,
+    the packages of sinks loaded, and the targets of policies judged. All errors are shown at once;
+    exit code 78.
     """
     from delayd.access.control import AccessControl
     from delayd.access.errors import AccessInvalid
     from delayd.config import ConfigErrors
+    from delayd.net.addresses import Listeners
     from delayd.push.sinks import open_sinks
+    from delayd.service import push_of
 
     loaded = load_config(path, {})
     errors: list[object] = []
+    access = None
     try:
-        AccessControl.open(loaded)
+        access = AccessControl.open(loaded)
     except AccessInvalid as wrong:
         errors += wrong.errors
     try:
-        open_sinks(loaded)
+        if access is None:  # what the secrets are is not known
+            open_sinks(loaded)
+        else:
+            push_of(loaded, access, Listeners())
     except ConfigErrors as bad:
         errors += bad.errors
-    if errors:
+    if errors or access is None:
         raise CommandFailed(Exit.BAD_CONFIGURATION, *map(str, errors))
+    for what, names in zip(("secret", "sink"), access.for_all_topics(), strict=True):
+        for name in names:
+            complain(f"warning: every topic may use the {what} {name}; see docs/security.md")
     where = path or "the defaults and the environment"
-    print_lines([f"{where}: the configuration is valid"])
+    print_lines([f"{visible(where)}: the configuration is valid"])
     return Exit.OK
 
 
@@ -88,12 +102,12 @@ def show(path: str | None, *, as_json: bool) -> int:
     if as_json:
         settings = {
             setting.name: {
-                "value": written(setting, loaded),
+                "value": _for_json(written(setting, loaded)),
                 "source": given.get(setting.name, "default"),
             }
             for setting in _settings()
         }
-        print_lines([json.dumps({"settings": settings})])
+        print_lines([json_text({"settings": settings})])
     else:
         print_lines(lines(loaded, given))
     return Exit.OK
@@ -117,31 +131,41 @@ def lines(loaded: "Config", given: dict[str, str]) -> Iterator[str]:
             section = before
             yield f"\n[{section}]"
         source = given.get(setting.name)
-        yield f"{name} = {toml(value)}" + (f"  # {source}" if source else "")
+        yield f"{name} = {toml(value)}" + (f"  # {visible(source)}" if source else "")
     for setting in _settings():
         value = written(setting, loaded)
         if isinstance(value, dict):
             for pattern, policy in value.items():
-                yield f"\n[{setting.name}.{json.dumps(pattern)}]"
-                yield from (f"{name} = {toml(said)}" for name, said in policy.items())
+                yield f"\n[{setting.name}.{toml(pattern)}]"
+                yield from (f"{_toml_name(name)} = {toml(said)}" for name, said in policy.items())
 
 
 def toml(value: Any) -> str:
     """Write a value as TOML has it, on one line.
 
-    >>> toml({"steps": ["15s", 3], "on": True})
-    '{"steps" = ["15s", 3], "on" = true}'
+    >>> toml({"steps": ["15s", 3], "on": True, "the end": float("inf")})
+    '{steps = ["15s", 3], on = true, "the end" = inf}'
     """
     if isinstance(value, dict):
-        inner = (f"{json.dumps(name)} = {toml(said)}" for name, said in value.items())
+        inner = (f"{_toml_name(name)} = {toml(said)}" for name, said in value.items())
         return f"{{{', '.join(inner)}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(toml, value))}]"
-    return json.dumps(value)
+    if isinstance(value, str):  # JSON escapes what is beyond U+FFFF as TOML cannot
+        return visible(json.dumps(value, ensure_ascii=False), write=in_toml)
+    if isinstance(value, bool | int):
+        return json.dumps(value)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _toml_name(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml(name)
 
 
 def written(setting: "Setting", loaded: "Config") -> Any:
-    """Return the value of a setting as a file has it.
+    """Return the value of a setting as a file has it: texts, numbers, lists and sections of these.
+
+    A sink's options may be of any type that TOML has.
 
     >>> from delayd.config import BY_NAME, Config
     >>> [written(BY_NAME[name], Config()) for name in ("journal.sync_interval", "auth.tokens")]
@@ -163,13 +187,24 @@ def written(setting: "Setting", loaded: "Config") -> Any:
         return value.value
     if isinstance(value, frozenset):
         return sorted(value)
-    if isinstance(value, list | dict | bool):
+    if isinstance(value, bool):
         return value
     if isinstance(value, int):
         return _number(setting.field, value, duration_text, size_text)
     if type(value) is tuple:  # addresses are tuples too, with a text of their own
-        return list(value)
+        return [each if isinstance(each, int) else str(each) for each in value]
     return str(value)
+
+
+def _for_json(value: Any) -> Any:
+    """Return a value in which JSON can say everything: a time or an endless number as a text."""
+    if isinstance(value, dict):
+        return {name: _for_json(said) for name, said in value.items()}
+    if isinstance(value, list):
+        return list(map(_for_json, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value.isoformat() if hasattr(value, "isoformat") else value
 
 
 def _number(field: str, value: int, duration: Any, size: Any) -> Any:

@@ -34,6 +34,7 @@ from delayd.client.errors import (
     WrongProtocol,
 )
 from delayd.exits import Exit
+from delayd.text import shown_url
 
 if TYPE_CHECKING:
     import ssl
@@ -122,7 +123,9 @@ def url_of(url: str | None, line: str | None) -> str:
     if line is None:
         return url or DEFAULT_URL
     if line.startswith(("http:", "https:", "http+unix:")):
-        raise CommandFailed(Exit.USAGE, f"--line is for the line protocol: use --url {line}")
+        raise CommandFailed(
+            Exit.USAGE, f"--line is for the line protocol: use --url {shown_url(line)}"
+        )
     if line.startswith(("unix:", "beanstalk://", "beanstalks://")):
         return line
     return f"beanstalk://{line}"
@@ -152,7 +155,10 @@ def context(ca_file: str | None) -> "ssl.SSLContext | None":
         return None
     import ssl
 
+    from delayd.files import must_be_file
+
     try:
+        must_be_file(ca_file)
         return ssl.create_default_context(cafile=ca_file)
     except OSError as error:
         raise CommandFailed(Exit.USAGE, f"{ca_file} is not a certificate: {error}") from None
@@ -165,6 +171,9 @@ def client_errors() -> Iterator[None]:
         yield
     except DelaydError as error:
         raise CommandFailed(exit_of(error), *said(error)) from error
+    except RecursionError:
+        why = "what the daemon answered is nested too deep to be shown"
+        raise CommandFailed(Exit.REFUSED, why) from None
 
 
 def exit_of(error: DelaydError) -> Exit:

@@ -1,6 +1,5 @@
 """`delayd doctor`: what on this machine is wrong for a daemon, and what to do about it."""
 
-import json
 import os
 from typing import TYPE_CHECKING
 
@@ -10,9 +9,11 @@ from delayd.cli.config import CONFIG_OPTION
 from delayd.cli.connect import OPTIONS, client, exit_of, said, url_of
 from delayd.cli.help import examples
 from delayd.cli.parameters import takes
+from delayd.cli.tables import print_json
 from delayd.cli.terminal import coloured, load_config, print_lines
 from delayd.client.errors import DelaydError
 from delayd.exits import Exit
+from delayd.text import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,16 +62,16 @@ def doctor(
     if url is not None or line is not None:
         found += asked(url, line, token_file, ca_file)
     if as_json:
-        print_lines(json.dumps(finding._asdict()) for finding in found)
+        print_json(finding._asdict() for finding in found)
     else:
         colours = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.WRONG: "red"}
         width = max(len(finding.subject) for finding in found)
         lines = []
         for finding in found:
             level = coloured(f"{finding.level:<7}", colours.get(finding.level))
-            lines.append(f"{level}  {finding.subject:<{width}}  {finding.said}")
+            lines.append(f"{level}  {finding.subject:<{width}}  {visible(finding.said)}")
             if finding.advice:
-                lines.append(f"{'':7}  {'':{width}}  -> {finding.advice}")
+                lines.append(f"{'':7}  {'':{width}}  -> {visible(finding.advice)}")
         print_lines(lines)
     is_wrong = any(finding.level is Severity.WRONG for finding in found)
     return Exit.BAD_CONFIGURATION if is_wrong else Exit.OK

@@ -68,12 +68,15 @@ def change(
         entries = tuple(alter(read(form, disk, path)))
         if len(entries) > form.entries_max:
             raise form.invalid([f"{path}: has {form.entries_max} {form.plural}, and no more fit"])
+        data = form.to_bytes(entries)
+        if len(data) > form.bytes_max:  # nobody would read it
+            raise form.invalid([f"{path}: would be longer than {form.bytes_max} bytes"])
         draft = path + DRAFT_SUFFIX
         # One that a crash left behind may be readable by others.
         with contextlib.suppress(FileNotFoundError):
             disk.unlink(draft)
         try:
-            _write(disk, draft, form.to_bytes(entries), own)
+            _write(disk, draft, data, own)
             disk.rename(draft, path)
         except Exception:
             with contextlib.suppress(OSError):

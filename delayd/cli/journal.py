@@ -34,7 +34,7 @@ from delayd.journal.format import check_names
 from delayd.journal.recovery import Recovery
 from delayd.journal.repair import NoSuchPlace, prepared
 from delayd.net.accept import raise_descriptor_limit
-from delayd.text import counted
+from delayd.text import counted, visible
 
 PLACE: Final = re.compile(r"(?:segment-)?([0-9]{1,10})(?:\.log)?:([0-9]{1,19})")
 
@@ -74,7 +74,7 @@ def check(directory: str) -> int:
     disk = RealDisk()
     with journal_errors(), attended(disk, directory):
         examination = examine(disk, directory)
-    print_lines(examination.lines())
+    print_lines(map(visible, examination.lines()))
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
 
@@ -133,7 +133,7 @@ def backup(directory: str, target: str) -> int:
             )
         copy.verify(examination.recovery)
     what = f"{counted(len(copy.names), 'file')}, {counted(copy.copied_bytes, 'byte')}"
-    print_lines([f"copied     {what}", *examination.lines()])
+    print_lines([f"copied     {what}", *map(visible, examination.lines())])
     return Exit.OK
 
 
@@ -159,15 +159,16 @@ def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
     disk = RealDisk()
     try:
         with journal_errors(), prepared(disk, directory, *place) as operation:
-            click.echo(f"{operation.path} from offset {place[1]} on: {operation.rest}", err=True)
+            where = f"{operation.path} from offset {place[1]} on: {operation.rest}"
+            click.echo(visible(where), err=True)
             if not confirmed("Give all of this up?", yes=yes):
                 raise CommandFailed(Exit.USAGE, "nothing was changed")
-            print_lines([f"cut: {tail}" for tail in operation.cut()])
+            print_lines([visible(f"cut: {tail}") for tail in operation.cut()])
     except NoSuchPlace as error:
         raise CommandFailed(Exit.USAGE, str(error)) from error
     with journal_errors():
         examination = examine(disk, directory)
-    print_lines(examination.lines())
+    print_lines(map(visible, examination.lines()))
     return Exit.CORRUPT_JOURNAL if examination.refusal else Exit.OK
 
 

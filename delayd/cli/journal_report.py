@@ -34,8 +34,7 @@ from delayd.journal.format import FRAME_OVERHEAD_BYTES, VIRTUAL_NAME, Frame, che
 from delayd.journal.recovery import LogVerdict, Recovery, StartWarning, start_warnings
 from delayd.journal.repair import Rest, rest_behind
 from delayd.limits import WALL_MS_MAX
-from delayd.logs import escape
-from delayd.text import counted, duration_text, moment_text
+from delayd.text import counted, duration_text, in_json, moment_text, visible
 
 BODY_BYTES_SHOWN: Final = 60
 
@@ -71,7 +70,7 @@ def text_line(source: FrameSource, record: Dumped | None) -> str:
 def _fields(record: Dumped) -> Iterator[str]:
     for name, value in record.fields.items():
         if isinstance(value, str):
-            yield f"{name}={escape(value)}"
+            yield f"{name}={visible(value)}"
         elif name in MOMENTS:
             yield f"{name.removesuffix('_ms')}={moment(value)}"
         elif name.endswith("_ms"):
@@ -94,7 +93,7 @@ def json_line(source: FrameSource, record: Dumped | None) -> str:
         line["fields"] = record.fields
         if record.body is not None:
             line["body_base64"] = b64encode(record.body).decode("ascii")
-    return orjson.dumps(line).decode()
+    return visible(orjson.dumps(line).decode(), write=in_json)
 
 
 @functools.lru_cache(maxsize=1_000)

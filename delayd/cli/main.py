@@ -15,6 +15,7 @@ import click
 from delayd import __version__
 from delayd.cli.terminal import CommandFailed, cannot_write, complain, complete
 from delayd.exits import Exit
+from delayd.text import did_you_mean, visible
 
 INTERRUPTED: Final = 128 + 2  # how shells report a process that ended by Ctrl-C
 
@@ -124,6 +125,8 @@ class Commands(click.Group):
             return super().get_command(ctx, cmd_name)
         module = importlib.import_module(f"delayd.cli.{COMMANDS[cmd_name].module}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        if sys.flags.optimize > 1:
+            _restore_help(command)
         return command
 
     def resolve_command(
@@ -132,8 +135,6 @@ class Commands(click.Group):
         """Return the command that is called; a wrong name gets a hint at the nearest."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            from delayd.text import did_you_mean
-
             known = OTHERS_NAMES.get(name)
             hint = f"; use {known}" if known else did_you_mean(name, COMMANDS, cutoff=NEAR)
             ctx.fail(f"there is no command {name!r}{hint}")
@@ -162,10 +163,26 @@ class Commands(click.Group):
                 )
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def _restore_help(command: click.Command) -> None:
+    """Give a command and those below it the help that Python left out with their docstrings."""
+    from delayd.build import docstrings_of
+
+    function = command.callback
+    if function is not None and command.help is None:
+        command.help = docstrings_of(function.__module__).get(function.__name__)
+    if isinstance(command, click.Group):
+        for below in command.commands.values():
+            _restore_help(below)
+
+
+@click.group(
+    cls=Commands,
+    help="Keep jobs safe until they are due, then hand them to workers.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def delayd() -> None:
-    """Keep jobs safe until they are due, then hand them to workers."""
+    """Run the subcommand."""
 
 
 def invoke(words: Sequence[str]) -> int:
@@ -173,6 +190,7 @@ def invoke(words: Sequence[str]) -> int:
     try:
         return int(delayd.main(args=list(words), prog_name="delayd", standalone_mode=False) or 0)
     except click.ClickException as wrong:
+        vars(wrong)["message"] = visible(wrong.message, keeps="\n\t")  # it quotes the arguments
         wrong.show()
         return Exit.USAGE
     except click.Abort:

@@ -11,6 +11,7 @@ from delayd.cli.help import examples
 from delayd.cli.tables import JSON_OPTION, print_fields, print_json
 from delayd.cli.terminal import complain
 from delayd.exits import Exit
+from delayd.limits import POLICY_JSON_BYTES_MAX
 
 if TYPE_CHECKING:
     from delayd.client.results import PolicyInfo
@@ -69,7 +70,7 @@ def set_(
         wanted = changed(client.policy(topic).policy, fields)
     else:
         try:
-            wanted = json.loads(file.read())
+            wanted = json.loads(file.read(POLICY_JSON_BYTES_MAX + 1))
         except ValueError as error:
             raise click.UsageError(f"--file is not JSON: {error}") from None
         if not isinstance(wanted, dict):

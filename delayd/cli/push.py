@@ -4,17 +4,25 @@ The call is made from this machine, by this user, under the egress rules of the 
 daemon need not run. Every step is told, so that a receiver that is never reached explains itself.
 """
 
-import json
+from typing import TYPE_CHECKING
 
 import click
 
 from delayd.access.errors import SecretsInvalid, shown
 from delayd.cli.help import examples
 from delayd.cli.put import named
+from delayd.cli.tables import json_text
 from delayd.cli.terminal import CommandFailed, load_config, print_lines
 from delayd.clock import system_wall_ms
+from delayd.core.errors import NotForTopic, TopicNameInvalid
+from delayd.core.names import checked_name
 from delayd.core.targets import METHODS, TARGET_FIELDS, Target
 from delayd.exits import Exit
+from delayd.text import visible
+
+if TYPE_CHECKING:
+    from delayd.access.signing_secrets import Secrets
+    from delayd.config import Config
 
 
 @click.group()
@@ -32,6 +40,7 @@ def push() -> None:
 @click.option("--method", type=click.Choice(METHODS), default="POST", help="By default POST.")
 @click.option("--header", metavar="NAME:VALUE", multiple=True, help="Of the request; repeatable.")
 @click.option("--secret", "names", multiple=True, metavar="NAME", help="Sign with it; repeatable.")
+@click.option("--topic", metavar="TOPIC", default="sample", help="As for a job of it.")
 @click.option("--config", "config_path", metavar="FILE", help="What may be called, and secrets.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def test(
@@ -40,6 +49,7 @@ def test(
     method: str,
     header: tuple[str, ...],
     names: tuple[str, ...],
+    topic: str,
     config_path: str | None,
     as_json: bool,
 ) -> int:
@@ -48,7 +58,6 @@ def test(
     Without --secret it is signed as push.sign_with says. Exit code 69: the receiver did not take
     the sample; 78: the configuration does not allow the call.
     """
-    from delayd.access.signing_secrets import Secrets
     from delayd.net.addresses import TcpAddress
     from delayd.push.egress import EgressRules
     from delayd.push.trial import try_url
@@ -62,15 +71,7 @@ def test(
     if not config.push_enabled:
         off = "push.enabled is false: the daemon would call nothing"
         raise CommandFailed(Exit.BAD_CONFIGURATION, off)
-    try:
-        secrets = Secrets() if config.push_secrets is None else Secrets.load(config.push_secrets)
-    except SecretsInvalid as error:
-        raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
-    names = names or config.push_sign_with
-    if unknown := secrets.unknown(names):
-        where = config.push_secrets or "push.secrets, which is off"
-        said = [f"--secret {shown(name)}: there is no such secret in {where}" for name in unknown]
-        raise CommandFailed(Exit.BAD_CONFIGURATION, *said)
+    secrets, names = _signers(config, topic, names)
     listens = (config.line_listen, config.http_listen)
     rules = EgressRules(
         hosts=config.push_hosts,
@@ -85,11 +86,33 @@ def test(
         *(rules, webhook),
         wall_ms=system_wall_ms(),
         timeout_ms=config.push_timeout_ms,
+        topic=topic,
     )
     rows = trial.explained()
-    print_lines(
-        [json.dumps(trial.fields())] if as_json else [f"{what:<8} {said}" for what, said in rows]
-    )
+    told = [f"{what:<8} {visible(said)}" for what, said in rows]
+    print_lines([json_text(trial.fields())] if as_json else told)
     if trial.is_refused:
         return Exit.BAD_CONFIGURATION
     return Exit.OK if trial.is_delivered else Exit.UNREACHABLE
+
+
+def _signers(
+    config: "Config", topic: str, names: tuple[str, ...]
+) -> "tuple[Secrets, tuple[str, ...]]":
+    """Return the secrets, and those that sign a sample of the topic. Raises `CommandFailed`."""
+    from delayd.access.signing_secrets import Secrets
+
+    try:
+        secrets = Secrets() if config.push_secrets is None else Secrets.load(config.push_secrets)
+    except SecretsInvalid as error:
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
+    if unknown := secrets.unknown(names or config.push_sign_with):
+        where = config.push_secrets or "push.secrets, which is off"
+        said = [f"--secret {shown(name)}: there is no such secret in {where}" for name in unknown]
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *said)
+    try:
+        return secrets, secrets.to_sign_with(checked_name(topic), names, config.push_sign_with)
+    except NotForTopic as refusal:
+        raise CommandFailed(Exit.BAD_CONFIGURATION, f"--topic {shown(topic)}: {refusal}") from None
+    except TopicNameInvalid as refusal:
+        raise click.UsageError(f"--topic: {refusal}") from None

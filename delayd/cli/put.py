@@ -16,6 +16,8 @@ from delayd.cli.terminal import CommandFailed, complain, print_lines, progress
 from delayd.client.errors import Invalid, Refused
 from delayd.client.results import PutResult
 from delayd.exits import Exit
+from delayd.limits import BODY_BYTES_CEILING
+from delayd.text import size_text
 
 if TYPE_CHECKING:
     from delayd.client.sync import Client
@@ -150,12 +152,20 @@ def body_of(text: str | None, file: BinaryIO | None) -> bytes:
     if text is not None and file is not None:
         raise click.UsageError("BODY and --file exclude each other")
     if file is not None:
-        return file.read()
+        return _bounded(file)
     if text is not None and text != "-":
         return text.encode(errors="surrogateescape")
     if text is None and sys.stdin.isatty():
         raise click.UsageError("there is no body: give BODY, --file FILE, or pipe it in")
-    return sys.stdin.buffer.read()
+    return _bounded(sys.stdin.buffer)
+
+
+def _bounded(file: BinaryIO) -> bytes:
+    """Read a body, which may have no end. Raises UsageError."""
+    body = file.read(BODY_BYTES_CEILING + 1)
+    if len(body) > BODY_BYTES_CEILING:
+        raise click.UsageError(f"the body is longer than {size_text(BODY_BYTES_CEILING)}")
+    return body
 
 
 def said(result: PutResult) -> dict[str, object]:
@@ -273,7 +283,7 @@ def put_lines(
 def outcome(line: Line, result: PutResult | Refused) -> dict[str, object]:
     """Return what became of a line, for JSON."""
     if isinstance(result, Refused):
-        return {"line": line[0], "error": str(result), "word": result.word}
+        return {"line": line[0], "error": str(result), "word": result.word, "kind": result.kind}
     return {"line": line[0], **said(result)}
 
 

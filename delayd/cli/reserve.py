@@ -20,7 +20,7 @@ from delayd.cli.tables import JSON_OPTION, print_json, time_shown
 from delayd.cli.terminal import CommandFailed, cannot_write, complain, print_lines
 from delayd.client.errors import Refused
 from delayd.exits import Exit
-from delayd.text import counted
+from delayd.text import counted, visible
 
 if TYPE_CHECKING:
     from delayd.client.results import Became
@@ -128,13 +128,11 @@ def print_body(body: bytes, *, is_one: bool) -> bool:
     """Print a body; tell whether somebody reads. Raises CommandFailed.
 
     Into a pipe or a file goes one body as it is, byte for byte; of several each ends a line. On a
-    terminal it ends a line too, and what would command the terminal is escaped.
+    terminal it ends a line too, and what cannot be seen as itself is escaped.
     """
     if sys.stdout.isatty():
         text = body.decode(errors="replace")
-        keeps = "\n\t"
-        shown = (c if c in keeps or c.isprintable() else repr(c)[1:-1] for c in text)
-        return print_lines(["".join(shown)])
+        return print_lines([visible(text, keeps="\n\t")])
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(body)

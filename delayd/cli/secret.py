@@ -7,10 +7,10 @@ the same configuration. A running daemon uses the secrets that it has until it i
 To exchange one without a break: `rotate`, reload, give the new one to the receivers, `retire`.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import click
@@ -27,10 +27,13 @@ from delayd.access.signing_secrets import (
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist
 from delayd.cli.help import examples
 from delayd.cli.parameters import takes
+from delayd.cli.tables import print_json
 from delayd.cli.terminal import CommandFailed, columns, complain, load_config, print_lines
 from delayd.clock import system_wall_ms
+from delayd.core.policy import GLOBS_RULE, checked_glob
 from delayd.core.targets import checked_target_name
 from delayd.exits import Exit
+from delayd.limits import TOKEN_GLOBS_MAX
 from delayd.text import time_text
 
 _WHERE: Final = (
@@ -46,27 +49,62 @@ def secret() -> None:
     """Create and exchange the secrets that calls are signed with."""
 
 
-@secret.command(epilog=examples("delayd secret create orders --secrets secrets.json"))
+_TOPIC: Final = click.option(
+    "--topic", "globs", multiple=True, metavar="GLOB", help="orders, mail.*, ...; '*' for all."
+)
+
+
+@secret.command(epilog=examples("delayd secret create orders --topic 'orders*'"))
 @click.argument("name")
-@takes(*_WHERE)
-def create(name: str, secrets_path: str | None, config_path: str | None) -> int:
-    """Create a secret of that NAME and print it, only this once."""
+@takes(_TOPIC, *_WHERE)
+def create(
+    name: str, globs: tuple[str, ...], secrets_path: str | None, config_path: str | None
+) -> int:
+    """Create a secret of that NAME and print it, only this once.
+
+    It signs calls of the topics that --topic says, which can be repeated, or have several values
+    separated by commas; without it those of every topic.
+    """
     path = _secrets_path(secrets_path, config_path)
     try:
         checked_target_name(name)
     except ValueError as error:
         raise CommandFailed(Exit.USAGE, f"NAME {shown(name)}: {error}") from None
+    topics = _topics(globs)
     drawn = _drawn()
 
     def add(entries: tuple[NamedSecret, ...]) -> tuple[NamedSecret, ...]:
         if any(entry.name == name for entry in entries):
             said = f"NAME {shown(name)}: is in {path} already: `delayd secret rotate` makes another"
             raise CommandFailed(Exit.USAGE, said)
-        return (*entries, NamedSecret(name, (drawn,)))
+        return (*entries, NamedSecret(name, (drawn,), topics))
 
     change_or_fail(SECRETS_FILE, path, add)
     _print(drawn, f"remove {name}")
     complain(f"secret {name} was added to {path}; it is shown only here")
+    complain(RELOAD)
+    if topics is None:
+        complain(_for_all(name))
+    return Exit.OK
+
+
+@secret.command(epilog=examples("delayd secret restrict orders --topic 'orders*'"))
+@click.argument("name")
+@takes(_TOPIC, *_WHERE)
+def restrict(
+    name: str, globs: tuple[str, ...], secrets_path: str | None, config_path: str | None
+) -> int:
+    """Limit the secret of that NAME to the topics that --topic says.
+
+    --topic can be repeated, or have several values separated by commas; it replaces what was said
+    before. Jobs of other topics that are to be signed with it then fail by their retry rules.
+    """
+    topics = _topics(globs)
+    if topics is None:
+        said = "--topic is missing: whose calls it signs, such as --topic 'mail.*'"
+        raise CommandFailed(Exit.USAGE, said)
+    path = _change_one(name, secrets_path, config_path, lambda entry: replace(entry, topics=topics))
+    complain(f"secret {name} in {path} is for the topics {', '.join(topics)} from now on")
     complain(RELOAD)
     return Exit.OK
 
@@ -85,7 +123,7 @@ def rotate(name: str, secrets_path: str | None, config_path: str | None) -> int:
         if len(entry.active) == ACTIVE_MAX:
             said = f"NAME {shown(name)}: has {ACTIVE_MAX} secrets: `delayd secret retire` the older"
             raise CommandFailed(Exit.USAGE, said)
-        return NamedSecret(name, (*entry.active, drawn))
+        return replace(entry, active=(*entry.active, drawn))
 
     path = _change_one(name, secrets_path, config_path, rotated)
     # The newest is the one that could not be told, and `retire` would drop the other.
@@ -106,7 +144,7 @@ def retire(name: str, secrets_path: str | None, config_path: str | None) -> int:
         if len(entry.active) == 1:
             said = f"NAME {shown(name)}: has only one secret: `delayd secret remove` drops the name"
             raise CommandFailed(Exit.USAGE, said)
-        return NamedSecret(name, entry.active[1:])
+        return replace(entry, active=entry.active[1:])
 
     path = _change_one(name, secrets_path, config_path, retired)
     complain(f"the older secret {name} was removed from {path}")
@@ -129,18 +167,29 @@ def remove(name: str, secrets_path: str | None, config_path: str | None) -> int:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each name.")
 @takes(*_WHERE)
 def list_secrets(*, as_json: bool, secrets_path: str | None, config_path: str | None) -> int:
-    """List names and ages, never the secrets."""
+    """List names, topics and ages, never the secrets."""
     path = _secrets_path(secrets_path, config_path)
     try:
         entries = SECRETS_FILE.load(path)
     except SecretsInvalid as error:
         raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
-    rows = [(entry.name, [time_text(each.created_s) for each in entry.active]) for entry in entries]
+    rows = [
+        (entry.name, entry.topics, [time_text(each.created_s) for each in entry.active])
+        for entry in entries
+    ]
     if as_json:
-        print_lines(json.dumps({"name": name, "created": created}) for name, created in rows)
+        print_json(
+            {"name": name, "topics": topics, "created": created} for name, topics, created in rows
+        )
     else:
-        cells = ((name, *reversed(created), "-")[:3] for name, created in rows)
-        print_lines(columns(("NAME", "CREATED", "OLDER ONE"), cells))
+        cells = (
+            (name, ",".join(topics or ("*",)), *(*reversed(created), "-")[:2])
+            for name, topics, created in rows
+        )
+        print_lines(columns(("NAME", "TOPICS", "CREATED", "OLDER ONE"), cells))
+    for name, topics, _ in rows:
+        if topics is None:
+            complain(_for_all(name))
     return Exit.OK
 
 
@@ -166,6 +215,28 @@ def _change_one(
 
     change_or_fail(SECRETS_FILE, path, alter)
     return path
+
+
+def _topics(globs: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the patterns of topics; None: none is given. Raises `CommandFailed`."""
+    given = [part for value in globs for part in value.split(",")]
+    errors = []
+    for glob in given:
+        try:
+            checked_glob(glob)
+        except ValueError as error:
+            errors.append(f"--topic {shown(glob)}: {error}")
+    if len(given) > TOKEN_GLOBS_MAX:
+        errors.append(f"--topic: {GLOBS_RULE}")
+    if errors:
+        raise CommandFailed(Exit.USAGE, *errors)
+    return tuple(given) or None
+
+
+def _for_all(name: str) -> str:
+    """Warn of a secret of which nobody has said for which topics it is."""
+    how = f"delayd secret restrict {name} --topic GLOB"
+    return f"every topic may have its calls signed with secret {name}: {how}"
 
 
 def _drawn() -> Active:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from delayd.cli.terminal import print_lines
+from delayd.text import in_json, visible
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -29,13 +30,15 @@ JSON_OPTION: Final = click.option(
 GAP_COLUMNS: Final = 2
 """Between the columns of a table."""
 
-CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-"""No body may command the terminal that it is shown on."""
-
 
 def print_json(values: Iterable[object]) -> bool:
     """Print one JSON object a line; tell whether all of them were."""
-    return print_lines(json.dumps(value, ensure_ascii=False) for value in values)
+    return print_lines(map(json_text, values))
+
+
+def json_text(value: object) -> str:
+    """Write a value as JSON, in which what cannot be seen as itself is escaped."""
+    return visible(json.dumps(value, ensure_ascii=False), write=in_json)
 
 
 class Column(NamedTuple):
@@ -136,7 +139,7 @@ def shown(value: object, *, has_ms: bool = True) -> str:
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-    return text.translate(CONTROLS)
+    return visible(text)
 
 
 def time_shown(time: "dt.datetime | Any") -> str:

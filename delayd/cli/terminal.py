@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from delayd.exits import Exit
+from delayd.text import visible
 
 if TYPE_CHECKING:
     from delayd.config import Config
@@ -30,9 +31,13 @@ STEP_BYTES: Final = 1 << 20  # how much must be done before a bar is drawn again
 
 
 def complain(message: str) -> None:
-    """Print an error, if it can be printed: where it cannot, the exit code says it."""
+    """Print an error, if it can be printed: where it cannot, the exit code says it.
+
+    It may quote a text of others, so what cannot be seen as itself is escaped.
+    """
     with contextlib.suppress(OSError):
-        print(f"delayd: {message}", file=sys.stderr, flush=True)
+        said = visible(message, keeps="\t")
+        print(f"delayd: {said}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
@@ -97,7 +102,7 @@ def print_lines(lines: Iterable[str]) -> bool:
 
 def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lay rows out below their titles, in columns as wide as they need to be."""
-    cells = [titles, *rows]
+    cells = [titles, *([visible(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(titles))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -156,6 +161,4 @@ def journal_errors() -> Iterator[None]:
     try:
         yield
     except JournalError as error:
-        from delayd.recover import exit_code_of
-
-        raise CommandFailed(exit_code_of(error), str(error)) from error
+        raise CommandFailed(error.exit_code, str(error)) from error

@@ -6,7 +6,6 @@ are kept; the tokens file has only its hash. Messages go to standard error. The 
 that it has until it is told to reload them.
 """
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from delayd.access.scopes import Scope
 from delayd.access.token_entries import (
     TOKENS_FILE,
     Entry,
-    checked_glob,
     checked_name,
     checked_scope,
 )
@@ -28,8 +26,10 @@ from delayd.access.usage import days_of
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist
 from delayd.cli.help import examples
 from delayd.cli.parameters import takes
+from delayd.cli.tables import json_text
 from delayd.cli.terminal import CommandFailed, columns, complain, load_config, print_lines
 from delayd.clock import system_wall_ms
+from delayd.core.policy import checked_glob
 from delayd.exits import Exit
 from delayd.limits import WALL_MS_MAX
 from delayd.text import TIME_RULE, parse_duration_ms, parse_time_s
@@ -108,7 +108,7 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
     days = days_of(path)
     now_s = system_wall_ms() / 1_000
     rows = [_row(entry, days.get(entry.id), now_s) for entry in entries]
-    print_lines(map(json.dumps, rows) if as_json else _table(rows))
+    print_lines(map(json_text, rows) if as_json else _table(rows))
     return Exit.OK
 
 

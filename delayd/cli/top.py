@@ -8,7 +8,7 @@ Each picture is drawn from values alone (`picture`); what is asked and what is t
 import os
 import select
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -32,6 +32,7 @@ from delayd.cli.terminal import CommandFailed, print_lines
 from delayd.client.errors import ConnectionLost, TopicNotFound, Unreachable
 from delayd.client.values import seconds
 from delayd.exits import Exit
+from delayd.text import visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -147,8 +148,7 @@ def look(client: "Client") -> Picture:
             details = client.topic(topic.name).details
         except TopicNotFound:  # since it was listed
             continue
-        rates: dict[str, Any] = details.get("rates", {})
-        late = details.get("due_to_ready", {})
+        rates, late = figures(details, "rates"), figures(details, "due_to_ready")
         rows.append(
             TopicRow(
                 *(topic.name, topic.ready, topic.delayed, topic.reserved, topic.buried),
@@ -162,8 +162,19 @@ def look(client: "Client") -> Picture:
     jobs = sum(topic.jobs for topic in topics)
     # On the line `version` is that of beanstalkd.
     version = stats.get("delayd-version", stats.get("version", ""))
-    head = f"delayd {version}: {jobs} jobs in {len(topics)} topics"
+    head = f"delayd {visible(str(version))}: {jobs} jobs in {len(topics)} topics"
     return Picture(head, tuple(rows), due)
+
+
+def figures(details: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a table of numbers of a topic; what is no number is left out.
+
+    >>> figures({"rates": {"put": 0.5, "deleted": []}}, "rates"), figures({"rates": 1}, "rates")
+    ({'put': 0.5}, {})
+    """
+    table = details.get(name)
+    pairs = table.items() if isinstance(table, dict) else ()
+    return {name: value for name, value in pairs if isinstance(value, int | float)}
 
 
 def in_ms(late_s: float | None) -> float | None:
@@ -189,6 +200,8 @@ def figure(value: object) -> str:
     """
     if value is None:
         return ""
+    if isinstance(value, str):
+        return visible(value)
     if isinstance(value, float):
         return f"{value:.2f}" if value < 100 else f"{value:.0f}"
     return str(value)
@@ -273,7 +286,7 @@ def looked_again(client: "Client", seen: Picture) -> Picture:
     try:
         return look(client)
     except (Unreachable, ConnectionLost) as error:
-        return seen._replace(head=str(error))
+        return seen._replace(head=visible(str(error)))
 
 
 @contextmanager

@@ -8,7 +8,7 @@
             print(job.json())
 
 The way of one call, in the order in which to read it; over the line `line_calls` and `beanstalk`
-stand in place of `http_calls` and `http1`. Together they are 1,500 lines, over the line 1,900:
+stand in place of `http_calls` and `http1`. Together they are 1,800 lines, over the line 2,100:
 
     sync         `Client`, with one method for each operation, and `Job`
     http_calls   what an operation asks, and what the answer says; generators without a socket
@@ -18,7 +18,8 @@ stand in place of `http_calls` and `http1`. Together they are 1,500 lines, over 
 
 Who trusts jobs to it reads `jobs` too, which extends reservations while a handler runs, and
 `worker`. `aio` and `aio_connection` have what is different with asyncio: the same generators, pools
-and attempts, with `await`. `values`, `results` and `errors` are what goes in and what comes out.
+and attempts, with `await`. `values`, `results` and `errors` are what goes in and what comes out;
+`answers` checks what a server says before it is believed, and `limits` bounds how much of it.
 
 Names are loaded when they are first used, so that importing the package costs nothing. The package
 imports nothing of the daemon, and nothing that Python does not bring.

@@ -87,4 +87,13 @@ beanstalk://127.0.0.1:11301 the line protocol
     if "://" not in url and re.fullmatch(_PLACE, f"http://{url}"):
         what = f"http://{url} speaks HTTP, beanstalk://{url} the line protocol"
         raise ValueError(f"the url {url!r} has no scheme: {what}")
-    raise ValueError(f"the url {url!r} {_RULE}")
+    raise ValueError(f"the url {_shown(url)!r} {_RULE}")
+
+
+def _shown(url: str) -> str:
+    """Return a url for people; what may be a password, or a query, is hidden with all after it.
+
+    >>> _shown("http://ada:s3cret@host"), _shown("ftp://host")
+    ('http://***', 'ftp://host')
+    """
+    return re.sub(r"((?:[\w+]+://)?).*[@?#].*", r"\1***", url, flags=re.DOTALL)

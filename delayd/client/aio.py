@@ -23,7 +23,8 @@ from delayd.client.aio_connection import AsyncConnections
 from delayd.client.batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.client.errors import DelaydError, TimedOut
 from delayd.client.http_calls import HttpCalls
-from delayd.client.jobs import Reserved, described, has_ended
+from delayd.client.jobs import Reserved, described, has_ended, touch_every_s
+from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.results import JobInfo
 from delayd.client.speaking import way_to
@@ -63,8 +64,9 @@ class AsyncClient:
         tls: ssl.SSLContext | None = None,
         timeout: Duration = 30.0,
         patience: Duration = 30.0,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
-        self._calls, way = way_to(url, token, tls, timeout, patience)
+        self._calls, way = way_to(url, token, tls, timeout, patience, answer_bytes_max)
         self.outage = way.outage
         self.is_double = False
         self._connections: AsyncRuns = AsyncConnections(way)
@@ -228,7 +230,9 @@ class AsyncToucher:
     def add(self, job: AsyncJob, ttr_s: float) -> None:
         """Touch the job from now on."""
         is_over = asyncio.Event()
-        task = asyncio.create_task(_touching(job, ttr_s / 3, is_over), name="delayd-touch")
+        task = asyncio.create_task(
+            _touching(job, touch_every_s(ttr_s), is_over), name="delayd-touch"
+        )
         self._tasks[id(job)] = (task, is_over)
 
     def discard(self, job: AsyncJob) -> None:

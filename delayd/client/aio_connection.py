@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, Self, TypeVar
 
 from delayd.client.connection import verified_tls
-from delayd.client.errors import Unreachable, reservation_lost
+from delayd.client.errors import NotUnderstood, Unreachable, reservation_lost
 from delayd.client.wires import Ask, Attempts, Link, Pool, Reader, Way, reason_of
 
 T = TypeVar("T")
 CALLS_MAX: Final = 64
+EARLY_BYTES_MAX: Final = 4 << 20
+"""Replies that come while a batch does not read them; a thousand of the longest are so long."""
 
 
 class AsyncConnection(Link, asyncio.Protocol):
@@ -25,11 +27,13 @@ class AsyncConnection(Link, asyncio.Protocol):
         super().__init__(way)
         self.lock = asyncio.Lock()
         self.is_lent = False
-        """Whether somebody reads what comes by `receive`."""
+        """Whether somebody reads what comes by `receive_until`."""
         self._transport: asyncio.Transport | None = None
         self._reader: Reader | None = None
         self._reply: asyncio.Future[Any] | None = None
-        self._received = bytearray()
+        self._is_enough: Callable[[bytes], bool] | None = None
+        self._received: list[bytes] = []
+        self._received_bytes = 0
 
     @classmethod
     async def open(cls, way: Way) -> Self:
@@ -71,14 +75,23 @@ class AsyncConnection(Link, asyncio.Protocol):
         with self.closing():
             self._send(data)
 
-    async def receive(self) -> bytes:
-        """Return what has come to a lent connection, one byte at least. Raises ConnectionLost."""
-        if not self._received:
-            with self.closing():
+    async def receive_until(self, is_enough: Callable[[bytes], bool]) -> None:
+        with self.closing():
+            early = b"".join(self._received)
+            self._received.clear()
+            self._received_bytes = 0
+            if early and is_enough(early):
+                return
+            self._is_enough = is_enough
+            try:
                 await self._replied(self.way.timeout_s)
-        received = bytes(self._received)
-        self._received.clear()
-        return received
+            finally:
+                self._is_enough = None
+
+    @property
+    def has_surplus(self) -> bool:
+        """Whether something has come that nobody has read."""
+        return bool(self._received)
 
     def _send(self, data: bytes) -> None:
         if self._transport is None or self.is_closed:
@@ -115,21 +128,31 @@ class AsyncConnection(Link, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read; what nobody has asked for means that something is wrong."""
-        if self.is_lent:
-            self._received += data
-            if data and self._reply is not None and not self._reply.done():
-                self._reply.set_result(None)
+        is_waited_for = self._reply is not None and not self._reply.done()
+        if self.is_lent and not (is_waited_for and self._is_enough):
+            self._received.append(data)
+            self._received_bytes += len(data)
+            if self._received_bytes > EARLY_BYTES_MAX:
+                self.close()
             return
-        if self._reader is None or self._reply is None or self._reply.done():
+        if not is_waited_for or (self._reader is None and self._is_enough is None):
             self.close()
             return
+        assert self._reply is not None
         try:
-            reply = self._reader.feed(data)
+            reply = self._read(data)
         except Exception as error:  # noqa: BLE001 - the caller gets it
             self._reply.set_exception(error)
             return
         if reply is not None:
             self._reply.set_result(reply)
+
+    def _read(self, data: bytes) -> Any:  # noqa: ANN401 - what is spoken tells
+        """Return what is waited for, once it is whole; None: not yet."""
+        if self._is_enough is not None:
+            return True if data and self._is_enough(data) else None
+        assert self._reader is not None
+        return self._reader.feed(data)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """End what waits for a reply."""
@@ -153,12 +176,21 @@ class AsyncConnections:
         try:
             ask = next(steps)
             while True:
-                ask = steps.send(await self.exchange(ask))
+                connection, reply = await self.exchange(ask)
+                is_free = ask.link is None
+                try:
+                    ask = steps.send(reply)
+                except NotUnderstood as error:
+                    connection.misunderstood(error)
+                    raise
+                finally:
+                    if is_free:
+                        self._pool.give_back(connection, is_last=reply.is_last)
         except StopIteration as done:
             result: T = done.value
             return result
 
-    async def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
+    async def exchange(self, ask: Ask) -> tuple[AsyncConnection, Any]:
         attempts = Attempts(ask, self.way, self._pool)
         while True:
             with attempts:
@@ -173,20 +205,20 @@ class AsyncConnections:
 
     def give_back(self, connection: AsyncConnection) -> None:
         connection.is_lent = False
+        if connection.has_surplus:
+            connection.close()
         self._pool.give_back(connection)
 
     async def close(self) -> None:
         self._pool.close()
         await asyncio.sleep(0)  # the transports close their sockets
 
-    async def _try(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
+    async def _try(self, ask: Ask) -> tuple[AsyncConnection, Any]:
         if ask.link is not None:
-            return await self._exchange_on(ask.link, ask)
+            return ask.link, await self._exchange_on(ask.link, ask)
         async with contextlib.nullcontext() if ask.wait_s else self._turn:
             connection = await self._take()
-            reply = await connection.exchange(ask)
-            self._pool.give_back(connection, is_last=reply.is_last)
-            return reply
+            return connection, await connection.exchange(ask)
 
     async def _exchange_on(self, link: AsyncConnection, ask: Ask) -> Any:  # noqa: ANN401 - the same
         async with link.lock:

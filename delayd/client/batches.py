@@ -15,10 +15,10 @@ those that were answered, and no job is put again. A block that raises puts no m
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Self, Unpack, cast
 
-from delayd.client.beanstalk import Commands, Reply, topic_word
+from delayd.client.beanstalk import Commands, Reply, topic_word, words_of
 from delayd.client.connection import Connection, Connections
 from delayd.client.errors import NotUnderstood, Refused
-from delayd.client.http_calls import BATCH_JOBS_MAX
+from delayd.client.limits import BATCH_JOBS_MAX, LINE_BYTES_MAX, NUMBER_DIGITS_MAX
 from delayd.client.line_calls import LineCalls, plain_head, put_result
 from delayd.client.results import PutResult
 from delayd.client.values import Body, NewJob, PutOptions, body_bytes
@@ -43,8 +43,9 @@ class PutReplies:
     >>> replies = PutReplies()
     >>> replies.sent(2)
     >>> replies.feed(b"INSERTED 7\r\nJOB_TOO")
-    >>> replies.in_flight, replies.results
-    (1, [PutResult(id=7, outcome='created', due=None)])
+    1
+    >>> replies.results
+    [PutResult(id=7, outcome='created', due=None)]
     """
 
     def __init__(self) -> None:
@@ -56,20 +57,40 @@ class PutReplies:
         """Note that so many replies will come."""
         self.in_flight += count
 
-    def feed(self, data: bytes) -> None:
-        """Take what was received."""
-        lines = (self._rest + data).split(b"\r\n")
+    def feed(self, data: bytes) -> int:
+        """Take what was received; return how many replies are still to come.
+
+        What was answered rightly before something that is no answer is in `results`.
+        """
+        lines = (self._rest + data).split(b"\r\n", self.in_flight)
         self._rest = lines.pop()
-        self.in_flight -= len(lines)
-        if self.in_flight < 0:
+        if self._rest and len(lines) == self.in_flight:
             raise NotUnderstood("more was answered than was asked")
-        new: Callable[..., PutResult] = tuple.__new__  # what `PutResult` calls, for half the time
-        self.results += [
-            new(PutResult, (int(line[9:]), "created", None))
-            if line[:9] == _INSERTED
-            else put_result(Reply(line.decode(errors="replace").split() or [""]), b"put")
-            for line in lines
-        ]
+        if len(self._rest) > LINE_BYTES_MAX:
+            raise NotUnderstood(f"a line is longer than {LINE_BYTES_MAX} bytes")
+        numbers = [line[9:] for line in lines if line[:9] == _INSERTED]
+        if len(numbers) == len(lines) and are_numbers(numbers):
+            new: Callable[..., PutResult] = (
+                tuple.__new__
+            )  # what `PutResult` calls, in half the time
+            self.results += [new(PutResult, (int(each), "created", None)) for each in numbers]
+        else:
+            for line in lines:
+                self.results.append(put_result(Reply(words_of(line)), b"put"))
+        self.in_flight -= len(lines)
+        return self.in_flight
+
+
+def are_numbers(texts: list[bytes]) -> bool:
+    """Tell whether each is a whole number; checked together, since there are many.
+
+    >>> are_numbers([b"7", b"18"]), are_numbers([b"7", b""]), are_numbers([b"7", b"-1"])
+    (True, False, False)
+    """
+    lengths = set(map(len, texts))
+    return not texts or (
+        b"".join(texts).isdigit() and 0 not in lengths and max(lengths) <= NUMBER_DIGITS_MAX
+    )
 
 
 class PutWriter:
@@ -190,8 +211,8 @@ class LineBatch:
         self._replies.sent(count)
 
     def _receive(self, left: int) -> None:
-        while self._connection is not None and self._replies.in_flight > left:
-            self._replies.feed(self._connection.receive())
+        if self._connection is not None and self._replies.in_flight > left:
+            self._connection.receive_until(lambda data: self._replies.feed(data) <= left)
 
 
 # --- With asyncio --------------------------------------------------------------------------------
@@ -264,5 +285,5 @@ class AsyncLineBatch:
         self._replies.sent(count)
 
     async def _receive(self, left: int) -> None:
-        while self._connection is not None and self._replies.in_flight > left:
-            self._replies.feed(await self._connection.receive())
+        if self._connection is not None and self._replies.in_flight > left:
+            await self._connection.receive_until(lambda data: self._replies.feed(data) <= left)

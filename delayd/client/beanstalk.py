@@ -6,14 +6,13 @@ r"""The line protocol as bytes: commands in, replies out, and no socket.
 [Reply(words=['FOUND', '7', '2'], body=b'hi'), Reply(words=['NOT_FOUND'], body=None)]
 """
 
-import datetime as dt
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from delayd.client.addresses import Address
+from delayd.client.answers import checked, from_epoch, kind_of, read_json, shown
 from delayd.client.errors import (
     NotUnderstood,
     PolicyInvalid,
@@ -23,23 +22,28 @@ from delayd.client.errors import (
     refused,
     wrong,
 )
+from delayd.client.limits import (
+    ANSWER_BYTES_MAX,
+    BATCH_JOBS_MAX,
+    LINE_BYTES_MAX,
+    NUMBER_DIGITS_MAX,
+    NUMBER_MAX,
+)
 from delayd.client.values import Duration, seconds
 from delayd.client.wires import Link
 
-LINE_BYTES_MAX: Final = 4_096
 SECONDS_MAX: Final = (1 << 32) - 1
-_KINDS: Final[Mapping[type, str]] = MappingProxyType(
-    {
-        int: "a whole number",
-        float: "a number",
-        str: "a text",
-        bool: "true or false",
-        list: "an array",
-        dict: "an object",
-    }
-)
-"""What JSON calls the kinds of values."""
 _TOPIC: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}"
+_REFUSAL: Final = r"[A-Z][A-Z_]*"
+_DONE: Final = frozenset(
+    (
+        *("OK", "FOUND", "RESERVED", "RESERVED_BATCH", "TIMED_OUT", "DEADLINE_SOON", "USING"),
+        *("WATCHING", "INSERTED", "KEPT", "REPLACED", "PRESERVED", "EXTENDED", "DELETED"),
+        *("RELEASED", "NACKED", "BURIED", "TOUCHED", "KICKED", "PAUSED", "CHANGED", "CANCELLED"),
+        *("RESCHEDULED", "MATCHED", "CLEARED", "REDRIVEN", "POLICY_SET", "ADVANCED"),
+    )
+)
+"""Words of replies that refuse nothing: one to another command is no refusal of this one."""
 _WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))
 _SCOPES: Final = MappingProxyType(
     {
@@ -87,6 +91,11 @@ class Reply(NamedTuple):
         """The first word."""
         return self.words[0]
 
+    @property
+    def number(self) -> int:
+        """The second word, a whole number. Raises NotUnderstood."""
+        return whole_at(self.words, 1)
+
 
 class Replies(NamedTuple):
     """The replies to commands, and the connection that they came over."""
@@ -103,9 +112,17 @@ class Replies(NamedTuple):
 class ReplyReader:
     """Reads so many replies; `feed` returns them when they are whole. `address` is whose."""
 
-    def __init__(self, count: int, address: Address, link: Link | None = None) -> None:
+    def __init__(
+        self,
+        count: int,
+        address: Address,
+        link: Link | None = None,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> None:
         self._address = address
         self._link = link
+        self._bytes_max = answer_bytes_max
+        self._may_be_batch = count == 1
         self._left = count
         self._received = bytearray()
         self._at = 0
@@ -116,10 +133,12 @@ class ReplyReader:
         self._received += data
         while self._left and (reply := self._next()) is not None:
             self._replies.append(reply)
-            if reply.word == "RESERVED_BATCH":
-                self._left += int(reply.words[1])
             self._left -= 1
+            if reply.word == "RESERVED_BATCH":
+                self._left += self._batch_of(reply)
         if self._left:
+            if len(self._received) > self._bytes_max:
+                raise self._too_long()
             return None
         if self._at < len(self._received):
             raise NotUnderstood("more was answered than was asked")
@@ -128,41 +147,57 @@ class ReplyReader:
             self._link.held.update(int(reply.words[1]) for reply in reserved)
         return Replies(self._replies, self._link)
 
+    def _batch_of(self, reply: Reply) -> int:
+        """Return how many jobs follow; a batch is asked for alone."""
+        count = reply.number
+        if not self._may_be_batch or count > BATCH_JOBS_MAX:
+            raise NotUnderstood(f"{shown(' '.join(reply.words))}, which was not asked for")
+        self._may_be_batch = False
+        return count
+
+    def _too_long(self) -> NotUnderstood:
+        return NotUnderstood(f"the answer is longer than answer_bytes_max, {self._bytes_max} bytes")
+
     def _next(self) -> Reply | None:
         end = self._received.find(b"\r\n", self._at)
+        if (len(self._received) if end < 0 else end) - self._at > LINE_BYTES_MAX:
+            raise NotUnderstood(f"a line is longer than {LINE_BYTES_MAX} bytes")
         if end < 0:
-            if len(self._received) - self._at > LINE_BYTES_MAX:
-                raise NotUnderstood("a line is too long for the beanstalk protocol")
             return None
-        words = self._received[self._at : end].decode(errors="replace").split()
-        if not words:
-            raise NotUnderstood("an empty line")
+        words = words_of(self._received[self._at : end])
         if words[0].startswith("HTTP/"):
             raise WrongProtocol(self._address.url, "HTTP", self._address.other.url)
-        size = 0
-        if words[0] in _WITH_BODY and len(words) == 3:
-            size = int(words[2])
+        if words[0] in _WITH_BODY:
+            whole_at(words, 1)
+            size = whole_at(words, 2)
         elif words[0] == "OK" and len(words) == 2:
-            size = int(words[1])
+            size = whole_at(words, 1)
         else:
             self._at = end + 2
             return Reply(words)
         body_at = end + 2
+        if size > self._bytes_max:
+            raise self._too_long()
         if len(self._received) < body_at + size + 2:
             return None
         self._at = body_at + size + 2
-        body = bytes(self._received[body_at : body_at + size])
+        if not self._received.startswith(b"\r\n", self._at - 2):
+            raise NotUnderstood("a body is longer than its reply says")
+        body = bytes(memoryview(self._received)[body_at : body_at + size])
         return Reply(words, body)
 
 
 class LineWire:
     """The line protocol as what a connection speaks."""
 
-    def __init__(self, address: Address, token: str) -> None:
+    def __init__(
+        self, address: Address, token: str, answer_bytes_max: int = ANSWER_BYTES_MAX
+    ) -> None:
         if any(character.isspace() for character in token):
             raise ValueError("a token has no spaces")
         self._address = address
         self._token = token
+        self._bytes_max = answer_bytes_max
 
     def encode(self, ask: Commands) -> bytes:
         """Write commands."""
@@ -170,7 +205,7 @@ class LineWire:
 
     def reader(self, ask: Commands, link: Link) -> ReplyReader:
         """Return what reads their replies."""
-        return ReplyReader(len(ask.lines), self._address, link)
+        return ReplyReader(len(ask.lines), self._address, link, self._bytes_max)
 
     def before(self, ask: Commands, link: Link) -> Commands | None:
         """Return what a connection has to hear before: a token, what it watches and uses."""
@@ -206,9 +241,14 @@ def line(*words: object, body: bytes | None = None) -> bytes:
     return text + b"\r\n" if body is None else b"%b %d\r\n%b\r\n" % (text, len(body), body)
 
 
+def is_topic(name: str) -> bool:
+    """Tell whether a topic may have this name."""
+    return re.fullmatch(_TOPIC, name) is not None
+
+
 def topic_word(name: str) -> str:
     """Return a topic as it can stand in a line. Raises TopicNameInvalid."""
-    if not re.fullmatch(_TOPIC, name):
+    if not is_topic(name):
         raise TopicNameInvalid(
             f"topic name {name!r} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) or begins"
             " with -",
@@ -220,7 +260,7 @@ def topic_word(name: str) -> str:
 def key_word(key: object, field: str = "key") -> str:
     """Return a key as it can stand in a line. Raises KeyInvalid."""
     if not isinstance(key, str):
-        raise wrong(field, f"must be a text, not {_kind_of(key)}")
+        raise wrong(field, f"must be a text, not {kind_of(key)}")
     if not 0 < len(key.encode()) <= 200 or not key.isprintable() or " " in key:
         detail = f"the key {key!r} is not 1 to 200 bytes of printable UTF-8 without spaces"
         raise wrong(field, detail)
@@ -238,7 +278,7 @@ def seconds_word(length: Duration, field: str) -> str:
 def whole_word(number: object, field: str, lowest: int, highest: int) -> str:
     """Return a whole number as it can stand in a line."""
     if not isinstance(number, int) or isinstance(number, bool):
-        raise wrong(field, f"must be a whole number, not {_kind_of(number)}")
+        raise wrong(field, f"must be a whole number, not {kind_of(number)}")
     if number < lowest:
         raise wrong(field, f"must be at least {lowest}")
     if number > highest:
@@ -253,22 +293,40 @@ def choice_word(word: str, field: str, choices: Sequence[str]) -> str:
     return word
 
 
-def _kind_of(value: object) -> str:
-    return _KINDS.get(type(value), type(value).__name__)
-
-
 # --- Reading -------------------------------------------------------------------------------------
 
 
+def words_of(line: bytes | bytearray) -> list[str]:
+    """Return the words of a reply's line, one at least."""
+    words = line.decode(errors="replace").split()
+    if not words:
+        raise NotUnderstood("an empty line")
+    return words
+
+
+def whole_at(words: Sequence[str], at: int) -> int:
+    """Return a word of a reply that is a whole number."""
+    if at < len(words):
+        word = words[at]
+        if word.isascii() and word.isdigit() and len(word) <= NUMBER_DIGITS_MAX:
+            return int(word)
+    raise NotUnderstood(f"{shown(' '.join(words))} has no whole number as word {at + 1}")
+
+
 def refusal_of(reply: Reply, asked: bytes, detail: str) -> Refused:
-    """Return the error for a reply that is no success. `detail` says what is so then."""
+    """Return the error for a reply that is no success. `detail` says what is so then.
+
+    Raises NotUnderstood for a reply that is none: whether anything was done is not known then.
+    """
     command = asked.split(None, 1)[0].decode()
     word = reply.word
     if command == "set-policy" and word == "BAD_FORMAT":
         return PolicyInvalid(" ".join(reply.words[1:]), word)
+    if word in _DONE or not re.fullmatch(_REFUSAL, word):
+        raise NotUnderstood(f"{command} was answered {shown(' '.join(reply.words))}")
     if word in {"BAD_FORMAT", "FORBIDDEN", "UNAUTHORIZED"} and len(reply.words) > 1:
         return refused(word, " ".join(reply.words[1:]))
-    job_id = int(reply.words[1]) if word == "JOB_ALREADY_EXISTS" else None
+    job_id = reply.number if word == "JOB_ALREADY_EXISTS" else None
     if word == "JOB_ALREADY_EXISTS":
         detail = f"job {job_id} has the key already"
     scope = _SCOPES.get(command, "") if word == "FORBIDDEN" else ""
@@ -283,38 +341,74 @@ def read_map(body: bytes | None) -> dict[str, Any]:
     >>> read_map(b'---\nid: 7\ntube: "mail"\nstate: ready\nrate: 0.5\n')
     {'id': 7, 'tube': 'mail', 'state': 'ready', 'rate': 0.5}
     """
-    lines = (body or b"").decode().splitlines()[1:]
-    return {name: _value(text) for name, _, text in (each.partition(": ") for each in lines)}
+    lines = _lines(body)[1:]
+    return {name: read_value(text) for name, _, text in (each.partition(": ") for each in lines)}
 
 
 def read_names(body: bytes | None) -> list[str]:
-    """Read a list of names."""
-    return [str(_value(each[2:])) for each in (body or b"").decode().splitlines()[1:]]
+    r"""Read a list of topics' names; only such as can stand in a command are any.
+
+    >>> read_names(b'---\n- mail\n- "007"\n- 1e5\n')
+    ['mail', '007', '1e5']
+    """
+    names = []
+    for text in _lines(body)[1:]:
+        name = _text_of(text[2:])
+        if text[:2] != "- " or not is_topic(name):
+            raise NotUnderstood(f"{shown(text)} is no topic of a list")
+        names.append(name)
+    return names
 
 
-_ROW: Final = r"- \{id: (\d+), state: (\w+), pri: (\d+), due: ([\d.]+), key: (.*)\}"
+_ROW: Final = (
+    r"- \{id: ([0-9]{1,20}), state: (\w+), pri: ([0-9]{1,20}), due: ([0-9]{1,20}(?:\.[0-9]{1,9})?),"
+    r" key: (.*)\}"
+)
 
 
 def read_rows(body: bytes | None) -> tuple[list[dict[str, Any]], str]:
     """Read a page of jobs, and what `after` of the next one is."""
-    first, _head, *texts = (body or b"").decode().splitlines()[1:]
+    lines = _lines(body)
+    after = _text_of(lines[1].removeprefix("after: ")) if len(lines) > 2 else None
+    if after is None or not re.fullmatch(_AFTER, after):
+        raise NotUnderstood(f"{shown(body or b'')} is no page of jobs")
     rows = []
-    for text in texts:
+    for text in lines[3:]:
         if (row := re.fullmatch(_ROW, text)) is None:
-            raise NotUnderstood(f"{text!r} is no job of a list")
-        due = dt.datetime.fromtimestamp(float(row[4]), dt.UTC)
-        named = {"id": int(row[1]), "state": row[2], "priority": int(row[3]), "due": due}
-        rows.append({**named, "key": json.loads(row[5])})
-    return rows, str(_value(first.removeprefix("after: ")))
+            raise NotUnderstood(f"{shown(text)} is no job of a list")
+        named = {"id": int(row[1]), "state": row[2], "priority": int(row[3])}
+        rows.append({**named, "due": from_epoch(float(row[4])), "key": _text_of(row[5])})
+    return rows, after
 
 
-def _value(text: str) -> Any:  # noqa: ANN401 - what stands there
-    if text.startswith('"'):
-        return json.loads(text)
+_AFTER: Final = r"[!-~]{0,200}"
+_NUMBER: Final = r"-?[0-9]{1,20}"
+
+
+def _lines(body: bytes | None) -> list[str]:
+    """Return the lines of YAML."""
     try:
-        return int(text)
+        lines = (body or b"").decode().split("\n")
     except ValueError:
-        try:
-            return float(text)
-        except ValueError:
-            return text
+        raise NotUnderstood(f"{shown(body or b'')} is not UTF-8") from None
+    if lines[-1] == "":
+        lines.pop()
+    return lines
+
+
+def _text_of(text: str) -> str:
+    """Read a text, in quotes or without them."""
+    return str(checked("a text", read_json(text.encode()), str)) if text[:1] == '"' else text
+
+
+def read_value(text: str) -> Any:  # noqa: ANN401 - what stands there
+    """Read a number or a text."""
+    if text[:1] == '"':
+        return _text_of(text)
+    if re.fullmatch(_NUMBER, text):
+        return int(text)
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return value if -NUMBER_MAX < value < NUMBER_MAX else text

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delayd.client.addresses import Address
-from delayd.client.errors import Unreachable, reservation_lost
+from delayd.client.errors import NotUnderstood, Unreachable, reservation_lost
 from delayd.client.wires import Ask, Attempts, Link, Pool, Way, reason_of
 
 if TYPE_CHECKING:
@@ -45,10 +45,11 @@ class Connection(Link):
 
     def _exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the same
         reader = self.way.wire.reader(ask, self)
-        ends_s = time.monotonic() + self.way.timeout_s + ask.wait_s
-        self._send(self.way.wire.encode(ask))
+        ends_s = time.monotonic() + self.way.timeout_s
+        self._send(self.way.wire.encode(ask), ends_s)
+        ends_s += ask.wait_s
         while True:
-            received = self._receive(max(0.001, ends_s - time.monotonic()))
+            received = self._receive(ends_s)
             if (reply := reader.feed(received)) is not None:
                 return reply
             if not received:
@@ -57,21 +58,31 @@ class Connection(Link):
     def send(self, data: bytes) -> None:
         """Send. Raises ConnectionLost, and is closed then."""
         with self.closing():
-            self._send(data)
+            self._send(data, time.monotonic() + self.way.timeout_s)
 
-    def receive(self) -> bytes:
-        """Return what has come, one byte at least. Raises ConnectionLost, and is closed then."""
+    def receive_until(self, is_enough: Callable[[bytes], bool]) -> None:
+        """Receive, all of it within the time of an answer, until this has enough.
+
+        Raises ConnectionLost and what `is_enough` raises, and is closed then.
+        """
+        ends_s = time.monotonic() + self.way.timeout_s
         with self.closing():
-            if not (received := self._receive(self.way.timeout_s)):
-                raise ConnectionResetError("the daemon closed it")
-            return received
+            while True:
+                if not (received := self._receive(ends_s)):
+                    raise ConnectionResetError("the daemon closed it")
+                if is_enough(received):
+                    return
 
-    def _send(self, data: bytes) -> None:
-        self._socket.settimeout(self.way.timeout_s)
-        self._socket.sendall(data)
+    def _send(self, data: bytes, ends_s: float) -> None:
+        sent = 0
+        while True:  # `sendall` of TLS has all the time again for each 16 KiB
+            self._socket.settimeout(_left_s(ends_s))
+            sent += self._socket.send(memoryview(data)[sent:] if sent else data)
+            if sent >= len(data):
+                return
 
-    def _receive(self, within_s: float) -> bytes:
-        self._socket.settimeout(within_s)
+    def _receive(self, ends_s: float) -> bytes:
+        self._socket.settimeout(_left_s(ends_s))
         return self._socket.recv(RECEIVE_BYTES)
 
     @property
@@ -98,13 +109,25 @@ class Connections:
         try:
             ask = next(steps)
             while True:
-                ask = steps.send(self.exchange(ask))
+                connection, reply = self.exchange(ask)
+                is_free = ask.link is None
+                try:
+                    ask = steps.send(reply)
+                except NotUnderstood as error:
+                    connection.misunderstood(error)
+                    raise
+                finally:
+                    if is_free:
+                        self._pool.give_back(connection, is_last=reply.is_last)
         except StopIteration as done:
             result: T = done.value
             return result
 
-    def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
-        """Return the reply, on a new connection if the first one fails and it does no harm."""
+    def exchange(self, ask: Ask) -> tuple[Connection, Any]:
+        """Return the reply and its connection, which is to be given back when it was understood.
+
+        If the first connection fails, and it does no harm, on a new one.
+        """
         attempts = Attempts(ask, self.way, self._pool)
         while True:
             with attempts:
@@ -125,13 +148,11 @@ class Connections:
         """Close the idle connections; the others are closed when their calls end."""
         self._pool.close()
 
-    def _try(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
+    def _try(self, ask: Ask) -> tuple[Connection, Any]:
         if ask.link is not None:
-            return self._exchange_on(ask.link, ask)
+            return ask.link, self._exchange_on(ask.link, ask)
         connection = self._take()
-        reply = connection.exchange(ask)
-        self._pool.give_back(connection, is_last=reply.is_last)
-        return reply
+        return connection, connection.exchange(ask)
 
     def _exchange_on(self, link: Connection, ask: Ask) -> Any:  # noqa: ANN401 - the same
         with link.lock:
@@ -145,6 +166,13 @@ class Connections:
             connection = Connection(self.way)
             self._pool.was_reached = True
         return connection
+
+
+def _left_s(ends_s: float) -> float:
+    """Return how much time is left. Raises TimeoutError when it is over."""
+    if (left_s := ends_s - time.monotonic()) <= 0:
+        raise TimeoutError
+    return left_s
 
 
 def _connected(address: Address, tls: "ssl.SSLContext | None", timeout_s: float) -> socket.socket:

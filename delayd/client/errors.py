@@ -16,8 +16,10 @@
       WrongProtocol             the address is that of the other protocol, and is named for it
       NotUnderstood             what answered does not speak delayd's protocol
 
-A refusal's class follows from its `word`, which never changes, and where several classes share a
-word, from its title or the field that is wrong; what this version does not know is of the family.
+A refusal's class follows from its `kind`, which never changes, and where the field that is wrong
+says more, from that. On the line, and from daemons that know no kinds, it follows from the `word`,
+and where several classes share one, from the title. What this version does not know is of the
+family.
 
 >>> error = refused("OUT_OF_MEMORY", "jobs_max of topic 'mail' is 5 and 5 are in use")
 >>> type(error).__name__, error.word
@@ -54,10 +56,13 @@ class Refused(DelaydError):
         job_id: int | None = None,
         retry_after_s: float | None = None,
         scope: str = "",
+        kind: str = "",
     ) -> None:
         super().__init__(detail)
         self.word = word
         """For programs: the same on both protocols, where both can refuse it."""
+        self.kind = kind
+        """Which refusal of those with this word it is; empty on the line."""
         self.problems = tuple(problems)
         """All mistakes of the request, by field; on the line the first."""
         self.job_id = job_id
@@ -233,9 +238,57 @@ class WrongProtocol(DelaydError):
 
 
 class NotUnderstood(DelaydError):
-    """The answer is none that delayd gives."""
+    """The answer is none that delayd gives, or is longer than this client reads.
+
+    The connection is closed then, and nothing is sent again.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.where = ""
+        """The url of what answered."""
+        self.may_have_happened = True
+        """Whether the request was sent, so that the daemon may have carried it out."""
+
+    def __str__(self) -> str:
+        said_by = f"what answers at {self.where} is not understood: " if self.where else ""
+        outcome = "may or may not have been" if self.may_have_happened else "was not"
+        return f"{said_by}{super().__str__()}; this {outcome} done"
 
 
+_BY_KIND: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("job_not_found", "key_not_found"), JobNotFound),
+        "topic_not_found": TopicNotFound,
+        "no_such_call": Invalid,
+        "job_already_exists": JobAlreadyExists,
+        "job_reserved": JobReserved,
+        "reservation_lost": NotReserved,
+        "wrong_state": WrongState,
+        "no_virtual_clock": NoVirtualClock,
+        **dict.fromkeys(("not_json", "request_malformed", "request_invalid"), Invalid),
+        **dict.fromkeys(("line_malformed", "value_out_of_range"), Invalid),
+        "key_invalid": KeyInvalid,
+        "topic_name_invalid": TopicNameInvalid,
+        "delay_too_long": DelayTooLong,
+        "policy_invalid": PolicyInvalid,
+        **dict.fromkeys(("body_too_big", "request_too_long"), BodyTooBig),
+        "idempotency_key_reused": IdempotencyKeyReused,
+        "not_for_topic": TargetRefused,
+        "push_off": PushIsOff,
+        "target_refused": TargetRefused,
+        "cap_reached": CapReached,
+        "out_of_space": OutOfSpace,
+        "draining": Draining,
+        "stopping": Stopping,
+        "not_ready": NotReady,
+        "busy": Busy,
+        "too_many_requests": TooManyRequests,
+        "unauthorized": Unauthorized,
+        **dict.fromkeys(("forbidden", "source_refused", "topic_internal"), Forbidden),
+        "internal_error": ServerFault,
+    }
+)
 _BY_WORD: Final = MappingProxyType(
     {
         "NOT_FOUND": NotFound,
@@ -248,6 +301,7 @@ _BY_WORD: Final = MappingProxyType(
         "JOB_TOO_BIG": BodyTooBig,
         "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
         "PUSH_IS_OFF": PushIsOff,
+        "NOT_FOR_TOPIC": TargetRefused,
         "OUT_OF_MEMORY": NoRoom,
         "DRAINING": Draining,
         "STOPPING": Stopping,
@@ -286,20 +340,22 @@ def refused(
     job_id: int | None = None,
     retry_after_s: float | None = None,
     scope: str = "",
+    kind: str = "",
 ) -> Refused:
-    """Return the error for a refusal, by its word and, over HTTP, its title."""
-    kind = _BY_TITLE.get(title) or _BY_WORD.get(word, Refused)
-    if kind is Invalid and len(problems) == 1:
-        kind = _BY_FIELD.get(problems[0].field, kind)
-    if kind is Forbidden and not scope and (found := re.search(_SCOPE, detail)):
+    """Return the error for a refusal, by its kind; without one by its word and title."""
+    error = _BY_KIND.get(kind) or _BY_TITLE.get(title) or _BY_WORD.get(word, Refused)
+    if error is Invalid and len(problems) == 1:
+        error = _BY_FIELD.get(problems[0].field, error)
+    if error is Forbidden and not scope and (found := re.search(_SCOPE, detail)):
         scope = found[1]
-    return kind(
+    return error(
         detail,
         word,
         problems=problems,
         job_id=job_id,
         retry_after_s=retry_after_s,
         scope=scope,
+        kind=kind,
     )
 
 

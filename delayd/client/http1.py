@@ -6,16 +6,30 @@ r"""HTTP/1.1 as bytes: a request in, a response out, and no socket.
 b'{}'
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from delayd.client.addresses import Address
+from delayd.client.answers import shown
 from delayd.client.errors import NotUnderstood, WrongProtocol
+from delayd.client.limits import (
+    ANSWER_BYTES_MAX,
+    CHUNK_HEAD_BYTES_MAX,
+    CHUNK_SHARE,
+    HEAD_BYTES_MAX,
+    HEADERS_MAX,
+    INTERIM_ANSWERS_MAX,
+    TRAILER_BYTES_MAX,
+)
 
-HEAD_BYTES_MAX: Final = 1 << 16
 JSON_TYPE: Final = "application/json"
 UPGRADE_REQUIRED: Final = 426
 """What delayd's line port answers to HTTP; a beanstalkd answers in words of its own."""
+_SWITCHING: Final = 101
+_VERSIONS: Final = frozenset(("HTTP/1.1 ", "HTTP/1.0 "))
+_CHUNK_SIZE: Final = rb"0*([0-9A-Fa-f]{1,15})[ \t]*(?:;|$)"
+_ABOUT_LENGTH: Final = frozenset(("content-length", "transfer-encoding"))
 _LINE_REPLIES: Final = (b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n")
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
 
@@ -85,87 +99,177 @@ def request_bytes(request: Request, authority: str, token: str = "") -> bytes:
 
 
 class ResponseReader:
-    """Reads one response; `feed` returns it when it is whole. `address` is whose it is."""
+    """Reads one response; `feed` returns it when it is whole. `address` is whose it is.
 
-    def __init__(self, address: Address) -> None:
+    Answers of 1xx before it are passed over.
+    """
+
+    def __init__(self, address: Address, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
         self._address = address
+        self._bytes_max = answer_bytes_max
         self._received = bytearray()
+        self._interim = 0
+        self._looked = 0
+        """So far no end of the head was found."""
         self._status = 0
         self._headers: dict[str, str] = {}
         self._body_at = 0
-        self._body = bytearray()
+        """Where the body begins, or in chunks the next one; 0: the head is not read yet."""
+        self._length: int | None = None
+        self._chunks: bytearray | None = None
+        self._framing_bytes = 0
 
     def feed(self, data: bytes) -> Response | None:
         """Take what was received; no data means that the connection has ended."""
         self._received += data
         if not self._body_at and not self._read_head():
             return None
-        if self._status in {204, 304}:
-            return self._whole(self._body_at)
-        if self._headers.get("transfer-encoding", "").lower() == "chunked":
-            return self._read_chunks()
-        length = self._headers.get("content-length")
-        if length is None:
-            return None if data else self._whole(len(self._received))
-        if not length.isdigit():
-            raise NotUnderstood(f"the Content-Length is {length!r}")
-        end = self._body_at + int(length)
-        return self._whole(end) if len(self._received) >= end else None
+        if self._chunks is not None:
+            return self._read_chunks(self._chunks)
+        if self._length is not None:
+            end = self._body_at + self._length
+            return self._whole(end) if len(self._received) >= end else None
+        if len(self._received) - self._body_at > self._bytes_max:
+            raise self._too_long()
+        return None if data else self._whole(len(self._received))
+
+    # --- The head --------------------------------------------------------------------------------
 
     def _read_head(self) -> bool:
-        end = self._received.find(b"\r\n\r\n")
-        if self._received.startswith(_LINE_REPLIES):
-            raise self._is_line()
-        if end < 0:
-            if len(self._received) > HEAD_BYTES_MAX or not b"HTTP/1.".startswith(
-                self._received[:7]
-            ):
-                raise NotUnderstood(f"{bytes(self._received[:40])!r} is not an answer of HTTP")
-            return False
-        first, *lines = self._received[:end].decode("latin-1").split("\r\n")
-        version, _, status = first.partition(" ")
-        if not version.startswith("HTTP/1.") or not status[:3].isdigit():
-            raise NotUnderstood(f"{first!r} is not the first line of an answer of HTTP")
-        for line in lines:
-            name, _, value = line.partition(":")
-            self._headers[name.strip().lower()] = value.strip()
-        self._status = int(status[:3])
+        """Read the first line and the headers, once they are whole; tell whether they are."""
+        while True:
+            received = self._received
+            end = received.find(b"\r\n\r\n", self._looked)
+            if received.startswith(_LINE_REPLIES):
+                raise self._is_line()
+            if end > HEAD_BYTES_MAX or (end < 0 and len(received) > HEAD_BYTES_MAX):
+                raise NotUnderstood(f"the head of an answer is longer than {HEAD_BYTES_MAX} bytes")
+            if end < 0:
+                if not b"HTTP/1.".startswith(received[:7]):
+                    raise NotUnderstood(f"{shown(bytes(received))} is not an answer of HTTP")
+                self._looked = max(0, len(received) - 3)
+                return False
+            self._parse_head(received[:end].decode("latin-1").split("\r\n"))
+            if self._status >= 200:
+                break
+            self._interim += 1
+            if self._status == _SWITCHING or self._interim > INTERIM_ANSWERS_MAX:
+                raise NotUnderstood(f"status {self._status}, again and again or unasked")
+            del received[: end + 4]
+            self._looked = 0
+            self._headers.clear()
         if self._status == UPGRADE_REQUIRED:
             raise self._is_line()
         self._body_at = end + 4
+        self._find_length()
         return True
+
+    def _parse_head(self, lines: list[str]) -> None:
+        first, status = lines[0], lines[0][9:12]
+        is_status = status.isascii() and status.isdigit() and "1" <= status[0] <= "5"
+        if first[:9] not in _VERSIONS or not is_status or first[12:13].strip():
+            raise NotUnderstood(f"{shown(first)} is not the first line of an answer of HTTP")
+        if len(lines) > HEADERS_MAX:
+            raise NotUnderstood(f"an answer has more than {HEADERS_MAX} headers")
+        headers = self._headers
+        for line in lines[1:]:
+            name, colon, value = line.partition(":")
+            name = name.lower()
+            value = value.strip()
+            if not colon:
+                raise NotUnderstood(f"{shown(line)} is not a header")
+            if name in headers and headers[name] != value and name in _ABOUT_LENGTH:
+                raise NotUnderstood(f"the header {name} is there twice, and not the same")
+            headers[name] = value
+        self._status = int(status)
+        if first[7] == "0":
+            headers.setdefault("connection", "close")
+
+    def _find_length(self) -> None:
+        """Find out where the body ends. Raises NotUnderstood."""
+        length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
+        if self._status in {204, 304}:
+            self._length = 0
+        elif coding is not None:
+            if length is not None or coding.lower() != "chunked":
+                raise NotUnderstood(f"an answer in the Transfer-Encoding {shown(coding)}")
+            self._chunks = bytearray()
+        elif length is not None:
+            if not (length.isascii() and length.isdigit() and len(length) < 19):
+                raise NotUnderstood(f"the Content-Length is {shown(length)}")
+            self._length = int(length)
+            if self._length > self._bytes_max:
+                raise self._too_long()
 
     def _is_line(self) -> WrongProtocol:
         address = self._address
         return WrongProtocol(address.url, "the line protocol", address.other.url)
 
-    def _read_chunks(self) -> Response | None:
-        """Take whole chunks off what was received."""
-        while (end := self._received.find(b"\r\n", self._body_at)) >= 0:
-            text = bytes(self._received[self._body_at : end]).partition(b";")[0]
-            try:
-                size = int(text, 16)
-            except ValueError:
-                raise NotUnderstood(f"a chunk has the size {text!r}") from None
-            start = end + 2
-            if len(self._received) < start + size + 2:
-                return None
+    def _too_long(self) -> NotUnderstood:
+        return NotUnderstood(f"the answer is longer than answer_bytes_max, {self._bytes_max} bytes")
+
+    # --- The body --------------------------------------------------------------------------------
+
+    def _read_chunks(self, body: bytearray) -> Response | None:
+        """Take whole chunks off what was received, and forget what was taken."""
+        received, at = self._received, self._body_at
+        response = None
+        while (end := received.find(b"\r\n", at, at + CHUNK_HEAD_BYTES_MAX)) >= 0:
+            head = bytes(received[at:end])
+            if (found := re.match(_CHUNK_SIZE, head)) is None:
+                raise NotUnderstood(f"a chunk has the size {shown(head)}")
+            size = int(found[1], 16)
+            if len(body) + size > self._bytes_max:
+                raise self._too_long()
             if not size:
-                return Response(self._status, self._headers, bytes(self._body))
-            self._body += self._received[start : start + size]
-            self._body_at = start + size + 2
-        return None
+                response = self._after_chunks(body, end + 2)
+                break
+            start = end + 2
+            if len(received) < start + size + 2:
+                break
+            if received[start + size : start + size + 2] != b"\r\n":
+                raise NotUnderstood("a chunk is longer than it says")
+            body += memoryview(received)[start : start + size]
+            self._framing_bytes += start + 2 - at
+            if self._framing_bytes > HEAD_BYTES_MAX + self._bytes_max // CHUNK_SHARE:
+                raise NotUnderstood("an answer in too many and too small chunks")
+            at = start + size + 2
+        else:
+            if len(received) - at >= CHUNK_HEAD_BYTES_MAX:
+                raise NotUnderstood("a chunk's size is too long")
+        del received[self._body_at : at]
+        return response
+
+    def _after_chunks(self, body: bytearray, at: int) -> Response | None:
+        """Read the lines after the last chunk; what they say does not matter."""
+        received = self._received
+        end = at if received.startswith(b"\r\n", at) else received.find(b"\r\n\r\n", at) + 2
+        if end < at:
+            if len(received) - at > TRAILER_BYTES_MAX:
+                raise NotUnderstood(f"{TRAILER_BYTES_MAX} bytes after the last chunk")
+            return None
+        return self._response(bytes(body), is_surplus=len(received) > end + 2)
 
     def _whole(self, end: int) -> Response:
-        return Response(self._status, self._headers, bytes(self._received[self._body_at : end]))
+        body = bytes(memoryview(self._received)[self._body_at : end])
+        return self._response(body, is_surplus=len(self._received) > end)
+
+    def _response(self, body: bytes, *, is_surplus: bool) -> Response:
+        """Return the response. Who says more than was asked for is not asked again."""
+        if is_surplus:
+            self._headers["connection"] = "close"
+        return Response(self._status, self._headers, body)
 
 
 class HttpWire:
     """HTTP as what a connection speaks."""
 
-    def __init__(self, address: Address, token: str) -> None:
+    def __init__(
+        self, address: Address, token: str, answer_bytes_max: int = ANSWER_BYTES_MAX
+    ) -> None:
         self._address = address
         self._token = token
+        self._bytes_max = answer_bytes_max
 
     def encode(self, ask: Request) -> bytes:
         """Write a request."""
@@ -173,7 +277,7 @@ class HttpWire:
 
     def reader(self, _ask: Request, _link: object) -> ResponseReader:
         """Return a reader of one response."""
-        return ResponseReader(self._address)
+        return ResponseReader(self._address, self._bytes_max)
 
     def before(self, _ask: Request, _link: object) -> None:
         """Every request says all."""

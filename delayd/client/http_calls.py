@@ -15,12 +15,28 @@ StopIteration: 3
 
 import binascii
 import datetime as dt
-import json
+import functools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
+from delayd.client.answers import (
+    array_in,
+    checked,
+    decoder,
+    member,
+    members,
+    moment_in,
+    read_json,
+    read_moment,
+    seconds_in,
+    shown,
+    text_in,
+    whole_in,
+)
 from delayd.client.errors import FieldProblem, NotUnderstood, Refused, refused
 from delayd.client.http1 import Request, Response, query_text, quoted
+from delayd.client.limits import BATCH_JOBS_MAX, DETAIL_CHARACTERS_MAX, PAGES_BYTES_MAX, PAGES_MAX
 from delayd.client.results import (
     Became,
     Calendar,
@@ -48,7 +64,6 @@ from delayd.client.values import (
     json_bytes,
     listed,
     moment,
-    read_moment,
     seconds,
     waits,
 )
@@ -57,8 +72,28 @@ N = TypeVar("N", bound=NamedTuple)
 T = TypeVar("T")
 Steps = Generator[Request, Response, T]
 
-BATCH_JOBS_MAX: Final = 1_000
-_TIMES: Final = ("at", "created", "due", "expires", "paused_until")
+NoneType: Final = type(None)
+_MISSING: Final = object()
+_A_TIME: Final = (dt.datetime,)
+_A_TEXT: Final = (str,)
+_WHOLE: Final = (int,)
+_SECONDS: Final = (float, int)
+_USUAL: Final = 1 << 32
+"""Up to here a number is looked at no further, which saves a call."""
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("id", "attempts"), _WHOLE),
+        **dict.fromkeys(("delayed", "ready", "reserved", "buried", "urgent", "waiting"), _WHOLE),
+        **dict.fromkeys(("topic", "state", "token", "key", "name", "outcome", "source"), _A_TEXT),
+        **dict.fromkeys(("reason", "error", "origin"), _A_TEXT),
+        **dict.fromkeys(("at", "created", "due", "expires", "paused_until"), _A_TIME),
+        "policy": (dict,),
+        **dict.fromkeys(("attempt", "priority"), _WHOLE),
+        **dict.fromkeys(("lateness", "ttr"), _SECONDS),
+        "failure": (dict,),
+    }
+)
+"""What each field of an answer is."""
 
 
 Held = Reservation | str
@@ -98,8 +133,11 @@ class HttpCalls:
             asked = {**wanted, "wait": wait_s}
             # A lost answer holds its jobs until their ttr ends; the next ones are as good.
             answer = yield from _ask("POST", target, asked, may_repeat=True, wait_s=wait_s)
-            if answer:
-                return [_reservation(job) for job in answer["jobs"]]
+            if answer is not None:
+                jobs = array_in(answer, "jobs")
+                if len(jobs) > limit:
+                    raise NotUnderstood(f"{len(jobs)} jobs, and {limit} were asked for")
+                return [_reservation(job) for job in jobs]
         return []
 
     def ack(self, job: Held) -> Steps[None]:
@@ -123,7 +161,7 @@ class HttpCalls:
         return (yield from self.nack(job, delay=delay, priority=priority))
 
     def touch(self, job: Held) -> Steps[Time | None]:
-        return read_moment((yield from _held(job, "touch", {}, may_repeat=True))["expires"])
+        return moment_in((yield from _held(job, "touch", {}, may_repeat=True)), "expires")
 
     def bury(
         self, job: Held | int, key: str | None = None, error: str = "", priority: int | None = None
@@ -152,9 +190,10 @@ class HttpCalls:
         self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
     ) -> Steps[tuple[list[JobInfo], str | None]]:
         """Return a page of jobs, and what `after` of the next one is; None: there is none."""
+        most = PAGE_JOBS if limit is None else min(limit, PAGE_JOBS)
         query = {
             **_query(which),
-            "limit": str(PAGE_JOBS if limit is None else min(limit, PAGE_JOBS)),
+            "limit": str(most),
             **({"bodies": "true"} if bodies else {}),
             **({"after": after} if after else {}),
         }
@@ -162,16 +201,17 @@ class HttpCalls:
             "GET", f"{_topic(topic)}/jobs?{query_text(query.items())}", may_repeat=True
         )
         answer = _read(response)
-        texts = _body_texts(response.body.decode())
-        return [_job_info(job, texts, topic) for job in answer["jobs"]], answer["after"]
+        texts = _body_texts(response.body)
+        jobs, next_after = array_in(answer, "jobs"), _after(answer)
+        if len(jobs) > most or (after and next_after == after):
+            raise NotUnderstood(f"a page of {len(jobs)} jobs and `after` {shown(next_after)}")
+        return [_job_info(job, texts, topic) for job in jobs], next_after
 
     def kick(self, which: int | str, key: str | None = None) -> Steps[int]:
-        answer = yield from _ask("POST", f"{_job_path(which, key)}/kick", {})
-        return int(answer["id"])
+        return whole_in((yield from _ask("POST", f"{_job_path(which, key)}/kick", {})), "id")
 
     def cancel(self, which: int | str, key: str | None = None) -> Steps[int]:
-        answer = yield from _ask("DELETE", _job_path(which, key))
-        return int(answer["id"])
+        return whole_in((yield from _ask("DELETE", _job_path(which, key))), "id")
 
     def change(
         self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
@@ -179,8 +219,7 @@ class HttpCalls:
         said = _job(changes)
         if "url" in changes:
             said["url"] = changes["url"]  # None takes it away
-        answer = yield from _ask("PATCH", _job_path(which, key), said)
-        return read_moment(answer["due"])
+        return moment_in((yield from _ask("PATCH", _job_path(which, key), said)), "due")
 
     def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
         return (yield from _many("POST", topic, "/kick", which, dry_run=dry_run))
@@ -204,24 +243,14 @@ class HttpCalls:
             query.append(("from", _bound(due_from)))
         query += [("topic", topic) for topic in topics]
         counts: dict[str, list[int]] = {}
-        after: list[tuple[str, str]] = []
-        while True:
-            answer = yield from _get(f"/v1/calendar?{query_text(query + after)}")
-            counts |= {topic["name"]: topic["counts"] for topic in answer["topics"]}
-            if not answer["after"]:
-                return Calendar(read_moment(answer["from"]), float(answer["bin"]), counts)
-            after = [("after", answer["after"])]
+        for answer in (yield from _pages("/v1/calendar", query)):
+            for topic in array_in(answer, "topics"):
+                counts[text_in(topic, "name")] = _counts_of(topic, bins)
+        return Calendar(moment_in(answer, "from"), seconds_in(answer, "bin"), counts)
 
     def topics(self) -> Steps[list[TopicInfo]]:
-        topics: list[TopicInfo] = []
-        after = ""
-        while True:
-            query = query_text([("limit", str(PAGE_JOBS)), *([("after", after)] if after else [])])
-            answer = yield from _get(f"/v1/topics?{query}")
-            topics += map(_topic_info, answer["topics"])
-            if not answer["after"]:
-                return topics
-            after = answer["after"]
+        pages = yield from _pages("/v1/topics", [("limit", str(PAGE_JOBS))])
+        return [_topic_info(topic) for answer in pages for topic in array_in(answer, "topics")]
 
     def topic(self, name: str) -> Steps[TopicInfo]:
         return _topic_info((yield from _get(_topic(name))))
@@ -245,23 +274,23 @@ class HttpCalls:
         yield from _ask("POST", f"{_topic(topic)}/resume", {}, may_repeat=True)
 
     def clear(self, topic: str) -> Steps[int]:
-        return int((yield from _ask("POST", f"{_topic(topic)}/clear", {}))["cleared"])
+        return whole_in((yield from _ask("POST", f"{_topic(topic)}/clear", {})), "cleared")
 
     def redrive(
         self, topic: str, limit: int | None = None, per_second: float | None = None
     ) -> Steps[int]:
         said = _said(max=limit, per_second=per_second)
-        return int((yield from _ask("POST", f"{_topic(topic)}/kick", said))["kicked"])
+        return whole_in((yield from _ask("POST", f"{_topic(topic)}/kick", said)), "kicked")
 
     # --- The daemon ------------------------------------------------------------------------------
 
     def stats(self) -> Steps[dict[str, Any]]:
-        return dict((yield from _get("/v1/stats")))
+        return members((yield from _get("/v1/stats")))
 
     def health(self) -> Steps[Health]:
         response = yield Request("GET", "/readyz", may_repeat=True)
         if response.status == 503:
-            return Health(is_ready=False, reason=str(_problem(response).get("detail", "")))
+            return Health(is_ready=False, reason=_detail(_problem(response)))
         _read(response)
         return Health(is_ready=True)
 
@@ -269,11 +298,14 @@ class HttpCalls:
         response = yield Request("GET", "/metrics", may_repeat=True)
         if response.status != 200:
             _read(response)
-        return response.body.decode()
+        try:
+            return response.body.decode()
+        except ValueError:
+            raise NotUnderstood(f"{shown(response.body)} is not UTF-8") from None
 
     def advance_clock(self, by: Duration) -> Steps[Time]:
         answer = yield from _ask("POST", "/v1/clock/advance", {"by": duration_value(by)})
-        return read_moment(answer["now"])
+        return moment_in(answer, "now")
 
 
 # --- Asking --------------------------------------------------------------------------------------
@@ -291,12 +323,45 @@ def _in_parts(
     """Send so many in one request as the daemon takes; return for each what it says of it."""
     results: list[T | Refused] = []
     for start in range(0, len(values), BATCH_JOBS_MAX):
-        part = {name: values[start : start + BATCH_JOBS_MAX]}
-        answer = yield from _ask("POST", target, part)
-        for result in answer["results"]:
-            problem = result.get("problem")
-            results.append(_refusal(problem) if problem else read(result))
+        part = values[start : start + BATCH_JOBS_MAX]
+        answer = yield from _ask("POST", target, {name: part})
+        answered = array_in(answer, "results")
+        if len(answered) != len(part):
+            raise NotUnderstood(f"{len(answered)} results for {len(part)} {name}")
+        for result in answered:
+            problem = members(result).get("problem")
+            results.append(read(result) if problem is None else _refusal(members(problem)))
     return results
+
+
+def _pages(path: str, query: list[tuple[str, str]]) -> Steps[list[Any]]:
+    """Return all pages of a list by names, which come in their order."""
+    pages: list[Any] = []
+    after, left_bytes = "", PAGES_BYTES_MAX
+    while len(pages) < PAGES_MAX and left_bytes > 0:
+        asked = [*query, ("after", after)] if after else query
+        response = yield Request("GET", f"{path}?{query_text(asked)}", may_repeat=True)
+        left_bytes -= len(response.body)
+        pages.append(_read(response))
+        if not (next_after := _after(pages[-1])):
+            return pages
+        if next_after <= after:
+            raise NotUnderstood(f"a page after {shown(after)} ends with {shown(next_after)}")
+        after = next_after
+    raise NotUnderstood(f"{len(pages)} pages of {path}, and there are more")
+
+
+def _after(answer: object) -> str | None:
+    """Return what `after` of the next page is; None: this was the last one."""
+    after: str | None = checked("after", member(answer, "after"), str, NoneType)
+    return after
+
+
+def _counts_of(topic: object, bins: int) -> list[int]:
+    counts = array_in(topic, "counts")
+    if len(counts) != bins:
+        raise NotUnderstood(f"a calendar of {len(counts)} parts and not of {bins}")
+    return [checked("counts", count, int) for count in counts]
 
 
 def _get(target: str) -> Steps[Any]:
@@ -313,7 +378,7 @@ def _held(job: Held, verb: str, said: dict[str, Any], *, may_repeat: bool = Fals
 def _look(target: str) -> Steps[JobInfo]:
     response = yield Request("GET", target, may_repeat=True)
     job = _read(response)
-    return _job_info(job, _body_texts(response.body.decode()))
+    return _job_info(job, _body_texts(response.body))
 
 
 def _many(
@@ -327,8 +392,8 @@ def _many(
     if said is None and method == "POST":
         said = {}
     target = f"{_topic(topic)}/jobs{verb}" + (f"?{query}" if query else "")
-    (count,) = (yield from _ask(method, target, said)).values()
-    return int(count)
+    counts = [*members((yield from _ask(method, target, said))).values()]
+    return int(checked("the count", counts[0] if counts else None, int))
 
 
 def _topic(name: str) -> str:
@@ -401,17 +466,16 @@ def _read(response: Response) -> Any:  # noqa: ANN401 - JSON
         return None
     if response.status >= 400:
         raise _refusal(_problem(response), response.headers.get("retry-after", ""))
-    try:
-        return json.loads(response.body)
-    except ValueError:
-        raise NotUnderstood(f"{response.body[:80]!r} is not JSON") from None
+    if response.status >= 300:
+        raise NotUnderstood(f"status {response.status}, which delayd does not send")
+    return read_json(response.body)
 
 
 def _problem(response: Response) -> dict[str, Any]:
     """Return the problem that an answer is; what has none was not said by delayd."""
     try:
-        problem = json.loads(response.body)
-    except ValueError:
+        problem = read_json(response.body)
+    except NotUnderstood:
         problem = None
     if not isinstance(problem, dict) or "word" not in problem:
         raise NotUnderstood(f"status {response.status}, which delayd does not send so")
@@ -419,27 +483,62 @@ def _problem(response: Response) -> dict[str, Any]:
 
 
 def _refusal(problem: Mapping[str, Any], retry_after: str = "") -> Refused:
+    errors = checked("errors", problem.get("errors", []), list)
     return refused(
-        str(problem["word"]),
-        str(problem.get("detail", "")),
-        str(problem.get("title", "")),
-        problems=[
-            FieldProblem(error["field"], error["detail"]) for error in problem.get("errors", ())
-        ],
-        job_id=problem.get("job_id"),
-        retry_after_s=float(retry_after) if retry_after.isdigit() else None,
+        text_in(problem, "word"),
+        _detail(problem),
+        text_in({"title": "", **problem}, "title"),
+        problems=[FieldProblem(text_in(each, "field"), _detail(each)) for each in errors],
+        job_id=checked("job_id", problem.get("job_id"), int, NoneType),
+        retry_after_s=_seconds_of(retry_after),
+        kind=text_in({"kind": "", **problem}, "kind"),
     )
+
+
+def _detail(problem: object) -> str:
+    detail = text_in({"detail": "", **members(problem)}, "detail")
+    is_long = len(detail) > DETAIL_CHARACTERS_MAX
+    return f"{detail[:DETAIL_CHARACTERS_MAX]}..." if is_long else detail
+
+
+def _seconds_of(retry_after: str) -> float | None:
+    """Read the header Retry-After; a proxy may say it with a date."""
+    is_number = retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10
+    return float(retry_after) if is_number else None
 
 
 def _named(kind: type[N], answer: Mapping[str, Any], **more: object) -> N:
     """Return what the API says under the names of these fields, and what is said besides."""
-    said = {**kind._field_defaults, **answer, **more}
-    for name in _TIMES:
-        if said.get(name):
-            said[name] = read_moment(said[name])
-    if said.get("failure"):
-        said["failure"] = _named(Failure, said["failure"])
-    return kind._make(said[name] for name in kind._fields)
+    said = members(answer)
+    values: list[Any] = []
+    for name, default, kinds in _plan(kind):
+        if kinds is None:
+            values.append(more.get(name, default))
+            continue
+        value = said.get(name, default)
+        if value is default:  # it is left out, or null where it may be
+            if value is _MISSING:
+                raise NotUnderstood(f"the answer has no `{name}`")
+        elif kinds is _A_TIME:
+            value = read_moment(value, name)
+        elif (kinds is _A_TEXT and type(value) is str) or (
+            (kinds is _WHOLE or kinds is _SECONDS) and type(value) in kinds and 0 <= value <= _USUAL
+        ):
+            pass
+        else:
+            value = checked(name, value, *kinds)
+            if name == "failure":
+                value = _named(Failure, value)
+        values.append(value)
+    return kind._make(values)
+
+
+@functools.cache
+def _plan(kind: type[NamedTuple]) -> tuple[tuple[str, Any, tuple[type, ...] | None], ...]:
+    """Return the fields of a result: name, value if it is left out, and what it is else."""
+    return tuple(
+        (name, kind._field_defaults.get(name, _MISSING), _KINDS.get(name)) for name in kind._fields
+    )
 
 
 def _put_result(answer: Mapping[str, Any]) -> PutResult:
@@ -447,32 +546,45 @@ def _put_result(answer: Mapping[str, Any]) -> PutResult:
 
 
 def _reservation(job: Mapping[str, Any]) -> Reservation:
-    return _named(Reservation, job, body=binascii.a2b_base64(job["body_base64"]))
+    return _named(Reservation, job, body=_base64_of(job))
 
 
-def _body_texts(text: str) -> Iterator[bytes]:
+def _base64_of(job: Mapping[str, Any]) -> bytes:
+    said = text_in(job, "body_base64")
+    try:
+        return binascii.a2b_base64(said)
+    except ValueError:
+        raise NotUnderstood(f"`body_base64` is {shown(said)} and not base64") from None
+
+
+def _body_texts(answer: bytes) -> Iterator[bytes]:
     """Yield the very texts of all members `body` of an answer, in their order.
 
     A quote within a string is escaped, so `"body":` is a name; what is inside a body is skipped.
 
-    >>> list(_body_texts('{"jobs":[{"key":"body","body":{"body":  1}},{"id":2,"body":"a"}]}'))
+    >>> list(_body_texts(b'{"jobs":[{"key":"body","body":{"body":  1}},{"id":2,"body":"a"}]}'))
     [b'{"body":  1}', b'"a"']
     """
-    decoder = json.JSONDecoder()
+    text, read = answer.decode(), decoder().raw_decode
     at = 0
     while (at := text.find('"body":', at)) >= 0:
         start = at + len('"body":')
-        _value, at = decoder.raw_decode(text, start)
+        while text[start : start + 1].isspace():
+            start += 1
+        _value, at = read(text, start)
         yield text[start:at].encode()
 
 
 def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> JobInfo:
     body = None
-    if "body" in job:
+    if "body" in members(job):
         del job["body"]
-        body = next(texts)
+        body = next(texts, None)
+        if body is None:
+            raise NotUnderstood("the body of a job does not stand where delayd writes it")
     elif "body_base64" in job:
-        body = binascii.a2b_base64(job.pop("body_base64"))
+        body = _base64_of(job)
+        del job["body_base64"]
     return _named(JobInfo, {"topic": topic, **job}, body=body, details=job)
 
 

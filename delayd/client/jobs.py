@@ -16,6 +16,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from delayd.client.errors import DelaydError, NotFound, NotReserved, Refused
+from delayd.client.limits import TOUCH_S_MAX, TOUCH_S_MIN
 from delayd.client.results import Became, Failure, Reservation, Time
 
 C = TypeVar("C")
@@ -168,6 +169,11 @@ def place_of(error: BaseException) -> str:
 # --- Touching ------------------------------------------------------------------------------------
 
 
+def touch_every_s(ttr_s: float) -> float:
+    """Return how often a job with this ttr is touched."""
+    return min(max(ttr_s / 3, TOUCH_S_MIN), TOUCH_S_MAX)
+
+
 class Touches(Generic[J]):
     """The jobs in hand, by when their reservations are extended. Few: each look is at all."""
 
@@ -176,7 +182,7 @@ class Touches(Generic[J]):
 
     def add(self, job: J, ttr_s: float, now_s: float) -> None:
         """Begin to touch a job."""
-        every_s = ttr_s / 3
+        every_s = touch_every_s(ttr_s)
         self._jobs[id(job)] = (job, every_s, now_s + every_s)
 
     def discard(self, job: J) -> None:

@@ -18,16 +18,28 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, Unpack, get_args
 
+from delayd.client.answers import (
+    checked,
+    from_epoch,
+    members,
+    read_json,
+    seconds_in,
+    shown,
+    text_in,
+    whole_in,
+)
 from delayd.client.beanstalk import (
     Commands,
     Replies,
     Reply,
     choice_word,
+    is_topic,
     key_word,
     line,
     read_map,
     read_names,
     read_rows,
+    read_value,
     refusal_of,
     seconds_word,
     topic_word,
@@ -39,6 +51,7 @@ from delayd.client.errors import (
     NotFound,
     NotOnThisProtocol,
     NotReserved,
+    NotUnderstood,
     NoVirtualClock,
     Refused,
     TopicNotFound,
@@ -173,11 +186,13 @@ class LineCalls:
             how = Commands((command,), wait_s=wait_s, may_repeat=True, watched=watched)
             (first, *jobs), link = yield how
             if first.word == "RESERVED_BATCH":
+                if len(jobs) > limit or [job for job in jobs if job.words[0] != "RESERVED"]:
+                    raise NotUnderstood(f"{len(jobs)} replies, not all of them of reserved jobs")
                 named = names * len(jobs)
                 if len(watched) > 1:  # the daemon is asked which topic each job is of
                     asked = [line("stats-job", job.words[1]) for job in jobs]
                     replies = yield from _ask_many(asked, link=link)
-                    named = [str(read_map(reply.body).get("tube", "")) for reply in replies]
+                    named = [_name_of(read_map(reply.body), "tube", "") for reply in replies]
                 return [
                     Reservation(int(job.words[1]), name, "", job.body or b"", link=link)
                     for job, name in zip(jobs, named, strict=False)
@@ -235,12 +250,14 @@ class LineCalls:
         if error:
             raise self._elsewhere("a burial with an error")
         if priority is None:
-            priority = (yield from self._stats_of(self._held(job))).get("pri", PRIORITY)
+            stats = yield from self._stats_of(self._held(job))
+            priority = whole_in({"pri": PRIORITY, **stats}, "pri")
         yield from self._finish(job, "BURIED", "bury", _priority(priority))
 
     def ttr_of(self, job: Reservation) -> Steps[float]:
         """Return how long a reservation lasts, in whole seconds; a guess where it is unknown."""
-        return float((yield from self._stats_of(job)).get("ttr", TTR_UNKNOWN_S) or 0.3)
+        stats = yield from self._stats_of(job)
+        return seconds_in({"ttr": TTR_UNKNOWN_S, **stats}, "ttr") or 0.3
 
     def _stats_of(self, job: Reservation) -> Steps[dict[str, Any]]:
         """Ask about a job in hand; nothing is told to a token without the scope `peek`."""
@@ -280,6 +297,8 @@ class LineCalls:
         words += [f"after={_option(after, 'after')}"] if after else []
         reply = yield from _of_topic("list-jobs", topic, "OK", *words, may_repeat=True)
         rows, next_after = read_rows(reply.body)
+        if len(rows) > most or (after and next_after == after):
+            raise NotUnderstood(f"a page of {len(rows)} jobs and `after` {shown(next_after)}")
         found: dict[int, JobInfo] = {}
         if bodies:
             looked = yield from _look([row["id"] for row in rows])
@@ -333,7 +352,7 @@ class LineCalls:
         command = line("peek-key", topic_word(topic), key_word(_key(key)))
         missing = f"topic {topic!r} has no job with the key {key!r}"
         reply = yield from _done(command, "FOUND", missing, may_repeat=True)
-        return int(reply.words[1])
+        return reply.number
 
     def _do(
         self, which: int | str, key: str | None, verb: str, word: str, by_id: str
@@ -348,7 +367,7 @@ class LineCalls:
         found, done = (yield Commands(commands)).replies
         detail = f"topic {which!r} has no such job with the key {key!r}"
         _expect(done, commands[1], word, detail)
-        return int(found.words[1])
+        return found.number
 
     def _many(
         self, topic: str, which: Filter, verb: str, word: str, *words: str, dry_run: bool
@@ -395,7 +414,9 @@ class LineCalls:
             if not topics and reply.word == "FORBIDDEN":  # no topic is seen, and none is there
                 continue
             _expect(reply, command, "OK", _no_topic(name), TopicNotFound)
-            counts[name] = [int(count) for count in read_map(reply.body).values()]
+            counts[name] = [checked("a count", n, int) for n in read_map(reply.body).values()]
+            if len(counts[name]) != bins:
+                raise NotUnderstood(f"a calendar of {len(counts[name])} parts and not of {bins}")
         return Calendar(None, bin_s, counts)
 
     def topics(self) -> Steps[list[TopicInfo]]:
@@ -416,7 +437,7 @@ class LineCalls:
     def policy(self, topic: str) -> Steps[PolicyInfo]:
         command = line("get-policy", topic_word(topic))
         reply = yield from _done(command, "OK", may_repeat=True)
-        return PolicyInfo(json.loads(reply.body or b"{}"), "")
+        return PolicyInfo(members(read_json(reply.body or b"{}")), "")
 
     def set_policy(self, topic: str, policy: Mapping[str, Any]) -> Steps[PolicyInfo]:
         return (yield from self._set_policy(topic, json_bytes(dict(policy))))
@@ -467,7 +488,7 @@ class LineCalls:
         if reply.word == "UNKNOWN_COMMAND":
             raise NoVirtualClock("this daemon lives by the system's clock", "NO_VIRTUAL_CLOCK")
         _expect(reply, command, "ADVANCED")
-        return dt.datetime.fromtimestamp(float(reply.words[1]), dt.UTC)
+        return from_epoch(seconds_in({"the time": _value_at(reply, 1)}, "the time"))
 
     def _elsewhere(self, what: str) -> NotOnThisProtocol:
         return NotOnThisProtocol(what, self._http_url)
@@ -605,7 +626,7 @@ def _of_topic(
 
 def _counted(verb: str, topic: str, word: str, *words: str) -> Steps[int]:
     """Say a command about a topic's jobs; return how many they were."""
-    return int((yield from _of_topic(verb, topic, word, *words)).words[1])
+    return (yield from _of_topic(verb, topic, word, *words)).number
 
 
 def _say_of(job: Reservation, verb: str, words: set[str]) -> Steps[Reply]:
@@ -639,7 +660,7 @@ def put_result(reply: Reply, command: bytes) -> PutResult | Refused:
     """Return what became of a put, or what it was refused with."""
     if (outcome := _OUTCOMES.get(reply.word)) is None:
         return refusal_of(reply, command, "nothing was put")
-    return PutResult(int(reply.words[1]), outcome)
+    return PutResult(reply.number, outcome)
 
 
 def _expect(
@@ -714,13 +735,13 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
         error, origin = str(stats.get("error", "")), str(stats.get("moved-from", ""))
         failure = Failure(str(stats["failure"]).replace("-", "_"), error=error, origin=origin)
     return JobInfo(
-        stats["id"],
-        stats["tube"],
-        stats["state"],
-        priority=stats["pri"],
-        ttr=float(stats["ttr"]),
+        whole_in(stats, "id"),
+        _name_of(stats, "tube"),
+        text_in(stats, "state"),  # type: ignore[arg-type]  # a later daemon may have more of them
+        priority=whole_in(stats, "pri"),
+        ttr=seconds_in(stats, "ttr"),
         key=str(stats.get("key", "")),
-        attempts=stats.get("attempts", 0),
+        attempts=whole_in({"attempts": 0, **stats}, "attempts"),
         failure=failure,
         body=body,
         details=stats,
@@ -729,5 +750,17 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
 
 def _topic_info(stats: dict[str, Any]) -> TopicInfo:
     kinds = ("jobs-delayed", "jobs-ready", "jobs-reserved", "jobs-buried", "jobs-urgent", "waiting")
-    counts = (int(stats[f"current-{kind}"]) for kind in kinds)
-    return TopicInfo._make((stats["name"], *counts, None, stats))
+    counts = [whole_in(stats, f"current-{kind}") for kind in kinds]
+    return TopicInfo._make((_name_of(stats, "name"), *counts, None, stats))
+
+
+def _name_of(stats: Mapping[str, Any], field: str, *default: str) -> str:
+    """Return a topic's name; one of digits alone may stand there without quotes."""
+    name = str(stats.get(field, *default))
+    if name not in default and not is_topic(name):
+        raise NotUnderstood(f"`{field}` is {shown(stats.get(field))} and not a topic's name")
+    return name
+
+
+def _value_at(reply: Reply, at: int) -> Any:  # noqa: ANN401 - what stands there
+    return read_value(reply.words[at]) if at < len(reply.words) else None

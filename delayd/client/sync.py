@@ -29,6 +29,7 @@ from delayd.client.jobs import (
     held,
     nacking,
 )
+from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.results import (
     Became,
     Calendar,
@@ -72,7 +73,8 @@ class Client:
 
     `token` is one of `delayd token create`, `tls` a context where the system's own will not do.
     `timeout` is how long an answer may take, besides what a call waits for by intent, and
-    `patience` how long a call tries to reach a daemon again that was reached before.
+    `patience` how long a call tries to reach a daemon again that was reached before. An answer that
+    is longer than `answer_bytes_max` (64 MiB) is not read: raise it where bodies may be so long.
     """
 
     def __init__(
@@ -83,8 +85,9 @@ class Client:
         tls: "ssl.SSLContext | None" = None,
         timeout: Duration = 30.0,
         patience: Duration = 30.0,
+        answer_bytes_max: int = ANSWER_BYTES_MAX,
     ) -> None:
-        self._calls, way = way_to(url, token, tls, timeout, patience)
+        self._calls, way = way_to(url, token, tls, timeout, patience, answer_bytes_max)
         self.outage = way.outage
         """Whether the daemon is away; its `tell` can be set."""
         self.is_double = False

@@ -178,8 +178,3 @@ def moment(time: Moment, field: str = "") -> str:
     if time.tzinfo is None:
         raise wrong(field, f"{time!r} needs a time zone: dt.now(UTC), or .astimezone()")
     return time.isoformat()
-
-
-def read_moment(text: str) -> dt.datetime:
-    """Read a time of an answer."""
-    return dt.datetime.fromisoformat(text)

@@ -10,11 +10,12 @@ import contextlib
 import os
 import select
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from delayd.client.addresses import Address
-from delayd.client.errors import ConnectionLost, Unreachable
+from delayd.client.errors import ConnectionLost, NotUnderstood, Unreachable
 from delayd.client.trouble import Outage
 
 if TYPE_CHECKING:
@@ -155,9 +156,18 @@ class Link(Protocol):
             where = self.way.address.url
             lost = ConnectionLost(where, reason_of(error), may_have_happened=may_have_happened)
             raise lost from error
+        except NotUnderstood as error:
+            self.misunderstood(error, may_have_happened=may_have_happened)
+            raise
         except BaseException:
             self.close()
             raise
+
+    def misunderstood(self, error: NotUnderstood, *, may_have_happened: bool = True) -> None:
+        """Close it: nothing that comes over it can be relied on. Say in the error whose it was."""
+        self.close()
+        error.where = self.way.address.url
+        error.may_have_happened = may_have_happened
 
     def close(self) -> None:
         """Close it; what it holds on the line is ready again."""
@@ -192,7 +202,7 @@ class Pool(Generic[L]):
         with self._lock:
             free = sum(not each.held for each in self._idle)
             has_room = connection.held or free < IDLE_CONNECTIONS_MAX
-            if has_room and not (is_last or self._is_closed):
+            if has_room and not (is_last or self._is_closed or connection.is_closed):
                 self._idle.append(connection)
                 return
         connection.close()
@@ -212,7 +222,8 @@ class Attempts:
     A call that was not sent, or that may be repeated, is tried again on a new connection, with
     pauses that grow, as long as the client's patience lasts. All others end with their error;
     `ConnectionLost` says whether they may have been carried out. The first connection of all is not
-    waited for: a wrong url is an error at once.
+    waited for: a wrong url is an error at once. Patience counts from the first failure, so that a
+    server which answers slowly has not all its time again with each attempt.
     """
 
     def __init__(self, ask: Ask, way: Way, pool: Pool[Any]) -> None:
@@ -223,6 +234,9 @@ class Attempts:
         self._outage = way.outage
         self._era = 0
         self._pauses = pauses(way.patience_s, way.chance)
+        self._patience_s = way.patience_s
+        self._failed_s: float | None = None
+        """When the first attempt failed."""
 
     def __enter__(self) -> None:
         self._era = self._outage.era
@@ -237,7 +251,10 @@ class Attempts:
             return False  # what that connection held is gone with it
         if getattr(error, "may_have_happened", False) and not self._ask.may_repeat:
             return False
-        if (pause_s := next(self._pauses, None)) is None:
+        now_s = time.monotonic()
+        self._failed_s = now_s if self._failed_s is None else self._failed_s
+        pause_s = next(self._pauses, None)
+        if pause_s is None or now_s - self._failed_s > self._patience_s:
             return False
         self._outage.begin(error, self._era)
         self.pause_s = pause_s

@@ -6,7 +6,8 @@ the topic that may have more ready jobs now, if there is one: the operation serv
 consumers, and counts.
 
 A record that does not fit the state is a mistake of ours or a damaged log: `AssertionError`,
-`KeyError`. TURN has no function: only the engine can advance time.
+`KeyError`. It is raised, and not by `assert`: a replay relies on it under `python -O` too. TURN has
+no function: only the engine can advance time.
 
 The kinds of which thousands pass in a second have tuned forms for whole runs in `core.store`:
 `put_alike` (PUT), `hand_out` and `hand_out_run` (RESERVE), `delete_held` (DELETE). Tests play what
@@ -57,7 +58,8 @@ _RANK: Final = int(Flag.RANK)
 
 def _record(store: Store, job_id: int) -> bytes:
     record = store.jobs.get(job_id)
-    assert record is not None, f"a record names job {job_id}, which is not there"
+    if record is None:
+        raise AssertionError(f"a record names job {job_id}, which is not there")
     return record
 
 
@@ -100,12 +102,13 @@ def put_run(store: Store, first_id: int, records: list[bytes]) -> None:
 def _check_parts(store: Store, job_id: int, flags: int, record: bytes) -> None:
     if flags & _WALL:
         _check_offset(store, job_id)
-    assert head_bytes_of(record) <= len(record), f"job {job_id} is shorter than its parts"
+    if head_bytes_of(record) > len(record):
+        raise AssertionError(f"job {job_id} is shorter than its parts")
 
 
 def _check_offset(store: Store, job_id: int) -> None:
-    is_known = store.wall_times.recorded_ms is not None
-    assert is_known, f"no record says where the time of {job_id} is"
+    if store.wall_times.recorded_ms is None:
+        raise AssertionError(f"no record says where the time of {job_id} is")
 
 
 def delete(store: Store, job_id: int) -> Topic:
@@ -203,7 +206,8 @@ def appoint(store: Store, job_id: int, due_ms: int, delay_ms: int, wall_ms: int)
 def amend(store: Store, job_id: int, *fields: int) -> Topic:
     """Change a job, except its body."""
     changed = amended(_record(store, job_id), *fields)
-    assert job_id not in store.leases.sessions, f"job {job_id} is held and cannot be changed"
+    if job_id in store.leases.sessions:
+        raise AssertionError(f"job {job_id} is held and cannot be changed")
     return _change(store, job_id, changed)
 
 
@@ -212,11 +216,14 @@ def rewrite(store: Store, record: bytes) -> Topic:
     job_id, *_, number, state, flags = HEADER.unpack_from(record)
     _check_parts(store, job_id, flags, record)
     old = _record(store, job_id)
-    assert key_of(record) == key_of(old), f"job {job_id} has another key"
-    is_at_home = store.topic_of(old) is store.topics.by_number[number]
-    assert is_at_home, f"job {job_id} has another topic"
-    assert (state == _BURIED) == bool(flags & _RANK), f"job {job_id} is buried nowhere"
-    assert job_id not in store.leases.sessions, f"job {job_id} is held and cannot be changed"
+    if key_of(record) != key_of(old):
+        raise AssertionError(f"job {job_id} has another key")
+    if store.topic_of(old) is not store.topics.by_number[number]:
+        raise AssertionError(f"job {job_id} has another topic")
+    if (state == _BURIED) != bool(flags & _RANK):
+        raise AssertionError(f"job {job_id} is buried nowhere")
+    if job_id in store.leases.sessions:
+        raise AssertionError(f"job {job_id} is held and cannot be changed")
     return _change(store, job_id, record)
 
 
@@ -234,8 +241,10 @@ def rank(store: Store, job_id: int, place: int) -> None:
         store.last_rank = max(store.last_rank, place)
         return
     record = _record(store, job_id)
-    assert record[STATE_AT] == _BURIED, f"job {job_id} has a rank and is not buried"
-    assert job_id not in store.leases.sessions, f"job {job_id} has a rank and is held"
+    if record[STATE_AT] != _BURIED:
+        raise AssertionError(f"job {job_id} has a rank and is not buried")
+    if job_id in store.leases.sessions:
+        raise AssertionError(f"job {job_id} has a rank and is held")
     store.move(job_id, ranked(record, place))
 
 
@@ -269,9 +278,10 @@ def pause(store: Store, number: int, until_ms: int, pause_ms: int) -> Topic:
 def clear(store: Store, number: int, next_number: int) -> int:
     """Delete the topic's jobs that are not reserved, for `Store.sweep`; return how many."""
     here = store.topics.by_number[number]
-    assert here.number == number, f"topic {number} was cleared before"
-    is_new = next_number not in store.topics.by_number
-    assert is_new, f"topic {next_number} is there already"
+    if here.number != number:
+        raise AssertionError(f"topic {number} was cleared before")
+    if next_number in store.topics.by_number:
+        raise AssertionError(f"topic {next_number} is there already")
     return store.clear(here, next_number)
 
 

@@ -93,6 +93,7 @@ class Engine:
         "tick_ms",
         "turn_ms",
         "vet_target",
+        "vet_use",
         "waits",
         "watchers_gone",
     )
@@ -123,6 +124,8 @@ class Engine:
         self.vet_target: Callable[[Target], Target] | None = None
         """Returns the target of a push as it is to be kept, or raises `TargetRefused`; None: push
         is off."""
+        self.vet_use: Callable[[Target, str], None] | None = None
+        """Raises `NotForTopic` if jobs of the topic may not use the target; None: all may."""
         self.is_calling: Callable[[], bool] | None = None
         """Tells whether jobs are pushed now, for which a clock that stands still has to wait; None:
         time passes by itself."""

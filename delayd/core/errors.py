@@ -3,13 +3,16 @@
 A `Refusal` says *you are wrong, and nothing has changed*: it is raised before the first record of
 an operation is written. Its `word` is what the line protocol answers and how HTTP's problem is
 called, its `status` the code that HTTP answers; the sentence carries the offending value and the
-rule. `line_word` is there for who has shown no token and speaks beanstalkd's protocol alone: a word
-that it knows. Mistakes of our own are `AssertionError`s and never reach a client as a refusal.
+rule. Several share a word; its `kind` is its own, and with the `title` stands for it in programs
+and documents of others. So these are written down, and never change, whatever becomes of the name
+or the docstring of the class. `line_word` is there for who has shown no token and speaks
+beanstalkd's protocol alone: a word that it knows. Mistakes of our own are `AssertionError`s and
+never reach a client as a refusal.
 
 >>> str(JobNotFound(7))
 'there is no job 7, or its state does not allow this'
->>> JobNotFound.word, JobNotFound.status
-('NOT_FOUND', 404)
+>>> JobNotFound.kind, JobNotFound.word, JobNotFound.status
+('job_not_found', 'NOT_FOUND', 404)
 """
 
 from typing import ClassVar
@@ -37,6 +40,10 @@ def shown(key: bytes) -> str:
 class Refusal(Exception):
     """An operation that was not carried out; the state is as it was before."""
 
+    kind: ClassVar[str]
+    """Which refusal it is, for programs: no other class has it."""
+    title: ClassVar[str]
+    """What all refusals of the class have in common, in a sentence."""
     word: ClassVar[str]
     """Several classes may share one: what a client is to do is the same."""
     status: ClassVar[int]
@@ -49,6 +56,8 @@ class Refusal(Exception):
 class JobNotFound(Refusal):
     """The job does not exist, or its state or holder does not allow the operation."""
 
+    kind = "job_not_found"
+    title = "The job does not exist, or its state or holder does not allow the operation."
     word = "NOT_FOUND"
     status = 404
 
@@ -59,6 +68,8 @@ class JobNotFound(Refusal):
 class KeyNotFound(Refusal):
     """No live job of the topic has the key."""
 
+    kind = "key_not_found"
+    title = "No live job of the topic has the key."
     word = "NOT_FOUND"
     status = 404
 
@@ -69,6 +80,8 @@ class KeyNotFound(Refusal):
 class KeyInvalid(Refusal):
     """The key is invalid."""
 
+    kind = "key_invalid"
+    title = "The key is invalid."
     word = "BAD_FORMAT"
     status = 422
 
@@ -82,6 +95,8 @@ class KeyInvalid(Refusal):
 class JobAlreadyExists(Refusal):
     """A live job of the topic has the key; it can be kept, replaced, preserved or extended."""
 
+    kind = "job_already_exists"
+    title = "A live job of the topic has the key; it can be kept, replaced, preserved or extended."
     word = "JOB_ALREADY_EXISTS"
     status = 409
 
@@ -93,6 +108,8 @@ class JobAlreadyExists(Refusal):
 class TopicNotFound(Refusal):
     """The topic does not exist: it is unused and has no jobs."""
 
+    kind = "topic_not_found"
+    title = "The topic does not exist: it is unused and has no jobs."
     word = "NOT_FOUND"
     status = 404
 
@@ -103,6 +120,8 @@ class TopicNotFound(Refusal):
 class TopicIsInternal(Refusal):
     """The topic is reserved: readable by all, changed only by the daemon."""
 
+    kind = "topic_internal"
+    title = "The topic is reserved: readable by all, changed only by the daemon."
     word = "FORBIDDEN"
     status = 403
     line_word = "NOT_FOUND"
@@ -114,6 +133,8 @@ class TopicIsInternal(Refusal):
 class TopicNameInvalid(Refusal):
     """The topic's name is invalid."""
 
+    kind = "topic_name_invalid"
+    title = "The topic's name is invalid."
     word = "BAD_FORMAT"
     status = 422
 
@@ -130,6 +151,8 @@ class ValueOutOfRange(Refusal):
     Both bounds are inclusive.
     """
 
+    kind = "value_out_of_range"
+    title = "A number is out of range."
     word = "BAD_FORMAT"
     status = 422
 
@@ -144,6 +167,8 @@ class DelayTooLong(Refusal):
     `is_moment`: it was to come at a moment of the wall clock, and so long until then.
     """
 
+    kind = "delay_too_long"
+    title = "The delay is longer than the topic allows."
     word = "BAD_FORMAT"
     status = 422
 
@@ -161,6 +186,8 @@ class BodyTooBig(Refusal):
     `topic` is None where the daemon itself takes no more.
     """
 
+    kind = "body_too_big"
+    title = "The body is longer than this daemon, or the topic, accepts."
     word = "JOB_TOO_BIG"
     status = 413
 
@@ -176,6 +203,8 @@ class BodyTooBig(Refusal):
 class LastWatched(Refusal):
     """A consumer must watch at least one topic."""
 
+    kind = "last_watched"
+    title = "A consumer must watch at least one topic."
     word = "NOT_IGNORED"
     status = 409
 
@@ -186,6 +215,8 @@ class LastWatched(Refusal):
 class TooManyWatched(Refusal):
     """A consumer may watch so many topics at most."""
 
+    kind = "too_many_watched"
+    title = "A consumer may watch so many topics at most."
     word = "OUT_OF_MEMORY"
     status = 409
 
@@ -199,6 +230,8 @@ class TooManyWatched(Refusal):
 class Draining(Refusal):
     """The daemon was told to accept no more jobs."""
 
+    kind = "draining"
+    title = "The daemon was told to accept no more jobs."
     word = "DRAINING"
     status = 503
     retry_after_s = RETRY_AFTER_DRAINING_S
@@ -210,6 +243,8 @@ class Draining(Refusal):
 class PolicyInvalid(Refusal):
     """The policy is invalid."""
 
+    kind = "policy_invalid"
+    title = "The policy is invalid."
     word = "BAD_FORMAT"
     status = 422
 
@@ -225,6 +260,8 @@ class TargetRefused(Refusal):
     name of that part, which `what` begins with if it is not given.
     """
 
+    kind = "target_refused"
+    title = "The target of a push is refused."
     word = "BAD_FORMAT"
     status = 422
 
@@ -235,9 +272,19 @@ class TargetRefused(Refusal):
         self.field = field or what.partition(" ")[0]
 
 
+class NotForTopic(TargetRefused):
+    """The secret or the sink of a target is not for this topic."""
+
+    kind = "not_for_topic"
+    title = "The secret or the sink of a target is not for this topic."
+    word = "NOT_FOR_TOPIC"
+
+
 class PushIsOff(Refusal):
     """This daemon delivers nothing by itself."""
 
+    kind = "push_off"
+    title = "This daemon delivers nothing by itself."
     word = "PUSH_IS_OFF"
     status = 422
 
@@ -252,6 +299,8 @@ class CapReached(Refusal):
     then it is said how many.
     """
 
+    kind = "cap_reached"
+    title = "A cap of the topic or of the daemon is reached."
     word = "OUT_OF_MEMORY"
     status = 507
     retry_after_s = RETRY_AFTER_FULL_S
@@ -275,6 +324,8 @@ class CapReached(Refusal):
 class OutOfSpace(Refusal):
     """No space is left beyond what is kept for removals and snapshots."""
 
+    kind = "out_of_space"
+    title = "No space is left beyond what is kept for removals and snapshots."
     word = "OUT_OF_MEMORY"
     status = 507
     retry_after_s = RETRY_AFTER_FULL_S

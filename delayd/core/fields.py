@@ -22,6 +22,7 @@ from delayd.text import (
     duration_text,
     parse_duration_ms,
     parse_size_bytes,
+    with_shown_urls,
 )
 
 Rate = int | float
@@ -88,11 +89,11 @@ def rate(value: object) -> Rate:
 
 
 def shown(value: object) -> str:
-    """Return a value as it can stand in a sentence; of a long one the beginning."""
+    """Return a value as it can stand in a sentence: of a long one the beginning, no secret urls."""
     import json  # noqa: PLC0415 - takes 1 ms, and is for mistakes only
 
     try:
-        text = json.dumps(value, default=str)
+        text = json.dumps(with_shown_urls(value), default=str)
     except RecursionError:  # it goes as deep as can just be read
         return "..."
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."

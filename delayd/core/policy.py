@@ -35,6 +35,7 @@ from typing import Any, Final, NamedTuple, final
 from delayd.core.errors import PolicyInvalid, TopicNameInvalid
 from delayd.core.fields import Field, Rate, duration, no_such_field, rate, shown, size, whole
 from delayd.core.job import Retry, State
+from delayd.core.matcher import Matcher
 from delayd.core.names import INTERNAL_TOPIC, checked_name
 from delayd.core.targets import Target, TargetInvalid, read_target, target_fields, way_back
 from delayd.core.wheel.wheel import ceil_to_tick
@@ -48,6 +49,8 @@ from delayd.limits import (
     QUANTITY_CHARACTERS_MAX,
     RETRY_STEPS_MAX,
     RETRY_STEPS_NAMED_MAX,
+    TOKEN_GLOBS_MAX,
+    TOPICS_MATCHED_MAX,
 )
 from delayd.text import duration_text, parse_duration_ms
 
@@ -401,6 +404,7 @@ def _says(value: object) -> bool:
 
 _PATTERN: Final = r"[-A-Za-z0-9+/;.$_()*?]{1,200}"
 PATTERN_RULE: Final = "must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) and the wildcards * and ?"
+GLOBS_RULE: Final = f"must be a list of 1 to {TOKEN_GLOBS_MAX} patterns of topics"
 
 
 class Patterns:
@@ -417,25 +421,25 @@ class Patterns:
     (True, True, None)
     """
 
-    __slots__ = ("_exact", "_wild", "by_pattern")
+    __slots__ = ("_of_wild", "_wild", "by_pattern")
 
     def __init__(self, by_pattern: Mapping[str, Policy] | None = None) -> None:
         """Take valid patterns (`PATTERN_RULE`), in the order in which they were given."""
         self.by_pattern = dict(by_pattern or {})
         wild = [pattern for pattern in self.by_pattern if is_wild(pattern)]
-        self._exact = {name: policy for name, policy in self.by_pattern.items() if name not in wild}
         wild.sort(key=_generality)  # stable: equals stay as they were given
-        self._wild = [(_expression(pattern), self.by_pattern[pattern]) for pattern in wild]
+        self._wild = Matcher(wild, known_max=TOPICS_MATCHED_MAX)
+        self._of_wild = [self.by_pattern[pattern] for pattern in wild]
 
     def of(self, name: str) -> Policy | None:
-        """Return the policy for a topic of that name; O(patterns).
+        """Return the policy for a topic of that name; O(patterns · length of the name).
 
         None when no pattern fits, or the one that does says nothing.
         """
-        policy = self._exact.get(name)
+        policy = self.by_pattern.get(name)
         if policy is None and name != INTERNAL_TOPIC:
-            fitting = (policy for expression, policy in self._wild if expression.fullmatch(name))
-            policy = next(fitting, None)
+            number = self._wild.first(name)
+            policy = None if number < 0 else self._of_wild[number]
         return policy or None
 
     def circles(self) -> Iterator[tuple[str, str]]:
@@ -470,6 +474,20 @@ def is_pattern(text: str) -> bool:
     return re.fullmatch(_PATTERN, text) is not None
 
 
+def checked_glob(value: object) -> str:
+    """Read a pattern of topic names. Raises ValueError with the rule."""
+    if isinstance(value, str) and is_pattern(value):
+        return value
+    raise ValueError(PATTERN_RULE)
+
+
+def checked_globs(value: object) -> list[str]:
+    """Read the patterns of topics that something is for. Raises ValueError with the rule."""
+    if not isinstance(value, list) or not 1 <= len(value) <= TOKEN_GLOBS_MAX:
+        raise ValueError(GLOBS_RULE)
+    return [checked_glob(each) for each in value]
+
+
 def is_wild(pattern: str) -> bool:
     """Tell whether the pattern fits more than one name."""
     return "*" in pattern or "?" in pattern
@@ -479,8 +497,3 @@ def _generality(pattern: str) -> tuple[int, int]:
     """Return what is the lower the more specific the pattern."""
     stars = pattern.count("*")
     return stars + pattern.count("?") - len(pattern), stars
-
-
-def _expression(pattern: str) -> re.Pattern[str]:
-    parts = (".*" if char == "*" else "." if char == "?" else re.escape(char) for char in pattern)
-    return re.compile("".join(parts))

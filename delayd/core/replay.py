@@ -80,7 +80,8 @@ class Replay:
                 at = behind
         except struct.error:
             at = -1
-        except (AssertionError, LookupError, ValueError, Refusal) as error:
+        except (AssertionError, LookupError, TypeError, ValueError, Refusal) as error:
+            # A TypeError where a job is not there: without assertions (`python -O`) it is None.
             raise UnknownRecord(at, f"it does not fit what came before ({error!r})") from error
         if at != end:
             raise UnknownRecord(end, "the last record is cut short")

@@ -645,7 +645,8 @@ class Store:
         key = key_of(record)
         old_id = self.owner_of(topic, key)
         if old_id:
-            assert old_id in self.leases.sessions, f"job {old_id} has the key of job {job_id}"
+            if old_id not in self.leases.sessions:
+                raise AssertionError(f"job {old_id} has the key of job {job_id}")
             old = self.jobs.get(old_id)
             assert old is not None
             topic.let_go(key, old_id)

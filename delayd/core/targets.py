@@ -41,15 +41,12 @@ from delayd.limits import (
     TARGET_TOPICS_MAX,
     TARGET_URL_BYTES_MAX,
 )
-from delayd.text import duration_text
+from delayd.text import MASK, duration_text, shown_url
 
 METHODS: Final = ("POST", "PUT", "PATCH", "GET", "DELETE")
 """HEAD is none: the answer of a job's call is kept, and a HEAD has none."""
 NAME_RULE: Final = f"must be 1 to {TARGET_NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -"
 KINDS: Final = ("url", "topic", "sink")
-
-MASK: Final = "***"
-"""Takes the place of what may be secret: the values of headers, and the query of a url."""
 
 SENT_BY_DELAYD: Final = frozenset(
     (
@@ -58,6 +55,7 @@ SENT_BY_DELAYD: Final = frozenset(
     )
 )
 """Headers of a call that say what delayd knows; so do all whose names begin with `delayd-`."""
+_DELAYD: Final = "delayd-"
 _OF_THE_CONNECTION: Final = frozenset(
     (
         *("host", "content-length", "transfer-encoding", "connection", "keep-alive", "te"),
@@ -159,12 +157,59 @@ def _broken_by(name: object, text: object, names: set[str]) -> str:
     lower = name.lower()
     if lower in _OF_THE_CONNECTION:
         return "belongs to the connection"
-    if lower in SENT_BY_DELAYD or lower.startswith("delayd-"):
+    if lower in SENT_BY_DELAYD or lower.startswith(_DELAYD):
         return "is sent by delayd itself"
     if lower in names:
         return "is given twice"
     if not isinstance(text, str) or re.fullmatch(_HEADER_VALUE, text) is None:
         return "must be printable ASCII, without spaces at its ends"
+    return ""
+
+
+def folded(name: str) -> str:
+    """Return what a receiver may take the name of a header for.
+
+    By CGI and WSGI a header is a variable: all but letters and digits may become `_` there, so
+    that two names become one.
+
+    >>> folded("Delayd_Topic"), folded("Content.Length")
+    ('delayd-topic', 'content-length')
+    """
+    return re.sub("[^a-z0-9]", "-", name.lower())
+
+
+def is_taken(name: str) -> bool:
+    """Tell whether a receiver may take the header for one that only delayd sends.
+
+    Content-Type may be given, in this spelling only.
+    """
+    meant = folded(name)
+    return (
+        meant in _OF_THE_CONNECTION
+        or meant in SENT_BY_DELAYD
+        or meant.startswith(_DELAYD)
+        or (meant == "content-type" and name.lower() != meant)
+    )
+
+
+def ambiguous_headers(headers: Iterable[tuple[str, str]]) -> str:
+    """Return the rule that headers break which some receivers take for others; empty: none.
+
+    It is asked when a target is set, and not of one that is read: the log may have one that was
+    set before this rule, and what is sent leaves these out (`push.webhook`).
+
+    >>> ambiguous_headers([("X-Team", "a"), ("X-Mail", "a"), ("X_Team", "a")])
+    '"X_Team" is "X-Team" to some receivers, which is given too'
+    """
+    given: dict[str, str] = {}
+    for name, _ in headers:
+        meant = folded(name)
+        if is_taken(name):
+            return f"{shown(name)} is {shown(meant)} to some receivers, which delayd itself sends"
+        if meant in given:
+            first = shown(given[meant])
+            return f"{shown(name)} is {first} to some receivers, which is given too"
+        given[meant] = name
     return ""
 
 
@@ -252,9 +297,8 @@ def masked(target: Target) -> Target:
     ... # doctest: +ELLIPSIS
     Target(url='https://example.com/jobs?***', ..., headers=(('X-Api-Key', '***'),), ...)
     """
-    path, mark, _ = target.url.partition("?")
     return target._replace(
-        url=path + mark + MASK * bool(mark),
+        url=shown_url(target.url) if target.url else "",
         headers=tuple((name, MASK) for name, _ in target.headers),
     )
 

@@ -52,7 +52,7 @@ class PushBlock(enum.Enum):
     OFF = "push_off"
     """The configuration says so."""
     OPEN = "breaker_open"
-    """The place has failed, and its circuit breaker is open."""
+    """Attempts of the topic have failed there, and its circuit breaker is open."""
     FULL = "push_full"
     """As many calls are under way as allowed."""
     SLOW = "push_slow"

@@ -36,6 +36,7 @@ from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
 from delayd.http import problems
 from delayd.http.responses import HTTP_1_1, Reply, closing_reply, refused
 from delayd.net.deadlines import Deadlines, body_ms_max
+from delayd.net.peers import hears_nothing
 
 # --- Bounds --------------------------------------------------------------------------------------
 
@@ -68,6 +69,8 @@ def bounds_of(config: object) -> Bounds:
 
 _NEVER_MS: Final = -1
 _HEAD_END: Final = b"\r\n\r\n"
+_READING: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD})
+"""The methods of requests that change nothing."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -244,6 +247,7 @@ class HttpConnection(BaseProtocol):
             if len(self._row) >= limits.HTTP_ROW_MAX and not self._has_full_row:
                 self._has_full_row = True
                 self._read_no_more()
+                shared.deadlines.watch(self, shared.now_ms() + limits.HTTP_GONE_LOOK_MS)
         elif self._body is not None:
             if self._body.is_eof():
                 self._body = None
@@ -352,7 +356,23 @@ class HttpConnection(BaseProtocol):
         if self.task is None or self._body is not None or (self.is_reserving and not has_begun):
             return False
         transport = self.transport
-        return transport is not None and transport.get_extra_info("ssl_object") is None
+        if transport is None or transport.get_extra_info("ssl_object") is not None:
+            return False
+        if current is not None and self._is_in_vain(current.method):
+            return False
+        shared = self._shared
+        shared.deadlines.watch(self, shared.now_ms() + limits.HTTP_GONE_LOOK_MS)
+        return True
+
+    def _is_in_vain(self, method: str) -> bool:
+        """Tell whether a request does nothing but read for a client that hears no answer.
+
+        While it is read from, the system reports that it has gone.
+        """
+        if not (self.is_half_closed or self._has_full_row) or method not in _READING:
+            return False
+        sock = None if self.transport is None else self.transport.get_extra_info("socket")
+        return sock is not None and hears_nothing(sock)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection, and cancel the request that is being handled."""
@@ -399,6 +419,10 @@ class HttpConnection(BaseProtocol):
         try:
             while self._row:
                 message, body = self._row.popleft()
+                if not isinstance(message, HttpProcessingError) and self._is_in_vain(
+                    message.method
+                ):
+                    raise ClientGone
                 self._take_row_on()
                 if not await self._answer(message, body):
                     self._is_over = True
@@ -581,7 +605,7 @@ class HttpConnection(BaseProtocol):
             due_ms = self._body_due_ms(now_ms, self._body)
             word = "SLOW_BODY"
         elif self.task is not None:
-            return now_ms + limits.HTTP_LOOK_MS
+            return self._look_at_handled(now_ms)
         elif self._head_ms >= 0:
             due_ms = self._head_ms + bounds.header_ms
             word = "SLOW_HEADER"
@@ -593,6 +617,15 @@ class HttpConnection(BaseProtocol):
         # A client that has sent nothing would take a reply for the next answer.
         self._close_for(word, self._shared.too_slow if self.held_bytes else b"")
         return now_ms + limits.HTTP_LOOK_MS
+
+    def _look_at_handled(self, now_ms: int) -> int:
+        """End a request that is carried out for nobody."""
+        if self._current is not None and self._is_in_vain(self._current.method):
+            assert self.transport is not None, "a connection that is gone is not looked at"
+            self.transport.abort()
+            return 0
+        is_read = not (self.is_half_closed or self._has_full_row)
+        return now_ms + (limits.HTTP_LOOK_MS if is_read else limits.HTTP_GONE_LOOK_MS)
 
     def _body_due_ms(self, now_ms: int, body: StreamReader) -> int:
         """Return when the body is too late, as much of it as has come."""

@@ -24,7 +24,7 @@ any field takes are read as empty ones, which is refused like them.
 import msgspec
 import orjson
 
-from delayd.http.json_walk import BLANKS, JsonWalk
+from delayd.http.json_walk import JsonWalk, NoObjectError, behind_blanks
 from delayd.http.problems import BodyTooLong, FieldError, NotJson, RequestInvalid
 from delayd.http.reading import (
     Form,
@@ -141,6 +141,8 @@ class LongReader:
             return await self._read(data, slices)
         except NotJson as refusal:
             raise NotJson(why_not_json(data, *refusal.said)) from None
+        except NoObjectError:
+            raise RequestInvalid([FieldError("", "must be an object")]) from None
         except (ValueError, RecursionError) as error:
             raise NotJson(why_not_json(data, str(error))) from None
 
@@ -150,7 +152,7 @@ class LongReader:
         batch: _Batch | None = None
         coming: _Batch | None = None
         is_batch = False
-        for part in _walk(data, "").members(name):
+        for part in JsonWalk(data).members(name):
             if slices.is_over:
                 await slices.rest()
             if part is None:
@@ -174,18 +176,18 @@ class LongReader:
         """Return the batch whose jobs are a line each; blank lines are none. As `read`."""
         await _refuse_dense(data, slices)
         batch = _Batch()
-        at = number = 0
+        at = ends = 0
         while at < len(data):
-            number += 1
-            end = data.find(b"\n", at)
-            if end < 0:
-                end = len(data)
-            text = data[at:end].strip(BLANKS)
-            at = end + 1
-            if text:
-                await self._add(batch, text, f"line {number}", slices)
             if slices.is_over:
                 await slices.rest()
+            start, at = at, behind_blanks(data, at)
+            ends += data.count(b"\n", start, at)
+            if at == len(data) or at == start + HTTP_STEP_BYTES:
+                continue  # there may be more blanks
+            start, at = at, data.find(b"\n", at)
+            if at < 0:
+                at = len(data)
+            await self._add(batch, data[start:at], f"line {ends + 1}", slices)
         return self._batch_of(batch, None)
 
     async def _add(self, batch: _Batch, text: bytes, where: str, slices: Slices) -> None:
@@ -207,12 +209,14 @@ class LongReader:
     async def _read_object(self, text: bytes, where: str, hints: Hints, slices: Slices) -> Form:
         members = _Members(self._item_reader)
         try:
-            for part in _walk(text, where).members():
+            for part in JsonWalk(text).members():
                 if slices.is_over:
                     await slices.rest()
                 if part is not None and not members.add(part.name, text[part.start : part.end]):
                     break
             return members.read(where, hints, self._body_bytes_max)
+        except NoObjectError:
+            raise RequestInvalid([FieldError(where, "must be an object")]) from None
         except (ValueError, RecursionError) as error:
             raise NotJson(why_not_json(text, str(error), where)) from None
 
@@ -232,13 +236,6 @@ class LongReader:
             raise RequestInvalid(errors)
         assert batch is not None
         return self._lister.kind(**{name: batch.forms})
-
-
-def _walk(text: bytes, where: str) -> JsonWalk:
-    """Begin with an object; `RequestInvalid` if it is something else."""
-    if not text.lstrip(BLANKS).startswith(b"{"):
-        raise RequestInvalid([FieldError(where, "must be an object")])
-    return JsonWalk(text)
 
 
 async def _refuse_dense(data: bytes, slices: Slices) -> None:

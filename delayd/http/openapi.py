@@ -23,7 +23,9 @@ import orjson
 
 from delayd import __version__
 from delayd.access.scopes import Scope
-from delayd.core.errors import Refusal, TopicIsInternal, TopicNameInvalid
+from delayd.build import LACKS_DOCSTRINGS, docstrings_of
+from delayd.core.errors import KeyInvalid, Refusal, TopicIsInternal, TopicNameInvalid
+from delayd.core.operations.put import Outcome
 from delayd.http import problems
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from delayd.http.reading import Form, form_in
@@ -133,7 +135,13 @@ def _schemas(routes: Sequence[Route]) -> Schema:
 
 def _components(kinds: Iterable[type]) -> dict[str, Schema]:
     by_name = sorted(kinds, key=lambda kind: kind.__name__)
-    return msgspec.json.schema_components(by_name, schema_hook=_value_ref, ref_template=_REF)[1]
+    found = msgspec.json.schema_components(by_name, schema_hook=_value_ref, ref_template=_REF)[1]
+    if LACKS_DOCSTRINGS:
+        for module in {kind.__module__ for kind in (*by_name, Outcome)}:
+            for name, said in docstrings_of(module).items():
+                if name in found:
+                    found[name].setdefault("description", said)
+    return found
 
 
 def _all_forms(forms: Iterable[type[Form]]) -> set[type[Form]]:
@@ -275,6 +283,8 @@ def refusals_of(route: Route) -> Iterable[type[Refusal]]:
         yield problems.RequestInvalid
     if "{topic}" in route.path:
         yield TopicNameInvalid
+    if "{key}" in route.path:
+        yield KeyInvalid
     if route.scope not in _LOOKING and ("{topic}" in route.path or "{id}" in route.path):
         yield TopicIsInternal
     yield from route.refusals
@@ -317,12 +327,18 @@ def _problem(refusals: Refusals) -> Schema:
     """Return the response for refusals of one status."""
     by_word: dict[str, list[str]] = {}
     for refusal in refusals:
-        by_word.setdefault(refusal.word, []).append(problems.title_of(refusal))
+        by_word.setdefault(refusal.word, []).append(refusal.title)
     lines = [f"`{word}`: {' '.join(dict.fromkeys(titles))}" for word, titles in by_word.items()]
     schema = {
         "allOf": [
             _ref(problems.ProblemAnswer),
-            {"properties": {"word": {"enum": [*by_word]}, "status": {"const": refusals[0].status}}},
+            {
+                "properties": {
+                    "word": {"enum": [*by_word]},
+                    "kind": {"enum": [refusal.kind for refusal in refusals]},
+                    "status": {"const": refusals[0].status},
+                }
+            },
         ]
     }
     response: Schema = {

@@ -33,7 +33,7 @@ def _openapi_text() -> bytes:
 _PUT_REFUSALS: Final = (
     *(errors.ValueOutOfRange, errors.DelayTooLong, errors.BodyTooBig),
     *(errors.CapReached, errors.OutOfSpace, errors.Draining),
-    *(errors.TargetRefused, errors.PushIsOff),
+    *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
 )
 _HELD: Final = (errors.JobNotFound, problems.ReservationLost)
 _NAMED: Final = {200: Response("It is done; the job's number.", (structs.NamedAnswer,))}
@@ -193,7 +193,7 @@ _JOBS: Final = (
         (
             *(errors.JobNotFound, problems.JobReserved, errors.ValueOutOfRange),
             *(errors.DelayTooLong, errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
-            *(errors.TargetRefused, errors.PushIsOff),
+            *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
         ),
         form=forms.ChangeJobForm,
     ),
@@ -219,7 +219,7 @@ _BY_KEY: Final = tuple(
         path="/v1/topics/{topic}/keys/{key}" + route.path.removeprefix("/v1/jobs/{id}"),
         name=f"{route.name}_by_key",
         summary=summary,
-        refusals=(errors.KeyNotFound, *route.refusals[1:]),
+        refusals=(errors.KeyNotFound, errors.TopicNotFound, *route.refusals[1:]),
     )
     for route, summary in zip(
         _JOBS,
@@ -237,7 +237,7 @@ _BURY_BY_KEY: Final = Route(
     *("bury_job_by_key", Section.JOBS, "Bury the job that has a key"),
     "A delayed or ready job is not handed out until it is kicked.",
     _BURIED,
-    (errors.KeyNotFound, *_BURY_REFUSALS[1:]),
+    (errors.KeyNotFound, errors.TopicNotFound, *_BURY_REFUSALS[1:]),
     form=forms.BuryWaitingForm,
     may_be_empty=True,
 )
@@ -316,7 +316,13 @@ _TOPICS: Final = (
         *("set_policy", Section.TOPICS, "Set a topic's own policy"),
         "It replaces the previous one, and the configured one. Kept over restarts.",
         _POLICY,
-        (errors.PolicyInvalid, errors.TargetRefused, errors.PushIsOff, errors.OutOfSpace),
+        (
+            errors.PolicyInvalid,
+            errors.TargetRefused,
+            errors.NotForTopic,
+            errors.PushIsOff,
+            errors.OutOfSpace,
+        ),
         form=forms.PolicyBodyForm,
     ),
     Route(

@@ -61,9 +61,9 @@ BlockName = Annotated[
     str,
     about(
         "paused; full: reserved_max is reached; slow: its rate is used up. Of pushes alone, which"
-        " workers do not notice: push_off: the configuration says so; breaker_open: the place has"
-        " failed; push_full: as many calls are under way as allowed; push_slow: the target's rate"
-        " is used up.",
+        " workers do not notice: push_off: the configuration says so; breaker_open: its calls"
+        " there have failed; push_full: as many calls are under way as allowed; push_slow: the"
+        " target's rate is used up.",
         extra_json_schema={
             "enum": [
                 *(block.name.lower() for block in Block if block.name),

@@ -214,8 +214,13 @@ class RealDisk:
             raise
 
     def open(self, path: str, *, write: bool = False) -> int:
-        """Open an existing file."""
-        return os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC)
+        """Open an existing file; a pipe of that name is not waited for, and refused."""
+        handle = os.open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_NONBLOCK | os.O_CLOEXEC)
+        mode = os.fstat(handle).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "it is not a file", path)
+        return handle
 
     def create(self, path: str) -> int:
         """Make an empty file and open it for writing."""

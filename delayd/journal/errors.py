@@ -14,15 +14,19 @@ import contextlib
 from collections.abc import Iterator
 from typing import ClassVar
 
+from delayd.exits import Exit
 from delayd.journal.disk import owners
+from delayd.log import LogError
 
 
-class JournalError(Exception):
+class JournalError(LogError):
     """Whatever the journal may raise at its user."""
 
 
 class DirectoryLocked(JournalError):
     """Another process owns the directory."""
+
+    exit_code = Exit.DIRECTORY_LOCKED
 
     def __init__(
         self, path: str, holder: str, rule: str = "one daemon owns a journal directory"
@@ -32,6 +36,9 @@ class DirectoryLocked(JournalError):
 
 class DamageError(JournalError):
     """A place in a file that cannot be accepted; nothing was changed. `why` ends a sentence."""
+
+    exit_code = Exit.CORRUPT_JOURNAL
+    is_damage = True
 
     def __init__(self, file: str, offset: int, why: str) -> None:
         super().__init__(f"{file} at offset {offset}: {why}")
@@ -51,6 +58,8 @@ class JournalVersion(DamageError):
 class ForeignFile(DamageError):
     """A file that is not part of a journal; `why` says what it is and what to do."""
 
+    is_damage = False
+
     def __init__(self, file: str, why: str) -> None:
         super().__init__(file, 0, why)
 
@@ -62,6 +71,8 @@ class ForeignFile(DamageError):
 class WrongClock(JournalError):
     """The directory is one of the other `clock`; `how` is the flag that fits."""
 
+    exit_code = Exit.BAD_CONFIGURATION
+
     def __init__(self, directory: str, clock: str, how: str) -> None:
         super().__init__(
             f"{directory} has been used with {clock}: start with {how} another directory; "
@@ -71,6 +82,8 @@ class WrongClock(JournalError):
 
 class NotEmpty(JournalError):
     """The directory holds something; nothing was changed."""
+
+    exit_code = Exit.USAGE
 
     def __init__(self, directory: str, name: str) -> None:
         super().__init__(f"{directory} holds {name}: choose a directory that is new or empty")
@@ -95,12 +108,14 @@ class SnapshotFailed(FileError):
     """A snapshot could not be taken; nothing is left of it, and the journal continues without."""
 
     outcome = "; the snapshot was given up"
+    may_be_tried_again = True
 
 
 class JournalFull(FileError):
     """There was no room; the journal is as it was before the call, and may be tried again."""
 
     outcome = "; nothing was appended"
+    may_be_tried_again = True
 
 
 @contextlib.contextmanager

@@ -180,6 +180,11 @@ def check_names(directory: str, names: Collection[str]) -> None:
         why = f"is beanstalkd's: to import its jobs, stop it and run `{how}`"
     else:
         why = "is not delayd's: choose a directory of its own, or move the file away"
+        if any(SEGMENT_NAME.fullmatch(name) or SNAPSHOT_NAME.fullmatch(name) for name in names):
+            why = (
+                "is unknown to this delayd: if a newer one has used the directory, start that, or "
+                "this one with a backup from before the upgrade; else move the file away"
+            )
     raise ForeignFile(f"{directory}/{name}", why)
 
 

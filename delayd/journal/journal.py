@@ -220,14 +220,19 @@ class Journal:
         return cls(directory, disk, segment_bytes, owned, found, is_virtual=is_virtual)
 
     def replay(self) -> Iterator[Frame]:
-        """Yield every durable frame in order; after the last one the journal takes appends.
+        """Yield every durable frame in order; after the last one the journal takes appends."""
+        yield from self.follow()
+        self.take_over()
 
-        A torn tail is cut after a copy was kept (see `torn_tails`). Raises JournalCorrupt,
-        JournalVersion or WrongClock, with nothing changed, and JournalFailed when a file cannot be
-        used.
+    def follow(self) -> Iterator[Frame]:
+        """Yield every durable frame in order; `take_over` comes next.
+
+        Raises JournalCorrupt, JournalVersion or WrongClock, with nothing changed, and JournalFailed
+        when a file cannot be used.
         Frames with an empty payload mark a clean close; their time counts, they carry nothing.
         """
-        assert not self._is_replayed, "a journal is replayed once"
+        is_followed = self._is_replayed or self._recovery is not None
+        assert not is_followed, "a journal is replayed once"
         names = names_in(self._disk, self._directory)
         check_names(self._directory, names)
         check_clock(self._directory, names, is_virtual=self._is_virtual)
@@ -236,12 +241,29 @@ class Journal:
         self._recovery = recovery
         for frame in recovery.frames():
             yield frame
-        self._recovery = None
         if frame is not None:
             self._times = (frame.time_ms, frame.wall_ms)
+
+    def take_over(self) -> None:
+        """Make the directory ready for appends; every frame was yielded.
+
+        A torn tail is cut after a copy was kept (see `torn_tails`). Raises JournalFailed.
+        """
+        recovery = self._recovery
+        assert recovery is not None, "`follow` comes before `take_over`"
+        self._recovery = None
         self.warnings = start_warnings(recovery, self._found)
         with failing(self._directory, "cannot be made ready for writing"):
             self._open_directory(recovery)
+
+    @property
+    def directory(self) -> str:
+        """Where its files are."""
+        return self._directory
+
+    def disk_free_bytes(self) -> int:
+        """Return how many bytes are free on its disk. Raises OSError."""
+        return self._disk.free_bytes(self._directory)
 
     @property
     def replay_bytes(self) -> int:

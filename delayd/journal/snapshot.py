@@ -316,6 +316,11 @@ class SnapshotWriter:
         self.left_behind: list[str] = []
         """Superseded files that could not be removed; the next snapshot tries again."""
 
+    @property
+    def time_ms(self) -> int:
+        """Delayd time of the state that it holds."""
+        return self._header.time_ms
+
     def write(self, payload: bytes) -> None:
         """Add records; they come back in this order. Raises SnapshotFailed.
 

@@ -48,7 +48,6 @@ from delayd.core.virtual_clock import ClockAdvance
 from delayd.limits import (
     DELAYED_SEARCHED,
     DELAYED_SORTED_MAX,
-    GLOBS_PER_TOPIC,
     KICKS_AT_ONCE,
     PASS_ACTION_COST,
     POLICY_JSON_BYTES_MAX,
@@ -179,7 +178,7 @@ def _change(client: LineConnection, args: tuple[int, Changes], now_ms: RequestMs
         if (new := changes.target) is not None:
             if topic is not None and not client.may(Scope.WEBHOOK, topic):
                 return client.forbidden(Scope.WEBHOOK, topic)
-            target = vetted_own(client.engine, new) if new.url else b""
+            target = vetted_own(client.engine, new, topic) if new.url else b""
         change.change(
             client.engine,
             job_id,
@@ -206,7 +205,7 @@ def _peek_head(find: Callable[[Engine, Topic], Handed | None]) -> Handler:
 
     def peek(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
         job = find(client.engine, client.used)
-        return replies.NOT_FOUND if job is None else client.long_reply(replies.found(job))
+        return client.find_nothing() if job is None else client.long_reply(replies.found(job))
 
     return peek
 
@@ -226,7 +225,7 @@ def _first_found(client: LineConnection, search: Search) -> bytes:
     for row in search.page.rows:
         with contextlib.suppress(JobNotFound):
             return client.long_reply(replies.found(views.peek(client.engine, row.job_id)))
-    return replies.NOT_FOUND
+    return client.find_nothing()
 
 
 def _delete_key(client: LineConnection, args: tuple[str, bytes], now_ms: RequestMs) -> bytes:
@@ -289,7 +288,7 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestM
         try:
             policy = Policy.from_json(json) if json else None
         except PolicyInvalid as refusal:
-            return client.refuse(replies.policy_refused(refusal))
+            return client.refuse(replies.policy_refused(refusal), kind=refusal.kind)
         for scope, topic in _needed(name, policy):
             if not client.may(scope, topic):
                 return client.forbidden(scope, topic)
@@ -341,7 +340,7 @@ def _redrive(client: LineConnection, args: tuple[str, int, float], _now_ms: Requ
     name, jobs_max, per_s = args
     wanted = Wanted(frozenset({State.BURIED}))
     bulk = Bulk(client.engine, name, wanted, Action.kick(per_s), limit=jobs_max)
-    return client.begin(bulk, lambda: replies.bulk(bulk, b"REDRIVEN"))
+    return client.begin(bulk, lambda: _bulk_reply(client, bulk, b"REDRIVEN"))
 
 
 def _clear_tube(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
@@ -369,7 +368,18 @@ def _bulk(
 ) -> bytes:
     bulk = Bulk(client.engine, name, asked.wanted(now_ms), action, dry_run=asked.dry)
     word = b"MATCHED" if asked.dry else word
-    return client.begin(bulk, lambda: replies.bulk(bulk, word))
+    return client.begin(bulk, lambda: _bulk_reply(client, bulk, word))
+
+
+def _bulk_reply(client: LineConnection, bulk: Bulk, word: bytes) -> bytes:
+    """Reply with how many jobs were changed, or in a dry run would be.
+
+    When log space ran out meanwhile, the number is not given: a client that gets OUT_OF_MEMORY
+    tries again in any case, and jobs that were changed do not match any more.
+    """
+    if bulk.refusal is not None:
+        return client.refuse_with(bulk.refusal)
+    return b"%b %d\r\n" % (word, bulk.done)
 
 
 # --- Statistics and lists ------------------------------------------------------------------------
@@ -405,7 +415,7 @@ def _list_tubes(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> b
         client,
         lambda topics: rows.append(replies.yaml_rows(client.visible(topics))),
         lambda: client.long_reply(replies.yaml_list(b"".join(rows))),
-        1 + client.globs // GLOBS_PER_TOPIC,
+        1 + client.visible_us,  # a topic takes 1 µs, and to tell whether it is visible
     )
 
 
@@ -436,6 +446,10 @@ def _list_tube_used(client: LineConnection, _nothing: None, _now_ms: RequestMs) 
 
 def _auth(client: LineConnection, token: bytes, _now_ms: RequestMs) -> bytes:
     return client.authenticate(token)
+
+
+def _why(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
+    return replies.why(client.refused_kind)
 
 
 def _quit(client: LineConnection, _rest: bytes, _now_ms: RequestMs) -> bytes:
@@ -483,7 +497,10 @@ class About(enum.Enum):
 class Command:
     """A row of the table."""
 
-    __slots__ = ("about", "counted", "handle", "is_bound", "or_scopes", "parse", "scope", "word")
+    __slots__ = (
+        *("about", "counted", "handle", "is_bound", "only_reads", "or_scopes", "parse"),
+        *("scope", "word"),
+    )
 
     def __init__(
         self,
@@ -493,12 +510,14 @@ class Command:
         about: About,
         *scopes: Scope,
         is_bound: bool = True,
+        only_reads: bool = False,
     ) -> None:
         """Begin with this word; with a space where there are arguments.
 
         A client must be allowed one of the `scopes`; the first is what the tables name. Without
         any, every client may. A reply that is not bound says nothing of a job, and leaves however
-        slow the disk may be.
+        slow the disk may be. What only reads changes nothing but the counters of commands: it is
+        left out when nobody would get its reply.
         """
         self.word = word
         self.parse = parse
@@ -507,6 +526,7 @@ class Command:
         self.scope = scopes[0] if scopes else None
         self.or_scopes = scopes[1:]
         self.is_bound = is_bound
+        self.only_reads = only_reads
         name = word.decode().rstrip()
         self.counted = name if name in COUNTED else ""
 
@@ -514,6 +534,18 @@ class Command:
 def _free(word: bytes, parse: Parser, handle: Handler, about: About, *scopes: Scope) -> Command:
     """Return a row whose reply is not bound: what begins a put is not yet one."""
     return Command(word, parse, handle, about, *scopes, is_bound=False)
+
+
+def _look(word: bytes, parse: Parser, handle: Handler, about: About, *scopes: Scope) -> Command:
+    """Return a row that only reads, about jobs."""
+    return Command(word, parse, handle, about, *scopes, only_reads=True)
+
+
+def _free_look(
+    word: bytes, parse: Parser, handle: Handler, about: About, *scopes: Scope
+) -> Command:
+    """Return a row that only reads, and whose reply is not bound."""
+    return Command(word, parse, handle, about, *scopes, is_bound=False, only_reads=True)
 
 
 _id, _nothing, _later = grammar.parse_job_id, grammar.parse_nothing, grammar.parse_nothing_yet
@@ -527,10 +559,10 @@ _TIMED_RESERVE_1_12: Final = Command(
 """Takes the place of the row above for clients of 1.12."""
 
 COMMANDS: Final = (
-    Command(b"peek ", _id, _peek, About.JOB, Scope.PEEK),
-    Command(b"peek-ready", _nothing, _peek_head(views.peek_ready), About.USED, Scope.PEEK),
-    Command(b"peek-delayed", _nothing, _peek_delayed, About.USED, Scope.PEEK),
-    Command(b"peek-buried", _nothing, _peek_head(views.peek_buried), About.USED, Scope.PEEK),
+    _look(b"peek ", _id, _peek, About.JOB, Scope.PEEK),
+    _look(b"peek-ready", _nothing, _peek_head(views.peek_ready), About.USED, Scope.PEEK),
+    _look(b"peek-delayed", _nothing, _peek_delayed, About.USED, Scope.PEEK),
+    _look(b"peek-buried", _nothing, _peek_head(views.peek_buried), About.USED, Scope.PEEK),
     _TIMED_RESERVE,
     Command(b"reserve-job ", _id, _reserve_job, About.JOB, Scope.RESERVE),
     Command(b"reserve-batch ", grammar.parse_batch, _reserve_batch, About.WATCHED, Scope.RESERVE),
@@ -541,15 +573,15 @@ COMMANDS: Final = (
     Command(b"kick ", grammar.parse_kick, _kick, About.USED, Scope.KICK),
     Command(b"kick-job ", _id, _kick_job, About.JOB, Scope.KICK),
     Command(b"touch ", _id, _touch, About.JOB, Scope.RELEASE),
-    Command(b"stats-job ", _id, _stats_job, About.JOB, Scope.PEEK),
-    _free(b"stats-tube ", grammar.parse_topic, _stats_tube, About.NAMED, Scope.STATS),
-    _free(b"stats", _nothing, _stats, About.DAEMON, Scope.STATS),
+    _look(b"stats-job ", _id, _stats_job, About.JOB, Scope.PEEK),
+    _free_look(b"stats-tube ", grammar.parse_topic, _stats_tube, About.NAMED, Scope.STATS),
+    _free_look(b"stats", _nothing, _stats, About.DAEMON, Scope.STATS),
     _free(b"use ", grammar.parse_topic, _use, About.NAMED, Scope.PUT, Scope.KICK, Scope.PEEK),
     _free(b"watch ", grammar.parse_topic, _watch, About.NAMED, Scope.RESERVE),
     _free(b"ignore ", grammar.parse_topic, _ignore, About.ITSELF),
-    _free(b"list-tubes-watched", _nothing, _list_tubes_watched, About.ITSELF),
-    _free(b"list-tube-used", _nothing, _list_tube_used, About.ITSELF),
-    _free(b"list-tubes", _nothing, _list_tubes, About.ITSELF),
+    _free_look(b"list-tubes-watched", _nothing, _list_tubes_watched, About.ITSELF),
+    _free_look(b"list-tube-used", _nothing, _list_tube_used, About.ITSELF),
+    _free_look(b"list-tubes", _nothing, _list_tubes, About.ITSELF),
     _free(b"quit", _later, _quit, About.NOTHING),
     Command(b"pause-tube", grammar.parse_pause, _pause_tube, About.NAMED, Scope.PAUSE),
     # From here on beanstalkd knows none; no word begins like one of its own.
@@ -561,15 +593,15 @@ COMMANDS: Final = (
         *(b"reschedule-key ", grammar.parse_key_and_delay, _reschedule_key),
         *(About.NAMED, Scope.PUT),
     ),
-    Command(b"peek-key ", grammar.parse_key, _peek_key, About.NAMED, Scope.PEEK),
+    _look(b"peek-key ", grammar.parse_key, _peek_key, About.NAMED, Scope.PEEK),
     Command(b"kick-key ", grammar.parse_key, _kick_key, About.NAMED, Scope.KICK),
     Command(b"change ", grammar.parse_change, _change, About.JOB, Scope.PUT),
     Command(b"nack ", grammar.parse_nack, _nack, About.JOB, Scope.RELEASE),
     Command(b"set-policy ", grammar.parse_set_policy, _set_policy, About.NAMED, Scope.ADMIN),
-    Command(b"get-policy ", grammar.parse_only_topic, _get_policy, About.NAMED, Scope.STATS),
+    _look(b"get-policy ", grammar.parse_only_topic, _get_policy, About.NAMED, Scope.STATS),
     Command(b"redrive ", grammar.parse_redrive, _redrive, About.NAMED, Scope.KICK),
-    Command(b"list-jobs ", grammar.parse_list, _list_jobs, About.NAMED, Scope.PEEK),
-    Command(b"calendar ", grammar.parse_calendar, _calendar, About.NAMED, Scope.PEEK),
+    _look(b"list-jobs ", grammar.parse_list, _list_jobs, About.NAMED, Scope.PEEK),
+    _look(b"calendar ", grammar.parse_calendar, _calendar, About.NAMED, Scope.PEEK),
     Command(b"cancel-jobs ", grammar.parse_bulk, _cancel_jobs, About.NAMED, Scope.DELETE),
     Command(b"kick-jobs ", grammar.parse_bulk, _kick_jobs, About.NAMED, Scope.KICK),
     Command(
@@ -578,6 +610,7 @@ COMMANDS: Final = (
     ),
     Command(b"clear-tube ", grammar.parse_only_topic, _clear_tube, About.NAMED, Scope.ADMIN),
     Command(b"advance-clock ", _later, _advance_clock, About.DAEMON, Scope.ADMIN),
+    _free(b"why", _nothing, _why, About.ITSELF),
 )
 """A line's command is the first word here that it begins with, as beanstalkd finds it. So a client
 that probes for commands sees the same answers: `stats x` begins with a known word and is badly
@@ -626,6 +659,8 @@ def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
                     client.out.append(client.refuse(replies.UNKNOWN_COMMAND))
                 return
             command, rest = found
+        if command.only_reads and client.is_unheard:
+            return
         if command is _TIMED_RESERVE and client.stats.compat is Compat.V1_12:
             command = _TIMED_RESERVE_1_12
         is_bound = command.is_bound
@@ -643,7 +678,7 @@ def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
             client.stats.counts[command.counted] += 1
         reply = command.handle(client, args, now_ms)
     except Refusal as refusal:
-        reply = client.refuse_command(line, replies.refused(refusal))
+        reply = client.refuse_command(line, replies.refused(refusal), refusal.kind)
     if reply:
         client.out.append(reply)
         if is_bound and reply not in replies.NO_JOB:

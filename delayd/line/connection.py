@@ -167,9 +167,11 @@ class LineConnection:
         "is_choked",
         "is_closing",
         "is_half_closed",
+        "is_unheard",
         "is_waiting",
         "out",
         "peer",
+        "refused_kind",
         "reserves_as",
         "session",
         "stats",
@@ -195,10 +197,14 @@ class LineConnection:
         """Nothing more is executed; the connection closes when `out` has been sent."""
         self.is_waiting = False
         """A reserve, or a command that takes long, has not been answered yet."""
+        self.refused_kind = ""
+        """The kind of the last refusal; empty while there was none."""
         self.has_yielded = False
         """Its commands have taken their time in this turn; the others wait until `resume`."""
         self.is_half_closed = False
         """The client will send no more; it waits for no job any longer."""
+        self.is_unheard = False
+        """Replies reach nobody: what is left of the input is executed, but for what only reads."""
         self.batch_max = 0
         """How many jobs the current reserve takes at most; 0 for one in beanstalkd's form."""
         self._host = host
@@ -264,14 +270,30 @@ class LineConnection:
         self._framing.discard_body(body_bytes, reply)
         return b""
 
-    def refuse(self, reply: bytes, times: int = 1) -> bytes:
-        """Return a reply that refuses something, having counted it."""
-        self.stats.note_refusal(reply.split(maxsplit=1)[0].decode(), times)
+    def refuse(self, reply: bytes, times: int = 1, kind: str = "") -> bytes:
+        """Return a reply that refuses something, having counted it.
+
+        `kind` is that of its `Refusal`, if there is one.
+        """
+        word = reply.split(maxsplit=1)[0]
+        self.stats.note_refusal(word.decode(), times)
+        self.refused_kind = kind or replies.KINDS[word]
         return reply
 
-    def refuse_command(self, line: bytes, reply: bytes = replies.BAD_FORMAT) -> bytes:
+    def refuse_with(self, refusal: Refusal, times: int = 1) -> bytes:
+        """Return the reply to a refused operation, having counted it."""
+        return self.refuse(replies.refused(refusal), times, refusal.kind)
+
+    def find_nothing(self) -> bytes:
+        """Return the reply where there is no job to be shown; nothing was refused."""
+        self.refused_kind = replies.KINDS[b"NOT_FOUND"]
+        return replies.NOT_FOUND
+
+    def refuse_command(
+        self, line: bytes, reply: bytes = replies.BAD_FORMAT, kind: str = ""
+    ) -> bytes:
         """Reply, but first discard the body that the line announces: it is no commands."""
-        self.refuse(reply)
+        self.refuse(reply, kind=kind)
         body_bytes = announced_bytes(line)
         return reply if body_bytes is None else self.discard_body(body_bytes, reply)
 
@@ -343,11 +365,11 @@ class LineConnection:
             self.reserves_as = None
 
     @property
-    def globs(self) -> int:
-        """How many patterns a topic's name is matched with, to tell whether it is visible."""
+    def visible_us(self) -> int:
+        """About how long it takes to tell whether a topic is visible."""
         if self.peer is None or self.peer.principal is None:
             return 0
-        return self.peer.principal.globs
+        return self.peer.principal.cost_us
 
     def visible(self, topics: Iterable[Topic]) -> Iterable[Topic]:
         """Return the topics whose jobs or figures the client may see."""
@@ -445,7 +467,7 @@ class LineConnection:
         self, say: Callable[[], bytes], refusal: Refusal | None, now_ms: RequestMs
     ) -> None:
         self._task = None
-        reply = say() if refusal is None else self.refuse(replies.refused(refusal))
+        reply = say() if refusal is None else self.refuse_with(refusal)
         self.answer(reply, now_ms)
         self._host.listen_again()
 
@@ -519,7 +541,7 @@ class LineConnection:
             job_id = put_one(engine, used, priority, delay_ms, ttr_ms, rest[:-2], now_ms)
             reply = b"INSERTED %d\r\n" % job_id
         except Refusal as refusal:
-            reply = self.refuse(replies.refused(refusal))
+            reply = self.refuse_with(refusal)
         self.out.append(reply)
         return True
 
@@ -605,7 +627,7 @@ class LineConnection:
         try:
             reply = self.refuse(replies.EXPECTED_CRLF) if body is None else then(body, now_ms)
         except Refusal as refusal:
-            reply = self.refuse(replies.refused(refusal))
+            reply = self.refuse_with(refusal)
         self.out.append(reply)
         return not (self.is_waiting or self._yields())
 
@@ -661,13 +683,13 @@ class LineConnection:
             )
         except CapReached as reached:
             if jobs == 1:
-                return self.refuse(replies.refused(reached))
+                return self.refuse_with(reached)
             # All or none would refuse also those for which there is room. Their ids are taken.
             first_id = self.engine.store.last_id + 1 - jobs
             each = enumerate(bodies, first_id)
             return b"".join([self._put_alike(put, [body], now_ms, at) for at, body in each])
         except Refusal as refusal:
-            return self.refuse(replies.refused(refusal), jobs) * jobs
+            return self.refuse_with(refusal, jobs) * jobs
         if jobs == 1:
             return b"INSERTED %d\r\n" % first_id
         return b"INSERTED %d\r\n" * jobs % tuple(range(first_id, first_id + jobs))
@@ -714,7 +736,7 @@ class LineConnection:
                 named = words._replace(key=key)
                 answers.append(self._put(0, put, named, None, body, now_ms))
             except Refusal as refusal:
-                answers.append(self.refuse(replies.refused(refusal)))
+                answers.append(self.refuse_with(refusal))
         return b"".join(answers)
 
     def _delete_run(self, run: re.Match[bytes], now_ms: RequestMs) -> int:
@@ -773,7 +795,7 @@ class LineConnection:
             try:
                 words = parse_put_words(put.extra)
             except Refusal as refusal:
-                return self.discard_body(put.body_bytes, self.refuse(replies.refused(refusal)))
+                return self.discard_body(put.body_bytes, self.refuse_with(refusal))
             if words.target and not self.may(Scope.WEBHOOK, name or self.used.name):
                 reply = self.forbidden(Scope.WEBHOOK, name or self.used.name)
                 return self.discard_body(put.body_bytes, reply)
@@ -816,6 +838,8 @@ class LineConnection:
             body=body,
             now_ms=now_ms,
             retry=words.retry,
-            target=b"" if words.target is None else vetted_own(self.engine, words.target),
+            target=b""
+            if words.target is None
+            else vetted_own(self.engine, words.target, topic.name),
         )
         return replies.put_outcome(job_id, outcome)

@@ -42,7 +42,7 @@ from delayd.limits import (
     READ_BYTES,
     SEARCH_JOBS_MAX,
 )
-from delayd.text import parse_duration_ms, parse_whole
+from delayd.text import parse_duration_ms, parse_whole, shown_url
 
 U32_MAX: Final = 2**32 - 1
 I32_MAX: Final = 2**31 - 1
@@ -51,6 +51,8 @@ I32_MAX: Final = 2**31 - 1
 class BadFormat(Refusal):
     """The line is not a well-formed command."""
 
+    kind = "line_malformed"
+    title = "The line is not a well-formed command."
     word = "BAD_FORMAT"
     status = 400
 
@@ -431,7 +433,7 @@ def _url(value: str) -> str:
     try:
         return str(TARGET_FIELDS["url"].read(value))
     except ValueError as error:
-        raise TargetRefused(f"url {value!r}", str(error)) from None
+        raise TargetRefused(f"url {shown_url(value)!r}", str(error)) from None
 
 
 # --- Words of put --------------------------------------------------------------------------------

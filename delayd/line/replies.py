@@ -28,13 +28,12 @@ from delayd.core.job import (
 )
 from delayd.core.operations.put import Outcome
 from delayd.core.policy import Policy
-from delayd.core.scans.bulk import Bulk
 from delayd.core.scans.list import Page
 from delayd.core.session import Handed
 from delayd.core.store import Store
 from delayd.core.targets import masked, own_target
 from delayd.core.topic import Topic
-from delayd.text import duration_text
+from delayd.text import duration_text, visible
 
 AUTHENTICATED: Final = b"OK\r\n"
 BURIED: Final = b"BURIED\r\n"
@@ -66,12 +65,31 @@ UNAUTHORIZED: Final = b"UNAUTHORIZED\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 
 
+KINDS: Final = MappingProxyType(
+    {
+        b"BAD_FORMAT": "line_malformed",
+        b"EXPECTED_CRLF": "expected_crlf",
+        b"FORBIDDEN": "forbidden",
+        b"JOB_TOO_BIG": "body_too_big",
+        b"NOT_FOUND": "job_not_found",
+        b"UNAUTHORIZED": "unauthorized",
+        b"UNKNOWN_COMMAND": "unknown_command",
+    }
+)
+"""The kind of what is refused without a `Refusal`, by the reply's word."""
+
+
+def why(kind: str) -> bytes:
+    """Tell the kind of the last refusal of a connection."""
+    return b"WHY %b\r\n" % kind.encode() if kind else NOT_FOUND
+
+
 def refused(refusal: Refusal) -> bytes:
     """Return the reply to a refused command."""
     if isinstance(refusal, JobAlreadyExists):
         return b"JOB_ALREADY_EXISTS %d\r\n" % refusal.job_id
     if isinstance(refusal, TargetRefused):
-        return _bad_format(str(refusal))
+        return _with_words(refusal.word.encode(), str(refusal))
     return b"%b\r\n" % (refusal.line_word or refusal.word).encode()
 
 
@@ -95,18 +113,10 @@ def _bad_format(said: str) -> bytes:
 
 
 def _with_words(word: bytes, said: str) -> bytes:
-    text = "".join(map(_visible, said)).encode()
+    text = visible(said).encode()
     if len(text) > _ERRORS_BYTES_MAX:
         text = text[: _ERRORS_BYTES_MAX - 3].decode(errors="ignore").encode() + b"..."
     return b"%b %b\r\n" % (word, text)
-
-
-def _visible(character: str) -> str:
-    """Return the character, or how Python writes it if it cannot be seen."""
-    if character.isprintable():
-        return character
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
 
 
 def advanced(time_ms: int) -> bytes:
@@ -195,15 +205,6 @@ def calendar(counts: list[int], bin_ms: int) -> bytes:
     return _yaml(
         "".join(f"{_epoch(span * bin_ms)}: {count}\n" for span, count in enumerate(counts))
     )
-
-
-def bulk(work: Bulk, word: bytes) -> bytes:
-    """Reply with how many jobs were changed, or in a dry run would be.
-
-    When log space ran out meanwhile, the number is not given: a client that gets OUT_OF_MEMORY
-    tries again in any case, and jobs that were changed do not match any more.
-    """
-    return b"%b %d\r\n" % (word, work.done) if work.refusal is None else refused(work.refusal)
 
 
 def _epoch(time_ms: int) -> str:

@@ -91,7 +91,6 @@ class Client:
         "at_end",
         "connection",
         "is_begun",
-        "is_broken",
         "is_dirty",
         "is_gone",
         "mask",
@@ -116,8 +115,6 @@ class Client:
         """The last byte of its input has been read."""
         self.is_begun = False
         """It is in the middle of something, for which there is a time limit."""
-        self.is_broken = False
-        """Its replies reach nobody, but some of what it has sent is still to be executed."""
         self.is_gone = False
         """Its socket is closed."""
         self.is_dirty = False
@@ -366,7 +363,7 @@ class LineServer:
             return
         connection.has_yielded = False
         connection.resume(self._request_ms())
-        if client.is_broken:
+        if connection.is_unheard:
             connection.take_out()
             self._end_broken(client, now_ms)
         elif connection.has_yielded:
@@ -485,7 +482,7 @@ class LineServer:
     def _handle(self, client: Client, event: int, now_ms: RequestMs) -> None:
         """Deal with everything but plain input."""
         if event & BROKEN:
-            client.is_broken = True
+            client.connection.is_unheard = True
             self._end_broken(client, now_ms)
             return
         if event & OUT:
@@ -510,7 +507,8 @@ class LineServer:
     def _read_rest(self, client: Client, now_ms: RequestMs) -> None:
         """Execute what a client sent before it closed, which a unix socket still holds.
 
-        Its replies are not read. The loop ends, because no more input can come.
+        Without what only reads: its replies reach nobody. The loop ends, because no more input
+        can come.
         """
         connection = client.connection
         connection.half_close(now_ms)
@@ -549,7 +547,7 @@ class LineServer:
             return 0
         except OSError:
             if client.connection.has_yielded:
-                client.is_broken = True
+                client.connection.is_unheard = True
             else:
                 self._give_up(client)
             return len(data)

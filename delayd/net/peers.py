@@ -16,6 +16,7 @@ The module refuses to know any protocol, and who may do what.
 """
 
 import errno
+import select
 import socket
 import struct
 from collections.abc import Callable, Mapping
@@ -42,6 +43,24 @@ _GROUP_BYTES: Final = 4
 
 NAME_KINDS: Final = ("DNS", "URI", "email", "IP Address")
 """The kinds of a certificate's other names, in the order in which one is taken for its name."""
+
+
+def hears_nothing(connection: socket.socket) -> bool:
+    """Tell whether nothing that is sent reaches the peer: it has closed, and not to send alone.
+
+    Of TCP that is known when something was sent to it after it had closed.
+
+    >>> here, there = socket.socketpair()
+    >>> there.shutdown(socket.SHUT_WR)
+    >>> hears_nothing(here), there.close(), hears_nothing(here), here.close()
+    (False, None, True, None)
+    """
+    descriptor = connection.fileno()
+    if descriptor < 0:
+        return True
+    poll = select.poll()
+    poll.register(descriptor, 0)  # the two that are always reported, and nothing else
+    return bool(poll.poll(0))
 
 
 # --- Addresses -----------------------------------------------------------------------------------

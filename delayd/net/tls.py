@@ -24,7 +24,6 @@ to know who may connect.
 """
 
 import contextlib
-import os
 import re
 import select
 import socket
@@ -33,6 +32,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
+from delayd.files import must_be_file
 from delayd.limits import HANDSHAKES_PER_TURN, READ_BYTES
 from delayd.net.deadlines import ReadTimeouts, Sender
 from delayd.text import parse_time_s
@@ -207,8 +207,7 @@ def _time_s(tag: int, text: str) -> int:
 
 def _unreadable(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            os.read(file.fileno(), 1)
+        must_be_file(path)
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
     return ""
@@ -240,14 +239,27 @@ class SecureSocket:
         "_pending",
         "_tls",
         "plain",
+        "taken_bytes",
     )
 
-    def __init__(self, plain: socket.socket, context: ssl.SSLContext) -> None:
-        """Take over a connected, non-blocking socket whose client begins the handshake."""
+    def __init__(
+        self, plain: socket.socket, context: ssl.SSLContext, server_name: str | None = None
+    ) -> None:
+        """Take over a connected, non-blocking socket; the client begins the handshake.
+
+        That is the other end, or we, with the name that the server's certificate must be for.
+        """
         self.plain = plain
+        self.taken_bytes = 0
+        """Read from the socket so far."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._tls = context.wrap_bio(
+            self._incoming,
+            self._outgoing,
+            server_side=server_name is None,
+            server_hostname=server_name,
+        )
         self._is_open = False
         self._is_ended = False
         self._pending: bytes | memoryview = b""
@@ -265,16 +277,17 @@ class SecureSocket:
         """What was checked of the client's certificate, if it was asked for one."""
         return self._tls.getpeercert()
 
-    def shake(self) -> bool:
+    def shake(self, size: int = READ_BYTES) -> bool:
         """Continue the handshake, as far as bytes have arrived; tell whether it is over.
 
         Raises `OSError` when it has failed or the client has gone; an alert says so to the client.
+        `size` bounds what is read from the socket.
         """
         if not self._is_open:
             with contextlib.suppress(BlockingIOError):
-                self._take_in()
+                self._take_in(size)
             if self._is_ended:
-                raise ConnectionError("the client left in the middle of the handshake")
+                raise ConnectionError("the peer left in the middle of the handshake")
             try:
                 self._tls.do_handshake()
                 self._is_open = True
@@ -304,6 +317,7 @@ class SecureSocket:
 
     def _take_in(self, size: int = READ_BYTES) -> None:
         chunk = self.plain.recv(size)
+        self.taken_bytes += len(chunk)
         if chunk:
             self._incoming.write(chunk)
         else:

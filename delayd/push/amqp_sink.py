@@ -11,23 +11,28 @@ and as mandatory, so a message that no queue takes comes back and is a failed at
 connection with one channel for all attempts. When it is lost, the attempts under way have failed,
 and the next one opens another; attempts that find one being opened wait for it.
 
-The module knows nothing of the daemon but the interface of sinks.
+A broker may send no more than it was sent, and a little for its answers; one that does is cut off
+(`push.wires`). The library would take in whatever comes. The module knows nothing of the daemon but
+the interface of sinks.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, cast, final
 
 import aio_pika
 from aio_pika import exceptions
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, DeliveryMode
+from aiormq.connection import TransportFactory
+from yarl import URL
 
 from delayd import limits
 from delayd.config import read_flag, read_text
 from delayd.push.options import ServerOptions, read_url
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
+from delayd.push.wires import Tls, Wire, open_stream, stream_wires
 
 
 class _Opened(NamedTuple):
@@ -65,6 +70,12 @@ _PROPERTIES: Final = frozenset(("message_id", "content_type"))
 def amqp_sink(name: str, options: Mapping[str, object]) -> "AmqpSink":
     """Make the sink of these options. Raises `WrongInside`, a `ValueError`, with all mistakes."""
     server = ServerOptions(options, _READERS, tls_scheme="amqps")
+    streams = _Streams(server)
+
+    def make(url: URL, **more: Any) -> aio_pika.Connection:  # noqa: ANN401 - aio-pika's
+        connection = aio_pika.Connection(url, **more)
+        connection.kwargs["transport_factory"] = streams
+        return connection
 
     async def connect() -> AbstractConnection:
         url = server.url
@@ -79,26 +90,76 @@ def amqp_sink(name: str, options: Mapping[str, object]) -> "AmqpSink":
             timeout=server.connect_s,
             client_properties={"connection_name": f"delayd:{name}"},
             heartbeat=limits.AMQP_HEARTBEAT_S,
+            connection_class=cast("type[aio_pika.Connection]", make),
         )
 
-    return AmqpSink(server, connect)
+    return AmqpSink(server, connect, streams)
+
+
+@final
+class _Streams(TransportFactory):
+    """Connects; what comes on the last connection is bounded."""
+
+    def __init__(self, server: ServerOptions) -> None:
+        self._server = server
+        self._wires = stream_wires()
+        self._wire: Wire | None = None
+
+    async def create(
+        self,
+        url: URL,  # noqa: ARG002 - the options have it
+        **_: object,
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Make the two streams that the library reads and writes."""
+        where = self._server.url
+        tls = None if self._server.tls is None else Tls(self._server.tls, where.host)
+        try:
+            streams = await open_stream(self._wires, (where.host, where.port), tls)
+        except OSError as error:
+            raise exceptions.AMQPConnectionError(*error.args) from error
+        self.abort()  # there is one at a time
+        reader, writer, self._wire = streams
+        self.allow(0)
+        return reader, writer
+
+    def abort(self) -> None:
+        """Close what the library may have left open."""
+        if self._wire is not None:
+            self._wire.abort()
+
+    def allow(self, sent: int) -> None:
+        """Let what was sent come back, and answers."""
+        if self._wire is not None:
+            self._wire.allow(sent + limits.SINK_REPLY_BYTES_MAX)
 
 
 @final
 class AmqpSink:
     """Publishes each job to an exchange."""
 
-    __slots__ = ("_connect", "_exchange", "_is_mandatory", "_opening", "_routing_key", "_server")
+    __slots__ = (
+        *("_connect", "_exchange", "_is_mandatory", "_opening", "_routing_key", "_server"),
+        *("_streams", "_under_way_bytes"),
+    )
 
     def __init__(
-        self, server: ServerOptions, connect: Callable[[], Awaitable[AbstractConnection]]
+        self,
+        server: ServerOptions,
+        connect: Callable[[], Awaitable[AbstractConnection]],
+        streams: _Streams | None = None,
     ) -> None:
-        """Call `connect` at the first job, and whenever the connection is lost."""
+        """Call `connect` at the first job, and whenever the connection is lost.
+
+        `streams` is what that connects with, if it takes a bound.
+        """
         self._server: Final = server
         self._connect: Final = connect
         self._exchange: Final[str] = server.values.get("exchange", "")
         self._routing_key: Final[str] = server.values.get("routing_key", "{topic}")
         self._is_mandatory: Final[bool] = server.values.get("mandatory", True)
+        self._streams: Final = streams
+        self._under_way_bytes = 0
+        """Of the messages that are not confirmed, which the broker may return."""
         self._opening: asyncio.Task[_Opened] | None = None
         """What opens the exchange, or has opened it."""
 
@@ -107,7 +168,8 @@ class AmqpSink:
         routing_key = self._routing_key.replace("{topic}", job.topic)
         try:
             exchange = await self._opened()
-            await exchange.publish(_message(job), routing_key, mandatory=self._is_mandatory)
+            with self._under_way(job):
+                await exchange.publish(_message(job), routing_key, mandatory=self._is_mandatory)
         except exceptions.PublishError:
             what = f"no queue is bound to exchange {self._exchange!r} for {routing_key!r}"
             # With a routing key for each topic, there may be queues for the others.
@@ -129,6 +191,24 @@ class AmqpSink:
         """Close the connection."""
         if self._opening is not None:
             await _end(self._opening)
+        if self._streams is not None:
+            self._streams.abort()
+
+    @contextlib.contextmanager
+    def _under_way(self, job: DueJob) -> Iterator[None]:
+        """Let the broker answer, and return the message."""
+        # With what is said of it: its key, its topic and so on.
+        count = len(job.body) + limits.SINK_MESSAGE_BYTES
+        self._note_under_way(count)
+        try:
+            yield
+        finally:
+            self._note_under_way(-count)
+
+    def _note_under_way(self, more_bytes: int) -> None:
+        self._under_way_bytes += more_bytes
+        if self._streams is not None:
+            self._streams.allow(self._under_way_bytes)
 
     def _failed(self, what: str, *, is_outage: bool = True) -> AttemptEnd:
         return AttemptEnd(Result.FAILED, f"AMQP at {self._server.url}: {what}", is_outage=is_outage)

@@ -1,16 +1,12 @@
-"""The circuit breaker of one place: it stops attempts there while none would succeed.
+"""Circuit breakers: they stop attempts while none would succeed, for each topic at each host.
 
-    closed      attempts are made; failures for which the place is to blame are counted
+    closed      attempts are made; failures for which the host is to blame are counted
     open        after five in a row: none is made for a second, then two, four, … a minute at most
     half-open   that time is over: one attempt is made, the probe. It closes or opens the breaker
 
-An attempt that the place answered, even with a refusal of this one job, is no failure of the place.
-Attempts that began before the breaker opened end later: one that succeeds closes it, one that fails
-changes nothing.
-
-While jobs wait for it a probe *spares* the one that it is made with: what fails then is the place,
-and costs no attempt. That ends after a day, or what is sent to a place that is gone would wait for
-ever.
+An attempt that was answered, even with a refusal of this one job, is no such failure. Attempts that
+began before a breaker opened end later: one that succeeds closes it, one that fails changes
+nothing.
 
 >>> breaker = Breaker()
 >>> for attempt in range(5):
@@ -25,14 +21,46 @@ ever.
 >>> breaker.state.name
 'CLOSED'
 
+A topic whose jobs fail must not keep the good jobs of others back, and a host that is gone must not
+be tried by every topic with all that it has. So each topic has a breaker at each host, and the host
+has one of all topics. While the host's is closed, each topic goes by its own. Five failures in a
+row, with no answer to any topic between them, put the host *in doubt*:
+
+- a topic that has not failed there is tried at once, with one call. If that fails, its breaker is
+  open too. Topics do so one after the other: the next when the call before has ended, or after a
+  second;
+- all topics that have failed wait for one probe, which they take turns to make, by the host's
+  breaker;
+- one answer, to any topic, and the host is in doubt no longer. Each topic that has failed meanwhile
+  may make a probe of its own at once.
+
+>>> host = HostBreaker()
+>>> bad, good = TopicBreaker(host), TopicBreaker(host)
+>>> for attempt in range(5):
+...     bad.fail(bad.begin(now_ms=0), now_ms=100)
+>>> host.is_in_doubt, bad.may_begin(now_ms=100), good.may_begin(now_ms=100)
+(True, False, True)
+>>> good.begin(now_ms=100), good.may_begin(now_ms=100)
+(<Probe.FIRST: 3>, False)
+>>> good.succeed(Probe.FIRST, now_ms=110)
+>>> host.is_in_doubt, bad.begin(now_ms=110), good.begin(now_ms=110)
+(False, <Probe.OF_TOPIC: 1>, <Probe.NONE: 0>)
+
+While jobs wait for it a probe *spares* the one that it is made with: what fails then is the host,
+and costs no attempt. That ends after a day, or what is sent to a host that is gone would wait for
+ever.
+
 Time is an argument, in milliseconds of a clock that never stops: what is open has to close again
-also where delayd time stands still. The class refuses to know what a place is.
+also where delayd time stands still. The classes refuse to know what a host is: it may be a sink,
+or another topic.
 """
 
 import enum
 
 from delayd.limits import (
     BREAKER_FAILURES,
+    BREAKER_FIRST_PROBE_MS,
+    BREAKER_FIRST_PROBES_MAX,
     BREAKER_OPEN_MS,
     BREAKER_OPEN_MS_MAX,
     BREAKER_SPARES_MS,
@@ -49,9 +77,9 @@ class BreakerState(enum.IntEnum):
 
 
 class Breaker:
-    """Counts the failures of one place, and says when the next attempt may begin."""
+    """Counts failures in a row, and says when the next attempt may begin."""
 
-    __slots__ = ("_open_ms", "_opened_ms", "failures", "opens_again_ms", "state")
+    __slots__ = ("_open_ms", "_opened_ms", "failed_ms", "failures", "opens_again_ms", "state")
 
     def __init__(self) -> None:
         """Begin closed."""
@@ -60,14 +88,11 @@ class Breaker:
         """How many in a row."""
         self.opens_again_ms = 0
         """When a probe may begin, while it is open."""
+        self.failed_ms = 0
+        """When it opened for the last time, also after a probe."""
         self._open_ms = 0
         self._opened_ms = 0
         """When it opened, after it was closed."""
-
-    @property
-    def is_untroubled(self) -> bool:
-        """Tell whether there is nothing to remember."""
-        return not self.failures
 
     def may_begin(self, now_ms: int) -> bool:
         """Tell whether an attempt may begin."""
@@ -88,19 +113,25 @@ class Breaker:
         return now_ms - self._opened_ms < BREAKER_SPARES_MS
 
     def succeed(self) -> None:
-        """Note that the place has answered an attempt."""
+        """Note that an attempt was answered."""
         self.state = BreakerState.CLOSED
         self.failures = self._open_ms = 0
 
     def fail(self, is_probe: bool, now_ms: int) -> None:  # noqa: FBT001 (what `begin` returned)
-        """Note that an attempt has failed, and that the place is to blame."""
+        """Note that an attempt has failed, and that the host is to blame."""
         if self.state is BreakerState.CLOSED:
             self.failures += 1
-            if self.failures < BREAKER_FAILURES:
-                return
+            if self.failures >= BREAKER_FAILURES:
+                self.open(now_ms)
+        elif is_probe:
+            self.open(now_ms)
+
+    def open(self, now_ms: int) -> None:
+        """Open, or stay open for twice as long as the last time."""
+        if self.state is BreakerState.CLOSED:
             self._opened_ms = now_ms
-        elif not is_probe:
-            return
+        self.failures = max(self.failures, BREAKER_FAILURES)
+        self.failed_ms = now_ms
         self.state = BreakerState.OPEN
         self._open_ms = min(2 * self._open_ms or BREAKER_OPEN_MS, BREAKER_OPEN_MS_MAX)
         self.opens_again_ms = now_ms + self._open_ms
@@ -110,3 +141,147 @@ class Breaker:
         if is_probe and self.state is BreakerState.HALF_OPEN:
             self.state = BreakerState.OPEN
             self.opens_again_ms = now_ms
+
+
+class Probe(enum.IntEnum):
+    """What depends on how an attempt ends, beside its job."""
+
+    NONE = 0
+    OF_TOPIC = 1
+    """The host takes jobs of others: this topic's breaker alone."""
+    OF_HOST = 2
+    """The breaker of the host, for all topics that have failed there."""
+    FIRST = 3
+    """Of a topic that had not failed at this host while others did."""
+
+
+class HostBreaker:
+    """What the attempts of all topics say of one host."""
+
+    __slots__ = ("_first_ms", "alive_ms", "breaker", "firsts")
+
+    def __init__(self) -> None:
+        """Begin without doubt."""
+        self.breaker = Breaker()
+        self.firsts = 0
+        """First probes that are under way."""
+        self._first_ms = 0
+        """When the last of them began."""
+        self.alive_ms = -1
+        """When the last doubt ended."""
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Tell whether attempts there have failed, and none was answered since."""
+        return self.breaker.state is not BreakerState.CLOSED
+
+    @property
+    def next_first_ms(self) -> int | None:
+        """When a first probe may begin though another is under way; None: when one has ended."""
+        if self.firsts >= BREAKER_FIRST_PROBES_MAX:
+            return None
+        return self._first_ms + BREAKER_FIRST_PROBE_MS
+
+    def may_begin_first(self, now_ms: int) -> bool:
+        """Tell whether a topic that has not failed there may see for itself."""
+        next_ms = self.next_first_ms
+        return not self.firsts or (next_ms is not None and now_ms >= next_ms)
+
+    def begin_first(self, now_ms: int) -> None:
+        """Note that it does."""
+        self.firsts += 1
+        self._first_ms = now_ms
+
+    def succeed(self, now_ms: int) -> None:
+        """Note that the host has answered."""
+        if self.is_in_doubt:
+            self.alive_ms = now_ms
+        self.breaker.succeed()
+
+
+class TopicBreaker:
+    """What the attempts of one topic at one host say, and when its next may begin."""
+
+    __slots__ = ("breaker", "has_first", "host")
+
+    def __init__(self, host: HostBreaker) -> None:
+        """Begin closed."""
+        self.host = host
+        self.breaker = Breaker()
+        self.has_first = False
+        """Its first probe is under way."""
+
+    @property
+    def state(self) -> BreakerState:
+        """The topic's own."""
+        return self.breaker.state
+
+    @property
+    def is_troubled(self) -> bool:
+        """Tell whether attempts have failed, so that there is something to remember."""
+        return bool(self.breaker.failures)
+
+    @property
+    def begins_probes(self) -> bool:
+        """Tell whether the next attempt is a probe."""
+        return self.state is not BreakerState.CLOSED or self.host.is_in_doubt
+
+    def may_begin(self, now_ms: int) -> bool:
+        """Tell whether an attempt may begin."""
+        own, host = self.breaker, self.host
+        if not host.is_in_doubt:
+            is_over = own.state is BreakerState.OPEN and own.failed_ms < host.alive_ms
+            return is_over or own.may_begin(now_ms)
+        if own.state is BreakerState.CLOSED:
+            return not self.has_first and host.may_begin_first(now_ms)
+        return own.state is BreakerState.OPEN and host.breaker.may_begin(now_ms)
+
+    def begin(self, now_ms: int) -> Probe:
+        """Begin an attempt, which may; return whether it is a probe, and whose."""
+        assert self.may_begin(now_ms), "no attempt may begin"
+        own, host = self.breaker, self.host
+        if own.state is BreakerState.CLOSED:
+            if not host.is_in_doubt:
+                return Probe.NONE
+            self.has_first = True
+            host.begin_first(now_ms)
+            return Probe.FIRST
+        own.state = BreakerState.HALF_OPEN
+        return Probe.OF_HOST if host.breaker.begin(now_ms) else Probe.OF_TOPIC
+
+    def spares(self, probe: Probe, now_ms: int) -> bool:
+        """Tell whether a probe that begins now may spare its job."""
+        whose = self.breaker if probe is Probe.OF_TOPIC else self.host.breaker
+        return probe is not Probe.NONE and whose.spares(now_ms)
+
+    def succeed(self, probe: Probe, now_ms: int) -> None:
+        """Note that the host has answered an attempt."""
+        self._end_first(probe)
+        self.breaker.succeed()
+        self.host.succeed(now_ms)
+
+    def fail(self, probe: Probe, now_ms: int) -> None:
+        """Note that an attempt has failed, and that the host is to blame."""
+        self._end_first(probe)
+        own, host = self.breaker, self.host.breaker
+        if own.state is not BreakerState.CLOSED:
+            # What is known to fail says nothing new of the host, except where all wait for it.
+            own.fail(probe in {Probe.OF_TOPIC, Probe.OF_HOST}, now_ms)
+            if probe is Probe.OF_HOST and host.state is BreakerState.HALF_OPEN:
+                host.fail(True, now_ms)
+        elif self.host.is_in_doubt:
+            own.open(now_ms)
+        else:
+            own.fail(False, now_ms)
+            host.fail(False, now_ms)
+
+    def give_up(self, probe: Probe, now_ms: int) -> None:
+        """Note that an attempt ended without a result; after a probe the next one may begin."""
+        self._end_first(probe)
+        self.breaker.give_up(probe in {Probe.OF_TOPIC, Probe.OF_HOST}, now_ms)
+        self.host.breaker.give_up(probe is Probe.OF_HOST, now_ms)
+
+    def _end_first(self, probe: Probe) -> None:
+        if probe is Probe.FIRST:
+            self.has_first = False
+            self.host.firsts -= 1

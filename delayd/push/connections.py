@@ -2,66 +2,64 @@
 
     host ─► look_up, in a thread ─► addresses that pass ─► one socket for one of them, vetted again
 
-aiohttp's connectors keep the connections. They connect to what `_Resolver` returns, and ask
-`_socket` for each socket, with the very address that they are about to connect to; so also an
-address in place of a name is vetted, and a name that has another address a second later. No proxy
-and no user of the environment is ever used.
+`_socket` makes each socket, and is given the very address that is about to be connected to; so also
+an address in place of a name is vetted, and a name that has another address a second later. No
+proxy and no user of the environment is ever used.
 
     ask(origin, request) ─► a connection, kept or new ─► status, Retry-After, how the body begins
 
-A request is written, and its answer read, on the connection itself: aiohttp's session would take
-two thirds of the time of a call, for what no call needs, such as cookies and redirects. Its parser
-reads the answers.
+A request is written whole, or piece by piece as the receiver takes it, and `push.answers` reads the
+answer as `push.wires` hands it on: a bounded piece at a time, of a bounded number of bytes. Nothing
+is queued between them. A connection that has anything to say while nobody asks is closed at once.
 
 Idle connections are kept for a few seconds, of a bounded number of origins: calls to ten thousand
 hosts in turn must not use up the descriptors of the daemon's clients. Others are closed after their
-call.
-
-aiohttp's client takes 0.1 to 0.3 s to import, so `push.webhook` imports this module at the first
 call.
 """
 
 import asyncio
 import contextlib
+import ipaddress
 import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
-from typing import Any, Final, NamedTuple
-
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.connector import Connection
-from aiohttp.http import StreamWriter
-from aiohttp.streams import StreamReader
-from yarl import URL
+from typing import Any, Final, NamedTuple, final
+from urllib.parse import urlsplit
 
 from delayd.limits import (
-    PUSH_ANSWER_BYTES_MAX,
     PUSH_ANSWER_MS,
-    PUSH_ANSWER_READ_BYTES_MAX,
     PUSH_CLOSE_MS,
-    PUSH_HINTS_MAX,
     PUSH_IDLE_MS,
     PUSH_LOOKUPS_MAX,
+    PUSH_NAMES_MAX,
+    PUSH_NAMES_MS,
     PUSH_ORIGINS_KEPT_MAX,
     PUSH_PIECE_BYTES,
-    PUSH_READ_BYTES,
+    PUSH_RECEIVED_BYTES_MAX,
 )
+from delayd.push.answers import AnswerReader, NotHttp
 from delayd.push.egress import AddressRefused, EgressRules
+from delayd.push.wires import Tls, TooMuch, Wire, Wires
 
 LookUp = Callable[[str, int], Awaitable[list[tuple[Any, ...]]]]
 """Finds the addresses of a host: rows as `socket.getaddrinfo` returns them. Raises `OSError`."""
 
-_NEW_SOCKETS: Final[ContextVar[list[str]]] = ContextVar("_NEW_SOCKETS")
-"""Addresses for which sockets were made for the call under way; none: it uses a kept connection.
+_PORTS: Final = {"http": 80, "https": 443}
 
-aiohttp tells it by traces too, which cost every call a tenth of its time.
-"""
 
-_SWITCHING: Final = 101
-_NUMERIC: Final = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+class NoConnection(Exception):
+    """There is no connection to the receiver."""
+
+    def __init__(self, error: OSError, *, is_look_up: bool = False) -> None:
+        self.error = error
+        self.is_look_up = is_look_up
+        """Its name is to blame."""
+        super().__init__(str(error))
+
+
+class NoAnswer(Exception):
+    """The receiver has closed the connection before it answered."""
 
 
 async def look_up(host: str, port: int) -> list[tuple[Any, ...]]:
@@ -96,25 +94,53 @@ async def look_up(host: str, port: int) -> list[tuple[Any, ...]]:
     return await found
 
 
-class _Resolver(AbstractResolver):
-    """Returns those addresses of a host that may be called, and fails if none may."""
+@final
+class _Names:
+    """Returns those addresses of a host that may be called; looks up a name once in a while."""
+
+    __slots__ = ("_known", "_look_up", "_loop", "_places", "_rules")
 
     def __init__(self, rules: EgressRules, look_up_host: LookUp) -> None:
         self._rules = rules
         self._look_up = look_up_host
+        self._loop = asyncio.get_running_loop()
         self._places = asyncio.Semaphore(PUSH_LOOKUPS_MAX)
+        self._known: dict[tuple[str, int], tuple[float, asyncio.Task[list[tuple[Any, ...]]]]] = {}
+        """When a look-up began; it may be under way. The oldest first."""
 
-    async def resolve(
-        self,
-        host: str,
-        port: int = 0,
-        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002 - aiohttp's
-    ) -> list[ResolveResult]:
-        async with self._places:
-            rows = await self._look_up(host, port)
+    async def addresses(self, host: str, port: int) -> list[tuple[Any, ...]]:
+        """Return rows as `socket.getaddrinfo` does. Raises `AddressRefused`, or `OSError`."""
+        with contextlib.suppress(ValueError):  # it is a name
+            is_v4 = ipaddress.ip_address(host).version == 4
+            family = socket.AF_INET if is_v4 else socket.AF_INET6
+            where = (host, port) if is_v4 else (host, port, 0, 0)
+            return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", where)]
+        now_s = self._loop.time()
+        known = self._known.get((host, port))
+        if known is None or now_s - known[0] > PUSH_NAMES_MS / 1_000:
+            known = now_s, self._loop.create_task(self._ask(host, port))
+            self._known.pop((host, port), None)
+            if len(self._known) >= PUSH_NAMES_MAX:
+                del self._known[next(iter(self._known))]
+            self._known[host, port] = known
+        return self._passing(host, port, await asyncio.shield(known[1]))
+
+    async def _ask(self, host: str, port: int) -> list[tuple[Any, ...]]:
+        is_known = False
+        try:
+            async with self._places:
+                rows = await self._look_up(host, port)
+            is_known = True
+        finally:
+            if not is_known:
+                self._known.pop((host, port), None)
+        return rows
+
+    def _passing(self, host: str, port: int, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         refused: AddressRefused | None = None
-        passed: list[ResolveResult] = []
-        for row_family, _kind, protocol, _name, where in rows:
+        passed: list[tuple[Any, ...]] = []
+        for row in rows:
+            where = row[4]
             # A fourth part is the zone, without which the address means another one.
             address = f"{where[0]}%{where[3]}" if len(where) > 3 and where[3] else where[0]
             try:
@@ -122,22 +148,16 @@ class _Resolver(AbstractResolver):
             except AddressRefused as error:
                 refused = refused or error
             else:
-                passed.append(
-                    ResolveResult(
-                        hostname=host,
-                        host=address,
-                        port=port,
-                        family=row_family,
-                        proto=protocol,
-                        flags=_NUMERIC,
-                    )
-                )
+                passed.append(row)
         if not passed:
             raise refused or OSError(f"{host} has no address")
         return passed
 
-    async def close(self) -> None:
-        """Do nothing: a look-up under way ends by itself."""
+    def close(self) -> None:
+        """Wait for no look-up any more."""
+        for _since_s, task in self._known.values():
+            task.cancel()
+        self._known.clear()
 
 
 class CallAnswer(NamedTuple):
@@ -150,10 +170,145 @@ class CallAnswer(NamedTuple):
     """Of its body."""
 
 
-class Connections:
-    """Two connectors of aiohttp: one that keeps idle connections, one that closes them."""
+@final
+class _Connection(asyncio.Protocol):
+    """One connection, and the answer that is awaited on it."""
 
-    __slots__ = ("_closing", "_keeping", "_kept", "_loop", "_rules", "_timeout")
+    __slots__ = ("_answer", "_cut", "_is_idle", "_loop", "_room", "_wire", "over")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wire: Wire | None = None
+        self._answer = AnswerReader()
+        self._is_idle = True
+        self._cut: asyncio.TimerHandle | None = None
+        """Ends an answer that goes on for too long after its status."""
+        self._room: asyncio.Future[None] | None = None
+        """Not None: more may be written when it is done."""
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        """Done when no more of the answer is awaited."""
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether something can be sent."""
+        return self._wire is not None and not self._wire.is_closing()
+
+    # --- Told by the wire ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, Wire)
+        self._wire = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_idle or self.over.done():
+            # Nobody has asked: whatever it is, it must not be taken for the next answer.
+            self.abort()
+            return
+        had_status = bool(self._answer.status)
+        try:
+            self._answer.feed(data)
+        except NotHttp as error:
+            self.over.set_exception(error)
+            self.abort()
+            return
+        if self._answer.is_over:
+            self.over.set_result(None)
+        elif self._answer.status and not had_status:
+            self._cut = self._loop.call_later(PUSH_ANSWER_MS / 1_000, self._end)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._wire = None
+        self.resume_writing()
+        if not self.over.done() and not self._answer.status and isinstance(exc, TooMuch):
+            self.over.set_exception(NotHttp())
+        else:
+            self._end()
+
+    def pause_writing(self) -> None:
+        self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
+        self._room = None
+
+    def _end(self) -> None:
+        """Wait for no more of the answer: it is known, or there is none."""
+        if not self.over.done():
+            if self._answer.status or self._is_idle:
+                self.over.set_result(None)
+            else:
+                self.over.set_exception(NoAnswer())
+
+    # --- A call ----------------------------------------------------------------------------------
+
+    async def exchange(self, head: bytes, body: bytes) -> CallAnswer:
+        """Send a request and return its answer. Raises `NoAnswer` or `NotHttp`."""
+        wire = self._wire
+        if wire is None or wire.is_closing():
+            raise NoAnswer
+        answer = self._answer = AnswerReader()
+        self.over = self._loop.create_future()
+        self._is_idle = False
+        wire.allow(PUSH_RECEIVED_BYTES_MAX)
+        writing: asyncio.Task[None] | None = None
+        try:
+            if len(body) <= PUSH_PIECE_BYTES:
+                wire.write(head + body)
+            else:
+                writing = self._loop.create_task(self._write_long(head, body))
+            await self.over
+            is_written = writing is None or writing.done()
+            self._is_idle = answer.is_whole and is_written
+            return CallAnswer(answer.status, answer.retry_after, answer.beginning)
+        finally:
+            if writing is not None:
+                writing.cancel()
+            if self._cut is not None:
+                self._cut.cancel()
+                self._cut = None
+            if not answer.is_over:
+                self.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether the connection can be used again."""
+        return self._is_idle and self.is_open
+
+    async def _write_long(self, head: bytes, body: bytes) -> None:
+        """Write a long body in pieces, as they are taken; an answer may come before its end."""
+        left = memoryview(body)
+        piece: bytes | memoryview = head
+        while piece and self._wire is not None:
+            self._wire.write(piece)
+            if self._room is not None:
+                await self._room
+            piece, left = left[:PUSH_PIECE_BYTES], left[PUSH_PIECE_BYTES:]
+
+    # --- The end ---------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close; what the peer does not take is sent for a moment only."""
+        wire = self._wire
+        if wire is not None:
+            wire.close()
+            if wire.get_write_buffer_size():
+                self._loop.call_later(PUSH_CLOSE_MS / 1_000, wire.abort)
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._wire is not None:
+            self._wire.abort()
+
+
+@final
+class Connections:
+    """Connects, and keeps idle connections."""
+
+    __slots__ = (
+        *("_connect_timeout_ms", "_idle", "_kept", "_loop", "_names", "_rules", "_sweeping"),
+        *("_used", "_verified", "_wires"),
+    )
 
     def __init__(
         self,
@@ -164,147 +319,131 @@ class Connections:
     ) -> None:
         """Be ready to connect, in the loop that is running."""
         self._rules = rules
+        self._connect_timeout_ms = connect_timeout_ms
+        self._verified = verified
         self._loop = asyncio.get_running_loop()
-        resolver = _Resolver(rules, look_up_host)
-        self._keeping = self._connector(resolver, verified, is_kept=True)
-        self._closing = self._connector(resolver, verified, is_kept=False)
-        # No timeout is rounded up to a second.
-        self._timeout = aiohttp.ClientTimeout(
-            connect=connect_timeout_ms / 1_000, ceil_threshold=float("inf")
-        )
-        self._kept: dict[str, tuple[float, aiohttp.ClientRequest]] = {}
-        """Origins whose connections are kept: when they were last used, the oldest first, and what
-        the connector asks of a request."""
+        self._names = _Names(rules, look_up_host)
+        self._wires = Wires()
+        self._used: set[_Connection] = set()
+        self._idle: dict[str, list[tuple[float, _Connection]]] = {}
+        """By origin, with when they became idle; what was used last is at the end."""
+        self._kept: dict[str, float] = {}
+        """Origins whose connections are kept: when they were last used, the oldest first."""
+        self._sweeping: asyncio.TimerHandle | None = None
 
-    def _connector(
-        self, resolver: AbstractResolver, verified: ssl.SSLContext, *, is_kept: bool
-    ) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(
-            resolver=resolver,
-            socket_factory=self._socket,
-            ssl=verified,
-            limit=0,  # the sender has its own, and nothing waits for a place here
-            force_close=not is_kept,
-            keepalive_timeout=PUSH_IDLE_MS / 1_000 if is_kept else None,
-        )
+    async def ask(self, origin: str, head: bytes, body: bytes) -> CallAnswer:
+        """Send a request and return its answer; `head` is without the empty line at its end.
+
+        Raises `TimeoutError` if there is no connection in time, `NoConnection` with the reason,
+        `NoAnswer` and `NotHttp`.
+        """
+        is_kept = self._keeps(origin)
+        connection = self._idle_one(origin) if is_kept else None
+        if connection is not None:
+            with contextlib.suppress(NoAnswer):
+                return await self._ask_on(connection, origin, head + b"\r\n", body)
+            # The server has closed a kept connection while the request was on its way.
+            is_kept = False
+        connection = await self._connect(origin)
+        if not is_kept:
+            return await self._ask_on(connection, "", head + b"Connection: close\r\n\r\n", body)
+        return await self._ask_on(connection, origin, head + b"\r\n", body)
+
+    async def _ask_on(
+        self, connection: _Connection, origin: str, head: bytes, body: bytes
+    ) -> CallAnswer:
+        """Ask on this connection, which is kept then for its origin, or closed without one."""
+        self._used.add(connection)
+        try:
+            answer = await connection.exchange(head, body)
+        finally:
+            self._used.discard(connection)
+            if origin and connection.is_idle:
+                self._keep(origin, connection)
+            else:
+                connection.close()
+        return answer
+
+    # --- Connections that are kept ---------------------------------------------------------------
+
+    def _keeps(self, origin: str) -> bool:
+        """Note that connections to this origin are kept; False: those to too many others are."""
+        now_s = self._loop.time()
+        if self._kept.pop(origin, None) is None and len(self._kept) >= PUSH_ORIGINS_KEPT_MAX:
+            oldest = next(iter(self._kept))
+            if now_s - self._kept[oldest] < PUSH_IDLE_MS / 1_000:
+                return False
+            del self._kept[oldest]
+        self._kept[origin] = now_s
+        return True
+
+    def _idle_one(self, origin: str) -> _Connection | None:
+        """Return a kept connection, if there is one that has not been idle for too long."""
+        idle = self._idle.get(origin, [])
+        while idle:
+            since_s, connection = idle.pop()
+            if connection.is_idle and self._loop.time() - since_s < PUSH_IDLE_MS / 1_000:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, origin: str, connection: _Connection) -> None:
+        self._idle.setdefault(origin, []).append((self._loop.time(), connection))
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(PUSH_IDLE_MS / 1_000, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close those that have been idle for too long."""
+        latest_s = self._loop.time() - PUSH_IDLE_MS / 1_000
+        for origin, idle in list(self._idle.items()):
+            left = []
+            for since_s, connection in idle:
+                if since_s > latest_s and connection.is_idle:
+                    left.append((since_s, connection))
+                else:
+                    connection.close()
+            if left:
+                self._idle[origin] = left
+            else:
+                del self._idle[origin]
+        self._sweeping = None
+        if self._idle:
+            self._sweeping = self._loop.call_later(PUSH_IDLE_MS / 1_000, self._sweep)
+
+    # --- New connections -------------------------------------------------------------------------
+
+    async def _connect(self, origin: str) -> _Connection:
+        """Connect. Raises `TimeoutError` and `NoConnection`."""
+        url = urlsplit(origin)
+        host = url.hostname or ""
+        port = url.port or _PORTS[url.scheme]
+        tls = Tls(self._verified, host.rstrip(".")) if url.scheme == "https" else None
+        is_connecting = False
+        async with asyncio.timeout(self._connect_timeout_ms / 1_000):
+            try:
+                addresses = await self._names.addresses(host, port)
+                is_connecting = True
+                _wire, connection = await self._wires.connect(
+                    addresses, _Connection, tls, self._socket
+                )
+            except OSError as error:
+                is_look_up = not is_connecting and not isinstance(error, AddressRefused)
+                raise NoConnection(error, is_look_up=is_look_up) from error
+        return connection
 
     def _socket(self, place: tuple[Any, ...]) -> socket.socket:
         """Make the socket for one address, if that may be called. Raises `AddressRefused`."""
         family, kind, protocol, _name, where = place
         self._rules.vet_address(where[0], where[1])
-        _NEW_SOCKETS.get([]).append(where[0])
         return socket.socket(family, kind, protocol)
-
-    async def ask(self, origin: str, head: bytes, body: bytes) -> CallAnswer:
-        """Send a request and return its answer; `head` is without the empty line at its end.
-
-        Raises `TimeoutError` if there is no connection in time, else what aiohttp raises.
-        """
-        known = self._known(origin)
-        if known is not None:
-            new_sockets: list[str] = []
-            _NEW_SOCKETS.set(new_sockets)
-            connection = await self._keeping.connect(known, [], self._timeout)
-            try:
-                return await _exchange(connection, head + b"\r\n", body)
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-                if new_sockets:
-                    raise
-            # The server has closed a kept connection while the request was on its way.
-        connection = await self._closing.connect(self._request(origin), [], self._timeout)
-        return await _exchange(connection, head + b"Connection: close\r\n\r\n", body)
-
-    def _known(self, origin: str) -> aiohttp.ClientRequest | None:
-        """Note that connections to this origin are kept; None: those to too many others are."""
-        now_s = self._loop.time()
-        known = self._kept.pop(origin, None)
-        if known is None and len(self._kept) >= PUSH_ORIGINS_KEPT_MAX:
-            oldest = next(iter(self._kept))
-            if now_s - self._kept[oldest][0] < PUSH_IDLE_MS / 1_000:
-                return None
-            del self._kept[oldest]  # its connections have been closed
-        request = self._request(origin) if known is None else known[1]
-        self._kept[origin] = now_s, request
-        return request
-
-    def _request(self, origin: str) -> aiohttp.ClientRequest:
-        """Return what a connector asks where to connect to."""
-        return aiohttp.ClientRequest("POST", URL(origin, encoded=True), loop=self._loop)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._keeping.close()
-        await self._closing.close()
-
-
-async def _exchange(connection: Connection, head: bytes, body: bytes) -> CallAnswer:
-    """Send a request and return its answer; the connection is kept or closed then.
-
-    Raises what aiohttp's parser raises, and `ClientOSError` or `ServerDisconnectedError`.
-    """
-    protocol = connection.protocol
-    assert protocol is not None, "a connection that was returned has one"
-    transport = protocol.transport
-    writing: asyncio.Task[None] | None = None
-    is_answered = False
-    try:
-        if transport is None or len(protocol):
-            # Closed; or it was kept, and an answer to nothing waits there, which must not be taken
-            # for the answer to this.
-            raise aiohttp.ServerDisconnectedError
-        protocol.set_response_params(
-            read_until_eof=True, auto_decompress=False, read_bufsize=PUSH_READ_BYTES
-        )
-        if len(body) <= PUSH_PIECE_BYTES:
-            transport.write(head + body)
-        else:
-            loop = asyncio.get_running_loop()
-            writing = loop.create_task(_write_long(StreamWriter(protocol, loop), head, body))
-        message, content = await protocol.read()
-        hints = 0
-        while message.code < 200 and message.code != _SWITCHING:  # such as 103 Early Hints
-            hints += 1
-            if hints > PUSH_HINTS_MAX:
-                raise aiohttp.http.HttpProcessingError(message="one hint after the other")
-            message, content = await protocol.read()
-        beginning = await _beginning(content)
-        is_answered = True
-        if content.is_eof() and (writing is None or writing.done()):
-            connection.release()
-        return CallAnswer(message.code, message.headers.get("Retry-After", ""), beginning)
-    finally:
-        if writing is not None:
-            writing.cancel()
-        connection.close()  # unless it was released
-        if transport is not None and transport.is_closing():
-            # Or what was written would wait for a peer that never reads, and TLS for its goodbye.
-            close_ms = PUSH_CLOSE_MS if is_answered else 0
-            asyncio.get_running_loop().call_later(close_ms / 1_000, transport.abort)
-
-
-async def _write_long(writer: StreamWriter, head: bytes, body: bytes) -> None:
-    """Write a long body in pieces, as fast as they are taken; an answer may come before its end."""
-    left = memoryview(body)
-    # What ends the connection is heard where the answer is waited for.
-    with contextlib.suppress(aiohttp.ClientError, OSError):
-        await writer.write(head)
-        while left:
-            await writer.write(left[:PUSH_PIECE_BYTES])
-            left = left[PUSH_PIECE_BYTES:]
-
-
-async def _beginning(content: StreamReader) -> bytes:
-    """Read the answer, so that its connection can be used again, and return how it begins.
-
-    One that is long, slow or broken is cut off: the status has been told, and that is what counts.
-    """
-    if content.is_eof():  # as nearly every answer to a call
-        return content.read_nowait()[:PUSH_ANSWER_BYTES_MAX]
-    beginning = b""
-    read_bytes = 0
-    with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
-        async with asyncio.timeout(PUSH_ANSWER_MS / 1_000):
-            while read_bytes <= PUSH_ANSWER_READ_BYTES_MAX and (piece := await content.readany()):
-                beginning += piece[: PUSH_ANSWER_BYTES_MAX - len(beginning)]
-                read_bytes += len(piece)
-    return beginning
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+        self._names.close()
+        idle = [connection for each in self._idle.values() for _since_s, connection in each]
+        self._idle.clear()
+        for connection in [*idle, *self._used]:
+            connection.abort()

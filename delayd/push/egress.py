@@ -26,18 +26,16 @@ The module refuses to know how names are looked up and connections are made (`pu
 """
 
 import contextlib
-import fnmatch
 import re
 import socket
 from collections.abc import Callable, Iterable
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple, final
 
-from delayd.limits import TARGET_URL_BYTES_MAX
+from delayd.core.matcher import Matcher
+from delayd.limits import HOSTS_MATCHED_MAX, TARGET_URL_BYTES_MAX
 from delayd.net.addresses import TcpAddress
-
-IpAddress = IPv4Address | IPv6Address
-IpNetwork = IPv4Network | IPv6Network
+from delayd.push.special_addresses import IpAddress, IpNetwork, contained, special
 
 DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 
@@ -70,39 +68,6 @@ _HOST_CHARACTERS_MAX: Final = 253
 NEVER: Final = "it may never be called"
 MUST_ALLOW: Final = "[push] private_networks would have to allow it"
 
-# The registries of special addresses (IANA), in words. Python's own `is_global` is asked as well;
-# it differs between versions, and takes several of these for public.
-_SPECIAL: Final = tuple(
-    (ip_network(network), word)
-    for network, word in (
-        ("10.0.0.0/8", "private"),
-        ("172.16.0.0/12", "private"),
-        ("192.168.0.0/16", "private"),
-        ("100.64.0.0/10", "private (of a provider's network)"),
-        ("127.0.0.0/8", "of this machine (loopback)"),
-        ("169.254.0.0/16", "link-local"),
-        ("192.0.0.0/24", "reserved"),
-        ("192.0.2.0/24", "reserved for documents"),
-        ("192.88.99.0/24", "of a 6to4 relay"),
-        ("198.18.0.0/15", "reserved for benchmarks"),
-        ("198.51.100.0/24", "reserved for documents"),
-        ("203.0.113.0/24", "reserved for documents"),
-        ("240.0.0.0/4", "reserved"),
-        ("::1/128", "of this machine (loopback)"),
-        ("64:ff9b::/96", "translated to IPv4 (NAT64)"),
-        ("64:ff9b:1::/48", "translated to IPv4 (NAT64)"),
-        ("2001::/32", "of a Teredo tunnel"),
-        ("2001::/23", "reserved"),
-        ("2001:db8::/32", "reserved for documents"),
-        ("2002::/16", "of a 6to4 tunnel"),
-        ("3fff::/20", "reserved for documents"),
-        ("fc00::/7", "private"),
-        ("fe80::/10", "link-local"),
-        ("fec0::/10", "private (site-local)"),
-    )
-)
-_GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
-
 _NEVER: Final = tuple(
     (ip_network(network), word)
     for network, word in (
@@ -125,7 +90,6 @@ _NEVER: Final = tuple(
 _LOCALHOST: Final[tuple[IpAddress, ...]] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 _IPV4_COMPATIBLE: Final = IPv6Network("::/96")
 _IPV4_TRANSLATED: Final = IPv6Network("::ffff:0:0:0/96")
-_NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 class AddressRefused(OSError):
@@ -167,7 +131,7 @@ class EgressRules:
         `is_here` tells whether this machine has an address.
         """
         self._named = frozenset(host.lower() for host in hosts)
-        self._hosts = re.compile("|".join(map(fnmatch.translate, self._named)) or r"(?!)")
+        self._hosts = Matcher(self._named, known_max=HOSTS_MATCHED_MAX)
         self._networks = tuple(private_networks)
         self.allow_http = allow_http
         self._ports = frozenset(ports) | ({80} if allow_http else set())
@@ -185,7 +149,7 @@ class EgressRules:
         if read.port not in self._ports:
             allowed = ", ".join(map(str, sorted(self._ports)))
             raise ValueError(f"must have a port of [push] ports ({allowed}), not {read.port}")
-        if not self._hosts.match(read.host):
+        if self._hosts.first(read.host) < 0:
             raise ValueError(f"must have a host that [push] hosts allows: {read.host} is not there")
         address = _address(read.host)
         if address is not None:
@@ -234,9 +198,9 @@ class EgressRules:
                 return f"is {word}: {NEVER}"
         if self._is_own(address, port):
             return f"is where this daemon listens (port {port}): {NEVER}"
-        if not self._is_allowed(address) and (word := _special(address)):
+        if not self._is_allowed(address) and (word := special(address)):
             return f"is {word}: {MUST_ALLOW}"
-        for inner in _contained(address):
+        for inner in contained(address) if isinstance(address, IPv6Address) else ():
             if refusal := self._refusal(inner, port):
                 return f"contains {inner}, which {refusal}"
         return ""
@@ -253,27 +217,6 @@ class EgressRules:
                 if where.is_unspecified and (address.is_loopback or self._is_here(str(address))):
                     return True
         return False
-
-
-def _special(address: IpAddress) -> str:
-    """Return what an address is that is not public; empty: it is public."""
-    for network, word in _SPECIAL:
-        if address in network:
-            return word
-    if not address.is_global or (address.version == 6 and address not in _GLOBAL_UNICAST):
-        return "reserved"
-    return ""
-
-
-def _contained(address: IpAddress) -> tuple[IPv4Address, ...]:
-    """Return the IPv4 addresses to which a translator or a tunnel would take the packets."""
-    if not isinstance(address, IPv6Address):
-        return ()
-    if address in _NAT64:
-        return (IPv4Address(address.packed[12:]),)
-    if address.sixtofour is not None:
-        return (address.sixtofour,)
-    return address.teredo or ()
 
 
 def _is_here(address: str) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from delayd.access.signing_secrets import Secrets
+    from delayd.access.topic_rule import TopicRule
     from delayd.clock import Clock
     from delayd.core.engine import Engine
     from delayd.core.targets import Target
@@ -47,6 +48,15 @@ def open_push(
             raise ConfigErrors([ConfigError("", error, "") for error in errors])
         config = config._replace(topics=patterns)
     return config, push
+
+
+def sink_rules(config: Config) -> "dict[str, TopicRule]":
+    """Return for which topics each sink of the configuration is."""
+    if not config.sinks:
+        return {}
+    from delayd.access.topic_rule import TopicRule  # noqa: PLC0415 - see above
+
+    return {name: TopicRule(section.topics) for name, section in config.sinks.items()}
 
 
 def import_sender() -> None:
@@ -99,12 +109,22 @@ class Push:
                     if isinstance(listener.address, TcpAddress)
                 ],
             )
-            self._rules = TargetRules(egress, self._secrets, self._named)
+            self._rules = TargetRules(
+                egress,
+                self._secrets,
+                self._named,
+                sign_with=config.push_sign_with,
+                sink_rules=sink_rules(config),
+            )
         return self._rules
 
     def vet(self, target: "Target") -> "Target":
         """Return the target as it is to be kept. Raises `TargetRefused`."""
         return self.rules.vet(target)
+
+    def vet_use(self, target: "Target", topic: str) -> None:
+        """Raise `NotForTopic` if jobs of the topic may not use the target's secrets or sink."""
+        self.rules.vet_use(target, topic)
 
     def sender(
         self, engine: "Engine", turns: "PushTurns", clock: "Clock", log: "Log", identity: bytes
@@ -131,5 +151,5 @@ class Push:
             connect_timeout_ms=config.push_connect_timeout_ms,
         )
         topics = TopicSink(engine, scheduler.session, clock.request_ms)
-        sinks = SinkTable(webhook, topics, self._named)
+        sinks = SinkTable(webhook, topics, self._named, sink_rules(config))
         return PushSender(scheduler, turns, clock, sinks, log, identity[:LOG_ID_BYTES].hex())

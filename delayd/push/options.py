@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, final
 from urllib.parse import unquote, urlsplit
 
 from delayd.config import Reader, WrongInside, read_duration, read_text, shown
+from delayd.files import must_be_file, read_file
 from delayd.limits import (
     SINK_CONNECT_MS_DEFAULT,
     SINK_CONNECT_MS_MAX,
@@ -159,10 +160,7 @@ class ServerOptions:
         """Return the password, empty for none; raises OSError and ValueError, of its file."""
         if not self._password_file:
             return self._password
-        with open(self._password_file, "rb") as file:
-            data = file.read(SINK_PASSWORD_BYTES_MAX + 1)
-        if len(data) > SINK_PASSWORD_BYTES_MAX:
-            raise ValueError(f"must have at most {SINK_PASSWORD_BYTES_MAX} bytes")
+        data = read_file(self._password_file, SINK_PASSWORD_BYTES_MAX)
         try:
             return data.decode().rstrip("\r\n")
         except UnicodeDecodeError:
@@ -172,13 +170,18 @@ class ServerOptions:
         """Make the context of TLS: the server must have a certificate for the host of the url."""
         files = self.tls_files
         try:
+            if "ca" in files:
+                must_be_file(files["ca"])
             context = ssl.create_default_context(cafile=files.get("ca"))
         except OSError as error:  # ssl.SSLError among them
             said = f".ca = {shown(files.get('ca'))}"
             raise WrongInside([(said, f"cannot be used: {error.strerror or error}")]) from None
         context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost us a handshake
         if "certificate" in files:
             try:
+                for path in (files["certificate"], files.get("key", files["certificate"])):
+                    must_be_file(path)
                 # Without a password OpenSSL would ask on the terminal for that of an encrypted key.
                 context.load_cert_chain(files["certificate"], files.get("key"), lambda: b"")
             except OSError as error:

@@ -12,10 +12,13 @@ out to be closed is opened again once within the attempt, so a job may come twic
 that died between carrying the command out and answering it.
 
 Answers that say what is wrong with the server and not with the job count as an outage, with what to
-do about it. The module knows nothing of the daemon but the interface of sinks.
+do about it. A server that says more than a reply has is cut off (`push.wires`): the library would
+take in whatever comes. The module knows nothing of the daemon but the interface of sinks.
 """
 
+import asyncio
 import base64
+import socket
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, final
@@ -33,6 +36,7 @@ from delayd import limits
 from delayd.config import WrongInside, read_one_of, read_text, read_whole
 from delayd.push.options import ServerOptions, read_url
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
+from delayd.push.wires import Tls, Wire, Wires, open_stream, stream_wires
 
 _KEY: Final = read_text("must be a key of Redis; {topic} in it is the job's topic")
 _READERS: Final = MappingProxyType(
@@ -106,6 +110,8 @@ class RedisSink:
         command = self._shape.command(key, job)
         try:
             await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
+        except RecursionError:
+            return self._failure(NoConnection("its reply cannot be read"))
         except (RedisError, OSError, ValueError) as error:  # ValueError: of a password's file
             if isinstance(error, ReadOnlyError):  # by now another one may have the host's name
                 await self._client.connection_pool.disconnect(inuse_connections=False)
@@ -183,6 +189,44 @@ class _Credentials(CredentialProvider):
         return self.get_credentials()
 
 
+class _BoundedConnection(connection.AbstractConnection):
+    """A connection on which the server may say no more than replies need."""
+
+    def __init__(self, *, server: ServerOptions, wires: Wires, **options: Any) -> None:  # noqa: ANN401 - redis's
+        self._server = server
+        self._wires = wires
+        self._wire: Wire | None = None
+        super().__init__(**options)
+
+    async def _connect(self) -> None:
+        """Make the two streams that the library reads and writes."""
+        url = self._server.url
+        place = (url.host, url.port) if url.host else f"/{url.path}"
+        tls = None if self._server.tls is None else Tls(self._server.tls, url.host)
+        async with asyncio.timeout(self.socket_connect_timeout):
+            streams = await open_stream(self._wires, place, tls)
+        self._reader, self._writer, self._wire = streams
+        if url.host:
+            sock = self._writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, limits.SINK_KEEPALIVE_S)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, limits.SINK_KEEPALIVE_S)
+
+    async def send_packed_command(self, *command: Any, **options: Any) -> None:  # noqa: ANN401 - redis's
+        """Send a command, to which there is one reply."""
+        if not self.is_connected:
+            await self.connect_check_health(check_health=False)
+        if self._wire is not None:
+            self._wire.allow(limits.SINK_REPLY_BYTES_MAX)
+        await super().send_packed_command(*command, **options)
+
+    def repr_pieces(self) -> list[tuple[str, str | int]]:
+        return [("server", str(self._server.url)), ("db", self.db)]
+
+    def _host_error(self) -> str:
+        return str(self._server.url)
+
+
 def _pool(server: ServerOptions) -> connection.BlockingConnectionPool:
     """Make the pool of connections; an attempt waits for one as long as it may take.
 
@@ -191,27 +235,22 @@ def _pool(server: ServerOptions) -> connection.BlockingConnectionPool:
     """
     url = server.url
     database = server.values.get("database", 0)  # of a unix socket
-    place: dict[str, Any] = {"path": f"/{url.path}"}
-    kind: type[connection.AbstractConnection] = connection.UnixDomainSocketConnection
     if url.host:
         database = int(url.path or "0")
-        place = {"host": url.host, "port": url.port, "socket_keepalive": True}
-        kind = connection.Connection
-    if server.tls is not None:
-        kind = connection.SSLConnection
-        names = {"ca": "ssl_ca_certs", "certificate": "ssl_certfile", "key": "ssl_keyfile"}
-        place |= {names[option]: path for option, path in server.tls_files.items()}
+    more: dict[str, Any] = {}
     if server.has_password:
-        place["credential_provider"] = _Credentials(server)
+        more["credential_provider"] = _Credentials(server)
     return connection.BlockingConnectionPool(
         max_connections=server.values.get("connections_max", limits.SINK_CONNECTIONS_DEFAULT),
         timeout=None,
-        connection_class=kind,
+        connection_class=_BoundedConnection,
+        server=server,
+        wires=stream_wires(),
         db=database,
         protocol=2,  # every Redis and its kin speak it, and nothing of the other is needed
         driver_info=None,
         socket_timeout=None,  # the attempt has its own
         socket_connect_timeout=server.connect_s,
         retry=Retry(NoBackoff(), 1),
-        **place,
+        **more,
     )

@@ -1,15 +1,18 @@
 """Which due jobs are delivered next, and what becomes of them: synchronous, and without a clock.
 
     fresh lanes ─► places, in turn ─► reserve ─► PushCall ─► the sender ─► settle, release
-                     │ cap, breaker, rate
+         ▲           │ cap, breakers, rate
+         └─ parked ◄─┘
 
 A *lane* is the ready jobs of one topic that go to one target: `(topic, origin)` for jobs with urls
 of their own, `(topic, b"")` for a topic whose policy has a target. The engine says which lanes have
 become fresh (`core.operations.push`); from then on a lane is known here until there is nothing to
-hand out in it. A *place* is what shares a cap and a breaker: an origin such as
-`https://example.com:443`, `topic:NAME` or `sink:NAME`. A target that says its own concurrency is a
-place of its own. Jobs of a place that is full, or whose breaker is open, stay ready: nothing is
-kept for a waiting job, but one entry for its lane.
+hand out in it. A *host* is where lanes go: an origin such as `https://example.com:443`,
+`topic:NAME` or `sink:NAME`. A *place* is what shares a cap: a host, or what a target that says its
+own concurrency has of it. A *route* is one topic at one host, and has a breaker (`push.breaker`).
+Jobs of a place that is full, or of a route whose breaker is open, stay ready: nothing is kept for a
+waiting job, but one entry for its lane. A lane whose route may not begin is *parked*, at its route
+or at its host, until that may have changed.
 
 Places take turns, and so do the lanes of a place. An example with two calls at most: the lanes
 (a, X), (b, X) and (c, Y) are fresh, X is slow. `take_calls` begins (a, X) and (c, Y); whenever one
@@ -50,9 +53,9 @@ from delayd.limits import (
     PUSH_RETRY_AFTER_MS_MAX,
     PUSH_STEPS_PER_TURN,
 )
-from delayd.logs import escape
-from delayd.push.breaker import Breaker, BreakerState
+from delayd.push.breaker import BreakerState, HostBreaker, Probe, TopicBreaker
 from delayd.push.sinks import AttemptEnd, Result
+from delayd.text import visible
 
 if TYPE_CHECKING:
     from delayd.core.push_lanes import Lane
@@ -74,36 +77,83 @@ class PushBounds(NamedTuple):
 class BreakerTurn(NamedTuple):
     """A breaker that has opened or closed, for the log."""
 
-    place: str
+    host: str
+    topic: str
     is_open: bool
     reason: str
     """The last failure, in one line."""
 
 
-class _Place:
-    """Where lanes go."""
+class _Host:
+    """Where lanes go, whatever their topics."""
 
-    __slots__ = ("breaker", "cap", "has_alarm", "in_flight", "is_queued", "lanes", "name")
+    __slots__ = (
+        *("alarm_ms", "breaker", "failed", "idle", "lanes", "name", "probing", "routes", "untried"),
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.breaker = HostBreaker()
+        self.routes = 0
+        """How many are known: the host is forgotten with the last."""
+        self.idle: dict[str, _Route] = {}
+        """Those of them that are kept for what their breakers know, by topic."""
+        self.lanes = 0
+        """How many have something to hand out for it."""
+        self.untried: deque[_LaneEntry] = deque()
+        """Parked while it is in doubt, of topics that have not failed there."""
+        self.probing: deque[_LaneEntry] = deque()
+        """The same, of topics whose first probes are under way: two lanes each at most."""
+        self.failed: deque[_LaneEntry] = deque()
+        """Parked while it is in doubt, of topics that have."""
+        self.alarm_ms: int | None = None
+        """When it is told that one of them may begin."""
+
+
+class _Route:
+    """One topic at one host."""
+
+    __slots__ = ("alarm_ms", "breaker", "host", "parked", "topic", "uses")
+
+    def __init__(self, host: _Host, topic: str) -> None:
+        self.host = host
+        self.topic = topic
+        self.breaker = TopicBreaker(host.breaker)
+        self.uses = 0
+        """Lanes that have something to hand out for it, and calls under way."""
+        self.parked: list[_LaneEntry] = []
+        """While its own breaker lets nothing begin; two lanes at most."""
+        self.alarm_ms: int | None = None
+        """When it is told that its breaker lets a probe through."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.host.name, self.topic
+
+
+class _Place:
+    """What shares a cap."""
+
+    __slots__ = ("cap", "in_flight", "is_queued", "lanes", "name")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.cap = 0
         self.in_flight = 0
-        self.breaker = Breaker()
         self.lanes: deque[_LaneEntry] = deque()
         self.is_queued = False
         """It is in the queue of places that may begin a call."""
-        self.has_alarm = False
-        """It is told when its breaker lets a probe through."""
 
 
 class _LaneEntry:
     """A lane that has something to hand out, as far as is known."""
 
-    __slots__ = ("lane", "probes", "target")
+    __slots__ = ("lane", "probes", "route", "target")
 
     def __init__(self, lane: "Lane") -> None:
         self.lane = lane
+        self.route: _Route | None = None
+        """Where it goes; None before it was put to a place, and when it is not known any more."""
         self.target: Target | None = None
         """The topic's, by which it was put to its place; None for jobs with their own."""
         self.probes = 0
@@ -114,28 +164,33 @@ class PushCall:
     """One attempt to deliver a job, reserved for it."""
 
     __slots__ = (
-        *("is_probe", "is_spared", "job_id", "place", "record", "target", "timeout_ms", "topic"),
+        *("is_spared", "job_id", "place", "probe", "record", "route", "target", "timeout_ms"),
     )
 
     def __init__(
         self,
         place: _Place,
+        route: _Route,
         target: Target,
-        topic: str,
         job: tuple[int, bytes],
         timeout_ms: int,
         *,
-        is_probe: bool,
+        probe: Probe,
         is_spared: bool,
     ) -> None:
         self.place = place
+        self.route = route
         self.target = target
-        self.topic = topic
         self.job_id, self.record = job
         self.timeout_ms = timeout_ms
-        self.is_probe = is_probe
+        self.probe = probe
         self.is_spared = is_spared
-        """If the place fails, the attempt does not count: others wait for it too."""
+        """If the host fails, the attempt does not count: others wait for it too."""
+
+    @property
+    def topic(self) -> str:
+        """The job's topic."""
+        return self.route.topic
 
 
 class Scheduler:
@@ -146,7 +201,9 @@ class Scheduler:
         "_bounds",
         "_calls",
         "_engine",
+        "_excused",
         "_heard",
+        "_hosts",
         "_idle",
         "_known",
         "_numbers",
@@ -154,6 +211,8 @@ class Scheduler:
         "_queue",
         "_rates",
         "_rates_max",
+        "_returning",
+        "_routes",
         "_turned",
         "breakers",
         "in_flight",
@@ -170,14 +229,22 @@ class Scheduler:
         self._heard: deque[Lane] = deque()
         """Lanes that have become fresh, and are not at their places yet."""
         self._known: dict[Lane, _LaneEntry] = {}
-        """Lanes that are at a place, or wait for their rate. An entry that is not here any more,
-        because its topic has another target now, is dropped where it is found."""
+        """Lanes that are at a place, are parked, or wait for their rate. An entry that is not here
+        any more, because its topic has another target now, is dropped where it is found."""
+        self._returning: deque[_LaneEntry] = deque()
+        """Lanes that were parked at hosts which answer again."""
         self._places: dict[str, _Place] = {}
-        self._idle: OrderedDict[str, _Place] = OrderedDict()
+        """Those with lanes that are not parked, and calls under way."""
+        self._hosts: dict[str, _Host] = {}
+        self._routes: dict[tuple[str, str], _Route] = {}
+        """By the names of host and topic."""
+        self._idle: OrderedDict[tuple[str, str], _Route] = OrderedDict()
         """Those without lanes, kept for what their breakers know; the longest idle first."""
+        self._excused: deque[_Route] = deque()
+        """Of those, at hosts that answer again: what failed there was not their topics' fault."""
         self._queue: deque[_Place] = deque()
         """Places that may begin a call, each once."""
-        self._alarms: list[tuple[int, int, _Place | _LaneEntry]] = []
+        self._alarms: list[tuple[int, int, _Host | _Route | _LaneEntry]] = []
         """A heap: when a breaker lets a probe through, or a rate the next job."""
         self._numbers = count()  # so that alarms of one instant need not be compared further
         self._rates: dict[str, tuple[float, Throttle]] = {}
@@ -188,7 +255,7 @@ class Scheduler:
         self.in_flight = 0
         """Calls that are not settled."""
         self.breakers = [0] * len(BreakerState)
-        """How many places have their breakers in which state."""
+        """How many routes have their breakers in which state."""
         self._turned: list[BreakerTurn] = []
         self.is_stopping = False
         """No call begins any more."""
@@ -200,7 +267,9 @@ class Scheduler:
         """Tell whether there is more to do than the last `take_calls` was allowed to."""
         if self.is_stopping:
             return False
-        return bool(self._heard or (self._queue and self.in_flight < self._bounds.calls_max))
+        is_free = self.in_flight < self._bounds.calls_max
+        is_told = self._heard or self._returning or self._excused
+        return bool(is_told or (self._queue and is_free))
 
     @property
     def is_about_to_begin(self) -> bool:
@@ -220,69 +289,92 @@ class Scheduler:
             return calls
         self._heard += take_fresh(self._engine)
         steps = PUSH_STEPS_PER_TURN
+        while steps and self._returning:
+            steps -= 1
+            self._enter(self._returning.popleft())
+        while steps and self._excused:
+            steps -= 1
+            route = self._excused.popleft()
+            if not route.uses and self._routes.get(route.key) is route:
+                del self._idle[route.key]
+                self._drop(route)
+        while steps and self._alarms and self._alarms[0][0] <= at_ms:
+            steps -= 1
+            self._wake(heapq.heappop(self._alarms)[2], at_ms)
         while steps and self._heard:
             steps -= 1
             lane = self._heard.popleft()
             entry = self._known.get(lane)
             if entry is None or not (lane[1] or entry.target is _target_of(lane[0])):
+                if entry is not None:
+                    self._detach(entry)
                 entry = self._known[lane] = _LaneEntry(lane)
-                self._enter(entry, at_ms)
-        while steps and self._alarms and self._alarms[0][0] <= at_ms:
-            steps -= 1
-            _, _, who = heapq.heappop(self._alarms)
-            if isinstance(who, _LaneEntry):
-                self._enter(who, at_ms)
-            else:
-                who.has_alarm = False
-                self._look_at(who, at_ms)
+                self._enter(entry)
         while steps and self._queue and self.in_flight < self._bounds.calls_max:
             steps -= 1
             place = self._queue.popleft()
             place.is_queued = False
-            if place.breaker.may_begin(at_ms):
-                call = self._begin(place, place.lanes.popleft(), now_ms, at_ms)
-                if call is not None:
-                    calls.append(call)
-            self._look_at(place, at_ms)
+            call = self._begin(place, place.lanes.popleft(), now_ms, at_ms)
+            if call is not None:
+                calls.append(call)
+            self._look_at(place)
         return calls
 
     def _begin(
         self, place: _Place, entry: _LaneEntry, now_ms: RequestMs, at_ms: int
     ) -> PushCall | None:
         """Reserve the next job of the lane; None if it may not be called now, or there is none."""
+        route = entry.route
+        if route is None:
+            return None
+        call = None
+        if route.breaker.may_begin(at_ms):
+            call = self._reserve(place, entry, route, now_ms, at_ms)
+        else:
+            self._park(entry, route)
+        if route.host.breaker.is_in_doubt:
+            self._look_at_host(route.host, at_ms)  # another lane may begin, now or later
+        return call
+
+    def _reserve(
+        self, place: _Place, entry: _LaneEntry, route: _Route, now_ms: RequestMs, at_ms: int
+    ) -> PushCall | None:
+        """Reserve the next job of a lane whose route may begin."""
         lane = entry.lane
         topic, origin = lane
         target = entry.target
         if not origin:
             if _target_of(topic) is not target:  # as after every change of the policy
-                self._enter(entry, at_ms)
+                self._enter(entry)
                 return None
             if target is not None and target.rate_per_s and not self._may_take(entry, at_ms):
                 return None
         timeout_ms = (target.timeout_ms if target else 0) or self._bounds.timeout_ms
         lease_ms = timeout_ms + PUSH_LEASE_EXTRA_MS
-        skips = 0 if place.breaker.state is BreakerState.CLOSED else entry.probes
+        skips = entry.probes if route.breaker.begins_probes else 0
         job = reserve_call(self._engine, self.session, lane, lease_ms, now_ms, skips)
         if job is None:
             del self._known[lane]
+            self._detach(entry)
             return None
         place.lanes.append(entry)
-        before = place.breaker.state
-        is_probe = is_spared = place.breaker.begin(at_ms)
-        if is_probe:
+        before = route.breaker.state
+        probe = route.breaker.begin(at_ms)
+        self._note_state(before, route.breaker.state)
+        is_spared = False
+        if probe is not Probe.NONE:
             entry.probes += 1
-            others_wait = len(place.lanes) > 1 or next_key(topic, origin) is not None
-            is_spared = others_wait and place.breaker.spares(at_ms)
-        self._note_state(before, place.breaker.state)
+            others_wait = probe is not Probe.OF_TOPIC and route.host.lanes > 1
+            others_wait = others_wait or next_key(topic, origin) is not None
+            is_spared = others_wait and route.breaker.spares(probe, at_ms)
         place.in_flight += 1
         self.in_flight += 1
+        route.uses += 1
         if target is None:
             target = own_target(target_of(job[1]))
         elif target.rate_per_s:
             self._rates[topic.name][1].take(1, at_ms)
-        call = PushCall(
-            *(place, target, topic.name, job, timeout_ms), is_probe=is_probe, is_spared=is_spared
-        )
+        call = PushCall(*(place, route, target, job, timeout_ms), probe=probe, is_spared=is_spared)
         self._calls[call.job_id] = call
         return call
 
@@ -302,7 +394,6 @@ class Scheduler:
         """
         self.in_flight -= 1
         self._judge(call, end, at_ms)
-        self._look_at(call.place, at_ms)
         if self._calls.get(call.job_id) is not call:
             return False  # its lease was over, and the job has been called again
         del self._calls[call.job_id]
@@ -317,7 +408,7 @@ class Scheduler:
                 is_exhausted = end.result is Result.EXHAUSTED
                 said = (engine, session, job_id, now_ms)
                 if call.is_spared and end.is_outage and not is_exhausted:
-                    give_back_call(*said, error=escape(end.error))
+                    give_back_call(*said, error=visible(end.error))
                 else:
                     delay_ms = min(end.retry_after_ms, PUSH_RETRY_AFTER_MS_MAX)
                     error = error_text(end)
@@ -330,10 +421,10 @@ class Scheduler:
             pass  # its lease ends soon, which is a failed attempt too, and needs no space
         return False
 
-    def release(self, call: PushCall, at_ms: int) -> None:
+    def release(self, call: PushCall) -> None:
         """Let the next call to its place begin: nothing of this one goes on."""
         call.place.in_flight -= 1
-        self._look_at(call.place, at_ms)
+        self._look_at(call.place)
 
     def give_back_all(self, now_ms: RequestMs, at_ms: int) -> None:
         """Give back the jobs of all calls that are not settled; for the end."""
@@ -341,23 +432,33 @@ class Scheduler:
             self.settle(call, None, now_ms, at_ms)
 
     def _judge(self, call: PushCall, end: AttemptEnd | None, at_ms: int) -> None:
-        """Tell the breaker of the place what the end of a call says of it."""
-        place = call.place
-        breaker = place.breaker
-        before = breaker.state
+        """Tell the breakers what the end of a call says; let those begin that waited for it."""
+        route, host = call.route, call.route.host
+        breaker = route.breaker
+        before, was_in_doubt = breaker.state, host.breaker.is_in_doubt
         if end is None:
-            breaker.give_up(call.is_probe, at_ms)
+            breaker.give_up(call.probe, at_ms)
         elif self._bounds.has_breakers and end.is_outage and end.result is not Result.DELIVERED:
-            breaker.fail(call.is_probe, at_ms)
+            breaker.fail(call.probe, at_ms)
         else:
-            breaker.succeed()
+            breaker.succeed(call.probe, at_ms)
         after = breaker.state
         self._note_state(before, after)
         is_open = after is BreakerState.OPEN
         if end is not None and (
             (is_open and before is BreakerState.CLOSED) or (not is_open and after is not before)
         ):
-            self._turned.append(BreakerTurn(place.name, is_open, escape(end.error)))
+            turned = BreakerTurn(host.name, route.topic, is_open, visible(end.error))
+            self._turned.append(turned)
+        if call.probe is Probe.FIRST:
+            for _ in range(len(host.probing)):
+                self._enter(host.probing.popleft())
+        if host.breaker.is_in_doubt:
+            self._look_at_host(host, at_ms)
+        elif was_in_doubt:
+            self._revive(host)
+        self._return_parked(route)
+        self._let_go(route)
 
     def take_turned(self) -> list[BreakerTurn]:
         """Return the breakers that have opened or closed since the last call."""
@@ -376,81 +477,193 @@ class Scheduler:
         blocks: set[PushBlock] = set()
         target = _target_of(topic)
         if target is not None and topic.is_pushed:
-            names = [_place_name(target, topic)]
+            hosts = [_host_name(target)]
             rate = self._rates.get(topic.name)
             if target.rate_per_s and rate is not None and not rate[1].is_allowed(at_ms):
                 blocks.add(PushBlock.SLOW)
         else:
             lanes = islice(topic.queues.lanes or (), PUSH_STEPS_PER_TURN)
-            names = [origin.decode() for origin in lanes]
-        for place in filter(None, map(self._places.get, names)):
-            if not place.breaker.may_begin(at_ms):
+            hosts = [origin.decode() for origin in lanes]
+        for host in hosts:
+            route = self._routes.get((host, topic.name))
+            place = self._places.get(_place_name(host, target, topic))
+            if route is not None and not route.breaker.may_begin(at_ms):
                 blocks.add(PushBlock.OPEN)
-            elif place.in_flight >= place.cap or self.in_flight >= self._bounds.calls_max:
+            elif place is not None and (
+                place.in_flight >= place.cap or self.in_flight >= self._bounds.calls_max
+            ):
                 blocks.add(PushBlock.FULL)
         return [block for block in PushBlock if block in blocks]
 
-    # --- Lanes and places ------------------------------------------------------------------------
+    # --- Lanes, places, hosts and routes ---------------------------------------------------------
 
-    def _enter(self, entry: _LaneEntry, at_ms: int) -> None:
+    def _enter(self, entry: _LaneEntry) -> None:
         """Queue the lane at the place where it goes now; forget it if it goes nowhere."""
         if self._known.get(entry.lane) is not entry:
             return
         topic, origin = entry.lane
         cap = self._bounds.calls_per_place_max
         if origin:
-            name = origin.decode()
+            host = name = origin.decode()
         else:
             target = entry.target = _target_of(topic)
             if target is None:
-                self._forget(entry.lane)
+                self._forget(entry)
                 return
-            name, cap = _place_name(target, topic), target.concurrency or cap
+            host, cap = _host_name(target), target.concurrency or cap
+            name = _place_name(host, target, topic)
+        self._attach(entry, host, topic.name)
         place = self._places.get(name)
         if place is None:
             place = self._places[name] = _Place(name)
-            self.breakers[BreakerState.CLOSED] += 1
-        self._idle.pop(name, None)
         place.cap = cap
         place.lanes.append(entry)
-        self._look_at(place, at_ms)
+        self._look_at(place)
 
-    def _look_at(self, place: _Place, at_ms: int) -> None:
-        """Queue the place if it may begin a call, or see when; forget it if it is not needed."""
-        if not place.lanes:
-            if not place.in_flight:
-                self._rest(place)
-        elif place.is_queued or place.in_flight >= place.cap:
-            pass
-        elif place.breaker.may_begin(at_ms):
-            place.is_queued = True
-            self._queue.append(place)
-        elif place.breaker.state is BreakerState.OPEN and not place.has_alarm:
-            place.has_alarm = True
-            self._set_alarm(place.breaker.opens_again_ms, place)
+    def _attach(self, entry: _LaneEntry, host_name: str, topic: str) -> None:
+        """Have the lane use its route."""
+        key = host_name, topic
+        route = self._routes.get(key)
+        if route is None:
+            host = self._hosts.get(host_name)
+            if host is None:
+                host = self._hosts[host_name] = _Host(host_name)
+            route = self._routes[key] = _Route(host, topic)
+            host.routes += 1
+            self.breakers[BreakerState.CLOSED] += 1
+        if route is entry.route:
+            return
+        self._detach(entry)
+        if self._idle.pop(key, None):
+            route.host.idle.pop(topic, None)
+        entry.route = route
+        route.uses += 1
+        route.host.lanes += 1
 
-    def _forget(self, lane: "Lane") -> None:
-        """Forget a lane that goes nowhere; the engine tells of it when it does again."""
-        del self._known[lane]
-        self._engine.store.push_lanes.rest(lane)
+    def _detach(self, entry: _LaneEntry) -> None:
+        """Have the lane use no route any more."""
+        route, entry.route = entry.route, None
+        if route is not None:
+            host = route.host
+            host.lanes -= 1
+            if host.lanes and host.breaker.is_in_doubt:
+                self._set_alarm(0, host)  # it may have been its turn
+            self._let_go(route)
 
-    def _rest(self, place: _Place) -> None:
-        """Keep a place without lanes while there is something to remember of it."""
-        if self._places.get(place.name) is not place:
-            return  # forgotten already; its alarm alone was left
-        if not place.breaker.is_untroubled:
-            self._idle[place.name] = place
+    def _let_go(self, route: _Route) -> None:
+        """Use a route once less; without use it is kept while there is something to remember."""
+        route.uses -= 1
+        if route.uses:
+            return
+        if route.breaker.is_troubled:
+            self._idle[route.key] = route.host.idle[route.topic] = route
             if len(self._idle) <= PUSH_PLACES_KEPT_MAX:
                 return
-            _, place = self._idle.popitem(last=False)
-        del self._places[place.name]
-        self.breakers[place.breaker.state] -= 1
+            _, route = self._idle.popitem(last=False)
+            route.host.idle.pop(route.topic, None)
+        self._drop(route)
+
+    def _drop(self, route: _Route) -> None:
+        """Forget a route that nothing uses, and its host with its last."""
+        host = route.host
+        del self._routes[route.key]
+        self.breakers[route.breaker.state] -= 1
+        host.routes -= 1
+        if not host.routes:
+            del self._hosts[host.name]
+
+    def _forget(self, entry: _LaneEntry) -> None:
+        """Forget a lane that goes nowhere; the engine tells of it when it does again."""
+        del self._known[entry.lane]
+        self._detach(entry)
+        self._engine.store.push_lanes.rest(entry.lane)
+
+    def _look_at(self, place: _Place) -> None:
+        """Queue the place if it may begin a call; forget it if it is not needed."""
+        if not place.lanes:
+            if not place.in_flight and self._places.get(place.name) is place:
+                del self._places[place.name]
+        elif not place.is_queued and place.in_flight < place.cap:
+            place.is_queued = True
+            self._queue.append(place)
+
+    def _park(self, entry: _LaneEntry, route: _Route) -> None:
+        """Keep a lane whose route may not begin until that may have changed."""
+        host, state = route.host, route.breaker.state
+        if state is BreakerState.HALF_OPEN or not host.breaker.is_in_doubt:
+            route.parked.append(entry)
+            if state is BreakerState.OPEN:
+                self._set_alarm(route.breaker.breaker.opens_again_ms, route)
+        elif state is BreakerState.OPEN:
+            host.failed.append(entry)
+        elif route.breaker.has_first:
+            host.probing.append(entry)
+        else:
+            host.untried.append(entry)
+
+    def _return_parked(self, route: _Route) -> None:
+        """Let the lanes that are parked at a route see again whether they may begin."""
+        parked, route.parked = route.parked, []
+        for entry in parked:
+            self._enter(entry)
+
+    def _look_at_host(self, host: _Host, at_ms: int) -> None:
+        """Let a lane begin that is parked at a host in doubt and may, or see when."""
+        breaker = host.breaker
+        next_ms: int | None = None
+        if host.untried:
+            if breaker.may_begin_first(at_ms):
+                next_ms = self._wake_one(host, host.untried, at_ms)
+            else:
+                next_ms = breaker.next_first_ms
+        if host.failed:
+            if breaker.breaker.may_begin(at_ms):
+                alarm_ms = self._wake_one(host, host.failed, at_ms)
+            else:
+                is_open = breaker.breaker.state is BreakerState.OPEN
+                alarm_ms = breaker.breaker.opens_again_ms if is_open else None
+            next_ms = min((ms for ms in (next_ms, alarm_ms) if ms is not None), default=None)
+        if next_ms is not None:
+            self._set_alarm(next_ms, host)
+
+    def _revive(self, host: _Host) -> None:
+        """Let all lanes begin that are parked at a host, which answers again.
+
+        O(lanes), of which the work is done in slices, by the next calls of `take_calls`.
+        """
+        for parked in (host.probing, host.untried, host.failed):
+            self._returning += parked
+            parked.clear()
+        self._excused += host.idle.values()
+        host.idle.clear()
+
+    def _wake_one(self, host: _Host, parked: deque[_LaneEntry], at_ms: int) -> int | None:
+        """Let the next lane begin that is parked there; return when to come again for another."""
+        entry = parked.popleft()
+        self._enter(entry)
+        is_here = entry.route is not None and entry.route.host is host
+        return None if is_here else at_ms  # its topic goes elsewhere now
+
+    def _wake(self, who: "_Host | _Route | _LaneEntry", at_ms: int) -> None:
+        """See what may begin now that an alarm's time has come."""
+        if isinstance(who, _LaneEntry):
+            self._enter(who)
+            return
+        who.alarm_ms = None
+        if isinstance(who, _Route):
+            self._return_parked(who)
+        else:
+            self._look_at_host(who, at_ms)
 
     def _note_state(self, before: BreakerState, after: BreakerState) -> None:
         self.breakers[before] -= 1
         self.breakers[after] += 1
 
-    def _set_alarm(self, alarm_ms: int, who: "_Place | _LaneEntry") -> None:
+    def _set_alarm(self, alarm_ms: int, who: "_Host | _Route | _LaneEntry") -> None:
+        if not isinstance(who, _LaneEntry):
+            if who.alarm_ms is not None and who.alarm_ms <= alarm_ms:
+                return
+            who.alarm_ms = alarm_ms
         heapq.heappush(self._alarms, (alarm_ms, next(self._numbers), who))
 
     def _may_take(self, entry: _LaneEntry, at_ms: int) -> bool:
@@ -485,13 +698,16 @@ def _target_of(topic: Topic) -> Target | None:
     return None if topic.policy is None else topic.policy.push
 
 
-def _place_name(target: Target, topic: Topic) -> str:
-    """Return what the topic's target shares with others, if it does: its origin, topic or sink."""
+def _host_name(target: Target) -> str:
+    """Return where the topic's target leads: an origin, a topic or a sink."""
     if target.url:
-        name = origin_of(f"{target.method} {target.url}".encode()).decode()
-    else:
-        name = f"topic:{target.topic}" if target.topic else f"sink:{target.sink}"
-    return f"{name} for {topic.name}" if target.concurrency else name
+        return origin_of(f"{target.method} {target.url}".encode()).decode()
+    return f"topic:{target.topic}" if target.topic else f"sink:{target.sink}"
+
+
+def _place_name(host: str, target: Target | None, topic: Topic) -> str:
+    """Return what shares a cap with others: the host, unless the target has a cap of its own."""
+    return f"{host} for {topic.name}" if target is not None and target.concurrency else host
 
 
 def error_text(end: AttemptEnd) -> str:
@@ -501,4 +717,4 @@ def error_text(end: AttemptEnd) -> str:
     '503 Service Unavailable\ntry\\nlater'
     """
     answer = end.answer[:PUSH_ANSWER_BYTES_MAX].decode("utf-8", "replace")
-    return f"{escape(end.error)}\n{escape(answer)}" if answer else escape(end.error)
+    return f"{visible(end.error)}\n{visible(answer)}" if answer else visible(end.error)

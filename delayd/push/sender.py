@@ -15,22 +15,26 @@ Deadlines, breakers and rates count in real time, also where the clock of the jo
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, Protocol
 
+from delayd.access.topic_rule import TopicRule
 from delayd.clock import NS_PER_MS, Clock, monotonic_ns
+from delayd.core.errors import NotForTopic
 from delayd.core.stats.histogram import Histogram
 from delayd.core.targets import Target
 from delayd.core.throttle import PushBlock
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
-from delayd.limits import PUSH_CLOSE_MS, PUSH_LOG_LINES, PUSH_LOG_MS
+from delayd.limits import PUSH_BEGUN_PER_PASS, PUSH_CLOSE_MS, PUSH_LOG_LINES, PUSH_LOG_MS
 from delayd.logs import Log
 from delayd.push.breaker import BreakerState
 from delayd.push.due_job import due_job
 from delayd.push.figures import PushCounters
+from delayd.push.gate import Gate
 from delayd.push.scheduler import PushCall, Scheduler
 from delayd.push.sinks import AttemptEnd, DueJob, Result, Sink
-from delayd.text import duration_text
+from delayd.text import duration_text, hide_in_urls
 
 _SHOWN_CHARACTERS: Final = 80
 
@@ -66,20 +70,32 @@ class PushTurns(Protocol):
 class SinkTable:
     """The sinks of a daemon, by what a target says."""
 
-    __slots__ = ("_named", "_topic", "_webhook")
+    __slots__ = ("_named", "_rules", "_topic", "_webhook")
 
-    def __init__(self, webhook: Sink, topic: Sink, named: Mapping[str, Sink]) -> None:
-        """`named` are those of the configuration."""
+    def __init__(
+        self,
+        webhook: Sink,
+        topic: Sink,
+        named: Mapping[str, Sink],
+        rules: Mapping[str, TopicRule] = MappingProxyType({}),
+    ) -> None:
+        """`named` are those of the configuration, and `rules` say for which topics they are."""
         self._webhook = webhook
         self._topic = topic
         self._named = named
+        self._rules = rules
 
-    def find(self, target: Target) -> tuple[str, Sink]:
-        """Return the sink of a target and its label; `LookupError` when there is none."""
+    def find(self, target: Target, topic: str) -> tuple[str, Sink]:
+        """Return the sink of a target of this topic, and its label.
+
+        `LookupError` when there is none, `NotForTopic`.
+        """
         if target.url:
             return "url", self._webhook
         if target.topic:
             return "topic", self._topic
+        if target.sink in self._rules:
+            self._rules[target.sink].require(f"sink {target.sink!r}", topic, "sink")
         return target.sink, self._named[target.sink]
 
     async def close(self) -> None:
@@ -145,6 +161,7 @@ class PushSender:
         self._tasks: dict[asyncio.Task[AttemptEnd], _Underway] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
+        self._gate = Gate(PUSH_BEGUN_PER_PASS)
         self._lines_since_ms = 0
         self._lines = 0
         self.counters: Final = PushCounters()
@@ -176,11 +193,12 @@ class PushSender:
         self._turns.ask()
         for turned in self._scheduler.take_turned():
             if self._may_log():
+                where = {"place": turned.host, "topic": turned.topic}
                 if turned.is_open:
-                    said = "deliveries fail: jobs for this place wait"
-                    self._log.warning(said, place=turned.place, reason=turned.reason)
+                    said = "deliveries fail: jobs of this topic for this place wait"
+                    self._log.warning(said, **where, reason=turned.reason)
                 else:
-                    self._log.info("deliveries succeed again", place=turned.place)
+                    self._log.info("deliveries succeed again", **where)
 
     def _start(self, calls: list[PushCall]) -> None:
         """Begin calls whose reservations are durable."""
@@ -197,12 +215,16 @@ class PushSender:
             # What came after its reservation has ended would be of no use.
             call.timeout_ms = min(call.timeout_ms, left_ms)
             try:
-                label, sink = self._sinks.find(call.target)
+                label, sink = self._sinks.find(call.target, call.topic)
             except LookupError:
-                self._refuse(call, now_ms)
+                error = f"the configuration has no sink {call.target.sink}"
+                self._refuse(call, AttemptEnd(Result.FAILED, error, is_outage=True), now_ms)
+                continue
+            except NotForTopic as refusal:  # other topics may have their jobs taken there
+                self._refuse(call, AttemptEnd(Result.FAILED, str(refusal)), now_ms)
                 continue
             job = due_job(call, self._log_id, now_ms, ahead_ms)
-            task = self._loop.create_task(_delivered(sink, job))
+            task = self._loop.create_task(_delivered(self._gate, sink, job))
             deadline = self._loop.call_later(call.timeout_ms / 1_000, self._expire, task)
             self._tasks[task] = _Underway(call, label, at_ms, deadline)
             task.add_done_callback(self._ended)
@@ -219,7 +241,7 @@ class PushSender:
         underway.deadline.cancel()
         if not underway.is_settled:
             self._settle(underway, _end_of(task))
-        self._scheduler.release(underway.call, self._at_ms())
+        self._scheduler.release(underway.call)
         if self._scheduler.is_stopping:
             self._turns.ask()  # what was delivered is recorded at once, not when the stop is over
         else:
@@ -245,16 +267,14 @@ class PushSender:
     def _drop(self, call: PushCall, now_ms: RequestMs, at_ms: int) -> None:
         """Let go of a call that was never begun, because its reservation is over."""
         self._scheduler.settle(call, None, now_ms, at_ms)
-        self._scheduler.release(call, at_ms)
+        self._scheduler.release(call)
         self._loop.call_soon(self._go_on)
 
-    def _refuse(self, call: PushCall, now_ms: RequestMs) -> None:
+    def _refuse(self, call: PushCall, end: AttemptEnd, now_ms: RequestMs) -> None:
         """Fail a call that has nowhere to go."""
         at_ms = self._at_ms()
-        error = f"the configuration has no sink {call.target.sink}"
-        end = AttemptEnd(Result.FAILED, error, is_outage=True)
         is_dead = self._scheduler.settle(call, end, now_ms, at_ms)
-        self._scheduler.release(call, at_ms)
+        self._scheduler.release(call)
         result = Result.EXHAUSTED if is_dead else end.result
         self.counters.note(call.topic, call.target.sink, result, 0)
         self._loop.call_soon(self._go_on)
@@ -340,17 +360,19 @@ def _end_of(task: asyncio.Task[AttemptEnd]) -> AttemptEnd:
     return _CANCELLED if task.cancelled() else task.result()
 
 
-async def _delivered(sink: Sink, job: DueJob) -> AttemptEnd:
+async def _delivered(gate: Gate, sink: Sink, job: DueJob) -> AttemptEnd:
     """Have the sink deliver; whatever it does is an end of the attempt."""
+    await gate.passed()
     try:
-        return checked_end(await sink.deliver(job))
+        end = checked_end(await sink.deliver(job))
+        return end._replace(error=hide_in_urls(end.error))
     except asyncio.CancelledError:
         raise
     except BaseException as fault:  # noqa: BLE001 - not even SystemExit of a sink ends the daemon
         said = ""
         with contextlib.suppress(Exception):
             said = f": {fault}" if str(fault) else ""
-        error = f"{type(fault).__name__}{said}".partition("\n")[0]
+        error = hide_in_urls(f"{type(fault).__name__}{said}".partition("\n")[0])
         return AttemptEnd(Result.FAILED, error, is_outage=True)
 
 

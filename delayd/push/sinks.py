@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from delayd.config import Config, ConfigError, ConfigErrors, SinkSection, WrongInside
-from delayd.text import did_you_mean, moment_text
+from delayd.text import did_you_mean, hide_in_urls, moment_text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -141,7 +141,9 @@ def open_sinks(config: Config) -> dict[str, Sink]:
         except WrongInside as wrong:
             errors += [ConfigError("", f"sinks.{name}{said}", rule) for said, rule in wrong.errors]
         except ValueError as error:
-            errors.append(ConfigError("", f"sinks.{name}", " ".join(str(error).split())))
+            errors.append(
+                ConfigError("", f"sinks.{name}", hide_in_urls(" ".join(str(error).split())))
+            )
     if errors:
         raise ConfigErrors(errors)
     return sinks

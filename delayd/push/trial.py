@@ -14,13 +14,12 @@ from typing import Any, Final, NamedTuple
 from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.targets import Target
 from delayd.limits import BREAKER_FAILURES
-from delayd.logs import escape
 from delayd.push.connections import LookUp, look_up
 from delayd.push.due_job import content_type_of
 from delayd.push.egress import AddressRefused, EgressRules, place_of
 from delayd.push.sinks import AttemptEnd, DueJob, Result
 from delayd.push.webhook import CallEnd, Webhook
-from delayd.text import counted, duration_text
+from delayd.text import counted, duration_text, shown_url, visible
 
 BODY: Final = b'{"sample": true, "sent_by": "delayd push test"}'
 TOPIC: Final = "sample"
@@ -58,7 +57,7 @@ class Trial(NamedTuple):
         """Return it for programs; `result` is `refused` or that of the call."""
         end = self.call.end if self.call is not None else AttemptEnd(Result.FAILED, self.rule)
         return {
-            "url": self.url or None,
+            "url": shown_url(self.url) or None,
             "result": "refused" if self.is_refused else end.result.value,
             "error": end.error or None,
             "addresses": [
@@ -78,7 +77,7 @@ class Trial(NamedTuple):
         if self.call is None:
             return [("url", f"refused: {self.rule}"), ("next", self.next_step())]
         end = self.call.end
-        rows = [("url", f"{self.url} may be called")]
+        rows = [("url", f"{shown_url(self.url)} may be called")]
         rows += [
             ("address", refusal or f"{address} may be called")
             for address, refusal in self.addresses
@@ -120,6 +119,7 @@ def try_url(
     *,
     wall_ms: int,
     timeout_ms: int,
+    topic: str = TOPIC,
     look_up_host: LookUp = look_up,
     elapsed_ns: Callable[[], int] = monotonic_ns,
 ) -> Trial:
@@ -127,7 +127,7 @@ def try_url(
     job = DueJob(
         id=0,
         message_id=f"test_{wall_ms}",
-        topic=TOPIC,
+        topic=topic,
         key=b"",
         body=BODY,
         content_type=content_type_of(BODY, target.headers),
@@ -194,5 +194,5 @@ async def _judged_addresses(
 def _shown(answer: bytes) -> str:
     if not answer:
         return "(empty)"
-    text = escape(answer.decode("utf-8", "replace"))
+    text = visible(answer.decode("utf-8", "replace"))
     return text if len(text) <= _BEGINNING_CHARACTERS else f"{text[:_BEGINNING_CHARACTERS]}…"

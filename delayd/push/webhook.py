@@ -16,33 +16,37 @@ to know deadlines and how many calls are made at once: that is the sender's.
 import asyncio
 import contextlib
 import hashlib
-import importlib
 import os
 import ssl
 from collections.abc import Callable, Iterable
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from delayd import __version__
 from delayd.access.signing_secrets import Secrets
 from delayd.clock import system_wall_ms
-from delayd.core.targets import SENT_BY_DELAYD
+from delayd.core.errors import NotForTopic
+from delayd.core.targets import is_taken
 from delayd.limits import (
     DURATION_MS_MAX,
     PUSH_URLS_KNOWN_MAX,
+)
+from delayd.push.answers import NotHttp
+from delayd.push.connections import (
+    CallAnswer,
+    Connections,
+    LookUp,
+    NoAnswer,
+    NoConnection,
+    look_up,
 )
 from delayd.push.egress import AddressRefused, EgressRules, place_of
 from delayd.push.signing import signature
 from delayd.push.sinks import AttemptEnd, DueJob, Result
 from delayd.text import duration_text, moment_text, parse_whole
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    from delayd.push.connections import CallAnswer, Connections, LookUp
 
 USER_AGENT: Final = f"delayd/{__version__}"
 
@@ -61,11 +65,12 @@ class CallEnd(NamedTuple):
     """The status of the answer, such as `200 OK`; empty: there was no answer."""
 
 
-def _prepared() -> "tuple[ModuleType, ssl.SSLContext]":
-    """Import what makes connections, and read the certificates that the system trusts."""
+def _verified() -> ssl.SSLContext:
+    """Read the certificates that the system trusts."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2  # Debian leaves it to a file of the system
-    return importlib.import_module("delayd.push.connections"), context
+    context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost us a handshake
+    return context
 
 
 class _Vetted(NamedTuple):
@@ -79,7 +84,7 @@ class _Vetted(NamedTuple):
 
 
 class Webhook:
-    """Calls urls. Connections and aiohttp's client are there from the first call on."""
+    """Calls urls. Connections are there from the first call on."""
 
     __slots__ = (
         *("_connect_timeout_ms", "_connections", "_look_up", "_opening", "_rules", "_secrets"),
@@ -94,7 +99,7 @@ class Webhook:
         sign_with: Iterable[str] = (),
         connect_timeout_ms: int,
         wall_ms: Callable[[], int] = system_wall_ms,
-        look_up: "LookUp | None" = None,
+        look_up: LookUp | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """`sign_with` names the secrets of targets that name none."""
@@ -129,41 +134,41 @@ class Webhook:
             headers = self._headers(job)
         except KeyError as error:
             return _not_called(f"there is no secret {error.args[0]} to sign with")
+        except NotForTopic as refusal:  # since the target was set, or the job was moved
+            return _not_called(str(refusal))
         connections = self._connections or await self.opened()
-        import aiohttp  # noqa: PLC0415 - see `connections`
-
         place = vetted.place
         try:
             answer = await connections.ask(vetted.origin, _head(job, vetted, headers), job.body)
         except TimeoutError:
             within = duration_text(self._connect_timeout_ms)
             return _no_answer(f"no connection to {place} within {within}")
-        except aiohttp.ClientConnectorError as error:
-            if isinstance(error.os_error, AddressRefused):
-                return _not_called(str(error.os_error))
-            is_look_up = isinstance(error, aiohttp.ClientConnectorDNSError)
-            reason = _look_up_reason if is_look_up else _reason
-            return _no_answer(f"no connection to {place}: {reason(error.os_error)}")
-        except aiohttp.http.HttpProcessingError:
+        except NoConnection as none:
+            if isinstance(none.error, AddressRefused):
+                return _not_called(str(none.error))
+            reason = _look_up_reason if none.is_look_up else _reason
+            return _no_answer(f"no connection to {place}: {reason(none.error)}")
+        except NotHttp:
             return _no_answer(f"{place} does not answer in HTTP")
-        except (aiohttp.ClientError, OSError):
+        except NoAnswer:
             return _no_answer(f"{place} closed the connection before it answered")
         return self._judged(answer)
 
-    async def opened(self) -> "Connections":
-        """Return the connections; at the first call import what they need.
+    async def opened(self) -> Connections:
+        """Return the connections; the first call reads the system's certificates.
 
-        In a thread, because that and reading the system's certificates take 0.1 to 0.4 s, for which
-        no client of the daemon should wait.
+        In a thread, because that takes up to 0.1 s, for which no client of the daemon should wait.
         """
         async with self._opening:
             if self._connections is None:
-                module, verified = await asyncio.to_thread(_prepared)
-                self._connections = module.Connections(
+                verified = self._ssl_context
+                if verified is None:
+                    verified = await asyncio.to_thread(_verified)
+                self._connections = Connections(
                     self._rules,
                     self._connect_timeout_ms,
-                    self._ssl_context or verified,
-                    self._look_up or module.look_up,
+                    verified,
+                    self._look_up or look_up,
                 )
             return self._connections
 
@@ -177,7 +182,11 @@ class Webhook:
         return vetted
 
     def _headers(self, job: DueJob) -> dict[str, str]:
-        """Return all headers of the call. Raises `KeyError` with a secret that is not there."""
+        """Return all headers of the call.
+
+        Raises `KeyError` with a secret that is not there, `NotForTopic` with one that is not for
+        the topic in which the job is now.
+        """
         wall_ms = self._wall_ms()
         said = {
             "Content-Type": job.content_type,
@@ -194,15 +203,16 @@ class Webhook:
         }
         if job.key:
             said["Delayd-Key"] = quote(job.key, safe="")
-        keys = self._secrets.keys(job.secrets or self._sign_with)
+        names = self._secrets.to_sign_with(job.topic, job.secrets, self._sign_with)
+        keys = self._secrets.keys(names)
         if keys:
             said["webhook-signature"] = signature(keys, job.message_id, wall_ms // 1_000, job.body)
-        own = {name: text for name, text in job.headers if not _is_said(name.lower())}
+        own = {name: text for name, text in job.headers if not _is_said(name)}
         if not any(name.lower() == "accept" for name in own):
             own["Accept"] = "*/*"
         return own | said
 
-    def _judged(self, answer: "CallAnswer") -> CallEnd:
+    def _judged(self, answer: CallAnswer) -> CallEnd:
         """Return what the answer means."""
         status = _status_text(answer.status)
         beginning = answer.beginning
@@ -225,7 +235,8 @@ class Webhook:
 def _head(job: DueJob, vetted: _Vetted, headers: dict[str, str]) -> bytes:
     """Write the head of the request, without the empty line at its end."""
     # What a target says was read when it was set, and so was a topic's name.
-    assert all(map(str.isprintable, headers.values())), "a header that is no line"
+    if not all(map(str.isprintable, headers.values())):
+        raise AssertionError("a header that is no line")
     host = vetted.origin.partition("//")[2]
     lines = [f"{job.method} {vetted.tail} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {text}" for name, text in headers.items()]
@@ -236,8 +247,8 @@ def _head(job: DueJob, vetted: _Vetted, headers: dict[str, str]) -> bytes:
 
 
 def _is_said(name: str) -> bool:
-    """Tell whether delayd says this header itself; its name is in small letters."""
-    return name == "content-type" or name in SENT_BY_DELAYD or name.startswith("delayd-")
+    """Tell whether delayd says this header itself; older versions let some be set."""
+    return name.lower() == "content-type" or is_taken(name)
 
 
 def retry_after_ms(text: str, wall_ms: int) -> int:

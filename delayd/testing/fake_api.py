@@ -105,8 +105,7 @@ class FakeApi:
                     return refusal.status, problem(refusal)
                 except (ValueError, TypeError) as error:
                     return 422, problem(invalid("", str(error)))
-        nothing = FakeRefusal(404, "UNKNOWN_COMMAND", "There is no such path.", target)
-        return 404, problem(nothing)
+        return 404, problem(FakeRefusal("no_such_call", target))
 
     # --- Producers -------------------------------------------------------------------------------
 
@@ -123,8 +122,7 @@ class FakeApi:
         if name is not None and name in self._idempotent:
             before, answer = self._idempotent[name]
             if before != request:
-                title = "The Idempotency-Key was used for another request."
-                raise FakeRefusal(422, "IDEMPOTENCY_KEY_REUSED", title, "another request before")
+                raise FakeRefusal("idempotency_key_reused", "another request before")
             return 201, answer
         status, answer = self._put_one(topic, self._said)
         if name is not None:
@@ -242,8 +240,7 @@ class FakeApi:
         job = self._one(names)
         if job.state == "reserved":
             detail = f"job {job.id} is reserved: only its holder can say what becomes of it"
-            title = "The job is reserved by a worker."
-            raise FakeRefusal(409, "RESERVED", title, detail, job_id=job.id)
+            raise FakeRefusal("job_reserved", detail, job_id=job.id)
         return job
 
     def _get(self, **names: str) -> Answer:
@@ -435,15 +432,12 @@ class FakeApi:
 def wrong_state(job: FakeJob, verb: str) -> FakeRefusal:
     """Return the refusal of what the state of a job does not allow."""
     detail = f"job {job.id} is {job.state}, which does not allow to {verb} it"
-    title = "The state of the job does not allow this."
-    return FakeRefusal(409, "WRONG_STATE", title, detail, job_id=job.id)
+    return FakeRefusal("wrong_state", detail, job_id=job.id)
 
 
 def invalid(field: str, detail: str) -> FakeRefusal:
     """Return the refusal of a request with a mistake in a field."""
-    refusal = FakeRefusal(
-        422, "BAD_FORMAT", "The request is invalid; `errors` lists every problem.", detail
-    )
+    refusal = FakeRefusal("request_invalid", detail)
     refusal.add_note(field)
     return refusal
 
@@ -458,6 +452,7 @@ def problem(refusal: FakeRefusal) -> dict[str, Any]:
         "status": refusal.status,
         "detail": str(refusal),
         "word": refusal.word,
+        "kind": refusal.kind,
         **({"errors": errors} if errors else {}),
         **({} if refusal.job_id is None else {"job_id": refusal.job_id}),
     }
@@ -518,7 +513,7 @@ def read_policy(said: Mapping[str, Any]) -> dict[str, Any]:
             policy["steps_ms"] = steps_ms(policy["retry"])
     except (ValueError, FakeRefusal) as error:
         detail = f"the policy is not valid: {error}"
-        raise FakeRefusal(422, "BAD_FORMAT", "The policy is invalid.", detail) from None
+        raise FakeRefusal("policy_invalid", detail) from None
     return policy
 
 

@@ -11,22 +11,61 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 PRIORITY: Final = 65_536
 TTR_MS: Final = 60_000
 
 
+REFUSALS: Final = MappingProxyType(
+    {
+        "body_too_big": (
+            *(413, "JOB_TOO_BIG", "The body is longer than this daemon, or the topic, accepts."),
+        ),
+        "cap_reached": (
+            *(507, "OUT_OF_MEMORY", "A cap of the topic or of the daemon is reached."),
+        ),
+        "delay_too_long": (422, "BAD_FORMAT", "The delay is longer than the topic allows."),
+        "idempotency_key_reused": (
+            *(422, "IDEMPOTENCY_KEY_REUSED"),
+            "The Idempotency-Key was used for another request.",
+        ),
+        "job_already_exists": (
+            *(409, "JOB_ALREADY_EXISTS"),
+            "A live job of the topic has the key; it can be kept, replaced, preserved or extended.",
+        ),
+        "job_not_found": (
+            *(404, "NOT_FOUND"),
+            "The job does not exist, or its state or holder does not allow the operation.",
+        ),
+        "job_reserved": (409, "RESERVED", "The job is reserved by a worker."),
+        "key_not_found": (404, "NOT_FOUND", "No live job of the topic has the key."),
+        "no_such_call": (404, "UNKNOWN_COMMAND", "There is no such path."),
+        "policy_invalid": (422, "BAD_FORMAT", "The policy is invalid."),
+        "request_invalid": (
+            *(422, "BAD_FORMAT", "The request is invalid; `errors` lists every problem."),
+        ),
+        "reservation_lost": (
+            *(409, "NOT_RESERVED"),
+            "The reservation has ended: its ttr ran out, or the job went to another worker.",
+        ),
+        "topic_not_found": (
+            *(404, "NOT_FOUND", "The topic does not exist: it is unused and has no jobs."),
+        ),
+        "wrong_state": (409, "WRONG_STATE", "The state of the job does not allow this."),
+    }
+)
+"""Each kind that the fake has: status, word and title, as the daemon answers them."""
+
+
 class FakeRefusal(Exception):
     """An operation that was not carried out."""
 
-    def __init__(
-        self, status: int, word: str, title: str, detail: str, *, job_id: int | None = None
-    ) -> None:
+    def __init__(self, kind: str, detail: str, *, job_id: int | None = None) -> None:
         super().__init__(detail)
-        self.status = status
-        self.word = word
-        self.title = title
+        self.kind = kind
+        self.status, self.word, self.title = REFUSALS[kind]
         self.job_id = job_id
 
 
@@ -173,8 +212,7 @@ class FakeJobs:
         jobs_max = policy.get("jobs_max")
         if jobs_max is not None and len(self.of(topic)) >= jobs_max:
             detail = f"jobs_max of topic {topic!r} is {jobs_max} and {jobs_max} are in use"
-            title = "A cap of the topic or of the daemon is reached."
-            raise FakeRefusal(507, "OUT_OF_MEMORY", title, detail)
+            raise FakeRefusal("cap_reached", detail)
         if other is not None:
             other.key = ""
         self._last_id += 1
@@ -199,10 +237,7 @@ class FakeJobs:
         """Do to the job that has the key what the put says."""
         if on_conflict == "reject":
             raise FakeRefusal(
-                409,
-                "JOB_ALREADY_EXISTS",
-                "A live job of the topic has the key; it can be kept, replaced, preserved or"
-                " extended.",
+                "job_already_exists",
                 f"job {job.id} has the key {job.key!r} already",
                 job_id=job.id,
             )
@@ -235,15 +270,13 @@ class FakeJobs:
         longest = self.policy(topic).get("body_bytes_max", 65_535)
         if len(body) > longest:
             detail = f"the body has {len(body)} bytes, at most {longest} are accepted"
-            title = "The body is longer than this daemon, or the topic, accepts."
-            raise FakeRefusal(413, "JOB_TOO_BIG", title, detail)
+            raise FakeRefusal("body_too_big", detail)
 
     def _check_delay(self, topic: str, delay_ms: int) -> None:
         longest_ms = self.policy(topic).get("delay_max_ms")
         if longest_ms is not None and delay_ms > longest_ms:
             detail = f"delay_max of topic {topic!r} is {longest_ms / 1_000:g}s"
-            title = "The delay is longer than the topic allows."
-            raise FakeRefusal(422, "BAD_FORMAT", title, detail)
+            raise FakeRefusal("delay_too_long", detail)
 
     # --- Workers ---------------------------------------------------------------------------------
 
@@ -268,9 +301,7 @@ class FakeJobs:
         job = self.get(int(token.partition("-")[0]))
         if job.state != "reserved" or job.token != token:
             raise FakeRefusal(
-                409,
-                "NOT_RESERVED",
-                "The reservation has ended: its ttr ran out, or the job went to another worker.",
+                "reservation_lost",
                 f"job {job.id} is not reserved under this token, or no longer",
                 job_id=job.id,
             )
@@ -343,9 +374,8 @@ class FakeJobs:
         """Return a job."""
         job = self.jobs.get(job_id)
         if job is None:
-            title = "The job does not exist, or its state or holder does not allow the operation."
             detail = f"there is no job {job_id}, or its state does not allow this"
-            raise FakeRefusal(404, "NOT_FOUND", title, detail)
+            raise FakeRefusal("job_not_found", detail)
         return job
 
     def find(self, topic: str, key: str) -> FakeJob:
@@ -353,8 +383,7 @@ class FakeJobs:
         self.known(topic)
         job = self.keyed(topic, key)
         if job is None:
-            detail = f"topic {topic!r} has no job with the key {key!r}"
-            raise FakeRefusal(404, "NOT_FOUND", "No live job of the topic has the key.", detail)
+            raise FakeRefusal("key_not_found", f"topic {topic!r} has no job with the key {key!r}")
         return job
 
     def keyed(self, topic: str, key: str) -> FakeJob | None:
@@ -395,8 +424,7 @@ class FakeJobs:
         """Return the name of a topic that exists."""
         held = self.topics.get(topic)
         if not self.of(topic) and (held is None or not held.is_set):
-            title = "The topic does not exist: it is unused and has no jobs."
-            raise FakeRefusal(404, "NOT_FOUND", title, f"there is no topic {topic!r}")
+            raise FakeRefusal("topic_not_found", f"there is no topic {topic!r}")
         return topic
 
     def policy(self, topic: str) -> dict[str, Any]:

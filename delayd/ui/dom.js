@@ -1,5 +1,15 @@
 // Elements made by functions. Text is only ever set as text, so nothing that a job says becomes markup.
 
+// What cannot be seen as itself, such as what turns the direction of a text, is shown as an escape, as on a terminal.
+const HIDDEN = /(?![\n\t])[\p{C}\p{Zl}\p{Zp}]/gu;
+
+export function visible(text) {
+  return text.replace(HIDDEN, (each) => {
+    const code = each.codePointAt(0).toString(16);
+    return code.length > 4 ? `\\U${code.padStart(8, "0")}` : `\\u${code.padStart(4, "0")}`;
+  });
+}
+
 export function h(tag, properties, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties ?? {})) {
@@ -15,7 +25,7 @@ export function h(tag, properties, ...children) {
 function append(element, children) {
   for (const child of children.flat(Infinity)) {
     if (child === undefined || child === null || child === false) continue;
-    element.append(child instanceof Node ? child : String(child));
+    element.append(child instanceof Node ? child : visible(String(child)));
   }
 }
 

@@ -1,6 +1,7 @@
 import datetime as dt
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from delayd.access.control import AccessControl
 from delayd.access.errors import AccessInvalid
 from delayd.access.principal import EVERYBODY
-from delayd.config import Config
+from delayd.access.scopes import Scope
+from delayd.config import Config, SinkSection
+from delayd.limits import NAMES_TOLD_MAX
 from delayd.logs import Log
 from delayd.net.addresses import Listener, Listeners, TcpAddress, open_listener
 from tests.access import secret_samples
@@ -308,3 +311,34 @@ def test_secrets_that_cannot_be_used_keep_the_daemon_from_starting(tmp_path: Pat
     with pytest.raises(AccessInvalid) as caught:
         AccessControl.open(Config(push_secrets=str(path), push_sign_with=("a", "b")))
     assert caught.value.errors == (f'push.sign_with = ["b"]: there is no such secret in {path}',)
+
+
+def test_what_a_token_for_some_topics_may_use_for_all_is_warned_of(
+    tmp_path: Path, told: Told
+) -> None:
+    path = tmp_path / "secrets.json"
+    settings = Config(
+        auth_tokens=written(
+            tmp_path / "tokens.json", made(1, (Scope.WEBHOOK, Scope.ADMIN), ("a",))[1]
+        ),
+        push_secrets=secret_samples.written(
+            path, *(secret_samples.named(f"s{number}", 1) for number in range(NAMES_TOLD_MAX + 1))
+        ),
+        sinks={"out": SinkSection("redis", {}), "b": SinkSection("redis", {}, ("b*",))},
+    )
+    access = AccessControl.open(settings)
+    access.warn(Listeners(), told.log)
+    secrets, sinks = told.lines()
+    said = "warning every topic may have its calls signed with these: `delayd secret restrict` them"
+    assert secrets.startswith(f'{said} secrets="s0, s1, ')
+    assert secrets.endswith('s19, ..."')
+    assert sinks == (
+        'warning every topic may use these sinks: say topics = [...] in their sections sinks="out"'
+    )
+    secret_samples.written(path, replace(secret_samples.named("a", 1), topics=("a",)))
+    access.reload(told.log)
+    assert not [line for line in told.lines() if "have its calls signed" in line]
+    every = written(tmp_path / "every.json", made(1)[1], made(2, (Scope.PUT,), ("a",))[1])
+    access = AccessControl.open(settings._replace(auth_tokens=every, push_secrets=None))
+    access.warn(Listeners(), told.log)
+    assert told.lines() == [], "nobody could use them but who may use every topic"

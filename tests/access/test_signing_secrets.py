@@ -1,6 +1,7 @@
 import base64
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from delayd.access.signing_secrets import (
     secret_key,
     secret_text,
 )
+from delayd.core.errors import NotForTopic
 from delayd.core.targets import NAME_RULE
-from delayd.limits import SECRETS_FILE_BYTES_MAX, SECRETS_MAX
-from delayd.text import TIME_RULE
+from delayd.limits import SECRETS_FILE_BYTES_MAX, SECRETS_MAX, TOKEN_GLOBS_MAX
+from delayd.text import TIME_RULE, size_text
 from tests.access.secret_samples import key, named, text, written
 
 GOLDEN = Path(__file__).parent / "data" / "secrets-1.json"
@@ -146,7 +148,9 @@ def test_a_secrets_file_that_is_not_there_or_far_too_long_is_refused(tmp_path: P
     assert errors_of(path) == (f"{path}: cannot be read: No such file or directory",)
     path.touch(0o600)
     os.truncate(path, SECRETS_FILE_BYTES_MAX + 1)
-    assert errors_of(path) == (f"{path}: is longer than {SECRETS_FILE_BYTES_MAX} bytes",)
+    assert errors_of(path) == (
+        f"{path}: cannot be read: it is longer than {size_text(SECRETS_FILE_BYTES_MAX)}",
+    )
 
 
 # --- Nothing tells a secret ----------------------------------------------------------------------
@@ -170,3 +174,49 @@ def test_no_message_and_no_repr_has_a_secret(number: int) -> None:
         assert repr(key(number))[2:-1] not in said
     assert secret not in shown({"key": [secret]})
     assert isinstance(entry, NamedSecret)
+
+
+# --- For which topics ----------------------------------------------------------------------------
+
+
+def limited(name: str, *globs: str) -> NamedSecret:
+    return replace(named(name, 1), topics=globs)
+
+
+def test_topics_are_read_and_written_and_their_mistakes_told() -> None:
+    entry = limited("b", "b*", "mail.?")
+    assert SECRETS_FILE.from_bytes(SECRETS_FILE.to_bytes([entry]), "t") == (entry,)
+    for topics in ([], "b*", ["a b"], [7], ["t"] * (TOKEN_GLOBS_MAX + 1), None):
+        (error,) = errors_of_rows({"name": "a", "active": [ACTIVE], "topics": topics})
+        assert error.startswith("secrets[0].topics = ")
+
+
+def test_a_topic_signs_with_the_secrets_that_are_for_it() -> None:
+    secrets = Secrets([limited("b", "b*"), limited("mail", "mail", "b1"), named("old", 2)])
+    assert secrets.to_sign_with("b1", ("b", "mail")) == ("b", "mail")
+    assert secrets.to_sign_with("any", ("old",)) == ("old",)
+    assert secrets.to_sign_with("any", ()) == ()
+    assert secrets.of_all_topics == ("old",)
+    with pytest.raises(NotForTopic) as refused:
+        secrets.to_sign_with("a", ("old", "b"))
+    assert str(refused.value) == "secret 'b' is for the topics b*, and not for 'a'"
+    assert refused.value.field == "secrets"
+
+
+def test_of_the_usual_secrets_a_topic_uses_its_own_and_never_none_in_their_place() -> None:
+    secrets = Secrets([limited("b", "b*"), limited("mail", "mail")])
+    usual = ("b", "mail")
+    assert secrets.to_sign_with("b1", (), usual) == ("b",)
+    assert secrets.to_sign_with("mail", (), usual) == ("mail",)
+    with pytest.raises(NotForTopic, match=r"^secret 'b' of push.sign_with is for the topics b\*"):
+        secrets.to_sign_with("a", (), usual)
+
+
+def test_a_reload_changes_for_which_topics_a_secret_is(tmp_path: Path) -> None:
+    path = tmp_path / "secrets.json"
+    secrets = Secrets.load(written(path, named("b", 1)))
+    assert secrets.to_sign_with("a", ("b",)) == ("b",)
+    written(path, limited("b", "b*"))
+    assert not secrets.reload()
+    with pytest.raises(NotForTopic):
+        secrets.to_sign_with("a", ("b",))

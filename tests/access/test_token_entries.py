@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from delayd.access.errors import TokensInvalid
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import (
-    GLOBS_RULE,
     NAME_RULE,
     SCOPE_RULE,
     TOKENS_FILE,
     Entry,
 )
-from delayd.core.policy import PATTERN_RULE
+from delayd.core.policy import GLOBS_RULE, PATTERN_RULE
 from delayd.limits import (
     TOKEN_GLOBS_MAX,
     TOKEN_NAME_CHARACTERS_MAX,

@@ -10,6 +10,7 @@ from delayd.access.errors import TokensInvalid
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
 from delayd.limits import TOKENS_FILE_BYTES_MAX
+from delayd.text import size_text
 from tests.access.samples import drawn, made, written
 
 
@@ -165,4 +166,6 @@ def test_a_file_that_is_far_too_long_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     path.touch(0o600)
     os.truncate(path, TOKENS_FILE_BYTES_MAX + 1)
-    assert errors_of(path) == (f"{path}: is longer than {TOKENS_FILE_BYTES_MAX} bytes",)
+    assert errors_of(path) == (
+        f"{path}: cannot be read: it is longer than {size_text(TOKENS_FILE_BYTES_MAX)}",
+    )

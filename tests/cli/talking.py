@@ -20,6 +20,7 @@ from delayd.access.scopes import Scope
 from delayd.cli.main import invoke
 from delayd.client.connection import Connections
 from delayd.client.http1 import Request, Response
+from delayd.client.wires import Link
 from delayd.exits import Exit
 from tests.http.rig import HttpRig
 
@@ -35,6 +36,16 @@ class Terminal:
 
     def readline(self, _size: int = -1) -> str:
         return f"{self._answer}\n"
+
+
+class Nowhere(Link):
+    """The connection of an answer that came without one; it is used once."""
+
+    descriptor = -1
+    is_usable = False
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class Talk:
@@ -55,7 +66,7 @@ class Talk:
         monkeypatch.setattr(
             Connections,
             "exchange",
-            lambda made, ask: self._exchange(made.way.wire.encode(ask), ask),
+            lambda made, ask: (Nowhere(made.way), self._exchange(made.way.wire.encode(ask), ask)),
         )
 
     def __enter__(self) -> Self:

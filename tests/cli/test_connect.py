@@ -136,7 +136,8 @@ OF_PYTHON = {
 }
 OF_DELAYD = {
     *("cli", "cli.connect", "cli.help", "cli.main", "cli.parameters", "cli.tables", "cli.terminal"),
-    *("cli.topics", "client", "client.addresses", "client.connection", "client.errors"),
+    *("cli.topics", "client", "client.addresses", "client.answers", "client.connection"),
+    *("client.errors", "client.limits"),
     *("client.http1", "client.http_calls", "client.jobs", "client.results"),
     *("client.speaking", "client.sync", "client.trouble", "client.values"),
     "client.wires",

@@ -149,3 +149,11 @@ def test_a_new_file_that_cannot_be_given_away_does_not_replace_the_old_one() -> 
         change(TOKENS_FILE, disk, PATH, add(NEW), own)
     assert TOKENS_FILE.from_bytes(disk.file_bytes(PATH), "t") == (OLD,)
     assert "tokens.json.new" not in disk.list_directory("etc")
+
+
+def test_a_file_that_nobody_would_read_is_not_written() -> None:
+    disk = disk_with(OLD)
+    form = TOKENS_FILE._replace(bytes_max=len(TOKENS_FILE.to_bytes([OLD])))
+    with pytest.raises(TokensInvalid, match="would be longer than"):
+        change(form, disk, PATH, add(NEW))
+    assert read(form, disk, PATH) == (OLD,)

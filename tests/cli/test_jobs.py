@@ -1,8 +1,10 @@
 import json
+import re
 
 import pytest
 
 from delayd.exits import Exit
+from delayd.limits import MARKS_SHOWN_MAX
 from tests.cli.talking import Talk
 
 
@@ -243,3 +245,43 @@ def test_change_changes_what_is_given_and_nothing_else(orders: Talk) -> None:
     assert (job["priority"], job["body"], job["ttr"]) == (3, "new", 60.0)
     orders.fails(Exit.USAGE, "change", "1")
     orders.fails(Exit.NOTHING_THERE, "change", "99", "--priority", "1")
+
+
+# --- Texts of others -----------------------------------------------------------------------------
+
+HOSTILE = "a\u202e\u2066\ufeff\x1b[2J\x9b\U000e0041\u2028\ue000" + "\u0301" * 50
+SHOWING = (
+    "dead list mail",
+    "dead list mail --json",
+    "dead show 1",
+    "dead show 1 --json",
+    "jobs mail --bodies",
+    "jobs mail --json --bodies",
+    "peek 1",
+    "peek 1 --json",
+    "reserve other --json",
+    "top --once",
+    "top --once --json",
+)
+
+
+@pytest.mark.parametrize("words", SHOWING)
+@pytest.mark.parametrize("on_terminal", [False, True])
+def test_no_command_shows_a_text_of_others_raw(
+    words: str, talk: Talk, monkeypatch: pytest.MonkeyPatch, *, on_terminal: bool
+) -> None:
+    talk.ok("put", "mail", HOSTILE)
+    talk.ok("put", "other", HOSTILE)
+    talk.ok("bury", talk.reserved("mail"), "--error", HOSTILE)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: on_terminal)
+    monkeypatch.setattr("delayd.cli.tables.columns_here", lambda: 400)
+    said = re.sub(r"\x1b\[[\d;]*m", "", talk.ok(*words.split()))
+    assert all(map(str.isprintable, said.split("\n")))
+    assert "\u0301" * (MARKS_SHOWN_MAX + 1) not in said
+
+
+def test_a_complaint_shows_no_text_of_others_raw(talk: Talk) -> None:
+    said = talk.fails(Exit.NOTHING_THERE, "peek", "--topic", "mail", "--key", "a\u202eb")
+    said += talk.fails(Exit.USAGE, "peek", "\u202e")
+    assert all(map(str.isprintable, said.split("\n")))
+    assert "\\u202e" in said

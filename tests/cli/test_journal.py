@@ -153,7 +153,7 @@ def test_check_refuses_a_directory_with_a_strange_file(tmp_path: Path, capsys: C
     fill(tmp_path)
     (tmp_path / "notes.txt").touch()
     assert invoke(["journal", "check", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
-    assert f"refuse: {tmp_path}/notes.txt is not delayd's" in "".join(lines_of(capsys))
+    assert f"refuse: {tmp_path}/notes.txt is unknown to this delayd" in "".join(lines_of(capsys))
 
 
 @pytest.mark.parametrize("command", ["check", "dump"])
@@ -288,7 +288,7 @@ def test_dump_prints_a_log_that_has_a_strange_file_beside_it_and_then_names_that
     assert invoke(["journal", "dump", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
     out, err = capsys.readouterr()
     assert out.endswith("CLOSED\n")
-    assert f"{tmp_path}/notes.txt is not delayd's" in err
+    assert f"{tmp_path}/notes.txt is unknown to this delayd" in err
 
 
 def test_dump_into_a_pipe_that_is_closed_ends_without_a_word(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.limits import BREAKER_FAILURES
+from delayd.text import shown_url
 from tests.access.secret_samples import named, text, written
 
 FAILED = "delayd would count a failed attempt and try again as the retry rule says"
@@ -107,7 +109,7 @@ def test_a_sample_that_is_taken_is_explained_step_by_step(
     assert address == "address 127.0.0.1 may be called"
     assert took.startswith("answer 200 OK after ")
     assert lines == [
-        f"url {hook.url} may be called",
+        f"url {shown_url(hook.url)} may be called",
         "signed with mail",
         "begins thanks",
         "next delayd would remove the job: it is delivered",
@@ -144,6 +146,23 @@ def test_the_secret_of_the_sample_may_be_named(config: Path, capsys: Capture, ho
     words = ("--secret", "orders", "--secret", "nobody's", "--secret", "x")
     assert tried(config, capsys, hook.url, *words) == (Exit.BAD_CONFIGURATION, [])
     assert len(hook.got) == 1
+
+
+def test_a_secret_that_is_for_some_topics_signs_a_sample_of_one_of_them(
+    config: Path, capsys: Capture, hook: Hook, tmp_path: Path
+) -> None:
+    orders = replace(named("orders", 1), topics=("orders*",))
+    written(tmp_path / "secrets.json", orders, replace(named("mail", 3), topics=("mail",)))
+    assert invoke(["push", "test", hook.url, "--config", str(config), "--secret", "orders"]) == (
+        Exit.BAD_CONFIGURATION
+    )
+    said = "secret 'orders' is for the topics orders*, and not for 'sample'"
+    assert capsys.readouterr().err == f'delayd: --topic "sample": {said}\n'
+    words = ("--secret", "orders", "--topic", "orders.eu")
+    assert tried(config, capsys, hook.url, *words)[0] == Exit.OK
+    assert tried(config, capsys, hook.url, "--topic", "mail")[1][2] == "signed with mail"
+    assert tried(config, capsys, hook.url, "--topic", "a b") == (Exit.USAGE, [])
+    assert [headers["Delayd-Topic"] for headers, _ in hook.got] == ["orders.eu", "mail"]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +280,7 @@ def test_programs_get_one_object(config: Path, capsys: Capture, hook: Hook) -> N
     assert (code, said) == (
         Exit.OK,
         {
-            "url": hook.url,
+            "url": shown_url(hook.url),
             "result": "delivered",
             "error": None,
             "addresses": [{"address": "127.0.0.1", "refused": None}],

@@ -11,10 +11,11 @@ from standardwebhooks.webhooks import Webhook
 from delayd.access.signing_secrets import SECRETS_FILE, Secrets
 from delayd.cli.main import invoke
 from delayd.clock import system_wall_ms
+from delayd.core.policy import GLOBS_RULE
 from delayd.core.targets import NAME_RULE
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
-from delayd.limits import SECRETS_MAX
+from delayd.limits import SECRETS_MAX, TOKEN_GLOBS_MAX
 from delayd.push.signing import signature
 from tests.access.secret_samples import named, written
 
@@ -24,6 +25,11 @@ SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{43}=\n")
 RELOAD = "delayd: a running daemon reads the file again on SIGHUP: systemctl reload delayd"
 
 Capture = pytest.CaptureFixture[str]
+
+
+def for_all(name: str) -> str:
+    how = f"delayd secret restrict {name} --topic GLOB"
+    return f"delayd: every topic may have its calls signed with secret {name}: {how}"
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +88,7 @@ def test_a_secret_is_printed_once_and_alone_and_kept_for_its_owner(
     assert printed.err.splitlines() == [
         f"delayd: secret orders was added to {path}; it is shown only here",
         RELOAD,
+        for_all("orders"),
     ]
     assert path.stat().st_mode & 0o777 == 0o600
     (entry,) = SECRETS_FILE.load(str(path))
@@ -148,18 +155,21 @@ def test_a_list_shows_names_and_ages_and_no_secrets(
     texts = [shown_by(path, capsys, "create", "orders"), shown_by(path, capsys, "create", "b")]
     monkeypatch.setattr("delayd.cli.secret.system_wall_ms", lambda: NOW_MS + 3_600_000)
     texts.append(shown_by(path, capsys, "rotate", "orders"))
+    capsys.readouterr()
     assert secret(path, "list") == Exit.OK
-    table = capsys.readouterr().out
+    printed = capsys.readouterr()
+    table = printed.out
     assert table.splitlines() == [
-        "NAME    CREATED               OLDER ONE",
-        f"orders  2026-11-21T11:15:00Z  {NOW}",
-        f"b       {NOW}  -",
+        "NAME    TOPICS  CREATED               OLDER ONE",
+        f"orders  *       2026-11-21T11:15:00Z  {NOW}",
+        f"b       *       {NOW}  -",
     ]
+    assert printed.err.splitlines() == [for_all("orders"), for_all("b")]
     assert secret(path, "list", "--json") == Exit.OK
     lines = capsys.readouterr().out
     assert [json.loads(line) for line in lines.splitlines()] == [
-        {"name": "orders", "created": [NOW, "2026-11-21T11:15:00Z"]},
-        {"name": "b", "created": [NOW]},
+        {"name": "orders", "topics": None, "created": [NOW, "2026-11-21T11:15:00Z"]},
+        {"name": "b", "topics": None, "created": [NOW]},
     ]
     assert not any(text[6:] in table + lines for text in texts)
 
@@ -247,3 +257,50 @@ def test_a_secret_in_the_wrong_place_is_not_repeated(path: Path, capsys: Capture
         printed = capsys.readouterr()
         assert printed.err
         assert text[6:] not in printed.err + printed.out
+
+
+# --- For which topics ----------------------------------------------------------------------------
+
+
+def test_a_secret_is_for_the_topics_that_are_said_and_rotating_keeps_them(
+    path: Path, capsys: Capture
+) -> None:
+    words = ("--topic", "orders*,mail", "--topic", "b.?")
+    assert secret(path, "create", "orders", *words) == Exit.OK
+    assert "every topic" not in capsys.readouterr().err
+    globs = ("orders*", "mail", "b.?")
+    (entry,) = SECRETS_FILE.load(str(path))
+    assert entry.topics == globs
+    assert secret(path, "rotate", "orders") == Exit.OK
+    assert secret(path, "retire", "orders") == Exit.OK
+    assert SECRETS_FILE.load(str(path))[0].topics == globs
+    assert secret(path, "restrict", "orders", "--topic", "*") == Exit.OK
+    assert f"secret orders in {path} is for the topics * from now on" in capsys.readouterr().err
+    assert secret(path, "list") == Exit.OK
+    assert "every topic" not in capsys.readouterr().err, "somebody has said so"
+
+
+def test_an_older_secret_is_restricted_without_another_one(path: Path, capsys: Capture) -> None:
+    written(path, named("orders", 1))
+    before = Secrets.load(str(path))
+    assert before.of_all_topics == ("orders",)
+    assert secret(path, "restrict", "orders", "--topic", "orders") == Exit.OK
+    after = Secrets.load(str(path))
+    assert after.keys(["orders"]) == before.keys(["orders"])
+    assert after.of_all_topics == ()
+    capsys.readouterr()
+    assert secret(path, "list", "--json") == Exit.OK
+    assert json.loads(capsys.readouterr().out)["topics"] == ["orders"]
+
+
+def test_patterns_that_are_none_and_too_many_are_refused(path: Path, capsys: Capture) -> None:
+    written(path, named("orders", 1))
+    said = complaints(path, capsys, "restrict", "orders", "--topic", "a b,ok", "--topic", "")
+    assert [line.partition(": must")[0] for line in said] == [
+        'delayd: --topic "a b"',
+        'delayd: --topic ""',
+    ]
+    assert "--topic is missing" in complaints(path, capsys, "restrict", "orders")[0]
+    many = ",".join(f"t{number}" for number in range(TOKEN_GLOBS_MAX + 1))
+    assert GLOBS_RULE in complaints(path, capsys, "restrict", "orders", "--topic", many)[0]
+    assert "no such secret" in complaints(path, capsys, "restrict", "b", "--topic", "x")[0]

@@ -1,8 +1,10 @@
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.client.made import Made
 from tests.client.worlds import KINDS, World
 
 
@@ -24,3 +26,12 @@ def rivals(daemon: Daemon) -> Iterator[list[World]]:
 def world(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[World]:
     with KINDS[request.param](daemon) as world:
         yield world
+
+
+@pytest.fixture(params=["plain", "asyncio"])
+def made(request: pytest.FixtureRequest) -> Iterator[Made]:
+    loop = asyncio.new_event_loop()
+    made = Made(request.param, loop)
+    yield made
+    made.close()
+    loop.close()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from delayd.client import Forbidden, Refused, errors
+from delayd.client import Forbidden, NotFound, Refused, TopicNotFound, errors
 from delayd.client.errors import refused
-from delayd.http.problems import title_of
+from delayd.line.grammar import BadFormat
 from tests.http.rig import http_refusals
 
 ELSEWHERE = frozenset(
@@ -19,14 +19,34 @@ ELSEWHERE = frozenset(
 
 def test_every_refusal_of_the_daemon_has_a_class() -> None:
     for kind in http_refusals():
-        if kind.word not in ELSEWHERE:
-            error = refused(kind.word, "", title_of(kind))
-            assert type(error) is not Refused, kind
+        error = refused(kind.word, "", kind=kind.kind)
+        assert (type(error) is Refused) == (kind.word in ELSEWHERE), kind
+        assert error.kind == kind.kind
 
 
-def test_refusals_of_one_word_are_told_apart_by_their_titles() -> None:
-    titles = {title_of(kind) for kind in http_refusals()}
-    assert set(errors._BY_TITLE) <= titles
+def test_the_class_is_the_same_for_a_daemon_that_knows_no_kinds() -> None:
+    for kind in http_refusals():
+        by_kind, by_title = (
+            type(refused(kind.word, "", title=title, kind=name))
+            for title, name in (("", kind.kind), (kind.title, ""))
+        )
+        assert by_kind is by_title, kind
+
+
+def test_the_kinds_and_titles_that_the_client_knows_are_those_of_the_daemon() -> None:
+    kinds = {kind.kind for kind in http_refusals()}
+    assert set(errors._BY_KIND) - {BadFormat.kind} <= kinds
+    assert set(errors._BY_TITLE) <= {kind.title for kind in http_refusals()}
+
+
+def test_a_kind_of_a_later_version_is_of_the_class_of_its_word() -> None:
+    assert type(refused("NOT_FOUND", "gone", "Is gone.", kind="shelf_not_found")) is NotFound
+
+
+def test_the_title_does_not_matter_beside_the_kind() -> None:
+    titles = ("", "The key is invalid.", "There is nothing.")
+    said = {type(refused("NOT_FOUND", "gone", each, kind="topic_not_found")) for each in titles}
+    assert said == {TopicNotFound}
 
 
 def test_what_is_forbidden_names_the_scope() -> None:

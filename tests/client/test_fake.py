@@ -7,6 +7,13 @@ import pytest
 
 from delayd.client import TimedOut
 from delayd.testing.fake import START, FakeDelayd
+from delayd.testing.fake_jobs import REFUSALS
+from tests.http.rig import http_refusals
+
+
+def test_the_refusals_of_the_fake_are_those_of_the_daemon() -> None:
+    daemon = {kind.kind: (kind.status, kind.word, kind.title) for kind in http_refusals()}
+    assert {kind: daemon[kind] for kind in REFUSALS} == REFUSALS
 
 
 def test_a_reserve_that_waits_lets_the_time_pass_up_to_the_next_job() -> None:

@@ -1,26 +1,20 @@
 """What happens when a connection ends at any byte: nothing is acknowledged twice."""
 
-import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
 
 from delayd.client import (
-    AsyncClient,
-    Client,
     ConnectionLost,
     Forbidden,
     NotReserved,
     Unauthorized,
     Unreachable,
 )
-from delayd.client.aio_connection import AsyncConnections
-from delayd.client.connection import Connections
-from delayd.client.speaking import way_to
+from tests.client.made import Made
 from tests.client.peer import Close, Hold, Read, ScriptedPeer, Send, Step
-from tests.client.worlds import Waiting
 from tests.servers import free_port
 
 ACKED: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":7}'
@@ -31,53 +25,6 @@ REFUSED: Final = (
 PUT: Final = b'HTTP/1.1 201 Created\r\nContent-Length: 29\r\n\r\n{"id":7, "outcome":"created"}'
 ALIVE: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 18\r\n\r\n{"status":"ready"}'
 TOKEN: Final = "7-1a1ff7acb80-1"  # noqa: S105 - of a reservation
-
-
-class Made:
-    """Clients of either kind, and how long they paused."""
-
-    def __init__(self, kind: str, loop: asyncio.AbstractEventLoop) -> None:
-        self._kind = kind
-        self._loop = loop
-        self.pauses: list[float] = []
-        self.connections: list[Connections | AsyncConnections] = []
-        """Those of each client."""
-        self._stack = contextlib.ExitStack()
-
-    def client(
-        self, url: str, *, token: str = "", timeout_s: float = 60, patience_s: float = 1
-    ) -> Any:  # noqa: ANN401
-        calls, way = way_to(url, token, None, timeout_s, patience_s)
-        way.chance = lambda: 1.0
-        if self._kind == "plain":
-            plain = Connections(way, sleep=self.pauses.append)
-            self.connections.append(plain)
-            self._stack.callback(plain.close)
-            return Client.over(plain, calls)
-
-        async def sleep(pause_s: float) -> None:
-            self.pauses.append(pause_s)
-
-        connections = AsyncConnections(way, sleep=sleep)
-        self.connections.append(connections)
-        self._stack.callback(lambda: self._loop.run_until_complete(connections.close()))
-
-        async def made() -> AsyncClient:
-            return AsyncClient.over(connections, calls)
-
-        return Waiting(self._loop, self._loop.run_until_complete(made()))
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-@pytest.fixture(params=["plain", "asyncio"])
-def made(request: pytest.FixtureRequest) -> Iterator[Made]:
-    loop = asyncio.new_event_loop()
-    made = Made(request.param, loop)
-    yield made
-    made.close()
-    loop.close()
 
 
 def http(peer: ScriptedPeer) -> str:

@@ -11,6 +11,8 @@ from delayd.core.targets import (
     NAME_RULE,
     SENT_BY_DELAYD,
     Target,
+    ambiguous_headers,
+    is_taken,
     origin_of,
     own_target,
     pack_own,
@@ -158,6 +160,28 @@ def test_a_header_of_the_connection_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", [*sorted(SENT_BY_DELAYD), "Delayd-Topic", "Webhook-Id"])
 def test_a_header_that_delayd_sends_itself_is_refused(name: str) -> None:
     assert f'"{name}" is sent by delayd' in rule_of({"url": URL, "headers": {name: "a"}})
+
+
+AT_CGI = [
+    *("Delayd_Topic", "Delayd_Due", "Webhook_Id", "webhook_signature", "Content_Length"),
+    *("Transfer_Encoding", "Idempotency_Key", "Content_Type", "Delayd.Topic", "Content|Length"),
+]
+
+
+@pytest.mark.parametrize("name", AT_CGI)
+def test_a_header_that_some_receivers_take_for_one_of_delayds_own_is_ambiguous(name: str) -> None:
+    assert is_taken(name)
+    assert f'"{name}" is' in ambiguous_headers([(name, "a")])
+
+
+def test_other_headers_with_underscores_are_not_ambiguous_unless_two_become_one() -> None:
+    assert not ambiguous_headers([("X_Team", "a"), ("Content-Type", "a/b"), ("x-team2", "a")])
+    assert "X_Team" in ambiguous_headers([("X-Team", "a"), ("X_Team", "b")])
+
+
+@pytest.mark.parametrize("name", AT_CGI)
+def test_a_policy_of_an_older_log_with_an_ambiguous_header_is_still_read(name: str) -> None:
+    assert read_target({"url": URL, "headers": {name: "a"}}).headers == ((name, "a"),)
 
 
 @pytest.mark.parametrize(

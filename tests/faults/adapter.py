@@ -18,6 +18,8 @@ import delayd.core.background
 import delayd.core.engine
 import delayd.core.log_space
 import delayd.core.scans.kick
+import delayd.journal.file_log
+import delayd.journal.file_space
 import delayd.journal.segment
 import delayd.line.commands
 import delayd.line.connection
@@ -28,10 +30,12 @@ from delayd.commit import GroupCommit, Replies, ReplyReceiver
 from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
 from delayd.journal.errors import JournalError
+from delayd.journal.file_log import FileLog
 from delayd.journal.journal import Journal
 from delayd.limits import TASK_STEP_JOBS
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
+from delayd.log import LogError
 from delayd.logs import Log, LogFormat, LogLevel
 from delayd.snapshots import Snapshots, Task
 from delayd.testing.clock import FakeClock
@@ -136,62 +140,23 @@ class NoThreads:
             pass
 
 
-class Promises:
-    """A client, which knows on which frame each of its replies depends; 0: on none."""
+class SteppedLog(FileLog):
+    """A log in files whose syncs elsewhere end when `run_sync` is called."""
 
-    def __init__(self, commit: "SteppedCommit", sink: ReplyReceiver) -> None:
-        self._commit = commit
-        self._sink = sink
-        self.sequences: deque[int] = deque()
-
-    def send(self, data: bytes) -> None:
-        self._commit.acked = max(self._commit.acked, self.sequences.popleft())
-        self._sink.send(data)
-
-
-class SteppedCommit(GroupCommit):
-    """A group commit whose syncs elsewhere end when `run_sync` is called."""
-
-    def __init__(
-        self,
-        journal: Journal,
-        policy: SyncPolicy,
-        loop: Loop,
-        on_failure: Callable[[JournalError], None],
-        kernel: Kernel | None,
-        is_quick: Callable[[], bool],
-    ) -> None:
-        """`is_quick` tells for each turn whether the disk has been, so that the turn syncs."""
+    def __init__(self, journal: Journal, news: Log, kernel: Kernel | None) -> None:
         self.kernel = kernel
-        self._is_quick = is_quick
-        self.acked = 0
-        """The last frame that a reply depended on which has left."""
-        self._promises: dict[ReplyReceiver, Promises] = {}
-        super().__init__(
-            journal, policy, INTERVAL_MS, loop, on_failure, cast("KernelSync | None", kernel)
-        )
+        super().__init__(journal, news, cast("KernelSync | None", kernel))
         self._errands = Errands()
         self._jobs = self._errands  # type: ignore[assignment]
 
-    def commit(self, log: list[bytes], replies: Replies, **turn: Any) -> None:  # noqa: ANN401
-        sequence = self._journal.appended_sequence + 1 if turn["must_sync"] else 0
-        promised = []
-        for sink, data in replies:
-            promises = self._promises.setdefault(sink, Promises(self, sink))
-            promises.sequences.append(sequence)
-            promised.append((promises, data))
-        self._elsewhere_until_ns = 0 if self._is_quick() else NEVER_NS
-        super().commit(log, promised, **turn)
+    def set_quick(self, *, is_quick: bool) -> None:
+        """Have the next turn sync by itself, or not."""
+        self._elsewhere_until_ns = 0 if is_quick else NEVER_NS
 
     @property
     def sync_is_asked(self) -> bool:
         """Tell whether a sync has begun and has not ended."""
         return self._errands.is_asked or (self.kernel is not None and self.kernel.is_busy)
-
-    @property
-    def is_held(self) -> bool:
-        """Tell whether nothing is acknowledged until a snapshot has been taken."""
-        return self._is_held
 
     def run_sync(self) -> None:
         """Let the sync end that is going on; one in the thread happens now."""
@@ -207,6 +172,49 @@ class SteppedCommit(GroupCommit):
             except JournalError as caught:
                 error = caught
             self._synced(error, NS_PER_MS)
+
+
+class Promises:
+    """A client, which knows on which frame each of its replies depends; 0: on none."""
+
+    def __init__(self, commit: "SteppedCommit", sink: ReplyReceiver) -> None:
+        self._commit = commit
+        self._sink = sink
+        self.sequences: deque[int] = deque()
+
+    def send(self, data: bytes) -> None:
+        self._commit.acked = max(self._commit.acked, self.sequences.popleft())
+        self._sink.send(data)
+
+
+class SteppedCommit(GroupCommit):
+    """A group commit that notes which frames its replies depended on, by a log that is stepped."""
+
+    def __init__(
+        self,
+        log: SteppedLog,
+        policy: SyncPolicy,
+        loop: Loop,
+        on_failure: Callable[[LogError], None],
+        is_quick: Callable[[], bool],
+    ) -> None:
+        """`is_quick` tells for each turn whether the disk has been, so that the turn syncs."""
+        self.log = log
+        self._is_quick = is_quick
+        self.acked = 0
+        """The last frame that a reply depended on which has left."""
+        self._promises: dict[ReplyReceiver, Promises] = {}
+        super().__init__(log, policy, INTERVAL_MS, loop, on_failure)
+
+    def commit(self, records: list[bytes], replies: Replies, **turn: Any) -> None:  # noqa: ANN401
+        sequence = self.log.appended_sequence + 1 if turn["must_sync"] else 0
+        promised = []
+        for sink, data in replies:
+            promises = self._promises.setdefault(sink, Promises(self, sink))
+            promises.sequences.append(sequence)
+            promised.append((promises, data))
+        self.log.set_quick(is_quick=self._is_quick())
+        super().commit(records, promised, **turn)
 
 
 def line_of(engine: Engine, listener: socket.socket, clock: FakeClock) -> LineServer:
@@ -246,24 +254,28 @@ class Worker:
     finish: object = None
 
 
+def news_of(clock: FakeClock) -> Log:
+    """Return where nobody reads."""
+    return Log(io.StringIO(), clock.wall_ms, log_format=LogFormat.TEXT, level=LogLevel.ERROR)
+
+
 class SteppedSnapshots(Snapshots):
     """The daemon's snapshots, with the thread's part done when `step` is called."""
 
     def __init__(
         self,
         engine: Engine,
-        journal: Journal,
+        log: SteppedLog,
         loop: Loop,
         clock: FakeClock,
-        on_failure: Callable[[JournalError], None],
+        on_failure: Callable[[LogError], None],
     ) -> None:
         self.worker = Worker()
         self.worker.finish = self._finish
-        log = Log(io.StringIO(), clock.wall_ms, log_format=LogFormat.TEXT, level=LogLevel.ERROR)
         super().__init__(
             engine,
-            journal,
             log,
+            news_of(clock),
             wall_ms=clock.wall_ms,
             tell=loop.call_soon_threadsafe,
             on_failure=on_failure,
@@ -296,7 +308,9 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
 
     changed: Sequence[tuple[object, str, object]] = (
         (delayd.commit, "monotonic_ns", syncing_ns),
-        (delayd.commit, "threading", NoThreads),
+        (delayd.journal.file_log, "monotonic_ns", syncing_ns),
+        (delayd.journal.file_space, "monotonic_ns", syncing_ns),
+        (delayd.journal.file_log, "threading", NoThreads),
         (delayd.snapshots, "_ASK_NS", 20 * NS_PER_MS),
         (delayd.snapshots, "SNAPSHOT_RETRY_MS_MIN", 50),
         (delayd.snapshots, "SNAPSHOT_SLICE_JOBS", 8),
@@ -312,7 +326,7 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.line.commands, "KICKS_AT_ONCE", 1),
         (delayd.line.connection, "LINE_SLICE_MS", 0),  # one command a turn
         (delayd.turns, "ROOM_PLENTY_BYTES", 2 * SMALL_SPARE_BYTES),
-        (delayd.commit, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
+        (delayd.journal.file_space, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
         (delayd.core.log_space, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
         (delayd.core.log_space, "LONG_BODY_BYTES", SMALL_SPARE_BYTES - 1_024),
         (delayd.journal.segment, "SPARE_BYTES_MIN", SMALL_SPARE_BYTES),

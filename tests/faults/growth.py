@@ -15,11 +15,11 @@ from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import open_session
 from delayd.core.times import RequestMs
-from delayd.journal.errors import JournalError
+from delayd.log import LogError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
 from tests.core.rig import put
-from tests.faults.adapter import Loop, SteppedSnapshots
+from tests.faults.adapter import Loop, SteppedLog, SteppedSnapshots, news_of
 from tests.faults.bytes_of_a_log import append_turn, opened
 from tests.journal.journals import DIRECTORY
 
@@ -45,14 +45,18 @@ class House:
         self.worker: Session = open_session(self.engine)
         self.loop = Loop(self.clock.now_ms)
         self.snapshots = SteppedSnapshots(
-            self.engine, self.journal, self.loop, self.clock, self._failed
+            self.engine,
+            SteppedLog(self.journal, news_of(self.clock), None),
+            self.loop,
+            self.clock,
+            self._failed,
         )
         self.excess_bytes = 0
         """By how much the bound was passed while no snapshot was due or in the making."""
         self.turns = 0
 
     @staticmethod
-    def _failed(error: JournalError) -> None:
+    def _failed(error: LogError) -> None:
         raise error
 
     def put(self, delay_ms: int, body_bytes: int = 100) -> int:

@@ -23,9 +23,9 @@ from delayd.core.job import (
     state_of,
 )
 from delayd.core.transitions import caught_up_expiry, place_of
-from delayd.journal.errors import JournalError
 from delayd.journal.journal import Journal
 from delayd.line.server import LineServer
+from delayd.log import LogError
 from delayd.turns import Turns
 from tests.core import views
 from tests.core.canonical import canonical
@@ -163,7 +163,7 @@ class Daemon:
     closing: dict[int, str] = field(default_factory=dict)
     """Closes of which the daemon has not heard, and whose connections they are of."""
     has_new_client: bool = False
-    failure: JournalError | None = None
+    failure: LogError | None = None
     chore_ms: int | None = None
 
     @property

@@ -34,9 +34,9 @@ from tests.faults.parts import Parts
 class AcknowledgingEarly(SteppedCommit):
     """Replies leave when their records are written, before they are synced."""
 
-    def commit(self, log: list[bytes], replies: Replies, **turn: Any) -> None:  # noqa: ANN401
-        super().commit(log, [], **turn)
-        if self._failure is None:
+    def commit(self, records: list[bytes], replies: Replies, **turn: Any) -> None:  # noqa: ANN401
+        super().commit(records, [], **turn)
+        if not self._is_over:
             for sink, data in replies:
                 sink.send(data)
 

@@ -248,7 +248,7 @@ class Pushes:
     def _settle(self, call: PushCall, end: AttemptEnd) -> None:
         now_ms = self._clock.now_ms()
         self._scheduler.settle(call, end, self._clock.request_ms(), now_ms)
-        self._scheduler.release(call, now_ms)
+        self._scheduler.release(call)
         self._scheduler.take_turned()
 
     def stop(self) -> None:

@@ -19,7 +19,6 @@ import random
 import socket
 from typing import Final
 
-from delayd.commit import Space
 from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
 from delayd.core.job import State, state_of
@@ -27,6 +26,7 @@ from delayd.core.operations.clock import next_deadline
 from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalError
+from delayd.log import LogError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import PowerCut
 from delayd.turns import Turns
@@ -36,9 +36,10 @@ from tests.faults.adapter import (
     INTERVAL_MS,
     Kernel,
     Loop,
-    SteppedCommit,
+    SteppedLog,
     SteppedSnapshots,
     line_of,
+    news_of,
     small_limits,
     turn,
 )
@@ -220,16 +221,16 @@ class Run:
             self._turn()
             if daemon.commit.gathers_until_ns:
                 continue
-            if not daemon.commit.sync_is_asked:
+            if not daemon.commit.log.sync_is_asked:
                 return
-            daemon.commit.run_sync()
+            daemon.commit.log.run_sync()
 
     def _make_whole(self) -> None:
         """Let the snapshot be taken until which replies are held, if they are."""
         daemon = self.daemon
         assert daemon is not None
         for _ in range(10_000):
-            if not daemon.commit.is_held:
+            if daemon.commit.log.is_whole:
                 return
             assert daemon.snapshots is not None
             daemon.snapshots.worker.step(may_sync_log=True)
@@ -255,10 +256,10 @@ class Run:
             self._turn()
         if is_nested:
             return
-        if daemon.commit.sync_is_asked and rng.random() < 0.6:
+        if daemon.commit.log.sync_is_asked and rng.random() < 0.6:
             self._sync(daemon)
         if daemon.snapshots is not None and rng.random() < 0.5:
-            may_sync_log = not daemon.commit.sync_is_asked
+            may_sync_log = not daemon.commit.log.sync_is_asked
             daemon.snapshots.worker.step(may_sync_log=may_sync_log)
         if rng.random() < 0.05:
             self._fault()
@@ -299,7 +300,7 @@ class Run:
     def _sync(self, daemon: Daemon) -> None:
         """Let the sync that is asked for happen, with turns in the middle of it."""
         self.disk.meanwhile = self._meanwhile if self.rng.random() < 0.4 else None
-        daemon.commit.run_sync()
+        daemon.commit.log.run_sync()
         self.disk.meanwhile = None
         for client in daemon.clients:
             client.listen()
@@ -351,15 +352,13 @@ class Run:
         loop = Loop(self.clock.now_ms)
         line = line_of(engine, self.listener, self.clock)
         kernel = Kernel(self.disk) if self.rng.random() < 0.7 else None
-        commit = self.parts.commit(
-            journal, self.plan.policy, loop, self._failed, kernel, self._disk_is_quick
-        )
-        space = Space(journal, lambda _is_full: None)
-        turns = Turns(engine, self.clock, line, commit, space)
+        log = SteppedLog(journal, news_of(self.clock), kernel)
+        commit = self.parts.commit(log, self.plan.policy, loop, self._failed, self._disk_is_quick)
+        turns = Turns(engine, self.clock, line, commit, log.space)
         snapshots = None
         if "snapshots" in self.plan.faults:
             journal.is_eager = self.rng.random() < self.eager_share
-            snapshots = self._new_snapshots(engine, journal, loop, commit)
+            snapshots = self._new_snapshots(engine, log, loop)
         commit.on_lost = self._lost
         self.daemon = Daemon(engine, journal, commit, turns, loop, snapshots, line)
         engine.log_space.jobs = len(engine.store.jobs)
@@ -368,21 +367,15 @@ class Run:
         if self.pushes is not None:
             self.pushes.attach(self.daemon)
 
-    def _new_snapshots(
-        self, engine: Engine, journal: RecordingJournal, loop: Loop, commit: SteppedCommit
-    ) -> SteppedSnapshots:
-        snapshots = SteppedSnapshots(engine, journal, loop, self.clock, self._failed)
-        snapshots.on_taken = commit.resume
-        return snapshots
+    def _new_snapshots(self, engine: Engine, log: SteppedLog, loop: Loop) -> SteppedSnapshots:
+        return SteppedSnapshots(engine, log, loop, self.clock, self._failed)
 
     def _lost(self, _what: str) -> None:
         """Have written again what an error made the journal take for lost, as the service does."""
         daemon = self.daemon
         assert daemon is not None
         if daemon.snapshots is None:
-            daemon.snapshots = self._new_snapshots(
-                daemon.engine, daemon.journal, daemon.loop, daemon.commit
-            )
+            daemon.snapshots = self._new_snapshots(daemon.engine, daemon.commit.log, daemon.loop)
         daemon.snapshots.hurry()
 
     def _disk_is_quick(self) -> bool:
@@ -446,7 +439,7 @@ class Run:
     def _new_engine(self, start_ms: int) -> Engine:
         return Engine(start_ms=start_ms)
 
-    def _failed(self, error: JournalError) -> None:
+    def _failed(self, error: LogError) -> None:
         assert self.daemon is not None
         self.daemon.failure = error
         self.daemon.turns.is_over = True

@@ -8,6 +8,7 @@ gets one by
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from delayd.core.engine import Engine
 from delayd.core.job import Flag, Reason
 from delayd.core.records import Kind
 from delayd.journal.errors import JournalVersion
-from delayd.journal.format import FORMAT_VERSION
+from delayd.journal.format import END_NAME, FORMAT_VERSION
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import SNAPSHOT_VERSION
 from delayd.testing.disk import SimulatedDisk
@@ -34,6 +35,12 @@ NAME: Final = (
     f"log-{FORMAT_VERSION}-snapshot-{SNAPSHOT_VERSION}-kinds-{max(Kind)}-flags-{sum(Flag)}"
 )
 STATE: Final = "state"
+KNOWN_BEFORE_LOG_END: Final = re.compile(
+    r"lock|lost\+found|virtual-clock|spare-[0-9]{10}\.log|snapshot-[0-9]{20}\.snap(\.new)?"
+    r"|segment-[0-9]{10}\.log(\.new|\.torn-[0-9]+(-[0-9]+)?)?"
+)
+"""What a delayd took for files of its own before it had `log-end`. Never changed: it refuses any
+other, says that it is not delayd's, and advises to move it away."""
 TURNS: Final = 30
 
 
@@ -100,6 +107,24 @@ def test_what_a_newer_version_wrote_is_refused_untouched(which: str, runs: Runs)
     with pytest.raises(JournalVersion, match="version is 99"):
         recovered(disk)
     assert contents_of(disk) == before
+    runs.count("T-U1", what="directories of other versions")
+
+
+def test_an_older_delayd_knows_all_files_but_one_and_needs_not_that_one(runs: Runs) -> None:
+    """T-U1: so its advice to move that away costs no job; docs/sizing.md says the same."""
+    disk, _ = snapshots_of(TURNS, pushed_in_every_way)
+    whole, journal = recovered(disk)
+    time_ms = whole.store.time_ms
+    journal.append(b"", time_ms, time_ms)
+    journal.close()
+    names = {*disk.list_directory(DIRECTORY)}
+    unknown = {name for name in names if not KNOWN_BEFORE_LOG_END.fullmatch(name)}
+    assert unknown == {END_NAME}, "a new kind of file needs a way back to older versions"
+    older = SimulatedDisk()
+    for name in names - unknown:
+        older.put_file(f"{DIRECTORY}/{name}", disk.file_bytes(f"{DIRECTORY}/{name}"))
+    engine, _ = recovered(older)
+    assert jobs_of(engine) == jobs_of(whole) != ""
     runs.count("T-U1", what="directories of other versions")
 
 

@@ -13,6 +13,7 @@ nothing at all (`takes = False`). Time passes by `rig.pass_ms`, which also makes
 import asyncio
 import json
 import re
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -33,8 +34,10 @@ REPLY: Final = re.compile(rb"HTTP/1\.[01] (\d{3}) [^\r\n]*\r\n(.*?)\r\n\r\n", re
 class Client(asyncio.Transport):
     """The network side of one connection."""
 
-    def __init__(self, connection: HttpConnection, peer: object) -> None:
-        super().__init__({"peername": peer})
+    def __init__(
+        self, connection: HttpConnection, peer: object, sock: socket.socket | None = None
+    ) -> None:
+        super().__init__({"peername": peer, "socket": sock})
         self.connection = connection
         self.received = bytearray()
         self.unsent = 0
@@ -194,11 +197,13 @@ class ConnectionRig:
     def _note(self, word: str) -> None:
         self.noted[word] += 1
 
-    def connect(self, peer: object = FAR, descriptor: int = 10) -> Client:
-        """Let a client in."""
+    def connect(
+        self, peer: object = FAR, descriptor: int = 10, sock: socket.socket | None = None
+    ) -> Client:
+        """Let a client in; the connection may look at its end of a socket."""
         admitted = self.try_to_connect(peer, descriptor)
         assert isinstance(admitted, HttpConnection), admitted
-        client = Client(admitted, peer)
+        client = Client(admitted, peer, sock)
         admitted.connection_made(client)
         return client
 

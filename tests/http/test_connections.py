@@ -4,6 +4,8 @@ import asyncio
 import gzip
 import inspect
 import re
+import socket
+from collections.abc import Awaitable, Callable
 
 import pytest
 from aiohttp import http_parser
@@ -12,6 +14,7 @@ from delayd import limits
 from delayd.http import connections
 from delayd.http.connections import Bounds, HttpConnection, NoCParser, require_c_parser
 from tests.http.connection_rig import (
+    Client,
     ConnectionRig,
     get,
     head_of_post,
@@ -674,3 +677,89 @@ def test_half_a_request_is_not_answered() -> None:
         rig.settle()
         assert client.is_closed
         assert rig.ok("GET", "/v1/stats")["jobs"]["ready"] == 0
+
+
+# --- Clients that hear nothing --------------------------------------------------------------------
+
+Sockets = tuple[socket.socket, socket.socket]
+
+
+def looked_at(
+    play: Callable[[ConnectionRig, Client, socket.socket], Awaitable[None]],
+) -> Callable[[], None]:
+    """Make a test of a client whose socket the connection can look at; it has the other end."""
+
+    def test() -> None:
+        async def scenario(rig: ConnectionRig) -> None:
+            here, there = socket.socketpair()
+            with here, there:
+                await play(rig, rig.connect(sock=here), there)
+
+        with_guard(scenario)
+
+    return test
+
+
+@looked_at
+async def test_who_has_closed_its_sending_side_alone_gets_every_answer(
+    rig: ConnectionRig, client: Client, there: socket.socket
+) -> None:
+    await client.send(get("/slow") + get("/quick") * 3)
+    there.shutdown(socket.SHUT_WR)
+    await client.send_no_more()
+    await rig.pass_ms(10 * limits.HTTP_GONE_LOOK_MS, steps=10)
+    rig.go.set()
+    await settle()
+    assert client.statuses() == [200] * 4
+
+
+@looked_at
+async def test_what_only_reads_ends_with_a_client_that_hears_nothing(
+    rig: ConnectionRig, client: Client, there: socket.socket
+) -> None:
+    await client.send(get("/slow") + get("/quick") * 3)
+    there.close()
+    await client.send_no_more()
+    assert client.is_closed()
+    assert not rig.done
+
+
+@looked_at
+async def test_what_only_reads_ends_soon_after_its_client_hears_nothing(
+    rig: ConnectionRig, client: Client, there: socket.socket
+) -> None:
+    await client.send(get("/slow") + get("/quick"))
+    there.shutdown(socket.SHUT_WR)
+    await client.send_no_more()
+    assert not client.is_closed()
+    there.close()
+    await rig.pass_ms(2 * limits.HTTP_GONE_LOOK_MS, steps=2)
+    assert client.was_aborted
+    assert not rig.done
+
+
+@looked_at
+async def test_what_only_reads_is_not_begun_for_a_client_that_hears_nothing(
+    rig: ConnectionRig, client: Client, there: socket.socket
+) -> None:
+    await client.send(post("/slow", b"x") + get("/quick") * 3)
+    there.close()
+    await client.send_no_more()
+    await rig.pass_ms(10 * limits.HTTP_GONE_LOOK_MS, steps=10)
+    assert not client.is_closed(), "what changes something goes on"
+    rig.go.set()
+    await settle()
+    assert client.is_closed()
+    assert rig.done == ["/slow"]
+
+
+@looked_at
+async def test_a_client_that_is_not_read_from_is_looked_at(
+    rig: ConnectionRig, client: Client, there: socket.socket
+) -> None:
+    await client.send(get("/slow") + get("/quick") * (2 * limits.HTTP_ROW_MAX))
+    assert not client.is_read_from()
+    there.close()
+    await rig.pass_ms(2 * limits.HTTP_GONE_LOOK_MS, steps=2)
+    assert client.was_aborted
+    assert not rig.done

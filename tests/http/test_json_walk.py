@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from delayd.http import json_walk
 from delayd.http.json_walk import JsonWalk, Part
 from delayd.limits import HTTP_DEPTH_READ, HTTP_STEP_BYTES
 
@@ -60,14 +61,60 @@ def test_a_value_of_any_length_has_an_end(value: str) -> None:
     assert text[b.start : b.end] == b"[1]"
 
 
-def test_a_step_looks_at_no_more_than_its_bytes() -> None:
-    text = b'{"a": [%b], "b": "%b"}' % (b'"]",' * LONG + b"1", b"\\u00e9" * LONG)
+def steps_of(text: bytes, array: str | None = None) -> list[Part]:
+    """The parts, of which each step has found no more than it may have looked at."""
     walk = JsonWalk(text)
     before = 0
-    for _ in walk.members():
+    parts = []
+    for part in walk.members(array):
         assert walk.at - before <= 2 * HTTP_STEP_BYTES
         before = walk.at
+        if part is not None:
+            parts.append(part)
+    assert len(text) - before <= 2 * HTTP_STEP_BYTES
     assert walk.at == len(text)
+    return parts
+
+
+def test_a_step_looks_at_no_more_than_its_bytes() -> None:
+    text = b'{"a": [%b], "b": "%b"}' % (b'"]",' * LONG + b"1", b"\\u00e9" * LONG)
+    assert [part.name for part in steps_of(text)] == ["a", "b"]
+
+
+class OtherWords(ValueError):
+    """What another version of a reader of JSON might say."""
+
+    def __str__(self) -> str:
+        return "JSON is malformed: trailing characters (byte 1)"
+
+
+def test_the_words_of_no_reader_of_json_decide_where_a_part_ends(
+    rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def other_words(*_: object) -> None:
+        raise OtherWords
+
+    text = json.dumps({"a": [random_value(rng) for _ in range(20)], "b": 1.5}).encode()
+    usual = parts_of(text, "a")
+    monkeypatch.setattr(json_walk, "_skip", other_words)
+    assert parts_of(text, "a") == usual
+
+
+@pytest.mark.parametrize("at", range(10))
+def test_blanks_are_looked_at_in_steps_wherever_they_are(at: int) -> None:
+    blanks = [b""] * 10
+    blanks[at] = b" \t\r\n" * LONG
+    text = b'%b{%b"a"%b:%b[%b1%b,%b2%b]%b}%b' % tuple(blanks)
+    parts = steps_of(text, "a")
+    assert [(part.number, text[part.start : part.end].strip()) for part in parts[:2]] == [
+        (0, b"1"),
+        (1, b"2"),
+    ]
+
+
+def test_numbers_are_looked_at_in_steps() -> None:
+    text = b'{"a": 1%b, "b": [%b]}' % (b"0" * LONG, b"1" * LONG)
+    assert [part.name for part in steps_of(text)] == ["a", "b"]
 
 
 def test_a_text_that_is_cut_short_anywhere_is_refused() -> None:

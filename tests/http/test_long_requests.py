@@ -277,6 +277,23 @@ def test_a_client_that_goes_while_its_request_is_read_holds_up_nobody() -> None:
         assert rig.call("POST", JOBS, data=batch_of(100)).status == 201
 
 
+def test_empty_lines_are_passed_over_together() -> None:
+    watch = SliceWatch()
+    steps = 20
+    blanks = (b"\n" * HTTP_STEP_BYTES + b" \r\n" * HTTP_STEP_BYTES) * steps
+    ends = 2 * steps * HTTP_STEP_BYTES
+
+    async def play() -> Any:  # noqa: ANN401
+        data = b'%b{"body": 1}%b\n{"body": 2, "x": 1}%b' % (blanks, blanks, blanks)
+        async with Slices(LoopTime(watch)) as slices:
+            return await long_reader(PutJobForm, PutJobsForm).read_lines(data, slices)
+
+    with pytest.raises(RequestInvalid) as refused:
+        asyncio.run(play())
+    assert [error.field for error in refused.value.errors] == [f"line {2 * ends + 2}.x"]
+    assert watch.looks < 4 * 3 * 4 * steps, "a few for each step, and not one for each line"
+
+
 def test_of_many_short_requests_so_many_are_read_in_a_turn_as_take_a_slice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

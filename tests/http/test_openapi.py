@@ -240,5 +240,15 @@ def test_every_refusal_is_one_of_some_call() -> None:
 
 def test_a_refusal_that_two_calls_share_has_one_class() -> None:
     kinds = {refusal for route in ROUTES for refusal in refusals_of(route)}
-    by_status_and_title = {(kind.status, kind.word, kind.__doc__) for kind in kinds}
+    by_status_and_title = {(kind.status, kind.word, kind.title) for kind in kinds}
     assert len(by_status_and_title) == len(kinds)
+
+
+def test_the_kinds_of_the_document_are_those_of_the_refusals() -> None:
+    said: set[str] = set()
+    for response in DOCUMENT["components"]["responses"].values():
+        (media,) = response["content"].values()
+        said |= {*media["schema"]["allOf"][1]["properties"]["kind"]["enum"]}
+    of_calls = {kind.kind for route in ROUTES for kind in refusals_of(route)}
+    assert said == of_calls
+    assert {kind.kind for kind in http_refusals()} - said == {"no_such_call", "method_not_allowed"}

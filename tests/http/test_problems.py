@@ -26,7 +26,6 @@ from delayd.http.problems import (
     ProblemAnswer,
     headers_of,
     problem_of,
-    title_of,
 )
 from delayd.http.responses import refused
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
@@ -51,6 +50,7 @@ EXAMPLES: Final = (
     errors.Draining(),
     errors.PolicyInvalid(("ttr = 'x': must be a duration", "it is none")),
     errors.TargetRefused("url 'https://10.0.0.1/'", "must have a public address"),
+    errors.NotForTopic("sink 'crm'", "is for the topics b*, and not for 'a'", "sink"),
     errors.PushIsOff(),
     errors.CapReached("jobs_max", 9, 9, "mail"),
     errors.OutOfSpace(),
@@ -85,51 +85,106 @@ EXAMPLES: Final = (
 """One of each."""
 
 KNOWN: Final = {
-    "BadFormat": ("BAD_FORMAT", 400),
-    "BadRequest": ("BAD_FORMAT", 400),
-    "BodyTooBig": ("JOB_TOO_BIG", 413),
-    "BodyTooLong": ("JOB_TOO_BIG", 413),
-    "Busy": ("BUSY", 503),
-    "CapReached": ("OUT_OF_MEMORY", 507),
-    "CodingUnknown": ("NOT_IMPLEMENTED", 501),
-    "DelayTooLong": ("BAD_FORMAT", 422),
-    "Draining": ("DRAINING", 503),
-    "ExpectationWrong": ("EXPECTATION_FAILED", 417),
-    "Forbidden": ("FORBIDDEN", 403),
-    "HeaderTooLong": ("HEADER_TOO_LONG", 431),
-    "JobAlreadyExists": ("JOB_ALREADY_EXISTS", 409),
-    "JobNotFound": ("NOT_FOUND", 404),
-    "JobReserved": ("RESERVED", 409),
-    "KeyInvalid": ("BAD_FORMAT", 422),
-    "KeyNotFound": ("NOT_FOUND", 404),
-    "KeyReused": ("IDEMPOTENCY_KEY_REUSED", 422),
-    "LastWatched": ("NOT_IGNORED", 409),
-    "MediaTypeWrong": ("UNSUPPORTED_MEDIA_TYPE", 415),
-    "MethodNotAllowed": ("METHOD_NOT_ALLOWED", 405),
-    "NoClock": ("NO_VIRTUAL_CLOCK", 409),
-    "NoSuchCall": ("UNKNOWN_COMMAND", 404),
-    "NotJson": ("BAD_JSON", 400),
-    "NotReady": ("NOT_READY", 503),
-    "OurFault": ("INTERNAL_ERROR", 500),
-    "OutOfSpace": ("OUT_OF_MEMORY", 507),
-    "PathTooLong": ("URI_TOO_LONG", 414),
-    "PolicyInvalid": ("BAD_FORMAT", 422),
-    "PushIsOff": ("PUSH_IS_OFF", 422),
-    "RequestInvalid": ("BAD_FORMAT", 422),
-    "ReservationLost": ("NOT_RESERVED", 409),
-    "SourceRefused": ("FORBIDDEN", 403),
-    "Stopping": ("STOPPING", 503),
-    "TargetRefused": ("BAD_FORMAT", 422),
-    "TooMany": ("TOO_MANY_REQUESTS", 429),
-    "TooSlow": ("REQUEST_TIMEOUT", 408),
-    "TooManyWatched": ("OUT_OF_MEMORY", 409),
-    "TopicIsInternal": ("FORBIDDEN", 403),
-    "TopicNameInvalid": ("BAD_FORMAT", 422),
-    "TopicNotFound": ("NOT_FOUND", 404),
-    "Unauthorized": ("UNAUTHORIZED", 401),
-    "ValueOutOfRange": ("BAD_FORMAT", 422),
-    "VersionWrong": ("HTTP_VERSION_NOT_SUPPORTED", 505),
-    "WrongState": ("WRONG_STATE", 409),
+    "body_too_big": (
+        *("JOB_TOO_BIG", 413),
+        "The body is longer than this daemon, or the topic, accepts.",
+    ),
+    "busy": ("BUSY", 503, "The daemon cannot do this now."),
+    "cap_reached": ("OUT_OF_MEMORY", 507, "A cap of the topic or of the daemon is reached."),
+    "delay_too_long": ("BAD_FORMAT", 422, "The delay is longer than the topic allows."),
+    "draining": ("DRAINING", 503, "The daemon was told to accept no more jobs."),
+    "expectation_unsupported": (
+        *("EXPECTATION_FAILED", 417),
+        "The Expect header asks for something that this daemon does not support.",
+    ),
+    "forbidden": ("FORBIDDEN", 403, "The token does not allow this."),
+    "header_too_long": (
+        *("HEADER_TOO_LONG", 431),
+        "A header is longer than this daemon reads, or there are too many of them.",
+    ),
+    "http_version_unsupported": (
+        *("HTTP_VERSION_NOT_SUPPORTED", 505),
+        "The version of HTTP is not supported.",
+    ),
+    "idempotency_key_reused": (
+        *("IDEMPOTENCY_KEY_REUSED", 422),
+        "The Idempotency-Key was used for another request.",
+    ),
+    "internal_error": ("INTERNAL_ERROR", 500, "An internal error of the daemon."),
+    "job_already_exists": (
+        *("JOB_ALREADY_EXISTS", 409),
+        "A live job of the topic has the key; it can be kept, replaced, preserved or extended.",
+    ),
+    "job_not_found": (
+        *("NOT_FOUND", 404),
+        "The job does not exist, or its state or holder does not allow the operation.",
+    ),
+    "job_reserved": ("RESERVED", 409, "The job is reserved by a worker."),
+    "key_invalid": ("BAD_FORMAT", 422, "The key is invalid."),
+    "key_not_found": ("NOT_FOUND", 404, "No live job of the topic has the key."),
+    "last_watched": ("NOT_IGNORED", 409, "A consumer must watch at least one topic."),
+    "line_malformed": ("BAD_FORMAT", 400, "The line is not a well-formed command."),
+    "media_type_unsupported": (
+        *("UNSUPPORTED_MEDIA_TYPE", 415),
+        "The Content-Type is not JSON in UTF-8, or the body is compressed.",
+    ),
+    "method_not_allowed": ("METHOD_NOT_ALLOWED", 405, "The path does not support this method."),
+    "no_such_call": ("UNKNOWN_COMMAND", 404, "There is no such path."),
+    "no_virtual_clock": (
+        *("NO_VIRTUAL_CLOCK", 409),
+        "The clock is not virtual, so it cannot be advanced.",
+    ),
+    "not_for_topic": (
+        *("NOT_FOR_TOPIC", 422),
+        "The secret or the sink of a target is not for this topic.",
+    ),
+    "not_json": ("BAD_JSON", 400, "The body cannot be read as JSON."),
+    "not_ready": ("NOT_READY", 503, "The daemon cannot accept jobs now."),
+    "out_of_space": (
+        *("OUT_OF_MEMORY", 507),
+        "No space is left beyond what is kept for removals and snapshots.",
+    ),
+    "path_too_long": ("URI_TOO_LONG", 414, "The path is longer than this daemon reads."),
+    "policy_invalid": ("BAD_FORMAT", 422, "The policy is invalid."),
+    "push_off": ("PUSH_IS_OFF", 422, "This daemon delivers nothing by itself."),
+    "request_invalid": ("BAD_FORMAT", 422, "The request is invalid; `errors` lists every problem."),
+    "request_malformed": (
+        *("BAD_FORMAT", 400),
+        "The request is not valid HTTP, or has a query or body that the call does not take.",
+    ),
+    "request_timeout": ("REQUEST_TIMEOUT", 408, "The request did not arrive in time."),
+    "request_too_long": ("JOB_TOO_BIG", 413, "The request is longer than this daemon reads."),
+    "reservation_lost": (
+        *("NOT_RESERVED", 409),
+        "The reservation has ended: its ttr ran out, or the job went to another worker.",
+    ),
+    "source_refused": (
+        *("FORBIDDEN", 403),
+        "The Host is unknown, or the request comes from a web page.",
+    ),
+    "stopping": ("STOPPING", 503, "The daemon is stopping."),
+    "target_refused": ("BAD_FORMAT", 422, "The target of a push is refused."),
+    "too_many_requests": (
+        *("TOO_MANY_REQUESTS", 429),
+        "The client has too many connections or requests.",
+    ),
+    "too_many_watched": ("OUT_OF_MEMORY", 409, "A consumer may watch so many topics at most."),
+    "topic_internal": (
+        *("FORBIDDEN", 403),
+        "The topic is reserved: readable by all, changed only by the daemon.",
+    ),
+    "topic_name_invalid": ("BAD_FORMAT", 422, "The topic's name is invalid."),
+    "topic_not_found": (
+        *("NOT_FOUND", 404),
+        "The topic does not exist: it is unused and has no jobs.",
+    ),
+    "transfer_encoding_unsupported": (
+        *("NOT_IMPLEMENTED", 501),
+        "The Transfer-Encoding is not chunked.",
+    ),
+    "unauthorized": ("UNAUTHORIZED", 401, "A valid token is needed."),
+    "value_out_of_range": ("BAD_FORMAT", 422, "A number is out of range."),
+    "wrong_state": ("WRONG_STATE", 409, "The state of the job does not allow this."),
 }
 """Clients rely on these: they are added to, and never changed."""
 
@@ -153,7 +208,15 @@ def test_every_refusal_there_is_has_its_word_and_an_example() -> None:
     ours = {kind for kind in every(Refusal) if kind.__module__.startswith("delayd.")}
     ours.discard(HttpRefusal)
     assert ours == {type(refusal) for refusal in EXAMPLES}
-    assert {kind.__name__: (kind.word, kind.status) for kind in ours} == KNOWN
+    assert {kind.kind: (kind.word, kind.status, kind.title) for kind in ours} == KNOWN
+    assert len(ours) == len(KNOWN), "two classes have one kind"
+
+
+@each
+def test_each_refusal_writes_down_its_own_kind_and_title(refusal: Refusal) -> None:
+    """Neither is inherited, nor made of a docstring or of the name of the class."""
+    assert {"kind", "title"} <= vars(type(refusal)).keys()
+    assert re.fullmatch("[a-z]+(_[a-z]+)*", refusal.kind)
 
 
 @each
@@ -164,8 +227,8 @@ def test_a_problem_says_what_the_class_and_the_case_are(refusal: Refusal) -> Non
     problem = msgspec.json.decode(answer.body, type=ProblemAnswer)
     assert problem.type == f"urn:delayd:{kind.word}"
     assert re.fullmatch("[A-Z_]+", problem.word)
-    assert (problem.word, problem.status) == (kind.word, kind.status)
-    assert problem.title == title_of(kind)
+    said = (problem.word, problem.status, problem.title)
+    assert said == (kind.word, kind.status, kind.title) == KNOWN[problem.kind]
     assert re.fullmatch(r"[A-Z][^.]*(\. [A-Z][^.]*)?\.", problem.title), "a sentence"
     assert problem.detail == str(refusal)
     assert problem.detail
@@ -369,7 +432,7 @@ HAPPENINGS: Final[dict[int, Callable[[HttpRig], Answer]]] = {
 
 
 def test_each_status_but_that_of_our_own_faults_can_happen() -> None:
-    statuses = {status for _, status in KNOWN.values()}
+    statuses = {status for _, status, _ in KNOWN.values()}
     assert {*HAPPENINGS} == statuses - {500}
 
 
@@ -381,7 +444,7 @@ def test_a_client_that_meets_a_refusal_is_told_all_of_it(status: int) -> None:
         assert answer.status == status
         problem = msgspec.json.decode(answer.body, type=ProblemAnswer)
         assert (answer.word, problem.status) == (problem.word, status)
-        assert (problem.word, status) in KNOWN.values()
+        assert KNOWN[problem.kind] == (problem.word, status, problem.title)
         assert ("retry-after" in answer.headers) == (status in {429, 503, 507})
 
 

@@ -386,3 +386,42 @@ def test_push_test_sends_one_signed_sample_and_explains_the_outcome(
     refused = push_test(tmp_path, "http://10.0.0.1/")
     assert refused.returncode != Exit.OK
     assert "private" in refused.stdout + refused.stderr
+
+
+def test_a_secret_that_becomes_another_topics_signs_no_call_of_this_one_any_more(
+    tmp_path: Path, endpoint: Endpoint
+) -> None:
+    """Neither by a policy of before, nor by default, nor for a job that was moved here."""
+    file = str(tmp_path / "secrets.json")
+
+    def job(topic: str, body: object) -> dict[str, Any]:
+        return {"body": body} if topic == "set" else {"body": body, "url": endpoint.url()}
+
+    with daemon_for(tmp_path, endpoint.port) as (daemon, client):
+        push = {"url": endpoint.url(), "secrets": ["orders"]}
+        rule = {"retry": "1ms", "max_attempts": 1, "exhausted": "bury"}
+        assert client.ask("PUT", "/v1/topics/set/policy", {**rule, "push": push}).status == 200
+        moves = {**rule, "exhausted": "set"}
+        for topic in ("set", "other"):
+            put(client, job(topic, topic), topic)
+        until(lambda: sorted(map(str, endpoint.bodies())) == ["other", "set"])
+        command = (sys.executable, "-m", "delayd", "secret", "restrict", "orders", "--topic")
+        subprocess.run(
+            [*command, "ord*", "--secrets", file], check=True, capture_output=True, timeout=60
+        )
+        os.kill(daemon.pid, signal.SIGHUP)
+        said = "secret 'orders' is for the topics ord*, and not for 'set'"
+        until(lambda: said in daemon.log(), daemon.log())
+        refused = client.ask("PUT", "/v1/topics/more/policy", {"push": push})
+        assert (refused.status, refused.json["word"]) == (422, "NOT_FOR_TOPIC")
+        refused = client.ask("POST", "/v1/topics/other/jobs", job("other", 1))
+        assert (refused.status, refused.json["word"]) == (422, "NOT_FOR_TOPIC")
+        failed = put(client, job("set", "late"), "set")
+        until(lambda: client.ask("GET", f"/v1/jobs/{failed}").json["state"] == "buried")
+        assert said in str(client.ask("GET", f"/v1/jobs/{failed}").json)
+        endpoint.status_of = lambda _: 500
+        assert client.ask("PUT", "/v1/topics/orders/policy", moves).status == 200
+        moved = put(client, job("orders", "moved"), "orders")
+        until(lambda: client.ask("GET", f"/v1/jobs/{moved}").json["state"] == "buried")
+        assert said in str(client.ask("GET", f"/v1/jobs/{moved}").json)
+    assert sorted(map(str, endpoint.bodies())) == ["moved", "other", "set"]

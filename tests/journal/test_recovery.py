@@ -230,9 +230,16 @@ def test_a_frame_across_the_valid_end_of_its_segment_is_refused() -> None:
 def test_a_foreign_file_in_the_directory_is_refused_by_name(name: str) -> None:
     disk = disk_with(FIRST)
     disk.put_file(f"{DIRECTORY}/{name}", b"")
-    with pytest.raises(ForeignFile, match="is not delayd's: choose a directory") as caught:
+    with pytest.raises(ForeignFile, match="is unknown to this delayd: if a newer") as caught:
         opened(disk)
     assert caught.value.file == f"{DIRECTORY}/{name}"
+
+
+def test_a_foreign_file_in_a_directory_without_a_log_says_to_choose_another() -> None:
+    disk = disk_with()
+    disk.put_file(f"{DIRECTORY}/notes.txt", b"")
+    with pytest.raises(ForeignFile, match="is not delayd's: choose a directory of its own"):
+        opened(disk)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_everything_that_is_wrong_with_a_policy_is_told_on_one_line(client: Clie
         "BAD_FORMAT ttr: is given twice; ttr = -1: must be from 0 to 4294967295 s; "
         'retry = "0s 1q": step 1, "0s", must be more than 0: what failed would fail again at '
         'once; step 2, "1q", must be seconds, or a duration such as "50ms", "15s" or '
-        '"1h30m"; a\\x0d\\x0a\\x00b: there is no such field; grö: there is no such field\r\n'
+        '"1h30m"; a\\r\\n\\x00b: there is no such field; grö: there is no such field\r\n'
     )
 
 

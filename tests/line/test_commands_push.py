@@ -3,7 +3,7 @@
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.errors import TargetRefused
+from delayd.core.errors import NotForTopic, TargetRefused
 from delayd.core.operations.push import fail_call, reserve_call, take_fresh
 from delayd.core.session import Session
 from delayd.core.targets import Target
@@ -163,3 +163,37 @@ def test_another_url_is_refused_where_that_of_a_put_would_be() -> None:
         assert may_not.says(b"change 1 bytes=1 %b\r\nx\r\n" % word) == FORBIDDEN
     assert shown(may)["url"] == f'"{URL.decode()}"'
     assert may.says(b"change 9 url=\r\n") == b"NOT_FOUND\r\n"
+
+
+def test_a_target_that_is_not_for_the_tube_is_refused_on_every_way_in() -> None:
+    def only_b(_target: Target, topic: str) -> None:
+        if topic != "b":
+            raise NotForTopic("secret 'b'", f"is for the topics b, and not for {topic!r}", "url")
+
+    rig = with_push()
+    rig.engine.vet_use = only_b
+    client = rig.client()
+    assert client.says(b"use a\r\n", put(b"key=plain")) == b"USING a\r\nINSERTED 1\r\n"
+    policy = b'{"push": {"url": "https://x.example/", "secrets": ["b"]}}'
+    ways = (
+        put(b"url=" + URL),
+        put(b"key=k url=" + URL),
+        put(b"url=" + URL, b"put-in-tube a"),
+        b"change 1 url=%b\r\n" % URL,
+        b"set-policy a %d\r\n%b\r\n" % (len(policy), policy),
+    )
+    for way in ways:
+        said = client.says(way)
+        assert said == b"NOT_FOR_TOPIC secret 'b' is for the topics b, and not for 'a'\r\n", way
+    assert shown(client) == {}
+    assert client.says(put(b"url=" + URL, b"put-in-tube b")).startswith(b"INSERTED")
+    assert client.says(b"set-policy b %d\r\n%b\r\n" % (len(policy), policy)) == b"POLICY_SET\r\n"
+    assert client.says(b"change 99 url=%b\r\n" % URL) == b"NOT_FOUND\r\n"
+
+
+def test_a_url_that_is_refused_is_told_without_password_and_query() -> None:
+    client = with_push().client()
+    for url in (b"ftp://a.example/?s3cret", b"https://ada:s3cret@a.example/"):
+        said = client.says(put(b"url=" + url))
+        assert said.startswith(b"BAD_FORMAT url '")
+        assert b"s3cret" not in said

@@ -17,7 +17,7 @@ from tests.line.rig import LineRig
 from tests.line.test_commands import OURS
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
-SHORT: Final = (b"auth ", b"advance-clock ", b"reserve-batch ", b"reschedule ")
+SHORT: Final = (b"auth ", b"advance-clock ", b"reserve-batch ", b"reschedule ", b"why")
 """Commands of ours that need no long lines."""
 
 EXAMPLES: Final = re.findall(r"^```\n(> .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

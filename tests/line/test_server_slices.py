@@ -222,6 +222,50 @@ def test_replies_that_reach_nobody_end_no_commands(rig: ServerRig) -> None:
     assert rig.engine.store.jobs_put == COMMANDS
 
 
+LOOKS = b"".join(
+    b"%b\r\n" % look
+    for look in (
+        *(b"stats", b"stats-tube default", b"stats-job 1", b"list-tubes", b"list-tubes-watched"),
+        *(b"peek 1", b"peek-ready", b"peek-delayed", b"peek-buried", b"list-jobs default"),
+        *(b"calendar default 1s 3", b"get-policy default", b"list-tube-used", b"stats x", b"peek"),
+    )
+)
+
+
+def test_what_only_reads_is_left_out_once_nobody_can_hear(unix_rig: ServerRig) -> None:
+    client = unix_rig.client()
+    client.sendall(LOOKS * 50 + b"put 0 0 60 1\r\nx\r\n" + LOOKS * 50 + b"put 0 0 60 1\r\nx\r\n")
+    client.close()
+    unix_rig.turn_until_quiet(some=True)
+    assert not unix_rig.clients
+    assert unix_rig.engine.store.jobs_put == 2
+    counts = unix_rig.server.stats.counts
+    assert {name: count for name, count in counts.items() if count} == {"put": 2}
+
+
+def test_what_only_reads_is_left_out_from_when_a_reply_reaches_nobody(rig: ServerRig) -> None:
+    client = rig.client()
+    client.sendall(b"list-tubes\r\n" * COMMANDS + b"put 0 0 60 1\r\nx\r\n")
+    rig.holds = True
+    rig.turn()
+    rig.turn()
+    client.close()
+    rig.release()  # the kernel refuses the second reply: nobody has taken the first
+    rig.holds = False
+    rig.turn_until_quiet()
+    assert not rig.clients
+    assert rig.engine.store.jobs_put == 1
+    assert 0 < rig.server.stats.counts["list-tubes"] <= 4 * SLICE_COMMANDS_MAX
+
+
+def test_who_has_only_closed_its_sending_side_gets_every_reply(rig: ServerRig) -> None:
+    client = rig.client()
+    client.sendall(b"list-tube-used\r\n" * COMMANDS)
+    client.shutdown(socket.SHUT_WR)
+    rig.turn_until_quiet(some=True)
+    assert heard(client) == b"USING default\r\n" * COMMANDS
+
+
 def test_quit_behind_a_slice_closes_after_its_replies(rig: ServerRig) -> None:
     client = rig.client()
     client.sendall(WATCHES + b"quit\r\n" + WATCHES)

@@ -70,7 +70,7 @@ class SchedulerRig(EngineRig):
 
     def ends(self, call: PushCall, end: AttemptEnd | None = DELIVERED) -> None:
         self.scheduler.settle(call, end, self.now_ms, self.at_ms)
-        self.scheduler.release(call, self.at_ms)
+        self.scheduler.release(call)
         check(self.engine)
 
     def all_end(self, calls: Iterable[PushCall], end: AttemptEnd | None = DELIVERED) -> None:

@@ -5,6 +5,7 @@ or be lost; an exchange takes messages or answers with an error.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final, cast
 
@@ -12,7 +13,12 @@ import aio_pika
 import pytest
 from aio_pika import exceptions
 from aio_pika.abc import AbstractConnection, DeliveryMode
-from pamqp.commands import Basic
+from pamqp.base import Frame
+from pamqp.body import ContentBody
+from pamqp.commands import Basic, Channel, Confirm, Connection
+from pamqp.frame import marshal, unmarshal
+from pamqp.header import ContentHeader
+from pamqp.heartbeat import Heartbeat
 
 from delayd.config import WrongInside
 from delayd.push.amqp_sink import AmqpSink, amqp_sink
@@ -329,3 +335,100 @@ def test_url_and_options_say_how_to_connect(monkeypatch: pytest.MonkeyPatch) -> 
     assert [tls[part] for part in ("login", "password", "ssl")] == ["ada", "p", True]
     assert (tls["timeout"], tls["client_properties"]) == (2, {"connection_name": "delayd:orders"})
     assert [without[part] for part in ("login", "password")] == ["ada", ""]
+
+
+# --- A broker that means harm --------------------------------------------------------------------
+
+
+class Frames:
+    """A broker that opens whatever it is asked to, and then answers a message with these bytes."""
+
+    OPENING: Final[dict[str, Frame]] = {
+        "Connection.StartOk": Connection.Tune(10, 128 << 10, 0),
+        "Connection.Open": Connection.OpenOk(),
+        "Channel.Open": Channel.OpenOk(),
+        "Confirm.Select": Confirm.SelectOk(),
+    }
+
+    def __init__(self, first: bytes, again: bytes = b"") -> None:
+        self._first, self._again = first, again
+        self.sent_bytes = 0
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(8)
+        able: dict[str, Any] = {"capabilities": {"publisher_confirms": True}}
+        writer.write(marshal(Connection.Start(server_properties=able), 0))
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readexactly(7)
+                data = head + await reader.readexactly(int.from_bytes(head[3:]) + 1)
+                _, channel, frame = unmarshal(data)
+                if frame.name in self.OPENING:
+                    writer.write(marshal(self.OPENING[frame.name], channel))
+                elif frame.name == "Basic.Publish":
+                    await self._answer(writer)
+        writer.transport.abort()
+
+    async def _answer(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(self._first)
+        for _ in range(1_000 if self._again else 0):
+            writer.write(self._again * (10_000 // len(self._again)))
+            self.sent_bytes += 10_000
+            await writer.drain()
+
+
+def delivered_to(broker: Frames, job: DueJob) -> AttemptEnd:
+    async def scene() -> AttemptEnd:
+        server = await asyncio.start_server(broker, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        sink = amqp_sink("orders", {"url": f"amqp://127.0.0.1:{port}"})
+        end = await sink.deliver(job)
+        await sink.close()
+        server.close()
+        return end
+
+    return asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+@pytest.mark.parametrize(
+    ("first", "again"),
+    [
+        (b"", marshal(Heartbeat(), 0)),
+        (b"\1\0\1\xff\xff\xff\xff", b"x"),
+    ],
+)
+def test_a_broker_that_sends_without_end_is_cut_off(first: bytes, again: bytes) -> None:
+    broker = Frames(first, again)
+    end = delivered_to(broker, JOB)
+    assert (end.result, end.is_outage) == (Result.FAILED, True)
+    assert broker.sent_bytes < 10_000_000
+
+
+def test_a_broker_that_begins_like_none_is_cut_off() -> None:
+    async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(1_000):
+                writer.write(b"\0" * 10_000)
+                await writer.drain()
+        writer.transport.abort()
+
+    async def scene() -> None:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        sink = amqp_sink("orders", {"url": f"amqp://127.0.0.1:{port}"})
+        end = await sink.deliver(JOB)
+        assert (end.result, end.is_outage) == (Result.FAILED, True)
+        await sink.close()
+        server.close()
+
+    asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+def test_a_long_message_that_no_queue_takes_may_come_back_whole() -> None:
+    body = bytes(1 << 20)
+    returned = marshal(Basic.Return(312, "NO_ROUTE", "", "mail"), 1)
+    returned += marshal(ContentHeader(0, len(body), Basic.Properties(message_id=JOB.message_id)), 1)
+    for first in range(0, len(body), 100_000):
+        returned += marshal(ContentBody(body[first : first + 100_000]), 1)
+    broker = Frames(returned + marshal(Basic.Ack(1), 1))
+    assert "no queue is bound" in delivered_to(broker, JOB._replace(body=body)).error

@@ -23,9 +23,10 @@ from delayd.push.egress import (
     AddressRefused,
     EgressRules,
 )
+from delayd.push.special_addresses import SPECIAL, IpNetwork
 
 
-def networks(texts: list[str]) -> list[egress.IpNetwork]:
+def networks(texts: list[str]) -> list[IpNetwork]:
     return [ipaddress.ip_network(text) for text in texts]
 
 
@@ -362,6 +363,12 @@ def test_public_addresses_may_be_called(address: str) -> None:
         ("100::1", "reserved"),
         ("2001:0:808:808::f7f7:f7f7", "of a Teredo tunnel"),
         ("2001:20::1", "reserved"),
+        ("192.31.196.1", "of a service for reverse names (AS112)"),
+        ("192.52.193.1", "of a multicast relay (AMT)"),
+        ("192.175.48.1", "of a service for reverse names (AS112)"),
+        ("2620:4f:8000::1", "of a service for reverse names (AS112)"),
+        ("2001:2::1", "reserved for benchmarks"),
+        ("100:0:0:1::1", "reserved"),
         ("2001:db8::1", "reserved for documents"),
         ("2002:808:808::1", "of a 6to4 tunnel"),
         ("3fff::1", "reserved for documents"),
@@ -440,6 +447,56 @@ def test_the_address_within_an_address_is_judged_as_well() -> None:
         ("2001:0:a00:7::f7f7:f7f7", "10.0.0.7"),
     ):
         assert f"contains {inner}, which is private" in refusal(address, rules)
+
+
+METADATA = int(ipaddress.IPv4Address("169.254.169.254"))
+
+
+def translated(prefix: str, length: int, inner: int) -> str:
+    """An IPv4 address after a prefix of NAT64 (RFC 6052), with ones in all that is ignored."""
+    bits = f"{int(ipaddress.IPv6Address(prefix)):0128b}"[:length] + f"{inner:032b}"
+    if length < 96:
+        bits = bits[:64] + "0" * 8 + bits[64:]
+    return str(ipaddress.IPv6Address(int(bits.ljust(128, "1"), 2)))
+
+
+@pytest.mark.parametrize("length", [48, 56, 64, 96])
+@pytest.mark.parametrize("prefix", ["64:ff9b:1::", "64:ff9b:1:abcd::", "64:ff9b:ffff:ab00::"])
+def test_a_prefix_of_local_use_hides_no_address_that_is_never_called(
+    prefix: str, length: int
+) -> None:
+    said = refusal(translated(prefix, length, METADATA), OPEN)
+    assert "contains 169.254.169.254, which is where a cloud hands out credentials" in said
+
+
+@pytest.mark.parametrize("length", [48, 56, 64, 96])
+def test_a_prefix_of_local_use_hides_no_private_address_where_it_is_allowed(length: int) -> None:
+    rules = EgressRules(private_networks=networks(["64:ff9b:1::/48"]))
+    private, public = (int(ipaddress.IPv4Address(each)) for each in ("10.0.0.7", "8.8.8.8"))
+    said = refusal(translated("64:ff9b:1::", length, private), rules)
+    assert "contains 10.0.0.7, which is private" in said
+    rules.vet_address(str(ipaddress.IPv6Address("64:ff9b:1::8.8.8.8")), 443)
+    rules.vet_address(translated("64:ff9b:1:3e3e:e:3e3e:3e3e:0", 96, public), 443)
+
+
+@pytest.mark.parametrize("half", ["0:5efe", "100:5efe", "200:5efe", "300:5efe"])
+def test_an_isatap_address_is_judged_by_the_address_in_it_too(half: str) -> None:
+    said = refusal(f"2a00:1:2:3:{half}:10.0.0.7")
+    assert "contains 10.0.0.7, which is private" in said
+    assert "contains 169.254.169.254" in refusal(f"fe80::{half}:169.254.169.254", OPEN)
+    EgressRules().vet_address(f"2a00:1:2:3:{half}:8.8.8.8", 443)
+    tunnelled = f"2002:808:808:1:{half}:10.0.0.7"
+    assert "contains 10.0.0.7" in refusal(
+        tunnelled, EgressRules(private_networks=networks(["2002::/16"]))
+    )
+
+
+def test_every_block_of_the_registries_is_refused_at_both_ends() -> None:
+    for network, _ in SPECIAL:
+        for address in (network[0], network[-1]):
+            assert "is" in refusal(str(address))
+    for address_text in ("192.31.195.255", "192.31.197.0", "2620:4f:7fff::1", "2620:4f:8001::"):
+        EgressRules().vet_address(address_text, 443)
 
 
 @pytest.mark.parametrize("address", ["", "x.example", "127.1", "1.2.3.4.", "10.0.0.1/8", "/run/x"])

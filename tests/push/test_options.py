@@ -112,7 +112,7 @@ def test_a_file_without_a_password_is_refused_with_the_reason(tmp_path: Path) ->
         (f'.password_file = "{missing}"', "cannot be read: No such file or directory")
     ]
     assert errors_of(password_file=str(long)) == [
-        (f'.password_file = "{long}"', "must have at most 4096 bytes")
+        (f'.password_file = "{long}"', "cannot be read: it is longer than 4KiB")
     ]
     assert errors_of(password_file=str(binary)) == [
         (f'.password_file = "{binary}"', "must be UTF-8")

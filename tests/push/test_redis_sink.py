@@ -1,16 +1,21 @@
 """The Redis sink over a double of its client: what it sends, and what it makes of the answers."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 from redis import exceptions
 
+from benchmarks.receivers import KINDS
 from delayd.config import WrongInside
+from delayd.net import tls
 from delayd.push.redis_sink import RedisSink, redis_sink
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
+from tests.access.handshakes import Authority
 from tests.push.test_sinks import JOB
 
 
@@ -183,25 +188,23 @@ def test_options_that_contradict_each_other_are_refused(
     assert errors_of(**options) == [error]
 
 
-def pool_of(options: Mapping[str, object]) -> tuple[str, dict[str, Any]]:
+def pool_of(options: Mapping[str, object]) -> dict[str, Any]:
     sink = redis_sink("orders", options)
     assert isinstance(sink, RedisSink)
-    pool = sink._client.connection_pool
-    return pool.connection_class.__name__, pool.connection_kwargs
+    return sink._client.connection_pool.connection_kwargs
 
 
 def test_the_url_says_where_to_connect_and_how() -> None:
-    kind, given = pool_of({"url": "redis://h/3", "list": "a", "connect_timeout": "2s"})
-    assert kind == "Connection"
-    assert (given["host"], given["port"], given["db"]) == ("h", 6379, 3)
+    given = pool_of({"url": "redis://h/3", "list": "a", "connect_timeout": "2s"})
+    assert (str(given["server"].url), given["db"]) == ("h:6379", 3)
     assert given["socket_connect_timeout"] == 2
+    assert given["server"].tls is None
     assert "credential_provider" not in given
 
-    kind, given = pool_of({"url": "unix:///run/redis.sock", "database": 2, "list": "a"})
-    assert kind == "UnixDomainSocketConnection"
-    assert (given["path"], given["db"]) == ("/run/redis.sock", 2)
+    given = pool_of({"url": "unix:///run/redis.sock", "database": 2, "list": "a"})
+    assert (str(given["server"].url), given["db"]) == ("/run/redis.sock", 2)
 
-    assert pool_of({"url": "rediss://h", "list": "a"})[0] == "SSLConnection"
+    assert pool_of({"url": "rediss://h", "list": "a"})["server"].tls is not None
 
 
 @pytest.mark.parametrize(
@@ -211,6 +214,67 @@ def test_the_url_says_where_to_connect_and_how() -> None:
 def test_user_and_password_are_asked_for_at_each_connection(
     url: str, credentials: tuple[str, ...]
 ) -> None:
-    provider = pool_of({"url": url, "list": "a"})[1]["credential_provider"]
+    provider = pool_of({"url": url, "list": "a"})["credential_provider"]
     assert provider.get_credentials() == credentials
     assert asyncio.run(provider.get_credentials_async()) == credentials
+
+
+# --- A server that means harm --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_secure", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("bulk", "it sends more than an answer may have"),
+        ("array", "it sends more than an answer may have"),
+        ("nested", "its reply cannot be read"),
+        ("line", ""),  # the library has a bound of its own
+    ],
+)
+def test_a_reply_without_end_is_cut_off(
+    tmp_path: Path, kind: str, error: str, *, is_secure: bool
+) -> None:
+    end = harmed(tmp_path, kind, is_secure=is_secure)
+    assert (end.result, end.is_outage) == (Result.FAILED, True)
+    assert error in end.error
+
+
+def test_replies_without_end_are_given_up_with_their_connection(tmp_path: Path) -> None:
+    assert harmed(tmp_path, "replies", is_secure=False) == DELIVERED
+
+
+def harmed(tmp_path: Path, kind: str, *, is_secure: bool) -> AttemptEnd:
+    """What becomes of an attempt at a server that sends without end; it has taken little in."""
+    authority = Authority(tmp_path)
+    first, again, _ = KINDS[kind]
+    if kind == "line":
+        first = b"+"
+    sent: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        with contextlib.suppress(OSError):
+            writer.write(first)
+            for _ in range(1_000):
+                writer.write(again * (10_000 // len(again)))
+                sent.append(10_000)
+                await writer.drain()
+        writer.transport.abort()
+
+    async def scene() -> AttemptEnd:
+        server_tls = tls.server_context(authority.files()) if is_secure else None
+        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_tls)
+        port = server.sockets[0].getsockname()[1]
+        options: dict[str, object] = {"url": f"redis://localhost:{port}", "list": "due"}
+        if is_secure:
+            options |= {"url": f"rediss://localhost:{port}", "ca": authority.path}
+        sink = redis_sink("orders", options)
+        end = await sink.deliver(JOB)
+        await sink.close()
+        server.close()
+        return end
+
+    end = asyncio.run(asyncio.wait_for(scene(), 60))
+    assert sum(sent) < 10_000_000  # of twenty: the rest nobody has taken
+    return end

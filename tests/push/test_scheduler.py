@@ -1,7 +1,9 @@
 """Which due jobs are delivered next, and what becomes of them, on two clocks that tests move."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from random import Random
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,8 @@ from delayd.core.targets import pack_own
 from delayd.core.throttle import PushBlock
 from delayd.limits import (
     BREAKER_FAILURES,
+    BREAKER_FIRST_PROBE_MS,
+    BREAKER_FIRST_PROBES_MAX,
     BREAKER_OPEN_MS,
     BREAKER_OPEN_MS_MAX,
     BREAKER_SPARES_MS,
@@ -25,7 +29,7 @@ from delayd.limits import (
     PUSH_RETRY_AFTER_MS_MAX,
     PUSH_STEPS_PER_TURN,
 )
-from delayd.push.breaker import BreakerState
+from delayd.push.breaker import BreakerState, Probe
 from delayd.push.scheduler import BreakerTurn, PushCall
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
 from tests.push.rig import AT_MS, GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL, SchedulerRig
@@ -464,7 +468,7 @@ def test_a_call_that_is_settled_and_goes_on_keeps_its_place_and_nothing_else() -
     rig.puts("quick", 1)
     assert topics(rig.take()) == {"quick": 1}
     assert rig.scheduler.in_flight == 1
-    rig.scheduler.release(stray, rig.at_ms)
+    rig.scheduler.release(stray)
     assert topics(rig.take()) == {"stuck": 1}
 
 
@@ -498,7 +502,7 @@ def test_when_its_time_is_over_one_probe_is_made_and_decides() -> None:
     assert (rig.take(), rig.scheduler.breakers) == ([], [0, 1, 0])
     rig.at_ms += BREAKER_OPEN_MS
     (probe,) = rig.take()
-    assert (probe.is_probe, rig.scheduler.breakers) == (True, [0, 0, 1])
+    assert (probe.probe, rig.scheduler.breakers) == (Probe.OF_HOST, [0, 0, 1])
     rig.ends(probe, OUTAGE)
     rig.at_ms += 2 * BREAKER_OPEN_MS - 1
     assert rig.take() == []
@@ -508,6 +512,14 @@ def test_when_its_time_is_over_one_probe_is_made_and_decides() -> None:
     assert len(rig.take()) == 2, "the probe that failed, and the third"
     assert rig.scheduler.breakers == [1, 0, 0]
     assert len(failing_ids) == BREAKER_FAILURES
+
+
+def fails(rig: SchedulerRig, topic: str) -> None:
+    """Have so many jobs of the topic fail that its breaker opens."""
+    rig.puts(topic, BREAKER_FAILURES)
+    for _ in range(BREAKER_FAILURES):
+        calls = rig.take()
+        rig.all_end(calls, OUTAGE)
 
 
 def attempts(rig: SchedulerRig, job_id: int) -> int:
@@ -524,6 +536,9 @@ def an_outage(rig: SchedulerRig, waiting: int, rules: Mapping[str, object]) -> l
     rig.all_end(rig.take(), OUTAGE)
     rig.sends("bulk", "a", rules)
     job_ids = rig.puts("bulk", waiting)
+    for call in rig.take():
+        assert call.probe is Probe.FIRST
+        rig.ends(call, OUTAGE)
     assert rig.take() == []
     return job_ids
 
@@ -534,7 +549,7 @@ def probes(rig: SchedulerRig, hours: int, end: AttemptEnd = OUTAGE) -> list[Push
     ends_ms = rig.at_ms + hours * 3_600_000
     while rig.at_ms < ends_ms:
         for call in rig.take():
-            assert call.is_probe
+            assert call.probe is Probe.OF_HOST
             made.append(call)
             rig.ends(call, end)
         rig.pass_ms(BREAKER_OPEN_MS)
@@ -696,7 +711,7 @@ def test_a_probe_that_is_given_back_is_made_again() -> None:
     (probe,) = rig.take()
     rig.ends(probe, None)
     (probe,) = rig.take()
-    assert probe.is_probe
+    assert probe.probe
 
 
 def test_the_breaker_of_one_place_is_not_that_of_another() -> None:
@@ -725,8 +740,8 @@ def test_what_opens_and_closes_is_told_once_with_the_reason_and_without_the_path
     rig.sends("mail", url="https://a.example:443/secret?token=1")
     rig.puts("mail", BREAKER_FAILURES)
     rig.all_end(rig.take(), OUTAGE)
-    place = "https://a.example:443"
-    assert rig.scheduler.take_turned() == [BreakerTurn(place, True, "503 Service Unavailable")]
+    where = "https://a.example:443", "mail"
+    assert rig.scheduler.take_turned() == [BreakerTurn(*where, True, "503 Service Unavailable")]
     rig.puts("mail", 1)
     for _ in range(2):
         rig.at_ms += 60_000
@@ -736,8 +751,201 @@ def test_what_opens_and_closes_is_told_once_with_the_reason_and_without_the_path
         rig.puts("mail", 1)
     rig.at_ms += 60_000
     rig.all_end(rig.take()[:1])
-    assert rig.scheduler.take_turned() == [BreakerTurn(place, False, "")]
+    assert rig.scheduler.take_turned() == [BreakerTurn(*where, False, "")]
     assert rig.scheduler.breakers[BreakerState.OPEN] == 0
+
+
+# --- One topic and another at the same host ------------------------------------------------------
+
+
+@pytest.mark.parametrize("per_place", [1, 8])
+def test_a_topic_that_fails_keeps_no_job_of_another_waiting(per_place: int) -> None:
+    rig = SchedulerRig(per_place=per_place)
+    rig.sends("bad", "a")
+    rig.sends("good", "a")
+    fails(rig, "bad")
+    rig.puts("bad", 20)
+    for _ in range(150):
+        job_ids = rig.puts("good", 3)
+        while any(rig.state(job_id) is not None for job_id in job_ids):
+            calls = rig.take()
+            assert calls, "a good job waits"
+            for call in calls:
+                rig.ends(call, OUTAGE if call.topic == "bad" else DELIVERED)
+        rig.pass_ms(500)
+
+
+def test_a_probe_that_hangs_keeps_no_job_of_another_topic_waiting() -> None:
+    rig = SchedulerRig()
+    rig.sends("bad", "a")
+    rig.sends("good", "a")
+    fails(rig, "bad")
+    rig.all_end([call for call in rig.take() if call.topic == "bad"], OUTAGE)
+    rig.pass_ms(BREAKER_OPEN_MS)
+    (probe,) = rig.take()
+    assert (probe.topic, probe.probe) == ("bad", Probe.OF_HOST)
+    (job_id,) = rig.puts("good", 1)
+    assert ids(rig.take()) == [job_id]
+
+
+def rounds(rig: SchedulerRig, down: Container[str], ms: int) -> Counter[str]:
+    """Play so long, with calls that end at once; those of topics that are down fail."""
+    made: Counter[str] = Counter()
+    ends_ms = rig.at_ms + ms
+    while rig.at_ms < ends_ms:
+        while calls := rig.take():
+            made.update(call.topic for call in calls)
+            rig.all_end((call for call in calls if call.topic not in down), DELIVERED)
+            rig.all_end((call for call in calls if call.topic in down), OUTAGE)
+        rig.pass_ms(500)
+    return made
+
+
+def many_topics(rig: SchedulerRig, jobs: int, **push: object) -> list[str]:
+    """Topics that send their jobs to one host, where the first has failed already."""
+    names = [f"t{number}" for number in range(30)]
+    for name in names:
+        rig.sends(name, "a", **push)
+    fails(rig, names[0])
+    for name in names[1:]:
+        rig.puts(name, jobs)
+    return names
+
+
+@pytest.mark.parametrize("push", [{}, {"concurrency": 20}])
+def test_a_host_that_is_gone_is_found_out_with_one_call_of_each_topic(
+    push: Mapping[str, object],
+) -> None:
+    rig = SchedulerRig()
+    names = many_topics(rig, 20, **push)
+    most = 0
+    for _ in names[1:]:
+        (call,) = rig.take()
+        most = max(most, rig.scheduler.in_flight)
+        assert (call.probe, call.is_spared) == (Probe.FIRST, True)
+        rig.ends(call, OUTAGE)
+    assert (most, rig.take()) == (1, [])
+    assert rig.scheduler.breakers == [0, len(names), 0]
+    made = rounds(rig, names, 62_000)
+    assert made.total() == 5, "one probe for all of them after 1, 2, 4, 8 and 16 s"
+    assert len(made) == 5, "of another topic each"
+
+
+def test_a_host_that_answers_one_topic_again_gets_the_jobs_of_all_at_once() -> None:
+    rig = SchedulerRig()
+    names = many_topics(rig, 3)
+    rounds(rig, names, 20_000)
+    while not (calls := rig.take()):
+        rig.pass_ms(100)
+    rig.all_end(calls)
+    while calls := rig.take():
+        rig.all_end(calls)
+    assert not any(rig.engine.store.topic(name).queues.ready for name in names)
+    assert rig.scheduler.breakers == [0, 0, 0]
+
+
+def test_a_topic_that_hangs_keeps_the_others_from_seeing_for_themselves_for_a_second() -> None:
+    rig = SchedulerRig(per_place=20)
+    many_topics(rig, 3)
+    first = rig.take()
+    assert len(first) == 1
+    rig.pass_ms(BREAKER_FIRST_PROBE_MS - 1)
+    assert rig.take() == []
+    assert rig.scheduler.wake_ms == rig.at_ms + 1
+    rig.pass_ms(1)
+    (second,) = (call for call in rig.take() if call.probe is Probe.FIRST)
+    rig.ends(second)
+    rig.take()
+    assert rig.scheduler.in_flight == 20, "the host answers, and gets all that it may have"
+
+
+def test_so_many_topics_at_once_see_for_themselves_at_a_host_that_hangs() -> None:
+    rig = SchedulerRig()
+    many_topics(rig, 3, concurrency=5)
+    calls = rig.take()
+    for _ in range(3 * BREAKER_FIRST_PROBES_MAX):
+        rig.pass_ms(BREAKER_FIRST_PROBE_MS)
+        calls += [call for call in rig.take() if call.probe is Probe.FIRST]
+    assert len(calls) == len(topics(calls)) == BREAKER_FIRST_PROBES_MAX
+    rig.ends(calls[0], OUTAGE)
+    assert len(rig.take()) == 1
+
+
+def test_a_topic_with_one_job_that_hangs_sends_the_others_when_the_host_answers() -> None:
+    rig = SchedulerRig()
+    names = many_topics(rig, 3)
+    (hanging,) = rig.take()
+    rig.pass_ms(BREAKER_FIRST_PROBE_MS)
+    (other,) = (call for call in rig.take() if call.probe is Probe.FIRST)
+    rig.ends(other)
+    assert topics(rig.take())[hanging.topic] == 1
+    assert hanging.topic in names
+
+
+def test_topics_at_hosts_that_come_and_go_leave_nothing_behind(rng: Random) -> None:
+    rig = SchedulerRig(calls_max=12, per_place=4)
+    hosts, names = "abc", [f"t{number}" for number in range(9)]
+    for number, name in enumerate(names):
+        rules = {"retry": ["1s"] * 30}
+        push = {"concurrency": 2} if number % 3 == 2 else {}
+        rig.sends(name, hosts[number % 3], rules, **push)
+    under_way: list[PushCall] = []
+    down: set[str] = set()
+    for step in range(1_000):
+        if step % 50 == 0:
+            down = {each for each in (*hosts, *names) if rng.random() < 0.3}
+        if rng.random() < 0.3:
+            name = rng.choice(names)
+            if rng.random() < 0.2:
+                rig.sends(name, rng.choice(hosts), {"retry": ["1s"] * 30})
+            rig.puts(name, rng.randrange(4))
+            rig.put("own", target=own_url(rng.choice(hosts), step))
+        under_way += rig.take()
+        rng.shuffle(under_way)
+        while under_way and rng.random() < 0.6:
+            call = under_way.pop()
+            host = call.target.url.removeprefix("https://")[0]
+            is_down = host in down or call.topic in down
+            rig.ends(call, None if rng.random() < 0.05 else OUTAGE if is_down else DELIVERED)
+        consistent(rig)
+        rig.pass_ms(rng.randrange(200))
+    rig.all_end(under_way)
+    for _ in range(40):
+        rounds(rig, (), 500)
+        rig.pass_ms(BREAKER_OPEN_MS_MAX // 10)
+    for name in names:
+        rig.puts(name, 1)
+    rounds(rig, (), 1_000)
+    idle = sum(rig.scheduler.breakers)  # topics that have failed and go elsewhere now
+    assert kept(rig) <= 3 * idle
+
+
+def consistent(rig: SchedulerRig) -> None:
+    """What is counted is what is there."""
+    scheduler: Any = rig.scheduler
+    routes = scheduler._routes.values()
+    assert scheduler.breakers == [
+        sum(route.breaker.state is state for route in routes) for state in BreakerState
+    ]
+    for host in scheduler._hosts.values():
+        own = [route for route in routes if route.host is host]
+        assert (len(own), host.breaker.firsts) == (
+            host.routes,
+            sum(route.breaker.has_first for route in own),
+        )
+
+
+def test_a_topic_that_goes_elsewhere_at_its_turn_leaves_the_turn_to_the_next() -> None:
+    rig = SchedulerRig()
+    many_topics(rig, 3)
+    (call,) = rig.take()
+    rig.ends(call, OUTAGE)
+    rig.sends("t2", "c")
+    calls: list[PushCall] = []
+    while "t3" not in topics(calls):
+        calls = rig.take()
+        assert calls, "the next topic waits"
+        rig.all_end(calls, OUTAGE)
 
 
 # --- Memory --------------------------------------------------------------------------------------
@@ -745,7 +953,17 @@ def test_what_opens_and_closes_is_told_once_with_the_reason_and_without_the_path
 
 def kept(rig: SchedulerRig) -> int:
     """How many things the scheduler remembers."""
-    names = ("_alarms", "_calls", "_heard", "_idle", "_known", "_places", "_queue", "_rates")
+    names: tuple[str, ...] = (
+        "_alarms",
+        "_calls",
+        "_heard",
+        "_hosts",
+        "_idle",
+        "_known",
+        "_places",
+        "_queue",
+    )
+    names += ("_rates", "_returning", "_routes")
     return sum(len(getattr(rig.scheduler, name)) for name in names)
 
 
@@ -767,7 +985,7 @@ def test_nothing_is_kept_for_a_job_that_waits_for_a_breaker_but_one_alarm_for_al
     rig.all_end(rig.take(), OUTAGE)
     rig.puts("mail", 1_000)
     assert rig.take() == []
-    assert kept(rig) == 3, "the alarm, the lane, the place"
+    assert kept(rig) == 4, "the alarm, the lane, the host, the topic at the host"
 
 
 def test_a_place_that_answered_is_forgotten_with_its_last_job() -> None:
@@ -788,7 +1006,7 @@ def test_so_many_places_without_jobs_are_remembered_for_their_failures_and_no_mo
         rig.sends(f"t{number}", f"h{number}")
         rig.puts(f"t{number}", 1)
         rig.all_end(rig.take(), OUTAGE)
-    assert kept(rig) == 6, "three places, each also in the order in which they are forgotten"
+    assert kept(rig) == 9, "three hosts with a topic each, which are also ordered by age"
     assert sum(rig.scheduler.breakers) == 3
     assert PUSH_PLACES_KEPT_MAX > 3
 
@@ -801,7 +1019,8 @@ def test_rates_of_which_nothing_is_used_are_forgotten(monkeypatch: pytest.Monkey
         rig.puts(f"t{number}", 1)
         rig.all_end(rig.take())
         rig.pass_ms(1_000)
-    assert kept(rig) <= 4
+    rates: Any = getattr(rig.scheduler, "_rates")  # noqa: B009
+    assert len(rates) <= 4
 
 
 # --- The end -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from delayd.access.topic_rule import TopicRule
 from delayd.core.job import State
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.topics import set_policy
@@ -83,6 +84,7 @@ class SenderRig(HttpRig):
         super().__init__(is_checked=is_checked)
         self.hand = HandSink()
         self.named: dict[str, Any] = {}
+        self.sink_rules: dict[str, TopicRule] = {}
         self.engine.vet_target = lambda target: target
         self.scheduler = Scheduler(self.engine, PushBounds(calls_max, per_place, TIMEOUT_MS))
         self.said = io.StringIO()
@@ -98,7 +100,7 @@ class SenderRig(HttpRig):
             self.scheduler,
             self.turns,
             self.clock,
-            SinkTable(self.hand, topics, self.named),
+            SinkTable(self.hand, topics, self.named, self.sink_rules),
             Log(self.said, self.clock.wall_ms),
             LOG_ID,
             at_ms=lambda: self.clock.now_ms() + self.ahead_ms,
@@ -440,6 +442,43 @@ def test_a_sink_that_is_not_configured_any_more_is_a_failed_attempt(rig: SenderR
     assert rig.sender.counters.by_topic["mail"][Result.FAILED] == 1
 
 
+def test_no_error_of_a_sink_has_the_password_or_query_of_a_url(rig: SenderRig) -> None:
+    async def raises(_job: DueJob) -> AttemptEnd:
+        raise OSError("no route to amqp://ada:s3cret@host:5672/v and https://a.example/?s3cret")
+
+    async def fails(_job: DueJob) -> AttemptEnd:
+        return AttemptEnd(Result.FAILED, "no answer of amqp://ada:s3cret@host:5672/v")
+
+    for name, does in (("raises", raises), ("fails", fails)):
+        rig.named[name] = QuickSink(does)
+        rig.sends(name, sink=name)
+        ids = [rig.put(name) for _ in range(BREAKER_FAILURES)]
+        told = str(rig.ok("GET", f"/v1/jobs/{ids[0]}"))
+        assert "amqp://***@host:5672/v" in told
+        assert "s3cret" not in told + rig.said.getvalue()
+
+
+def test_a_sink_that_is_not_for_the_topic_is_a_failed_attempt_and_serves_others(
+    rig: SenderRig,
+) -> None:
+    """The policy was set before the sink had topics."""
+
+    async def takes(_job: DueJob) -> AttemptEnd:
+        return DELIVERED
+
+    rig.named["b"] = QuickSink(takes)
+    rig.sink_rules["b"] = TopicRule(("b*",))
+    for topic in ("a", "b1"):
+        rig.sends(topic, sink="b")
+    ids = [rig.put("a") for _ in range(BREAKER_FAILURES)]
+    assert {rig.state(job_id) for job_id in ids} == {State.DELAYED}
+    said = "sink 'b' is for the topics b*, and not for 'a'"
+    assert said in str(rig.ok("GET", f"/v1/jobs/{ids[0]}"))
+    rig.put("b1")
+    assert rig.named["b"].begun == 1
+    assert rig.sender.counters.by_topic["b1"][Result.DELIVERED] == 1
+
+
 def test_a_task_that_ignores_its_end_keeps_its_place_and_nothing_else() -> None:
     with SenderRig(calls_max=1, per_place=1) as rig:
         rig.named["deaf"] = QuickSink(ignoring_its_end)
@@ -561,11 +600,12 @@ def test_places_that_fail_and_succeed_again_are_logged_without_what_may_be_secre
         rig.answers(job_id, OUTAGE._replace(answer=b"private"))
     rig.pass_ms(BREAKER_OPEN_MS + 1)
     rig.answers(rig.hand.jobs[-1].id)
+    where = 'place="https://a.example:443" topic="mail"'
     failing = (
-        "warning deliveries fail: jobs for this place wait"
-        ' place="https://a.example:443" reason="503 Service Unavailable"'
+        "warning deliveries fail: jobs of this topic for this place wait"
+        f' {where} reason="503 Service Unavailable"'
     )
-    assert rig.lines() == [failing, 'info deliveries succeed again place="https://a.example:443"']
+    assert rig.lines() == [failing, f"info deliveries succeed again {where}"]
 
 
 def test_so_many_lines_are_logged_in_a_minute_and_no_more() -> None:
@@ -576,7 +616,7 @@ def test_so_many_lines_are_logged_in_a_minute_and_no_more() -> None:
             for _ in range(BREAKER_FAILURES):
                 rig.put(f"t{number}")
         assert len(rig.lines()) == PUSH_LOG_LINES
-        assert 'place="sink:odd for t0"' in rig.lines()[0]
+        assert 'place="sink:odd" topic="t0"' in rig.lines()[0]
 
 
 def test_attempts_are_counted_by_topic_and_result_and_timed_by_sink(rig: SenderRig) -> None:

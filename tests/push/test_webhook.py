@@ -7,14 +7,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
+from benchmarks.receivers import KINDS
 from delayd import __version__
 from delayd.access.signing_secrets import Secrets
 from delayd.clock import system_wall_ms
@@ -30,7 +31,7 @@ from delayd.net import tls
 from delayd.net.addresses import TcpAddress
 from delayd.push import connections as connections_module
 from delayd.push import webhook as webhook_module
-from delayd.push.connections import Connections, LookUp, look_up
+from delayd.push.connections import Connections, LookUp, NoConnection, look_up
 from delayd.push.egress import EgressRules
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
 from delayd.push.webhook import Webhook, retry_after_ms
@@ -172,7 +173,10 @@ def test_method_and_body_are_the_targets_and_the_jobs(
 def test_headers_of_the_target_are_sent_but_for_those_that_are_delayds() -> None:
     async def scene() -> None:
         receiver = Receiver()
-        taken = ("WEBHOOK-ID", "Webhook-Signature", "delayd-key", "Delayd-Id", "user-agent")
+        taken = (
+            *("WEBHOOK-ID", "Webhook-Signature", "delayd-key", "Delayd-Id", "user-agent"),
+            *("Delayd_Topic", "Webhook_Id", "Content_Length", "Transfer_Encoding", "Content_Type"),
+        )
         own = (("Authorization", "Bearer x"), ("X-Team", "mail"), ("content-type", "x/y"))
         async with calling(receiver) as sink:
             headers = (*own, *((name, "forged") for name in taken))
@@ -205,6 +209,24 @@ def test_a_header_of_more_than_a_line_is_never_sent(value: str) -> None:
             with pytest.raises(AssertionError):
                 await sink.deliver(job(receiver.url(), headers=(("X-Team", value),)))
         assert receiver.connections == 0
+
+    play(scene)
+
+
+def test_a_job_of_a_topic_that_a_secret_is_not_for_is_not_called() -> None:
+    """It was moved there, or its target was set before the secret had topics."""
+
+    async def scene() -> None:
+        receiver = Receiver()
+        secrets = Secrets([replace(named("b", 1), topics=("b*",))])
+        async with calling(receiver, secrets=secrets, sign_with=("b",)) as sink:
+            for names, said in ((("b",), ""), ((), " of push.sign_with")):
+                end = await sink.deliver(job(receiver.url(), topic="a", secrets=names))
+                error = f"secret 'b'{said} is for the topics b*, and not for 'a'"
+                assert end == AttemptEnd(Result.FAILED, error)
+                end = await sink.deliver(job(receiver.url(), topic="b1", secrets=names))
+                assert end.result is Result.DELIVERED
+        assert [got.headers["delayd-topic"] for got in receiver.got] == ["b1", "b1"]
 
     play(scene)
 
@@ -394,7 +416,7 @@ def test_an_answer_may_come_before_all_of_a_long_body_is_sent() -> None:
         body = bytes(16 << 20)
         end = await sink.deliver(job(receiver.url(), body=body))
         assert (end.error, end.answer) == ("403 Forbidden", b"too long")
-        assert not (await sink.opened())._keeping._conns
+        assert not (await sink.opened())._idle
         gone.set()
         await ended.get()  # the connection was closed, in the middle of the body
         server.close()
@@ -603,14 +625,57 @@ def test_an_answer_that_came_to_nothing_is_not_taken_for_that_of_the_next_call()
             server = await asyncio.start_server(answer_twice, "127.0.0.1", receiver.port)
             sink = webhook(receiver)
             assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
-            ((_key, idle),) = (await sink.opened())._keeping._conns.items()
-            ((protocol, _since),) = idle
+            ((_since_s, kept),) = (await sink.opened())._idle[receiver.url("")]
             once.set()
-            while not len(protocol):  # noqa: ASYNC110 - aiohttp tells nobody
+            while kept.is_open:  # noqa: ASYNC110 - it is closed as soon as anything comes
                 await asyncio.sleep(0)
             server.close()  # whoever connects anew is refused
             assert "no connection" in failure(await sink.deliver(job(receiver.url())))
             await sink.close()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("is_secure", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("answers", ""),
+        ("hints", "does not answer in HTTP"),
+        ("chunks", ""),
+        ("headers", "does not answer in HTTP"),
+        ("line", "does not answer in HTTP"),
+        ("body", ""),
+    ],
+)
+def test_an_answer_without_end_ends_the_call_and_its_connection(
+    tmp_path: Path, kind: str, error: str, *, is_secure: bool
+) -> None:
+    async def scene() -> None:
+        authority = Authority(tmp_path)
+        server = tls.server_context(authority.files(HOST)) if is_secure else None
+        first, again, _ = KINDS[kind]
+        receiver = Receiver(first + again * ((1 << 20) // len(again)), tls=server)
+        async with calling(receiver, tls=authority.client()) as sink:
+            for _ in range(2):
+                end = await sink.deliver(job(receiver.url(scheme="https" if is_secure else "http")))
+                assert (end.result is Result.DELIVERED) is (not error)
+                assert end.error.endswith(error)
+            connections = await sink.opened()
+            assert not connections._idle
+            assert not connections._wires._wires
+        assert receiver.connections == 2
+
+    play(scene)
+
+
+def test_a_connection_with_a_surplus_is_not_used_again() -> None:
+    async def scene() -> None:
+        receiver = Receiver(OK + b"\r\n", OK + OK, OK)
+        async with calling(receiver) as sink:
+            for _ in range(4):
+                assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
+        assert [got.connection for got in receiver.got] == [1, 2, 3, 3]
 
     play(scene)
 
@@ -656,14 +721,13 @@ def test_connections_are_kept_for_a_bounded_number_of_origins() -> None:
     async def scene() -> None:
         connections = Connections(EgressRules(), 1_000, VERIFIED)
         loop = asyncio.get_running_loop()
-        kept = [connections._known(f"https://{n}") for n in range(PUSH_ORIGINS_KEPT_MAX)]
-        assert None not in kept
-        assert connections._known("https://one.more") is None
-        assert connections._known("https://0") is kept[0]
+        assert all(connections._keeps(f"https://{n}") for n in range(PUSH_ORIGINS_KEPT_MAX))
+        assert not connections._keeps("https://one.more")
+        assert connections._keeps("https://0")
         later = loop.time() + 3_600
         loop.time = lambda: later  # type: ignore[method-assign]
-        assert connections._known("https://one.more") is not None
-        assert connections._known("https://1") is not None
+        assert connections._keeps("https://one.more")
+        assert connections._keeps("https://1")
         assert len(connections._kept) == PUSH_ORIGINS_KEPT_MAX
         del loop.time
         await connections.close()
@@ -677,7 +741,7 @@ def test_a_connection_that_is_not_kept_is_closed_after_its_call() -> None:
         async with receiver:
             connections = Connections(rules(receiver), 1_000, VERIFIED, FakeDns())
             for number in range(PUSH_ORIGINS_KEPT_MAX):
-                connections._known(f"https://{number}")
+                connections._keeps(f"https://{number}")
             for _ in range(2):
                 await connections.ask(receiver.url(""), HEAD, b"")
             await connections.close()
@@ -724,7 +788,7 @@ def test_urls_are_vetted_once_and_a_bounded_number_is_remembered(
     play(scene)
 
 
-def test_aiohttp_is_imported_at_the_first_call_and_not_before() -> None:
+def test_calls_do_without_the_framework_of_the_front_end() -> None:
     script = "import sys, delayd.push.webhook; print('aiohttp' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
@@ -913,9 +977,9 @@ def test_an_address_in_place_of_a_name_is_vetted_when_it_is_connected_to() -> No
                 own=[TcpAddress("127.0.0.1", receiver.port)],
             )
             connections = Connections(own, 1_000, VERIFIED, FakeDns())
-            with pytest.raises(aiohttp.ClientConnectorError) as caught:
+            with pytest.raises(NoConnection) as caught:
                 await connections.ask(f"http://127.0.0.1:{receiver.port}", HEAD, b"")
-            assert "where this daemon listens" in str(caught.value.os_error)
+            assert "where this daemon listens" in str(caught.value.error)
             await connections.close()
         assert receiver.connections == 0
 
@@ -1045,15 +1109,11 @@ def test_the_default_context_verifies_certificates_and_hosts() -> None:
     async def scene() -> None:
         receiver = Receiver()
         async with calling(receiver) as sink:
-            connections = await sink.opened()
-            for connector in (connections._keeping, connections._closing):
-                context = connector._ssl
-                assert isinstance(context, ssl.SSLContext)
-                assert context.verify_mode is ssl.CERT_REQUIRED
-                assert context.check_hostname
-                assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
-        # No short timeout is rounded up to a whole second.
-        assert connections._timeout.ceil_threshold == float("inf")
+            context = (await sink.opened())._verified
+            assert context.verify_mode is ssl.CERT_REQUIRED
+            assert context.check_hostname
+            assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
+            assert context.options & ssl.OP_NO_RENEGOTIATION
 
     play(scene)
 
@@ -1063,12 +1123,12 @@ def test_what_calls_need_is_made_ready_once_and_in_a_thread(
 ) -> None:
     threads: list[threading.Thread] = []
 
-    def prepared() -> tuple[object, ssl.SSLContext]:
+    def verified() -> ssl.SSLContext:
         threads.append(threading.current_thread())
-        return prepare()
+        return make()
 
-    prepare = webhook_module._prepared
-    monkeypatch.setattr(webhook_module, "_prepared", prepared)
+    make = webhook_module._verified
+    monkeypatch.setattr(webhook_module, "_verified", verified)
 
     async def scene() -> None:
         receiver = Receiver()

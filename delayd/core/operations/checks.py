@@ -126,8 +126,11 @@ def _check_cap(
         raise CapReached(name, cap, used, topic, needed=needed)
 
 
-def vetted_target(engine: Engine, target: Target) -> Target:
-    """Return the target of a push as it is to be kept; `TargetRefused`, `PushIsOff`."""
+def vetted_target(engine: Engine, target: Target, topic: str | None) -> Target:
+    """Return the target of a push as it is to be kept; `TargetRefused`, `PushIsOff`.
+
+    `topic` is the name of the one whose jobs go there; None: there is no such job.
+    """
     if engine.vet_target is None:
         raise PushIsOff
     kept = engine.vet_target(target)
@@ -135,6 +138,8 @@ def vetted_target(engine: Engine, target: Target) -> Target:
         raise TargetRefused(
             "the url", f"has more than {TARGET_URL_BYTES_MAX} bytes when encoded", field="url"
         )
+    if engine.vet_use is not None and topic is not None:
+        engine.vet_use(kept, topic)
     return kept
 
 
@@ -144,9 +149,9 @@ def check_own_target(topic: Topic, target: bytes | None) -> None:
         raise TargetRefused("url", f"cannot be given: topic {topic.name!r} has a target")
 
 
-def vetted_own(engine: Engine, target: Target) -> bytes:
-    """Return a job's own target as its record has it; `TargetRefused`, `PushIsOff`."""
-    kept = vetted_target(engine, target)
+def vetted_own(engine: Engine, target: Target, topic: str | None) -> bytes:
+    """Return the own target of a job of that topic as its record has it; see `vetted_target`."""
+    kept = vetted_target(engine, target, topic)
     return pack_own(kept.method, kept.url, kept.headers)
 
 

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 _RESERVE: Final = int(Kind.RESERVE)
 _NO_RULE: Final = Retry()
 """A rule without maximum and delays."""
+_ANY_URL: Final = Target(url="https://of.a.job/")
 
 
 def take_fresh(engine: Engine) -> "list[Lane]":
@@ -127,14 +128,18 @@ def undeliverable(engine: Engine) -> Iterator[tuple[str, str]]:
     known: dict[Target, str] = {}
     for topic in engine.store.topics.listing:
         target = None if topic.policy is None else topic.policy.push
+        if target is None and not topic.queues.lanes:
+            continue
         if engine.vet_target is None:
-            if target is not None or topic.queues.lanes:
-                yield topic.name, "push.enabled is false"
-        elif target is not None:
-            if target not in known:
-                known[target] = _refusal(engine.vet_target, target)
-            if known[target]:
-                yield topic.name, known[target]
+            yield topic.name, "push.enabled is false"
+            continue
+        if target is not None and target not in known:
+            known[target] = _refusal(engine.vet_target, target)
+        reason = "" if target is None else known[target]
+        # Whatever the urls of its jobs are, they are signed as those of the topic are.
+        reason = reason or _misuse(engine, _ANY_URL if target is None else target, topic.name)
+        if reason:
+            yield topic.name, reason
 
 
 def _refusal(vet: Callable[[Target], Target], target: Target) -> str:
@@ -146,6 +151,16 @@ def _refusal(vet: Callable[[Target], Target], target: Target) -> str:
         vet(target)
     except TargetRefused as refusal:
         return str(refusal)
+    return ""
+
+
+def _misuse(engine: Engine, target: Target, topic: str) -> str:
+    """Return why the topic may not use the target's secrets or sink; empty: it may."""
+    if engine.vet_use is not None:
+        try:
+            engine.vet_use(target, topic)
+        except TargetRefused as refusal:
+            return str(refusal)
     return ""
 
 

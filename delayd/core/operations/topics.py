@@ -160,7 +160,7 @@ def vetted_policy(engine: Engine, name: str, policy: Policy | None) -> Policy | 
     require_writable(engine, policy.push.topic)
     try:
         check_way(engine, name, policy.push.topic)
-        target = vetted_target(engine, policy.push)
+        target = vetted_target(engine, policy.push, name)
     except TargetRefused as refusal:
         refusal.field = f"push.{refusal.field}"
         raise

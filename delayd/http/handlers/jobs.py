@@ -51,8 +51,9 @@ async def change(call: Call) -> Reply:
     target = None
     if given.url is not UNSET:
         record = live_record(api.engine.store, job_id)
-        call.allow(api.engine.store.topic_of(record).name, Scope.WEBHOOK)
-        target = b"" if given.target is None else vetted_own(api.engine, given.target)
+        topic = api.engine.store.topic_of(record).name
+        call.allow(topic, Scope.WEBHOOK)
+        target = b"" if given.target is None else vetted_own(api.engine, given.target, topic)
     change_job(
         api.engine,
         job_id,

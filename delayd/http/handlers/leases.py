@@ -174,7 +174,8 @@ async def ack_many(call: Call) -> Reply:
 def _delete_held(api: Api, held: "dict[Session, list[int]]") -> None:
     """Delete these jobs, which their sessions hold, and forget them."""
     for session, job_ids in held.items():
-        assert all(delete_batch(api.engine, session, job_ids, api.now_ms())), "all were held"
+        deleted = delete_batch(api.engine, session, job_ids, api.now_ms())
+        assert all(deleted), "all were held"
     held.clear()
 
 

@@ -89,7 +89,7 @@ def put_one(
         body=body,
         now_ms=now_ms,
         retry=retry,
-        target=b"" if target is None else vetted_own(engine, target),
+        target=b"" if target is None else vetted_own(engine, target, topic.name),
         at_once=at_once,
     )
 

@@ -24,7 +24,7 @@ from delayd.http.api import Api, Call
 from delayd.http.handlers.figures import topic_answer
 from delayd.http.responses import Reply, refused, reply
 from delayd.http.values import UNSET
-from delayd.limits import HTTP_GLOBS_STEP, HTTP_TOPICS_STEP
+from delayd.limits import HTTP_TOPICS_STEP, HTTP_TOPICS_STEP_US
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ async def names_behind(
     sees_all = principal is EVERYBODY
     found: list[str] = []
     names = list(topics)
-    step = max(1, min(HTTP_TOPICS_STEP, HTTP_GLOBS_STEP // (1 + len(principal.topics))))
+    step = max(1, min(HTTP_TOPICS_STEP, HTTP_TOPICS_STEP_US // (1 + principal.cost_us)))
     async with call.api.slices() as slices:
         for start in range(0, len(names), step):
             if slices.is_over:

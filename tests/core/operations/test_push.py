@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from delayd.core.errors import CapReached, PushIsOff, TargetRefused, TopicIsInternal
+from delayd.core.errors import CapReached, NotForTopic, PushIsOff, TargetRefused, TopicIsInternal
 from delayd.core.job import Retry, State, body_of, state_of, tally_of, target_of
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
+from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.finish import bury, nack
 from delayd.core.operations.push import undeliverable
 from delayd.core.operations.put import Conflict, put_keyed
@@ -93,6 +94,35 @@ def test_topics_whose_jobs_may_not_be_delivered_any_more_are_told_without_secret
     off = "push.enabled is false"
     assert dict(undeliverable(rig.engine)) == dict.fromkeys(("good", "bad", "sunk", "own"), off)
     assert state_of(rig.engine.store.jobs.get(own_id) or b"") is State.READY
+
+
+def only_b(_target: Target, topic: str) -> None:
+    if not topic.startswith("b"):
+        raise NotForTopic("secret 'b'", f"is for the topics b*, and not for {topic!r}", "secrets")
+
+
+def test_a_target_that_is_not_for_the_topic_is_refused_and_named_at_a_start() -> None:
+    rig = with_push()
+    policy = Policy(push=Target(url=URL, secrets=("b",)))
+    set_policy(rig.engine, "before", policy, rig.now_ms)
+    set_policy(rig.engine, "other", policy, rig.now_ms)
+    rig.put("own", target=pack_own("POST", URL, ()))
+    rig.engine.vet_use = only_b
+    set_policy(rig.engine, "b1", policy, rig.now_ms)
+    before = list(canonical(rig.engine))
+    for ask in (set_policy, lambda engine, name, policy, _: SetPolicy(engine, name, policy)):
+        with pytest.raises(NotForTopic, match=r"^secret 'b' is for") as refused:
+            ask(rig.engine, "a", policy, rig.now_ms)
+        assert refused.value.field == "push.secrets"
+    with pytest.raises(NotForTopic):
+        vetted_own(rig.engine, Target(url=URL), "a")
+    assert vetted_own(rig.engine, Target(url=URL), "b2")
+    assert list(canonical(rig.engine)) == before
+    said = "secret 'b' is for the topics b*, and not for {!r}"
+    assert dict(undeliverable(rig.engine)) == {
+        "other": said.format("other"),
+        "own": said.format("own"),
+    }
 
 
 def test_a_url_that_is_too_long_when_it_is_encoded_is_refused() -> None:

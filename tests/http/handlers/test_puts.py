@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.errors import TargetRefused
+from delayd.core.errors import NotForTopic, TargetRefused
 from delayd.core.job import body_of
 from delayd.core.operations.push import fail_call, reserve_call, take_fresh
 from delayd.core.operations.put import find_key
@@ -518,3 +518,30 @@ def test_a_job_comes_though_the_daemon_was_killed() -> None:
         for engine in (again, rig.engine):
             assert find_key(engine, "mail", b"a") == 1
         assert again.store.jobs.get(1) == rig.engine.store.jobs.get(1)
+
+
+def test_a_target_that_is_not_for_the_topic_is_refused_on_every_way_in() -> None:
+    def only_b(_target: Target, topic: str) -> None:
+        if topic != "b":
+            raise NotForTopic("secret 'b'", f"is for the topics b, and not for {topic!r}", "url")
+
+    hook = {"url": HOOK["url"]}
+    with with_push() as rig:
+        rig.engine.vet_use = only_b
+        rig.ok("POST", "/v1/topics/b/jobs", {"body": 1, **hook})
+        plain = rig.ok("POST", "/v1/topics/a/jobs", {"body": 1})["id"]
+        ways = (
+            ("POST", "/v1/topics/a/jobs", {"body": 1, **hook}),
+            ("PUT", "/v1/topics/a/keys/k", {"body": 1, **hook}),
+            ("PATCH", f"/v1/jobs/{plain}", hook),
+            ("PUT", "/v1/topics/a/policy", {"push": hook | {"secrets": ["b"]}}),
+        )
+        for method, path, what in ways:
+            answer = rig.call(method, path, what)
+            assert (answer.status, answer.word) == (422, "NOT_FOR_TOPIC"), path
+            assert answer.json["detail"] == "secret 'b' is for the topics b, and not for 'a'"
+            assert answer.fields == ["push.url" if "policy" in path else "url"]
+        batch = rig.call("POST", "/v1/topics/a/jobs", {"jobs": [{"body": 1, **hook}, {"body": 2}]})
+        assert [item["status"] for item in batch.json["results"]] == [422, 201]
+        assert "url" not in looked_at(rig, plain)
+        rig.ok("PUT", "/v1/topics/b/policy", {"push": hook | {"secrets": ["b"]}})

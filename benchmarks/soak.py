@@ -1,0 +1,362 @@
+"""A mix of everything for minutes or hours: `python -m benchmarks.soak --minutes 60`.
+
+One daemon in plain Python, with a load that comes to stand: workers over both protocols that
+delete, release, nack, bury, and let ttrs run out; keyed puts, reschedules and cancels; timed jobs;
+batches with empty lines; idempotency keys; listings and bulk cancels; readers that are slow; pushes
+to a receiver that takes them, while it refuses those of another topic. And what
+`--hostile` names (all): `receivers` of pushes that never end (`benchmarks.receivers`), plain and
+with TLS; `pipeliners` that vanish; topics that are hard to tell from `patterns`; `empty_lines`,
+200,000 in one body.
+`--restarts S` kills the daemon every S seconds and starts it again on the same directory.
+
+Every ten seconds it reads the daemon's resident memory, descriptors, jobs and bytes of log, how
+late timed jobs were, and how long a neighbour waited for a put. The table has the medians of the
+samples of each line, but the longest of what is called longest. The verdict:
+
+    memory, descriptors, lateness (p99),  flat, by the rule of `benchmarks.accounts`; a sample in
+    put (p99)                             which nothing was answered is not
+    early                                 no timed job and no push came before its time
+    lost, doubled                         each put that was acknowledged ended exactly once, and
+                                          each job for the good receiver arrived
+    troubles                              no answer was unexpected, no connection broke; with
+                                          restarts, broken connections do not count
+
+It exits with 1 if any of it does not hold. The daemon, its clients and the receivers share the
+machine's processors: absolute times mean little beside hostile receivers, that they rise does.
+"""
+
+import argparse
+import contextlib
+import math
+import multiprocessing
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks import actors
+from benchmarks.accounts import Flatness, Totals, added, rise
+from benchmarks.actors import Actor, Closed, Noted
+from benchmarks.daemon import Started, loopback_certificate, push_settings, start, trusting
+from benchmarks.neighbours import KINDS, MIB, PATTERN
+from benchmarks.push import Endpoint, send_to
+from benchmarks.receivers import hostile
+from benchmarks.table import percentile, render
+
+SAMPLE_S: Final = 10.0
+LINES: Final = 10
+PLACES: Final = 2
+"""Hostile receivers of each kind, plain and with TLS."""
+CALLS: Final = 8
+STOP_S_MAX: Final = 3 * actors.DRAIN_S
+ARRIVED_S_MAX: Final = 60.0
+"""A call that a kill cut off is made again after its timeout, 5 s, and a step of the ladder."""
+HEADINGS: Final = (
+    *("minute", "MiB", "fds", "late p50", "p99", "longest ms", "put p99", "longest ms"),
+    *("jobs", "log MiB"),
+)
+FLAT: Final = {
+    "memory": Flatness(0.05, 8.0),
+    "descriptors": Flatness(0.05, 8.0),
+    "lateness": Flatness(0.25, 10.0),
+    "put": Flatness(0.25, 10.0),
+}
+NAN: Final = float("nan")
+
+
+class Sample(NamedTuple):
+    """What was read at one moment; of times, what was noted since the last. In MiB and ms."""
+
+    minute: float
+    memory: float
+    descriptors: float
+    late_p50: float
+    late_p99: float
+    late_longest: float
+    put_p99: float
+    put_longest: float
+    jobs: float
+    """The daemon was asked; as in the others NaN is: it did not answer."""
+    log: float
+
+
+LONGEST: Final = ("late_longest", "put_longest")
+
+
+@dataclass(slots=True)
+class Course:
+    """All that a soak has noted."""
+
+    samples: list[Sample] = field(default_factory=list)
+    troubles: Counter[str] = field(default_factory=Counter)
+    timed: int = 0
+    early: int = 0
+    totals: Totals = field(default_factory=Totals)
+    pushes: int = 0
+    """Acknowledged puts of jobs for the good receiver."""
+    arrived: int = 0
+
+    def note(self, noted: Sequence[Noted]) -> tuple[list[float], list[float]]:
+        """Add what parts have noted; return the lateness of jobs and the waits of puts."""
+        late_ms = [ms for one in noted for ms in one.late_ms]
+        for one in noted:
+            self.troubles += one.troubles
+        self.timed += len(late_ms)
+        self.early += sum(ms < 0 for ms in late_ms)
+        return late_ms, [ms for one in noted for ms in one.waits_ms]
+
+
+# --- What runs -----------------------------------------------------------------------------------
+
+
+class Part:
+    """A process with some of the clients."""
+
+    def __init__(self, what: Sequence[Actor], ports: dict[str, int]) -> None:
+        self.pipe, theirs = multiprocessing.Pipe()
+        arguments = (theirs, what, ports)
+        self._process = multiprocessing.Process(target=actors.part, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def take(self) -> Noted:
+        """Return what was noted since the last time."""
+        self.pipe.send("sample")
+        noted: Noted = self.pipe.recv()
+        return noted
+
+    def close(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.join()
+
+
+class Ground:
+    """The daemon of a soak, which may be killed and started again."""
+
+    def __init__(self, directory: Path, config: str, environment: dict[str, str]) -> None:
+        self._again = (directory, config, environment)
+        self.daemon: Started = start(*self._again)
+
+    def restart(self) -> None:
+        """Kill it, and start it where it was."""
+        self.close()
+        line, http = (f"127.0.0.1:{self.daemon.ports[what]}" for what in ("line", "http"))
+        self.daemon = start(*self._again, listens=(line, http))
+
+    def close(self) -> None:
+        """Kill it."""
+        self.daemon.server.kill()
+        stdout = self.daemon.server.process.stdout
+        assert stdout is not None
+        stdout.close()
+
+
+@contextlib.contextmanager
+def grounds(
+    endpoint: Endpoint, seconds: float, names: Sequence[str]
+) -> Iterator[tuple[Ground, int]]:
+    """Start a daemon whose topics have their receivers; tell how many of them are hostile."""
+    with contextlib.ExitStack() as stack:
+        trusted, called = None, []
+        config = f'[topics."{PATTERN}"]\nretry = "1s"\n' if "patterns" in names else ""
+        if "receivers" in names:
+            trusted = stack.enter_context(loopback_certificate())
+            for kind, certificate in product(KINDS, (None, trusted)):
+                receivers = hostile(kind, places=PLACES, seconds=seconds, certificate=certificate)
+                called.append(stack.enter_context(receivers))
+        ports = [port for receivers in called for port in receivers.ports]
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-soak-"))
+        settings = config + push_settings([endpoint.port, *ports])
+        ground = Ground(Path(directory), settings, trusting(trusted))
+        stack.callback(ground.close)
+        server = ground.daemon.server
+        send_to(server, actors.PUSHED, endpoint.port)
+        refusing = f"http://127.0.0.1:{endpoint.port}/failing"
+        send_to(server, actors.FAILING, endpoint.port, url=refusing)
+        urls = [url for receivers in called for url in receivers.urls()]
+        for number, url in enumerate(urls):
+            send_to(server, f"hostile-{number}", 0, url=url, concurrency=CALLS)
+        yield ground, len(urls)
+
+
+def sample(ground: Ground, parts: Sequence[Part], course: Course, began_s: float) -> Sample:
+    """Read all figures."""
+    late_ms, waits_ms = course.note([part.take() for part in parts])
+    jobs = log = NAN
+    try:
+        jobs, log = ground.daemon.jobs(), ground.daemon.log_bytes() / MIB
+    except OSError as error:
+        course.troubles[f"sample: {type(error).__name__}"] += 1
+    server = ground.daemon.server
+    minute = (time.monotonic() - began_s) / 60
+    held = (server.resident_bytes() / MIB, server.descriptors())
+    late = (share(late_ms, 50), share(late_ms, 99), share(late_ms, 100))
+    return Sample(minute, *held, *late, share(waits_ms, 99), share(waits_ms, 100), jobs, log)
+
+
+def share(times_ms: Sequence[float], percent: float) -> float:
+    """Return the percentile; NaN for no times."""
+    return percentile(times_ms, percent) if times_ms else NAN
+
+
+def course_of(ground: Ground, parts: Sequence[Part], seconds: float, restarts_s: float) -> Course:
+    """Take samples until the time is over, and kill the daemon now and then."""
+    course = Course()
+    began_s = time.monotonic()
+    restart_s = began_s + restarts_s if restarts_s else float("inf")
+    next_s = began_s + SAMPLE_S
+    while time.monotonic() < began_s + seconds:
+        time.sleep(max(0.0, min(next_s, restart_s) - time.monotonic()))
+        if time.monotonic() >= restart_s:
+            restart_s += restarts_s
+            ground.restart()
+            continue
+        next_s += SAMPLE_S
+        course.samples.append(sample(ground, parts, course, began_s))
+        print(shown(course.samples[-1:]), file=sys.stderr, flush=True)
+    return course
+
+
+def close_parts(parts: Sequence[Part], course: Course) -> None:
+    """Stop the clients, let the workers finish, and add up what became of the jobs."""
+    closed: list[Closed] = []
+    for part in parts:
+        part.pipe.send("stop")
+    ends_s = time.monotonic() + STOP_S_MAX
+    for part in parts:
+        if part.pipe.poll(max(0.0, ends_s - time.monotonic())):
+            closed.append(part.pipe.recv())
+        else:
+            course.troubles["a part that did not stop"] += 1
+    course.note([one.noted for one in closed])
+    course.totals = added([one.totals for one in closed])
+    course.pushes = sum(one.pushed for one in closed)
+
+
+def wait_for_pushes(endpoint: Endpoint, course: Course) -> None:
+    """Wait until each job for the good receiver has arrived, and see whether one was early."""
+    ends_s = time.monotonic() + ARRIVED_S_MAX
+    while endpoint.count() < course.pushes and time.monotonic() < ends_s:
+        time.sleep(0.1)
+    report = endpoint.report()
+    course.arrived = report.requests
+    course.early += sum(ms < 0 for ms in report.lateness_ms)
+
+
+def soak(minutes: float, restarts_s: float, names: Sequence[str]) -> Course:
+    """Do it all; end what was started."""
+    seconds = 60 * minutes
+    with contextlib.ExitStack() as stack:
+        endpoint = Endpoint()
+        stack.callback(endpoint.close)
+        whole_s = seconds + STOP_S_MAX + ARRIVED_S_MAX
+        ground, count = stack.enter_context(grounds(endpoint, whole_s, names))
+        ports = ground.daemon.ports | {"hostile": count}
+        crowd = (*actors.ORDINARY, *(actors.HOSTILE[name] for name in names))
+        parts = [Part(what, ports) for what in (actors.TIMED, actors.NEIGHBOUR, crowd)]
+        for part in parts:
+            stack.callback(part.close)
+        course = course_of(ground, parts, seconds, restarts_s)
+        close_parts(parts, course)
+        wait_for_pushes(endpoint, course)
+        print(
+            "DEBUG",
+            course.totals,
+            course.pushes,
+            course.arrived,
+            ground.daemon.ask("/v1/topics/good/jobs"),
+        )
+    return course
+
+
+# --- What is told --------------------------------------------------------------------------------
+
+
+def middle(samples: Sequence[Sample]) -> Sample:
+    """Return the medians, but the longest of what is longest."""
+    return Sample(
+        *(
+            typical(figures, max if name in LONGEST else statistics.median)
+            for name, figures in zip(Sample._fields, zip(*samples, strict=True), strict=True)
+        )
+    )
+
+
+def typical(figures: Sequence[float], of: Callable[[Sequence[float]], float]) -> float:
+    """Return what stands for those that are figures; NaN if none is."""
+    known = [figure for figure in figures if not math.isnan(figure)]
+    return of(known) if known else NAN
+
+
+def shown(samples: Sequence[Sample], headings: Sequence[str] | None = None) -> str:
+    """Lay samples out as lines, with headings as a table."""
+    lines = [["-" if math.isnan(figure) else f"{figure:,.1f}" for figure in one] for one in samples]
+    return render(lines, headings) if headings else "  ".join(lines[0])
+
+
+def tenths(samples: Sequence[Sample]) -> list[Sample]:
+    """Return at most so many lines, of as many samples each as can be."""
+    size = -(-len(samples) // LINES) or 1
+    return [middle(samples[first : first + size]) for first in range(0, len(samples), size)]
+
+
+def findings(course: Course, *, with_restarts: bool) -> list[tuple[bool, str]]:
+    """Return what holds and what does not, in words."""
+    found = []
+    figures = {
+        "memory": [one.memory for one in course.samples],
+        "descriptors": [one.descriptors for one in course.samples],
+        "lateness": [one.late_p99 for one in course.samples],
+        "put": [one.put_p99 for one in course.samples],
+    }
+    for name, values in figures.items():
+        known = [value for value in values if not math.isnan(value)]
+        missing = len(values) - len(known)
+        said = f"{name} rose by {rise(known):.1f}, at most {FLAT[name].limit(known):.1f} is flat"
+        said += f"; {missing} samples have none" * bool(missing)
+        found.append((bool(known) and not missing and FLAT[name].allows(known), said))
+    totals = course.totals
+    missing = max(0, course.pushes - course.arrived)
+    surplus = 0 if with_restarts else max(0, course.arrived - course.pushes)
+    troubles = {
+        what: count
+        for what, count in course.troubles.items()
+        if not with_restarts or "unexpected" in what
+    }
+    timed = f"{course.early} of {course.timed:,} timed jobs and {course.arrived:,} pushes early"
+    jobs = f"of {totals.acknowledged + course.pushes:,} jobs {totals.lost + missing} lost"
+    return [
+        *found,
+        (course.early == 0 and course.timed > 0, timed),
+        (totals.lost + missing == 0, jobs),
+        (totals.doubled + surplus == 0, f"{totals.doubled} doubled, {surplus} pushes repeated"),
+        (not troubles, f"troubles: {troubles or 'none'}"),
+    ]
+
+
+def main() -> None:
+    """Print the table and the verdict."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60.0, help="(%(default)s)")
+    everything = ",".join(actors.HOSTILE)
+    parser.add_argument("--hostile", default=everything, help="of %(default)s; `none` for none")
+    parser.add_argument("--restarts", type=float, default=0.0, help="kill it every S seconds")
+    options = parser.parse_args()
+    names = [] if options.hostile == "none" else options.hostile.split(",")
+    course = soak(options.minutes, options.restarts, names)
+    print(shown(tenths(course.samples), HEADINGS))
+    verdict = findings(course, with_restarts=bool(options.restarts))
+    for is_right, said in verdict:
+        print(f"{'yes' if is_right else 'NO':<5}{said}")
+    sys.exit(0 if all(is_right for is_right, _ in verdict) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""What a server says, checked before it is believed.
+
+A value of the wrong kind is an error of the server, not of the program that asked, so each raises
+NotUnderstood with what was said and what was expected:
+
+>>> whole_in(read_json(b'{"id": 7}'), "id")
+7
+>>> whole_in(read_json(b'{"id": "7"}'), "id")
+Traceback (most recent call last):
+delayd.client.errors.NotUnderstood: `id` is the text '7' and not a whole number; this may or may \
+not have been done
+"""
+
+import datetime as dt
+import itertools
+import json
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+from delayd.client.errors import NotUnderstood
+from delayd.client.limits import (
+    JSON_CONTAINERS_MAX,
+    JSON_DEPTH_MAX,
+    JSON_DIGITS_MAX,
+    JSON_VALUES_MAX,
+    NUMBER_MAX,
+    SHOWN_CHARACTERS_MAX,
+    WHOLE_MAX,
+)
+
+KINDS: Final[Mapping[type, str]] = MappingProxyType(
+    {
+        int: "a whole number",
+        float: "a number",
+        str: "a text",
+        bool: "true or false",
+        list: "an array",
+        dict: "an object",
+        type(None): "null",
+    }
+)
+"""What JSON calls the kinds of values."""
+_STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
+"""Brackets as signed bytes: one level more, or one less."""
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def read_json(text: bytes) -> Any:  # noqa: ANN401 - JSON
+    """Read JSON. Raises NotUnderstood for what is none, or too much."""
+    containers = text.count(b"[") + text.count(b"{")
+    if containers > JSON_DEPTH_MAX:
+        _check_size(text, containers)
+    if text.count(b",") > JSON_VALUES_MAX:
+        raise NotUnderstood(f"JSON of more than {JSON_VALUES_MAX:,} values")
+    try:
+        value = decoder().decode(text.decode())
+    except RecursionError:
+        raise NotUnderstood("JSON that is nested deeper than Python's stack has room") from None
+    except ValueError:
+        raise NotUnderstood(f"{shown(text)} is not JSON") from None
+    if b"\\ud" in text or b"\\uD" in text:
+        return _without_surrogates(value)
+    return value
+
+
+def _check_size(text: bytes, containers: int) -> None:
+    """Check the arrays and objects of JSON: how many, and how deep. Linear."""
+    if containers > JSON_CONTAINERS_MAX:
+        raise NotUnderstood(f"JSON of more than {JSON_CONTAINERS_MAX:,} arrays and objects")
+    if text.count(b'"') > 2 * JSON_VALUES_MAX:
+        raise NotUnderstood(f"JSON of more than {JSON_VALUES_MAX:,} texts")
+    if b"\\" in text:
+        text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside = b"".join(text.split(b'"')[::2])
+    steps = memoryview(outside.translate(_STEPS, _NO_BRACKETS)).cast("b")
+    if max(itertools.accumulate(steps), default=0) > JSON_DEPTH_MAX:
+        raise NotUnderstood(f"JSON that is nested more than {JSON_DEPTH_MAX:,} deep")
+
+
+def _without_surrogates(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Replace halves of UTF-16 pairs, which no text can be written with."""
+    try:
+        return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+    except (RecursionError, ValueError):
+        raise NotUnderstood("JSON that is nested deeper than Python's stack has room") from None
+
+
+def _whole_of(digits: str) -> int:
+    if len(digits) > JSON_DIGITS_MAX:
+        raise ValueError("a number of too many digits")
+    return int(digits)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+_PLAIN: Final = json.JSONDecoder(parse_constant=_no_constant)
+_CAREFUL: Final = json.JSONDecoder(parse_constant=_no_constant, parse_int=_whole_of)
+
+
+def decoder() -> json.JSONDecoder:
+    """Return what reads JSON. It counts digits itself only where Python was told not to."""
+    is_bounded = 0 < sys.get_int_max_str_digits() <= JSON_DIGITS_MAX
+    return _PLAIN if is_bounded else _CAREFUL
+
+
+# --- Members -------------------------------------------------------------------------------------
+
+
+def members(value: object) -> dict[str, Any]:
+    """Return an object as it is. Raises NotUnderstood, as all of these."""
+    if type(value) is not dict:
+        raise NotUnderstood(f"the answer is {kind_of(value)} and not an object")
+    return value
+
+
+def member(value: object, name: str) -> Any:  # noqa: ANN401 - JSON
+    """Return a member of an object."""
+    try:
+        return members(value)[name]
+    except KeyError:
+        raise NotUnderstood(f"the answer has no `{name}`") from None
+
+
+def whole_in(value: object, name: str) -> int:
+    """Return a member that is a whole number."""
+    return checked(name, member(value, name), int)  # type: ignore[no-any-return]
+
+
+def text_in(value: object, name: str) -> str:
+    """Return a member that is a text."""
+    return checked(name, member(value, name), str)  # type: ignore[no-any-return]
+
+
+def array_in(value: object, name: str) -> list[Any]:
+    """Return a member that is an array."""
+    return checked(name, member(value, name), list)  # type: ignore[no-any-return]
+
+
+def seconds_in(value: object, name: str) -> float:
+    """Return a member that is a number of seconds."""
+    return float(checked(name, member(value, name), int, float))
+
+
+def moment_in(value: object, name: str) -> dt.datetime:
+    """Return a member that is a time."""
+    return read_moment(member(value, name), name)
+
+
+def checked(name: str, value: Any, *kinds: type) -> Any:  # noqa: ANN401 - JSON
+    """Return a value of one of these kinds; numbers are such as a daemon may have."""
+    kind = type(value)
+    if kind not in kinds:
+        wanted = " or ".join(KINDS[each] for each in kinds)
+        raise NotUnderstood(f"`{name}` is {shown(value)} and not {wanted}")
+    if (kind is int and not -WHOLE_MAX <= value <= WHOLE_MAX) or (
+        kind is float and not -NUMBER_MAX <= value <= NUMBER_MAX
+    ):
+        raise NotUnderstood(f"`{name}` is out of range")
+    return value
+
+
+def read_moment(said: object, name: str) -> dt.datetime:
+    """Read a time of an answer."""
+    try:
+        time = dt.datetime.fromisoformat(said)  # type: ignore[arg-type]  # TypeError tells
+        if time.tzinfo is not None:
+            return time
+    except (TypeError, ValueError):
+        pass
+    raise NotUnderstood(f"`{name}` is {shown(said)} and not a time with an offset")
+
+
+def from_epoch(seconds: float) -> dt.datetime:
+    """Read a time as the line has it, in seconds since 1970."""
+    try:
+        return dt.datetime.fromtimestamp(seconds, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise NotUnderstood(f"a time is {seconds:g} s after 1970") from None
+
+
+# --- Showing -------------------------------------------------------------------------------------
+
+
+def kind_of(value: object) -> str:
+    """Return what JSON calls a value of this kind."""
+    return KINDS.get(type(value), type(value).__name__)
+
+
+def shown(value: object) -> str:
+    """Return what a server said, cut short; arrays and objects are named and not shown.
+
+    >>> shown("x" * 100) == f"the text '{'x' * 80}...'", shown([1]), shown(0.5)
+    (True, 'an array', '0.5')
+    """
+    if isinstance(value, str | bytes):
+        is_long = len(value) > SHOWN_CHARACTERS_MAX
+        said = repr(value[:SHOWN_CHARACTERS_MAX])
+        said = f"{said[:-1]}...{said[-1]}" if is_long else said
+        return f"the text {said}" if isinstance(value, str) else said
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:g}" if isinstance(value, float) else f"{value}"[:SHOWN_CHARACTERS_MAX]
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else kind_of(value)

@@ -1,0 +1,51 @@
+"""Lets a few tasks go on in each pass of asyncio, in the order in which they came.
+
+    256 calls begin ─► gate ─► 8 in this pass, 8 in the next …
+
+asyncio calls whatever is ready in one pass, and between passes the daemon's clients have a turn.
+What 256 tasks do at the same instant is one long wait for everybody, so they pass a gate first.
+Where few come, one in so many waits for a pass.
+"""
+
+import asyncio
+from collections import deque
+from typing import Final, final
+
+
+@final
+class Gate:
+    """A gate for tasks of the loop that is running."""
+
+    __slots__ = ("_left", "_per_pass", "_waiting")
+
+    def __init__(self, per_pass: int) -> None:
+        """Let so many go on in a pass."""
+        self._per_pass: Final = per_pass
+        self._left = per_pass
+        """How many need not wait; it is counted anew when somebody does."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def passed(self) -> None:
+        """Wait for this task's turn."""
+        if self._left:
+            self._left -= 1
+            return
+        loop = asyncio.get_running_loop()
+        if not self._waiting:
+            loop.call_soon(self._open, loop)
+        place = loop.create_future()
+        self._waiting.append(place)
+        await place
+
+    def _open(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let the next ones go on; they do in the pass that comes."""
+        left = self._per_pass
+        while left and self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():  # or it was cancelled
+                place.set_result(None)
+                left -= 1
+        if self._waiting:
+            loop.call_soon(self._open, loop)
+        else:
+            self._left = left

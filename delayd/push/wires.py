@@ -1,0 +1,505 @@
+"""Connections of sinks, read a little at a time and one after the other.
+
+    sockets ─► one epoll ─► turn: a piece of this one, a piece of that one … ─► protocols
+                             └─ until nothing has come, or the slice is used up
+
+asyncio reads every socket that is ready in one pass, 256 KiB of each, and gives all of it to its
+protocol. A server that writes without end would hold up the daemon's clients for as long as that
+takes. Here all connections of a sink share an epoll, which asyncio sees as one descriptor. A turn
+takes them in the order of the kernel, which puts at the end what was served, and ends after
+`PUSH_READ_SLICE_US`: handshakes, decrypting and what the protocol makes of a piece are in it. What
+a protocol hands to a task is not; so its pieces are small, and few in a turn.
+
+    wire.allow(bytes)     so much may come from now on; after that the connection is lost
+
+bounds what is held for a server, whatever the library in front of it reads and keeps: nobody needs
+to know how. What TLS adds is counted too, so keys and tickets without end are no way around it.
+
+A `Wire` is a transport of asyncio's, for any protocol. Unlike asyncio's own it closes when its peer
+has said everything. The module refuses to know what is spoken.
+"""
+
+import asyncio
+import math
+import select
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, final
+
+from aiohappyeyeballs import start_connection
+
+from delayd.clock import monotonic_ns
+from delayd.limits import (
+    PUSH_BEGUN_PER_PASS,
+    PUSH_PIECE_BYTES,
+    PUSH_READ_BYTES,
+    PUSH_READ_SLICE_US,
+    PUSH_RECEIVE_BUFFER_BYTES,
+    PUSH_RECEIVED_BYTES_MAX,
+    SINK_READ_BYTES,
+    SINK_TURN_BYTES,
+)
+from delayd.net.tls import SecureSocket
+from delayd.push.gate import Gate
+
+if TYPE_CHECKING:
+    from aiohappyeyeballs import AddrInfoType, SocketFactoryType
+
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
+
+ADDRESSES_DELAY_S: Final = 0.25
+"""Until the next address of a host is tried beside the last one (RFC 8305)."""
+
+
+class TooMuch(ConnectionAbortedError):
+    """A server has sent more than it may."""
+
+    def __init__(self) -> None:
+        super().__init__("it sends more than an answer may have")
+
+
+class Tls(NamedTuple):
+    """How a server is checked."""
+
+    context: ssl.SSLContext
+    host: str
+    """That its certificate must be for."""
+
+
+@final
+class Wires:
+    """All connections of a sink. It belongs to the loop that runs while it has any."""
+
+    __slots__ = (
+        "_epoll",
+        "_gate",
+        "_loop",
+        "_more",
+        "_piece_bytes",
+        "_soon",
+        "_turn_bytes",
+        "_wires",
+    )
+
+    def __init__(self, piece_bytes: int = PUSH_READ_BYTES, turn_bytes: float = math.inf) -> None:
+        """Hand protocols pieces of so many bytes, and so many bytes in a turn."""
+        self._piece_bytes: Final = piece_bytes
+        self._turn_bytes: Final = turn_bytes
+        self._wires: dict[int, Wire] = {}
+        self._more: deque[Wire] = deque()
+        """Those that have more than was handed on: no event tells of it."""
+        self._soon: asyncio.Handle | None = None
+        self._gate = Gate(PUSH_BEGUN_PER_PASS)
+        self._epoll: select.epoll | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def connect(
+        self,
+        addresses: "Sequence[AddrInfoType]",
+        make_protocol: Callable[[], ProtocolT],
+        tls: Tls | None = None,
+        make_socket: "SocketFactoryType | None" = None,
+    ) -> "tuple[Wire, ProtocolT]":
+        """Connect to one of the addresses. Raises `OSError`."""
+        await self._gate.passed()
+        sock = await start_connection(
+            addresses,
+            happy_eyeballs_delay=ADDRESSES_DELAY_S,
+            loop=asyncio.get_running_loop(),
+            socket_factory=make_socket,
+        )
+        return await self.opened(sock, make_protocol, tls)
+
+    async def opened(
+        self, sock: socket.socket, make_protocol: Callable[[], ProtocolT], tls: Tls | None = None
+    ) -> "tuple[Wire, ProtocolT]":
+        """Take over a connected socket, with TLS after the handshake. Raises `OSError`."""
+        protocol = make_protocol()
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PUSH_RECEIVE_BUFFER_BYTES)
+            if sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            wire = Wire(self, sock, protocol, tls)
+        except BaseException:
+            sock.close()
+            raise
+        try:
+            await wire.shaken
+        except BaseException:
+            wire.abort()
+            raise
+        return wire, protocol
+
+    # --- For wires -------------------------------------------------------------------------------
+
+    def add(self, wire: "Wire", descriptor: int, mask: int) -> None:
+        """Serve a new one."""
+        if self._epoll is None:
+            self._loop = asyncio.get_running_loop()
+            self._epoll = select.epoll()
+            self._loop.add_reader(self._epoll.fileno(), self._be_woken)
+        self._epoll.register(descriptor, mask)
+        self._wires[descriptor] = wire
+
+    def change(self, descriptor: int, mask: int) -> None:
+        """Wait for other events of one."""
+        assert self._epoll is not None, "it was added"
+        self._epoll.modify(descriptor, mask)
+
+    def remove(self, descriptor: int) -> None:
+        """Serve one no more."""
+        assert self._epoll is not None, "it was added"
+        assert self._loop is not None, "it was added"
+        del self._wires[descriptor]
+        self._epoll.unregister(descriptor)
+        if self._wires:
+            return
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        self._more.clear()
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._epoll.fileno())
+        self._epoll.close()
+        self._epoll = self._loop = None
+
+    def go_on(self, wire: "Wire") -> None:
+        """Serve one that has more to hand on, behind the others."""
+        self._more.append(wire)
+        if self._soon is None and self._loop is not None:
+            self._soon = self._loop.call_soon(self._take_turn)
+
+    # --- A turn ----------------------------------------------------------------------------------
+
+    def _be_woken(self) -> None:
+        if self._soon is None:  # or a turn comes in this pass anyway
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Serve what is ready, until the slice is used up."""
+        self._soon = None
+        ends_ns = monotonic_ns() + PUSH_READ_SLICE_US * 1_000
+        left_bytes = self._turn_bytes
+        again, self._more = self._more, deque()
+        while self._epoll is not None and left_bytes > 0:
+            events = self._epoll.poll(0, 1)
+            if not events and not again:
+                break
+            for descriptor, event in events:
+                left_bytes -= self._wires[descriptor].serve(event, self._piece_bytes)
+            if again:
+                left_bytes -= again.popleft().hand_on(self._piece_bytes, is_its_turn=True)
+            if monotonic_ns() >= ends_ns:
+                break
+        if self._loop is None:
+            self._more.clear()
+            return
+        self._more.extendleft(reversed(again))
+        if self._more and self._soon is None:
+            self._soon = self._loop.call_soon(self._take_turn)
+
+
+@final
+class Wire(asyncio.Transport):
+    """One connection."""
+
+    def __init__(
+        self, wires: Wires, sock: socket.socket, protocol: asyncio.Protocol, tls: Tls | None
+    ) -> None:
+        """Take over a connected socket that does not block."""
+        super().__init__()
+        loop = asyncio.get_running_loop()
+        self._wires = wires
+        self._protocol: Any = protocol
+        self._plain = sock
+        self._context = None if tls is None else tls.context
+        self._secure = None if tls is None else SecureSocket(sock, tls.context, tls.host)
+        self._sock = self._secure or sock
+        self._descriptor = sock.fileno()
+        self._unread = memoryview(b"")
+        """What has come and was not handed on."""
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_bytes = 0
+        self._allowed_bytes = PUSH_RECEIVED_BYTES_MAX
+        self._taken_bytes = 0
+        self._is_reading = True
+        self._is_queued = False
+        self._is_closing = False
+        self._is_gone = False
+        self._is_writer_paused = False
+        self._high_bytes, self._low_bytes = PUSH_PIECE_BYTES, PUSH_PIECE_BYTES // 4
+        self._mask = select.EPOLLIN
+        self.shaken: asyncio.Future[None] = loop.create_future()
+        """Done when data may be sent."""
+        self._loop = loop
+        wires.add(self, self._descriptor, self._mask)
+        if self._secure is None:
+            self._begin()
+        else:
+            self._is_queued = True
+            wires.go_on(self)  # a handshake has its turn like all else
+
+    def allow(self, count: int) -> None:
+        """Let so many more bytes come."""
+        self._allowed_bytes = count
+
+    def _begin(self) -> None:
+        self._protocol.connection_made(self)
+        self.shaken.set_result(None)
+
+    # --- Events ----------------------------------------------------------------------------------
+
+    def serve(self, event: int, piece_bytes: int) -> int:
+        """Do what the event is about; return how many bytes were handed on."""
+        if self._secure is not None and not self.shaken.done():
+            self._shake(self._secure, piece_bytes)
+            return piece_bytes
+        if event & ~select.EPOLLOUT:
+            if self._mask & select.EPOLLIN:
+                return self._read(piece_bytes)
+            self._lose(ConnectionResetError("the connection is gone"))
+        elif event & select.EPOLLOUT:
+            self._send()
+        return 0
+
+    def _shake(self, secure: SecureSocket, piece_bytes: int) -> None:
+        try:
+            is_over = secure.shake(max(piece_bytes, PUSH_READ_BYTES))
+            self._count(0)
+        except OSError as error:
+            self._lose(error)
+            return
+        if is_over:
+            self._begin()
+        self._set_mask()
+        if is_over and not self._is_closing:
+            self._read(piece_bytes)  # what came behind the handshake, of which no event tells
+
+    def _count(self, received: int) -> None:
+        """Note what has come. Raises `TooMuch`."""
+        if self._secure is not None:
+            received = self._secure.taken_bytes - self._taken_bytes
+            self._taken_bytes += received
+        self._allowed_bytes -= received
+        if self._allowed_bytes < 0:
+            raise TooMuch
+
+    def _read(self, piece_bytes: int) -> int:
+        """Read a piece and hand it on."""
+        if self._unread:
+            return self.hand_on(piece_bytes)
+        try:
+            try:
+                data = self._sock.recv(piece_bytes)
+            finally:
+                self._count(0)
+            if self._secure is None:
+                self._count(len(data))
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            self._lose(error)
+            return 0
+        if not data:
+            self._protocol.eof_received()
+            self._lose(None)
+            return 0
+        self._unread = memoryview(data)
+        return self.hand_on(piece_bytes)
+
+    def hand_on(self, piece_bytes: int, *, is_its_turn: bool = False) -> int:
+        """Hand on a piece of what was read; return how long it was."""
+        if is_its_turn:
+            self._is_queued = False
+            if self._secure is not None and not self.shaken.done():
+                self._shake(self._secure, piece_bytes)
+                return piece_bytes
+        if not self._unread or not self.is_reading():
+            return 0
+        piece, self._unread = self._unread[:piece_bytes], self._unread[piece_bytes:]
+        self._protocol.data_received(bytes(piece))
+        self._queue()
+        return len(piece)
+
+    def _queue(self) -> None:
+        """Have what is left handed on, in its turn."""
+        if self._unread and not self._is_queued and self.is_reading():
+            self._is_queued = True
+            self._wires.go_on(self)
+
+    def _lose(self, error: Exception | None) -> None:
+        """Close at once, and tell the protocol."""
+        if self._is_gone:
+            return
+        self._is_gone = self._is_closing = True
+        self._unread = memoryview(b"")
+        self._unsent.clear()
+        self._wires.remove(self._descriptor)
+        self._sock.close()
+        if not self.shaken.done():
+            self.shaken.set_exception(error or ConnectionAbortedError("closed"))
+            self.shaken.exception()  # whoever waits has it; nobody need wait
+        else:
+            self._loop.call_soon(self._protocol.connection_lost, error)
+        self._protocol = None
+
+    def _set_mask(self) -> None:
+        """Wait for what there is to wait for."""
+        if self._is_gone:
+            return
+        mask = 0
+        if self._secure is not None and not self.shaken.done():
+            mask = select.EPOLLOUT if self._secure.has_pending else select.EPOLLIN
+        else:
+            if self._is_reading and not self._is_closing:
+                mask |= select.EPOLLIN
+            if self._unsent:
+                mask |= select.EPOLLOUT
+        if mask != self._mask:
+            self._mask = mask
+            self._wires.change(self._descriptor, mask)
+
+    # --- Reading, for protocols ------------------------------------------------------------------
+
+    def is_reading(self) -> bool:
+        """Tell whether data are handed on."""
+        return self._is_reading and not self._is_closing
+
+    def pause_reading(self) -> None:
+        """Hand on nothing for now."""
+        self._is_reading = False
+        self._set_mask()
+
+    def resume_reading(self) -> None:
+        """Hand on again."""
+        if self._is_reading or self._is_gone:
+            return
+        self._is_reading = True
+        self._queue()
+        self._set_mask()
+
+    # --- Writing ---------------------------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send, now or as soon as the peer takes it."""
+        if self._is_closing or not data:
+            return
+        is_first = not self._unsent
+        self._unsent.append(memoryview(bytes(data)))
+        self._unsent_bytes += len(data)
+        if is_first:
+            self._send()
+        else:
+            self._steer_writer()
+
+    def _send(self) -> None:
+        """Send a piece of what there is."""
+        try:
+            first = self._unsent[0]
+            try:
+                sent = self._sock.send(first[:PUSH_PIECE_BYTES])
+            except BlockingIOError:
+                sent = 0
+        except OSError as error:
+            self._lose(error)
+            return
+        self._unsent_bytes -= sent
+        if sent < len(first):
+            self._unsent[0] = first[sent:]
+        else:
+            self._unsent.popleft()
+        self._steer_writer()
+        if not self._unsent and self._is_closing:
+            self._lose(None)
+        else:
+            self._set_mask()
+
+    def _steer_writer(self) -> None:
+        """Have the protocol wait, or go on."""
+        if not self._is_writer_paused and self._unsent_bytes > self._high_bytes:
+            self._is_writer_paused = True
+            self._protocol.pause_writing()
+        elif self._is_writer_paused and self._unsent_bytes <= self._low_bytes:
+            self._is_writer_paused = False
+            self._protocol.resume_writing()
+
+    def can_write_eof(self) -> bool:
+        """Tell that half a connection is not kept."""
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        """Return how many bytes wait to be sent."""
+        return self._unsent_bytes
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Have the protocol wait above `high` bytes, until `low` are left."""
+        self._high_bytes = PUSH_PIECE_BYTES if high is None else high
+        self._low_bytes = self._high_bytes // 4 if low is None else low
+
+    # --- The end ---------------------------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        """Tell whether nothing can be sent any more."""
+        return self._is_closing
+
+    def close(self) -> None:
+        """Close once everything is sent."""
+        if not self._is_closing:
+            self._is_closing = True
+            if self._unsent:
+                self._set_mask()
+            else:
+                self._lose(None)
+
+    def abort(self) -> None:
+        """Close now."""
+        self._lose(None)
+
+    # --- What asyncio asks for -------------------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - asyncio's
+        """Return the `socket`, or the context of TLS."""
+        return {"socket": self._plain, "sslcontext": self._context}.get(name) or default
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return what is told what has come."""
+        return self._protocol  # type: ignore[no-any-return]
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Tell another one from now on."""
+        self._protocol = protocol
+
+
+# --- Streams, for libraries ----------------------------------------------------------------------
+
+
+def stream_wires() -> Wires:
+    """Return wires for a library whose tasks read streams."""
+    return Wires(SINK_READ_BYTES, SINK_TURN_BYTES)
+
+
+async def open_stream(
+    wires: Wires, place: "tuple[str, int] | str", tls: Tls | None = None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Wire]:
+    """Connect to host and port, or to a path; as `asyncio.open_connection`. Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(SINK_TURN_BYTES, loop)
+
+    def make_protocol() -> asyncio.StreamReaderProtocol:
+        return asyncio.StreamReaderProtocol(reader, loop=loop)
+
+    if isinstance(place, str):
+        sock = socket.socket(socket.AF_UNIX)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, place)
+        except BaseException:
+            sock.close()
+            raise
+        wire, protocol = await wires.opened(sock, make_protocol, tls)
+    else:
+        addresses: list[Any] = await loop.getaddrinfo(*place, type=socket.SOCK_STREAM)
+        wire, protocol = await wires.connect(addresses, make_protocol, tls)
+    return reader, asyncio.StreamWriter(wire, protocol, reader, loop), wire

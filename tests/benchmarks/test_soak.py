@@ -1,0 +1,82 @@
+"""What a soak tells: the lines of its table, and what holds."""
+
+import math
+from collections import Counter
+
+import pytest
+
+from benchmarks.accounts import Totals
+from benchmarks.actors import Noted
+from benchmarks.soak import Course, Sample, findings, middle, tenths
+
+STEADY = Sample(0.0, 50.0, 40.0, 1.0, 5.0, 9.0, 2.0, 8.0, 700.0, 3.0)
+
+
+def course(samples: list[Sample] | None = None, totals: Totals | None = None) -> Course:
+    kept = [STEADY] * 50 if samples is None else samples
+    return Course(kept, Counter(), 10, 0, totals or Totals(20, 20), pushes=5, arrived=5)
+
+
+def wrong(found: Course, *, with_restarts: bool = False) -> list[str]:
+    verdict = findings(found, with_restarts=with_restarts)
+    return [said.split(" rose")[0] for is_right, said in verdict if not is_right]
+
+
+def test_a_steady_course_holds() -> None:
+    assert wrong(course()) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "step", "name"),
+    [("memory", 1.0, "memory"), ("descriptors", 1.0, "descriptors"), ("late_p99", 0.5, "lateness")],
+)
+def test_what_rises_is_named(field: str, step: float, name: str) -> None:
+    rising = [STEADY._replace(**{field: 50 + step * number}) for number in range(50)]
+    assert wrong(course(rising)) == [name]
+
+
+def test_a_sample_in_which_nothing_was_answered_is_not_flat() -> None:
+    assert wrong(course([STEADY] * 9 + [STEADY._replace(late_p99=math.nan)])) == ["lateness"]
+
+
+def test_lost_and_doubled_jobs_are_told() -> None:
+    lost = course(totals=Totals(20, 18, doubled=1, lost=2))
+    assert wrong(lost) == ["of 25 jobs 2 lost", "1 doubled, 0 pushes repeated"]
+
+
+def test_a_push_that_did_not_arrive_is_lost_and_one_that_came_twice_is_repeated() -> None:
+    found = course()
+    found.arrived = 4
+    assert wrong(found) == ["of 25 jobs 1 lost"]
+    found.arrived = 6
+    assert wrong(found) == ["0 doubled, 1 pushes repeated"]
+
+
+def test_after_a_kill_a_push_may_come_twice_and_connections_break() -> None:
+    found = course()
+    found.arrived = 6
+    found.troubles["keys: ConnectionResetError"] = 3
+    assert wrong(found, with_restarts=True) == []
+    found.troubles["keys: unexpected: reschedule"] = 1
+    assert wrong(found, with_restarts=True) == ["troubles: {'keys: unexpected: reschedule': 1}"]
+
+
+def test_a_job_that_comes_before_its_moment_is_early() -> None:
+    found = course()
+    found.note([Noted([], [1.0, -0.1], Counter())])
+    assert (found.timed, found.early) == (12, 1)
+    assert wrong(found) == ["1 of 12 timed jobs and 5 pushes early"]
+
+
+def test_a_line_has_medians_but_the_longest_of_what_is_longest() -> None:
+    three = [STEADY._replace(memory=m, put_longest=m) for m in (1.0, 2.0, 9.0)]
+    assert (middle(three).memory, middle(three).put_longest) == (2.0, 9.0)
+
+
+def test_a_line_without_any_figure_has_none() -> None:
+    assert math.isnan(middle([STEADY._replace(jobs=math.nan)]).jobs)
+
+
+@pytest.mark.parametrize(("samples", "lines"), [(0, 0), (1, 1), (10, 10), (11, 6), (360, 10)])
+def test_a_table_has_ten_lines_at_most(samples: int, lines: int) -> None:
+    assert len(tenths([STEADY] * samples)) == lines

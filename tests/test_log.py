@@ -1,0 +1,287 @@
+"""What every log does, tried on the one in files and on the one in memory."""
+
+import io
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from delayd.commit import GroupCommit
+from delayd.config import SyncPolicy
+from delayd.core.engine import Engine
+from delayd.core.operations.finish import delete_batch
+from delayd.core.operations.put import put_alike
+from delayd.core.operations.sessions import open_session
+from delayd.core.replay import Replay
+from delayd.core.times import RequestMs
+from delayd.exits import Exit
+from delayd.journal.file_log import FileLog
+from delayd.journal.journal import Journal
+from delayd.log import DurableLog, LogError
+from delayd.logs import Log
+from delayd.snapshots import Snapshots, Task
+from delayd.testing.disk import SimulatedDisk
+from tests.commit_rig import (
+    DIRECTORY,
+    INTERVAL_MS,
+    SEGMENT_BYTES,
+    CrankedLoop,
+    HandWorker,
+    Recipient,
+)
+from tests.core.canonical import canonical
+from tests.memory_log import Broken, End, MemoryLog, Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Files:
+    """A directory, and who opens a log in it."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+
+    def opened(self) -> DurableLog:
+        journal = Journal.open(DIRECTORY, disk=self.disk, segment_bytes=SEGMENT_BYTES)
+        return FileLog(journal, Log(io.StringIO(), int), syncs_in_turn=True)
+
+    def power_cut(self) -> None:
+        self.disk.crash()
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.place = Place()
+
+    def opened(self) -> DurableLog:
+        return MemoryLog(self.place)
+
+    def power_cut(self) -> None:
+        """What was not settled is the log's own, and gone with it."""
+
+
+Home = Files | Memory
+
+
+@pytest.fixture(params=[Files, Memory])
+def home(request: pytest.FixtureRequest) -> Home:
+    make: Callable[[], Home] = request.param
+    return make()
+
+
+class User:
+    """Who is told, and notes it."""
+
+    def __init__(self) -> None:
+        self.settled_to: list[int] = []
+        self.failures: list[LogError] = []
+
+    def settled(self, sequence: int, took_ns: int) -> None:
+        assert took_ns >= 0
+        self.settled_to.append(sequence)
+
+    def lost(self, what: str) -> None:
+        raise AssertionError(what)
+
+    def restored(self) -> None:
+        raise AssertionError
+
+    def failed(self, error: LogError) -> None:
+        self.failures.append(error)
+
+
+def begun(home: Home) -> tuple[DurableLog, User, list[tuple[int, int, int, bytes]]]:
+    """A log after its start, its user, and the frames that it had."""
+    log, user = home.opened(), User()
+    frames = [(each.sequence, each.time_ms, each.wall_ms, each.payload) for each in log.follow()]
+    log.take_over()
+    log.serve(CrankedLoop(), user)
+    return log, user, frames
+
+
+def test_what_was_settled_is_followed_by_the_next_owner(home: Home) -> None:
+    log, user, frames = begun(home)
+    assert frames == []
+    assert log.append([b"a", b"bc"], 5, 7) == 1
+    assert log.append([b"d"], 6, 9) == log.appended_sequence == 2
+    log.settle(in_turn=True)
+    assert user.settled_to == [2]
+    assert log.wall_offset_ms == 3
+    assert log.appended_bytes == 4
+    log.append([b"not settled"], 8, 8)
+    log.stop()
+    home.power_cut()
+    again, _, frames = begun(home)
+    assert [frame for frame in frames if frame[3]] == [(1, 5, 7, b"abc"), (2, 6, 9, b"d")]
+    assert again.identity == log.identity
+    again.stop()
+
+
+def test_a_log_goes_on_behind_its_last_frame(home: Home) -> None:
+    log, _, _ = begun(home)
+    log.append([b"one"], 1, 1)
+    log.stop()
+    assert log.settle_all()
+    log.close()
+    log.close()
+    again, _, frames = begun(home)
+    assert [frame[3] for frame in frames if frame[3]] == [b"one"]
+    last = again.appended_sequence
+    assert again.append([b"two"], 2, 2) == last + 1
+    again.stop()
+
+
+def test_settled_covers_what_was_appended_before(home: Home, rng: random.Random) -> None:
+    log, user, _ = begun(home)
+    sequence = 0
+    for _ in range(50):
+        for _ in range(rng.randrange(1, 4)):
+            sequence = log.append([rng.randbytes(rng.randrange(1, 100))], 1, 1)
+        log.settle(in_turn=True)
+        assert user.settled_to[-1] == sequence
+    assert user.settled_to == sorted(user.settled_to)
+    log.stop()
+
+
+def played(log: DurableLog) -> Engine:
+    """The engine of a log, as a start makes it."""
+    replay = None
+    for frame in log.follow():
+        replay = replay or Replay(Engine(start_ms=frame.time_ms))
+        replay.play(frame.payload)
+    log.take_over()
+    if replay is None:
+        return Engine(start_ms=0)
+    replay.finish(replay.engine.store.time_ms)
+    return replay.engine
+
+
+def test_a_snapshot_and_the_frames_behind_it_are_the_state(home: Home) -> None:
+    log = home.opened()
+    engine = played(log)
+    log.serve(CrankedLoop(), User())
+    told: list[Task] = []
+    failures: list[LogError] = []
+    snapshots = Snapshots(
+        engine,
+        log,
+        Log(io.StringIO(), int),
+        wall_ms=int,
+        tell=told.append,
+        on_failure=failures.append,
+        new_worker=HandWorker,
+        now_ns=lambda: 1 << 60,
+    )
+    topic, me = engine.store.topic("default"), open_session(engine)
+    while snapshots.taken < 2:
+        first_id = put_alike(engine, topic, 0, 50, 1, [bytes(100)] * 20, RequestMs(0))
+        delete_batch(engine, me, range(first_id, first_id + 19), RequestMs(0))
+        log.append(engine.take_log()[0], 0, 0)
+        log.settle(in_turn=True)
+        snapshots.chore()
+        if snapshots._making is not None:
+            worker = snapshots._making.worker
+            assert isinstance(worker, HandWorker)
+            worker.work()
+        while told:
+            told.pop(0)()
+    put_alike(engine, topic, 0, 50, 1, [b"behind"], RequestMs(0))
+    log.append(engine.take_log()[0], 0, 0)
+    log.settle(in_turn=True)
+    snapshots.close()
+    log.stop()
+    home.power_cut()
+    assert log.snapshot_ms == 0
+    assert not failures
+    assert list(canonical(played(home.opened()))) == list(canonical(engine))
+
+
+# --- The five ends of an append, as a commit meets them ------------------------------------------
+
+
+class Committing:
+    """A group commit on a log in memory whose appends end as the test says."""
+
+    def __init__(self, *ends: End) -> None:
+        self.place = Place()
+        self.log = MemoryLog(self.place)
+        self.log.take_over()
+        self.log.ends.extend(ends)
+        self.events: list[str] = []
+        self.a = Recipient("a", self.events)
+        self.failures: list[LogError] = []
+        self.commit = GroupCommit(
+            self.log, SyncPolicy.ALWAYS, INTERVAL_MS, CrankedLoop(), self.failures.append
+        )
+
+    def turn(self, record: str, reply: str) -> list[str]:
+        self.commit.commit(
+            [record.encode()] if record else [],
+            [(self.a, reply.encode())],
+            must_sync=bool(record),
+            time_ms=1,
+            wall_ms=1,
+        )
+        return self.left()
+
+    def left(self) -> list[str]:
+        events, self.events[:] = list(self.events), []
+        return events
+
+
+def test_a_durable_append_lets_its_replies_leave() -> None:
+    rig = Committing(End.DURABLE, End.ELSEWHERE)
+    assert rig.turn("one", "1") == ["a gets 1"]
+    assert rig.turn("two", "2") == []
+    assert rig.turn("", "3") == []
+    rig.log.tell()
+    assert rig.left() == ["a gets 2", "a gets 3"]
+    assert [frame.payload for frame in rig.place.frames] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (End.FULL, Exit.JOURNAL_FAILED),
+        (End.FAILED, Exit.JOURNAL_FAILED),
+        (End.FENCED, Exit.DIRECTORY_LOCKED),
+    ],
+)
+def test_after_any_other_end_nothing_leaves_any_more(end: End, code: Exit) -> None:
+    rig = Committing(end)
+    assert rig.turn("one", "1") == []
+    assert rig.turn("two", "2") == []
+    assert [error.exit_code for error in rig.failures] == [code]
+    rig.commit.close()
+    assert rig.left() == []
+    assert rig.place.frames == []
+
+
+def test_while_an_end_is_unknown_replies_wait_and_then_it_is_what_it_was() -> None:
+    rig = Committing(End.UNKNOWN, End.UNKNOWN)
+    assert rig.turn("one", "1") == []
+    assert rig.turn("two", "2") == []
+    rig.log.tell(End.DURABLE)  # and the next one, of the second turn, has begun
+    assert rig.left() == ["a gets 1"]
+    rig.log.tell(End.FENCED)
+    assert rig.left() == []
+    assert len(rig.failures) == 1
+    assert [frame.payload for frame in rig.place.frames] == [b"one"]
+
+
+def test_who_lost_the_log_to_another_owner_releases_nothing() -> None:
+    rig = Committing()
+    assert rig.turn("one", "1") == ["a gets 1"]
+    MemoryLog(rig.place).take_over()
+    assert rig.turn("two", "2") == []
+    assert [error.exit_code for error in rig.failures] == [Exit.DIRECTORY_LOCKED]
+
+
+def test_a_log_that_fails_at_the_end_releases_nothing() -> None:
+    rig = Committing(End.ELSEWHERE)
+    rig.turn("one", "1")
+    rig.log._failure = Broken("disk")
+    rig.commit.close()
+    assert rig.left() == []
+    assert [str(error) for error in rig.failures] == ["disk"]
