@@ -265,7 +265,7 @@ class SteppedSnapshots(Snapshots):
     def __init__(
         self,
         engine: Engine,
-        log: SteppedLog,
+        log: FileLog,
         loop: Loop,
         clock: FakeClock,
         on_failure: Callable[[LogError], None],

@@ -15,11 +15,12 @@ from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import open_session
 from delayd.core.times import RequestMs
+from delayd.journal.file_log import FileLog
 from delayd.log import LogError
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
 from tests.core.rig import put
-from tests.faults.adapter import Loop, SteppedLog, SteppedSnapshots, news_of
+from tests.faults.adapter import Loop, SteppedSnapshots, news_of
 from tests.faults.bytes_of_a_log import append_turn, opened
 from tests.journal.journals import DIRECTORY
 
@@ -46,7 +47,7 @@ class House:
         self.loop = Loop(self.clock.now_ms)
         self.snapshots = SteppedSnapshots(
             self.engine,
-            SteppedLog(self.journal, news_of(self.clock), None),
+            FileLog(self.journal, news_of(self.clock), None),
             self.loop,
             self.clock,
             self._failed,
