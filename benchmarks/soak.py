@@ -266,13 +266,6 @@ def soak(minutes: float, restarts_s: float, names: Sequence[str]) -> Course:
         course = course_of(ground, parts, seconds, restarts_s)
         close_parts(parts, course)
         wait_for_pushes(endpoint, course)
-        print(
-            "DEBUG",
-            course.totals,
-            course.pushes,
-            course.arrived,
-            ground.daemon.ask("/v1/topics/good/jobs"),
-        )
     return course
 
 
