@@ -26,7 +26,7 @@ Traceback (most recent call last):
 ValueError: must be a whole number from 1 to 10
 
 A `Config` is always valid; its values are not checked again. The environment comes in as a mapping.
-The module refuses to know what the settings do, and imports little, since `delayd serve` listens
+The module does not know what the settings do, and imports little, since `delayd serve` listens
 only after it.
 """
 

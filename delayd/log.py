@@ -21,7 +21,7 @@ Between two of its calls a log may find that frames of before are lost (`is_whol
 acknowledged then, and nothing is settled, until a snapshot has replaced them.
 
 It is called a few times a turn, so that a protocol costs nothing; nothing here runs for each job.
-The log refuses to know of replies and clients, and what a record means.
+The log does not know of replies and clients, and what a record means.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -22,7 +22,7 @@ a small file, two snapshots follow, and everything else is removed.
 
 All of this is one *chore* of the loop: it runs when it has asked to, earlier if the log has grown.
 
-The module refuses to know what is in a snapshot, how its files look, and how much the disk may
+The module does not know what is in a snapshot, how its files look, and how much the disk may
 hold; `core.snapshot_copy`, `journal.snapshot` and `journal.retention` do.
 """
 

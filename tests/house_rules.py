@@ -8,7 +8,7 @@ the tree, and to planted offences, one at least for each rule.
 Example: `import time` in `delayd/core/wheel/wheel.py` on line 3 yields "line 3: core is pure and
 never imports time: take `now_ms` as an argument".
 
-The rules refuse to know types and values: what ruff or mypy can check is left to them.
+The rules do not know types and values: what ruff or mypy can check is left to them.
 """
 
 import ast
@@ -373,7 +373,7 @@ def functions_fit_a_screen(module: Module) -> Iterator[str]:
 
 def modules_say_what_they_are_for(module: Module) -> Iterator[str]:
     if module.in_delayd and not ast.get_docstring(module.tree):
-        yield "line 1: no docstring: say what the module is for, and what it refuses to know"
+        yield "line 1: no docstring: say what the module is for, and what it does not know"
 
 
 # Public in spite of their underscore: the methods of named tuples, and what Python itself offers.

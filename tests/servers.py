@@ -4,7 +4,7 @@
         assert client.ask("put 0 0 1 11", b"x" * 11) == "JOB_TOO_BIG"
 
 What a server prints goes into a temporary file, so that no pipe fills up and a server that does not
-start can be quoted. The module refuses to know any protocol; tests/line_client.py speaks one.
+start can be quoted. The module does not know any protocol; tests/line_client.py speaks one.
 """
 
 import os

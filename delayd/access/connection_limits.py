@@ -7,7 +7,7 @@ Each front end has one of these. Where no authentication is needed a peer is EVE
 Otherwise it is unauthenticated until it has shown a token, and an address may have only a limited
 number of such connections. Local peers count only in all.
 
-The module refuses to know what a connection does, and what a refused peer is answered.
+The module does not know what a connection does, and what a refused peer is answered.
 """
 
 import enum

@@ -6,7 +6,7 @@
 
 JSON, with one entry to a line so that differences can be read. Reading gives either every entry or
 every mistake, each with its place and the rule, and repeats nothing that could be a secret. An
-`EntryFile` says what is special to one kind of file; the module refuses to know what entries mean.
+`EntryFile` says what is special to one kind of file; the module does not know what entries mean.
 """
 
 import json

@@ -19,7 +19,7 @@ only another should. `topics` says whose calls a secret signs; one without it si
 >>> secrets.to_sign_with("any", (), ["orders"])
 ('orders',)
 
-The module refuses to know clocks, and what is signed (`push.signing`).
+The module does not know clocks, nor what is signed (`push.signing`).
 """
 
 import base64

@@ -18,7 +18,7 @@ lengths, states, names, the CRLF. A record that was being written when beanstalk
 any file, because a restarted beanstalkd begins a new one: only zeros follow it. Anything else that
 is no record is damage.
 
-This module refuses to know how jobs are kept in delayd, and writes nothing.
+This module does not know how jobs are kept in delayd, and writes nothing.
 """
 
 import enum

@@ -1,7 +1,7 @@
 """`delayd config`: what is wrong with a configuration, and what it comes to.
 
 What `show` prints is a configuration file again, with every setting: it can be kept, compared and
-loaded. It refuses to know what the settings do.
+loaded. It does not know what the settings do.
 """
 
 import enum

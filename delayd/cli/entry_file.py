@@ -4,7 +4,7 @@
 
 A daemon that reads meanwhile, and a machine that loses power, find one of the two whole. Only the
 owner can read the new file (0600). The `Disk` is the journal's, so that a simulated one can fail
-here as well. The module refuses to know what entries mean.
+here as well. The module does not know what entries mean.
 """
 
 import contextlib

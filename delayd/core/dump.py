@@ -12,7 +12,7 @@ of its own record. The records of a log name a topic once and use its number fro
 TOPIC {'topic_number': 1, 'topic': 'mail'}
 DELETE {'id': 7}
 
-Replay applies records; this module only reads them, and refuses to know how they are shown.
+Replay applies records; this module only reads them, and does not know how they are shown.
 """
 
 import struct

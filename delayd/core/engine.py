@@ -35,7 +35,7 @@ True
 >>> reserve(engine, session, 1_000)
 (1, b'hi')
 
-It refuses to know what the records mean and where they go: bytes on a wire, files, sockets and
+It does not know what the records mean and where they go: bytes on a wire, files, sockets and
 clocks. Operations run hundreds of thousands of times a second: plain arguments and plain values,
 no objects in between.
 """

@@ -24,7 +24,7 @@ by the low bits, and the longest that a put waits is that division, or one of th
 
 Clients choose the keys, so the hash is the interpreter's own, SipHash with a secret of the process:
 no client can make keys meet, and they do so by chance once in a million times a million keys. The
-hash never leaves the process. The index refuses to know what a job is.
+hash never leaves the process. The index does not know what a job is.
 """
 
 from collections.abc import Callable, Sequence

@@ -2,7 +2,7 @@
 
 A lease is in three places: `sessions` leads from the job to its session, the session's `deadlines`
 say until when, and the lane of leases has an entry that fires then. `Leases` keeps them consistent.
-It refuses to know topics and records.
+It does not know topics or records.
 """
 
 from collections.abc import Callable

@@ -25,7 +25,7 @@ BURIED 310000
 ((15000, 180000), '{"jobs_max": 1000, "retry": ["15s", "3m"]}')
 
 Everything here is a function of its arguments, jitter included: replay judges again what the clock
-ended, and must come to the same verdict. The module refuses to know records, queues and topics.
+ended, and must come to the same verdict. The module does not know records, queues or topics.
 """
 
 import re

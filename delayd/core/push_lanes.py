@@ -24,7 +24,7 @@ told of a lane in vain now and then, since others may take what is ready; never 
 >>> lanes.note(topic, b"https://a.example"); lanes.take()
 []
 
-All of it follows from the jobs and policies, so a replay leads to it. The class refuses to know
+All of it follows from the jobs and policies, so a replay leads to it. The class does not know
 leases, log and targets themselves.
 """
 

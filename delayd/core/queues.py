@@ -10,7 +10,7 @@ True
 4
 
 Buried jobs are sorted in the same way, by the rank that their records say: when they were buried.
-Delayed jobs are on a wheel. The queues hold ids only, and refuse to know their topic.
+Delayed jobs are on a wheel. The queues hold ids only, and do not know their topic.
 """
 
 from collections.abc import Callable

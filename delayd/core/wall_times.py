@@ -22,7 +22,7 @@ it has come, whatever the wall clock says now.
 >>> absolute.due_ms(7, wall_ms=5_000), absolute.some_unplaced()
 (4300, [7])
 
-It refuses to know records and wheels. Which jobs there are is kept as pages of bits: 2 bytes a job
+It does not know records or wheels. Which jobs there are is kept as pages of bits: 2 bytes a job
 where most have an absolute time, 200 where one in a hundred has.
 """
 

@@ -4,7 +4,7 @@ asyncio has a server of its own. It takes a whole backlog at once before anythin
 learns the client's address only after the TLS handshake, and reports a lack of descriptors as an
 error of the program. Here a few are taken at a time, and admitted first.
 
-The module refuses to know the protocol.
+The module does not know the protocol.
 """
 
 import asyncio

@@ -15,7 +15,7 @@ of all unanswered requests are counted together, by the
 
 Deadlines cost a request less than 1 µs: its times are noted, and checked by `net.deadlines`.
 
-The module refuses to know what is asked and answered. Of aiohttp it uses the parser, the streams
+The module does not know what is asked or answered. Of aiohttp it uses the parser, the streams
 that the parser fills with bodies, and the base of its protocols, by their public names.
 """
 
@@ -59,7 +59,7 @@ class Bounds:
 def bounds_of(config: object) -> Bounds:
     """Return the limits of a configuration: `connections_max` is its `http_connections_max`, etc.
 
-    It is not typed, since HTTP refuses to know the configuration of the whole daemon.
+    It is not typed, since HTTP does not know the configuration of the whole daemon.
     """
     names = (field.name for field in fields(Bounds))
     return Bounds(**{name: getattr(config, f"http_{name}") for name in names})

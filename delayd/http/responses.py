@@ -12,7 +12,7 @@
 An answer is complete before its first byte is sent, so its head is this text with three numbers in
 it. The page of metrics is the exception: it is made and sent in pieces.
 
-The module refuses to know requests and connections.
+The module does not know requests or connections.
 """
 
 from collections.abc import Iterable, Mapping

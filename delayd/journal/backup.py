@@ -16,7 +16,7 @@ frame 9 is found intact behind it, saying that 8 had been durable, 8 is read aga
 or damaged, and then there is no backup.
 
 `marked` keeps daemons from starting on a half copied directory, however the backup ended. The
-module refuses to know what is in the frames, and takes no lock on what it copies.
+module does not know what is in the frames, and takes no lock on what it copies.
 """
 
 import contextlib

@@ -19,7 +19,7 @@ The worked example of the document: journal id 00 01 .. 0f, segment 1.
 >>> len(frame) == FRAME_OVERHEAD_BYTES + 5
 True
 
-This module refuses to know files; it turns values into bytes and back.
+This module does not know files; it turns values into bytes and back.
 """
 
 import enum

@@ -34,7 +34,7 @@ A lack of space is different: `append` raises JournalFull, the journal is as it 
 and the next call tries again. A caller that must be sure asks first: `make_room` reserves space,
 and for what `room_bytes` says is there, an append does not have to ask the disk.
 
-The journal refuses to know what a payload means, what time it is, and when it should sync.
+The journal does not know what a payload means, what time it is, and when it should sync.
 """
 
 import contextlib

@@ -19,7 +19,7 @@ given back.
 >>> usable_bytes(128 << 10)
 130883
 
-The module raises `OSError` and refuses to know what that means for the journal, and how much space
+The module raises `OSError` and does not know what that means for the journal, nor how much space
 is needed: the service counts the jobs.
 """
 

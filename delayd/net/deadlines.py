@@ -20,7 +20,7 @@ beanstalkd's clients wait for hours.
 >>> ReadTimeouts(lambda: 0).alarm_ms is None
 True
 
-The module refuses to know what is checked, and any clock but those that it is given.
+The module does not know what is checked, nor any clock but those that it is given.
 """
 
 from collections import deque

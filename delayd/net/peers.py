@@ -12,7 +12,7 @@ here.
 >>> origin_of(("127.0.0.5", 50_000)), origin_of(("::1", 50_000, 0, 0)), origin_of("")
 (None, None, None)
 
-The module refuses to know any protocol, and who may do what.
+The module knows no protocol, nor who may do what.
 """
 
 import errno

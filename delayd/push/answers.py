@@ -16,7 +16,7 @@ read to its end and not a byte more has come, and if its connection may be used 
 (b'sorr', True, False)
 
 It makes no object for a chunk or a message, so what a receiver can make it do for a byte
-is little. The module refuses to know sockets and time.
+is little. The module does not know sockets or time.
 """
 
 import re

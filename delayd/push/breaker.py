@@ -51,7 +51,7 @@ and costs no attempt. That ends after a day, or what is sent to a host that is g
 ever.
 
 Time is an argument, in milliseconds of a clock that never stops: what is open has to close again
-also where delayd time stands still. The classes refuse to know what a host is: it may be a sink,
+also where delayd time stands still. The classes do not know what a host is: it may be a sink,
 or another topic.
 """
 

@@ -22,7 +22,7 @@ Traceback (most recent call last):
 delayd.push.egress.AddressRefused: the address 10.0.0.7 of hooks.example.com is private: [push] \
 private_networks would have to allow it
 
-The module refuses to know how names are looked up and connections are made (`push.connections`).
+The module does not know how names are looked up and connections are made (`push.connections`).
 """
 
 import contextlib

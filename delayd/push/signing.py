@@ -10,7 +10,7 @@ knows one of them accepts the call, so a secret is exchanged without a break.
 >>> signature([bytes(range(32))], "msg_1", 1_795_256_100, b"{}")
 'v1,g8t1FE/w65RPYYZwgTUlgSX7egFtgxdnID8jEGj9UOk='
 
-The module refuses to know clocks, HTTP, and where secrets are kept (`access.signing_secrets`).
+The module does not know clocks, HTTP, or where secrets are kept (`access.signing_secrets`).
 """
 
 import base64

@@ -5,7 +5,7 @@ done. So a job is in one of the two topics at any time, whatever the daemon meet
 finds it gone, as a job that was cancelled meanwhile. What the other topic refuses is a failed
 attempt; where targets lead round in a circle, the job is a dead letter at once.
 
-The module refuses to know how a job changes topics (`core.operations.forward`).
+The module does not know how a job changes topics (`core.operations.forward`).
 """
 
 from collections.abc import Callable

@@ -4,7 +4,7 @@
                                └─► fields: the same for programs
 
 `delayd push test` is this and a command line. The sample has a `webhook-id` of its own, and its
-body says what it is. The module refuses to know where the configuration comes from.
+body says what it is. The module does not know where the configuration comes from.
 """
 
 import asyncio

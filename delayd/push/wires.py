@@ -16,7 +16,7 @@ bounds what is held for a server, whatever the library in front of it reads and 
 to know how. What TLS adds is counted too, so keys and tickets without end are no way around it.
 
 A `Wire` is a transport of asyncio's, for any protocol. Unlike asyncio's own it closes when its peer
-has said everything. The module refuses to know what is spoken.
+has said everything. The module does not know what is spoken.
 """
 
 import asyncio

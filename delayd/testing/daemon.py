@@ -20,7 +20,7 @@ With a virtual clock time stands still, so that what happens after days is teste
         ...reserve it...
 
 `Daemon` is the process alone, for another command or other flags. But for that one
-command the module refuses to know what is spoken over the sockets; the clients' own libraries do.
+command the module does not know what is spoken over the sockets; the clients' own libraries do.
 """
 
 import contextlib

@@ -20,7 +20,7 @@ b'kept'
 It is stricter than any real file system: a name is not durable until its directory is synced, and
 after a failed sync the changes are counted as clean and never reach the platter, however often the
 file is synced again. Where there is too little space for an allocation, the file takes all of it
-and the call fails. It refuses to know what is in the files.
+and the call fails. It does not know what is in the files.
 """
 
 import errno

@@ -9,7 +9,7 @@ which. Nothing is assumed of the order of operations that overlap.
     put ok, release(delay) unknown, power cut       ways: held · waiting for the delay · ready
     seen "delayed" with another due time            none of them: I4
 
-It refuses to know how the daemon works; `history` says what it is told.
+It does not know how the daemon works; `history` says what it is told.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """Clients of the line protocol who do random things and note what came of it.
 
 A client is one connection. It says a command or several, in pieces, and takes the replies as they
-come; each becomes an operation of the history. It refuses to know what the right answers are.
+come; each becomes an operation of the history. It does not know what the right answers are.
 """
 
 import contextlib

@@ -5,7 +5,7 @@ has a set of *ways*: a state, and which of the open operations have happened in 
 what an operation makes of a state; here the set grows by that, and what was heard, or seen, leaves
 those ways that fit. No way left: a promise is broken, and what the ways were says which.
 
-It refuses to know the entries of a history; `checker` does.
+It does not know the entries of a history; `checker` does.
 """
 
 from collections import Counter

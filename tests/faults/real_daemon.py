@@ -4,7 +4,7 @@
     with started(directory, tracing=Injection("fdatasync", "signal=KILL", 7)) as daemon: ...
 
 A tracer (`strace -D`) runs beside the daemon and not above it, so that signals and exit codes are
-those of the daemon itself. The module refuses to know what is said to a daemon.
+those of the daemon itself. The module does not know what is said to a daemon.
 """
 
 import os

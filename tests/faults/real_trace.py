@@ -9,7 +9,7 @@
 {'openat': [2]}
 
 The number is what a tracer counts when it is told to strike at the n-th: each call by itself, each
-thread by itself. The module refuses to know what the calls mean.
+thread by itself. The module does not know what the calls mean.
 """
 
 import re

@@ -11,7 +11,7 @@ and when it was answered, and the daemon decided somewhere in between.
 Under a ladder an attempt that fails has one of a few outcomes; which law held for the topic by then
 may itself not be known, so there may be several.
 
-It refuses to know histories.
+It does not know histories.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

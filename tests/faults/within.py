@@ -1,6 +1,6 @@
 """What the simulation does without a client: to an engine from within, and to what a crash leaves.
 
-It refuses to know when.
+It does not know when.
 """
 
 import contextlib

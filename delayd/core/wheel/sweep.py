@@ -16,7 +16,7 @@ was cancelled and inserted again into the same bucket is there twice and looks a
 ordinary sweep keeps both; one that `hunts_twins` keeps the first. That costs 150 ns a survivor and
 is rarely needed, so the wheel asks for it only when an ordinary sweep freed too little.
 
-The class refuses to know why it is called, and to ask about entries that are not in a bucket.
+The class does not know why it is called, nor any entry that is not in a bucket.
 """
 
 from array import array

@@ -28,7 +28,7 @@ What differs from Kafka, and why:
   more for each in Python.
 - One call of `advance` does a bounded piece of work. A bucket that it did not finish is `pending`.
 
-The wheel refuses to know what an entry is, and to read a clock.
+The wheel does not know what an entry is, and reads no clock.
 """
 
 from array import array
