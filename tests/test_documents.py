@@ -11,7 +11,14 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # comes with openapi-spec-validator
 
 ROOT: Final = Path(__file__).parent.parent
-PAGES: Final = sorted((*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), ROOT / "config.example.toml"))
+PAGES: Final = sorted(
+    (
+        *ROOT.glob("*.md"),
+        *ROOT.glob("*/*.md"),
+        *ROOT.glob("docs/decisions/*.md"),
+        ROOT / "config.example.toml",
+    )
+)
 """Every document of the project; what the tools make stands in folders with a dot."""
 PATH: Final = re.compile(
     r"`((?:[\w.-]+/)*[\w-]+\.(?:py|md|toml|json|service|socket|txt)|(?:[\w-]+/)+)`"
