@@ -15,6 +15,13 @@ If the wall clock went back meanwhile, delayd time continues where it stopped: l
 early, and time in the journal never decreases. A wall clock that is set while we run is not taken
 for a longer stop, because a frame is written after it was set (`Turns.note_wall_clock`).
 
+Two clocks are never read at the same instant, and the process may be paused between the readings.
+Each doubt makes delayd time late, and never early: what is written down for a stop is the latest
+that the wall clock can have been (`wall_at`), and a start counts from the earliest (`resume`).
+
+    boot-time clock read    wall clock read, after a pause of 1.5 ms    at delayd time 1,000,000
+    7,000.2                 5,000,001.7                                 wall clock at most 5,000,002
+
 Times of the wall clock itself ("at nine tomorrow") need to know how far the two are apart:
 `wall_offset_ns` says it, as the bounds between which it is for certain. On Linux only setting the
 clock moves it. Slewing (NTP, adjtime) moves the boot-time clock along with the wall clock, and a
@@ -70,7 +77,7 @@ class Clock(Protocol):
         """The wall clock, as the machine has it: it may jump either way."""
 
     def wall_at(self, time_ms: int) -> int:
-        """The wall clock as it stood at that delayd time, unless it has been set since."""
+        """The wall clock at that delayd time, at most, unless it has been set since."""
 
     def wall_offset_ns(self) -> tuple[int, int]:
         """How far the wall clock is ahead of delayd time: at least, and at most."""
@@ -97,7 +104,7 @@ class SystemClock:
     ) -> None:
         self._boot_ns = boot_ns
         self._wall_ns = wall_ns
-        self._offset_ns = wall_ns() - boot_ns()
+        self._offset_ns = wall_ns() - boot_ns()  # in this order: a pause makes it smaller
 
     def now_ms(self) -> PlayedMs:
         """Delayd time, in whole milliseconds that have begun."""
@@ -123,8 +130,12 @@ class SystemClock:
         return self._wall_ns() // NS_PER_MS
 
     def wall_at(self, time_ms: int) -> int:
-        """The wall clock as it stood at that delayd time, unless it has been set since."""
-        return time_ms + (self._wall_ns() - self._boot_ns() - self._offset_ns) // NS_PER_MS
+        """The wall clock at that delayd time, at most, unless it has been set since.
+
+        The boot clock is read first: a pause before the wall clock is read makes it later.
+        """
+        behind_ns = self._boot_ns() + self._offset_ns - self._wall_ns()
+        return time_ms - behind_ns // NS_PER_MS
 
     def wall_offset_ns(self) -> tuple[int, int]:
         """How far the wall clock is ahead of delayd time: at least, and at most.
@@ -144,7 +155,8 @@ class SystemClock:
         """Carry delayd time over a stop: it began at these readings of the two clocks.
 
         For the start, before any client has seen the time: delayd time may differ from the wall
-        clock afterwards, in either direction.
+        clock afterwards, in either direction. The boot clock is read last, so that time which
+        passes between the readings is no part of the stop.
         """
         stopped_ns = max(0, self._wall_ns() - last_wall_ms * NS_PER_MS)
         self._offset_ns = last_time_ms * NS_PER_MS + stopped_ns - self._boot_ns()

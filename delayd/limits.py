@@ -239,13 +239,14 @@ CALENDAR_BINS_MAX: Final = 1_000  # counts of one calendar: a week in steps of t
 # more the jobs that have waited the longest are placed at once.
 WALL_STEPS_MAX: Final = 8
 
-# How far the wall clock must have gone ahead before jobs are placed again: the reading is exact to
-# a millisecond, its rounding takes one more. Slewing moves the boot clock as well, and so nothing.
+# How far the wall clock must have moved to where jobs would be late before they are placed again:
+# the reading is exact to a millisecond, its rounding takes one more. To where they would be early,
+# any difference counts. Slewing moves the boot clock as well, and so nothing.
 WALL_STEP_MS: Final = 2
 
-# How far apart two readings of the boot clock may be for the wall clock between them to count: half
-# of the millisecond above. A process that was stopped in between reads once more.
-WALL_BRACKET_NS: Final = 500_000
+# How far apart two readings of the boot clock may be for the wall clock between them to count: what
+# is not known makes jobs late. A process that was stopped in between reads once more.
+WALL_BRACKET_NS: Final = 100_000
 
 WALL_READINGS_MAX: Final = 4  # how often it reads before it takes what it got
 

@@ -356,7 +356,7 @@ class Service:
                 self._engine,
                 self._durable,
                 self._log,
-                wall_ms=self._clock.wall_ms,
+                wall_at=self._clock.wall_at,
                 tell=self.call_soon_threadsafe,
                 on_failure=self._fail,
             )

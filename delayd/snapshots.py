@@ -133,7 +133,7 @@ class Snapshots:
         log: LogSnapshots,
         news: Log,
         *,
-        wall_ms: Callable[[], int],
+        wall_at: Callable[[int], int],
         tell: Callable[[Task], object],
         on_failure: Callable[[LogError], None],
         new_worker: Callable[[], Worker] = Thread,
@@ -147,7 +147,7 @@ class Snapshots:
         self._engine = engine
         self._log = log
         self._news = news
-        self._wall_ms = wall_ms
+        self._wall_at = wall_at
         self._tell_loop = tell
         self._on_failure = on_failure
         self._new_worker = new_worker
@@ -248,7 +248,7 @@ class Snapshots:
         log, store, space = self._log, self._engine.store, self._engine.log_space
         free_bytes = log.free_bytes
         needed_bytes = space.set_aside_bytes(len(store.leases.sessions)) + EMERGENCY_BYTES
-        is_short = log.shrink(needed_bytes, store.time_ms, self._wall_ms())
+        is_short = log.shrink(needed_bytes, store.time_ms, self._wall_at(store.time_ms))
         # At once: what the next turn accepts must find its space in the file that there is now.
         space.free_bytes -= free_bytes - log.free_bytes
         return is_short
@@ -262,7 +262,8 @@ class Snapshots:
             if is_repetition and self._was_repetition and log.is_whole:
                 # When jobs vanish two in a row make both small; a third would be the same again.
                 return
-            writer = log.begin_snapshot(engine.store.time_ms, self._wall_ms())
+            time_ms = engine.store.time_ms
+            writer = log.begin_snapshot(time_ms, self._wall_at(time_ms))
         except LogError as error:
             self._fail(error)
         else:

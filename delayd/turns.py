@@ -337,7 +337,7 @@ class Turns:
             request_ms = self._clock.request_ms()
         if self.on_push is not None and engine.store.push_lanes.fresh:
             self.on_push(request_ms)
-        self.end_turn(request_ms)
+        self.end_turn()
 
     def overslept_ms(self) -> int:
         """Return how long ago a waiter should have been woken; 0, or there is a fault in here.
@@ -356,9 +356,10 @@ class Turns:
         Call before the first absolute-time put: the offset is not tracked while no such job exists.
         """
         absolute = self._engine.store.wall_times
-        at_least_ns, at_most_ns = self._clock.wall_offset_ns()
+        at_least_ns, _ = self._clock.wall_offset_ns()
         offset_ns = absolute.offset_ms * NS_PER_MS
-        if at_most_ns < offset_ns or at_least_ns >= offset_ns + WALL_STEP_MS * NS_PER_MS:
+        # Sooner would be early; later is looked at in whole steps.
+        if at_least_ns < offset_ns or at_least_ns >= offset_ns + WALL_STEP_MS * NS_PER_MS:
             offset_ms = at_least_ns // NS_PER_MS
             step_ms = offset_ms - absolute.offset_ms
             follow_wall(self._engine, offset_ms)
@@ -376,10 +377,10 @@ class Turns:
         """
         if self._commit is None:
             return
-        at_least_ns, at_most_ns = self._clock.wall_offset_ns()
+        _, at_most_ns = self._clock.wall_offset_ns()
         noted_ms = self._commit.wall_offset_ms
         is_behind = at_most_ns <= (noted_ms - WALL_STEP_MS) * NS_PER_MS
-        if is_behind or at_least_ns >= (noted_ms + WALL_STEP_MS) * NS_PER_MS:
+        if is_behind or at_most_ns > noted_ms * NS_PER_MS:
             with contextlib.suppress(OutOfSpace):
                 self._engine.log_space.take(TURN_OVERHEAD_BYTES)
                 record_time(self._engine)
@@ -421,16 +422,16 @@ class Turns:
     def return_some(self, request_ms: RequestMs) -> bool:
         """Take back a slice of what closed clients held, and commit; tell whether there is more."""
         give_back_some(self._engine, RETURNS_PER_STOP_TURN, request_ms)
-        self.end_turn(request_ms)
+        self.end_turn()
         return bool(self._engine.leavers)
 
-    def end_turn(self, request_ms: RequestMs) -> None:
+    def end_turn(self) -> None:
         """Tell those whose wait has ended, commit, and see when the next turn is due."""
         engine, line, commit = self._engine, self._line, self._commit
         if engine.out_of_order_ids and commit is not None:
             commit.note_late(engine.take_out_of_order_ids())
         if engine.deliveries:
-            self._deliver(request_ms)
+            self._deliver()
         log, must_sync = engine.take_log()
         replies: Replies = line.take_replies()
         free: Replies = line.take_free_replies()
@@ -452,9 +453,12 @@ class Turns:
         elif engine.log_space.is_short:
             self.limit_room()
 
-    def _deliver(self, request_ms: RequestMs) -> None:
-        """Tell those whose wait has ended."""
-        engine = self._engine
+    def _deliver(self) -> None:
+        """Tell those whose wait has ended.
+
+        What they have sent meanwhile is carried out now: no delay counts from before it came.
+        """
+        engine, request_ms = self._engine, self._clock.request_ms()
         if self._commit is not None:
             self._line.durable_id = self._commit.durable_id
         while engine.deliveries:

@@ -521,7 +521,7 @@ class CommitRig:
             self.engine,
             self.log,
             Log(self.said, self.clock.wall_ms),
-            wall_ms=self.clock.wall_ms,
+            wall_at=self.clock.wall_at,
             tell=self.told.append,
             on_failure=self.failures.append,
             new_worker=self._new_worker,
@@ -649,7 +649,7 @@ class CommitRig:
         engine = self.engine
         if hasattr(self, "turns"):
             self.turns_taken += 1
-            self.turns.end_turn(RequestMs(self.now_ms))
+            self.turns.end_turn()
         else:
             if engine.log_space.is_short:
                 serve_waiting(engine, self.now_ms)

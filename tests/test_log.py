@@ -167,7 +167,7 @@ def test_a_snapshot_and_the_frames_behind_it_are_the_state(home: Home) -> None:
         engine,
         log,
         Log(io.StringIO(), int),
-        wall_ms=int,
+        wall_at=int,
         tell=told.append,
         on_failure=failures.append,
         new_worker=HandWorker,

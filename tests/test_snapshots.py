@@ -454,7 +454,7 @@ def test_the_thread_ends_with_its_snapshot(tmp_path: Path, rng: random.Random) -
         engine,
         FileLog(journal, news),
         news,
-        wall_ms=lambda: 0,
+        wall_at=lambda _time_ms: 0,
         tell=told.append,
         on_failure=fail,
         new_worker=new_worker,

@@ -76,21 +76,21 @@ def test_the_first_turn_fires_what_came_due_before(watch: Watch) -> None:
 
 def test_it_wakes_when_a_job_is_due(rig: CommitRig) -> None:
     rig.put(delay_ms=250)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     assert rig.slept(None, int) == [0.25, None]
     assert rig.engine.store.topics.by_name["default"].queues.ready
 
 
 def test_what_is_overdue_is_not_waited_for(rig: CommitRig) -> None:
     rig.put(delay_ms=250)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     rig.clock.advance(1_000)
     assert rig.slept(None) == [0.0]
 
 
 def test_it_sleeps_no_longer_than_asyncio_says(rig: CommitRig) -> None:
     rig.put(delay_ms=250)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     assert rig.slept(0.1) == [0.1]
     assert rig.slept(0.2, int)[0] == 0.15
 
@@ -98,7 +98,7 @@ def test_it_sleeps_no_longer_than_asyncio_says(rig: CommitRig) -> None:
 def test_it_takes_turns_until_the_time_is_over(rig: CommitRig) -> None:
     for delay_ms in (30, 60, 90, 200):
         rig.put(delay_ms=delay_ms)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     waits_s = rig.slept(0.1, int, int, int, int)
     assert waits_s == pytest.approx([0.03, 0.03, 0.03, 0.01])
 
@@ -132,7 +132,7 @@ def test_a_line_with_something_to_do_is_not_waited_for(rig: CommitRig) -> None:
 
 def test_with_jobs_due_a_sync_going_on_gets_a_breather(rig: CommitRig) -> None:
     rig.put(delay_ms=5)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     rig.clock.advance(10)
     rig.commits.is_syncing = True
     assert rig.slept(None) == [BREATHER_S]
@@ -144,7 +144,7 @@ def test_a_sync_going_on_shortens_no_sleep(rig: CommitRig) -> None:
     rig.commits.is_syncing = True
     assert rig.slept(None) == [None]
     rig.put(delay_ms=250)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     assert rig.slept(None) == [0.25]
 
 
@@ -197,7 +197,7 @@ def test_awake_it_misses_no_deadline(rig: CommitRig) -> None:
     rig.turns.busy_poll_ns = AWAKE_NS
     rig.watch.step_ns = AWAKE_NS // 10
     rig.put(delay_ms=250)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     rig.turns.ask()
     waits_s = rig.slept(None, says(rig), *[int] * 20)
     (asleep,) = [wait_s for wait_s in waits_s[1:] if wait_s]
@@ -263,7 +263,7 @@ def test_a_chore_has_a_slice_before_its_time_when_the_log_has_grown_much(rig: Co
 
 def test_the_chore_delays_no_job(rig: CommitRig) -> None:
     rig.put(delay_ms=250)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     rig.turns.chore = lambda: 0.3
     assert rig.slept(None, int) == pytest.approx([0.25, 0.05])
 
@@ -283,7 +283,7 @@ def test_what_is_due_happens_before_clients_are_heard_and_all_of_it_is_committed
     rig: CommitRig,
 ) -> None:
     rig.put(delay_ms=5)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     wait(rig.engine, rig.session, RequestMs(rig.clock.now_ms()), None)
     rig.look()
     rig.clock.advance(6)
@@ -321,10 +321,10 @@ def test_the_end_of_a_sync_with_anything_else_is_seen_in_the_turn(rig: CommitRig
 
 def test_a_deadline_that_has_gone_wakes_it_once_at_most(rig: CommitRig) -> None:
     (first,) = rig.put(delay_ms=250)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     rig.delete([first])
     rig.put(delay_ms=900)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     waits_s = rig.slept(None, int, int, int)
     assert sum(filter(None, waits_s)) == pytest.approx(0.9)
     assert len(rig.engine.store.topics.by_name["default"].queues.ready) == 1
@@ -344,7 +344,7 @@ def test_free_replies_are_given_to_the_commit(rig: CommitRig) -> None:
 
 def test_no_turn_changes_anything_when_all_is_over(rig: CommitRig) -> None:
     rig.put(delay_ms=5)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     rig.clock.advance(10)
     rig.look()
     rig.turns.is_over = True
@@ -374,7 +374,7 @@ def test_records_are_counted(rig: CommitRig) -> None:
 def test_of_a_million_jobs_of_one_instant_each_turn_fires_one_slice(rig: CommitRig) -> None:
     jobs = 40 * ADVANCE_SLICE_JOBS
     rig.put(delay_ms=5, jobs=jobs)
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     rig.clock.advance(10)
     ready = rig.engine.store.topics.by_name["default"].queues.ready
     counts = []
@@ -390,7 +390,7 @@ def test_small_topics_share_a_turn_for_a_bounded_time(rig: CommitRig) -> None:
     topics = [rig.engine.store.topic(f"topic-{number}") for number in range(20)]
     for topic in topics:
         put_alike(rig.engine, topic, 0, 5, 60_000, [b"x"], RequestMs(rig.clock.now_ms()))
-    rig.turns.end_turn(rig.clock.request_ms())
+    rig.turns.end_turn()
     rig.clock.advance(10)
     rig.watch.step_ns = ADVANCE_SLICE_US * 1_000 // 4
     counts = []

@@ -432,7 +432,7 @@ class LineServer:
                 self._close(client, now_ms)
             elif connection.is_choked:
                 connection.is_choked = False
-                connection.resume(now_ms)
+                connection.resume(self._request_ms())
                 self.listen_again(client)
             elif client.at_end:
                 self._close(client, now_ms)
@@ -462,7 +462,7 @@ class LineServer:
                 self._note(client)
         else:
             client.at_end = True
-            connection.half_close(now_ms)
+            connection.half_close(self._request_ms())
             self._watch(client, client.mask & ~(IN | HANG_UP))
             self._end(client, now_ms)
 
@@ -490,7 +490,7 @@ class LineServer:
         if event & HANG_UP:
             # It would be reported for ever. Reading finds the end of the input again.
             self._watch(client, client.mask & ~HANG_UP)
-            client.connection.half_close(now_ms)
+            client.connection.half_close(self._request_ms())
             self.listen_again(client)
             for _ in range(READS_AT_END):
                 if client.is_read and client.connection.is_listening:
@@ -500,18 +500,18 @@ class LineServer:
 
     def _end_broken(self, client: Client, now_ms: RequestMs) -> None:
         """Close a client that takes no replies when what it has sent is executed."""
-        self._read_rest(client, now_ms)
+        self._read_rest(client)
         if not client.connection.has_yielded:
             self._close(client, now_ms)
 
-    def _read_rest(self, client: Client, now_ms: RequestMs) -> None:
+    def _read_rest(self, client: Client) -> None:
         """Execute what a client sent before it closed, which a unix socket still holds.
 
         Without what only reads: its replies reach nobody. The loop ends, because no more input
         can come.
         """
         connection = client.connection
-        connection.half_close(now_ms)
+        connection.half_close(self._request_ms())
         with contextlib.suppress(OSError):
             while connection.is_listening and (data := client.sock.recv(READ_BYTES)):
                 connection.receive(data, self._request_ms())

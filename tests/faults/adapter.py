@@ -276,7 +276,7 @@ class SteppedSnapshots(Snapshots):
             engine,
             log,
             news_of(clock),
-            wall_ms=clock.wall_ms,
+            wall_at=clock.wall_at,
             tell=loop.call_soon_threadsafe,
             on_failure=on_failure,
             new_worker=lambda: self.worker,

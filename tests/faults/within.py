@@ -117,7 +117,7 @@ def stop_in_order(daemon: Daemon, history: History, now_ms: int) -> None:
     daemon.engine.is_stopping = True
     request_ms = RequestMs(now_ms + ROUNDING_MS)
     daemon.line.close_clients(request_ms)
-    daemon.turns.end_turn(request_ms)
+    daemon.turns.end_turn()
     daemon.turns.is_over = True
     daemon.commit.close()
     if daemon.snapshots is not None:
