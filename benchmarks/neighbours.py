@@ -21,7 +21,7 @@ and notes how long each reply took. Beside it one client does something big:
                                 take, and closed; what share of a processor the daemon still
                                 takes after ten seconds
     empty lines                 3 million empty lines of JSON
-    idempotency keys            100,000 of them
+    idempotency keys            100,000 of them, where 50,000 may be remembered
     failing beside good         a topic whose jobs fail beside one of good jobs for the same host
     answers 32 x 8              32 topics whose jobs go to a receiver each that writes small answers
                                 without end, by 8 connections each
@@ -83,6 +83,7 @@ PIPELINED_BYTES: Final = 4_000_000
 EMPTY_LINES: Final = 3_000_000
 IDEMPOTENCY_KEYS: Final = 100_000
 KEYS_S_MAX: Final = 32.0
+KEYS_CONFIG: Final = "[http]\nidempotency_keys_max = 50000\n"
 GOOD_JOBS: Final = 100
 GOOD_SPREAD_S: Final = 10.0
 FAILING_JOBS: Final = 200
@@ -492,7 +493,7 @@ STRANGERS: Final[dict[str, Row]] = {
     "patterns": partial(staged, patterns, f'[topics."{PATTERN}"]\nretry = "1s"\n'),
     "dead pipeliners": partial(staged, dead_pipeliners),
     "empty lines": partial(staged, empty_lines),
-    "idempotency keys": partial(staged, idempotency_keys),
+    "idempotency keys": partial(staged, idempotency_keys, KEYS_CONFIG),
     "failing beside good": failing_beside_good,
     **{
         f"{kind} {places} x {calls}{' TLS' * is_secure}": partial(

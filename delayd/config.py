@@ -489,6 +489,7 @@ class Config(NamedTuple):
     http_body_bytes_max: int = limits.HTTP_BODY_BYTES_DEFAULT
     http_held_bytes_max: int = limits.HTTP_HELD_BYTES_DEFAULT
     http_write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
+    http_idempotency_keys_max: int = limits.IDEMPOTENCY_KEYS_DEFAULT
 
     # The tokens file; None: no token is needed.
     auth_tokens: str | None = None
@@ -615,6 +616,10 @@ SETTINGS: Final = (
     Setting("http.body_bytes_max", "http_body_bytes_max", _HTTP_BODY),
     Setting("http.held_bytes_max", "http_held_bytes_max", _HTTP_HELD),
     Setting("http.write_buffer_bytes_max", "http_write_buffer_bytes_max", _WRITE_BUFFER),
+    Setting(
+        *("http.idempotency_keys_max", "http_idempotency_keys_max"),
+        read_whole(1, limits.CAP_MAX),
+    ),
     Setting("auth.tokens", "auth_tokens", or_off(_FILE)),
     Setting("auth.unix_uids", "auth_unix_uids", or_off(read_ids)),
     Setting("auth.unix_gids", "auth_unix_gids", or_off(read_ids)),

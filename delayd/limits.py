@@ -693,6 +693,8 @@ TLS_CLOSE_MS: Final = 5_000  # how long a peer may take to close
 HTTP_STOP_MS_MAX: Final = 5_000  # how long a stop waits for answers that are being written
 HTTP_STOP_STEP_MS: Final = 20  # how often it looks whether they are taken
 IDEMPOTENCY_KEY_BYTES_MAX: Final = 255  # of the header's value
+# How many are remembered at once: 100 MB, and three puts a second that have one, all day.
+IDEMPOTENCY_KEYS_DEFAULT: Final = 250_000
 # How long a put's Idempotency-Key is remembered: longer than any sensible client retries.
 IDEMPOTENCY_MS: Final = 24 * 3_600 * 1_000
 # The ttr of a job put over HTTP without one, in a topic whose policy has none.

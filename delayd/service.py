@@ -432,6 +432,7 @@ class Service:
             standing=clock if isinstance(clock, VirtualClock) else None,
             refusals=self._refusals,
             reports=self._reports(),
+            idempotency_keys_max=self._config.http_idempotency_keys_max,
         )
         self._http = server.HttpServer(
             api,

@@ -91,6 +91,7 @@ OF_THE_FILE = Config(
     http_body_bytes_max=8 << 20,
     http_held_bytes_max=32 << 20,
     http_write_buffer_bytes_max=512 << 10,
+    http_idempotency_keys_max=7,
     auth_tokens="tokens.json",
     auth_unix_uids=frozenset({0, 1000}),
     auth_unix_gids=frozenset({33}),
@@ -146,6 +147,7 @@ OF_VARIABLES = Config(
     http_body_bytes_max=1 << 10,
     http_held_bytes_max=1 << 20,
     http_write_buffer_bytes_max=4_096,
+    http_idempotency_keys_max=1,
     auth_tokens="t",
     auth_unix_uids=frozenset({0, 1000}),
     auth_unix_gids=frozenset({33}),
@@ -204,6 +206,7 @@ idle_timeout = "2m"
 body_bytes_max = "8MiB"
 held_bytes_max = "32MiB"
 write_buffer_bytes_max = "512KiB"
+idempotency_keys_max = 7
 [auth]
 tokens = "tokens.json"
 unix_uids = [0, 1000]
@@ -279,6 +282,7 @@ def test_every_setting_can_be_a_variable() -> None:
         "DELAYD_HTTP_BODY_BYTES_MAX": "1KiB",
         "DELAYD_HTTP_HELD_BYTES_MAX": "1MiB",
         "DELAYD_HTTP_WRITE_BUFFER_BYTES_MAX": "4KiB",
+        "DELAYD_HTTP_IDEMPOTENCY_KEYS_MAX": "1",
         "DELAYD_AUTH_TOKENS": "t",
         "DELAYD_AUTH_UNIX_UIDS": "1000,0",
         "DELAYD_AUTH_UNIX_GIDS": "33",

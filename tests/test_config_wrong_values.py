@@ -186,6 +186,7 @@ WRONG: Final = {
     "http.body_bytes_max": size(1 << 10, 64 << 20),
     "http.held_bytes_max": size(1 << 20, 16 << 30),
     "http.write_buffer_bytes_max": WRITE_BUFFER,
+    "http.idempotency_keys_max": whole(1, 2**62),
     "auth.tokens": PATH,
     "auth.unix_uids": IDS,
     "auth.unix_gids": IDS,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # `as` the same name: so type checkers know that it is offere
     from delayd.client.errors import FieldProblem as FieldProblem
     from delayd.client.errors import Forbidden as Forbidden
     from delayd.client.errors import IdempotencyKeyReused as IdempotencyKeyReused
+    from delayd.client.errors import IdempotencyKeysFull as IdempotencyKeysFull
     from delayd.client.errors import Invalid as Invalid
     from delayd.client.errors import JobAlreadyExists as JobAlreadyExists
     from delayd.client.errors import JobNotFound as JobNotFound
@@ -94,11 +95,12 @@ _NAMES = MappingProxyType(
         "aio": "AsyncClient AsyncJob",
         "errors": (
             "BodyTooBig Busy CapReached ConnectionLost DelayTooLong DelaydError Draining "
-            "FieldProblem Forbidden IdempotencyKeyReused Invalid JobAlreadyExists JobNotFound "
-            "JobReserved KeyInvalid NoRoom NoVirtualClock NotFound NotNow NotOnThisProtocol "
-            "NotReady NotReserved NotUnderstood OutOfSpace PolicyInvalid PushIsOff Refused "
-            "ServerFault StateConflict Stopping TargetRefused TimedOut TooManyRequests "
-            "TopicNameInvalid TopicNotFound Unauthorized Unreachable WrongProtocol WrongState"
+            "FieldProblem Forbidden IdempotencyKeyReused IdempotencyKeysFull Invalid "
+            "JobAlreadyExists JobNotFound JobReserved KeyInvalid NoRoom NoVirtualClock "
+            "NotFound NotNow NotOnThisProtocol NotReady NotReserved NotUnderstood OutOfSpace "
+            "PolicyInvalid PushIsOff Refused ServerFault StateConflict Stopping TargetRefused "
+            "TimedOut TooManyRequests TopicNameInvalid TopicNotFound Unauthorized Unreachable "
+            "WrongProtocol WrongState"
         ),
         "results": (
             "Became Calendar Failure Health JobInfo PolicyInfo PutResult Reservation TopicInfo"

@@ -6,7 +6,7 @@
         StateConflict                  JobAlreadyExists, JobReserved, NotReserved, WrongState
         Invalid                   KeyInvalid, TopicNameInvalid, DelayTooLong, PolicyInvalid,
                                   BodyTooBig, IdempotencyKeyReused, PushIsOff, TargetRefused
-        NoRoom                    CapReached, OutOfSpace
+        NoRoom                    CapReached, IdempotencyKeysFull, OutOfSpace
         NotNow                    Draining, Stopping, NotReady, Busy, TooManyRequests
         Unauthorized, Forbidden   no valid token; a token without the scope
       Unreachable               no daemon answers at the address, and nothing was sent
@@ -153,6 +153,10 @@ class CapReached(NoRoom):
     """A cap of the topic or of the daemon is reached."""
 
 
+class IdempotencyKeysFull(NoRoom):
+    """The daemon remembers as many idempotency keys as it may."""
+
+
 class OutOfSpace(NoRoom):
     """The daemon's disk has no space for more jobs."""
 
@@ -278,6 +282,7 @@ _BY_KIND: Final = MappingProxyType(
         "push_off": PushIsOff,
         "target_refused": TargetRefused,
         "cap_reached": CapReached,
+        "idempotency_keys_full": IdempotencyKeysFull,
         "out_of_space": OutOfSpace,
         "draining": Draining,
         "stopping": Stopping,
@@ -302,6 +307,7 @@ _BY_WORD: Final = MappingProxyType(
         "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
         "PUSH_IS_OFF": PushIsOff,
         "NOT_FOR_TOPIC": TargetRefused,
+        "IDEMPOTENCY_KEYS_FULL": IdempotencyKeysFull,
         "OUT_OF_MEMORY": NoRoom,
         "DRAINING": Draining,
         "STOPPING": Stopping,

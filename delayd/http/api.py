@@ -91,6 +91,7 @@ class Api:
         reports: Reports,
         standing: StandingClock | None,
         refusals: Refusals,
+        idempotency_keys_max: int,
     ) -> None:
         """Use the running loop; `standing` is the clock that may be advanced."""
         self.engine = engine
@@ -106,7 +107,7 @@ class Api:
         self.nobody: Final = Session()
         self.waiting: set[Callable[[], None]] = set()
         """What ends the waits of requests for a job, when the daemon stops."""
-        self.memos = Memos(engine)
+        self.memos = Memos(engine, idempotency_keys_max)
         self.requests: dict[str, RequestCounters] = {}
         """What was answered, by the name of the call; those of no call have the empty name."""
         self.loop_time: Final = LoopTime(monotonic_ns)

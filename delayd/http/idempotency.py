@@ -10,7 +10,8 @@ here. Clients cannot change it (`core.operations.checks`): only this module may,
     POST, Idempotency-Key: a   ─► memo a is there: job 7        201, id 7
     the same, another body     ─► 422: the key was used for something else
 
-So such a put takes room for two, also of the daemon's caps on all jobs.
+So such a put takes space for two, also of the daemon's caps on all jobs. Memos have a cap of their
+own: whoever may put could have a million made in a few minutes, which are there for a day.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ from delayd.core.operations.topics import reclaim
 from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
-from delayd.http.problems import FieldError, KeyReused, RequestInvalid
+from delayd.http.problems import FieldError, IdempotencyKeysFull, KeyReused, RequestInvalid
 
 if TYPE_CHECKING:
     from delayd.access.principal import Principal
@@ -61,17 +62,23 @@ class Memo:
     __slots__ = ("_key", "_memos", "_print", "job_id")
 
     def __init__(self, memos: "Memos", key: bytes, fingerprint: str) -> None:
-        """Look it up; `KeyReused` if it came with another request."""
+        """Look it up; `KeyReused` if it came with another request.
+
+        `IdempotencyKeysFull` if it is unknown and may not be kept.
+        """
         self._memos = memos
         self._key = key
         self._print = fingerprint
         self.job_id = 0
         """The job that was put under it; 0: none yet."""
         engine = memos.engine
-        if TOPIC in engine.store.topics.by_name:
+        topic = engine.store.topics.by_name.get(TOPIC)
+        if topic is not None:
             try:
                 memo_id = find_key(engine, TOPIC, key)
             except Refusal:
+                if topic.jobs >= memos.keys_max:
+                    raise IdempotencyKeysFull(memos.keys_max) from None
                 return
             record = engine.store.jobs.get(memo_id)
             assert record is not None
@@ -123,7 +130,10 @@ def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
 def memo_of(
     memos: "Memos", headers: Mapping[str, str], principal: "Principal", topic: str, data: bytes
 ) -> Memo | None:
-    """Return what is known of the request's key, None if it has none; `KeyReused`."""
+    """Return what is known of the request's key, None if it has none.
+
+    Raises `KeyReused`, `IdempotencyKeysFull`.
+    """
     header = headers.get(HEADER)
     if header is None:
         return None
@@ -145,8 +155,10 @@ def refuse_beside(headers: Mapping[str, str], reason: str) -> None:
 class Memos:
     """All memos: reserves those that have come due, and deletes them."""
 
-    def __init__(self, engine: "Engine") -> None:
+    def __init__(self, engine: "Engine", keys_max: int) -> None:
+        """Remember so many keys at once."""
         self.engine = engine
+        self.keys_max = keys_max
         self._session = Session(self)
 
     def begin(self, now_ms: RequestMs) -> None:

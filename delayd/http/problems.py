@@ -31,7 +31,7 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.http.values import UNSET, Answer, JobId, Meta, Unset, about
-from delayd.limits import HTTP_ERROR_CHARACTERS_MAX, HTTP_ERRORS_MAX
+from delayd.limits import HTTP_ERROR_CHARACTERS_MAX, HTTP_ERRORS_MAX, RETRY_AFTER_FULL_S
 
 JSON: Final = "application/json"
 LINES: Final = "application/x-ndjson"
@@ -218,6 +218,19 @@ class KeyReused(HttpRefusal, word="IDEMPOTENCY_KEY_REUSED", status=422):
     kind = "idempotency_key_reused"
     title = "The Idempotency-Key was used for another request."
     sentence = "this Idempotency-Key came with another request before"
+
+
+class IdempotencyKeysFull(
+    HttpRefusal, word="IDEMPOTENCY_KEYS_FULL", status=507, retry_after_s=RETRY_AFTER_FULL_S
+):
+    """The daemon remembers as many Idempotency-Keys as it may."""
+
+    kind = "idempotency_keys_full"
+    title = "The daemon remembers as many Idempotency-Keys as it may."
+    sentence = (
+        "http.idempotency_keys_max is {}, and as many keys are remembered: send the job without the"
+        " header, with a key of its own, or when the oldest is a day old"
+    )
 
 
 class BodyTooLong(HttpRefusal, word="JOB_TOO_BIG", status=413):

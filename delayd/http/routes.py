@@ -78,7 +78,10 @@ _PRODUCERS: Final = (
                 (structs.PutResultsAnswer,),
             ),
         },
-        (*_PUT_REFUSALS, errors.JobAlreadyExists, problems.KeyReused),
+        (
+            *(*_PUT_REFUSALS, errors.JobAlreadyExists),
+            *(problems.KeyReused, problems.IdempotencyKeysFull),
+        ),
         form=forms.PutJobForm,
         batch=forms.PutJobsForm,
     ),

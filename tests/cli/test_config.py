@@ -160,6 +160,7 @@ OTHERS: Final = {
     "http.body_bytes_max": ('"1MiB"', ""),
     "http.held_bytes_max": ('"300MB"', ""),
     "http.write_buffer_bytes_max": ('"5MiB"', ""),
+    "http.idempotency_keys_max": ("5", ""),
     "auth.tokens": ("'t\"\\.json'", ""),
     "auth.unix_uids": ("[1000, 0]", ""),
     "auth.unix_gids": ("[7]", ""),

@@ -46,7 +46,7 @@ from delayd.http.connections import Bounds, HttpConnection, HttpConnections
 from delayd.http.handlers.job_responses import whole_job
 from delayd.http.problems import HttpRefusal
 from delayd.http.server import HttpServer
-from delayd.limits import HTTP_SLICE_NS, PASSES_US
+from delayd.limits import HTTP_SLICE_NS, IDEMPOTENCY_KEYS_DEFAULT, PASSES_US
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.metrics import CONTENT_TYPE
@@ -449,6 +449,7 @@ class HttpRig:
             self.line.tasks,
             standing=self.clock if isinstance(self.clock, VirtualClock) else None,
             refusals=Refusals(),
+            idempotency_keys_max=IDEMPOTENCY_KEYS_DEFAULT,
             reports=Reports(
                 lambda _now_ms: beside_jobs,
                 metrics=lambda _now_ms: (),

@@ -252,6 +252,28 @@ def test_what_was_put_before_a_crash_is_remembered_after_it(rng: random.Random) 
         assert jobs_of(later.engine, "mail") == 6
 
 
+# --- Too many -------------------------------------------------------------------------------------
+
+
+def test_above_the_cap_a_new_key_is_refused_and_a_known_one_is_answered() -> None:
+    with HttpRig() as rig:
+        rig.api.memos.keys_max = 2
+        told = [put(rig, key, body=key).json for key in "ab"]
+        answer = put(rig, "c")
+        assert (answer.status, answer.word) == (507, "IDEMPOTENCY_KEYS_FULL")
+        assert answer.json["kind"] == "idempotency_keys_full"
+        assert "http.idempotency_keys_max is 2" in answer.json["detail"]
+        assert answer.headers["retry-after"] == "5"
+        assert (jobs_of(rig.engine, "mail"), jobs_of(rig.engine, TOPIC)) == (2, 2)
+        assert [put(rig, key, body=key).json for key in "ab"] == told
+        assert put(rig, "a", body="other").word == "IDEMPOTENCY_KEY_REUSED"
+        assert rig.ok("POST", JOBS, {"body": 1})["id"] > told[1]["id"]
+        assert put(rig, "c", path="/v1/topics/fresh/jobs").status == 507
+        assert "fresh" not in topics(rig), "a put that is refused leaves no topic"
+        rig.pass_ms(IDEMPOTENCY_MS + 10)
+        assert put(rig, "c").status == 201
+
+
 # --- The end of the day --------------------------------------------------------------------------
 
 
@@ -284,7 +306,7 @@ def test_very_many_keys_are_forgotten_in_slices(rng: random.Random) -> None:
 def test_nobody_is_waited_for_where_there_is_nothing() -> None:
     with HttpRig() as rig:
         assert topics(rig) == set()
-        memos = Memos(rig.engine)
+        memos = Memos(rig.engine, keys_max=1)
         memos.begin(rig.api.now_ms())
         assert topics(rig) == set()
 

@@ -68,6 +68,7 @@ EXAMPLES: Final = (
     problems.ReservationLost(7),
     problems.WrongState(7, "ready", "kick"),
     problems.KeyReused(),
+    problems.IdempotencyKeysFull(3),
     problems.BodyTooLong(9),
     problems.MediaTypeWrong("no"),
     problems.TooMany("no"),
@@ -109,6 +110,10 @@ KNOWN: Final = {
     "idempotency_key_reused": (
         *("IDEMPOTENCY_KEY_REUSED", 422),
         "The Idempotency-Key was used for another request.",
+    ),
+    "idempotency_keys_full": (
+        *("IDEMPOTENCY_KEYS_FULL", 507),
+        "The daemon remembers as many Idempotency-Keys as it may.",
     ),
     "internal_error": ("INTERNAL_ERROR", 500, "An internal error of the daemon."),
     "job_already_exists": (
