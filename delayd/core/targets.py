@@ -181,11 +181,13 @@ def folded(name: str) -> str:
 def is_taken(name: str) -> bool:
     """Tell whether a receiver may take the header for one that only delayd sends.
 
-    Content-Type may be given, in this spelling only.
+    Content-Type may be given, in this spelling only. Of `Proxy` CGI makes the variable HTTP_PROXY,
+    by which the receiver's own calls would go.
     """
     meant = folded(name)
     return (
         meant in _OF_THE_CONNECTION
+        or meant == "proxy"
         or meant in SENT_BY_DELAYD
         or meant.startswith(_DELAYD)
         or (meant == "content-type" and name.lower() != meant)
@@ -205,7 +207,7 @@ def ambiguous_headers(headers: Iterable[tuple[str, str]]) -> str:
     for name, _ in headers:
         meant = folded(name)
         if is_taken(name):
-            return f"{shown(name)} is {shown(meant)} to some receivers, which delayd itself sends"
+            return f"{shown(name)} is {shown(meant)} to some receivers, which no job may set"
         if meant in given:
             first = shown(given[meant])
             return f"{shown(name)} is {first} to some receivers, which is given too"

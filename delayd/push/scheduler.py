@@ -436,7 +436,7 @@ class Scheduler:
         route, host = call.route, call.route.host
         breaker = route.breaker
         before, was_in_doubt = breaker.state, host.breaker.is_in_doubt
-        if end is None:
+        if end is None or end.is_ours:
             breaker.give_up(call.probe, at_ms)
         elif self._bounds.has_breakers and end.is_outage and end.result is not Result.DELIVERED:
             breaker.fail(call.probe, at_ms)

@@ -221,7 +221,7 @@ class PushSender:
                 self._refuse(call, AttemptEnd(Result.FAILED, error, is_outage=True), now_ms)
                 continue
             except NotForTopic as refusal:  # other topics may have their jobs taken there
-                self._refuse(call, AttemptEnd(Result.FAILED, str(refusal)), now_ms)
+                self._refuse(call, AttemptEnd(Result.FAILED, str(refusal), is_ours=True), now_ms)
                 continue
             job = due_job(call, self._log_id, now_ms, ahead_ms)
             task = self._loop.create_task(_delivered(self._gate, sink, job))
@@ -383,7 +383,7 @@ def checked_end(end: object) -> AttemptEnd:
     "the sink has returned 'ok' instead of an AttemptEnd"
     """
     match end:
-        case AttemptEnd(Result(), str(), bytes(), int(), bool()) if end.retry_after_ms >= 0:
+        case AttemptEnd(Result(), str(), bytes(), int(), bool(), bool()) if end.retry_after_ms >= 0:
             return end
     error = f"the sink has returned {str(repr(end))[:_SHOWN_CHARACTERS]} instead of an AttemptEnd"
     return AttemptEnd(Result.FAILED, error, is_outage=True)

@@ -95,6 +95,8 @@ class AttemptEnd(NamedTuple):
     """Not before so many milliseconds have passed; 0: as the ladder says."""
     is_outage: bool = False
     """The place itself is to blame, not this job: other jobs would fare no better now."""
+    is_ours: bool = False
+    """delayd did not ask the place: what became of the job says nothing about it."""
 
 
 DELIVERED = AttemptEnd(Result.DELIVERED)

@@ -296,7 +296,7 @@ def _look_up_reason(error: OSError) -> str:
 
 
 def _not_called(error: str) -> CallEnd:
-    return CallEnd(AttemptEnd(Result.FAILED, error))
+    return CallEnd(AttemptEnd(Result.FAILED, error, is_ours=True))
 
 
 def _no_answer(error: str) -> CallEnd:

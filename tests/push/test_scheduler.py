@@ -701,6 +701,20 @@ def test_a_refusal_of_one_job_is_no_failure_of_the_place() -> None:
         rig.ends(call, REFUSED)
 
 
+def test_a_probe_that_was_never_made_does_not_close_the_breaker() -> None:
+    rig = SchedulerRig()
+    rig.sends("mail", "a")
+    rig.puts("mail", BREAKER_FAILURES)
+    rig.all_end(rig.take(), OUTAGE)
+    rig.puts("mail", 2)
+    rig.at_ms += BREAKER_OPEN_MS
+    (probe,) = rig.take()
+    rig.ends(probe, REFUSED._replace(is_ours=True))
+    assert rig.state(probe.job_id) is not State.READY, "the job's attempt has failed"
+    (probe,) = rig.take()
+    assert rig.scheduler.breakers == [0, 0, 1]
+
+
 def test_a_probe_that_is_given_back_is_made_again() -> None:
     rig = SchedulerRig()
     rig.sends("mail", "a")

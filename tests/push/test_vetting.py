@@ -23,13 +23,14 @@ def refusal(rules: TargetRules, target: Target) -> TargetRefused:
 
 
 @pytest.mark.parametrize(
-    "name", ["Delayd_Topic", "Webhook_Id", "Content_Length", "Transfer_Encoding", "Content_Type"]
+    "name",
+    ["Delayd_Topic", "Webhook_Id", "Content_Length", "Transfer_Encoding", "Content_Type", "Proxy"],
 )
 def test_a_header_that_some_receivers_take_for_delayds_own_is_not_set(name: str) -> None:
     refused = refusal(TargetRules(EgressRules(), None, ()), Target(url=URL, headers=((name, "a"),)))
     assert refused.field == "headers"
     assert f'"{name}"' in str(refused)
-    assert "which delayd itself sends" in str(refused)
+    assert "which no job may set" in str(refused)
 
 
 # --- For which topics ----------------------------------------------------------------------------

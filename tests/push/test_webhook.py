@@ -176,6 +176,7 @@ def test_headers_of_the_target_are_sent_but_for_those_that_are_delayds() -> None
         taken = (
             *("WEBHOOK-ID", "Webhook-Signature", "delayd-key", "Delayd-Id", "user-agent"),
             *("Delayd_Topic", "Webhook_Id", "Content_Length", "Transfer_Encoding", "Content_Type"),
+            "Proxy",
         )
         own = (("Authorization", "Bearer x"), ("X-Team", "mail"), ("content-type", "x/y"))
         async with calling(receiver) as sink:
@@ -223,7 +224,7 @@ def test_a_job_of_a_topic_that_a_secret_is_not_for_is_not_called() -> None:
             for names, said in ((("b",), ""), ((), " of push.sign_with")):
                 end = await sink.deliver(job(receiver.url(), topic="a", secrets=names))
                 error = f"secret 'b'{said} is for the topics b*, and not for 'a'"
-                assert end == AttemptEnd(Result.FAILED, error)
+                assert end == AttemptEnd(Result.FAILED, error, is_ours=True)
                 end = await sink.deliver(job(receiver.url(), topic="b1", secrets=names))
                 assert end.result is Result.DELIVERED
         assert [got.headers["delayd-topic"] for got in receiver.got] == ["b1", "b1"]
@@ -258,7 +259,9 @@ def test_a_secret_that_is_there_no_more_fails_the_attempt_before_anything_is_sen
         receiver = Receiver()
         async with calling(receiver, secrets=Secrets([named("a", 1)])) as sink:
             end = await sink.deliver(job(receiver.url(), secrets=("a", "gone")))
-        assert end == AttemptEnd(Result.FAILED, "there is no secret gone to sign with")
+        assert end == AttemptEnd(
+            Result.FAILED, "there is no secret gone to sign with", is_ours=True
+        )
         assert receiver.connections == 0
 
     play(scene)
