@@ -3,9 +3,9 @@ FROM python:3.11-slim AS build
 WORKDIR /src
 COPY requirements/build.txt requirements/runtime.txt requirements/
 RUN python -m venv /build \
- && /build/bin/pip install --no-cache-dir --require-hashes --requirement requirements/build.txt \
+ && /build/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement requirements/build.txt \
  && python -m venv --without-pip /opt/delayd \
- && python -m pip --python /opt/delayd install --no-cache-dir --require-hashes --requirement requirements/runtime.txt
+ && python -m pip --python /opt/delayd install --no-cache-dir --no-deps --require-hashes --requirement requirements/runtime.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY .ci/compile.py .ci/compile.py
 COPY delayd delayd

@@ -25,25 +25,27 @@ PROJECT  := delayd tests benchmarks
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# A stamp is newer than its requirements when they are installed. The project itself is installed editable and without
-# build isolation, because its build backend is locked too.
+# A stamp is newer than its requirements when they are installed. The locks name every package, so pip looks for no
+# dependency of its own (--no-deps): pip 23 would want a newer release of one that another package asks for with an
+# extra, and find that it has no hash. The project itself is installed editable and without build isolation, because
+# its build backend is locked too.
 
 $(BIN)/python:
 	@.ci/make-venv $(VENV) $(PYTHON)
 
 $(VENV)/.runtime: $(RUNTIME) pyproject.toml | $(BIN)/python
-	$(PIP) install --require-hashes $(addprefix --requirement ,$(RUNTIME))
+	$(PIP) install --no-deps --require-hashes $(addprefix --requirement ,$(RUNTIME))
 	$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 
 $(VENV)/.dev: $(DEV) $(VENV)/.runtime
-	$(PIP) install --require-hashes --requirement $(DEV)
+	$(PIP) install --no-deps --require-hashes --requirement $(DEV)
 	@touch $@
 
 venv: $(VENV)/.dev ## set up .venv for development
 
 $(VENV)/.compiled: requirements/compiled.txt | $(VENV)/.runtime
-	$(PIP) install --require-hashes --requirement requirements/compiled.txt
+	$(PIP) install --no-deps --require-hashes --requirement requirements/compiled.txt
 	@touch $@
 
 # The compiled copy is used while it is newer than every source.
