@@ -715,7 +715,7 @@ class Service:
         """Look at the wall clock at once: it was set."""
         if self._set_watch is not None:
             self._set_watch.arm()
-        self._turns.note_wall_clock()
+        self._turns.note_wall_clock(is_set=True)
         self._turns.ask()
 
     def _tell_of_wall_step(self, step_ms: int) -> None:

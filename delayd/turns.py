@@ -45,6 +45,7 @@ from delayd.limits import (
     SYNC_BREATHER_MS,
     TASK_SLICE_US,
     TURN_OVERHEAD_BYTES,
+    WALL_BRACKET_NS,
     WALL_STEP_MS,
 )
 from delayd.line.server import LineServer
@@ -368,19 +369,23 @@ class Turns:
                 if self.on_wall_step is not None:
                     self.on_wall_step(step_ms)
 
-    def note_wall_clock(self) -> None:
+    def note_wall_clock(self, *, is_set: bool = False) -> None:
         """Have the log say how far both clocks are apart, unless its last frame does.
 
         A start takes the length of the stop from the wall clock. If it was set since the last
         frame, an hour by which it was set would be taken for an hour that has passed. With hardly
         any space in the log that risk is smaller than the other, that a job cannot be removed.
+
+        `is_set`: it was, and each nanosecond counts. Else what a start loses between its readings
+        of the two clocks is no reason to write: nothing takes space before a client needs it.
         """
         if self._commit is None:
             return
-        _, at_most_ns = self._clock.wall_offset_ns()
-        noted_ms = self._commit.wall_offset_ms
-        is_behind = at_most_ns <= (noted_ms - WALL_STEP_MS) * NS_PER_MS
-        if is_behind or at_most_ns > noted_ms * NS_PER_MS:
+        at_least_ns, at_most_ns = self._clock.wall_offset_ns()
+        noted_ns = self._commit.wall_offset_ms * NS_PER_MS
+        is_behind = at_most_ns <= noted_ns - WALL_STEP_MS * NS_PER_MS
+        is_ahead = at_least_ns > noted_ns + WALL_BRACKET_NS or (is_set and at_most_ns > noted_ns)
+        if is_behind or is_ahead:
             with contextlib.suppress(OutOfSpace):
                 self._engine.log_space.take(TURN_OVERHEAD_BYTES)
                 record_time(self._engine)

@@ -145,6 +145,7 @@ class MemoryLog:
     def follow(self) -> Iterator[MemoryFrame]:
         for frame in (*self._place.snapshot, *self._place.frames):
             self.appended_sequence = frame.sequence
+            self.wall_offset_ms = frame.wall_ms - frame.time_ms
             yield frame
 
     def take_over(self) -> None:

@@ -45,9 +45,10 @@ class Machine:
         self.true_ns = 0
         self.set_ns = 0
         """How far the wall clock was set ahead."""
+        self.pauses_ns: tuple[int, ...] = PAUSES_NS
 
     def pause(self) -> None:
-        self.true_ns += self.rng.choice(PAUSES_NS)
+        self.true_ns += self.rng.choice(self.pauses_ns)
 
     def boot_ns(self) -> int:
         return BOOT_NS + self._read()
@@ -197,7 +198,22 @@ def test_a_wall_clock_that_was_set_forward_by_a_hair_makes_nothing_early(
     for _ in range(LIVES):
         early += daemon.live()
         daemon.machine.set_ns += step_ns
-        daemon.turns.note_wall_clock()
+        daemon.turns.note_wall_clock(is_set=True)
         early += daemon.turn()
         daemon.start()
     assert early == 0
+
+
+def test_a_start_on_a_wall_clock_that_nobody_set_writes_nothing(rng: random.Random) -> None:
+    """The first file of the log takes its space when there is something to keep."""
+    daemon = Lives(rng)
+    daemon.machine.pauses_ns = (70, 1_000)
+    daemon.start()
+    for _ in range(LIVES):
+        daemon.turns.turn()  # places jobs with absolute times
+        daemon.turns.note_wall_clock()
+        assert not daemon.engine.log
+        daemon.live()
+        daemon.machine.true_ns += rng.randrange(20 * NS_PER_MS)
+        daemon.start()
+    assert daemon.came
