@@ -28,16 +28,10 @@ from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION
 from delayd.cli.tables import time_shown
 from delayd.cli.terminal import CommandFailed, complain
-from delayd.client.errors import (
-    ConnectionLost,
-    DelaydError,
-    Forbidden,
-    NotNow,
-    Unauthorized,
-    Unreachable,
-)
-from delayd.client.trouble import PAUSE_S_MAX, FailurePause, comes_at_once
+from delayd.client.errors import DelaydError, Forbidden, Unauthorized
+from delayd.client.jobs import carried_out
 from delayd.client.values import seconds
+from delayd.client.working import FailurePause, comes_at_once, working
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -49,7 +43,6 @@ DECIDED: Final = frozenset((0, BURY, TRY_LATER))
 """Exit codes that say what becomes of the job; any other leaves it to the retry rule."""
 WAIT: Final = "5s"
 """How long one request waits for a job; then it is asked again, and known that it is answered."""
-PAUSE_S_MIN: Final = 0.5
 NOT_NOTED: Final = (
     "job {} was run, and the daemon did not take what came of it, so it comes again: a token for"
     " work needs the scopes reserve, delete, release and bury"
@@ -187,12 +180,13 @@ class CommandWorker:
         self._retry_after = retry_after
         self._timeout_s = timeout_s
         self._is_draining = is_draining
+        self._is_drained = False
         self._environment = environment
         self._changed = threading.Condition(threading.RLock())
         self._running: dict[threading.Thread, subprocess.Popen[bytes] | None] = {}
         self._is_waiting = False
         self._signals = 0
-        self._failure_pause = FailurePause()
+        self._pause = FailurePause()
         self._failed: set[int] = set()
         """Jobs that failed so while the topics are drained: they are not tried twice."""
         self._set_aside: list[Job] = []
@@ -205,7 +199,16 @@ class CommandWorker:
         """Reserve and start commands until the end, and wait for those that run."""
         self._client.outage.tell = tell_outage
         try:
-            self._reserve_all()
+            carried_out(
+                working(
+                    self._client.outage,
+                    self._pause,
+                    goes_on=self._goes_on,
+                    reserve=self._reserve,
+                    handle=self._start,
+                    wait=self._wait,
+                )
+            )
         except StopReserving:
             pass
         finally:
@@ -235,55 +238,28 @@ class CommandWorker:
     def _is_stopping(self) -> bool:
         return self._signals > 0 or self._fault is not None
 
-    def _reserve_all(self) -> None:
-        pause_s = 0.0
-        while not self._is_stopping:
-            free = self._free()
-            if not free:
-                continue
-            if left_s := self._failure_pause.left_s():
-                self._pause(left_s)
-                continue
-            era = self._client.outage.era
-            try:
-                jobs = self._reserve(free)
-            except (Unreachable, ConnectionLost, NotNow) as error:
-                self._client.outage.begin(error, era)
-                pause_s = min(PAUSE_S_MAX, max(PAUSE_S_MIN, 2 * pause_s))
-                # Workers that lost the daemon together come back one after the other.
-                self._pause(pause_s * (1 + os.getpid() % 100 / 100) / 2)
-                continue
-            pause_s = 0.0
-            self._client.outage.end(era)
-            for job in jobs:
-                if job.id in self._failed:
-                    self._set_aside.append(job)
-                else:
-                    self._start(job)
-            if not jobs and self._is_draining:
-                return
-
-    def _free(self) -> int:
-        """Wait for a command that ends; return how many more may be started."""
+    def _goes_on(self) -> bool:
+        """Tell, once one more command may be started, whether another job is to be reserved."""
         with self._changed:
-            if len(self._running) >= self._concurrency:
+            while len(self._running) >= self._concurrency and not self._is_stopping:
                 self._changed.wait(1.0)  # a signal does not end a wait: look again
-            return self._concurrency - len(self._running)
+        return not (self._is_stopping or self._is_drained)
 
-    def _reserve(self, limit: int) -> "list[Job]":
-        wanted: str | Sequence[str] = self._topics
-        if len(self._topics) == 1:
-            wanted = self._topics[0]
+    def _reserve(self) -> "list[Job]":
         self._is_waiting = True
         try:
             if self._is_stopping:  # since the loop looked
                 return []
+            topics = self._topics[0] if len(self._topics) == 1 else self._topics
+            limit = self._concurrency - len(self._running)
             timeout = "0s" if self._is_draining else WAIT
-            return self._client.reserve_many(wanted, limit=limit, timeout=timeout)
+            jobs = self._client.reserve_many(topics, limit=limit, timeout=timeout)
         finally:
             self._is_waiting = False
+        self._is_drained = self._is_draining and not jobs
+        return jobs
 
-    def _pause(self, pause_s: float) -> None:
+    def _wait(self, pause_s: float) -> None:
         self._is_waiting = True
         try:
             with self._changed:
@@ -292,6 +268,9 @@ class CommandWorker:
             self._is_waiting = False
 
     def _start(self, job: "Job") -> None:
+        if job.id in self._failed:
+            self._set_aside.append(job)
+            return
         thread = threading.Thread(target=self._work, args=(job,), name=f"job-{job.id}")
         with self._changed:
             self._running[thread] = None
@@ -358,12 +337,12 @@ class CommandWorker:
             job.nack(delay=self._retry_after, error=f"exit code {TRY_LATER}")
         else:
             job.nack(error=why or ended(code))
-        if code not in DECIDED and comes_at_once(job.became, lambda: self._client.get(job.id)):
-            self._failure_pause.failed()
+        if code not in DECIDED and carried_out(comes_at_once(job)):
+            self._pause.failed()
             if self._is_draining:
                 self._failed.add(job.id)
         else:
-            self._failure_pause.ended()
+            self._pause.ended()
         if code not in {0, TRY_LATER}:
             self._has_failed = True
         if code:

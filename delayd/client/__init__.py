@@ -16,10 +16,11 @@ stand in place of `http_calls` and `http1`. Together they are 1,800 lines, over 
     wires        which connection is used, and when a call is tried again
     http1        requests and responses as bytes
 
-Who trusts jobs to it reads `jobs` too, which extends reservations while a handler runs, and
-`worker`. `aio` and `aio_connection` have what is different with asyncio: the same generators, pools
-and attempts, with `await`. `values`, `results` and `errors` are what goes in and what comes out;
-`answers` checks what a server says before it is believed, and `limits` bounds how much of it.
+Who trusts jobs to it reads `jobs` too, which extends reservations while a handler runs, `working`,
+the loop of all workers, and `worker`. `aio` and `aio_connection` have what is different with
+asyncio: the same generators, pools and attempts, with `await`. `values`, `results` and `errors` are
+what goes in and what comes out; `answers` checks what a server says before it is believed, and
+`limits` bounds how much of it.
 
 Names are loaded when they are first used, so that importing the package costs nothing. The package
 imports nothing of the daemon, and nothing that Python does not bring.

@@ -23,7 +23,7 @@ from delayd.client.aio_connection import AsyncConnections
 from delayd.client.batches import AsyncHttpBatch, AsyncLineBatch
 from delayd.client.errors import DelaydError, TimedOut
 from delayd.client.http_calls import HttpCalls
-from delayd.client.jobs import Reserved, described, has_ended, touch_every_s
+from delayd.client.jobs import Reserved, awaited, has_ended, leaving, touch_every_s
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.results import JobInfo
@@ -205,14 +205,7 @@ class AsyncJob(Reserved[AsyncClient]):
     async def __aexit__(
         self, _kind: object, error: BaseException | None, _traceback: object
     ) -> None:
-        self.client.keep_no_more(self)
-        if self.is_finished:
-            return
-        if error is None:
-            await self.ack()
-            return
-        with contextlib.suppress(DelaydError):  # the first exception is what went wrong
-            await self.nack(error=described(error))
+        await awaited(leaving(self, error))
 
     ack = _awaited(Job.ack)
     nack = _awaited(Job.nack)

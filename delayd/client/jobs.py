@@ -8,6 +8,7 @@
 >>> touches.next_s()
 """
 
+import contextlib
 import json
 import os
 import threading
@@ -104,6 +105,45 @@ class Reserved(Protocol[C]):
     def failure(self) -> Failure | None:
         """Why the last attempt failed."""
         return self.reservation.failure
+
+
+def leaving(job: Reserved[Any], error: BaseException | None) -> Steps[None]:
+    """End the block of a job: acknowledge it, or report the error as why its attempt failed."""
+    job.client.keep_no_more(job)
+    if job.is_finished:
+        return
+    if error is None:
+        yield job.client.ack(job)
+        return
+    with contextlib.suppress(DelaydError):  # the first exception is what went wrong
+        yield job.client.nack(job, error=described(error))
+
+
+def carried_out(steps: Steps[T]) -> T:
+    """Carry out steps that are what calls have answered."""
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(step)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+async def awaited(steps: Steps[T]) -> T:
+    """Carry out steps that are to be awaited."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await step
+            except BaseException as error:  # noqa: BLE001 - the steps say what it means
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
 
 
 Held = Reserved[Any] | str

@@ -11,22 +11,22 @@ A client may be used by several threads at once. What the operations do is in `h
 `line_calls`; how they get there is in `connection`.
 """
 
-import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL
 from delayd.client.connection import Connections
-from delayd.client.errors import DelaydError, Refused, TimedOut, TopicNotFound
+from delayd.client.errors import Refused, TimedOut, TopicNotFound
 from delayd.client.jobs import (
     Held,
     Reserved,
     Steps,
     Toucher,
-    described,
+    carried_out,
     finishing,
     finishing_many,
     held,
+    leaving,
     nacking,
 )
 from delayd.client.limits import ANSWER_BYTES_MAX
@@ -400,14 +400,7 @@ class Job(Reserved[Client]):
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        self.client.keep_no_more(self)
-        if self.is_finished:
-            return
-        if error is None:
-            self.ack()
-            return
-        with contextlib.suppress(DelaydError):  # the first exception is what went wrong
-            self.nack(error=described(error))
+        carried_out(leaving(self, error))
 
     def ack(self) -> None:
         """Acknowledge it: it is done and deleted.

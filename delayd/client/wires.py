@@ -15,8 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from delayd.client.addresses import Address
-from delayd.client.errors import ConnectionLost, NotUnderstood, Unreachable
-from delayd.client.trouble import Outage
+from delayd.client.errors import ConnectionLost, DelaydError, NotUnderstood, Unreachable
 
 if TYPE_CHECKING:
     import ssl  # which takes as long to import as all of this: only TLS needs it
@@ -90,6 +89,37 @@ class Wire(Protocol):
 def drawn() -> float:
     """Return a number from 0 up to 1 by chance; `random` takes as long to import as json."""
     return int.from_bytes(os.urandom(4)) / (1 << 32)
+
+
+class Outage:
+    """Whether the daemon is away; `tell` gets the error when it goes, None when it is back.
+
+    A client's threads and connections share one, so that an outage is told once. Each notes the
+    `era` before it asks the daemon: what it learns late, of a former era, tells nothing new.
+    """
+
+    def __init__(self) -> None:
+        self.tell: Callable[[DelaydError | None], object] = str
+        self.era = 0
+        """Odd while the daemon is away."""
+        self._lock = threading.Lock()
+
+    def begin(self, error: DelaydError, era: int) -> None:
+        """Note that the daemon, asked in that era, did not answer, or refused for the moment."""
+        self._turn(error, era)
+
+    def end(self, era: int) -> None:
+        """Note that it has answered what was asked in that era."""
+        self._turn(None, era)
+
+    def _turn(self, error: DelaydError | None, era: int) -> None:
+        is_news = bool(era % 2) != (error is not None)
+        if not is_news:
+            return
+        with self._lock:
+            if era == self.era:
+                self.era += 1
+                self.tell(error)
 
 
 class Way:

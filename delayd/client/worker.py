@@ -24,17 +24,14 @@ from types import FrameType
 from typing import Final
 
 from delayd.client.aio import AsyncClient, AsyncJob
-from delayd.client.errors import ConnectionLost, DelaydError, NotFound, NotNow, Unreachable
+from delayd.client.errors import DelaydError
+from delayd.client.jobs import awaited, carried_out
 from delayd.client.sync import Client, Job
-from delayd.client.trouble import HELD_BACK, FailurePause, comes_at_once
-from delayd.client.wires import drawn, pauses
+from delayd.client.wires import drawn
+from delayd.client.working import FailurePause, trying, working
 
 WAIT_S: Final = 1.0
 """How long one reserve waits, and with it how long a stop may take that finds no job in hand."""
-FOR_EVER_S: Final = float("inf")
-
-PASSING: Final = (Unreachable, ConnectionLost, NotNow)
-"""What is over when the daemon is back."""
 STOPPING: Final = "stopping when the jobs in hand are finished; a second Ctrl-C ends at once"
 Trouble = Callable[[BaseException, "Job | AsyncJob | None"], object]
 
@@ -66,7 +63,7 @@ class Worker:
         self._topics = topics
         self._handler = handler
         self._concurrency = concurrency
-        self._said = _Said(on_error)
+        self._reports = _Reports(on_error)
         self._chance = chance
         self._is_stopping = threading.Event()
         self._pause = FailurePause()
@@ -80,16 +77,17 @@ class Worker:
 
         Raises what is no passing trouble: a topic that the token may not reserve from, for example.
         """
-        self._client.outage.tell = self._said.outage
+        self._client.outage.tell = self._reports.outage
         threads = [
             threading.Thread(target=self._work, name=f"delayd-worker-{number}", daemon=True)
             for number in range(self._concurrency)
         ]
-        with _first_interrupt(self._interrupted):
+        with _first_interrupt(self.stop):
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join()
+                while thread.is_alive():
+                    thread.join(WAIT_S)  # a signal just before a wait does not end it: look again
         if self._fault is not None:
             raise self._fault
 
@@ -97,45 +95,28 @@ class Worker:
         """Take no new jobs."""
         self._is_stopping.set()
 
-    def _interrupted(self) -> None:
-        self.stop()
-        self._said.log.warning(STOPPING)
-
     def _work(self) -> None:
-        ahead = self._pauses()
-        while not self._is_stopping.is_set():
-            era = self._client.outage.era
-            try:
-                if left_s := self._pause.left_s():
-                    self._is_stopping.wait(left_s)
-                    continue
-                jobs = self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S)
-                self._client.outage.end(era)
-                ahead = self._pauses()
-                for job in jobs:
-                    self._handle(job)
-            except PASSING as error:
-                self._client.outage.begin(error, era)
-                self._is_stopping.wait(next(ahead))
-            except BaseException as error:  # noqa: BLE001 - `run` raises it
-                self._fault = error
-                self.stop()
+        steps = working(
+            self._client.outage,
+            self._pause,
+            goes_on=lambda: not self._is_stopping.is_set(),
+            reserve=lambda: self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S),
+            handle=self._handle,
+            wait=self._is_stopping.wait,
+            chance=self._chance,
+        )
+        try:
+            carried_out(steps)
+        except BaseException as error:  # noqa: BLE001 - `run` raises it
+            self._fault = error
+            self.stop()
 
     def _handle(self, job: Job) -> None:
-        try:
-            with job:
-                _check_finished(self._handler(job))
-        except Exception as error:  # noqa: BLE001 - the attempt failed, the worker goes on
-            self._said.failed(error, job)
-        if not self._client.is_double and comes_at_once(
-            job.became, lambda: self._client.get(job.id)
-        ):
-            self._pause.failed()
-        else:
-            self._pause.ended()
+        carried_out(trying(job, lambda: self._call(job), self._pause, self._reports.failed))
 
-    def _pauses(self) -> Iterator[float]:
-        return pauses(FOR_EVER_S, self._chance)
+    def _call(self, job: Job) -> None:
+        with job:
+            _check_finished(self._handler(job))
 
 
 class AsyncWorker:
@@ -164,7 +145,7 @@ class AsyncWorker:
         self._topics = topics
         self._handler = handler
         self._concurrency = concurrency
-        self._said = _Said(on_error)
+        self._reports = _Reports(on_error)
         self._chance = chance
         self._is_stopping = asyncio.Event()
         self._pause = FailurePause()
@@ -176,9 +157,9 @@ class AsyncWorker:
         A second Ctrl-C cancels the handlers. A program with a handler of its own for SIGINT keeps
         it. Raises what is no passing trouble, as `Worker.run`.
         """
-        self._client.outage.tell = self._said.outage
+        self._client.outage.tell = self._reports.outage
         loop = asyncio.get_running_loop()
-        with _first_interrupt(lambda: loop.call_soon_threadsafe(self._interrupted)):
+        with _first_interrupt(lambda: loop.call_soon_threadsafe(self.stop)):
             async with asyncio.TaskGroup() as group:
                 for number in range(self._concurrency):
                     group.create_task(self._work(), name=f"delayd-worker-{number}")
@@ -189,29 +170,21 @@ class AsyncWorker:
         """Take no new jobs."""
         self._is_stopping.set()
 
-    def _interrupted(self) -> None:
-        self.stop()
-        self._said.log.warning(STOPPING)
-
     async def _work(self) -> None:
-        ahead = pauses(FOR_EVER_S, self._chance)
-        while not self._is_stopping.is_set():
-            era = self._client.outage.era
-            try:
-                if left_s := self._pause.left_s():
-                    await self._wait(left_s)
-                    continue
-                jobs = await self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S)
-                self._client.outage.end(era)
-                ahead = pauses(FOR_EVER_S, self._chance)
-                for job in jobs:
-                    await self._handle(job)
-            except PASSING as error:
-                self._client.outage.begin(error, era)
-                await self._wait(next(ahead))
-            except Exception as error:  # noqa: BLE001 - `run` raises it
-                self._fault = error
-                self.stop()
+        steps = working(
+            self._client.outage,
+            self._pause,
+            goes_on=lambda: not self._is_stopping.is_set(),
+            reserve=lambda: self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S),
+            handle=self._handle,
+            wait=self._wait,
+            chance=self._chance,
+        )
+        try:
+            await awaited(steps)
+        except Exception as error:  # noqa: BLE001 - `run` raises it
+            self._fault = error
+            self.stop()
 
     async def _wait(self, pause_s: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -219,36 +192,21 @@ class AsyncWorker:
                 await self._is_stopping.wait()
 
     async def _handle(self, job: AsyncJob) -> None:
-        try:
-            async with job:
-                result = self._handler(job)
-                if not inspect.isawaitable(result):
-                    raise TypeError(
-                        f"{_name(self._handler)} returned no awaitable: define it with async def,"
-                        " or give it to a Worker"
-                    )
-                await result
-        except Exception as error:  # noqa: BLE001 - the attempt failed, the worker goes on
-            self._said.failed(error, job)
-        if not self._client.is_double and await self._comes_at_once(job):
-            self._pause.failed()
-        else:
-            self._pause.ended()
+        await awaited(trying(job, lambda: self._call(job), self._pause, self._reports.failed))
 
-    async def _comes_at_once(self, job: AsyncJob) -> bool:
-        """As `comes_at_once`."""
-        if job.became is None:
-            return False
-        try:
-            return (job.became.state or (await self._client.get(job.id)).state) not in HELD_BACK
-        except NotFound:
-            return False
-        except DelaydError:
-            return True
+    async def _call(self, job: AsyncJob) -> None:
+        async with job:
+            result = self._handler(job)
+            if not inspect.isawaitable(result):
+                raise TypeError(
+                    f"{_name(self._handler)} returned no awaitable: define it with async def,"
+                    " or give it to a Worker"
+                )
+            await result
 
 
-class _Said:
-    """What a worker says: to `on_error` if there is one, and else to the log."""
+class _Reports:
+    """Errors of a worker, for `on_error` if there is one, and else for the log."""
 
     def __init__(self, on_error: Trouble | None) -> None:
         self.log = logging.getLogger("delayd")
@@ -317,8 +275,8 @@ def _name(thing: object) -> str:
 
 
 @contextlib.contextmanager
-def _first_interrupt(call: Callable[[], object]) -> Iterator[None]:
-    """Have the first SIGINT call this, and the others do what they did.
+def _first_interrupt(stop: Callable[[], object]) -> Iterator[None]:
+    """Have the first SIGINT stop the worker, and the others do what they did.
 
     Only in the main thread, and where a SIGINT would end the program by Python's or asyncio's own
     handler.
@@ -335,7 +293,8 @@ def _first_interrupt(call: Callable[[], object]) -> Iterator[None]:
 
     def interrupted(_number: int, _frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, before)
-        call()
+        stop()
+        logging.getLogger("delayd").warning(STOPPING)
 
     signal.signal(signal.SIGINT, interrupted)
     try:

@@ -26,7 +26,8 @@ from delayd.client import (
 )
 from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Toucher, touched
-from delayd.client.trouble import FailurePause, Outage
+from delayd.client.wires import Outage
+from delayd.client.working import FailurePause
 from delayd.limits import ERROR_BYTES_MAX
 from delayd.testing.daemon import Daemon
 from delayd.testing.fake import FakeDelayd

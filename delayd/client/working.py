@@ -1,0 +1,120 @@
+"""The loop of a worker: reserve, work on what came, and wait where asking again would not help.
+
+It is the same for threads, tasks of asyncio and child processes, because it waits for nothing by
+itself. A step is what a call has returned: its answer, or with asyncio what is awaited for it
+(`jobs.carried_out`, `jobs.awaited`).
+
+>>> times_s = iter([100.0, 100.5, 100.75, 101.0, 101.0, 101.0])
+>>> pause = FailurePause(times_s.__next__)
+>>> pause.failed()
+>>> pause.failed()  # a second job, in hand at the same time: this makes it no longer
+>>> pause.left_s(), pause.left_s()
+(0.25, 0.0)
+>>> pause.failed()
+>>> pause.left_s()
+2.0
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from delayd.client.errors import ConnectionLost, DelaydError, NotFound, NotNow, Unreachable
+from delayd.client.jobs import Reserved, Steps
+from delayd.client.wires import Outage, drawn, pauses
+
+PASSING: Final = (Unreachable, ConnectionLost, NotNow)
+"""What is over when the daemon is back."""
+FOR_EVER_S: Final = float("inf")
+PAUSE_S_MIN: Final = 1.0
+PAUSE_S_MAX: Final = 30.0
+HELD_BACK: Final = frozenset(("delayed", "buried"))
+"""States in which a failed job does not come at once."""
+
+
+class FailurePause:
+    """How long a worker takes no job after failed attempts whose jobs were ready again at once.
+
+    Without a retry rule nothing else keeps a job that always fails from being tried hundreds of
+    times a second. The pause doubles up to PAUSE_S_MAX, and one attempt that does not fail ends it.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._pause_s = 0.0
+        self._ends_s = 0.0
+
+    def failed(self) -> None:
+        """Note a failed attempt whose job is ready again."""
+        now_s = self._clock_s()
+        if now_s >= self._ends_s:
+            self._pause_s = min(PAUSE_S_MAX, max(PAUSE_S_MIN, 2 * self._pause_s))
+            self._ends_s = now_s + self._pause_s
+
+    def ended(self) -> None:
+        """Note an attempt that did not fail, or whose job waits by a rule."""
+        self._pause_s = self._ends_s = 0.0
+
+    def left_s(self) -> float:
+        """Return how long no job should be taken yet."""
+        return max(0.0, self._ends_s - self._clock_s())
+
+
+def working(
+    outage: Outage,
+    pause: FailurePause,
+    *,
+    goes_on: Callable[[], bool],
+    reserve: Callable[[], Any],
+    handle: Callable[[Any], Any],
+    wait: Callable[[float], Any],
+    chance: Callable[[], float] = drawn,
+) -> Steps[None]:
+    """Work on one job after the other as long as `goes_on` says so.
+
+    Raises what is no passing trouble.
+    """
+    pauses_s = pauses(FOR_EVER_S, chance)
+    while goes_on():
+        era = outage.era
+        try:
+            if left_s := pause.left_s():
+                yield wait(left_s)
+                continue
+            jobs = yield reserve()
+            outage.end(era)
+            pauses_s = pauses(FOR_EVER_S, chance)
+            for job in jobs:
+                yield handle(job)
+        except PASSING as error:
+            outage.begin(error, era)
+            yield wait(next(pauses_s))
+
+
+def trying(
+    job: Reserved[Any],
+    attempt: Callable[[], Any],
+    pause: FailurePause,
+    report: Callable[[Exception, Any], object],
+) -> Steps[None]:
+    """Make an attempt at a job; an exception is reported, and the worker goes on."""
+    try:
+        yield attempt()
+    except Exception as error:  # noqa: BLE001 - the attempt failed
+        report(error, job)
+    if (yield from comes_at_once(job)):
+        pause.failed()
+    else:
+        pause.ended()
+
+
+def comes_at_once(job: Reserved[Any]) -> Steps[bool]:
+    """Tell whether a job was nacked and nothing delays its next attempt; look at it if need be."""
+    if job.became is None or job.client.is_double:
+        return False
+    try:
+        return (job.became.state or (yield job.client.get(job.id)).state) not in HELD_BACK
+    except NotFound:  # another worker was faster, or it was moved
+        return False
+    except DelaydError:  # the line does not say, and the token may not look
+        return True
