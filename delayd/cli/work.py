@@ -29,7 +29,7 @@ from delayd.cli.parameters import DURATION
 from delayd.cli.tables import time_shown
 from delayd.cli.terminal import CommandFailed, complain
 from delayd.client.errors import DelaydError, Forbidden, Unauthorized
-from delayd.client.jobs import carried_out
+from delayd.client.steps import carried_out
 from delayd.client.values import seconds
 from delayd.client.working import FailurePause, comes_at_once, working
 from delayd.exits import Exit

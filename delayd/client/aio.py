@@ -15,19 +15,20 @@ import asyncio
 import contextlib
 import functools
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL
 from delayd.client.aio_connection import AsyncConnections
-from delayd.client.batches import AsyncHttpBatch, AsyncLineBatch
+from delayd.client.batches import AsyncBatch, HttpParts, LineParts
 from delayd.client.errors import DelaydError, TimedOut
 from delayd.client.http_calls import HttpCalls
-from delayd.client.jobs import Reserved, awaited, has_ended, leaving, touch_every_s
+from delayd.client.jobs import Reserved, has_ended, leaving, touch_every_s
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.results import JobInfo
 from delayd.client.speaking import way_to
+from delayd.client.steps import Steps, awaited
 from delayd.client.sync import Client, Job
 from delayd.client.values import Duration, Filter
 from delayd.client.wires import AsyncRuns
@@ -90,7 +91,7 @@ class AsyncClient:
         """As `Client.close`."""
         await self._connections.close()
 
-    async def _run(self, steps: Generator[Any, Any, T]) -> T:
+    async def _run(self, steps: Steps[T]) -> T:
         return await self._connections.run(steps)
 
     # --- Producers -------------------------------------------------------------------------------
@@ -98,11 +99,11 @@ class AsyncClient:
     put = _awaited(Client.put)
     put_many = _awaited(Client.put_many)
 
-    def batch(self) -> AsyncHttpBatch | AsyncLineBatch:
+    def batch(self) -> AsyncBatch:
         """As `Client.batch`: `async with client.batch() as batch: await batch.put(...)`."""
         if isinstance(self._calls, LineCalls) and isinstance(self._connections, AsyncConnections):
-            return AsyncLineBatch(self._connections, self._calls)
-        return AsyncHttpBatch(self.put_many)
+            return AsyncBatch(LineParts(self._connections, self._calls))
+        return AsyncBatch(HttpParts(self.put_many))
 
     # --- Workers ---------------------------------------------------------------------------------
 

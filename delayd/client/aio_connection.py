@@ -7,12 +7,13 @@ holds up nobody.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Self, TypeVar
 
 from delayd.client.connection import verified_tls
-from delayd.client.errors import NotUnderstood, Unreachable, reservation_lost
-from delayd.client.wires import Ask, Attempts, Link, Pool, Reader, Way, reason_of
+from delayd.client.errors import Unreachable, reservation_lost
+from delayd.client.steps import Steps, awaited
+from delayd.client.wires import Ask, Link, Pool, Reader, Way, carrying, exchanging, reason_of
 
 T = TypeVar("T")
 CALLS_MAX: Final = 64
@@ -172,30 +173,13 @@ class AsyncConnections:
         self._pool: Pool[AsyncConnection] = Pool()
         self._turn = asyncio.Semaphore(CALLS_MAX)
 
-    async def run(self, steps: Generator[Any, Any, T]) -> T:
-        try:
-            ask = next(steps)
-            while True:
-                connection, reply = await self.exchange(ask)
-                is_free = ask.link is None
-                try:
-                    ask = steps.send(reply)
-                except NotUnderstood as error:
-                    connection.misunderstood(error)
-                    raise
-                finally:
-                    if is_free:
-                        self._pool.give_back(connection, is_last=reply.is_last)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+    async def run(self, steps: Steps[T]) -> T:
+        return await awaited(carrying(steps, self.exchange, self._pool))
 
     async def exchange(self, ask: Ask) -> tuple[AsyncConnection, Any]:
-        attempts = Attempts(ask, self.way, self._pool)
-        while True:
-            with attempts:
-                return await self._try(ask)
-            await self._sleep(attempts.pause_s)
+        steps = exchanging(ask, self.way, self._pool, self._try, self._sleep)
+        answered: tuple[AsyncConnection, Any] = await awaited(steps)
+        return answered
 
     async def borrow(self, ask: Ask) -> AsyncConnection:
         connection = await self._take()

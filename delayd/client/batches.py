@@ -12,19 +12,20 @@ thousand jobs. At the end of the block every result is there, in the order of th
 those that were answered, and no job is put again. A block that raises puts no more.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final, Self, Unpack, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from delayd.client.beanstalk import Commands, Reply, topic_word, words_of
-from delayd.client.connection import Connection, Connections
 from delayd.client.errors import NotUnderstood, Refused
 from delayd.client.limits import BATCH_JOBS_MAX, LINE_BYTES_MAX, NUMBER_DIGITS_MAX
 from delayd.client.line_calls import LineCalls, plain_head, put_result
 from delayd.client.results import PutResult
+from delayd.client.steps import Steps, awaited, carried_out
 from delayd.client.values import Body, NewJob, PutOptions, body_bytes
 
 if TYPE_CHECKING:  # without asyncio none of it is imported
-    from delayd.client.aio_connection import AsyncConnection, AsyncConnections
+    from delayd.client.aio_connection import AsyncConnections
+    from delayd.client.connection import Connections
 
 IN_FLIGHT_MAX: Final = 1_000
 PART: Final = 250
@@ -136,7 +137,7 @@ class PutWriter:
         lines, self._lines, self._bytes = self._lines, [], 0
         return b"".join(lines), len(lines)
 
-    def room(self, count: int) -> int:
+    def in_flight_max(self, count: int) -> int:
         """Return how many puts may be in flight while a part of so many is sent.
 
         A part that is full of long bodies has few, and then few are in flight.
@@ -144,146 +145,113 @@ class PutWriter:
         return min(IN_FLIGHT_MAX - PART, 3 * count)
 
 
-class HttpBatch:
+class HttpParts:
     """A batch as requests of many jobs."""
 
-    def __init__(self, put_many: Callable[[str, list[NewJob]], list[Result]]) -> None:
+    def __init__(self, put_many: Callable[[str, list[NewJob]], Any]) -> None:
         self.results: list[Result] = []
         self._put_many = put_many
-        self._topic = ""
-        self._jobs: list[NewJob] = []
+        self._parts: list[tuple[str, list[NewJob]]] = []
 
-    def __enter__(self) -> Self:
-        return self
+    def add(self, topic: str, body: Body, options: PutOptions) -> bool:
+        """Take a put; return whether a part is to be sent: it is full, or another topic follows."""
+        if not self._parts or self._parts[-1][0] != topic:
+            self._parts.append((topic, []))
+        jobs = self._parts[-1][1]
+        jobs.append(cast("NewJob", {"body": body, **options}))
+        return len(self._parts) > 1 or len(jobs) >= BATCH_JOBS_MAX
 
-    def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
-        if kind is None:
-            self._send()
+    def send(self) -> Steps[None]:
+        """Send the first part."""
+        if self._parts:
+            self.results += yield self._put_many(*self._parts.pop(0))
 
-    def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
-        """Put a job; its result is in `results` at the end."""
-        if self._jobs and (topic != self._topic or len(self._jobs) == BATCH_JOBS_MAX):
-            self._send()
-        self._topic = topic
-        self._jobs.append(cast("NewJob", {"body": body, **options}))
-
-    def _send(self) -> None:
-        jobs, self._jobs = self._jobs, []
-        if jobs:
-            self.results += self._put_many(self._topic, jobs)
+    def end(self) -> Steps[None]:
+        """Nothing is left to be received."""
+        yield from ()
 
 
-class LineBatch:
+class LineParts:
     """A batch as commands of which many are in flight."""
 
-    def __init__(self, connections: Connections, calls: LineCalls) -> None:
-        self._connections = connections
+    def __init__(self, connections: "Connections | AsyncConnections", calls: LineCalls) -> None:
+        self._connections: Any = connections
         self._writer = PutWriter(calls)
         self._replies = PutReplies()
-        self._connection: Connection | None = None
+        self._connection: Any = None
+        self.add = self._writer.add
 
     @property
     def results(self) -> list[Result]:
         """What became of each put that was answered."""
         return self._replies.results
 
+    def send(self) -> Steps[None]:
+        """Send what was written, once few enough are in flight."""
+        data, count = self._writer.take()
+        if self._connection is None:
+            asked = Commands((), used=self._writer.used)
+            self._connection = yield self._connections.borrow(asked)
+        yield from self._receive(self._writer.in_flight_max(count))
+        self._connection.send(data)
+        self._replies.sent(count)
+
+    def end(self) -> Steps[None]:
+        """Receive all replies, and give the connection back."""
+        if self._connection is not None and not self._connection.is_closed:
+            yield from self._receive(0)
+            self._connections.give_back(self._connection)
+
+    def _receive(self, left: int) -> Steps[None]:
+        if self._connection is not None and self._replies.in_flight > left:
+            yield self._connection.receive_until(lambda data: self._replies.feed(data) <= left)
+
+
+class Batch:
+    """A batch of puts: `with client.batch() as batch: batch.put(...)`."""
+
+    def __init__(self, parts: HttpParts | LineParts) -> None:
+        self._parts = parts
+
+    @property
+    def results(self) -> list[Result]:
+        """What became of each put that was answered."""
+        return self._parts.results
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
         if kind is None:
-            self._send()
-        if self._connection is not None and not self._connection.is_closed:
-            self._receive(0)
-            self._connections.give_back(self._connection)
+            carried_out(self._parts.send())
+        carried_out(self._parts.end())
 
     def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
         """Put a job; its result is in `results` at the end."""
-        if self._writer.add(topic, body, options):
-            self._send()
-
-    def _send(self) -> None:
-        data, count = self._writer.take()
-        if self._connection is None:
-            self._connection = self._connections.borrow(Commands((), used=self._writer.used))
-        self._receive(self._writer.room(count))
-        self._connection.send(data)
-        self._replies.sent(count)
-
-    def _receive(self, left: int) -> None:
-        if self._connection is not None and self._replies.in_flight > left:
-            self._connection.receive_until(lambda data: self._replies.feed(data) <= left)
+        if self._parts.add(topic, body, options):
+            carried_out(self._parts.send())
 
 
-# --- With asyncio --------------------------------------------------------------------------------
+class AsyncBatch:
+    """The same with asyncio: `async with client.batch() as batch: await batch.put(...)`."""
 
-
-class AsyncHttpBatch:
-    """A batch as requests of many jobs."""
-
-    def __init__(self, put_many: Callable[[str, list[NewJob]], Awaitable[list[Result]]]) -> None:
-        self.results: list[Result] = []
-        self._put_many = put_many
-        self._topic = ""
-        self._jobs: list[NewJob] = []
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
-        if kind is None:
-            await self._send()
-
-    async def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
-        """Put a job; its result is in `results` at the end."""
-        if self._jobs and (topic != self._topic or len(self._jobs) == BATCH_JOBS_MAX):
-            await self._send()
-        self._topic = topic
-        self._jobs.append(cast("NewJob", {"body": body, **options}))
-
-    async def _send(self) -> None:
-        jobs, self._jobs = self._jobs, []
-        if jobs:
-            self.results += await self._put_many(self._topic, jobs)
-
-
-class AsyncLineBatch:
-    """A batch as commands of which many are in flight."""
-
-    def __init__(self, connections: "AsyncConnections", calls: LineCalls) -> None:
-        self._connections = connections
-        self._writer = PutWriter(calls)
-        self._replies = PutReplies()
-        self._connection: AsyncConnection | None = None
+    def __init__(self, parts: HttpParts | LineParts) -> None:
+        self._parts = parts
 
     @property
     def results(self) -> list[Result]:
         """What became of each put that was answered."""
-        return self._replies.results
+        return self._parts.results
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_exception: object) -> None:
         if kind is None:
-            await self._send()
-        if self._connection is not None and not self._connection.is_closed:
-            await self._receive(0)
-            self._connections.give_back(self._connection)
+            await awaited(self._parts.send())
+        await awaited(self._parts.end())
 
     async def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> None:
         """Put a job; its result is in `results` at the end."""
-        if self._writer.add(topic, body, options):
-            await self._send()
-
-    async def _send(self) -> None:
-        data, count = self._writer.take()
-        if self._connection is None:
-            self._connection = await self._connections.borrow(Commands((), used=self._writer.used))
-        await self._receive(self._writer.room(count))
-        self._connection.send(data)
-        self._replies.sent(count)
-
-    async def _receive(self, left: int) -> None:
-        if self._connection is not None and self._replies.in_flight > left:
-            await self._connection.receive_until(lambda data: self._replies.feed(data) <= left)
+        if self._parts.add(topic, body, options):
+            await awaited(self._parts.send())

@@ -6,12 +6,13 @@ Which are kept, and what becomes of a call whose connection fails, `wires` decid
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delayd.client.addresses import Address
-from delayd.client.errors import NotUnderstood, Unreachable, reservation_lost
-from delayd.client.wires import Ask, Attempts, Link, Pool, Way, reason_of
+from delayd.client.errors import Unreachable, reservation_lost
+from delayd.client.steps import Steps, carried_out
+from delayd.client.wires import Ask, Link, Pool, Way, carrying, exchanging, reason_of
 
 if TYPE_CHECKING:
     import ssl  # see `wires`
@@ -104,35 +105,18 @@ class Connections:
         self._sleep = sleep
         self._pool: Pool[Connection] = Pool()
 
-    def run(self, steps: Generator[Any, Any, T]) -> T:
+    def run(self, steps: Steps[T]) -> T:
         """Carry out an operation."""
-        try:
-            ask = next(steps)
-            while True:
-                connection, reply = self.exchange(ask)
-                is_free = ask.link is None
-                try:
-                    ask = steps.send(reply)
-                except NotUnderstood as error:
-                    connection.misunderstood(error)
-                    raise
-                finally:
-                    if is_free:
-                        self._pool.give_back(connection, is_last=reply.is_last)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return carried_out(carrying(steps, self.exchange, self._pool))
 
     def exchange(self, ask: Ask) -> tuple[Connection, Any]:
         """Return the reply and its connection, which is to be given back when it was understood.
 
         If the first connection fails, and it does no harm, on a new one.
         """
-        attempts = Attempts(ask, self.way, self._pool)
-        while True:
-            with attempts:
-                return self._try(ask)
-            self._sleep(attempts.pause_s)
+        steps = exchanging(ask, self.way, self._pool, self._try, self._sleep)
+        answered: tuple[Connection, Any] = carried_out(steps)
+        return answered
 
     def borrow(self, ask: Ask) -> Connection:
         """Return a connection, ready for this, to somebody who gives it back or closes it."""

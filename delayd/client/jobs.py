@@ -13,17 +13,17 @@ import json
 import os
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from delayd.client.errors import DelaydError, NotFound, NotReserved, Refused
 from delayd.client.limits import TOUCH_S_MAX, TOUCH_S_MIN
 from delayd.client.results import Became, Failure, Reservation, Time
+from delayd.client.steps import Steps
 
 C = TypeVar("C")
 J = TypeVar("J")
 T = TypeVar("T")
-Steps = Generator[Any, Any, T]
 
 HERE: Final = os.path.dirname(__file__)
 WORDS_BYTES_MAX: Final = 700
@@ -117,33 +117,6 @@ def leaving(job: Reserved[Any], error: BaseException | None) -> Steps[None]:
         return
     with contextlib.suppress(DelaydError):  # the first exception is what went wrong
         yield job.client.nack(job, error=described(error))
-
-
-def carried_out(steps: Steps[T]) -> T:
-    """Carry out steps that are what calls have answered."""
-    try:
-        step = next(steps)
-        while True:
-            step = steps.send(step)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-
-
-async def awaited(steps: Steps[T]) -> T:
-    """Carry out steps that are to be awaited."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                answer = await step
-            except BaseException as error:  # noqa: BLE001 - the steps say what it means
-                step = steps.throw(error)
-            else:
-                step = steps.send(answer)
-    except StopIteration as done:
-        result: T = done.value
-        return result
 
 
 Held = Reserved[Any] | str

@@ -20,9 +20,7 @@ from delayd.client.errors import Refused, TimedOut, TopicNotFound
 from delayd.client.jobs import (
     Held,
     Reserved,
-    Steps,
     Toucher,
-    carried_out,
     finishing,
     finishing_many,
     held,
@@ -41,6 +39,7 @@ from delayd.client.results import (
     TopicInfo,
 )
 from delayd.client.speaking import way_to
+from delayd.client.steps import Steps, carried_out
 from delayd.client.values import (
     Body,
     Bound,
@@ -57,7 +56,7 @@ from delayd.client.wires import Runs
 if TYPE_CHECKING:  # each protocol, batches and TLS are imported where they are first used
     import ssl
 
-    from delayd.client.batches import HttpBatch, LineBatch
+    from delayd.client.batches import Batch
     from delayd.client.http_calls import HttpCalls
     from delayd.client.line_calls import LineCalls
 
@@ -135,17 +134,17 @@ class Client:
         """
         return self._run(self._calls.put_many(topic, jobs))
 
-    def batch(self) -> "HttpBatch | LineBatch":
+    def batch(self) -> "Batch":
         """Put many jobs with many commands in flight: `with client.batch() as batch: ...`.
 
         `batches` describes what a batch does.
         """
-        from delayd.client.batches import HttpBatch, LineBatch  # noqa: PLC0415 - see above
+        from delayd.client.batches import Batch, HttpParts, LineParts  # noqa: PLC0415 - see above
         from delayd.client.line_calls import LineCalls  # noqa: PLC0415
 
         if isinstance(self._calls, LineCalls) and isinstance(self._connections, Connections):
-            return LineBatch(self._connections, self._calls)
-        return HttpBatch(self.put_many)
+            return Batch(LineParts(self._connections, self._calls))
+        return Batch(HttpParts(self.put_many))
 
     # --- Workers ---------------------------------------------------------------------------------
 

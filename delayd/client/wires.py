@@ -11,11 +11,12 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from delayd.client.addresses import Address
 from delayd.client.errors import ConnectionLost, DelaydError, NotUnderstood, Unreachable
+from delayd.client.steps import Steps
 
 if TYPE_CHECKING:
     import ssl  # which takes as long to import as all of this: only TLS needs it
@@ -46,7 +47,7 @@ class Ask(Protocol):
 class Runs(Protocol):
     """What carries out operations: connections, or a double of a daemon."""
 
-    def run(self, steps: Generator[Any, Any, T]) -> T:
+    def run(self, steps: Steps[T]) -> T:
         """Carry out an operation."""
 
     def close(self) -> None:
@@ -56,7 +57,7 @@ class Runs(Protocol):
 class AsyncRuns(Protocol):
     """The same with asyncio."""
 
-    async def run(self, steps: Generator[Any, Any, T]) -> T:
+    async def run(self, steps: Steps[T]) -> T:
         """Carry out an operation."""
 
     async def close(self) -> None:
@@ -289,6 +290,41 @@ class Attempts:
         self._outage.begin(error, self._era)
         self.pause_s = pause_s
         return True
+
+
+def carrying(steps: Steps[T], exchange: Callable[[Any], Any], pool: Pool[Any]) -> Steps[T]:
+    """Carry out an operation: exchange what it asks for, and give back each connection."""
+    try:
+        ask = next(steps)
+        while True:
+            connection, reply = yield exchange(ask)
+            is_free = ask.link is None
+            try:
+                ask = steps.send(reply)
+            except NotUnderstood as error:
+                connection.misunderstood(error)
+                raise
+            finally:
+                if is_free:
+                    pool.give_back(connection, is_last=reply.is_last)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+def exchanging(
+    ask: Ask,
+    way: Way,
+    pool: Pool[Any],
+    attempt: Callable[[Ask], Any],
+    sleep: Callable[[float], Any],
+) -> Steps[Any]:
+    """Attempt an exchange, again while that does no harm, until one does not fail."""
+    attempts = Attempts(ask, way, pool)
+    while True:
+        with attempts:
+            return (yield attempt(ask))
+        yield sleep(attempts.pause_s)
 
 
 def pauses(patience_s: float, random: Callable[[], float]) -> Iterator[float]:

@@ -21,14 +21,14 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from delayd.client.aio import AsyncClient, AsyncJob
 from delayd.client.errors import DelaydError
-from delayd.client.jobs import awaited, carried_out
+from delayd.client.steps import Steps, awaited, carried_out
 from delayd.client.sync import Client, Job
 from delayd.client.wires import drawn
-from delayd.client.working import FailurePause, trying, working
+from delayd.client.working import FailurePause, comes_at_once, working
 
 WAIT_S: Final = 1.0
 """How long one reserve waits, and with it how long a stop may take that finds no job in hand."""
@@ -59,14 +59,10 @@ class Worker:
                 f"a Worker calls its handler and does not await it, so {_name(handler)} would never"
                 " run: give a coroutine function to an AsyncWorker"
             )
-        self._client = client
-        self._topics = topics
+        self._loop = _Loop(client, topics, on_error, chance)
         self._handler = handler
         self._concurrency = concurrency
-        self._reports = _Reports(on_error)
-        self._chance = chance
         self._is_stopping = threading.Event()
-        self._pause = FailurePause()
         self._fault: BaseException | None = None
 
     def run(self) -> None:
@@ -77,7 +73,6 @@ class Worker:
 
         Raises what is no passing trouble: a topic that the token may not reserve from, for example.
         """
-        self._client.outage.tell = self._reports.outage
         threads = [
             threading.Thread(target=self._work, name=f"delayd-worker-{number}", daemon=True)
             for number in range(self._concurrency)
@@ -96,23 +91,14 @@ class Worker:
         self._is_stopping.set()
 
     def _work(self) -> None:
-        steps = working(
-            self._client.outage,
-            self._pause,
-            goes_on=lambda: not self._is_stopping.is_set(),
-            reserve=lambda: self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S),
-            handle=self._handle,
-            wait=self._is_stopping.wait,
-            chance=self._chance,
-        )
         try:
-            carried_out(steps)
+            carried_out(self._loop.steps(self._is_stopping, self._handle, self._is_stopping.wait))
         except BaseException as error:  # noqa: BLE001 - `run` raises it
             self._fault = error
             self.stop()
 
     def _handle(self, job: Job) -> None:
-        carried_out(trying(job, lambda: self._call(job), self._pause, self._reports.failed))
+        carried_out(self._loop.tried(job, self._call))
 
     def _call(self, job: Job) -> None:
         with job:
@@ -141,14 +127,10 @@ class AsyncWorker:
                 f"an AsyncWorker awaits its handler, and {_name(handler)} is no coroutine function:"
                 " define it with async def, or give it to a Worker"
             )
-        self._client = client
-        self._topics = topics
+        self._loop = _Loop(client, topics, on_error, chance)
         self._handler = handler
         self._concurrency = concurrency
-        self._reports = _Reports(on_error)
-        self._chance = chance
         self._is_stopping = asyncio.Event()
-        self._pause = FailurePause()
         self._fault: Exception | None = None
 
     async def run(self) -> None:
@@ -157,7 +139,6 @@ class AsyncWorker:
         A second Ctrl-C cancels the handlers. A program with a handler of its own for SIGINT keeps
         it. Raises what is no passing trouble, as `Worker.run`.
         """
-        self._client.outage.tell = self._reports.outage
         loop = asyncio.get_running_loop()
         with _first_interrupt(lambda: loop.call_soon_threadsafe(self.stop)):
             async with asyncio.TaskGroup() as group:
@@ -171,17 +152,8 @@ class AsyncWorker:
         self._is_stopping.set()
 
     async def _work(self) -> None:
-        steps = working(
-            self._client.outage,
-            self._pause,
-            goes_on=lambda: not self._is_stopping.is_set(),
-            reserve=lambda: self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S),
-            handle=self._handle,
-            wait=self._wait,
-            chance=self._chance,
-        )
         try:
-            await awaited(steps)
+            await awaited(self._loop.steps(self._is_stopping, self._handle, self._wait))
         except Exception as error:  # noqa: BLE001 - `run` raises it
             self._fault = error
             self.stop()
@@ -192,7 +164,7 @@ class AsyncWorker:
                 await self._is_stopping.wait()
 
     async def _handle(self, job: AsyncJob) -> None:
-        await awaited(trying(job, lambda: self._call(job), self._pause, self._reports.failed))
+        await awaited(self._loop.tried(job, self._call))
 
     async def _call(self, job: AsyncJob) -> None:
         async with job:
@@ -205,28 +177,66 @@ class AsyncWorker:
             await result
 
 
-class _Reports:
-    """Errors of a worker, for `on_error` if there is one, and else for the log."""
+class _Loop:
+    """What a worker does with threads as with asyncio: the loop, and what is said of errors.
 
-    def __init__(self, on_error: Trouble | None) -> None:
-        self.log = logging.getLogger("delayd")
+    That is for `on_error` if there is one, and else for the log.
+    """
+
+    def __init__(
+        self,
+        client: Client | AsyncClient,
+        topics: str | Sequence[str],
+        on_error: Trouble | None,
+        chance: Callable[[], float],
+    ) -> None:
+        self._client = client
+        self._topics = topics
         self._on_error = on_error
+        self._chance = chance
+        self._log = logging.getLogger("delayd")
+        self.pause = FailurePause()
 
-    def failed(self, error: Exception, job: Job | AsyncJob) -> None:
-        if self._on_error is not None:
-            self._on_error(error, job)
+    def steps(
+        self,
+        is_stopping: threading.Event | asyncio.Event,
+        handle: Callable[[Any], Any],
+        wait: Callable[[float], Any],
+    ) -> Steps[None]:
+        """Work on one job after the other until that is set."""
+        self._client.outage.tell = self._tell_outage
+        return working(
+            self._client.outage,
+            self.pause,
+            goes_on=lambda: not is_stopping.is_set(),
+            reserve=lambda: self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S),
+            handle=handle,
+            wait=wait,
+            chance=self._chance,
+        )
+
+    def tried(self, job: Job | AsyncJob, call: Callable[[Any], Any]) -> Steps[None]:
+        """Make an attempt at a job; an exception is reported, and the worker goes on."""
+        try:
+            yield call(job)
+        except Exception as error:  # noqa: BLE001 - the attempt failed
+            if self._on_error is not None:
+                self._on_error(error, job)
+            else:
+                text = "an attempt at job %d of topic %r failed: %s"
+                self._log.error(text, job.id, job.topic, error, exc_info=error)
+        if (yield from comes_at_once(job)):
+            self.pause.failed()
         else:
-            text = "an attempt at job %d of topic %r failed: %s"
-            self.log.error(text, job.id, job.topic, error, exc_info=error)
+            self.pause.ended()
 
-    def outage(self, error: DelaydError | None) -> None:
-        """Say that the daemon is away, or None: that it is back."""
+    def _tell_outage(self, error: DelaydError | None) -> None:
         if error is None:
-            self.log.warning("the daemon is back")
+            self._log.warning("the daemon is back")
         elif self._on_error is not None:
             self._on_error(error, None)
         else:
-            self.log.warning("the daemon is away, trying again: %s", error)
+            self._log.warning("the daemon is away, trying again: %s", error)
 
 
 # --- Handlers of the wrong kind ------------------------------------------------------------------

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from delayd.client.errors import ConnectionLost, DelaydError, NotFound, NotNow, Unreachable
-from delayd.client.jobs import Reserved, Steps
+from delayd.client.jobs import Reserved
+from delayd.client.steps import Steps
 from delayd.client.wires import Outage, drawn, pauses
 
 PASSING: Final = (Unreachable, ConnectionLost, NotNow)
@@ -89,23 +90,6 @@ def working(
         except PASSING as error:
             outage.begin(error, era)
             yield wait(next(pauses_s))
-
-
-def trying(
-    job: Reserved[Any],
-    attempt: Callable[[], Any],
-    pause: FailurePause,
-    report: Callable[[Exception, Any], object],
-) -> Steps[None]:
-    """Make an attempt at a job; an exception is reported, and the worker goes on."""
-    try:
-        yield attempt()
-    except Exception as error:  # noqa: BLE001 - the attempt failed
-        report(error, job)
-    if (yield from comes_at_once(job)):
-        pause.failed()
-    else:
-        pause.ended()
 
 
 def comes_at_once(job: Reserved[Any]) -> Steps[bool]:

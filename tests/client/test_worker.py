@@ -306,8 +306,9 @@ def test_a_worker_with_asyncio_awaits_what_it_can_and_fails_what_it_cannot(
     fake.client().put("mail", "x", retry="1h")
 
     async def go() -> None:
-        worker = AsyncWorker(fake.async_client(), "mail", handler)
-        (job,) = await worker._client.reserve_many("mail", limit=1)
+        client = fake.async_client()
+        worker = AsyncWorker(client, "mail", handler)
+        (job,) = await client.reserve_many("mail", limit=1)
         await worker._handle(job)
 
     asyncio.run(go())
@@ -519,7 +520,7 @@ def test_a_job_that_always_fails_without_a_rule_is_tried_after_growing_pauses(
         put = client.put(topic, "x")
         worker = Worker(client, topic, handle)
         worker._is_stopping = stop  # type: ignore[assignment]
-        worker._pause = FailurePause(lambda: stop.now_s)
+        worker._loop.pause = FailurePause(lambda: stop.now_s)
         worker.run()
         client.cancel(put.id)
     assert stop.waits_s == DOUBLED
@@ -574,7 +575,7 @@ def test_a_worker_with_asyncio_makes_the_same_pauses(
             worker = AsyncWorker(client, topic, handle)
             worker._is_stopping = stop  # type: ignore[assignment]
             worker._wait = stop.wait_later  # type: ignore[method-assign]
-            worker._pause = FailurePause(lambda: stop.now_s)
+            worker._loop.pause = FailurePause(lambda: stop.now_s)
             await worker.run()
             await client.cancel(put.id)
 
@@ -601,11 +602,11 @@ def test_a_worker_makes_no_pause_where_the_job_waits_or_is_done(
         options: PutOptions = {"retry": "1h"} if delayed_by == "a rule" else {}
         client.put(topic, "x", **options)
         worker = Worker(client, topic, handle)
-        worker._pause.failed()  # as after another job
-        assert worker._pause.left_s() > 0
+        worker._loop.pause.failed()  # as after another job
+        assert worker._loop.pause.left_s() > 0
         (job,) = client.reserve_many(topic, limit=1, timeout=0)
         worker._handle(job)
-        assert worker._pause.left_s() == 0
+        assert worker._loop.pause.left_s() == 0
 
 
 def test_without_a_daemon_no_pause_takes_time() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
 
 from delayd.client import AsyncClient, AsyncJob, Client
-from delayd.client.batches import AsyncHttpBatch, AsyncLineBatch
+from delayd.client.batches import AsyncBatch
 from delayd.testing.daemon import Daemon
 from delayd.testing.fake import FakeDelayd
 
@@ -24,7 +24,7 @@ TOPICS: Final = itertools.count(1)
 """Tests share daemons, and each has a topic of its own."""
 
 
-WRAPPED: Final = (AsyncJob, AsyncHttpBatch, AsyncLineBatch)
+WRAPPED: Final = (AsyncJob, AsyncBatch)
 
 
 class World:

@@ -1,0 +1,47 @@
+"""What is the same with and without asyncio, as generators whose steps are what calls return.
+
+With threads that is an answer, and the generator has it back at once. With asyncio it is awaited
+first. So what decides is written once, and what waits is in the modules of each.
+
+>>> def twice(call):
+...     return (yield call()) + (yield call())
+>>> carried_out(twice(lambda: 1))
+2
+>>> async def answer():
+...     return 2
+>>> import asyncio; asyncio.run(awaited(twice(answer)))
+4
+"""
+
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Steps = Generator[Any, Any, T]
+
+
+def carried_out(steps: Steps[T]) -> T:
+    """Carry out steps that are what calls have answered."""
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(step)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+async def awaited(steps: Steps[T]) -> T:
+    """Carry out steps that are to be awaited."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await step
+            except BaseException as error:  # noqa: BLE001 - the steps say what it means
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as done:
+        result: T = done.value
+        return result
