@@ -346,7 +346,8 @@ MASK: Final = "***"
 # `re` compiles these at their first use, and keeps them.
 _URL: Final = r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*)([^?#]*)(.*)"
 _PLACE: Final = r"(\[[0-9A-Fa-f:.]*\]|[\w.~*-]*)(:[0-9]*)?"
-_IN_TEXT: Final = r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]*"
+# It begins at the first letter of a run and nowhere else in it, since texts of others are read.
+_IN_TEXT: Final = r"(?<![A-Za-z0-9+.-])([0-9+.-]*)([A-Za-z][A-Za-z0-9+.-]*://[^\s\"'<>]*)"
 
 
 def shown_url(url: str) -> str:
@@ -396,4 +397,4 @@ def hide_in_urls(text: str) -> str:
     """
     if "://" not in text:
         return text
-    return re.sub(_IN_TEXT, lambda match: shown_url(match[0]), text)
+    return re.sub(_IN_TEXT, lambda match: match[1] + shown_url(match[2]), text)

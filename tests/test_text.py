@@ -331,6 +331,18 @@ def test_no_user_password_or_query_of_a_url_is_shown(url: str, shown: str) -> No
     assert hide_in_urls(f"x {shown}") == f"x {shown}", "what is hidden stays as it is"
 
 
+def test_a_text_that_is_hardly_a_url_is_read_once() -> None:
+    """What a server says may be made for it: as a square of its length this would take an hour."""
+    for text in ("a" * 2_000_000 + " ://", "a1+" * 700_000 + "\n://", "-" * 2_000_000 + "://"):
+        assert hide_in_urls(text) == text
+
+
+@pytest.mark.parametrize("before", ["", " ", "('", "1", "-", "+1."])
+def test_a_url_is_found_behind_whatever_is_no_part_of_it(before: str) -> None:
+    hidden = "https://***@a.example/?***"
+    assert hide_in_urls(f"{before}https://ada:s3cret@a.example/?k=s3cret") == before + hidden
+
+
 @given(st.text("ab1/?#@:%[]\\ .", max_size=20), st.text("ab1/?#:%.", max_size=9))
 def test_a_password_is_never_shown_whatever_else_is_in_the_url(tail: str, more: str) -> None:
     for password in (f"S3{more}CRET", f"S3CRET{more}"):

@@ -98,7 +98,23 @@ export function may(scope, topic) {
   return topics.some((glob) => glob === "*" || (topic !== undefined && fits(glob, topic)));
 }
 
+// In one walk that goes back to the last star at most: a regular expression tries all stars anew.
 function fits(glob, topic) {
-  const pattern = glob.replace(/[.+^${}()|[\]\\]/g, "\\$&").replaceAll("*", ".*").replaceAll("?", ".");
-  return new RegExp(`^${pattern}$`).test(topic);
+  let at = 0;
+  let star = -1;
+  let held = 0; // what the last star stands for ends here
+  for (let character = 0; character < topic.length; ) {
+    if (glob[at] === "*") {
+      star = at++;
+      held = character;
+    } else if (at < glob.length && (glob[at] === "?" || glob[at] === topic[character])) {
+      at++;
+      character++;
+    } else if (star >= 0) {
+      at = star + 1;
+      character = ++held;
+    } else return false;
+  }
+  while (glob[at] === "*") at++;
+  return at === glob.length;
 }

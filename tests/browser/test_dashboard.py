@@ -256,6 +256,26 @@ def test_a_token_is_asked_for_and_offers_what_it_allows(browser: Browser, tmp_pa
         browser.complaints = [each for each in browser.complaints if "401" not in each]
 
 
+def test_a_topic_whose_name_is_made_for_a_pattern_is_shown_at_once(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Who may put to some topics chooses a name for which a regular expression takes years."""
+    topic = "x" + "-" * 198
+    secret, entry = made(1, topics=("*-*-*-*-*-*-*-*-*-dead", "x?*-"))
+    tokens = written(tmp_path / "tokens.json", entry)
+    config = tmp_path / "delayd.toml"
+    config.write_text(f'auth.tokens = "{tokens}"\n')
+    with dashboard(tmp_path / "data", "--config", os.fspath(config)) as daemon:
+        with HttpClient(daemon.http_address) as client:
+            header = f"Authorization: Bearer {secret}"
+            assert client.ask("POST", f"/v1/topics/{topic}/jobs", {"body": 1}, header).status == 201
+        browser.open(url_of(daemon, f"topics/{topic}"))
+        browser.enter("#token", secret)
+        browser.click("button", "Log in")
+        browser.shows("Clear …")
+        browser.complaints = [each for each in browser.complaints if "401" not in each]
+
+
 def test_a_daemon_that_goes_and_comes_back_is_noticed(browser: Browser, tmp_path: Path) -> None:
     with free_port() as port:
         where = ("--http", f"127.0.0.1:{port}")
