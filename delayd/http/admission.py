@@ -22,8 +22,8 @@ from delayd.access.principal import EVERYBODY, Principal
 from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
+from delayd.http.bodies import BodyReader
 from delayd.http.connections import HttpRequest
-from delayd.http.long_requests import LongReader
 from delayd.http.problems import (
     JSON,
     LINES,
@@ -32,17 +32,15 @@ from delayd.http.problems import (
     CodingUnknown,
     ExpectationWrong,
     MediaTypeWrong,
-    RequestInvalid,
     SourceRefused,
     Stopping,
     Unauthorized,
     VersionWrong,
 )
-from delayd.http.reading import Form, Reader, read_query
+from delayd.http.reading import Form, read_query
 from delayd.http.responses import HTTP_1_0, Reply, refused
 from delayd.http.routing import Route
-from delayd.http.slices import Slices
-from delayd.limits import HTTP_FREE_BYTES, HTTP_HOSTS_KNOWN_MAX, HTTP_SLICE_NS, HTTP_STEP_BYTES
+from delayd.limits import HTTP_BATCH_MAX, HTTP_FREE_BYTES, HTTP_HOSTS_KNOWN_MAX, HTTP_STEP_BYTES
 from delayd.net.addresses import ip_address_of
 
 Names = Mapping[str, str]
@@ -94,10 +92,6 @@ class RequestAdmission:
         self._hosts = hosts
         self._serves_ui = serves_ui
         """Its page may write: requests that come from it have an Origin."""
-        self._read_ns = 0
-        """How long short requests were read since the last turn."""
-        self._reading = asyncio.Lock()
-        """Held by the one that is read after the next turn."""
 
     def endpoint(self, route: Route) -> Endpoint:
         """Return what answers the requests of a route."""
@@ -105,7 +99,8 @@ class RequestAdmission:
         is_guarded = route.is_guarded
         body_reader = None
         if route.form is not None:
-            body_reader = _BodyReader(route, route.form, api.engine.body_bytes_max)
+            body_reader = BodyReader(route.form, route.batch, api.engine.body_bytes_max)
+        empty = b"{}" if route.may_be_empty else b""
         query = route.query
         counters = api.counters_of(route.name)
 
@@ -128,14 +123,11 @@ class RequestAdmission:
                 if body_reader is not None:
                     kind = media_type_of(request)
                     data, principal = await self._body_of(request, principal)
-                    if kind == JSON and len(data) <= HTTP_STEP_BYTES:
-                        if len(data) > HTTP_FREE_BYTES:
-                            given = await self._read_in_turn(body_reader, data)
-                        else:
-                            given = body_reader.read_short(data)
+                    text = data or empty
+                    if kind == JSON and len(text) <= HTTP_FREE_BYTES:
+                        given = body_reader.read_short(text)
                     else:
-                        async with api.slices() as slices:
-                            given = await body_reader.read_long(data, kind, slices)
+                        given = await self._read(body_reader, text, kind)
                 elif not request.body.at_eof():
                     raise BadRequest("this call takes no body")
                 asked = None
@@ -158,26 +150,17 @@ class RequestAdmission:
 
         return answer
 
-    async def _read_in_turn(self, body_reader: "_BodyReader", data: bytes) -> Form:
-        """Read a short request, after a turn if many were read since the last."""
-        if self._read_ns >= HTTP_SLICE_NS:
-            async with self._reading:
-                while self._read_ns >= HTTP_SLICE_NS:  # noqa: ASYNC110 (a turn is no event)
-                    await asyncio.sleep(0)
-                return self._read_timed(body_reader, data)
-        return self._read_timed(body_reader, data)
-
-    def _read_timed(self, body_reader: "_BodyReader", data: bytes) -> Form:
-        if not self._read_ns:
-            self._api.loop.call_soon(self._begin_turn)
-        begun_ns = monotonic_ns()
-        try:
-            return body_reader.read_short(data)
-        finally:
-            self._read_ns += monotonic_ns() - begun_ns
-
-    def _begin_turn(self) -> None:
-        self._read_ns = 0
+    async def _read(self, reader: BodyReader, data: bytes, kind: str) -> Form:
+        """Read a body in its share of the loop's time; `MediaTypeWrong`, and what it is refused."""
+        if kind == LINES and not reader.takes_lines:
+            raise MediaTypeWrong(f"the Content-Type is {kind!r}, not {JSON!r}: there is no batch")
+        is_short = kind == JSON and len(data) <= HTTP_STEP_BYTES
+        async with self._api.slices(1 if is_short else HTTP_BATCH_MAX) as slices:
+            if is_short:
+                return reader.read_short(data)
+            if kind == JSON:
+                return await reader.read_long(data, slices)
+            return await reader.read_lines(data, slices)
 
     def page_endpoint(self, make: Callable[[HttpRequest, Names], Reply]) -> Endpoint:
         """Return what answers requests for a file of the dashboard, which need no token."""
@@ -320,47 +303,3 @@ def _check_coding(request: HttpRequest) -> None:
     if request.headers[hdrs.TRANSFER_ENCODING].lower() != "chunked":
         request.keep_alive = False
         raise CodingUnknown
-
-
-class _BodyReader:
-    """Reads the bodies of a route's requests."""
-
-    __slots__ = ("_empty", "_long_reader", "_read", "_takes_lines")
-
-    def __init__(self, route: Route, form: type[Form], body_bytes_max: int) -> None:
-        one: Reader[Form] = Reader(form)
-        batch: Reader[Form] | None = None if route.batch is None else Reader(route.batch)
-        self._read = one.read if batch is None else _either(one.read, batch)
-        self._takes_lines = batch is not None
-        self._long_reader = LongReader(one, batch, body_bytes_max)
-        self._empty = b"{}" if route.may_be_empty else b""
-
-    def read_short(self, data: bytes) -> Form:
-        """Return what JSON of up to `HTTP_STEP_BYTES` says; `NotJson`, `RequestInvalid`."""
-        return self._read(data or self._empty)
-
-    async def read_long(self, data: bytes, kind: str, slices: Slices) -> Form:
-        """Return what JSON says, or lines of it, of any length; the same, and `MediaTypeWrong`."""
-        if kind == JSON:
-            return await self._long_reader.read(data, slices)
-        if not self._takes_lines:
-            raise MediaTypeWrong(f"the Content-Type is {kind!r}, not {JSON!r}: there is no batch")
-        return await self._long_reader.read_lines(data, slices)
-
-
-def _either(read: Callable[[bytes], Form], batch: Reader[Form]) -> Callable[[bytes], Form]:
-    """Return what reads one of two forms: the batch begins with the name of its only field."""
-    name = next(iter(batch.kind.__struct_fields__))
-    start = b'{"%b"' % name.encode()
-
-    def read_either(data: bytes) -> Form:
-        if data.startswith(start):
-            return batch.read(data)
-        try:
-            return read(data)
-        except RequestInvalid as refusal:
-            if any(error.field == name for error in refusal.errors):
-                return batch.read(data)
-            raise
-
-    return read_either

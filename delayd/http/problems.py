@@ -238,7 +238,10 @@ class BodyTooLong(HttpRefusal, word="JOB_TOO_BIG", status=413):
 
     kind = "request_too_long"
     title = "The request is longer than this daemon reads."
-    sentence = "the request's body is longer than {} bytes"
+    sentence = "the request's body is longer than {} bytes{}"
+
+    def __init__(self, bytes_max: int, hint: str = "") -> None:
+        super().__init__(bytes_max, hint)
 
 
 class MediaTypeWrong(HttpRefusal, word="UNSUPPORTED_MEDIA_TYPE", status=415):

@@ -18,7 +18,8 @@ What msgspec does not look into, since it is kept as the very text, is read by o
 NaN, no control characters. Of a name that is there twice the last value counts, as
 nearly all readers have it.
 
-Reading blocks all other clients: `long_requests` cuts what is long into parts that are read here.
+Reading blocks all other clients: `bodies` cuts what is long into parts that are read here. Only the
+bodies of jobs may be long in such a part, which are kept as they are.
 """
 
 import enum
@@ -34,8 +35,15 @@ import msgspec
 import orjson
 
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
-from delayd.http.values import decode_value
-from delayd.limits import HTTP_DEPTH_READ, HTTP_ERRORS_MAX, HTTP_HINTS_MAX
+from delayd.http.values import decode_value, is_dense
+from delayd.limits import (
+    BODY_BYTES_CEILING,
+    HTTP_CONTAINERS_MAX,
+    HTTP_DEPTH_READ,
+    HTTP_ERRORS_MAX,
+    HTTP_FIELDS_BYTES_MAX,
+    HTTP_HINTS_MAX,
+)
 from delayd.text import did_you_mean
 
 Rules = tuple[dict[str, Any], ...]
@@ -57,6 +65,16 @@ class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 FormT = TypeVar("FormT", bound=Form)
+
+
+class _Bodies(msgspec.Struct):
+    """The fields that may be long, as they are written; of all others nothing is made."""
+
+    body: msgspec.Raw = msgspec.Raw()
+    body_base64: msgspec.Raw = msgspec.Raw()
+
+
+_decode_bodies: Final = msgspec.json.Decoder(_Bodies).decode
 
 Hints = Iterator[int]
 """Has an item for each "did you mean" that may still be looked for, which takes long."""
@@ -97,8 +115,16 @@ _TYPES: Final = {
 class Reader(Generic[FormT]):
     """Reads the bodies of one kind of request."""
 
-    def __init__(self, kind: type[FormT]) -> None:
+    def __init__(self, kind: type[FormT], job_body_bytes_max: int = BODY_BYTES_CEILING) -> None:
+        """A job whose body is longer than that will be refused: it is not read here."""
         self.kind = kind
+        self._kept = {
+            field.encode_name
+            for field in msgspec.structs.fields(kind)
+            if msgspec.Raw in _kinds(field.type)
+        }
+        """Fields whose texts are kept as they are."""
+        self._job_body_bytes_max = job_body_bytes_max
         self._decode = msgspec.json.Decoder(kind, dec_hook=decode_value).decode
         self.lists = [*_lists_of(kind)]
         self.has_rules = kind.__struct_config__.forbid_unknown_fields
@@ -116,27 +142,67 @@ class Reader(Generic[FormT]):
                 _check_length(data, field)
             given = self._decode(data)
             for text in given.kept_texts():
-                orjson.loads(memoryview(text))
+                self._check_body(text, where)
         except (ValueError, RecursionError) as error:
-            raise self._refusal(data, str(error), where, hints or new_hints()) from None
+            raise self._refusal(data, error, where, hints or new_hints()) from None
         if broken := given.broken_rules():
             dot = f"{where}." if where else ""
             raise RequestInvalid([FieldError(dot + one.field, one.detail) for one in broken])
         return given
 
+    def check_fields(self, data: bytes, where: str) -> None:
+        """Refuse a text whose fields are long, job bodies excepted; `NotJson`, `RequestInvalid`."""
+        try:
+            bodies = _decode_bodies(data)
+        except (ValueError, RecursionError) as error:
+            raise self._refusal(data, error, where, new_hints()) from None
+        check_rest(data, max(len(bodies.body), len(bodies.body_base64)), where)
+
+    def _check_body(self, text: msgspec.Raw, where: str) -> None:
+        """Refuse a body that is no JSON, or so much of it that reading it would block all."""
+        if len(text) > self._job_body_bytes_max:
+            return
+        if len(text) > HTTP_CONTAINERS_MAX and is_dense(bytes(text)):
+            rule = f"has more than {HTTP_CONTAINERS_MAX} arrays and objects: send it in base64"
+            raise RequestInvalid([FieldError(f"{where}.body" if where else "body", rule)])
+        orjson.loads(memoryview(text))
+
     def _refusal(
-        self, data: bytes, said: str, where: str, hints: Hints
+        self, data: bytes, error: Exception, where: str, hints: Hints
     ) -> NotJson | RequestInvalid:
         """Return everything that is wrong with a text in which msgspec has found one mistake."""
         try:
-            orjson.loads(data)  # strict; but it makes floats of whole numbers beyond 64 bits
-            all_errors = errors_in(msgspec.json.decode(data), self.kind, hints, where)
-            errors = [*islice(all_errors, HTTP_ERRORS_MAX)]
-        except (ValueError, RecursionError) as error:
-            return NotJson(why_not_json(data, str(error), where))
-        if not errors and not said.startswith(("Expected", "Invalid", "Object", "Number")):
-            return NotJson(why_not_json(data, said, where))  # msgspec goes less deep than orjson
-        return RequestInvalid(errors or [FieldError(where, said)])
+            values = self._plain_values(data, where)
+            errors = [*islice(errors_in(values, self.kind, hints, where), HTTP_ERRORS_MAX)]
+        except msgspec.ValidationError:
+            return RequestInvalid([FieldError(where, "must be an object")])
+        except (ValueError, RecursionError) as strict_error:
+            return NotJson(why_not_json(data, str(strict_error), where))
+        if not errors and not isinstance(error, msgspec.ValidationError):
+            return NotJson(why_not_json(data, str(error), where))  # it goes less deep than orjson
+        return RequestInvalid(errors or [FieldError(where, str(error))])
+
+    def _plain_values(self, data: bytes, where: str) -> dict[str, object]:
+        """Return the values of all members, of a body something; strictly read, each of them."""
+        values: dict[str, object] = {}
+        for name, raw in msgspec.json.decode(data, type=dict[str, msgspec.Raw]).items():
+            if name in self._kept:
+                self._check_body(raw, where)
+                values[name] = SOMETHING
+            else:
+                orjson.loads(memoryview(raw))  # but it makes floats of whole numbers beyond 64 bits
+                values[name] = msgspec.json.decode(raw)
+        return values
+
+
+def check_rest(data: bytes, long_bytes: int, where: str = "") -> None:
+    """Refuse an object that is long even without what may be: to read its fields would block all.
+
+    Raises `RequestInvalid`.
+    """
+    if len(data) - long_bytes > HTTP_FIELDS_BYTES_MAX:
+        rule = f"its fields, bodies of jobs excepted, are longer than {HTTP_FIELDS_BYTES_MAX} bytes"
+        raise RequestInvalid([FieldError(where, rule)])
 
 
 def why_not_json(data: bytes, said: str, where: str = "") -> str:

@@ -6,7 +6,7 @@ import pytest
 from delayd.http.forms import HeldForm, HeldManyForm, PutJobForm, PutJobsForm, ReserveAnyForm
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
 from delayd.http.reading import Form, Reader
-from delayd.limits import HTTP_BATCH_MAX, HTTP_ERRORS_MAX, HTTP_TOPICS_MAX
+from delayd.limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX, HTTP_TOPICS_MAX
 
 
 def refusal_of(kind: type[Form], body: bytes) -> RequestInvalid:
@@ -103,3 +103,13 @@ def test_a_token_of_another_kind_and_no_tokens_at_all_are_told_as_such() -> None
     assert errors_of(HeldForm, b'{"token": 7}') == [("token", "must be a text, not a whole number")]
     assert errors_of(HeldManyForm, b'{"tokens": []}') == [("tokens", "must be at least 1 long")]
     Reader(HeldForm).read(b'{"token": "17-19e0a2b3c4d-1"}')
+
+
+@pytest.mark.parametrize("inner", [b"[]", b"{}"])
+def test_a_body_of_very_many_arrays_or_objects_is_not_read(inner: bytes) -> None:
+    body = b"[%b]" % b",".join([inner] * (HTTP_CONTAINERS_MAX - 1))
+    Reader(PutJobForm).read(b'{"body":%b}' % body)
+    body = b"[%b,%b" % (inner, body[1:])
+    assert errors_of(PutJobForm, b'{"body":%b}' % body) == [
+        ("body", "has more than 250000 arrays and objects: send it in base64")
+    ]

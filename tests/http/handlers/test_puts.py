@@ -211,7 +211,7 @@ def test_a_long_request_keeps_the_target_and_refuses_headers_that_are_too_many()
     with with_push() as rig:
         put(rig, body="x" * 20_000, **HOOK)
         assert target_in(looked_at(rig)) == HOOK
-        many = {f"X-{number}": "x" * 100 for number in range(2_000)}
+        many = {f"X-{number}": "x" * 100 for number in range(500)}
         for given in (
             {"body": 1, **HOOK, "headers": many},
             {"jobs": [{"body": 1, **HOOK, "headers": many}]},

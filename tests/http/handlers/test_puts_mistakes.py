@@ -7,7 +7,6 @@ import pytest
 from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BODY_BYTES_DEFAULT,
-    HTTP_CONTAINERS_MAX,
     HTTP_DEPTH_READ,
     RETRY_AFTER_DRAINING_S,
     RETRY_AFTER_FULL_S,
@@ -285,16 +284,6 @@ def test_a_mistake_as_long_as_a_request_may_be_is_not_said_again(path: str, data
         answer = rig.call("POST", path, data=data % (b"\xee\x80\x80" * 1_000_000))
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert len(answer.body) < 20_000
-
-
-@pytest.mark.parametrize("inner", [b"[]", b"{}"])
-def test_a_request_of_very_many_arrays_or_objects_is_not_read(inner: bytes) -> None:
-    with HttpRig() as rig:
-        many = b",".join([inner] * (HTTP_CONTAINERS_MAX - 1))
-        answer = rig.call("POST", JOBS, data=b'{"body":[%b]}' % many)
-        assert (answer.status, answer.fields) == (422, [""])
-        answer = rig.call("POST", JOBS, data=b'{"body":[%b]}' % many[6:])
-        assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
 
 
 def test_a_body_as_long_as_this_daemon_takes_is_taken_and_no_longer_one() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from delayd.http import admission, long_requests, reading
+from delayd.http import reading
+from delayd.http.bodies import BodyReader
 from delayd.http.forms import (
     HeldManyForm,
     NackForm,
@@ -18,28 +19,23 @@ from delayd.http.forms import (
     PutJobsForm,
     ReserveAnyForm,
 )
-from delayd.http.long_requests import LongReader
 from delayd.http.problems import BodyTooLong, FieldError, NotJson, RequestInvalid
 from delayd.http.reading import Form, Reader
 from delayd.http.slices import LoopTime, Slices
 from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BATCH_MAX,
-    HTTP_CONTAINERS_MAX,
     HTTP_ERRORS_MAX,
+    HTTP_FIELDS_BYTES_MAX,
     HTTP_FREE_BYTES,
     HTTP_HINTS_MAX,
+    HTTP_JSON_BYTES_MAX,
     HTTP_STEP_BYTES,
-    HTTP_VALUE_BYTES_MAX,
 )
 from tests.http.rig import JOBS, HttpRig, SliceWatch
 
 LONG = "x" * (HTTP_STEP_BYTES + 1)
-
-
-def long_reader(kind: type[Form], batch: type[Form] | None = None) -> LongReader:
-    readers = Reader(kind), None if batch is None else Reader(batch)
-    return LongReader(*readers, BODY_BYTES_DEFAULT)
+PUTS = BodyReader(PutJobForm, PutJobsForm, BODY_BYTES_DEFAULT)
 
 
 def read(data: bytes, kind: type[Form], batch: type[Form] | None = None) -> Any:  # noqa: ANN401
@@ -47,9 +43,18 @@ def read(data: bytes, kind: type[Form], batch: type[Form] | None = None) -> Any:
 
     async def play() -> Form:
         async with Slices(LoopTime(SliceWatch())) as slices:
-            return await long_reader(kind, batch).read(data, slices)
+            return await BodyReader(kind, batch, BODY_BYTES_DEFAULT).read_long(data, slices)
 
     return asyncio.run(play())
+
+
+def at_ease() -> Slices:
+    """A slice that is never over."""
+    return Slices(LoopTime(lambda: 0))
+
+
+def lines(data: bytes) -> Any:  # noqa: ANN401 (a batch)
+    return asyncio.run(PUTS.read_lines(data, at_ease()))
 
 
 def put(data: bytes) -> Any:  # noqa: ANN401 (either form)
@@ -151,29 +156,42 @@ def test_a_body_that_is_longer_than_any_is_kept_unread_for_the_engine_to_refuse(
         assert rig.engine.log_space.jobs == 1
 
 
-def test_what_no_field_can_be_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    dense = b"[%b1]" % (b"1," * HTTP_VALUE_BYTES_MAX)
-    lengths: list[int] = []
-    read_whole = Reader.read
-
-    def note(reader: Reader[Form], data: bytes, *more: Any) -> Form:  # noqa: ANN401
-        lengths.append(len(data))
-        return read_whole(reader, data, *more)
-
-    monkeypatch.setattr(Reader, "read", note)
+def test_fields_that_would_take_long_to_read_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense = b"[%b1]" % (b"1," * HTTP_FIELDS_BYTES_MAX)
+    monkeypatch.setattr(reading, "errors_in", None)
     for name in (b"retry", b"delay", b"priority", b"colour"):
-        with pytest.raises(RequestInvalid, match=name.decode()):
-            put(b'{"body": 1, "%b": %b}' % (name, dense))
-    with pytest.raises(RequestInvalid, match="tokens: has more than 1000 items"):
+        for data in (b"{%b}", b'{"jobs": [{%b}]}'):
+            with pytest.raises(RequestInvalid, match="bodies of jobs excepted, are longer than"):
+                put(data % (b'"body": 1, "%b": %b' % (name, dense)))
+    with pytest.raises(RequestInvalid, match="are longer than"):
+        put(b'{"jobs": [{"body": 1}], "retry": %b}' % dense)
+    with pytest.raises(RequestInvalid, match="are longer than"):
         read(b'{"tokens": %b}' % dense, HeldManyForm)
+    with pytest.raises(RequestInvalid, match="tokens: has more than 1000 items"):
+        read(b'{"tokens": %b1]}' % dense[: HTTP_FIELDS_BYTES_MAX - 100], HeldManyForm)
     with pytest.raises(BodyTooLong):
         read(b'{"retry": %b}' % dense, PolicyBodyForm)
-    assert max(lengths) < 100
 
 
-def test_very_many_arrays_and_objects_are_refused_before_they_are_read() -> None:
-    with pytest.raises(RequestInvalid, match="arrays and objects"):
-        put(b'{"body": [%b1]}' % (b"[]," * HTTP_CONTAINERS_MAX))
+def test_of_a_list_that_is_too_long_no_item_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "errors_in", None)
+    with pytest.raises(RequestInvalid, match="jobs: has more than 1000 items"):
+        put(b'{"jobs": [%b1]}' % (b"1," * HTTP_FIELDS_BYTES_MAX))
+
+
+def test_json_that_would_block_all_is_to_be_sent_in_lines() -> None:
+    jobs = b",".join([b'{"body": "%b"}' % (b"x" * 60_000)] * 70)
+    assert len(jobs) > HTTP_JSON_BYTES_MAX
+    with pytest.raises(BodyTooLong, match="as lines, with the Content-Type application/x-ndjson"):
+        put(b'{"jobs": [%b]}' % jobs)
+    assert len(lines(jobs.replace(b",", b"\n")).jobs) == 70
+    with pytest.raises(BodyTooLong, match=f"longer than {HTTP_JSON_BYTES_MAX} bytes$"):
+        read(b'{"error": "%b"}' % (b"x" * HTTP_JSON_BYTES_MAX), NackForm)
+    longest = b"x" * (HTTP_JSON_BYTES_MAX * 2)
+    puts = BodyReader(PutJobForm, PutJobsForm, len(longest))
+    for data in (b'{"body":"%b"}' % longest[2:], b'{"body_base64":"%b"}' % longest):
+        job: Any = asyncio.run(puts.read_long(data, at_ease()))
+        assert job.body_bytes
 
 
 # --- Mistakes -------------------------------------------------------------------------------------
@@ -206,6 +224,7 @@ def test_mistakes_are_looked_for_until_there_are_enough_and_few_are_guessed_at(
     monkeypatch.setattr(reading, "errors_in", look_for)
     wrong = {**item, **{f"priority_{number}": 1 for number in range(30)}}
     data = json.dumps({name: [wrong] * HTTP_BATCH_MAX}).encode()
+    short = json.dumps({name: [wrong] * 50}).encode()
     with pytest.raises(RequestInvalid) as caught:
         read(data, kind, batch)
     assert len(caught.value.errors) == HTTP_ERRORS_MAX
@@ -213,22 +232,16 @@ def test_mistakes_are_looked_for_until_there_are_enough_and_few_are_guessed_at(
     assert len(items) <= HTTP_ERRORS_MAX // 30 + 1
     guesses.clear()
     with pytest.raises(RequestInvalid):
-        Reader(batch or kind).read(data)
+        Reader(batch or kind).read(short)
     assert len(guesses) == HTTP_HINTS_MAX
-
-
-def test_of_very_many_unknown_names_the_rest_is_not_looked_at() -> None:
-    names = b",".join(b'"n%06d":1' % number for number in range(HTTP_ERRORS_MAX * 2))
-    with pytest.raises(RequestInvalid) as caught:
-        put(b'{"body": 1, %b, and no JSON' % names)
-    assert len(caught.value.errors) == HTTP_ERRORS_MAX
 
 
 # --- Slices ---------------------------------------------------------------------------------------
 
 
-def batch_of(count: int, body: object = 1) -> bytes:
-    return json.dumps({"jobs": [{"body": body}] * count}).encode().ljust(HTTP_STEP_BYTES + 1)
+def batch_of(count: int) -> bytes:
+    """Jobs of which each takes a step to read."""
+    return b'{"jobs": [%b]}' % b",".join([b'{"body": 1%b}' % (b" " * HTTP_STEP_BYTES)] * count)
 
 
 def test_others_are_answered_while_a_long_request_is_read() -> None:
@@ -286,7 +299,7 @@ def test_empty_lines_are_passed_over_together() -> None:
     async def play() -> Any:  # noqa: ANN401
         data = b'%b{"body": 1}%b\n{"body": 2, "x": 1}%b' % (blanks, blanks, blanks)
         async with Slices(LoopTime(watch)) as slices:
-            return await long_reader(PutJobForm, PutJobsForm).read_lines(data, slices)
+            return await PUTS.read_lines(data, slices)
 
     with pytest.raises(RequestInvalid) as refused:
         asyncio.run(play())
@@ -294,12 +307,8 @@ def test_empty_lines_are_passed_over_together() -> None:
     assert watch.looks < 4 * 3 * 4 * steps, "a few for each step, and not one for each line"
 
 
-def test_of_many_short_requests_so_many_are_read_in_a_turn_as_take_a_slice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    watch = SliceWatch()
-    monkeypatch.setattr(admission, "monotonic_ns", watch)
-    with HttpRig() as rig:
+def test_of_many_short_requests_so_many_are_read_in_a_turn_as_take_a_slice() -> None:
+    with HttpRig(slice_now_ns=SliceWatch()) as rig:
         body = b'{"body": 1}'.ljust(HTTP_FREE_BYTES + 1)
         clients = [rig.send("POST", JOBS, data=body, is_settled=False) for _ in range(20)]
         quick = [rig.send("POST", JOBS, {"body": 2}, is_settled=False) for _ in range(20)]
@@ -315,7 +324,7 @@ def test_of_many_short_requests_so_many_are_read_in_a_turn_as_take_a_slice(
 
 
 def test_a_short_request_waits_for_no_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_requests.LongReader, "read", None)
+    monkeypatch.setattr(BodyReader, "read_long", None)
     with HttpRig() as rig:
         body = b'{"body": 1}'.ljust(HTTP_STEP_BYTES)
         assert rig.call("POST", JOBS, data=body).status == 201
