@@ -17,15 +17,14 @@ import gc
 import os
 import platform
 import resource
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from delayd.core.engine import Engine
 from delayd.core.stats.counters import COUNTED_APART, Operation
 from delayd.core.stats.figures import age_ms, daemon_operations, oldest_ready_ms, topic_operations
-from delayd.core.stats.histogram import Histogram
-from delayd.core.stats.latency import SUM_AT, count_of
+from delayd.core.stats.histogram import Histogram, count_of
 from delayd.core.stats.refusals import Refusals
 from delayd.core.stats.totals import StateTotals, TotalsScan
 from delayd.core.topic import Topic
@@ -210,13 +209,15 @@ def build_info(version: str, *, is_compiled: bool) -> str:
 
 def histogram(name: str, counted: Histogram, unit: int = 1) -> str:
     """Write a family of one histogram."""
+    return head("histogram", name) + _gathered(name, counted, unit)
+
+
+def _gathered(name: str, counted: Histogram, unit: int, label: str = "") -> str:
     bounds = (*(number_text(bound / unit) for bound in counted.bounds), "+Inf")
-    return head("histogram", name) + _buckets(name, bounds, counted.counts, counted.sum / unit)
+    return _buckets(name, bounds, counted.counts, unit, label)
 
 
-def _buckets(
-    name: str, bounds: Iterable[str], counts: Iterable[int], total: float, label: str = ""
-) -> str:
+def _buckets(name: str, bounds: Sequence[str], counts: Sequence[int], unit: int, label: str) -> str:
     """Return the lines of a histogram, with a label beside the bounds if there is one."""
     alone = f"{{{label}}}" if label else ""
     lines = []
@@ -226,7 +227,7 @@ def _buckets(
         labels = ",".join(sorted(filter(None, (f'le="{bound}"', label))))
         lines.append(f"{name}_bucket{{{labels}}} {number_text(below)}\n")
     lines.append(f"{name}_count{alone} {number_text(below)}\n")
-    lines.append(f"{name}_sum{alone} {number_text(total)}\n")
+    lines.append(f"{name}_sum{alone} {number_text(counts[-1] / unit)}\n")
     return "".join(lines)
 
 
@@ -241,10 +242,7 @@ def request_families(requests: Mapping[str, CallFigures]) -> Iterator[str]:
     yield head("counter", REQUESTS) + "".join(lines)
     yield head("histogram", REQUEST_TOOK)
     for name, figures in used.items():
-        took = figures.took_ns
-        bounds = (*(number_text(bound / _NS_PER_S) for bound in took.bounds), "+Inf")
-        total_s = took.sum / _NS_PER_S
-        yield _buckets(REQUEST_TOOK, bounds, took.counts, total_s, f'call="{name}"')
+        yield _gathered(REQUEST_TOOK, figures.took_ns, _NS_PER_S, f'call="{name}"')
 
 
 def push_families(push: PushFigures) -> Iterator[str]:
@@ -258,13 +256,7 @@ def push_families(push: PushFigures) -> Iterator[str]:
     yield gauge("delayd_push_in_flight", push.in_flight)
     yield labelled("gauge", "delayd_push_breakers", "state", push.breakers)
     yield head("histogram", PUSH_TOOK) + "".join(
-        _buckets(
-            PUSH_TOOK,
-            (*(number_text(bound / _MS_PER_S) for bound in took_ms.bounds), "+Inf"),
-            took_ms.counts,
-            took_ms.sum / _MS_PER_S,
-            f'sink="{sink}"',
-        )
+        _gathered(PUSH_TOOK, took_ms, _MS_PER_S, f'sink="{sink}"')
         for sink, took_ms in push.took_ms.items()
     )
 
@@ -414,8 +406,7 @@ class Metrics:
         """Return the lines of one histogram; none when it has counted nothing."""
         if not count_of([*histogram]):
             return ""
-        total_s = histogram[SUM_AT] / _MS_PER_S
-        return _buckets(name, self._bounds, histogram, total_s, f'topic="{topic}"')
+        return _buckets(name, self._bounds, histogram, _MS_PER_S, f'topic="{topic}"')
 
 
 def _states(name: str, counts: Sequence[int]) -> str:

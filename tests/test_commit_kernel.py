@@ -102,7 +102,7 @@ def test_what_arrives_during_a_sync_shares_the_next_one(always: CommitRig) -> No
     assert always.turn("three", (always.b, "3"), (always.a, "4")) == ["append three"]
     assert always.kernel_syncs() == ["durable 1", "begin", "a gets 1"]
     assert always.kernel_syncs() == ["durable 3", "b gets 2", "b gets 3", "a gets 4"]
-    assert sum(always.commit.sync_ns.counts) == 2
+    assert sum(always.commit.sync_ns.counts[:-1]) == 2
 
 
 def test_what_arrives_between_the_end_of_a_sync_and_its_reaping_waits_for_the_next(

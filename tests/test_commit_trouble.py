@@ -326,7 +326,7 @@ def test_slow_syncs_are_told_and_counted(clockwork: Watch) -> None:
     assert rig.log.settling_ms == 300
     rig.sync_ended((SLOW_SYNC_MS + 1) * NS_PER_MS)
     assert rig.log.settling_ms == 0
-    assert sum(rig.commit.sync_ns.counts) == 1
-    assert rig.commit.sync_ns.sum == (SLOW_SYNC_MS + 1) * NS_PER_MS
+    assert sum(rig.commit.sync_ns.counts[:-1]) == 1
+    assert rig.commit.sync_ns.counts[-1] == (SLOW_SYNC_MS + 1) * NS_PER_MS
     assert told == [SLOW_SYNC_MS + 1]
     rig.close()

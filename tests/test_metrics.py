@@ -19,8 +19,7 @@ from delayd.core.operations.finish import delete_batch
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import close_session
 from delayd.core.stats.counters import Operation
-from delayd.core.stats.histogram import Histogram
-from delayd.core.stats.latency import SUM_AT, new_histogram
+from delayd.core.stats.histogram import Histogram, new_histogram
 from delayd.core.stats.refusals import Refusals
 from delayd.http.request_counters import RequestCounters
 from delayd.limits import (
@@ -151,7 +150,7 @@ def test_a_histogram_of_a_topic_is_written_like_prometheus_client_writes_it(jobs
     rig.put("mail")
     topic = rig.engine.store.topics.by_name["mail"]
     topic.waited = new_histogram()
-    topic.waited[0], topic.waited[7], topic.waited[SUM_AT] = jobs, jobs, 250 * jobs
+    topic.waited[0], topic.waited[7], topic.waited[-1] = jobs, jobs, 250 * jobs
     family = metrics_core.HistogramMetricFamily(
         "delayd_ready_to_reserved_seconds",
         "How long jobs were ready until they were reserved.",

@@ -13,8 +13,8 @@ A live job is in exactly one place, told by its record's state and by the leases
     record BURIED         its topic's `buried`
 
 Where jobs become ready is also where it is counted how late they are, and since when they have been
-ready (`core.stats.latency`, `core.stats.ready_ages`): for a whole slice at once, which takes 20 ns
-a job.
+ready (`core.stats.histogram`, `core.stats.ready_ages`): for a whole slice at once, which takes
+20 ns a job.
 """
 
 import struct
@@ -49,7 +49,7 @@ from delayd.core.queues import ID_MASK, Queues, ready_key
 from delayd.core.records import LAYOUTS, Kind
 from delayd.core.session import Session
 from delayd.core.stats.counters import COUNTED_APART, Counters, Operation
-from delayd.core.stats.latency import new_histogram, note_run, span
+from delayd.core.stats.histogram import new_histogram, note_run, span
 from delayd.core.stats.rates import Rates
 from delayd.core.throttle import Block, Throttle
 from delayd.core.timers import Alarms, TimerLane, TimerQueue

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from delayd.core.keys import KeyIndex
     from delayd.core.policy import Policy
-    from delayd.core.stats.latency import Histogram
+    from delayd.core.stats.histogram import Counts
     from delayd.core.stats.rates import Rates
     from delayd.core.throttle import Throttle
 
@@ -142,9 +142,9 @@ class Topic:
         self.rates: Rates | None = None
         self.roll_ms = 0
         """When the next of those three begins a new cell of the rates; see `Topics.roll`."""
-        self.overdue: Histogram = []
+        self.overdue: Counts = []
         """How late delays ended; empty before the first."""
-        self.waited: Histogram = []
+        self.waited: Counts = []
         """How long jobs were ready until they were reserved."""
 
     def let_go(self, key: bytes, job_id: int) -> None:

@@ -8,8 +8,8 @@ which cost 3 % of everything.
 import enum
 from typing import TYPE_CHECKING
 
+from delayd.core.stats.histogram import new_histogram
 from delayd.core.stats.history import History
-from delayd.core.stats.latency import new_histogram
 from delayd.core.stats.rates import Rates
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ about to be counted and the last *cell* is a minute old, their values begin anot
 which nothing was counted has none. What a cell has counted is the difference to the next one's
 beginning.
 
->>> from delayd.core.stats.latency import new_histogram, note_run
+>>> from delayd.core.stats.histogram import new_histogram, note_run
 >>> history = History()
 >>> late = new_histogram()
 >>> history.begin(0, (0, 0, 0, 0), late)
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from operator import sub
 from typing import NamedTuple, final
 
-from delayd.core.stats.latency import Histogram, quantile_ms
+from delayd.core.stats.histogram import Counts, quantile_ms
 from delayd.limits import HISTORY_CELL_MS, HISTORY_CELLS
 
 
@@ -44,17 +44,17 @@ class History:
 
     def __init__(self) -> None:
         """Start with no cell."""
-        self._begun: deque[tuple[int, Sequence[int], Histogram]] = deque(maxlen=HISTORY_CELLS)
+        self._begun: deque[tuple[int, Sequence[int], Counts]] = deque(maxlen=HISTORY_CELLS)
         """When each began, and what the counters and the histogram were then."""
         self.next_ms = 0
         """From then on, what is counted begins a new cell."""
 
-    def begin(self, time_ms: int, counters: Sequence[int], late: Histogram) -> None:
+    def begin(self, time_ms: int, counters: Sequence[int], late: Counts) -> None:
         """Begin a cell with the counters as they are; it is `next_ms` by now."""
         self._begun.append((time_ms, counters, late.copy()))
         self.next_ms = time_ms + HISTORY_CELL_MS
 
-    def cells(self, counters: Sequence[int], late: Histogram) -> list[Cell]:
+    def cells(self, counters: Sequence[int], late: Counts) -> list[Cell]:
         """Return the cells, the oldest first; the counters are those of now."""
         cells = []
         for from_ms, were, were_late in reversed(self._begun):

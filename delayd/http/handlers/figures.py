@@ -19,7 +19,7 @@ from delayd.core.stats.figures import (
     topic_operations,
     topic_rates,
 )
-from delayd.core.stats.latency import SUM_AT, count_of, quantile_ms
+from delayd.core.stats.histogram import count_of, quantile_ms
 from delayd.core.throttle import Block, PushBlock
 from delayd.core.times import RequestMs
 from delayd.http import structs
@@ -28,7 +28,7 @@ from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.engine import Engine
-    from delayd.core.stats.latency import Histogram
+    from delayd.core.stats.histogram import Counts
     from delayd.core.stats.totals import TotalsScan
     from delayd.core.topic import Topic
 
@@ -40,10 +40,10 @@ def _seconds(duration_ms: float | None) -> float | None:
     return None if duration_ms is None else duration_ms / 1_000
 
 
-def _lateness(histogram: "Histogram") -> structs.LatenessAnswer:
+def _lateness(histogram: "Counts") -> structs.LatenessAnswer:
     jobs = count_of(histogram)
     p50, p90, p99 = (_seconds(quantile_ms(histogram, share)) for share in (0.5, 0.9, 0.99))
-    mean = _seconds(histogram[SUM_AT] / jobs) if jobs else None
+    mean = _seconds(histogram[-1] / jobs) if jobs else None
     return structs.LatenessAnswer(jobs=jobs, mean=mean, p50=p50, p90=p90, p99=p99)
 
 

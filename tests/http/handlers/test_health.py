@@ -91,7 +91,7 @@ def test_requests_are_counted_by_call_and_status() -> None:
         rig.call("GET", "/v1/nothing")
         counted = {name: each.by_status for name, each in rig.api.requests.items()}
         assert counted["put_job"] == {201: 1, 422: 1, 400: 1}
-        assert sum(rig.api.requests["put_job"].took_ns.counts) == 3
+        assert sum(rig.api.requests["put_job"].took_ns.counts[:-1]) == 3
         assert counted[""] == {404: 1}
         assert counted["reserve"] == {}
 
