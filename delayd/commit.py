@@ -54,14 +54,24 @@ class GroupCommit:
         interval_ms: int,
         loop: Loop,
         on_failure: Callable[[LogError], None],
+        *,
+        on_lost: Callable[[str], object] | None = None,
+        on_slow_sync: Callable[[int], object] | None = None,
     ) -> None:
-        """Commit to this log. `on_failure` is called once, and nothing is released after it."""
+        """Commit to this log. `on_failure` is called once, and nothing is released after it.
+
+        `on_lost` is called with what is missing in the log: a snapshot has to be taken.
+        `on_slow_sync` is called with the milliseconds of each sync that took longer than
+        SLOW_SYNC_MS.
+        """
         self._log = log
         self._policy = policy
         self._replies_wait = policy is SyncPolicy.ALWAYS
         self._interval_s = interval_ms / 1_000
         self._loop = loop
         self._on_failure = on_failure
+        self.on_lost = on_lost
+        self.on_slow_sync = on_slow_sync
         self._queue: deque[tuple[int, Replies]] = deque()
         """The frame that must be settled → the replies which wait for it; oldest first."""
         self._waiting = self._waiting_bytes = 0  # replies in the queue; what waits for a settle
@@ -74,10 +84,6 @@ class GroupCommit:
         """Jobs with earlier ids whose put ended late → the frame that they are in."""
         self._late_ids: Sequence[int] = ()  # those that are in the next frame
         self._last_id = self._settling_id = 0
-        self.on_slow_sync: Callable[[int], object] = _ignore
-        """Called with the milliseconds of each sync that took longer than SLOW_SYNC_MS."""
-        self.on_lost: Callable[[str], object] = _ignore
-        """Called with what is missing in the log: a snapshot has to be taken."""
         self._released = 0  # how many replies the last settle in a turn has released
         self.gathers_until_ns = 0
         """Until when replies wait for others to share a sync: call `commit` then. 0: none do."""
@@ -86,6 +92,7 @@ class GroupCommit:
         self.commit_ns = Histogram(SYNC_BOUNDS_NS, self._in_turn)
         """For each sync, how long the first turn it covers has waited, or else the sync took."""
         self.batch_records = Histogram(BATCH_BOUNDS_RECORDS)  # how many each sync has covered
+        self.records = 0  # appended so far
         self._unsettled_records = 0  # since the last settle was begun
         # Since when the first turn has waited for the next one, and for the current one; 0: none.
         self._waits_since_ns = self._batch_since_ns = 0
@@ -125,6 +132,7 @@ class GroupCommit:
             except LogError as error:
                 self.failed(error)
                 return
+            self.records += len(records)
             self._unsettled_records += len(records)
             if must_sync and self._replies_wait:
                 self._needed_sequence = sequence
@@ -200,7 +208,7 @@ class GroupCommit:
         else:
             self.sync_ns.note(took_ns)
             self.commit_ns.note(monotonic_ns() - self._batch_since_ns)
-        if took_ns > SLOW_SYNC_MS * NS_PER_MS:
+        if took_ns > SLOW_SYNC_MS * NS_PER_MS and self.on_slow_sync is not None:
             self.on_slow_sync(took_ns // NS_PER_MS)
         waiting, due = self._queue, []
         while waiting and waiting[0][0] <= sequence:
@@ -249,7 +257,8 @@ class GroupCommit:
     def lost(self, what: str) -> None:
         """Hold all replies: frames that were durable are missing."""
         self.gathers_until_ns = 0
-        self.on_lost(what)
+        if self.on_lost is not None:
+            self.on_lost(what)
 
     def restored(self) -> None:
         """Release replies again: a snapshot holds all that was missing."""
@@ -310,10 +319,6 @@ class GroupCommit:
     def reap(self) -> None:
         """See whether the log has ended what it does elsewhere."""
         self._log.reap()
-
-
-def _ignore(_what: object) -> None:
-    """Take no notice."""
 
 
 def _release(replies: Replies) -> None:

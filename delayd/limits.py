@@ -353,9 +353,9 @@ TURN_OVERHEAD_BYTES: Final = 128
 EMERGENCY_BYTES: Final = 256 << 10
 
 # With this much room left it is not checked after every turn.
-ROOM_PLENTY_BYTES: Final = EMERGENCY_BYTES + (1 << 20)
+SPACE_PLENTY_BYTES: Final = EMERGENCY_BYTES + (1 << 20)
 # After this many turns it is checked anyway, and the surplus is released.
-ROOM_TURNS_MAX: Final = 64
+SPACE_TURNS_MAX: Final = 64
 # The smallest file of the reserve: a job of the default size fits, and a disk of 1 MB has some.
 SPARE_BYTES_MIN: Final = 128 << 10
 # A longer body may not fit any file of the reserve with its headers; it gets a file of its own.

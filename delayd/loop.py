@@ -1,17 +1,19 @@
-"""The event loop of a daemon without HTTP and deliveries: timers, calls by threads, signals.
+"""The event loop: timers, calls of threads, signals. It is our own until there is work for asyncio.
 
-Such a daemon spends its life in the turns, and needs asyncio for three small things only, which are
-here. asyncio takes as long to import as all of delayd does, and clients' test suites start a server
-for each test.
+Without HTTP and deliveries a daemon spends its life in the turns, and needs asyncio for three small
+things only, which are here. asyncio takes as long to import as all of delayd does, and clients'
+test suites start a server for each test.
 
-    run ─► sleep: turns, until nudged or until the first timer ─► timers that are due ─► calls ─► …
+    run ─► sleep: turns, until woken or until the first timer ─► timers that are due ─► calls ─► …
                     ▲
     signal, thread ─┘ a byte in the pipe, whose other end `fileno` is
 
 A signal wakes the loop by the same pipe, because Python carries its handler out only when the
 interpreter goes on.
 
-When there is something to deliver after all, asyncio takes over (`hand_over`).
+With HTTP, or when there is something to deliver, asyncio takes over (`hand_over`): what is asked
+for here is then asked of asyncio's loop, so that the parts of the daemon need not know which of the
+two runs.
 """
 
 import contextlib
@@ -29,7 +31,7 @@ _READ_BYTES: Final = 4_096
 
 
 class Successor(Protocol):
-    """What is asked of asyncio's loop when it takes over."""
+    """What is needed of asyncio's loop when it takes over."""
 
     def add_reader(self, fd: int, callback: Callable[[], object], /) -> object:
         """Call back whenever the descriptor is readable."""
@@ -37,13 +39,21 @@ class Successor(Protocol):
     def call_later(self, delay: float, callback: Callable[[], object], /) -> object:
         """Call back in so many seconds."""
 
+    def call_soon_threadsafe(self, callback: Callable[[], object], /) -> object:
+        """Call back from another thread."""
 
-class PlainLoop:
+
+class MainLoop:
     """Calls what it was given; `elapsed_ns` reads a clock that never goes back."""
 
-    __slots__ = ("_calls", "_elapsed_ns", "_is_over", "_numbers", "_pipe", "_signals", "_timers")
+    __slots__ = (
+        *("_calls", "_elapsed_ns", "_is_over", "_numbers", "_on_stop", "_pipe", "_signals"),
+        *("_successor", "_timers", "is_woken"),
+    )
 
     def __init__(self, elapsed_ns: Callable[[], int] = monotonic_ns) -> None:
+        self.is_woken = False
+        """There is something to call: a sleep ends after its turn. `sleep` sets it back."""
         self._elapsed_ns = elapsed_ns
         self._timers: list[tuple[int, int, Callable[[], object]]] = []
         self._numbers = count()  # so that timers of one instant are called in their order
@@ -51,18 +61,27 @@ class PlainLoop:
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._signals: list[int] = []
         self._is_over = False
+        self._successor: Successor | None = None
+        self._on_stop: Callable[[], object] | None = None
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when `run` has something to do."""
         return self._pipe[0]
 
     def call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
-        """Have something called in so many seconds."""
+        """Have something called in so many seconds, in a turn as well as out of one."""
+        self.is_woken = True
+        if self._successor is not None:
+            self._successor.call_later(delay_s, callback)
+            return
         due_ns = self._elapsed_ns() + int(delay_s * NS_PER_S)
         heapq.heappush(self._timers, (due_ns, next(self._numbers), callback))
 
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
         """Have something called by another thread, or in the middle of anything."""
+        if self._successor is not None:
+            self._successor.call_soon_threadsafe(callback)
+            return
         self._calls.append(callback)
         with contextlib.suppress(BlockingIOError):  # full: it wakes up in any case
             os.write(self._pipe[1], b"\0")
@@ -74,8 +93,10 @@ class PlainLoop:
         self._signals.append(number)
 
     def stop(self) -> None:
-        """Let `run` return."""
+        """Let `run` return, or have asyncio stop if it has taken over."""
         self._is_over = True
+        if self._on_stop is not None:
+            self._on_stop()
 
     def run(self, sleep: Callable[[float | None], object]) -> None:
         """Call what is due until told to stop. In between, `sleep` for at most so many seconds."""
@@ -102,13 +123,18 @@ class PlainLoop:
         for callback in due:
             callback()
 
-    def hand_over(self, loop: Successor) -> None:
-        """Have asyncio make all calls from now on, those for signals and of threads included."""
+    def hand_over(self, loop: Successor, on_stop: Callable[[], object]) -> None:
+        """Have asyncio make all calls from now on, those for signals and of threads included.
+
+        `on_stop` is called by `stop`.
+        """
         loop.add_reader(self.fileno(), self.call_due)
         now_ns = self._elapsed_ns()
         for due_ns, _, callback in sorted(self._timers):
             loop.call_later(max(0, due_ns - now_ns) / NS_PER_S, callback)
         self._timers.clear()
+        self._successor = loop
+        self._on_stop = on_stop
 
     def close(self) -> None:
         """Let the signals do again what they do by default."""

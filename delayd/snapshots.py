@@ -20,7 +20,8 @@ jobs gets shorter without another operation:
 When nearly nothing is left of them and nothing has been appended for a second, the log continues in
 a small file, two snapshots follow, and everything else is removed.
 
-All of this is one *chore* of the loop: it runs when it has asked to, earlier if the log has grown.
+All of this is done in *steps*: each is taken when the one before has asked for it, earlier if the
+log has grown.
 
 The module does not know what is in a snapshot, how its files look, and how much the disk may
 hold; `core.snapshot_copy`, `journal.snapshot` and `journal.retention` do.
@@ -141,7 +142,7 @@ class Snapshots:
     ) -> None:
         """Take snapshots of the engine into its log; the first may be due already.
 
-        `news` is told of each. `tell` calls a function in the loop, and `chore` after it.
+        `news` is told of each. `tell` calls a function in the loop, and `step` after it.
         `on_failure` is called when the log fails: nothing more may be acknowledged.
         """
         self._engine = engine
@@ -161,7 +162,7 @@ class Snapshots:
         self._asked_sequence = -1
         self._calm_ns = 0
         self.step_bytes = log.step_bytes
-        """After so many bytes of records the chore is to be called before its time."""
+        """After so many bytes of records `step` is to be called before its time."""
         # When to check next, when to take the next slice; no slice is taken while the thread is
         # behind, and nothing is begun before `_retry_ns`.
         self._ask_ns = now_ns() + _ASK_NS
@@ -174,13 +175,13 @@ class Snapshots:
         self.taken = 0  # snapshots finished since the start
         self.failed = 0  # snapshots that failed, since the start
 
-    def hurry(self) -> None:
-        """Let the next chore see whether a snapshot is due."""
+    def ask_soon(self) -> None:
+        """Let the next step see whether a snapshot is due."""
         self._ask_ns = 0
 
     # --- When ------------------------------------------------------------------------------------
 
-    def chore(self) -> float | None:
+    def step(self) -> float | None:
         """Do what is to be done now; return in how many seconds there is more, None for nothing.
 
         Called when the time it returned is over, when the log has grown by `step_bytes` or, after

@@ -4,13 +4,17 @@ The protocol is one datagram of `NAME=value` lines to the socket that `NOTIFY_SO
 (sd_notify(3)); without that variable everything here does nothing. A message must never harm
 serving: sending does not wait, and a failure is not an error.
 
+`Watchdog` has the daemon checked once a minute, or as often as systemd wants to hear from it, and
+says so after each check: a loop that hangs is restarted.
+
 Sockets from systemd are taken by `delayd.net.addresses.inherited_listeners`.
 """
 
 import contextlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from delayd.limits import WATCHDOG_MS
 from delayd.text import parse_whole
 
 
@@ -53,6 +57,31 @@ class Notifier:
         ):
             notify.setblocking(False)
             notify.sendto("\n".join(lines).encode(), self._address)
+
+
+class Watchdog:
+    """Checks the daemon again and again, and tells systemd that its loop turns."""
+
+    __slots__ = ("_call_later", "_check", "_notifier", "_wait_s")
+
+    def __init__(
+        self,
+        notifier: Notifier,
+        check: Callable[[], object],
+        call_later: Callable[[float, Callable[[], object]], object],
+    ) -> None:
+        """`call_later` is the one of the loop that is watched."""
+        self._notifier = notifier
+        self._check = check
+        self._call_later = call_later
+        wait_ms = min(WATCHDOG_MS, (notifier.watchdog_ms or 2 * WATCHDOG_MS) // 2)
+        self._wait_s = wait_ms / 1_000
+
+    def go(self) -> None:
+        """Check, say so, and come back."""
+        self._check()
+        self._notifier.watchdog()
+        self._call_later(self._wait_s, self.go)
 
 
 def _status(status: str) -> str:

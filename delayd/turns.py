@@ -40,8 +40,8 @@ from delayd.limits import (
     MISSED_WAKE_UP_MS,
     PASSES_US,
     RETURNS_PER_STOP_TURN,
-    ROOM_PLENTY_BYTES,
-    ROOM_TURNS_MAX,
+    SPACE_PLENTY_BYTES,
+    SPACE_TURNS_MAX,
     SYNC_BREATHER_MS,
     TASK_SLICE_US,
     TURN_OVERHEAD_BYTES,
@@ -67,22 +67,42 @@ class Waiter(Protocol):
         """Wake the waiters."""
 
 
+class Wakeable(Protocol):
+    """The event loop, which goes on when a sleep ends."""
+
+    is_woken: bool
+    """It has something to call: the sleep ends after its turn."""
+
+
+class SnapshotSteps(Protocol):
+    """Snapshots, which are taken a step at a time."""
+
+    step_bytes: int
+    """After so many bytes of new records a step is taken before its time."""
+
+    def step(self) -> float | None:
+        """Take a step; return in how many seconds the next one is wanted at the latest.
+
+        None when none is needed before the log has grown.
+        """
+
+
 class Waiters:
     """All who wait for one turn, in the place of a client."""
 
-    __slots__ = ("_nudge", "_waiters")
+    __slots__ = ("_loop", "_waiters")
 
-    def __init__(self, waiters: list[Waiter], nudge: Callable[[], object]) -> None:
-        """`nudge` lets asyncio look at what there is to call."""
+    def __init__(self, waiters: list[Waiter], loop: Wakeable) -> None:
+        """`loop` is asyncio's, whose futures they are."""
         self._waiters = waiters
-        self._nudge = nudge
+        self._loop = loop
 
     def send(self, _data: bytes) -> None:
         """Have them go on."""
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
-        self._nudge()
+        self._loop.is_woken = True
 
 
 class TurnSelector(selectors.EpollSelector):
@@ -99,7 +119,7 @@ class TurnSelector(selectors.EpollSelector):
         self._slept_ns = 0
         self.sleep: Callable[[float | None], object] | None = None
         """Waits until a descriptor of this selector is ready, or so many seconds (None: for ever);
-        returns early whenever it likes."""
+        returns early whenever it likes. None while no turns are taken."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return which descriptors are ready, after a sleep."""
@@ -119,61 +139,66 @@ class Turns:
         engine: Engine,
         clock: Clock,
         line: LineServer,
+        loop: Wakeable,
         commit: "GroupCommit | None" = None,
         space: "Space | None" = None,
+        snapshots: SnapshotSteps | None = None,
+        *,
+        busy_poll_ns: int = 0,
+        on_push: Callable[[RequestMs], object] | None = None,
+        on_wall_step: Callable[[int], object] | None = None,
+        on_long_hold: Callable[[int, dict[str, int]], object] | None = None,
     ) -> None:
         """Bring them together; without a `commit` replies leave at once, nothing is kept."""
         self._engine = engine
         self._clock = clock
         self._line = line
+        self._loop = loop
         self._commit = commit
         self._space = space
+        self.snapshots = snapshots
+        self.busy_poll_ns = busy_poll_ns
+        """How long to look for events again and again before sleeping; 0: not at all."""
+        self.on_push = on_push
+        """Called before the commit of a turn in which jobs have become ready that are to be pushed;
+        None: push is off."""
+        self.on_wall_step = on_wall_step
+        """Told by how many milliseconds the wall clock was set, when jobs are placed anew."""
+        self.on_long_hold = on_long_hold
+        """Told when no client was heard for very long: how many ns, and what they were made of."""
         # Not known yet: the first turn looks for what came due during the stop.
         self._next_ms = 0
         self._seen_changes = 0
         """Of the timers, when `_next_ms` was computed."""
         self._sync_fd = None if commit is None else commit.fileno()
-        self._is_nudged = False
         self._has_more = True
         if commit is not None:
             line.out_of_order_ids = commit.out_of_order_ids
-        self._room_turns = 0
+        self._space_turns = 0  # since the space was looked at
         self._turned_ms = 0  # when the last turn was taken
         self._waiters: list[Waiter] = []
         self.held_ns = Histogram(HELD_BOUNDS_NS)
         """How long it took from each poll to the next, with all that asyncio did in between."""
         self.longest_held = Longest()
+        self.repairs = 0
+        """Wake-ups that were found missing; always 0, or there is a fault in here."""
         self._polled_ns = 0
-        self.busy_poll_ns = 0
-        """How long to look for events again and again before sleeping; 0: not at all."""
         self._is_lively = False  # the last events came so soon that the next ones may as well
         self._slept_ns = 0  # when asyncio had its turn
         self._collecting_ns = 0
         self._took_ns: dict[str, int] = {}
         """What took how long since the last poll, of what is measured."""
-        self.on_long_hold: Callable[[int, dict[str, int]], object] | None = None
-        """Told when no client was heard for very long: how many ns, and what they were made of."""
         self.is_over = False
         """No turn changes anything any more: the journal has failed, or the daemon has stopped."""
-        self.records = 0  # records logged so far
-        self.on_wall_step: Callable[[int], object] | None = None
-        """Told by how many milliseconds the wall clock was set, when jobs are placed anew."""
-        self.on_push: Callable[[RequestMs], object] | None = None
-        """Called before the commit of a turn in which jobs have become ready that are to be pushed;
-        None: push is off."""
-        self.chore: Callable[[], float | None] | None = None
-        """Done a slice at a time: returns in how many seconds it wants the next one at the latest,
-        None when it needs none before the log has grown."""
-        self.chore_bytes = 0
-        """After so many bytes of records it gets a slice before its time."""
-        self._chore_ns = 0
-        self._chore_log_bytes = 0  # how long the log is when the chore is to be done early
+        self._step_ns = 0  # when the next step of a snapshot is due
+        self._step_log_bytes = 0  # how long the log is when it is due before its time
+        self.limit_space()
 
     # --- Sleeping --------------------------------------------------------------------------------
 
-    def nudge(self) -> None:
-        """Let asyncio look at its timers and callbacks again: a turn has given it some."""
-        self._is_nudged = True
+    def wake_loop(self) -> None:
+        """Let the event loop look at its timers and callbacks: a turn has given it some."""
+        self._loop.is_woken = True
 
     def ask(self) -> None:
         """Have the next turn come at once."""
@@ -188,16 +213,17 @@ class Turns:
         self._has_more = True
 
     def sleep(self, timeout_s: float | None) -> None:
-        """Take turns until asyncio is nudged, or so many seconds have passed (None: for ever)."""
+        """Take turns until the loop is woken, or so many seconds have passed (None: for ever)."""
         now_ns = monotonic_ns()
         if self._slept_ns:
             self._took_ns["http"] = now_ns - self._slept_ns
         ends_ns = NEVER_NS if timeout_s is None else now_ns + int(timeout_s * NS_PER_S)
         line, commit = self._line, self._commit
-        self._is_nudged = False
+        loop = self._loop
+        loop.is_woken = False
         # What asyncio has just called may have made work for it.
-        wakes_ns = self._do_chore(now_ns, ends_ns)
-        if self.chore is not None:
+        wakes_ns = self._step_snapshot(now_ns, ends_ns)
+        if self.snapshots is not None:
             now_ns = monotonic_ns()
         while True:
             wait_s = self._wait_s(now_ns, wakes_ns)
@@ -224,10 +250,10 @@ class Turns:
                 commit.reap()
             else:
                 self.turn(events)
-                if self._polled_ns >= self._chore_ns:
-                    wakes_ns = self._do_chore(self._polled_ns, ends_ns)
+                if self._polled_ns >= self._step_ns:
+                    wakes_ns = self._step_snapshot(self._polled_ns, ends_ns)
             now_ns = monotonic_ns()
-            if self._is_nudged or now_ns >= ends_ns:
+            if loop.is_woken or now_ns >= ends_ns:
                 self._slept_ns = now_ns
                 return
 
@@ -243,21 +269,21 @@ class Turns:
                 return events
         return line.poll(None if wait_s is None else max(0.0, wait_s - awake_ns / NS_PER_S))
 
-    def _do_chore(self, now_ns: int, ends_ns: int) -> int:
-        """Do a slice of the chore; return when to wake for the next one, or at `ends_ns`."""
-        chore_s = None
-        if self.chore is not None and not self.is_over:
+    def _step_snapshot(self, now_ns: int, ends_ns: int) -> int:
+        """Take a step of a snapshot; return when to wake for the next one, or at `ends_ns`."""
+        next_s, snapshots = None, self.snapshots
+        if snapshots is not None and not self.is_over:
             begun_ns = monotonic_ns()
-            chore_s = self.chore()
+            next_s = snapshots.step()
             self._note_phase("snapshot", begun_ns)
         log_bytes = 0 if self._commit is None else self._commit.log_bytes
-        if chore_s is None:
-            self._chore_ns = NEVER_NS
-            self._chore_log_bytes = log_bytes + 1
+        if snapshots is None or next_s is None:
+            self._step_ns = NEVER_NS
+            self._step_log_bytes = log_bytes + 1
         else:
-            self._chore_ns = now_ns + int(chore_s * NS_PER_S)
-            self._chore_log_bytes = log_bytes + self.chore_bytes
-        return min(ends_ns, self._chore_ns)
+            self._step_ns = now_ns + int(next_s * NS_PER_S)
+            self._step_log_bytes = log_bytes + snapshots.step_bytes
+        return min(ends_ns, self._step_ns)
 
     def _parts_of(self, held_ns: int) -> dict[str, int]:
         """Return what the time since the last poll was made of, in ns.
@@ -341,7 +367,7 @@ class Turns:
         self.end_turn()
 
     def overslept_ms(self) -> int:
-        """Return how long ago a waiter should have been woken; 0, or there is a fault in here.
+        """Return and count how long ago a waiter should have been woken; 0, or we have a fault.
 
         After a turn just now nothing was missed, however much is due: that comes in slices.
         """
@@ -349,7 +375,10 @@ class Turns:
         if deadline_ms is None:
             return 0
         late_ms = self._clock.now_ms() - max(deadline_ms, self._turned_ms)
-        return late_ms if late_ms > MISSED_WAKE_UP_MS else 0
+        if late_ms <= MISSED_WAKE_UP_MS:
+            return 0
+        self.repairs += 1
+        return late_ms
 
     def look_at_wall_clock(self) -> None:
         """See whether it was set. Done in each turn in which a job waits for a moment of it.
@@ -442,7 +471,7 @@ class Turns:
         free: Replies = line.take_free_replies()
         if self._waiters:
             # It is not known which of the records they depend on, so it is all of them.
-            replies = [*replies, (Waiters(self._waiters, self.nudge), b"")]
+            replies = [*replies, (Waiters(self._waiters, self._loop), b"")]
             self._waiters = []
             must_sync = bool(log)
         timers = engine.store.timer_queue
@@ -456,7 +485,7 @@ class Turns:
         elif log or replies or free or commit.gathers_until_ns:
             self._commit_turn(commit, log, replies, free, must_sync=must_sync)
         elif engine.log_space.is_short:
-            self.limit_room()
+            self.limit_space()
 
     def _deliver(self) -> None:
         """Tell those whose wait has ended.
@@ -483,7 +512,6 @@ class Turns:
         """Have records and replies committed."""
         engine = self._engine
         store = engine.store
-        self.records += len(log)
         commit.commit(
             log,
             replies,
@@ -495,33 +523,33 @@ class Turns:
             free=free,
         )
         if log:
-            # How much room there is, unless there is plenty and it was looked at lately.
-            room = engine.log_space
-            self._room_turns += 1
-            is_stale = self._space is not None and self._space.is_stale
-            if is_stale or room.free_bytes < ROOM_PLENTY_BYTES or self._room_turns > ROOM_TURNS_MAX:
-                self.limit_room()
+            # How much space there is, unless there is plenty and it was looked at lately.
+            space = engine.log_space
+            self._space_turns += 1
+            is_low = space.free_bytes < SPACE_PLENTY_BYTES or self._space_turns > SPACE_TURNS_MAX
+            if is_low or (self._space is not None and self._space.is_stale):
+                self.limit_space()
             else:
-                room.free_bytes -= TURN_OVERHEAD_BYTES
-            if commit.log_bytes >= self._chore_log_bytes:
-                self._chore_ns = 0
+                space.free_bytes -= TURN_OVERHEAD_BYTES
+            if commit.log_bytes >= self._step_log_bytes:
+                self._step_ns = 0
 
-    # --- Room for records ------------------------------------------------------------------------
+    # --- Space for records -----------------------------------------------------------------------
 
-    def limit_room(self) -> None:
+    def limit_space(self) -> None:
         """Tell the engine how much the log can take in the turns to come."""
         if self._space is None:
             return
-        self._room_turns = 0
+        self._space_turns = 0
         engine = self._engine
-        room = engine.log_space
-        set_aside_bytes = room.set_aside_bytes(len(engine.store.leases.sessions))
-        room.limit(self._space.beyond(set_aside_bytes), self._space.more)
-        if room.is_short and room.free_bytes >= RESERVE_COST_BYTES:
+        space = engine.log_space
+        set_aside_bytes = space.set_aside_bytes(len(engine.store.leases.sessions))
+        space.limit(self._space.beyond(set_aside_bytes), self._space.more)
+        if space.is_short and space.free_bytes >= RESERVE_COST_BYTES:
             self._has_more = True
 
     def _serve_short(self, now_ms: RequestMs) -> None:
-        """Hand out what there was no room for, if there is some now."""
+        """Hand out what there was no space for, if there is some now."""
         try:
             self._engine.log_space.require(RESERVE_COST_BYTES)
         except OutOfSpace:

@@ -101,6 +101,8 @@ def set_watch(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Watch:
 class CrankedLoop:
     """Calls nothing back until it is told to."""
 
+    is_woken = False
+
     def __init__(self) -> None:
         self.timers: list[tuple[float, Happening]] = []
         self.looks: list[Happening] = []
@@ -365,6 +367,14 @@ class ScriptedCommit:
                 recipient.send(data)
 
 
+class ScriptedSnapshots:
+    """Takes whatever steps a test says."""
+
+    def __init__(self, step: Callable[[], float | None], step_bytes: int = 0) -> None:
+        self.step = step
+        self.step_bytes = step_bytes
+
+
 class CountedSpace:
     """The space on the disk, with a count of how often it was looked at."""
 
@@ -415,7 +425,7 @@ class CommitRig:
     `syncs_in_turn`  the turn itself syncs while the disk is quick
     `room`         `space`: the engine's log space is limited by what the disk has
     `watch`        `turns`, over the scripted `line`; `keeps`: with a commit
-    `snapshots`    `snapshots`; with each chore their thread does `pace` of its tasks, None: all
+    `snapshots`    `snapshots`; with each step their thread does `pace` of its tasks, None: all
     """
 
     disk: SimulatedDisk
@@ -510,11 +520,10 @@ class CommitRig:
             self.engine,
             self.clock,
             cast("LineServer", self.line),
+            self.loop,
             commit if keeps else None,
             cast("Space", self.space) if has_room else None,
         )
-        if has_room:
-            self.turns.limit_room()
 
     def _add_snapshots(self) -> None:
         self.snapshots = Snapshots(
@@ -693,9 +702,9 @@ class CommitRig:
     # --- Turns -----------------------------------------------------------------------------------
 
     def slept(self, timeout_s: float | None, *script: Happening) -> list[float | None]:
-        """Sleep with that script, and then be nudged; how long each poll might have taken."""
+        """Sleep with that script, and then be woken; how long each poll might have taken."""
         self.line.waits_s.clear()
-        self.line.script = [*script, self.turns.nudge]
+        self.line.script = [*script, self.turns.wake_loop]
         self.turns.sleep(timeout_s)
         return self.line.waits_s
 
@@ -714,16 +723,16 @@ class CommitRig:
             self.journal.sync()
 
     def pass_turn(self, ms: int = 0) -> float | None:
-        """Let time pass, fire what is due, append what was recorded, then the chore."""
+        """Let time pass, fire what is due, append what was recorded, then a step of snapshots."""
         self.clock.advance(ms)
         while advance(self.engine, self.clock.now_ms(), self.now_ms):
             pass
         self.append()
-        return self.chore()
+        return self.step()
 
-    def chore(self) -> float | None:
-        """Do the chore, and what the thread is quick enough for."""
-        wanted_s = self.snapshots.chore()
+    def step(self) -> float | None:
+        """Take a step of snapshots, and what the thread is quick enough for."""
+        wanted_s = self.snapshots.step()
         if self.workers and self.worker.tasks and self.pace != 0:
             self.work(self.pace)
             wanted_s = 0.0
@@ -739,13 +748,13 @@ class CommitRig:
             self.told.pop(0)()
 
     def rest(self, ms: int = YEAR_MS, *, works: bool = True) -> None:
-        """Let time pass without requests, until the chore wants nothing or the time is over.
+        """Let time pass without requests, until snapshots want nothing or the time is over.
 
         With `works` the thread does what it had left undone.
         """
         ends_ms = self.clock.now_ms() + ms
         while self.clock.now_ms() < ends_ms:
-            wanted_s = self.chore()
+            wanted_s = self.step()
             if wanted_s is None:
                 if not works or not self.workers or not self.worker.tasks:
                     return

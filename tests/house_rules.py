@@ -53,9 +53,11 @@ MAY_IMPORT: Final = MappingProxyType(
         "recover": (*TOOLS, "config", "core", "journal", "log"),
         "turns": (*TOOLS, "commit", "core", "line", "log"),
         "loop": (*GROUND, "clock"),
+        "notices": (*FRONT_END, "log"),
+        "figures": (*FRONT_END, "commit", "http", "line", "log", "metrics", "push", "turns"),
         "service": (
-            *(*FRONT_END, "commit", "config", "http", "line", "log", "loop"),
-            *("metrics", "push", "recover", "snapshots", "turns"),
+            *(*FRONT_END, "commit", "config", "figures", "http", "line", "log", "loop"),
+            *("notices", "push", "recover", "snapshots", "turns"),
         ),
         # A program of its own, which may be anywhere.
         "client": (),

@@ -31,7 +31,7 @@ class LosingRig:
 
     def _lost(self, what: str) -> None:
         self.missing.append(what)
-        self.rig.snapshots.hurry()
+        self.rig.snapshots.ask_soon()
 
     def put(self, name: str, after_ms: int = 0) -> list[str]:
         """Put a job in a turn of its own; return which replies left."""

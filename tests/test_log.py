@@ -179,7 +179,7 @@ def test_a_snapshot_and_the_frames_behind_it_are_the_state(home: Home) -> None:
         delete_batch(engine, me, range(first_id, first_id + 19), RequestMs(0))
         log.append(engine.take_log()[0], 0, 0)
         log.settle(in_turn=True)
-        snapshots.chore()
+        snapshots.step()
         if snapshots._making is not None:
             worker = snapshots._making.worker
             assert isinstance(worker, HandWorker)

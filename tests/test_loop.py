@@ -1,4 +1,4 @@
-"""The loop of a daemon without HTTP: who is called when, on a clock that the test moves."""
+"""The loop until asyncio takes over: who is called when, on a clock that the test moves."""
 
 import asyncio
 import os
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd.loop import PlainLoop
+from delayd.loop import MainLoop
 
 MS = 1_000_000
 
@@ -19,7 +19,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.now_ns = 0
-        self.loop = PlainLoop(lambda: self.now_ns)
+        self.loop = MainLoop(lambda: self.now_ns)
         self.called: list[str] = []
 
     def note(self, name: str) -> None:
@@ -130,19 +130,28 @@ def test_asyncio_takes_over_timers_calls_of_threads_and_signals(rig: Rig) -> Non
     rig.now_ns = 10 * MS
 
     async def go_on() -> None:
-        loop.hand_over(asyncio.get_running_loop())
+        loop.hand_over(asyncio.get_running_loop(), done.set)
         assert loop.wait_s() == 0, "the call is still to be made"
         os.kill(os.getpid(), signal.SIGUSR1)
         await asyncio.to_thread(loop.call_soon_threadsafe, lambda: rig.note("thread"))
         await done.wait()
         assert loop.wait_s() is None
+        done.clear()
+        loop.call_later(0.001, loop.stop)
+        await done.wait()
 
     asyncio.run(go_on())
     assert sorted(rig.called) == ["before", "signal", "thread", "timer"]
 
 
+def test_who_asks_for_a_call_in_a_turn_ends_the_sleep_after_it(rig: Rig) -> None:
+    assert not rig.loop.is_woken
+    rig.loop.call_later(1, lambda: None)
+    assert rig.loop.is_woken
+
+
 def test_a_loop_that_is_closed_leaves_signals_as_they_were() -> None:
-    loop = PlainLoop()
+    loop = MainLoop()
     loop.add_signal_handler(signal.SIGUSR2, lambda: None)
     loop.close()
     assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL

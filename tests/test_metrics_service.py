@@ -1,24 +1,31 @@
 """What commit, turns and snapshots count, and how it gets to the metrics."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pytest
 
 from delayd import commit as commit_module
-from delayd import service as service_module
+from delayd import figures as figures_module
 from delayd import turns as turns_module
+from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
 from delayd.core.background import BackgroundTask
 from delayd.core.job import HEADER
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs
+from delayd.figures import DaemonFigures
+from delayd.journal.file_log import FileLog
 from delayd.limits import BATCH_BOUNDS_RECORDS, HELD_BOUNDS_NS, SYNC_BOUNDS_NS
+from delayd.line.stats import Stats
 from delayd.metrics import Metrics
-from delayd.service import sources_of
 from delayd.testing.disk import SimulatedDisk
-from tests.commit_rig import HOUR_MS, CommitRig, Watch, set_watch
+from tests.commit_rig import HOUR_MS, CommitRig, ScriptedSnapshots, Watch, set_watch
+
+if TYPE_CHECKING:
+    from delayd.http.server import HttpServer
 
 MS: Final = 1_000_000
 
@@ -30,7 +37,7 @@ def clockwork(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
-    return set_watch(monkeypatch, turns_module, service_module)
+    return set_watch(monkeypatch, turns_module, figures_module)
 
 
 def expect(histogram: Histogram, bounds: tuple[int, ...], *values: int) -> None:
@@ -51,6 +58,7 @@ def test_a_lone_commit_takes_as_long_as_its_sync(clockwork: Watch) -> None:
     expect(rig.commit.sync_ns, SYNC_BOUNDS_NS, 6 * MS)
     expect(rig.commit.commit_ns, SYNC_BOUNDS_NS, 7 * MS)
     expect(rig.commit.batch_records, BATCH_BOUNDS_RECORDS, 2)
+    assert rig.commit.records == 2
     rig.close()
 
 
@@ -106,11 +114,11 @@ def test_what_happens_between_two_polls_holds_the_loop(watch: Watch) -> None:
     turning.turns.turn()
     takes_3_ms = take(watch, 3)
 
-    def chore() -> float:
+    def step() -> float:
         takes_3_ms()
         return 0.0
 
-    turning.turns.chore = chore
+    turning.turns.snapshots = ScriptedSnapshots(step)
     turning.slept(None, lambda: None, lambda: None)
     # Before the first poll nobody waits, and behind the last one nobody has polled again.
     expect(turning.turns.held_ns, HELD_BOUNDS_NS, 3 * MS, 3 * MS)
@@ -150,14 +158,14 @@ def test_what_blocks_the_loop_for_long_is_told_with_its_parts(watch: Watch) -> N
         take(watch, ms)()
         turning.turns.note_collection("stop", {"generation": 1})
 
-    def chore() -> float:
+    def step() -> float:
         take(watch, 60)()
         collect(5)
         return 0.0
 
     take(watch, 1)()
     turning.slept(5.0)
-    turning.turns.chore = chore
+    turning.turns.snapshots = ScriptedSnapshots(step)
     take(watch, 40)()
     collect(20)
     turning.slept(5.0, lambda: None)
@@ -265,19 +273,27 @@ def test_the_age_of_a_snapshot_is_known_also_after_a_restart() -> None:
     assert known[1] == known[2]
 
 
+HTTP: Final = cast(
+    "HttpServer", SimpleNamespace(connections=SimpleNamespace(open_count=2), requests={})
+)
+
+
+def figures_of(
+    rig: CommitRig, turning: CommitRig, log: FileLog | None, commit: GroupCommit | None
+) -> DaemonFigures:
+    """The figures of a daemon with these parts, and three clients of the line."""
+    stats = Stats(rig.engine, 0)
+    for _ in range(3):
+        stats.note_connection()
+    return DaemonFigures(rig.engine, stats, turning.turns, log, commit)
+
+
 def test_the_metrics_are_told_what_the_parts_have_counted(watch: Watch) -> None:
     turning = CommitRig(watch=watch)
     rig = CommitRig(disk=SimulatedDisk(), snapshots=True)
     take_snapshot(rig)
     writing = CommitRig(SyncPolicy.ALWAYS)
-    sources = sources_of(
-        rig.engine,
-        turning.turns,
-        rig.log,
-        writing.commit,
-        connections=lambda: {"line": 3},
-        repairs=lambda: 1,
-    )
+    sources = figures_of(rig, turning, rig.log, writing.commit).sources(lambda: HTTP)
     journal = sources.journal()
     assert journal is not None
     assert journal.commit_ns is writing.commit.commit_ns
@@ -288,12 +304,13 @@ def test_the_metrics_are_told_what_the_parts_have_counted(watch: Watch) -> None:
     assert journal.snapshot_age_ms == rig.engine.store.time_ms - rig.journal.snapshot_ms
     text = b"".join(Metrics(rig.engine, Refusals(), sources).chunks(rig.now_ms))
     assert b'delayd_connections{front_end="line"} 3.0\n' in text
+    assert b'delayd_connections{front_end="http"} 2.0\n' in text
     assert b"delayd_snapshot_age_seconds" in text
     writing.close()
 
 
 def test_without_a_journal_there_is_nothing_to_say_of_one(watch: Watch) -> None:
     turning = CommitRig(watch=watch, keeps=False)
-    sources = sources_of(turning.engine, turning.turns, None, None, connections=dict, repairs=int)
+    sources = figures_of(turning, turning, None, None).sources(lambda: HTTP)
     assert sources.journal() is None
     assert sources.turns().longest_ns == 0

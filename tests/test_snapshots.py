@@ -51,13 +51,13 @@ def long_log(rig: CommitRig) -> None:
 
 def test_a_daemon_at_rest_asks_once_and_sleeps() -> None:
     rig = snapshot_rig()
-    assert rig.chore() == SNAPSHOT_ASK_MS / 1_000
+    assert rig.step() == SNAPSHOT_ASK_MS / 1_000
     rig.clock.advance(SNAPSHOT_ASK_MS)
-    assert rig.chore() is None
+    assert rig.step() is None
     rig.put()
     assert rig.pass_turn() == SNAPSHOT_ASK_MS / 1_000
     rig.clock.advance(SNAPSHOT_ASK_MS)
-    assert rig.chore() is None
+    assert rig.step() is None
     assert rig.pass_turn(ms=HOUR_MS) is None
     assert not rig.workers
 
@@ -77,7 +77,7 @@ def test_a_snapshot_waits_for_the_turn_that_appends_what_has_changed() -> None:
     long_log(rig)
     rig.put()  # not committed
     rig.clock.advance(SNAPSHOT_ASK_MS)
-    assert rig.chore() == 0
+    assert rig.step() == 0
     assert not rig.workers
     rig.pass_turn()
     rig.rest()
@@ -102,7 +102,7 @@ def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved() 
     follow_wall(rig.engine, -HOUR_MS)
     rig.append()
     rig.clock.advance(SNAPSHOT_ASK_MS)
-    assert rig.chore() == 0
+    assert rig.step() == 0
     assert not rig.workers
     while advance(rig.engine, rig.clock.now_ms()):
         pass
@@ -120,8 +120,8 @@ def test_turns_between_two_slices_do_not_bring_the_next_one_forward() -> None:
     rig.append()
     long_log(rig)
     rig.clock.advance(SNAPSHOT_ASK_MS)
-    rig.chore()  # begun
-    rig.chore()  # the first slice
+    rig.step()  # begun
+    rig.step()  # the first slice
     assert rig.snapshots._making is not None
     left = len(rig.engine.store.jobs.guarded)
     for _ in range(10):
@@ -129,7 +129,7 @@ def test_turns_between_two_slices_do_not_bring_the_next_one_forward() -> None:
         assert rig.pass_turn() == SNAPSHOT_PAUSE_MS / 1_000
         assert len(rig.engine.store.jobs.guarded) >= left - 1  # the page that the put changes
     rig.clock.advance(SNAPSHOT_PAUSE_MS)
-    rig.chore()
+    rig.step()
     assert len(rig.engine.store.jobs.guarded) < left - 1
 
 
@@ -147,9 +147,9 @@ def test_a_thread_that_is_behind_is_waited_for_without_polling() -> None:
     assert (
         SNAPSHOT_AHEAD_BYTES < making.ahead_bytes <= SNAPSHOT_AHEAD_BYTES + SNAPSHOT_PAYLOAD_BYTES
     )
-    assert rig.snapshots.chore() is None
+    assert rig.snapshots.step() is None
     rig.work(2)
-    assert rig.snapshots.chore() is not None
+    assert rig.snapshots.step() is not None
     rig.pace = None
     rig.rest()
     assert rig.snapshots.taken >= 1
@@ -240,7 +240,7 @@ def test_after_a_mass_of_jobs_has_gone_the_log_is_short_without_another_operatio
     rig.rest()
     assert len(rig.engine.store.jobs) == 10
     assert rig.journal.retention.disk_bytes <= 2 * rig.engine.store.live_bytes + SEGMENT_BYTES
-    assert rig.chore() is None
+    assert rig.step() is None
     assert sum(name.startswith("snapshot-") for name in rig.names) == 2
     assert rig.restarted().state() == rig.state()
 
@@ -254,7 +254,7 @@ def test_a_snapshot_that_changes_nothing_is_not_taken_over_and_over(
     monkeypatch.setattr(Journal, "snapshot_is_due", lambda *_: True)
     rig.rest(HOUR_MS)
     assert rig.snapshots.taken == 2
-    assert rig.chore() is None
+    assert rig.step() is None
 
 
 # --- Trouble -------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ def test_a_snapshot_that_fails_is_tried_again_later_and_later() -> None:
         # Every file but the snapshot's exists already.
         rig.disk.fail(rig.disk.verb_counts["create"] + 1, OSError(errno.EIO, "gone"), "create")
         while rig.snapshots.failed < failures:
-            wanted_s = rig.chore()
+            wanted_s = rig.step()
             rig.clock.advance(math.ceil((wanted_s or 0) * 1_000))
         waits_ms.append(rig.clock.now_ms() - begun_ms)
         begun_ms = rig.clock.now_ms()
@@ -416,7 +416,7 @@ def test_a_stop_in_the_middle_of_the_copy_leaves_neither_file_nor_guard() -> Non
         long_log(rig)
     rig.clock.advance(SNAPSHOT_ASK_MS)
     while not any(name.endswith(".new") for name in rig.names):
-        rig.chore()
+        rig.step()
         rig.clock.advance(SNAPSHOT_PAUSE_MS)
     assert rig.engine.store.jobs.guarded
     assert not rig.worker.tasks
@@ -431,7 +431,7 @@ def test_a_stop_without_a_snapshot_in_the_making_has_nothing_to_do() -> None:
     rig = snapshot_rig()
     rig.snapshots.close()
     assert not rig.workers
-    assert rig.snapshots.chore() is None
+    assert rig.snapshots.step() is None
 
 
 def test_the_thread_ends_with_its_snapshot(tmp_path: Path, rng: random.Random) -> None:
@@ -468,7 +468,7 @@ def test_the_thread_ends_with_its_snapshot(tmp_path: Path, rng: random.Random) -
         delete_batch(engine, me, range(first_id, first_id + 19), RequestMs(0))
         journal.append(b"".join(engine.take_log()[0]), 0, 0)
         journal.sync()
-        snapshots.chore()
+        snapshots.step()
         while told:
             told.pop(0)()
     snapshots.close()

@@ -14,7 +14,7 @@ def test_none_begins_before_what_a_clear_has_left_behind_is_swept_away() -> None
     clear(rig.engine, rig.engine.store.topics.by_name["default"])
     rig.append()
     rig.clock.advance(SNAPSHOT_ASK_MS)
-    assert rig.chore() == 0
+    assert rig.step() == 0
     assert not rig.workers
     tasks = BackgroundTasks(rig.engine)
     while tasks.has_more:

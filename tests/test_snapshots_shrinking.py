@@ -28,7 +28,7 @@ def test_when_nearly_nothing_is_left_a_daemon_at_rest_shrinks_its_log_to_next_to
     assert rig.snapshots.taken == 0, "not before it is at rest"
     rig.rest()
     assert rig.snapshots.taken == 2
-    assert rig.chore() is None, "and it sleeps then"
+    assert rig.step() is None, "and it sleeps then"
     assert rig.journal.retention.log_bytes_since_snapshot < 1_000
     assert rig.journal.retention.disk_bytes < JOURNAL_SHRUNK_BYTES + 2_000
     names = [name for name in rig.names if name.startswith(("segment-", "spare-"))]
@@ -52,7 +52,7 @@ def test_the_log_of_a_daemon_that_is_not_at_rest_is_not_shrunk() -> None:
         rig.pass_turn()
         rig.rest(SNAPSHOT_CALM_MS // 2)
     assert rig.snapshots.taken == 0
-    assert rig.chore() is not None, "it looks again"
+    assert rig.step() is not None, "it looks again"
 
 
 def test_a_snapshot_that_ends_between_two_operations_makes_no_rest_of_them(
@@ -76,7 +76,7 @@ def test_a_log_of_which_much_is_alive_is_not_shrunk() -> None:
     rig = after_many_jobs(alive=500)
     rig.rest()
     assert rig.snapshots.taken == 0
-    assert rig.chore() is None
+    assert rig.step() is None
 
 
 def test_the_part_of_the_reserve_that_is_not_needed_goes_with_the_log() -> None:
@@ -95,7 +95,7 @@ def test_on_a_full_disk_the_log_is_not_shrunk_but_a_snapshot_that_is_due_is_take
     rig.disk.capacity_bytes = rig.journal.retention.disk_bytes + free_bytes
     rig.rest()
     assert rig.snapshots.taken == 0
-    assert rig.chore() is None
+    assert rig.step() is None
     monkeypatch.setattr(Journal, "snapshot_is_due", lambda *_: rig.snapshots.taken < 2)
     rig.put()
     rig.pass_turn()

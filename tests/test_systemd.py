@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from delayd.systemd import Notifier
+from delayd.limits import WATCHDOG_MS
+from delayd.systemd import Notifier, Watchdog
 
 PID = 4242
 
@@ -71,3 +72,29 @@ def test_the_watchdog_is_on_when_systemd_says_so_to_this_process(
     environment: dict[str, str], watchdog_ms: int | None
 ) -> None:
     assert Notifier(environment, PID).watchdog_ms == watchdog_ms
+
+
+@pytest.mark.parametrize(
+    ("watchdog_us", "wait_ms"),
+    [("", WATCHDOG_MS), ("30000000", 15_000), (str(4_000 * WATCHDOG_MS), WATCHDOG_MS)],
+)
+def test_the_watchdog_checks_and_then_tells_systemd_twice_in_the_time_that_it_waits(
+    manager: socket.socket, watchdog_us: str, wait_ms: int
+) -> None:
+    environment = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": watchdog_us}
+    happened: list[object] = []
+
+    def check() -> None:
+        with pytest.raises(BlockingIOError):
+            manager.recv(1_000)
+        happened.append("checked")
+
+    def call_later(wait_s: float, go: object) -> None:
+        assert go == watchdog.go
+        happened.append(wait_s)
+
+    watchdog = Watchdog(Notifier(environment, PID), check, call_later)
+    for _ in range(2):
+        watchdog.go()
+        assert manager.recv(1_000) == b"WATCHDOG=1"
+    assert happened == ["checked", wait_ms / 1_000] * 2

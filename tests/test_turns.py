@@ -8,13 +8,14 @@ import selectors
 import socket
 import types
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import pytest
 
 from delayd import commit as commit_module
 from delayd.clock import NEVER_NS
 from delayd.config import SyncPolicy
+from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.waiting import wait
@@ -24,20 +25,17 @@ from delayd.limits import (
     ADVANCE_SLICE_JOBS,
     ADVANCE_SLICE_US,
     PASSES_US,
-    ROOM_PLENTY_BYTES,
-    ROOM_TURNS_MAX,
+    SPACE_PLENTY_BYTES,
+    SPACE_TURNS_MAX,
     SYNC_BREATHER_MS,
 )
 from delayd.logs import Log
+from delayd.notices import Notices
 from delayd.service import Service
 from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns, TurnSelector
-from tests.commit_rig import CommitRig, Watch, set_watch
+from tests.commit_rig import CommitRig, ScriptedSnapshots, Watch, set_watch
 from tests.test_commit_trouble import do_something
-
-if TYPE_CHECKING:
-    import asyncio
-
 
 BREATHER_S: Final = SYNC_BREATHER_MS / 1_000
 PASS_NS: Final = PASSES_US * 1_000
@@ -109,14 +107,14 @@ def test_without_time_it_looks_once_and_takes_one_turn(rig: CommitRig) -> None:
     assert len(rig.line.served_ms) == served + 1
 
 
-def test_a_nudge_ends_the_sleep_after_the_turn(rig: CommitRig) -> None:
+def test_being_woken_ends_the_sleep_after_the_turn(rig: CommitRig) -> None:
     served = len(rig.line.served_ms)
     assert rig.slept(None, int, int) == [None, None, None]
     assert len(rig.line.served_ms) == served + 3
 
 
-def test_a_nudge_from_before_the_sleep_is_forgotten(rig: CommitRig) -> None:
-    rig.turns.nudge()
+def test_being_woken_before_the_sleep_is_forgotten(rig: CommitRig) -> None:
+    rig.turns.wake_loop()
     assert rig.slept(None, int) == [None, None]
 
 
@@ -216,35 +214,35 @@ def test_it_stays_asleep_where_that_was_chosen_and_while_the_kernel_syncs(rig: C
     assert rig.slept(None, says(rig)) == [None, None]
 
 
-# --- The chore -----------------------------------------------------------------------------------
+# --- Steps of snapshots --------------------------------------------------------------------------
 
 
-def test_the_chore_has_a_slice_before_the_sleep_and_when_it_wants_one(rig: CommitRig) -> None:
+def test_a_step_is_taken_before_the_sleep_and_when_one_is_wanted(rig: CommitRig) -> None:
     wishes: list[float | None] = [0.5, 0.0, 0.25, None]
-    rig.turns.chore = lambda: wishes.pop(0)
+    rig.turns.snapshots = ScriptedSnapshots(lambda: wishes.pop(0))
     assert rig.slept(None, int, int, int) == [0.5, 0.0, 0.25, None]
     assert not wishes
 
 
-def test_a_turn_that_logs_nothing_gives_the_chore_no_slice(rig: CommitRig) -> None:
-    slices: list[int] = []
-    rig.turns.chore = lambda: slices.append(1)
+def test_a_turn_that_logs_nothing_takes_no_step(rig: CommitRig) -> None:
+    steps: list[int] = []
+    rig.turns.snapshots = ScriptedSnapshots(lambda: steps.append(1))
     rig.slept(None, int, int)
-    assert slices == [1]
+    assert steps == [1]
 
 
-def test_a_chore_that_wants_nothing_has_a_slice_when_the_log_grows(rig: CommitRig) -> None:
-    slices: list[int] = []
-    rig.turns.chore = lambda: slices.append(len(rig.line.waits_s))
+def test_when_no_step_is_wanted_one_is_taken_once_the_log_has_grown(rig: CommitRig) -> None:
+    steps: list[int] = []
+    rig.turns.snapshots = ScriptedSnapshots(lambda: steps.append(len(rig.line.waits_s)))
     rig.slept(None, int, rig.put, int, rig.put)
-    assert slices == [0, 2, 4]
+    assert steps == [0, 2, 4]
 
 
-def test_a_chore_has_a_slice_before_its_time_when_the_log_has_grown_much(rig: CommitRig) -> None:
-    slices: list[int] = []
+def test_a_step_is_taken_before_its_time_when_the_log_has_grown_much(rig: CommitRig) -> None:
+    steps: list[int] = []
 
-    def chore() -> float:
-        slices.append(rig.engine.store.jobs_put)
+    def step() -> float:
+        steps.append(rig.engine.store.jobs_put)
         return 60.0
 
     def put() -> None:
@@ -255,25 +253,24 @@ def test_a_chore_has_a_slice_before_its_time_when_the_log_has_grown_much(rig: Co
     before_bytes = rig.commits.log_bytes
     put()
     rig.turns.turn()
-    rig.turns.chore = chore
-    rig.turns.chore_bytes = 2 * (rig.commits.log_bytes - before_bytes)
+    rig.turns.snapshots = ScriptedSnapshots(step, 2 * (rig.commits.log_bytes - before_bytes))
     rig.slept(None, *[put] * 5)
-    assert slices == [2, 4, 6]
+    assert steps == [2, 4, 6]
 
 
-def test_the_chore_delays_no_job(rig: CommitRig) -> None:
+def test_steps_delay_no_job(rig: CommitRig) -> None:
     rig.put(delay_ms=250)
     rig.turns.end_turn()
-    rig.turns.chore = lambda: 0.3
+    rig.turns.snapshots = ScriptedSnapshots(lambda: 0.3)
     assert rig.slept(None, int) == pytest.approx([0.25, 0.05])
 
 
-def test_there_is_no_chore_when_all_is_over(rig: CommitRig) -> None:
-    slices: list[int] = []
-    rig.turns.chore = lambda: slices.append(1)
+def test_no_step_is_taken_when_all_is_over(rig: CommitRig) -> None:
+    steps: list[int] = []
+    rig.turns.snapshots = ScriptedSnapshots(lambda: steps.append(1))
     rig.turns.is_over = True
     rig.slept(None)
-    assert slices == []
+    assert steps == []
 
 
 # --- What a turn does ----------------------------------------------------------------------------
@@ -361,14 +358,6 @@ def test_without_a_journal_replies_leave_at_once(watch: Watch) -> None:
     rig.line.free = [(rig.a, b"free")]
     rig.turns.turn()
     assert rig.look() == ["a gets free", "a gets bound"]
-    assert rig.turns.records == 0
-
-
-def test_records_are_counted(rig: CommitRig) -> None:
-    before = rig.turns.records
-    rig.put(jobs=5)
-    rig.turns.turn()
-    assert rig.turns.records == before + 5 + 1 + 1, "a TURN and a TOPIC go before"
 
 
 def test_of_a_million_jobs_of_one_instant_each_turn_fires_one_slice(rig: CommitRig) -> None:
@@ -452,10 +441,10 @@ def test_with_plenty_of_room_it_is_looked_at_every_so_many_turns(
     rig = new_rig(64 << 20, 32 << 20)
     rig.put()
     rig.end_turn()
-    rig.turns.limit_room()
-    assert rig.engine.log_space.free_bytes > ROOM_PLENTY_BYTES + (1 << 20)
+    rig.turns.limit_space()
+    assert rig.engine.log_space.free_bytes > SPACE_PLENTY_BYTES + (1 << 20)
     rig.space.looks = 0
-    for _ in range(3 * (ROOM_TURNS_MAX + 1)):
+    for _ in range(3 * (SPACE_TURNS_MAX + 1)):
         rig.put()
         rig.end_turn()
     assert rig.space.looks == 3
@@ -563,8 +552,7 @@ def test_a_fault_in_a_turn_ends_the_process_at_once_with_a_code_of_its_own(
     monkeypatch.setattr("delayd.service.os._exit", end)
     written = io.StringIO()
     service = Service.__new__(Service)
-    service._log = Log(written, lambda: 0)
-    service._loop = cast("asyncio.AbstractEventLoop", None)
+    service._notices = Notices(Log(written, lambda: 0), Engine(start_ms=0), None)
     service._turns = cast("Turns", types.SimpleNamespace(sleep=fault))
     with pytest.raises(Ended) as ended:
         service._sleep(None)

@@ -39,6 +39,7 @@ def test_a_deadline_that_is_long_past_with_no_turn_since_was_slept_through(rig: 
     assert rig.turns.overslept_ms() == MISSED_WAKE_UP_MS + 1
     rig.turns.turn()
     assert rig.turns.overslept_ms() == 0
+    assert rig.turns.repairs == 1
 
 
 def test_who_has_just_taken_a_turn_has_not_overslept_however_much_is_left(rig: CommitRig) -> None:

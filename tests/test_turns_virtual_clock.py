@@ -24,7 +24,7 @@ from delayd.limits import (
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.turns import Turns
-from tests.commit_rig import set_watch
+from tests.commit_rig import CrankedLoop, set_watch
 from tests.core.check import check
 from tests.line.server_rig import ARRIVAL_S_MAX, heard, listening
 
@@ -48,7 +48,7 @@ class VirtualServer:
             out_bytes_max=1 << 20,
             clock=self.clock,
         )
-        self.turns = Turns(self.engine, self.clock, self.line)
+        self.turns = Turns(self.engine, self.clock, self.line, CrankedLoop())
 
     def __enter__(self) -> Self:
         return self

@@ -29,7 +29,7 @@ from delayd.systemd import Notifier
 from delayd.testing.clock import FakeClock
 from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns
-from tests.commit_rig import CommitRig, Watch
+from tests.commit_rig import CommitRig, CrankedLoop, Watch
 from tests.core import views
 from tests.core.check import check
 from tests.core.rig import put
@@ -77,7 +77,7 @@ class TurnsOnClock:
     def __init__(self, clock: MovableClock | SystemClock) -> None:
         self.clock = clock
         self.engine = Engine(start_ms=clock.now_ms())
-        self.turns = Turns(self.engine, clock, cast("LineServer", NoClients()))
+        self.turns = Turns(self.engine, clock, cast("LineServer", NoClients()), CrankedLoop())
         self.steps_ms: list[int] = []
         self.turns.on_wall_step = self.steps_ms.append
         self.turns.look_at_wall_clock()
@@ -346,7 +346,7 @@ def test_c3_the_clock_was_set_while_nobody_ran(
         assert durable is not None
         daemon = TurnsOnClock(clock)
         daemon.engine = engine
-        daemon.turns = Turns(engine, clock, cast("LineServer", NoClients()))
+        daemon.turns = Turns(engine, clock, cast("LineServer", NoClients()), CrankedLoop())
         daemon.topic = engine.store.topic("default")
         daemon.turns.look_at_wall_clock()
         if not run:
@@ -386,7 +386,7 @@ class Lives:
         rig = CommitRig(SyncPolicy.NEVER, disk=self.disk, room=True, watch=Watch())
         rig.clock = self.clock
         rig.turns = Turns(
-            *(rig.engine, self.clock, cast("LineServer", rig.line), rig.commit),
+            *(rig.engine, self.clock, cast("LineServer", rig.line), rig.loop, rig.commit),
             cast("Space", rig.space),
         )
         return rig

@@ -62,8 +62,8 @@ class PushTurns(Protocol):
         """Have the next turn come at once."""
         ...
 
-    def nudge(self) -> None:
-        """Let asyncio look at its timers and callbacks again."""
+    def wake_loop(self) -> None:
+        """Let asyncio look at its timers and callbacks."""
         ...
 
 
@@ -181,7 +181,7 @@ class PushSender:
                 self._timer.cancel()
             self._timer_ms = wake_ms
             self._timer = self._loop.call_later((wake_ms - at_ms) / 1_000, self._wake)
-            self._turns.nudge()
+            self._turns.wake_loop()
 
     def _wake(self) -> None:
         self._timer = None

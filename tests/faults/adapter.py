@@ -58,7 +58,9 @@ SMALL_EMERGENCY_BYTES: Final = 4 << 10
 
 
 class Loop:
-    """The event loop's part that group commit needs, on the simulation's clock."""
+    """The event loop's part that turns and group commit need, on the simulation's clock."""
+
+    is_woken = False
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -325,7 +327,7 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.core.scans.kick, "PASS_ACTION_COST", TASK_STEP_JOBS),
         (delayd.line.commands, "KICKS_AT_ONCE", 1),
         (delayd.line.connection, "LINE_SLICE_MS", 0),  # one command a turn
-        (delayd.turns, "ROOM_PLENTY_BYTES", 2 * SMALL_SPARE_BYTES),
+        (delayd.turns, "SPACE_PLENTY_BYTES", 2 * SMALL_SPARE_BYTES),
         (delayd.journal.file_space, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
         (delayd.core.log_space, "EMERGENCY_BYTES", SMALL_EMERGENCY_BYTES),
         (delayd.core.log_space, "LONG_BODY_BYTES", SMALL_SPARE_BYTES - 1_024),

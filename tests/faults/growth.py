@@ -92,7 +92,7 @@ class House:
                 pass
 
     def _look_after_snapshots(self) -> None:
-        self.snapshots.chore()
+        self.snapshots.step()
         self.snapshots.worker.step(may_sync_log=True)
         self.loop.ring()
         is_quiet = self.snapshots._making is None

@@ -164,7 +164,7 @@ class Daemon:
     """Closes of which the daemon has not heard, and whose connections they are of."""
     has_new_client: bool = False
     failure: LogError | None = None
-    chore_ms: int | None = None
+    step_ms: int | None = None
 
     @property
     def is_drained(self) -> bool:

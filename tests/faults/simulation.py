@@ -324,7 +324,7 @@ class Run:
             wakes = [until_ms, *(at_ms for at_ms, _ in daemon.loop.timers)]
             deadline_ms = next_deadline(daemon.engine)
             call_ms = None if self.pushes is None else self.pushes.next_ms()
-            wakes += (at for at in (deadline_ms, daemon.chore_ms, call_ms) if at is not None)
+            wakes += (at for at in (deadline_ms, daemon.step_ms, call_ms) if at is not None)
             self.clock.advance(max(1, min(wakes) - now_ms))
             daemon.loop.ring()
             self._turn()
@@ -354,15 +354,14 @@ class Run:
         kernel = Kernel(self.disk) if self.rng.random() < 0.7 else None
         log = SteppedLog(journal, news_of(self.clock), kernel)
         commit = self.parts.commit(log, self.plan.policy, loop, self._failed, self._disk_is_quick)
-        turns = Turns(engine, self.clock, line, commit, log.space)
+        engine.log_space.jobs = len(engine.store.jobs)
+        turns = Turns(engine, self.clock, line, loop, commit, log.space)
         snapshots = None
         if "snapshots" in self.plan.faults:
             journal.is_eager = self.rng.random() < self.eager_share
             snapshots = self._new_snapshots(engine, log, loop)
         commit.on_lost = self._lost
         self.daemon = Daemon(engine, journal, commit, turns, loop, snapshots, line)
-        engine.log_space.jobs = len(engine.store.jobs)
-        turns.limit_room()
         self.history.note("started", self.clock.now_ms())
         if self.pushes is not None:
             self.pushes.attach(self.daemon)
@@ -376,7 +375,7 @@ class Run:
         assert daemon is not None
         if daemon.snapshots is None:
             daemon.snapshots = self._new_snapshots(daemon.engine, daemon.commit.log, daemon.loop)
-        daemon.snapshots.hurry()
+        daemon.snapshots.ask_soon()
 
     def _disk_is_quick(self) -> bool:
         return self.quick.random() < self.plan.quick_share
@@ -459,9 +458,9 @@ class Run:
             daemon.has_new_client = False
             turn(daemon.turns, daemon.line, daemon.commit)
         if daemon.snapshots is not None and not daemon.turns.is_over:
-            chore_s = daemon.snapshots.chore()
+            step_s = daemon.snapshots.step()
             now_ms = self.clock.now_ms()
-            daemon.chore_ms = None if chore_s is None else now_ms + math.ceil(chore_s * 1_000)
+            daemon.step_ms = None if step_s is None else now_ms + math.ceil(step_s * 1_000)
         self._listen()
         # A client whose input is still carried out has not ended yet, nor one that holds jobs.
         is_behind = daemon.commit.is_backed_up or daemon.line.yielded or daemon.engine.leavers

@@ -94,8 +94,9 @@ class Lives:
             self.clock.resume(frames[-1].time_ms, frames[-1].wall_ms)
             self.engine = replay.engine
             replay.finish(self.clock.now_ms())
-        commit = GroupCommit(log, SyncPolicy.ALWAYS, INTERVAL_MS, CrankedLoop(), self.failed)
-        self.turns = Turns(self.engine, self.clock, cast("LineServer", NoClients()), commit)
+        loop = CrankedLoop()
+        commit = GroupCommit(log, SyncPolicy.ALWAYS, INTERVAL_MS, loop, self.failed)
+        self.turns = Turns(self.engine, self.clock, cast("LineServer", NoClients()), loop, commit)
         self.turns.look_at_wall_clock()
         self.topic = self.engine.store.topic("default")
         self.worker = open_session(self.engine)

@@ -53,6 +53,7 @@ from delayd.metrics import CONTENT_TYPE
 from delayd.testing.clock import START_MS, FakeClock
 from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
+from tests.commit_rig import CrankedLoop
 from tests.core.check import check
 
 if TYPE_CHECKING:
@@ -426,7 +427,8 @@ class HttpRig:
             out_bytes_max=1 << 20,
         )
         commit = cast("GroupCommit", self.disk)
-        self.turns = Turns(self.engine, self.clock, self.line, commit)
+        self.main_loop = CrankedLoop()
+        self.turns = Turns(self.engine, self.clock, self.line, self.main_loop, commit)
         # Every pass of asyncio takes so long that a turn follows it.
         selector = TurnSelector(count(step=PASSES_US * 1_000).__next__)
         selector.sleep = self._sleep
@@ -592,7 +594,7 @@ class HttpRig:
             self.turns_taken += 1
             if self.is_checked:
                 check(self.engine)
-            if timeout_s == 0 or turns._is_nudged:
+            if timeout_s == 0 or self.main_loop.is_woken:
                 return
             if turns._wait_s(0, NEVER_NS) != 0:
                 break

@@ -1,0 +1,131 @@
+"""The daemon's figures: what `stats`, the HTTP API and the page for Prometheus say of it.
+
+They are read from the parts when they are asked for; nothing is counted here. Figures of jobs and
+topics are the engine's own (`core/stats/figures.py`). What people read in the log is in
+`notices.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from delayd import __version__
+from delayd.build import is_compiled
+from delayd.clock import monotonic_ns
+from delayd.core.engine import Engine
+from delayd.core.throttle import PushBlock
+from delayd.line.stats import LogFigures, Stats
+from delayd.turns import Turns
+
+if TYPE_CHECKING:
+    from delayd.commit import GroupCommit
+    from delayd.core.stats.refusals import Refusals
+    from delayd.core.topic import Topic
+    from delayd.http.api import Reports
+    from delayd.http.server import HttpServer
+    from delayd.log import DurableLog
+    from delayd.metrics import PushFigures, Sources
+    from delayd.push.opening import Deliveries
+
+
+def log_figures(
+    durable: "DurableLog | None", commit: "GroupCommit | None", segment_bytes: int
+) -> LogFigures:
+    """Return what `stats` says of the log."""
+    if durable is None or commit is None:
+        return LogFigures(max_bytes=segment_bytes)
+    size = durable.size()
+    return LogFigures(size.oldest, size.newest, size.jobs_copied, commit.records, segment_bytes)
+
+
+class DaemonFigures:
+    """What the HTTP API is told about the daemon; without a journal there is nothing of one."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        stats: Stats,
+        turns: Turns,
+        durable: "DurableLog | None",
+        commit: "GroupCommit | None",
+        deliveries: "Deliveries | None" = None,
+    ) -> None:
+        self._engine = engine
+        self._stats = stats
+        self._turns = turns
+        self._durable = durable
+        self._commit = commit
+        self._deliveries = deliveries
+
+    def reports(self, refusals: "Refusals", http: "Callable[[], HttpServer]") -> "Reports":
+        """Return where the API of that server asks; it exists when it is asked."""
+        from delayd.http.api import Reports  # noqa: PLC0415 - HTTP alone
+        from delayd.metrics import CONTENT_TYPE, Metrics  # noqa: PLC0415
+
+        durable = self._durable
+        return Reports(
+            self._beside_jobs,
+            metrics=Metrics(self._engine, refusals, self.sources(http)).chunks,
+            metrics_type=CONTENT_TYPE,
+            sync_going_on_ms=lambda: durable.settling_ms if durable else 0,
+            missing_files=lambda: durable.look() if durable else "",
+            room_trouble=lambda: durable.space.trouble if durable else "",
+            push_blocks=self._push_blocks,
+        )
+
+    def _push_blocks(self, topic: "Topic") -> list[PushBlock]:
+        """Return why jobs of the topic that are ready are not pushed."""
+        if self._deliveries is not None:
+            return self._deliveries.blocks_of(topic)
+        return [PushBlock.OFF] if topic.is_pushed or topic.queues.lanes else []
+
+    def _beside_jobs(self, now_ms: int) -> dict[str, object]:
+        """Return the daemon's figures except those of jobs, as plain values."""
+        figures = self._stats.beside_jobs(now_ms)
+        if self._deliveries is not None and self._deliveries.sender is not None:
+            figures["push"] = self._deliveries.sender.stats()
+        space = {} if self._durable is None else self._durable.space.figures()
+        if "free_bytes" in space:
+            figures["disk"] = {name: space[name] for name in ("free_bytes", "needed_bytes")}
+        return figures
+
+    # --- For Prometheus --------------------------------------------------------------------------
+
+    def sources(self, http: "Callable[[], HttpServer]") -> "Sources":
+        """Return where the page for Prometheus asks."""
+        from delayd.metrics import JournalFigures, Sources, TurnFigures  # noqa: PLC0415
+
+        engine, turns, durable, commit = self._engine, self._turns, self._durable, self._commit
+
+        def journal_figures() -> JournalFigures | None:
+            if durable is None or commit is None:
+                return None
+            taken_ms = durable.snapshot_ms
+            return JournalFigures(
+                commit.commit_ns,
+                commit.sync_ns,
+                commit.batch_records,
+                durable.size().disk_bytes,
+                None if taken_ms is None else max(0, engine.store.time_ms - taken_ms),
+            )
+
+        def connections() -> Mapping[str, int]:
+            open_count = http().connections.open_count
+            return {"line": self._stats.connections, "http": open_count}
+
+        return Sources(
+            __version__,
+            is_compiled(),
+            journal_figures,
+            lambda: TurnFigures(turns.held_ns, turns.longest_held.within(monotonic_ns())),
+            connections,
+            lambda: turns.repairs,
+            self._push_figures,
+            lambda: http().requests,
+        )
+
+    def _push_figures(self) -> "PushFigures | None":
+        """Return what was delivered; None: nothing is."""
+        from delayd.metrics import OTHER_TOPICS, PushFigures  # noqa: PLC0415
+
+        sender = None if self._deliveries is None else self._deliveries.sender
+        return None if sender is None else PushFigures(*sender.figures(OTHER_TOPICS))
