@@ -6,6 +6,7 @@ chance takes the `rng` fixture; hypothesis follows the same seed.
 """
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 import hypothesis
@@ -37,9 +38,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help=f"seed of everything random in the tests, or 'random' (default: {DEFAULT_SEED})",
     )
+    parser.addoption("--long", action="store_true", help="walk many seeds; the long fault suite")
     # Used in tests/faults only; but that folder's conftest.py is read too late to add options.
     faults = parser.getgroup("faults")
-    faults.addoption("--long", action="store_true", help="run the long fault suite")
     faults.addoption(
         "--fault-seed", type=int, metavar="N", help="play this one seed in the fault tests"
     )
@@ -73,6 +74,14 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     ]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeat a walk for each of its seeds, few of them in the everyday run."""
+    marker = metafunc.definition.get_closest_marker("walk")
+    if marker is not None:
+        few, many = marker.args
+        metafunc.parametrize("number", range(many if metafunc.config.getoption("--long") else few))
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     marker = item.get_closest_marker("compiled_skip")
     if marker is not None and IS_COMPILED:
@@ -89,6 +98,17 @@ def pytest_terminal_summary(
 @pytest.fixture(scope="session")
 def seed(pytestconfig: pytest.Config) -> int:
     return pytestconfig.stash[SEED_KEY]
+
+
+@pytest.fixture(scope="session")
+def examples(pytestconfig: pytest.Config) -> Callable[[int], hypothesis.settings]:
+    """Settings for a model: `few` histories in the everyday run, ten times as many in the long."""
+    factor = 10 if pytestconfig.getoption("--long") else 1
+
+    def settings(few: int) -> hypothesis.settings:
+        return hypothesis.settings(max_examples=few * factor, stateful_step_count=50)
+
+    return settings
 
 
 @pytest.fixture

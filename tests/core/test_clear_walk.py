@@ -84,7 +84,7 @@ class ClearingWalk(Scan):
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 3])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.walk(1, 40)
 def test_a_long_walk_with_clears_agrees_with_the_model_all_the_way(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_long_walk_with_clears_agrees_with_the_model_all_the_way(
 
 @pytest.mark.parametrize("bits", [0, 1, 6])
 @pytest.mark.parametrize("slice_jobs", [1, 256])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.walk(1, 40)
 def test_a_copy_during_clears_is_the_state_it_began_with_and_goes_on_with_the_log(
     bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +190,7 @@ class KeyedCrowd:
         return found
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.walk(1, 60)
 def test_keys_of_cleared_jobs_are_free_and_those_of_jobs_in_hand_are_not(
     number: int, rng: random.Random
 ) -> None:

@@ -4,6 +4,7 @@ After each step the two are compared in all that can be seen, `check()` recomput
 invariants, and an engine that knows nothing but the log is compared with the one that wrote it.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -453,9 +454,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
 @pytest.mark.timeout(600)  # when it fails, hypothesis wants time to find a short example
 @pytest.mark.parametrize("slice_jobs", [512, 1, 3])
 def test_the_engine_does_what_the_model_says(
-    slice_jobs: int, monkeypatch: pytest.MonkeyPatch
+    slice_jobs: int, monkeypatch: pytest.MonkeyPatch, examples: Callable[[int], settings]
 ) -> None:
     monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
-    run_state_machine_as_test(
-        EngineMachine, settings=settings(max_examples=100, stateful_step_count=50)
-    )
+    run_state_machine_as_test(EngineMachine, settings=examples(25))

@@ -115,7 +115,7 @@ def walked_to_the_end(walk: Scan, steps: int) -> None:
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 3])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.walk(1, 40)
 def test_a_long_walk_agrees_with_the_model_all_the_way(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Keys and changes against the model, among everything else that clients and the clock can do."""
 
 import random
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -151,10 +152,8 @@ class KeyedMachine(EngineMachine):
             assert key_of(record) == self.model.jobs[job_id].key
 
 
-def test_keys_and_changes_agree_with_the_model() -> None:
-    run_state_machine_as_test(
-        KeyedMachine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None)
-    )
+def test_keys_and_changes_agree_with_the_model(examples: Callable[[int], settings]) -> None:
+    run_state_machine_as_test(KeyedMachine, settings=examples(10))
 
 
 class KeyedWalk(Scan):
@@ -180,7 +179,7 @@ class KeyedWalk(Scan):
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.walk(1, 40)
 def test_a_long_walk_with_keys_agrees_with_the_model_and_the_log_after_every_step(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +196,7 @@ def test_a_long_walk_with_keys_agrees_with_the_model_and_the_log_after_every_ste
 
 
 @pytest.mark.parametrize("bits", [0, 6])
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.walk(1, 30)
 def test_a_copy_with_keyed_jobs_goes_on_with_the_log_behind_it(
     bits: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

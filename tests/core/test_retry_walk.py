@@ -303,7 +303,7 @@ class FailingWalk:
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 2])
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.walk(1, 50)
 def test_whatever_fails_the_log_leads_to_the_same_state(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,7 +345,7 @@ def copies(walk: FailingWalk) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 2])
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.walk(1, 50)
 def test_a_copy_judges_what_ran_out_by_the_policies_of_the_time_when_it_began(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

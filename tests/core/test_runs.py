@@ -151,7 +151,7 @@ def what_can_be_seen(rig: EngineRig, sessions: list[Session]) -> dict[str, objec
 
 
 @pytest.mark.parametrize("slice_jobs", [1, 128])
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.walk(1, 30)
 def test_random_walks_in_runs_and_one_by_one_end_alike(
     number: int, slice_jobs: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

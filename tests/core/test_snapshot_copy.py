@@ -30,7 +30,7 @@ from tests.core.test_engine_walk import Scan
 
 @pytest.mark.parametrize("bits", [0, 1, 6])
 @pytest.mark.parametrize("slice_jobs", [1, 3, 256])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.walk(1, 40)
 def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
     bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,7 +144,7 @@ class Scan:
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 3])
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.walk(1, 60)
 def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +190,7 @@ def copies(walk: Scan) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1])
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.walk(1, 40)
 def test_the_clock_is_set_during_a_copy(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:

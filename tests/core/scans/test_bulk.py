@@ -57,7 +57,7 @@ def is_done(crowd: Crowd, job_id: int, action: Action) -> bool:
     return tally_of(record).kicks == crowd.kicks[job_id] + 1
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.walk(1, 50)
 @pytest.mark.parametrize("action", all_actions(), ids=IDS)
 def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
     number: int, action: Action, rng: random.Random
@@ -81,7 +81,7 @@ def test_it_is_done_to_all_that_are_wanted_and_to_nobody_else(
         check(crowd.engine)
 
 
-@pytest.mark.parametrize("number", range(5))
+@pytest.mark.walk(1, 50)
 @pytest.mark.parametrize("action", all_actions(), ids=IDS)
 def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
     number: int, action: Action, rng: random.Random

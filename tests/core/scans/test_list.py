@@ -49,7 +49,7 @@ def pages(crowd: Crowd, wanted: Wanted, limit: int, steps_max: int) -> list[Row]
 
 
 @pytest.mark.parametrize("held_copied_max", [0, 16_384])
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.walk(2, 100)
 def test_pages_put_together_are_all_that_is_wanted_in_due_order(
     number: int, held_copied_max: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +76,7 @@ def test_pages_put_together_are_all_that_is_wanted_in_due_order(
 
 
 @pytest.mark.parametrize("held_copied_max", [0, 16_384])
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.walk(2, 100)
 def test_a_job_that_nobody_touches_is_on_one_page_exactly(
     number: int, held_copied_max: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +195,7 @@ def test_the_first_page_of_many_delayed_jobs_looks_at_few() -> None:
     assert steps < 40
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.walk(2, 100)
 def test_a_calendar_counts_what_looking_at_every_job_counts(
     number: int, rng: random.Random
 ) -> None:

@@ -1,6 +1,7 @@
 """The wheel against a dict of due times: everything that can happen, in any order."""
 
 import random
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -133,10 +134,8 @@ class WheelMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.usefixtures("_sweeps")
-def test_the_wheel_does_what_a_dict_of_due_times_says() -> None:
-    run_state_machine_as_test(
-        WheelMachine, settings=settings(max_examples=200, stateful_step_count=50)
-    )
+def test_the_wheel_does_what_a_dict_of_due_times_says(examples: Callable[[int], settings]) -> None:
+    run_state_machine_as_test(WheelMachine, settings=examples(40))
 
 
 @pytest.mark.usefixtures("_sweeps")
