@@ -59,7 +59,7 @@ def test(
     the sample; 78: the configuration does not allow the call.
     """
     from delayd.net.addresses import TcpAddress
-    from delayd.push.egress import EgressRules
+    from delayd.push.opening import Push
     from delayd.push.trial import try_url
     from delayd.push.webhook import Webhook
 
@@ -73,13 +73,8 @@ def test(
         raise CommandFailed(Exit.BAD_CONFIGURATION, off)
     secrets, names = _signers(config, topic, names)
     listens = (config.line_listen, config.http_listen)
-    rules = EgressRules(
-        hosts=config.push_hosts,
-        private_networks=config.push_private_networks,
-        allow_http=config.push_allow_http,
-        ports=config.push_ports,
-        own=[address for address in listens if isinstance(address, TcpAddress)],
-    )
+    own = [address for address in listens if isinstance(address, TcpAddress)]
+    rules = Push(config, secrets, own, {}).egress
     webhook = Webhook(rules, secrets=secrets, connect_timeout_ms=config.push_connect_timeout_ms)
     trial = try_url(
         Target(url=url, method=method, headers=headers, secrets=names),

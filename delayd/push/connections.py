@@ -24,7 +24,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 from urllib.parse import urlsplit
 
 from delayd.limits import (
@@ -160,16 +160,6 @@ class _Names:
         self._known.clear()
 
 
-class CallAnswer(NamedTuple):
-    """What was answered."""
-
-    status: int
-    retry_after: str
-    """The header of that name; empty: there was none."""
-    beginning: bytes
-    """Of its body."""
-
-
 @final
 class _Connection(asyncio.Protocol):
     """One connection, and the answer that is awaited on it."""
@@ -242,7 +232,7 @@ class _Connection(asyncio.Protocol):
 
     # --- A call ----------------------------------------------------------------------------------
 
-    async def exchange(self, head: bytes, body: bytes) -> CallAnswer:
+    async def exchange(self, head: bytes, body: bytes) -> AnswerReader:
         """Send a request and return its answer. Raises `NoAnswer` or `NotHttp`."""
         wire = self._wire
         if wire is None or wire.is_closing():
@@ -260,7 +250,7 @@ class _Connection(asyncio.Protocol):
             await self.over
             is_written = writing is None or writing.done()
             self._is_idle = answer.is_whole and is_written
-            return CallAnswer(answer.status, answer.retry_after, answer.beginning)
+            return answer
         finally:
             if writing is not None:
                 writing.cancel()
@@ -331,7 +321,7 @@ class Connections:
         """Origins whose connections are kept: when they were last used, the oldest first."""
         self._sweeping: asyncio.TimerHandle | None = None
 
-    async def ask(self, origin: str, head: bytes, body: bytes) -> CallAnswer:
+    async def ask(self, origin: str, head: bytes, body: bytes) -> AnswerReader:
         """Send a request and return its answer; `head` is without the empty line at its end.
 
         Raises `TimeoutError` if there is no connection in time, `NoConnection` with the reason,
@@ -351,7 +341,7 @@ class Connections:
 
     async def _ask_on(
         self, connection: _Connection, origin: str, head: bytes, body: bytes
-    ) -> CallAnswer:
+    ) -> AnswerReader:
         """Ask on this connection, which is kept then for its origin, or closed without one."""
         self._used.add(connection)
         try:

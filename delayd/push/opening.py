@@ -15,26 +15,29 @@ from typing import TYPE_CHECKING, Protocol, final
 
 from delayd.clock import VirtualClock
 from delayd.config import Config, ConfigError, ConfigErrors
+from delayd.core.errors import TargetRefused
+from delayd.core.policy import Patterns
+from delayd.core.targets import Target, ambiguous_headers
 from delayd.core.throttle import PushBlock
 from delayd.limits import LOG_ID_BYTES
 from delayd.net.addresses import Listeners, TcpAddress
+from delayd.text import did_you_mean, shown_url
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
     from typing import Any
 
     from delayd.access.signing_secrets import Secrets
     from delayd.access.topic_rule import TopicRule
     from delayd.clock import Clock
     from delayd.core.engine import Engine
-    from delayd.core.targets import Target
     from delayd.core.times import RequestMs
     from delayd.core.topic import Topic
     from delayd.logs import Log
+    from delayd.push.egress import EgressRules
     from delayd.push.sender import PushSender, PushTurns
     from delayd.push.sinks import Sink
-    from delayd.push.vetting import TargetRules
 
 
 def open_push(
@@ -49,16 +52,18 @@ def open_push(
         from delayd.push.sinks import open_sinks  # noqa: PLC0415 - see above
 
         named = open_sinks(config)
-    push = Push(config, secrets, listeners, named)
+    addresses = (listener.address for listener in (*listeners.line, *listeners.http))
+    own = [address for address in addresses if isinstance(address, TcpAddress)]
+    push = Push(config, secrets, own, named)
     if push.has_targets and config.topics is not None:
-        patterns, errors = push.rules.vet_patterns(config.topics)
+        patterns, errors = push.vet_patterns(config.topics)
         if errors:
             raise ConfigErrors([ConfigError("", error, "") for error in errors])
         config = config._replace(topics=patterns)
     return config, push
 
 
-def sink_rules(config: Config) -> "dict[str, TopicRule]":
+def _sink_rules(config: Config) -> "dict[str, TopicRule]":
     """Return for which topics each sink of the configuration is."""
     if not config.sinks:
         return {}
@@ -84,65 +89,96 @@ class DeliveryLoop(Protocol):
 
 @final
 class Push:
-    """Vets targets, and makes the sender."""
+    """Vets targets, and makes the sender.
 
-    __slots__ = ("_config", "_listeners", "_named", "_rules", "_secrets")
+    A url is returned in the form in which it is kept and called. What is allowed may change while
+    targets stay: each call checks again, for the topic in which the job is then.
+
+    >>> push = Push(Config(push_hosts=("hooks.example",)), None, (), {})
+    >>> push.vet(Target(url="https://Hooks.example:443/a?b")).url
+    'https://hooks.example/a?b'
+    >>> push.vet(Target(sink="order"))
+    Traceback (most recent call last):
+    delayd.core.errors.TargetRefused: sink 'order': there is none of that name
+    """
+
+    __slots__ = ("_config", "_egress", "_own", "_secrets", "_sink_rules", "_sinks")
 
     def __init__(
         self,
         config: Config,
         secrets: "Secrets | None",
-        listeners: Listeners,
-        named: "Mapping[str, Sink]",
+        own: "Sequence[TcpAddress]",
+        sinks: "Mapping[str, Sink]",
     ) -> None:
-        """`named` are the sinks of the configuration; no url may lead back to the `listeners`."""
+        """`sinks` are those of the configuration; no url may lead to the daemon's `own` ports."""
         self._config = config
         self._secrets = secrets
-        self._listeners = listeners
-        self._named = named
-        self._rules: TargetRules | None = None
+        self._own = own
+        self._sinks = sinks
+        self._sink_rules = _sink_rules(config)
+        self._egress: EgressRules | None = None
 
     @property
     def has_targets(self) -> bool:
         """Tell whether the configuration names places to deliver to."""
         policies = {} if self._config.topics is None else self._config.topics.by_pattern
-        return bool(self._named) or any(policy.push for policy in policies.values())
+        return bool(self._sinks) or any(policy.push for policy in policies.values())
 
     @property
-    def rules(self) -> "TargetRules":
-        """What may be set."""
-        if self._rules is None:
+    def egress(self) -> "EgressRules":
+        """What may be called."""
+        if self._egress is None:
             from delayd.push.egress import EgressRules  # noqa: PLC0415 - see above
-            from delayd.push.vetting import TargetRules  # noqa: PLC0415
 
-            config, listeners = self._config, self._listeners
-            egress = EgressRules(
+            config = self._config
+            self._egress = EgressRules(
                 hosts=config.push_hosts,
                 private_networks=config.push_private_networks,
                 allow_http=config.push_allow_http,
                 ports=config.push_ports,
-                own=[
-                    listener.address
-                    for listener in (*listeners.line, *listeners.http)
-                    if isinstance(listener.address, TcpAddress)
-                ],
+                own=self._own,
             )
-            self._rules = TargetRules(
-                egress,
-                self._secrets,
-                self._named,
-                sign_with=config.push_sign_with,
-                sink_rules=sink_rules(config),
-            )
-        return self._rules
+        return self._egress
 
-    def vet(self, target: "Target") -> "Target":
+    def vet(self, target: Target) -> Target:
         """Return the target as it is to be kept. Raises `TargetRefused`."""
-        return self.rules.vet(target)
+        unknown = target.secrets if self._secrets is None else self._secrets.unknown(target.secrets)
+        if unknown:
+            rule = "must be in the file of push.secrets"
+            raise TargetRefused(f"secret {unknown[0]!r}", rule, field="secrets")
+        if target.sink and target.sink not in self._sinks:
+            hint = did_you_mean(target.sink, self._sinks)
+            raise TargetRefused(f"sink {target.sink!r}:", f"there is none of that name{hint}")
+        if not target.url:
+            return target
+        if rule := ambiguous_headers(target.headers):
+            raise TargetRefused("headers:", rule, field="headers")
+        try:
+            return target._replace(url=self.egress.vet_url(target.url))
+        except ValueError as error:
+            raise TargetRefused(f"url {shown_url(target.url)!r}:", str(error)) from None
 
-    def vet_use(self, target: "Target", topic: str) -> None:
+    def vet_use(self, target: Target, topic: str) -> None:
         """Raise `NotForTopic` if jobs of the topic may not use the target's secrets or sink."""
-        self.rules.vet_use(target, topic)
+        if target.sink in self._sink_rules:
+            self._sink_rules[target.sink].require(f"sink {target.sink!r}", topic, "sink")
+        if target.url and self._secrets is not None:
+            self._secrets.to_sign_with(topic, target.secrets, self._config.push_sign_with)
+
+    def vet_patterns(self, patterns: Patterns) -> tuple[Patterns, list[str]]:
+        """Return the policies of a configuration as they are kept, and all that is wrong."""
+        by_pattern, errors = dict(patterns.by_pattern), []
+        for pattern, policy in patterns.by_pattern.items():
+            if policy.push is not None:
+                try:
+                    target = self.vet(policy.push)
+                    # As if the pattern were a name: what it means beside is seen at each call.
+                    self.vet_use(target, pattern)
+                    by_pattern[pattern] = policy.replaced("push", target)
+                except TargetRefused as refusal:
+                    errors.append(f'topics."{pattern}".push: {refusal}')
+        return Patterns(by_pattern), errors
 
     def sender(
         self, engine: "Engine", turns: "PushTurns", clock: "Clock", log: "Log", identity: bytes
@@ -163,13 +199,13 @@ class Push:
         )
         scheduler = Scheduler(engine, bounds)
         webhook = Webhook(
-            self.rules.egress,
+            self.egress,
             secrets=self._secrets,
             sign_with=config.push_sign_with,
             connect_timeout_ms=config.push_connect_timeout_ms,
         )
         topics = TopicSink(engine, scheduler.session, clock.request_ms)
-        sinks = SinkTable(webhook, topics, self._named, sink_rules(config))
+        sinks = SinkTable(webhook, topics, self._sinks, self._sink_rules)
         return PushSender(scheduler, turns, clock, sinks, log, identity[:LOG_ID_BYTES].hex())
 
 

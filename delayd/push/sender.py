@@ -21,19 +21,26 @@ from typing import Final, Protocol
 from delayd.access.topic_rule import TopicRule
 from delayd.clock import NS_PER_MS, Clock, monotonic_ns
 from delayd.core.errors import NotForTopic
+from delayd.core.job import DUE_AT, U64, body_of, key_of
 from delayd.core.stats.histogram import Histogram
 from delayd.core.targets import Target
 from delayd.core.throttle import PushBlock
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
-from delayd.limits import PUSH_BEGUN_PER_PASS, PUSH_CLOSE_MS, PUSH_LOG_LINES, PUSH_LOG_MS
+from delayd.core.transitions import attempt_of
+from delayd.limits import (
+    PUSH_BEGUN_PER_PASS,
+    PUSH_BOUNDS_MS,
+    PUSH_CLOSE_MS,
+    PUSH_LOG_LINES,
+    PUSH_LOG_MS,
+    TOPICS_SHOWN_MAX,
+)
 from delayd.logs import Log
 from delayd.push.breaker import BreakerState
-from delayd.push.due_job import due_job
-from delayd.push.figures import PushCounters
 from delayd.push.gate import Gate
 from delayd.push.scheduler import PushCall, Scheduler
-from delayd.push.sinks import AttemptEnd, DueJob, Result, Sink
+from delayd.push.sinks import AttemptEnd, DueJob, Result, Sink, content_type_of
 from delayd.text import duration_text, hide_in_urls
 
 _SHOWN_CHARACTERS: Final = 80
@@ -135,6 +142,37 @@ class _Underway:
         self.is_settled = False
 
 
+class PushCounters:
+    """Counts attempts that have ended: by topic and result, and how long they took.
+
+    The topics that were delivered from first are counted by name, all others as one, so that a
+    scrape stays bounded however many topics there are.
+    """
+
+    __slots__ = ("by_topic", "others", "took_ms")
+
+    def __init__(self) -> None:
+        """Count from zero."""
+        self.by_topic: Final[dict[str, dict[Result, int]]] = {}
+        self.others: Final = dict.fromkeys(Result, 0)
+        """What topics count that have no name here."""
+        self.took_ms: Final[dict[str, Histogram]] = {}
+        """Sink → how long its attempts took, whatever became of them."""
+
+    def note(self, topic: str, sink: str, result: Result, took_ms: int) -> None:
+        """Count an attempt that has ended; exhausted: it has made its job a dead letter."""
+        counts = self.by_topic.get(topic)
+        if counts is None:
+            counts = self.others
+            if len(self.by_topic) < TOPICS_SHOWN_MAX:
+                counts = self.by_topic[topic] = dict.fromkeys(Result, 0)
+        counts[result] += 1
+        histogram = self.took_ms.get(sink)
+        if histogram is None:
+            histogram = self.took_ms[sink] = Histogram(PUSH_BOUNDS_MS)
+        histogram.note(took_ms)
+
+
 class PushSender:
     """Begins calls and takes their answers, in the loop that is running."""
 
@@ -223,11 +261,29 @@ class PushSender:
             except NotForTopic as refusal:  # other topics may have their jobs taken there
                 self._refuse(call, AttemptEnd(Result.FAILED, str(refusal), is_ours=True), now_ms)
                 continue
-            job = due_job(call, self._log_id, now_ms, ahead_ms)
+            job = self._due_job(call, now_ms, ahead_ms)
             task = self._loop.create_task(_delivered(self._gate, sink, job))
             deadline = self._loop.call_later(call.timeout_ms / 1_000, self._expire, task)
             self._tasks[task] = _Underway(call, label, at_ms, deadline)
             task.add_done_callback(self._ended)
+
+    def _due_job(self, call: PushCall, now_ms: RequestMs, wall_ahead_ms: int) -> DueJob:
+        """Return what a sink is told; so far the wall clock is ahead of delayd time."""
+        record, body = call.record, body_of(call.record)
+        due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+        return DueJob(
+            id=call.job_id,
+            message_id=f"{self._log_id}_{call.job_id}",
+            topic=call.topic,
+            key=key_of(record),
+            body=body,
+            content_type=content_type_of(body, call.target.headers),
+            attempt=attempt_of(record).number,
+            due_ms=due_ms + wall_ahead_ms,
+            lateness_ms=max(0, now_ms - due_ms),
+            timeout_ms=call.timeout_ms,
+            target=call.target,
+        )
 
     def is_busy(self) -> bool:
         """Tell whether a call is under way, or about to begin."""

@@ -28,12 +28,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from delayd.config import Config, ConfigError, ConfigErrors, SinkSection, WrongInside
+from delayd.core.targets import Target
+from delayd.limits import PUSH_LOOK_BYTES_MAX
 from delayd.text import did_you_mean, hide_in_urls, moment_text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP: Final = "delayd.sinks"
+JSON: Final = "application/json"
+BYTES: Final = "application/octet-stream"
+_BRACKETS: Final = (b"{}", b"[]")
 
 
 class DueJob(NamedTuple):
@@ -54,12 +59,8 @@ class DueJob(NamedTuple):
     """How much later this attempt begins than it was due."""
     timeout_ms: int
     """How long this attempt may take; then it is cancelled and has failed."""
-    url: str = ""
-    """Where to; empty for sinks that the configuration names."""
-    method: str = "POST"
-    headers: tuple[tuple[str, str], ...] = ()
-    secrets: tuple[str, ...] = ()
-    """Names of the secrets to sign with."""
+    target: Target = Target()
+    """Where to, as it was set: the job's own or its topic's."""
 
     def fields(self) -> dict[str, str | int]:
         """Return what a receiver may want to know of the job beside its body."""
@@ -73,6 +74,31 @@ class DueJob(NamedTuple):
             "due": moment_text(self.due_ms),
             "lateness_ms": self.lateness_ms,
         }
+
+
+def content_type_of(body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> str:
+    r"""Return what a body is sent as: what the target's headers say, else what it looks like.
+
+    So much of a long body is looked at as takes no time.
+
+    >>> content_type_of(b'{"a": 1}'), content_type_of(b"hello")
+    ('application/json', 'application/octet-stream')
+    >>> [content_type_of(body) == JSON for body in (b"17", b'""', b"", b'"\xff"', b"{} x")]
+    [True, True, False, False, False]
+    """
+    for name, text in headers:
+        if name.lower() == "content-type":
+            return text
+    if len(body) > PUSH_LOOK_BYTES_MAX:
+        return JSON if body[:1] + body[-1:] in _BRACKETS else BYTES
+    import msgspec  # noqa: PLC0415 - takes 20 ms, which the start of a daemon need not wait for
+
+    try:
+        body.decode()
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        return BYTES
+    return JSON
 
 
 class Result(enum.Enum):

@@ -15,10 +15,9 @@ from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.targets import Target
 from delayd.limits import BREAKER_FAILURES
 from delayd.push.connections import LookUp, look_up
-from delayd.push.due_job import content_type_of
 from delayd.push.egress import AddressRefused, EgressRules, place_of
-from delayd.push.sinks import AttemptEnd, DueJob, Result
-from delayd.push.webhook import CallEnd, Webhook
+from delayd.push.sinks import AttemptEnd, DueJob, Result, content_type_of
+from delayd.push.webhook import Webhook
 from delayd.text import counted, duration_text, shown_url, visible
 
 BODY: Final = b'{"sample": true, "sent_by": "delayd push test"}'
@@ -39,13 +38,16 @@ class Trial(NamedTuple):
     """What the host means, and for each address why it may not be called; empty: it may."""
     secrets: tuple[str, ...] = ()
     """What it was signed with."""
-    call: CallEnd | None = None
+    end: AttemptEnd | None = None
+    """Of the call, if there was one."""
+    status: str = ""
+    """Of its answer, such as `200 OK`; empty: there was none."""
     took_ms: int = 0
 
     @property
     def is_delivered(self) -> bool:
         """Tell whether a job would have been delivered."""
-        return self.call is not None and self.call.end.result is Result.DELIVERED
+        return self.end is not None and self.end.result is Result.DELIVERED
 
     @property
     def is_refused(self) -> bool:
@@ -55,7 +57,7 @@ class Trial(NamedTuple):
 
     def fields(self) -> dict[str, Any]:
         """Return it for programs; `result` is `refused` or that of the call."""
-        end = self.call.end if self.call is not None else AttemptEnd(Result.FAILED, self.rule)
+        end = self.end or AttemptEnd(Result.FAILED, self.rule)
         return {
             "url": shown_url(self.url) or None,
             "result": "refused" if self.is_refused else end.result.value,
@@ -65,7 +67,7 @@ class Trial(NamedTuple):
                 for address, refusal in self.addresses
             ],
             "signed_with": list(self.secrets),
-            "status": (self.call.status if self.call is not None else "") or None,
+            "status": self.status or None,
             "answer": end.answer.decode("utf-8", "replace"),
             "took_ms": self.took_ms,
             "retry_after_ms": end.retry_after_ms or None,
@@ -74,9 +76,9 @@ class Trial(NamedTuple):
 
     def explained(self) -> list[tuple[str, str]]:
         """Return it for people: what each line is about, and what it says."""
-        if self.call is None:
+        end = self.end
+        if end is None:
             return [("url", f"refused: {self.rule}"), ("next", self.next_step())]
-        end = self.call.end
         rows = [("url", f"{shown_url(self.url)} may be called")]
         rows += [
             ("address", refusal or f"{address} may be called")
@@ -85,10 +87,10 @@ class Trial(NamedTuple):
         names = ", ".join(self.secrets)
         rows.append(("signed", f"with {names}" if names else "no: no secret is named"))
         took = f" after {self.took_ms} ms"
-        if not self.call.status:
+        if not self.status:
             rows.append(("answer", f"none{took}: {end.error}"))
         else:
-            rows.append(("answer", f"{end.error or self.call.status}{took}"))
+            rows.append(("answer", f"{end.error or self.status}{took}"))
             if self.url.startswith("https:"):
                 rows.append(("tls", "the certificate is accepted"))
             rows.append(("begins", _shown(end.answer)))
@@ -96,9 +98,9 @@ class Trial(NamedTuple):
 
     def next_step(self) -> str:
         """Say what delayd would do with a job."""
-        if self.call is None:
+        end = self.end
+        if end is None:
             return "delayd would refuse a job or a policy with this url"
-        end = self.call.end
         if end.result is Result.DELIVERED:
             return "delayd would remove the job: it is delivered"
         if end.result is Result.EXHAUSTED:
@@ -135,10 +137,7 @@ def try_url(
         due_ms=wall_ms,
         lateness_ms=0,
         timeout_ms=timeout_ms,
-        url=target.url,
-        method=target.method,
-        headers=target.headers,
-        secrets=target.secrets,
+        target=target,
     )
     try:
         allowed = rules.vet_url(target.url)
@@ -158,17 +157,18 @@ async def _tried(
     await webhook.opened()  # which takes a while, and is not the receiver's
     begun_ns = elapsed_ns()
     addresses: tuple[tuple[str, str], ...] = ()
+    status = ""
     try:
         async with asyncio.timeout(job.timeout_ms / 1_000):
             addresses = await _judged_addresses(url, rules, look_up_host)
-            call = await webhook.call(job)
+            end, status = await webhook.call(job)
     except TimeoutError:
         error = f"no answer within {duration_text(job.timeout_ms)}"
-        call = CallEnd(AttemptEnd(Result.FAILED, error, is_outage=True))
+        end = AttemptEnd(Result.FAILED, error, is_outage=True)
     finally:
         await webhook.close()
     took_ms = (elapsed_ns() - begun_ns) // NS_PER_MS
-    return Trial(url, "", addresses, job.secrets, call, took_ms)
+    return Trial(url, "", addresses, job.target.secrets, end, status, took_ms)
 
 
 async def _judged_addresses(

@@ -9,8 +9,8 @@ sees the same `webhook-id` at every attempt, because a call may reach it whose a
 us. A failure is told in one line, for people: what was answered, or why there was no answer. It has
 no query and no path of the url, which may contain secrets.
 
-`Retry-After` is handed on as it was said; the sender keeps it within its bounds. The module refuses
-to know deadlines and how many calls are made at once: that is the sender's.
+`Retry-After` is handed on as it came; the scheduler keeps it within its bounds. Deadlines, and how
+many calls are made at once, are the sender's.
 """
 
 import asyncio
@@ -34,9 +34,8 @@ from delayd.limits import (
     DURATION_MS_MAX,
     PUSH_URLS_KNOWN_MAX,
 )
-from delayd.push.answers import NotHttp
+from delayd.push.answers import AnswerReader, NotHttp
 from delayd.push.connections import (
-    CallAnswer,
     Connections,
     LookUp,
     NoAnswer,
@@ -55,14 +54,6 @@ _STATUSES: Final = MappingProxyType(
 )
 _GONE: Final = 410
 _TOO_MANY: Final = 429
-
-
-class CallEnd(NamedTuple):
-    """What a call has come to."""
-
-    end: AttemptEnd
-    status: str = ""
-    """The status of the answer, such as `200 OK`; empty: there was no answer."""
 
 
 def _verified() -> ssl.SSLContext:
@@ -116,7 +107,7 @@ class Webhook:
 
     async def deliver(self, job: DueJob) -> AttemptEnd:
         """Call the job's url once."""
-        return (await self.call(job)).end
+        return (await self.call(job))[0]
 
     async def close(self) -> None:
         """Close all connections."""
@@ -124,10 +115,10 @@ class Webhook:
             await self._connections.close()
             self._connections = None
 
-    async def call(self, job: DueJob) -> CallEnd:
-        """Call the job's url once, and return the status too."""
+    async def call(self, job: DueJob) -> tuple[AttemptEnd, str]:
+        """Call the job's url once; return also the answer's status, empty if there was none."""
         try:
-            vetted = self._vetted.get(job.url) or self._vet(job.url)
+            vetted = self._vetted.get(job.target.url) or self._vet(job.target.url)
         except ValueError as error:
             return _not_called(f"the url may not be called: {error}")
         try:
@@ -203,33 +194,30 @@ class Webhook:
         }
         if job.key:
             said["Delayd-Key"] = quote(job.key, safe="")
-        names = self._secrets.to_sign_with(job.topic, job.secrets, self._sign_with)
+        names = self._secrets.to_sign_with(job.topic, job.target.secrets, self._sign_with)
         keys = self._secrets.keys(names)
         if keys:
             said["webhook-signature"] = signature(keys, job.message_id, wall_ms // 1_000, job.body)
-        own = {name: text for name, text in job.headers if not _is_said(name)}
+        own = {name: text for name, text in job.target.headers if not _is_said(name)}
         if not any(name.lower() == "accept" for name in own):
             own["Accept"] = "*/*"
         return own | said
 
-    def _judged(self, answer: CallAnswer) -> CallEnd:
-        """Return what the answer means."""
-        status = _status_text(answer.status)
-        beginning = answer.beginning
-        if 200 <= answer.status < 300:
-            return CallEnd(AttemptEnd(Result.DELIVERED, answer=beginning), status)
-        if answer.status == _GONE:
-            return CallEnd(AttemptEnd(Result.EXHAUSTED, status, beginning), status)
-        is_redirect = 300 <= answer.status < 400
-        error = f"{status}: redirects are not followed" if is_redirect else status
+    def _judged(self, answer: AnswerReader) -> tuple[AttemptEnd, str]:
+        """Return what the answer means, and its status."""
+        status, error = answer.status, _status_text(answer.status)
+        if 200 <= status < 300:
+            return AttemptEnd(Result.DELIVERED, answer=answer.beginning), error
+        if status == _GONE:
+            return AttemptEnd(Result.EXHAUSTED, error, answer.beginning), error
         end = AttemptEnd(
             Result.FAILED,
-            error,
-            beginning,
+            f"{error}: redirects are not followed" if 300 <= status < 400 else error,
+            answer.beginning,
             retry_after_ms(answer.retry_after, self._wall_ms()),
-            is_outage=answer.status >= 500 or answer.status == _TOO_MANY,
+            is_outage=status >= 500 or status == _TOO_MANY,
         )
-        return CallEnd(end, status)
+        return end, error
 
 
 def _head(job: DueJob, vetted: _Vetted, headers: dict[str, str]) -> bytes:
@@ -238,9 +226,9 @@ def _head(job: DueJob, vetted: _Vetted, headers: dict[str, str]) -> bytes:
     if not all(map(str.isprintable, headers.values())):
         raise AssertionError("a header that is no line")
     host = vetted.origin.partition("//")[2]
-    lines = [f"{job.method} {vetted.tail} HTTP/1.1", f"Host: {host}"]
+    lines = [f"{job.target.method} {vetted.tail} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {text}" for name, text in headers.items()]
-    if job.body or job.method != "GET":
+    if job.body or job.target.method != "GET":
         lines.append(f"Content-Length: {len(job.body)}")
     lines.append("")
     return "\r\n".join(lines).encode()
@@ -295,9 +283,9 @@ def _look_up_reason(error: OSError) -> str:
     return f"its name cannot be looked up: {(error.strerror or str(error)).lower()}"
 
 
-def _not_called(error: str) -> CallEnd:
-    return CallEnd(AttemptEnd(Result.FAILED, error, is_ours=True))
+def _not_called(error: str) -> tuple[AttemptEnd, str]:
+    return AttemptEnd(Result.FAILED, error, is_ours=True), ""
 
 
-def _no_answer(error: str) -> CallEnd:
-    return CallEnd(AttemptEnd(Result.FAILED, error, is_outage=True))
+def _no_answer(error: str) -> tuple[AttemptEnd, str]:
+    return AttemptEnd(Result.FAILED, error, is_outage=True), ""

@@ -8,11 +8,11 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
+from delayd.config import Config
 from delayd.core.job import Reason
 from delayd.line.commands import COMMANDS
 from delayd.line.grammar import LONG_LINE
-from delayd.push.egress import EgressRules
-from delayd.push.vetting import TargetRules
+from delayd.push.opening import Push
 from tests.line.rig import LineRig
 from tests.line.test_commands import OURS
 
@@ -35,7 +35,7 @@ def exchanges(example: str) -> Iterator[tuple[bytes, str]]:
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_the_example_goes_as_written(example: str) -> None:
     rig = LineRig(is_virtual=True)
-    rig.engine.vet_target = TargetRules(EgressRules(), None, ()).vet
+    rig.engine.vet_target = Push(Config(), None, (), {}).vet
     client = rig.client()
     for sent, answered in exchanges(example):
         assert client.says(sent).decode().replace("\r\n", "\n") == answered, sent

@@ -7,6 +7,7 @@ import ssl
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from delayd.access.signing_secrets import Secrets
+from delayd.core.targets import Target
 from delayd.push.egress import EgressRules
 from delayd.push.sinks import DueJob
 from delayd.push.webhook import Webhook
@@ -138,6 +139,9 @@ def webhook(
 
 
 def job(url: str, **changes: Any) -> DueJob:  # noqa: ANN401
+    """A job for that url; the changes are fields of it or of its target."""
+    names = changes.keys() & set(Target._fields) - set(DueJob._fields)
+    of_target = {name: changes.pop(name) for name in names}
     fields: dict[str, Any] = {
         "id": 7,
         "message_id": "00c0ffee00c0ffee_7",
@@ -149,6 +153,6 @@ def job(url: str, **changes: Any) -> DueJob:  # noqa: ANN401
         "due_ms": WALL_MS - 40,
         "lateness_ms": 40,
         "timeout_ms": 15_000,
-        "url": url,
+        "target": Target(url, **of_target),
     }
     return DueJob(**fields | changes)

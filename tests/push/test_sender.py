@@ -12,6 +12,7 @@ from delayd.core.job import State
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
+from delayd.core.targets import Target
 from delayd.limits import (
     BREAKER_FAILURES,
     BREAKER_OPEN_MS,
@@ -22,11 +23,9 @@ from delayd.limits import (
     TOPICS_SHOWN_MAX,
 )
 from delayd.logs import Log
-from delayd.push.due_job import BYTES, JSON, content_type_of
-from delayd.push.figures import PushCounters
 from delayd.push.scheduler import PushBounds, Scheduler
-from delayd.push.sender import PushSender, SinkTable, checked_end
-from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
+from delayd.push.sender import PushCounters, PushSender, SinkTable, checked_end
+from delayd.push.sinks import BYTES, DELIVERED, JSON, AttemptEnd, DueJob, Result, content_type_of
 from delayd.push.topic_sink import TopicSink
 from tests.core.check import check
 from tests.http.rig import HttpRig
@@ -177,10 +176,13 @@ def test_a_sink_is_told_everything_about_the_job_that_is_due(rig: SenderRig) -> 
         due_ms=due_ms,
         lateness_ms=21,
         timeout_ms=2_000,
-        url=URL.format("a"),
-        method="PUT",
-        headers=(("X-Team", "red"),),
-        secrets=("main",),
+        target=Target(
+            URL.format("a"),
+            method="PUT",
+            headers=(("X-Team", "red"),),
+            timeout_ms=2_000,
+            secrets=("main",),
+        ),
     )
 
 

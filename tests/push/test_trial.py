@@ -12,7 +12,7 @@ from tests.push.receiver import FakeDns, Receiver, job, rules, webhook
 async def tried(receiver: Receiver, call: DueJob, dns: Any, **changes: Any) -> Trial:  # noqa: ANN401
     egress = rules(receiver)
     sink = webhook(receiver, dns, egress=egress, **changes)
-    return await _tried(call, egress.vet_url(call.url), egress, sink, dns, lambda: 0)
+    return await _tried(call, egress.vet_url(call.target.url), egress, sink, dns, lambda: 0)
 
 
 def test_a_sample_over_tls_tells_that_the_certificate_is_accepted(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_a_look_up_that_hangs_ends_the_trial_in_time() -> None:
         receiver = Receiver()
         async with receiver:
             trial = await tried(receiver, job(receiver.url(), timeout_ms=5), hang)
-        assert trial.call is not None
-        assert trial.call.end.error == "no answer within 5ms"
+        assert trial.end is not None
+        assert trial.end.error == "no answer within 5ms"
         assert trial.addresses == ()
         assert not trial.is_refused
 
@@ -67,7 +67,7 @@ def test_the_time_that_a_sample_takes_is_that_of_the_receiver() -> None:
 
             egress = rules(receiver)
             call = job(receiver.url())
-            trial = await _tried(call, call.url, egress, sink, FakeDns(), elapsed_ns)
+            trial = await _tried(call, call.target.url, egress, sink, FakeDns(), elapsed_ns)
         assert trial.took_ms == 7
 
     asyncio.run(scene())
@@ -82,7 +82,7 @@ def test_an_address_in_place_of_a_name_is_judged_too() -> None:
             dns.hosts["::1"] = ["::1"]
             call = job(f"http://[::1]:{receiver.port}/")
             sink = webhook(receiver, dns, egress=egress)
-            trial = await _tried(call, call.url, egress, sink, dns, lambda: 0)
+            trial = await _tried(call, call.target.url, egress, sink, dns, lambda: 0)
         assert trial.addresses == (("::1", ""),)
 
     asyncio.run(scene())
