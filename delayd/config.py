@@ -1,29 +1,14 @@
 """The configuration: defaults, a TOML file, the environment and flags become one checked value.
 
-Each setting is a field of `Config`, which has its default, and a row of `SETTINGS`: its name in the
-file (`section.key`), the function that reads it, and its flag. From the name follows its variable:
-`line.listen` is `DELAYD_LINE_LISTEN`. A later source wins: default, file, environment, flag. But
-every value that is given is checked, also one that is overridden, and **all** errors are reported
-at once:
+Each setting is an attribute of `Config`, which has its default, and a row of `SETTINGS`: its name
+in the file (`section.key`), its kind of values (`fields`), and its flag. From the name follows its
+variable: `line.listen` is `DELAYD_LINE_LISTEN`. A later source wins: default, file, environment,
+flag. But every value that is given is checked, also one that is overridden, and **all** errors are
+reported at once:
 
     delayd.toml: line.listen = "11300": must be HOST:PORT or unix:PATH
     delayd.toml: wheel.tik: there is no such setting; did you mean wheel.tick?
     environment: DELAYD_JOURNAL_SYNC = "sometimes": must be one of always, interval, never
-
-A reader turns what TOML, a variable or a flag holds into a value, or raises ValueError with the
-rule that was broken as its message; for a value of several parts it raises `WrongInside`, which
-names each part that is wrong. A variable and a flag hold nothing but text (`GivenText`): numbers,
-lists and true are read from that as well. In a TOML file, which has numbers, lists and true, the
-same text is a mistake.
-
->>> read_whole(1, 10)(GivenText("7")), or_off(read_size(1, 2**40))("64KiB")
-(7, 65536)
->>> sorted(read_ids(GivenText("1000,33"))), read_ids([0])
-([33, 1000], frozenset({0}))
->>> read_whole(1, 10)("7")
-Traceback (most recent call last):
-  ...
-ValueError: must be a whole number from 1 to 10
 
 A `Config` is always valid; its values are not checked again. The environment comes in as a mapping.
 The module does not know what the settings do, and imports little, since `delayd serve` listens
@@ -33,34 +18,42 @@ only after it.
 import enum
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from delayd import limits
+from delayd.fields import (
+    FLAG,
+    OFF,
+    Field,
+    GivenText,
+    Invalid,
+    ValueKind,
+    Wrong,
+    duration,
+    list_of,
+    matching,
+    one_of,
+    only,
+    or_off,
+    read_json,
+    shown,
+    size,
+    text,
+    unknown,
+    whole,
+)
 from delayd.files import read_file
 from delayd.logs import LogFormat, LogLevel
 from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
-from delayd.text import (
-    DURATION_BOUNDS,
-    MASK,
-    US_PER_MS,
-    did_you_mean,
-    duration_text,
-    parse_duration_ms,
-    parse_duration_us,
-    parse_size_bytes,
-    parse_whole,
-    size_text,
-    with_shown_urls,
-)
+from delayd.text import MASK, with_shown_urls
 
 if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
 
     from delayd.core.policy import Patterns
 
-OFF: Final = "off"
 _HOST: Final = r"[A-Za-z0-9._-]+"
 _HOST_GLOB: Final = r"[A-Za-z0-9._*?-]+|[0-9A-Fa-f.*?]*:[0-9A-Fa-f.*?]*:[0-9A-Fa-f:.*?]*"
 """A host with wildcards; what has two colons or more is the text of an IPv6 address."""
@@ -109,145 +102,22 @@ class ClockKind(enum.Enum):
     VIRTUAL = "virtual"  # one that stands still until a client advances it, for tests
 
 
-class ConfigError(NamedTuple):
-    """One error: the place, the value, and the rule that it breaks."""
-
-    source: str
-    said: str
-    rule: str
-
-    def __str__(self) -> str:
-        """The error as it is shown."""
-        return ": ".join(part for part in self if part)
-
-
 class ConfigErrors(Exception):
     """The configuration is not valid; nothing was started."""
 
-    def __init__(self, errors: list[ConfigError]) -> None:
-        super().__init__("\n".join(map(str, errors)))
+    def __init__(self, errors: Iterable[Wrong]) -> None:
         self.errors = tuple(errors)
+        super().__init__("\n".join(map(str, self.errors)))
 
 
-# --- How values are read -------------------------------------------------------------------------
+# --- Kinds of values that only settings have ------------------------------------------------------
 
 
-class GivenText(str):
-    """Text of a variable or a flag, which have only text."""
-
-    __slots__ = ()
-
-
-class WrongInside(ValueError):
-    """A value of several parts, some of which are wrong."""
-
-    def __init__(self, errors: Iterable[tuple[str, str]]) -> None:
-        """Name each: the place in the value, its text, and the rule."""
-        super().__init__("has parts that are wrong")
-        self.errors = tuple(errors)
-
-
-# A reader turns what TOML, a variable or a flag holds into the value of a field, or raises
-# ValueError with the rule as its message.
-Reader = Callable[[object], Any]
-
-
-def read_text(rule: str) -> Reader:
-    """Read a text that is not empty; `rule` says of what."""
-
-    def read(value: object) -> str:
-        if not isinstance(value, str) or not value or "\0" in value:
-            raise ValueError(rule)
-        return value
-
-    return read
-
-
-def read_flag(value: object) -> bool:
-    """Read true or false."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, GivenText) and value in {"true", "false"}:
-        return value == "true"
-    raise ValueError("must be true or false")
-
-
-def read_one_of(choices: Mapping[str, object]) -> Reader:
-    """Read one of the words."""
-
-    def read(value: object) -> object:
-        if isinstance(value, str) and value in choices:
-            return choices[value]
-        raise ValueError("must be one of " + ", ".join(choices))
-
-    return read
-
-
-def read_whole(lowest: int, highest: int) -> Reader:
-    """Read a whole number within the bounds."""
-
-    def read(value: object) -> int:
-        if isinstance(value, GivenText):
-            value = parse_whole(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-            raise ValueError(f"must be a whole number from {lowest} to {highest}")
-        return value
-
-    return read
-
-
-def read_duration(lowest_ms: int, highest_ms: int) -> Reader:
-    """Read seconds or a text such as `50ms`, as milliseconds."""
-    bounds = f'from "{duration_text(lowest_ms)}" to "{duration_text(highest_ms)}"'
-
-    def read(value: object) -> int:
-        try:
-            duration_ms = parse_duration_ms(value)
-        except ValueError as error:  # what any duration keeps to, and then what this one does
-            rule = "must be" if str(error) == DURATION_BOUNDS else f"{error},"
-            raise ValueError(f"{rule} {bounds}") from None
-        # Not by the milliseconds, which are rounded up: 0.1 ms is less than 1 ms.
-        if not lowest_ms * US_PER_MS <= parse_duration_us(value) <= highest_ms * US_PER_MS:
-            raise ValueError(f"must be {bounds}")
-        return duration_ms
-
-    return read
-
-
-def read_size(lowest_bytes: int, highest_bytes: int) -> Reader:
-    """Read bytes or a text such as `64KiB`, as bytes."""
-
-    def read(value: object) -> int:
-        size_bytes = parse_size_bytes(value)
-        if not lowest_bytes <= size_bytes <= highest_bytes:
-            bounds = f"{lowest_bytes} to {highest_bytes} bytes"
-            if not str(value).isdigit():  # a value with units gets its rule with units
-                bounds = f'"{size_text(lowest_bytes)}" to "{size_text(highest_bytes)}"'
-            raise ValueError(f"must be from {bounds}")
-        return size_bytes
-
-    return read
-
-
-def or_off(read: Reader) -> Reader:
-    """Read what `read` does, or off, which is None."""
-
-    def read_unless_off(value: object) -> object:
-        if value == OFF:
-            return None
-        try:
-            return read(value)
-        except ValueError as error:
-            raise ValueError(f"{error}, or off") from None
-
-    return read_unless_off
-
-
-def read_topics(value: object) -> "Patterns | None":
+def _read_topics(value: object) -> "Patterns | None":
     """Read the policies of topics: a table of tables, or the same as JSON in a variable."""
     from delayd.core.errors import PolicyInvalid  # noqa: PLC0415 - few have any, and it takes time
     from delayd.core.names import INTERNAL_TOPIC  # noqa: PLC0415
-    from delayd.core.policy import PATTERN_RULE, Patterns, Policy, is_pattern  # noqa: PLC0415
+    from delayd.core.policy import PATTERN, PATTERN_RULE, Patterns, Policy  # noqa: PLC0415
 
     inner_rule = "must be a section"
     if isinstance(value, GivenText):
@@ -256,29 +126,39 @@ def read_topics(value: object) -> "Patterns | None":
     by_pattern: dict[str, Policy] = {}
     errors = []
     for pattern, given in rows:
-        where = f".{shown(pattern)}"
-        if not is_pattern(pattern):
-            errors.append((where, PATTERN_RULE))
+        where = shown(pattern)
+        try:
+            PATTERN.read(pattern)
+        except ValueError:
+            errors.append(Wrong(where, PATTERN_RULE))
         if not isinstance(given, dict):
-            errors.append((f"{where} = {shown(given)}", inner_rule))
-        else:
-            try:
-                policy = by_pattern[pattern] = Policy.from_fields(given)
-            except PolicyInvalid as refusal:
-                errors += [(f"{where}.{error}", "") for error in refusal.errors]
-            else:
-                reserved = "must be another topic: this one is reserved"
-                if policy.exhausted == INTERNAL_TOPIC:
-                    errors.append((f"{where}.exhausted = {shown(INTERNAL_TOPIC)}", reserved))
-                if policy.push is not None and pattern == INTERNAL_TOPIC:
-                    errors.append((f"{where}.push", reserved))
-                elif policy.push is not None and policy.push.topic == INTERNAL_TOPIC:
-                    errors.append((f"{where}.push.topic = {shown(INTERNAL_TOPIC)}", reserved))
+            errors.append(Wrong(where, inner_rule, shown(given)))
+            continue
+        try:
+            policy = by_pattern[pattern] = Policy.from_fields(given)
+        except PolicyInvalid as refusal:
+            errors += [wrong.below(where) for wrong in refusal.errors]
+            continue
+        reserved, name = "must be another topic: this one is reserved", shown(INTERNAL_TOPIC)
+        if policy.exhausted == INTERNAL_TOPIC:
+            errors.append(Wrong(f"{where}.exhausted", reserved, name))
+        if policy.push is not None and pattern == INTERNAL_TOPIC:
+            errors.append(Wrong(f"{where}.push", reserved))
+        elif policy.push is not None and policy.push.topic == INTERNAL_TOPIC:
+            errors.append(Wrong(f"{where}.push.topic", reserved, name))
     patterns = Patterns(by_pattern)
-    errors += [(f".{shown(pattern)}.push", rule) for pattern, rule in patterns.circles()]
+    errors += [Wrong(f"{shown(pattern)}.push", rule) for pattern, rule in patterns.circles()]
     if errors:
-        raise WrongInside(errors)
+        raise Invalid(errors)
     return patterns if by_pattern else None
+
+
+def _show_topics(patterns: "Patterns | None") -> dict[str, object]:
+    import json  # noqa: PLC0415
+
+    if patterns is None:
+        return {}
+    return {name: json.loads(policy.to_json()) for name, policy in patterns.by_pattern.items()}
 
 
 def read_sinks(value: object) -> "Mapping[str, SinkSection]":
@@ -286,23 +166,20 @@ def read_sinks(value: object) -> "Mapping[str, SinkSection]":
 
     Options may be secret. What a kind makes of them is its own business (`push.sinks`).
     """
-    try:
-        rows = _sections(value, "[sinks.NAME]", '{"NAME": {"kind": "redis"}}').items()
-    except ValueError as error:
-        raise WrongInside([("", str(error))]) from None
-    errors = []
+    rows = _sections(value, "[sinks.NAME]", '{"NAME": {"kind": "redis"}}').items()
+    errors: list[Wrong] = []
     sinks: dict[str, SinkSection] = {}
     spelled: dict[str, str] = {}
     for name, given in rows:
         if re.fullmatch(_NAME, name) is None:
             rule = f"must be 1 to {limits.TARGET_NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -"
-            errors.append((f".{shown(name)}", rule))
+            errors.append(Wrong(shown(name), rule))
         elif (other := spelled.setdefault(_in_variable(name), name)) != name:
-            errors.append((f".{name}", f"must differ from {other} in more than case and . _ -"))
+            errors.append(Wrong(name, f"must differ from {other} in more than case and . _ -"))
         elif not isinstance(given, dict):
-            errors.append((f".{name}", "must be a section"))
+            errors.append(Wrong(name, "must be a section"))
         elif not isinstance(given.get("kind"), str):
-            errors.append((f".{name}", 'needs a kind, such as kind = "redis"'))
+            errors.append(Wrong(name, 'needs a kind, such as kind = "redis"'))
         else:
             options = {
                 option: value for option, value in given.items() if option not in _OF_EVERY_SINK
@@ -310,21 +187,24 @@ def read_sinks(value: object) -> "Mapping[str, SinkSection]":
             try:
                 topics = read_sink_topics(given["topics"]) if "topics" in given else None
             except ValueError as error:
-                errors.append((f".{name}.topics", str(error)))
+                errors.append(Wrong(f"{name}.topics", str(error)))
             else:
                 sinks[name] = SinkSection(given["kind"], options, topics)
     if errors:
-        raise WrongInside(errors)
+        raise Invalid(errors)
     return sinks
 
 
 def read_sink_topics(value: object) -> tuple[str, ...]:
     """Read the patterns of the topics that may use a sink."""
-    from delayd.core.policy import checked_globs  # noqa: PLC0415 - few say it
+    from delayd.core.policy import PATTERNS  # noqa: PLC0415 - few say it
 
-    return tuple(
-        checked_globs(value.replace(",", " ").split() if isinstance(value, GivenText) else value)
-    )
+    patterns: tuple[str, ...] = PATTERNS.read(value)
+    return patterns
+
+
+def _show_sinks(sinks: "Mapping[str, SinkSection]") -> dict[str, object]:
+    return {name: section.without_secrets() for name, section in sinks.items()}
 
 
 def _sections(value: object, example: str, json_example: str) -> dict[str, Any]:
@@ -333,27 +213,17 @@ def _sections(value: object, example: str, json_example: str) -> dict[str, Any]:
     if isinstance(value, GivenText):
         rule = f"must be JSON such as {json_example}"
         try:
-            import json  # noqa: PLC0415 - takes 1 ms
-
-            value = json.loads(value, object_pairs_hook=_without_repeats)
-        except (ValueError, RecursionError) as error:
+            value, twice = read_json(value)
+        except ValueError as error:
             raise ValueError(f"{rule}: {error}") from None
+        if twice:  # TOML refuses them too
+            raise ValueError(f"{rule}: {'; '.join(map(str, twice))}")
     if not isinstance(value, dict):
         raise ValueError(rule)  # noqa: TRY004 - as for all that is wrong
     return value
 
 
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return a JSON object; TOML refuses names that are given twice, and so do we."""
-    fields: dict[str, object] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise ValueError(f"{shown(name)} is given twice")
-        fields[name] = value
-    return fields
-
-
-def read_address(value: object) -> Address | None:
+def _read_address(value: object) -> Address | None:
     """Read an address to listen on; off is None."""
     if value == OFF:
         return None
@@ -362,21 +232,18 @@ def read_address(value: object) -> Address | None:
     raise ValueError("must be HOST:PORT, unix:PATH or off")
 
 
-def read_ids(value: object) -> frozenset[int]:
+def _read_ids(value: object) -> frozenset[int]:
     """Read the numbers of users or groups: a list, or in a variable `1000,1001`."""
-    given = (
-        [GivenText(part) for part in value.split(",")] if isinstance(value, GivenText) else value
-    )
-    rule = f"must be a list of whole numbers from 0 to {limits.UNIX_ID_MAX}"
+    given = [*map(GivenText, value.split(","))] if isinstance(value, GivenText) else value
     if not isinstance(given, list) or not given:
-        raise ValueError(rule)
+        raise ValueError(_IDS_RULE)
     try:
-        return frozenset(map(read_whole(0, limits.UNIX_ID_MAX), given))
+        return frozenset(map(whole(0, limits.UNIX_ID_MAX).read, given))
     except ValueError:
-        raise ValueError(rule) from None
+        raise ValueError(_IDS_RULE) from None
 
 
-def read_unix_mode(value: object) -> int:
+def _read_unix_mode(value: object) -> int:
     """Read a file mode in octal digits."""
     if isinstance(value, str) and len(value) <= 4 and value and set(value) <= set("01234567"):
         mode = int(value, 8)
@@ -385,51 +252,20 @@ def read_unix_mode(value: object) -> int:
     raise ValueError('must be a file mode in octal digits, such as "0660"')
 
 
-def shown(value: object) -> str:
-    """Write a value on one line, control characters escaped, as it would be in the file."""
-    import json  # noqa: PLC0415 - only where something is wrong
-
-    return json.dumps(with_shown_urls(value), default=str)
-
-
-def read_list(read: Reader, rule: str, *, highest: int | None = None) -> Reader:
-    """Read a list, or a text with commas in a variable; `rule` says of what."""
-
-    def read_each(value: object) -> tuple[Any, ...]:
-        parts = value.replace(",", " ").split() if isinstance(value, GivenText) else value
-        if not isinstance(parts, list) or (highest is not None and len(parts) > highest):
-            raise ValueError(rule)
-        is_text = isinstance(value, GivenText)
-        try:
-            return tuple(read(GivenText(part) if is_text else part) for part in parts)
-        except ValueError:
-            raise ValueError(rule) from None
-
-    return read_each
+def _hosts(pattern: str, rule: str) -> ValueKind:
+    """Return the kind of lists of hosts, in small letters."""
+    host = matching(pattern, rule)
+    return list_of(host._replace(read=lambda value: host.read(value).lower()), rule)
 
 
-def read_word(pattern: str) -> Reader:
-    """Read a text that the pattern matches; for `read_list`, which says the rule."""
-
-    def read(value: object) -> str:
-        if not isinstance(value, str) or re.fullmatch(pattern, value) is None:
-            raise ValueError
-        return str(value)
-
-    return read
-
-
-def read_host(pattern: str) -> Reader:
-    """Read the name of a host, in small letters; for `read_list`."""
-    read_name = read_word(pattern)
-    return lambda value: read_name(value).lower()
-
-
-def read_network(value: object) -> "IPv4Network | IPv6Network":
-    """Read a network such as `10.1.0.0/16`, or one address; for `read_list`."""
+def _read_network(value: object) -> "IPv4Network | IPv6Network":
+    """Read a network such as `10.1.0.0/16`, or one address."""
     from ipaddress import ip_network  # noqa: PLC0415 - few have any, and it takes time
 
-    return ip_network(str(value) if isinstance(value, str) else "")
+    try:
+        return ip_network(str(value) if isinstance(value, str) else "")
+    except ValueError:
+        raise ValueError from None  # the list has the rule
 
 
 # --- The settings --------------------------------------------------------------------------------
@@ -540,120 +376,116 @@ class Config(NamedTuple):
     log_level: LogLevel = LogLevel.INFO
 
 
-class Setting(NamedTuple):
-    """One row of the table: its name in the file, the field it fills, how it is read, its flag."""
-
-    name: str
-    field: str
-    read: Reader
-    flag: str = ""
-
-    @property
-    def variable(self) -> str:
-        """Its name in the environment."""
-        return ENVIRONMENT_PREFIX + self.name.replace(".", "_").upper()
-
-
-_DIRECTORY: Final = read_text("must be the path of a directory")
-_FILE: Final = read_text("must be the path of a file")
-_CONNECTIONS: Final = read_whole(1, limits.CONNECTIONS_MAX)
-_WRITE_BUFFER: Final = read_size(limits.WRITE_BUFFER_BYTES_MIN, limits.WRITE_BUFFER_BYTES_MAX)
-_HTTP_BODY: Final = read_size(limits.HTTP_BODY_BYTES_MIN, limits.HTTP_BODY_BYTES_MAX)
-_HTTP_HELD: Final = read_size(limits.HTTP_HELD_BYTES_MIN, limits.HTTP_HELD_BYTES_MAX)
-_HTTP_TIMEOUT: Final = read_duration(limits.HTTP_TIMEOUT_MS_MIN, limits.HTTP_TIMEOUT_MS_MAX)
-_SEGMENT: Final = read_size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX)
-_INTERVAL: Final = read_duration(1, limits.SYNC_INTERVAL_MS_MAX)
-_TICK: Final = read_duration(1, limits.WHEEL_TICK_MS_MAX)
-_WHEEL_SIZE: Final = read_whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)
-_BODY: Final = read_size(1, limits.BODY_BYTES_CEILING)
-_HOSTS: Final = read_list(
-    read_host(_HOST), 'must be names of hosts, such as ["jobs.example.com"], without ports'
+_DIRECTORY: Final = text("must be the path of a directory")
+_FILE_OR_OFF: Final = or_off(text("must be the path of a file"))
+_ADDRESS: Final = ValueKind(_read_address, lambda address: OFF if address is None else str(address))
+_UNIX_MODE: Final = ValueKind(_read_unix_mode, lambda mode: f"{mode:04o}")
+_IDS_RULE: Final = f"must be a list of whole numbers from 0 to {limits.UNIX_ID_MAX}"
+_IDS: Final = or_off(ValueKind(_read_ids, sorted))
+_CONNECTIONS: Final = whole(1, limits.CONNECTIONS_MAX)
+_WRITE_BUFFER: Final = size(limits.WRITE_BUFFER_BYTES_MIN, limits.WRITE_BUFFER_BYTES_MAX)
+_HTTP_BODY: Final = size(limits.HTTP_BODY_BYTES_MIN, limits.HTTP_BODY_BYTES_MAX)
+_HTTP_HELD: Final = size(limits.HTTP_HELD_BYTES_MIN, limits.HTTP_HELD_BYTES_MAX)
+_HTTP_TIMEOUT: Final = duration(limits.HTTP_TIMEOUT_MS_MIN, limits.HTTP_TIMEOUT_MS_MAX)
+_SEGMENT: Final = size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX)
+_INTERVAL: Final = duration(1, limits.SYNC_INTERVAL_MS_MAX)
+_TICK: Final = duration(1, limits.WHEEL_TICK_MS_MAX)
+_WHEEL_SIZE: Final = whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)
+_BODY: Final = size(1, limits.BODY_BYTES_CEILING)
+_HOSTS: Final = _hosts(_HOST, 'must be names of hosts, such as ["jobs.example.com"], without ports')
+_HOST_GLOBS: Final = _hosts(
+    _HOST_GLOB, 'must be hosts or patterns such as ["*.example.com"], without ports'
 )
-_HOST_GLOBS: Final = read_list(
-    read_host(_HOST_GLOB), 'must be hosts or patterns such as ["*.example.com"], without ports'
+_NETWORKS: Final = list_of(
+    ValueKind(_read_network, str),
+    'must be networks such as ["127.0.0.0/8", "10.1.0.0/16", "fd00::/8"]',
 )
-_NETWORKS: Final = read_list(
-    read_network, 'must be networks such as ["127.0.0.0/8", "10.1.0.0/16", "fd00::/8"]'
+_PORTS_RULE: Final = f"must be a list of whole numbers from 1 to {limits.PORT_MAX}"
+_PORTS: Final = list_of(only(_PORTS_RULE, whole(1, limits.PORT_MAX)), _PORTS_RULE)
+_SIGNERS_RULE: Final = (
+    f'must be at most {limits.TARGET_SECRETS_MAX} names of secrets, such as ["orders"]'
 )
-_PORTS: Final = read_list(
-    read_whole(1, limits.PORT_MAX), f"must be a list of whole numbers from 1 to {limits.PORT_MAX}"
+_SIGNERS: Final = list_of(
+    matching(_NAME, _SIGNERS_RULE), _SIGNERS_RULE, highest=limits.TARGET_SECRETS_MAX
 )
-_SIGNERS: Final = read_list(
-    read_word(_NAME),
-    f'must be at most {limits.TARGET_SECRETS_MAX} names of secrets, such as ["orders"]',
-    highest=limits.TARGET_SECRETS_MAX,
-)
-_PUSH_CALLS: Final = read_whole(1, limits.PUSH_CALLS_MAX)
-_PUSH_TIMEOUT: Final = read_duration(limits.PUSH_TIMEOUT_MS_MIN, limits.PUSH_TIMEOUT_MS_MAX)
-_STOP_GRACE: Final = read_duration(0, limits.PUSH_STOP_GRACE_MS_MAX)
-_CLOCK: Final = read_one_of({kind.value: kind for kind in ClockKind})
-_SYNC: Final = read_one_of({policy.value: policy for policy in SyncPolicy})
-_LOG_FORMAT: Final = read_one_of({form.value: form for form in LogFormat})
-_LOG_LEVEL: Final = read_one_of({level.name.lower(): level for level in LogLevel})
+_PUSH_CALLS: Final = whole(1, limits.PUSH_CALLS_MAX)
+_PUSH_TIMEOUT: Final = duration(limits.PUSH_TIMEOUT_MS_MIN, limits.PUSH_TIMEOUT_MS_MAX)
+_STOP_GRACE: Final = duration(0, limits.PUSH_STOP_GRACE_MS_MAX)
+_CLOCK: Final = one_of({kind.value: kind for kind in ClockKind})
+_SYNC: Final = one_of({policy.value: policy for policy in SyncPolicy})
+_LOG_FORMAT: Final = one_of({form.value: form for form in LogFormat})
+_LOG_LEVEL: Final = one_of({level.name.lower(): level for level in LogLevel})
 
 
 SETTINGS: Final = (
-    Setting("data_dir", "data_dir", _DIRECTORY, "--data-dir"),
-    Setting("clock", "clock", _CLOCK, "--clock"),
-    Setting("insecure_no_auth", "insecure_no_auth", read_flag, "--insecure-no-auth"),
-    Setting("busy_poll", "busy_poll", read_flag),
-    Setting("line.listen", "line_listen", read_address, "--line"),
-    Setting("line.unix_mode", "line_unix_mode", read_unix_mode),
-    Setting("line.tls", "line_tls", read_flag),
-    Setting("line.connections_max", "line_connections_max", _CONNECTIONS),
-    Setting("line.write_buffer_bytes_max", "line_write_buffer_bytes_max", _WRITE_BUFFER),
-    Setting("http.listen", "http_listen", read_address, "--http"),
-    Setting("http.unix_mode", "http_unix_mode", read_unix_mode),
-    Setting("http.tls", "http_tls", read_flag),
-    Setting("http.hosts", "http_hosts", _HOSTS),
-    Setting("http.ui", "http_ui", read_flag),
-    Setting("http.connections_max", "http_connections_max", _CONNECTIONS),
-    Setting("http.connections_per_ip_max", "http_connections_per_ip_max", _CONNECTIONS),
-    Setting("http.strangers_per_ip_max", "http_strangers_per_ip_max", _CONNECTIONS),
-    Setting("http.header_timeout", "http_header_ms", _HTTP_TIMEOUT),
-    Setting("http.body_timeout", "http_body_ms", _HTTP_TIMEOUT),
-    Setting("http.idle_timeout", "http_idle_ms", _HTTP_TIMEOUT),
-    Setting("http.body_bytes_max", "http_body_bytes_max", _HTTP_BODY),
-    Setting("http.held_bytes_max", "http_held_bytes_max", _HTTP_HELD),
-    Setting("http.write_buffer_bytes_max", "http_write_buffer_bytes_max", _WRITE_BUFFER),
-    Setting(
+    Field("data_dir", "data_dir", _DIRECTORY, "--data-dir"),
+    Field("clock", "clock", _CLOCK, "--clock"),
+    Field("insecure_no_auth", "insecure_no_auth", FLAG, "--insecure-no-auth"),
+    Field("busy_poll", "busy_poll", FLAG),
+    Field("line.listen", "line_listen", _ADDRESS, "--line"),
+    Field("line.unix_mode", "line_unix_mode", _UNIX_MODE),
+    Field("line.tls", "line_tls", FLAG),
+    Field("line.connections_max", "line_connections_max", _CONNECTIONS),
+    Field("line.write_buffer_bytes_max", "line_write_buffer_bytes_max", _WRITE_BUFFER),
+    Field("http.listen", "http_listen", _ADDRESS, "--http"),
+    Field("http.unix_mode", "http_unix_mode", _UNIX_MODE),
+    Field("http.tls", "http_tls", FLAG),
+    Field("http.hosts", "http_hosts", _HOSTS),
+    Field("http.ui", "http_ui", FLAG),
+    Field("http.connections_max", "http_connections_max", _CONNECTIONS),
+    Field("http.connections_per_ip_max", "http_connections_per_ip_max", _CONNECTIONS),
+    Field("http.strangers_per_ip_max", "http_strangers_per_ip_max", _CONNECTIONS),
+    Field("http.header_timeout", "http_header_ms", _HTTP_TIMEOUT),
+    Field("http.body_timeout", "http_body_ms", _HTTP_TIMEOUT),
+    Field("http.idle_timeout", "http_idle_ms", _HTTP_TIMEOUT),
+    Field("http.body_bytes_max", "http_body_bytes_max", _HTTP_BODY),
+    Field("http.held_bytes_max", "http_held_bytes_max", _HTTP_HELD),
+    Field("http.write_buffer_bytes_max", "http_write_buffer_bytes_max", _WRITE_BUFFER),
+    Field(
         *("http.idempotency_keys_max", "http_idempotency_keys_max"),
-        read_whole(1, limits.CAP_MAX),
+        whole(1, limits.CAP_MAX),
     ),
-    Setting("auth.tokens", "auth_tokens", or_off(_FILE)),
-    Setting("auth.unix_uids", "auth_unix_uids", or_off(read_ids)),
-    Setting("auth.unix_gids", "auth_unix_gids", or_off(read_ids)),
-    Setting("tls.certificate", "tls_certificate", or_off(_FILE)),
-    Setting("tls.key", "tls_key", or_off(_FILE)),
-    Setting("tls.client_ca", "tls_client_ca", or_off(_FILE)),
-    Setting("journal.sync", "sync", _SYNC, "--sync"),
-    Setting("journal.sync_interval", "sync_interval_ms", _INTERVAL),
-    Setting("journal.sync_in_turn", "sync_in_turn", read_flag),
-    Setting("journal.segment_bytes", "segment_bytes", _SEGMENT),
-    Setting("wheel.tick", "tick_ms", _TICK),
-    Setting("wheel.size", "wheel_size", _WHEEL_SIZE),
-    Setting("jobs.body_bytes_max", "body_bytes_max", _BODY),
-    Setting("jobs.jobs_max", "jobs_max", or_off(read_whole(1, limits.CAP_MAX))),
-    Setting("jobs.bytes_max", "bytes_max", or_off(read_size(1, limits.CAP_MAX))),
-    Setting("topics", "topics", read_topics),
-    Setting("push.enabled", "push_enabled", read_flag),
-    Setting("push.hosts", "push_hosts", _HOST_GLOBS),
-    Setting("push.private_networks", "push_private_networks", _NETWORKS),
-    Setting("push.allow_http", "push_allow_http", read_flag),
-    Setting("push.ports", "push_ports", _PORTS),
-    Setting("push.secrets", "push_secrets", or_off(_FILE)),
-    Setting("push.sign_with", "push_sign_with", _SIGNERS),
-    Setting("push.calls_max", "push_calls_max", _PUSH_CALLS),
-    Setting("push.calls_per_host_max", "push_calls_per_host_max", _PUSH_CALLS),
-    Setting("push.timeout", "push_timeout_ms", _PUSH_TIMEOUT),
-    Setting("push.connect_timeout", "push_connect_timeout_ms", _PUSH_TIMEOUT),
-    Setting("push.stop_grace", "push_stop_grace_ms", _STOP_GRACE),
-    Setting("sinks", "sinks", read_sinks),
-    Setting("log.format", "log_format", _LOG_FORMAT, "--log-format"),
-    Setting("log.level", "log_level", _LOG_LEVEL),
+    Field("auth.tokens", "auth_tokens", _FILE_OR_OFF),
+    Field("auth.unix_uids", "auth_unix_uids", _IDS),
+    Field("auth.unix_gids", "auth_unix_gids", _IDS),
+    Field("tls.certificate", "tls_certificate", _FILE_OR_OFF),
+    Field("tls.key", "tls_key", _FILE_OR_OFF),
+    Field("tls.client_ca", "tls_client_ca", _FILE_OR_OFF),
+    Field("journal.sync", "sync", _SYNC, "--sync"),
+    Field("journal.sync_interval", "sync_interval_ms", _INTERVAL),
+    Field("journal.sync_in_turn", "sync_in_turn", FLAG),
+    Field("journal.segment_bytes", "segment_bytes", _SEGMENT),
+    Field("wheel.tick", "tick_ms", _TICK),
+    Field("wheel.size", "wheel_size", _WHEEL_SIZE),
+    Field("jobs.body_bytes_max", "body_bytes_max", _BODY),
+    Field("jobs.jobs_max", "jobs_max", or_off(whole(1, limits.CAP_MAX))),
+    Field("jobs.bytes_max", "bytes_max", or_off(size(1, limits.CAP_MAX))),
+    Field("topics", "topics", ValueKind(_read_topics, _show_topics)),
+    Field("push.enabled", "push_enabled", FLAG),
+    Field("push.hosts", "push_hosts", _HOST_GLOBS),
+    Field("push.private_networks", "push_private_networks", _NETWORKS),
+    Field("push.allow_http", "push_allow_http", FLAG),
+    Field("push.ports", "push_ports", _PORTS),
+    Field("push.secrets", "push_secrets", _FILE_OR_OFF),
+    Field("push.sign_with", "push_sign_with", _SIGNERS),
+    Field("push.calls_max", "push_calls_max", _PUSH_CALLS),
+    Field("push.calls_per_host_max", "push_calls_per_host_max", _PUSH_CALLS),
+    Field("push.timeout", "push_timeout_ms", _PUSH_TIMEOUT),
+    Field("push.connect_timeout", "push_connect_timeout_ms", _PUSH_TIMEOUT),
+    Field("push.stop_grace", "push_stop_grace_ms", _STOP_GRACE),
+    Field("sinks", "sinks", ValueKind(read_sinks, _show_sinks), is_secret=True),
+    Field("log.format", "log_format", _LOG_FORMAT, "--log-format"),
+    Field("log.level", "log_level", _LOG_LEVEL),
 )
+
+
+def variable_of(name: str) -> str:
+    """Return the variable of a setting: of `line.listen` it is DELAYD_LINE_LISTEN."""
+    return ENVIRONMENT_PREFIX + name.replace(".", "_").upper()
+
+
 BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
-BY_VARIABLE: Final = {setting.variable: setting for setting in SETTINGS}
+BY_VARIABLE: Final = {variable_of(setting.name): setting for setting in SETTINGS}
 BY_FLAG: Final = {setting.flag: setting for setting in SETTINGS if setting.flag}
 SECTIONS: Final = {name.partition(".")[0] for name in BY_NAME if "." in name}
 TABLES: Final = {*SECTIONS, "topics", "sinks"}
@@ -666,15 +498,13 @@ def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, o
 
     `path` is the TOML file, if any; `flags` holds what was said on the command line: `--sync`.
     """
-    errors: list[ConfigError] = []
+    errors: list[Wrong] = []
     fields: dict[str, Any] = {}
     for setting, value, source, said_as in _given(path, environment, flags, errors):
         try:
-            fields[setting.field] = setting.read(value)
-        except WrongInside as wrong:
-            errors += [ConfigError(source, said_as + said, rule) for said, rule in wrong.errors]
-        except ValueError as error:
-            errors.append(ConfigError(source, f"{said_as} = {shown(value)}", str(error)))
+            fields[setting.inside] = setting.read(value, said_as)
+        except Invalid as wrong:
+            errors += [each._replace(source=source) for each in wrong.errors]
     _add_sink_options(fields, environment, errors)
     if errors:
         raise ConfigErrors(errors)
@@ -690,14 +520,14 @@ def sources(path: str | None, environment: Mapping[str, str]) -> dict[str, str]:
     return {setting.name: source for setting, _, source, _ in _given(path, environment, {}, [])}
 
 
-Given = tuple[Setting, object, str, str]
+Given = tuple[Field, object, str, str]
 
 
 def _given(
     path: str | None,
     environment: Mapping[str, str],
     flags: Mapping[str, object],
-    errors: list[ConfigError],
+    errors: list[Wrong],
 ) -> Iterator[Given]:
     """Yield what each source says, and add what is wrong to the errors, in this order."""
     return itertools.chain(
@@ -705,7 +535,7 @@ def _given(
     )
 
 
-def _from_file(path: str | None, errors: list[ConfigError]) -> Iterator[Given]:
+def _from_file(path: str | None, errors: list[Wrong]) -> Iterator[Given]:
     if path is None:
         return
     import tomllib  # noqa: PLC0415 - takes 2 ms
@@ -713,20 +543,20 @@ def _from_file(path: str | None, errors: list[ConfigError]) -> Iterator[Given]:
     try:
         document = tomllib.loads(read_file(path, limits.CONFIG_BYTES_MAX).decode())
     except OSError as error:
-        errors.append(ConfigError(path, "", f"cannot be read: {error.strerror}"))
+        errors.append(Wrong("", f"cannot be read: {error.strerror}", source=path))
         return
     except (ValueError, RecursionError) as error:
-        errors.append(ConfigError(path, "", f"is not TOML: {error}"))
+        errors.append(Wrong("", f"is not TOML: {error}", source=path))
         return
     for name, value in _flattened(document, path, errors):
         if name in BY_NAME:
             yield BY_NAME[name], value, path, name
         else:
-            errors.append(ConfigError(path, name, _unknown("setting", name, BY_NAME)))
+            errors.append(Wrong(name, unknown(name, sorted(BY_NAME), "setting"), source=path))
 
 
 def _flattened(
-    document: dict[str, object], path: str, errors: list[ConfigError]
+    document: dict[str, object], path: str, errors: list[Wrong]
 ) -> Iterator[tuple[str, object]]:
     """Flatten the document to the names of `SETTINGS`: `section.key`."""
     for key, value in document.items():
@@ -734,14 +564,14 @@ def _flattened(
             for inner_key, inner_value in value.items():
                 yield f"{key}.{inner_key}", inner_value
         elif isinstance(value, dict) and key not in BY_NAME:
-            errors.append(ConfigError(path, f"[{key}]", _unknown("section", key, TABLES)))
+            errors.append(Wrong(f"[{key}]", unknown(key, sorted(TABLES), "section"), source=path))
         elif key in SECTIONS:
-            errors.append(ConfigError(path, f"{key} = {shown(value)}", "must be a section"))
+            errors.append(Wrong(key, "must be a section", shown(value), path))
         else:
             yield key, value
 
 
-def _from_environment(environment: Mapping[str, str], errors: list[ConfigError]) -> Iterator[Given]:
+def _from_environment(environment: Mapping[str, str], errors: list[Wrong]) -> Iterator[Given]:
     source = "environment"
     for name, value in sorted(environment.items()):
         if name in BY_VARIABLE:
@@ -752,13 +582,12 @@ def _from_environment(environment: Mapping[str, str], errors: list[ConfigError])
             and not name.startswith((*SERVICE_LINK_PREFIXES, SINKS_PREFIX))
         ):
             known = {*BY_VARIABLE, CONFIG_FILE_VARIABLE}
-            errors.append(
-                ConfigError(source, name, _unknown("variable", name, known, ENVIRONMENT_PREFIX))
-            )
+            rule = unknown(name, sorted(known), "variable", ENVIRONMENT_PREFIX)
+            errors.append(Wrong(name, rule, source=source))
 
 
 def _add_sink_options(
-    fields: dict[str, Any], environment: Mapping[str, str], errors: list[ConfigError]
+    fields: dict[str, Any], environment: Mapping[str, str], errors: list[Wrong]
 ) -> None:
     """Set options of sinks by variables: `password` of `orders` by DELAYD_SINKS_ORDERS_PASSWORD."""
     given = [name for name in sorted(environment) if name.startswith(SINKS_PREFIX)]
@@ -771,7 +600,7 @@ def _add_sink_options(
         prefix = max(filter(variable.startswith, prefixes), key=len, default="")
         if not prefix or variable == prefix:
             rule = "must be DELAYD_SINKS_NAME_OPTION, of a sink that is configured"
-            errors.append(ConfigError("environment", variable, rule))
+            errors.append(Wrong(variable, rule, source="environment"))
             continue
         name = prefixes[prefix]
         option = variable.removeprefix(prefix).lower()
@@ -780,9 +609,7 @@ def _add_sink_options(
             try:
                 sinks[name] = sinks[name]._replace(topics=read_sink_topics(value))
             except ValueError as error:
-                errors.append(
-                    ConfigError("environment", f"{variable} = {shown(value)}", str(error))
-                )
+                errors.append(Wrong(variable, str(error), shown(value), "environment"))
             continue
         sinks[name] = sinks[name]._replace(options={**sinks[name].options, option: value})
     fields["sinks"] = sinks
@@ -799,22 +626,16 @@ def _from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
         yield BY_FLAG[flag], given, "command line", flag
 
 
-def _unknown(kind: str, name: str, known: Collection[str], prefix: str = "") -> str:
-    """Report it, with the nearest known name."""
-    return f"there is no such {kind}{did_you_mean(name, sorted(known), prefix)}"
-
-
-def _broken_rules(config: Config) -> Iterator[ConfigError]:
+def _broken_rules(config: Config) -> Iterator[Wrong]:
     """The rules that concern more than one setting."""
     if config.line_listen is None and config.http_listen is None:
-        yield ConfigError("", "line.listen and http.listen", "must not both be off")
+        yield Wrong("line.listen and http.listen", "must not both be off")
     elif config.line_listen == config.http_listen and not _is_any_port(config.line_listen):
-        both = f"line.listen and http.listen = {shown(str(config.line_listen))}"
-        yield ConfigError("", both, "must not be the same address; each protocol needs its own")
+        rule = "must not be the same address; each protocol needs its own"
+        yield Wrong("line.listen and http.listen", rule, shown(str(config.line_listen)))
     yield from _broken_tls_rules(config)
     if config.push_sign_with and config.push_secrets is None:
-        names = shown(list(config.push_sign_with))
-        yield ConfigError("", f"push.sign_with = {names}", "needs a push.secrets")
+        yield Wrong("push.sign_with", "needs a push.secrets", shown(config.push_sign_with))
     for name, address, has_tls in (
         ("line.listen", config.line_listen, config.line_tls),
         ("http.listen", config.http_listen, config.http_tls),
@@ -827,11 +648,11 @@ def _is_any_port(address: Address | None) -> bool:
     return isinstance(address, TcpAddress) and address.port == 0
 
 
-def _broken_tls_rules(config: Config) -> Iterator[ConfigError]:
+def _broken_tls_rules(config: Config) -> Iterator[Wrong]:
     if config.tls_certificate is not None:
         if not (config.line_tls or config.http_tls):
             rule = "has no effect while line.tls and http.tls are false"
-            yield ConfigError("", f"tls.certificate = {shown(config.tls_certificate)}", rule)
+            yield Wrong("tls.certificate", rule, shown(config.tls_certificate))
         return
     for name, value in (
         ("line.tls", config.line_tls),
@@ -840,10 +661,10 @@ def _broken_tls_rules(config: Config) -> Iterator[ConfigError]:
         ("tls.client_ca", config.tls_client_ca),
     ):
         if value:
-            yield ConfigError("", f"{name} = {shown(value)}", "needs a tls.certificate")
+            yield Wrong(name, "needs a tls.certificate", shown(value))
 
 
-def exposed(config: Config, name: str, address: Address, *, has_tls: bool) -> Iterator[ConfigError]:
+def exposed(config: Config, name: str, address: Address, *, has_tls: bool) -> Iterator[Wrong]:
     """Yield an error if other machines can reach the address without token and certificate."""
     is_guarded = config.auth_tokens is not None or (has_tls and config.tls_client_ca is not None)
     if not (is_guarded or config.insecure_no_auth or is_local(address)):
@@ -852,4 +673,4 @@ def exposed(config: Config, name: str, address: Address, *, has_tls: bool) -> It
             " reaches it can use every job; require auth.tokens or tls.client_ca, or allow it with"
             " --insecure-no-auth"
         )
-        yield ConfigError("", f'{name} = "{address}"', rule)
+        yield Wrong(name, rule, shown(str(address)))

@@ -470,6 +470,8 @@ AMQP_TEXT_BYTES_MAX: Final = 255  # of a routing key: its length is one byte
 
 # A duration or a size in words; longer is a mistake, and is refused before it is parsed.
 QUANTITY_CHARACTERS_MAX: Final = 64
+# Of a wrong value, in the sentence that names it: most paths, and no more than people read.
+SHOWN_CHARACTERS_MAX: Final = 200
 # Connections the kernel holds for us until we accept; it cuts this to net.core.somaxconn.
 LISTEN_BACKLOG: Final = 1_024
 UNIX_PATH_BYTES_MAX: Final = 107  # sockaddr_un holds 108 bytes, the last of which is NUL

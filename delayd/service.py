@@ -36,11 +36,12 @@ from delayd.clock import (
     system_wall_ms,
 )
 from delayd.compat import Compat
-from delayd.config import Config, ConfigError, ConfigErrors
+from delayd.config import Config, ConfigErrors
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.stats.refusals import Refusals
 from delayd.exits import Exit
+from delayd.fields import Wrong
 from delayd.figures import DaemonFigures, log_figures
 from delayd.limits import (
     BUSY_POLL_US,
@@ -137,7 +138,7 @@ def push_of(
     aimed = [pattern for pattern, policy in policies.items() if policy.push is not None]
     if aimed:
         rule = "needs push.enabled = true"
-        raise ConfigErrors([ConfigError("", f'topics."{name}".push', rule) for name in aimed])
+        raise ConfigErrors(Wrong(f'topics."{name}".push', rule) for name in aimed)
     return config, None
 
 

@@ -21,7 +21,7 @@ from typing import Final
 FUNCTION_LINES_MAX: Final = 60
 DOCUMENT_COLUMNS_MAX: Final = 120
 
-GROUND: Final = ("limits", "text")
+GROUND: Final = ("limits", "text", "fields")
 # Small modules that every shell may lean on.
 TOOLS: Final = (*GROUND, "build", "clock", "compat", "exits", "files", "logs", "systemd")
 FRONT_END: Final = (*TOOLS, "access", "core", "net")
@@ -33,6 +33,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "__init__": (),
         "limits": (),
         "text": ("limits",),
+        "fields": ("limits", "text"),
         "build": (),
         "clock": (*GROUND, "core.times"),
         **dict.fromkeys(("compat", "exits", "files", "logs", "systemd"), GROUND),

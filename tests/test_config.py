@@ -17,6 +17,7 @@ from delayd.config import (
     SinkSection,
     SyncPolicy,
     load,
+    variable_of,
 )
 from delayd.core.policy import Patterns, Policy
 from delayd.exits import Exit
@@ -50,7 +51,7 @@ def test_the_example_has_every_setting() -> None:
 
 
 def test_each_field_is_filled_by_one_setting() -> None:
-    assert tuple(setting.field for setting in SETTINGS) == Config._fields
+    assert tuple(setting.inside for setting in SETTINGS) == Config._fields
 
 
 def test_names_variables_and_flags_are_unique() -> None:
@@ -498,7 +499,7 @@ def test_what_is_no_file_or_has_no_end_is_one_error_and_is_not_waited_for(tmp_pa
 def test_the_page_names_every_setting_variable_flag_and_exit_code() -> None:
     page = OPERATIONS.read_text()
     for setting in SETTINGS:
-        assert f"| `{setting.name}` | `{setting.variable}` |" in page
+        assert f"| `{setting.name}` | `{variable_of(setting.name)}` |" in page
         assert f"| `{setting.flag}" in page
     for code in Exit:
         assert f"| {code.value} | `{code.name}` |" in page

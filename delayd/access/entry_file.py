@@ -11,10 +11,11 @@ every mistake, each with its place and the rule, and repeats nothing that could 
 
 import json
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from delayd.access.errors import AccessInvalid, shown
+from delayd.access.errors import AccessInvalid, shown, without_secrets
+from delayd.fields import Field, Invalid, Wrong, read_all, read_json, written
 from delayd.files import read_with_mode
 
 VERSION: Final = 1
@@ -30,15 +31,7 @@ NOT_READ_BY_OTHERS: Final = (
 )
 
 
-class HasFields(Protocol):
-    """An entry."""
-
-    def fields(self) -> dict[str, Any]:
-        """Return it as in the file."""
-        ...
-
-
-E = TypeVar("E", bound=HasFields)
+E = TypeVar("E")
 
 
 class EntryFile(NamedTuple, Generic[E]):
@@ -48,44 +41,46 @@ class EntryFile(NamedTuple, Generic[E]):
     """Of its entries: the name of their list."""
     key: str
     """The field in which no two entries are equal."""
-    required: tuple[str, ...]
-    readers: Mapping[str, Callable[[object], Any]]
-    """For each field what reads it, or raises `ValueError` with the rule."""
-    unsaid: frozenset[str]
-    """Fields whose wrong values are not repeated: they may be a secret, in pieces."""
-    make: Callable[[Mapping[str, Any]], E]
-    """Makes the entry of what was read; raises `ValueError` with the rule about several fields."""
+    fields: tuple[Field, ...]
+    make: Callable[..., E]
     invalid: type[AccessInvalid]
     entries_max: int
     bytes_max: int
     mode: tuple[int, str]
 
+    def row(self, entry: E) -> dict[str, Any]:
+        """Return an entry as in the file."""
+        return written(self.fields, entry)
+
     def to_bytes(self, entries: Iterable[E]) -> bytes:
         """Write the file."""
-        lines = ",\n".join(f"  {json.dumps(entry.fields())}" for entry in entries)
+        lines = ",\n".join(f"  {json.dumps(self.row(entry))}" for entry in entries)
         return f'{{"version": {VERSION}, "{self.plural}": [\n{lines}\n]}}\n'.encode()
 
     def from_bytes(self, data: bytes, where: str) -> tuple[E, ...]:
         """Read the file. Raises `invalid` with everything that is wrong, named after `where`."""
         try:
-            document = json.loads(data.decode(), object_pairs_hook=_without_repeats)
-        except (ValueError, RecursionError) as error:
+            document, errors = read_json(data.decode())
+        except ValueError as error:
             raise self.invalid([f"{where}: is not JSON: {error}"]) from None
-        errors: list[str] = []
-        rows = self._rows(document, errors)
-        entries = [self._entry(row, f"{self.plural}[{n}]", errors) for n, row in enumerate(rows)]
+        entries: list[E] = []
         seen: set[object] = set()
-        for index, entry in enumerate(entries):
-            if entry is not None:
-                value = getattr(entry, self.key)
-                if value in seen:
-                    said = f'{self.plural}[{index}].{self.key} = "{value}"'
-                    noun = self.plural.removesuffix("s")
-                    errors.append(f"{said}: is the {self.key} of another {noun} too")
-                seen.add(value)
+        for index, row in enumerate(self._rows(document, errors)):
+            place = f"{self.plural}[{index}]"
+            try:
+                entry = self._entry(row)
+            except Invalid as wrong:
+                errors += [each.below(place) for each in wrong.errors]
+                continue
+            value = getattr(entry, self.key)
+            if value in seen:
+                rule = f"is the {self.key} of another {self.plural.removesuffix('s')} too"
+                errors.append(Wrong(f"{place}.{self.key}", rule, shown(value)))
+            seen.add(value)
+            entries.append(entry)
         if errors:
             raise self.invalid(f"{where}: {error}" for error in errors)
-        return tuple(entry for entry in entries if entry is not None)
+        return tuple(entries)
 
     def load(self, path: str) -> tuple[E, ...]:
         """Read the file of that path. Raises `invalid` with everything that is wrong with it."""
@@ -100,49 +95,23 @@ class EntryFile(NamedTuple, Generic[E]):
             raise self.invalid([said])
         return self.from_bytes(data, path)
 
-    def _rows(self, document: object, errors: list[str]) -> list[object]:
+    def _rows(self, document: object, errors: list[Wrong]) -> list[object]:
         if not isinstance(document, dict) or document.keys() != {"version", self.plural}:
-            errors.append(f'must be an object of "version" and "{self.plural}"')
+            errors.append(Wrong("", f'must be an object of "version" and "{self.plural}"'))
             return []
         version, rows = document["version"], document[self.plural]
         if version != VERSION or isinstance(version, bool):
-            errors.append(f"version = {shown(version)}: must be {VERSION}, the one of this delayd")
+            rule = f"must be {VERSION}, the one of this delayd"
+            errors.append(Wrong("version", rule, shown(version)))
             return []
         if not isinstance(rows, list) or len(rows) > self.entries_max:
-            errors.append(f"{self.plural}: must be a list of at most {self.entries_max} entries")
+            rule = f"must be a list of at most {self.entries_max} entries"
+            errors.append(Wrong(self.plural, rule))
             return []
         return rows
 
-    def _entry(self, row: object, where: str, errors: list[str]) -> E | None:
-        """Read one entry, or add what is wrong with it to the errors."""
+    def _entry(self, row: object) -> E:
+        """Read one entry. Raises `Invalid`."""
         if not isinstance(row, dict):
-            errors.append(f"{where}: must be an object")
-            return None
-        before = len(errors)
-        unknown = [name for name in row if name not in self.readers]
-        errors += [f"{where}.{shown(name)[1:-1]}: there is no such field" for name in unknown]
-        errors += [f"{where}.{name}: is missing" for name in self.required if name not in row]
-        values = dict(self._values(row, where, errors))
-        if len(errors) > before:
-            return None
-        return self.make(values)
-
-    def _values(
-        self, row: Mapping[str, object], where: str, errors: list[str]
-    ) -> Iterator[tuple[str, Any]]:
-        for name, read in self.readers.items():
-            if name not in row:
-                continue
-            value = row[name]
-            try:
-                yield name, read(value)
-            except ValueError as error:
-                said = "" if name in self.unsaid else f" = {shown(value)}"
-                errors.append(f"{where}.{name}{said}: {error}")
-
-
-def _without_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a name is given twice in one object")
-    return fields
+            raise Invalid([Wrong("", "must be an object")])
+        return self.make(**read_all(row, self.fields, redact=without_secrets))

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from delayd.text import with_shown_urls
-
 # `re` compiles these at their first use, and keeps them.
 _WHOLE: Final = r"(dlyd_[0-9a-f]{8}_)[A-Za-z0-9_-]+"
 _SIGNING: Final = r"(whsec_)[A-Za-z0-9_+/=-]+"
@@ -44,6 +42,11 @@ def redacted(text: str) -> str:
 
 def shown(value: object) -> str:
     """Write a value on one line, without anything in it that could be a secret."""
-    import json  # noqa: PLC0415 - only where something is wrong
+    from delayd import fields  # noqa: PLC0415 - only where something is wrong
 
-    return re.sub(_LONG, "...", redacted(json.dumps(with_shown_urls(value), default=str)))
+    return fields.shown(value, without_secrets)
+
+
+def without_secrets(text: str) -> str:
+    """Leave out of a text all that could be a secret."""
+    return re.sub(_LONG, "...", redacted(text))

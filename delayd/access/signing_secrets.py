@@ -26,15 +26,15 @@ import base64
 import binascii
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from delayd.access.entry_file import NOT_READ_BY_OTHERS, EntryFile
-from delayd.access.errors import SecretsInvalid, shown
+from delayd.access.errors import SecretsInvalid, without_secrets
 from delayd.access.topic_rule import TopicRule
-from delayd.core.policy import checked_globs
-from delayd.core.targets import checked_target_name
+from delayd.core.policy import PATTERNS
+from delayd.core.targets import NAME
+from delayd.fields import TIME, Field, ValueKind, list_of, read_all, written
 from delayd.limits import SECRETS_FILE_BYTES_MAX, SECRETS_MAX
-from delayd.text import parse_time_s, time_text
 
 PREFIX: Final = "whsec_"
 SECRET_BYTES: Final = 32
@@ -73,10 +73,6 @@ class Active:
     key: bytes
     created_s: int
 
-    def fields(self) -> dict[str, Any]:
-        """Return it as in the file."""
-        return {"secret": secret_text(self.key), "created": time_text(self.created_s)}
-
     def __repr__(self) -> str:
         """The repr without the secret, so that no log and no traceback has it."""
         return f"Active(created_s={self.created_s})"
@@ -91,42 +87,38 @@ class NamedSecret:
     topics: tuple[str, ...] | None = None
     """Globs of the topics whose calls it signs; None: nobody has said it, and it is for all."""
 
-    def fields(self) -> dict[str, Any]:
-        """Return it as in the file."""
-        said = {} if self.topics is None else {"topics": list(self.topics)}
-        return {"name": self.name, "active": [each.fields() for each in self.active], **said}
+
+_FIELDS: Final = (
+    Field("secret", "key", ValueKind(secret_key, secret_text), is_secret=True, is_needed=True),
+    Field("created", "created_s", TIME, is_needed=True),
+)
 
 
-def _active(value: object) -> tuple[Active, ...]:
-    if not isinstance(value, list) or not 1 <= len(value) <= ACTIVE_MAX:
-        raise ValueError(ACTIVE_RULE)
-    return tuple(map(_one_active, value))
-
-
-def _one_active(value: object) -> Active:
-    if not isinstance(value, dict) or value.keys() != {"secret", "created"}:
-        raise ValueError(ACTIVE_RULE)
-    try:
-        created_s = parse_time_s(value["created"])
-    except ValueError as error:
-        raise ValueError(f"created = {shown(value['created'])}: {error}") from None
-    try:
-        return Active(secret_key(value["secret"]), created_s)
-    except ValueError as error:
-        raise ValueError(f"secret: {error}") from None
+def _read_active(value: object) -> Active:
+    if not isinstance(value, dict):
+        raise ValueError(ACTIVE_RULE)  # noqa: TRY004 - as for all that is wrong
+    return Active(**read_all(value, _FIELDS, redact=without_secrets))
 
 
 SECRETS_FILE: Final = EntryFile(
     plural="secrets",
     key="name",
-    required=("name", "active"),
-    readers={
-        "name": checked_target_name,
-        "active": _active,
-        "topics": lambda value: tuple(checked_globs(value)),
-    },
-    unsaid=frozenset({"active"}),
-    make=lambda values: NamedSecret(values["name"], values["active"], values.get("topics")),
+    fields=(
+        Field("name", "name", NAME, is_needed=True),
+        Field(
+            *("active", "active"),
+            list_of(
+                ValueKind(_read_active, lambda active: written(_FIELDS, active)),
+                ACTIVE_RULE,
+                1,
+                ACTIVE_MAX,
+            ),
+            is_secret=True,
+            is_needed=True,
+        ),
+        Field("topics", "topics", PATTERNS),
+    ),
+    make=NamedSecret,
     invalid=SecretsInvalid,
     entries_max=SECRETS_MAX,
     bytes_max=SECRETS_FILE_BYTES_MAX,

@@ -4,7 +4,6 @@ What `show` prints is a configuration file again, with every setting: it can be 
 loaded. It does not know what the settings do.
 """
 
-import enum
 import json
 import math
 import os
@@ -21,7 +20,8 @@ from delayd.exits import Exit
 from delayd.text import in_toml, visible
 
 if TYPE_CHECKING:
-    from delayd.config import Config, Setting
+    from delayd.config import Config
+    from delayd.fields import Field
 
 CONFIG_OPTION: Final = click.option(
     "--config",
@@ -113,7 +113,7 @@ def show(path: str | None, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _settings() -> "tuple[Setting, ...]":
+def _settings() -> "tuple[Field, ...]":
     from delayd.config import SETTINGS
 
     return SETTINGS
@@ -162,7 +162,7 @@ def _toml_name(name: str) -> str:
     return name if re.fullmatch("[A-Za-z0-9_-]+", name) else toml(name)
 
 
-def written(setting: "Setting", loaded: "Config") -> Any:
+def written(setting: "Field", loaded: "Config") -> Any:
     """Return the value of a setting as a file has it: texts, numbers, lists and sections of these.
 
     A sink's options may be of any type that TOML has.
@@ -171,29 +171,7 @@ def written(setting: "Setting", loaded: "Config") -> Any:
     >>> [written(BY_NAME[name], Config()) for name in ("journal.sync_interval", "auth.tokens")]
     ['50ms', 'off']
     """
-    from delayd.logs import LogLevel
-    from delayd.text import duration_text, size_text
-
-    value = getattr(loaded, setting.field)
-    if value is None:
-        return {} if setting.field == "topics" else "off"
-    if setting.field == "topics":
-        return {name: json.loads(policy.to_json()) for name, policy in value.by_pattern.items()}
-    if setting.field == "sinks":
-        return {name: section.without_secrets() for name, section in value.items()}
-    if isinstance(value, LogLevel):
-        return value.name.lower()
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return _number(setting.field, value, duration_text, size_text)
-    if type(value) is tuple:  # addresses are tuples too, with a text of their own
-        return [each if isinstance(each, int) else str(each) for each in value]
-    return str(value)
+    return setting.kind.show(getattr(loaded, setting.inside))
 
 
 def _for_json(value: Any) -> Any:
@@ -205,14 +183,3 @@ def _for_json(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
-
-
-def _number(field: str, value: int, duration: Any, size: Any) -> Any:
-    """Write a number with the unit that the field's name ends with."""
-    if field.endswith("_ms"):
-        return duration(value)
-    if field.endswith(("_bytes", "_bytes_max")) or field == "bytes_max":
-        return size(value)
-    if field.endswith("_mode"):
-        return f"{value:04o}"
-    return value

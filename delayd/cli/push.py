@@ -16,7 +16,7 @@ from delayd.cli.terminal import CommandFailed, load_config, print_lines
 from delayd.clock import system_wall_ms
 from delayd.core.errors import NotForTopic, TopicNameInvalid
 from delayd.core.names import checked_name
-from delayd.core.targets import METHODS, TARGET_FIELDS, Target
+from delayd.core.targets import HEADERS, METHODS, Target
 from delayd.exits import Exit
 from delayd.text import visible
 
@@ -64,7 +64,7 @@ def test(
     from delayd.push.webhook import Webhook
 
     try:
-        headers = TARGET_FIELDS["headers"].read(named(header))
+        headers = HEADERS.read(named(header))
     except ValueError as error:
         raise click.UsageError(f"--header: {error}") from None
     config = load_config(config_path, {})

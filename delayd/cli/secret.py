@@ -30,8 +30,8 @@ from delayd.cli.parameters import takes
 from delayd.cli.tables import print_json
 from delayd.cli.terminal import CommandFailed, columns, complain, load_config, print_lines
 from delayd.clock import system_wall_ms
-from delayd.core.policy import GLOBS_RULE, checked_glob
-from delayd.core.targets import checked_target_name
+from delayd.core.policy import GLOBS_RULE, PATTERN
+from delayd.core.targets import NAME
 from delayd.exits import Exit
 from delayd.limits import TOKEN_GLOBS_MAX
 from delayd.text import time_text
@@ -67,7 +67,7 @@ def create(
     """
     path = _secrets_path(secrets_path, config_path)
     try:
-        checked_target_name(name)
+        NAME.read(name)
     except ValueError as error:
         raise CommandFailed(Exit.USAGE, f"NAME {shown(name)}: {error}") from None
     topics = _topics(globs)
@@ -223,7 +223,7 @@ def _topics(globs: tuple[str, ...]) -> tuple[str, ...] | None:
     errors = []
     for glob in given:
         try:
-            checked_glob(glob)
+            PATTERN.read(glob)
         except ValueError as error:
             errors.append(f"--topic {shown(glob)}: {error}")
     if len(given) > TOKEN_GLOBS_MAX:

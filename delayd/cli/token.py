@@ -16,10 +16,10 @@ import click
 from delayd.access.errors import TokensInvalid, shown
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import (
+    NAME,
+    SCOPE,
     TOKENS_FILE,
     Entry,
-    checked_name,
-    checked_scope,
 )
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
 from delayd.access.usage import days_of
@@ -29,7 +29,7 @@ from delayd.cli.parameters import takes
 from delayd.cli.tables import json_text
 from delayd.cli.terminal import CommandFailed, columns, complain, load_config, print_lines
 from delayd.clock import system_wall_ms
-from delayd.core.policy import checked_glob
+from delayd.core.policy import PATTERN
 from delayd.exits import Exit
 from delayd.limits import WALL_MS_MAX
 from delayd.text import TIME_RULE, parse_duration_ms, parse_time_s
@@ -147,9 +147,9 @@ def _wanted(
 
     read: dict[str, list[Any]] = {}
     for said, values, reader in (
-        ("NAME", [name], checked_name),
+        ("NAME", [name], NAME.read),
         ("--scope", _parts(scopes), _scopes),
-        ("--topic", _parts(globs), checked_glob),
+        ("--topic", _parts(globs), PATTERN.read),
         ("--not-after", [not_after] if not_after is not None else [], end_s),
     ):
         read[said] = []
@@ -178,7 +178,7 @@ def _parts(values: Sequence[str]) -> list[str]:
 
 
 def _scopes(text: str) -> set[Scope]:
-    return set(Scope) if text == ALL else {checked_scope(text)}
+    return set(Scope) if text == ALL else {SCOPE.read(text)}
 
 
 def _end_s(text: str, now_s: int) -> int:
@@ -207,7 +207,7 @@ def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
 
 
 def _row(entry: Entry, last_used: str | None, now_s: float) -> dict[str, Any]:
-    fields = entry.fields()
+    fields = TOKENS_FILE.row(entry)
     del fields["sha256"]
     fields.setdefault("not_after", None)
     return fields | {"last_used": last_used, "is_over": entry.is_over(now_s)}

@@ -15,8 +15,10 @@ never reach a client as a refusal.
 ('job_not_found', 'NOT_FOUND', 404)
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from delayd.fields import Wrong
 from delayd.limits import (
     KEY_BYTES_MAX,
     RETRY_AFTER_DRAINING_S,
@@ -248,8 +250,8 @@ class PolicyInvalid(Refusal):
     word = "BAD_FORMAT"
     status = 422
 
-    def __init__(self, errors: tuple[str, ...]) -> None:
-        super().__init__("the policy is not valid: " + "; ".join(errors))
+    def __init__(self, errors: Sequence[Wrong]) -> None:
+        super().__init__("the policy is not valid: " + "; ".join(map(str, errors)))
         self.errors = errors
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
+from delayd.fields import ValueKind
 from delayd.limits import KEY_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 
 DEFAULT_TOPIC: Final = "default"
@@ -20,6 +21,7 @@ INTERNAL_TOPIC: Final = "$idempotency"
 _NAME: Final = re.compile(
     rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{TOPIC_NAME_BYTES_MAX - 1}}}"
 )
+NAME_RULE: Final = "must be the name of a topic"
 _PLAIN: Final = bytes(range(0x21, 0x7F))
 _PLAIN_KEY: Final = re.compile(rb"[!-~]{1,%d}" % KEY_BYTES_MAX)
 
@@ -29,6 +31,26 @@ def checked_name(name: str) -> str:
     if _NAME.fullmatch(name) is None:
         raise TopicNameInvalid(name)
     return name
+
+
+def _read_topic(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(NAME_RULE)  # noqa: TRY004 - as for all that is wrong
+    try:
+        return checked_name(value)
+    except TopicNameInvalid as refusal:
+        raise ValueError(str(refusal)) from None
+
+
+TOPIC: Final = ValueKind(
+    _read_topic,
+    schema={
+        "type": "string",
+        "pattern": "^[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]*$",
+        "minLength": 1,
+        "maxLength": TOPIC_NAME_BYTES_MAX,
+    },
+).told("The name of a topic.", "mail")
 
 
 def checked_key(key: bytes) -> bytes:
@@ -41,6 +63,30 @@ def checked_key(key: bytes) -> bytes:
         if not text.isprintable() or " " in text or not 1 <= len(key) <= KEY_BYTES_MAX:
             raise KeyInvalid(key)
     return key
+
+
+def _read_key(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")  # noqa: TRY004 - as for all that is wrong
+    try:
+        return checked_key(value.encode("utf-8", "surrogatepass"))
+    except KeyInvalid as refusal:
+        raise ValueError(str(refusal)) from None
+
+
+KEY: Final = ValueKind(
+    _read_key,
+    schema={
+        "type": "string",
+        "pattern": r"^[^\s\u0000-\u001f\u007f-\u009f]+$",
+        "minLength": 1,
+        "maxLength": KEY_BYTES_MAX,
+    },
+).told(
+    "The caller's own name for a job: printable, without spaces, "
+    f"{KEY_BYTES_MAX} bytes of UTF-8 at most; unique among the live jobs of its topic.",
+    "order-17",
+)
 
 
 def check_keys(keys: Sequence[bytes]) -> None:

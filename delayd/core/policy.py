@@ -29,16 +29,33 @@ ended, and must come to the same verdict. The module does not know records, queu
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
-from delayd.core.errors import PolicyInvalid, TopicNameInvalid
-from delayd.core.fields import Field, Rate, duration, no_such_field, rate, shown, size, whole
+from delayd.core.errors import PolicyInvalid
 from delayd.core.job import Retry, State
 from delayd.core.matcher import Matcher
-from delayd.core.names import INTERNAL_TOPIC, checked_name
-from delayd.core.targets import Target, TargetInvalid, read_target, target_fields, way_back
+from delayd.core.names import INTERNAL_TOPIC, TOPIC
+from delayd.core.targets import RATE, TARGET, Target, way_back
 from delayd.core.wheel.wheel import ceil_to_tick
+from delayd.fields import (
+    DURATION,
+    TTR,
+    Field,
+    Invalid,
+    ValueKind,
+    Wrong,
+    as_it_is,
+    list_of,
+    matching,
+    one_of,
+    read_all,
+    read_json,
+    shown,
+    size,
+    whole,
+    written,
+)
 from delayd.limits import (
     ATTEMPTS_MAX,
     BODY_BYTES_CEILING,
@@ -55,8 +72,7 @@ from delayd.limits import (
 from delayd.text import duration_text, parse_duration_ms
 
 BURY: Final = "bury"
-_TOO_LONG: Final = f"it is longer than {POLICY_JSON_BYTES_MAX} bytes"
-ON_CLOSE: Final = {"failure": False, "return": True}
+_TOO_LONG: Final = Wrong("", f"it is longer than {POLICY_JSON_BYTES_MAX} bytes")
 
 PUSH_STEPS_MS: Final = (
     *(15_000, 180_000, 600_000, 1_800_000, 1_800_000),
@@ -202,100 +218,93 @@ def _step(value: object) -> int:
     return duration_ms
 
 
-def _exhausted(value: object) -> str | None:
+def _read_exhausted(value: object) -> str | None:
     if value == BURY:
         return None
     try:
-        return checked_name(value if isinstance(value, str) else "")
-    except TopicNameInvalid:
+        return str(TOPIC.read(value))
+    except ValueError:
         raise ValueError('must be "bury" or the name of a topic') from None
 
 
-def _on_close(value: object) -> bool:
-    if not isinstance(value, str) or value not in ON_CLOSE:
-        raise ValueError('must be "failure" or "return"')
-    return ON_CLOSE[value]
-
-
-FIELDS: Final = (
-    Field("ttr", "ttr_ms", duration(1), duration_text),
-    Field("delay", "delay_ms", duration(0), duration_text),
-    Field("retry", "retry_ms", parse_ladder, lambda steps_ms: [*map(duration_text, steps_ms)]),
-    Field("jitter_percent", "jitter_percent", whole(0, JITTER_PERCENT_MAX)),
-    Field("max_attempts", "attempts_max", whole(1, ATTEMPTS_MAX)),
-    Field("exhausted", "exhausted", _exhausted),
-    Field("on_close", "returns_on_close", _on_close, lambda _: "return"),
-    Field("jobs_max", "jobs_max", whole(1, CAP_MAX)),
-    Field("bytes_max", "bytes_max", size(CAP_MAX)),
-    Field("body_bytes_max", "body_bytes_max", size(BODY_BYTES_CEILING)),
-    Field("delay_max", "delay_ms_max", duration(0), duration_text),
-    Field("reserved_max", "reserved_max", whole(1, CAP_MAX)),
-    Field("rate_per_s", "rate_per_s", rate),
-    Field("push", "push", read_target, target_fields),
+LADDER: Final = ValueKind(
+    parse_ladder,
+    lambda steps_ms: [*map(duration_text, steps_ms)],
+    {
+        "anyOf": [
+            {"type": "string", "pattern": "^ *[0-9][0-9.wdhms ,]*$"},
+            {
+                "type": "array",
+                "items": DURATION.schema,
+                "minItems": 1,
+                "maxItems": RETRY_STEPS_MAX,
+            },
+        ],
+    },
+).told(
+    "The delays after the first failed attempt, the second, and so on: a text such as 15s 3m 10m,"
+    " or a list of durations.",
+    "15s 3m 10m",
 )
-BY_NAME: Final = {field.name: field for field in FIELDS}
-FORMER_NAMES: Final = {"attempts_max": "max_attempts"}
+ATTEMPTS: Final = whole(1, ATTEMPTS_MAX)
+JITTER_PERCENT: Final = whole(0, JITTER_PERCENT_MAX)
+_CAP: Final = whole(1, CAP_MAX)
+_ON_CLOSE: Final = one_of({"failure": None, "return": True})
+_ATTEMPTS: Final = Field("max_attempts", "attempts_max", ATTEMPTS)
+_FORMER_ATTEMPTS: Final = Field("attempts_max", "attempts_max", ATTEMPTS)
 """What older journals say, and is still understood wherever a policy is read."""
 
+FIELDS: Final = (
+    Field("ttr", "ttr_ms", TTR),
+    Field("delay", "delay_ms", DURATION),
+    Field("retry", "retry_ms", LADDER),
+    Field("jitter_percent", "jitter_percent", JITTER_PERCENT),
+    _ATTEMPTS,
+    Field("exhausted", "exhausted", ValueKind(_read_exhausted, schema=TOPIC.schema)),
+    Field("on_close", "returns_on_close", _ON_CLOSE),
+    Field("jobs_max", "jobs_max", _CAP),
+    Field("bytes_max", "bytes_max", size(1, CAP_MAX)._replace(show=as_it_is)),
+    Field("body_bytes_max", "body_bytes_max", size(1, BODY_BYTES_CEILING)._replace(show=as_it_is)),
+    Field("delay_max", "delay_ms_max", DURATION),
+    Field("reserved_max", "reserved_max", _CAP),
+    Field("rate_per_s", "rate_per_s", RATE),
+    Field("push", "push", TARGET),
+)
 
-@final
-class Policy:
-    """What holds for the jobs of a topic; None: as if there were no policy. It never changes."""
 
-    __slots__ = (
-        *("attempts_max", "body_bytes_max", "bytes_max", "delay_ms", "delay_ms_max", "exhausted"),
-        *("jitter_percent", "jobs_max", "push", "rate_per_s", "reserved_max", "retry_ms"),
-        *("returns_on_close", "ttr_ms"),
-    )
+class Policy(NamedTuple):
+    """What holds for the jobs of a topic; None: as if there were no policy."""
 
-    def __init__(
-        self,
-        *,
-        ttr_ms: int | None = None,
-        delay_ms: int | None = None,
-        retry_ms: tuple[int, ...] | None = None,
-        jitter_percent: int | None = None,
-        attempts_max: int | None = None,
-        exhausted: str | None = None,
-        returns_on_close: bool | None = None,
-        jobs_max: int | None = None,
-        bytes_max: int | None = None,
-        body_bytes_max: int | None = None,
-        delay_ms_max: int | None = None,
-        reserved_max: int | None = None,
-        rate_per_s: Rate | None = None,
-        push: Target | None = None,
-    ) -> None:
-        self.ttr_ms: Final = ttr_ms
-        """What a put gets that asks for a ttr of 0."""
-        self.delay_ms: Final = delay_ms
-        """What a put gets that asks for no delay."""
+    ttr_ms: int | None = None
+    """What a put gets that asks for a ttr of 0."""
+    delay_ms: int | None = None
+    """What a put gets that asks for no delay."""
 
-        self.retry_ms: Final = retry_ms
-        """The ladder: how long a job waits after its first failed attempt, its second, ..."""
-        self.jitter_percent: Final = jitter_percent
-        """By how much a step may be lengthened, so that what failed together comes back apart."""
-        self.attempts_max: Final = attempts_max
-        """How often a job is handed out at most before it is exhausted."""
-        self.exhausted: Final = exhausted
-        """The topic that exhausted jobs are moved to; None: they are buried."""
-        self.returns_on_close: Final = returns_on_close
-        """A connection that closes is no failed attempt: its jobs are ready again at once."""
+    retry_ms: tuple[int, ...] | None = None
+    """The ladder: how long a job waits after its first failed attempt, its second, ..."""
+    jitter_percent: int | None = None
+    """By how much a step may be lengthened, so that what failed together comes back apart."""
+    attempts_max: int | None = None
+    """How often a job is handed out at most before it is exhausted."""
+    exhausted: str | None = None
+    """The topic that exhausted jobs are moved to; None: they are buried."""
+    returns_on_close: bool | None = None
+    """A connection that closes is no failed attempt: its jobs are ready again at once."""
 
-        self.jobs_max: Final = jobs_max
-        """How many jobs the topic may hold; a put above it is refused, as with the other caps."""
-        self.bytes_max: Final = bytes_max
-        """How long their records may be, together."""
-        self.body_bytes_max: Final = body_bytes_max
-        self.delay_ms_max: Final = delay_ms_max
+    jobs_max: int | None = None
+    """How many jobs the topic may hold; a put above it is refused, as with the other caps."""
+    bytes_max: int | None = None
+    """How long their records may be, together."""
+    body_bytes_max: int | None = None
+    delay_ms_max: int | None = None
 
-        self.reserved_max: Final = reserved_max
-        """How many jobs may be reserved at once; the others stay ready."""
-        self.rate_per_s: Final = rate_per_s
-        """How many are handed out in a second at most."""
+    reserved_max: int | None = None
+    """How many jobs may be reserved at once; the others stay ready."""
+    rate_per_s: int | float | None = None
+    """How many are handed out in a second at most."""
 
-        self.push: Final = push
-        """Where due jobs go, unless a consumer waits for them."""
+    push: Target | None = None
+    """Where due jobs go, unless a consumer waits for them."""
 
     @property
     def rule(self) -> Retry | None:
@@ -304,100 +313,48 @@ class Policy:
             return None
         return Retry(self.retry_ms or (), self.attempts_max or 0, self.jitter_percent or 0)
 
-    @classmethod
-    def from_json(cls, text: str | bytes) -> "Policy":
+    @staticmethod
+    def from_json(text: str | bytes) -> "Policy":
         """Read a policy; `PolicyInvalid` names everything that is wrong with it."""
         if len(text) > POLICY_JSON_BYTES_MAX:
-            raise PolicyInvalid((_TOO_LONG,))
-        import json  # noqa: PLC0415 - takes 1 ms, and few topics have a policy
-
-        twice: dict[str, None] = {}
+            raise PolicyInvalid([_TOO_LONG])
         try:
-            given = json.loads(text, object_pairs_hook=lambda pairs: _noted(pairs, twice))
-        except (ValueError, RecursionError) as error:
-            raise PolicyInvalid((f"it is not JSON: {error}",)) from None
+            given, twice = read_json(text)
+        except ValueError as error:
+            raise PolicyInvalid([Wrong("", f"it is not JSON: {error}")]) from None
         if not isinstance(given, dict):
-            raise PolicyInvalid(("it is not a JSON object",))
-        return cls.from_fields(given, twice)
+            raise PolicyInvalid([Wrong("", "it is not a JSON object")])
+        return Policy.from_fields(given, twice)
 
-    @classmethod
-    def from_fields(cls, given: Mapping[str, object], twice: Iterable[str] = ()) -> "Policy":
+    @staticmethod
+    def from_fields(given: Mapping[str, object], errors: Sequence[Wrong] = ()) -> "Policy":
         """Make a policy of fields by their outside names; null says nothing. `PolicyInvalid`.
 
-        `twice` names fields that were given more than once, which is ambiguous.
+        `errors` are known already.
         """
-        values: dict[str, Any] = {}
-        errors = [f"{name}: is given twice" for name in twice]
-        for name, value in given.items():
-            row = BY_NAME.get(FORMER_NAMES.get(name, name))
-            if row is None:
-                errors.append(f"{name}: {no_such_field(name, BY_NAME)}")
-            elif row.name != name and row.name in given:
-                errors.append(f"{name}: means {row.name}, which is given too")
-            elif value is not None:
-                try:
-                    values[row.field] = row.read(value)
-                except TargetInvalid as wrong:
-                    errors += [
-                        f"{name}.{field}: {rule}" if field else f"{name}: {rule}"
-                        for field, rule in wrong.errors
-                    ]
-                except ValueError as error:
-                    errors.append(f"{name} = {shown(value)}: {error}")
+        name, former = _ATTEMPTS.name, _FORMER_ATTEMPTS.name
+        if name in given and former in given:
+            raise PolicyInvalid([Wrong(former, f"means {name}, which is given too")])
+        try:
+            policy = Policy(**read_all(given, (*FIELDS, _FORMER_ATTEMPTS), takes_null=True))
+        except Invalid as wrong:
+            raise PolicyInvalid([*errors, *wrong.errors]) from None
         if errors:
-            raise PolicyInvalid(tuple(errors))
-        policy = cls(**values)
+            raise PolicyInvalid(errors)
         # Nothing else can be so long, and what cannot be read again would end the next start.
         if policy.push is not None and len(policy.to_json()) > POLICY_JSON_BYTES_MAX:
-            raise PolicyInvalid((_TOO_LONG,))
+            raise PolicyInvalid([_TOO_LONG])
         return policy
 
     def to_json(self) -> str:
-        """Write it as `from_json` reads it, in one spelling only; what says nothing is left out."""
-        import json  # noqa: PLC0415
+        """Write it as `from_json` reads it, in one spelling; what says nothing is left out."""
+        import json  # noqa: PLC0415 - takes 1 ms, and few topics have a policy
 
-        written = {
-            row.name: row.write(value) for row in FIELDS if _says(value := getattr(self, row.field))
-        }
-        return json.dumps(written, sort_keys=True, ensure_ascii=True)
-
-    def __bool__(self) -> bool:
-        """Tell whether it says anything."""
-        return any(map(_says, self._values()))
-
-    def __eq__(self, other: object) -> bool:
-        """Tell whether it says the same."""
-        return isinstance(other, Policy) and self._values() == other._values()
-
-    def __hash__(self) -> int:
-        """Return what equal ones share."""
-        return hash(self._values())
-
-    def __repr__(self) -> str:
-        """Show what it says."""
-        return f"Policy.from_json({self.to_json()!r})"
-
-    def replaced(self, field: str, value: object) -> "Policy":
-        """Return the same policy, but for this field."""
-        return Policy(**{row.field: getattr(self, row.field) for row in FIELDS} | {field: value})
-
-    def _values(self) -> tuple[object, ...]:
-        return tuple(getattr(self, row.field) for row in FIELDS)
+        return json.dumps(written(FIELDS, self), sort_keys=True, ensure_ascii=True)
 
 
-def _noted(pairs: list[tuple[str, object]], twice: dict[str, None]) -> dict[str, object]:
-    """Return a JSON object's fields, and note those that it has more than once."""
-    fields: dict[str, object] = {}
-    for name, value in pairs:
-        if name in fields:
-            twice[name] = None
-        fields[name] = value
-    return fields
-
-
-def _says(value: object) -> bool:
-    """Tell whether a field with that value says anything; a number of 0 does."""
-    return value is not None and value is not False
+NO_POLICY: Final = Policy()
+"""Says nothing."""
 
 
 # --- Patterns ------------------------------------------------------------------------------------
@@ -440,7 +397,7 @@ class Patterns:
         if policy is None and name != INTERNAL_TOPIC:
             number = self._wild.first(name)
             policy = None if number < 0 else self._of_wild[number]
-        return policy or None
+        return None if policy == NO_POLICY else policy
 
     def circles(self) -> Iterator[tuple[str, str]]:
         """Yield the patterns whose jobs would be pushed round in a circle, with the rule."""
@@ -469,23 +426,8 @@ class Patterns:
         return len(self.by_pattern)
 
 
-def is_pattern(text: str) -> bool:
-    """Tell whether the text is a pattern of topic names."""
-    return re.fullmatch(_PATTERN, text) is not None
-
-
-def checked_glob(value: object) -> str:
-    """Read a pattern of topic names. Raises ValueError with the rule."""
-    if isinstance(value, str) and is_pattern(value):
-        return value
-    raise ValueError(PATTERN_RULE)
-
-
-def checked_globs(value: object) -> list[str]:
-    """Read the patterns of topics that something is for. Raises ValueError with the rule."""
-    if not isinstance(value, list) or not 1 <= len(value) <= TOKEN_GLOBS_MAX:
-        raise ValueError(GLOBS_RULE)
-    return [checked_glob(each) for each in value]
+PATTERN: Final = matching(_PATTERN, PATTERN_RULE)
+PATTERNS: Final = list_of(PATTERN, GLOBS_RULE, 1, TOKEN_GLOBS_MAX)
 
 
 def is_wild(pattern: str) -> bool:

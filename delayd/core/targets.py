@@ -16,7 +16,7 @@ b'https://example.com'
 ('mail.out', {'concurrency': 2, 'topic': 'mail.out'})
 >>> read_target({"sink": "a b"})
 Traceback (most recent call last):
-delayd.core.targets.TargetInvalid: sink = "a b": must be 1 to 64 of A-Z a-z 0-9 . _ -
+delayd.fields.Invalid: sink = "a b": must be 1 to 64 of A-Z a-z 0-9 . _ -
 
 What is here is the shape only. Whether a url may be called, and whether a secret or a sink exists,
 is told by whom the engine asks (`Engine.vet_target`).
@@ -24,14 +24,29 @@ is told by whom the engine asks (`Engine.vet_target`).
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from delayd.core.errors import TopicNameInvalid
-from delayd.core.fields import Field, Rate, duration, no_such_field, rate, shown, whole
-from delayd.core.names import checked_name
+from delayd.core.names import TOPIC
+from delayd.fields import (
+    Field,
+    Invalid,
+    ValueKind,
+    Wrong,
+    duration,
+    list_of,
+    matching,
+    number,
+    one_of,
+    read_all,
+    shown,
+    whole,
+    written,
+)
 from delayd.limits import (
     PUSH_TIMEOUT_MS_MAX,
     PUSH_TIMEOUT_MS_MIN,
+    RATE_PER_S_MAX,
+    RATE_PER_S_MIN,
     TARGET_CONCURRENCY_MAX,
     TARGET_HEADER_NAME_BYTES_MAX,
     TARGET_HEADERS_BYTES_MAX,
@@ -41,7 +56,7 @@ from delayd.limits import (
     TARGET_TOPICS_MAX,
     TARGET_URL_BYTES_MAX,
 )
-from delayd.text import MASK, duration_text, shown_url
+from delayd.text import MASK, shown_url
 
 METHODS: Final = ("POST", "PUT", "PATCH", "GET", "DELETE")
 """HEAD is none: the answer of a job's call is kept, and a HEAD has none."""
@@ -65,7 +80,6 @@ _OF_THE_CONNECTION: Final = frozenset(
 )
 
 # `re` compiles these at their first use, and keeps them.
-_NAME: Final = rf"[A-Za-z0-9._-]{{1,{TARGET_NAME_BYTES_MAX}}}"
 _URL: Final = r"(?i:https?)://([^/?#\\]+)([/?][^#\\]*)?"
 _HEADER_NAME: Final = rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{TARGET_HEADER_NAME_BYTES_MAX}}}"
 _HEADER_VALUE: Final = r"[!-~]([ !-~]*[!-~])?|"
@@ -85,28 +99,14 @@ class Target(NamedTuple):
     """Names of the secrets to sign with; none: as the daemon is configured."""
     concurrency: int = 0
     """How many attempts may be under way at once; 0: as the daemon is configured."""
-    rate_per_s: Rate = 0
+    rate_per_s: int | float = 0
     """How many attempts may begin in a second; 0: as many as the topic hands out."""
 
 
 # --- A policy's target ---------------------------------------------------------------------------
 
 
-def _topic(value: object) -> str:
-    try:
-        return checked_name(value if isinstance(value, str) else "")
-    except TopicNameInvalid:
-        raise ValueError("must be the name of a topic") from None
-
-
-def checked_target_name(value: object) -> str:
-    """Read the name of a secret or of a sink. Raises ValueError with the rule."""
-    if not isinstance(value, str) or re.fullmatch(_NAME, value) is None:
-        raise ValueError(NAME_RULE)
-    return value
-
-
-def _url(value: object) -> str:
+def _read_url(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a text")  # noqa: TRY004 - as for all that is wrong
     if len(value.encode("utf-8", "replace")) > TARGET_URL_BYTES_MAX:
@@ -123,13 +123,7 @@ def _url(value: object) -> str:
     return value
 
 
-def _method(value: object) -> str:
-    if value not in METHODS:
-        raise ValueError(f"must be one of {', '.join(METHODS)}")
-    return str(value)
-
-
-def _headers(value: object) -> tuple[tuple[str, str], ...]:
+def _read_headers(value: object) -> tuple[tuple[str, str], ...]:
     """Read an object of names and values; all that is wrong is named."""
     if not isinstance(value, Mapping) or len(value) > TARGET_HEADERS_MAX:
         raise ValueError(f"must be an object of at most {TARGET_HEADERS_MAX} names and values")
@@ -215,81 +209,104 @@ def ambiguous_headers(headers: Iterable[tuple[str, str]]) -> str:
     return ""
 
 
-def _secrets(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not 0 < len(value) <= TARGET_SECRETS_MAX:
-        raise ValueError(f"must be 1 to {TARGET_SECRETS_MAX} names of secrets")
-    names = tuple(map(checked_target_name, value))
+def _read_secrets(value: object) -> tuple[str, ...]:
+    names: tuple[str, ...] = _SECRETS.read(value)
     if len(set(names)) < len(names):
         raise ValueError("must not name a secret twice")
     return names
 
 
-_FIELDS: Final = (
-    Field("concurrency", "concurrency", whole(1, TARGET_CONCURRENCY_MAX)),
-    Field("headers", "headers", _headers, dict),
-    Field("method", "method", _method),
-    Field("rate_per_s", "rate_per_s", rate),
-    Field("secrets", "secrets", _secrets, list),
-    Field("sink", "sink", checked_target_name),
-    Field(
-        "timeout", "timeout_ms", duration(PUSH_TIMEOUT_MS_MIN, PUSH_TIMEOUT_MS_MAX), duration_text
-    ),
-    Field("topic", "topic", _topic),
-    Field("url", "url", _url),
+METHOD: Final = one_of({method: method for method in METHODS}).told(
+    "Of the request to the url; POST by default."
 )
-TARGET_FIELDS: Final = {row.name: row for row in _FIELDS}
+URL: Final = ValueKind(
+    _read_url,
+    schema={
+        "type": "string",
+        "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://",
+        "minLength": 1,
+        "maxLength": TARGET_URL_BYTES_MAX,
+    },
+).told(
+    "The job is sent there when it is due: see docs/push.md. Needs the scope webhook.",
+    "https://example.com/jobs",
+)
+HEADERS: Final = ValueKind(
+    _read_headers,
+    dict,
+    {
+        "type": "object",
+        "additionalProperties": {"type": "string"},
+        "maxProperties": TARGET_HEADERS_MAX,
+    },
+).told(
+    "Of the request to the url, besides those that delayd sends itself.",
+    {"X-Team": "mail"},
+)
+NAME: Final = matching(f"[A-Za-z0-9._-]{{1,{TARGET_NAME_BYTES_MAX}}}", NAME_RULE)
+"""The name of a secret or of a sink."""
+RATE: Final = number(RATE_PER_S_MIN, RATE_PER_S_MAX)
+_SECRETS: Final = list_of(
+    NAME, f"must be 1 to {TARGET_SECRETS_MAX} names of secrets", 1, TARGET_SECRETS_MAX
+)
+_TIMEOUT: Final = duration(PUSH_TIMEOUT_MS_MIN, PUSH_TIMEOUT_MS_MAX)
+
+TARGET_FIELDS: Final = (
+    Field("concurrency", "concurrency", whole(1, TARGET_CONCURRENCY_MAX)),
+    Field("headers", "headers", HEADERS, is_secret=True),  # names are told, and not their values
+    Field("method", "method", METHOD),
+    Field("rate_per_s", "rate_per_s", RATE),
+    Field("secrets", "secrets", _SECRETS._replace(read=_read_secrets)),
+    Field("sink", "sink", NAME),
+    Field("timeout", "timeout_ms", _TIMEOUT),
+    Field("topic", "topic", TOPIC),
+    Field("url", "url", URL),
+)
 _OF_CALLS: Final = ("headers", "method", "secrets")
 """Fields that say something of a url only."""
 _NOTHING: Final = Target()
 
 
-class TargetInvalid(ValueError):
-    """A target is wrong: each field with its value, if that may be shown, and the rule."""
-
-    def __init__(self, errors: Iterable[tuple[str, str]]) -> None:
-        """Without a field, the rule is of the whole."""
-        self.errors = tuple(errors)
-        said = (f"{field}: {rule}" if field else rule for field, rule in self.errors)
-        super().__init__("; ".join(said))
-
-
 def read_target(value: object) -> Target:
     """Read a target as a policy has it.
 
-    Raises `TargetInvalid` with all fields that are wrong, and else `ValueError` with the rule.
+    Raises `Invalid` with all fields that are wrong, and else `ValueError` with the rule.
     """
     if not isinstance(value, Mapping):
         raise ValueError('must be an object such as {"url": "https://example.com/jobs"}')  # noqa: TRY004 - as for all that is wrong
-    values: dict[str, Any] = {}
-    errors: list[tuple[str, str]] = []
-    for name, said in sorted(value.items(), key=str):
-        row = TARGET_FIELDS.get(name) if isinstance(name, str) else None
-        if row is None:
-            errors.append((str(name), no_such_field(str(name), TARGET_FIELDS)))
-        elif said is not None:
-            try:
-                values[row.field] = row.read(said)
-            except ValueError as error:
-                # Of headers only the names: their values may be credentials.
-                field = name if name == "headers" else f"{name} = {shown(said)}"
-                errors.append((field, str(error)))
+    errors: list[Wrong] = []
+    target = _NOTHING
+    try:
+        target = Target(**read_all(value, TARGET_FIELDS, takes_null=True))
+    except Invalid as wrong:
+        errors += wrong.errors
     given = [name for name in KINDS if value.get(name) is not None]
     if len(given) != 1:
-        errors.append(("", "must have exactly one of url, topic and sink"))
+        errors.append(Wrong("", "must have exactly one of url, topic and sink"))
     elif given != ["url"]:
-        errors += [(name, "is for a url only") for name in _OF_CALLS if name in values]
+        errors += [
+            Wrong(name, "is for a url only") for name in _OF_CALLS if value.get(name) is not None
+        ]
     if errors:
-        raise TargetInvalid(errors)
-    return Target(**values)
+        raise Invalid(errors)
+    return target
 
 
 def target_fields(target: Target) -> dict[str, object]:
     """Write a target as `read_target` reads it, in one spelling; defaults are left out."""
-    return {
-        row.name: row.write(value)
-        for row in _FIELDS
-        if (value := getattr(target, row.field)) != getattr(_NOTHING, row.field)
-    }
+    return written(TARGET_FIELDS, target, _NOTHING)
+
+
+TARGET: Final = ValueKind(
+    read_target,
+    target_fields,
+    {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {field.name: field.kind.schema for field in TARGET_FIELDS},
+        "oneOf": [{"required": [kind]} for kind in KINDS],
+    },
+)
 
 
 def masked(target: Target) -> Target:

@@ -5,8 +5,7 @@ the same as null: what is absent is left as it is, or has the default that its d
 The values of a query are texts, read as JSON's would be.
 """
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Final, Literal, cast
 
 import msgspec
@@ -14,8 +13,9 @@ import msgspec
 from delayd import limits
 from delayd.core.job import Retry, State
 from delayd.core.operations.put import Conflict
+from delayd.core.policy import FIELDS
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
-from delayd.core.targets import KINDS, Target
+from delayd.core.targets import Target
 from delayd.http.problems import FieldError
 from delayd.http.reading import Form, Rules
 from delayd.http.values import (
@@ -36,7 +36,6 @@ from delayd.http.values import (
     Ttr,
     Unset,
     about,
-    schema_of_value,
 )
 
 NO_TIME: Final[Any] = 0
@@ -510,66 +509,12 @@ class HorizonForm(Form, kw_only=True):
 
 _Setting = Annotated[Any, about("See docs/policies.md. null is the same as no such field.")]
 
-_SIZE: Final = {"type": ["integer", "string"], "minimum": 1, "minLength": 1}
-_CAP: Final = {"type": "integer", "minimum": 1, "maximum": limits.CAP_MAX}
-_RATE: Final = {
-    "type": "number",
-    "minimum": limits.RATE_PER_S_MIN,
-    "maximum": limits.RATE_PER_S_MAX,
-}
-_PLAIN_NAME: Final = {
-    "type": "string",
-    "pattern": f"^[A-Za-z0-9._-]{{1,{limits.TARGET_NAME_BYTES_MAX}}}$",
-}
-_SETTINGS: Final[Mapping[str, dict[str, Any]]] = MappingProxyType(
-    {
-        "ttr": schema_of_value(Duration),
-        "delay": schema_of_value(Duration),
-        "retry": schema_of_value(Ladder),
-        "jitter_percent": {"type": "integer", "minimum": 0, "maximum": limits.JITTER_PERCENT_MAX},
-        "max_attempts": {"type": "integer", "minimum": 1, "maximum": limits.ATTEMPTS_MAX},
-        "exhausted": schema_of_value(TopicName),
-        "on_close": {"enum": ["failure", "return"]},
-        "jobs_max": _CAP,
-        "bytes_max": _SIZE,
-        "body_bytes_max": _SIZE,
-        "delay_max": schema_of_value(Duration),
-        "reserved_max": _CAP,
-        "rate_per_s": _RATE,
-        "push": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "url": schema_of_value(TargetUrl),
-                "topic": schema_of_value(TopicName),
-                "sink": _PLAIN_NAME,
-                "method": schema_of_value(TargetMethod),
-                "headers": schema_of_value(TargetHeaders),
-                "timeout": schema_of_value(Duration),
-                "secrets": {
-                    "type": "array",
-                    "items": _PLAIN_NAME,
-                    "minItems": 1,
-                    "maxItems": limits.TARGET_SECRETS_MAX,
-                },
-                "concurrency": {
-                    "type": "integer",
-                    "minimum": 1,
-                    "maximum": limits.TARGET_CONCURRENCY_MAX,
-                },
-                "rate_per_s": _RATE,
-            },
-            "oneOf": [{"required": [kind]} for kind in KINDS],
-        },
-    }
-)
-
 
 PolicyBodyForm: Final = cast(
     "type[Form]",
     msgspec.defstruct(
         "PolicyBodyForm",
-        [(name, _Setting, UNSET) for name in _SETTINGS],
+        [(field.name, _Setting, UNSET) for field in FIELDS],
         bases=(Form,),
         namespace={
             "__doc__": "A policy; what is wrong with it says `core.policy`, which reads it again,"
@@ -578,8 +523,8 @@ PolicyBodyForm: Final = cast(
                 {
                     "additionalProperties": False,
                     "properties": {
-                        name: {"anyOf": [schema, {"type": "null"}]}
-                        for name, schema in _SETTINGS.items()
+                        field.name: {"anyOf": [field.kind.schema, {"type": "null"}]}
+                        for field in FIELDS
                     },
                 },
             ),

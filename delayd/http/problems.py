@@ -15,7 +15,6 @@ field; a `Retry-After` says when it may succeed if the request itself is right.
 ('urn:delayd:NOT_FOUND', 404)
 """
 
-import re
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final
 
@@ -355,8 +354,6 @@ def problem_of(refusal: Refusal, **done: int) -> ProblemAnswer:
     return problem
 
 
-_POLICY_ERROR: Final = re.compile(r"([^\s=:]+)(?: = |: )(.*)", re.DOTALL)
-
 FIELDS: Final = {
     "delay in ms": "delay",
     "moment in ms": "at",
@@ -378,7 +375,10 @@ def errors_of(refusal: Refusal) -> Sequence[FieldError]:
     if isinstance(refusal, RequestInvalid):
         return refusal.errors
     if isinstance(refusal, PolicyInvalid):
-        return [*map(_policy_error, refusal.errors)]
+        return [
+            FieldError(place, f"{value}: {rule}" if value else rule)
+            for place, rule, value, _ in refusal.errors
+        ]
     if isinstance(refusal, ValueOutOfRange):
         return [FieldError(FIELDS.get(refusal.field, refusal.field), str(refusal))]
     if isinstance(refusal, TargetRefused):
@@ -386,18 +386,6 @@ def errors_of(refusal: Refusal) -> Sequence[FieldError]:
     if isinstance(refusal, DelayTooLong):
         return [FieldError("at" if refusal.is_moment else "delay", str(refusal))]
     return ()
-
-
-def _policy_error(error: str) -> FieldError:
-    """Return a mistake in a policy with its field, which stands first; whole if it is in none.
-
-    >>> _policy_error('ttr = "x": must be seconds')
-    FieldError(field='ttr', detail='"x": must be seconds')
-    >>> _policy_error("it is not a JSON object")
-    FieldError(field='', detail='it is not a JSON object')
-    """
-    match = _POLICY_ERROR.fullmatch(error)
-    return FieldError("", error) if match is None else FieldError(match[1], match[2])
 
 
 def headers_of(refusal: Refusal) -> dict[str, str]:

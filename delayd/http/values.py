@@ -24,7 +24,7 @@ from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
 from delayd.core.names import checked_key, checked_name
 from delayd.core.policy import parse_ladder
-from delayd.core.targets import METHODS, TARGET_FIELDS
+from delayd.core.targets import HEADERS, METHOD, METHODS, URL
 from delayd.text import DURATION_UNITS_MS, parse_duration_ms, parse_moment_ms
 
 Meta: Final = msgspec.Meta
@@ -243,9 +243,9 @@ _READERS: Final[Mapping[type, Callable[[object], object]]] = MappingProxyType(
         TopicName: _name,
         Key: _key,
         Ladder: _ladder,
-        TargetUrl: lambda value: TargetUrl(TARGET_FIELDS["url"].read(value)),
-        TargetMethod: lambda value: TargetMethod(TARGET_FIELDS["method"].read(value)),
-        TargetHeaders: lambda value: TargetHeaders(TARGET_FIELDS["headers"].read(value)),
+        TargetUrl: lambda value: TargetUrl(URL.read(value)),
+        TargetMethod: lambda value: TargetMethod(METHOD.read(value)),
+        TargetHeaders: lambda value: TargetHeaders(HEADERS.read(value)),
         States: _states,
         TimeBound: _time_bound,
         PageMark: _page_mark,

@@ -316,7 +316,7 @@ def _needed(name: str, policy: Policy | None) -> list[tuple[Scope, str]]:
 def _get_policy(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
     policy, _ = policy_of(client.engine, name)
     if policy.push is not None and not client.may(Scope.ADMIN, name):
-        policy = policy.replaced("push", masked(policy.push))
+        policy = policy._replace(push=masked(policy.push))
     return client.long_reply(replies.ok(policy.to_json().encode()))
 
 

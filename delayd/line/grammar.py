@@ -27,7 +27,7 @@ from delayd.core.operations.put import Conflict
 from delayd.core.policy import parse_ladder
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
-from delayd.core.targets import TARGET_FIELDS, Target
+from delayd.core.targets import METHOD, URL, Target
 from delayd.limits import (
     ATTEMPTS_MAX,
     DURATION_MS_MAX,
@@ -431,7 +431,7 @@ def _duration(value: str) -> int:
 def _url(value: str) -> str:
     """Return the url; what is wrong with it is told, as it is told of one that is refused."""
     try:
-        return str(TARGET_FIELDS["url"].read(value))
+        return str(URL.read(value))
     except ValueError as error:
         raise TargetRefused(f"url {shown_url(value)!r}", str(error)) from None
 
@@ -456,7 +456,7 @@ _PUT_READERS: Final[dict[str, Reader]] = {
     "attempts": _whole(1, ATTEMPTS_MAX),
     "jitter": _whole(0, JITTER_PERCENT_MAX),
     "url": _url,
-    "method": TARGET_FIELDS["method"].read,
+    "method": METHOD.read,
 }
 
 
@@ -560,7 +560,7 @@ _CHANGE_READERS: Final[dict[str, Reader]] = {
 }
 _TARGET_READERS: Final[dict[str, Reader]] = {
     "url": lambda value: _url(value) if value else "",
-    "method": TARGET_FIELDS["method"].read,
+    "method": METHOD.read,
 }
 
 

@@ -95,7 +95,7 @@ def refused(refusal: Refusal) -> bytes:
 
 def policy_refused(refusal: PolicyInvalid) -> bytes:
     """List every error of a policy, on one line, for people."""
-    return _bad_format("; ".join(refusal.errors))
+    return _bad_format("; ".join(map(str, refusal.errors)))
 
 
 def forbidden(lack: str) -> bytes:

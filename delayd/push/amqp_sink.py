@@ -19,7 +19,6 @@ the interface of sinks.
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple, cast, final
 
 import aio_pika
@@ -29,8 +28,8 @@ from aiormq.connection import TransportFactory
 from yarl import URL
 
 from delayd import limits
-from delayd.config import read_flag, read_text
-from delayd.push.options import ServerOptions, read_url
+from delayd.fields import FLAG, Field, text
+from delayd.push.options import ServerOptions, server_url
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
 from delayd.push.wires import Tls, Wire, open_stream, stream_wires
 
@@ -41,35 +40,33 @@ class _Opened(NamedTuple):
     exchange: AbstractExchange
 
 
-_KEY_RULE: Final = "must be a routing key; {topic} in it is the job's topic"
+_KEY: Final = text("must be a routing key; {topic} in it is the job's topic")
 
 
 def _read_routing_key(value: object) -> str:
-    key: str = read_text(_KEY_RULE)(value)
+    key: str = _KEY.read(value)
     longest = key.replace("{topic}", "x" * limits.TOPIC_NAME_BYTES_MAX)
     if len(longest.encode()) > limits.AMQP_TEXT_BYTES_MAX:
         raise ValueError(f"must have at most {limits.AMQP_TEXT_BYTES_MAX} bytes with any topic")
     return key
 
 
-_READERS: Final = MappingProxyType(
-    {
-        "url": read_url(
-            {"amqp": 5672, "amqps": 5671},
-            "must be amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS",
-        ),
-        "exchange": read_text("must be the name of an exchange"),
-        "routing_key": _read_routing_key,
-        "mandatory": read_flag,
-    }
+_FIELDS: Final = (
+    server_url(
+        {"amqp": 5672, "amqps": 5671},
+        "must be amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS",
+    ),
+    Field("exchange", "exchange", text("must be the name of an exchange")),
+    Field("routing_key", "routing_key", _KEY._replace(read=_read_routing_key)),
+    Field("mandatory", "mandatory", FLAG),
 )
 _PROPERTIES: Final = frozenset(("message_id", "content_type"))
 """Fields of a job that have a place of their own in a message."""
 
 
 def amqp_sink(name: str, options: Mapping[str, object]) -> "AmqpSink":
-    """Make the sink of these options. Raises `WrongInside`, a `ValueError`, with all mistakes."""
-    server = ServerOptions(options, _READERS, tls_scheme="amqps")
+    """Make the sink of these options. Raises `Invalid`, a `ValueError`, with all mistakes."""
+    server = ServerOptions(options, _FIELDS, tls_scheme="amqps")
     streams = _Streams(server)
 
     def make(url: URL, **more: Any) -> aio_pika.Connection:  # noqa: ANN401 - aio-pika's

@@ -14,11 +14,12 @@ import signal
 from typing import TYPE_CHECKING, Protocol, final
 
 from delayd.clock import VirtualClock
-from delayd.config import Config, ConfigError, ConfigErrors
+from delayd.config import Config, ConfigErrors
 from delayd.core.errors import TargetRefused
 from delayd.core.policy import Patterns
 from delayd.core.targets import Target, ambiguous_headers
 from delayd.core.throttle import PushBlock
+from delayd.fields import Wrong
 from delayd.limits import LOG_ID_BYTES
 from delayd.net.addresses import Listeners, TcpAddress
 from delayd.text import did_you_mean, shown_url
@@ -58,7 +59,7 @@ def open_push(
     if push.has_targets and config.topics is not None:
         patterns, errors = push.vet_patterns(config.topics)
         if errors:
-            raise ConfigErrors([ConfigError("", error, "") for error in errors])
+            raise ConfigErrors(Wrong(error, "") for error in errors)
         config = config._replace(topics=patterns)
     return config, push
 
@@ -175,7 +176,7 @@ class Push:
                     target = self.vet(policy.push)
                     # As if the pattern were a name: what it means beside is seen at each call.
                     self.vet_use(target, pattern)
-                    by_pattern[pattern] = policy.replaced("push", target)
+                    by_pattern[pattern] = policy._replace(push=target)
                 except TargetRefused as refusal:
                     errors.append(f'topics."{pattern}".push: {refusal}')
         return Patterns(by_pattern), errors

@@ -33,25 +33,23 @@ from redis.exceptions import ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as NoAnswer
 
 from delayd import limits
-from delayd.config import WrongInside, read_one_of, read_text, read_whole
-from delayd.push.options import ServerOptions, read_url
+from delayd.fields import Field, invalid, one_of, text, whole
+from delayd.push.options import ServerOptions, server_url
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
 from delayd.push.wires import Tls, Wire, Wires, open_stream, stream_wires
 
-_KEY: Final = read_text("must be a key of Redis; {topic} in it is the job's topic")
-_READERS: Final = MappingProxyType(
-    {
-        "url": read_url(
-            {"redis": 6379, "rediss": 6379, "unix": 0},
-            "must be redis://[USER@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH",
-        ),
-        "database": read_whole(0, 2**31 - 1),
-        "list": _KEY,
-        "stream": _KEY,
-        "format": read_one_of({"body": "body", "envelope": "envelope"}),
-        "maxlen": read_whole(1, limits.STREAM_LENGTH_MAX),
-        "connections_max": read_whole(1, limits.SINK_CONNECTIONS_MAX),
-    }
+_KEY: Final = text("must be a key of Redis; {topic} in it is the job's topic")
+_FIELDS: Final = (
+    server_url(
+        {"redis": 6379, "rediss": 6379, "unix": 0},
+        "must be redis://[USER@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH",
+    ),
+    Field("database", "database", whole(0, 2**31 - 1)),
+    Field("list", "list", _KEY),
+    Field("stream", "stream", _KEY),
+    Field("format", "format", one_of({"body": "body", "envelope": "envelope"})),
+    Field("maxlen", "maxlen", whole(1, limits.STREAM_LENGTH_MAX)),
+    Field("connections_max", "connections_max", whole(1, limits.SINK_CONNECTIONS_MAX)),
 )
 
 _ADVICE: Final = MappingProxyType(
@@ -74,19 +72,19 @@ _ADVICE: Final = MappingProxyType(
 
 
 def redis_sink(_name: str, options: Mapping[str, object]) -> "RedisSink":
-    """Make the sink of these options. Raises `WrongInside`, a `ValueError`, with all mistakes."""
-    server = ServerOptions(options, _READERS, tls_scheme="rediss")
+    """Make the sink of these options. Raises `Invalid`, a `ValueError`, with all mistakes."""
+    server = ServerOptions(options, _FIELDS, tls_scheme="rediss")
     values = server.values
     if ("list" in values) is ("stream" in values):
-        raise WrongInside([("", "must have either a list or a stream")])
+        raise invalid("", "must have either a list or a stream")
     if "format" in values and "stream" in values:
-        raise WrongInside([(".format", "is for a list: a stream has fields")])
+        raise invalid("format", "is for a list: a stream has fields")
     if "maxlen" in values and "list" in values:
-        raise WrongInside([(".maxlen", "is for a stream")])
+        raise invalid("maxlen", "is for a stream")
     if server.url.scheme != "unix" and not (server.url.path or "0").isdecimal():
-        raise WrongInside([(".url", "must end with the number of a database, if with anything")])
+        raise invalid("url", "must end with the number of a database, if with anything")
     if server.url.host and "database" in values:
-        raise WrongInside([(".database", "is for a unix socket: the url ends with it")])
+        raise invalid("database", "is for a unix socket: the url ends with it")
     return RedisSink(server, Redis(connection_pool=_pool(server)))
 
 

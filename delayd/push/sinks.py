@@ -27,10 +27,11 @@ import enum
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from delayd.config import Config, ConfigError, ConfigErrors, SinkSection, WrongInside
+from delayd.config import Config, ConfigErrors, SinkSection
 from delayd.core.targets import Target
+from delayd.fields import Invalid, Wrong, invalid, shown, unknown
 from delayd.limits import PUSH_LOOK_BYTES_MAX
-from delayd.text import did_you_mean, hide_in_urls, moment_text
+from delayd.text import hide_in_urls, moment_text
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -162,29 +163,28 @@ def open_sinks(config: Config) -> dict[str, Sink]:
 
     kinds = {entry.name: entry for entry in entry_points(group=GROUP)}
     sinks: dict[str, Sink] = {}
-    errors: list[ConfigError] = []
+    errors: list[Wrong] = []
     for name, section in config.sinks.items():
         try:
             sinks[name] = _factory(section, kinds)(name, section.options)
-        except WrongInside as wrong:
-            errors += [ConfigError("", f"sinks.{name}{said}", rule) for said, rule in wrong.errors]
+        except Invalid as wrong:
+            errors += [each.below(f"sinks.{name}") for each in wrong.errors]
         except ValueError as error:
-            errors.append(
-                ConfigError("", f"sinks.{name}", hide_in_urls(" ".join(str(error).split())))
-            )
+            rule = hide_in_urls(" ".join(str(error).split()))
+            errors.append(Wrong(f"sinks.{name}", rule))
     if errors:
         raise ConfigErrors(errors)
     return sinks
 
 
 def _factory(section: SinkSection, kinds: Mapping[str, "EntryPoint"]) -> SinkFactory:
-    """Load what makes sinks of this kind. Raises `WrongInside`."""
+    """Load what makes sinks of this kind. Raises `Invalid`."""
     entry = kinds.get(section.kind)
-    said = f'.kind = "{section.kind}"'
     if entry is None:
-        there_are = f"; there are {', '.join(sorted(kinds))}" if kinds else ""
-        rule = f"there is no such kind{did_you_mean(section.kind, sorted(kinds)) or there_are}"
-        raise WrongInside([(said, rule)])
+        rule = unknown(section.kind, sorted(kinds), "kind")
+        if kinds and rule.endswith("kind"):
+            rule += f"; there are {', '.join(sorted(kinds))}"
+        raise invalid("kind", rule, shown(section.kind))
     try:
         factory: SinkFactory = entry.load()
     except Exception as error:
@@ -195,5 +195,5 @@ def _factory(section: SinkSection, kinds: Mapping[str, "EntryPoint"]) -> SinkFac
             and entry.dist.name == "delayd"
         ):
             rule = f'needs more packages: pip install "delayd[{section.kind}]" ({error})'
-        raise WrongInside([(said, rule)]) from error
+        raise invalid("kind", rule, shown(section.kind)) from error
     return factory

@@ -54,7 +54,7 @@ def test_the_tokens_file_that_is_shown_is_in_order() -> None:
     (text,) = blocks("json")
     (entry,) = TOKENS_FILE.from_bytes(text.encode(), "page")
     assert entry.scopes == {Scope.RESERVE, Scope.DELETE}
-    assert set(json.loads(text)["tokens"][0]) == set(entry.fields())
+    assert set(json.loads(text)["tokens"][0]) == set(TOKENS_FILE.row(entry))
 
 
 def test_every_setting_that_is_named_exists() -> None:

@@ -80,14 +80,17 @@ ACTIVE = {"secret": text(5), "created": "2026-11-21T10:15:00Z"}
         ({"name": "a", "active": [ACTIVE] * 3}, f"secrets[0].active: {ACTIVE_RULE}"),
         ({"name": "a", "active": text(5)}, f"secrets[0].active: {ACTIVE_RULE}"),
         ({"name": "a", "active": [text(5)]}, f"secrets[0].active: {ACTIVE_RULE}"),
-        ({"name": "a", "active": [ACTIVE | {"x": 1}]}, f"secrets[0].active: {ACTIVE_RULE}"),
+        (
+            {"name": "a", "active": [ACTIVE | {"x": 1}]},
+            "secrets[0].active[0].x: there is no such field",
+        ),
         (
             {"name": "a", "active": [ACTIVE | {"secret": text(5)[6:]}]},
-            f"secrets[0].active: secret: {SECRET_RULE}",
+            f"secrets[0].active[0].secret: {SECRET_RULE}",
         ),
         (
             {"name": "a", "active": [ACTIVE | {"created": "now"}]},
-            f'secrets[0].active: created = "now": {TIME_RULE}',
+            f'secrets[0].active[0].created = "now": {TIME_RULE}',
         ),
         ({"name": "a", "active": [ACTIVE], "x": 1}, "secrets[0].x: there is no such field"),
     ],
@@ -97,7 +100,7 @@ def test_a_wrong_secret_is_named_with_its_place_and_the_rule(row: object, error:
 
 
 def test_two_secrets_of_one_name_are_a_mistake() -> None:
-    rows = [named(name, 1).fields() for name in ("a", "b", "a")]
+    rows = [SECRETS_FILE.row(named(name, 1)) for name in ("a", "b", "a")]
     assert errors_of_rows(*rows) == ['secrets[2].name = "a": is the name of another secret too']
 
 
@@ -106,7 +109,7 @@ def test_as_many_secrets_as_the_limit_says_fit_and_one_more_does_not() -> None:
     data = SECRETS_FILE.to_bytes(many)
     assert len(data) < SECRETS_FILE_BYTES_MAX
     assert len(Secrets(SECRETS_FILE.from_bytes(data, "t"))) == SECRETS_MAX
-    (error,) = errors_of_rows(*[entry.fields() for entry in many], named("x", 1).fields())
+    (error,) = errors_of_rows(*map(SECRETS_FILE.row, [*many, named("x", 1)]))
     assert error == f"secrets: must be a list of at most {SECRETS_MAX} entries"
 
 

@@ -207,7 +207,7 @@ def test_every_setting_is_shown_with_another_value_than_its_default(
     section, _, key = name.rpartition(".")
     path = tmp_path / "one\u202e.toml"
     path.write_text(f"{f'[{section}]' if section else ''}\n{key} = {value}\n{more}\n")
-    given, field = load(str(path), {}, {}), BY_NAME[name].field
+    given, field = load(str(path), {}, {}), BY_NAME[name].inside
     assert getattr(given, field) != getattr(Config(), field)
     assert invoke(["config", "show", "--config", str(path)]) == Exit.OK
     shown = capsys.readouterr().out

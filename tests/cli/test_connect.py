@@ -139,7 +139,7 @@ OF_DELAYD = {
     *("cli.topics", "client", "client.addresses", "client.answers", "client.connection"),
     *("client.errors", "client.limits"),
     *("client.http1", "client.http_calls", "client.jobs", "client.results"),
-    *("client.speaking", "client.sync", "client.trouble", "client.values"),
+    *("client.speaking", "client.steps", "client.sync", "client.values"),
     "client.wires",
     *("access", "access.errors", "exits", "limits", "text"),
 }

@@ -1,6 +1,5 @@
 """Policies: read with all errors at once, written in one spelling, judged the same for ever."""
 
-import inspect
 import json
 import re
 import string
@@ -14,15 +13,15 @@ from hypothesis import strategies as st
 from delayd.core.errors import PolicyInvalid
 from delayd.core.job import Retry, State
 from delayd.core.policy import (
-    BY_NAME,
     FIELDS,
+    NO_POLICY,
+    PATTERN,
     Attempt,
     Patterns,
     Policy,
     Verdict,
     decide,
     is_exhausted,
-    is_pattern,
     parse_ladder,
     rule_for,
     step_ms,
@@ -81,7 +80,7 @@ def test_a_policy_is_read_as_people_write_it() -> None:
 
 def test_a_policy_has_one_spelling_with_sorted_keys() -> None:
     text = EVERYTHING.to_json()
-    assert [*json.loads(text)] == sorted(BY_NAME)
+    assert [*json.loads(text)] == sorted(row.name for row in FIELDS)
     assert json.loads(text)["retry"] == LADDER.split()
     assert Policy.from_json(text) == EVERYTHING
 
@@ -92,14 +91,14 @@ def test_a_policy_has_one_spelling_with_sorted_keys() -> None:
 def test_what_says_nothing_is_not_written(text: str) -> None:
     policy = Policy.from_json(text)
     assert policy.to_json() == "{}"
-    assert not policy
+    assert policy == NO_POLICY
     assert policy.rule is None
 
 
-def test_a_policy_that_says_anything_is_true() -> None:
+def test_a_policy_that_says_anything_is_not_the_one_that_says_nothing() -> None:
     for row in FIELDS:
-        assert Policy(**{row.field: getattr(EVERYTHING, row.field)}), row.name
-    assert Policy(delay_ms=0)
+        assert Policy(**{row.inside: getattr(EVERYTHING, row.inside)}) != NO_POLICY, row.name
+    assert Policy(delay_ms=0) != NO_POLICY
 
 
 targets = st.builds(
@@ -142,14 +141,15 @@ def test_every_policy_is_read_as_it_was_written(policy: Policy) -> None:
 
 
 def test_every_field_has_one_row() -> None:
-    assert sorted(row.field for row in FIELDS) == sorted(inspect.signature(Policy).parameters)
+    assert sorted(row.inside for row in FIELDS) == sorted(Policy._fields)
 
 
 def errors_of(text: str) -> tuple[str, ...]:
     with pytest.raises(PolicyInvalid) as caught:
         Policy.from_json(text)
-    assert str(caught.value) == "the policy is not valid: " + "; ".join(caught.value.errors)
-    return caught.value.errors
+    errors = tuple(map(str, caught.value.errors))
+    assert str(caught.value) == "the policy is not valid: " + "; ".join(errors)
+    return errors
 
 
 def test_all_that_is_wrong_is_named_at_once() -> None:
@@ -193,10 +193,10 @@ def test_the_former_name_of_a_field_is_read_but_not_written() -> None:
         ("max_attempts", 2.5, "must be a whole number from 1 to 65535"),
         ("exhausted", "a b", 'must be "bury" or the name of a topic'),
         ("exhausted", 5, 'must be "bury" or the name of a topic'),
-        ("on_close", "bury", 'must be "failure" or "return"'),
-        ("on_close", [], 'must be "failure" or "return"'),
+        ("on_close", "bury", "must be one of failure, return"),
+        ("on_close", [], "must be one of failure, return"),
         ("bytes_max", 0, f"must be from 1 to {CAP_MAX} bytes"),
-        ("body_bytes_max", "2GiB", "must be from 1 to 1073741824 bytes"),
+        ("body_bytes_max", "2GiB", 'must be from "1B" to "1GiB"'),
         ("delay_max", "137y", "must be seconds, or a duration"),
         ("reserved_max", 0, f"must be a whole number from 1 to {CAP_MAX}"),
         ("rate_per_s", 0, "must be a number from 0.001 to 1000000"),
@@ -210,7 +210,7 @@ def test_a_wrong_value_is_named_with_the_rule(name: str, value: object, error: s
     said, _, rule = only.partition(": ")
     assert said.startswith(f"{name} = ")
     assert rule.startswith(error)
-    assert len(said) < 100
+    assert len(said) < 220
 
 
 @pytest.mark.parametrize(
@@ -390,9 +390,11 @@ def test_a_policy_is_found_in_one_walk_whatever_its_pattern() -> None:
 
 
 def test_patterns_are_made_of_what_names_are_made_of() -> None:
-    assert is_pattern("mail.*")
-    assert is_pattern("-")
-    assert not any(map(is_pattern, ("", "a b", "x" * 201, "[a]", "é")))
+    assert PATTERN.read("mail.*")
+    assert PATTERN.read("-")
+    for wrong in ("", "a b", "x" * 201, "[a]", "é"):
+        with pytest.raises(ValueError, match="must be 1 to 200 of"):
+            PATTERN.read(wrong)
 
 
 def test_without_patterns_no_topic_has_a_policy() -> None:
@@ -420,6 +422,6 @@ def test_the_examples_of_the_page_are_valid() -> None:
         for fields in tomllib.loads(example)["topics"].values():
             assert Policy.from_fields(fields)
     ((pattern, fields),) = tomllib.loads(toml)["topics"].items()
-    assert is_pattern(pattern)
+    assert PATTERN.read(pattern)
     assert Policy.from_fields(fields).retry_ms == LADDER_MS
     assert Policy.from_json(text).exhausted == "mail.failed"

@@ -19,6 +19,7 @@ from delayd.core.targets import (
     read_target,
     target_fields,
 )
+from delayd.fields import shown
 from delayd.limits import (
     TARGET_CONCURRENCY_MAX,
     TARGET_HEADER_NAME_BYTES_MAX,
@@ -82,10 +83,10 @@ def test_what_is_for_a_url_is_for_nothing_else() -> None:
 def test_all_that_is_wrong_is_named_at_once() -> None:
     wrong = {"url": "mailto:a", "methd": "PUT", "timeout": 0, "concurrency": 0}
     assert rule_of(wrong) == (
-        f"concurrency = 0: must be a whole number from 1 to {TARGET_CONCURRENCY_MAX}; "
+        'url = "mailto:a": must begin with https:// or http:// and name a host; '
         "methd: there is no such field; did you mean method?; "
         'timeout = 0: must be from "100ms" to "10m"; '
-        'url = "mailto:a": must begin with https:// or http:// and name a host'
+        f"concurrency = 0: must be a whole number from 1 to {TARGET_CONCURRENCY_MAX}"
     )
     assert rule_of([]) == rule_of("x") == rule_of(None)
     assert "must be an object" in rule_of(7)
@@ -230,9 +231,11 @@ def test_a_sink_has_a_plain_name(name: object) -> None:
     assert rule_of({"sink": name}).endswith(NAME_RULE)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 201, 7])
-def test_a_topic_has_the_name_of_one(name: object) -> None:
-    assert rule_of({"topic": name}).endswith("must be the name of a topic")
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 201])
+def test_a_topic_has_the_name_of_one(name: str) -> None:
+    assert f"topic = {shown(name)}: topic name " in rule_of({"topic": name})
+    assert "is not 1 to 200 of A-Z" in rule_of({"topic": name})
+    assert rule_of({"topic": 7}) == "topic = 7: must be the name of a topic"
 
 
 # --- A job's own target --------------------------------------------------------------------------

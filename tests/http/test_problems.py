@@ -16,6 +16,7 @@ from delayd.access.connection_limits import Refused
 from delayd.access.scopes import Scope
 from delayd.core import errors
 from delayd.core.errors import Refusal
+from delayd.fields import Wrong
 from delayd.http import problems
 from delayd.http.connections import Bounds
 from delayd.http.forms import AdvanceForm, HorizonForm, KickForm, PauseForm, PutJobForm
@@ -48,7 +49,7 @@ EXAMPLES: Final = (
     errors.LastWatched("mail"),
     errors.TooManyWatched("mail"),
     errors.Draining(),
-    errors.PolicyInvalid(("ttr = 'x': must be a duration", "it is none")),
+    errors.PolicyInvalid([Wrong("ttr", "must be a duration", '"x"'), Wrong("", "it is none")]),
     errors.TargetRefused("url 'https://10.0.0.1/'", "must have a public address"),
     errors.NotForTopic("sink 'crm'", "is for the topics b*, and not for 'a'", "sink"),
     errors.PushIsOff(),
@@ -305,8 +306,12 @@ def test_fields_are_named_as_the_request_has_them() -> None:
     for is_moment, field in ((False, "delay"), (True, "at")):
         refusal = errors.DelayTooLong(2_000, 1_000, "mail", is_moment=is_moment)
         assert [error.field for error in problems.errors_of(refusal)] == [field]
-    two = problems.errors_of(errors.PolicyInvalid(("ttr = 'x': is none", "it is none")))
-    assert [*two] == [FieldError("ttr", "'x': is none"), FieldError("", "it is none")]
+    wrong = [Wrong("ttr", "is none", '"x"'), Wrong("a b", "is none"), Wrong("", "it is none")]
+    assert problems.errors_of(errors.PolicyInvalid(wrong)) == [
+        FieldError("ttr", '"x": is none'),
+        FieldError("a b", "is none"),
+        FieldError("", "it is none"),
+    ]
 
 
 def test_of_many_mistakes_the_sentence_names_three_and_the_list_so_many() -> None:

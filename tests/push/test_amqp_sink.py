@@ -20,7 +20,7 @@ from pamqp.frame import marshal, unmarshal
 from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
-from delayd.config import WrongInside
+from delayd.fields import Invalid
 from delayd.push.amqp_sink import AmqpSink, amqp_sink
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
 from tests.push.test_sinks import JOB
@@ -178,9 +178,9 @@ def test_a_routing_key_that_would_be_too_long_with_some_topic_is_refused() -> No
         (f"x{fits}", "must have at most 255 bytes with any topic"),
         (5, "must be a routing key; {topic} in it is the job's topic"),
     ):
-        with pytest.raises(WrongInside) as caught:
+        with pytest.raises(Invalid) as caught:
             amqp_sink("orders", {"url": "amqp://h", "routing_key": key})
-        assert caught.value.errors[0][1] == rule
+        assert caught.value.errors[0].rule == rule
     amqp_sink("orders", {"url": "amqp://h", "routing_key": fits})
 
 

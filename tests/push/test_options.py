@@ -6,27 +6,27 @@ from typing import Final
 import pytest
 import trustme
 
-from delayd.config import WrongInside, read_text
-from delayd.push.options import ServerOptions, ServerUrl, read_url
+from delayd.fields import Field, Invalid, Wrong, shown, text
+from delayd.push.options import ServerOptions, ServerUrl, server_url
 
 RULE: Final = "must be a url"
 SECRET: Final = "s3cret"  # noqa: S105 - of no server
-URL: Final = read_url({"redis": 6379, "rediss": 6380, "unix": 0}, RULE)
-READERS: Final = {"url": URL, "list": read_text("must be a text")}
+URL: Final = server_url({"redis": 6379, "rediss": 6380, "unix": 0}, RULE)
+FIELDS: Final = (URL, Field("list", "list", text("must be a text")))
 
 
 def options(**given: object) -> ServerOptions:
-    return ServerOptions({"url": "redis://host", **given}, READERS, tls_scheme="rediss")
+    return ServerOptions({"url": "redis://host", **given}, FIELDS, tls_scheme="rediss")
 
 
-def errors_of(**given: object) -> list[tuple[str, str]]:
-    with pytest.raises(WrongInside) as caught:
+def errors_of(**given: object) -> list[Wrong]:
+    with pytest.raises(Invalid) as caught:
         options(**given)
     return list(caught.value.errors)
 
 
 @pytest.mark.parametrize(
-    ("text", "parts"),
+    ("said", "parts"),
     [
         ("redis://host", ("redis", "host", 6379, "", "", "")),
         ("rediss://host/", ("rediss", "host", 6380, "", "", "")),
@@ -36,8 +36,8 @@ def errors_of(**given: object) -> list[tuple[str, str]]:
         ("unix:///run/redis.sock", ("unix", "", 0, "", "", "run/redis.sock")),
     ],
 )
-def test_a_url_has_the_parts_of_a_server(text: str, parts: tuple[object, ...]) -> None:
-    assert URL(text) == parts
+def test_a_url_has_the_parts_of_a_server(said: str, parts: tuple[object, ...]) -> None:
+    assert URL.read(said) == parts
 
 
 @pytest.mark.parametrize(
@@ -57,18 +57,18 @@ def test_a_url_has_the_parts_of_a_server(text: str, parts: tuple[object, ...]) -
     ],
 )
 def test_what_is_no_url_of_a_server_is_refused_without_being_quoted(value: object) -> None:
-    assert errors_of(url=value) == [(".url", RULE)]
+    assert errors_of(url=value) == [Wrong("url", RULE)]
 
 
 def test_where_a_server_is_is_said_without_user_and_password() -> None:
-    assert str(URL("redis://ada:s3cret@host/2")) == "host:6379"
-    assert str(URL("unix:///run/redis.sock")) == "/run/redis.sock"
+    assert str(URL.read("redis://ada:s3cret@host/2")) == "host:6379"
+    assert str(URL.read("unix:///run/redis.sock")) == "/run/redis.sock"
 
 
 def test_a_url_is_needed() -> None:
-    with pytest.raises(WrongInside) as caught:
-        ServerOptions({"list": "due"}, READERS, tls_scheme="rediss")
-    assert caught.value.errors == ((".url", "is missing"),)
+    with pytest.raises(Invalid) as caught:
+        ServerOptions({"list": "due"}, FIELDS, tls_scheme="rediss")
+    assert caught.value.errors == (Wrong("url", "is missing"),)
 
 
 def test_a_password_comes_from_the_url_or_an_option_or_a_file(tmp_path: Path) -> None:
@@ -95,13 +95,13 @@ def test_a_password_that_is_exchanged_in_its_file_is_used(tmp_path: Path) -> Non
 
 def test_two_passwords_are_refused(tmp_path: Path) -> None:
     one = "must have one password: in url, password or password_file"
-    assert errors_of(url="redis://:s3cret@host", password=SECRET) == [("", one)]
-    assert errors_of(password=SECRET, password_file=str(tmp_path)) == [("", one)]
+    assert errors_of(url="redis://:s3cret@host", password=SECRET) == [Wrong("", one)]
+    assert errors_of(password=SECRET, password_file=str(tmp_path)) == [Wrong("", one)]
 
 
 @pytest.mark.parametrize("value", ["", 5, "\0"])
 def test_a_wrong_password_is_not_quoted(value: object) -> None:
-    assert errors_of(password=value) == [(".password", "must be a text")]
+    assert errors_of(password=value) == [Wrong("password", "must be a text")]
 
 
 def test_a_file_without_a_password_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -109,21 +109,21 @@ def test_a_file_without_a_password_is_refused_with_the_reason(tmp_path: Path) ->
     long.write_bytes(b"s" * 5_000)
     binary.write_bytes(b"\xff")
     assert errors_of(password_file=str(missing)) == [
-        (f'.password_file = "{missing}"', "cannot be read: No such file or directory")
+        Wrong("password_file", "cannot be read: No such file or directory", shown(str(missing)))
     ]
     assert errors_of(password_file=str(long)) == [
-        (f'.password_file = "{long}"', "cannot be read: it is longer than 4KiB")
+        Wrong("password_file", "cannot be read: it is longer than 4KiB", shown(str(long)))
     ]
     assert errors_of(password_file=str(binary)) == [
-        (f'.password_file = "{binary}"', "must be UTF-8")
+        Wrong("password_file", "must be UTF-8", shown(str(binary)))
     ]
 
 
 def test_every_wrong_option_is_told_and_those_that_are_unknown_have_no_values() -> None:
     assert errors_of(list=5, pasword=SECRET, connect_timeout="1ms") == [
-        (".list = 5", "must be a text"),
-        (".pasword", "there is no such option; did you mean password?"),
-        ('.connect_timeout = "1ms"', 'must be from "100ms" to "1m"'),
+        Wrong("list", "must be a text", "5"),
+        Wrong("pasword", "there is no such option; did you mean password?"),
+        Wrong("connect_timeout", 'must be from "100ms" to "1m"', '"1ms"'),
     ]
 
 
@@ -148,15 +148,15 @@ def test_files_of_tls_that_cannot_be_used_are_refused_with_the_reason(tmp_path: 
     empty.touch()
     tls = {"url": "rediss://host"}
     assert errors_of(**tls, ca="/no/where") == [
-        ('.ca = "/no/where"', "cannot be used: No such file or directory")
+        Wrong("ca", "cannot be used: No such file or directory", '"/no/where"')
     ]
-    ((said, rule),) = errors_of(**tls, certificate=str(empty))
-    assert said == f'.certificate = "{empty}"'
-    assert rule.startswith("cannot be used with its key: ")
-    assert errors_of(**tls, key=str(empty)) == [(".key", "needs a certificate")]
+    (wrong,) = errors_of(**tls, certificate=str(empty))
+    assert (wrong.place, wrong.value) == ("certificate", shown(str(empty)))
+    assert wrong.rule.startswith("cannot be used with its key: ")
+    assert errors_of(**tls, key=str(empty)) == [Wrong("key", "needs a certificate")]
     needs = "need a url that begins with rediss://"
-    assert errors_of(ca="ca.pem", key="key.pem") == [("", f"ca, key {needs}")]
+    assert errors_of(ca="ca.pem", key="key.pem") == [Wrong("", f"ca, key {needs}")]
 
 
 def test_a_server_url_is_a_plain_value() -> None:
-    assert ServerUrl("redis", "h", 1, "", "", "") == URL("redis://h:1")
+    assert ServerUrl("redis", "h", 1, "", "", "") == URL.read("redis://h:1")

@@ -41,7 +41,7 @@ from delayd.core.operations.checks import (
 )
 from delayd.core.operations.returns import catch_up_leases, leases_are_caught_up
 from delayd.core.operations.waiting import serve
-from delayd.core.policy import Patterns, Policy
+from delayd.core.policy import NO_POLICY, Patterns, Policy
 from delayd.core.queues import job_id_of
 from delayd.core.records import Kind, pack
 from delayd.core.stats.counters import Operation
@@ -135,14 +135,14 @@ def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: Request
         pass
     topic = store.topic(name)
     source = Source.RUN_TIME
-    if not policy:
+    if policy is None or policy == NO_POLICY:
         policy = None if store.topics.policy_for is None else store.topics.policy_for(name)
         source = Source.CONFIGURATION
     if (policy, source) != (topic.policy, topic.policy_source):
         _change_policy(engine, topic, policy, source)
         serve(engine, topic, now_ms)
     store.drop_if_unwanted(topic)
-    return policy or Policy()
+    return policy or NO_POLICY
 
 
 def vetted_policy(engine: Engine, name: str, policy: Policy | None) -> Policy | None:
@@ -164,7 +164,7 @@ def vetted_policy(engine: Engine, name: str, policy: Policy | None) -> Policy | 
     except TargetRefused as refusal:
         refusal.field = f"push.{refusal.field}"
         raise
-    return policy if target == policy.push else policy.replaced("push", target)
+    return policy if target == policy.push else policy._replace(push=target)
 
 
 def check_way(engine: Engine, name: str, target: str) -> None:
@@ -194,10 +194,10 @@ def policy_of(engine: Engine, name: str) -> tuple[Policy, Source]:
     """
     topic = engine.store.topics.by_name.get(checked_name(name))
     if topic is not None:
-        return topic.policy or Policy(), topic.policy_source
+        return topic.policy or NO_POLICY, topic.policy_source
     policy_for = engine.store.topics.policy_for
     policy = None if policy_for is None else policy_for(name)
-    return policy or Policy(), Source.CONFIGURATION
+    return policy or NO_POLICY, Source.CONFIGURATION
 
 
 # --- As background tasks -------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def configure(
         store.topics.mark_rules(topic)
         source = topic.policy_source
         policy = lawful_policy(topic) if source is Source.RUN_TIME else None
-        if not policy:
+        if policy is None or policy == NO_POLICY:
             source = Source.CONFIGURATION
             policy = None if patterns is None else patterns.of(topic.name)
         if policy == topic.policy:
@@ -290,7 +290,7 @@ def lawful_policy(topic: Topic) -> Policy | None:
     policy = topic.policy
     if policy is None or topic.is_internal:
         return None
-    return policy.replaced("exhausted", None) if policy.exhausted == INTERNAL_TOPIC else policy
+    return policy._replace(exhausted=None) if policy.exhausted == INTERNAL_TOPIC else policy
 
 
 def reclaim(engine: Engine, now_ms: RequestMs) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from delayd.core.policy import Policy
+from delayd.core.policy import NO_POLICY
 from delayd.core.stats.figures import (
     age_ms,
     daemon_history,
@@ -64,7 +64,7 @@ def topic_answer(
     push_blocks: Iterable[PushBlock],
 ) -> structs.TopicAnswer:
     """Return everything about a topic."""
-    caps = topic.policy or Policy()
+    caps = topic.policy or NO_POLICY
     return structs.TopicAnswer(
         **msgspec.structs.asdict(counts),
         using=topic.users,

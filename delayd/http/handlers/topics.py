@@ -14,7 +14,7 @@ from delayd.core.errors import TopicNotFound
 from delayd.core.job import State
 from delayd.core.operations.topics import Clear, SetPolicy, policy_of
 from delayd.core.operations.topics import pause as pause_topic
-from delayd.core.policy import Policy
+from delayd.core.policy import NO_POLICY, Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.core.targets import masked
@@ -123,9 +123,9 @@ def policy_answer(
     call: Call, name: str, policy: Policy | None, source: Source
 ) -> structs.PolicyOfTopicAnswer:
     """Return a topic's policy, as much as the client may see of it, and its source."""
-    policy = policy or Policy()
+    policy = policy or NO_POLICY
     if policy.push is not None and not call.is_admin(name):
-        policy = policy.replaced("push", masked(policy.push))
+        policy = policy._replace(push=masked(policy.push))
     text = policy.to_json().encode()
     return structs.PolicyOfTopicAnswer(policy=structs.as_written(text), source=source.name.lower())
 

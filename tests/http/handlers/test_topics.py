@@ -10,7 +10,7 @@ from delayd.access.scopes import Scope
 from delayd.core.errors import TargetRefused
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.topics import configure, policy_of
-from delayd.core.policy import BY_NAME, Patterns, Policy
+from delayd.core.policy import FIELDS, Patterns, Policy
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs
 from delayd.http.forms import PolicyBodyForm
@@ -232,7 +232,7 @@ def test_a_policy_is_an_object(data: bytes, status: int) -> None:
 
 
 def test_a_policy_has_the_fields_that_the_core_knows() -> None:
-    assert set(PolicyBodyForm.__struct_fields__) == BY_NAME.keys()
+    assert set(PolicyBodyForm.__struct_fields__) == {row.name for row in FIELDS}
 
 
 def test_who_moves_exhausted_jobs_must_be_good_for_where_they_go() -> None:
