@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import functools
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL
@@ -69,16 +69,20 @@ class AsyncClient:
     ) -> None:
         self._calls, way = way_to(url, token, tls, timeout, patience, answer_bytes_max)
         self.outage = way.outage
-        self.is_double = False
+        self.idle: Callable[[], Awaitable[None]] | None = None
         self._connections: AsyncRuns = AsyncConnections(way)
         self._toucher = AsyncToucher()
 
     @classmethod
-    def over(cls, connections: AsyncRuns, calls: HttpCalls | LineCalls | None = None) -> Self:
+    def over(
+        cls,
+        connections: AsyncRuns,
+        calls: HttpCalls | LineCalls,
+        idle: Callable[[], Awaitable[None]] | None = None,
+    ) -> Self:
         """Return a client whose operations are carried out by something else, a double."""
         client = cls()
-        client._calls, client._connections = calls or HttpCalls(), connections
-        client.is_double = True
+        client._connections, client._calls, client.idle = connections, calls, idle
         return client
 
     async def __aenter__(self) -> Self:

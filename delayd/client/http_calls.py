@@ -102,6 +102,10 @@ Held = Reservation | str
 class HttpCalls:
     """The operations, under the names that the clients give them; `Client` describes them."""
 
+    def __init__(self, waits: Callable[[Duration | None], Iterable[float]] = waits) -> None:
+        """`waits` yields how long each request of a reserve waits; a double has its own."""
+        self._waits = waits
+
     # --- Producers -------------------------------------------------------------------------------
 
     def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> Steps[PutResult]:
@@ -129,7 +133,7 @@ class HttpCalls:
         else:
             target = "/v1/reserve"
             wanted["topics"] = list(topics)
-        for wait_s in waits(timeout):
+        for wait_s in self._waits(timeout):
             asked = {**wanted, "wait": wait_s}
             # A lost answer holds its jobs until their ttr ends; the next ones are as good.
             answer = yield from _ask("POST", target, asked, may_repeat=True, wait_s=wait_s)

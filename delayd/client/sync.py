@@ -11,7 +11,7 @@ A client may be used by several threads at once. What the operations do is in `h
 `line_calls`; how they get there is in `connection`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL
@@ -89,18 +89,21 @@ class Client:
         self._calls, way = way_to(url, token, tls, timeout, patience, answer_bytes_max)
         self.outage = way.outage
         """Whether the daemon is away; its `tell` can be set."""
-        self.is_double = False
-        """Whether there is no daemon, as in a test: then a worker makes no pauses."""
+        self.idle: Callable[[], None] | None = None
+        """Of a double, called by a worker that finds no job; then it makes no pauses either."""
         self._connections: Runs = Connections(way)
         self._toucher = Toucher()
 
     @classmethod
-    def over(cls, connections: Runs, calls: "HttpCalls | LineCalls | None" = None) -> Self:
+    def over(
+        cls,
+        connections: Runs,
+        calls: "HttpCalls | LineCalls",
+        idle: Callable[[], None] | None = None,
+    ) -> Self:
         """Return a client whose operations are carried out by something else, a double."""
         client = cls()
-        client._connections = connections
-        client.is_double = True
-        client._calls = calls or client._calls
+        client._connections, client._calls, client.idle = connections, calls, idle
         return client
 
     def __enter__(self) -> Self:

@@ -204,14 +204,17 @@ class _Loop:
         wait: Callable[[float], Any],
     ) -> Steps[None]:
         """Work on one job after the other until that is set."""
-        self._client.outage.tell = self._tell_outage
+        client, topics = self._client, self._topics
+        client.outage.tell = self._tell_outage
+        wait_s = WAIT_S if client.idle is None else 0.0  # a double idles instead
         return working(
-            self._client.outage,
+            client.outage,
             self.pause,
             goes_on=lambda: not is_stopping.is_set(),
-            reserve=lambda: self._client.reserve_many(self._topics, limit=1, timeout=WAIT_S),
+            reserve=lambda: client.reserve_many(topics, limit=1, timeout=wait_s),
             handle=handle,
             wait=wait,
+            idle=client.idle,
             chance=self._chance,
         )
 

@@ -69,9 +69,12 @@ def working(
     reserve: Callable[[], Any],
     handle: Callable[[Any], Any],
     wait: Callable[[float], Any],
+    idle: Callable[[], Any] | None = None,
     chance: Callable[[], float] = drawn,
 ) -> Steps[None]:
     """Work on one job after the other as long as `goes_on` says so.
+
+    `idle` is called where there is none and `reserve` has not waited.
 
     Raises what is no passing trouble.
     """
@@ -83,6 +86,8 @@ def working(
                 yield wait(left_s)
                 continue
             jobs = yield reserve()
+            if idle is not None and not jobs:
+                yield idle()
             outage.end(era)
             pauses_s = pauses(FOR_EVER_S, chance)
             for job in jobs:
@@ -94,7 +99,7 @@ def working(
 
 def comes_at_once(job: Reserved[Any]) -> Steps[bool]:
     """Tell whether a job was nacked and nothing delays its next attempt; look at it if need be."""
-    if job.became is None or job.client.is_double:
+    if job.became is None or job.client.idle is not None:
         return False
     try:
         return (job.became.state or (yield job.client.get(job.id)).state) not in HELD_BACK

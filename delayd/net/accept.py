@@ -62,8 +62,8 @@ class Acceptor:
         self.on_no_descriptor = on_no_descriptor
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._paused: set[int] = set()
-        self._spare: socket.socket | None = socket.socket()
-        """A spare descriptor, closed when there are no others."""
+        self._spare: socket.socket | None = socket.socket() if self._listeners else None
+        """A spare descriptor, closed when there are no others; without listeners none is needed."""
 
     def open(self) -> None:
         """Accept from now on."""

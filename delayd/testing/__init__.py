@@ -1,6 +1,27 @@
-"""Doubles that ship with delayd, for its own tests and for those of the people who use it.
+"""Daemons for tests of what is built on delayd.
 
-Each double passes the same conformance tests as what it replaces, and takes its time and its
-seed from the caller. The daemon never imports this package, and the package does not know the
-command line: a daemon under test is started as a process, the way a user would.
+    FakeDelayd        a daemon in memory, on a virtual clock, for programs that use `delayd.client`
+    running_daemon    a daemon in a process of its own, for every other client
+
+Both take their time from the caller. The daemon never imports this package. What a `FakeDelayd`
+needs of the daemon is imported when the first one is made.
 """
+
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from delayd.testing.daemon import running_daemon
+    from delayd.testing.fake import FakeDelayd
+
+__all__ = ("FakeDelayd", "running_daemon")
+
+_HOMES: Final = MappingProxyType({"FakeDelayd": "fake", "running_daemon": "daemon"})
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whichever it is
+    """Import what is asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"delayd.testing has no {name!r}")
+    return getattr(import_module(f"delayd.testing.{_HOMES[name]}"), name)

@@ -1,113 +1,152 @@
 """A daemon in memory, for tests of what is built on delayd: no process, no socket, no waiting.
 
-    fake = FakeDelayd()
-    with fake.client() as client:
+    with FakeDelayd() as fake:
+        client = fake.client()
         client.put("orders", {"order": 17}, delay="30m", key="order-17")
         fake.advance("30m")
         with client.reserve("orders") as job:
             ...
 
-`client()` and `async_client()` are the clients of `delayd.client`, and each operation does what it
-does over HTTP: the same contract is tested of it and of the daemon. Time moves in three ways: by
-`advance`, by `client.advance_clock`, and when a reserve would wait and no job is in hand: then it
-passes at once, up to the moment at which a job is ready. While a job is in hand a wait takes real
-time, so that the ttr does not run out while a worker has it. A worker makes no
-pauses after failed attempts.
-
-What it leaves out: `jitter_percent`, `bytes_max` and `rate_per_s` of policies have no effect, there
-are no tokens, and jobs with a `url` are kept, and not delivered.
+It is the daemon itself: its engine and its HTTP API (`fake_daemon`), on a clock that stands still.
+Time moves in three ways: by `advance`, by `client.advance_clock`, and when a reserve or a worker
+waits and no job is in hand: then it passes at once, up to the moment at which a job is ready. While
+a job is in hand a wait takes real time, so that the ttr does not run out while a worker has it. A
+worker makes no pauses after failed attempts.
 """
 
 import asyncio
 import datetime as dt
-import json
 import threading
-from collections.abc import Generator
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import Any, Final, Self, TypeVar
 
 from delayd.client import AsyncClient, Client, TimedOut
-from delayd.client.http1 import Request, Response
-from delayd.client.values import Duration
-from delayd.testing.fake_api import FakeApi
-from delayd.testing.fake_jobs import FakeJobs
+from delayd.client.addresses import DEFAULT_URL, read_address
+from delayd.client.http1 import HttpWire
+from delayd.client.http_calls import HttpCalls
+from delayd.client.values import Duration, seconds
 
 T = TypeVar("T")
 START: Final = dt.datetime(2026, 11, 21, 19, tzinfo=dt.UTC)
 YIELD_S: Final = 0.001
-"""How long a reserve that waits lets others work before it looks again."""
-WAITS_MAX: Final = 1_000
+"""How long a wait that cannot pass at once lets others work before it looks again."""
+LOOKS_MAX: Final = 1_000
+NEVER: Final = float("inf")
 
 
 class FakeDelayd:
     """A daemon in memory; may be used by several threads and tasks at once."""
 
     def __init__(self, now: dt.datetime = START) -> None:
-        self._jobs = FakeJobs(round(now.timestamp() * 1_000))
-        self._api = FakeApi(self._jobs)
+        from delayd.testing.fake_daemon import FakeDaemon  # noqa: PLC0415 - takes 0.4 s
+
+        self._daemon = FakeDaemon(round(now.timestamp() * 1_000))
         self._lock = threading.Lock()
+        self.requests = 0
+        """How many its clients have sent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it: calls of its clients raise Unreachable. It holds no descriptors before either."""
+        with self._lock:
+            self._daemon.close()
 
     @property
     def now(self) -> dt.datetime:
         """Its time."""
-        return dt.datetime.fromtimestamp(self._jobs.now_ms / 1_000, dt.UTC)
-
-    @property
-    def has_jobs(self) -> bool:
-        """Whether any job is there that is not buried."""
-        with self._lock:
-            return any(job.state != "buried" for job in self._jobs.jobs.values())
+        return dt.datetime.fromtimestamp(self._daemon.clock.now_ms() / 1_000, dt.UTC)
 
     def advance(self, by: Duration) -> dt.datetime:
         """Let time pass, and everything happen that is due by then; return the time."""
-        return self.client().advance_clock(by)
-
-    def client(self) -> Client:
-        """Return a client without asyncio."""
-        return Client.over(FakeRuns(self))
-
-    def async_client(self) -> AsyncClient:
-        """Return a client with asyncio."""
-        return AsyncClient.over(AsyncFakeRuns(self))
-
-    def answer(self, request: Request, waited_s: float) -> Response | None:
-        """Answer a request of HTTP; None: it waits, while others have jobs in hand.
-
-        `waited_s` is how long it has waited so.
-        """
-        value = json.loads(request.body) if request.body else None
         with self._lock:
-            status, answer = self._api.answer(
-                *(request.method, request.target, value, request.headers),
-                may_wait=waited_s < request.wait_s,
-            )
-        if status == 0:
-            return None
-        return Response(status, {}, b"" if answer is None else json.dumps(answer).encode())
+            self._daemon.advance(_milliseconds(by))
+        return self.now
+
+    def token(self, *scopes: str, topics: tuple[str, ...] = ("*",)) -> str:
+        """Return a new token with these scopes, or all; from the first on every client needs one.
+
+        >>> FakeDelayd().token("put", "delete", topics=("mail.*",))[:5]
+        'dlyd_'
+        """
+        with self._lock:
+            return self._daemon.token(scopes, topics)
+
+    def client(self, *, token: str = "") -> Client:
+        """Return a client without asyncio."""
+        runs = FakeRuns(self, token)
+        return Client.over(runs, HttpCalls(partial(self._waits, runs.pause)), runs.idle)
+
+    def async_client(self, *, token: str = "") -> AsyncClient:
+        """Return a client with asyncio."""
+        runs = AsyncFakeRuns(self, token)
+        return AsyncClient.over(runs, HttpCalls(partial(self._waits, runs.pause)), runs.idle)
+
+    # --- What its clients call -------------------------------------------------------------------
+
+    def answer(self, wire: HttpWire, ask: Any) -> Any:  # noqa: ANN401 - the wire tells
+        """Answer a request."""
+        with self._lock:
+            self.requests += 1
+            return self._daemon.exchange(wire.encode(ask), wire.reader(ask, None))
+
+    def pass_time(self, most_ms: float = NEVER) -> float:
+        """Let time pass to the next moment at which something happens; return how much did."""
+        with self._lock:
+            return self._daemon.pass_time(most_ms)
+
+    def _waits(self, pause: Callable[[], None], timeout: Duration | None) -> Iterator[float]:
+        """Yield how long each request waits: not at all, since time passes between them."""
+        left_ms = NEVER if timeout is None else _milliseconds(timeout)
+        looks = 0
+        while True:
+            yield 0.0
+            if left_ms <= 0:
+                return
+            if passed_ms := self.pass_time(left_ms):
+                left_ms -= passed_ms
+                continue
+            pause()
+            left_ms -= YIELD_S * 1_000
+            looks += not self._daemon.has_jobs_in_hand
+            if looks == LOOKS_MAX:
+                raise TimedOut(
+                    "there is no job, and nobody has put one; a reserve without a timeout would"
+                    " wait for ever"
+                )
 
 
 class FakeRuns:
     """Carries out operations in memory."""
 
-    def __init__(self, fake: FakeDelayd) -> None:
+    def __init__(self, fake: FakeDelayd, token: str) -> None:
         self._fake = fake
+        self._wire = HttpWire(read_address(DEFAULT_URL), token)
         self._never = threading.Event()
 
     def run(self, steps: Generator[Any, Any, T]) -> T:
         """Carry out an operation."""
-        waits = Waits()
         try:
-            request = next(steps)
+            ask = next(steps)
             while True:
-                waited_s = 0.0
-                while (response := self._fake.answer(request, waited_s)) is None:
-                    self._never.wait(YIELD_S)
-                    waited_s += YIELD_S
-                if waits.note(request, response, self._fake):
-                    self._never.wait(YIELD_S)
-                request = steps.send(response)
+                ask = steps.send(self._fake.answer(self._wire, ask))
         except StopIteration as done:
             result: T = done.value
             return result
+
+    def pause(self) -> None:
+        """Let other threads have their turn."""
+        self._never.wait(YIELD_S)
+
+    def idle(self) -> None:
+        """Let time pass for a worker, or where it cannot, others have their turn."""
+        if not self._fake.pass_time():
+            self.pause()
 
     def close(self) -> None:
         """Let go of nothing."""
@@ -116,45 +155,34 @@ class FakeRuns:
 class AsyncFakeRuns:
     """The same with asyncio."""
 
-    def __init__(self, fake: FakeDelayd) -> None:
+    def __init__(self, fake: FakeDelayd, token: str) -> None:
         self._fake = fake
+        self._wire = HttpWire(read_address(DEFAULT_URL), token)
+        self._pause_s = 0.0
 
     async def run(self, steps: Generator[Any, Any, T]) -> T:
         """Carry out an operation."""
-        waits = Waits()
         try:
-            request = next(steps)
+            ask = next(steps)
             while True:
-                await asyncio.sleep(0)  # others have their turn, as with a daemon
-                waited_s = 0.0
-                while (response := self._fake.answer(request, waited_s)) is None:
-                    await asyncio.sleep(YIELD_S)
-                    waited_s += YIELD_S
-                if waits.note(request, response, self._fake):
-                    await asyncio.sleep(YIELD_S)
-                request = steps.send(response)
+                pause_s, self._pause_s = self._pause_s, 0.0
+                await asyncio.sleep(pause_s)  # others have their turn, as with a daemon
+                ask = steps.send(self._fake.answer(self._wire, ask))
         except StopIteration as done:
             result: T = done.value
             return result
+
+    def pause(self) -> None:
+        """Have `run` pause before the next request."""
+        self._pause_s = YIELD_S
+
+    async def idle(self) -> None:
+        """Let time pass for a worker, or where it cannot, others have their turn."""
+        await asyncio.sleep(0.0 if self._fake.pass_time() else YIELD_S)
 
     async def close(self) -> None:
         """Let go of nothing."""
 
 
-class Waits:
-    """Counts the waits of one operation that ended without a job."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def note(self, request: Request, response: Response, fake: FakeDelayd) -> bool:
-        """Tell whether others should have a turn. Raises TimedOut where nothing is to come."""
-        if not request.wait_s or response.status != 204 or fake.has_jobs:
-            return False
-        self._count += 1
-        if self._count == WAITS_MAX:
-            raise TimedOut(
-                "there is no job, and nobody has put one; a reserve without a timeout would wait"
-                " for ever"
-            )
-        return True
+def _milliseconds(duration: Duration) -> int:
+    return int(-(-seconds(duration) * 1_000 // 1))

@@ -1,68 +1,212 @@
-"""What the daemon in memory does besides the contract: its time."""
+"""What the daemon in memory does besides the contract: its time, its tokens, its end."""
 
 import asyncio
 import datetime as dt
+import os
+import re
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
-from delayd.client import TimedOut
-from delayd.testing.fake import START, FakeDelayd
-from delayd.testing.fake_jobs import REFUSALS
-from tests.http.rig import http_refusals
+from delayd.client import (
+    AsyncJob,
+    AsyncWorker,
+    Forbidden,
+    Job,
+    TimedOut,
+    Unauthorized,
+    Unreachable,
+    Worker,
+)
+from delayd.testing import FakeDelayd
+from delayd.testing.fake import START
+from tests.client.test_imports import modules_after
+
+ROOT: Final = Path(__file__).parents[2]
 
 
-def test_the_refusals_of_the_fake_are_those_of_the_daemon() -> None:
-    daemon = {kind.kind: (kind.status, kind.word, kind.title) for kind in http_refusals()}
-    assert {kind: daemon[kind] for kind in REFUSALS} == REFUSALS
+@pytest.fixture
+def fake() -> Iterator[FakeDelayd]:
+    with FakeDelayd() as fake:
+        yield fake
 
 
-def test_a_reserve_that_waits_lets_the_time_pass_up_to_the_next_job() -> None:
-    fake = FakeDelayd()
+# --- Time ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay", ["1ms", "1d", "7d", "30d", "3650d"])
+def test_a_reserve_that_waits_lets_the_time_pass_up_to_the_next_job(
+    fake: FakeDelayd, delay: str
+) -> None:
     client = fake.client()
-    client.put("mail", "x", delay="7d")
+    put = client.put("mail", "x", delay=delay)
     with client.reserve("mail") as job:
         assert job.text == "x"
-        assert fake.now == START + dt.timedelta(days=7)
+        assert fake.now == put.due
 
 
-def test_a_reserve_with_a_timeout_passes_that_time_and_no_more() -> None:
-    fake = FakeDelayd()
+def test_a_reserve_with_a_timeout_passes_that_time_and_no_more(fake: FakeDelayd) -> None:
     client = fake.client()
-    client.put("mail", "x", delay=10)
+    client.put("mail", "x", delay="10d")
     with pytest.raises(TimedOut):
-        client.reserve("mail", timeout=9)
-    assert fake.now == START + dt.timedelta(seconds=9)
+        client.reserve("mail", timeout="9d")
+    assert fake.now == START + dt.timedelta(days=9)
 
 
-def test_a_reserve_that_would_wait_for_ever_ends() -> None:
+def test_a_reserve_passes_the_time_of_what_others_wait_for(fake: FakeDelayd) -> None:
+    client = fake.client()
+    client.put_many("others", [{"body": n, "delay": n} for n in range(10)])
+    client.put("mail", "x", delay=60)
+    assert client.reserve("mail").text == "x"
+    assert client.topic("others").ready == 10
+    assert fake.now == START + dt.timedelta(seconds=60)
+
+
+def test_a_reserve_that_would_wait_for_ever_ends(fake: FakeDelayd) -> None:
     with pytest.raises(TimedOut, match="for ever"):
-        FakeDelayd().client().reserve("mail")
+        fake.client().reserve("mail")
+    assert fake.now == START
 
 
-def test_while_a_job_is_in_hand_its_ttr_does_not_run_out_by_the_wait_of_another() -> None:
-    fake = FakeDelayd()
+def test_while_a_job_is_in_hand_its_ttr_does_not_run_out_by_the_wait_of_another(
+    fake: FakeDelayd,
+) -> None:
     client = fake.client()
     client.put("mail", "x", ttr=1)
     job = client.reserve("mail", timeout=0)
     with pytest.raises(TimedOut):
         client.reserve("mail", timeout=0.05)
-    assert fake.now < START + dt.timedelta(seconds=1)
+    assert fake.now == START
     job.ack()
 
 
-def test_clients_of_one_fake_see_the_same_jobs() -> None:
-    fake = FakeDelayd()
+def test_a_rate_is_kept_by_the_clock_of_the_fake(fake: FakeDelayd) -> None:
+    client = fake.client()
+    client.set_policy("sms", {"rate_per_s": 0.1})
+    client.put_many("sms", [{"body": n} for n in range(3)])
+    seen = []
+    for _ in range(3):
+        client.reserve("sms").ack()
+        seen.append((fake.now - START).total_seconds())
+    assert seen == [0, 10, 20]
+
+
+# --- Workers, and the time that they wait ---------------------------------------------------------
+
+
+def work(fake: FakeDelayd, seen: list[dt.datetime]) -> None:
+    def handle(job: Job) -> None:
+        seen.append(fake.now)
+        worker.stop()
+
+    worker = Worker(fake.client(), "mail", handle)
+    worker.run()
+
+
+def work_later(fake: FakeDelayd, seen: list[dt.datetime]) -> None:
+    async def handle(job: AsyncJob) -> None:
+        seen.append(fake.now)
+        worker.stop()
+
+    worker = AsyncWorker(fake.async_client(), "mail", handle)
+    asyncio.run(worker.run())
+
+
+@pytest.mark.parametrize("run", [work, work_later])
+@pytest.mark.parametrize("delay", ["1d", "7d"])
+def test_a_worker_lets_the_time_pass_up_to_the_next_job_and_asks_a_few_times(
+    fake: FakeDelayd, run: Callable[[FakeDelayd, list[dt.datetime]], None], delay: str
+) -> None:
+    put = fake.client().put("mail", "x", delay=delay)
+    seen: list[dt.datetime] = []
+    run(fake, seen)
+    assert seen == [put.due]
+    assert fake.requests < 20
+
+
+def test_a_worker_without_jobs_waits_in_real_time_until_somebody_puts_one(fake: FakeDelayd) -> None:
+    seen: list[dt.datetime] = []
+    thread = threading.Thread(target=work, args=(fake, seen))
+    thread.start()
+    fake.client().put("mail", "x")
+    thread.join(60)
+    assert seen == [START]
+
+
+# --- Clients --------------------------------------------------------------------------------------
+
+
+def test_clients_of_one_fake_see_the_same_jobs(fake: FakeDelayd) -> None:
     fake.client().put("mail", "x")
 
     async def reserved() -> str:
         async with fake.async_client() as client, await client.reserve("mail") as job:
+            assert fake.client().topic("mail").reserved == 1  # without asyncio, inside of a task
             return job.text
 
     assert asyncio.run(reserved()) == "x"
-    assert fake.client().topics() == []
+    assert [topic.jobs for topic in fake.client().topics()] == [0]
 
 
-def test_what_the_daemon_would_call_by_itself_is_kept() -> None:
-    client = FakeDelayd().client()
-    put = client.put("hooks", {"a": 1}, url="https://example.com/", headers={"X-A": "b"})
-    assert client.get(put.id).details["url"] == "https://example.com/"
+def test_from_the_first_token_on_every_client_needs_one(fake: FakeDelayd) -> None:
+    with fake.client() as stranger:
+        stranger.put("mail", "x")
+        client = fake.client(token=fake.token("put", topics=("mail",)))
+        client.put("mail", "y")
+        with pytest.raises(Forbidden):
+            client.put("sms", "x")
+        with pytest.raises(Forbidden):
+            client.cancel_many("mail", key_prefix="x")
+        for _ in range(20):  # after some failures the answer comes late, but not here
+            with pytest.raises(Unauthorized):
+                stranger.put("mail", "x")
+    assert fake.client(token=fake.token()).topic("mail").ready == 2
+
+
+def test_a_fake_that_is_closed_is_not_reached() -> None:
+    with FakeDelayd() as fake:
+        client = fake.client()
+        client.put("mail", "x")
+    with pytest.raises(Unreachable, match="closed"):
+        client.put("mail", "x")
+    fake.close()
+
+
+def test_a_fake_holds_no_descriptor() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    fakes = [FakeDelayd() for _ in range(10)]
+    for fake in fakes:
+        fake.client().put("mail", "x")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- How it is imported ---------------------------------------------------------------------------
+
+
+def test_what_is_imported_for_tests_loads_no_daemon_before_there_is_one() -> None:
+    for statement in (
+        "import delayd.testing.pytest_plugin",
+        "from delayd.testing import FakeDelayd",
+    ):
+        loaded = modules_after(statement)
+        assert not loaded & {"aiohttp", "msgspec", "delayd.core", "delayd.http"}
+
+
+def test_pytest_has_the_fixture_where_delayd_is_installed(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(def test_.*?)```", page, re.DOTALL)
+    (tmp_path / "test_reviews.py").write_text(program, encoding="utf-8")
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "delayd.testing.pytest_plugin")
+    alone = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ran = subprocess.run(
+        command, check=False, cwd=tmp_path, env=alone, capture_output=True, text=True
+    )
+    assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["entry-points"]["pytest11"] == {"delayd": "delayd.testing.pytest_plugin"}

@@ -1,4 +1,4 @@
-"""Every example of docs/client.md does what it says, against the daemon."""
+"""Every example of docs/client.md does what it says, against the daemon; of the fake all do."""
 
 import contextlib
 import inspect
@@ -15,7 +15,11 @@ from delayd.testing.daemon import running_daemon
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
-PROGRAMS: Final = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+TESTING: Final = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+PROGRAMS: Final = [
+    *re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL),
+    *re.findall(r"```python\n(from delayd.testing import FakeDelayd.*?)```", TESTING, re.DOTALL),
+]
 PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 
 

@@ -125,8 +125,7 @@ def asyncio_world(kind: str, url: str, daemon: Daemon) -> Iterator[World]:
 @contextlib.contextmanager
 def fake_world(daemon: Daemon) -> Iterator[World]:
     del daemon
-    fake = FakeDelayd()
-    with fake.client() as client:
+    with FakeDelayd() as fake, fake.client() as client:
         yield World("fake", client, fake.advance)
 
 

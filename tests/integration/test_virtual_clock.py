@@ -155,7 +155,7 @@ def test_snapshots_and_syncs_go_by_real_time(tmp_path: Path) -> None:
 
 
 def test_the_program_of_the_page_works() -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)
+    program = re.findall(r"```python\n(.*?)```", TESTING, re.DOTALL)[0]
     ran = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=120
     )

@@ -1,0 +1,217 @@
+"""The daemon's own parts, without files and sockets: what is behind a `FakeDelayd`.
+
+    client ─► request as bytes ─► HttpConnection ─► handlers ─► engine
+                                       answer ◄──────┴─ turn: what is due, tasks, who waits
+
+Everything is the daemon's but what this module has: one connection in memory, a turn that keeps
+nothing, and the moves of the clock.
+"""
+
+import asyncio
+import os
+from typing import Any, Final
+
+from delayd.access.authenticator import Authenticator
+from delayd.access.control import AccessControl
+from delayd.access.scopes import Scope
+from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
+from delayd.client.addresses import DEFAULT_URL
+from delayd.client.errors import Unreachable
+from delayd.clock import VirtualClock
+from delayd.core.background import BackgroundTask, BackgroundTasks
+from delayd.core.engine import Engine
+from delayd.core.errors import Refusal
+from delayd.core.operations.clock import advance, next_deadline
+from delayd.core.stats.refusals import Refusals
+from delayd.core.times import PlayedMs
+from delayd.core.virtual_clock import ClockAdvance
+from delayd.http.api import Api, Reports
+from delayd.http.connections import Bounds, HttpConnection, HttpConnections
+from delayd.http.server import HttpServer
+from delayd.limits import IDEMPOTENCY_KEYS_DEFAULT
+from delayd.line.stats import Stats
+from delayd.metrics import CONTENT_TYPE
+from delayd.testing.virtual_loop import VirtualLoop
+
+PEER: Final = ("127.0.0.1", 50_000)
+NEVER: Final = float("inf")
+PIECE_BYTES: Final = 1 << 18
+"""So much of a request comes at once, as from a socket."""
+
+
+def raised(fault: BaseException) -> None:
+    """Raise a fault of the daemon where it was met."""
+    raise fault
+
+
+class MemoryTransport(asyncio.Transport):
+    """The one connection: what the daemon writes to."""
+
+    def __init__(self, connections: HttpConnections) -> None:
+        super().__init__({"peername": PEER})
+        protocol = connections.admit(PEER, 0)
+        assert isinstance(protocol, HttpConnection), "it is the only one"
+        self.protocol: Final = protocol
+        self.received = b""
+        self.is_over = False
+        self._loop = connections.loop
+        protocol.connection_made(self)
+
+    def write(self, data: Any) -> None:  # noqa: ANN401 - asyncio's signature
+        """Take what is answered."""
+        self.received += data
+
+    def is_closing(self) -> bool:
+        """Tell whether it has ended."""
+        return self.is_over
+
+    def close(self) -> None:
+        """End."""
+        if not self.is_over:
+            self.is_over = True
+            self._loop.call_soon(self.protocol.connection_lost, None)
+
+    abort = close
+
+    def pause_reading(self) -> None:
+        """Do nothing: what comes is whole."""
+
+    resume_reading = pause_reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Do nothing: all is taken at once."""
+
+    def get_write_buffer_size(self) -> int:
+        """Tell that all was taken."""
+        return 0
+
+
+class FakeDaemon:
+    """One daemon."""
+
+    def __init__(self, start_ms: int) -> None:
+        self.clock = VirtualClock(start_ms)
+        self.engine = Engine(start_ms=start_ms)
+        self._tasks = BackgroundTasks(self.engine)
+        self._is_closed = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self._entries: list[Any] = []
+        self._authenticator = Authenticator(wall_ms=self.clock.wall_ms)
+        self._loop = VirtualLoop(self._turn)  # type: ignore[abstract]  # the rest is not asked for
+        self._transport: MemoryTransport | None = None
+        with self._loop.running():
+            api = Api(
+                *(self.engine, self, self.clock, self._tasks),
+                standing=self.clock,
+                refusals=Refusals(),
+                idempotency_keys_max=IDEMPOTENCY_KEYS_DEFAULT,
+                reports=Reports(
+                    Stats(self.engine, start_ms).beside_jobs,
+                    metrics=lambda _now_ms: (),
+                    metrics_type=CONTENT_TYPE,
+                    sync_going_on_ms=lambda: 0,
+                    missing_files=lambda: "",
+                    room_trouble=lambda: "",
+                    push_blocks=lambda _topic: (),
+                ),
+            )
+            access = AccessControl(self._authenticator)
+            self._server = HttpServer(api, access, Bounds(), (), (), raised)
+            self._server.start()
+
+    # --- Requests --------------------------------------------------------------------------------
+
+    def exchange(self, data: bytes, reader: Any) -> Any:  # noqa: ANN401 - the client's wire tells
+        """Return the answer to a request, as the reader reads it."""
+        if self._is_closed:
+            raise Unreachable(DEFAULT_URL, "this FakeDelayd is closed")
+        transport = self._transport
+        if transport is None or transport.is_over:
+            with self._loop.running():
+                transport = self._transport = MemoryTransport(self._server.connections)
+        for start in range(0, len(data), PIECE_BYTES):
+            piece = data[start : start + PIECE_BYTES] if len(data) > PIECE_BYTES else data
+            self._loop.run(transport.protocol.data_received, piece)
+        while True:
+            received, transport.received = transport.received, b""
+            if (reply := reader.feed(received)) is not None:
+                return reply
+            if self.engine.waits and (next_ms := next_deadline(self.engine)) is not None:
+                self.advance(next_ms - self.clock.now_ms())
+            else:
+                self._loop.skip()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._is_closed = True
+        self._loop.run(self._server.abort)
+
+    def token(self, scopes: tuple[str, ...], topics: tuple[str, ...]) -> str:
+        """Return a new token; from now on every client needs one."""
+        wanted = {Scope(scope) for scope in scopes} or set(Scope)
+        name = f"token {len(self._entries) + 1}"
+        created_s = self.clock.now_ms() // 1_000
+        text, entry = issue(os.urandom(TOKEN_BYTES), name, wanted, topics, created_s=created_s)
+        self._entries.append(entry)
+        self._authenticator.tokens = Tokens(self._entries)
+        return text
+
+    # --- Time ------------------------------------------------------------------------------------
+
+    def advance(self, by_ms: int) -> None:
+        """Let time pass, through everything that is due on the way."""
+        self._tasks.add(BackgroundTask(ClockAdvance(self.engine, self.clock, by_ms), _checked))
+        self._loop.run(bool)
+
+    @property
+    def has_jobs_in_hand(self) -> bool:
+        """Tell whether somebody is working."""
+        return bool(self.engine.store.leases.sessions)
+
+    def pass_time(self, most_ms: float) -> float:
+        """Let time pass to the next moment at which something happens; return how much did.
+
+        None while a job is in hand, nor where nothing will happen by itself.
+        """
+        next_ms = next_deadline(self.engine)
+        if self.has_jobs_in_hand or (next_ms is None and most_ms == NEVER):
+            return 0
+        by_ms = most_ms if next_ms is None else min(most_ms, next_ms - self.clock.now_ms())
+        self.advance(int(by_ms))
+        return by_ms
+
+    # --- What the API asks of turns --------------------------------------------------------------
+
+    def when_durable(self, waiter: asyncio.Future[None]) -> None:
+        """Complete the future in the next turn: what is in memory is as durable as it gets."""
+        self._waiters.append(waiter)
+
+    def ask(self) -> None:
+        """Do nothing: the next turn comes at once."""
+
+    def look_at_wall_clock(self) -> None:
+        """Do nothing: it is the clock."""
+
+    def _turn(self) -> bool:
+        """Let happen what is due, and answer those who wait; tell whether anything was done."""
+        engine, now_ms = self.engine, self.clock.request_ms()
+        next_ms = next_deadline(engine)
+        is_busy = next_ms is not None and next_ms <= now_ms and advance(engine, PlayedMs(now_ms))
+        if self._tasks.has_more:
+            is_busy = True
+            if (task := self._tasks.step(now_ms)) is not None:
+                task.conclude(self.clock.request_ms())
+        for session, outcome in engine.take_deliveries():
+            assert session.owner is not None, "a session that waits has an owner"
+            session.owner.deliver(outcome, self.clock.request_ms())
+        engine.take_log()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        return is_busy or bool(waiters)
+
+
+def _checked(refusal: Refusal | None, _now_ms: object) -> None:
+    if refusal is not None:
+        raise refusal
