@@ -28,6 +28,8 @@ and notes how long each reply took. Beside it one client does something big:
     answers 1 x 256             one such receiver, and 256 connections
     answers 32 x 8 TLS, ...     the same with TLS, with 1xx answers (hints) and with chunks of one
                                 byte (chunks); `benchmarks.receivers`
+    redis replies 1 x 128, ...  a topic whose jobs go to a Redis sink by 128 connections, with a
+                                server that answers so; `amqp frames` and `frame` with a broker
 
 Each row has a daemon of its own. A row says how long the client's work took, the neighbour's p50,
 p99 and longest wait in ms, the daemon's resident memory before, at its highest and some seconds
@@ -56,7 +58,7 @@ from benchmarks.daemon import Started, loopback_certificate, push_settings, runn
 from benchmarks.http import Answered, converse
 from benchmarks.http import request as post
 from benchmarks.load import PATIENCE_S, connect
-from benchmarks.push import Endpoint, put, send_to
+from benchmarks.push import Endpoint, put, send_to, set_policy
 from benchmarks.receivers import Certificate, hostile
 from benchmarks.table import percentile
 
@@ -91,6 +93,11 @@ WATCHED_S: Final = 10.0
 KINDS: Final = ("answers", "hints", "chunks")
 SHAPES: Final = ((32, 8), (1, 256))
 """How many topics, each with a receiver of its own, and how many calls to each."""
+SINKS: Final = (1, 128)
+SINK_KINDS: Final = {
+    "redis": ("replies", "bulk", "array", "nested", "errors"),
+    "amqp": ("frames", "frame"),
+}
 CALLED_JOBS: Final = 8_192
 MIB: Final = 1 << 20
 
@@ -489,6 +496,36 @@ def hostile_receivers(kind: str, places: int, calls: int, *, is_secure: bool) ->
         yield Stage(prepare, push_settings(receivers.ports), trusted)
 
 
+@contextlib.contextmanager
+def hostile_sinks(kind: str, scheme: str) -> Iterator[Stage]:
+    """The same with the servers of sinks."""
+    places, calls = SINKS
+    with contextlib.ExitStack() as stack:
+        ports = stack.enter_context(hostile(kind, places=places)).ports
+        where = {"redis": 'list = "a"\nconnections_max = 128', "amqp": 'routing_key = "a"'}[scheme]
+        config = "".join(
+            f'[sinks.sink-{number}]\nkind = "{scheme}"\nurl = "{scheme}://127.0.0.1:{port}/0"\n'
+            f"{where}\n"
+            for number, port in enumerate(ports)
+        )
+
+        def prepare(daemon: Started) -> Work:
+            for number in range(places):
+                put(daemon.server, f"called-{number}", [0.0] * (CALLED_JOBS // places))
+
+            def work() -> str:
+                for number in range(places):
+                    push = {"sink": f"sink-{number}", "concurrency": calls}
+                    set_policy(daemon.server, f"called-{number}", {"retry": "1s", "push": push})
+                time.sleep(WATCHED_S)
+                stack.close()
+                return f"{places} policies"
+
+            return work
+
+        yield Stage(prepare, config)
+
+
 STRANGERS: Final[dict[str, Row]] = {
     "patterns": partial(staged, patterns, f'[topics."{PATTERN}"]\nretry = "1s"\n'),
     "dead pipeliners": partial(staged, dead_pipeliners),
@@ -500,6 +537,11 @@ STRANGERS: Final[dict[str, Row]] = {
             hostile_receivers, kind, places, calls, is_secure=is_secure
         )
         for kind, (places, calls), is_secure in product(KINDS, SHAPES, (False, True))
+    },
+    **{
+        f"{scheme} {kind} {' x '.join(map(str, SINKS))}": partial(hostile_sinks, kind, scheme)
+        for scheme, kinds in SINK_KINDS.items()
+        for kind in kinds
     },
 }
 

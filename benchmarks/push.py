@@ -217,7 +217,12 @@ def delayd(*ports: int, **settings: str) -> Iterator[Server]:
 
 def send_to(server: Server, tube: str, port: int, **push: object) -> None:
     """Have the jobs of a tube delivered to a port."""
-    policy = {"retry": "30s", "push": {"url": f"http://127.0.0.1:{port}/jobs", **push}}
+    push = {"url": f"http://127.0.0.1:{port}/jobs", **push}
+    set_policy(server, tube, {"retry": "30s", "push": push})
+
+
+def set_policy(server: Server, tube: str, policy: object) -> None:
+    """Give a tube its policy."""
     text = json.dumps(policy).encode()
     answer = ask(server.port, b"set-policy %b %d\r\n%b\r\n" % (tube.encode(), len(text), text))
     assert answer == b"POLICY_SET\r\n", answer

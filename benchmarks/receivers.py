@@ -16,6 +16,7 @@ The same for other sinks, `redis` and `amqp`:
     bulk        a reply of 100 GB
     array       a reply that is a list without end
     nested      a list in a list in a list …
+    errors      errors of 3 KB without a space, which are hardly urls
     frames      the first frame of a broker, and heartbeats without end
     frame       a frame of 4 GB
 
@@ -77,6 +78,7 @@ KINDS: Final = MappingProxyType(
         "bulk": Kind(b"$100000000000\r\n", b"x"),
         "array": Kind(b"*100000000\r\n", b":1\r\n"),
         "nested": Kind(b"", b"*1\r\n"),
+        "errors": Kind(b"", b"-ERR " + b"a" * 3_000 + b" ://\r\n"),
         "frames": Kind(_FRAME, _HEARTBEAT),
         "frame": Kind(_FRAME + b"\1\0\0\xff\xff\xff\xff", b"x"),
     }

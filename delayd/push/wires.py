@@ -481,11 +481,14 @@ def stream_wires() -> Wires:
 
 
 async def open_stream(
-    wires: Wires, place: "tuple[str, int] | str", tls: Tls | None = None
+    wires: Wires,
+    place: "tuple[str, int] | str",
+    tls: Tls | None = None,
+    make_reader: Callable[[int], asyncio.StreamReader] = asyncio.StreamReader,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Wire]:
     """Connect to host and port, or to a path; as `asyncio.open_connection`. Raises `OSError`."""
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(SINK_TURN_BYTES, loop)
+    reader = make_reader(SINK_TURN_BYTES)
 
     def make_protocol() -> asyncio.StreamReaderProtocol:
         return asyncio.StreamReaderProtocol(reader, loop=loop)

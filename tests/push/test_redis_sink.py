@@ -227,8 +227,8 @@ def test_user_and_password_are_asked_for_at_each_connection(
     ("kind", "error"),
     [
         ("bulk", "it sends more than an answer may have"),
-        ("array", "it sends more than an answer may have"),
-        ("nested", "its reply cannot be read"),
+        ("array", "its reply cannot be read: it is a list"),
+        ("nested", "its reply cannot be read: it is a list"),
         ("line", ""),  # the library has a bound of its own
     ],
 )
