@@ -140,20 +140,20 @@ def where(params: Mapping[str, Any]) -> dict[str, str]:
 
 def variables(job: "Job") -> dict[str, str]:
     """Return what the environment tells a command about its job."""
-    given = job.reservation
-    failure = given.failure
-    told = {
+    reservation = job.reservation
+    failure = reservation.failure
+    values = {
         "ID": job.id,
         "TOPIC": job.topic,
         "KEY": job.key,
         "ATTEMPT": job.attempt,
-        "PRIORITY": given.priority,
-        "DUE": given.due and time_shown(given.due),
-        "LATENESS": given.lateness,
+        "PRIORITY": reservation.priority,
+        "DUE": reservation.due and time_shown(reservation.due),
+        "LATENESS": reservation.lateness,
         "TOKEN": job.token,
         "FAILURE": failure and (failure.error or failure.reason),
     }
-    texts = {name: "" if value is None else str(value) for name, value in told.items()}
+    texts = {name: "" if value is None else str(value) for name, value in values.items()}
     # What a variable cannot hold must not keep the job from being done.
     return {f"DELAYD_JOB_{name}": text.replace("\0", "") for name, text in texts.items()}
 

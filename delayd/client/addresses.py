@@ -57,7 +57,7 @@ class Address(NamedTuple):
 
     @property
     def other(self) -> "Address":
-        """The same place with the other protocol, for somebody who took one port for the other."""
+        """The same place with the other protocol, for a hint that the ports were mixed up."""
         return self._replace(speaks="line" if self.speaks == "http" else "http")
 
     @property

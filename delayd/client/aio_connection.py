@@ -1,8 +1,8 @@
-"""The connections of a client with asyncio; what `connection` says of the others is true of these.
+"""The connections of a client with asyncio; all that `connection` says is true of these.
 
 At most so many calls are under way at once (`CALLS_MAX`); further ones wait for their turn. Calls
 that wait for a job by intent, and calls about jobs in hand, are not counted: a worker that waits
-holds up nobody.
+holds up no call.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class AsyncConnection(Link, asyncio.Protocol):
         super().__init__(way)
         self.lock = asyncio.Lock()
         self.is_lent = False
-        """Whether somebody reads what comes by `receive_until`."""
+        """Whether it is borrowed, and read by `receive_until`."""
         self._transport: asyncio.Transport | None = None
         self._reader: Reader | None = None
         self._reply: asyncio.Future[Any] | None = None
@@ -91,7 +91,7 @@ class AsyncConnection(Link, asyncio.Protocol):
 
     @property
     def has_surplus(self) -> bool:
-        """Whether something has come that nobody has read."""
+        """Whether bytes have come that were not read."""
         return bool(self._received)
 
     def _send(self, data: bytes) -> None:
@@ -123,12 +123,12 @@ class AsyncConnection(Link, asyncio.Protocol):
     # --- What asyncio calls ----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note what is written to."""
+        """Note the transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Read; what nobody has asked for means that something is wrong."""
+        """Read; bytes without a call mean that something is wrong, and close it."""
         is_waited_for = self._reply is not None and not self._reply.done()
         if self.is_lent and not (is_waited_for and self._is_enough):
             self._received.append(data)
@@ -156,7 +156,7 @@ class AsyncConnection(Link, asyncio.Protocol):
         return self._reader.feed(data)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """End what waits for a reply."""
+        """End the call that waits for a reply."""
         if self._reply is not None and not self._reply.done():
             self.data_received(b"")  # the end may be the end of a reply
         self.is_closed = True

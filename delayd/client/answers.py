@@ -166,15 +166,15 @@ def checked(name: str, value: Any, *kinds: type) -> Any:  # noqa: ANN401 - JSON
     return value
 
 
-def read_moment(said: object, name: str) -> dt.datetime:
+def read_moment(value: object, name: str) -> dt.datetime:
     """Read a time of an answer."""
     try:
-        time = dt.datetime.fromisoformat(said)  # type: ignore[arg-type]  # TypeError tells
+        time = dt.datetime.fromisoformat(value)  # type: ignore[arg-type]  # TypeError tells
         if time.tzinfo is not None:
             return time
     except (TypeError, ValueError):
         pass
-    raise NotUnderstood(f"`{name}` is {shown(said)} and not a time with an offset")
+    raise NotUnderstood(f"`{name}` is {shown(value)} and not a time with an offset")
 
 
 def from_epoch(seconds: float) -> dt.datetime:
@@ -201,9 +201,9 @@ def shown(value: object) -> str:
     """
     if isinstance(value, str | bytes):
         is_long = len(value) > SHOWN_CHARACTERS_MAX
-        said = repr(value[:SHOWN_CHARACTERS_MAX])
-        said = f"{said[:-1]}...{said[-1]}" if is_long else said
-        return f"the text {said}" if isinstance(value, str) else said
+        text = repr(value[:SHOWN_CHARACTERS_MAX])
+        text = f"{text[:-1]}...{text[-1]}" if is_long else text
+        return f"the text {text}" if isinstance(value, str) else text
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:g}" if isinstance(value, float) else f"{value}"[:SHOWN_CHARACTERS_MAX]
     return {True: "true", False: "false"}[value] if isinstance(value, bool) else kind_of(value)

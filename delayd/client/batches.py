@@ -190,8 +190,8 @@ class LineParts:
         """Send what was written, once few enough are in flight."""
         data, count = self._writer.take()
         if self._connection is None:
-            asked = Commands((), used=self._writer.used)
-            self._connection = yield self._connections.borrow(asked)
+            commands = Commands((), used=self._writer.used)
+            self._connection = yield self._connections.borrow(commands)
         yield from self._receive(self._writer.in_flight_max(count))
         self._connection.send(data)
         self._replies.sent(count)

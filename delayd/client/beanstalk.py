@@ -75,7 +75,7 @@ class Commands(NamedTuple):
     may_repeat: bool = False
     link: Any = None
     watched: frozenset[str] | None = None
-    """What the connection must watch before; None: no matter."""
+    """Topics that the connection must watch before; None: any."""
     used: str | None = None
     """Where its plain puts go; None: no matter."""
 
@@ -188,7 +188,7 @@ class ReplyReader:
 
 
 class LineWire:
-    """The line protocol as what a connection speaks."""
+    """The line protocol, as a connection uses it."""
 
     def __init__(
         self, address: Address, token: str, answer_bytes_max: int = ANSWER_BYTES_MAX
@@ -208,7 +208,7 @@ class LineWire:
         return ReplyReader(len(ask.lines), self._address, link, self._bytes_max)
 
     def before(self, ask: Commands, link: Link) -> Commands | None:
-        """Return what a connection has to hear before: a token, what it watches and uses."""
+        """Return the commands to send before: a token, the topics to watch and to use."""
         lines = []
         if self._token and not link.is_greeted:
             lines.append(line("auth", self._token))
@@ -219,12 +219,12 @@ class LineWire:
             lines.append(line("use", ask.used))
         return Commands(tuple(lines)) if lines else None
 
-    def check_before(self, ask: Commands, said: Commands, replies: Replies) -> None:
+    def check_before(self, ask: Commands, first: Commands, replies: Replies) -> None:
         """Note what the connection watches and uses now. Raises what is refused."""
         link = replies.link
-        for asked, reply in zip(said.lines, replies.replies, strict=True):
+        for command, reply in zip(first.lines, replies.replies, strict=True):
             if reply.word not in {"OK", "WATCHING", "USING"}:
-                raise refusal_of(reply, asked, "nothing was done")
+                raise refusal_of(reply, command, "nothing was done")
         link.is_greeted = True
         if ask.watched is not None:
             link.watched = ask.watched
@@ -313,12 +313,12 @@ def whole_at(words: Sequence[str], at: int) -> int:
     raise NotUnderstood(f"{shown(' '.join(words))} has no whole number as word {at + 1}")
 
 
-def refusal_of(reply: Reply, asked: bytes, detail: str) -> Refused:
+def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
     """Return the error for a reply that is no success. `detail` says what is so then.
 
     Raises NotUnderstood for a reply that is none: whether anything was done is not known then.
     """
-    command = asked.split(None, 1)[0].decode()
+    command = sent.split(None, 1)[0].decode()
     word = reply.word
     if command == "set-policy" and word == "BAD_FORMAT":
         return PolicyInvalid(" ".join(reply.words[1:]), word)

@@ -39,7 +39,7 @@ class Connection(Link):
             return self._exchange(ask)
 
     def prepare(self, ask: Ask) -> None:
-        """Say what must be said on this connection before; a failure means that nothing was."""
+        """Log in, and watch and use what is asked for; a failure means that nothing was done."""
         if (first := self.way.wire.before(ask, self)) is not None:
             with self.closing(may_have_happened=False):
                 self.way.wire.check_before(ask, first, self._exchange(first))
@@ -119,7 +119,7 @@ class Connections:
         return answered
 
     def borrow(self, ask: Ask) -> Connection:
-        """Return a connection, ready for this, to somebody who gives it back or closes it."""
+        """Return a connection, ready for this; the caller gives it back or closes it."""
         connection = self._take()
         connection.prepare(ask)
         return connection

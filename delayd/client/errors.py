@@ -371,8 +371,8 @@ def wrong(field: str, detail: str) -> Refused:
     >>> wrong("delay", "must be from 0 to 4294967295 s")
     Invalid('delay: must be from 0 to 4294967295 s')
     """
-    said = f"{field}: {detail}" if field else detail
-    return refused("BAD_FORMAT", said, problems=[FieldProblem(field, detail)])
+    text = f"{field}: {detail}" if field else detail
+    return refused("BAD_FORMAT", text, problems=[FieldProblem(field, detail)])
 
 
 def reservation_lost() -> NotReserved:

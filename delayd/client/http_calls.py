@@ -134,9 +134,9 @@ class HttpCalls:
             target = "/v1/reserve"
             wanted["topics"] = list(topics)
         for wait_s in self._waits(timeout):
-            asked = {**wanted, "wait": wait_s}
+            body = {**wanted, "wait": wait_s}
             # A lost answer holds its jobs until their ttr ends; the next ones are as good.
-            answer = yield from _ask("POST", target, asked, may_repeat=True, wait_s=wait_s)
+            answer = yield from _ask("POST", target, body, may_repeat=True, wait_s=wait_s)
             if answer is not None:
                 jobs = array_in(answer, "jobs")
                 if len(jobs) > limit:
@@ -153,10 +153,10 @@ class HttpCalls:
     def nack(
         self, job: Held, delay: Duration | None = None, error: str = "", priority: int | None = None
     ) -> Steps[Became]:
-        said: dict[str, Any] = _said(error=error or None, priority=priority)
+        body: dict[str, Any] = _present(error=error or None, priority=priority)
         if delay is not None:
-            said["delay"] = duration_value(delay)
-        return _named(Became, (yield from _held(job, "nack", said)))
+            body["delay"] = duration_value(delay)
+        return _named(Became, (yield from _held(job, "nack", body)))
 
     def release(
         self, job: Held, delay: Duration | None = None, priority: int | None = None
@@ -171,11 +171,11 @@ class HttpCalls:
         self, job: Held | int, key: str | None = None, error: str = "", priority: int | None = None
     ) -> Steps[None]:
         """Bury a job in hand; or one that nobody holds, by its number or by topic and key."""
-        said = _said(error=error or None, priority=priority)
+        body = _present(error=error or None, priority=priority)
         if isinstance(job, int) or (isinstance(job, str) and key is not None):
-            yield from _ask("POST", f"{_job_path(job, key)}/bury", said)
+            yield from _ask("POST", f"{_job_path(job, key)}/bury", body)
         else:
-            yield from _held(job, "bury", said)
+            yield from _held(job, "bury", body)
 
     def ttr_of(self, job: Reservation) -> Steps[float]:
         """Return how long a reservation lasts."""
@@ -220,10 +220,10 @@ class HttpCalls:
     def change(
         self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
     ) -> Steps[Time | None]:
-        said = _job(changes)
+        body = _job(changes)
         if "url" in changes:
-            said["url"] = changes["url"]  # None takes it away
-        return moment_in((yield from _ask("PATCH", _job_path(which, key), said)), "due")
+            body["url"] = changes["url"]  # None takes it away
+        return moment_in((yield from _ask("PATCH", _job_path(which, key), body)), "due")
 
     def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:
         return (yield from _many("POST", topic, "/kick", which, dry_run=dry_run))
@@ -271,8 +271,8 @@ class HttpCalls:
         return _named(PolicyInfo, (yield from _ask("DELETE", target, may_repeat=True)))
 
     def pause(self, topic: str, duration: Duration) -> Steps[None]:
-        said = {"duration": duration_value(duration)}
-        yield from _ask("POST", f"{_topic(topic)}/pause", said, may_repeat=True)
+        body = {"duration": duration_value(duration)}
+        yield from _ask("POST", f"{_topic(topic)}/pause", body, may_repeat=True)
 
     def resume(self, topic: str) -> Steps[None]:
         yield from _ask("POST", f"{_topic(topic)}/resume", {}, may_repeat=True)
@@ -283,8 +283,8 @@ class HttpCalls:
     def redrive(
         self, topic: str, limit: int | None = None, per_second: float | None = None
     ) -> Steps[int]:
-        said = _said(max=limit, per_second=per_second)
-        return whole_in((yield from _ask("POST", f"{_topic(topic)}/kick", said)), "kicked")
+        body = _present(max=limit, per_second=per_second)
+        return whole_in((yield from _ask("POST", f"{_topic(topic)}/kick", body)), "kicked")
 
     # --- The daemon ------------------------------------------------------------------------------
 
@@ -343,8 +343,8 @@ def _pages(path: str, query: list[tuple[str, str]]) -> Steps[list[Any]]:
     pages: list[Any] = []
     after, left_bytes = "", PAGES_BYTES_MAX
     while len(pages) < PAGES_MAX and left_bytes > 0:
-        asked = [*query, ("after", after)] if after else query
-        response = yield Request("GET", f"{path}?{query_text(asked)}", may_repeat=True)
+        parts = [*query, ("after", after)] if after else query
+        response = yield Request("GET", f"{path}?{query_text(parts)}", may_repeat=True)
         left_bytes -= len(response.body)
         pages.append(_read(response))
         if not (next_after := _after(pages[-1])):
@@ -372,11 +372,11 @@ def _get(target: str) -> Steps[Any]:
     return (yield from _ask("GET", target, may_repeat=True))
 
 
-def _held(job: Held, verb: str, said: dict[str, Any], *, may_repeat: bool = False) -> Steps[Any]:
+def _held(job: Held, verb: str, body: dict[str, Any], *, may_repeat: bool = False) -> Steps[Any]:
     """Do something with a reservation, whose token begins with the job's number."""
     token = _token(job)
     target = f"/v1/jobs/{quoted(token.partition('-')[0])}/{verb}"
-    return (yield from _ask("POST", target, {"token": token, **said}, may_repeat=may_repeat))
+    return (yield from _ask("POST", target, {"token": token, **body}, may_repeat=may_repeat))
 
 
 def _look(target: str) -> Steps[JobInfo]:
@@ -386,17 +386,17 @@ def _look(target: str) -> Steps[JobInfo]:
 
 
 def _many(
-    method: str, topic: str, verb: str, which: Filter, said: object = None, *, dry_run: bool
+    method: str, topic: str, verb: str, which: Filter, body: object = None, *, dry_run: bool
 ) -> Steps[int]:
     """Do something with all jobs that match; return how many they are."""
-    asked = {**_query(which), **({"dry_run": "true"} if dry_run else {})}
+    parts = {**_query(which), **({"dry_run": "true"} if dry_run else {})}
     if method == "DELETE" and not which and not dry_run:
-        asked["all"] = "true"
-    query = query_text(asked.items())
-    if said is None and method == "POST":
-        said = {}
+        parts["all"] = "true"
+    query = query_text(parts.items())
+    if body is None and method == "POST":
+        body = {}
     target = f"{_topic(topic)}/jobs{verb}" + (f"?{query}" if query else "")
-    counts = [*members((yield from _ask(method, target, said))).values()]
+    counts = [*members((yield from _ask(method, target, body))).values()]
     return int(checked("the count", counts[0] if counts else None, int))
 
 
@@ -417,14 +417,14 @@ def _token(job: Held) -> str:
     return job if isinstance(job, str) else job.token
 
 
-def _said(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - values of JSON
+def _present(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - values of JSON
     """Return what was given."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _job(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a job as the API takes them."""
-    job = {name: said for name, said in options.items() if said is not None or name == "body"}
+    job = {name: value for name, value in options.items() if value is not None or name == "body"}
     for name in ("delay", "ttr"):
         if name in job:
             job[name] = duration_value(job[name])
@@ -513,13 +513,13 @@ def _seconds_of(retry_after: str) -> float | None:
 
 def _named(kind: type[N], answer: Mapping[str, Any], **more: object) -> N:
     """Return what the API says under the names of these fields, and what is said besides."""
-    said = members(answer)
+    fields = members(answer)
     values: list[Any] = []
     for name, default, kinds in _plan(kind):
         if kinds is None:
             values.append(more.get(name, default))
             continue
-        value = said.get(name, default)
+        value = fields.get(name, default)
         if value is default:  # it is left out, or null where it may be
             if value is _MISSING:
                 raise NotUnderstood(f"the answer has no `{name}`")
@@ -554,11 +554,11 @@ def _reservation(job: Mapping[str, Any]) -> Reservation:
 
 
 def _base64_of(job: Mapping[str, Any]) -> bytes:
-    said = text_in(job, "body_base64")
+    text = text_in(job, "body_base64")
     try:
-        return binascii.a2b_base64(said)
+        return binascii.a2b_base64(text)
     except ValueError:
-        raise NotUnderstood(f"`body_base64` is {shown(said)} and not base64") from None
+        raise NotUnderstood(f"`body_base64` is {shown(text)} and not base64") from None
 
 
 def _body_texts(answer: bytes) -> Iterator[bytes]:

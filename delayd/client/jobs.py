@@ -1,4 +1,4 @@
-"""Jobs in hand, with asyncio or without: what they tell, how they end, and when they are touched.
+"""Jobs in hand, with asyncio or without: their fields, how they end, when they are touched.
 
 >>> touches = Touches()
 >>> touches.add("a", ttr_s=60.0, now_s=100.0)
@@ -37,7 +37,7 @@ class Reserved(Protocol[C]):
     """What it was reserved with."""
     reservation: Reservation
     is_finished: bool
-    """Whether its outcome was told: acknowledged, nacked, buried or released."""
+    """Whether it was acknowledged, nacked, buried or released."""
     is_lost: bool
     """Whether it was found while it was worked on that the reservation had ended."""
     became: Became | None
@@ -129,7 +129,7 @@ def held(job: Held) -> Reservation | str:
 
 
 def finishing(job: Held | int, steps: Steps[T]) -> Steps[T]:
-    """Say what becomes of a job, and note that it was said."""
+    """Finish a job, and note it."""
     outcome = yield from steps
     if not isinstance(job, int | str):
         job.is_finished = True

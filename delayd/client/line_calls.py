@@ -162,10 +162,10 @@ class LineCalls:
         if is_used and job.keys() <= _PLAIN:
             text = body_bytes(job["body"])
             return b"%b%d\r\n%b\r\n" % (plain_head(job), len(text), text)
-        for name, said in job.items():
+        for name, value in job.items():
             if name not in NewJob.__annotations__:
                 raise wrong(name, f"there is no such field{_did_you_mean(name)}")
-            if name in _HTTP_PUT and said is not None:
+            if name in _HTTP_PUT and value is not None:
                 raise self._elsewhere(f"a put with {name}")
         options = list(_option_words(job, _PUT_WORDS))
         body = body_bytes(job["body"])
@@ -190,8 +190,8 @@ class LineCalls:
                     raise NotUnderstood(f"{len(jobs)} replies, not all of them of reserved jobs")
                 named = names * len(jobs)
                 if len(watched) > 1:  # the daemon is asked which topic each job is of
-                    asked = [line("stats-job", job.words[1]) for job in jobs]
-                    replies = yield from _ask_many(asked, link=link)
+                    commands = [line("stats-job", job.words[1]) for job in jobs]
+                    replies = yield from _ask_many(commands, link=link)
                     named = [_name_of(read_map(reply.body), "tube", "") for reply in replies]
                 return [
                     Reservation(int(job.words[1]), name, "", job.body or b"", link=link)
@@ -515,8 +515,8 @@ def _priority(number: int) -> str:
 def _option_words(options: Mapping[str, Any], words: Words) -> Iterator[str]:
     """Write the options that were given."""
     for name, (word, write) in words.items():
-        if (said := options.get(name)) is not None:
-            yield f"{word}={write(said)}"
+        if (value := options.get(name)) is not None:
+            yield f"{word}={write(value)}"
 
 
 def _ttr(length: Duration) -> str:
@@ -530,8 +530,8 @@ def _steps(retry: str | Sequence[Duration]) -> Iterator[str]:
     """Yield the steps of a ladder."""
     steps = retry.replace(",", " ").split() if isinstance(retry, str) else retry
     if not 0 < len(steps) <= STEPS_MAX:
-        said = f'must be 1 to {STEPS_MAX} durations, such as "15s 3m 10m" or ["15s", "3m"]'
-        raise wrong("retry", said)
+        rule = f'must be 1 to {STEPS_MAX} durations, such as "15s 3m 10m" or ["15s", "3m"]'
+        raise wrong("retry", rule)
     for number, step in enumerate(steps, 1):
         try:
             word = seconds_word(step, "")

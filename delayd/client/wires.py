@@ -81,10 +81,10 @@ class Wire(Protocol):
         """Return what reads the reply that comes over this connection."""
 
     def before(self, ask: Any, link: Any) -> Ask | None:  # noqa: ANN401 - the same
-        """Return what must be said on this connection before; None: nothing."""
+        """Return what is to be asked on this connection first; None: nothing."""
 
-    def check_before(self, ask: Any, said: Any, reply: Any) -> None:  # noqa: ANN401 - the same
-        """Note what was said. Raises what the daemon refuses of it."""
+    def check_before(self, ask: Any, first: Any, reply: Any) -> None:  # noqa: ANN401 - the same
+        """Note the reply to what was asked first. Raises what the daemon refuses of it."""
 
 
 def drawn() -> float:

@@ -41,9 +41,9 @@ _HEAD: Final = re.compile(
     rb"((?:(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:|[ \t])[^\r\n\0]*\r?\n)*)\r?\n"
 )
 _HEAD_END: Final = re.compile(rb"\n\r?\n")
-_TOLD: Final = frozenset((b"content-length", b"transfer-encoding", b"connection", b"retry-after"))
+_USED: Final = frozenset((b"content-length", b"transfer-encoding", b"connection", b"retry-after"))
 """Headers that matter."""
-_TOLD_LENGTHS: Final = frozenset(map(len, _TOLD))
+_USED_LENGTHS: Final = frozenset(map(len, _USED))
 _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r?\n")
 _LINE_END: Final = re.compile(rb"\r?\n")
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
@@ -52,7 +52,7 @@ _WITHOUT_BODY: Final = frozenset((_SWITCHING, 204, 304))
 
 
 class NotHttp(Exception):
-    """What has come is no answer, or one whose beginning is too long."""
+    """The bytes are no answer of HTTP, or one whose head is too long."""
 
 
 @final
@@ -77,7 +77,7 @@ class AnswerReader:
         self.is_whole = False
         """The connection can be used again."""
         self._buffer = bytearray()
-        """What has come and was not used; a head or a line that is not whole."""
+        """Bytes that are not used yet: a head or a line that is not whole."""
         self._step: Callable[[], bool] = self._read_head
         """Uses some of the buffer; tells whether there may be more to use."""
         self._looked = 0  # so much of the buffer has no end of a head
@@ -130,15 +130,15 @@ class AnswerReader:
 
     def _choose_body(self, version: bytes, status: int, headers: bytes) -> None:
         """Read what the headers say about the body and the connection."""
-        told: dict[bytes, list[bytes]] = {}
+        fields: dict[bytes, list[bytes]] = {}
         for line in headers.split(b"\n"):
             name, _, value = line.partition(b":")
-            if len(name) in _TOLD_LENGTHS and name.lower() in _TOLD:
-                told.setdefault(name.lower(), []).append(value.strip())
-        self.retry_after = b",".join(told.get(b"retry-after", ())).decode("latin-1")
-        connection = b",".join(told.get(b"connection", ())).lower()
-        coding = b",".join(told.get(b"transfer-encoding", ())).lower()
-        lengths = set(told.get(b"content-length", ()))
+            if len(name) in _USED_LENGTHS and name.lower() in _USED:
+                fields.setdefault(name.lower(), []).append(value.strip())
+        self.retry_after = b",".join(fields.get(b"retry-after", ())).decode("latin-1")
+        connection = b",".join(fields.get(b"connection", ())).lower()
+        coding = b",".join(fields.get(b"transfer-encoding", ())).lower()
+        lengths = set(fields.get(b"content-length", ()))
         if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
             raise NotHttp
         self._is_kept = version == b"1.1" and b"close" not in connection
@@ -175,9 +175,9 @@ class AnswerReader:
     def _take(self, most: int) -> int:
         """Use some of the body; return how much."""
         count = min(most, len(self._buffer))
-        room = PUSH_ANSWER_BYTES_MAX - len(self.beginning)
-        if room > 0:
-            self.beginning += self._buffer[: min(room, count)]
+        left = PUSH_ANSWER_BYTES_MAX - len(self.beginning)
+        if left > 0:
+            self.beginning += self._buffer[: min(left, count)]
         del self._buffer[:count]
         self._read += count
         is_full = len(self.beginning) >= PUSH_ANSWER_BYTES_MAX and not self._is_kept

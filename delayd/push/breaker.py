@@ -144,7 +144,7 @@ class Breaker:
 
 
 class Probe(enum.IntEnum):
-    """What depends on how an attempt ends, beside its job."""
+    """Of which breaker an attempt is the probe."""
 
     NONE = 0
     OF_TOPIC = 1

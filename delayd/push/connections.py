@@ -164,7 +164,7 @@ class _Names:
 class _Connection(asyncio.Protocol):
     """One connection, and the answer that is awaited on it."""
 
-    __slots__ = ("_answer", "_cut", "_is_idle", "_loop", "_room", "_wire", "over")
+    __slots__ = ("_answer", "_cut", "_is_idle", "_loop", "_wire", "_writable", "over")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -173,7 +173,7 @@ class _Connection(asyncio.Protocol):
         self._is_idle = True
         self._cut: asyncio.TimerHandle | None = None
         """Ends an answer that goes on for too long after its status."""
-        self._room: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
         """Not None: more may be written when it is done."""
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when no more of the answer is awaited."""
@@ -215,12 +215,12 @@ class _Connection(asyncio.Protocol):
             self._end()
 
     def pause_writing(self) -> None:
-        self._room = self._loop.create_future()
+        self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        if self._room is not None and not self._room.done():
-            self._room.set_result(None)
-        self._room = None
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
 
     def _end(self) -> None:
         """Wait for no more of the answer: it is known, or there is none."""
@@ -271,8 +271,8 @@ class _Connection(asyncio.Protocol):
         piece: bytes | memoryview = head
         while piece and self._wire is not None:
             self._wire.write(piece)
-            if self._room is not None:
-                await self._room
+            if self._writable is not None:
+                await self._writable
             piece, left = left[:PUSH_PIECE_BYTES], left[PUSH_PIECE_BYTES:]
 
     # --- The end ---------------------------------------------------------------------------------

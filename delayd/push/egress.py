@@ -1,4 +1,4 @@
-"""What may be called: a url when somebody sets it, and an address each time one is connected to.
+"""What may be called: a url when it is set, and an address each time one is connected to.
 
 A url is text from a client, and a daemon inside a network is asked to call it (SSRF). So there are
 two gates, and both must open. `vet_url` reads the text, strictly, and returns the one form in which

@@ -22,7 +22,7 @@ class Gate:
         """Let so many go on in a pass."""
         self._per_pass: Final = per_pass
         self._left = per_pass
-        """How many need not wait; it is counted anew when somebody does."""
+        """How many need not wait; counted anew after a pass in which one did."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def passed(self) -> None:

@@ -1,4 +1,4 @@
-"""What delivers due jobs, as it is configured; imported no sooner than it is needed.
+"""Deliveries as they are configured; imported no sooner than they are needed.
 
     vet       somebody sets a target: the rules of urls
     sender    the first job is to be delivered: asyncio, ssl and all that makes calls
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def open_push(
     config: Config, secrets: "Secrets | None", listeners: Listeners
 ) -> "tuple[Config, Push]":
-    """Return what delivers, and the configuration with its targets as they are kept.
+    """Return the deliveries, and the configuration with its targets as they are kept.
 
     Raises `ConfigErrors` with each sink and target that cannot be used.
     """

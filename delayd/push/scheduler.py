@@ -1,4 +1,4 @@
-"""Which due jobs are delivered next, and what becomes of them: synchronous, and without a clock.
+"""The order in which due jobs are delivered, and their outcome; synchronous, without a clock.
 
     fresh lanes ─► places, in turn ─► reserve ─► PushCall ─► the sender ─► settle, release
          ▲           │ cap, breakers, rate
@@ -19,7 +19,7 @@ Places take turns, and so do the lanes of a place. An example with two calls at 
 of them is released, the next comes from the other place, if it has one: X cannot keep Y waiting.
 
     take_calls(now_ms, at_ms)   reserves what may begin now; the sender waits until that is durable
-    settle(call, end)           what the sink said; None: it was not attempted, or nobody knows
+    settle(call, end)           how the attempt ended; None: it was not made, or that is unknown
     release(call)               nothing of it goes on: its place is free for the next
     wake_ms                     when to come again, for a breaker or a rate; None: only when told
 
@@ -248,7 +248,7 @@ class Scheduler:
         """A heap: when a breaker lets a probe through, or a rate the next job."""
         self._numbers = count()  # so that alarms of one instant need not be compared further
         self._rates: dict[str, tuple[float, Throttle]] = {}
-        """Topic → the rate of its target, and what is used of it."""
+        """Topic → the rate of its target, and how much of it is used."""
         self._rates_max = PUSH_PLACES_KEPT_MAX
         self._calls: dict[int, PushCall] = {}
         """Job → the call that its answer has to come from."""
@@ -388,7 +388,7 @@ class Scheduler:
     # --- What became of it -----------------------------------------------------------------------
 
     def settle(self, call: PushCall, end: AttemptEnd | None, now_ms: RequestMs, at_ms: int) -> bool:
-        """Carry out what became of a call; None: it was not attempted, or nobody knows.
+        """Carry out the end of a call; None: it was not attempted, or its end is unknown.
 
         Tells whether the job is a dead letter now.
         """
@@ -399,22 +399,21 @@ class Scheduler:
         del self._calls[call.job_id]
         engine, session, job_id = self._engine, self.session, call.job_id
         try:
-            held(engine, session, job_id)
-            if end is None:
-                give_back_call(engine, session, job_id, now_ms)
-            elif end.result is Result.DELIVERED:
+            if end is not None and end.result is Result.DELIVERED:
+                held(engine, session, job_id)
                 delete(engine, session, job_id, now_ms)
+            elif end is None or (
+                call.is_spared and end.is_outage and end.result is not Result.EXHAUSTED
+            ):
+                error = "" if end is None else visible(end.error)
+                give_back_call(engine, session, job_id, now_ms, error=error)
             else:
-                is_exhausted = end.result is Result.EXHAUSTED
-                said = (engine, session, job_id, now_ms)
-                if call.is_spared and end.is_outage and not is_exhausted:
-                    give_back_call(*said, error=visible(end.error))
-                else:
-                    delay_ms = min(end.retry_after_ms, PUSH_RETRY_AFTER_MS_MAX)
-                    error = error_text(end)
-                    return fail_call(
-                        *said, error=error, delay_ms=delay_ms, is_exhausted=is_exhausted
-                    )
+                return fail_call(
+                    *(engine, session, job_id, now_ms),
+                    error=error_text(end),
+                    delay_ms=min(end.retry_after_ms, PUSH_RETRY_AFTER_MS_MAX),
+                    is_exhausted=end.result is Result.EXHAUSTED,
+                )
         except JobNotFound:
             pass  # cancelled or out of time: the answer is of no more use
         except OutOfSpace:
@@ -432,7 +431,7 @@ class Scheduler:
             self.settle(call, None, now_ms, at_ms)
 
     def _judge(self, call: PushCall, end: AttemptEnd | None, at_ms: int) -> None:
-        """Tell the breakers what the end of a call says; let those begin that waited for it."""
+        """Pass the end of a call to the breakers; let the lanes begin that waited for it."""
         route, host = call.route, call.route.host
         breaker = route.breaker
         before, was_in_doubt = breaker.state, host.breaker.is_in_doubt
@@ -644,27 +643,27 @@ class Scheduler:
         is_here = entry.route is not None and entry.route.host is host
         return None if is_here else at_ms  # its topic goes elsewhere now
 
-    def _wake(self, who: "_Host | _Route | _LaneEntry", at_ms: int) -> None:
-        """See what may begin now that an alarm's time has come."""
-        if isinstance(who, _LaneEntry):
-            self._enter(who)
+    def _wake(self, owner: "_Host | _Route | _LaneEntry", at_ms: int) -> None:
+        """Let the lanes begin whose alarm's time has come."""
+        if isinstance(owner, _LaneEntry):
+            self._enter(owner)
             return
-        who.alarm_ms = None
-        if isinstance(who, _Route):
-            self._return_parked(who)
+        owner.alarm_ms = None
+        if isinstance(owner, _Route):
+            self._return_parked(owner)
         else:
-            self._look_at_host(who, at_ms)
+            self._look_at_host(owner, at_ms)
 
     def _note_state(self, before: BreakerState, after: BreakerState) -> None:
         self.breakers[before] -= 1
         self.breakers[after] += 1
 
-    def _set_alarm(self, alarm_ms: int, who: "_Host | _Route | _LaneEntry") -> None:
-        if not isinstance(who, _LaneEntry):
-            if who.alarm_ms is not None and who.alarm_ms <= alarm_ms:
+    def _set_alarm(self, alarm_ms: int, owner: "_Host | _Route | _LaneEntry") -> None:
+        if not isinstance(owner, _LaneEntry):
+            if owner.alarm_ms is not None and owner.alarm_ms <= alarm_ms:
                 return
-            who.alarm_ms = alarm_ms
-        heapq.heappush(self._alarms, (alarm_ms, next(self._numbers), who))
+            owner.alarm_ms = alarm_ms
+        heapq.heappush(self._alarms, (alarm_ms, next(self._numbers), owner))
 
     def _may_take(self, entry: _LaneEntry, at_ms: int) -> bool:
         """Tell whether the rate of the lane's target allows a job now; else it waits for that."""

@@ -47,7 +47,7 @@ _SHOWN_CHARACTERS: Final = 80
 
 
 class DurableWaiter(Protocol):
-    """Who is called back when a turn is durable."""
+    """Called back when a turn is durable."""
 
     def done(self) -> bool:
         """Tell whether nothing is waited for any more."""
@@ -75,7 +75,7 @@ class PushTurns(Protocol):
 
 
 class SinkTable:
-    """The sinks of a daemon, by what a target says."""
+    """The sinks of a daemon, found by a target."""
 
     __slots__ = ("_named", "_rules", "_topic", "_webhook")
 
@@ -106,7 +106,7 @@ class SinkTable:
         return target.sink, self._named[target.sink]
 
     async def close(self) -> None:
-        """Close all of them; what one of them raises is of no interest any more."""
+        """Close all of them, whatever one of them raises."""
         sinks = (self._webhook, self._topic, *self._named.values())
         await asyncio.gather(*(sink.close() for sink in sinks), return_exceptions=True)
 
@@ -155,7 +155,7 @@ class PushCounters:
         """Count from zero."""
         self.by_topic: Final[dict[str, dict[Result, int]]] = {}
         self.others: Final = dict.fromkeys(Result, 0)
-        """What topics count that have no name here."""
+        """The counts of all topics that are not in `by_topic`."""
         self.took_ms: Final[dict[str, Histogram]] = {}
         """Sink → how long its attempts took, whatever became of them."""
 
@@ -226,15 +226,15 @@ class PushSender:
         self._go_on()
 
     def _go_on(self) -> None:
-        """See what follows from what has just happened outside of a turn."""
+        """Begin what may begin after something has ended outside of a turn."""
         self.on_push(self._clock.request_ms())
         self._turns.ask()
         for turned in self._scheduler.take_turned():
             if self._may_log():
                 where = {"place": turned.host, "topic": turned.topic}
                 if turned.is_open:
-                    said = "deliveries fail: jobs of this topic for this place wait"
-                    self._log.warning(said, **where, reason=turned.reason)
+                    text = "deliveries fail: jobs of this topic for this place wait"
+                    self._log.warning(text, **where, reason=turned.reason)
                 else:
                     self._log.info("deliveries succeed again", **where)
 
@@ -268,7 +268,7 @@ class PushSender:
             task.add_done_callback(self._ended)
 
     def _due_job(self, call: PushCall, now_ms: RequestMs, wall_ahead_ms: int) -> DueJob:
-        """Return what a sink is told; so far the wall clock is ahead of delayd time."""
+        """Return the job as a sink gets it; the wall clock is so far ahead of delayd time."""
         record, body = call.record, body_of(call.record)
         due_ms: int = U64.unpack_from(record, DUE_AT)[0]
         return DueJob(
@@ -412,7 +412,7 @@ _CANCELLED: Final = AttemptEnd(Result.FAILED, "the sink has cancelled itself", i
 
 
 def _end_of(task: asyncio.Task[AttemptEnd]) -> AttemptEnd:
-    """Return what a task has come to that is done."""
+    """Return the end of the attempt whose task is done."""
     return _CANCELLED if task.cancelled() else task.result()
 
 
@@ -425,15 +425,15 @@ async def _delivered(gate: Gate, sink: Sink, job: DueJob) -> AttemptEnd:
     except asyncio.CancelledError:
         raise
     except BaseException as fault:  # noqa: BLE001 - not even SystemExit of a sink ends the daemon
-        said = ""
+        text = ""
         with contextlib.suppress(Exception):
-            said = f": {fault}" if str(fault) else ""
-        error = hide_in_urls(f"{type(fault).__name__}{said}".partition("\n")[0])
+            text = f": {fault}" if str(fault) else ""
+        error = hide_in_urls(f"{type(fault).__name__}{text}".partition("\n")[0])
         return AttemptEnd(Result.FAILED, error, is_outage=True)
 
 
 def checked_end(end: object) -> AttemptEnd:
-    """Return what a sink has returned if it is what it should be, and else a failure.
+    """Return the end that a sink has returned, or a failure if it is no `AttemptEnd`.
 
     >>> checked_end("ok").error
     "the sink has returned 'ok' instead of an AttemptEnd"

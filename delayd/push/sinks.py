@@ -1,4 +1,4 @@
-"""The interface of a sink, where due jobs go when nobody comes for them; and how sinks are found.
+"""The interface of a sink, a place that due jobs are delivered to; and how sinks are found.
 
 A sink is given one due job at a time, as many at once as its target allows, and says what became of
 it. It never sees the daemon's state, and the sender never sees what the sink talks to:
@@ -64,7 +64,7 @@ class DueJob(NamedTuple):
     """Where to, as it was set: the job's own or its topic's."""
 
     def fields(self) -> dict[str, str | int]:
-        """Return what a receiver may want to know of the job beside its body."""
+        """Return all about the job but its body, for a receiver."""
         return {
             "id": self.id,
             "message_id": self.message_id,
@@ -78,7 +78,7 @@ class DueJob(NamedTuple):
 
 
 def content_type_of(body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> str:
-    r"""Return what a body is sent as: what the target's headers say, else what it looks like.
+    r"""Return the type that a body is sent as: that of the target's headers, or a guess.
 
     So much of a long body is looked at as takes no time.
 
@@ -103,7 +103,7 @@ def content_type_of(body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> s
 
 
 class Result(enum.Enum):
-    """What became of an attempt."""
+    """The outcome of an attempt."""
 
     DELIVERED = "delivered"
     FAILED = "failed"
@@ -115,7 +115,7 @@ class AttemptEnd(NamedTuple):
 
     result: Result
     error: str = ""
-    """What went wrong, in one line, such as the status of the answer."""
+    """Why it failed, in one line, such as the status of the answer."""
     answer: bytes = b""
     """The beginning of what was answered, for people who look for the reason."""
     retry_after_ms: int = 0
@@ -123,7 +123,7 @@ class AttemptEnd(NamedTuple):
     is_outage: bool = False
     """The place itself is to blame, not this job: other jobs would fare no better now."""
     is_ours: bool = False
-    """delayd did not ask the place: what became of the job says nothing about it."""
+    """delayd did not ask the place, so the outcome says nothing about it."""
 
 
 DELIVERED = AttemptEnd(Result.DELIVERED)

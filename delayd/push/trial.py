@@ -28,7 +28,7 @@ _BEGINNING_CHARACTERS: Final = 200
 
 
 class Trial(NamedTuple):
-    """What came of it."""
+    """The outcome of trying a url."""
 
     url: str
     """In the form that is called; empty: it may not be called."""
@@ -37,7 +37,7 @@ class Trial(NamedTuple):
     addresses: tuple[tuple[str, str], ...] = ()
     """What the host means, and for each address why it may not be called; empty: it may."""
     secrets: tuple[str, ...] = ()
-    """What it was signed with."""
+    """Names of the secrets that it was signed with."""
     end: AttemptEnd | None = None
     """Of the call, if there was one."""
     status: str = ""
@@ -105,13 +105,13 @@ class Trial(NamedTuple):
             return "delayd would remove the job: it is delivered"
         if end.result is Result.EXHAUSTED:
             return "delayd would make the job a dead letter at once"
-        said = "delayd would count a failed attempt and try again as the retry rule says"
+        text = "delayd would count a failed attempt and try again as the retry rule says"
         if end.retry_after_ms:
-            said += f", in {duration_text(end.retry_after_ms)} at the earliest (Retry-After)"
+            text += f", in {duration_text(end.retry_after_ms)} at the earliest (Retry-After)"
         if end.is_outage:
             failures = counted(BREAKER_FAILURES, "such failure")
-            said += f"; after {failures} in a row it would wait before it calls this host again"
-        return said
+            text += f"; after {failures} in a row it would wait before it calls this host again"
+        return text
 
 
 def try_url(

@@ -179,7 +179,7 @@ class Webhook:
         the topic in which the job is now.
         """
         wall_ms = self._wall_ms()
-        said = {
+        ours = {
             "Content-Type": job.content_type,
             "User-Agent": USER_AGENT,
             "webhook-id": job.message_id,
@@ -193,15 +193,15 @@ class Webhook:
             "Delayd-Lateness-Ms": str(job.lateness_ms),
         }
         if job.key:
-            said["Delayd-Key"] = quote(job.key, safe="")
+            ours["Delayd-Key"] = quote(job.key, safe="")
         names = self._secrets.to_sign_with(job.topic, job.target.secrets, self._sign_with)
         keys = self._secrets.keys(names)
         if keys:
-            said["webhook-signature"] = signature(keys, job.message_id, wall_ms // 1_000, job.body)
-        own = {name: text for name, text in job.target.headers if not _is_said(name)}
+            ours["webhook-signature"] = signature(keys, job.message_id, wall_ms // 1_000, job.body)
+        own = {name: text for name, text in job.target.headers if not _is_ours(name)}
         if not any(name.lower() == "accept" for name in own):
             own["Accept"] = "*/*"
-        return own | said
+        return own | ours
 
     def _judged(self, answer: AnswerReader) -> tuple[AttemptEnd, str]:
         """Return what the answer means, and its status."""
@@ -234,7 +234,7 @@ def _head(job: DueJob, vetted: _Vetted, headers: dict[str, str]) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-def _is_said(name: str) -> bool:
+def _is_ours(name: str) -> bool:
     """Tell whether delayd says this header itself; older versions let some be set."""
     return name.lower() == "content-type" or is_taken(name)
 

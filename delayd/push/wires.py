@@ -219,7 +219,7 @@ class Wire(asyncio.Transport):
         self._sock = self._secure or sock
         self._descriptor = sock.fileno()
         self._unread = memoryview(b"")
-        """What has come and was not handed on."""
+        """Bytes that were received and not handed on."""
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._allowed_bytes = PUSH_RECEIVED_BYTES_MAX
@@ -252,7 +252,7 @@ class Wire(asyncio.Transport):
     # --- Events ----------------------------------------------------------------------------------
 
     def serve(self, event: int, piece_bytes: int) -> int:
-        """Do what the event is about; return how many bytes were handed on."""
+        """Handle an event; return how many bytes were handed on."""
         if self._secure is not None and not self.shaken.done():
             self._shake(self._secure, piece_bytes)
             return piece_bytes
@@ -346,7 +346,7 @@ class Wire(asyncio.Transport):
         self._protocol = None
 
     def _set_mask(self) -> None:
-        """Wait for what there is to wait for."""
+        """Have epoll report what this wire can do something about."""
         if self._is_gone:
             return
         mask = 0
@@ -464,7 +464,7 @@ class Wire(asyncio.Transport):
         return {"socket": self._plain, "sslcontext": self._context}.get(name) or default
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return what is told what has come."""
+        """Return the protocol that gets the bytes."""
         return self._protocol  # type: ignore[no-any-return]
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
