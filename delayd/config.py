@@ -40,7 +40,7 @@ from delayd.fields import (
     read_json,
     shown,
     size,
-    text,
+    text_of,
     unknown,
     whole,
 )
@@ -376,8 +376,8 @@ class Config(NamedTuple):
     log_level: LogLevel = LogLevel.INFO
 
 
-_DIRECTORY: Final = text("must be the path of a directory")
-_FILE_OR_OFF: Final = or_off(text("must be the path of a file"))
+_DIRECTORY: Final = text_of("must be the path of a directory")
+_FILE_OR_OFF: Final = or_off(text_of("must be the path of a file"))
 _ADDRESS: Final = ValueKind(_read_address, lambda address: OFF if address is None else str(address))
 _UNIX_MODE: Final = ValueKind(_read_unix_mode, lambda mode: f"{mode:04o}")
 _IDS_RULE: Final = f"must be a list of whole numbers from 0 to {limits.UNIX_ID_MAX}"

@@ -249,7 +249,7 @@ def matching(pattern: str, rule: str) -> ValueKind:
     return ValueKind(read, schema={"type": "string", "pattern": f"^{pattern}$"})
 
 
-def text(rule: str) -> ValueKind:
+def text_of(rule: str) -> ValueKind:
     """Return the kind of texts that are not empty; `rule` says of what."""
 
     def read(value: object) -> str:

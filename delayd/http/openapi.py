@@ -31,7 +31,7 @@ from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from delayd.http.reading import Form, form_in
 from delayd.http.routing import Response, Route, Section
 from delayd.http.structs import PutAnswer, ReservedAnswer
-from delayd.http.values import VALUE_TYPES, Duration, schema_of_value
+from delayd.http.values import KINDS, Duration
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX, JOB_ID_MAX
 
 Schema = dict[str, Any]
@@ -109,7 +109,7 @@ def _ref(kind: type) -> Schema:
 
 
 def _value_ref(kind: type) -> Schema:
-    assert kind in VALUE_TYPES, f"{kind} is in no table of values"
+    assert kind in KINDS, f"{kind} is in no table of values"
     return _ref(kind)
 
 
@@ -129,7 +129,7 @@ def _schemas(routes: Sequence[Route]) -> Schema:
     answered = _components(replies)
     for schema in answered.values():
         schema.pop("additionalProperties", None)  # there may be more in later versions
-    values = {kind.__name__: schema_of_value(kind) for kind in VALUE_TYPES}
+    values = {kind.__name__: value.schema for kind, value in KINDS.items()}
     return dict(sorted({**values, **asked, **answered}.items()))
 
 

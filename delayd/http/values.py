@@ -1,8 +1,8 @@
 """Values in JSON and inside: durations, times, names, keys, ladders.
 
 Each is a type of its own, so that a schema can say what a field holds. msgspec makes them by
-`decode_value`, which raises `ValueError` with the rule as its message; `schema_of_value` says the
-same to those who read the OpenAPI document.
+`decode_value`, which raises `ValueError` with the rule as its message; the OpenAPI document has
+their schemas.
 
 >>> decode_value(Duration, "1h30m"), decode_value(Duration, 0.05)
 (5400000, 50)
@@ -11,8 +11,7 @@ same to those who read the OpenAPI document.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from copy import deepcopy
+from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Annotated, Any, Final
@@ -20,12 +19,12 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from delayd import limits
-from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.core.job import State
-from delayd.core.names import checked_key, checked_name
-from delayd.core.policy import parse_ladder
-from delayd.core.targets import HEADERS, METHOD, METHODS, URL
-from delayd.text import DURATION_UNITS_MS, parse_duration_ms, parse_moment_ms
+from delayd.core.names import KEY, TOPIC
+from delayd.core.policy import LADDER, parse_ladder
+from delayd.core.targets import HEADERS, METHOD, URL
+from delayd.fields import DURATION, TTR, ValueKind, duration_schema
+from delayd.text import parse_duration_ms, parse_moment_ms
 
 Meta: Final = msgspec.Meta
 Unset = msgspec.UnsetType
@@ -151,39 +150,14 @@ def is_dense(text: bytes) -> bool:
     return len(text) > limits.HTTP_CONTAINERS_MAX < text.count(b"[") + text.count(b"{")
 
 
-def _ttr(value: object) -> Ttr:
-    ttr_ms = parse_duration_ms(value)
-    if not ttr_ms:
-        raise ValueError("must be more than 0")
-    return Ttr(ttr_ms)
-
-
-def _name(value: object) -> TopicName:
-    if not isinstance(value, str):
-        raise ValueError("must be the name of a topic")  # noqa: TRY004 (msgspec asks for ValueError)
-    try:
-        return TopicName(checked_name(value))
-    except TopicNameInvalid as refusal:
-        raise ValueError(str(refusal)) from None
-
-
-def _key(value: object) -> Key:
-    if not isinstance(value, str):
-        raise ValueError("must be a text")  # noqa: TRY004 (msgspec asks for ValueError)
-    try:
-        return Key(checked_key(value.encode("utf-8", "surrogatepass")))
-    except KeyInvalid as refusal:
-        raise ValueError(str(refusal)) from None
-
-
-def _states(value: object) -> States:
+def _states(value: object) -> frozenset[State]:
     names = value.split(",") if isinstance(value, str) else []
     if not names or not _STATES.keys() >= set(names):
-        raise ValueError("must be one or more of " + ", ".join(_STATES) + ", with commas between")
-    return States(_STATES[name] for name in names)
+        raise ValueError(_STATES_RULE)
+    return frozenset(_STATES[name] for name in names)
 
 
-def _time_bound(value: object) -> TimeBound:
+def _time_bound(value: object) -> tuple[int, bool]:
     """Read a time relative to now, also a past one, or a wall-clock time.
 
     >>> _time_bound("1h"), _time_bound("-0.5"), _time_bound("1970-01-01T00:00:05Z")
@@ -192,11 +166,11 @@ def _time_bound(value: object) -> TimeBound:
     if isinstance(value, str):
         if value[4:5] == "-":
             # A + that was not written as %2B has become a space.
-            return TimeBound((parse_moment_ms(value[:11] + value[11:].replace(" ", "+")), True))
+            return parse_moment_ms(value[:11] + value[11:].replace(" ", "+")), True
         if value.startswith("-"):
-            return TimeBound((-parse_duration_ms(value[1:]), False))
+            return -parse_duration_ms(value[1:]), False
     try:
-        return TimeBound((parse_duration_ms(value), False))
+        return parse_duration_ms(value), False
     except ValueError as error:
         raise ValueError(f"{error}, or a moment of RFC 3339") from None
 
@@ -210,161 +184,69 @@ def page_mark_text(due_ms: int, job_id: int) -> str:
     return f"{due_ms:x}-{job_id}"
 
 
-def _page_mark(value: object) -> PageMark:
+def _page_mark(value: object) -> tuple[int, int]:
     match = _PAGE_MARK.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be what an earlier page had as its after")
-    return PageMark((int(match[1], 16), int(match[2])))
+    return int(match[1], 16), int(match[2])
 
 
 _STATES: Final = MappingProxyType({state.name.lower(): state for state in State})
 _PAGE_MARK: Final = re.compile("([0-9a-f]{1,16})-([0-9]{1,20})")
 
 
-def _ladder(value: object) -> Ladder:
+def _ladder(value: object) -> tuple[int, ...]:
     if isinstance(value, str):
         return _ladder_of_text(value)
     if isinstance(value, list) and {*map(type, value)} == {str}:  # numbers: 1 and True are equal
         return _ladder_of_text(tuple(value))
-    return Ladder(parse_ladder(value))
+    return parse_ladder(value)
 
 
 @lru_cache(maxsize=limits.LADDERS_KNOWN_MAX)
-def _ladder_of_text(value: str | tuple[str, ...]) -> Ladder:
+def _ladder_of_text(value: str | tuple[str, ...]) -> tuple[int, ...]:
     """Read a ladder: jobs of a batch mostly have the same, and one of 255 steps takes 0.3 ms."""
-    return Ladder(parse_ladder(value))
+    return parse_ladder(value)
 
 
-_READERS: Final[Mapping[type, Callable[[object], object]]] = MappingProxyType(
-    {
-        Duration: lambda value: Duration(parse_duration_ms(value)),
-        Ttr: _ttr,
-        Moment: lambda value: Moment(parse_moment_ms(value)),
-        TopicName: _name,
-        Key: _key,
-        Ladder: _ladder,
-        TargetUrl: lambda value: TargetUrl(URL.read(value)),
-        TargetMethod: lambda value: TargetMethod(METHOD.read(value)),
-        TargetHeaders: lambda value: TargetHeaders(HEADERS.read(value)),
-        States: _states,
-        TimeBound: _time_bound,
-        PageMark: _page_mark,
-    }
-)
-
-_NUMBER: Final = "[0-9]+([.][0-9]+)?"
-_DURATION_PATTERN: Final = "^({}|{})$".format(
-    _NUMBER, "".join(f"({_NUMBER}{unit} *)?" for unit in DURATION_UNITS_MS)
-)
-_DURATION_TOLD: Final = "Seconds, or a text such as 50ms, 15s, 1h30m or 7d; without units seconds."
-
-
-def _text(pattern: str, length_max: int = 0) -> dict[str, Any]:
-    """Return the schema of a text; 0: its length has no bounds but the pattern's."""
-    bounds = {"minLength": 1, "maxLength": length_max} if length_max else {}
-    return {"type": "string", "pattern": pattern, **bounds}
-
-
-def _seconds(highest_ms: int, lowest: str = "minimum") -> dict[str, Any]:
-    return {"type": "number", lowest: 0, "maximum": highest_ms // 1_000}
-
-
-def _duration_text(before: str = "") -> dict[str, Any]:
-    """Return the schema of a duration with a pattern that begins with something else."""
-    pattern = f"^{before}{_DURATION_PATTERN.removeprefix('^')}"
-    return _text(pattern, limits.QUANTITY_CHARACTERS_MAX)
-
-
-_DURATION_SCHEMA: Final = {
-    "description": _DURATION_TOLD,
-    "anyOf": [_seconds(limits.DURATION_MS_MAX), _duration_text()],
-}
+_STATES_RULE: Final = f"must be one or more of {', '.join(_STATES)}, with commas between"
 _MOMENT_TEXT: Final = {"type": "string", "format": "date-time"}
-_SCHEMAS: Final[Mapping[type, dict[str, Any]]] = MappingProxyType(
+_SECONDS: Final = {"type": "number", "minimum": 0, "maximum": limits.WALL_MS_MAX // 1_000}
+
+KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
     {
-        Duration: {**_DURATION_SCHEMA, "examples": ["15s", 3600]},
-        Ttr: {
-            "description": f"{_DURATION_TOLD} More than 0.",
-            "anyOf": [
-                _seconds(limits.DURATION_MS_MAX, "exclusiveMinimum"),
-                _duration_text("(?=.*[1-9])"),
-            ],
-            "examples": ["1m", 60],
-        },
-        Moment: {
-            "description": "RFC 3339 with an offset, or seconds since 1970.",
-            "anyOf": [_MOMENT_TEXT, _seconds(limits.WALL_MS_MAX)],
-            "examples": ["2030-01-01T09:00:00Z"],
-        },
-        TopicName: {
-            "description": "The name of a topic.",
-            **_text("^[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]*$", limits.TOPIC_NAME_BYTES_MAX),
-            "examples": ["mail"],
-        },
-        Key: {
-            "description": "The caller's own name for a job: printable, without spaces, "
-            f"{limits.KEY_BYTES_MAX} bytes of UTF-8 at most; unique among the live jobs of its "
-            "topic.",
-            **_text(r"^[^\s\u0000-\u001f\u007f-\u009f]+$", limits.KEY_BYTES_MAX),
-            "examples": ["order-17"],
-        },
-        Ladder: {
-            "description": "The delays after the first failed attempt, the second, and so on:"
-            " a text such as 15s 3m 10m, or a list of durations.",
-            "anyOf": [
-                _text("^ *[0-9][0-9.wdhms ,]*$"),
-                {
-                    "type": "array",
-                    "items": _DURATION_SCHEMA,
-                    "minItems": 1,
-                    "maxItems": limits.RETRY_STEPS_MAX,
-                },
-            ],
-            "examples": ["15s 3m 10m"],
-        },
-        TargetUrl: {
-            "description": "The job is sent there when it is due: see docs/push.md. Needs the scope"
-            " webhook.",
-            **_text("^[Hh][Tt][Tt][Pp][Ss]?://", limits.TARGET_URL_BYTES_MAX),
-            "examples": ["https://example.com/jobs"],
-        },
-        TargetMethod: {
-            "description": "Of the request to the url; POST by default.",
-            "enum": [*METHODS],
-        },
-        TargetHeaders: {
-            "description": "Of the request to the url, besides those that delayd sends itself.",
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-            "maxProperties": limits.TARGET_HEADERS_MAX,
-            "examples": [{"X-Team": "mail"}],
-        },
-        States: {
-            "description": "One state or several: " + ", ".join(_STATES) + "; with commas between.",
-            **_text("^({0})(,({0}))*$".format("|".join(_STATES))),
-            "examples": ["buried", "ready,delayed"],
-        },
-        TimeBound: {
-            "description": "A length of time from now, with a minus before it that long ago; or a"
-            " moment: RFC 3339 with an offset.",
-            "anyOf": [_MOMENT_TEXT, _duration_text("-?")],
-            "examples": ["1h", "-15m", "2030-01-01T09:00:00Z"],
-        },
-        PageMark: {
-            "description": "Where the page before this one has ended, as it was told.",
-            **_text("^[0-9a-f]{1,16}-[0-9]{1,20}$"),
-        },
+        Duration: DURATION,
+        Ttr: TTR,
+        Moment: ValueKind(parse_moment_ms, schema={"anyOf": [_MOMENT_TEXT, _SECONDS]}).told(
+            "RFC 3339 with an offset, or seconds since 1970.", "2030-01-01T09:00:00Z"
+        ),
+        TopicName: TOPIC,
+        Key: KEY,
+        Ladder: LADDER._replace(read=_ladder),
+        TargetUrl: URL,
+        TargetMethod: METHOD,
+        TargetHeaders: HEADERS,
+        States: ValueKind(
+            _states,
+            schema={"type": "string", "pattern": "^({0})(,({0}))*$".format("|".join(_STATES))},
+        ).told(
+            f"One state or several: {', '.join(_STATES)}; with commas between.",
+            *("buried", "ready,delayed"),
+        ),
+        TimeBound: ValueKind(
+            _time_bound, schema={"anyOf": [_MOMENT_TEXT, duration_schema("-?")]}
+        ).told(
+            "A length of time from now, with a minus before it that long ago; or a moment: RFC 3339"
+            " with an offset.",
+            *("1h", "-15m", "2030-01-01T09:00:00Z"),
+        ),
+        PageMark: ValueKind(
+            _page_mark, schema={"type": "string", "pattern": "^[0-9a-f]{1,16}-[0-9]{1,20}$"}
+        ).told("Where the page before this one has ended, as it was told."),
     }
 )
-
-VALUE_TYPES: Final = tuple(_SCHEMAS)
 
 
 def decode_value(kind: type, value: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
     """Make a value of one of these types; `ValueError` with the rule."""
-    return _READERS[kind](value)
-
-
-def schema_of_value(kind: type) -> dict[str, Any]:
-    """Return the JSON schema of one of these types, the caller's to change: msgspec does."""
-    return deepcopy(_SCHEMAS[kind])
+    return kind(KINDS[kind].read(value))

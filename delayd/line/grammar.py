@@ -17,21 +17,20 @@ most once. The core decides which keys and ladders are valid; here they are only
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import Refusal, TargetRefused
 from delayd.core.job import Retry, State
 from delayd.core.names import checked_key, checked_name
 from delayd.core.operations.put import Conflict
-from delayd.core.policy import parse_ladder
+from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import METHOD, URL, Target
+from delayd.fields import GivenText, matching, one_of, whole
 from delayd.limits import (
-    ATTEMPTS_MAX,
     DURATION_MS_MAX,
-    JITTER_PERCENT_MAX,
     JOB_ID_MAX,
     KEY_BYTES_MAX,
     LINE_KEYED_RUN_MAX,
@@ -42,7 +41,7 @@ from delayd.limits import (
     READ_BYTES,
     SEARCH_JOBS_MAX,
 )
-from delayd.text import parse_duration_ms, parse_whole, shown_url
+from delayd.text import parse_duration_ms, shown_url
 
 U32_MAX: Final = 2**32 - 1
 I32_MAX: Final = 2**31 - 1
@@ -385,14 +384,15 @@ def parse_put_in_tube(rest: bytes) -> tuple[str, PutLine]:
 
 _KEY_WORD: Final = b" key="
 _KEY: Final = rb"[!-~\x80-\xff]{1,%d}" % KEY_BYTES_MAX
+_U32: Final = whole(0, U32_MAX)
 _CURSOR: Final = r"([0-9]{1,20}):([0-9]{1,20})"
 _DURATION: Final = r"[0-9][0-9.a-z]*"
 
-Reader = Callable[[str], Any]
-"""Turns a word's value into an argument; `ValueError` for what it cannot be."""
+Readers = dict[str, Callable[[str], Any]]
+"""By their names, what turns words into arguments; `ValueError` for what they cannot be."""
 
 
-def _words(text: bytes, readers: Mapping[str, Reader]) -> dict[str, Any]:
+def _words(text: bytes, readers: Readers) -> dict[str, Any]:
     """Return the words by their names, each read; `BadFormat`."""
     values: dict[str, Any] = {}
     for word in filter(None, text.split(b" ")):
@@ -400,26 +400,10 @@ def _words(text: bytes, readers: Mapping[str, Reader]) -> dict[str, Any]:
             name, sign, value = word.decode().partition("=")
             if not sign or name in values or name not in readers:
                 raise BadFormat(text)
-            values[name] = readers[name](value)
+            values[name] = readers[name](GivenText(value))
         except ValueError as error:
             raise BadFormat(text) from error
     return values
-
-
-def _whole(lowest: int, highest: int) -> Reader:
-    def read(value: str) -> int:
-        number = parse_whole(value, 10)
-        if number is None or not lowest <= number <= highest:
-            raise ValueError(value)
-        return number
-
-    return read
-
-
-def _text(value: str) -> str:
-    if not value:
-        raise ValueError(value)
-    return value
 
 
 def _duration(value: str) -> int:
@@ -449,12 +433,12 @@ class PutWords(NamedTuple):
     """Where the job is sent when it is due; None: nowhere."""
 
 
-_PUT_READERS: Final[dict[str, Reader]] = {
+_PUT_READERS: Final[Readers] = {
     "key": lambda value: checked_key(value.encode()),
     "on": Conflict,
-    "retry": parse_ladder,
-    "attempts": _whole(1, ATTEMPTS_MAX),
-    "jitter": _whole(0, JITTER_PERCENT_MAX),
+    "retry": LADDER.read,
+    "attempts": ATTEMPTS.read,
+    "jitter": JITTER_PERCENT.read,
     "url": _url,
     "method": METHOD.read,
 }
@@ -552,13 +536,13 @@ class Changes(NamedTuple):
     """Where the job is sent when it is due; without a url: nowhere."""
 
 
-_CHANGE_READERS: Final[dict[str, Reader]] = {
-    "pri": _whole(0, U32_MAX),
+_CHANGE_READERS: Final[Readers] = {
+    "pri": _U32.read,
     "delay": _duration,
     "ttr": _duration,
-    "bytes": _whole(0, U32_MAX),
+    "bytes": _U32.read,
 }
-_TARGET_READERS: Final[dict[str, Reader]] = {
+_TARGET_READERS: Final[Readers] = {
     "url": lambda value: _url(value) if value else "",
     "method": METHOD.read,
 }
@@ -609,20 +593,20 @@ def _cursor(value: str) -> Cursor:
     return Cursor(int(match[1]), int(match[2]))
 
 
-_WANTED_READERS: Final[dict[str, Reader]] = {
+_WANTED_READERS: Final[Readers] = {
     "state": _states,
     "from": _duration,
     "to": _duration,
-    "prefix": _text,
+    "prefix": matching("(?s:.+)", "").read,
 }
-_LIST_READERS: Final[dict[str, Reader]] = {
+_LIST_READERS: Final[Readers] = {
     **_WANTED_READERS,
-    "limit": _whole(1, SEARCH_JOBS_MAX),
+    "limit": whole(1, SEARCH_JOBS_MAX).read,
     "after": _cursor,
 }
-_BULK_READERS: Final[dict[str, Reader]] = {
+_BULK_READERS: Final[Readers] = {
     **_WANTED_READERS,
-    "dry": lambda value: bool(_whole(1, 1)(value)),
+    "dry": one_of({"1": True}).read,
 }
 
 
@@ -645,7 +629,7 @@ def parse_reschedule_jobs(rest: bytes) -> tuple[str, int, Filter]:
     return name, parse_seconds(delay), _parse_filter(rest, _BULK_READERS)
 
 
-def _parse_filter(text: bytes, readers: Mapping[str, Reader]) -> Filter:
+def _parse_filter(text: bytes, readers: Readers) -> Filter:
     """Return which jobs are meant; `BadFormat`."""
     values = _words(text, readers)
     for word in values.keys() & {"from", "to"}:

@@ -28,7 +28,7 @@ from aiormq.connection import TransportFactory
 from yarl import URL
 
 from delayd import limits
-from delayd.fields import FLAG, Field, text
+from delayd.fields import FLAG, Field, text_of
 from delayd.push.options import ServerOptions, server_url
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
 from delayd.push.wires import Tls, Wire, open_stream, stream_wires
@@ -40,7 +40,7 @@ class _Opened(NamedTuple):
     exchange: AbstractExchange
 
 
-_KEY: Final = text("must be a routing key; {topic} in it is the job's topic")
+_KEY: Final = text_of("must be a routing key; {topic} in it is the job's topic")
 
 
 def _read_routing_key(value: object) -> str:
@@ -56,7 +56,7 @@ _FIELDS: Final = (
         {"amqp": 5672, "amqps": 5671},
         "must be amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS",
     ),
-    Field("exchange", "exchange", text("must be the name of an exchange")),
+    Field("exchange", "exchange", text_of("must be the name of an exchange")),
     Field("routing_key", "routing_key", _KEY._replace(read=_read_routing_key)),
     Field("mandatory", "mandatory", FLAG),
 )

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, final
 from urllib.parse import unquote, urlsplit
 
-from delayd.fields import Field, ValueKind, duration, invalid, read_all, shown, text
+from delayd.fields import Field, ValueKind, duration, invalid, read_all, shown, text_of
 from delayd.files import must_be_file, read_file
 from delayd.limits import (
     SINK_CONNECT_MS_DEFAULT,
@@ -26,9 +26,9 @@ from delayd.limits import (
     SINK_PASSWORD_BYTES_MAX,
 )
 
-_FILE: Final = text("must be the path of a file")
+_FILE: Final = text_of("must be the path of a file")
 _SERVER: Final = (
-    Field("password", "password", text("must be a text"), is_secret=True),
+    Field("password", "password", text_of("must be a text"), is_secret=True),
     Field("password_file", "password_file", _FILE),
     Field("ca", "ca", _FILE),
     Field("certificate", "certificate", _FILE),

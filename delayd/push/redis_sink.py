@@ -33,12 +33,12 @@ from redis.exceptions import ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as NoAnswer
 
 from delayd import limits
-from delayd.fields import Field, invalid, one_of, text, whole
+from delayd.fields import Field, invalid, one_of, text_of, whole
 from delayd.push.options import ServerOptions, server_url
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
 from delayd.push.wires import Tls, Wire, Wires, open_stream, stream_wires
 
-_KEY: Final = text("must be a key of Redis; {topic} in it is the job's topic")
+_KEY: Final = text_of("must be a key of Redis; {topic} in it is the job's topic")
 _FIELDS: Final = (
     server_url(
         {"redis": 6379, "rediss": 6379, "unix": 0},

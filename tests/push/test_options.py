@@ -6,13 +6,13 @@ from typing import Final
 import pytest
 import trustme
 
-from delayd.fields import Field, Invalid, Wrong, shown, text
+from delayd.fields import Field, Invalid, Wrong, shown, text_of
 from delayd.push.options import ServerOptions, ServerUrl, server_url
 
 RULE: Final = "must be a url"
 SECRET: Final = "s3cret"  # noqa: S105 - of no server
 URL: Final = server_url({"redis": 6379, "rediss": 6380, "unix": 0}, RULE)
-FIELDS: Final = (URL, Field("list", "list", text("must be a text")))
+FIELDS: Final = (URL, Field("list", "list", text_of("must be a text")))
 
 
 def options(**given: object) -> ServerOptions:

@@ -171,7 +171,7 @@ def test_a_ttr_of_0_is_refused_wherever_one_is_said() -> None:
             job = {"body": 1, "ttr": 0}
             answer = rig.call(method, path, job)
             assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["ttr"])
-            assert answer.json["errors"][0]["detail"] == "must be more than 0"
+            assert answer.json["errors"][0]["detail"] == "must be more than 0, up to 4294967295 s"
         assert rig.ok("GET", "/v1/jobs/1") == before
         put(rig, ttr=1e-9)
         assert rig.ok("GET", "/v1/jobs/2")["ttr"] == 0.001, "more than 0 is rounded up"
