@@ -630,6 +630,8 @@ HTTP_FREE_BYTES: Final = 512
 # other clients have a turn: of all requests together.
 HTTP_SLICE_NS: Final = 2_000_000
 HTTP_ITEMS_FEW: Final = 16  # of a batch or an answer: less than a slice, also where all fail
+# Of those that are acknowledged or written, so many are before it looks how long that took: 0.3 ms.
+HTTP_LOOK_ITEMS: Final = 32
 # Jobs of a batch that are put together before it looks how long that took: 0.5 ms.
 HTTP_RUN_JOBS_MAX: Final = 256
 HTTP_RUN_BYTES: Final = 256 << 10  # the same where their bodies are long

@@ -43,6 +43,7 @@ from delayd.limits import (
     HTTP_ERRORS_MAX,
     HTTP_FIELDS_BYTES_MAX,
     HTTP_HINTS_MAX,
+    HTTP_STEP_BYTES,
 )
 from delayd.text import did_you_mean
 
@@ -141,8 +142,12 @@ class Reader(Generic[FormT]):
             for field in self.lists:
                 _check_length(data, field)
             given = self._decode(data)
-            for text in given.kept_texts():
-                self._check_body(text, where)
+            if len(data) <= HTTP_STEP_BYTES:
+                for text in given.kept_texts():
+                    orjson.loads(memoryview(text))
+            else:
+                for text in given.kept_texts():
+                    self._check_body(text, where)
         except (ValueError, RecursionError) as error:
             raise self._refusal(data, error, where, hints or new_hints()) from None
         if broken := given.broken_rules():

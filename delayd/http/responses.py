@@ -27,7 +27,7 @@ import msgspec
 from delayd.clock import system_wall_ms
 from delayd.core.errors import Refusal
 from delayd.http.problems import CONTENT_TYPE, JSON, SERVER, headers_of, problem_of
-from delayd.http.structs import AckResultsAnswer, NackResultsAnswer, PutResultsAnswer
+from delayd.http.structs import AckResultAnswer, NackResultAnswer, PutResultAnswer
 from delayd.http.values import UNSET, Answer
 
 NO_CONTENT: Final = 204
@@ -101,33 +101,49 @@ def _date(epoch_s: int) -> str:
 
 # --- What handlers answer ------------------------------------------------------------------------
 
-# The names of topics may be those that a request has named.
-_write: Final = msgspec.json.Encoder(enc_hook=str).encode
+written: Final = msgspec.json.Encoder(enc_hook=str).encode
+"""Returns an answer in JSON. The names of topics may be those that a request has named."""
 
 
 def reply(status: int, answer: Answer, headers: Mapping[str, str] | None = None) -> Reply:
     """Return an answer in JSON."""
-    return Reply(status, _write(answer), headers=headers)
+    return Reply(status, written(answer), headers=headers)
 
 
-def reply_of_many(
-    status: int, answer: AckResultsAnswer | NackResultsAnswer | PutResultsAnswer
-) -> Reply:
-    """Return the answer to a batch: this status if none of them was refused."""
-    is_mixed = any(result.problem is not UNSET for result in answer.results)
-    return reply(MULTI_STATUS if is_mixed else status, answer)
+class Results:
+    """What became of the items of a batch, each written as soon as it is known."""
+
+    __slots__ = ("_is_mixed", "_texts")
+
+    def __init__(self) -> None:
+        self._texts: list[bytes] = []
+        self._is_mixed = False
+
+    def add(self, result: AckResultAnswer | NackResultAnswer | PutResultAnswer) -> None:
+        """Take the result of the next item."""
+        self._is_mixed = self._is_mixed or result.problem is not UNSET
+        self._texts.append(written(result))
+
+    def add_written(self, text: bytes) -> None:
+        """Take one that succeeded, or several with commas between them, as they are written."""
+        self._texts.append(text)
+
+    def reply(self, status: int) -> Reply:
+        """Return the answer: this status if no item was refused."""
+        body = b'{"results":[%b]}' % b",".join(self._texts)
+        return Reply(MULTI_STATUS if self._is_mixed else status, body)
 
 
 def refused(refusal: Refusal, **done: int) -> Reply:
     """Return the answer to a request that is refused; to how many it was done all the same."""
-    problem = _write(problem_of(refusal, **done))
+    problem = written(problem_of(refusal, **done))
     return Reply(refusal.status, problem, CONTENT_TYPE, headers_of(refusal))
 
 
 def closing_reply(refusal: Refusal) -> bytes:
     """Return a whole answer, after which the connection closes."""
     status = HTTPStatus(refusal.status)
-    body = _write(problem_of(refusal))
+    body = written(problem_of(refusal))
     headers = {
         "Content-Type": CONTENT_TYPE,
         "Content-Length": str(len(body)),

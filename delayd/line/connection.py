@@ -668,31 +668,36 @@ class LineConnection:
             self.is_bound = True
             self.stats.counts["put"] += len(bodies)
             self.stats.note_producer(self.session)
-            self.out.append(self._put_alike(put, bodies, now_ms))
+            self.out.append(self._put_bodies(put, bodies, now_ms))
         if not is_whole:
             self.begin_put(put, None)
         return at
 
-    def _put_alike(
-        self, put: PutLine, bodies: list[bytes], now_ms: RequestMs, first_id: int = 0
-    ) -> bytes:
+    def _put_bodies(self, put: PutLine, bodies: list[bytes], now_ms: RequestMs) -> bytes:
+        """Put jobs that differ only in their bodies; return the replies to all of them."""
         jobs = len(bodies)
         try:
-            first_id = put_alike(
-                self.engine, self.used, put[0], put[1], put[2], bodies, now_ms, first_id
-            )
+            first_id = put_alike(self.engine, self.used, put[0], put[1], put[2], bodies, now_ms)
         except CapReached as reached:
             if jobs == 1:
                 return self.refuse_with(reached)
             # All or none would refuse also those for which there is room. Their ids are taken.
             first_id = self.engine.store.last_id + 1 - jobs
             each = enumerate(bodies, first_id)
-            return b"".join([self._put_alike(put, [body], now_ms, at) for at, body in each])
+            return b"".join([self._put_body(put, body, now_ms, at) for at, body in each])
         except Refusal as refusal:
             return self.refuse_with(refusal, jobs) * jobs
         if jobs == 1:
             return b"INSERTED %d\r\n" % first_id
         return b"INSERTED %d\r\n" * jobs % tuple(range(first_id, first_id + jobs))
+
+    def _put_body(self, put: PutLine, body: bytes, now_ms: RequestMs, job_id: int) -> bytes:
+        """Put a job whose id is taken; return the reply."""
+        try:
+            put_one(self.engine, self.used, put[0], put[1], put[2], body, now_ms, job_id)
+        except Refusal as refusal:
+            return self.refuse_with(refusal)
+        return b"INSERTED %d\r\n" % job_id
 
     def _keyed_run(self, data: bytes, at: int, line: bytes, now_ms: RequestMs) -> int:
         """Put the job of a line with a key, and those after it that differ in their keys only.
@@ -818,7 +823,7 @@ class LineConnection:
             if words is not None:
                 return self._put_with_words(put, words, topic, body, now_ms)
             numbers = put.priority, put.delay_ms, put.ttr_ms
-            put_alike(self.engine, topic, *numbers, (body,), now_ms, job_id)
+            put_one(self.engine, topic, *numbers, body, now_ms, job_id)
         except Refusal:
             self.engine.store.drop_if_unwanted(topic)
             raise

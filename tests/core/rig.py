@@ -11,7 +11,7 @@ from delayd.core.engine import Engine
 from delayd.core.job import Retry
 from delayd.core.job_table import Page
 from delayd.core.operations.clock import advance, next_deadline
-from delayd.core.operations.put import put_alike, put_keyed, take_id
+from delayd.core.operations.put import put_keyed, put_one, take_id
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import ignore, open_session, use, watch
 from delayd.core.operations.waiting import wait
@@ -42,9 +42,7 @@ def put(
     """Put a job the cheapest way there is for it; return its id (`job_id` if it was taken)."""
     job_id = job_id or take_id(engine)
     if retry is None and due_wall_ms is None and not target:
-        return put_alike(
-            engine, topic, priority, delay_ms, ttr_ms, (body,), RequestMs(now_ms), job_id
-        )
+        return put_one(engine, topic, priority, delay_ms, ttr_ms, body, RequestMs(now_ms), job_id)
     put_keyed(
         engine,
         topic,

@@ -15,6 +15,7 @@ import pytest
 
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError, JournalFailed, JournalFull, failing
+from delayd.testing.disk import PowerCut, SimulatedDisk
 from tests.journal.clients import Client, any_order
 from tests.journal.journals import (
     SEGMENT_BYTES,
@@ -27,7 +28,6 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
-from tests.simulated_disk import PowerCut, SimulatedDisk
 
 PAYLOADS: Final = numbered(24, 900)
 

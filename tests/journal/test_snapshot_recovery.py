@@ -11,6 +11,7 @@ from delayd.journal.errors import JournalCorrupt, JournalError, JournalVersion
 from delayd.journal.format import CHECKSUM, Frame
 from delayd.journal.recovery import BASES, Base, Basis, LogStart, Recovery, SnapshotsFound
 from delayd.journal.snapshot import SNAPSHOT_HEADER, snapshot_name
+from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     PUT,
@@ -23,7 +24,6 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
-from tests.simulated_disk import SimulatedDisk
 
 DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
 

@@ -161,7 +161,11 @@ def put_one(
     *,
     at_once: bool = False,
 ) -> int:
-    """Accept one job, all as in `put_alike`; return its id."""
+    """Accept one job; return its id, which may have been taken before (`take_id`).
+
+    `at_once`: the topic's policy does not replace a delay of 0. Raises `Draining`, `BodyTooBig`,
+    `ValueOutOfRange`, `TopicIsInternal`, `DelayTooLong`, `CapReached`, `OutOfSpace`.
+    """
     store = engine.store
     if not job_id:
         job_id = store.last_id = store.last_id + 1
@@ -206,22 +210,18 @@ def put_alike(
     ttr_ms: int,
     bodies: Sequence[bytes],
     now_ms: RequestMs,
-    first_id: int = 0,
     *,
     at_once: bool = False,
 ) -> int:
     """Accept jobs that differ only in their bodies; return the first of their ids, in sequence.
 
-    Refuses all or none; of many, a job costs a third of what one alone costs. `first_id` was taken
-    before (`take_id`). `at_once`: the topic's policy does not replace a delay of 0. Raises
-    `Draining`, `BodyTooBig`, `ValueOutOfRange`, `TopicIsInternal`, `DelayTooLong`, `CapReached`,
-    `OutOfSpace`.
+    Refuses all or none, for the same reasons as `put_one`; of many, a job costs a third of what one
+    alone costs.
     """
     if len(bodies) == 1:
         return put_one(
-            engine, topic, priority, delay_ms, ttr_ms, bodies[0], now_ms, first_id, at_once=at_once
+            engine, topic, priority, delay_ms, ttr_ms, bodies[0], now_ms, at_once=at_once
         )
-    assert not first_id, "ids are taken before for one job at a time"
     store = engine.store
     first_id = store.last_id + 1
     store.last_id += len(bodies)

@@ -5,9 +5,7 @@ is answered 409, and the job's present holder is not affected.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from delayd.core.errors import JobNotFound, Refusal
 from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, State
@@ -20,15 +18,16 @@ from delayd.http import structs
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import (
     Reservation,
-    due_wall_ms_of,
+    due_text,
     parse_token,
     reservation_of,
 )
 from delayd.http.handlers.jobs import bury as bury_waiting
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import FieldError, RequestInvalid, problem_of
-from delayd.http.responses import Reply, reply_of_many
-from delayd.http.values import UNSET, Answer, Unset
+from delayd.http.responses import Reply, Results, written
+from delayd.http.values import UNSET
+from delayd.limits import HTTP_LOOK_ITEMS
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ async def nack(call: Call) -> Reply:
     given: NackForm = call.given
     job_id, session, _ = _reservation(call)
     _nack(call.api, session, job_id, given)
-    return await call.answered(_became(_outcome(call.api, job_id)))
+    return await call.answered(_became(call.api, job_id))
 
 
 def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
@@ -79,27 +78,14 @@ def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
     )
 
 
-class _Outcome(NamedTuple):
-    """What became of a job after a failed attempt."""
-
-    job_id: int
-    state: State
-    topic: str
-    due_wall_ms: int
-
-
-def _outcome(api: Api, job_id: int) -> _Outcome:
+def _became(api: Api, job_id: int) -> structs.BecameAnswer:
+    """Return what became of a job after a failed attempt."""
     record, state = caught_up(api.engine, job_id, api.now_ms())
     store = api.engine.store
-    return _Outcome(job_id, state, store.topic_of(record).name, due_wall_ms_of(store, job_id))
-
-
-def _became(outcome: _Outcome) -> structs.BecameAnswer:
-    answer = structs.BecameAnswer(
-        id=outcome.job_id, state=outcome.state.name.lower(), topic=outcome.topic
-    )
-    if outcome.state is State.DELAYED:
-        answer.due = moment_text(outcome.due_wall_ms)
+    topic = store.topic_of(record).name
+    answer = structs.BecameAnswer(id=job_id, state=state.name.lower(), topic=topic)
+    if state is State.DELAYED:
+        answer.due = due_text(store, job_id)
     return answer
 
 
@@ -122,33 +108,22 @@ async def bury(call: Call) -> Reply:
     if not isinstance(priority, int):
         priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
     bury_job(call.api.engine, session, job_id, priority, call.api.now_ms(), given.error)
-    return await call.answered(_became(_outcome(call.api, job_id)))
+    return await call.answered(_became(call.api, job_id))
 
 
 # --- Many ----------------------------------------------------------------------------------------
-
-
-class _Nacked(Answer, kw_only=True):
-    """A `NackResultAnswer` of success: there the status comes first, in a refusal the id."""
-
-    status: int
-    id: int
-    state: str
-    topic: str
-    due: str | Unset
-    problem: Unset = UNSET
 
 
 async def ack_many(call: Call) -> Reply:
     """Acknowledge many jobs, in slices; answer for each whether it was still reserved."""
     given: HeldManyForm = call.given
     api = call.api
-    results: list[structs.AckResultAnswer] = []
+    results = Results()
     held: dict[Session, list[int]] = {}
     seen: set[int] = set()
     async with api.slices(len(given.tokens)) as slices:
-        for token in given.tokens:
-            if slices.is_over:
+        for number, token in enumerate(given.tokens):
+            if not number % HTTP_LOOK_ITEMS and slices.is_over:
                 _delete_held(api, held)
                 await slices.rest()
             reservation = parse_token(token)
@@ -160,15 +135,14 @@ async def ack_many(call: Call) -> Reply:
                     raise JobNotFound(job_id)
             except Refusal as refusal:
                 status, problem = refusal.status, problem_of(refusal)
-                results.append(structs.AckResultAnswer(id=job_id, status=status, problem=problem))
+                results.add(structs.AckResultAnswer(id=job_id, status=status, problem=problem))
             else:
                 seen.add(job_id)
                 held.setdefault(session, []).append(job_id)
-                results.append(structs.AckResultAnswer(id=job_id, status=200))
+                results.add_written(b'{"id":%d,"status":200}' % job_id)
         _delete_held(api, held)
     await api.durable()
-    async with api.slices(len(results)):
-        return reply_of_many(200, structs.AckResultsAnswer(results=results))
+    return results.reply(200)
 
 
 def _delete_held(api: Api, held: "dict[Session, list[int]]") -> None:
@@ -183,7 +157,7 @@ async def nack_many(call: Call) -> Reply:
     """Nack many jobs, in slices; answer the outcome of each."""
     given: NackManyForm = call.given
     api = call.api
-    done: list[tuple[int, _Outcome | Refusal]] = []
+    results = Results()
     async with api.slices(len(given.nacks)) as slices:
         for one in given.nacks:
             if slices.is_over:
@@ -194,21 +168,9 @@ async def nack_many(call: Call) -> Reply:
                 record = call.allow_job(job_id, _has_handed_out(reservation))
                 _nack(api, holder_of(api, reservation, record), job_id, one)
             except Refusal as refusal:
-                done.append((job_id, refusal))
+                status, problem = refusal.status, problem_of(refusal)
+                results.add(structs.NackResultAnswer(id=job_id, status=status, problem=problem))
             else:
-                done.append((job_id, _outcome(api, job_id)))
+                results.add_written(b'{"status":200,%b' % written(_became(api, job_id))[1:])
     await api.durable()
-    results: list[Any] = []
-    async with api.slices(len(done)) as slices:
-        for job_id, outcome in done:
-            results.append(_nack_result(job_id, outcome))
-            if slices.is_over:
-                await slices.rest()
-        return reply_of_many(200, structs.NackResultsAnswer(results=results))
-
-
-def _nack_result(job_id: int, outcome: _Outcome | Refusal) -> structs.NackResultAnswer | _Nacked:
-    if isinstance(outcome, Refusal):
-        problem = problem_of(outcome)
-        return structs.NackResultAnswer(id=job_id, status=outcome.status, problem=problem)
-    return _Nacked(status=200, **msgspec.structs.asdict(_became(outcome)))
+    return results.reply(200)

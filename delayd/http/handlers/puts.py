@@ -7,25 +7,24 @@ that is taken, a cap) is reported for that job alone.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
 from delayd.core.names import checked_key
 from delayd.core.operations.checks import vetted_own
-from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed
+from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed, put_one
 from delayd.core.times import RequestMs
 from delayd.http.api import Api, Call
 from delayd.http.forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
-from delayd.http.handlers.job_responses import due_text, due_wall_ms_of
+from delayd.http.handlers.job_responses import due_text
 from delayd.http.idempotency import Memo, memo_of, refuse_beside
 from delayd.http.problems import problem_of
-from delayd.http.responses import Reply, reply, reply_of_many
+from delayd.http.responses import Reply, Results, reply
 from delayd.http.slices import Slices
-from delayd.http.structs import PutAnswer, PutResultAnswer, PutResultsAnswer
+from delayd.http.structs import PutAnswer, PutResultAnswer
 from delayd.http.values import UNSET
 from delayd.limits import HTTP_RUN_BYTES, HTTP_RUN_JOBS_MAX, TTR_MS_DEFAULT
-from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic
@@ -56,7 +55,7 @@ def _key_of(job: PutJobForm) -> tuple[bytes, Conflict]:
     return key, job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REJECT
 
 
-def put_one(
+def _put_form(
     api: Api,
     topic: "Topic",
     job: WithRuleForm,
@@ -73,8 +72,8 @@ def put_one(
     engine = api.engine
     target = job.target
     if not key and due_wall_ms is None and retry is None and target is None:
-        job_id = put_alike(
-            engine, topic, job.priority, delay_ms, ttr_ms, (body,), now_ms, at_once=at_once
+        job_id = put_one(
+            engine, topic, job.priority, delay_ms, ttr_ms, body, now_ms, at_once=at_once
         )
         return job_id, Outcome.CREATED
     return put_keyed(
@@ -127,7 +126,7 @@ def _put(
     topic = api.engine.store.topic(name)
     now_ms = api.now_ms()
     try:
-        job_id, outcome = put_one(api, topic, job, job.body_bytes or b"", key, on, now_ms)
+        job_id, outcome = _put_form(api, topic, job, job.body_bytes or b"", key, on, now_ms)
         if memo is not None:
             memo.keep(job_id, now_ms)
         return PutAnswer(id=job_id, outcome=outcome, due=due_text(api.engine.store, job_id))
@@ -158,80 +157,79 @@ async def put_key(call: Call) -> Reply:
 
 # --- Batches -------------------------------------------------------------------------------------
 
-
-class _Done(NamedTuple):
-    """What became of a job that was put."""
-
-    job_id: int
-    outcome: Outcome
-    due_wall_ms: int
+_CREATED: Final = b'{"status":201,"id":%%d,"outcome":"created","due":"%b"}'
+"""A `PutResultAnswer` of a job that was made; the id is left open."""
 
 
 async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
     api = call.api
-    done: list[_Done | Refusal] = []
+    results = Results()
     async with api.slices(len(jobs)) as slices:
-        while True:
-            done += _put_slice(api, name, jobs, len(done), slices)
-            if len(done) == len(jobs):
-                break
+        done = _put_slice(api, name, jobs, 0, slices, results)
+        while done < len(jobs):
             await slices.rest()
+            done = _put_slice(api, name, jobs, done, slices, results)
     await api.durable()
-    results: list[PutResultAnswer] = []
-    async with api.slices(len(jobs)) as slices:
-        for one in done:
-            results.append(_result(one))
-            if slices.is_over:
-                await slices.rest()
-        return reply_of_many(201, PutResultsAnswer(results=results))
+    return results.reply(201)
 
 
 def _put_slice(
-    api: Api, name: str, jobs: Sequence[PutJobForm], first: int, slices: Slices
-) -> list[_Done | Refusal]:
-    """Put jobs from this one on until the slice is over; return what became of each."""
+    api: Api,
+    name: str,
+    jobs: Sequence[PutJobForm],
+    done: int,
+    slices: Slices,
+    results: Results,
+) -> int:
+    """Put jobs behind those that are done until the slice is over; return how many are done."""
     topic = api.engine.store.topic(name)
     now_ms = api.now_ms()
-    done: list[_Done | Refusal] = []
-    while first < len(jobs):
-        bodies = _bodies_alike(jobs, first)
-        put = _put_run(api, topic, jobs[first], bodies, now_ms) if len(bodies) > 1 else None
-        done += put or (
-            _put_job(api, topic, job, body, now_ms)
-            for job, body in zip(jobs[first : first + len(bodies)], bodies, strict=True)
-        )
-        first += len(bodies)
+    while done < len(jobs):
+        bodies = _bodies_alike(jobs, done)
+        if len(bodies) == 1 or not _put_run(api, topic, jobs[done], bodies, now_ms, results):
+            for job, body in zip(jobs[done : done + len(bodies)], bodies, strict=True):
+                results.add(_put_item(api, topic, job, body, now_ms))
+        done += len(bodies)
         if slices.is_over:
             break
     api.engine.store.drop_if_unwanted(topic)  # all of them may have been refused
     return done
 
 
-def _bodies_alike(jobs: Sequence[PutJobForm], first: int) -> list[bytes]:
-    """Return the bodies of the jobs that can be put together from this one on, one at least."""
-    common = _common(jobs[first])
-    bodies = [jobs[first].body_bytes or b""]
+def _bodies_alike(jobs: Sequence[PutJobForm], done: int) -> list[bytes]:
+    """Return the bodies of the jobs that can be put together behind these, one at least."""
+    first = jobs[done]
+    bodies = [first.body_bytes or b""]
     left_bytes = HTTP_RUN_BYTES - len(bodies[0])
-    if common is not None:
-        for job in jobs[first + 1 : first + HTTP_RUN_JOBS_MAX]:
-            if left_bytes <= 0 or _common(job) != common:
+    if _are_alike(first, first):
+        for job in jobs[done + 1 : done + HTTP_RUN_JOBS_MAX]:
+            if left_bytes <= 0 or not _are_alike(first, job):
                 break
-            bodies.append(job.body_bytes or b"")
-            left_bytes -= len(bodies[-1])
+            body = job.body_bytes or b""
+            bodies.append(body)
+            left_bytes -= len(body)
     return bodies
 
 
-def _common(job: PutJobForm) -> tuple[Any, ...] | None:
-    """Return what a job has in common with those that it may be put with; None: with no others."""
-    if job.key is job.at is job.retry is job.max_attempts is job.url is UNSET:
-        return job.delay, job.priority, job.ttr
-    return None
+def _are_alike(first: PutJobForm, job: PutJobForm) -> bool:
+    """Tell whether a job is nothing but a body, and what this one, which is the same, has too."""
+    return (
+        job.key is job.at is job.retry is job.max_attempts is job.url is UNSET
+        and job.delay == first.delay
+        and job.priority == first.priority
+        and job.ttr == first.ttr
+    )
 
 
 def _put_run(
-    api: Api, topic: "Topic", job: PutJobForm, bodies: Sequence[bytes], now_ms: RequestMs
-) -> list[_Done] | None:
-    """Put jobs that differ from this one only in their bodies; None if not all of them could be."""
+    api: Api,
+    topic: "Topic",
+    job: PutJobForm,
+    bodies: Sequence[bytes],
+    now_ms: RequestMs,
+    results: Results,
+) -> bool:
+    """Put jobs that differ from this one only in their bodies, if all of them can be."""
     delay_ms, at_once = _delay_of(job)
     ttr_ms = ttr_ms_of(job, topic)
     try:
@@ -239,28 +237,24 @@ def _put_run(
             api.engine, topic, job.priority, delay_ms, ttr_ms, bodies, now_ms, at_once=at_once
         )
     except Refusal:
-        return None  # one by one it shows which of them are
-    due_ms = due_wall_ms_of(api.engine.store, first_id)
-    return [
-        _Done(job_id, Outcome.CREATED, due_ms) for job_id in range(first_id, first_id + len(bodies))
-    ]
+        return False  # one by one it shows which of them are
+    created = _CREATED % due_text(api.engine.store, first_id).encode()
+    count = len(bodies)
+    results.add_written(b",".join([created] * count) % (*range(first_id, first_id + count),))
+    return True
 
 
-def _put_job(
+def _put_item(
     api: Api, topic: "Topic", job: PutJobForm, body: bytes, now_ms: RequestMs
-) -> _Done | Refusal:
+) -> PutResultAnswer:
     key, on = _key_of(job)
     try:
-        job_id, outcome = put_one(api, topic, job, body, key, on, now_ms)
+        job_id, outcome = _put_form(api, topic, job, body, key, on, now_ms)
     except Refusal as refusal:
-        return refusal
-    return _Done(job_id, outcome, due_wall_ms_of(api.engine.store, job_id))
-
-
-def _result(done: _Done | Refusal) -> PutResultAnswer:
-    if isinstance(done, Refusal):
-        return PutResultAnswer(status=done.status, problem=problem_of(done))
-    job_id, outcome, due_wall_ms = done
+        return PutResultAnswer(status=refusal.status, problem=problem_of(refusal))
     return PutResultAnswer(
-        status=_status_of(outcome), id=job_id, outcome=outcome, due=moment_text(due_wall_ms)
+        status=_status_of(outcome),
+        id=job_id,
+        outcome=outcome,
+        due=due_text(api.engine.store, job_id),
     )
