@@ -48,11 +48,11 @@ from delayd.journal.journal import Journal
 from delayd.limits import LOOK_MS
 from delayd.logs import Log
 from delayd.snapshots import Snapshots, Task
-from delayd.testing.clock import FakeClock
-from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns
 from tests.core.canonical import canonical
 from tests.core.check import check
+from tests.fake_clock import FakeClock
+from tests.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from delayd.journal.aio import KernelSync

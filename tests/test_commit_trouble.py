@@ -29,9 +29,9 @@ from delayd.journal import file_log as file_log_module
 from delayd.journal import file_space as file_space_module
 from delayd.journal.errors import JournalFull
 from delayd.limits import EMERGENCY_BYTES, ROOM_RETRY_MS, SLOW_SYNC_MS, UNSYNCED_BYTES_MAX
-from delayd.testing.disk import SimulatedDisk
 from tests.commit_rig import CommitRig, Watch, set_watch
 from tests.core.rig import kick, put
+from tests.simulated_disk import SimulatedDisk
 
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 128 << 10

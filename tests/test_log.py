@@ -20,7 +20,6 @@ from delayd.journal.journal import Journal
 from delayd.log import DurableLog, LogError
 from delayd.logs import Log
 from delayd.snapshots import Snapshots, Task
-from delayd.testing.disk import SimulatedDisk
 from tests.commit_rig import (
     DIRECTORY,
     INTERVAL_MS,
@@ -31,6 +30,7 @@ from tests.commit_rig import (
 )
 from tests.core.canonical import canonical
 from tests.memory_log import Broken, End, MemoryLog, Place
+from tests.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from delayd.journal.journal import Journal
 from delayd.logs import Log
 from delayd.recover import recover
 from delayd.systemd import Notifier
-from delayd.testing.clock import START_MS, FakeClock
+from tests.fake_clock import START_MS, FakeClock
 
 JOBS = 400
 

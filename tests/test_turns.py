@@ -32,9 +32,9 @@ from delayd.limits import (
 from delayd.logs import Log
 from delayd.notices import Notices
 from delayd.service import Service
-from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns, TurnSelector
 from tests.commit_rig import CommitRig, ScriptedSnapshots, Watch, set_watch
+from tests.simulated_disk import SimulatedDisk
 from tests.test_commit_trouble import do_something
 
 BREATHER_S: Final = SYNC_BREATHER_MS / 1_000

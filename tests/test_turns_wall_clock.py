@@ -26,13 +26,13 @@ from delayd.limits import TURN_OVERHEAD_BYTES, WALL_BRACKET_NS, WALL_READINGS_MA
 from delayd.logs import Log
 from delayd.recover import recover
 from delayd.systemd import Notifier
-from delayd.testing.clock import FakeClock
-from delayd.testing.disk import SimulatedDisk
 from delayd.turns import Turns
 from tests.commit_rig import CommitRig, CrankedLoop, Watch
 from tests.core import views
 from tests.core.check import check
 from tests.core.rig import put
+from tests.fake_clock import FakeClock
+from tests.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from delayd.line.server import LineServer

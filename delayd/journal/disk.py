@@ -1,9 +1,9 @@
 """The file layer: the only place where delayd touches files of its journal.
 
-`Disk` is a protocol of a dozen verbs, small enough that a simulated disk (`delayd.testing`) can
-keep every promise of it, and break every promise that a real one breaks. One conformance suite runs
-against both. The verbs raise `OSError` as the operating system does; what that means is decided
-above. What is promised, and no more:
+`Disk` is a protocol of a dozen verbs, small enough that a simulated disk
+(`tests.simulated_disk`) can keep every promise of it, and break every promise that a real one
+breaks. One conformance suite runs against both. The verbs raise `OSError` as the operating system
+does; what that means is decided above. What is promised, and no more:
 
 - what `pwrite` wrote is seen by `pread` at once, and survives the death of the process;
 - it survives a power cut once `sync` on that handle has returned;

@@ -5,7 +5,6 @@ import pytest
 from delayd.binlog.files import Binlog, BinlogDamaged, BinlogJob, BinlogState, sized_files
 from delayd.journal.errors import JournalFailed
 from delayd.limits import DURATION_MS_MAX
-from delayd.testing.disk import SimulatedDisk
 from tests.binlog.binlogs import (
     BURIED,
     CREATED_NS,
@@ -18,6 +17,7 @@ from tests.binlog.binlogs import (
     full,
     short,
 )
+from tests.simulated_disk import SimulatedDisk
 
 
 def read(*files: bytes, skip_damage: bool = False) -> Binlog:

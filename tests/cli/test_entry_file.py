@@ -10,8 +10,8 @@ from delayd.access.token_entries import TOKENS_FILE, Entry
 from delayd.cli.entry_file import change, read
 from delayd.journal.disk import LockHeldError, RealDisk
 from delayd.limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
-from delayd.testing.disk import PowerCut, SimulatedDisk
 from tests.access.samples import made
+from tests.simulated_disk import PowerCut, SimulatedDisk
 
 PATH = "etc/tokens.json"
 OLD, NEW = made(1)[1], made(2)[1]

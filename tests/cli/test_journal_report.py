@@ -9,7 +9,6 @@ from delayd.cli.journal_report import examine
 from delayd.core.records import Kind, pack_turn
 from delayd.journal.errors import DamageError
 from delayd.journal.journal import Journal
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     START_MS,
@@ -19,6 +18,7 @@ from tests.journal.journals import (
     header,
     segment_of,
 )
+from tests.simulated_disk import SimulatedDisk
 
 READING: Final = {"list_directory", "open", "size", "pread", "status", "close"}
 PAYLOADS: Final = [pack_turn(Kind.TURN, START_MS + number) for number in range(4)]

@@ -38,8 +38,8 @@ from delayd.line.stats import Stats
 from delayd.log import LogError
 from delayd.logs import Log, LogFormat, LogLevel
 from delayd.snapshots import Snapshots, Task
-from delayd.testing.clock import FakeClock
 from delayd.turns import Turns
+from tests.fake_clock import FakeClock
 from tests.faults.disk import BegunSync, BusyDisk
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from delayd.core.operations.sessions import open_session
 from delayd.core.times import RequestMs
 from delayd.journal.file_log import FileLog
 from delayd.log import LogError
-from delayd.testing.clock import FakeClock
-from delayd.testing.disk import SimulatedDisk
 from tests.core.rig import put
+from tests.fake_clock import FakeClock
 from tests.faults.adapter import Loop, SteppedSnapshots, news_of
 from tests.faults.bytes_of_a_log import append_turn, opened
 from tests.journal.journals import DIRECTORY
+from tests.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from delayd.core.session import Session

@@ -27,10 +27,9 @@ from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalError
 from delayd.log import LogError
-from delayd.testing.clock import FakeClock
-from delayd.testing.disk import PowerCut
 from delayd.turns import Turns
 from tests.core.check import check
+from tests.fake_clock import FakeClock
 from tests.faults import within
 from tests.faults.adapter import (
     INTERVAL_MS,
@@ -49,6 +48,7 @@ from tests.faults.history import History
 from tests.faults.parts import Daemon, Parts, Plan, RecordingJournal, Refused, digest, seen_in
 from tests.faults.pushes import Pushes, unserved
 from tests.faults.states import FOREVER
+from tests.simulated_disk import PowerCut
 
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 32 << 10

@@ -22,7 +22,6 @@ from delayd.journal.format import HEADER_BYTES, frame_mark
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import LogVerdict
 from delayd.journal.snapshot import Damage, verify
-from delayd.testing.disk import SimulatedDisk
 from tests.faults.bytes_of_a_log import (
     Log,
     believed,
@@ -47,6 +46,7 @@ from tests.journal.journals import (
     path_of,
     segment_of,
 )
+from tests.simulated_disk import SimulatedDisk
 
 LOG_BYTES: Final = 64 << 10
 TURNS: Final = 60

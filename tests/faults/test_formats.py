@@ -24,11 +24,11 @@ from delayd.journal.errors import JournalVersion
 from delayd.journal.format import END_NAME, FORMAT_VERSION
 from delayd.journal.recovery import Recovery
 from delayd.journal.snapshot import SNAPSHOT_VERSION
-from delayd.testing.disk import SimulatedDisk
 from tests.faults.bytes_of_a_log import pushed_in_every_way, recovered, snapshots_of
 from tests.faults.conftest import Runs
 from tests.faults.parts import seen_in
 from tests.journal.journals import DIRECTORY, contents_of
+from tests.simulated_disk import SimulatedDisk
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 NAME: Final = (

@@ -11,7 +11,6 @@ from typing import Final
 import pytest
 
 from delayd.journal.journal import Journal
-from delayd.testing.disk import SimulatedDisk
 from tests.faults import power_cuts
 from tests.faults.adapter import small_limits
 from tests.faults.bytes_of_a_log import opened, recovered
@@ -19,6 +18,7 @@ from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.parts import digest
 from tests.faults.simulation import SEGMENT_BYTES, Run
 from tests.journal.journals import DIRECTORY, contents_of
+from tests.simulated_disk import SimulatedDisk
 
 VERBS: Final = (
     *("pwrite", "sync", "sync_directory", "rename", "unlink", "create", "allocate", "truncate"),

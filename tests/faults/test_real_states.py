@@ -13,11 +13,11 @@ from delayd.core.job import body_of
 from delayd.core.replay import Replay
 from delayd.exits import Exit
 from delayd.journal.journal import Journal
-from delayd.testing.disk import Piece, SimulatedDisk
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import Tracing, started, wait_for_tracer
 from tests.faults.real_load import PatientClient
 from tests.faults.real_replay import CALLS, DIRECTORY, FLAGS, Conversation, Mirror, done_in
+from tests.simulated_disk import Piece, SimulatedDisk
 
 SEGMENT_BYTES: Final = 16 << 10
 PACKETS: Final = 200

@@ -15,13 +15,13 @@ from delayd.core.operations.change import bury_waiting
 from delayd.core.replay import Replay
 from delayd.core.times import ROUNDING_MS, PlayedMs, RequestMs
 from delayd.journal.errors import JournalError
-from delayd.testing.clock import FakeClock
-from delayd.testing.disk import Piece
 from tests.core.check import check
 from tests.core.rig import put
+from tests.fake_clock import FakeClock
 from tests.faults.clients import DELAYS_MS, TUBES, World
 from tests.faults.history import History
 from tests.faults.parts import Daemon, digest
+from tests.simulated_disk import Piece
 
 APPOINTED_TTR_MS: Final = 400
 Survives = Callable[[Piece], bool]

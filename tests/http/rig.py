@@ -50,11 +50,11 @@ from delayd.limits import HTTP_SLICE_NS, IDEMPOTENCY_KEYS_DEFAULT, PASSES_US
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.metrics import CONTENT_TYPE
-from delayd.testing.clock import START_MS, FakeClock
 from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
 from tests.commit_rig import CrankedLoop
 from tests.core.check import check
+from tests.fake_clock import START_MS, FakeClock
 
 if TYPE_CHECKING:
     from delayd.access.token_entries import Entry

@@ -17,7 +17,7 @@ from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
 from delayd.http.idempotency import TOPIC, Memos
 from delayd.limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
-from delayd.testing.clock import START_MS
+from tests.fake_clock import START_MS
 from tests.http.rig import Answer, HttpRig
 
 JOBS = "/v1/topics/mail/jobs"

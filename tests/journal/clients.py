@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from delayd.journal.disk import Disk
 from delayd.journal.journal import Journal
-from delayd.testing.disk import Piece, SimulatedDisk
 from tests.journal.journals import CONFIGURED_BYTES, DIRECTORY, START_MS, payloads_in
+from tests.simulated_disk import Piece, SimulatedDisk
 
 
 class Client:

@@ -21,7 +21,6 @@ from delayd.journal.format import BACKUP_MARKER, HEADER_BYTES, VIRTUAL_NAME
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import Recovery
 from delayd.limits import BACKUP_ATTEMPTS_MAX, SNAPSHOT_SYNC_BYTES
-from delayd.testing.disk import Piece, PowerCut, SimulatedDisk, _Fault
 from tests.journal.clients import any_order
 from tests.journal.journals import (
     CONFIGURED_BYTES,
@@ -38,6 +37,7 @@ from tests.journal.journals import (
     segment_of,
     take_snapshot,
 )
+from tests.simulated_disk import Piece, PowerCut, SimulatedDisk, _Fault
 
 COPY: Final = "copy"
 PAYLOADS: Final = numbered(5, 300)

@@ -8,8 +8,8 @@ from delayd.cli.journal_report import examine
 from delayd.journal.errors import JournalFailed, WrongClock
 from delayd.journal.format import VIRTUAL_NAME
 from delayd.journal.journal import Journal
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import CONFIGURED_BYTES, DIRECTORY, START_MS, contents_of
+from tests.simulated_disk import SimulatedDisk
 
 
 def used(disk: SimulatedDisk, *, is_virtual: bool, frames: int = 1) -> int:

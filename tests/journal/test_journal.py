@@ -22,7 +22,6 @@ from delayd.limits import (
     JOURNAL_UNSYNCED_SEGMENTS_MAX,
     JOURNAL_WINDOW_BYTES,
 )
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     CONFIGURED_BYTES,
     DIRECTORY,
@@ -35,6 +34,7 @@ from tests.journal.journals import (
     path_of,
     payloads_in,
 )
+from tests.simulated_disk import SimulatedDisk
 
 FITTING: Final = SEGMENT_BYTES - HEADER_BYTES - FRAME_OVERHEAD_BYTES
 """The longest payload that shares a segment with nothing else."""

@@ -22,7 +22,6 @@ from delayd.journal.errors import JournalFailed
 from delayd.journal.format import unpack_header
 from delayd.journal.journal import Journal, Pending
 from delayd.limits import JOURNAL_PENDING_BYTES_MAX
-from delayd.testing.disk import Piece, PowerCut, SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     START_MS,
@@ -34,6 +33,7 @@ from tests.journal.journals import (
     path_of,
     payloads_in,
 )
+from tests.simulated_disk import Piece, PowerCut, SimulatedDisk
 
 PAYLOADS: Final = numbered(16, 900)
 EIO: Final = OSError(errno.EIO, "EIO")

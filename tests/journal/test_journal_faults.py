@@ -15,7 +15,6 @@ import pytest
 
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError, JournalFailed, JournalFull, failing
-from delayd.testing.disk import PowerCut, SimulatedDisk
 from tests.journal.clients import Client, any_order
 from tests.journal.journals import (
     SEGMENT_BYTES,
@@ -28,6 +27,7 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
+from tests.simulated_disk import PowerCut, SimulatedDisk
 
 PAYLOADS: Final = numbered(24, 900)
 

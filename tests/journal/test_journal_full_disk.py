@@ -11,7 +11,6 @@ from delayd.journal.errors import JournalFull
 from delayd.journal.journal import Journal
 from delayd.journal.segment import SpareFiles, usable_bytes
 from delayd.limits import JOURNAL_FILES_PER_SEGMENT, SPARE_BYTES_MIN
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     START_MS,
@@ -24,6 +23,7 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
+from tests.simulated_disk import SimulatedDisk
 
 FILE: Final = 256 << 10
 SEGMENT: Final = JOURNAL_FILES_PER_SEGMENT * FILE

@@ -8,7 +8,6 @@ import pytest
 from delayd.journal.errors import JournalFailed
 from delayd.journal.journal import Journal
 from delayd.journal.snapshot import snapshot_name
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     SEGMENT_BYTES,
@@ -19,6 +18,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
+from tests.simulated_disk import SimulatedDisk
 
 LOSSES = {
     "removed": "was removed",

@@ -16,7 +16,6 @@ from delayd.limits import (
     JOURNAL_UNSYNCED_SEGMENTS_MAX,
     JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC,
 )
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     START_MS,
@@ -25,6 +24,7 @@ from tests.journal.journals import (
     opened,
     payloads_in,
 )
+from tests.simulated_disk import SimulatedDisk
 
 EIO: Final = OSError(errno.EIO, "EIO")
 HANG_S_MAX: Final = 60.0

@@ -9,7 +9,6 @@ from delayd.journal.errors import JournalCorrupt, JournalFailed
 from delayd.journal.format import END_NAME
 from delayd.journal.log_end import LogEnd, pack_log_end, read_log_end, unpack_log_end
 from delayd.journal.repair import prepared
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     IDENTITY,
@@ -19,6 +18,7 @@ from tests.journal.journals import (
     path_of,
     payloads_in,
 )
+from tests.simulated_disk import SimulatedDisk
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
 GOLDEN = Path(__file__).parent / "golden" / "log-end-version-1"

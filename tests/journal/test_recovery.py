@@ -18,7 +18,6 @@ from delayd.journal.format import (
 )
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import RULES, Behind, Found, LogVerdict, Recovery
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     CONFIGURED_BYTES,
     DIRECTORY,
@@ -31,6 +30,7 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
+from tests.simulated_disk import SimulatedDisk
 
 GOOD: Final = [b"first", b"second"]
 ZEROS: Final = bytes(100)

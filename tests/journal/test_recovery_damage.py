@@ -9,7 +9,6 @@ from delayd.journal.errors import JournalCorrupt, JournalError
 from delayd.journal.format import FRAME, FRAME_OVERHEAD_BYTES, HEADER_BYTES, Frame
 from delayd.journal.recovery import LogVerdict, Recovery
 from delayd.limits import JOURNAL_WINDOW_BYTES
-from delayd.testing.disk import Piece, SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     append_all,
@@ -23,6 +22,7 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
+from tests.simulated_disk import Piece, SimulatedDisk
 
 LOG_BYTES = 4 * 1024
 

@@ -11,7 +11,6 @@ from delayd.journal.format import END_NAME, HEADER_BYTES, segment_name, unpack_h
 from delayd.journal.journal import Journal
 from delayd.journal.log_end import LogEnd, pack_log_end
 from delayd.journal.recovery import NO_HEADER, NO_LOG, StartWarning
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     PUT,
@@ -24,6 +23,7 @@ from tests.journal.journals import (
     path_of,
     segment_of,
 )
+from tests.simulated_disk import SimulatedDisk
 
 LOG: Final = segment_of([b"first", b"second"])
 

@@ -9,7 +9,6 @@ import pytest
 from delayd.journal.errors import DamageError
 from delayd.journal.format import HEADER_BYTES, SEGMENT_NAME, SNAPSHOT_NAME
 from delayd.journal.repair import NoSuchPlace, prepared
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     append_all,
@@ -20,6 +19,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
+from tests.simulated_disk import SimulatedDisk
 
 FRAMES: Final = 8
 

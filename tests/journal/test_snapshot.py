@@ -30,7 +30,6 @@ from delayd.journal.snapshot import (
     verify,
 )
 from delayd.limits import SNAPSHOT_SYNC_BYTES
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     CONFIGURED_BYTES,
     DIRECTORY,
@@ -43,6 +42,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
+from tests.simulated_disk import SimulatedDisk
 
 ROOT: Final = Path(__file__).parent.parent.parent
 DOCUMENT: Final = ROOT / "docs" / "journal-format.md"

@@ -13,7 +13,6 @@ import pytest
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError, JournalFailed, SnapshotFailed
 from delayd.journal.journal import Journal
-from delayd.testing.disk import Piece, PowerCut, SimulatedDisk
 from tests.journal.clients import Client, any_order
 from tests.journal.journals import (
     START_MS,
@@ -24,6 +23,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
+from tests.simulated_disk import Piece, PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

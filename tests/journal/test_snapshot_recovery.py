@@ -11,7 +11,6 @@ from delayd.journal.errors import JournalCorrupt, JournalError, JournalVersion
 from delayd.journal.format import CHECKSUM, Frame
 from delayd.journal.recovery import BASES, Base, Basis, LogStart, Recovery, SnapshotsFound
 from delayd.journal.snapshot import SNAPSHOT_HEADER, snapshot_name
-from delayd.testing.disk import SimulatedDisk
 from tests.journal.journals import (
     DIRECTORY,
     PUT,
@@ -24,6 +23,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
+from tests.simulated_disk import SimulatedDisk
 
 DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
 

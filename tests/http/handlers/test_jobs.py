@@ -12,7 +12,7 @@ from delayd.core.operations.clock import reach
 from delayd.core.times import PlayedMs
 from delayd.http.api import Call
 from delayd.limits import BODY_BYTES_DEFAULT, JOB_ID_MAX
-from delayd.testing.clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.http.rig import HttpRig
 
 JOBS = "/v1/topics/mail/jobs"

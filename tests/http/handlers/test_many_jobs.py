@@ -25,7 +25,7 @@ from delayd.limits import (
     TASK_SLICE_US,
     TASK_STEP_JOBS,
 )
-from delayd.testing.clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.http.rig import HttpRig, SliceWatch
 
 JOBS = "/v1/topics/mail/jobs"

@@ -14,7 +14,7 @@ from delayd.core.operations.put import find_key
 from delayd.core.session import Session
 from delayd.core.targets import Target
 from delayd.limits import KEY_BYTES_MAX
-from delayd.testing.clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.http.rig import JOBS, RESERVE, Answer, HttpRig, put, reserved
 
 

@@ -13,7 +13,7 @@ from delayd.limits import (
     HTTP_WAIT_MS_MAX,
     RETRY_AFTER_FULL_S,
 )
-from delayd.testing.clock import FakeClock
+from tests.fake_clock import FakeClock
 from tests.http.rig import RESERVE, HttpRig, SliceWatch, ids, put, stored, wait
 
 JOBS = "/v1/topics/mail/jobs"
