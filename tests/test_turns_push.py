@@ -6,6 +6,7 @@ from delayd.core.operations.finish import delete
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.sessions import open_session
+from delayd.core.parts import Own
 from delayd.core.times import RequestMs
 from tests.commit_rig import CommitRig, set_watch
 
@@ -38,7 +39,7 @@ class Pushes:
             delay_ms=delay_ms,
             ttr_ms=1_000,
             body=b"",
-            target=target,
+            own=Own(target=target),
             now_ms=self.rig.now_ms,
         )
         return job_id

@@ -23,16 +23,8 @@ True
 from collections.abc import Callable
 from typing import Final
 
-from delayd.core.job import (
-    FLAGS_AT,
-    HEADER,
-    STATE_AT,
-    Flag,
-    Reason,
-    State,
-    head_bytes_of,
-    key_of,
-)
+from delayd.core.job import FLAGS_AT, HEADER, STATE_AT, State
+from delayd.core.parts import WORD_KNOWN, Flag, Reason, head_bytes_of, key_of, word_of
 from delayd.core.policy import Policy, Verdict
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -104,6 +96,8 @@ def _check_parts(store: Store, job_id: int, flags: int, record: bytes) -> None:
         _check_offset(store, job_id)
     if head_bytes_of(record) > len(record):
         raise AssertionError(f"job {job_id} is shorter than its parts")
+    if word_of(record) & ~store.parts_recorded:
+        raise AssertionError(f"no record says which parts job {job_id} may have")
 
 
 def _check_offset(store: Store, job_id: int) -> None:
@@ -292,6 +286,13 @@ def offset(store: Store, offset_ms: int) -> None:
     store.wall_times.recorded_ms = offset_ms
 
 
+def parts(store: Store, word: int) -> None:
+    """Let jobs have these further parts from now on."""
+    if word & ~WORD_KNOWN:
+        raise AssertionError(f"jobs have parts that this version does not know: {word:#x}")
+    store.parts_recorded |= word
+
+
 APPLY: Final[dict[int, Callable[..., object]]] = {
     Kind.TOPIC: topic,
     Kind.PUT: put,
@@ -313,5 +314,6 @@ APPLY: Final[dict[int, Callable[..., object]]] = {
     Kind.REWRITE: rewrite,
     Kind.POLICY: policy,
     Kind.CLEAR: clear,
+    Kind.PARTS: parts,
 }
 """The function of each kind, which takes the store, the fields of the record and its tail."""

@@ -19,29 +19,21 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from delayd.core.job import (
+from delayd.core.job import FLAGS_AT, HEADER, State
+from delayd.core.parts import (
     FIXED_END,
     FIXED_MASK,
-    FLAGS_AT,
-    HEADER,
     HEADER_AND_TALLY,
+    PARTS,
+    WORD_KNOWN,
+    WORD_SHIFT,
     Flag,
     Reason,
-    State,
-    Tally,
     body_of,
-    failure_of,
+    flags_of,
     head_bytes_of,
-    key_of,
-    note_of,
-    rank_of,
-    retry_of,
-    tally_of,
-    target_of,
-    wall_of,
 )
 from delayd.core.records import RECORDS, Kind, UnknownRecord
-from delayd.text import duration_text
 
 JOB_FIELDS: Final = ("id", "due_ms", "created_ms", "ttr_ms", "priority", "topic_number", "state")
 
@@ -102,6 +94,10 @@ class Dump:
             fields["state"] = _state(at, fields["state"])
         if "reason" in fields:
             fields["reason"] = _reason(at, fields["reason"])
+        if kind is Kind.PARTS:
+            _check_known(at, values[0])
+            flags = values[0] << WORD_SHIFT
+            fields["parts"] = " ".join(part.name for part in PARTS if part.flag & flags)
         if "source" in fields:
             fields["source"] = SOURCES[values[1]] if values[1] < len(SOURCES) else values[1]
         if row.tail:
@@ -136,7 +132,13 @@ class Dump:
             raise UnknownRecord(at, "its job is shorter than a job's header and tally")
         if not _is_whole(record):
             raise UnknownRecord(at, "its job is shorter than its parts")
-        fields.update(_parts(at, record))
+        flags = flags_of(record)
+        _check_known(at, flags >> WORD_SHIFT)
+        for part in PARTS:
+            if flags & part.flag:
+                fields.update(part.show(part.unpack(record)))
+        if flags & Flag.FAILURE:
+            fields["reason"] = _reason(at, fields["reason"])
         return Dumped(kind, fields, body_of(record))
 
     def _name(self, number: int) -> str:
@@ -154,33 +156,9 @@ def _is_whole(record: bytes) -> bool:
         return False
 
 
-def _parts(at: int, record: bytes) -> Iterator[tuple[str, Value]]:
-    """Yield the fields of the optional parts, in their order."""
-    if record[FLAGS_AT] & Flag.TALLY:
-        yield from zip(Tally._fields, tally_of(record), strict=True)
-    wall_ms = wall_of(record)
-    if wall_ms is not None:
-        yield "wall_ms", wall_ms
-    if record[FLAGS_AT] & Flag.RANK:
-        yield "rank", rank_of(record)
-    failure = failure_of(record)
-    if failure is not None:
-        yield "reason", _reason(at, failure.reason)
-        yield "attempts_before", failure.attempts_before
-        yield "failed_ms", failure.failed_ms
-    if record[FLAGS_AT] & Flag.KEY:
-        yield "key", key_of(record).decode("utf-8", "backslashreplace")
-    retry = retry_of(record)
-    if retry is not None:
-        yield "retry", " ".join(map(duration_text, retry.steps_ms))
-        yield "max_attempts", retry.attempts_max
-        yield "jitter_percent", retry.jitter_percent
-    note = note_of(record)
-    if note is not None:
-        yield "origin", note.origin
-        yield "error", note.error
-    if record[FLAGS_AT] & Flag.TARGET:
-        yield "target", target_of(record).decode("utf-8", "backslashreplace")
+def _check_known(at: int, word: int) -> None:
+    if word & ~WORD_KNOWN:
+        raise UnknownRecord(at, f"jobs have parts that this version does not know: {word:#x}")
 
 
 def _state(at: int, number: Value) -> str:

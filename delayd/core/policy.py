@@ -33,9 +33,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from delayd.core.errors import PolicyInvalid
-from delayd.core.job import Retry, State
+from delayd.core.job import State
 from delayd.core.matcher import Matcher
 from delayd.core.names import INTERNAL_TOPIC, TOPIC
+from delayd.core.parts import Retry
 from delayd.core.targets import RATE, TARGET, Target, way_back
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.fields import (

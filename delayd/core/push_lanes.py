@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from sortedcontainers import SortedList
 
-from delayd.core.job import target_of
+from delayd.core.parts import target_of
 from delayd.core.targets import origin_of
 from delayd.core.transitions import was_moved
 
@@ -64,10 +64,11 @@ class PushLanes:
     # --- Jobs with a target of their own ---------------------------------------------------------
 
     def enter(self, topic: "Topic", key: int, record: bytes) -> None:
-        """Take in a ready job with a target of its own."""
-        if was_moved(record):
+        """Take in a ready job, if it has a target of its own."""
+        target = target_of(record)
+        if not target or was_moved(record):
             return
-        origin = origin_of(target_of(record))
+        origin = origin_of(target)
         queues = topic.queues
         if queues.lanes is None:
             queues.lanes = {}
@@ -81,9 +82,10 @@ class PushLanes:
 
     def leave(self, topic: "Topic", key: int, record: bytes) -> None:
         """Take out such a job, which is no longer ready."""
-        if was_moved(record):
+        target = target_of(record)
+        if not target or was_moved(record):
             return
-        origin = origin_of(target_of(record))
+        origin = origin_of(target)
         lanes = topic.queues.lanes
         assert lanes is not None
         lane = lanes[origin]

@@ -18,7 +18,8 @@ from typing import Final, final
 
 from sortedcontainers import SortedList
 
-from delayd.core.job import DUE_AT, STATE_AT, U64, State, rank_of
+from delayd.core.job import DUE_AT, STATE_AT, U64, State
+from delayd.core.parts import rank_of
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.core.timers import TimerLane
 from delayd.core.times import PlayedMs

@@ -44,6 +44,7 @@ class Kind(enum.IntEnum):
     REWRITE = 19
     POLICY = 20
     CLEAR = 21
+    PARTS = 22
 
 
 @final
@@ -103,6 +104,8 @@ _ROWS: Final = (
     Record(Kind.POLICY, "<BIBI", "topic_number source policy_bytes", "policy"),
     # Its waiting jobs are gone; its new number.
     Record(Kind.CLEAR, "<BII", "topic_number next_topic_number"),
+    # Which further parts jobs may have from now on: their bits in the word of `core.parts`.
+    Record(Kind.PARTS, "<BH", "parts"),
 )
 
 RECORDS: Final = {row.kind: row for row in _ROWS}

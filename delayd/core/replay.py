@@ -12,17 +12,9 @@ from typing import Final, final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.job import (
-    DUE_AT,
-    FLAGS_AT,
-    HEADER_BYTES,
-    STATE_AT,
-    U64,
-    Flag,
-    State,
-    head_bytes_of,
-)
+from delayd.core.job import DUE_AT, FLAGS_AT, HEADER_BYTES, STATE_AT, U64, State
 from delayd.core.operations.clock import advance
+from delayd.core.parts import Flag, head_bytes_of
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.store import Store
 from delayd.core.times import PlayedMs

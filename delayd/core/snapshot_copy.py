@@ -6,6 +6,7 @@ cannot disagree about what a record means.
 
     TURN, LAST            how far time had been played, which numbers were in use
     OFFSET                where absolute times are, if the log says so
+    PARTS                 which further parts jobs have, if the log says so
     RANK                  the last position among the buried, if others may follow now
     TOPIC, PAUSE          for each topic that records may name
     POLICY                for each of them that has one
@@ -105,6 +106,8 @@ class SnapshotCopy:
         last = pack(Kind.LAST, store.last_put_id, store.topics.last_number)
         if store.wall_times.recorded_ms is not None:
             last += pack(Kind.OFFSET, store.wall_times.recorded_ms)
+        if store.parts_recorded:
+            last += pack(Kind.PARTS, store.parts_recorded)
         if store.last_rank > rank_at(self._time_ms):
             # The job that got it may be gone; the next one, of the same millisecond, comes after.
             last += pack(Kind.RANK, 0, store.last_rank)

@@ -32,17 +32,12 @@ from delayd.core.job import (
     STATE_AT,
     TTR_AT,
     U64,
-    Flag,
     State,
-    body_of,
-    has_key,
-    key_of,
-    rank_of,
-    wall_of,
 )
 from delayd.core.job_table import JobTable
 from delayd.core.keys import KeyIndex
 from delayd.core.leases import Leases
+from delayd.core.parts import Flag, body_of, has_key, key_of, rank_of, wall_of
 from delayd.core.policy import Policy
 from delayd.core.push_lanes import WHOLE_TOPIC, PushLanes
 from delayd.core.queues import ID_MASK, Queues, ready_key
@@ -68,7 +63,7 @@ _READY: Final = int(State.READY)
 _BURIED: Final = int(State.BURIED)
 _KEY: Final = int(Flag.KEY)
 _WALL: Final = int(Flag.WALL)
-_TARGET: Final = int(Flag.TARGET)
+_MORE: Final = int(Flag.MORE)
 """Its bit is the highest: flags of a job with a target of its own are no less."""
 _PAUSED: Final = int(Block.PAUSED)
 _FULL: Final = int(Block.FULL)
@@ -96,6 +91,7 @@ class Store:
         "last_rank",
         "leases",
         "orphans",
+        "parts_recorded",
         "paused",
         "push_lanes",
         "stocked",
@@ -120,6 +116,8 @@ class Store:
         """The highest that a job was put with; later ones were taken, and nothing came of them."""
         self.last_rank = 0
         """The highest that a buried job got, of whatever topic."""
+        self.parts_recorded = 0
+        """Which further parts jobs may have, as the log says: bits of the word in `core.parts`."""
         self.wheel_counts = WheelCounts()
         self.timer_queue = TimerQueue()
         self.without_jobs: Final = self._new_queues("")
@@ -434,7 +432,7 @@ class Store:
             due_ms, priority = _unpack_due(record, DUE_AT)
             jobs.replace(job_id, came_due(record))  # it is as long as before
             add(priority << 64 | job_id)
-            if record[FLAGS_AT] >= _TARGET:
+            if record[FLAGS_AT] >= _MORE:
                 self.push_lanes.enter(topic, priority << 64 | job_id, record)
             if priority < PRIORITY_URGENT_BELOW:
                 queues.urgent += 1
@@ -480,14 +478,14 @@ class Store:
         if record[STATE_AT] == _READY:
             if not topic.is_stocked:
                 self._stock(topic)
-            if record[FLAGS_AT] >= _TARGET:
+            if record[FLAGS_AT] >= _MORE:
                 self.push_lanes.enter(topic, priority << 64 | job_id, record)
 
     def _unplace(self, topic: Topic, job_id: int, priority: int, record: bytes) -> int:
         """Take a job at rest out of its queue; return since when it was ready; 0: it was not."""
         if record[STATE_AT] == _DELAYED and self.wall_times.count:
             self.wall_times.discard(job_id)
-        if record[FLAGS_AT] >= _TARGET and record[STATE_AT] == _READY:
+        if record[FLAGS_AT] >= _MORE and record[STATE_AT] == _READY:
             self.push_lanes.leave(topic, priority << 64 | job_id, record)
         return topic.queues.unplace(job_id, priority, record)
 
@@ -566,7 +564,7 @@ class Store:
             self._place(topic, job_id, record)
             return
         queues.ready.add(priority << 64 | job_id)
-        if flags >= _TARGET:
+        if flags >= _MORE:
             self.push_lanes.enter(topic, priority << 64 | job_id, record)
         if not topic.is_stocked:
             self._stock(topic)
@@ -677,7 +675,7 @@ class Store:
         job_id = key & ID_MASK
         record = self.jobs.get(job_id)
         assert record is not None
-        if queues.lanes is not None and record[FLAGS_AT] >= _TARGET:
+        if queues.lanes is not None and record[FLAGS_AT] >= _MORE:
             self.push_lanes.leave(topic, key, record)
         since_ms, ttr_ms = _unpack_due_and_ttr(record, DUE_AT)
         deadline_ms: int = ceil_to_tick(now_ms + ttr_ms, self.tick_ms)
@@ -778,7 +776,7 @@ class Store:
             for job_id, _, _ in run:
                 record = self.jobs.get(job_id)
                 assert record is not None
-                if record[FLAGS_AT] >= _TARGET:
+                if record[FLAGS_AT] >= _MORE:
                     priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
                     self.push_lanes.leave(topic, ready_key(priority, job_id), record)
         self._count_reserved(topic, len(run), len(run))

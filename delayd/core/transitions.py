@@ -3,7 +3,8 @@
 Live operation and replay call the same function with the same arguments, so that they cannot differ
 in a byte.
 
->>> from delayd.core.job import HEADER, Flag, State, body_of, rank_of, tally_of
+>>> from delayd.core.job import HEADER, State
+>>> from delayd.core.parts import Flag, body_of, rank_of, tally_of
 >>> record = HEADER.pack(7, 1_500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"hello"
 >>> parked = buried(record, priority=3, rank=rank_at(2_000, 1))
 >>> body_of(parked), tally_of(parked).buries, rank_of(parked) >> RANK_BITS
@@ -14,7 +15,7 @@ in a byte.
 What becomes of a job whose attempt has failed is one of the changes: `core.policy` decides on
 numbers, and the last part here knows where a record has them and what it says afterwards.
 
->>> from delayd.core.job import attempts_of, failure_of
+>>> from delayd.core.parts import attempts_of, failure_of
 >>> record = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.NONE) + b"hello"
 >>> policy = Policy(retry_ms=(15_000,))
 >>> once = expired_under(record, policy, Place("mail"), deadline_ms=60_500, tick_ms=1)
@@ -30,41 +31,39 @@ job.
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.job import (
-    COUNT_MAX,
     CREATED_AT,
     DUE_AT,
-    FAILURE,
-    FIXED_END,
-    FIXED_MASK,
     FLAGS_AT,
     HEADER,
     ID_AT,
     STATE_AT,
-    TALLY,
     TOPIC_AT,
     U32,
     U64,
+    State,
+)
+from delayd.core.parts import (
+    COUNT_MAX,
+    FAILURE,
+    FIXED_END,
+    FIXED_MASK,
+    TALLY,
     Failure,
     Flag,
     Note,
     Reason,
     Retry,
-    State,
     attempts_of,
-    body_of,
     failure_of,
-    head_bytes_of,
-    key_of,
     note_of,
-    pack_key,
     pack_note,
-    pack_retry,
-    pack_target,
     rank_of,
     retry_of,
     tally_of,
     target_of,
     wall_of,
+    with_parts,
+    without,
 )
 from delayd.core.policy import Attempt, Policy, Verdict, decide, rule_for
 from delayd.limits import ERROR_BYTES_MAX
@@ -83,9 +82,7 @@ _WALL: Final = int(Flag.WALL)
 _RANK: Final = int(Flag.RANK)
 _FAILURE: Final = int(Flag.FAILURE)
 _KEY: Final = int(Flag.KEY)
-_RETRY: Final = int(Flag.RETRY)
 _NOTE: Final = int(Flag.NOTE)
-_TARGET: Final = int(Flag.TARGET)
 _BURIED: Final = int(State.BURIED)
 _READY_BYTE: Final = bytes((State.READY,))
 
@@ -173,45 +170,14 @@ def amend(
     return head + parts + tail
 
 
-# --- The parts of variable length ----------------------------------------------------------------
-
-
-def with_tail(
-    record: bytes, *, key: bytes, retry: Retry | None, note: Note | None, target: bytes, body: bytes
-) -> bytes:
-    """Return the record with this tail after its fixed parts."""
-    flags = record[FLAGS_AT] & FIXED_MASK
-    flags |= (_KEY if key else 0) | (_RETRY if retry else 0) | (_NOTE if note else 0)
-    flags |= _TARGET if target else 0
-    head = (
-        record[:FLAGS_AT] + bytes((flags,)) + record[FLAGS_AT + 1 : FIXED_END[flags & FIXED_MASK]]
-    )
-    tail = pack_key(key), pack_retry(retry), pack_note(note), pack_target(target), body
-    return head + b"".join(tail)
-
-
-def with_body(record: bytes, body: bytes) -> bytes:
-    """Return the record with another body."""
-    return record[: head_bytes_of(record)] + body
-
-
 def with_note(record: bytes, note: Note | None) -> bytes:
     """Return the record with this note, or without one."""
-    key, retry, target, body = key_of(record), retry_of(record), target_of(record), body_of(record)
-    return with_tail(record, key=key, retry=retry, note=note, target=target, body=body)
-
-
-def with_target(record: bytes, target: bytes) -> bytes:
-    """Return the record with this target of its own, or without one."""
-    key, retry, note, body = key_of(record), retry_of(record), note_of(record), body_of(record)
-    return with_tail(record, key=key, retry=retry, note=note, target=target, body=body)
+    return with_parts(record, {_NOTE: pack_note(note)})
 
 
 def without_key(record: bytes) -> bytes:
     """Return the record of a job whose key was taken over by another one, or that was moved."""
-    retry, note, target = retry_of(record), note_of(record), target_of(record)
-    body = body_of(record)
-    return with_tail(record, key=b"", retry=retry, note=note, target=target, body=body)
+    return without(record, _KEY)
 
 
 def revived(record: bytes) -> Failure | None:
@@ -339,7 +305,7 @@ def is_pushed(record: bytes, policy: Policy | None) -> bool:
     """
     if policy is not None and policy.push is not None:
         return True
-    return bool(record[FLAGS_AT] & _TARGET) and not was_moved(record)
+    return bool(target_of(record)) and not was_moved(record)
 
 
 def was_moved(record: bytes) -> bool:

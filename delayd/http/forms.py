@@ -11,8 +11,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast
 import msgspec
 
 from delayd import limits
-from delayd.core.job import Retry, State
+from delayd.core.job import State
 from delayd.core.operations.put import Conflict
+from delayd.core.parts import TEXTS, Own, Retry
 from delayd.core.policy import FIELDS
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import Target
@@ -118,6 +119,14 @@ class WithTargetForm(WithBodyForm, kw_only=True):
         return errors
 
     @property
+    def own(self) -> Own | None:
+        """What the job has of its own, but for a target; None: nothing."""
+        texts: dict[str, Any] = {
+            name: text or b"" for name in TEXTS if (text := getattr(self, name)) is not UNSET
+        }
+        return Own(**texts) if texts else None
+
+    @property
     def target(self) -> Target | None:
         """Where the job is sent when it is due; None: nowhere."""
         if not isinstance(self.url, str):
@@ -153,15 +162,17 @@ class WithRuleForm(WithTargetForm, kw_only=True):
         return errors
 
     @property
-    def rule(self) -> Retry | None:
-        """The retry rule, None if there is none."""
-        if self.retry is UNSET and self.max_attempts is UNSET:
-            return None
-        return Retry(
+    def own(self) -> Own | None:
+        """Its retry rule, and the rest."""
+        own = super().own
+        if self.retry is self.max_attempts is UNSET:
+            return own
+        rule = Retry(
             self.retry if isinstance(self.retry, tuple) else (),
             self.max_attempts if isinstance(self.max_attempts, int) else 0,
             self.jitter_percent if isinstance(self.jitter_percent, int) else 0,
         )
+        return (own or Own())._replace(retry=rule)
 
 
 class PutJobForm(WithRuleForm, kw_only=True):
@@ -185,6 +196,11 @@ class PutJobForm(WithRuleForm, kw_only=True):
         if self.on_conflict is not UNSET and self.key is UNSET:
             errors.append(FieldError("on_conflict", "needs key beside it"))
         return errors
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has no key, no moment, and nothing of its own."""
+        return self.key is self.at is self.retry is self.max_attempts is self.url is UNSET
 
 
 class PutJobsForm(Form, kw_only=True):

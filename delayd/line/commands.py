@@ -33,6 +33,7 @@ from delayd.core.operations.returns import leases_are_caught_up
 from delayd.core.operations.sessions import ignore, use, watch
 from delayd.core.operations.topics import Clear, SetPolicy, pause, policy_of
 from delayd.core.operations.waiting import wait
+from delayd.core.parts import Own
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.kick import Kick
@@ -168,7 +169,7 @@ def _change(client: LineConnection, args: tuple[int, Changes], now_ms: RequestMs
     job_id, changes = args
 
     def carry(body: bytes | None, now_ms: RequestMs) -> bytes:
-        target = None
+        own = changes.own
         topic = client.topic_of(job_id, now_ms)
         # Before its body came the job may not have been there, or in another topic.
         if topic is not None and not client.may(Scope.PUT, topic):
@@ -179,6 +180,7 @@ def _change(client: LineConnection, args: tuple[int, Changes], now_ms: RequestMs
             if topic is not None and not client.may(Scope.WEBHOOK, topic):
                 return client.forbidden(Scope.WEBHOOK, topic)
             target = vetted_own(client.engine, new, topic) if new.url else b""
+            own = (own or Own())._replace(target=target)
         change.change(
             client.engine,
             job_id,
@@ -186,7 +188,7 @@ def _change(client: LineConnection, args: tuple[int, Changes], now_ms: RequestMs
             priority=changes.priority,
             delay_ms=changes.delay_ms,
             ttr_ms=changes.ttr_ms,
-            target=target,
+            own=own,
             body=body,
         )
         return b"CHANGED\r\n"

@@ -35,6 +35,7 @@ from delayd.core.operations.put import put_alike, put_keyed, put_keyed_run, put_
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.waiting import cancel_wait
+from delayd.core.parts import Own
 from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
@@ -725,7 +726,7 @@ class LineConnection:
         """Put jobs under their keys, all at once if the keys are all new."""
         put, words, _ = shape
         first_id = 0
-        if words.retry is None and words.target is None:
+        if words.own is None and words.target is None:
             try:
                 first_id = put_keyed_run(
                     self.engine, self.used, put[0], put[1], put[2], keys, bodies, now_ms
@@ -832,6 +833,10 @@ class LineConnection:
     def _put_with_words(
         self, put: PutLine, words: PutWords, topic: Topic, body: bytes, now_ms: RequestMs
     ) -> bytes:
+        own = words.own
+        if words.target is not None:
+            target = vetted_own(self.engine, words.target, topic.name)
+            own = (own or Own())._replace(target=target)
         job_id, outcome = put_keyed(
             self.engine,
             topic,
@@ -842,9 +847,6 @@ class LineConnection:
             ttr_ms=put.ttr_ms,
             body=body,
             now_ms=now_ms,
-            retry=words.retry,
-            target=b""
-            if words.target is None
-            else vetted_own(self.engine, words.target, topic.name),
+            own=own,
         )
         return replies.put_outcome(job_id, outcome)

@@ -11,7 +11,7 @@ Commands that beanstalkd does not have take options after everything else, in an
 most once. The core decides which keys and ladders are valid; here they are only parsed.
 
 >>> words = parse_put_words(b" key=order-17 on=replace retry=15s,3m")
->>> words.key, words.on.name, words.retry.steps_ms
+>>> words.key, words.on.name, words.own.retry.steps_ms
 (b'order-17', 'REPLACE', (15000, 180000))
 """
 
@@ -21,14 +21,15 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import Refusal, TargetRefused
-from delayd.core.job import Retry, State
+from delayd.core.job import State
 from delayd.core.names import checked_key, checked_name
 from delayd.core.operations.put import Conflict
+from delayd.core.parts import TEXTS, Own, Retry
 from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import METHOD, URL, Target
-from delayd.fields import GivenText, matching, one_of, whole
+from delayd.fields import GivenText, ValueKind, matching, one_of, whole
 from delayd.limits import (
     DURATION_MS_MAX,
     JOB_ID_MAX,
@@ -428,7 +429,8 @@ class PutWords(NamedTuple):
 
     key: bytes = b""
     on: Conflict = Conflict.REJECT
-    retry: Retry | None = None
+    own: Own | None = None
+    """What the job has of its own, but for a target; None: nothing."""
     target: Target | None = None
     """Where the job is sent when it is due; None: nowhere."""
 
@@ -441,7 +443,14 @@ _PUT_READERS: Final[Readers] = {
     "jitter": JITTER_PERCENT.read,
     "url": _url,
     "method": METHOD.read,
+    **{name: kind.read for name, kind in TEXTS.items()},
 }
+
+
+def _own(values: dict[str, Any], retry: Retry | None = None) -> Own | None:
+    """Return what the words say that a job is to have of its own, but for a target."""
+    own = Own(retry=retry, **{name: values[name] for name in TEXTS if name in values})
+    return None if own == Own() else own
 
 
 def parse_put_words(text: bytes) -> PutWords:
@@ -457,9 +466,9 @@ def parse_put_words(text: bytes) -> PutWords:
     if method and not url:
         raise BadFormat(text)
     retry = Retry(steps_ms, attempts_max, values.get("jitter", 0))
-    has_rule = bool(steps_ms or attempts_max)
+    own = _own(values, retry if steps_ms or attempts_max else None)
     target = Target(url=url, method=method or "POST") if url else None
-    return PutWords(key, on, retry if has_rule else None, target)
+    return PutWords(key, on, own, target)
 
 
 class Shape(NamedTuple):
@@ -532,6 +541,8 @@ class Changes(NamedTuple):
     delay_ms: int | None = None
     ttr_ms: int | None = None
     body_bytes: int | None = None
+    own: Own | None = None
+    """What the job has of its own, but for a target; empty: no longer."""
     target: Target | None = None
     """Where the job is sent when it is due; without a url: nowhere."""
 
@@ -548,16 +559,24 @@ _TARGET_READERS: Final[Readers] = {
 }
 
 
+def _or_nothing(kind: ValueKind) -> Callable[[str], Any]:
+    """Return its reader, for which an empty value takes away what there is."""
+    return lambda value: kind.read(value) if value else b""
+
+
+_TEXT_READERS: Final[Readers] = {name: _or_nothing(kind) for name, kind in TEXTS.items()}
+
+
 def parse_change(rest: bytes) -> tuple[int, Changes]:
     """Return id, and what is to be changed: one thing at least; `BadFormat`, `TargetRefused`."""
     job_id, _, text = rest.lstrip(b" ").partition(b" ")
-    values = _words(text, _CHANGE_READERS | _TARGET_READERS)
+    values = _words(text, _CHANGE_READERS | _TARGET_READERS | _TEXT_READERS)
     url, method = values.get("url"), values.get("method")
     if not values or (method and not url):
         raise BadFormat(text)
     target = None if url is None else Target(url=url, method=method or "POST")
     changes = Changes(*map(values.get, _CHANGE_READERS))
-    return parse_job_id(job_id), changes._replace(target=target)
+    return parse_job_id(job_id), changes._replace(own=_own(values), target=target)
 
 
 class Filter(NamedTuple):

@@ -12,12 +12,10 @@ from typing import Final
 
 from delayd.compat import Compat
 from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal, TargetRefused
-from delayd.core.job import (
-    FLAGS_AT,
-    HEADER,
-    Flag,
+from delayd.core.job import HEADER, State
+from delayd.core.operations.put import Outcome
+from delayd.core.parts import (
     Reason,
-    State,
     attempts_of,
     failure_of,
     key_of,
@@ -25,8 +23,8 @@ from delayd.core.job import (
     retry_of,
     tally_of,
     target_of,
+    texts_of,
 )
-from delayd.core.operations.put import Outcome
 from delayd.core.policy import Policy
 from delayd.core.scans.list import Page
 from delayd.core.session import Handed
@@ -194,7 +192,9 @@ def jobs_page(page: Page, offset_ms: int) -> bytes:
     after = "" if page.after is None else f"{page.after.due_ms}:{page.after.job_id}"
     rows = "".join(
         f"- {{id: {row.job_id}, state: {row.state.name.lower()}, pri: {row.priority}, "
-        f"due: {_epoch(row.due_ms + offset_ms)}, key: {_any_text(row.key)}}}\n"
+        f"due: {_epoch(row.due_ms + offset_ms)}, key: {_any_text(row.key)}"
+        + "".join(f", {name}: {_any_text(text)}" for name, text in row.texts.items())
+        + "}\n"
         for row in page.rows
     )
     return _yaml(f"after: {quoted(after)}\njobs:{' []' if not rows else ''}\n{rows}")
@@ -287,10 +287,11 @@ def _job_details(record: bytes, state: State, now_ms: int, *, sees_all: bool) ->
         is_answer = failure is not None and failure.reason == Reason.PUSH_FAILED
         error = note.error.partition("\n")[0] if is_answer and not sees_all else note.error
         values["error"] = _any_text(error)
-    if record[FLAGS_AT] & Flag.TARGET:
-        target = own_target(target_of(record))
+    if packed := target_of(record):
+        target = own_target(packed)
         values["url"] = _any_text((target if sees_all else masked(target)).url)
         values["method"] = quoted(target.method)
+    values.update((name, _any_text(text)) for name, text in texts_of(record).items())
     return values
 
 

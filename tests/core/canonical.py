@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from delayd.core.engine import Engine
-from delayd.core.job import DUE_AT, U64, State, rank_of, state_of, wall_of
+from delayd.core.job import DUE_AT, U64, State, state_of
 from delayd.core.names import DEFAULT_TOPIC
+from delayd.core.parts import rank_of, wall_of
 from delayd.core.topic import Source
 from delayd.core.transitions import came_due, caught_up_expiry, place_of
 from tests.core.views import live_jobs

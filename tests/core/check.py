@@ -6,21 +6,8 @@ Each part of the core checks itself by its own `check`; this module checks what 
 from collections import Counter
 
 from delayd.core.engine import Engine
-from delayd.core.job import (
-    DUE_AT,
-    FLAGS_AT,
-    PRIORITY_AND_TOPIC,
-    PRIORITY_AT,
-    U64,
-    Flag,
-    State,
-    key_of,
-    note_of,
-    rank_of,
-    state_of,
-    target_of,
-    wall_of,
-)
+from delayd.core.job import DUE_AT, FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, U64, State, state_of
+from delayd.core.parts import Flag, key_of, note_of, rank_of, target_of, wall_of
 from delayd.core.queues import job_id_of, ready_key
 from delayd.core.store import Store
 from delayd.core.targets import origin_of

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from delayd.core import apply
-from delayd.core.job import HEADER, Flag, State
+from delayd.core.job import HEADER, State
 from delayd.core.operations.change import (
     bury_waiting,
     change,
@@ -24,6 +24,7 @@ from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, pause, set_policy
+from delayd.core.parts import Flag
 from delayd.core.policy import Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -104,11 +105,15 @@ def test_a_second_engine_that_is_given_the_log_is_where_the_first_one_is(
 
 def test_the_operations_above_write_every_kind_but_the_snapshots_own() -> None:
     written = {kind for _, kinds in OPERATIONS for kind in kinds}
-    assert written == set(Kind) - {Kind.TURN, Kind.LAST, Kind.RANK}
+    assert written == set(Kind) - {Kind.TURN, Kind.LAST, Kind.RANK, Kind.PARTS}
 
 
 def test_there_is_a_function_for_each_kind_but_the_one_that_plays_time() -> None:
     assert set(apply.APPLY) == set(Kind) - {Kind.TURN}
+
+
+WITH_WORD: Final = HEADER.pack(7, 500, 0, TTR_MS, 3, 1, State.READY, Flag.MORE) + b"\1\x80\1\0x"
+"""A job with further parts, which must have been announced."""
 
 
 def store_with(state: State, flags: Flag = Flag.NONE) -> Store:
@@ -125,6 +130,14 @@ def store_with(state: State, flags: Flag = Flag.NONE) -> Store:
         (lambda store: apply.appoint(store, 7, 9, 9, 9), "no record says where the time of 7 is"),
         (lambda store: apply.rank(store, 7, 1), "job 7 has a rank and is not buried"),
         (lambda store: apply.clear(store, 1, 1), "topic 1 is there already"),
+        (
+            lambda store: apply.parts(store, 1 << 14),
+            "parts that this version does not know: 0x4000",
+        ),
+        (
+            lambda store: apply.rewrite(store, WITH_WORD),
+            "no record says which parts job 7 may have",
+        ),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused(

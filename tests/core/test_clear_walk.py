@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from delayd.core.errors import KeyNotFound, Refusal
-from delayd.core.job import State, key_of
+from delayd.core.job import State
 from delayd.core.operations import clock
 from delayd.core.operations.change import bury_waiting
 from delayd.core.operations.finish import bury, delete, nack, release
@@ -21,6 +21,7 @@ from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.returns import leases_are_caught_up
 from delayd.core.operations.topics import Clear, set_policy
 from delayd.core.operations.topics import clear as clear_topic
+from delayd.core.parts import key_of
 from delayd.core.policy import Policy
 from tests.core import views
 from tests.core.canonical import canonical

@@ -1,16 +1,27 @@
-from typing import Any
-
 import pytest
 
 from delayd.core.apply import APPLY
 from delayd.core.dump import JOB_FIELDS, MOMENTS, Dump, Dumped
 from delayd.core.engine import Engine
-from delayd.core.job import HEADER, Failure, Flag, Note, Reason, Retry, State, Tally
+from delayd.core.job import HEADER, State
 from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.finish import bury, delete
 from delayd.core.operations.reserve import reserve, touch
 from delayd.core.operations.sessions import open_session
 from delayd.core.operations.topics import pause
+from delayd.core.parts import (
+    Failure,
+    Flag,
+    Note,
+    Own,
+    Reason,
+    Retry,
+    Tally,
+    pack_key,
+    pack_note,
+    pack_parts,
+    with_parts,
+)
 from delayd.core.records import (
     LAYOUTS,
     RECORDS,
@@ -21,7 +32,7 @@ from delayd.core.records import (
     pack_put,
 )
 from delayd.core.times import RequestMs
-from delayd.core.transitions import amend, buried, with_tail
+from delayd.core.transitions import amend, buried
 from tests.core.rig import put as put_job
 
 
@@ -31,8 +42,12 @@ def whole_job() -> bytes:
     failure = Failure(Reason.NACKED, 2, 1_900)
     record = amend(head, State.BURIED, due_ms=2_000, wall_ms=77, rank=8, failure=failure)
     retry, note = Retry((15_000, 180_000), 9, 10), Note("mail", "timeout")
-    parts: dict[str, Any] = {"retry": retry, "note": note, "target": b"POST https://a.b/"}
-    return with_tail(record, key="order-é".encode(), **parts, body=b"body")
+    tail = {
+        Flag.KEY: pack_key("order-é".encode()),
+        Flag.NOTE: pack_note(note),
+        **pack_parts(Own(retry, b"POST https://a.b/")),
+    }
+    return with_parts(record, tail, b"body")
 
 
 WHOLE = whole_job()
@@ -56,7 +71,7 @@ def test_every_kind_has_a_name_for_each_of_its_fields(kind: Kind) -> None:
     assert len(values) == 1 + len(RECORDS[kind].fields)
 
 
-@pytest.mark.parametrize("kind", sorted(set(Kind) - TAILED - {Kind.AMEND}))
+@pytest.mark.parametrize("kind", sorted(set(Kind) - TAILED - {Kind.AMEND, Kind.PARTS}))
 def test_every_kind_is_shown_with_the_values_it_was_packed_with(kind: Kind) -> None:
     values = range(1, 1 + len(RECORDS[kind].fields))
     (record,) = dumped(LAYOUTS[kind].pack(kind, *values))
@@ -115,6 +130,15 @@ def test_every_part_of_a_job_is_shown() -> None:
         ("error", "timeout"),
         ("target", "POST https://a.b/"),
     ]
+
+
+def test_the_parts_that_jobs_may_have_are_named_and_unknown_ones_refused() -> None:
+    (shown,) = dumped(pack(Kind.PARTS, 1))
+    assert shown.fields == {"parts": "target"}
+    strange = HEADER.pack(7, 2_000, 1_000, 9, 5, 3, State.READY, Flag.MORE) + b"\0\xc0\1\0x"
+    for record in (pack(Kind.PARTS, 1 << 14), put(strange)):
+        with pytest.raises(UnknownRecord, match="parts that this version does not know: 0x4000"):
+            dumped(record)
 
 
 def test_every_time_is_either_a_moment_or_a_duration() -> None:

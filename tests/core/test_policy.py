@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.core.errors import PolicyInvalid
-from delayd.core.job import Retry, State
+from delayd.core.job import State
+from delayd.core.parts import Retry
 from delayd.core.policy import (
     FIELDS,
     NO_POLICY,

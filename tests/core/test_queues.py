@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from delayd.core.job import HEADER, U64, Flag, State
+from delayd.core.job import HEADER, U64, State
+from delayd.core.parts import Flag
 from delayd.core.queues import Queues, job_id_of, ready_key
 from delayd.core.timers import TimerLane
 from delayd.core.times import PlayedMs

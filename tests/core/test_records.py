@@ -2,18 +2,19 @@
 
 import struct
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from delayd.core import job, transitions
-from delayd.core.job import COUNT_MAX, Failure, Flag, Note, Reason, Retry, State, Tally, tally_of
+from delayd.core import job, parts, transitions
+from delayd.core.job import State
 from delayd.core.operations.change import change as change_job
 from delayd.core.operations.change import kick_job, reschedule, reschedule_at
 from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.reserve import touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, pause, set_policy
+from delayd.core.parts import COUNT_MAX, Failure, Flag, Note, Own, Reason, Retry, Tally, tally_of
 from delayd.core.policy import Policy
 from delayd.core.records import LAYOUTS, RECORDS, Kind, pack
 from delayd.core.times import RequestMs
@@ -61,6 +62,7 @@ GOLDEN: Final = (
     (Kind.REWRITE, (42,), "13 2a000000"),
     (Kind.POLICY, (5, 1, 2), "14 05000000 01 02000000"),
     (Kind.CLEAR, (5, 6), "15 05000000 06000000"),
+    (Kind.PARTS, (0x0102,), "16 0201"),
 )
 
 FRESH: Final = (
@@ -118,7 +120,7 @@ def test_a_fresh_job_has_its_bytes_for_ever() -> None:
     record = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE)
     assert record == bytes.fromhex(FRESH)
     assert len(record) == job.HEADER_BYTES == 42
-    assert job.body_of(record + b"body") == b"body"
+    assert parts.body_of(record + b"body") == b"body"
     assert tally_of(record) == Tally(delay_ms=1000)
 
 
@@ -126,7 +128,7 @@ def test_a_job_that_was_worked_on_has_its_bytes_for_ever() -> None:
     fresh = bytes.fromhex(FRESH) + b"body"
     record = transitions.released(fresh, due_ms=2000, delay_ms=10, priority=4)
     assert record == bytes.fromhex(WORKED_ON) + b"body"
-    assert len(record) == job.HEADER_AND_TALLY + 4 == 74
+    assert len(record) == parts.HEADER_AND_TALLY + 4 == 74
     assert record[job.FLAGS_AT] == Flag.TALLY
     assert tally_of(record) == Tally(delay_ms=10, reserves=1, releases=1)
 
@@ -139,24 +141,28 @@ def whole() -> bytes:
     record = transitions.amend(record, State.BURIED, reserves=5, timeouts=1, buries=1)
     record = transitions.amend(record, State.BURIED, rank=0x200000001, failure=failure)
     retry, note = Retry((15_000, 180_000), 9, 10), Note("mail", "oé")
-    parts: dict[str, Any] = {"retry": retry, "note": note, "target": b"PUT https://a.b\nA: "}
-    return transitions.with_tail(record, key="or-1é".encode(), **parts, body=b"body")
+    tail = {
+        Flag.KEY: parts.pack_key("or-1é".encode()),
+        Flag.NOTE: parts.pack_note(note),
+        **parts.pack_parts(Own(retry, b"PUT https://a.b\nA: ")),
+    }
+    return parts.with_parts(record, tail, b"body")
 
 
 def test_a_job_with_all_parts_has_its_bytes_for_ever() -> None:
     record = whole()
     assert record == bytes.fromhex(ALL_PARTS) + b"body"
-    assert job.body_of(record) == b"body"
-    assert job.head_bytes_of(record) == len(record) - 4
+    assert parts.body_of(record) == b"body"
+    assert parts.head_bytes_of(record) == len(record) - 4
     assert tally_of(record) == (10, 5, 1, 0, 1, 0)
-    assert job.wall_of(record) == 0x0102030405060708
-    assert job.rank_of(record) == 0x200000001
-    assert job.failure_of(record) == (Reason.NACKED, 2, 1900)
-    assert job.attempts_of(record) == 3
-    assert job.key_of(record) == "or-1é".encode()
-    assert job.retry_of(record) == ((15_000, 180_000), 9, 10)
-    assert job.note_of(record) == ("mail", "oé")
-    assert job.target_of(record) == b"PUT https://a.b\nA: "
+    assert parts.wall_of(record) == 0x0102030405060708
+    assert parts.rank_of(record) == 0x200000001
+    assert parts.failure_of(record) == (Reason.NACKED, 2, 1900)
+    assert parts.attempts_of(record) == 3
+    assert parts.key_of(record) == "or-1é".encode()
+    assert parts.retry_of(record) == ((15_000, 180_000), 9, 10)
+    assert parts.note_of(record) == ("mail", "oé")
+    assert parts.target_of(record) == b"PUT https://a.b\nA: "
 
 
 @pytest.mark.parametrize("flags", range(256))
@@ -168,15 +174,15 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
     key = b"key" if flags & Flag.KEY else b""
     retry = Retry((5,), 6, 7) if flags & Flag.RETRY else None
     note = Note("", "why") if flags & Flag.NOTE else None
-    target = b"POST https://a.b/" if flags & Flag.TARGET else b""
+    target = b"POST https://a.b/" if flags & Flag.MORE else b""
     record = job.HEADER.pack(7, 2000, 500, 60_000, 3, 1, state, Flag.NONE)
     if flags & (Flag.TALLY | Flag.WALL | Flag.RANK | Flag.FAILURE):
         record = transitions.amend(record, state, due_ms=2000, wall_ms=wall_ms, failure=failure)
-    parts: dict[str, Any] = {"retry": retry, "note": note, "target": target}
-    record = transitions.with_tail(record, key=key, **parts, body=b"body")
+    tail = {Flag.KEY: parts.pack_key(key), Flag.NOTE: parts.pack_note(note)}
+    record = parts.with_parts(record, tail | parts.pack_parts(Own(retry, target)), b"body")
     for change in (
         lambda record: record,
-        lambda record: transitions.with_body(record, b"body"),
+        lambda record: parts.with_parts(record, {}, b"body"),
         lambda record: transitions.with_note(record, note),
         lambda record: transitions.placed_anew(record, 2000),
         transitions.kicked,
@@ -185,17 +191,21 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
         lambda record: transitions.amended(record, 5, 4, 77, 60_000, 3, State.READY),
     ):
         record = change(record)
-        assert (job.key_of(record), job.retry_of(record), job.note_of(record)) == (key, retry, note)
-        assert job.target_of(record) == target
-        assert job.body_of(record) == b"body"
+        assert (parts.key_of(record), parts.retry_of(record), parts.note_of(record)) == (
+            key,
+            retry,
+            note,
+        )
+        assert parts.target_of(record) == target
+        assert parts.body_of(record) == b"body"
         is_buried = job.state_of(record) is State.BURIED
         assert is_buried or not record[job.FLAGS_AT] & Flag.RANK
-        assert job.wall_of(record) in {None, 77}
-        assert job.head_bytes_of(record) == len(record) - 4
-    assert job.key_of(transitions.without_key(record)) == b""
-    assert job.target_of(transitions.without_key(record)) == target
-    assert job.body_of(transitions.without_key(record)) == b"body"
-    assert job.note_of(transitions.with_note(record, None)) is None
+        assert parts.wall_of(record) in {None, 77}
+        assert parts.head_bytes_of(record) == len(record) - 4
+    assert parts.key_of(transitions.without_key(record)) == b""
+    assert parts.target_of(transitions.without_key(record)) == target
+    assert parts.body_of(transitions.without_key(record)) == b"body"
+    assert parts.note_of(transitions.with_note(record, None)) is None
 
 
 def test_the_document_shows_a_job_with_all_that_a_failure_leaves() -> None:
@@ -208,9 +218,8 @@ def test_the_document_shows_a_job_with_all_that_a_failure_leaves() -> None:
     delayed = transitions.amend(fresh, State.DELAYED, reserves=1, failure=failure)
     delayed = transitions.amend(delayed, State.DELAYED, due_ms=NOW_MS + 15_000, delay_ms=15_000)
     note, retry = Note("", "no"), Retry((15_000, 180_000))
-    assert record == transitions.with_tail(
-        delayed, key=b"a-17", retry=retry, note=note, target=b"", body=b"hi"
-    )
+    tail = {Flag.KEY: parts.pack_key(b"a-17"), Flag.NOTE: parts.pack_note(note)}
+    assert record == parts.with_parts(delayed, tail | parts.pack_parts(Own(retry)), b"hi")
 
 
 def test_the_offsets_are_those_of_the_layout() -> None:
@@ -236,7 +245,7 @@ def test_what_happens_to_a_job_is_counted_and_the_rest_is_kept() -> None:
         record = change(record)
     assert tally_of(record) == (0, 4, 1, 1, 1, 1)
     assert job.HEADER.unpack_from(record) == (7, 600, 500, 60_000, 8, 1, State.READY, Flag.TALLY)
-    assert job.body_of(record) == b"body"
+    assert parts.body_of(record) == b"body"
 
 
 def test_a_count_stops_at_its_limit() -> None:
@@ -268,4 +277,4 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     clear(engine, engine.store.topics.by_name["default"])
     payload, must_sync = rig.take_log()
     assert must_sync
-    assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST, Kind.RANK}
+    assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST, Kind.RANK, Kind.PARTS}

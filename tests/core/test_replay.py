@@ -6,7 +6,7 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.job import State, key_of
+from delayd.core.job import State
 from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.clock import next_deadline
 from delayd.core.operations.finish import bury, delete, delete_batch, release
@@ -14,6 +14,7 @@ from delayd.core.operations.put import Conflict, put_alike, put_keyed, put_keyed
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause
+from delayd.core.parts import key_of
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.stats.counters import Operation

@@ -14,7 +14,6 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound, TargetRefused
-from delayd.core.job import Retry
 from delayd.core.operations import clock
 from delayd.core.operations.change import bury_waiting, kick_job, reschedule
 from delayd.core.operations.clock import follow_wall
@@ -26,6 +25,7 @@ from delayd.core.operations.returns import catch_up_leases, give_back_some
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, configure, policy_of, set_policy
 from delayd.core.operations.waiting import cancel_wait
+from delayd.core.parts import Own, Retry
 from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
 from delayd.core.session import Session
@@ -133,8 +133,10 @@ class FailingWalk:
             ttr_ms=rng.choice((0, 300)),
             body=b"k" * rng.randrange(30),
             now_ms=self.rig.now_ms,
-            retry=rng.choice((None, Retry((200, 400)), Retry((100,), 1, 100), Retry((), 2))),
-            target=rng.choice(TARGETS),
+            own=Own(
+                rng.choice((None, Retry((200, 400)), Retry((100,), 1, 100), Retry((), 2))),
+                rng.choice(TARGETS),
+            ),
         )
 
     def set_clock(self) -> None:

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from delayd.core.engine import Engine
-from delayd.core.job import (
-    HEADER,
+from delayd.core.job import HEADER, State
+from delayd.core.operations.checks import topic_named
+from delayd.core.operations.clock import caught_up
+from delayd.core.parts import (
     Failure,
     Retry,
-    State,
     attempts_of,
     failure_of,
     key_of,
@@ -16,8 +17,6 @@ from delayd.core.job import (
     retry_of,
     tally_of,
 )
-from delayd.core.operations.checks import topic_named
-from delayd.core.operations.clock import caught_up
 from delayd.core.store import Store
 from delayd.core.times import RequestMs
 from delayd.core.transitions import renumbered

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
-from delayd.core.job import Retry
 from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
 from delayd.core.operations.clock import advance, follow_wall
 from delayd.core.operations.finish import bury, delete, nack, release
@@ -21,6 +20,7 @@ from delayd.core.operations.reserve import reserve_batch, touch
 from delayd.core.operations.returns import leases_are_caught_up
 from delayd.core.operations.sessions import close_session, open_session, watch
 from delayd.core.operations.topics import clear, pause, set_policy
+from delayd.core.parts import Retry
 from delayd.core.policy import Policy
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy

@@ -3,8 +3,9 @@ import random
 import pytest
 
 from delayd.core.errors import Refusal
-from delayd.core.job import Retry, State
+from delayd.core.job import State
 from delayd.core.operations.put import Conflict
+from delayd.core.parts import Own, Retry
 from delayd.core.scans.list import Cursor
 from delayd.core.targets import Target
 from delayd.limits import (
@@ -257,11 +258,11 @@ def key_of(length: int) -> bytes:
         (b"  key=a=b  ", PutWords(b"a=b")),
         ("key=Größe-17".encode(), PutWords("Größe-17".encode())),
         (b"on=keep key=a", PutWords(b"a", Conflict.KEEP)),
-        (b"retry=15s,3m", PutWords(retry=Retry((15_000, 180_000)))),
-        (b"retry=0.5", PutWords(retry=Retry((500,)))),
-        (b"retry=15s,", PutWords(retry=Retry((15_000,)))),
-        (b"attempts=3", PutWords(retry=Retry((), 3))),
-        (b"retry=1h jitter=20 attempts=2", PutWords(retry=Retry((3_600_000,), 2, 20))),
+        (b"retry=15s,3m", PutWords(own=Own(Retry((15_000, 180_000))))),
+        (b"retry=0.5", PutWords(own=Own(Retry((500,))))),
+        (b"retry=15s,", PutWords(own=Own(Retry((15_000,))))),
+        (b"attempts=3", PutWords(own=Own(Retry((), 3)))),
+        (b"retry=1h jitter=20 attempts=2", PutWords(own=Own(Retry((3_600_000,), 2, 20)))),
     ],
 )
 def test_put_words_are_read(text: bytes, expected: PutWords) -> None:

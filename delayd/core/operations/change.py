@@ -9,20 +9,23 @@ from typing import Final, NamedTuple
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import BodyTooBig
-from delayd.core.job import FLAGS_AT, HEADER, Event, Flag, State, body_of, tally_of, wall_of
+from delayd.core.job import FLAGS_AT, HEADER, Event, State
 from delayd.core.operations.checks import admit, check_delay, check_own_target, check_range
 from delayd.core.operations.clock import OFFSET_BYTES, job_for, tell_offset
 from delayd.core.operations.waiting import serve
+from delayd.core.parts import Flag, Own, body_of, pack_parts, tally_of, wall_of, with_parts, word_of
 from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
-from delayd.core.transitions import amended, buried_waiting, cut_error, with_body, with_target
+from delayd.core.transitions import amended, buried_waiting, cut_error
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
 
 _WALL: Final = int(Flag.WALL)
+_MORE: Final = int(Flag.MORE)
 _REWRITE_BYTES: Final = LAYOUTS[Kind.REWRITE].size
+PARTS_BYTES: Final = LAYOUTS[Kind.PARTS].size
 BY_HAND: Final = "by hand"
 """The error of a job that was buried while it waited, by somebody who gave no other."""
 
@@ -164,14 +167,14 @@ def change(
     due_wall_ms: int | None = None,
     priority: int | None = None,
     ttr_ms: int | None = None,
-    target: bytes | None = None,
+    own: Own | None = None,
     body: bytes | None = None,
 ) -> None:
     """Change what is given of a job that waits or is buried; all or nothing, in one record.
 
-    A new time takes a job out of burial. An empty `target` takes away its own; another is vetted
-    and packed, as of a put. Raises `JobNotFound`, also for one that is reserved, `TopicIsInternal`,
-    `BodyTooBig`, `ValueOutOfRange`, `DelayTooLong`, `TargetRefused`, `CapReached`, `OutOfSpace`.
+    A new time takes a job out of burial. An empty part of `own` takes away what the job
+    has. Raises `JobNotFound`, also for one that is reserved, `TopicIsInternal`, `BodyTooBig`,
+    `ValueOutOfRange`, `DelayTooLong`, `TargetRefused`, `CapReached`, `OutOfSpace`.
     """
     assert delay_ms is None or due_wall_ms is None
     if body is not None and len(body) > engine.body_bytes_max:
@@ -188,9 +191,11 @@ def change(
         new = when(engine, delay_ms or 0, due_wall_ms, now_ms)
         job_state = int(new.state)
     topic = engine.store.topic_of(record)
-    check_own_target(topic, target)
-    changed = record if target is None else with_target(record, target)
-    changed = changed if body is None else with_body(changed, body)
+    changed = record
+    if own is not None or body is not None:
+        own = own or Own()
+        check_own_target(topic, own.target)
+        changed = with_parts(record, pack_parts(own), body)
     if not topic.has_no_rules:
         admit(
             engine,
@@ -221,12 +226,22 @@ def rewrite(engine: Engine, record: bytes, now_ms: RequestMs) -> None:
 
 def _rewritten(engine: Engine, record: bytes) -> Topic:
     body_bytes = len(body_of(record))
-    head_bytes = _REWRITE_BYTES + len(record) - body_bytes + OFFSET_BYTES
+    head_bytes = _REWRITE_BYTES + len(record) - body_bytes + OFFSET_BYTES + PARTS_BYTES
     engine.log_space.take_for_rewrite(head_bytes, body_bytes)
     if record[FLAGS_AT] & _WALL:
         tell_offset(engine)
+    if record[FLAGS_AT] >= _MORE:
+        tell_parts(engine, record)
     engine.write_promised(pack(Kind.REWRITE, tail=record))
     return apply.rewrite(engine.store, record)
+
+
+def tell_parts(engine: Engine, record: bytes) -> None:
+    """See that the log says which further parts a job may have, before a record has them."""
+    word = word_of(record)
+    if word & ~engine.store.parts_recorded:
+        engine.write_promised(pack(Kind.PARTS, word))
+        apply.parts(engine.store, word)
 
 
 def _record_change(engine: Engine, item: bytes, *, follows_wall: bool) -> None:

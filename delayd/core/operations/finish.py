@@ -17,12 +17,13 @@ from typing import Final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.job import Reason, Retry, State
+from delayd.core.job import State
 from delayd.core.operations.checks import check_range, is_write_protected, require_writable_job
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.reserve import held
 from delayd.core.operations.returns import fail, rule_under, verdict_on
 from delayd.core.operations.waiting import serve
+from delayd.core.parts import Reason, Retry
 from delayd.core.policy import Verdict
 from delayd.core.records import Kind, pack_delete
 from delayd.core.session import Session

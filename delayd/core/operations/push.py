@@ -10,11 +10,12 @@ of them as it becomes ready. Pause, `reserved_max` and `rate_per_s` hold as for 
 
 >>> from delayd.core.operations.put import put_keyed
 >>> from delayd.core.operations.sessions import open_session
+>>> from delayd.core.parts import Own
 >>> from delayd.core.targets import pack_own
 >>> engine = Engine(start_ms=0)
 >>> mail, own = engine.store.topic("mail"), pack_own("POST", "https://example.com/a", ())
->>> what = {"priority": 0, "ttr_ms": 9_000, "body": b"hi", "target": own, "now_ms": 0}
->>> job_id, _ = put_keyed(engine, mail, b"", **what)
+>>> what = {"priority": 0, "ttr_ms": 9_000, "body": b"hi", "now_ms": 0}
+>>> job_id, _ = put_keyed(engine, mail, b"", own=Own(target=own), **what)
 >>> (lane,) = take_fresh(engine)
 >>> session = open_session(engine)
 >>> reserve_call(engine, session, lane, lease_ms=20_000, now_ms=0)[0], lane[1]
@@ -30,11 +31,12 @@ from typing import TYPE_CHECKING, Final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import TargetRefused
-from delayd.core.job import Reason, Retry, State
+from delayd.core.job import State
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.checks import check_range
 from delayd.core.operations.reserve import held
 from delayd.core.operations.returns import fail, rule_under, verdict_on
+from delayd.core.parts import Reason, Retry
 from delayd.core.policy import Verdict
 from delayd.core.push_lanes import next_key
 from delayd.core.queues import job_id_of

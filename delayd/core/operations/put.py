@@ -8,7 +8,7 @@ r"""Puts: one job or many, with or without keys, after a delay or at a wall-cloc
 
 A key is the client's own name for a job, unique among the live jobs of its topic. `on` says what a
 put does when the key is taken. A put has two halves, *what* is to be done (body, priority, ttr,
-retry rule, target) and *when*:
+the parts of `Own`) and *when*:
 
     on          what   when   answer
     REJECT       -      -     refused: `JobAlreadyExists`, with the id that is there
@@ -44,26 +44,16 @@ from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists, KeyNotFound, Refusal
-from delayd.core.job import (
-    HEADER,
-    HEADER_BYTES,
-    STATE_AT,
-    U16,
-    U64,
-    Flag,
-    Retry,
-    State,
-    key_of,
-    note_of,
-    pack_key,
-    pack_retry,
-    pack_target,
-    retry_bytes,
-    tally_of,
-    wall_of,
-)
+from delayd.core.job import FLAGS_AT, HEADER, HEADER_BYTES, STATE_AT, U64, State
 from delayd.core.names import check_keys, checked_key
-from delayd.core.operations.change import When, give_time, rewrite, when
+from delayd.core.operations.change import (
+    PARTS_BYTES,
+    When,
+    give_time,
+    rewrite,
+    tell_parts,
+    when,
+)
 from delayd.core.operations.checks import (
     admit,
     check_own_target,
@@ -75,11 +65,23 @@ from delayd.core.operations.checks import (
 from delayd.core.operations.clock import OFFSET_BYTES, caught_up, tell_offset
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
+from delayd.core.parts import (
+    Flag,
+    Own,
+    Packed,
+    join_parts,
+    pack_key,
+    pack_parts,
+    tally_of,
+    wall_of,
+    with_parts,
+    without_own,
+)
 from delayd.core.records import LAYOUTS, Kind, pack_put
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
-from delayd.core.transitions import amended, with_tail
+from delayd.core.transitions import amended
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import (
     ATTEMPTS_MAX,
@@ -97,8 +99,7 @@ _DELAYED: Final = int(State.DELAYED)
 _READY: Final = int(State.READY)
 _KEY: Final = int(Flag.KEY)
 _WALL: Final = int(Flag.WALL)
-_RETRY: Final = int(Flag.RETRY)
-_TARGET: Final = int(Flag.TARGET)
+_MORE: Final = int(Flag.MORE)
 _pack_header: Final = HEADER.pack
 
 # A run of PUT records: each begins with its length and its id, and then says the same as the others
@@ -135,8 +136,8 @@ class What(NamedTuple):
 
     priority: int
     ttr_ms: int
-    retry: Retry | None
-    target: bytes
+    parts: Packed | None
+    """Those that the client has set, packed; None: none."""
     body: bytes
 
 
@@ -305,24 +306,23 @@ def put_keyed(
     ttr_ms: int,
     body: bytes,
     now_ms: RequestMs,
-    retry: Retry | None = None,
-    target: bytes = b"",
+    own: Own | None = None,
     job_id: int = 0,
     at_once: bool = False,
 ) -> tuple[int, Outcome]:
     """Accept a job under a key, or change the one that has it as `on` says; return its id.
 
     An empty key means no key. With `due_wall_ms` it comes at that wall-clock time, past ones
-    included, by the last offset of `follow_wall`. `retry` is its own retry rule, `target` its own
-    target, vetted and packed (`targets.pack_own`); the rest is as in `put_alike`. Raises
+    included, by the last offset of `follow_wall`. `own` is what the job has of its own, such as a
+    retry rule; the rest is as in `put_alike`. Raises
     `JobAlreadyExists`, `KeyInvalid`, `TargetRefused` and what that raises.
     """
     vet_put(engine, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
     if topic.is_internal:
         require_writable(engine, topic.name)  # before the answer shows whether the key is taken
-    if retry is not None or target:
-        _check_rules(topic, retry, target)
-    what = What(priority, ttr_ms, retry, target, body)
+    if own is not None:
+        _check_rules(topic, own)
+    what = What(priority, ttr_ms, None if own is None else pack_parts(own), body)
     old_id = _taken(engine, topic, key, on, now_ms) if key else 0
     if old_id and on is Conflict.KEEP:
         return old_id, Outcome.KEPT
@@ -355,11 +355,12 @@ def put_keyed(
     return old_id, Outcome.REPLACED if is_fresh else Outcome.PRESERVED
 
 
-def _check_rules(topic: Topic, retry: Retry | None, target: bytes) -> None:
+def _check_rules(topic: Topic, own: Own) -> None:
     """Raise `ValueOutOfRange` if a job's own retry rule does not fit a record.
 
     `TargetRefused` if the topic takes no target of the job's own.
     """
+    retry = own.retry
     if retry is not None:
         check_range("retry steps", len(retry.steps_ms), RETRY_STEPS_MAX)
         if retry.steps_ms:  # as many as 255: a loop over them would be half of the put
@@ -367,14 +368,13 @@ def _check_rules(topic: Topic, retry: Retry | None, target: bytes) -> None:
             check_range("retry step in ms", max(retry.steps_ms), DURATION_MS_MAX)
         check_range("attempts", retry.attempts_max, ATTEMPTS_MAX)
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
-    check_own_target(topic, target)
+    check_own_target(topic, own.target)
 
 
 def _parts_bytes(key: bytes, what: What) -> int:
     """Return how long the header of a record and these parts of it are."""
-    target_bytes = U16.size + len(what.target) if what.target else 0
-    rule_bytes = 0 if what.retry is None else retry_bytes(what.retry)
-    return HEADER_BYTES + len(pack_key(key)) + rule_bytes + target_bytes
+    own_bytes = len(join_parts(what.parts)[1]) if what.parts else 0
+    return HEADER_BYTES + len(pack_key(key)) + own_bytes
 
 
 def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: RequestMs) -> int:
@@ -398,7 +398,7 @@ def _create(
 ) -> int:
     """Accept a new job whose key is free, or that of a reserved job."""
     store = engine.store
-    parts_bytes = _parts_bytes(key, what) - HEADER_BYTES + U64.size + OFFSET_BYTES
+    parts_bytes = _parts_bytes(key, what) - HEADER_BYTES + U64.size + OFFSET_BYTES + PARTS_BYTES
     engine.log_space.take_for_puts(1, parts_bytes + len(what.body))
     if not job_id:
         job_id = take_id(engine)
@@ -409,6 +409,8 @@ def _create(
     if not topic.recorded:
         record_topic(engine, topic)
     record = _fresh(job_id, topic, key, what, new, now_ms)
+    if record[FLAGS_AT] >= _MORE:
+        tell_parts(engine, record)
     engine.write_promised(pack_put(_PUT, len(record)) + record)
     store.put(topic, job_id, what.priority, new.due_ms, record)
     store.note_wall(job_id, record)
@@ -421,17 +423,16 @@ def _fresh(
 ) -> bytes:
     """Return the record of a new job."""
     due_ms, delay_ms, wall_ms = new
-    priority, ttr_ms, retry, target, body = what
+    priority, ttr_ms, own, body = what
     ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
-    flags = (_KEY if key else 0) | (0 if wall_ms is None else _WALL) | (_RETRY if retry else 0)
-    flags |= _TARGET if target else 0
+    flags, parts = _KEY if key else 0, pack_key(key)
+    if own is not None:
+        flags, parts = join_parts({_KEY: parts, **own})
+    flags |= 0 if wall_ms is None else _WALL
     job_state = _DELAYED if delay_ms else _READY
     head = _pack_header(job_id, due_ms, now_ms, ttr_ms, priority, topic.number, job_state, flags)
     wall = b"" if wall_ms is None else U64.pack(wall_ms)
-    head += wall + pack_key(key)
-    if retry is not None or target:
-        head += pack_retry(retry) + pack_target(target)
-    return head + body
+    return head + wall + parts + body
 
 
 def _preserved(record: bytes, what: What) -> bytes:
@@ -447,10 +448,7 @@ def _preserved(record: bytes, what: What) -> bytes:
         what.priority,
         record[STATE_AT],
     )
-    key, note = key_of(record), note_of(record)
-    return with_tail(
-        changed, key=key, retry=what.retry, note=note, target=what.target, body=what.body
-    )
+    return with_parts(changed, without_own() | dict(what.parts or {}), what.body)
 
 
 # --- Many under keys -----------------------------------------------------------------------------

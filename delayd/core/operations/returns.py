@@ -21,9 +21,10 @@ from typing import Final
 
 from delayd.core import apply
 from delayd.core.engine import Engine
-from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, Reason, Retry, State
+from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, State
 from delayd.core.operations.expiry import expire, look_after
 from delayd.core.operations.waiting import serve
+from delayd.core.parts import Reason, Retry
 from delayd.core.policy import Verdict, decide
 from delayd.core.records import Kind, pack
 from delayd.core.session import Session

@@ -2,11 +2,11 @@
 
 from delayd.core.engine import Engine
 from delayd.core.errors import LastWatched, TooManyWatched
-from delayd.core.job import Reason
 from delayd.core.names import DEFAULT_TOPIC, checked_name
 from delayd.core.operations.checks import require_writable
 from delayd.core.operations.returns import leave
 from delayd.core.operations.waiting import cancel_wait
+from delayd.core.parts import Reason
 from delayd.core.session import Owner, Session
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic

@@ -28,23 +28,24 @@ is changed meanwhile may be missing: a page shows each job as it was when it was
 [1, 1, 1]
 """
 
+from collections.abc import Mapping
 from heapq import heappush, heapreplace
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
-from delayd.core.job import (
-    PRIORITY_AND_TOPIC,
-    PRIORITY_AT,
+from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, State
+from delayd.core.operations.checks import check_range, topic_named
+from delayd.core.parts import (
     Failure,
     Note,
-    State,
     attempts_of,
     failure_of,
     key_of,
     note_of,
     target_of,
+    texts_of,
 )
-from delayd.core.operations.checks import check_range, topic_named
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, seen_state
 from delayd.core.times import RequestMs
 from delayd.core.wall_times import IdSet
@@ -53,6 +54,9 @@ from delayd.limits import CALENDAR_BINS_MAX, DURATION_MS_MAX, SEARCH_JOBS_MAX
 ROW_COST: Final = 8
 """Jobs that could have been looked at in the time it takes to write one: 6 µs where an attempt
 has failed, 2 where none has."""
+
+
+NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Cursor(NamedTuple):
@@ -76,6 +80,8 @@ class Row(NamedTuple):
     """None if no attempt has failed."""
     target: bytes = b""
     """Its own; empty if it has none."""
+    texts: Mapping[str, str] = NO_TEXTS
+    """Further parts that its client has set, by name."""
 
 
 class Failed(NamedTuple):
@@ -179,7 +185,8 @@ class Search:
                 attempts = attempts_of(record) + (state is State.RESERVED)
                 failed = Failed(attempts, failure, note_of(record))
             target = target_of(record)
-            self.page.rows.append(Row(job_id, state, due_ms, priority, key, failed, target))
+            texts = texts_of(record)
+            self.page.rows.append(Row(job_id, state, due_ms, priority, key, failed, target, texts))
         if self._told == len(found):
             if len(found) == self._limit:
                 self.page = self.page._replace(after=Cursor(*divmod(found[-1], ROW_ID_END)))

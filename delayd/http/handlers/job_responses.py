@@ -15,18 +15,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import orjson
 
-from delayd.core.job import (
-    DUE_AT,
-    FLAGS_AT,
-    HEADER,
-    HEADER_BYTES,
+from delayd.core.job import DUE_AT, FLAGS_AT, HEADER, HEADER_BYTES, U64, State
+from delayd.core.parts import (
     TALLY,
-    U64,
     Failure,
     Flag,
     Note,
     Reason,
-    State,
     attempts_of,
     body_of,
     failure_of,
@@ -35,6 +30,7 @@ from delayd.core.job import (
     retry_of,
     tally_of,
     target_of,
+    texts_of,
 )
 from delayd.core.scans.scan import seen_state
 from delayd.core.targets import masked, own_target
@@ -58,7 +54,7 @@ _LONG_EXPONENT: Final = b"e000"
 _TALLY: Final = int(Flag.TALLY)
 _FAILURE: Final = int(Flag.FAILURE)
 _KEY: Final = int(Flag.KEY)
-_TARGET: Final = int(Flag.TARGET)
+_MORE: Final = int(Flag.MORE)
 
 IsAdmin = Callable[[str], bool]
 """Tells whether the client has the scope admin for a topic, and so sees what may be secret."""
@@ -162,18 +158,23 @@ def reserved_job(
         answer.key = key_of(record).decode()
     if flags & _FAILURE:
         answer.failure = last_failure(record, offset_ms, sees_all=is_admin(answer.topic))
-    if flags & _TARGET:
-        _set_target(answer, record, sees_all=is_admin(answer.topic))
+    if flags & _MORE:
+        _set_further(answer, record, is_admin)
     set_body(answer, body_of(record), form)
     return answer
 
 
-def _set_target(
-    answer: structs.ReservedJobAnswer | structs.JobAnswer, record: bytes, *, sees_all: bool
+def _set_further(
+    answer: structs.ReservedJobAnswer | structs.JobAnswer, record: bytes, is_admin: IsAdmin
 ) -> None:
-    """Tell where the job goes by itself."""
-    target = own_target(target_of(record))
-    if not sees_all:
+    """Tell what the job has of its own: where it goes by itself, and its texts."""
+    for name, text in texts_of(record).items():
+        setattr(answer, name, text)
+    packed = target_of(record)
+    if not packed:
+        return
+    target = own_target(packed)
+    if not is_admin(answer.topic):
         target = masked(target)
     answer.url, answer.method = target.url, target.method
     answer.headers = dict(target.headers) or UNSET
@@ -235,8 +236,8 @@ def whole_job(store: "Store", job_id: int, record: bytes, is_admin: IsAdmin) -> 
         answer.retry = [*map(duration_text, retry.steps_ms)] or UNSET
         answer.max_attempts = retry.attempts_max or UNSET
         answer.jitter_percent = retry.jitter_percent or UNSET
-    if record[FLAGS_AT] & _TARGET:
-        _set_target(answer, record, sees_all=is_admin(topic))
+    if record[FLAGS_AT] & _MORE:
+        _set_further(answer, record, is_admin)
     return answer
 
 

@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING
 
 from delayd.access.scopes import Scope
-from delayd.core.job import State, body_of
+from delayd.core.job import State
 from delayd.core.operations.change import bury_waiting, kick_job
 from delayd.core.operations.change import change as change_job
 from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.clock import caught_up
 from delayd.core.operations.finish import delete
+from delayd.core.parts import Own, body_of
 from delayd.core.times import RequestMs
 from delayd.core.views import live_record
 from delayd.http.api import Call
@@ -48,12 +49,13 @@ async def change(call: Call) -> Reply:
     given: ChangeJobForm = call.given
     api = call.api
     job_id, _, now_ms = _unreserved(call)
-    target = None
+    own = given.own
     if given.url is not UNSET:
         record = live_record(api.engine.store, job_id)
         topic = api.engine.store.topic_of(record).name
         call.allow(topic, Scope.WEBHOOK)
         target = b"" if given.target is None else vetted_own(api.engine, given.target, topic)
+        own = (own or Own())._replace(target=target)
     change_job(
         api.engine,
         job_id,
@@ -62,7 +64,7 @@ async def change(call: Call) -> Reply:
         due_wall_ms=api.moment_ms(given.at),
         priority=given.priority if isinstance(given.priority, int) else None,
         ttr_ms=given.ttr if isinstance(given.ttr, int) else None,
-        target=target,
+        own=own,
         body=given.body_bytes,
     )
     return await call.answered(ChangedAnswer(id=job_id, due=due_text(api.engine.store, job_id)))

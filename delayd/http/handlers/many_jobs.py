@@ -16,7 +16,7 @@ import msgspec
 from delayd import limits
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, TopicNotFound
-from delayd.core.job import body_of
+from delayd.core.parts import body_of
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Cursor, Row, Search
 from delayd.core.targets import masked, own_target
@@ -113,6 +113,8 @@ def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[structs.PageJobAn
         priority=row.priority,
         key=row.key or UNSET,
     )
+    for name, value in row.texts.items():
+        setattr(job, name, value)
     if row.target:
         target = own_target(row.target)
         job.url = (target if sees_all else masked(target)).url

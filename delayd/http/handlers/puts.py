@@ -14,6 +14,7 @@ from delayd.core.errors import Refusal
 from delayd.core.names import checked_key
 from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed, put_one
+from delayd.core.parts import Own
 from delayd.core.times import RequestMs
 from delayd.http.api import Api, Call
 from delayd.http.forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
@@ -67,15 +68,17 @@ def _put_form(
     """Put a job; return its id and what happened. Raises what the engine refuses."""
     delay_ms, at_once = _delay_of(job)
     due_wall_ms = api.moment_ms(job.at)
-    retry = job.rule
+    own = job.own
     ttr_ms = ttr_ms_of(job, topic)
     engine = api.engine
     target = job.target
-    if not key and due_wall_ms is None and retry is None and target is None:
+    if not key and due_wall_ms is None and own is None and target is None:
         job_id = put_one(
             engine, topic, job.priority, delay_ms, ttr_ms, body, now_ms, at_once=at_once
         )
         return job_id, Outcome.CREATED
+    if target is not None:
+        own = (own or Own())._replace(target=vetted_own(engine, target, topic.name))
     return put_keyed(
         engine,
         topic,
@@ -87,8 +90,7 @@ def _put_form(
         ttr_ms=ttr_ms,
         body=body,
         now_ms=now_ms,
-        retry=retry,
-        target=b"" if target is None else vetted_own(engine, target, topic.name),
+        own=own,
         at_once=at_once,
     )
 
@@ -214,7 +216,7 @@ def _bodies_alike(jobs: Sequence[PutJobForm], done: int) -> list[bytes]:
 def _are_alike(first: PutJobForm, job: PutJobForm) -> bool:
     """Tell whether a job is nothing but a body, and what this one, which is the same, has too."""
     return (
-        job.key is job.at is job.retry is job.max_attempts is job.url is UNSET
+        job.is_plain
         and job.delay == first.delay
         and job.priority == first.priority
         and job.ttr == first.ttr

@@ -10,7 +10,7 @@ import pytest
 import delayd
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, TopicIsInternal
-from delayd.core.job import Retry, State
+from delayd.core.job import State
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.change import (
     bury_waiting,
@@ -37,6 +37,7 @@ from delayd.core.operations.topics import (
     reclaim,
     set_policy,
 )
+from delayd.core.parts import Retry
 from delayd.core.policy import Patterns, Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.kick import Kick

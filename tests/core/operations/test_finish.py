@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from delayd.core.errors import OutOfSpace
-from delayd.core.job import Failure, Reason, Retry, State
+from delayd.core.job import State
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.finish import bury as bury_job
 from delayd.core.operations.finish import delete
@@ -15,6 +15,7 @@ from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import configure, policy_of, set_policy
+from delayd.core.parts import Failure, Own, Reason, Retry
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.replay import Replay
@@ -46,7 +47,7 @@ def put_with(world: World, retry: Retry | None, key: bytes = b"") -> int:
         ttr_ms=30 * SECOND_MS,
         body=b"hello",
         now_ms=world.now_ms,
-        retry=retry,
+        own=Own(retry),
     )
     return job_id
 

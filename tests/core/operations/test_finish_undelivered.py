@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd.core.job import Reason, Retry, State
+from delayd.core.job import State
 from delayd.core.operations.finish import nack as nack_job
 from delayd.core.operations.finish import release
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.reserve import touch
 from delayd.core.operations.returns import leave
 from delayd.core.operations.sessions import close_session, stop_consuming, watch
+from delayd.core.parts import Own, Reason, Retry
 from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.times import PlayedMs
@@ -41,7 +42,7 @@ def put(world: World, retry: Retry | None = None, *, ttr_ms: int = 30 * SECOND_M
         ttr_ms=ttr_ms,
         body=b"hello",
         now_ms=world.now_ms,
-        retry=retry,
+        own=Own(retry),
     )
     return job_id
 

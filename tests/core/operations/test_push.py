@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from delayd.core.errors import CapReached, NotForTopic, PushIsOff, TargetRefused, TopicIsInternal
-from delayd.core.job import Retry, State, body_of, state_of, tally_of, target_of
+from delayd.core.job import State, state_of
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
 from delayd.core.operations.checks import vetted_own
@@ -14,6 +14,7 @@ from delayd.core.operations.finish import bury, nack
 from delayd.core.operations.push import undeliverable
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.topics import SetPolicy, policy_of, set_policy
+from delayd.core.parts import Own, Retry, body_of, tally_of, target_of
 from delayd.core.policy import PUSH_STEPS_MS, Policy, parse_ladder
 from delayd.core.targets import Target, pack_own
 from tests.core.canonical import canonical
@@ -163,7 +164,7 @@ def put_under_key(rig: EngineRig, on: Conflict, target: bytes, *, topic: str = "
         delay_ms=500,
         ttr_ms=MINUTE_MS,
         body=b"body",
-        target=target,
+        own=Own(target=target),
         now_ms=rig.now_ms,
     )
     return job_id
@@ -252,7 +253,7 @@ def test_a_jobs_target_takes_log_space() -> None:
             ttr_ms=1,
             now_ms=rig.now_ms,
             body=b"b" * body_bytes,
-            target=target,
+            own=Own(target=target),
         )
         spent_bytes.append((1 << 30) - rig.engine.log_space.free_bytes)
     assert spent_bytes[0] == spent_bytes[1] + 2 * 2  # twice the length of the part

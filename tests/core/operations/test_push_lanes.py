@@ -7,16 +7,7 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, ValueOutOfRange
-from delayd.core.job import (
-    Note,
-    Reason,
-    State,
-    attempts_of,
-    failure_of,
-    note_of,
-    state_of,
-    tally_of,
-)
+from delayd.core.job import State, state_of
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.change import change, kick_job, reschedule
 from delayd.core.operations.finish import bury, delete, release
@@ -25,6 +16,7 @@ from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.topics import clear, configure, pause, set_policy
 from delayd.core.operations.waiting import serve_waiting
+from delayd.core.parts import Note, Reason, attempts_of, failure_of, note_of, tally_of
 from delayd.core.policy import Patterns, Policy
 from delayd.core.targets import Target, pack_own
 from delayd.core.transitions import NO_END

@@ -11,21 +11,7 @@ from delayd.core.errors import (
     KeyNotFound,
     TopicNotFound,
 )
-from delayd.core.job import (
-    FLAGS_AT,
-    Failure,
-    Flag,
-    Note,
-    Reason,
-    Retry,
-    State,
-    attempts_of,
-    failure_of,
-    key_of,
-    note_of,
-    retry_of,
-    wall_of,
-)
+from delayd.core.job import FLAGS_AT, State
 from delayd.core.names import checked_key
 from delayd.core.operations.change import change, kick_job, reschedule
 from delayd.core.operations.clock import follow_wall, reach
@@ -41,6 +27,20 @@ from delayd.core.operations.put import (
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.topics import configure
+from delayd.core.parts import (
+    Failure,
+    Flag,
+    Note,
+    Own,
+    Reason,
+    Retry,
+    attempts_of,
+    failure_of,
+    key_of,
+    note_of,
+    retry_of,
+    wall_of,
+)
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -81,7 +81,7 @@ def put(
         ttr_ms=TTR_MS,
         body=body,
         now_ms=rig.now_ms,
-        retry=retry,
+        own=Own(retry),
         job_id=job_id,
     )
 

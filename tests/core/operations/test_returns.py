@@ -7,7 +7,7 @@ import pytest
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
-from delayd.core.job import Reason, Retry, State, failure_of, tally_of
+from delayd.core.job import State
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.clock import caught_up, reach
 from delayd.core.operations.finish import delete, delete_batch
@@ -16,6 +16,7 @@ from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.operations.returns import catch_up_leases, give_back_some, leave
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import Clear, SetPolicy
+from delayd.core.parts import Own, Reason, Retry, failure_of, tally_of
 from delayd.core.policy import Policy
 from delayd.core.records import Kind
 from delayd.core.scans.list import Search
@@ -341,7 +342,7 @@ def test_a_job_with_a_rule_of_its_own_may_be_buried_and_kicked_at_once() -> None
             ttr_ms=9_000,
             body=b"",
             now_ms=rig.now_ms,
-            retry=Retry((), 1),
+            own=Own(Retry((), 1)),
         )
     rig.reserve_all(holder)
     close_session(rig.engine, holder, rig.now_ms)

@@ -7,13 +7,13 @@ from itertools import pairwise
 import pytest
 
 from delayd.core.errors import TopicNameInvalid, TopicNotFound, ValueOutOfRange
-from delayd.core.job import Note, State, body_of
+from delayd.core.job import State
 from delayd.core.operations.clock import follow_wall
 from delayd.core.operations.finish import delete
+from delayd.core.parts import Flag, Note, pack_key, with_parts
 from delayd.core.scans import scan
 from delayd.core.scans.list import Calendar, Cursor, Page, Row, Search
 from delayd.core.scans.scan import Wanted
-from delayd.core.transitions import with_tail
 from delayd.limits import CALENDAR_BINS_MAX, SEARCH_JOBS_MAX
 from tests.core import views
 from tests.core.check import check
@@ -164,9 +164,7 @@ def test_jobs_are_found_by_how_their_keys_begin() -> None:
         record = jobs.get(job_id)
         assert record is not None
         if key:
-            changed = with_tail(
-                record, key=key.encode(), retry=None, note=None, target=b"", body=body_of(record)
-            )
+            changed = with_parts(record, {Flag.KEY: pack_key(key.encode())})
             jobs.replace(job_id, changed)
     found = {
         prefix: [row.key for row in page_of(rig, Wanted(key_prefix=prefix)).rows]
