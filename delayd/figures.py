@@ -76,7 +76,7 @@ class DaemonFigures:
         """Return why jobs of the topic that are ready are not pushed."""
         if self._deliveries is not None:
             return self._deliveries.blocks_of(topic)
-        return [PushBlock.OFF] if topic.is_pushed or topic.queues.lanes else []
+        return [PushBlock.OFF] if topic.is_pushed or topic.queues.ready.lanes else []
 
     def _beside_jobs(self, now_ms: int) -> dict[str, object]:
         """Return the daemon's figures except those of jobs, as plain values."""

@@ -231,7 +231,7 @@ class Snapshots:
             return
         shrinks = is_long and is_calm and self._making is None
         if not is_due and not shrinks:
-            if self._engine.store.cleared:
+            if self._engine.store.cleared.left:
                 # Much less is live than it seems, and nothing is appended when they are gone.
                 self._ask_ns = now_ns + _ASK_NS
             return

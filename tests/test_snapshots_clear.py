@@ -38,7 +38,7 @@ def test_when_all_is_swept_away_the_log_gets_shorter_without_another_operation()
     for _ in range(20):
         tasks.step(rig.now_ms, budget=0)
         rig.rest(2 * SNAPSHOT_ASK_MS)
-    assert rig.engine.store.cleared
+    assert rig.engine.store.cleared.left
     assert rig.snapshots.taken == 0
     while tasks.has_more:
         tasks.step(rig.now_ms)

@@ -242,7 +242,7 @@ def test_a_step_is_taken_before_its_time_when_the_log_has_grown_much(rig: Commit
     steps: list[int] = []
 
     def step() -> float:
-        steps.append(rig.engine.store.jobs_put)
+        steps.append(rig.engine.store.counters.jobs_put)
         return 60.0
 
     def put() -> None:

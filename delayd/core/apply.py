@@ -69,7 +69,7 @@ def put(store: Store, record: bytes) -> Topic:
     here = store.topics.by_number[number]
     store.put(here, job_id, priority, due_ms, record)
     if flags & _WALL:
-        store.note_wall(job_id, record)
+        store.wall_times.note(job_id, record, store.time_ms)
     if job_id > store.last_id:  # noqa: PLR1730 - a call of `max` costs 60 ns
         store.last_id = job_id
     return here
@@ -122,9 +122,7 @@ def last(store: Store, job_id: int, topic_number: int) -> None:
 
 def reserve(store: Store, job_id: int, deadline_ms: int, session: Session | None = None) -> Topic:
     """Hand out this very job, to the orphans after a restart."""
-    here = store.take(job_id)
-    store.hold(here, job_id, store.orphans if session is None else session, deadline_ms)
-    return here
+    return store.lease(job_id, store.orphans if session is None else session, deadline_ms)
 
 
 def touch(store: Store, job_id: int, deadline_ms: int) -> None:
@@ -134,18 +132,20 @@ def touch(store: Store, job_id: int, deadline_ms: int) -> None:
 
 def release(store: Store, job_id: int, due_ms: int, delay_ms: int, priority: int) -> Topic:
     """Take back a job that its holder released."""
-    changed = released(_record(store, job_id), due_ms, delay_ms, priority)
-    return store.put_back(job_id, changed)
+    record = _record(store, job_id)
+    return store.put_back(job_id, record, released(record, due_ms, delay_ms, priority))
 
 
 def give_back(store: Store, job_id: int) -> Topic:
     """Take back a job whose holder's connection closed."""
-    return store.put_back(job_id, returned(_record(store, job_id)))
+    record = _record(store, job_id)
+    return store.put_back(job_id, record, returned(record))
 
 
 def bury(store: Store, job_id: int, priority: int) -> Topic:
     """Bury a job, after all that were buried before."""
-    return store.put_back(job_id, buried(_record(store, job_id), priority, store.next_rank()))
+    record = _record(store, job_id)
+    return store.put_back(job_id, record, buried(record, priority, store.next_rank()))
 
 
 def fail(
@@ -172,10 +172,7 @@ def fail(
         priority=priority,
         error=error.decode(),
     )
-    if not target:
-        return store.put_back(job_id, changed)
-    store.move_over(job_id, changed)
-    return store.topic_of(changed)
+    return store.put_back(job_id, record, changed)
 
 
 # --- Jobs that wait or are buried ----------------------------------------------------------------
@@ -225,7 +222,7 @@ def _change(store: Store, job_id: int, changed: bytes) -> Topic:
     if changed[FLAGS_AT] & _WALL:
         _check_offset(store, job_id)
     here = store.move(job_id, changed)
-    store.note_wall(job_id, changed)
+    store.wall_times.note(job_id, changed, store.time_ms)
     return here
 
 
@@ -265,12 +262,12 @@ def policy(store: Store, number: int, source: int, text: bytes) -> Topic:
 def pause(store: Store, number: int, until_ms: int, pause_ms: int) -> Topic:
     """Hand out nothing of the topic until then; with a `pause_ms` of 0, no longer pause it."""
     here = store.topics.by_number[number]
-    store.pause(here, until_ms, pause_ms)
+    store.blocks.pause(here, until_ms, pause_ms, store.time_ms)
     return here
 
 
 def clear(store: Store, number: int, next_number: int) -> int:
-    """Delete the topic's jobs that are not reserved, for `Store.sweep`; return how many."""
+    """Delete the topic's jobs that are not reserved, for `Cleared.sweep`; return how many."""
     here = store.topics.by_number[number]
     if here.number != number:
         raise AssertionError(f"topic {number} was cleared before")

@@ -94,7 +94,8 @@ class BackgroundTasks:
     def has_more(self) -> bool:
         """Tell whether there is a step to take."""
         engine = self._engine
-        return bool(self._queue or engine.store.cleared or engine.leavers or engine.watchers_gone)
+        left = engine.store.cleared.left
+        return bool(self._queue or left or engine.leavers or engine.watchers_gone)
 
     def add(self, task: BackgroundTask) -> None:
         """Add a task."""
@@ -116,8 +117,8 @@ class BackgroundTasks:
         Without tasks nothing happens. Sweep and returns share each step.
         """
         engine = self._engine
-        if engine.store.cleared:
-            engine.store.sweep(budget)
+        if engine.store.cleared.left:
+            engine.store.cleared.sweep(budget)
         if engine.leavers:
             give_back_some(engine, 1 + budget // PASS_ACTION_COST, now_ms)
         if engine.watchers_gone and stop_watching(engine, engine.watchers_gone[0], budget):

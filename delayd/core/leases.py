@@ -9,19 +9,22 @@ from collections.abc import Callable
 from typing import final
 
 from delayd.core.session import Session
-from delayd.core.timers import TimerLane
-from delayd.core.times import PlayedMs
-from delayd.core.wheel.wheel import TimingWheel
+from delayd.core.timers import TimerLane, TimerQueue
+from delayd.core.times import PlayedMs, RequestMs
+from delayd.core.wheel.wheel import TimingWheel, ceil_to_tick
 
 
 @final
 class Leases:
     """All reserved jobs."""
 
-    __slots__ = ("lane", "sessions")
+    __slots__ = ("_queue", "lane", "sessions")
 
-    def __init__(self, new_wheel: Callable[[Callable[[int], int | None]], TimingWheel]) -> None:
-        """Start without any; `new_wheel(due_of)` makes the wheel of the lane."""
+    def __init__(
+        self, new_wheel: Callable[[Callable[[int], int | None]], TimingWheel], queue: TimerQueue
+    ) -> None:
+        """Start without any; `new_wheel(due_of)` makes the wheel of the lane, which is queued."""
+        self._queue = queue
         self.sessions: dict[int, Session] = {}
         """Job id → the session that holds it."""
         self.lane = TimerLane(new_wheel(self._ends))
@@ -30,19 +33,54 @@ class Leases:
         session = self.sessions.get(job_id)
         return None if session is None else session.deadlines[job_id]
 
-    def add(self, job_id: int, session: Session, deadline_ms: int, time_ms: PlayedMs) -> bool:
-        """Note that the session holds the job; tell whether the lane must be queued again."""
+    def add(self, job_id: int, session: Session, deadline_ms: int, time_ms: PlayedMs) -> None:
+        """Note that the session holds the job."""
         self.sessions[job_id] = session
         session.deadlines[job_id] = deadline_ms
         if deadline_ms < session.soonest_ms:  # noqa: PLR1730 - a call of `min` costs 60 ns
             session.soonest_ms = deadline_ms
-        return self.lane.wheel.insert(job_id, deadline_ms, time_ms)
+        if self.lane.wheel.insert(job_id, deadline_ms, time_ms):
+            self._queue.queue(self.lane)
 
-    def extend(self, job_id: int, deadline_ms: int, time_ms: PlayedMs) -> bool:
-        """Extend the lease to this deadline; tell whether the lane must be queued again."""
+    def add_run(
+        self,
+        run: list[tuple[int, int, bytes]],
+        session: Session,
+        now_ms: RequestMs,
+        time_ms: PlayedMs,
+    ) -> list[tuple[int, int, bytes]]:
+        """Note that the session holds jobs: of (id, ttr, body) each, return (id, deadline, body).
+
+        Neighbours mostly have the same ttr, and then one deadline does for all.
+        """
+        sessions, deadlines, tick_ms = self.sessions, session.deadlines, self.lane.wheel.tick_ms
+        leased: list[tuple[int, int, bytes]] = []
+        same: list[int] = []
+        deadline_ms, ttr_ms = 0, -1
+        for job_id, ttr_now_ms, body in run:
+            if ttr_now_ms != ttr_ms:
+                self._insert_run(same, deadline_ms, time_ms)
+                same = []
+                ttr_ms = ttr_now_ms
+                deadline_ms = ceil_to_tick(now_ms + ttr_ms, tick_ms)
+                session.soonest_ms = min(session.soonest_ms, deadline_ms)
+            same.append(job_id)
+            sessions[job_id] = session
+            deadlines[job_id] = deadline_ms
+            leased.append((job_id, deadline_ms, body))
+        self._insert_run(same, deadline_ms, time_ms)
+        return leased
+
+    def _insert_run(self, job_ids: list[int], deadline_ms: int, time_ms: PlayedMs) -> None:
+        if job_ids and self.lane.wheel.insert_run(job_ids, deadline_ms, time_ms):
+            self._queue.queue(self.lane)
+
+    def extend(self, job_id: int, deadline_ms: int, time_ms: PlayedMs) -> None:
+        """Extend the lease to this deadline."""
         self.sessions[job_id].deadlines[job_id] = deadline_ms
         self.lane.wheel.cancel()
-        return self.lane.wheel.insert(job_id, deadline_ms, time_ms)
+        if self.lane.wheel.insert(job_id, deadline_ms, time_ms):
+            self._queue.queue(self.lane)
 
     def remove(self, job_id: int, *, has_fired: bool = False) -> None:
         """End a lease, whose entry may have fired already."""

@@ -1,16 +1,14 @@
 """Lanes of jobs that are ready to be pushed, and which of them the scheduler has yet to hear of.
 
 A lane is a topic and an origin, and its jobs go to one place. Jobs with a target of their own have
-a lane for each scheme, host and port, a sorted list of ready keys beside the topic's own
-(`Queues.lanes`). A topic that has a target by its policy is one lane, with no origin: its jobs are
-all that are ready, and the lanes of their own targets rest. A job that was moved here, exhausted,
-is in no lane by its own target.
+a lane for each scheme, host and port (`ReadyQueue.lanes`). A topic that has a target by its policy
+is one lane, with no origin: its jobs are all that are ready, and the lanes of their own targets
+rest. A job that was moved here, exhausted, is in no lane by its own target.
 
-    enter, leave     a job with a target of its own becomes ready, or is so no longer
-    note             a lane has a job that may be handed out: it is *fresh*, unless it is heard of
-    take             the scheduler hears of all fresh lanes
-    rest             it found nothing there to hand out, and need not ask again until it is fresh
-    wake             a topic hands out jobs again, so what rested of it is fresh
+    note       a lane has a job that may be handed out: it is *fresh*, unless it is heard of
+    take       the scheduler hears of all fresh lanes
+    rest       it found nothing there to hand out, and need not ask again until it is fresh
+    wake       a topic hands out jobs again, so what rested of it is fresh
 
 So the scheduler is told once, however many jobs there are, and asks for one after the other. It is
 told of a lane in vain now and then, since others may take what is ready; never too rarely.
@@ -28,22 +26,15 @@ All of it follows from the jobs and policies, so a replay leads to it. The class
 leases, log and targets themselves.
 """
 
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
-from sortedcontainers import SortedList
-
-from delayd.core.parts import target_of
-from delayd.core.targets import origin_of
-from delayd.core.transitions import was_moved
+from delayd.core.ready_queue import WHOLE_TOPIC
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic
 
     Lane = tuple[Topic, bytes]
     """A topic and an origin; the origin is empty where the topic itself has a target."""
-
-WHOLE_TOPIC: Final = b""
-"""The origin of the one lane of a topic that has a target."""
 
 
 @final
@@ -60,43 +51,6 @@ class PushLanes:
         """Lanes that it asks for jobs by itself."""
         self.resting: dict[Topic, None] = {}
         """Topics that hand out nothing now and have lanes with jobs of which it was told so."""
-
-    # --- Jobs with a target of their own ---------------------------------------------------------
-
-    def enter(self, topic: "Topic", key: int, record: bytes) -> None:
-        """Take in a ready job, if it has a target of its own."""
-        target = target_of(record)
-        if not target or was_moved(record):
-            return
-        origin = origin_of(target)
-        queues = topic.queues
-        if queues.lanes is None:
-            queues.lanes = {}
-        lane = queues.lanes.get(origin)
-        if lane is not None:
-            lane.add(key)
-            return
-        queues.lanes[origin] = SortedList((key,))
-        if not topic.is_pushed:
-            self.note(topic, origin)
-
-    def leave(self, topic: "Topic", key: int, record: bytes) -> None:
-        """Take out such a job, which is no longer ready."""
-        target = target_of(record)
-        if not target or was_moved(record):
-            return
-        origin = origin_of(target)
-        lanes = topic.queues.lanes
-        assert lanes is not None
-        lane = lanes[origin]
-        lane.remove(key)
-        if not lane:
-            del lanes[origin]
-            self.unnote(topic, origin)
-            if not lanes:
-                topic.queues.lanes = None
-
-    # --- What the scheduler hears ----------------------------------------------------------------
 
     def note(self, topic: "Topic", origin: bytes) -> None:
         """Note that a lane has a job which may be handed out."""
@@ -141,22 +95,18 @@ class PushLanes:
     def note_all(self, topic: "Topic") -> None:
         """Note all of the topic's lanes that have a job."""
         if topic.is_pushed:
-            if topic.is_stocked:
+            if topic.queues.ready.is_listed:
                 self.note(topic, WHOLE_TOPIC)
         else:
-            for origin in topic.queues.lanes or ():
+            for origin in topic.queues.ready.lanes or ():
                 self.note(topic, origin)
 
     def check(self, topics: "list[Topic]") -> None:
-        """Assert that the scheduler will hear of every lane with a job. O(jobs).
-
-        That the lanes have the right jobs is for those to check who know the records.
-        """
+        """Assert that the scheduler will hear of every lane with a job. O(lanes)."""
         for topic in topics:
-            lanes = topic.queues.lanes
-            assert lanes is None or (lanes and all(lanes.values()))
+            lanes = topic.queues.ready.lanes
             if topic.is_pushed:
-                has_jobs = [WHOLE_TOPIC] if topic.is_stocked else []
+                has_jobs = [WHOLE_TOPIC] if topic.queues.ready.is_listed else []
             else:
                 has_jobs = [*(lanes or ())]
             told = self.fresh.get(topic, {})
@@ -171,9 +121,6 @@ def next_key(topic: "Topic", origin: bytes, skips: int = 0) -> int | None:
 
     Or of the one that comes after so many others, counted round and round.
     """
-    if not origin:
-        ready = topic.queues.ready
-        return ready[skips % len(ready)] if topic.is_pushed and ready else None
-    lanes = topic.queues.lanes
-    lane = None if lanes is None or topic.is_pushed else lanes.get(origin)
-    return None if lane is None else lane[skips % len(lane)]
+    if topic.is_pushed == bool(origin):  # the topic's own target counts before those of its jobs
+        return None
+    return topic.queues.ready.key_at(origin, skips)

@@ -1,16 +1,8 @@
-"""The queues of one topic: its jobs at rest, delayed, ready and buried.
+"""Where the jobs of one topic are that no client holds: delayed, ready and buried.
 
-Ready order is priority, then id. Both are folded into one integer, `priority << 64 | id`, so that
-the ready jobs are a plain sorted list of numbers: the head is the next job, any member is removed
-exactly, and nothing is ever left behind to be skipped later.
-
->>> ready_key(1, 9) < ready_key(2, 3) < ready_key(2, 4)
-True
->>> job_id_of(ready_key(2, 4))
-4
-
-Buried jobs are sorted in the same way, by the rank that their records say: when they were buried.
-Delayed jobs are on a wheel. The queues hold ids only, and do not know their topic.
+Delayed jobs are on a wheel, ready ones in a queue (`core.ready_queue`). Buried jobs are sorted as
+the ready ones are, by the rank that their records say in place of the priority: the longest buried
+first. All of them hold ids only, and do not know their topic.
 """
 
 from collections.abc import Callable
@@ -18,48 +10,28 @@ from typing import Final, final
 
 from sortedcontainers import SortedList
 
-from delayd.core.job import DUE_AT, STATE_AT, U64, State
+from delayd.core.job import STATE_AT, State
 from delayd.core.parts import rank_of
-from delayd.core.stats.ready_ages import ReadyAges
+from delayd.core.ready_queue import ID_MASK, ReadyQueue
 from delayd.core.timers import TimerLane
 from delayd.core.times import PlayedMs
-from delayd.limits import PRIORITY_URGENT_BELOW
 
-ID_MASK: Final = 2**64 - 1
 # Compared with a byte of the record on every operation; an enum member costs 40 ns more.
 _DELAYED: Final = int(State.DELAYED)
 _READY: Final = int(State.READY)
-_unpack_u64: Final = U64.unpack_from
-
-
-def ready_key(priority: int, job_id: int) -> int:
-    """Return the number by which ready jobs are sorted."""
-    return priority << 64 | job_id
-
-
-def job_id_of(key: int) -> int:
-    """Return the job of a ready key."""
-    return key & ID_MASK
 
 
 @final
 class Queues:
     """Where the jobs of a topic are that no client holds; a clear gives it new ones."""
 
-    __slots__ = ("ages", "buried", "delays", "lanes", "ready", "urgent")
+    __slots__ = ("buried", "delays", "ready")
 
     def __init__(self, delays: TimerLane) -> None:
         """Start empty, with this lane for the delays."""
         self.delays = delays
-        self.ready: SortedList[int] = SortedList()
+        self.ready = ReadyQueue()
         self.buried: SortedList[int] = SortedList()
-        """As in `ready`, with the rank in place of the priority: the longest buried first."""
-        self.lanes: dict[bytes, SortedList[int]] | None = None
-        """Origin → ready keys of the jobs that have a target there; None while none has one."""
-        self.urgent = 0
-        """Ready jobs that count as urgent."""
-        self.ages = ReadyAges()
-        """Since when the ready ones are ready."""
 
     def place(
         self,
@@ -78,12 +50,7 @@ class Queues:
         if state == _DELAYED:
             return self.delays.wheel.insert(job_id, due_ms, time_ms)
         if state == _READY:
-            self.ready.add(priority << 64 | job_id)
-            if priority < PRIORITY_URGENT_BELOW:
-                self.urgent += 1
-            if not since_ms or not self.ages.keep(job_id, since_ms):
-                since_ms = due_ms
-            self.ages.add(since_ms)
+            self.ready.add(job_id, priority, due_ms, record, since_ms)
         else:
             self.buried.add(rank_of(record) << 64 | job_id)
         return False
@@ -97,10 +64,7 @@ class Queues:
         if state == _DELAYED:
             self.delays.wheel.cancel()
         elif state == _READY:
-            self.ready.remove(priority << 64 | job_id)
-            if priority < PRIORITY_URGENT_BELOW:
-                self.urgent -= 1
-            return self.ages.leave(job_id, _unpack_u64(record, DUE_AT)[0])
+            return self.ready.discard(job_id, priority, record)
         else:
             self.buried.remove(rank_of(record) << 64 | job_id)
         return 0
@@ -113,20 +77,15 @@ class Queues:
         entries = self.delays.wheel.take_some(count)
         if entries:
             return list(entries)
-        keys = self.ready or self.buried
-        if not keys and self.lanes:  # of jobs that are gone: only to free them in small steps
-            origin, keys = self.lanes.popitem()
-            if len(keys) > count:
-                self.lanes[origin] = keys
-        return [keys.pop() & ID_MASK for _ in range(min(count, len(keys)))]
+        buried = self.buried
+        keys = [buried.pop() for _ in range(min(count, len(buried)))] or self.ready.take_some(count)
+        return [key & ID_MASK for key in keys]
 
     def __len__(self) -> int:
         """Count the jobs."""
-        return len(self.delays.wheel) + len(self.ready) + len(self.buried)
+        return len(self.delays.wheel) + self.ready.count + len(self.buried)
 
     def check(self, record_of: Callable[[int], bytes | None]) -> None:
-        """Assert that the ready ones are counted right. O(jobs)."""
+        """Assert that each part agrees with itself. O(jobs)."""
         self.delays.wheel.check()
-        assert self.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in self.ready)
-        ready = [(job_id, record_of(job_id)) for job_id in map(job_id_of, self.ready)]
-        self.ages.check((job_id, _unpack_u64(rec or b"", DUE_AT)[0]) for job_id, rec in ready)
+        self.ready.check(record_of)

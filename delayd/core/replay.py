@@ -16,6 +16,7 @@ from delayd.core.job import DUE_AT, FLAGS_AT, HEADER_BYTES, STATE_AT, U64, State
 from delayd.core.operations.clock import advance
 from delayd.core.parts import Flag, head_bytes_of
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
+from delayd.core.stats.figures import begin_figures
 from delayd.core.store import Store
 from delayd.core.times import PlayedMs
 from delayd.limits import TASK_STEP_JOBS
@@ -83,7 +84,7 @@ class Replay:
         if kind == Kind.OFFSET:
             self._turn(self._store.time_ms)
         else:
-            while self._store.sweep(TASK_STEP_JOBS):
+            while self._store.cleared.sweep(TASK_STEP_JOBS):
                 pass
 
     def _turn(self, time_ms: PlayedMs) -> None:
@@ -98,7 +99,7 @@ class Replay:
         store.topics.keeps_all = False
         for topic in list(store.topics.listing):
             store.drop_if_unwanted(topic)
-        store.begin_figures()
+        begin_figures(self.engine)
         self.engine.log_space.jobs = len(store.jobs)
         store.time_ms = max(store.time_ms, now_ms)
 

@@ -44,8 +44,8 @@ from delayd.core.job import DUE_AT, ID_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STAT
 from delayd.core.job_table import PAGE_BITS, Page
 from delayd.core.records import Kind, pack, pack_put
 from delayd.core.store import Store
-from delayd.core.topic import Source, Topic
-from delayd.core.transitions import Place, came_due, caught_up_expiry, place_of, rank_at, renumbered
+from delayd.core.topic import Source, Topic, place_of
+from delayd.core.transitions import Place, came_due, caught_up_expiry, rank_at, renumbered
 
 _PUT: Final = int(Kind.PUT)
 _DELAYED: Final = int(State.DELAYED)
@@ -95,7 +95,7 @@ class SnapshotCopy:
             if topic.old_held
             for old in topic.old_held
         }
-        self._paused = store.paused.copy()
+        self._paused = store.blocks.paused.copy()
         self._policies = {
             topic.number: (topic.policy, topic.policy_source, place_of(topic))
             for topic in store.topics.listing
@@ -120,7 +120,7 @@ class SnapshotCopy:
     @staticmethod
     def can_begin(store: Store) -> bool:
         """Tell whether a copy may begin now."""
-        return not (store.wall_times.layers or store.cleared)
+        return not (store.wall_times.layers or store.cleared.left)
 
     def take(self, slice_jobs: int, slice_bytes: int) -> bytes:
         """Return records of `slice_jobs` more jobs or topics, or `slice_bytes` if less.

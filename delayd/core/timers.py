@@ -148,24 +148,29 @@ class TimerQueue:
 class Alarms(Generic[OwnerT]):
     """The alarms that have not rung, and the lane that rings them."""
 
-    __slots__ = ("_last", "lane", "rows")
+    __slots__ = ("_last", "_queue", "lane", "rows")
 
-    def __init__(self, new_wheel: Callable[[Callable[[int], int | None]], TimingWheel]) -> None:
-        """Start without any; `new_wheel(due_of)` makes the wheel of the lane."""
+    def __init__(
+        self, new_wheel: Callable[[Callable[[int], int | None]], TimingWheel], queue: TimerQueue
+    ) -> None:
+        """Start without any; `new_wheel(due_of)` makes the wheel of the lane, which is queued."""
         self.rows: dict[int, tuple[int, OwnerT]] = {}
         """Alarm → when it rings, and for whom."""
         self._last = 0
+        self._queue = queue
         self.lane = TimerLane(new_wheel(self._rings))
 
     def _rings(self, alarm: int) -> int | None:
         row = self.rows.get(alarm)
         return None if row is None else row[0]
 
-    def add(self, ring_ms: int, owner: OwnerT, time_ms: PlayedMs) -> tuple[int, bool]:
-        """Set an alarm; return its number, and whether the lane must be queued again."""
+    def add(self, ring_ms: int, owner: OwnerT, time_ms: PlayedMs) -> int:
+        """Set an alarm; return its number."""
         self._last += 1
         self.rows[self._last] = (ring_ms, owner)
-        return self._last, self.lane.wheel.insert(self._last, ring_ms, time_ms)
+        if self.lane.wheel.insert(self._last, ring_ms, time_ms):
+            self._queue.queue(self.lane)
+        return self._last
 
     def take(self, alarms: Iterable[int]) -> list[OwnerT]:
         """Drop alarms that have rung; return their owners, before acting on any."""

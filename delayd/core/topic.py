@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from delayd.core.names import DEFAULT_TOPIC, INTERNAL_TOPIC
 from delayd.core.queues import Queues
+from delayd.core.transitions import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -29,8 +30,12 @@ class Source(enum.IntEnum):
 
 def head_key(topic: "Topic") -> int:
     """Return the key of the next ready job; there must be one."""
-    key: int = topic.queues.ready[0]
-    return key
+    return topic.queues.ready.head()
+
+
+def place_of(topic: "Topic") -> Place:
+    """Return where the jobs of a topic are when they fail."""
+    return Place(topic.name, 0 if topic.target is None else topic.target.number)
 
 
 class Topic:
@@ -45,7 +50,6 @@ class Topic:
         "has_own_metrics",
         "is_internal",
         "is_pushed",
-        "is_stocked",
         "jobs",
         "jobs_put",
         "keys",
@@ -83,8 +87,6 @@ class Topic:
         self.number = number
         self.queues = queues
         """Its jobs at rest."""
-        self.is_stocked = False
-        """It may have ready jobs; see `Store.stocked`."""
         self.keys: KeyIndex | None = None
         """The index of keys; None while no job has one."""
         self.waiters: dict[int, None] = {}
@@ -141,7 +143,7 @@ class Topic:
         """How often what happened, by `Operation`, without those three; empty before the first."""
         self.rates: Rates | None = None
         self.roll_ms = 0
-        """When the next of those three begins a new cell of the rates; see `Topics.roll`."""
+        """When the next of those three begins a new cell of the rates; see `Counters.roll`."""
         self.overdue: Counts = []
         """How late delays ended; empty before the first."""
         self.waited: Counts = []

@@ -28,7 +28,7 @@ All functions are pure, and refuse to ask whether the change is legal and which 
 job.
 """
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from delayd.core.job import (
     CREATED_AT,
@@ -67,9 +67,6 @@ from delayd.core.parts import (
 )
 from delayd.core.policy import Attempt, Policy, Verdict, decide, rule_for
 from delayd.limits import ERROR_BYTES_MAX
-
-if TYPE_CHECKING:
-    from delayd.core.topic import Topic
 
 RANK_BITS: Final = 16
 """Of a rank, for the burials within one millisecond; what is left lasts until the year 10,889. The
@@ -411,8 +408,3 @@ def caught_up_expiry(
     if changed[STATE_AT] == State.DELAYED and U64.unpack_from(changed, DUE_AT)[0] <= time_ms:
         return came_due(changed)
     return changed
-
-
-def place_of(topic: "Topic") -> Place:
-    """Return where the jobs of a topic are when they fail."""
-    return Place(topic.name, 0 if topic.target is None else topic.target.number)

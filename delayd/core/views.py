@@ -6,7 +6,7 @@ Nothing here is journaled or changes what a client could see.
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.parts import body_of
-from delayd.core.queues import job_id_of
+from delayd.core.ready_queue import job_id_of
 from delayd.core.session import Handed
 from delayd.core.store import Store
 from delayd.core.topic import Topic, head_key
@@ -21,7 +21,7 @@ def live_record(store: Store, job_id: int) -> bytes:
     """Return the record of a job as it is, caught up or not; `JobNotFound`."""
     record = store.jobs.get(job_id)
     if record is None or (
-        store.cleared and job_id not in store.leases.sessions and store.is_cleared(record)
+        store.cleared.left and job_id not in store.leases.sessions and store.cleared.has(record)
     ):
         raise JobNotFound(job_id)
     return record
@@ -29,7 +29,7 @@ def live_record(store: Store, job_id: int) -> bytes:
 
 def peek_ready(engine: Engine, topic: Topic) -> Handed | None:
     """Return the job that would be handed out next, paused or not."""
-    return peek(engine, job_id_of(head_key(topic))) if topic.queues.ready else None
+    return peek(engine, job_id_of(head_key(topic))) if topic.queues.ready.count else None
 
 
 def peek_delayed(engine: Engine, topic: Topic) -> Handed | None:

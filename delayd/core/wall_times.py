@@ -8,7 +8,7 @@ Wheels turn on delayd time, which cannot be set. A job with an absolute time is 
 
 When the offset changes, all such jobs have to be placed again, and a million of them take seconds:
 it is done in slices. Until its slice comes a job is *unplaced*, and what its record says is out of
-date. `due_ms` computes the right value, so code that comes across an unplaced job can put it
+date. `current` computes the right one, so code that comes across an unplaced job can put it
 right first, and how far the slices are is never visible.
 
 Only jobs whose time has not come are placed again. So an unplaced job remembers the offsets that
@@ -22,19 +22,24 @@ it has come, whatever the wall clock says now.
 >>> absolute.due_ms(7, wall_ms=5_000), absolute.some_unplaced()
 (4300, [7])
 
-It does not know records or wheels. Which jobs there are is kept as pages of bits: 2 bytes a job
+It does not know wheels. Which jobs there are is kept as pages of bits: 2 bytes a job
 where most have an absolute time, 200 where one in a hundred has.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
+from delayd.core.job import DUE_AT, FLAGS_AT, STATE_AT, U64, State
+from delayd.core.parts import Flag, wall_of
 from delayd.core.times import PlayedMs
+from delayd.core.transitions import placed_anew
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import WALL_STEPS_MAX
 
 _PAGE_BITS: Final = 6
 _PAGE_MASK: Final = (1 << _PAGE_BITS) - 1
+_DELAYED: Final = int(State.DELAYED)
+_WALL: Final = int(Flag.WALL)
 
 
 class IdSet:
@@ -168,6 +173,24 @@ class WallTimes:
                         return due_ms
                 return self.place(wall_ms)
         return None
+
+    def current(self, job_id: int, record: bytes) -> bytes:
+        """Return the record of a delayed job with the due time that it has, placed or not."""
+        if self.layers:
+            wall_ms = wall_of(record)
+            due_ms = None if wall_ms is None else self.due_ms(job_id, wall_ms)
+            if due_ms is not None:
+                return placed_anew(record, due_ms)
+        return record
+
+    def note(self, job_id: int, record: bytes, time_ms: PlayedMs) -> None:
+        """Take in a job just put or moved, if it waits for a wall-clock time."""
+        if (
+            record[STATE_AT] == _DELAYED
+            and record[FLAGS_AT] & _WALL
+            and U64.unpack_from(record, DUE_AT)[0] > time_ms
+        ):
+            self.add(job_id)
 
     def some_unplaced(self) -> list[int]:
         """Return some jobs, 1 to 64, of those that have been unplaced the longest.

@@ -312,7 +312,7 @@ def stats_tube(topic: Topic, now_ms: int, compat: Compat) -> bytes:
     return yaml_map(
         {
             "name": compat.name_text(topic.name),
-            "current-jobs-urgent": topic.queues.urgent,
+            "current-jobs-urgent": topic.queues.ready.urgent,
             "current-jobs-ready": len(topic.queues.ready),
             "current-jobs-reserved": topic.reserved,
             "current-jobs-delayed": topic.delayed,

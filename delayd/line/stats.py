@@ -143,7 +143,7 @@ class Stats:
             "current-jobs-buried": totals.buried,
             **{f"cmd-{name}": count for name, count in self.counts.items()},
             "job-timeouts": engine.store.counters.operations[Operation.TIMEOUT],
-            "total-jobs": engine.store.jobs_put,
+            "total-jobs": engine.store.counters.jobs_put,
             "max-job-size": engine.body_bytes_max,
             "current-tubes": len(topics),
             "current-connections": self.connections,

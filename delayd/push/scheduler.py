@@ -481,7 +481,7 @@ class Scheduler:
             if target.rate_per_s and rate is not None and not rate[1].is_allowed(at_ms):
                 blocks.add(PushBlock.SLOW)
         else:
-            lanes = islice(topic.queues.lanes or (), PUSH_STEPS_PER_TURN)
+            lanes = islice(topic.queues.ready.lanes or (), PUSH_STEPS_PER_TURN)
             hosts = [origin.decode() for origin in lanes]
         for host in hosts:
             route = self._routes.get((host, topic.name))

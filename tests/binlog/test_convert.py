@@ -6,7 +6,7 @@ from delayd.core.engine import Engine
 from delayd.core.job import HEADER, State, state_of
 from delayd.core.operations.put import take_id
 from delayd.core.parts import Tally, body_of, tally_of
-from delayd.core.queues import job_id_of
+from delayd.core.ready_queue import job_id_of
 from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
 from delayd.journal.errors import (

@@ -6,8 +6,8 @@ from delayd.core.engine import Engine
 from delayd.core.job import DUE_AT, U64, State, state_of
 from delayd.core.names import DEFAULT_TOPIC
 from delayd.core.parts import rank_of, wall_of
-from delayd.core.topic import Source
-from delayd.core.transitions import came_due, caught_up_expiry, place_of
+from delayd.core.topic import Source, place_of
+from delayd.core.transitions import came_due, caught_up_expiry
 from tests.core.views import live_jobs
 
 
@@ -42,7 +42,7 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
                 None,
             )
         elif state_of(record) is State.DELAYED:
-            now = store.current(job_id, record) if deadline_ms is None else record
+            now = store.wall_times.current(job_id, record) if deadline_ms is None else record
             due_ms: int = U64.unpack_from(now, DUE_AT)[0]
             now = came_due(now) if due_ms <= time_ms else now
             if deadline_ms is None and due_ms > time_ms:

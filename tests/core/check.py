@@ -7,10 +7,9 @@ from collections import Counter
 
 from delayd.core.engine import Engine
 from delayd.core.job import DUE_AT, FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, U64, State, state_of
-from delayd.core.parts import Flag, key_of, note_of, rank_of, target_of, wall_of
-from delayd.core.queues import job_id_of, ready_key
+from delayd.core.parts import Flag, key_of, rank_of, wall_of
+from delayd.core.ready_queue import ready_key
 from delayd.core.store import Store
-from delayd.core.targets import origin_of
 from delayd.core.throttle import Block
 from delayd.core.topic import Topic
 from tests.core.views import live_jobs
@@ -33,8 +32,8 @@ def check(engine: Engine) -> None:
         assert topic.bytes == lengths[topic]
         _check_topic(store, topic)
         _check_throttle(store, topic)
-    assert [*filter(lambda topic: topic.is_stocked, store.topics.listing)] == sorted(
-        store.stocked, key=lambda topic: topic.place
+    assert [*filter(lambda topic: topic.queues.ready.is_listed, store.topics.listing)] == sorted(
+        store.ready_topics.stocked, key=lambda topic: topic.place
     )
     for number, session in engine.waits.items():
         assert session.waiting
@@ -47,7 +46,7 @@ def check(engine: Engine) -> None:
     _check_numbers(store)
     _check_keys(store)
     _check_wall_times(store)
-    assert store.paused == {
+    assert store.blocks.paused == {
         topic.number: (topic.paused_until_ms, topic.pause_ms)
         for topic in store.topics.listing
         if topic.paused_until_ms is not None
@@ -55,7 +54,7 @@ def check(engine: Engine) -> None:
     _check_lanes(engine)
     delays = [topic.queues.delays for topic in store.topics.listing]
     assert not len(store.without_jobs), "a topic has put a job into the queues of all others"
-    assert not store.without_jobs.ages.newest
+    assert not store.without_jobs.ready.ages.newest
     store.timer_queue.check([store.leases.lane, store.alarms.lane, *delays], store.time_ms)
 
 
@@ -83,11 +82,11 @@ def _check_place(store: Store, topic: Topic, job_id: int, record: bytes) -> None
 def _check_topic(store: Store, topic: Topic) -> None:
     queues = topic.queues
     queues.check(store.jobs.get)
+    assert not queues.ready.changed, "it was not told who looks for ready jobs"
     assert topic.jobs == len(queues) + topic.reserved
     assert not queues.buried or queues.buried[-1] >> 64 <= store.last_rank
     if not topic.blocks:
         assert not (topic.queues.ready and topic.waiters), "a job and a consumer miss each other"
-    assert topic.is_stocked or not topic.queues.ready, "who watches many topics would not find it"
 
 
 def _check_throttle(store: Store, topic: Topic) -> None:
@@ -100,27 +99,18 @@ def _check_throttle(store: Store, topic: Topic) -> None:
 
 
 def _check_lanes(engine: Engine) -> None:
-    """Assert that the lanes have the ready jobs with targets of their own, and no others."""
+    """Assert that the scheduler will hear of all jobs to be pushed."""
     store = engine.store
     for topic in store.push_lanes.resting:
         assert topic.blocks or engine.log_space.is_short, "its jobs would never be pushed"
     store.push_lanes.check(store.topics.listing)
-    for topic in store.topics.listing:
-        expected: dict[bytes, list[int]] = {}
-        for key in topic.queues.ready:
-            record = store.jobs.get(job_id_of(key)) or b""
-            note = note_of(record)
-            if target_of(record) and not (note and note.origin):
-                expected.setdefault(origin_of(target_of(record)), []).append(key)
-        found = {origin: list(keys) for origin, keys in (topic.queues.lanes or {}).items()}
-        assert found == expected
 
 
 def _check_numbers(store: Store) -> None:
     topics = store.topics.listing
     by_number = {topic.number: topic for topic in topics}
     by_number.update((old, topic) for topic in topics for old in topic.old_held)
-    by_number.update((cleared.number, cleared.topic) for cleared in store.cleared)
+    by_number.update((cleared.number, cleared.topic) for cleared in store.cleared.left)
     assert store.topics.by_number == by_number
     held = Counter(
         PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]

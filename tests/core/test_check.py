@@ -11,7 +11,6 @@ from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.topics import pause, set_policy
 from delayd.core.policy import Policy
-from delayd.core.queues import ready_key
 from delayd.core.session import Session
 from delayd.core.throttle import Block
 from delayd.core.topic import Topic
@@ -61,11 +60,15 @@ def mail(engine: Engine) -> Topic:
 
 
 def lose_a_ready_job(engine: Engine) -> None:
-    mail(engine).queues.ready.remove(ready_key(0, READY))
+    record = engine.store.jobs.get(READY)
+    assert record is not None
+    mail(engine).queues.ready.discard(READY, 0, record)
 
 
 def queue_a_leased_job(engine: Engine) -> None:
-    mail(engine).queues.ready.add(ready_key(0, RESERVED))
+    record = engine.store.jobs.get(RESERVED)
+    assert record is not None
+    mail(engine).queues.ready.add(RESERVED, 0, 0, record)
 
 
 def lose_a_buried_job(engine: Engine) -> None:
@@ -117,7 +120,7 @@ def lose_a_number(engine: Engine) -> None:
 
 
 def forget_a_pause(engine: Engine) -> None:
-    engine.store.paused.clear()
+    engine.store.blocks.paused.clear()
 
 
 def end_a_pause_halfway(engine: Engine) -> None:

@@ -61,11 +61,11 @@ class ClearingMachine(EngineMachine):
 
     def sweep(self, budget: int) -> None:
         store = self.rig.engine.store
-        if store.cleared:
-            store.sweep(budget)
+        if store.cleared.left:
+            store.cleared.sweep(budget)
 
     def sweep_all(self) -> None:
-        while self.rig.engine.store.cleared:
+        while self.rig.engine.store.cleared.left:
             self.sweep(1)
 
     def teardown(self) -> None:
@@ -163,7 +163,7 @@ class KeyedCrowd:
             lambda: self.rig.run(self.rig.time_ms + rng.randrange(30)),
             lambda: self.rig.advance(self.rig.time_ms + rng.randrange(30)),
             self.clear,
-            *[lambda: engine.store.cleared and engine.store.sweep(0)] * 2,
+            *[lambda: engine.store.cleared.left and engine.store.cleared.sweep(0)] * 2,
         ]
         with contextlib.suppress(Refusal):
             rng.choice(doings)()
@@ -204,8 +204,8 @@ def test_keys_of_cleared_jobs_are_free_and_those_of_jobs_in_hand_are_not(
                 assert crowd.found() == crowd.owners()
             check(engine)
         assert list(canonical(crowd.rig.replayed())) == list(canonical(engine))
-        while engine.store.cleared:
-            engine.store.sweep(1)
+        while engine.store.cleared.left:
+            engine.store.cleared.sweep(1)
         check(engine)
         copied = restored(crowd.rig, crowd.rig.time_ms, whole(engine))
         assert state(copied) == state(engine)

@@ -26,7 +26,7 @@ def test_cleared_jobs_keep_the_number_and_the_queues_that_the_topic_loses() -> N
     number, queues = topic.number, topic.queues
     kept = ClearedJobs(topic)
     clear(rig.engine, topic)
-    (cleared,) = rig.engine.store.cleared
+    (cleared,) = rig.engine.store.cleared.left
     for jobs in (kept, cleared):
         assert jobs.number == number != topic.number
         assert jobs.queues is queues is not topic.queues
@@ -36,26 +36,26 @@ def test_cleared_jobs_keep_the_number_and_the_queues_that_the_topic_loses() -> N
 def test_the_old_number_leads_to_the_topic_until_all_are_swept() -> None:
     rig = cleared_rig()
     store = rig.engine.store
-    (cleared,) = store.cleared
+    (cleared,) = store.cleared.left
     assert store.topics.by_number[cleared.number] is cleared.topic
     tasks = BackgroundTasks(rig.engine)
     while tasks.has_more:
         tasks.step(rig.now_ms, budget=1)
         check(rig.engine)
-    assert not store.cleared
+    assert not store.cleared.left
     assert cleared.number not in store.topics.by_number
     assert len(store.jobs) == 0
 
 
 def test_check_finds_cleared_jobs_that_are_lost() -> None:
     rig = cleared_rig()
-    rig.engine.store.cleared.clear()
+    rig.engine.store.cleared.left.clear()
     with pytest.raises(AssertionError):
         check(rig.engine)
 
 
 def test_check_finds_cleared_jobs_under_another_number() -> None:
     rig = cleared_rig()
-    rig.engine.store.cleared[0].number += 100
+    rig.engine.store.cleared.left[0].number += 100
     with pytest.raises(AssertionError):
         check(rig.engine)

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from delayd.core.blocks import AlarmOwner
 from delayd.core.job import State
 from delayd.core.operations import clock, sessions
 from delayd.core.operations.change import bury_waiting, kick_job, reschedule
@@ -364,7 +365,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
                 return
         assert not self.model.due(), "something due has not happened"
 
-    def tell_the_model(self, alarms: dict[int, tuple[int, Session | Topic | Throttle]]) -> None:
+    def tell_the_model(self, alarms: dict[int, tuple[int, AlarmOwner]]) -> None:
         """Do to the model what the last slice did; `alarms` as they were before it."""
         store = self.rig.engine.store
         assert store.timer_queue.last_due is not None

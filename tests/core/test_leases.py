@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from delayd.core.leases import Leases
 from delayd.core.session import NEVER_MS, Session
-from delayd.core.times import PlayedMs
+from delayd.core.timers import TimerQueue
+from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
 
@@ -13,9 +14,14 @@ def new_wheel(due_of: Callable[[int], int | None]) -> TimingWheel:
     return TimingWheel(1, 20, 0, due_of, WheelCounts())
 
 
+def new_leases() -> tuple[Leases, TimerQueue]:
+    queue = TimerQueue()
+    return Leases(new_wheel, queue), queue
+
+
 def test_a_lease_fires_at_its_deadline() -> None:
-    leases, session = Leases(new_wheel), Session()
-    assert leases.add(7, session, 50, PlayedMs(0))
+    (leases, _), session = new_leases(), Session()
+    leases.add(7, session, 50, PlayedMs(0))
     leases.check()
     assert (leases.sessions, session.deadlines, session.soonest_ms) == ({7: session}, {7: 50}, 50)
     assert list(leases.lane.wheel.advance(50, 10)) == [7]
@@ -25,7 +31,7 @@ def test_a_lease_fires_at_its_deadline() -> None:
 
 
 def test_a_lease_that_ends_early_does_not_fire() -> None:
-    leases, session = Leases(new_wheel), Session()
+    (leases, _), session = new_leases(), Session()
     leases.add(7, session, 50, PlayedMs(0))
     leases.remove(7)
     leases.check()
@@ -34,7 +40,7 @@ def test_a_lease_that_ends_early_does_not_fire() -> None:
 
 
 def test_an_extended_lease_fires_at_its_new_deadline_and_not_before() -> None:
-    leases, session = Leases(new_wheel), Session()
+    (leases, _), session = new_leases(), Session()
     leases.add(7, session, 15, PlayedMs(0))
     leases.extend(7, 18, PlayedMs(0))
     leases.check()
@@ -42,12 +48,22 @@ def test_an_extended_lease_fires_at_its_new_deadline_and_not_before() -> None:
     assert list(leases.lane.wheel.advance(18, 10)) == [7]
 
 
-def test_only_a_lease_that_is_the_next_to_fire_asks_for_the_lane_to_be_queued() -> None:
-    leases, session = Leases(new_wheel), Session()
-    assert [
-        leases.add(job_id, session, due_ms, PlayedMs(0)) for job_id, due_ms in ((1, 9), (2, 12))
-    ] == [
-        True,
-        False,
-    ]
-    assert leases.extend(2, 4, PlayedMs(0))
+def test_the_lane_is_queued_for_the_next_lease_to_fire() -> None:
+    (leases, queue), session = new_leases(), Session()
+    wakes = []
+    for job_id, due_ms in ((1, 9), (2, 12), (3, 8)):
+        leases.add(job_id, session, due_ms, PlayedMs(0))
+        wakes.append((queue.next_deadline(), queue.changes))
+    leases.extend(2, 4, PlayedMs(0))
+    wakes.append((queue.next_deadline(), queue.changes))
+    assert wakes == [(9, 1), (9, 1), (8, 2), (4, 3)]
+
+
+def test_leases_of_a_run_have_a_deadline_for_each_ttr() -> None:
+    (leases, queue), session = new_leases(), Session()
+    run = [(1, 30, b"a"), (2, 30, b"b"), (3, 10, b""), (4, 30, b"")]
+    leased = leases.add_run(run, session, RequestMs(5), PlayedMs(4))
+    assert leased == [(1, 35, b"a"), (2, 35, b"b"), (3, 15, b""), (4, 35, b"")]
+    leases.check()
+    assert (session.deadlines, session.soonest_ms) == ({1: 35, 2: 35, 3: 15, 4: 35}, 15)
+    assert queue.next_deadline() == 15

@@ -2,16 +2,14 @@
 
 import random
 
-import pytest
-
 from delayd.core.job import HEADER, U64, State
 from delayd.core.parts import Flag
-from delayd.core.queues import Queues, job_id_of, ready_key
+from delayd.core.queues import Queues
+from delayd.core.ready_queue import ready_key
 from delayd.core.timers import TimerLane
 from delayd.core.times import PlayedMs
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
-from delayd.limits import PRIORITY_URGENT_BELOW
 
 
 class Jobs:
@@ -40,22 +38,6 @@ class Jobs:
         self.queues.unplace(job_id, HEADER.unpack_from(record)[4], record)
         self.due_ms.pop(job_id, None)
         self.queues.check(self.records.get)
-
-
-def test_ready_jobs_come_by_priority_and_then_by_id() -> None:
-    jobs = Jobs()
-    for job_id, priority in ((1, 5), (2, 3), (3, 5), (4, 3)):
-        jobs.place(job_id, State.READY, priority)
-    assert [job_id_of(key) for key in jobs.queues.ready] == [2, 4, 1, 3]
-
-
-@pytest.mark.parametrize("priority", [PRIORITY_URGENT_BELOW - 1, PRIORITY_URGENT_BELOW])
-def test_ready_jobs_below_the_limit_count_as_urgent(priority: int) -> None:
-    jobs = Jobs()
-    jobs.place(1, State.READY, priority)
-    assert jobs.queues.urgent == (priority < PRIORITY_URGENT_BELOW)
-    jobs.unplace(1)
-    assert jobs.queues.urgent == 0
 
 
 def test_only_the_job_that_is_due_first_asks_for_the_lane_to_be_queued() -> None:

@@ -247,8 +247,8 @@ class FailingWalk:
                     fail_call(self.engine, self.pushes, job_id, now_ms, error="503", **ends)
 
     def sweep(self) -> None:
-        if self.engine.store.cleared:
-            self.engine.store.sweep(self.rng.choice((1, 100)))
+        if self.engine.store.cleared.left:
+            self.engine.store.cleared.sweep(self.rng.choice((1, 100)))
 
     def slice(self) -> None:
         self.rig.advance(self.rig.time_ms + self.rng.choice((0, 0, 1, 300, 1_500)))

@@ -138,7 +138,7 @@ def what_can_be_seen(rig: EngineRig, sessions: list[Session]) -> dict[str, objec
         "topics": [
             views.view_topic(engine, topic.name, rig.now_ms) for topic in store.topics.listing
         ],
-        "urgent": [topic.queues.urgent for topic in store.topics.listing],
+        "urgent": [topic.queues.ready.urgent for topic in store.topics.listing],
         "totals": views.totals(engine),
         "held": [dict(session.deadlines) for session in sessions],
         "soonest": [session.soonest_ms for session in sessions],

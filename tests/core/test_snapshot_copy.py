@@ -17,7 +17,7 @@ from delayd.core.operations.finish import bury, delete_batch
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import close_session, open_session, watch
 from delayd.core.operations.topics import pause
-from delayd.core.queues import job_id_of
+from delayd.core.ready_queue import job_id_of
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy

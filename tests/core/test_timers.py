@@ -145,11 +145,11 @@ def test_a_forgotten_lane_wakes_nobody() -> None:
 
 
 def test_an_alarm_rings_once_for_its_owner_unless_it_is_cancelled() -> None:
-    alarms: Alarms[str] = Alarms(lambda due_of: TimingWheel(1, 20, 0, due_of, WheelCounts()))
-    first, is_earlier = alarms.add(10, "one", PlayedMs(0))
-    assert is_earlier
-    second, is_earlier = alarms.add(12, "two", PlayedMs(0))
-    assert not is_earlier
+    queue = TimerQueue()
+    alarms: Alarms[str] = Alarms(lambda due_of: TimingWheel(1, 20, 0, due_of, WheelCounts()), queue)
+    first = alarms.add(10, "one", PlayedMs(0))
+    second = alarms.add(12, "two", PlayedMs(0))
+    assert (queue.next_deadline(), queue.changes) == (10, 1)
     alarms.check()
     alarms.cancel(first)
     alarms.check()

@@ -117,7 +117,7 @@ def view_topic(engine: Engine, name: str, now_ms: RequestMs) -> TopicView:
     until_ms = topic.paused_until_ms
     return TopicView(
         topic.name,
-        topic.queues.urgent,
+        topic.queues.ready.urgent,
         len(topic.queues.ready),
         topic.reserved,
         topic.delayed,
@@ -151,12 +151,12 @@ def totals(engine: Engine) -> Totals:
     """Return the counts over all topics. O(topics)."""
     topics = engine.store.topics.listing
     return Totals(
-        sum(topic.queues.urgent for topic in topics),
+        sum(topic.queues.ready.urgent for topic in topics),
         sum(len(topic.queues.ready) for topic in topics),
         sum(topic.reserved for topic in topics),
         sum(topic.delayed for topic in topics),
         sum(len(topic.queues.buried) for topic in topics),
-        engine.store.jobs_put,
+        engine.store.counters.jobs_put,
     )
 
 
@@ -165,5 +165,5 @@ def live_jobs(store: Store) -> Iterator[tuple[int, bytes]]:
     for job_id, record in store.jobs:
         if job_id in store.leases.sessions:
             yield job_id, renumbered(record, store.topic_of(record).number)
-        elif not store.is_cleared(record):
+        elif not store.cleared.has(record):
             yield job_id, record

@@ -147,8 +147,8 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         put_keyed(engine, cleared, b"gone", delay_ms=5_000, body=b"", **what)
         if leases_are_caught_up(engine):
             clear(engine, cleared)
-        while engine.store.cleared:
-            engine.store.sweep(100)
+        while engine.store.cleared.left:
+            engine.store.cleared.sweep(100)
         close_session(engine, worker, RequestMs(now_ms))
         worker = open_session(engine)
         for name in topics:

@@ -31,7 +31,7 @@ from delayd.compat import Compat
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.operations.clock import advance
-from delayd.core.queues import job_id_of
+from delayd.core.ready_queue import job_id_of
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import PlayedMs, RequestMs
@@ -314,7 +314,7 @@ def topic_state(topic: Topic) -> tuple[object, ...]:
         list(topic.queues.ready),
         [job_id_of(key) for key in topic.queues.buried],
         topic.queues.delays.wheel.soonest(1 << 30),
-        topic.queues.urgent,
+        topic.queues.ready.urgent,
         topic.reserved,
         topic.users,
         topic.watchers,

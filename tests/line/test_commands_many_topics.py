@@ -91,7 +91,7 @@ def test_statistics_of_very_many_topics_are_summed_in_slices() -> None:
             b"%b: %d"
             % (name.encode(), sum(count(topic) for topic in rig.engine.store.topics.listing))
             for name, count in (
-                ("current-jobs-urgent", lambda topic: topic.queues.urgent),
+                ("current-jobs-urgent", lambda topic: topic.queues.ready.urgent),
                 ("current-jobs-ready", lambda topic: len(topic.queues.ready)),
                 ("current-jobs-reserved", lambda topic: topic.reserved),
                 ("current-jobs-delayed", lambda topic: topic.delayed),

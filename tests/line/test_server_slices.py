@@ -185,7 +185,7 @@ def test_what_was_sent_before_a_half_close_is_executed_and_answered(rig: ServerR
     rig.turn_until_quiet(some=True)
     assert len(heard(client).splitlines()) == COMMANDS
     assert not rig.clients
-    assert rig.engine.store.jobs_put == COMMANDS
+    assert rig.engine.store.counters.jobs_put == COMMANDS
 
 
 def test_what_was_sent_before_a_close_is_executed(unix_rig: ServerRig) -> None:
@@ -194,18 +194,18 @@ def test_what_was_sent_before_a_close_is_executed(unix_rig: ServerRig) -> None:
     client.close()
     unix_rig.turn_until_quiet(some=True)
     assert not unix_rig.clients
-    assert unix_rig.engine.store.jobs_put == 2 * COMMANDS
+    assert unix_rig.engine.store.counters.jobs_put == 2 * COMMANDS
 
 
 def test_a_close_between_two_slices_loses_nothing(unix_rig: ServerRig) -> None:
     client = unix_rig.client()
     client.sendall(PUTS)
     unix_rig.turn()
-    assert 0 < unix_rig.engine.store.jobs_put < COMMANDS
+    assert 0 < unix_rig.engine.store.counters.jobs_put < COMMANDS
     client.close()
     unix_rig.turn_until_quiet(some=True)
     assert not unix_rig.clients
-    assert unix_rig.engine.store.jobs_put == COMMANDS
+    assert unix_rig.engine.store.counters.jobs_put == COMMANDS
 
 
 def test_replies_that_reach_nobody_end_no_commands(rig: ServerRig) -> None:
@@ -219,7 +219,7 @@ def test_replies_that_reach_nobody_end_no_commands(rig: ServerRig) -> None:
     rig.holds = False
     rig.turn_until_quiet()
     assert not rig.clients
-    assert rig.engine.store.jobs_put == COMMANDS
+    assert rig.engine.store.counters.jobs_put == COMMANDS
 
 
 LOOKS = b"".join(
@@ -238,7 +238,7 @@ def test_what_only_reads_is_left_out_once_nobody_can_hear(unix_rig: ServerRig) -
     client.close()
     unix_rig.turn_until_quiet(some=True)
     assert not unix_rig.clients
-    assert unix_rig.engine.store.jobs_put == 2
+    assert unix_rig.engine.store.counters.jobs_put == 2
     counts = unix_rig.server.stats.counts
     assert {name: count for name, count in counts.items() if count} == {"put": 2}
 
@@ -254,7 +254,7 @@ def test_what_only_reads_is_left_out_from_when_a_reply_reaches_nobody(rig: Serve
     rig.holds = False
     rig.turn_until_quiet()
     assert not rig.clients
-    assert rig.engine.store.jobs_put == 1
+    assert rig.engine.store.counters.jobs_put == 1
     assert 0 < rig.server.stats.counts["list-tubes"] <= 4 * SLICE_COMMANDS_MAX
 
 

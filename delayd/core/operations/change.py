@@ -71,7 +71,7 @@ def kick_job(engine: Engine, job_id: int, now_ms: RequestMs) -> None:
     job_for(engine, job_id, Event.KICK, now_ms)
     engine.record(Kind.KICK, job_id)
     topic = apply.kick(engine.store, job_id)
-    engine.store.count(topic, Operation.KICK)
+    engine.store.counters.count(topic, Operation.KICK)
     serve(engine, topic, now_ms)
 
 
@@ -86,7 +86,7 @@ def kick_later(engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs) ->
     engine.write(pack(Kind.KICK, job_id) + pack(Kind.RESCHEDULE, *fields))
     apply.kick(engine.store, job_id)
     topic = apply.reschedule(engine.store, *fields)
-    engine.store.count(topic, Operation.KICK)
+    engine.store.counters.count(topic, Operation.KICK)
 
 
 # --- Burying -------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def bury_waiting(
     text = cut_error(error or BY_HAND).decode()
     rank = engine.store.next_rank()
     topic = _rewritten(engine, buried_waiting(record, priority, rank, now_ms, text))
-    engine.store.count(topic, Operation.BURY)
+    engine.store.counters.count(topic, Operation.BURY)
 
 
 # --- Another time --------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def give_time(
     else:
         _record_change(engine, pack(Kind.APPOINT, *fields, wall_ms), follows_wall=True)
         topic = apply.appoint(engine.store, *fields, wall_ms)
-    engine.store.count(topic, operation)
+    engine.store.counters.count(topic, operation)
     serve(engine, topic, now_ms)
 
 
@@ -253,5 +253,5 @@ def _record_change(engine: Engine, item: bytes, *, follows_wall: bool) -> None:
 
 
 def _conclude(engine: Engine, topic: Topic, now_ms: RequestMs) -> None:
-    engine.store.count(topic, Operation.CHANGE)
+    engine.store.counters.count(topic, Operation.CHANGE)
     serve(engine, topic, now_ms)

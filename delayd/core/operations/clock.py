@@ -22,6 +22,7 @@ does not know them can read it.
 from typing import Final
 
 from delayd.core import apply
+from delayd.core.blocks import AlarmOwner
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import DUE_AT, STATE_AT, TRANSITIONS, U64, Event, State
@@ -30,7 +31,7 @@ from delayd.core.operations.expiry import expire
 from delayd.core.operations.returns import give_back
 from delayd.core.operations.waiting import end_wait, serve, set_wait_timer
 from delayd.core.records import LAYOUTS, Kind, pack
-from delayd.core.session import Session, WaitEnd
+from delayd.core.session import WaitEnd
 from delayd.core.throttle import Throttle
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Topic
@@ -93,18 +94,20 @@ def advance(engine: Engine, due_by_ms: PlayedMs, now_ms: RequestMs | None = None
         for job_id in fired:
             expire(engine, job_id, now_ms, lease_fired=True)
     else:
-        for whose in store.silence(fired):
+        for whose in store.blocks.silence(fired):
             _fire_timer(engine, whose, now_ms)
     return True
 
 
-def _fire_timer(engine: Engine, whose: Session | Topic | Throttle, now_ms: RequestMs) -> None:
+def _fire_timer(engine: Engine, whose: AlarmOwner, now_ms: RequestMs) -> None:
     """End the wait or the pause whose timer has fired, or hand out what is allowed by now."""
     if isinstance(whose, Topic):
-        engine.store.unpause(whose)
+        engine.store.blocks.unpause(whose)
         serve(engine, whose, now_ms)
     elif isinstance(whose, Throttle):
-        serve(engine, engine.store.go_on(whose), now_ms)
+        topic = engine.store.topics.by_name[whose.topic_name]
+        engine.store.blocks.go_on(topic, whose, engine.store.time_ms)
+        serve(engine, topic, now_ms)
     elif not whose.waiting:
         return  # it has just got a job, of a topic whose pause ended in the same instant
     elif whose.deadline_soon(now_ms):
@@ -133,7 +136,7 @@ def caught_up(engine: Engine, job_id: int, now_ms: RequestMs) -> tuple[bytes, St
         else:
             expire(engine, job_id, now_ms)
         return caught_up(engine, job_id, now_ms)
-    if store.cleared and store.is_cleared(record):
+    if store.cleared.left and store.cleared.has(record):
         raise JobNotFound(job_id)
     if record[STATE_AT] == _DELAYED:
         if store.wall_times.layers:
@@ -141,7 +144,7 @@ def caught_up(engine: Engine, job_id: int, now_ms: RequestMs) -> tuple[bytes, St
         due_ms: int = U64.unpack_from(record, DUE_AT)[0]
         if due_ms <= store.time_ms:
             topic = store.move(job_id, came_due(record))
-            store.count_overdue(topic, due_ms, due_ms)
+            store.counters.count_overdue(topic, due_ms, due_ms, 1, store.time_ms)
             serve(engine, topic, now_ms)
             return caught_up(engine, job_id, now_ms)
     return record, State(record[STATE_AT])

@@ -12,8 +12,8 @@ from delayd.core.job import FLAGS_AT
 from delayd.core.operations.waiting import serve
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
-from delayd.core.topic import Topic
-from delayd.core.transitions import BRINGS_RULE, expired, expired_under, place_of
+from delayd.core.topic import Topic, place_of
+from delayd.core.transitions import BRINGS_RULE, expired, expired_under
 
 
 def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool = False) -> None:
@@ -22,7 +22,7 @@ def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool 
     record = store.jobs.get(job_id)
     assert record is not None
     topic = store.topic_of(record)
-    store.count(topic, Operation.TIMEOUT)
+    store.counters.count(topic, Operation.TIMEOUT)
     if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
         changed = expired(record)
     else:
@@ -30,9 +30,7 @@ def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool 
         deadline_ms = store.leases.sessions[job_id].deadlines[job_id]
         place = place_of(topic)
         changed = expired_under(record, topic.policy, place, deadline_ms, tick_ms=engine.tick_ms)
-    here = store.topic_of(changed)
-    put_back = store.put_back if here is topic else store.move_over
-    put_back(job_id, changed, lease_fired=lease_fired)
+    here = store.put_back(job_id, record, changed, lease_fired=lease_fired)
     look_after(engine, topic, here, now_ms)
 
 

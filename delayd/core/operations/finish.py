@@ -132,7 +132,7 @@ def release(
         due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms) if delay_ms else now_ms
         fields = job_id, due_ms, delay_ms, priority
         engine.record(Kind.RELEASE, *fields)
-        engine.store.count(topic, Operation.RELEASE)
+        engine.store.counters.count(topic, Operation.RELEASE)
         serve(engine, apply.release(engine.store, *fields), now_ms)
     else:
         verdict = verdict_on(engine, topic, record, rule, now_ms, delay_ms)
@@ -178,7 +178,7 @@ def bury(
     if rule_under(topic, record) is None and not error:
         engine.record(Kind.BURY, job_id, priority)
         apply.bury(store, job_id, priority)
-        store.count(topic, Operation.BURY)
+        store.counters.count(topic, Operation.BURY)
         if topic.throttle is not None:
             serve(engine, topic, now_ms)
     else:

@@ -39,12 +39,13 @@ from delayd.core.operations.returns import fail, rule_under, verdict_on
 from delayd.core.parts import Reason, Retry
 from delayd.core.policy import Verdict
 from delayd.core.push_lanes import next_key
-from delayd.core.queues import job_id_of
+from delayd.core.ready_queue import job_id_of
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Session
 from delayd.core.targets import Target, origin_of
 from delayd.core.times import RequestMs
-from delayd.core.transitions import place_of, was_moved
+from delayd.core.topic import place_of
+from delayd.core.transitions import was_moved
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX
 
@@ -74,8 +75,9 @@ def reserve_call(
     topic, origin = lane
     key = None if topic.blocks else next_key(topic, origin, skips)
     if key is None or not engine.log_space.has_for_reserve():
-        if topic.is_pushed and topic.is_stocked and not topic.queues.ready:
-            store.unstock(topic)
+        ready = topic.queues.ready
+        if topic.is_pushed and ready.is_listed and not ready.count:
+            store.ready_topics.unstock(topic)
         store.push_lanes.rest(lane)
         return None
     job_id = job_id_of(key)
@@ -88,7 +90,7 @@ def reserve_call(
     engine.log.append(pack_reserve(_RESERVE, job_id, deadline_ms))
     apply.reserve(store, job_id, deadline_ms, session)
     if topic.throttle is not None:
-        store.restrain(topic, topic.throttle, 1)
+        store.blocks.restrain(topic, topic.throttle, store.time_ms, 1)
     return job_id, record
 
 
@@ -130,7 +132,7 @@ def undeliverable(engine: Engine) -> Iterator[tuple[str, str]]:
     known: dict[Target, str] = {}
     for topic in engine.store.topics.listing:
         target = None if topic.policy is None else topic.policy.push
-        if target is None and not topic.queues.lanes:
+        if target is None and not topic.queues.ready.lanes:
             continue
         if engine.vet_target is None:
             yield topic.name, "push.enabled is false"

@@ -413,7 +413,7 @@ def _create(
         tell_parts(engine, record)
     engine.write_promised(pack_put(_PUT, len(record)) + record)
     store.put(topic, job_id, what.priority, new.due_ms, record)
-    store.note_wall(job_id, record)
+    store.wall_times.note(job_id, record, store.time_ms)
     serve(engine, topic, now_ms)
     return job_id
 

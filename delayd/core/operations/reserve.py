@@ -37,7 +37,7 @@ def reserve(engine: Engine, session: Session, now_ms: RequestMs) -> Handed | Non
         if not handing_out:
             return _reserve_returning(engine, session, now_ms) if engine.leavers else None
         best = handing_out[0] if len(handing_out) == 1 else min(handing_out, key=head_key)
-    elif not best.queues.ready or best.blocks:
+    elif not best.queues.ready.count or best.blocks:
         return _reserve_returning(engine, session, now_ms) if engine.leavers else None
     if engine.log_space.free_bytes < RESERVE_COST_BYTES:
         engine.log_space.require(RESERVE_COST_BYTES)
@@ -46,15 +46,15 @@ def reserve(engine: Engine, session: Session, now_ms: RequestMs) -> Handed | Non
 
 def _handing_out(store: Store, session: Session) -> list[Topic]:
     """Return the topics watched that have ready jobs and hand them out."""
-    if len(session.watched) <= len(store.stocked):
-        stocked = [topic for topic in session.watched if topic.is_stocked]
+    if len(session.watched) <= len(store.ready_topics.stocked):
+        stocked = [topic for topic in session.watched if topic.queues.ready.is_listed]
     else:
         places = session.places
-        stocked = [topic for topic in store.stocked if topic in places]
+        stocked = [topic for topic in store.ready_topics.stocked if topic in places]
     handing_out = []
     for topic in stocked:
-        if not topic.queues.ready:
-            store.unstock(topic)
+        if not topic.queues.ready.count:
+            store.ready_topics.unstock(topic)
         elif not topic.blocks:
             handing_out.append(topic)
     return handing_out
@@ -94,7 +94,7 @@ def reserve_batch(
         job = hand_out(engine, topic, session, now_ms)
         bytes_max -= len(job[1])
         jobs.append(job)
-        if topic.queues.ready and not topic.blocks:
+        if topic.queues.ready.count and not topic.blocks:
             heapreplace(heads, (head_key(topic), topic))
         else:
             heappop(heads)
@@ -108,7 +108,7 @@ def _reserve_run(
     topic = session.watched[0]
     log_space = engine.log_space
     jobs_max = min(jobs_max, log_space.free_bytes // RESERVE_COST_BYTES)
-    if not topic.queues.ready or topic.blocks or jobs_max <= 0:
+    if not topic.queues.ready.count or topic.blocks or jobs_max <= 0:
         return []
     if engine.turn_ms != engine.store.time_ms:
         engine.stamp()
@@ -143,4 +143,4 @@ def touch(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> N
     deadline_ms = ceil_to_tick(now_ms + U64.unpack_from(record, TTR_AT)[0], engine.tick_ms)
     engine.record(Kind.TOUCH, job_id, deadline_ms)
     apply.touch(engine.store, job_id, deadline_ms)
-    engine.store.count(engine.store.topic_of(record), Operation.TOUCH)
+    engine.store.counters.count(engine.store.topic_of(record), Operation.TOUCH)

@@ -30,8 +30,8 @@ from delayd.core.records import Kind, pack
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
-from delayd.core.topic import Topic
-from delayd.core.transitions import BRINGS_RULE, attempt_of, cut_error, place_of, rule_of
+from delayd.core.topic import Topic, place_of
+from delayd.core.transitions import BRINGS_RULE, attempt_of, cut_error, rule_of
 from delayd.limits import PASS_ACTION_COST
 
 _COUNTED_AS: Final = {
@@ -97,7 +97,7 @@ def fail(
         engine.write_promised(item)
     else:
         engine.write(item)
-    engine.store.count(topic, _COUNTED_AS[reason])
+    engine.store.counters.count(topic, _COUNTED_AS[reason])
     look_after(engine, topic, apply.fail(engine.store, *fields, text), now_ms)
 
 
@@ -156,7 +156,7 @@ def give_back(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) 
         rule = rule_under(topic, record)
         if rule is None:
             engine.write_promised(pack(Kind.RETURN, job_id))
-            store.count(topic, Operation.RETURN)
+            store.counters.count(topic, Operation.RETURN)
             serve(engine, apply.give_back(store, job_id), now_ms)
             return
         if topic.policy is not None and topic.policy.returns_on_close:

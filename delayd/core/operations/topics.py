@@ -42,7 +42,7 @@ from delayd.core.operations.checks import (
 from delayd.core.operations.returns import catch_up_leases, leases_are_caught_up
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import NO_POLICY, Patterns, Policy
-from delayd.core.queues import job_id_of
+from delayd.core.ready_queue import job_id_of
 from delayd.core.records import Kind, pack
 from delayd.core.stats.counters import Operation
 from delayd.core.targets import way_back
@@ -92,7 +92,7 @@ def pause(engine: Engine, name: str, pause_ms: int, now_ms: RequestMs) -> None:
         record_topic(engine, topic)
     engine.record(Kind.PAUSE, topic.number, until_ms, pause_ms)
     topic.pauses += 1
-    engine.store.count(topic, Operation.PAUSE)
+    engine.store.counters.count(topic, Operation.PAUSE)
     apply.pause(engine.store, topic.number, until_ms, pause_ms)
     if not pause_ms:
         serve(engine, topic, now_ms)
@@ -112,7 +112,7 @@ def clear(engine: Engine, topic: Topic) -> int:
     engine.write_promised(pack(Kind.CLEAR, topic.number, number))
     cleared = apply.clear(store, topic.number, number)
     engine.log_space.jobs -= cleared
-    store.count(topic, Operation.CLEAR, cleared)
+    store.counters.count(topic, Operation.CLEAR, cleared)
     store.drop_if_unwanted(topic)
     return cleared
 

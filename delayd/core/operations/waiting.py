@@ -67,7 +67,9 @@ def set_wait_timer(engine: Engine, session: Session) -> None:
     ends_ms = NEVER_MS if session.wait_ends_ms is None else session.wait_ends_ms
     ring_ms = min(ends_ms, session.soonest_deadline() - DEADLINE_SOON_MS)
     session.wait_alarm = (
-        None if ring_ms >= NEVER_MS - DEADLINE_SOON_MS else engine.store.set_alarm(ring_ms, session)
+        None
+        if ring_ms >= NEVER_MS - DEADLINE_SOON_MS
+        else engine.store.alarms.add(ring_ms, session, engine.store.time_ms)
     )
 
 
@@ -76,7 +78,7 @@ def serve(engine: Engine, topic: Topic, now_ms: RequestMs) -> None:
 
     What is left may be pushed.
     """
-    while topic.waiters and topic.queues.ready and not topic.blocks:
+    while topic.waiters and topic.queues.ready.count and not topic.blocks:
         if not engine.log_space.has_for_reserve():
             return
         session = engine.waits[next(iter(topic.waiters))]

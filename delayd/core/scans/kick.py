@@ -26,7 +26,7 @@ from delayd.core.errors import JobNotFound, OutOfSpace
 from delayd.core.job import State
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.checks import require_writable
-from delayd.core.queues import job_id_of
+from delayd.core.ready_queue import job_id_of
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic

@@ -37,15 +37,13 @@ from delayd.core.engine import Engine
 from delayd.core.job import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State
 from delayd.core.operations.returns import catch_up_leases, leases_are_caught_up
 from delayd.core.parts import key_of
-from delayd.core.queues import ID_MASK
+from delayd.core.ready_queue import ID_MASK
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.wheel.buckets import Mark
 from delayd.limits import ADVANCE_SLICE_JOBS, PASS_BUCKET_COST, PASS_HELD_COPIED_MAX
 
 if TYPE_CHECKING:
-    from sortedcontainers import SortedList
-
     from delayd.core.store import Store
 
 NEVER_DUE_MS: Final = 1 << 64
@@ -153,15 +151,14 @@ class Scan:
     def _candidates(self) -> Iterator[Collection[int]]:
         """Yield the ids of jobs that may be wanted, a slice at a time."""
         states = self._wanted.states
-        topic = self._topic
         if State.DELAYED in states or State.READY in states:
             yield from self._on_the_wheel()
         if State.READY in states:
-            yield from self._in_order(lambda: topic.queues.ready)
+            yield from self._in_order(self._ready_after)
         if State.RESERVED in states:
             yield from self._held()
         if State.BURIED in states:
-            yield from self._in_order(lambda: topic.queues.buried)
+            yield from self._in_order(self._buried_after)
 
     def _on_the_wheel(self) -> Iterator[Collection[int]]:
         mark = Mark()
@@ -178,9 +175,16 @@ class Scan:
             else:
                 yield topic.queues.delays.wheel.look(mark, self._slice)
 
-    def _in_order(self, which: "Callable[[], SortedList[int]]") -> Iterator[Collection[int]]:
+    def _ready_after(self, key: int, count: int) -> list[int]:
+        return self._topic.queues.ready.after(key, count)
+
+    def _buried_after(self, key: int, count: int) -> list[int]:
+        keys = self._topic.queues.buried
+        return list(islice(keys.irange(key, inclusive=(False, True)), count))
+
+    def _in_order(self, after: Callable[[int, int], list[int]]) -> Iterator[Collection[int]]:
         last = -1
-        while keys := list(islice(which().irange(last, inclusive=(False, True)), self._slice)):
+        while keys := after(last, self._slice):
             last = keys[-1]
             yield [key & ID_MASK for key in keys]
 

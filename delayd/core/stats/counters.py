@@ -8,9 +8,10 @@ which cost 3 % of everything.
 import enum
 from typing import TYPE_CHECKING
 
-from delayd.core.stats.histogram import new_histogram
+from delayd.core.stats.histogram import new_histogram, note_run
 from delayd.core.stats.history import History
 from delayd.core.stats.rates import Rates
+from delayd.limits import RATE_CELL_MS
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic
@@ -59,6 +60,7 @@ class Counters:
         "busiest",
         "deletes",
         "history",
+        "jobs_put",
         "operations",
         "others_overdue",
         "others_waited",
@@ -69,6 +71,7 @@ class Counters:
 
     def __init__(self) -> None:
         """Count from zero."""
+        self.jobs_put = 0
         self.reserves = 0
         self.deletes = 0
         self.operations = [0] * len(Operation)
@@ -82,6 +85,52 @@ class Counters:
         self.others_waited = new_histogram()
         self.busiest: list[Topic] = []
         """Topics that are not shown and might be, as the last census found."""
+
+    def roll(self, topic: "Topic", time_ms: int) -> None:
+        """Begin a new cell of the rates: a put, reserve or delete is about to be counted.
+
+        It is `topic.roll_ms` by now, which happens once in `RATE_CELL_MS`.
+        """
+        topic.roll_ms = time_ms + RATE_CELL_MS
+        if topic.rates is None:
+            topic.rates = Rates()
+            topic.waited = new_histogram()
+        topic.rates.begin(time_ms, (topic.jobs_put, topic.reserves, topic.deletes))
+        topic.queues.ready.ages.tidy()
+        if time_ms >= self.rates.next_ms:
+            counts = (self.jobs_put, self.reserves, self.deletes)
+            self.rates.begin(time_ms, counts)
+            if time_ms >= self.history.next_ms:
+                self.history.begin(time_ms, (*counts, self.attempts_failed), self.overdue)
+
+    def count(self, topic: "Topic", operation: Operation, jobs: int = 1) -> None:
+        """Count what happened to jobs of the topic; not put, reserve and delete."""
+        assert operation >= COUNTED_APART, f"{operation.word} is counted apart"
+        if not topic.operations:
+            topic.operations = [0] * len(Operation)
+        topic.operations[operation] += jobs
+        self.operations[operation] += jobs
+
+    def count_overdue(
+        self, topic: "Topic", first_ms: int, last_ms: int, jobs: int, time_ms: int
+    ) -> None:
+        """Count jobs of one `span` whose delay has ended now, and was to end then."""
+        first_ms, last_ms = time_ms - first_ms, time_ms - last_ms
+        if not topic.overdue:
+            topic.overdue = new_histogram()
+        note_run(topic.overdue, first_ms, last_ms, jobs)
+        note_run(self.overdue, first_ms, last_ms, jobs)
+        if not topic.has_own_metrics:
+            note_run(self.others_overdue, first_ms, last_ms, jobs)
+
+    def count_waits(
+        self, topic: "Topic", first_ms: int, last_ms: int, jobs: int, time_ms: int
+    ) -> None:
+        """Count jobs of one `span` that were ready since then and have been reserved now."""
+        first_ms, last_ms = time_ms - first_ms, time_ms - last_ms
+        note_run(topic.waited, first_ms, last_ms, jobs)
+        if not topic.has_own_metrics:
+            note_run(self.others_waited, first_ms, last_ms, jobs)
 
     @property
     def attempts_failed(self) -> int:

@@ -4,9 +4,19 @@ Operations are counted since the start of the daemon. Rates are those of the las
 """
 
 from delayd.core.engine import Engine
-from delayd.core.stats.counters import Operation
+from delayd.core.stats.counters import Counters, Operation
 from delayd.core.stats.history import Cell
 from delayd.core.topic import Topic
+
+
+def begin_figures(engine: Engine) -> None:
+    """Count from zero: what was counted so far was the past. O(topics)."""
+    store = engine.store
+    store.counters = Counters()
+    store.wheel_counts.cascaded = 0
+    for topic in store.topics.listing:
+        topic.begin_figures()
+        topic.queues.ready.ages.tidy()
 
 
 def age_ms(oldest_ms: int | None, now_ms: int) -> int | None:
@@ -19,7 +29,7 @@ def oldest_ready_ms(topic: Topic) -> int | None:
 
     Exact to 128 ms or a 64th of its age.
     """
-    return topic.queues.ages.oldest_ms() if topic.queues.ready else None
+    return topic.queues.ready.ages.oldest_ms() if topic.queues.ready.count else None
 
 
 def topic_operations(topic: Topic) -> dict[str, int]:
@@ -30,8 +40,8 @@ def topic_operations(topic: Topic) -> dict[str, int]:
 
 def daemon_operations(engine: Engine) -> dict[str, int]:
     """Return how often what has happened to jobs of all topics, also of those that are gone."""
-    store, counters = engine.store, engine.store.counters
-    return _named((store.jobs_put, counters.reserves, counters.deletes), counters.operations)
+    counters = engine.store.counters
+    return _named((counters.jobs_put, counters.reserves, counters.deletes), counters.operations)
 
 
 def _named(apart: tuple[int, int, int], counted: list[int]) -> dict[str, int]:
@@ -48,12 +58,12 @@ def topic_rates(topic: Topic, now_ms: int) -> tuple[float, float, float]:
 
 def daemon_rates(engine: Engine, now_ms: int) -> tuple[float, float, float]:
     """Return the same of all topics."""
-    store, counters = engine.store, engine.store.counters
-    return counters.rates.per_s(now_ms, (store.jobs_put, counters.reserves, counters.deletes))
+    counters = engine.store.counters
+    return counters.rates.per_s(now_ms, (counters.jobs_put, counters.reserves, counters.deletes))
 
 
 def daemon_history(engine: Engine) -> list[Cell]:
     """Return what has happened in each minute of the last hour, the oldest first."""
-    store, counters = engine.store, engine.store.counters
-    counts = (store.jobs_put, counters.reserves, counters.deletes, counters.attempts_failed)
+    counters = engine.store.counters
+    counts = (counters.jobs_put, counters.reserves, counters.deletes, counters.attempts_failed)
     return counters.history.cells(counts, counters.overdue)

@@ -49,13 +49,14 @@ class StateTotals:
     def add(self, topic: "Topic") -> None:
         """Add a topic."""
         self.topics += 1
-        self.urgent += topic.queues.urgent
+        ready = topic.queues.ready
+        self.urgent += ready.urgent
         self.reserved += topic.reserved
         self.delayed += topic.delayed
         self.buried += len(topic.queues.buried)
-        if ready := len(topic.queues.ready):
-            self.ready += ready
-            oldest_ms = topic.queues.ages.oldest_ms()
+        if ready.count:
+            self.ready += ready.count
+            oldest_ms = ready.ages.oldest_ms()
             if oldest_ms is not None and (self.oldest_ms is None or oldest_ms < self.oldest_ms):
                 self.oldest_ms = oldest_ms
 

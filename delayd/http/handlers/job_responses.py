@@ -205,7 +205,7 @@ def failure_answer(
 
 def whole_job(store: "Store", job_id: int, record: bytes, is_admin: IsAdmin) -> structs.JobAnswer:
     """Return everything about a job except its body."""
-    record = store.current(job_id, record)
+    record = store.wall_times.current(job_id, record)
     topic = store.topic_of(record).name
     state = seen_state(store, job_id, record)
     _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)

@@ -93,7 +93,7 @@ def counts_of(api: Api, topic: Topic) -> structs.TopicCountsAnswer:
         ready=len(topic.queues.ready),
         reserved=topic.reserved,
         buried=len(topic.queues.buried),
-        urgent=topic.queues.urgent,
+        urgent=topic.queues.ready.urgent,
         waiting=len(topic.clients_waiting),
         paused_until=_paused_until(api, topic),
     )

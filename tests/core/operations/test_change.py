@@ -11,7 +11,7 @@ from delayd.core.operations.put import find_key
 from delayd.core.operations.topics import set_policy
 from delayd.core.parts import Reason, attempts_of, failure_of, note_of, tally_of
 from delayd.core.policy import Policy
-from delayd.core.queues import ID_MASK
+from delayd.core.ready_queue import ID_MASK
 from delayd.core.records import Kind
 from delayd.core.stats.counters import Operation
 from delayd.core.views import peek_buried

@@ -464,8 +464,8 @@ def test_a_cleared_topic_pushes_nothing_but_what_comes_after(push: PushRig, name
     push.rig.put(name, target=b"" if name == "mail" else A)
     assert push.calls() == [201]
     steps = 0
-    while push.engine.store.cleared:
-        push.engine.store.sweep(100)
+    while push.engine.store.cleared.left:
+        push.engine.store.cleared.sweep(100)
         steps += 1
     assert steps > 10
     push.agrees_with_the_log()
@@ -475,13 +475,13 @@ def test_the_lanes_of_a_cleared_topic_are_freed_in_small_steps(push: PushRig) ->
     for _ in range(200):
         push.rig.put(target=A)
         push.rig.put(target=B)
-    queues = push.engine.store.topic("default").queues
+    lanes = push.engine.store.topic("default").queues.ready.lanes
     clear(push.engine, push.engine.store.topic("default"))
-    assert queues.lanes is not None
+    assert lanes is not None
     left = []
-    while push.engine.store.cleared:
-        push.engine.store.sweep(100)
-        left.append(sum(map(len, queues.lanes.values())))
+    while push.engine.store.cleared.left:
+        push.engine.store.cleared.sweep(100)
+        left.append(sum(map(len, lanes.values())))
     assert left[0] == 400
     assert left[-1] == 0
     assert max(a - b for a, b in pairwise(left)) <= 1 + 100 // 8

@@ -120,8 +120,8 @@ def test_a_clear_frees_the_keys_of_what_waits_and_leaves_theirs_to_jobs_in_hand(
     put_keyed_run(rig.engine, topic, 0, HOUR_MS, TTR_MS, names, names, RequestMs(0))
     clear(rig.engine, topic)
     check(rig.engine)
-    while is_swept and store.cleared:
-        store.sweep(2)
+    while is_swept and store.cleared.left:
+        store.cleared.sweep(2)
         check(rig.engine)
     assert find_key(rig.engine, "default", KEY) == 1
     with pytest.raises(JobAlreadyExists):
@@ -136,8 +136,8 @@ def test_a_clear_frees_the_keys_of_what_waits_and_leaves_theirs_to_jobs_in_hand(
     assert put(rig, names[1], Conflict.EXTEND) == (11, Outcome.CREATED)
     agree_with_the_log(rig)
     release(rig.engine, worker, 1, 0, 0, rig.now_ms)
-    while store.cleared:
-        store.sweep(100)
+    while store.cleared.left:
+        store.cleared.sweep(100)
     assert {name: find_key(rig.engine, "default", name) for name in (KEY, names[1])} == {
         KEY: 1,
         names[1]: 11,

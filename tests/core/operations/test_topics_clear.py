@@ -89,7 +89,7 @@ def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
             with pytest.raises(JobNotFound):
                 do()
     topic = rig.engine.store.topics.by_name["default"]
-    assert (topic.jobs, topic.reserved, topic.delayed, topic.queues.urgent) == (4, 4, 0, 0)
+    assert (topic.jobs, topic.reserved, topic.delayed, topic.queues.ready.urgent) == (4, 4, 0, 0)
     assert peek_ready(rig.engine, topic) is None
     assert peek_buried(rig.engine, topic) is None
     assert peek_delayed(rig.engine, topic) is None
@@ -209,7 +209,7 @@ def test_clears_in_a_row_are_swept_away_one_after_the_other() -> None:
         assert clear(rig) == 5
         check(rig.engine)
     topic = rig.engine.store.topics.by_name["default"]
-    assert len(rig.engine.store.cleared) == 5
+    assert len(rig.engine.store.cleared.left) == 5
     assert sorted(topic.old_held.values()) == [1] * 5
     assert same_after_a_restart(rig)
     sweep(rig)

@@ -156,7 +156,9 @@ def test_a_topic_that_vanishes_after_its_last_job_is_forgotten() -> None:
     me = rig.client("t")
     rig.put("t")
     delete(rig.engine, me, rig.reserve(me), rig.now_ms)
-    assert rig.engine.store.stocked, "its client watches nothing else, and has not looked"
+    assert rig.engine.store.ready_topics.stocked, (
+        "its client watches nothing else, and has not looked"
+    )
     close_session(rig.engine, me, rig.now_ms)
-    assert not rig.engine.store.stocked
+    assert not rig.engine.store.ready_topics.stocked
     check(rig.engine)

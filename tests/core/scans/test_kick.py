@@ -7,7 +7,7 @@ import pytest
 from delayd.core.errors import OutOfSpace
 from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.topics import clear
-from delayd.core.queues import job_id_of
+from delayd.core.ready_queue import job_id_of
 from delayd.core.records import Kind
 from delayd.core.scans.kick import Kick
 from delayd.core.session import Session

@@ -166,7 +166,7 @@ def test_nothing_is_counted_that_a_replay_repeats() -> None:
     topic, counters = default(rig), rig.engine.store.counters
     assert (topic.jobs_put, topic.reserves, topic.deletes) == (0, 0, 0)
     assert not any((*topic.overdue, *topic.waited, *topic.operations, *counters.operations))
-    assert (counters.reserves, counters.deletes, rig.engine.store.jobs_put) == (0, 0, 0)
+    assert (counters.reserves, counters.deletes, rig.engine.store.counters.jobs_put) == (0, 0, 0)
 
 
 # --- Operations ----------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_counters_over_all_topics_outlive_them() -> None:
     ignore(rig.engine, session, "brief")
     assert "brief" not in rig.engine.store.topics.by_name
     counters = rig.engine.store.counters
-    counted = (rig.engine.store.jobs_put, counters.reserves, counters.deletes)
+    counted = (rig.engine.store.counters.jobs_put, counters.reserves, counters.deletes)
     assert (*counted, counters.operations[Operation.TOUCH]) == (3, 3, 3, 1)
 
 
@@ -260,7 +260,7 @@ def test_rates_are_those_of_the_last_minute() -> None:
     assert topic.rates is not None
     assert topic.rates.per_s(rig.now_ms, counts) == pytest.approx((10, 5, 5), rel=0.05)
     counters = rig.engine.store.counters
-    everything = (rig.engine.store.jobs_put, counters.reserves, counters.deletes)
+    everything = (rig.engine.store.counters.jobs_put, counters.reserves, counters.deletes)
     assert counters.rates.per_s(rig.now_ms, everything) == pytest.approx((10, 5, 5), rel=0.05)
     assert topic.rates.per_s(rig.now_ms + 30_000, counts)[0] == pytest.approx(5, rel=0.1)
     assert topic.rates.per_s(rig.now_ms + 61_000, counts) == (0, 0, 0)

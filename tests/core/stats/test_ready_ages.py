@@ -20,7 +20,7 @@ DAY_MS = 86_400_000
 
 
 def oldest_age_ms(rig: EngineRig) -> int | None:
-    oldest_ms = rig.engine.store.topics.by_name["default"].queues.ages.oldest_ms()
+    oldest_ms = rig.engine.store.topics.by_name["default"].queues.ready.ages.oldest_ms()
     return None if oldest_ms is None else rig.time_ms - oldest_ms
 
 
