@@ -57,16 +57,6 @@ if TYPE_CHECKING:
 _NEVER_MS: Final = 1 << 62
 
 
-class Waiter(Protocol):
-    """A future of asyncio's, which a turn completes."""
-
-    def done(self) -> bool:
-        """Tell whether no waiter is left."""
-
-    def set_result(self, result: None, /) -> None:
-        """Wake the waiters."""
-
-
 class Wakeable(Protocol):
     """The event loop, which goes on when a sleep ends."""
 
@@ -87,21 +77,20 @@ class SnapshotSteps(Protocol):
         """
 
 
-class Waiters:
-    """All who wait for one turn, in the place of a client."""
+class Callbacks:
+    """Everything that waits for one turn, in the place of a client."""
 
-    __slots__ = ("_loop", "_waiters")
+    __slots__ = ("_callbacks", "_loop")
 
-    def __init__(self, waiters: list[Waiter], loop: Wakeable) -> None:
-        """`loop` is asyncio's, whose futures they are."""
-        self._waiters = waiters
+    def __init__(self, callbacks: list[Callable[[], object]], loop: Wakeable) -> None:
+        """`loop` is asyncio's, which has more to call then."""
+        self._callbacks = callbacks
         self._loop = loop
 
     def send(self, _data: bytes) -> None:
-        """Have them go on."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+        """Call them."""
+        for callback in self._callbacks:
+            callback()
         self._loop.is_woken = True
 
 
@@ -176,7 +165,7 @@ class Turns:
             line.out_of_order_ids = commit.out_of_order_ids
         self._space_turns = 0  # since the space was looked at
         self._turned_ms = 0  # when the last turn was taken
-        self._waiters: list[Waiter] = []
+        self._callbacks: list[Callable[[], object]] = []
         self.held_ns = Histogram(HELD_BOUNDS_NS)
         """How long it took from each poll to the next, with all that asyncio did in between."""
         self.longest_held = Longest()
@@ -204,12 +193,12 @@ class Turns:
         """Have the next turn come at once."""
         self._has_more = True
 
-    def when_durable(self, waiter: Waiter) -> None:
+    def when_durable(self, callback: Callable[[], object]) -> None:
         """Call back when all that was done so far is as durable as the policy promises.
 
         For work outside of turns: what it did is committed by the next one, which comes at once.
         """
-        self._waiters.append(waiter)
+        self._callbacks.append(callback)
         self._has_more = True
 
     def sleep(self, timeout_s: float | None) -> None:
@@ -469,10 +458,10 @@ class Turns:
         log, must_sync = engine.take_log()
         replies: Replies = line.take_replies()
         free: Replies = line.take_free_replies()
-        if self._waiters:
+        if self._callbacks:
             # It is not known which of the records they depend on, so it is all of them.
-            replies = [*replies, (Waiters(self._waiters, self._loop), b"")]
-            self._waiters = []
+            replies = [*replies, (Callbacks(self._callbacks, self._loop), b"")]
+            self._callbacks = []
             must_sync = bool(log)
         timers = engine.store.timer_queue
         if timers.changes != self._seen_changes or not self._next_ms:

@@ -1,4 +1,4 @@
-"""Who waits for a turn to be durable: told behind its commit, many at once, and not when gone."""
+"""Callbacks when a turn is durable: behind its commit, many at once, and once each."""
 
 from typing import Final
 
@@ -14,34 +14,16 @@ from tests.commit_rig import CommitRig, Recipient, Watch, set_watch
 MANY: Final = 1_000
 
 
-class Waiter:
-    """Somebody who waits; a future of asyncio's is like that."""
-
-    def __init__(self, name: str, events: list[str]) -> None:
-        self._name = name
-        self._events = events
-        self.is_done = False
-
-    def done(self) -> bool:
-        return self.is_done
-
-    def set_result(self, result: None, /) -> None:
-        assert not self.is_done, "a future that is done takes no result"
-        self.is_done = True
-        self._events.append(f"{self._name} goes on")
-
-
 class LinePeer(Recipient):
     """Somebody who is told of a job in a turn, and waits for it to be durable."""
 
-    def __init__(self, rig: CommitRig, waiter: Waiter) -> None:
+    def __init__(self, rig: CommitRig) -> None:
         super().__init__("b", rig.events)
         self._rig = rig
-        self._waiter = waiter
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
         super().deliver(outcome, now_ms)
-        self._rig.turns.when_durable(self._waiter)
+        waiting(self._rig)
 
 
 @pytest.fixture
@@ -57,10 +39,8 @@ def rig(watch: Watch) -> CommitRig:
     return made
 
 
-def waiting(rig: CommitRig, name: str = "w") -> Waiter:
-    waiter = Waiter(name, rig.events)
-    rig.turns.when_durable(waiter)
-    return waiter
+def waiting(rig: CommitRig, name: str = "w") -> None:
+    rig.turns.when_durable(lambda: rig.events.append(f"{name} goes on"))
 
 
 def test_who_waits_goes_on_behind_the_commit(rig: CommitRig) -> None:
@@ -73,16 +53,17 @@ def test_who_waits_goes_on_behind_the_commit(rig: CommitRig) -> None:
 def test_who_waits_for_a_commit_that_takes_long_goes_on_when_it_is_through(rig: CommitRig) -> None:
     rig.commits.is_holding = True
     rig.put()
-    first = waiting(rig, "first")
+    waiting(rig, "first")
     rig.turns.turn()
-    second = waiting(rig, "second")
+    waiting(rig, "second")
     rig.turns.turn()
-    assert not first.is_done
+    assert "first goes on" not in rig.events
     ((one, _),), ((other, _),) = rig.commits.replies
     one.send(b"")
-    assert (first.is_done, second.is_done) == (True, False)
+    assert "first goes on" in rig.events
+    assert "second goes on" not in rig.events
     other.send(b"")
-    assert second.is_done
+    assert "second goes on" in rig.events
 
 
 def test_who_waits_gets_a_turn_at_once(rig: CommitRig) -> None:
@@ -115,18 +96,11 @@ def test_with_nothing_recorded_there_is_nothing_to_sync(rig: CommitRig) -> None:
 
 def test_many_wait_for_one_sync_and_are_one_reply(rig: CommitRig) -> None:
     rig.put(jobs=MANY)
-    waiters = [waiting(rig, f"{number}") for number in range(MANY)]
+    for number in range(MANY):
+        waiting(rig, f"{number}")
     rig.turns.turn()
     assert (rig.commits.synced, [*map(len, rig.commits.replies)]) == ([True], [1])
-    assert all(waiter.is_done for waiter in waiters)
     assert rig.events[1:] == [f"{number} goes on" for number in range(MANY)]
-
-
-def test_who_has_gone_is_not_told(rig: CommitRig) -> None:
-    waiting(rig, "gone").is_done = True
-    waiting(rig, "here")
-    rig.turns.turn()
-    assert rig.events == ["commit 0 up to 0", "here goes on"]
 
 
 def test_nobody_is_told_twice(rig: CommitRig) -> None:
@@ -147,8 +121,7 @@ def test_replies_of_the_line_leave_as_ever_beside_who_waits(rig: CommitRig) -> N
 
 
 def test_who_is_told_of_a_job_waits_for_that_very_turn(rig: CommitRig) -> None:
-    waiter = Waiter("w", rig.events)
-    session = open_session(rig.engine, LinePeer(rig, waiter))
+    session = open_session(rig.engine, LinePeer(rig))
     wait(rig.engine, session, RequestMs(rig.clock.now_ms()), None)
     rig.put(delay_ms=5)
     rig.turns.turn()
@@ -163,13 +136,13 @@ def test_who_is_told_of_a_job_waits_for_that_very_turn(rig: CommitRig) -> None:
 def test_without_a_journal_who_waits_goes_on_at_once(watch: Watch) -> None:
     rig = CommitRig(watch=watch, keeps=False)
     rig.put()
-    waiter = waiting(rig)
+    waiting(rig)
     rig.turns.turn()
-    assert waiter.is_done
+    assert rig.events == ["w goes on"]
 
 
 def test_nobody_goes_on_when_all_is_over(rig: CommitRig) -> None:
-    waiter = waiting(rig)
+    waiting(rig)
     rig.turns.is_over = True
     rig.turns.turn()
-    assert not waiter.is_done
+    assert "w goes on" not in rig.events

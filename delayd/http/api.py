@@ -11,6 +11,7 @@ two of a handler's calls of it; only at an `await` others have their turn.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
 class ApiTurns(Protocol):
     """What is needed of the daemon's turns."""
 
-    def when_durable(self, waiter: asyncio.Future[None]) -> None:
-        """Complete the future when everything that was done so far is durable."""
+    def when_durable(self, callback: Callable[[], object]) -> None:
+        """Call back when everything that was done so far is durable."""
         ...
 
     def ask(self) -> None:
@@ -147,13 +148,17 @@ class Api:
     async def durable(self) -> None:
         """Wait until all that was done so far is as durable as the policy promises."""
         future: asyncio.Future[None] = self.loop.create_future()
-        self.turns.when_durable(future)
+        self.when_durable(future)
         await future
+
+    def when_durable(self, future: asyncio.Future[None]) -> None:
+        """Complete the future, unless it is cancelled, when all that was done so far is durable."""
+        self.turns.when_durable(functools.partial(_complete, future))
 
     async def carry_out(self, work: Work) -> None:
         """Wait until the work is done, in slices, and durable; raise what it is refused with."""
         future: asyncio.Future[None] = self.loop.create_future()
-        task = BackgroundTask(work, lambda _refusal, _now_ms: self.turns.when_durable(future))
+        task = BackgroundTask(work, lambda _refusal, _now_ms: self.when_durable(future))
         self.tasks.add(task)
         self.turns.ask()
         try:
@@ -164,6 +169,11 @@ class Api:
             raise
         if task.refusal is not None:
             raise task.refusal
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 @dataclass(slots=True, eq=False)

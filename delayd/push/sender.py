@@ -14,6 +14,7 @@ Deadlines, breakers and rates count in real time, also where the clock of the jo
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -47,22 +48,10 @@ from delayd.text import duration_text, hide_in_urls
 _SHOWN_CHARACTERS: Final = 80
 
 
-class DurableWaiter(Protocol):
-    """Called back when a turn is durable."""
-
-    def done(self) -> bool:
-        """Tell whether nothing is waited for any more."""
-        ...
-
-    def set_result(self, result: None, /) -> None:
-        """Go on."""
-        ...
-
-
 class PushTurns(Protocol):
     """What the sender asks of the turns."""
 
-    def when_durable(self, waiter: DurableWaiter) -> None:
+    def when_durable(self, callback: Callable[[], object]) -> None:
         """Call back when all that was done so far is as durable as the policy promises."""
         ...
 
@@ -110,22 +99,6 @@ class SinkTable:
         """Close all of them, whatever one of them raises."""
         sinks = (self._webhook, self._topic, *self._named.values())
         await asyncio.gather(*(sink.close() for sink in sinks), return_exceptions=True)
-
-
-class _Started:
-    """Calls that begin when the turn is durable that reserved them."""
-
-    __slots__ = ("_calls", "_start")
-
-    def __init__(self, calls: list[PushCall], start: Callable[[list[PushCall]], None]) -> None:
-        self._calls = calls
-        self._start = start
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, _result: None, /) -> None:
-        self._start(self._calls)
 
 
 class _Underway:
@@ -213,7 +186,7 @@ class PushSender:
         at_ms = self._at_ms()
         calls = scheduler.take_calls(now_ms, at_ms)
         if calls:
-            self._turns.when_durable(_Started(calls, self._start))
+            self._turns.when_durable(functools.partial(self._start, calls))
         wake_ms = at_ms if scheduler.has_more else scheduler.wake_ms
         if wake_ms is not None and (self._timer is None or wake_ms < self._timer_ms):
             if self._timer is not None:

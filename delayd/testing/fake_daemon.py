@@ -9,6 +9,7 @@ nothing, and the moves of the clock.
 
 import asyncio
 import os
+from collections.abc import Callable
 from typing import Any, Final
 
 from delayd.access.authenticator import Authenticator
@@ -94,7 +95,7 @@ class FakeDaemon:
         self.engine = Engine(start_ms=start_ms)
         self._tasks = BackgroundTasks(self.engine)
         self._is_closed = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self._callbacks: list[Callable[[], object]] = []
         self._entries: list[Any] = []
         self._authenticator = Authenticator(wall_ms=self.clock.wall_ms)
         self._loop = VirtualLoop(self._turn)  # type: ignore[abstract]  # the rest is not asked for
@@ -182,9 +183,9 @@ class FakeDaemon:
 
     # --- What the API asks of turns --------------------------------------------------------------
 
-    def when_durable(self, waiter: asyncio.Future[None]) -> None:
-        """Complete the future in the next turn: what is in memory is as durable as it gets."""
-        self._waiters.append(waiter)
+    def when_durable(self, callback: Callable[[], object]) -> None:
+        """Call back in the next turn: what is in memory is as durable as it gets."""
+        self._callbacks.append(callback)
 
     def ask(self) -> None:
         """Do nothing: the next turn comes at once."""
@@ -205,11 +206,10 @@ class FakeDaemon:
             assert session.owner is not None, "a session that waits has an owner"
             session.owner.deliver(outcome, self.clock.request_ms())
         engine.take_log()
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        return is_busy or bool(waiters)
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+        return is_busy or bool(callbacks)
 
 
 def _checked(refusal: Refusal | None, _now_ms: object) -> None:

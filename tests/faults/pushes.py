@@ -61,19 +61,6 @@ def with_pushes(seed: int) -> Plan:
     return plan
 
 
-class When:
-    """Calls back when what was done is durable; never if the daemon ends before."""
-
-    def __init__(self, callback: Callable[[], object]) -> None:
-        self._callback = callback
-
-    def done(self) -> bool:
-        return False
-
-    def set_result(self, _result: None, /) -> None:
-        self._callback()
-
-
 class Begun(NamedTuple):
     """A call that the receiver has got."""
 
@@ -181,7 +168,7 @@ class Pushes:
                 ends_ms = deadline_ms + LATE_MS
             self._begun.append(Begun(ends_ms, how, call))
 
-        self.daemon.turns.when_durable(When(begin))
+        self.daemon.turns.when_durable(begin)
 
     @property
     def _is_down(self) -> bool:
@@ -273,7 +260,7 @@ class Pushes:
             if job_id:
                 self._world.known[job_id] = b"pushed"
 
-        self.daemon.turns.when_durable(When(tell))
+        self.daemon.turns.when_durable(tell)
 
 
 def unserved(entries: Iterable[Entry], taken: set[int]) -> list[Violation]:

@@ -93,7 +93,7 @@ class Consumer:
         if not isinstance(outcome, WaitEnd):
             self.jobs.append(outcome)
             self.take(now_ms)
-        self._api.turns.when_durable(self.future)
+        self._api.when_durable(self.future)
 
     def stop(self) -> None:
         """Wait no more: the daemon stops."""
@@ -141,7 +141,7 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
         if not consumer.jobs:
             consumer.take_one(api.now_ms())
         if consumer.jobs:
-            api.turns.when_durable(consumer.future)
+            api.when_durable(consumer.future)
             await consumer.future
         elif given.wait:
             await _wait(api, consumer, int(given.wait))
