@@ -14,69 +14,16 @@ IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("insecure_no_auth = 1", "insecure_no_auth = 1: must be true or false"),
-        ('data_dir = ""', 'data_dir = "": must be the path of a directory'),
         ("line = 5", "line = 5: must be a section"),
         ("line.listen = 5", "line.listen = 5: must be HOST:PORT, unix:PATH or off"),
-        ("line.listen = {}", "line.listen = {}: must be HOST:PORT, unix:PATH or off"),
         ("line.listen.x = 1", 'line.listen = {"x": 1}: must be HOST:PORT, unix:PATH or off'),
         ("qqq = 1", "qqq: there is no such setting"),
         ("qqq = {}", "[qqq]: there is no such section"),
         ("data_dir = 1979-05-27", 'data_dir = "1979-05-27": must be the path of a directory'),
         (
-            'line.unix_mode = "1000"',
-            'line.unix_mode = "1000": must be a file mode in octal digits, such as "0660"',
-        ),
-        (
-            "line.unix_mode = 432",
-            'line.unix_mode = 432: must be a file mode in octal digits, such as "0660"',
-        ),
-        ("wheel.size = true", "wheel.size = true: must be a whole number from 2 to 65536"),
-        ("wheel.size = 1", "wheel.size = 1: must be a whole number from 2 to 65536"),
-        ("wheel.size = 65537", "wheel.size = 65537: must be a whole number from 2 to 65536"),
-        ("wheel.tick = 0", 'wheel.tick = 0: must be from "1ms" to "1s"'),
-        ('wheel.tick = "1001ms"', 'wheel.tick = "1001ms": must be from "1ms" to "1s"'),
-        (
-            'journal.sync_interval = "soon"',
-            'journal.sync_interval = "soon": must be seconds, or a duration such as "50ms"',
-        ),
-        (
-            "journal.sync_interval = nan",
-            'journal.sync_interval = NaN: must be from "1ms" to "1h"',
-        ),
-        (
-            "journal.segment_bytes = 4095",
-            "journal.segment_bytes = 4095: must be from 4096 to 4294967296 bytes",
-        ),
-        (
-            'jobs.body_bytes_max = "1025MiB"',
-            'jobs.body_bytes_max = "1025MiB": must be from "1B" to "1GiB"',
-        ),
-        (
-            'journal.segment_bytes = "1 kB"',
-            'journal.segment_bytes = "1 kB": must be from "4KiB" to "4GiB"',
-        ),
-        (
-            'journal.segment_bytes = "100"',
-            'journal.segment_bytes = "100": must be from 4096 to 4294967296 bytes',
-        ),
-        (
-            "jobs.body_bytes_max = 0",
-            "jobs.body_bytes_max = 0: must be from 1 to 1073741824 bytes",
-        ),
-        (
-            "line.connections_max = 0",
-            "line.connections_max = 0: must be a whole number from 1 to 1000000",
-        ),
-        (
-            "line.write_buffer_bytes_max = 1",
-            "line.write_buffer_bytes_max = 1: must be from 4096 to 1073741824 bytes",
-        ),
-        (
             "jobs.jobs_max = 0",
             f"jobs.jobs_max = 0: must be a whole number from 1 to {2**62}, or off",
         ),
-        ('jobs.bytes_max = "x"', 'jobs.bytes_max = "x": must be bytes, or a size such as "64KiB"'),
         ("topics = 5", 'topics = 5: must be sections such as [topics."mail.*"]'),
         ("topics.a = 5", 'topics."a" = 5: must be a section'),
         ('[topics."a b"]', f'topics."a b": {PATTERN_RULE}'),
@@ -99,17 +46,7 @@ IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
         ('topics = "{}"', 'topics = "{}": must be sections such as [topics."mail.*"]'),
         ('[topic."x"]', "[topic]: there is no such section; did you mean topics?"),
         ("[topic]", "[topic]: there is no such section; did you mean topics?"),
-        ('log.level = "INFO"', 'log.level = "INFO": must be one of debug, info, warning, error'),
-        ('log.format = "xml"', 'log.format = "xml": must be one of text, json'),
-        ('http.listen = ""', 'http.listen = "": must be HOST:PORT or unix:PATH'),
-        ("http.listen = false", "http.listen = false: must be HOST:PORT, unix:PATH or off"),
-        ("http.tls = 1", "http.tls = 1: must be true or false"),
         ("auth.tokens = 1", "auth.tokens = 1: must be the path of a file, or off"),
-        *(
-            (f"auth.unix_uids = {said}", f"auth.unix_uids = {said}: {IDS_RULE}")
-            for said in ("1000", "[]", "[-1]", "[1.5]", f"[{2**32 - 1}]", '["root"]', "[true]")
-        ),
-        ('auth.unix_gids = "1,,2"', f'auth.unix_gids = "1,,2": {IDS_RULE}'),
         ('push.sign_with = ["a"]', 'push.sign_with = ["a"]: needs a push.secrets'),
         ("line.tls = true", "line.tls = true: needs a tls.certificate"),
         ("http.tls = true", "http.tls = true: needs a tls.certificate"),

@@ -1,7 +1,7 @@
 """Every setting with values of other kinds and beyond its bounds, from each place they come from.
 
 Nothing wrong is taken for something else without a word: each is one error, which names the value
-and the rule.
+and the rule. What a kind of values refuses that others have too is in `test_fields.py`.
 """
 
 import json
@@ -16,15 +16,7 @@ from delayd.config import BY_FLAG, SETTINGS, load
 from tests.config_files import errors_of, written
 
 OTHER_KINDS: Final = (
-    "1979-05-27",
-    "nan",
-    "inf",
-    "[]",
-    "[[]]",
-    '["x"]',
-    "{ x = 1 }",
-    "-1",
-    '"\\u0000"',
+    *("1979-05-27", "nan", "inf", "[]", "[[]]", '["x"]', "{ x = 1 }", "-1", '"\\u0000"', '""'),
 )
 """In TOML: no setting may be any of these."""
 
@@ -39,10 +31,8 @@ class Wrong(NamedTuple):
     """In a variable and a flag."""
 
 
-PATH: Final = Wrong("must be the path of a ", ('""', "1", "1.5", "true"), ("", "a\0b"))
-FLAG: Final = Wrong(
-    "must be true or false", ("0", "1", '"true"', '"yes"', '"off"'), ("", "1", "yes", "True")
-)
+PATH: Final = Wrong("must be the path of a ", ("1",), ("", "a\0b"))
+FLAG: Final = Wrong("must be true or false", ("1", '"true"'), ("", "1", "True"))
 ADDRESS: Final = Wrong(
     "must ",
     ('""', "11300", "false", '"11300"', '"host:65536"', '"::1:5"', '"unix:"', '":1"'),
@@ -56,16 +46,7 @@ MODE: Final = Wrong(
 HOSTS: Final = Wrong(
     "must be names of hosts",
     (
-        '"x"',
-        '""',
-        '"a,b"',
-        "true",
-        "1",
-        '[""]',
-        '["a b"]',
-        '["a:1"]',
-        '["http://a"]',
-        "[1]",
+        *('"x"', '""', '"a,b"', "true", "1", '[""]', '["a b"]', '["a:1"]', '["http://a"]', "[1]"),
         '["a*"]',
     ),
     ("a:1", "http://a", "[::1]", "a*", "a\0b"),
@@ -93,58 +74,26 @@ SECRETS: Final = Wrong(
 IDS: Final = Wrong(
     "must be a list of whole numbers from 0 to 4294967294",
     (
-        '"1000"',
-        '"1000,1001"',
-        "1000",
-        "true",
-        "[-1]",
-        "[1.0]",
-        '["1000"]',
-        "[4294967295]",
+        *('"1000"', '"1000,1001"', "1000", "true", "[-1]", "[1.0]", '["1000"]', "[4294967295]"),
         "[true]",
     ),
     ("", "root", "1,,2", "-1", "1.5", "4294967295", "[1000]", "1000 1001"),
 )
-CHOICE: Final = Wrong(
-    "must be one of ", ('""', "true", "1", '"Off"', '"ALWAYS"'), ("", "x", "ALWAYS")
-)
+CHOICE: Final = Wrong("must be one of ", ("1", '"ALWAYS"'), ("", "ALWAYS"))
 
 
 def whole(lowest: int, highest: int) -> Wrong:
     beyond = (str(lowest - 1), str(highest + 1))
-    return Wrong(
-        f"must be a whole number from {lowest} to {highest}",
-        (*beyond, f'"{lowest}"', f"{lowest}.0", "true", '""', '"many"', "1e3"),
-        (*beyond, "", "-1", f"{lowest}.0", "many", "1e3", "0x10", "1_000", " 5", "\u0665"),
-    )
+    return Wrong(f"must be a whole number from {lowest} to {highest}", beyond, beyond)
 
 
 def duration(below: str, above: str) -> Wrong:
-    return Wrong(
-        "must be ",
-        (
-            f'"{below}"',
-            f'"{above}"',
-            "true",
-            '""',
-            '"soon"',
-            '"-1s"',
-            '"1s1h"',
-            '"1e3"',
-            "0",
-            "1e400",
-        ),
-        (below, above, "", "soon", "-1s", "-1", "1s 1h", "1e3", "0", "nan", "inf", "5S"),
-    )
+    return Wrong("must be ", (f'"{below}"', f'"{above}"', "1e400"), (below, above))
 
 
 def size(lowest: int, highest: int) -> Wrong:
     beyond = (str(lowest - 1), str(highest + 1))
-    return Wrong(
-        "must be ",
-        (*beyond, f'"{lowest - 1}"', "true", '""', '"much"', '"-1"', "1e6", "65536.0", '"1 Kib b"'),
-        (*beyond, "", "much", "-1", "1e6", "1KiBB", "9999999TiB"),
-    )
+    return Wrong("must be ", (*beyond, f'"{lowest - 1}"'), beyond)
 
 
 TOPICS: Final = Wrong(
@@ -214,11 +163,7 @@ WRONG: Final = {
     "push.calls_per_host_max": PUSH_CALLS,
     "push.timeout": PUSH_TIMEOUT,
     "push.connect_timeout": PUSH_TIMEOUT,
-    "push.stop_grace": Wrong(
-        "must be ",
-        ('"-1s"', '"31s"', "30.1", "true", '""', '"soon"'),
-        ("-1", "31s", "", "soon"),
-    ),
+    "push.stop_grace": duration("-1s", "30.1"),
     "sinks": SINKS,
     "log.format": CHOICE,
     "log.level": CHOICE,

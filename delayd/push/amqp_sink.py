@@ -51,7 +51,7 @@ def _read_routing_key(value: object) -> str:
     return key
 
 
-_FIELDS: Final = (
+AMQP_FIELDS: Final = (
     server_url(
         {"amqp": 5672, "amqps": 5671},
         "must be amqp://[USER@]HOST[:PORT][/VHOST], or amqps:// for TLS",
@@ -66,7 +66,7 @@ _PROPERTIES: Final = frozenset(("message_id", "content_type"))
 
 def amqp_sink(name: str, options: Mapping[str, object]) -> "AmqpSink":
     """Make the sink of these options. Raises `Invalid`, a `ValueError`, with all mistakes."""
-    server = ServerOptions(options, _FIELDS, tls_scheme="amqps")
+    server = ServerOptions(options, AMQP_FIELDS, tls_scheme="amqps")
     streams = _Streams(server)
 
     def make(url: URL, **more: Any) -> aio_pika.Connection:  # noqa: ANN401 - aio-pika's

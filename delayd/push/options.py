@@ -27,7 +27,7 @@ from delayd.limits import (
 )
 
 _FILE: Final = text_of("must be the path of a file")
-_SERVER: Final = (
+SERVER_FIELDS: Final = (
     Field("password", "password", text_of("must be a text"), is_secret=True),
     Field("password_file", "password_file", _FILE),
     Field("ca", "ca", _FILE),
@@ -91,7 +91,7 @@ class ServerOptions:
 
         Raises `Invalid`.
         """
-        self.values: Final = read_all(options, (*_SERVER, *fields), "option")
+        self.values: Final = read_all(options, (*SERVER_FIELDS, *fields), "option")
         self.url: Final[ServerUrl] = self.values["url"]
         self._password: Final[str] = self.url.password or self.values.get("password", "")
         self._password_file: Final[str] = self.values.get("password_file", "")

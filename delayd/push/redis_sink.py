@@ -39,7 +39,7 @@ from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
 from delayd.push.wires import Tls, Wire, Wires, open_stream, stream_wires
 
 _KEY: Final = text_of("must be a key of Redis; {topic} in it is the job's topic")
-_FIELDS: Final = (
+REDIS_FIELDS: Final = (
     server_url(
         {"redis": 6379, "rediss": 6379, "unix": 0},
         "must be redis://[USER@]HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH",
@@ -73,7 +73,7 @@ _ADVICE: Final = MappingProxyType(
 
 def redis_sink(_name: str, options: Mapping[str, object]) -> "RedisSink":
     """Make the sink of these options. Raises `Invalid`, a `ValueError`, with all mistakes."""
-    server = ServerOptions(options, _FIELDS, tls_scheme="rediss")
+    server = ServerOptions(options, REDIS_FIELDS, tls_scheme="rediss")
     values = server.values
     if ("list" in values) is ("stream" in values):
         raise invalid("", "must have either a list or a stream")

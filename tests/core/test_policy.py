@@ -180,8 +180,6 @@ def test_the_former_name_of_a_field_is_read_but_not_written() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "error"),
     [
-        ("ttr", -1, "must be from 0 to 4294967295 s"),
-        ("ttr", True, 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'),
         ("delay", "later", 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'),
         ("retry", "", "must be 1 to 255 durations, such as"),
         ("retry", 15, "must be 1 to 255 durations, such as"),
@@ -191,18 +189,13 @@ def test_the_former_name_of_a_field_is_read_but_not_written() -> None:
         ("retry", ["15s", -1, None], "step 2, -1, must be from 0 to 4294967295 s; step 3, null, "),
         ("jitter_percent", 101, "must be a whole number from 0 to 100"),
         ("max_attempts", 0, "must be a whole number from 1 to 65535"),
-        ("max_attempts", 2.5, "must be a whole number from 1 to 65535"),
         ("exhausted", "a b", 'must be "bury" or the name of a topic'),
-        ("exhausted", 5, 'must be "bury" or the name of a topic'),
         ("on_close", "bury", "must be one of failure, return"),
-        ("on_close", [], "must be one of failure, return"),
         ("bytes_max", 0, f"must be from 1 to {CAP_MAX} bytes"),
         ("body_bytes_max", "2GiB", 'must be from "1B" to "1GiB"'),
         ("delay_max", "137y", "must be seconds, or a duration"),
         ("reserved_max", 0, f"must be a whole number from 1 to {CAP_MAX}"),
         ("rate_per_s", 0, "must be a number from 0.001 to 1000000"),
-        ("rate_per_s", "5", "must be a number from 0.001 to 1000000"),
-        ("rate_per_s", float("nan"), "must be a number from 0.001 to 1000000"),
         ("push", "https://example.com/", 'must be an object such as {"url": "https://example.c'),
     ],
 )
@@ -408,12 +401,6 @@ def test_without_patterns_no_topic_has_a_policy() -> None:
 # --- The page ------------------------------------------------------------------------------------
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "policies.md").read_text()
-
-
-def test_the_page_explains_every_field() -> None:
-    table = PAGE.split("## Every field\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| `(\w+)` \| ", table, re.MULTILINE)
-    assert rows == [row.name for row in FIELDS]
 
 
 def test_the_examples_of_the_page_are_valid() -> None:

@@ -1,13 +1,14 @@
 """The OpenAPI document is valid, whole, and says of bodies what the daemon does with them."""
 
 import json
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 import pytest
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from delayd.client import results, values
 from delayd.http import forms, structs
 from delayd.http.openapi import document, refusals_of
 from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
@@ -252,3 +253,40 @@ def test_the_kinds_of_the_document_are_those_of_the_refusals() -> None:
     of_calls = {kind.kind for route in ROUTES for kind in refusals_of(route)}
     assert said == of_calls
     assert {kind.kind for kind in http_refusals()} - said == {"no_such_call", "method_not_allowed"}
+
+
+# --- The client, a program of its own -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "of_one"),
+    [
+        (values.PutOptions, "PutJob", {"body", "body_base64", "idempotency_key"}),
+        (values.Changes, "ChangeJob", {"body_base64"}),
+        (results.PutResult, "Put", set()),
+        (results.JobInfo, "Job", {"details", "body_base64"}),
+        (results.Reservation, "ReservedJob", {"link", "body_base64"}),
+        (results.Failure, "Failure", set()),
+        (results.TopicInfo, "TopicCounts", {"details", "jobs"}),
+        (results.Became, "Became", {"id"}),
+    ],
+)
+def test_the_client_has_the_fields_of_the_document(kind: type, name: str, of_one: set[str]) -> None:
+    """`of_one`: fields that only one of the two has, or that the client has in another form."""
+    said = set(get_type_hints(kind)) ^ DOCUMENT["components"]["schemas"][name]["properties"].keys()
+    # Of its own job the client shows what it asked for only in `details`.
+    told = {"url", "method", "headers", "retry", "max_attempts", "jitter_percent"}
+    counted = {"reserves", "timeouts", "releases", "buries", "kicks"}
+    more = told | counted if kind in {results.JobInfo, results.Reservation} else set()
+    assert said - more == of_one
+
+
+def test_the_client_has_the_words_of_the_document() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    states = schemas["Job"]["properties"]["state"]["enum"]
+    for words, enum in (
+        (values.State, states),
+        (values.OnConflict, schemas["Conflict"]["enum"]),
+        (values.Outcome, schemas["Outcome"]["enum"]),
+    ):
+        assert {*get_args(words)} == {*enum}
