@@ -13,7 +13,6 @@ A principal has scopes, each for the topics whose names match one of its globs (
 True
 """
 
-import enum
 from typing import Final, final
 
 from delayd.access.scopes import Scope
@@ -104,37 +103,3 @@ class Principal:
 
 EVERYBODY: Final = Principal("everybody")
 """Any client where none has to authenticate: may do everything."""
-
-
-class Authorization(enum.Enum):
-    """What a principal may do: the answer to one call."""
-
-    ALLOWED = enum.auto()
-    FORBIDDEN = enum.auto()
-    HIDDEN = enum.auto()
-    """It is answered as if the job did not exist."""
-
-
-def authorize(
-    principal: Principal,
-    scope: Scope,
-    topic: str | None,
-    *,
-    or_scopes: tuple[Scope, ...] = (),
-    hides: bool = False,
-) -> Authorization:
-    """Judge a call about this topic that takes the scope, or one of the others.
-
-    `hides`: it is about a job, and a principal that may not look at it must not learn of it.
-
-    >>> worker = Principal("worker", "0a1b2c3d", frozenset({Scope.RESERVE}), ("mail",))
-    >>> authorize(worker, Scope.DELETE, "mail").name
-    'FORBIDDEN'
-    >>> authorize(worker, Scope.DELETE, "mail", hides=True).name
-    'HIDDEN'
-    """
-    if principal.may(scope, topic) or any(principal.may(each, topic) for each in or_scopes):
-        return Authorization.ALLOWED
-    if hides and not principal.may(Scope.PEEK, topic):
-        return Authorization.HIDDEN
-    return Authorization.FORBIDDEN

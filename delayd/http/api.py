@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from delayd.access.principal import EVERYBODY, Authorization, Principal, authorize
+from delayd.access.principal import EVERYBODY, Principal
+from delayd.access.rights import Right, denial_of
 from delayd.access.scopes import Scope
 from delayd.clock import Clock, monotonic_ns
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
@@ -228,14 +229,15 @@ class Call:
                 raise Unauthorized
             self.principal = principal
 
-    def allow(self, topic: str | None, scope: Scope | None = None) -> None:
-        """Refuse a client that may not do this to the topic; None: to all topics.
+    def allow(self, topic: str | None) -> None:
+        """Refuse a client that may not do this to the topic; None: to all topics."""
+        if self.scope is not None:
+            self.allow_all(Right(self.scope, topic))
 
-        `scope` is what it needs besides that of the call.
-        """
-        principal, scope = self.principal, scope or self.scope
-        if principal is not EVERYBODY and scope is not None and not principal.may(scope, topic):
-            raise Forbidden(principal.lack(scope, topic))
+    def allow_all(self, *rights: Right) -> None:
+        """Refuse a client that has not all these rights."""
+        if self.principal is not EVERYBODY and (denial := denial_of(self.principal, *rights)):
+            raise Forbidden(denial.lack)
 
     def allow_some(self) -> None:
         """Refuse a client that may do this to no topic; the answer leaves out the others."""
@@ -260,11 +262,9 @@ class Call:
             # Its ttr may have run out just now, and that may have moved it to another topic.
             record, _ = caught_up(engine, job_id, self.api.now_ms())
             topic = engine.store.topic_of(record).name
-            authorization = authorize(principal, scope, topic, hides=not knows(record))
-            if authorization is Authorization.HIDDEN:
-                raise JobNotFound(job_id)
-            if authorization is Authorization.FORBIDDEN:
-                raise Forbidden(principal.lack(scope, topic))
+            denial = denial_of(principal, Right(scope, topic), hides=not knows(record))
+            if denial is not None:
+                raise JobNotFound(job_id) if denial.is_hidden else Forbidden(denial.lack)
         return record
 
     async def answered(self, answer: Answer, items: int = 1) -> Reply:

@@ -17,7 +17,7 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-from delayd.access.principal import Authorization, authorize
+from delayd.access.rights import Denial, Right, to_put, to_set_policy
 from delayd.access.scopes import Scope
 from delayd.compat import Compat
 from delayd.core import views
@@ -171,14 +171,15 @@ def _change(client: LineConnection, args: tuple[int, Changes], now_ms: RequestMs
     def carry(body: bytes | None, now_ms: RequestMs) -> bytes:
         own = changes.own
         topic = client.topic_of(job_id, now_ms)
+        new = changes.target
         # Before its body came the job may not have been there, or in another topic.
-        if topic is not None and not client.may(Scope.PUT, topic):
-            if not client.may(Scope.PEEK, topic):
-                raise JobNotFound(job_id)
-            return client.forbidden(Scope.PUT, topic)
-        if (new := changes.target) is not None:
-            if topic is not None and not client.may(Scope.WEBHOOK, topic):
-                return client.forbidden(Scope.WEBHOOK, topic)
+        if topic is not None:
+            denial = client.denial_of(*to_put(topic, with_target=new is not None), hides=True)
+            if denial is not None:
+                if denial.is_hidden:
+                    raise JobNotFound(job_id)
+                return client.refuse(replies.forbidden(denial.lack))
+        if new is not None:
             target = vetted_own(client.engine, new, topic) if new.url else b""
             own = (own or Own())._replace(target=target)
         change.change(
@@ -291,9 +292,8 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestM
             policy = Policy.from_json(json) if json else None
         except PolicyInvalid as refusal:
             return client.refuse(replies.policy_refused(refusal), kind=refusal.kind)
-        for scope, topic in _needed(name, policy):
-            if not client.may(scope, topic):
-                return client.forbidden(scope, topic)
+        if denial := client.denial_of(*to_set_policy(name, policy)):
+            return client.refuse(replies.forbidden(denial.lack))
         work = SetPolicy(client.engine, name, policy)
         if leases_are_caught_up(client.engine):
             work.step(0, now_ms)
@@ -301,18 +301,6 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestM
         return client.begin(work, lambda: b"POLICY_SET\r\n")
 
     return client.expect(json_bytes, set_it, POLICY_JSON_BYTES_MAX)
-
-
-def _needed(name: str, policy: Policy | None) -> list[tuple[Scope, str]]:
-    """Return what a client needs to have jobs go where the policy of a topic has them go."""
-    if policy is None:
-        return []
-    topics = [policy.exhausted]
-    needed = []
-    if policy.push is not None:
-        needed.append((Scope.WEBHOOK, name))
-        topics.append(policy.push.topic)
-    return needed + [(Scope.ADMIN, topic) for topic in topics if topic]
 
 
 def _get_policy(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
@@ -668,13 +656,11 @@ def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
         is_bound = command.is_bound
         args = command.parse(rest)
         if peer is not None and command.scope is not None:
-            principal = peer.principal
-            assert principal is not None
-            authorization, topic = _authorization(client, command, args, now_ms)
-            if authorization is Authorization.FORBIDDEN:
-                _refuse(client, line, replies.forbidden(principal.lack(command.scope, topic)))
-                return
-            if authorization is Authorization.HIDDEN:
+            denial = _denial_of(client, command, args, now_ms)
+            if denial is not None:
+                if not denial.is_hidden:
+                    _refuse(client, line, replies.forbidden(denial.lack))
+                    return
                 args = NO_JOB_ID if isinstance(args, int) else (NO_JOB_ID, *args[1:])
         if command.counted:
             client.stats.counts[command.counted] += 1
@@ -695,29 +681,22 @@ def _refuse(client: LineConnection, line: bytes, reply: bytes) -> None:
         client.out.append(reply)
 
 
-def _authorization(
+def _denial_of(
     client: LineConnection,
     command: Command,
     args: Any,  # noqa: ANN401 (what the row's parser returns)
     now_ms: RequestMs,
-) -> tuple[Authorization, str | None]:
-    """Judge a command with these arguments of a client that has authenticated.
-
-    Returns the topic too that it is about.
-    """
-    assert client.peer is not None
+) -> Denial | None:
+    """Return why a client that has authenticated may not have this carried out; None: it may."""
     assert command.scope is not None
-    principal = client.peer.principal
-    assert principal is not None
     topic: str | None = None
     hides = False
     match command.about:
         case About.WATCHED:
             if client.may_reserve():
-                return Authorization.ALLOWED, None
+                return None
             watched = [each.name for each in client.session.watched]
             topic = next(each for each in watched if not client.may(command.scope, each))
-            return Authorization.FORBIDDEN, topic
         case About.USED:
             topic = client.used.name
         case About.NAMED:
@@ -726,9 +705,6 @@ def _authorization(
             job_id = args if isinstance(args, int) else args[0]
             topic = client.topic_of(job_id, now_ms)
             if topic is None:
-                return Authorization.ALLOWED, None
+                return None
             hides = job_id not in client.session.deadlines
-    authorization = authorize(
-        principal, command.scope, topic, or_scopes=command.or_scopes, hides=hides
-    )
-    return authorization, topic
+    return client.denial_of(Right(command.scope, topic), or_scopes=command.or_scopes, hides=hides)

@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from delayd.access.connection_limits import ConnectionLimits, Peer
+from delayd.access.rights import Denial, Right, denial_of, to_put
 from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
@@ -339,12 +340,23 @@ class LineConnection:
         principal = self.peer.principal
         return principal is not None and principal.may(scope, topic)
 
-    def forbidden(self, scope: Scope, topic: str) -> bytes:
-        """Refuse what `may` does not allow, with what the token lacks."""
-        assert self.peer is not None
+    def denial_of(
+        self, *rights: Right, or_scopes: tuple[Scope, ...] = (), hides: bool = False
+    ) -> Denial | None:
+        """Return which of these rights the client lacks; None: it has them all."""
+        if self.peer is None:
+            return None
         principal = self.peer.principal
-        assert principal is not None
-        return self.refuse(replies.forbidden(principal.lack(scope, topic)))
+        if principal is None:
+            return Denial("a valid token is needed", is_hidden=False)
+        return denial_of(principal, *rights, or_scopes=or_scopes, hides=hides)
+
+    def _put_denied(self, topic: str, *, with_target: bool) -> bytes:
+        """Return the reply to a put that is not allowed; empty: it is."""
+        if self.peer is not None and self.peer.principal is None:
+            return replies.UNAUTHORIZED
+        denial = self.denial_of(*to_put(topic, with_target=with_target))
+        return b"" if denial is None else replies.forbidden(denial.lack)
 
     def may_reserve(self) -> bool:
         """Tell whether the client may reserve from each topic that it watches.
@@ -595,8 +607,10 @@ class LineConnection:
         line = data[at:end]
         after = end + 2
         if line.startswith(b"put "):
-            if self.peer is not None and not self.may(Scope.PUT, self.used.name):
-                self.out.append(self._refuse_put(line))
+            if self.peer is not None and (
+                denied := self._put_denied(self.used.name, with_target=False)
+            ):
+                self.out.append(self._refuse_put(line, denied))
                 return after
             if _EQUALS in line:
                 behind = self._keyed_run(data, at, line, now_ms)
@@ -632,16 +646,11 @@ class LineConnection:
         self.out.append(reply)
         return not (self.is_waiting or self._yields())
 
-    def _refuse_put(self, line: bytes) -> bytes:
+    def _refuse_put(self, line: bytes, reply: bytes) -> bytes:
         """Refuse a put and discard its body; a malformed one is `BAD_FORMAT` as everywhere."""
-        assert self.peer is not None
-        principal = self.peer.principal
-        is_known = principal is not None
-        reply = replies.UNAUTHORIZED
-        if principal is not None:
-            reply = replies.forbidden(principal.lack(Scope.PUT, self.used.name))
         put = read_put(line)
         if put is None or (put.extra and _EQUALS not in put.extra):
+            is_known = reply != replies.UNAUTHORIZED
             return self.refuse_command(line, replies.BAD_FORMAT if is_known else reply)
         return self.discard_body(put.body_bytes, self.refuse(reply))
 
@@ -709,7 +718,7 @@ class LineConnection:
         shape = shape_of(before, after) if key else None
         if shape is None or not shape.each or shape.put.body_bytes > self.engine.body_bytes_max:
             return 0
-        if shape.words.target and not self.may(Scope.WEBHOOK, self.used.name):
+        if shape.words.target and self._put_denied(self.used.name, with_target=True):
             return 0
         keys, bodies, end = shape.run_in(data, at)
         if not keys:
@@ -802,9 +811,10 @@ class LineConnection:
                 words = parse_put_words(put.extra)
             except Refusal as refusal:
                 return self.discard_body(put.body_bytes, self.refuse_with(refusal))
-            if words.target and not self.may(Scope.WEBHOOK, name or self.used.name):
-                reply = self.forbidden(Scope.WEBHOOK, name or self.used.name)
-                return self.discard_body(put.body_bytes, reply)
+            if words.target and (
+                denied := self._put_denied(name or self.used.name, with_target=True)
+            ):
+                return self.discard_body(put.body_bytes, self.refuse(denied))
         self.stats.note_producer(self.session)
         job_id = 0 if words else take_id(self.engine)
         return self.expect(put.body_bytes, partial(self._put, job_id, put, words, name))

@@ -1,5 +1,6 @@
 """What is so of every call there is: tokens, hosts, media types, methods. Walks the table."""
 
+import json
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -38,7 +39,8 @@ def path_of(route: Route) -> str:
 
 
 def form_name(route: Route) -> str:
-    assert route.form is not None
+    if route.form is None:
+        return ""
     return route.form.__name__.removesuffix("Form")
 
 
@@ -129,6 +131,30 @@ def test_a_call_about_a_topic_needs_a_token_for_that_topic(route: Route) -> None
         frames = len(rig.disk.frames)
         answer = ask(rig, route, token=rig.token(topics=("sms", "mail.*")))
         assert (answer.status, answer.word) == (403, "FORBIDDEN")
+        assert len(rig.disk.frames) == frames, "nothing has changed"
+
+
+@every(lambda route: "{id}" in route.path or form_name(route).endswith("Many"))
+@pytest.mark.parametrize("lacks", ["topic", "scopes"])
+def test_a_call_about_a_job_does_not_tell_whether_it_exists(route: Route, lacks: str) -> None:
+    """Job 2 has a token that was never given to anybody; of job 999 there is nothing."""
+    with HttpRig(needs_token=True) as rig:
+        for _ in range(2):
+            rig.ok("POST", JOBS, {"body": 1}, token=rig.token())
+        rig.ok("POST", "/v1/topics/mail/reserve", {}, token=rig.token())
+        assert route.scope is not None
+        others = {*Scope} - {route.scope, Scope.PEEK}
+        token = rig.token(topics=("sms",)) if lacks == "topic" else rig.token(*others)
+        frames = len(rig.disk.frames)
+        told = []
+        for job_id in (1, 2, 999):
+            given = json.dumps(given_to(route)).replace('"1-0-1"', f'"{job_id}-0-1"').encode()
+            path = route.path.format(id=job_id)
+            data = given if route.form is not None else b""
+            answer = rig.call(route.method, path, data=data, token=token)
+            told.append(answer.body.replace(b"%d" % job_id, b"N"))
+            assert b'"status":404' in answer.body
+        assert {*told} == {told[0]}
         assert len(rig.disk.frames) == frames, "nothing has changed"
 
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from delayd.access.scopes import Scope
+from delayd.access.rights import to_put
 from delayd.core.job import State
 from delayd.core.operations.change import bury_waiting, kick_job
 from delayd.core.operations.change import change as change_job
@@ -53,7 +53,7 @@ async def change(call: Call) -> Reply:
     if given.url is not UNSET:
         record = live_record(api.engine.store, job_id)
         topic = api.engine.store.topic_of(record).name
-        call.allow(topic, Scope.WEBHOOK)
+        call.allow_all(*to_put(topic, with_target=True))
         target = b"" if given.target is None else vetted_own(api.engine, given.target, topic)
         own = (own or Own())._replace(target=target)
     change_job(

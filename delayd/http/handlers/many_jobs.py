@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from delayd import limits
+from delayd.access.rights import Right
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.parts import body_of
@@ -135,7 +136,7 @@ async def cancel_jobs(call: Call) -> Reply:
     """Cancel all these jobs except reserved ones; every one of the topic only for an admin."""
     query: forms.CancelJobsForm = call.query
     if query.all:
-        call.allow(call.topic, Scope.ADMIN)
+        call.allow_all(Right(Scope.ADMIN, call.topic))
     return await _do(call, Action.cancel(), "cancelled")
 
 

@@ -9,7 +9,7 @@ that is taken, a cap) is reported for that job alone.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from delayd.access.scopes import Scope
+from delayd.access.rights import to_put
 from delayd.core.errors import Refusal
 from delayd.core.names import checked_key
 from delayd.core.operations.checks import vetted_own
@@ -101,11 +101,11 @@ async def put(call: Call) -> Reply:
     if isinstance(call.given, PutJobsForm):
         refuse_beside(headers, "the jobs of a batch can have a key each, with on_conflict keep")
         if any(job.url is not UNSET for job in call.given.jobs):
-            call.allow(name, Scope.WEBHOOK)
+            call.allow_all(*to_put(name, with_target=True))
         return await _put_batch(call, name, call.given.jobs)
     job: PutJobForm = call.given
     if job.url is not UNSET:
-        call.allow(name, Scope.WEBHOOK)
+        call.allow_all(*to_put(name, with_target=True))
     key, on = _key_of(job)
     api = call.api
     if key:
@@ -150,7 +150,7 @@ async def put_key(call: Call) -> Reply:
     name = call.topic
     job: PutKeyedForm = call.given
     if job.url is not UNSET:
-        call.allow(name, Scope.WEBHOOK)
+        call.allow_all(*to_put(name, with_target=True))
     on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REPLACE
     answer = _put(call.api, name, job, checked_key(call.key), on)
     await call.api.durable()

@@ -9,7 +9,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from delayd.access.principal import EVERYBODY
-from delayd.access.scopes import Scope
+from delayd.access.rights import to_set_policy
 from delayd.core.errors import TopicNotFound
 from delayd.core.job import State
 from delayd.core.operations.topics import Clear, SetPolicy, policy_of
@@ -139,12 +139,7 @@ async def set_policy(call: Call) -> Reply:
     """Set the topic's policy from now on."""
     name = call.topic
     policy = Policy.from_json(call.data)
-    if policy.exhausted is not None:
-        call.allow(policy.exhausted)  # its jobs will be moved there
-    if policy.push is not None:
-        call.allow(name, Scope.WEBHOOK)
-        if policy.push.topic:
-            call.allow(policy.push.topic)
+    call.allow_all(*to_set_policy(name, policy))
     return await _set_policy(call, name, policy)
 
 
