@@ -63,7 +63,7 @@ MAY_IMPORT: Final = MappingProxyType(
         # A program of its own, which may be anywhere.
         "client": (),
         "ui": (),
-        "testing": (*FRONT_END, "client", "http", "line.stats", "metrics"),
+        "testing": (*FRONT_END, "client", "config", "http", "line.stats", "metrics", "push"),
         "binlog": (*GROUND, "core", "journal"),
         "cli": (
             *(*FRONT_END, "binlog", "client", "config", "journal", "push", "recover"),

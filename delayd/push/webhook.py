@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import quote
 
 from delayd import __version__
@@ -74,12 +74,20 @@ class _Vetted(NamedTuple):
     """Host and port, for people."""
 
 
+class UrlCaller(Protocol):
+    """What asks in place of connections: a receiver in memory."""
+
+    async def ask(self, origin: str, head: bytes, body: bytes) -> AnswerReader:
+        """As `Connections.ask`."""
+        ...
+
+
 class Webhook:
     """Calls urls. Connections are there from the first call on."""
 
     __slots__ = (
-        *("_connect_timeout_ms", "_connections", "_look_up", "_opening", "_rules", "_secrets"),
-        *("_sign_with", "_ssl_context", "_vetted", "_wall_ms"),
+        *("_caller", "_connect_timeout_ms", "_connections", "_look_up", "_opening", "_rules"),
+        *("_secrets", "_sign_with", "_ssl_context", "_vetted", "_wall_ms"),
     )
 
     def __init__(
@@ -92,6 +100,7 @@ class Webhook:
         wall_ms: Callable[[], int] = system_wall_ms,
         look_up: LookUp | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        caller: UrlCaller | None = None,
     ) -> None:
         """`sign_with` names the secrets of targets that name none."""
         self._rules = rules
@@ -102,6 +111,7 @@ class Webhook:
         self._look_up = look_up
         self._ssl_context = ssl_context
         self._connections: Connections | None = None
+        self._caller = caller
         self._opening = asyncio.Lock()
         self._vetted: dict[str, _Vetted] = {}
 
@@ -127,7 +137,7 @@ class Webhook:
             return _not_called(f"there is no secret {error.args[0]} to sign with")
         except NotForTopic as refusal:  # since the target was set, or the job was moved
             return _not_called(str(refusal))
-        connections = self._connections or await self.opened()
+        connections = self._caller or self._connections or await self.opened()
         place = vetted.place
         try:
             answer = await connections.ask(vetted.origin, _head(job, vetted, headers), job.body)

@@ -1,6 +1,7 @@
 """Daemons for tests of what is built on delayd.
 
     FakeDelayd        a daemon in memory, on a virtual clock, for programs that use `delayd.client`
+    ReceivedCall      a call that a `FakeDelayd` has made
     running_daemon    a daemon in a process of its own, for every other client
 
 Both take their time from the caller. The daemon never imports this package. What a `FakeDelayd`
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from delayd.testing.daemon import running_daemon
     from delayd.testing.fake import FakeDelayd
+    from delayd.testing.received import ReceivedCall
 
-__all__ = ("FakeDelayd", "running_daemon")
+__all__ = ("FakeDelayd", "ReceivedCall", "running_daemon")
 
-_HOMES: Final = MappingProxyType({"FakeDelayd": "fake", "running_daemon": "daemon"})
+_HOMES: Final = MappingProxyType(
+    {"FakeDelayd": "fake", "ReceivedCall": "received", "running_daemon": "daemon"}
+)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whichever it is

@@ -11,7 +11,12 @@ It is the daemon itself: its engine and its HTTP API (`fake_daemon`), on a clock
 Time moves in three ways: by `advance`, by `client.advance_clock`, and when a reserve or a worker
 waits and no job is in hand: then it passes at once, up to the moment at which a job is ready. While
 a job is in hand a wait takes real time, so that the ttr does not run out while a worker has it. A
-worker makes no pauses after failed attempts.
+worker makes no pauses after failed attempts. Jobs with a url are delivered to `calls`:
+
+    fake.answer_call = lambda call: 503
+    client.put("hooks", "x", delay="1d", url="https://example.com/due", retry="15s 3m")
+    fake.advance("2d")
+    assert [call.headers["Delayd-Attempt"] for call in fake.calls] == ["1", "2", "3"]
 """
 
 import asyncio
@@ -26,6 +31,7 @@ from delayd.client.addresses import DEFAULT_URL, read_address
 from delayd.client.http1 import HttpWire
 from delayd.client.http_calls import HttpCalls
 from delayd.client.values import Duration, seconds
+from delayd.testing.received import ReceivedCall
 
 T = TypeVar("T")
 START: Final = dt.datetime(2026, 11, 21, 19, tzinfo=dt.UTC)
@@ -41,8 +47,12 @@ class FakeDelayd:
     def __init__(self, now: dt.datetime = START) -> None:
         from delayd.testing.fake_daemon import FakeDaemon  # noqa: PLC0415 - takes 0.4 s
 
-        self._daemon = FakeDaemon(round(now.timestamp() * 1_000))
-        self._lock = threading.Lock()
+        self._daemon = FakeDaemon(round(now.timestamp() * 1_000), self._receive)
+        self._lock = threading.RLock()
+        self.calls: list[ReceivedCall] = []
+        """The calls that were made for jobs with a url, the oldest first."""
+        self.answer_call: Callable[[ReceivedCall], int] = lambda _call: 200
+        """Returns the status that the receiver of a call answers; set another."""
         self.requests = 0
         """How many its clients have sent."""
 
@@ -86,6 +96,10 @@ class FakeDelayd:
         """Return a client with asyncio."""
         runs = AsyncFakeRuns(self, token)
         return AsyncClient.over(runs, HttpCalls(partial(self._waits, runs.pause)), runs.idle)
+
+    def _receive(self, call: ReceivedCall) -> int:
+        self.calls.append(call)
+        return self.answer_call(call)
 
     # --- What its clients call -------------------------------------------------------------------
 

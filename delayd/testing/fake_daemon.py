@@ -8,6 +8,7 @@ nothing, and the moves of the clock.
 """
 
 import asyncio
+import io
 import os
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,6 +20,7 @@ from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.client.addresses import DEFAULT_URL
 from delayd.client.errors import Unreachable
 from delayd.clock import VirtualClock
+from delayd.config import Config
 from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
@@ -31,7 +33,15 @@ from delayd.http.connections import Bounds, HttpConnection, HttpConnections
 from delayd.http.server import HttpServer
 from delayd.limits import IDEMPOTENCY_KEYS_DEFAULT
 from delayd.line.stats import Stats
+from delayd.logs import Log
 from delayd.metrics import CONTENT_TYPE
+from delayd.push.answers import AnswerReader
+from delayd.push.opening import Push
+from delayd.push.scheduler import PushBounds, Scheduler
+from delayd.push.sender import PushSender, SinkTable
+from delayd.push.topic_sink import TopicSink
+from delayd.push.webhook import Webhook
+from delayd.testing.received import ReceivedCall
 from delayd.testing.virtual_loop import VirtualLoop
 
 PEER: Final = ("127.0.0.1", 50_000)
@@ -87,10 +97,27 @@ class MemoryTransport(asyncio.Transport):
         return 0
 
 
-class FakeDaemon:
-    """One daemon."""
+class MemoryReceiver:
+    """Every receiver of deliveries: takes a call, and answers with a status."""
 
-    def __init__(self, start_ms: int) -> None:
+    def __init__(self, receive: Callable[[ReceivedCall], int]) -> None:
+        self._receive = receive
+
+    async def ask(self, origin: str, head: bytes, body: bytes) -> AnswerReader:
+        """Read the request and return the answer."""
+        first, *lines = head.decode().splitlines()
+        method, tail, _ = first.split(" ")
+        headers = dict(line.split(": ", 1) for line in lines)
+        status = self._receive(ReceivedCall(method, origin + tail, headers, body))
+        answer = AnswerReader()
+        answer.feed(b"HTTP/1.1 %d\r\nContent-Length: 0\r\n\r\n" % status)
+        return answer
+
+
+class FakeDaemon:
+    """One daemon; `receive` answers the calls that it makes, with a status."""
+
+    def __init__(self, start_ms: int, receive: Callable[[ReceivedCall], int]) -> None:
         self.clock = VirtualClock(start_ms)
         self.engine = Engine(start_ms=start_ms)
         self._tasks = BackgroundTasks(self.engine)
@@ -99,26 +126,55 @@ class FakeDaemon:
         self._entries: list[Any] = []
         self._authenticator = Authenticator(wall_ms=self.clock.wall_ms)
         self._loop = VirtualLoop(self._turn)  # type: ignore[abstract]  # the rest is not asked for
-        self._transport: MemoryTransport | None = None
+        self._idle: list[MemoryTransport] = []
+        """Connections that no request is using: a receiver may call back."""
         with self._loop.running():
+            self._scheduler, self._sender = self._deliveries(receive)
+            stats = Stats(self.engine, start_ms)
             api = Api(
                 *(self.engine, self, self.clock, self._tasks),
                 standing=self.clock,
                 refusals=Refusals(),
                 idempotency_keys_max=IDEMPOTENCY_KEYS_DEFAULT,
                 reports=Reports(
-                    Stats(self.engine, start_ms).beside_jobs,
+                    lambda now_ms: {**stats.beside_jobs(now_ms), "push": self._sender.stats()},
                     metrics=lambda _now_ms: (),
                     metrics_type=CONTENT_TYPE,
                     sync_going_on_ms=lambda: 0,
                     missing_files=lambda: "",
                     room_trouble=lambda: "",
-                    push_blocks=lambda _topic: (),
+                    push_blocks=self._sender.blocks_of,
                 ),
             )
             access = AccessControl(self._authenticator)
             self._server = HttpServer(api, access, Bounds(), (), (), raised)
             self._server.start()
+
+    def _deliveries(self, receive: Callable[[ReceivedCall], int]) -> tuple[Scheduler, PushSender]:
+        """Deliver as the daemon does without a configuration, but to a receiver in memory."""
+        engine, clock, config = self.engine, self.clock, Config()
+        push = Push(config, None, (), {})
+        limits = (config.push_calls_max, config.push_calls_per_host_max, config.push_timeout_ms)
+        scheduler = Scheduler(engine, PushBounds(*limits, has_breakers=False))
+        webhook = Webhook(
+            push.egress,
+            connect_timeout_ms=config.push_connect_timeout_ms,
+            caller=MemoryReceiver(receive),
+        )
+        sinks = SinkTable(webhook, TopicSink(engine, scheduler.session, clock.request_ms), {})
+        log = Log(io.StringIO(), clock.wall_ms)
+        sender = PushSender(
+            scheduler,
+            self,
+            clock,
+            sinks,
+            log,
+            log_id="fake",
+            at_ms=lambda: round(self._loop.time() * 1_000),
+        )
+        engine.vet_target, engine.vet_use = push.vet, push.vet_use
+        engine.is_calling = sender.is_busy
+        return scheduler, sender
 
     # --- Requests --------------------------------------------------------------------------------
 
@@ -126,25 +182,30 @@ class FakeDaemon:
         """Return the answer to a request, as the reader reads it."""
         if self._is_closed:
             raise Unreachable(DEFAULT_URL, "this FakeDelayd is closed")
-        transport = self._transport
-        if transport is None or transport.is_over:
+        if self._idle:
+            transport = self._idle.pop()
+        else:
             with self._loop.running():
-                transport = self._transport = MemoryTransport(self._server.connections)
+                transport = MemoryTransport(self._server.connections)
         for start in range(0, len(data), PIECE_BYTES):
             piece = data[start : start + PIECE_BYTES] if len(data) > PIECE_BYTES else data
             self._loop.run(transport.protocol.data_received, piece)
         while True:
             received, transport.received = transport.received, b""
             if (reply := reader.feed(received)) is not None:
+                if not transport.is_over:
+                    self._idle.append(transport)
                 return reply
             if self.engine.waits and (next_ms := next_deadline(self.engine)) is not None:
                 self.advance(next_ms - self.clock.now_ms())
             else:
                 self._loop.skip()
+                self._loop.run(bool)
 
     def close(self) -> None:
         """Answer no more."""
         self._is_closed = True
+        self._loop.run(self._sender.abort)
         self._loop.run(self._server.abort)
 
     def token(self, scopes: tuple[str, ...], topics: tuple[str, ...]) -> str:
@@ -190,6 +251,9 @@ class FakeDaemon:
     def ask(self) -> None:
         """Do nothing: the next turn comes at once."""
 
+    def wake_loop(self) -> None:
+        """Do nothing: the loop looks at everything."""
+
     def look_at_wall_clock(self) -> None:
         """Do nothing: it is the clock."""
 
@@ -199,17 +263,25 @@ class FakeDaemon:
         next_ms = next_deadline(engine)
         is_busy = next_ms is not None and next_ms <= now_ms and advance(engine, PlayedMs(now_ms))
         if self._tasks.has_more:
-            is_busy = True
+            is_busy = is_busy or not engine.awaits_calls
             if (task := self._tasks.step(now_ms)) is not None:
                 task.conclude(self.clock.request_ms())
         for session, outcome in engine.take_deliveries():
             assert session.owner is not None, "a session that waits has an owner"
             session.owner.deliver(outcome, self.clock.request_ms())
+        if self._scheduler.is_about_to_begin:
+            self._sender.on_push(self.clock.request_ms())
+            is_busy = True
         engine.take_log()
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback()
-        return is_busy or bool(callbacks)
+        if is_busy or callbacks:
+            return True
+        if self._scheduler.wake_ms is None or self._scheduler.in_flight:
+            return False
+        self._loop.skip()  # a target's rate takes no time
+        return True
 
 
 def _checked(refusal: Refusal | None, _now_ms: object) -> None:

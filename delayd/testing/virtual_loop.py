@@ -13,7 +13,7 @@ loop: that one is not the running loop meanwhile.
 >>> _ = loop.call_later(60, said.append, "late")
 >>> loop.run(said.append, "soon"); said
 ['soon']
->>> loop.skip(); said
+>>> loop.skip(); loop.run(bool); said
 ['soon', 'late']
 """
 
@@ -55,11 +55,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                         context.run(call, *with_args)
 
     def skip(self) -> None:
-        """Let time pass up to the next timer. Raises IndexError if there is none."""
+        """Let time pass up to the next timer, for `run`. Raises IndexError if there is none."""
         when_s, _, entry = heapq.heappop(self._timers)
         self._now_s = max(self._now_s, when_s)
         self._ready.append(entry)
-        self.run(bool)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:

@@ -19,12 +19,13 @@ from delayd.client import (
     AsyncWorker,
     Forbidden,
     Job,
+    JobNotFound,
     TimedOut,
     Unauthorized,
     Unreachable,
     Worker,
 )
-from delayd.testing import FakeDelayd
+from delayd.testing import FakeDelayd, ReceivedCall
 from delayd.testing.fake import START
 from tests.client.test_imports import modules_after
 
@@ -210,3 +211,70 @@ def test_pytest_has_the_fixture_where_delayd_is_installed(tmp_path: Path) -> Non
     assert "1 passed" in ran.stdout, ran.stdout + ran.stderr
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["entry-points"]["pytest11"] == {"delayd": "delayd.testing.pytest_plugin"}
+
+
+# --- Deliveries -----------------------------------------------------------------------------------
+
+URL: Final = "https://example.com/due?a=b"
+
+
+def test_a_job_with_a_url_calls_its_receiver_when_it_is_due(fake: FakeDelayd) -> None:
+    client = fake.client()
+    put = client.put("hooks", {"a": 1}, delay="7d", url=URL, method="PUT", headers={"X-A": "b"})
+    fake.advance("6d")
+    assert fake.calls == []
+    fake.advance("1d")
+    (call,) = fake.calls
+    assert (call.method, call.url, call.json()) == ("PUT", URL, {"a": 1})
+    assert (call.headers["X-A"], call.headers["Delayd-Id"]) == ("b", str(put.id))
+    assert client.stats()["push"]["attempts"]["delivered"] == 1
+    with pytest.raises(JobNotFound):
+        client.get(put.id)
+
+
+def test_a_receiver_that_fails_is_called_at_each_step_of_the_ladder(fake: FakeDelayd) -> None:
+    client = fake.client()
+    client.set_policy("hooks", {"retry": "15s 3m", "exhausted": "bury"})
+    times = []
+
+    def answer(call: ReceivedCall) -> int:
+        times.append((fake.now - START).total_seconds())
+        return 503
+
+    fake.answer_call = answer
+    put = client.put("hooks", "x", url=URL)
+    client.advance_clock("1d")
+    assert [call.headers["Delayd-Attempt"] for call in fake.calls] == ["1", "2", "3"]
+    assert times == [0, 15, 195]
+    info = client.get(put.id)
+    assert info.failure is not None
+    assert (info.state, info.failure.error) == ("buried", "503 Service Unavailable")
+
+
+def test_a_receiver_may_use_a_client_and_what_it_raises_is_a_failed_attempt(
+    fake: FakeDelayd,
+) -> None:
+    client = fake.client()
+
+    def answer(call: ReceivedCall) -> int:
+        client.put("answers", call.body)
+        raise ValueError("no such user")
+
+    fake.answer_call = answer
+    put = client.put("hooks", "x", delay=10, url=URL, retry="1h", max_attempts=1)
+    fake.advance(10)
+    assert client.reserve("answers", timeout=0).body == b"x"
+    info = client.get(put.id)
+    assert info.state == "buried"
+    assert info.failure is not None
+    assert "no such user" in info.failure.error
+
+
+def test_a_topic_delivers_to_another_and_to_a_url_at_any_rate(fake: FakeDelayd) -> None:
+    client = fake.client()
+    client.set_policy("a", {"push": {"topic": "b"}})
+    client.set_policy("c", {"push": {"url": URL, "rate_per_s": 2}})
+    client.put("a", "x")
+    assert client.topic("b").ready == 1
+    client.put_many("c", [{"body": n} for n in range(20)])
+    assert sorted(call.json() for call in fake.calls) == list(range(20))

@@ -1,0 +1,22 @@
+"""What a receiver of deliveries sees of a call."""
+
+import json
+from typing import Any, NamedTuple
+
+
+class ReceivedCall(NamedTuple):
+    """A call that the daemon has made, because a job was due that has a url.
+
+    >>> ReceivedCall("POST", "https://example.com/due", {"Delayd-Attempt": "2"}, b"[1]").json()
+    [1]
+    """
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    """Those of docs/push.md, and those of the job."""
+    body: bytes
+
+    def json(self) -> Any:  # noqa: ANN401 - whatever it says
+        """Return the body, read as JSON."""
+        return json.loads(self.body)
