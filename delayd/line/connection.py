@@ -599,9 +599,13 @@ class LineConnection:
         """Tell whether the commands have taken a slice of time; then others have a turn."""
         if self.context.elapsed_ms() < self._slice_ends_ms or not self.is_listening:
             return False
+        self.yield_turn()
+        return True
+
+    def yield_turn(self) -> None:
+        """Leave what else has arrived to a later turn."""
         self.has_yielded = True
         self._host.go_on_later()
-        return True
 
     def _execute(self, data: bytes, at: int, end: int, now_ms: RequestMs) -> int:
         line = data[at:end]

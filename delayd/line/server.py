@@ -35,6 +35,7 @@ from delayd.limits import (
     ACCEPTS_PER_TURN,
     EVENTS_PER_TURN,
     JOB_ID_MAX,
+    LINE_SLICE_MS,
     LINE_TURN_MS,
     READ_BYTES,
     STALLED_CLIENT_MS,
@@ -483,7 +484,8 @@ class LineServer:
         """Deal with everything but plain input."""
         if event & BROKEN:
             client.connection.is_unheard = True
-            self._end_broken(client, now_ms)
+            if not client.connection.has_yielded:  # or its next slice ends it, not this event
+                self._end_broken(client, now_ms)
             return
         if event & OUT:
             self._send_rest(client)
@@ -507,15 +509,18 @@ class LineServer:
     def _read_rest(self, client: Client) -> None:
         """Execute what a client sent before it closed, which a unix socket still holds.
 
-        Without what only reads: its replies reach nobody. The loop ends, because no more input
-        can come.
+        Without what only reads: its replies reach nobody. The kernel may hold megabytes of that,
+        so a turn reads for a slice of time.
         """
-        connection = client.connection
+        connection, clock = client.connection, self.context.elapsed_ms
         connection.half_close(self._request_ms())
+        ends_ms = clock() + LINE_SLICE_MS
         with contextlib.suppress(OSError):
             while connection.is_listening and (data := client.sock.recv(READ_BYTES)):
                 connection.receive(data, self._request_ms())
                 connection.take_out()
+                if clock() >= ends_ms and connection.is_listening:
+                    connection.yield_turn()
 
     def listen_again(self, client: Client) -> None:
         """Read from the client again, now that it no longer waits; have its replies taken."""

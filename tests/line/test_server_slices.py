@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.limits import LINE_KEYED_RUN_MAX, LINE_RUN_MAX, LINE_SLICE_MS, LINE_TURN_MS
+from delayd.limits import LINE_KEYED_RUN_MAX, LINE_RUN_MAX, LINE_SLICE_MS, LINE_TURN_MS, READ_BYTES
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
 from tests.line.rig import LineRig
 from tests.line.server_rig import ServerRig, heard
@@ -241,6 +241,22 @@ def test_what_only_reads_is_left_out_once_nobody_can_hear(unix_rig: ServerRig) -
     assert unix_rig.engine.store.counters.jobs_put == 2
     counts = unix_rig.server.stats.counts
     assert {name: count for name, count in counts.items() if count} == {"put": 2}
+
+
+def test_who_has_gone_holds_nobody_longer_than_a_slice_either(unix_rig: ServerRig) -> None:
+    """However much the kernel still holds, of which hardly any takes long."""
+    client, reads = unix_rig.client(), count()
+    client.setblocking(False)
+    sent = client.send(b"stats\r\n" * 100_000)
+    client.close()
+    commands_a_ms = 2_000
+    unix_rig.server.context.elapsed_ms = lambda: next(reads) // commands_a_ms
+    turns = 0
+    while unix_rig.clients:
+        unix_rig.turn()
+        turns += 1
+    commands_a_turn = LINE_SLICE_MS * commands_a_ms + READ_BYTES // 7
+    assert turns > sent // 7 // commands_a_turn > 3
 
 
 def test_what_only_reads_is_left_out_from_when_a_reply_reaches_nobody(rig: ServerRig) -> None:
