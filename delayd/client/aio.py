@@ -21,9 +21,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from delayd.client.addresses import DEFAULT_URL
 from delayd.client.aio_connection import AsyncConnections
 from delayd.client.batches import AsyncBatch, HttpParts, LineParts
-from delayd.client.errors import DelaydError, TimedOut
+from delayd.client.errors import TimedOut
 from delayd.client.http_calls import HttpCalls
-from delayd.client.jobs import Reserved, has_ended, leaving, touch_every_s
+from delayd.client.jobs import Reserved, leaving, touch_every_s, touched
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.results import JobInfo
@@ -246,8 +246,5 @@ async def _touching(job: AsyncJob, every_s: float, is_over: asyncio.Event) -> No
             async with asyncio.timeout(every_s):
                 await is_over.wait()
                 return
-        try:
-            await job.touch()
-        except DelaydError as error:
-            if has_ended(job, error):
-                return
+        if not await awaited(touched(job)):
+            return

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from delayd.client.errors import DelaydError, NotFound, NotReserved, Refused
 from delayd.client.limits import TOUCH_S_MAX, TOUCH_S_MIN
 from delayd.client.results import Became, Failure, Reservation, Time
-from delayd.client.steps import Steps
+from delayd.client.steps import Steps, carried_out
 
 C = TypeVar("C")
 J = TypeVar("J")
@@ -214,22 +214,15 @@ class Touches(Generic[J]):
         return [job for job, _every_s, _at_s in due]
 
 
-class Touched(Reserved[Any], Protocol):
-    """A job that is touched without asyncio."""
-
-    def touch(self) -> object:
-        """Extend its reservation."""
-
-
 class Toucher:
     """A thread that touches the jobs in hand; it runs while there are any."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._jobs: Touches[Touched] = Touches()
+        self._jobs: Touches[Reserved[Any]] = Touches()
         self._is_running = False
 
-    def add(self, job: Touched, ttr_s: float) -> None:
+    def add(self, job: Reserved[Any], ttr_s: float) -> None:
         """Touch the job from now on."""
         with self._changed:
             self._jobs.add(job, ttr_s, time.monotonic())
@@ -238,7 +231,7 @@ class Toucher:
                 threading.Thread(target=self._run, name="delayd-touch", daemon=True).start()
             self._changed.notify()
 
-    def discard(self, job: Touched) -> None:
+    def discard(self, job: Reserved[Any]) -> None:
         """Touch it no more."""
         with self._changed:
             self._jobs.discard(job)
@@ -254,22 +247,17 @@ class Toucher:
                 self._changed.wait(max(0.0, next_s - time.monotonic()))
                 due = self._jobs.take_due(time.monotonic())
             for job in due:
-                if not touched(job):
+                if not carried_out(touched(job)):
                     self.discard(job)
 
 
-def touched(job: Touched) -> bool:
-    """Touch a job; tell whether to go on."""
+def touched(job: Reserved[Any]) -> Steps[bool]:
+    """Touch a job; tell whether to go on. A daemon that is away may come back."""
     try:
-        job.touch()
-    except DelaydError as error:
-        return not has_ended(job, error)
-    return True
-
-
-def has_ended(job: Reserved[Any], error: DelaydError) -> bool:
-    """Tell whether no touch will help, and note it. A daemon that is away may come back."""
-    if isinstance(error, NotReserved | NotFound):
+        yield job.client.touch(job)
+    except (NotReserved, NotFound):
         job.is_lost = not job.is_finished
+        return False
+    except DelaydError:
         return True
-    return False
+    return True

@@ -222,18 +222,16 @@ class PushSender:
         for call in calls:
             left_ms = self._scheduler.left_ms(call)
             if not left_ms:  # the disk took so long that the job is somebody else's by now
-                self._drop(call, now_ms, at_ms)
+                self._scheduler.settle(call, None, now_ms, at_ms)
+                self._drop(call)
                 continue
             # What came after its reservation has ended would be of no use.
             call.timeout_ms = min(call.timeout_ms, left_ms)
             try:
                 label, sink = self._sinks.find(call.target, call.topic)
-            except LookupError:
-                error = f"the configuration has no sink {call.target.sink}"
-                self._refuse(call, AttemptEnd(Result.FAILED, error, is_outage=True), now_ms)
-                continue
-            except NotForTopic as refusal:  # other topics may have their jobs taken there
-                self._refuse(call, AttemptEnd(Result.FAILED, str(refusal), is_ours=True), now_ms)
+            except (LookupError, NotForTopic) as error:
+                self._conclude(call, _end_without_sink(call, error), call.target.sink, 0)
+                self._drop(call)
                 continue
             job = self._due_job(call, now_ms, ahead_ms)
             task = self._loop.create_task(_delivered(self._gate, sink, job))
@@ -289,24 +287,17 @@ class PushSender:
 
     def _settle(self, underway: _Underway, end: AttemptEnd) -> None:
         underway.is_settled = True
-        call, at_ms = underway.call, self._at_ms()
-        is_dead = self._scheduler.settle(call, end, self._clock.request_ms(), at_ms)
-        result = Result.EXHAUSTED if is_dead else end.result
-        self.counters.note(call.topic, underway.sink, result, at_ms - underway.begun_ms)
+        took_ms = self._at_ms() - underway.begun_ms
+        self._conclude(underway.call, end, underway.sink, took_ms)
 
-    def _drop(self, call: PushCall, now_ms: RequestMs, at_ms: int) -> None:
-        """Let go of a call that was never begun, because its reservation is over."""
-        self._scheduler.settle(call, None, now_ms, at_ms)
-        self._scheduler.release(call)
-        self._loop.call_soon(self._go_on)
+    def _conclude(self, call: PushCall, end: AttemptEnd, sink: str, took_ms: int) -> None:
+        """Record the end of an attempt, and count it."""
+        is_dead = self._scheduler.settle(call, end, self._clock.request_ms(), self._at_ms())
+        self.counters.note(call.topic, sink, Result.EXHAUSTED if is_dead else end.result, took_ms)
 
-    def _refuse(self, call: PushCall, end: AttemptEnd, now_ms: RequestMs) -> None:
-        """Fail a call that has nowhere to go."""
-        at_ms = self._at_ms()
-        is_dead = self._scheduler.settle(call, end, now_ms, at_ms)
+    def _drop(self, call: PushCall) -> None:
+        """Let go of a call that is not begun."""
         self._scheduler.release(call)
-        result = Result.EXHAUSTED if is_dead else end.result
-        self.counters.note(call.topic, call.target.sink, result, 0)
         self._loop.call_soon(self._go_on)
 
     # --- The end ---------------------------------------------------------------------------------
@@ -383,6 +374,14 @@ class PushSender:
 
 
 _CANCELLED: Final = AttemptEnd(Result.FAILED, "the sink has cancelled itself", is_outage=True)
+
+
+def _end_without_sink(call: PushCall, error: Exception) -> AttemptEnd:
+    """Return the end of an attempt that has nowhere to go."""
+    if isinstance(error, NotForTopic):  # other topics may have their jobs taken there
+        return AttemptEnd(Result.FAILED, str(error), is_ours=True)
+    text = f"the configuration has no sink {call.target.sink}"
+    return AttemptEnd(Result.FAILED, text, is_outage=True)
 
 
 def _end_of(task: asyncio.Task[AttemptEnd]) -> AttemptEnd:
