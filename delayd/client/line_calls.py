@@ -522,7 +522,7 @@ def _option_words(options: Mapping[str, Any], words: Words) -> Iterator[str]:
 def _ttr(length: Duration) -> str:
     word = seconds_word(length, "ttr")
     if word == "0":
-        raise wrong("ttr", "must be more than 0")
+        raise wrong("ttr", "must be more than 0, up to 4294967295 s")
     return word
 
 
