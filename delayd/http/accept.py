@@ -14,7 +14,8 @@ import ssl
 from collections.abc import Sequence
 
 from delayd.access.connection_limits import Refused
-from delayd.http.connections import HttpConnection, HttpConnections
+from delayd.http.connection import HttpConnection
+from delayd.http.connections import HttpConnections
 from delayd.limits import ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN, TLS_CLOSE_MS, TLS_HANDSHAKE_MS
 from delayd.net.accept import Acceptor, prepare
 

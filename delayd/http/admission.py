@@ -23,7 +23,7 @@ from delayd.clock import monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
 from delayd.http.bodies import BodyReader
-from delayd.http.connections import HttpRequest
+from delayd.http.connection import HttpRequest
 from delayd.http.problems import (
     JSON,
     LINES,
@@ -104,7 +104,7 @@ class RequestAdmission:
         query = route.query
         counters = api.counters_of(route.name)
 
-        async def answer(request: HttpRequest, names: Names) -> Reply:
+        async def respond(request: HttpRequest, names: Names) -> Reply:
             begun_ns = monotonic_ns()
             is_asked = False
             try:
@@ -148,7 +148,7 @@ class RequestAdmission:
             counters.note(reply.status, monotonic_ns() - begun_ns)
             return reply
 
-        return answer
+        return respond
 
     async def _read(self, reader: BodyReader, data: bytes, kind: str) -> Form:
         """Read a body in its share of the loop's time; `MediaTypeWrong`, and what it is refused."""
@@ -165,7 +165,7 @@ class RequestAdmission:
     def page_endpoint(self, make: Callable[[HttpRequest, Names], Reply]) -> Endpoint:
         """Return what answers requests for a file of the dashboard, which need no token."""
 
-        async def answer(request: HttpRequest, names: Names) -> Reply:
+        async def respond(request: HttpRequest, names: Names) -> Reply:
             try:
                 self._check_source(request, is_guarded=True)
                 return make(request, names)
@@ -173,7 +173,7 @@ class RequestAdmission:
                 self._api.refusals.note(refusal.word)
                 return refused(refusal)
 
-        return answer
+        return respond
 
     async def refuse(self, refusal: Refusal) -> Reply:
         """Answer a request for an unknown call."""

@@ -43,7 +43,8 @@ from delayd.limits import HTTP_BATCH_MAX, HTTP_ITEMS_FEW, JOB_ID_MAX
 from delayd.text import parse_whole
 
 if TYPE_CHECKING:
-    from delayd.http.connections import HttpConnections, HttpRequest
+    from delayd.http.connection import HttpRequest
+    from delayd.http.connections import HttpConnections
 
 
 class ApiTurns(Protocol):

@@ -17,7 +17,8 @@ from delayd.core.errors import Refusal
 from delayd.http.accept import HttpAcceptor
 from delayd.http.admission import Endpoint, Hosts, RequestAdmission
 from delayd.http.api import Api
-from delayd.http.connections import Bounds, HttpConnections, HttpRequest, require_c_parser
+from delayd.http.connection import Bounds, HttpRequest, require_c_parser
+from delayd.http.connections import HttpConnections
 from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Router
@@ -64,7 +65,7 @@ class HttpServer:
             for path in (UI_PATH, f"{UI_PATH}{{file}}"):
                 self._serve("GET", path, admission.page_endpoint(page_reply))
         self.connections = api.connections = HttpConnections(
-            self._answer,
+            self._handle,
             bounds,
             lambda: monotonic_ns() // NS_PER_MS,
             on_fault,
@@ -83,7 +84,7 @@ class HttpServer:
         if method == "GET":
             self._router.add("HEAD", path, endpoint)
 
-    def _answer(self, request: HttpRequest) -> Awaitable[Reply]:
+    def _handle(self, request: HttpRequest) -> Awaitable[Reply]:
         try:
             endpoint, names = self._router.find(request.method, request.target)
         except Refusal as refusal:

@@ -22,7 +22,7 @@ from delayd.http.responses import Reply
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from delayd.http.connections import HttpRequest
+    from delayd.http.connection import HttpRequest
 
 UI_PATH: Final = "/ui/"
 PAGE: Final = "index.html"

@@ -330,7 +330,7 @@ class LineConnection:
         if not late_ms:
             return reply
         self.is_waiting = True
-        self._host.postpone(late_ms, partial(self.answer, reply))
+        self._host.postpone(late_ms, partial(self.reply_late, reply))
         return b""
 
     def may(self, scope: Scope, topic: str) -> bool:
@@ -469,7 +469,7 @@ class LineConnection:
             self.out.append(self.hand_over(outcome, now_ms))
         self.resume(now_ms)
 
-    def answer(self, reply: bytes, now_ms: RequestMs) -> None:
+    def reply_late(self, reply: bytes, now_ms: RequestMs) -> None:
         """Answer the command that took long, and continue."""
         self.is_waiting = False
         self.is_bound = True
@@ -481,7 +481,7 @@ class LineConnection:
     ) -> None:
         self._task = None
         reply = say() if refusal is None else self.refuse_with(refusal)
-        self.answer(reply, now_ms)
+        self.reply_late(reply, now_ms)
         self._host.listen_again()
 
     def take_out(self) -> bytes:

@@ -137,9 +137,9 @@ class Client:
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
         """Let its connection answer after a delay, if it is still there, and then read from it."""
-        self.server.timeouts.postpone(by_ms, partial(self._answer, answer))
+        self.server.timeouts.postpone(by_ms, partial(self._call_late, answer))
 
-    def _answer(self, answer: Callable[[int], object]) -> None:
+    def _call_late(self, answer: Callable[[int], object]) -> None:
         if not self.is_gone:
             answer(self.server.time_ms)
             self.server.listen_again(self)

@@ -29,7 +29,8 @@ from delayd.core.stats.refusals import Refusals
 from delayd.core.times import PlayedMs
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.http.api import Api, Reports
-from delayd.http.connections import Bounds, HttpConnection, HttpConnections
+from delayd.http.connection import Bounds, HttpConnection
+from delayd.http.connections import HttpConnections
 from delayd.http.server import HttpServer
 from delayd.limits import IDEMPOTENCY_KEYS_DEFAULT
 from delayd.line.stats import Stats

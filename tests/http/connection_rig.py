@@ -21,7 +21,8 @@ from typing import Any, Final
 from delayd.access.authenticator import Authenticator
 from delayd.access.connection_limits import ConnectionLimits, Refused
 from delayd.access.tokens import Tokens
-from delayd.http.connections import Bounds, HttpConnection, HttpConnections, HttpRequest
+from delayd.http.connection import Bounds, HttpConnection, HttpRequest
+from delayd.http.connections import HttpConnections
 from delayd.http.responses import Reply
 
 FAR: Final = ("192.0.2.1", 50_000)

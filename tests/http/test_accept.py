@@ -15,7 +15,7 @@ import trustme
 from delayd import limits
 from delayd.access.rejections import reason_of
 from delayd.http.accept import HttpAcceptor
-from delayd.http.connections import Bounds, HttpConnection
+from delayd.http.connection import Bounds, HttpConnection
 from tests.http.connection_rig import ConnectionRig, get, scenario, settle, until
 from tests.net.listener import Listener
 

@@ -18,7 +18,7 @@ from delayd.core import errors
 from delayd.core.errors import Refusal
 from delayd.fields import Wrong
 from delayd.http import problems
-from delayd.http.connections import Bounds
+from delayd.http.connection import Bounds
 from delayd.http.forms import AdvanceForm, HorizonForm, KickForm, PauseForm, PutJobForm
 from delayd.http.problems import (
     FIELDS,

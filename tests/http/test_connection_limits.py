@@ -6,7 +6,7 @@ import pytest
 
 from delayd import limits
 from delayd.access.connection_limits import Refused
-from delayd.http.connections import Bounds, HttpConnection
+from delayd.http.connection import Bounds, HttpConnection
 from delayd.http.problems import Busy
 from delayd.http.responses import closing_reply
 from tests.http.connection_rig import (

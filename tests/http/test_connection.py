@@ -11,8 +11,8 @@ import pytest
 from aiohttp import http_parser
 
 from delayd import limits
-from delayd.http import connections
-from delayd.http.connections import Bounds, HttpConnection, NoCParser, require_c_parser
+from delayd.http import connection as connection_module
+from delayd.http.connection import Bounds, HttpConnection, NoCParser, require_c_parser
 from tests.http.connection_rig import (
     Client,
     ConnectionRig,
@@ -631,7 +631,7 @@ def test_no_private_name_of_aiohttp_is_used_and_none_is_hidden() -> None:
     shared = {"connection_lost", "connection_made", "data_received", "pause_reading"}
     shared |= {"eof_received", "pause_writing", "resume_reading", "resume_writing"}
     assert ours & theirs == shared
-    source = inspect.getsource(connections)
+    source = inspect.getsource(connection_module)
     private = {name for name in theirs if name.startswith("_") and not name.endswith("__")}
     assert private, "there are some"
     assert not {name for name in private if re.search(rf"[.]{name}\b", source)}

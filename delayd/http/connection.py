@@ -1,0 +1,739 @@
+"""One connection of HTTP: its requests in order, its deadlines, and the bytes it may hold.
+
+aiohttp's parser (llhttp) reads heads and bodies. Everything else of a connection is here: requests
+are answered one after the other, and each part has a deadline:
+
+    connected ─► head ─► body ─► handled ─► answered ─► idle ─► head ─► ...
+                 10 s    1 KiB/s   │         1 KiB/s    75 s
+                         60 s      └ no limit
+
+A client that takes longer is answered 408 where it can still read that, and closed. What is kept
+for a connection is limited: 8,190 bytes of a line, 128 headers, 32 requests in a row, half a
+MiB of a body that no handler reads, and one answer, since a client is sent one at a time. The bytes
+of all unanswered requests are counted together (`http.connections`); when they are too many,
+clients that send much are answered 503.
+
+Deadlines cost a request less than 1 µs: its times are noted, and checked by `net.deadlines`.
+
+The module knows of other connections what `Shared` has, and not what is asked or answered. Of
+aiohttp it uses the parser, the streams that the parser fills with bodies, and the base of its
+protocols, by their public names.
+"""
+
+import asyncio
+import weakref
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Final, Protocol
+
+from aiohttp import hdrs, http_parser
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError, LineTooLong
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+
+from delayd import limits
+from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
+from delayd.http import problems
+from delayd.http.responses import HTTP_1_1, Reply, refused
+from delayd.net.deadlines import Deadlines, body_ms_max
+from delayd.net.peers import hears_nothing
+
+# --- Bounds --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """How much and how long; `limits.py` says why."""
+
+    connections_max: int = limits.CONNECTIONS_DEFAULT
+    connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
+    strangers_per_ip_max: int = limits.HTTP_STRANGERS_PER_IP_DEFAULT
+    header_ms: int = limits.HTTP_HEADER_MS_DEFAULT
+    body_ms: int = limits.HTTP_BODY_MS_DEFAULT
+    idle_ms: int = limits.HTTP_IDLE_MS_DEFAULT
+    body_bytes_max: int = limits.HTTP_BODY_BYTES_DEFAULT
+    held_bytes_max: int = limits.HTTP_HELD_BYTES_DEFAULT
+    write_buffer_bytes_max: int = limits.WRITE_BUFFER_BYTES_DEFAULT
+
+
+def bounds_of(config: object) -> Bounds:
+    """Return the limits of a configuration: `connections_max` is its `http_connections_max`, etc.
+
+    It is not typed, since HTTP does not know the configuration of the whole daemon.
+    """
+    names = (field.name for field in fields(Bounds))
+    return Bounds(**{name: getattr(config, f"http_{name}") for name in names})
+
+
+# --- The connection -----------------------------------------------------------------------------
+
+_NEVER_MS: Final = -1
+_HEAD_END: Final = b"\r\n\r\n"
+_READING: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD})
+"""The methods of requests that change nothing."""
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class NoCParser(Exception):
+    """aiohttp lacks its C parser; the one in Python has allowed request smuggling."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "aiohttp has no C parser here: install it from a wheel, and do not set"
+            " AIOHTTP_NO_EXTENSIONS"
+        )
+
+
+def require_c_parser() -> None:
+    """Make sure that requests are read by llhttp. Raises `NoCParser`."""
+    if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+        raise NoCParser
+
+
+class BodyBroken(Exception):
+    """The body of a request is not what its headers say; raised where it is read."""
+
+
+class ClientGone(ConnectionResetError):
+    """The client has disconnected."""
+
+
+class Shared(Protocol):
+    """What all connections of a server share."""
+
+    loop: asyncio.AbstractEventLoop
+    bounds: Bounds
+    now_ms: Callable[[], int]
+    deadlines: "Deadlines[HttpConnection]"
+    held_bytes: int
+    """Bytes of requests that have not been answered."""
+    held_bytes_max: int
+    body_grace_ms: int
+    pause_bytes: int
+    replies: dict[Refused, bytes]
+    too_slow: bytes
+    handle: Callable[["HttpRequest"], Awaitable[Reply]]
+    on_fault: Callable[[BaseException], object]
+    note: Callable[[str], object]
+    admission: ConnectionLimits
+
+    async def next_piece(self, pieces: Iterator[bytes]) -> bytes | None:
+        """Return the next piece of an answer, None at its end: one between two turns, of all."""
+        ...
+
+    def forget(self, connection: "HttpConnection") -> None:
+        """Stop counting a connection."""
+        ...
+
+
+class HttpRequest:
+    """One request: its head has come, and its body comes."""
+
+    __slots__ = (
+        *("_url", "body", "connection", "headers", "keep_alive"),
+        *("method", "sent_bytes", "target", "version"),
+    )
+
+    def __init__(
+        self,
+        message: http_parser.RawRequestMessage,
+        body: StreamReader,
+        connection: "HttpConnection",
+    ) -> None:
+        self.method = message.method
+        self.target = message.path
+        """Path and query, as they were sent."""
+        self.version = message.version
+        self.headers = message.headers
+        self.keep_alive = not message.should_close
+        self.body = body
+        self.connection = connection
+        self.sent_bytes = 0
+        """Of the answer."""
+        self._url = message.url
+
+    @property
+    def query(self) -> list[tuple[str, str]]:
+        """The names and values after the `?`."""
+        return [*self._url.query.items()]
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        """The connection of the request; None: its client has disconnected."""
+        return self.connection.transport
+
+    @property
+    def remote(self) -> str:
+        """The address of the client; empty: it has none, or has disconnected."""
+        transport = self.transport
+        peer = None if transport is None else transport.get_extra_info("peername")
+        return str(peer[0]) if isinstance(peer, tuple) else str(peer or "")
+
+
+Message = tuple[http_parser.RawRequestMessage | HttpProcessingError, StreamReader]
+"""A head that was read, or why it could not be; and the body that belongs to it."""
+
+
+class HttpConnection(BaseProtocol):
+    """One client: reads its requests, has them answered, and watches its deadlines."""
+
+    __slots__ = (
+        *("_body", "_body_bytes", "_body_ms", "_current", "_drained", "_has_full_body"),
+        *("_has_full_row", "_has_last_body", "_head_ms", "_idle_ms", "_is_over", "_is_spent"),
+        *("_reader", "_row", "_sent_bytes", "_shared", "_untaken"),
+        *("held_bytes", "is_half_closed", "is_reserving"),
+        *("__weakref__", "look_s", "peer", "task"),
+    )
+
+    def __init__(self, shared: Shared, peer: Peer) -> None:
+        """Only `http.connections` makes connections, of a peer that it has admitted."""
+        self._reader = http_parser.HttpRequestParser(
+            # Nothing leads back to the connection, so that it is freed when it has closed, and not
+            # by the garbage collector (`recover.py`).
+            weakref.proxy(self),
+            shared.loop,
+            limits.HTTP_BODY_BUFFER_BYTES,
+            max_line_size=limits.HTTP_LINE_BYTES_MAX,
+            max_field_size=limits.HTTP_HEADER_BYTES_MAX,
+            max_headers=limits.HTTP_HEADERS_MAX,
+            payload_exception=BodyBroken,
+            auto_decompress=False,
+            max_msg_queue_size=limits.HTTP_ROW_MAX,
+        )
+        super().__init__(shared.loop, self._reader)
+        self._shared = shared
+        self.peer = peer
+        self.look_s = 0
+        self.held_bytes = 0
+        """Bytes of its requests that have not been answered."""
+        self.task: asyncio.Task[None] | None = None
+        """Answers the requests; None: there is none to be answered."""
+        self._row: deque[Message] = deque()
+        """Requests that have arrived and not been begun."""
+        self._current: HttpRequest | None = None
+        """The request that is being handled."""
+        self._is_over = False
+        """Nothing more is read; the connection closes when the current request is answered."""
+        self._has_last_body = False
+        """But for the body that comes, which belongs to the current request: the daemon stops."""
+        self.is_half_closed = False
+        """The client sends no more, or has gone."""
+        self.is_reserving = False
+        """The current request reserves jobs."""
+        self._has_full_row = False
+        self._has_full_body = False
+        """Nothing is read until a handler has read some of the body."""
+        self._drained: asyncio.Future[None] | None = None
+        """What an answer waits for while too much of it has not been taken."""
+        self._head_ms = _NEVER_MS
+        """Since when the next request's head comes; never: nothing of it has come."""
+        self._idle_ms = 0
+        """When the last answer was sent."""
+        self._body: StreamReader | None = None
+        """The body that comes."""
+        self._body_ms = 0
+        self._body_bytes = 0
+        """Since when it counts, and what had come by then."""
+        self._is_spent = False
+        """The request has been answered without its body, which is discarded as it arrives."""
+        self._sent_bytes = 0
+        self._untaken: tuple[int, int, int] | None = None
+        """Since when answers wait, how much waited, and `_sent_bytes` then."""
+
+    def has_shown_token(self) -> None:
+        """Count it no longer among the unauthenticated connections."""
+        self._shared.admission.authenticated(self.peer)
+
+    # --- What asyncio calls ----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin: the first head has its time from now."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(self._shared.pause_bytes)
+        super().connection_made(transport)
+        self._head_ms = now_ms = self._shared.now_ms()
+        self._shared.deadlines.watch(self, now_ms + self._shared.bounds.header_ms)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived; note whether a head or a body is incomplete."""
+        if self._is_over:
+            if self._has_last_body:
+                self._read_last_body(data)
+            return
+        shared = self._shared
+        if not self._is_spent:
+            size = len(data)
+            self.held_bytes += size
+            shared.held_bytes += size
+        messages = self._parse(data)
+        if messages:
+            self._head_ms = _NEVER_MS
+            self._row += messages
+            self._note_last(*messages[-1])
+            if self.task is None:
+                self.task = shared.loop.create_task(self._serve())
+            if len(self._row) >= limits.HTTP_ROW_MAX and not self._has_full_row:
+                self._has_full_row = True
+                self._read_no_more()
+                shared.deadlines.watch(self, shared.now_ms() + limits.HTTP_GONE_LOOK_MS)
+        elif self._body is not None:
+            if self._body.is_eof():
+                self._body = None
+                self._is_spent = False
+        elif data and self._head_ms < 0:
+            self._head_ms = now_ms = shared.now_ms()
+            shared.deadlines.watch(self, now_ms + shared.bounds.header_ms)
+        if shared.held_bytes > shared.held_bytes_max and self.held_bytes > limits.HTTP_SMALL_BYTES:
+            shared.note(Refused.HELD_BYTES.name)
+            self._cut(shared.replies[Refused.HELD_BYTES])
+
+    def _read_last_body(self, data: bytes) -> None:
+        """Parse more of the last body; what is behind it is dropped."""
+        body = self._body
+        if body is None or body.is_eof():
+            return
+        self.held_bytes += len(data)
+        self._shared.held_bytes += len(data)
+        for message, _ in self._parse(data):
+            if isinstance(message, HttpProcessingError) and not body.is_eof():
+                body.set_exception(_broken_by(message))
+        if body.is_eof():
+            self._body = None
+
+    def _parse(self, data: bytes) -> Sequence[Message]:
+        """Return the requests whose heads end in these bytes; one that is wrong is the last."""
+        end = data.find(_HEAD_END) + len(_HEAD_END)
+        if end < len(_HEAD_END) or data.find(_HEAD_END, end) < 0:
+            return self._parsed(data)
+        # Several: the parser would forget those before the one that is wrong.
+        messages: list[Message] = []
+        start = 0
+        for left in range(max(0, limits.HTTP_ROW_MAX - len(self._row)), -1, -1):
+            if end < len(_HEAD_END) or not left:
+                end = len(data)
+            messages += self._parsed(data[start:end])
+            if messages and isinstance(messages[-1][0], HttpProcessingError):
+                self._break_body(messages)
+                break
+            if end == len(data):
+                break
+            start, end = end, data.find(_HEAD_END, end) + len(_HEAD_END)
+        return messages
+
+    @staticmethod
+    def _break_body(messages: Sequence[Message]) -> None:
+        """Let who reads the body before the error know of it, if it is in that body."""
+        error, body = messages[-1][0], messages[-2][1] if len(messages) > 1 else EMPTY_PAYLOAD
+        assert isinstance(error, HttpProcessingError), "the last message is the error"
+        if not body.is_eof():
+            body.set_exception(_broken_by(error))
+
+    def _parsed(self, data: bytes) -> Sequence[Message]:
+        """Return what the parser makes of these bytes; an error alone."""
+        try:
+            messages, is_upgrade, rest = self._reader.feed_data(data)
+            while is_upgrade:  # no call here takes another protocol up: what follows is HTTP
+                self._reader.set_upgraded(False)
+                more, is_upgrade, rest = self._reader.feed_data(rest)
+                messages = [*messages, *more]
+        except HttpProcessingError as error:
+            return ((error, EMPTY_PAYLOAD),)
+        except Exception:  # noqa: BLE001 (aiohttp lets out what yarl raises for some targets)
+            return ((BadHttpMessage("the request cannot be read"), EMPTY_PAYLOAD),)
+        return messages
+
+    def _note_last(self, message: object, body: StreamReader) -> None:
+        """Note the last request that has come, of which the body may be missing."""
+        if isinstance(message, HttpProcessingError):
+            self._is_over = True
+            if self._body is not None and not self._body.is_eof():
+                # The error is inside the body of the previous request, whose handler waits.
+                self._body.set_exception(_broken_by(message))
+        self._is_spent = False
+        if body.is_eof():
+            self._body = None
+            return
+        self._body = body
+        self._body_ms = now_ms = self._shared.now_ms()
+        self._body_bytes = 0
+        self._shared.deadlines.watch(self, now_ms + self._shared.body_grace_ms)
+
+    def pause_writing(self) -> None:
+        """Give the client some time to read what is buffered for it."""
+        super().pause_writing()
+        if self._untaken is None:
+            now_ms = self._shared.now_ms()
+            self._shared.deadlines.watch(self, self._await_taking(now_ms))
+
+    def resume_writing(self) -> None:
+        """Continue the answer: the client has taken enough of it."""
+        super().resume_writing()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    def eof_received(self) -> bool:
+        """Answer what has come whole, though the client sends no more; tell whether any has.
+
+        A client that has gone looks the same. So a reserve ends here: its jobs would be lost on it
+        until their ttr runs out. While its answer leaves, the client may read all of it, and one
+        that has gone shows when more is written.
+        """
+        self._is_over = self.is_half_closed = True
+        current = self._current
+        has_begun = current is not None and current.sent_bytes > 0
+        if self.task is None or self._body is not None or (self.is_reserving and not has_begun):
+            return False
+        transport = self.transport
+        if transport is None or transport.get_extra_info("ssl_object") is not None:
+            return False
+        if current is not None and self._is_in_vain(current.method):
+            return False
+        shared = self._shared
+        shared.deadlines.watch(self, shared.now_ms() + limits.HTTP_GONE_LOOK_MS)
+        return True
+
+    def _is_in_vain(self, method: str) -> bool:
+        """Tell whether a request does nothing but read for a client that hears no answer.
+
+        While it is read from, the system reports that it has gone.
+        """
+        if not (self.is_half_closed or self._has_full_row) or method not in _READING:
+            return False
+        sock = None if self.transport is None else self.transport.get_extra_info("socket")
+        return sock is not None and hears_nothing(sock)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection, and cancel the request that is being handled."""
+        self._shared.forget(self)
+        super().connection_lost(exc)
+        self._is_over = True
+        self._row.clear()
+        if self.task is not None:
+            self.task.cancel()
+
+    # --- What the streams of bodies call ---------------------------------------------------------
+
+    def pause_reading(self) -> None:
+        """Stop reading: no handler reads what has arrived of the body."""
+        self._has_full_body = True
+        super().pause_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (aiohttp's)
+        """Read on, if that was what reading waited for; called for each piece that is taken."""
+        if self._has_full_body:
+            self._has_full_body = False
+            super().resume_reading(resume_parser)
+            if self._has_full_row:
+                self._read_no_more()
+
+    def _read_no_more(self) -> None:
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def _take_row_on(self) -> None:
+        """Read on when the row is short again; what the parser has kept back comes first."""
+        self._reader.message_consumed()
+        if self._has_full_row and len(self._row) <= limits.HTTP_ROW_MAX // 2:
+            self.data_received(b"")
+            if len(self._row) < limits.HTTP_ROW_MAX:
+                self._has_full_row = False
+                if self.transport is not None and not self._has_full_body:
+                    self.transport.resume_reading()
+
+    # --- Answering -------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        """Answer the requests of the row in order; close after the last one that may come."""
+        try:
+            while self._row:
+                message, body = self._row.popleft()
+                if not isinstance(message, HttpProcessingError) and self._is_in_vain(
+                    message.method
+                ):
+                    raise ClientGone
+                self._take_row_on()
+                if not await self._serve_one(message, body):
+                    self._is_over = True
+                    self._row.clear()
+        except ConnectionError:
+            self._is_over = True  # the client has gone
+        except Exception as fault:  # noqa: BLE001 (whatever it is, the answer cannot be sent)
+            self._is_over = True
+            self._shared.on_fault(fault)
+        finally:
+            self.task = self._current = None
+        if self._is_over and self.transport is not None:
+            self.transport.close()
+
+    async def _serve_one(
+        self, message: http_parser.RawRequestMessage | HttpProcessingError, body: StreamReader
+    ) -> bool:
+        """Answer a request; tell whether the connection stays open for more."""
+        if isinstance(message, HttpProcessingError):
+            reply = refused(_refusal_of(message))
+            await self._write(reply.head(closes=True) + reply.body)
+            return False
+        request = self._current = HttpRequest(message, body, self)
+        reply = await self._carried_out(request)
+        if not reply.is_sent:
+            await self.send(reply, request)
+        self._note_answer(request)
+        self._current = None
+        return await self._discarded(request.body) and request.keep_alive
+
+    async def _carried_out(self, request: HttpRequest) -> Reply:
+        """Return the handler's answer; if it fails, a problem, and close after it."""
+        try:
+            return await self._shared.handle(request)
+        except BodyBroken as error:
+            refusal: problems.HttpRefusal = _refusal_of_body(error)
+        except ConnectionError:
+            raise
+        except Exception as fault:
+            self._shared.on_fault(fault)
+            if request.sent_bytes:
+                raise ConnectionResetError("the answer cannot be ended") from fault
+            refusal = problems.OurFault("something went wrong in the daemon; its log says what")
+        request.keep_alive = False
+        return refused(refusal)
+
+    async def send(self, reply: Reply, request: HttpRequest) -> None:
+        """Send an answer, and wait while the client does not take it; `ConnectionError`."""
+        reply.is_sent = True
+        if reply.pieces is not None:
+            await self._send_pieces(reply, reply.pieces, request)
+            return
+        head = reply.head(closes=not request.keep_alive, version=request.version)
+        # An answer that has been sent is not kept: a thousand workers, a MiB for each.
+        body, reply.body = reply.body, b""
+        await self._write(head if request.method == hdrs.METH_HEAD else head + body, request)
+
+    async def deliver(self, reply: Reply, request: HttpRequest) -> None:
+        """Send an answer, and wait until the system has taken all of it; `ConnectionError`.
+
+        Cancelled: the client has gone, and not all of it has left. Of TLS up to two pieces may wait
+        unseen, in asyncio.
+        """
+        transport = self.transport
+        if transport is None or transport.get_extra_info("ssl_object") is not None:
+            await self.send(reply, request)
+            return
+        transport.set_write_buffer_limits(0)
+        await self.send(reply, request)
+        transport.set_write_buffer_limits(self._shared.pause_bytes)
+
+    async def _send_pieces(
+        self, reply: Reply, pieces: Iterable[bytes], request: HttpRequest
+    ) -> None:
+        """Send an answer in chunks; to HTTP/1.0, its end is that of the connection."""
+        has_body, version = request.method != hdrs.METH_HEAD, request.version
+        is_chunked = has_body and version >= HTTP_1_1
+        request.keep_alive &= is_chunked or not has_body
+        closes = not request.keep_alive
+        head = reply.head_of_pieces(closes=closes, version=version, is_chunked=is_chunked)
+        await self._write(head, request)
+        left = iter(pieces if has_body else ())
+        while (piece := await self._shared.next_piece(left)) is not None:
+            if piece:
+                data = b"%x\r\n%b\r\n" % (len(piece), piece) if is_chunked else piece
+                await self._write(data, request)
+        if is_chunked:
+            await self._write(b"0\r\n\r\n", request)
+
+    async def _write(self, data: bytes, request: HttpRequest | None = None) -> None:
+        """Write, and wait while the client does not take it; `ClientGone`."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            raise ClientGone
+        self._sent_bytes += len(data)
+        if request is not None:
+            request.sent_bytes += len(data)
+        if transport.get_extra_info("ssl_object") is None:
+            transport.write(data)
+            await self._written(transport)
+            return
+        # asyncio's TLS takes whatever it is given at once, and notices that nobody takes it, or
+        # that the client has gone, only at the next piece or in the next round of the loop.
+        for start in range(0, len(data), limits.HTTP_REPLY_PAUSE_BYTES):
+            transport.write(data[start : start + limits.HTTP_REPLY_PAUSE_BYTES])
+            await asyncio.sleep(0)
+            await self._written(transport)
+
+    async def _written(self, transport: asyncio.Transport) -> None:
+        """Wait while the client does not take what was written; `ClientGone`."""
+        if transport.is_closing():
+            raise ClientGone
+        if self.writing_paused:
+            self._drained = self._shared.loop.create_future()
+            await self._drained
+            self._drained = None
+
+    def ask_for_body(self) -> None:
+        """Send 100 Continue to a client that waits for it with its body."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(_CONTINUE)
+
+    async def _discarded(self, body: StreamReader) -> bool:
+        """Discard the rest of a body; tell whether its end came soon enough."""
+        if body.is_eof():
+            return True
+        try:
+            async with asyncio.timeout(self._shared.body_grace_ms / 1_000):
+                while not body.is_eof():
+                    await body.readany()
+        except (TimeoutError, BodyBroken):
+            return False
+        return True
+
+    def _note_answer(self, request: HttpRequest) -> None:
+        shared = self._shared
+        if self._body is not None and request.body is self._body and not self._body.is_eof():
+            self._is_spent = True
+        # Of what came in a row each has an equal share: exactly so in the end.
+        has_body = self._body is not None and not self._is_spent
+        behind = len(self._row) + has_body + (self._head_ms >= 0)
+        released = self.held_bytes // (behind + 1)
+        self.held_bytes -= released
+        shared.held_bytes -= released
+        self._idle_ms = now_ms = shared.now_ms()
+        if self._head_ms >= 0:
+            self._head_ms = now_ms
+
+    def finish(self) -> asyncio.Task[None] | None:
+        """Close after the current request, and read no other; return what still answers it."""
+        self._is_over = True
+        self._has_last_body = not self._row
+        self._row.clear()
+        if self.task is None and self.transport is not None:
+            self.transport.close()
+        return self.task
+
+    @property
+    def has_unsent(self) -> bool:
+        """Whether some of its answers waits for the client to take it."""
+        return self.transport is not None and self.transport.get_write_buffer_size() > 0
+
+    # --- Deadlines -------------------------------------------------------------------------------
+
+    def look(self, now_ms: int) -> int:
+        """Close the connection if a deadline has passed; return when to look next, 0 for never."""
+        if self.transport is None:
+            return 0
+        waiting_bytes = self.transport.get_write_buffer_size()
+        if waiting_bytes:
+            return self._look_at_answer(now_ms, waiting_bytes)
+        if self._untaken is not None:
+            self._untaken = None
+            self._idle_ms = now_ms  # it has read until now
+        if self._body is not None and self._body.is_eof():
+            self._body = None
+            self._is_spent = False
+        bounds = self._shared.bounds
+        if self._body is not None:
+            due_ms = self._body_due_ms(now_ms, self._body)
+            word = "SLOW_BODY"
+        elif self.task is not None:
+            return self._look_at_handled(now_ms)
+        elif self._head_ms >= 0:
+            due_ms = self._head_ms + bounds.header_ms
+            word = "SLOW_HEADER"
+        else:
+            due_ms = self._idle_ms + bounds.idle_ms
+            word = "SLOW_IDLE"
+        if now_ms < due_ms:
+            return due_ms
+        # A client that has sent nothing would take a reply for the next answer.
+        self._close_for(word, self._shared.too_slow if self.held_bytes else b"")
+        return now_ms + limits.HTTP_LOOK_MS
+
+    def _look_at_handled(self, now_ms: int) -> int:
+        """End a request that is carried out for nobody."""
+        if self._current is not None and self._is_in_vain(self._current.method):
+            assert self.transport is not None, "a connection that is gone is not looked at"
+            self.transport.abort()
+            return 0
+        is_read = not (self.is_half_closed or self._has_full_row)
+        return now_ms + (limits.HTTP_LOOK_MS if is_read else limits.HTTP_GONE_LOOK_MS)
+
+    def _body_due_ms(self, now_ms: int, body: StreamReader) -> int:
+        """Return when the body is too late, as much of it as has come."""
+        if self._has_full_body or self._has_full_row:
+            # It is we who do not read.
+            self._body_ms = now_ms
+            self._body_bytes = body.total_bytes
+        came_bytes = body.total_bytes - self._body_bytes
+        shared = self._shared
+        return self._body_ms + body_ms_max(
+            came_bytes, grace_ms=shared.body_grace_ms, in_all_ms=shared.bounds.body_ms
+        )
+
+    def _look_at_answer(self, now_ms: int, waiting_bytes: int) -> int:
+        if self._untaken is None:
+            return self._await_taking(now_ms)
+        since_ms, then_bytes, sent_bytes = self._untaken
+        if now_ms < since_ms + limits.HTTP_TAKE_MS:
+            return since_ms + limits.HTTP_TAKE_MS
+        taken_bytes = then_bytes - waiting_bytes + self._sent_bytes - sent_bytes
+        enough_bytes = limits.HTTP_TAKE_MS // 1_000 * limits.BYTES_PER_S_MIN
+        if taken_bytes < enough_bytes or waiting_bytes > self._shared.bounds.write_buffer_bytes_max:
+            self._close_for("SLOW_ANSWER", b"")
+            return 0
+        return self._await_taking(now_ms)
+
+    def _await_taking(self, now_ms: int) -> int:
+        """Note how much waits now; return when some of it has to be taken."""
+        assert self.transport is not None, "a connection that is gone is not looked at"
+        self._untaken = (now_ms, self.transport.get_write_buffer_size(), self._sent_bytes)
+        return now_ms + limits.HTTP_TAKE_MS
+
+    def _close_for(self, word: str, reply: bytes) -> None:
+        self._shared.note(word)
+        self._cut(reply)
+
+    def _cut(self, reply: bytes) -> None:
+        """Close, with a reply if there is one and nothing else was being said."""
+        transport = self.transport
+        assert transport is not None, "a connection that is gone is not cut"
+        current = self._current
+        is_of_this = current is None or (current.body is self._body and not current.sent_bytes)
+        if reply and is_of_this and not transport.is_closing():
+            transport.write(reply)
+            transport.close()
+        else:
+            transport.abort()
+        self._is_over = True
+        self._row.clear()  # requests that have not been begun are dropped
+
+
+def _broken_by(error: HttpProcessingError) -> BodyBroken:
+    """Return what a reader of the body meets for an error in it."""
+    broken = BodyBroken(error.message)
+    broken.__cause__ = error
+    return broken
+
+
+def _refusal_of_body(broken: BodyBroken) -> problems.HttpRefusal:
+    if isinstance(broken.__cause__, HttpProcessingError):
+        refusal = _refusal_of(broken.__cause__)
+        if isinstance(refusal, problems.HeaderTooLong):  # of the trailers
+            return refusal
+    said = f"the body is not what its headers say: {broken}"
+    return problems.BadRequest(said.partition("\n")[0])
+
+
+def _refusal_of(error: HttpProcessingError) -> problems.HttpRefusal:
+    if isinstance(error, LineTooLong):
+        if error.args[1] == limits.HTTP_LINE_BYTES_MAX:
+            return problems.PathTooLong(
+                f"the path is longer than {limits.HTTP_LINE_BYTES_MAX} bytes"
+            )
+        return problems.HeaderTooLong(
+            f"a header is longer than {limits.HTTP_HEADER_BYTES_MAX} bytes"
+        )
+    if error.message == "Too many headers received":
+        return problems.HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
+    said = error.message.partition("\n")[0].rstrip(":")
+    if "`Transfer-Encoding`" in said:
+        return problems.CodingUnknown()
+    return problems.BadRequest(said)
