@@ -486,7 +486,7 @@ class LineCalls:
         command = line("advance-clock", seconds_word(by, "by"))
         reply = yield from _ask(command)
         if reply.word == "UNKNOWN_COMMAND":
-            raise NoVirtualClock("this daemon lives by the system's clock", "NO_VIRTUAL_CLOCK")
+            raise NoVirtualClock("this daemon uses the system's clock", "NO_VIRTUAL_CLOCK")
         _expect(reply, command, "ADVANCED")
         return from_epoch(seconds_in({"the time": _value_at(reply, 1)}, "the time"))
 

@@ -41,7 +41,7 @@ SERVER: Final = f"delayd/{__version__}"
 
 # --- The answer ----------------------------------------------------------------------------------
 
-HowMany = Annotated[int, about("To how many jobs it was done before it was refused.", ge=0)]
+HowMany = Annotated[int, about("How many jobs had been changed before the refusal.", ge=0)]
 
 
 class FieldError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,9 +57,10 @@ class ProblemAnswer(Answer, kw_only=True):
     type: Annotated[str, about("`urn:delayd:` and the word.")]
     title: Annotated[str, about("What all problems of this kind have in common.")]
     status: Annotated[int, Meta(ge=400, le=599)]
-    detail: Annotated[str, about("What it is this time, for people.")]
+    detail: Annotated[str, about("What is wrong with this request, for people.")]
     word: Annotated[
-        str, about("What it is, for programs: the line protocol's word, if it has one.")
+        str,
+        about("What kind of problem it is, for programs: the line protocol's word, if it has one."),
     ]
     kind: Annotated[str, about("Which refusal it is, for programs: several may share a word.")]
     errors: (
@@ -69,7 +70,7 @@ class ProblemAnswer(Answer, kw_only=True):
         ]
         | Unset
     ) = UNSET
-    job_id: Annotated[JobId | Unset, about("The job that is in the way.")] = UNSET
+    job_id: Annotated[JobId | Unset, about("The job that has the key.")] = UNSET
     cancelled: HowMany | Unset = UNSET
     kicked: HowMany | Unset = UNSET
     rescheduled: HowMany | Unset = UNSET
@@ -166,7 +167,7 @@ class NoSuchCall(HttpRefusal, word="UNKNOWN_COMMAND", status=404):
 
     kind = "no_such_call"
     title = "There is no such path."
-    sentence = "there is nothing at {}; /openapi.json lists what there is"
+    sentence = "the path {} does not exist; /openapi.json lists all paths"
 
 
 class MethodNotAllowed(HttpRefusal, word="METHOD_NOT_ALLOWED", status=405):
@@ -290,7 +291,7 @@ class Stopping(HttpRefusal, word="STOPPING", status=503, retry_after_s=1):
 
     kind = "stopping"
     title = "The daemon is stopping."
-    sentence = "this daemon is stopping; another will be there soon"
+    sentence = "the daemon is stopping; try again in a second"
 
 
 class NotReady(HttpRefusal, word="NOT_READY", status=503, retry_after_s=1):
@@ -329,7 +330,9 @@ class NoClock(HttpRefusal, word="NO_VIRTUAL_CLOCK", status=409):
 
     kind = "no_virtual_clock"
     title = "The clock is not virtual, so it cannot be advanced."
-    sentence = "this daemon lives by the system's clock; see --clock virtual"
+    sentence = (
+        "this daemon uses the system's clock; only one started with --clock virtual can be advanced"
+    )
 
 
 # --- From a refusal to its answer ----------------------------------------------------------------

@@ -36,19 +36,19 @@ _PUT_REFUSALS: Final = (
     *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
 )
 _HELD: Final = (errors.JobNotFound, problems.ReservationLost)
-_NAMED: Final = {200: Response("It is done; the job's number.", (structs.NamedAnswer,))}
+_NAMED: Final = {200: Response("The operation was carried out.", (structs.NamedAnswer,))}
 _RESERVED: Final = {
     200: Response("Jobs, the most urgent first.", (structs.ReservedAnswer,)),
     204: Response("No job became ready while the call waited."),
 }
-_BURIED: Final = {200: Response("It is buried.", (structs.BecameAnswer,))}
+_BURIED: Final = {200: Response("The job is buried.", (structs.BecameAnswer,))}
 _BURY_REFUSALS: Final = (
     *(errors.JobNotFound, problems.JobReserved, problems.WrongState),
     errors.OutOfSpace,
 )
-_MANY_DONE: Final = {200: Response("To how many.", (structs.ManyAnswer,))}
-_POLICY: Final = {200: Response("What holds now.", (structs.PolicyOfTopicAnswer,))}
-_PAUSED: Final = {200: Response("Until when.", (structs.PausedAnswer,))}
+_MANY_DONE: Final = {200: Response("How many jobs were changed.", (structs.ManyAnswer,))}
+_POLICY: Final = {200: Response("The policy in force.", (structs.PolicyOfTopicAnswer,))}
+_PAUSED: Final = {200: Response("When the pause ends.", (structs.PausedAnswer,))}
 _BULK: Final = (
     "With millions of jobs it takes seconds; other requests are served meanwhile. If the client"
     " disconnects, it stops there; what was done by then stays done."
@@ -125,8 +125,8 @@ _WORKERS: Final = (
         *("ack_many", Section.WORKERS, "Acknowledge many jobs"),
         f"{_MANY}; answers for each whether it was still reserved.",
         {
-            200: Response("All are done.", (structs.AckResultsAnswer,)),
-            207: Response("Some were refused; each says how.", (structs.AckResultsAnswer,)),
+            200: Response("All jobs were acknowledged.", (structs.AckResultsAnswer,)),
+            207: Response("Some were refused; each result says why.", (structs.AckResultsAnswer,)),
         },
         form=forms.HeldManyForm,
     ),
@@ -135,8 +135,8 @@ _WORKERS: Final = (
         *("nack_many", Section.WORKERS, "Say that many attempts have failed"),
         f"{_MANY}; answers the outcome of each.",
         {
-            200: Response("All were taken.", (structs.NackResultsAnswer,)),
-            207: Response("Some were refused; each says how.", (structs.NackResultsAnswer,)),
+            200: Response("All jobs were given back.", (structs.NackResultsAnswer,)),
+            207: Response("Some were refused; each result says why.", (structs.NackResultsAnswer,)),
         },
         form=forms.NackManyForm,
     ),
@@ -192,7 +192,7 @@ _JOBS: Final = (
         *("change_job", Section.JOBS, "Change a job"),
         "A new time, priority, ttr, body or url, in one step; absent fields stay. A new time takes"
         " a buried job out of burial. A reserved job cannot be changed.",
-        {200: Response("It is changed.", (structs.ChangedAnswer,))},
+        {200: Response("The job as it is after the change.", (structs.ChangedAnswer,))},
         (
             *(errors.JobNotFound, problems.JobReserved, errors.ValueOutOfRange),
             *(errors.DelayTooLong, errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
@@ -287,7 +287,7 @@ _MANY_JOBS: Final = (
         *("GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK),
         *("get_calendar", Section.JOBS, "Count what comes due when"),
         "Delayed jobs in each of a number of time spans, by topic.",
-        {200: Response("The counts.", (structs.CalendarAnswer,))},
+        {200: Response("Jobs due, counted by period.", (structs.CalendarAnswer,))},
         (errors.TopicNotFound, errors.TopicNameInvalid, errors.ValueOutOfRange),
         query=forms.HorizonForm,
     ),
@@ -305,7 +305,7 @@ _TOPICS: Final = (
         *("GET", "/v1/topics/{topic}", topics.get_topic, Scope.STATS),
         *("get_topic", Section.TOPICS, "Look at a topic"),
         "A topic exists as long as it has jobs, waiting consumers, a pause or a policy of its own.",
-        {200: Response("All there is to say.", (structs.TopicAnswer,))},
+        {200: Response("The topic: counts, policy, ages and rates.", (structs.TopicAnswer,))},
         (errors.TopicNotFound,),
     ),
     Route(
@@ -389,33 +389,33 @@ _DAEMON: Final = (
         *("GET", "/v1/stats/history", health.history, Scope.STATS),
         *("get_history", Section.DAEMON, "The last hour, minute by minute"),
         "Counted since the daemon's start.",
-        {200: Response("The minutes.", (structs.HistoryAnswer,))},
+        {200: Response("Figures of each minute.", (structs.HistoryAnswer,))},
     ),
     Route(
         *("GET", "/v1/access", health.access, None),
         *("get_access", Section.DAEMON, "What this client may do"),
         "The scopes and topics of the token that comes with the request, whatever they are.",
-        {200: Response("Its permissions.", (structs.AccessAnswer,))},
+        {200: Response("The permissions of the token.", (structs.AccessAnswer,))},
         needs_token=True,
     ),
     Route(
         *("GET", "/healthz", health.healthz, None),
-        *("healthz", Section.DAEMON, "Ask whether it lives"),
+        *("healthz", Section.DAEMON, "Liveness: the process answers"),
         "A process that does not answer this should be restarted.",
-        {200: Response("It does.", (structs.LivesAnswer,))},
+        {200: Response("The daemon is alive.", (structs.LivesAnswer,))},
     ),
     Route(
         *("GET", "/readyz", health.readyz, None),
-        *("readyz", Section.DAEMON, "Ask whether it takes jobs"),
-        "If not ready, send producers elsewhere: it drains, or its disk is full or silent.",
-        {200: Response("It does.", (structs.ReadyAnswer,))},
+        *("readyz", Section.DAEMON, "Readiness: the daemon accepts jobs"),
+        "503 while the daemon drains or stops, and while its disk is full or does not answer.",
+        {200: Response("The daemon accepts jobs.", (structs.ReadyAnswer,))},
         (problems.NotReady, errors.Draining),
     ),
     Route(
         *("POST", "/v1/clock/advance", health.advance, Scope.ADMIN),
         *("advance_clock", Section.DAEMON, "Advance the virtual clock"),
         "Of a daemon with `--clock virtual`. Everything due by then happens before the answer.",
-        {200: Response("How far it has come.", (structs.AdvancedAnswer,))},
+        {200: Response("The time of the virtual clock.", (structs.AdvancedAnswer,))},
         (problems.NoClock, errors.ValueOutOfRange),
         form=forms.AdvanceForm,
     ),

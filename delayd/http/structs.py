@@ -268,7 +268,7 @@ class PageAnswer(Answer, kw_only=True):
 
 
 class ManyAnswer(Answer, kw_only=True):
-    """To how many jobs it was done; `matched` where nothing was to be done."""
+    """How many jobs were changed; `matched` if it was a dry run."""
 
     cancelled: Count | Unset = UNSET
     kicked: Count | Unset = UNSET
@@ -377,7 +377,7 @@ class TopicUsageAnswer(Answer, kw_only=True):
 
 
 class TopicAnswer(TopicCountsAnswer, kw_only=True):
-    """All there is to say of a topic; what was counted was counted since the daemon's start."""
+    """A topic: counts, policy, ages and rates. Counters begin with the daemon's start."""
 
     using: Annotated[Count, about("Connections of the line protocol that put here.")]
     watching: Annotated[Count, about("Consumers that would take jobs of it.")]

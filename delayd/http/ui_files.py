@@ -106,5 +106,5 @@ def page_reply(request: "HttpRequest", names: "Mapping[str, str]") -> Reply:
 
 
 def to_the_page(_request: "HttpRequest", _names: "Mapping[str, str]") -> Reply:
-    """Lead who leaves out the last slash to the page."""
+    """Redirect `/ui` to `/ui/`."""
     return Reply(308, b"", "text/plain", {"Location": UI_PATH})
