@@ -1,6 +1,5 @@
 import os
 import tomllib
-from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from delayd.config import (
     BY_NAME,
     BY_VARIABLE,
     SETTINGS,
-    ClockKind,
     Config,
     ConfigErrors,
     SinkSection,
@@ -19,12 +17,11 @@ from delayd.config import (
     load,
     variable_of,
 )
-from delayd.core.policy import Patterns, Policy
 from delayd.exits import Exit
-from delayd.logs import LogFormat, LogLevel
-from delayd.net.addresses import TcpAddress, UnixAddress
+from delayd.logs import LogFormat
+from delayd.net.addresses import TcpAddress
 from delayd.text import DURATION_RULE
-from tests.config_files import EXAMPLE, PROJECT, errors_of, written
+from tests.config_files import EXAMPLE, PROJECT, SAMPLES, errors_of, every_setting, written
 
 OPERATIONS = PROJECT / "docs" / "operations.md"
 
@@ -68,256 +65,21 @@ def test_a_config_cannot_be_changed() -> None:
 # --- Sources -------------------------------------------------------------------------------------
 
 
-OF_THE_FILE = Config(
-    data_dir="/var/lib/delayd",
-    clock=ClockKind.VIRTUAL,
-    insecure_no_auth=True,
-    busy_poll=False,
-    line_listen=UnixAddress("/run/delayd/line.sock"),
-    line_unix_mode=0o600,
-    line_tls=True,
-    line_connections_max=5,
-    line_write_buffer_bytes_max=65_536,
-    http_listen=None,
-    http_unix_mode=0o666,
-    http_tls=True,
-    http_hosts=("jobs.example.com",),
-    http_ui=False,
-    http_connections_max=50,
-    http_connections_per_ip_max=20,
-    http_strangers_per_ip_max=10,
-    http_header_ms=5_000,
-    http_body_ms=30_000,
-    http_idle_ms=120_000,
-    http_body_bytes_max=8 << 20,
-    http_held_bytes_max=32 << 20,
-    http_write_buffer_bytes_max=512 << 10,
-    http_idempotency_keys_max=7,
-    auth_tokens="tokens.json",
-    auth_unix_uids=frozenset({0, 1000}),
-    auth_unix_gids=frozenset({33}),
-    tls_certificate="cert.pem",
-    tls_key="key.pem",
-    tls_client_ca="ca.pem",
-    sync=SyncPolicy.INTERVAL,
-    sync_interval_ms=200,
-    sync_in_turn=False,
-    segment_bytes=1 << 20,
-    tick_ms=10,
-    wheel_size=20,
-    body_bytes_max=1 << 30,
-    jobs_max=1_000_000,
-    bytes_max=2 << 30,
-    topics=Patterns({"mail.*": Policy(ttr_ms=120_000)}),
-    push_enabled=False,
-    push_hosts=("*.example.com", "::1"),
-    push_private_networks=(ip_network("127.0.0.0/8"), ip_network("fd00::/8")),
-    push_allow_http=True,
-    push_ports=(443, 8_443),
-    push_secrets="secrets.json",
-    push_sign_with=("orders", "orders.old"),
-    push_calls_max=10_000,
-    push_calls_per_host_max=1,
-    push_timeout_ms=100,
-    push_connect_timeout_ms=50_000,
-    push_stop_grace_ms=0,
-    sinks={"a.b": SinkSection("redis", {"url": "redis://x", "maxlen": 7})},
-    log_format=LogFormat.JSON,
-    log_level=LogLevel.WARNING,
-)
-OF_VARIABLES = Config(
-    data_dir="d",
-    clock=ClockKind.VIRTUAL,
-    insecure_no_auth=True,
-    busy_poll=False,
-    line_listen=TcpAddress("0.0.0.0", 1),  # noqa: S104 - only parsed
-    line_unix_mode=0o666,
-    line_tls=True,
-    line_connections_max=7,
-    line_write_buffer_bytes_max=1_000_000,
-    http_listen=TcpAddress("::1", 0),
-    http_unix_mode=0o600,
-    http_hosts=("a.example", "b"),
-    http_ui=False,
-    http_connections_max=8,
-    http_connections_per_ip_max=6,
-    http_strangers_per_ip_max=4,
-    http_header_ms=1_500,
-    http_body_ms=2_000,
-    http_idle_ms=3_600_000,
-    http_body_bytes_max=1 << 10,
-    http_held_bytes_max=1 << 20,
-    http_write_buffer_bytes_max=4_096,
-    http_idempotency_keys_max=1,
-    auth_tokens="t",
-    auth_unix_uids=frozenset({0, 1000}),
-    auth_unix_gids=frozenset({33}),
-    tls_certificate="c",
-    tls_key="k",
-    tls_client_ca="a",
-    sync=SyncPolicy.NEVER,
-    sync_interval_ms=1_000,
-    sync_in_turn=False,
-    segment_bytes=4_096,
-    tick_ms=5,
-    wheel_size=64,
-    body_bytes_max=10,
-    jobs_max=7,
-    bytes_max=10**9,
-    topics=Patterns({"a?": Policy(retry_ms=(15_000, 180_000))}),
-    push_hosts=("hooks.example", "10.1.?.*"),
-    push_private_networks=(ip_network("10.1.0.0/16"), ip_network("127.0.0.1")),
-    push_ports=(8_080,),
-    push_secrets="s",
-    push_sign_with=("orders",),
-    push_calls_max=1,
-    push_calls_per_host_max=9,
-    push_timeout_ms=600_000,
-    push_connect_timeout_ms=2_000,
-    push_stop_grace_ms=30_000,
-    sinks={"a": SinkSection("amqp", {"url": "amqp://x"})},
-    log_format=LogFormat.JSON,
-    log_level=LogLevel.ERROR,
-)
-
-
-EVERY_SETTING = """
-data_dir = "/var/lib/delayd"
-clock = "virtual"
-insecure_no_auth = true
-busy_poll = false
-[line]
-listen = "unix:/run/delayd/line.sock"
-unix_mode = "0600"
-tls = true
-connections_max = 5
-write_buffer_bytes_max = "64KiB"
-[http]
-listen = "off"
-unix_mode = "666"
-tls = true
-hosts = ["jobs.example.com"]
-ui = false
-connections_max = 50
-connections_per_ip_max = 20
-strangers_per_ip_max = 10
-header_timeout = "5s"
-body_timeout = 30
-idle_timeout = "2m"
-body_bytes_max = "8MiB"
-held_bytes_max = "32MiB"
-write_buffer_bytes_max = "512KiB"
-idempotency_keys_max = 7
-[auth]
-tokens = "tokens.json"
-unix_uids = [0, 1000]
-unix_gids = [33]
-[tls]
-certificate = "cert.pem"
-key = "key.pem"
-client_ca = "ca.pem"
-[journal]
-sync = "interval"
-sync_interval = 0.2
-sync_in_turn = false
-segment_bytes = 1048576
-[wheel]
-tick = "10ms"
-size = 20
-[jobs]
-body_bytes_max = "1GiB"
-jobs_max = 1000000
-bytes_max = "2GiB"
-[topics."mail.*"]
-ttr = "2m"
-[push]
-enabled = false
-hosts = ["*.Example.com", "::1"]
-private_networks = ["127.0.0.0/8", "fd00::/8"]
-allow_http = true
-ports = [443, 8443]
-secrets = "secrets.json"
-sign_with = ["orders", "orders.old"]
-calls_max = 10000
-calls_per_host_max = 1
-timeout = "100ms"
-connect_timeout = 50
-stop_grace = 0
-[sinks."a.b"]
-kind = "redis"
-url = "redis://x"
-maxlen = 7
-[log]
-format = "json"
-level = "warning"
-"""
-
-
-def test_every_setting_can_be_in_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path, EVERY_SETTING)
-    assert load(path, {}, {}) == OF_THE_FILE
+def test_every_setting_can_be_in_the_file_and_none_of_these_is_a_default(tmp_path: Path) -> None:
+    given = load(written(tmp_path, every_setting()), {}, {})
+    for setting, sample in zip(SETTINGS, SAMPLES.values(), strict=True):
+        assert getattr(given, setting.inside) == sample.of_file != getattr(Config(), setting.inside)
 
 
 def test_every_setting_can_be_a_variable() -> None:
     environment = {
-        "DELAYD_DATA_DIR": "d",
-        "DELAYD_CLOCK": "virtual",
-        "DELAYD_INSECURE_NO_AUTH": "true",
-        "DELAYD_BUSY_POLL": "false",
-        "DELAYD_LINE_LISTEN": "0.0.0.0:1",
-        "DELAYD_LINE_UNIX_MODE": "666",
-        "DELAYD_LINE_TLS": "true",
-        "DELAYD_LINE_CONNECTIONS_MAX": "7",
-        "DELAYD_LINE_WRITE_BUFFER_BYTES_MAX": "1MB",
-        "DELAYD_HTTP_LISTEN": "[::1]:0",
-        "DELAYD_HTTP_UNIX_MODE": "0600",
-        "DELAYD_HTTP_TLS": "false",
-        "DELAYD_HTTP_HOSTS": "a.example,B",
-        "DELAYD_HTTP_UI": "false",
-        "DELAYD_HTTP_CONNECTIONS_MAX": "8",
-        "DELAYD_HTTP_CONNECTIONS_PER_IP_MAX": "6",
-        "DELAYD_HTTP_STRANGERS_PER_IP_MAX": "4",
-        "DELAYD_HTTP_HEADER_TIMEOUT": "1500ms",
-        "DELAYD_HTTP_BODY_TIMEOUT": "2",
-        "DELAYD_HTTP_IDLE_TIMEOUT": "1h",
-        "DELAYD_HTTP_BODY_BYTES_MAX": "1KiB",
-        "DELAYD_HTTP_HELD_BYTES_MAX": "1MiB",
-        "DELAYD_HTTP_WRITE_BUFFER_BYTES_MAX": "4KiB",
-        "DELAYD_HTTP_IDEMPOTENCY_KEYS_MAX": "1",
-        "DELAYD_AUTH_TOKENS": "t",
-        "DELAYD_AUTH_UNIX_UIDS": "1000,0",
-        "DELAYD_AUTH_UNIX_GIDS": "33",
-        "DELAYD_TLS_CERTIFICATE": "c",
-        "DELAYD_TLS_KEY": "k",
-        "DELAYD_TLS_CLIENT_CA": "a",
-        "DELAYD_JOURNAL_SYNC": "never",
-        "DELAYD_JOURNAL_SYNC_INTERVAL": "1s",
-        "DELAYD_JOURNAL_SYNC_IN_TURN": "false",
-        "DELAYD_JOURNAL_SEGMENT_BYTES": "4096",
-        "DELAYD_WHEEL_TICK": "0.005",
-        "DELAYD_WHEEL_SIZE": "64",
-        "DELAYD_JOBS_BODY_BYTES_MAX": "10",
-        "DELAYD_JOBS_JOBS_MAX": "7",
-        "DELAYD_JOBS_BYTES_MAX": "1GB",
-        "DELAYD_TOPICS": '{"a?": {"retry": "15s,3m"}}',
-        "DELAYD_PUSH_ENABLED": "true",
-        "DELAYD_PUSH_HOSTS": "hooks.example,10.1.?.*",
-        "DELAYD_PUSH_PRIVATE_NETWORKS": "10.1.0.0/16,127.0.0.1",
-        "DELAYD_PUSH_ALLOW_HTTP": "false",
-        "DELAYD_PUSH_PORTS": "8080",
-        "DELAYD_PUSH_SECRETS": "s",
-        "DELAYD_PUSH_SIGN_WITH": "orders",
-        "DELAYD_PUSH_CALLS_MAX": "1",
-        "DELAYD_PUSH_CALLS_PER_HOST_MAX": "9",
-        "DELAYD_PUSH_TIMEOUT": "10m",
-        "DELAYD_PUSH_CONNECT_TIMEOUT": "2",
-        "DELAYD_PUSH_STOP_GRACE": "30s",
-        "DELAYD_SINKS": '{"a": {"kind": "amqp", "url": "amqp://x"}}',
-        "DELAYD_LOG_FORMAT": "json",
-        "DELAYD_LOG_LEVEL": "error",
+        "DELAYD_" + name.replace(".", "_").upper(): sample.in_variable
+        for name, sample in SAMPLES.items()
     }
     assert set(environment) == set(BY_VARIABLE)
-    assert load(None, environment, {}) == OF_VARIABLES
+    given = load(None, environment, {})
+    for setting, sample in zip(SETTINGS, SAMPLES.values(), strict=True):
+        assert getattr(given, setting.inside) == sample.of_variable, setting.name
 
 
 SINKS = """

@@ -7,10 +7,11 @@ from typing import Final
 import pytest
 
 from delayd.cli.main import invoke
-from delayd.config import BY_NAME, SETTINGS, Config, load
+from delayd.config import BY_NAME, SETTINGS, load
 from delayd.exits import Exit
 from tests.access import samples
 from tests.access.secret_samples import named, written
+from tests.config_files import every_setting
 
 FILE: Final = """
 data_dir = "jobs"
@@ -136,92 +137,25 @@ def test_a_variable_of_the_clients_is_no_wrong_setting(
     assert invoke(["config", "check"]) == Exit.OK
 
 
-OTHERS: Final = {
-    "data_dir": ('"jobs\\u202e\U0001f600"', ""),
-    "clock": ('"virtual"', ""),
-    "insecure_no_auth": ("true", ""),
-    "busy_poll": ("false", ""),
-    "line.listen": ('"[::1]:1"', ""),
-    "line.unix_mode": ('"0600"', ""),
-    "line.tls": ("true", '[tls]\ncertificate = "c"'),
-    "line.connections_max": ("7", ""),
-    "line.write_buffer_bytes_max": ('"5MiB"', ""),
-    "http.listen": ('"off"', ""),
-    "http.unix_mode": ('"0777"', ""),
-    "http.tls": ("true", '[tls]\ncertificate = "c"'),
-    "http.hosts": ('["a.example.com", "b"]', ""),
-    "http.ui": ("false", ""),
-    "http.connections_max": ("7", ""),
-    "http.connections_per_ip_max": ("7", ""),
-    "http.strangers_per_ip_max": ("7", ""),
-    "http.header_timeout": ("1.5", ""),
-    "http.body_timeout": ('"3s"', ""),
-    "http.idle_timeout": ('"1m1s1ms"', ""),
-    "http.body_bytes_max": ('"1MiB"', ""),
-    "http.held_bytes_max": ('"300MB"', ""),
-    "http.write_buffer_bytes_max": ('"5MiB"', ""),
-    "http.idempotency_keys_max": ("5", ""),
-    "auth.tokens": ("'t\"\\.json'", ""),
-    "auth.unix_uids": ("[1000, 0]", ""),
-    "auth.unix_gids": ("[7]", ""),
-    "tls.certificate": ('"c"', "[line]\ntls = true"),
-    "tls.key": ('"k"', 'certificate = "c"\n[line]\ntls = true'),
-    "tls.client_ca": ('"a"', 'certificate = "c"\n[line]\ntls = true'),
-    "journal.sync": ('"never"', ""),
-    "journal.sync_interval": ('"1s"', ""),
-    "journal.sync_in_turn": ("false", ""),
-    "journal.segment_bytes": ('"1MiB"', ""),
-    "wheel.tick": ('"2ms"', ""),
-    "wheel.size": ("128", ""),
-    "jobs.body_bytes_max": ("9", ""),
-    "jobs.jobs_max": ("9", ""),
-    "jobs.bytes_max": ('"1GB"', ""),
-    "topics": ('{"m*" = {retry = "15s", push = {url = "https://h/?q=1"}}}', ""),
-    "push.enabled": ("false", ""),
-    "push.hosts": ('["*.example.com"]', ""),
-    "push.private_networks": ('["10.1.0.0/16", "fd00::/8", "127.0.0.1"]', ""),
-    "push.allow_http": ("true", ""),
-    "push.ports": ("[443, 8443]", ""),
-    "push.secrets": ('"s"', ""),
-    "push.sign_with": ('["a", "b"]', 'secrets = "s"'),
-    "push.calls_max": ("9", ""),
-    "push.calls_per_host_max": ("9", ""),
-    "push.timeout": ('"9s"', ""),
-    "push.connect_timeout": ('"9s"', ""),
-    "push.stop_grace": ('"9s"', ""),
-    "sinks": (
-        '{a = {kind = "k", "an \\"option\\"" = [1, {on = 2030-01-01, at = 09:00:00}], end = inf}}',
-        "",
-    ),
-    "log.format": ('"json"', ""),
-    "log.level": ('"error"', ""),
-}
-"""Each setting with a value that is not its default, and what it needs beside it in the file."""
-
-
-@pytest.mark.parametrize("name", [setting.name for setting in SETTINGS])
 def test_every_setting_is_shown_with_another_value_than_its_default(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    value, more = OTHERS[name]
-    section, _, key = name.rpartition(".")
-    path = tmp_path / "one\u202e.toml"
-    path.write_text(f"{f'[{section}]' if section else ''}\n{key} = {value}\n{more}\n")
-    given, field = load(str(path), {}, {}), BY_NAME[name].inside
-    assert getattr(given, field) != getattr(Config(), field)
+    path, again = tmp_path / "one\u202e.toml", tmp_path / "again.toml"
+    path.write_text(every_setting())
+    given = load(str(path), {}, {})
     assert invoke(["config", "show", "--config", str(path)]) == Exit.OK
     shown = capsys.readouterr().out
     assert all(map(str.isprintable, shown.splitlines()))
-    again = tmp_path / "again.toml"
     again.write_text(shown)
     assert load(str(again), {}, {}) == given
     assert invoke(["config", "show", "--config", str(path), "--json"]) == Exit.OK
     shown = capsys.readouterr().out
     assert shown.removesuffix("\n").isprintable()
     settings = json.loads(shown, parse_constant=pytest.fail)["settings"]
-    assert settings[name]["source"] == str(path)
-    if name not in {"sinks", "topics"}:
-        assert BY_NAME[name].read(settings[name]["value"]) == getattr(given, field)
+    for name, setting in BY_NAME.items():
+        assert settings[name]["source"] == str(path)
+        if name not in {"sinks", "topics"}:
+            assert setting.read(settings[name]["value"]) == getattr(given, setting.inside)
 
 
 def test_check_judges_the_targets_of_policies_and_warns_of_what_is_for_all_topics(
