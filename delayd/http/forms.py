@@ -18,7 +18,7 @@ from delayd.core.policy import FIELDS
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import Target
 from delayd.http.problems import FieldError
-from delayd.http.reading import Form, Rules
+from delayd.http.reading import Form, Rule, Rules
 from delayd.http.values import (
     UNSET,
     Duration,
@@ -39,6 +39,7 @@ from delayd.http.values import (
     about,
 )
 
+_WAIT_S_MAX: Final = limits.HTTP_WAIT_MS_MAX // 1_000
 NO_TIME: Final[Any] = 0
 """A plain number as a default, which can stand in a schema; a `Duration` cannot."""
 
@@ -62,13 +63,33 @@ BytesBody = Annotated[
 ]
 
 
+def _has(form: Form, name: str) -> bool:
+    value = getattr(form, name)
+    return not (value is UNSET or value is None)
+
+
+def _beside(name: str, other: str) -> Rule:
+    schema = {"not": {"required": [other, name]}}
+    rule = f"cannot come beside {other}"
+    return Rule(schema, name, rule, lambda form: _has(form, name) and _has(form, other))
+
+
+def _needs(name: str, other: str) -> Rule:
+    schema = {"dependentRequired": {name: [other]}}
+    rule = f"needs {other} beside it"
+    return Rule(schema, name, rule, lambda form: _has(form, name) and not _has(form, other))
+
+
+def _either(name: str, other: str) -> Rule:
+    schema = {"anyOf": [{"required": [name]}, {"required": [other]}]}
+    rule = f"is missing; {other} takes its place"
+    return Rule(schema, name, rule, lambda form: not (_has(form, name) or _has(form, other)))
+
+
 class WithBodyForm(Form, kw_only=True):
     """Something that has a body, in one of two ways, and comes after a delay or at a moment."""
 
-    told_rules: ClassVar[Rules] = (
-        {"not": {"required": ["delay", "at"]}},
-        {"not": {"required": ["body", "body_base64"]}},
-    )
+    rules: ClassVar[Rules] = (_beside("at", "delay"), _beside("body_base64", "body"))
 
     body: JsonBody = UNSET
     body_base64: BytesBody = UNSET
@@ -76,15 +97,6 @@ class WithBodyForm(Form, kw_only=True):
         UNSET
     )
     at: Moment | Unset = UNSET
-
-    def broken_rules(self) -> list[FieldError]:
-        """Only one body, and only one time."""
-        errors = []
-        if self.body is not UNSET and self.body_base64 is not UNSET:
-            errors.append(FieldError("body_base64", "cannot come beside body"))
-        if self.delay is not UNSET and self.at is not UNSET:
-            errors.append(FieldError("at", "cannot come beside delay"))
-        return errors
 
     def kept_texts(self) -> Iterable[msgspec.Raw]:
         """The body."""
@@ -101,22 +113,11 @@ class WithBodyForm(Form, kw_only=True):
 class WithTargetForm(WithBodyForm, kw_only=True):
     """Something that may be sent to a url when it is due."""
 
-    told_rules: ClassVar[Rules] = ({"dependentRequired": {"method": ["url"], "headers": ["url"]}},)
+    rules: ClassVar[Rules] = (_needs("method", "url"), _needs("headers", "url"))
 
     url: TargetUrl | Unset | None = UNSET
     method: TargetMethod | Unset = UNSET
     headers: TargetHeaders | Unset = UNSET
-
-    def broken_rules(self) -> list[FieldError]:
-        """What is sent to a url needs one."""
-        errors = super().broken_rules()
-        if self.url is UNSET or self.url is None:
-            errors += [
-                FieldError(name, "needs url beside it")
-                for name in ("method", "headers")
-                if getattr(self, name) is not UNSET
-            ]
-        return errors
 
     @property
     def own(self) -> Own | None:
@@ -141,25 +142,13 @@ class WithTargetForm(WithBodyForm, kw_only=True):
 class WithRuleForm(WithTargetForm, kw_only=True):
     """Something that may have a retry rule of its own."""
 
-    told_rules: ClassVar[Rules] = (
-        {"anyOf": [{"required": ["body"]}, {"required": ["body_base64"]}]},
-        {"dependentRequired": {"jitter_percent": ["retry"]}},
-    )
+    rules: ClassVar[Rules] = (_either("body", "body_base64"), _needs("jitter_percent", "retry"))
 
     priority: Priority = limits.PRIORITY_DEFAULT
     ttr: Ttr | Unset = UNSET
     retry: Ladder | Unset = UNSET
     max_attempts: Attempts | Unset = UNSET
     jitter_percent: Percent | Unset = UNSET
-
-    def broken_rules(self) -> list[FieldError]:
-        """A body there must be; jitter needs a ladder."""
-        errors = super().broken_rules()
-        if self.body is UNSET and self.body_base64 is UNSET:
-            errors.append(FieldError("body", "is missing; body_base64 takes its place"))
-        if self.jitter_percent is not UNSET and self.retry is UNSET:
-            errors.append(FieldError("jitter_percent", "needs retry beside it"))
-        return errors
 
     @property
     def own(self) -> Own | None:
@@ -178,7 +167,7 @@ class WithRuleForm(WithTargetForm, kw_only=True):
 class PutJobForm(WithRuleForm, kw_only=True):
     """A job to be put."""
 
-    told_rules: ClassVar[Rules] = ({"dependentRequired": {"on_conflict": ["key"]}},)
+    rules: ClassVar[Rules] = (_needs("on_conflict", "key"),)
 
     key: Key | Unset = UNSET
     on_conflict: Annotated[
@@ -187,15 +176,12 @@ class PutJobForm(WithRuleForm, kw_only=True):
     ] = UNSET
 
     def broken_rules(self) -> list[FieldError]:
-        """What to do about a key needs one."""
+        """Look at no rule where none can be broken."""
         if self.body_base64 is self.at is self.retry is self.on_conflict is UNSET and (
             self.body is not UNSET is self.jitter_percent is self.url is self.method is self.headers
         ):
             return []  # as most are: 1 us a job is a tenth of what it takes
-        errors = super().broken_rules()
-        if self.on_conflict is not UNSET and self.key is UNSET:
-            errors.append(FieldError("on_conflict", "needs key beside it"))
-        return errors
+        return super().broken_rules()
 
     @property
     def is_plain(self) -> bool:
@@ -233,30 +219,26 @@ class PutKeyedForm(WithRuleForm, kw_only=True):
 class ChangeJobForm(WithTargetForm, kw_only=True):
     """Changes of a waiting or buried job; null takes its url away."""
 
-    told_rules: ClassVar[Rules] = ({"minProperties": 1},)
+    rules: ClassVar[Rules] = (
+        Rule(
+            *({"minProperties": 1}, "", "must say what is to be changed: one field at least"),
+            lambda form: all(getattr(form, name) is UNSET for name in form.__struct_fields__),
+        ),
+    )
 
     priority: Priority | Unset = UNSET
     ttr: Ttr | Unset = UNSET
-
-    def broken_rules(self) -> list[FieldError]:
-        """Something there must be."""
-        errors = super().broken_rules()
-        if all(getattr(self, name) is UNSET for name in self.__struct_fields__):
-            errors.append(FieldError("", "must say what is to be changed: one field at least"))
-        return errors
 
 
 class ReserveForm(Form, kw_only=True):
     """Jobs wanted of one topic."""
 
-    told_rules: ClassVar[Rules] = (
-        {
-            "properties": {
-                "wait": {
-                    "anyOf": [{"type": "string"}, {"maximum": limits.HTTP_WAIT_MS_MAX // 1_000}]
-                }
-            }
-        },
+    rules: ClassVar[Rules] = (
+        Rule(
+            {"properties": {"wait": {"anyOf": [{"type": "string"}, {"maximum": _WAIT_S_MAX}]}}},
+            *("wait", f"must be at most {_WAIT_S_MAX} s"),  # as proxies allow
+            lambda form: form.wait > limits.HTTP_WAIT_MS_MAX,
+        ),
     )
 
     max: Annotated[int, about("Jobs at most.", ge=1, le=limits.HTTP_BATCH_MAX)] = 1
@@ -265,11 +247,6 @@ class ReserveForm(Form, kw_only=True):
         Literal["auto", "base64"],
         about("auto: as body where it is JSON, else as body_base64; base64: always."),
     ] = "auto"
-
-    def broken_rules(self) -> list[FieldError]:
-        """No longer than proxies between client and daemon allow."""
-        rule = f"must be at most {limits.HTTP_WAIT_MS_MAX // 1_000} s"
-        return [FieldError("wait", rule)] if self.wait > limits.HTTP_WAIT_MS_MAX else []
 
 
 class ReserveAnyForm(ReserveForm, kw_only=True):
@@ -350,18 +327,10 @@ class KickForm(Form, kw_only=True):
 class RescheduleForm(Form, kw_only=True):
     """When jobs are to come due."""
 
-    told_rules: ClassVar[Rules] = ({"oneOf": [{"required": ["delay"]}, {"required": ["at"]}]},)
+    rules: ClassVar[Rules] = (_either("delay", "at"), _beside("at", "delay"))
 
     delay: Annotated[Duration, about("Counted from when it is done.")] | Unset = UNSET
     at: Moment | Unset = UNSET
-
-    def broken_rules(self) -> list[FieldError]:
-        """One time there must be, and no more."""
-        if self.delay is self.at is UNSET:
-            return [FieldError("delay", "is missing; at takes its place")]
-        if UNSET not in (self.delay, self.at):
-            return [FieldError("at", "cannot come beside delay")]
-        return []
 
 
 class AdvanceForm(Form, kw_only=True):
@@ -526,6 +495,12 @@ class HorizonForm(Form, kw_only=True):
 _Setting = Annotated[Any, about("See docs/policies.md. null is the same as no such field.")]
 
 
+_POLICY_SCHEMA: Final = {
+    "additionalProperties": False,
+    "properties": {
+        field.name: {"anyOf": [field.kind.schema, {"type": "null"}]} for field in FIELDS
+    },
+}
 PolicyBodyForm: Final = cast(
     "type[Form]",
     msgspec.defstruct(
@@ -535,15 +510,7 @@ PolicyBodyForm: Final = cast(
         namespace={
             "__doc__": "A policy; what is wrong with it says `core.policy`, which reads it again,"
             " all at once.",
-            "told_rules": (
-                {
-                    "additionalProperties": False,
-                    "properties": {
-                        field.name: {"anyOf": [field.kind.schema, {"type": "null"}]}
-                        for field in FIELDS
-                    },
-                },
-            ),
+            "rules": (Rule(_POLICY_SCHEMA, "", "", lambda _: False),),
         },
         kw_only=True,
         forbid_unknown_fields=False,

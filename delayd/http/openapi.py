@@ -28,7 +28,7 @@ from delayd.core.errors import KeyInvalid, Refusal, TopicIsInternal, TopicNameIn
 from delayd.core.operations.put import Outcome
 from delayd.http import problems
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
-from delayd.http.reading import Form, form_in
+from delayd.http.reading import Form, form_in, rules_of
 from delayd.http.routing import Response, Route, Section
 from delayd.http.structs import PutAnswer, ReservedAnswer
 from delayd.http.values import KINDS, Duration
@@ -123,7 +123,7 @@ def _schemas(routes: Sequence[Route]) -> Schema:
     }
     asked = _components(forms)
     for kind in _all_forms(forms):
-        rules = [rule for base in kind.__mro__ for rule in vars(base).get("told_rules", ())]
+        rules = [rule.schema for rule in rules_of(kind)]
         if rules:
             asked[kind.__name__]["allOf"] = rules
     answered = _components(replies)

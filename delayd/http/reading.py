@@ -26,7 +26,7 @@ import enum
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
@@ -47,18 +47,35 @@ from delayd.limits import (
 )
 from delayd.text import did_you_mean
 
-Rules = tuple[dict[str, Any], ...]
+
+class Rule(NamedTuple):
+    """What must hold of several fields together."""
+
+    schema: dict[str, Any]
+    """The same as a JSON schema."""
+    field: str
+    detail: str
+    """What is said where it is broken, and of which field."""
+    is_broken: Callable[[Any], bool]
+    """Asked of the form."""
+
+
+Rules = tuple[Rule, ...]
 
 
 class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What a request says; a subclass has a field for each thing that it may say."""
 
-    told_rules: ClassVar[Rules] = ()
-    """What `broken_rules` checks, as JSON schemas say it; a subclass names its own."""
+    rules: ClassVar[Rules] = ()
+    """A subclass names its own, besides those of its bases."""
 
     def broken_rules(self) -> list[FieldError]:
         """Return what is wrong with several fields together."""
-        return []
+        return [
+            FieldError(rule.field, rule.detail)
+            for rule in rules_of(type(self))
+            if rule.is_broken(self)
+        ]
 
     def kept_texts(self) -> Iterable[msgspec.Raw]:
         """Return the texts that are kept as they are, which nothing has read yet."""
@@ -66,6 +83,12 @@ class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 FormT = TypeVar("FormT", bound=Form)
+
+
+@cache
+def rules_of(kind: type[Form]) -> Rules:
+    """Return the rules of a form and of its bases."""
+    return tuple(rule for base in kind.__mro__ for rule in vars(base).get("rules", ()))
 
 
 class _Bodies(msgspec.Struct):
