@@ -1,7 +1,7 @@
 """Limits on connections: how many in all, from one address, and unauthenticated.
 
     accept ─► room ─► admit ─► (TLS ─►) identify ─► … login … ─► leave
-               └─ Refused ◄─┘
+               └ Rejection ◄┘
 
 Each front end has one of these. Where no authentication is needed a peer is EVERYBODY at once.
 Otherwise it is unauthenticated until it has shown a token, and an address may have only a limited
@@ -27,7 +27,7 @@ from delayd.net.accept import may_keep
 from delayd.net.peers import name_of, origin_of
 
 
-class Refused(enum.StrEnum):
+class Rejection(enum.StrEnum):
     """Why a connection was refused, or closed because it used too much of a shared resource."""
 
     CONNECTIONS = "connections"
@@ -89,25 +89,25 @@ class ConnectionLimits:
 
     # --- Coming and going ------------------------------------------------------------------------
 
-    def admit(self, address: object, descriptor: int) -> Peer | Refused:
+    def admit(self, address: object, descriptor: int) -> Peer | Rejection:
         """Admit an accepted connection; `address` is what accept(2) returned.
 
         A peer that was admitted must `leave`.
         """
         if self.count >= self.connections_max:
-            return Refused.CONNECTIONS
+            return Rejection.CONNECTIONS
         if not may_keep(descriptor):
-            return Refused.DESCRIPTORS
+            return Rejection.DESCRIPTORS
         peer = Peer(name_of(address), origin_of(address))
         asks = self.asks
         if asks:
             peer.principal = None
         if (origin := peer.origin) is not None:
             if self._by_origin[origin] >= self.per_address_max:
-                return Refused.CONNECTIONS_PER_IP
+                return Rejection.CONNECTIONS_PER_IP
             if asks:
                 if self._unauthenticated[origin] >= self.unauthenticated_per_address_max:
-                    return Refused.STRANGERS_PER_IP
+                    return Rejection.STRANGERS_PER_IP
                 self._unauthenticated[origin] += 1
                 peer.is_unauthenticated = True
             self._by_origin[origin] += 1

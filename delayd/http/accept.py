@@ -13,7 +13,7 @@ import socket
 import ssl
 from collections.abc import Sequence
 
-from delayd.access.connection_limits import Refused
+from delayd.access.connection_limits import Rejection
 from delayd.http.connection import HttpConnection
 from delayd.http.connections import HttpConnections
 from delayd.limits import ACCEPTS_PER_TURN, HANDSHAKES_PER_TURN, TLS_CLOSE_MS, TLS_HANDSHAKE_MS
@@ -42,7 +42,7 @@ class HttpAcceptor:
             watch=lambda descriptor: loop.add_reader(descriptor, acceptor.accept, descriptor),
             unwatch=loop.remove_reader,
             call_later=lambda delay_ms, call: loop.call_later(delay_ms / 1_000, call),
-            on_no_descriptor=lambda: connections.note(Refused.DESCRIPTORS.name),
+            on_no_descriptor=lambda: connections.note(Rejection.DESCRIPTORS.name),
         )
         self.acceptor = acceptor
 
@@ -58,7 +58,7 @@ class HttpAcceptor:
 
     def _accepted(self, sock: socket.socket, peer: object) -> None:
         admitted = self._connections.admit(peer, sock.fileno())
-        if isinstance(admitted, Refused):
+        if isinstance(admitted, Rejection):
             # Send the reason, if possible at once; before a handshake it could not be read.
             with sock, contextlib.suppress(OSError):
                 if self._tls is None:

@@ -119,25 +119,25 @@ class RequestAdmission:
                 if is_guarded and authenticator.needs_token:
                     principal = await self._authenticate(request)
                 data = b""
-                given = None
+                form = None
                 if body_reader is not None:
                     kind = media_type_of(request)
                     data, principal = await self._body_of(request, principal)
                     text = data or empty
                     if kind == JSON and len(text) <= HTTP_FREE_BYTES:
-                        given = body_reader.read_short(text)
+                        form = body_reader.read_short(text)
                     else:
-                        given = await self._read(body_reader, text, kind)
+                        form = await self._read(body_reader, text, kind)
                 elif not request.body.at_eof():
                     raise BadRequest("this call takes no body")
-                asked = None
+                query_form = None
                 if query is not None:
-                    asked = read_query(query, request.query)
+                    query_form = read_query(query, request.query)
                 elif "?" in request.target:
                     raise BadRequest("this call takes no query")
                 is_asked = True
                 reply = await handler(
-                    Call(api, route.scope, request, names, principal, data, given, asked)
+                    Call(api, route.scope, request, names, principal, data, form, query_form)
                 )
             except Refusal as refusal:
                 api.refusals.note(refusal.word)
@@ -196,15 +196,15 @@ class RequestAdmission:
             raise SourceRefused("requests of other web pages (with an Origin) are not served")
 
     async def _authenticate(self, request: HttpRequest) -> Principal:
-        given = request.headers.get(hdrs.AUTHORIZATION, "")
-        if given and len(request.headers.getall(hdrs.AUTHORIZATION)) > 1:
+        header = request.headers.get(hdrs.AUTHORIZATION, "")
+        if header and len(request.headers.getall(hdrs.AUTHORIZATION)) > 1:
             raise BadRequest("the request has more than one Authorization")
         transport = request.transport
         if transport is None:
             raise Unauthorized
         principal: Principal | None
-        if given:
-            principal = await self._principal_of(given, request)
+        if header:
+            principal = await self._principal_of(header, request)
         else:
             principal = self._authenticator.identify(
                 transport.get_extra_info("socket"), transport.get_extra_info("peercert")
@@ -228,15 +228,15 @@ class RequestAdmission:
             principal = renewed
         return data, principal
 
-    async def _principal_of(self, given: str, request: HttpRequest) -> Principal:
+    async def _principal_of(self, header: str, request: HttpRequest) -> Principal:
         """Return the principal of the token; after many failures a wrong one is answered late.
 
         Raises `Unauthorized`.
         """
         authenticator, peer = self._authenticator, request.remote
         now_ms = monotonic_ns() // NS_PER_MS
-        is_bearer = given[: len(_BEARER)].lower() == _BEARER
-        token = given[len(_BEARER) :].strip() if is_bearer else ""
+        is_bearer = header[: len(_BEARER)].lower() == _BEARER
+        token = header[len(_BEARER) :].strip() if is_bearer else ""
         principal = authenticator.login(token, peer, now_ms)
         if principal is None:
             if delay_ms := authenticator.delay_ms(peer, now_ms):

@@ -190,8 +190,8 @@ class Call:
     """The variable segments of the path, by name."""
     principal: Principal
     data: bytes
-    given: Any
-    """What the body says, in the form of the route; `query` the same."""
+    form: Any
+    """What the body says; `query` what the query does."""
     query: Any
 
     @property

@@ -33,7 +33,7 @@ from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError, LineToo
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 
 from delayd import limits
-from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
+from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.http import problems
 from delayd.http.responses import HTTP_1_1, Reply, refused
 from delayd.net.deadlines import Deadlines, body_ms_max
@@ -111,7 +111,7 @@ class Shared(Protocol):
     held_bytes_max: int
     body_grace_ms: int
     pause_bytes: int
-    replies: dict[Refused, bytes]
+    replies: dict[Rejection, bytes]
     too_slow: bytes
     handle: Callable[["HttpRequest"], Awaitable[Reply]]
     on_fault: Callable[[BaseException], object]
@@ -285,8 +285,8 @@ class HttpConnection(BaseProtocol):
             self._head_ms = now_ms = shared.now_ms()
             shared.deadlines.watch(self, now_ms + shared.bounds.header_ms)
         if shared.held_bytes > shared.held_bytes_max and self.held_bytes > limits.HTTP_SMALL_BYTES:
-            shared.note(Refused.HELD_BYTES.name)
-            self._cut(shared.replies[Refused.HELD_BYTES])
+            shared.note(Rejection.HELD_BYTES.name)
+            self._cut(shared.replies[Rejection.HELD_BYTES])
 
     def _read_last_body(self, data: bytes) -> None:
         """Parse more of the last body; what is behind it is dropped."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 from delayd import limits
-from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
+from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.http import problems
 from delayd.http.connection import Bounds, HttpConnection, HttpRequest
 from delayd.http.responses import Reply, closing_reply
@@ -48,9 +48,9 @@ class HttpConnections:
         too_many = closing_reply(
             problems.TooMany("there are too many connections from this address")
         )
-        self.replies = dict.fromkeys(Refused, busy) | {
-            Refused.CONNECTIONS_PER_IP: too_many,
-            Refused.STRANGERS_PER_IP: too_many,
+        self.replies = dict.fromkeys(Rejection, busy) | {
+            Rejection.CONNECTIONS_PER_IP: too_many,
+            Rejection.STRANGERS_PER_IP: too_many,
         }
         self.handle = handle
         self._making_piece = asyncio.Lock()
@@ -75,13 +75,13 @@ class HttpConnections:
             wait_ms = max(0, alarm_ms - self.now_ms())
             self._timer = self.loop.call_later(wait_ms / 1_000, self.deadlines.go)
 
-    def admit(self, address: object, descriptor: int) -> HttpConnection | Refused:
+    def admit(self, address: object, descriptor: int) -> HttpConnection | Rejection:
         """Return the protocol for a client that has connected, or why it is refused.
 
         For a connection whose `connection_made` is never called, call `forget`.
         """
         peer = self.admission.admit(address, descriptor)
-        if isinstance(peer, Refused):
+        if isinstance(peer, Rejection):
             self.note(peer.name)
             return peer
         connection = HttpConnection(self, peer)

@@ -24,7 +24,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, final
 
-from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
+from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.clock import monotonic_ns
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
@@ -69,11 +69,11 @@ ENDS: Final = HANG_UP | BROKEN
 
 REFUSAL_WORDS: Final = MappingProxyType(
     {
-        Refused.CONNECTIONS: "TOO_MANY_CONNECTIONS",
-        Refused.CONNECTIONS_PER_IP: "TOO_MANY_OF_ADDRESS",
-        Refused.STRANGERS_PER_IP: "TOO_MANY_STRANGERS",
-        Refused.DESCRIPTORS: "NO_DESCRIPTORS",
-        Refused.PEER_NOT_ALLOWED: "PEER_NOT_ALLOWED",
+        Rejection.CONNECTIONS: "TOO_MANY_CONNECTIONS",
+        Rejection.CONNECTIONS_PER_IP: "TOO_MANY_OF_ADDRESS",
+        Rejection.STRANGERS_PER_IP: "TOO_MANY_STRANGERS",
+        Rejection.DESCRIPTORS: "NO_DESCRIPTORS",
+        Rejection.PEER_NOT_ALLOWED: "PEER_NOT_ALLOWED",
     }
 )
 """The word under which a refused connection is counted."""
@@ -259,7 +259,7 @@ class LineServer:
             watch=partial(self._epoll.register, eventmask=IN),
             unwatch=self._epoll.unregister,
             call_later=self.timeouts.postpone,
-            on_no_descriptor=partial(self.stats.note_refusal, REFUSAL_WORDS[Refused.DESCRIPTORS]),
+            on_no_descriptor=partial(self.stats.note_refusal, REFUSAL_WORDS[Rejection.DESCRIPTORS]),
         )
 
     def _new_handshakes(self, tls: "ssl.SSLContext") -> "Handshakes[Peer]":
@@ -585,7 +585,7 @@ class LineServer:
     def _accepted(self, sock: socket.socket, address: object) -> None:
         """Admit a connection, or close it."""
         peer = self.admission.admit(address, sock.fileno())
-        if isinstance(peer, Refused):
+        if isinstance(peer, Rejection):
             self._refuse(sock, peer)
             return
         try:
@@ -597,14 +597,14 @@ class LineServer:
             return
         if not may_stay:
             self.admission.leave(peer)
-            self._refuse(sock, Refused.PEER_NOT_ALLOWED)
+            self._refuse(sock, Rejection.PEER_NOT_ALLOWED)
         elif self._handshakes is not None and sock.family != socket.AF_UNIX:
             self._handshakes.begin(sock, peer)
         else:
             self._epoll.register(sock.fileno(), IN | HANG_UP)
             self._clients[sock.fileno()] = Client(self, sock, peer)
 
-    def _refuse(self, sock: socket.socket, refused: Refused) -> None:
+    def _refuse(self, sock: socket.socket, refused: Rejection) -> None:
         self.stats.note_refusal(REFUSAL_WORDS[refused])
         sock.close()
 

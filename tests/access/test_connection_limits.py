@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from delayd.access.authenticator import Authenticator
-from delayd.access.connection_limits import ConnectionLimits, Peer, Refused
+from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
@@ -25,7 +25,7 @@ class Accepted:
         self.family = family
 
 
-def admitted(admission: ConnectionLimits, host: str) -> Peer | Refused:
+def admitted(admission: ConnectionLimits, host: str) -> Peer | Rejection:
     address: tuple[Any, ...] = (host, 4_711, 0, 0) if ":" in host else (host, 4_711)
     return admission.admit(address, 10)
 
@@ -48,11 +48,11 @@ def asking() -> ConnectionLimits:
 def test_so_many_of_one_address_come_in_and_others_still_do() -> None:
     admission = ConnectionLimits()
     callers = [comes(admission, "192.0.2.7") for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX)]
-    assert admitted(admission, "192.0.2.7") is Refused.CONNECTIONS_PER_IP
+    assert admitted(admission, "192.0.2.7") is Rejection.CONNECTIONS_PER_IP
     comes(admission, "192.0.2.8")
     admission.leave(callers[0])
     comes(admission, "192.0.2.7")
-    assert admitted(admission, "192.0.2.7") is Refused.CONNECTIONS_PER_IP
+    assert admitted(admission, "192.0.2.7") is Rejection.CONNECTIONS_PER_IP
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
@@ -73,7 +73,7 @@ def test_addresses_of_one_owner_are_one(first: str, second: str) -> None:
     admission = ConnectionLimits()
     for _ in range(LINE_CONNECTIONS_PER_ADDRESS_MAX):
         comes(admission, first)
-    assert admitted(admission, second) is Refused.CONNECTIONS_PER_IP
+    assert admitted(admission, second) is Rejection.CONNECTIONS_PER_IP
     comes(admission, "2001:db8:0:1::1")
 
 
@@ -81,15 +81,15 @@ def test_addresses_of_one_owner_are_one(first: str, second: str) -> None:
 def test_unauthenticated_connections_of_one_address_are_fewer(host: str) -> None:
     admission = asking()
     callers = [comes(admission, host) for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
-    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
+    assert admitted(admission, host) is Rejection.STRANGERS_PER_IP
     comes(admission, "192.0.2.99")
     assert admission.login(callers[0], TOKEN, 0) is None
     comes(admission, host)
-    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
+    assert admitted(admission, host) is Rejection.STRANGERS_PER_IP
     assert admission.login(callers[0], TOKEN, 0) is None
-    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
+    assert admitted(admission, host) is Rejection.STRANGERS_PER_IP
     admission.leave(callers[0])
-    assert admitted(admission, host) is Refused.STRANGERS_PER_IP
+    assert admitted(admission, host) is Rejection.STRANGERS_PER_IP
     admission.leave(callers[1])
     comes(admission, host)
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from delayd.access.authenticator import Authenticator
-from delayd.access.connection_limits import ConnectionLimits, Refused
+from delayd.access.connection_limits import ConnectionLimits, Rejection
 from delayd.access.tokens import Tokens
 from delayd.http.connection import Bounds, HttpConnection, HttpRequest
 from delayd.http.connections import HttpConnections
@@ -208,7 +208,9 @@ class ConnectionRig:
         admitted.connection_made(client)
         return client
 
-    def try_to_connect(self, peer: object = FAR, descriptor: int = 10) -> HttpConnection | Refused:
+    def try_to_connect(
+        self, peer: object = FAR, descriptor: int = 10
+    ) -> HttpConnection | Rejection:
         return self.connections.admit(peer, descriptor)
 
     async def pass_ms(self, ms: int, steps: int = 1) -> None:

@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from delayd import limits
-from delayd.access.connection_limits import Refused
+from delayd.access.connection_limits import Rejection
 from delayd.http.connection import Bounds, HttpConnection
 from delayd.http.problems import Busy
 from delayd.http.responses import closing_reply
@@ -27,17 +27,17 @@ MIB = 1 << 20
 @scenario(Bounds(connections_max=3))
 async def test_there_are_so_many_connections_in_all(rig: ConnectionRig) -> None:
     clients = [rig.connect(peer) for peer in (FAR, HERE, ELSEWHERE)]
-    assert rig.try_to_connect(HERE) is Refused.CONNECTIONS
+    assert rig.try_to_connect(HERE) is Rejection.CONNECTIONS
     assert rig.noted["CONNECTIONS"] == 1
     await clients[0].break_off()
     rig.connect(FAR)
-    assert rig.try_to_connect(FAR) is Refused.CONNECTIONS
+    assert rig.try_to_connect(FAR) is Rejection.CONNECTIONS
 
 
 @scenario(Bounds(connections_per_ip_max=2))
 async def test_there_are_so_many_connections_of_one_address(rig: ConnectionRig) -> None:
     clients = [rig.connect(FAR), rig.connect(FAR)]
-    assert rig.try_to_connect(FAR) is Refused.CONNECTIONS_PER_IP
+    assert rig.try_to_connect(FAR) is Rejection.CONNECTIONS_PER_IP
     rig.connect(ELSEWHERE)
     await clients[1].break_off()
     rig.connect(FAR)
@@ -57,25 +57,25 @@ def test_those_of_this_machine_are_not_counted_one_by_one(peer: object) -> None:
 @scenario(Bounds(connections_per_ip_max=1))
 async def test_a_network_of_ipv6_counts_as_one_address(rig: ConnectionRig) -> None:
     rig.connect(("2001:db8:0:1::1", 1, 0, 0))
-    assert rig.try_to_connect(("2001:db8:0:1:2:3:4:5", 1, 0, 0)) is Refused.CONNECTIONS_PER_IP
+    assert rig.try_to_connect(("2001:db8:0:1:2:3:4:5", 1, 0, 0)) is Rejection.CONNECTIONS_PER_IP
     rig.connect(("2001:db8:0:2::1", 1, 0, 0))
     rig.connect(("fe80::1%eth0", 1, 0, 2))
     rig.connect(("::ffff:192.0.2.1", 1, 0, 0))
-    assert rig.try_to_connect(FAR) is Refused.CONNECTIONS_PER_IP
+    assert rig.try_to_connect(FAR) is Rejection.CONNECTIONS_PER_IP
 
 
 @scenario(Bounds(strangers_per_ip_max=2), needs_token=True)
 async def test_those_without_a_token_are_fewer(rig: ConnectionRig) -> None:
     clients = [rig.connect(FAR), rig.connect(FAR)]
-    assert rig.try_to_connect(FAR) is Refused.STRANGERS_PER_IP
+    assert rig.try_to_connect(FAR) is Rejection.STRANGERS_PER_IP
     rig.connect(ELSEWHERE)
     clients[0].connection.has_shown_token()
     clients[0].connection.has_shown_token()
     rig.connections.check()
     rig.connect(FAR)
-    assert rig.try_to_connect(FAR) is Refused.STRANGERS_PER_IP
+    assert rig.try_to_connect(FAR) is Rejection.STRANGERS_PER_IP
     await clients[0].break_off()
-    assert rig.try_to_connect(FAR) is Refused.STRANGERS_PER_IP
+    assert rig.try_to_connect(FAR) is Rejection.STRANGERS_PER_IP
     await clients[1].break_off()
     rig.connect(FAR)
     assert rig.noted["STRANGERS_PER_IP"] == 3
@@ -93,7 +93,7 @@ async def test_the_last_descriptors_are_left_to_the_journal(rig: ConnectionRig) 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     first_reserved = limit - min(limits.DESCRIPTORS_RESERVED, limit // 4)
     rig.connect(FAR, first_reserved - 1)
-    assert rig.try_to_connect(FAR, first_reserved) is Refused.DESCRIPTORS
+    assert rig.try_to_connect(FAR, first_reserved) is Rejection.DESCRIPTORS
 
 
 @scenario()

@@ -12,7 +12,7 @@ import pytest
 import delayd.core
 import delayd.http
 import delayd.line
-from delayd.access.connection_limits import Refused
+from delayd.access.connection_limits import Rejection
 from delayd.access.scopes import Scope
 from delayd.core import errors
 from delayd.core.errors import Refusal
@@ -387,10 +387,10 @@ def invalid(rig: HttpRig) -> Answer:
 def too_many(rig: HttpRig) -> Answer:
     peer = ("192.0.2.7", 1)
     rig.connect(peer)
-    assert rig.connections.admit(peer, 0) is Refused.CONNECTIONS_PER_IP
+    assert rig.connections.admit(peer, 0) is Rejection.CONNECTIONS_PER_IP
     client = rig.connect()
     client.say("GET", b"")
-    client.write(rig.connections.replies[Refused.CONNECTIONS_PER_IP])
+    client.write(rig.connections.replies[Rejection.CONNECTIONS_PER_IP])
     return client.the_answer
 
 

@@ -97,7 +97,7 @@ async def advance(call: Call) -> Reply:
     call.allow(None)
     if api.standing is None:
         raise NoClock
-    given: AdvanceForm = call.given
-    work = ClockAdvance(api.engine, api.standing, given.by)
+    form: AdvanceForm = call.form
+    work = ClockAdvance(api.engine, api.standing, form.by)
     await api.carry_out(work)
     return reply(200, AdvancedAnswer(now=moment_text(api.wall_ms(work.time_ms))))

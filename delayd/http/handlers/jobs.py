@@ -46,26 +46,26 @@ def _unreserved(call: Call) -> tuple[int, State, RequestMs]:
 
 async def change(call: Call) -> Reply:
     """Change the job of the path."""
-    given: ChangeJobForm = call.given
+    form: ChangeJobForm = call.form
     api = call.api
     job_id, _, now_ms = _unreserved(call)
-    own = given.own
-    if given.url is not UNSET:
+    own = form.own
+    if form.url is not UNSET:
         record = live_record(api.engine.store, job_id)
         topic = api.engine.store.topic_of(record).name
         call.allow_all(*to_put(topic, with_target=True))
-        target = b"" if given.target is None else vetted_own(api.engine, given.target, topic)
+        target = b"" if form.target is None else vetted_own(api.engine, form.target, topic)
         own = (own or Own())._replace(target=target)
     change_job(
         api.engine,
         job_id,
         now_ms,
-        delay_ms=given.delay if isinstance(given.delay, int) else None,
-        due_wall_ms=api.moment_ms(given.at),
-        priority=given.priority if isinstance(given.priority, int) else None,
-        ttr_ms=given.ttr if isinstance(given.ttr, int) else None,
+        delay_ms=form.delay if isinstance(form.delay, int) else None,
+        due_wall_ms=api.moment_ms(form.at),
+        priority=form.priority if isinstance(form.priority, int) else None,
+        ttr_ms=form.ttr if isinstance(form.ttr, int) else None,
         own=own,
-        body=given.body_bytes,
+        body=form.body_bytes,
     )
     return await call.answered(ChangedAnswer(id=job_id, due=due_text(api.engine.store, job_id)))
 
@@ -88,12 +88,12 @@ async def kick(call: Call) -> Reply:
 
 async def bury(call: Call) -> Reply:
     """Bury the job of the path, which is delayed or ready."""
-    given: BuryWaitingForm = call.given
+    form: BuryWaitingForm = call.form
     engine = call.api.engine
     job_id, state, now_ms = _unreserved(call)
     if state is State.BURIED:
         raise WrongState(job_id, "buried", "bury")
-    priority = given.priority if isinstance(given.priority, int) else None
-    bury_waiting(engine, job_id, now_ms, priority=priority, error=given.error)
+    priority = form.priority if isinstance(form.priority, int) else None
+    bury_waiting(engine, job_id, now_ms, priority=priority, error=form.error)
     topic = engine.store.topic_of(live_record(engine.store, job_id)).name
     return await call.answered(BecameAnswer(id=job_id, state="buried", topic=topic))

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 
 def _reservation(call: Call) -> tuple[int, "Session", bytes]:
-    """Return the job of the path, who holds it under the token given, and its record."""
-    given: HeldForm = call.given
+    """Return the job of the path, who holds it under this token, and its record."""
+    form: HeldForm = call.form
     job_id = call.job_id
-    reservation = parse_token(given.token)
+    reservation = parse_token(form.token)
     if reservation.job_id != job_id:
         raise RequestInvalid([FieldError("token", f"belongs to another job than {job_id}")])
     record = call.allow_job(job_id, _has_handed_out(reservation))
@@ -60,21 +60,21 @@ async def ack(call: Call) -> Reply:
 
 async def nack(call: Call) -> Reply:
     """The attempt has failed; the retry rule decides the outcome."""
-    given: NackForm = call.given
+    form: NackForm = call.form
     job_id, session, _ = _reservation(call)
-    _nack(call.api, session, job_id, given)
+    _nack(call.api, session, job_id, form)
     return await call.answered(_became(call.api, job_id))
 
 
-def _nack(api: Api, session: "Session", job_id: int, given: "NackForm") -> None:
+def _nack(api: Api, session: "Session", job_id: int, form: "NackForm") -> None:
     nack_job(
         api.engine,
         session,
         job_id,
         api.now_ms(),
-        delay_ms=given.delay,
-        priority=given.priority if isinstance(given.priority, int) else None,
-        error=given.error,
+        delay_ms=form.delay,
+        priority=form.priority if isinstance(form.priority, int) else None,
+        error=form.error,
     )
 
 
@@ -100,14 +100,14 @@ async def touch(call: Call) -> Reply:
 
 async def bury(call: Call) -> Reply:
     """Bury the job until it is kicked; without a token, one that nobody holds."""
-    given: BuryForm = call.given
-    if given.token is UNSET:
+    form: BuryForm = call.form
+    if form.token is UNSET:
         return await bury_waiting(call)
     job_id, session, record = _reservation(call)
-    priority = given.priority
+    priority = form.priority
     if not isinstance(priority, int):
         priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
-    bury_job(call.api.engine, session, job_id, priority, call.api.now_ms(), given.error)
+    bury_job(call.api.engine, session, job_id, priority, call.api.now_ms(), form.error)
     return await call.answered(_became(call.api, job_id))
 
 
@@ -116,13 +116,13 @@ async def bury(call: Call) -> Reply:
 
 async def ack_many(call: Call) -> Reply:
     """Acknowledge many jobs, in slices; answer for each whether it was still reserved."""
-    given: HeldManyForm = call.given
+    form: HeldManyForm = call.form
     api = call.api
     results = Results()
     held: dict[Session, list[int]] = {}
     seen: set[int] = set()
-    async with api.slices(len(given.tokens)) as slices:
-        for number, token in enumerate(given.tokens):
+    async with api.slices(len(form.tokens)) as slices:
+        for number, token in enumerate(form.tokens):
             if not number % HTTP_LOOK_ITEMS and slices.is_over:
                 _delete_held(api, held)
                 await slices.rest()
@@ -155,11 +155,11 @@ def _delete_held(api: Api, held: "dict[Session, list[int]]") -> None:
 
 async def nack_many(call: Call) -> Reply:
     """Nack many jobs, in slices; answer the outcome of each."""
-    given: NackManyForm = call.given
+    form: NackManyForm = call.form
     api = call.api
     results = Results()
-    async with api.slices(len(given.nacks)) as slices:
-        for one in given.nacks:
+    async with api.slices(len(form.nacks)) as slices:
+        for one in form.nacks:
             if slices.is_over:
                 await slices.rest()
             reservation = parse_token(one.token)

@@ -147,12 +147,12 @@ async def kick_jobs(call: Call) -> Reply:
 
 async def reschedule_jobs(call: Call) -> Reply:
     """Give all these jobs that are delayed or ready a delay, or an absolute time."""
-    given: forms.RescheduleForm = call.given
-    moment_ms = call.api.moment_ms(given.at)
+    form: forms.RescheduleForm = call.form
+    moment_ms = call.api.moment_ms(form.at)
     if moment_ms is not None:
         return await _do(call, Action.reschedule_at(moment_ms), "rescheduled")
-    assert isinstance(given.delay, int)
-    return await _do(call, Action.reschedule(given.delay), "rescheduled")
+    assert isinstance(form.delay, int)
+    return await _do(call, Action.reschedule(form.delay), "rescheduled")
 
 
 async def _do(call: Call, action: Action, done: str) -> Reply:

@@ -98,12 +98,12 @@ def _put_form(
 async def put(call: Call) -> Reply:
     """Put a job, or a batch."""
     name, headers = call.topic, call.request.headers
-    if isinstance(call.given, PutJobsForm):
+    if isinstance(call.form, PutJobsForm):
         refuse_beside(headers, "the jobs of a batch can have a key each, with on_conflict keep")
-        if any(job.url is not UNSET for job in call.given.jobs):
+        if any(job.url is not UNSET for job in call.form.jobs):
             call.allow_all(*to_put(name, with_target=True))
-        return await _put_batch(call, name, call.given.jobs)
-    job: PutJobForm = call.given
+        return await _put_batch(call, name, call.form.jobs)
+    job: PutJobForm = call.form
     if job.url is not UNSET:
         call.allow_all(*to_put(name, with_target=True))
     key, on = _key_of(job)
@@ -148,7 +148,7 @@ def _status_of(outcome: Outcome) -> int:
 async def put_key(call: Call) -> Reply:
     """Put a job under the key of the path, in the place of the one that has it."""
     name = call.topic
-    job: PutKeyedForm = call.given
+    job: PutKeyedForm = call.form
     if job.url is not UNSET:
         call.allow_all(*to_put(name, with_target=True))
     on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REPLACE

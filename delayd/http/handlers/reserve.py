@@ -120,8 +120,8 @@ async def reserve(call: Call) -> Reply:
 
 async def reserve_any(call: Call) -> Reply:
     """Reserve jobs of several topics: the most urgent of them all come first."""
-    given: ReserveAnyForm = call.given
-    names = tuple(dict.fromkeys(given.topics))
+    form: ReserveAnyForm = call.form
+    names = tuple(dict.fromkeys(form.topics))
     for name in names:
         call.allow(name)
     return await _reserve(call, names)
@@ -129,29 +129,29 @@ async def reserve_any(call: Call) -> Reply:
 
 async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
     api = call.api
-    given: ReserveForm = call.given
+    form: ReserveForm = call.form
     connection = call.request.connection
     if connection.is_half_closed:
         raise ConnectionResetError
-    consumer = Consumer(api, topics, given.max)
+    consumer = Consumer(api, topics, form.max)
     connection.is_reserving = True
     try:
-        async with api.slices(given.max):
+        async with api.slices(form.max):
             consumer.take(api.now_ms())
         if not consumer.jobs:
             consumer.take_one(api.now_ms())
         if consumer.jobs:
             api.when_durable(consumer.future)
             await consumer.future
-        elif given.wait:
-            await _wait(api, consumer, int(given.wait))
+        elif form.wait:
+            await _wait(api, consumer, int(form.wait))
             call.renew()
             for name in topics:
                 call.allow(name)
         if not consumer.jobs:
             consumer.leave()
             return Reply(NO_CONTENT)
-        return await _hand_over(call, consumer, given.bodies)
+        return await _hand_over(call, consumer, form.bodies)
     except (asyncio.CancelledError, Refusal):
         consumer.give_back()
         raise

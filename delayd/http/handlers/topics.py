@@ -163,8 +163,8 @@ def _policy_answer_of(call: Call, name: str) -> structs.PolicyOfTopicAnswer:
 
 async def pause(call: Call) -> Reply:
     """Hand out nothing of the topic for a while."""
-    given: PauseForm = call.given
-    return await _pause(call, given.duration)
+    form: PauseForm = call.form
+    return await _pause(call, form.duration)
 
 
 async def resume(call: Call) -> Reply:
@@ -181,11 +181,11 @@ async def _pause(call: Call, pause_ms: int) -> Reply:
 
 async def kick(call: Call) -> Reply:
     """Make buried jobs ready, the longest buried first; at a rate, if one is given."""
-    given: KickForm = call.given
+    form: KickForm = call.form
     api, name = call.api, call.topic
-    action = Action.kick(0 if given.per_second is UNSET else given.per_second)
+    action = Action.kick(0 if form.per_second is UNSET else form.per_second)
     wanted = Wanted(frozenset({State.BURIED}))
-    bulk = Bulk(api.engine, name, wanted, action, limit=given.max)
+    bulk = Bulk(api.engine, name, wanted, action, limit=form.max)
     return await carry_out_bulk(api, bulk, "kicked")
 
 
