@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("core", "line", "journal")
-MODULES = ("clock.py", "commit.py", "log.py", "turns.py")
+MODULES = ("clock.py", "commit.py", "log.py", "turns.py", "net/poller.py")
 GROUP = "delayd"
 """The modules share one library, `delayd__mypyc`, so that they call each other directly."""
 NEEDED = ("mypy>=2.4,<2.5", "setuptools>=65", "sortedcontainers-stubs>=2.4")

@@ -37,6 +37,7 @@ from delayd.clock import (
 )
 from delayd.compat import Compat
 from delayd.config import Config, ConfigErrors
+from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.stats.refusals import Refusals
@@ -60,6 +61,7 @@ from delayd.logs import Log, keep_libraries_quiet
 from delayd.loop import MainLoop
 from delayd.net.addresses import Listeners
 from delayd.net.peers import is_own_fault, is_peer_error
+from delayd.net.poller import Poller
 from delayd.notices import Notices
 from delayd.recover import recover, what_helps
 from delayd.systemd import Notifier, Watchdog
@@ -183,9 +185,12 @@ class Service:
         if push is not None:
             self._deliveries = self._delivering(push, log)
         self._refusals = Refusals()
+        self._poller = poller = Poller()
+        self._tasks = BackgroundTasks(engine)
         self._line = self._new_line(compat)
         self._turns = Turns(
-            *(engine, clock, self._line, loop, self._commit, space, self._snapshots),
+            *(engine, clock, poller, self._line, self._tasks, loop),
+            *(self._commit, space, self._snapshots),
             busy_poll_ns=BUSY_POLL_US * 1_000 * _is_worth_polling(config),
             on_push=None if self._deliveries is None else self._deliveries.on_push,
             on_wall_step=notices.wall_step,
@@ -194,11 +199,11 @@ class Service:
         self._http: HttpServer | None = None
         self._set_watch = open_set_watch()
         self._watchdog = Watchdog(notifier, self._check, loop.call_later)
-        self._line.listen_to(loop.fileno(), self._turns.wake_loop)
+        self._poller.listen_to(loop.fileno(), self._turns.wake_loop)
         if self._commit is not None and (descriptor := self._commit.fileno()) is not None:
-            self._line.listen_to(descriptor, self._commit.reap, each_time=False)
+            self._poller.listen_to(descriptor, self._commit.reap, each_time=False)
         if self._set_watch is not None:
-            self._line.listen_to(self._set_watch.fileno(), self._wall_clock_set, each_time=False)
+            self._poller.listen_to(self._set_watch.fileno(), self._wall_clock_set, each_time=False)
 
     def _keeping(self, durable: "DurableLog", log: Log) -> "tuple[Snapshots, GroupCommit]":
         """Return what keeps jobs in the log."""
@@ -236,12 +241,15 @@ class Service:
             Stats(engine, clock.now_ms(), read_log, self._refusals, compat=compat),
             [listener.socket for listener in self._listeners.line],
             clock.request_ms,
+            self._poller,
+            self._tasks,
             out_bytes_max=config.line_write_buffer_bytes_max,
             clock=clock if isinstance(clock, VirtualClock) else None,
             admission=ConnectionLimits(
                 self._access.authenticator, connections_max=config.line_connections_max
             ),
             tls=self._access.line_tls,
+            durable=self._commit,
         )
 
     # --- The loop --------------------------------------------------------------------------------
@@ -290,7 +298,7 @@ class Service:
         loop.set_exception_handler(self._complain)
         self._loop.hand_over(loop, stopping.set)
         selector.sleep = self._sleep
-        self._line.listen_to(selector.fileno(), self._turns.wake_loop)
+        self._poller.listen_to(selector.fileno(), self._turns.wake_loop)
         deliveries = self._deliveries
         if deliveries is not None:
             deliveries.open(self._turns)
@@ -344,7 +352,7 @@ class Service:
             *(engine, self._line.stats, turns, self._durable, self._commit, self._deliveries)
         )
         api = Api(
-            *(engine, turns, clock, self._line.tasks),
+            *(engine, turns, clock, self._tasks),
             standing=clock if isinstance(clock, VirtualClock) else None,
             refusals=self._refusals,
             reports=figures.reports(self._refusals, lambda: http),
@@ -381,7 +389,7 @@ class Service:
 
     def _close_unauthorized(self) -> None:
         """Close clients of the line whose tokens were revoked, or are past their time."""
-        closed = self._line.close_unauthorized(self._clock.request_ms())
+        closed = self._line.close_unauthorized()
         self._notices.closed(closed, "closed clients whose tokens expired or were revoked")
         self._turns.ask()
 
@@ -414,7 +422,7 @@ class Service:
         """
         if late_ms := self._turns.overslept_ms():
             self._notices.overslept(late_ms)
-        stalled = self._line.close_stalled(self._clock.request_ms(), monotonic_ns() // NS_PER_MS)
+        stalled = self._line.close_stalled()
         self._notices.closed(stalled, "closed clients that do not read")
         self._close_unauthorized()
         if self._durable is not None:
@@ -474,7 +482,7 @@ class Service:
     def _give_back(self, deadline_ns: int) -> None:
         """Close the clients: what they held is ready again, as far as there is time for it."""
         self._engine.is_stopping = True
-        self._line.close_clients(self._clock.request_ms())
+        self._line.close_clients()
         ends_ns = max(deadline_ns, monotonic_ns() + STOP_RETURNS_MS * NS_PER_MS // 2)
         while self._turns.return_some(self._clock.request_ms()) and monotonic_ns() < ends_ns:
             pass
@@ -490,6 +498,7 @@ class Service:
         if self._commit is not None:
             self._commit.close()
         self._line.close()
+        self._poller.close()
         if self._set_watch is not None:
             self._set_watch.close()
         if self._snapshots is not None:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from delayd.clock import NEVER_NS, NS_PER_MS, NS_PER_S, Clock, monotonic_ns
+from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
@@ -49,6 +50,7 @@ from delayd.limits import (
     WALL_STEP_MS,
 )
 from delayd.line.server import LineServer
+from delayd.net.poller import Poller
 
 if TYPE_CHECKING:
     from delayd.commit import GroupCommit, Replies
@@ -127,7 +129,9 @@ class Turns:
         self,
         engine: Engine,
         clock: Clock,
+        poller: Poller,
         line: LineServer,
+        tasks: BackgroundTasks,
         loop: Wakeable,
         commit: "GroupCommit | None" = None,
         space: "Space | None" = None,
@@ -138,10 +142,15 @@ class Turns:
         on_wall_step: Callable[[int], object] | None = None,
         on_long_hold: Callable[[int, dict[str, int]], object] | None = None,
     ) -> None:
-        """Bring them together; without a `commit` replies leave at once, nothing is kept."""
+        """Bring them together; without a `commit` replies leave at once, nothing is kept.
+
+        `tasks` are of all front ends; their steps are taken in turns.
+        """
         self._engine = engine
         self._clock = clock
+        self._poller = poller
         self._line = line
+        self._tasks = tasks
         self._loop = loop
         self._commit = commit
         self._space = space
@@ -161,8 +170,6 @@ class Turns:
         """Of the timers, when `_next_ms` was computed."""
         self._sync_fd = None if commit is None else commit.fileno()
         self._has_more = True
-        if commit is not None:
-            line.out_of_order_ids = commit.out_of_order_ids
         self._space_turns = 0  # since the space was looked at
         self._turned_ms = 0  # when the last turn was taken
         self._callbacks: list[Callable[[], object]] = []
@@ -207,7 +214,7 @@ class Turns:
         if self._slept_ns:
             self._took_ns["http"] = now_ns - self._slept_ns
         ends_ns = NEVER_NS if timeout_s is None else now_ns + int(timeout_s * NS_PER_S)
-        line, commit = self._line, self._commit
+        poller, commit = self._poller, self._commit
         loop = self._loop
         loop.is_woken = False
         # What asyncio has just called may have made work for it.
@@ -231,7 +238,7 @@ class Turns:
             if is_awake and hears_clients and wait_s != 0.0:
                 events = self._poll_lively(wait_s, now_ns)
             else:
-                events = line.poll(wait_s, hears_clients=hears_clients)
+                events = poller.poll(wait_s, hears_clients=hears_clients)
             self._polled_ns = monotonic_ns()
             self._is_lively = len(events) > 0 and self._polled_ns - now_ns < 2 * self.busy_poll_ns
             if len(events) == 1 and events[0][0] == self._sync_fd and commit is not None:
@@ -248,15 +255,15 @@ class Turns:
 
     def _poll_lively(self, wait_s: float | None, now_ns: int) -> list[tuple[int, int]]:
         """Wait for events, the first moment of it awake."""
-        line = self._line
+        poller = self._poller
         awake_ns = self.busy_poll_ns
         if wait_s is not None:
             awake_ns = min(awake_ns, int(wait_s * NS_PER_S))
         while monotonic_ns() - now_ns < awake_ns:
-            events = line.poll(0.0)
+            events = poller.poll(0.0)
             if events:
                 return events
-        return line.poll(None if wait_s is None else max(0.0, wait_s - awake_ns / NS_PER_S))
+        return poller.poll(None if wait_s is None else max(0.0, wait_s - awake_ns / NS_PER_S))
 
     def _step_snapshot(self, now_ns: int, ends_ns: int) -> int:
         """Take a step of a snapshot; return when to wake for the next one, or at `ends_ns`."""
@@ -314,7 +321,7 @@ class Turns:
             wakes_ns = min(wakes_ns, commit.gathers_until_ns)
         if wakes_ns != NEVER_NS:
             wait_s = (wakes_ns - now_ns) / NS_PER_S if wakes_ns > now_ns else 0.0
-        if self._has_more or self._line.has_more:
+        if self._has_more or self._poller.has_more:
             due_s = 0.0
         elif self._next_ms == _NEVER_MS:
             return wait_s
@@ -347,8 +354,8 @@ class Turns:
             self._advance(played_ms, request_ms)
         elif played_ms > engine.store.time_ms:
             engine.store.time_ms = played_ms
-        self._line.serve(events, request_ms)
-        if self._line.tasks.has_more:
+        self._poller.serve(events)
+        if self._tasks.has_more:
             self._step_tasks()
             request_ms = self._clock.request_ms()
         if self.on_push is not None and engine.store.push_lanes.fresh:
@@ -427,7 +434,7 @@ class Turns:
         One of them may have moved the clock. It stops where a waiter gets a job, and reports it
         before time goes on.
         """
-        clock, engine, tasks = self._clock, self._engine, self._line.tasks
+        clock, engine, tasks = self._clock, self._engine, self._tasks
         begun_ns = monotonic_ns()
         until_ns = begun_ns + TASK_SLICE_US * 1_000
         self._has_more = True
@@ -482,8 +489,6 @@ class Turns:
         What they have sent meanwhile is carried out now: no delay counts from before it came.
         """
         engine, request_ms = self._engine, self._clock.request_ms()
-        if self._commit is not None:
-            self._line.durable_id = self._commit.durable_id
         while engine.deliveries:
             for session, outcome in engine.take_deliveries():
                 assert session.owner is not None, "a session that waits has an owner"

@@ -20,7 +20,7 @@ import io
 import math
 import queue
 import threading
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from delayd.journal.aio import KernelSync
     from delayd.line.server import LineServer
     from delayd.log import LogError, Space
+    from delayd.net.poller import Poller
 
 HANG_S_MAX: Final = 60.0
 QUICK_NS: Final = 1_000
@@ -271,6 +272,8 @@ class GatedDisk(SimulatedDisk):
 
 
 class ScriptedLine:
+    """Poller and clients of the line in one."""
+
     def __init__(self, clock: FakeClock, watch: Watch, events: list[str]) -> None:
         self._clock = clock
         self._watch = watch
@@ -282,9 +285,6 @@ class ScriptedLine:
         self.events: list[tuple[int, int]] = []
         """What the next poll returns."""
         self.has_more = False
-        self.tasks = BackgroundTasks(Engine(start_ms=0))
-        self.durable_id = 0
-        self.out_of_order_ids: Container[int] = ()
         self.replies: list[tuple[Recipient, bytes]] = []
         self.free: list[tuple[Recipient, bytes]] = []
         self.served_ms: list[int] = []
@@ -303,9 +303,9 @@ class ScriptedLine:
         events, self.events = self.events, []
         return events
 
-    def serve(self, events: Sequence[tuple[int, int]], now_ms: int) -> None:
+    def serve(self, events: Sequence[tuple[int, int]]) -> None:
         del events
-        self.served_ms.append(now_ms)
+        self.served_ms.append(self._clock.request_ms())
         self.has_more = False
 
     def take_replies(self) -> list[tuple[Recipient, bytes]]:
@@ -470,6 +470,7 @@ class CommitRig:
         self.session = open_session(self.engine, self.a)
         self.sessions = [open_session(self.engine) for _ in range(4)] if room else []
         self.line = ScriptedLine(self.clock, self.watch, self.events)
+        self.tasks = BackgroundTasks(self.engine)
         self.commits = ScriptedCommit(self.events)
         self.turns_taken = 0
         self.changes: list[bool] = []
@@ -519,7 +520,9 @@ class CommitRig:
         self.turns = Turns(
             self.engine,
             self.clock,
+            cast("Poller", self.line),
             cast("LineServer", self.line),
+            self.tasks,
             self.loop,
             commit if keeps else None,
             cast("Space", self.space) if has_room else None,

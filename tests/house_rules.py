@@ -40,7 +40,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "core": GROUND,
         "log": (*GROUND, "exits"),
         "journal": (*TOOLS, "log"),
-        "net": (*GROUND, "files", "logs"),
+        "net": (*GROUND, "clock", "files", "logs"),
         "access": (
             *(*TOOLS, "config", "core.errors", "core.matcher", "core.policy", "core.targets"),
             "net",
@@ -52,7 +52,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "commit": (*TOOLS, "config", "core.stats", "log"),
         "snapshots": (*TOOLS, "core", "log"),
         "recover": (*TOOLS, "config", "core", "journal", "log"),
-        "turns": (*TOOLS, "commit", "core", "line", "log"),
+        "turns": (*TOOLS, "commit", "core", "line", "log", "net.poller"),
         "loop": (*GROUND, "clock"),
         "notices": (*FRONT_END, "log"),
         "figures": (*FRONT_END, "commit", "http", "line", "log", "metrics", "push", "turns"),
@@ -154,6 +154,7 @@ FILE_READERS: Final = MappingProxyType(
 COMPILED: Final = (
     *("delayd/core/", "delayd/line/", "delayd/journal/"),
     *("delayd/clock.py", "delayd/commit.py", "delayd/log.py", "delayd/turns.py"),
+    "delayd/net/poller.py",
 )
 
 REPLAYED: Final = ("delayd/core/apply.py",)

@@ -205,7 +205,7 @@ def test_what_comes_due_and_what_goes_on_in_slices_have_parts_of_their_own(watch
 
     topic.queues.delays.wheel.ask(due_of_slowly)
     turning.clock.advance(5)
-    turning.line.tasks.add(BackgroundTask(SlowWork(take(watch, 40)), lambda *_: None))
+    turning.tasks.add(BackgroundTask(SlowWork(take(watch, 40)), lambda *_: None))
     turning.slept(None, lambda: None)
     assert told == [(170, {"commands": 0, "due": 130, "tasks": 40, "gc": 0})]
 

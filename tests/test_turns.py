@@ -290,14 +290,6 @@ def test_what_is_due_happens_before_clients_are_heard_and_all_of_it_is_committed
     assert rig.line.served_ms[-1] == rig.clock.now_ms() + 1
 
 
-def test_the_line_is_told_which_jobs_are_durable_before_one_is_delivered(rig: CommitRig) -> None:
-    rig.commits.durable_id = 7
-    wait(rig.engine, rig.session, RequestMs(rig.clock.now_ms()), None)
-    rig.put()
-    rig.turns.turn()
-    assert rig.line.durable_id == 7
-
-
 def test_the_end_of_a_sync_alone_is_reaped_without_a_turn(rig: CommitRig) -> None:
     rig.look()
     served = len(rig.line.served_ms)
@@ -568,7 +560,7 @@ def test_a_frame_has_both_clocks_as_they_stood_when_the_turn_began(
     rig.clock.step_wall(5_000)
     begun_ms = rig.clock.now_ms()
 
-    def serve_slowly(_events: object, _now_ms: int) -> None:
+    def serve_slowly(_events: object) -> None:
         rig.put()
         rig.clock.advance(7)
 

@@ -10,6 +10,7 @@ import pytest
 
 from delayd import turns as turns_module
 from delayd.clock import NEVER_NS, NS_PER_MS, STANDING_S, VirtualClock
+from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.records import Kind, pack_turn
 from delayd.core.stats.counters import Operation
@@ -23,6 +24,7 @@ from delayd.limits import (
 )
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
+from delayd.net.poller import Poller
 from delayd.turns import Turns
 from tests.commit_rig import CrankedLoop, set_watch
 from tests.core.check import check
@@ -40,21 +42,27 @@ class VirtualServer:
         self.engine = Engine(start_ms=START_MS)
         self._stack = ExitStack()
         self._listener = self._stack.enter_context(listening(None))
+        self.poller, self.tasks = Poller(), BackgroundTasks(self.engine)
         self.line = LineServer(
             self.engine,
             Stats(self.engine, START_MS),
             [self._listener],
             self.clock.request_ms,
+            self.poller,
+            self.tasks,
             out_bytes_max=1 << 20,
             clock=self.clock,
         )
-        self.turns = Turns(self.engine, self.clock, self.line, CrankedLoop())
+        self.turns = Turns(
+            *(self.engine, self.clock, self.poller, self.line, self.tasks, CrankedLoop())
+        )
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
         self.line.close()
+        self.poller.close()
         self._stack.close()
 
     @property
@@ -62,14 +70,14 @@ class VirtualServer:
         return self.clock.now_ms() - START_MS
 
     def turn(self, wait_s: float = 0.0) -> None:
-        self.turns.turn(self.line.poll(wait_s))
+        self.turns.turn(self.poller.poll(wait_s))
         check(self.engine)
 
     def turn_until_quiet(self, *, some: bool = True) -> None:
         """Turns until nothing is left to do; `some`: something is on its way."""
         self.turn(ARRIVAL_S_MAX if some else 0.0)
         for _ in range(TURNS_MAX):
-            if self.turns._wait_s(0, NEVER_NS) != 0.0 and not self.line.poll(0.0):
+            if self.turns._wait_s(0, NEVER_NS) != 0.0 and not self.poller.poll(0.0):
                 return
             self.turn()
         raise AssertionError("it never comes to rest")
@@ -248,7 +256,7 @@ def test_an_advance_whose_connection_breaks_is_forgotten(server: VirtualServer) 
     client.close()
     server.turn_until_quiet()
     assert server.passed_ms < 10_000
-    assert not server.line.tasks.has_more
+    assert not server.tasks.has_more
     assert heard(other) == b"RESERVED 1 1\r\nx\r\n"
 
 
@@ -256,8 +264,8 @@ def test_the_time_is_in_the_log_before_it_is_told(server: VirtualServer) -> None
     client = server.client()
     server.engine.take_log()
     client.sendall(b"advance-clock 10\r\n")
-    server.line.serve(server.line.poll(ARRIVAL_S_MAX), RequestMs(START_MS))
-    task = server.line.tasks.step(RequestMs(START_MS))
+    server.poller.serve(server.poller.poll(ARRIVAL_S_MAX))
+    task = server.tasks.step(RequestMs(START_MS))
     assert task is not None
     task.conclude(RequestMs(START_MS))
     assert server.engine.take_log() == ([pack_turn(Kind.TURN, START_MS + 10_000)], True)
@@ -341,7 +349,7 @@ def test_the_clock_does_not_go_on_before_a_worker_knows_of_its_job(server: Virtu
 def test_at_a_stop_more_comes_back_in_one_turn(server: VirtualServer) -> None:
     jobs = 2 * RETURNS_PER_STOP_TURN
     holder = hold(server, jobs - jobs % 100)
-    server.line.close_clients(server.clock.request_ms())
+    server.line.close_clients()
     turns = 1
     while server.turns.return_some(server.clock.request_ms()):
         check(server.engine)

@@ -35,8 +35,11 @@ from tests.fake_clock import FakeClock
 from tests.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
+    from delayd.clock import Clock
+    from delayd.commit import GroupCommit
     from delayd.line.server import LineServer
     from delayd.log import Space
+    from delayd.net.poller import Poller
 
 from tests.test_clock import HOUR_MS, WALL_MS, Machine, MachineClock, MovableClock, both_clocks
 
@@ -48,12 +51,8 @@ class NoClients:
     """A line on which nobody speaks."""
 
     has_more = False
-    durable_id = 0
 
-    def __init__(self) -> None:
-        self.tasks = BackgroundTasks(Engine(start_ms=0))
-
-    def serve(self, events: object, now_ms: int) -> None:
+    def serve(self, events: object) -> None:
         """Nobody has said anything."""
 
     def take_replies(self) -> list[object]:
@@ -71,13 +70,21 @@ class Waiter:
         self.got.append(outcome)
 
 
+def turns_without_clients(
+    engine: Engine, clock: "Clock", loop: CrankedLoop, commit: "GroupCommit | None" = None
+) -> Turns:
+    nobody = NoClients()
+    poller, line = cast("Poller", nobody), cast("LineServer", nobody)
+    return Turns(engine, clock, poller, line, BackgroundTasks(engine), loop, commit)
+
+
 class TurnsOnClock:
     """Engine, clock and turns, without clients and without a disk."""
 
     def __init__(self, clock: MovableClock | SystemClock) -> None:
         self.clock = clock
         self.engine = Engine(start_ms=clock.now_ms())
-        self.turns = Turns(self.engine, clock, cast("LineServer", NoClients()), CrankedLoop())
+        self.turns = turns_without_clients(self.engine, clock, CrankedLoop())
         self.steps_ms: list[int] = []
         self.turns.on_wall_step = self.steps_ms.append
         self.turns.look_at_wall_clock()
@@ -346,7 +353,7 @@ def test_c3_the_clock_was_set_while_nobody_ran(
         assert durable is not None
         daemon = TurnsOnClock(clock)
         daemon.engine = engine
-        daemon.turns = Turns(engine, clock, cast("LineServer", NoClients()), CrankedLoop())
+        daemon.turns = turns_without_clients(engine, clock, CrankedLoop())
         daemon.topic = engine.store.topic("default")
         daemon.turns.look_at_wall_clock()
         if not run:
@@ -386,7 +393,8 @@ class Lives:
         rig = CommitRig(SyncPolicy.NEVER, disk=self.disk, room=True, watch=Watch())
         rig.clock = self.clock
         rig.turns = Turns(
-            *(rig.engine, self.clock, cast("LineServer", rig.line), rig.loop, rig.commit),
+            *(rig.engine, self.clock, cast("Poller", rig.line), cast("LineServer", rig.line)),
+            *(rig.tasks, rig.loop, rig.commit),
             cast("Space", rig.space),
         )
         return rig

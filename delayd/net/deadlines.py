@@ -168,6 +168,9 @@ class Sender(Protocol):
     def is_read(self) -> bool:
         """Whether what it sends is read."""
 
+    def time_out(self) -> None:
+        """Close it, if it is still too late after a last look at what has arrived."""
+
 
 @final
 class Incomplete:

@@ -30,11 +30,12 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
 from delayd.files import must_be_file
 from delayd.limits import HANDSHAKES_PER_TURN, READ_BYTES
-from delayd.net.deadlines import ReadTimeouts, Sender
+from delayd.net.poller import Poller
 from delayd.text import parse_time_s
 
 # --- Contexts ------------------------------------------------------------------------------------
@@ -402,9 +403,14 @@ class Handshake(Generic[PeerT]):
 
     sock: SecureSocket
     peer: PeerT
+    on_late: "Callable[[Handshake[PeerT]], object]"
     mask: int = select.EPOLLIN
     incomplete_bytes: int = 0
     is_read: bool = True
+
+    def time_out(self) -> None:
+        """Give it up."""
+        self.on_late(self)
 
 
 @final
@@ -417,31 +423,27 @@ class Handshakes(Generic[PeerT]):
     """
 
     context: ssl.SSLContext
-    epoll: select.epoll
-    """Watches the descriptors; its owner calls `go_on`."""
-    timeouts: ReadTimeouts
-    on_done: Callable[[SecureSocket, PeerT, Mapping[str, Any] | None, int], object]
-    """Gets the socket, which is still watched, with the client's certificate and the time: the
-    client may have sent something already."""
+    poller: Poller
+    on_done: Callable[[SecureSocket, PeerT, Mapping[str, Any] | None], object]
+    """Gets the socket with the client's certificate: it may have sent something already."""
     on_failed: Callable[[PeerT, Exception], object]
     _by_descriptor: dict[int, Handshake[PeerT]] = field(default_factory=dict, init=False)
-    _left: int = field(default=HANDSHAKES_PER_TURN, init=False)
-
-    def begin_turn(self) -> None:
-        """Allow a turn's number of steps."""
-        self._left = HANDSHAKES_PER_TURN
+    _turn: int = field(default=0, init=False)
+    _left: int = field(default=0, init=False)
+    """How many steps may still be taken in that turn."""
 
     def begin(self, sock: socket.socket, peer: PeerT) -> None:
         """Have the client begin, on a socket that does not wait."""
-        handshake = Handshake(SecureSocket(sock, self.context), peer)
+        handshake = Handshake(SecureSocket(sock, self.context), peer, self._give_up)
         self._by_descriptor[sock.fileno()] = handshake
-        self.epoll.register(sock.fileno(), handshake.mask)
-        self.timeouts.note(handshake)
+        self.poller.watch(sock.fileno(), partial(self._go_on, handshake), handshake.mask)
+        self.poller.timeouts.note(handshake)
 
-    def go_on(self, descriptor: int, now_ms: int) -> None:
-        """Take a step of the handshake whose descriptor has an event."""
-        handshake = self._by_descriptor.get(descriptor)
-        if handshake is None or not self._left:
+    def _go_on(self, handshake: Handshake[PeerT]) -> None:
+        """Take a step of the handshake, whose descriptor has an event."""
+        if self._turn != self.poller.turn:
+            self._turn, self._left = self.poller.turn, HANDSHAKES_PER_TURN
+        if not self._left:
             return
         self._left -= 1
         sock = handshake.sock
@@ -450,7 +452,7 @@ class Handshakes(Generic[PeerT]):
                 mask = select.EPOLLOUT if sock.has_pending else select.EPOLLIN
                 if mask != handshake.mask:
                     handshake.mask = mask
-                    self.epoll.modify(descriptor, mask)
+                    self.poller.modify(sock.fileno(), mask)
                 return
             certificate = sock.certificate
         except OSError as error:
@@ -459,12 +461,11 @@ class Handshakes(Generic[PeerT]):
             self._fail(handshake, ConnectionError())
         else:
             self._forget(handshake)
-            self.on_done(sock, handshake.peer, certificate, now_ms)
+            self.on_done(sock, handshake.peer, certificate)
 
-    def give_up(self, sender: Sender) -> None:
+    def _give_up(self, handshake: Handshake[PeerT]) -> None:
         """Close one that takes too long."""
-        assert isinstance(sender, Handshake), "clients are their server's"
-        self._fail(sender, ConnectionAbortedError("the handshake took too long"))
+        self._fail(handshake, ConnectionAbortedError("the handshake took too long"))
 
     def close(self) -> list[PeerT]:
         """Close all of them; return their peers."""
@@ -479,9 +480,9 @@ class Handshakes(Generic[PeerT]):
 
     def _drop(self, handshake: Handshake[PeerT]) -> None:
         self._forget(handshake)
-        self.epoll.unregister(handshake.sock.fileno())
         handshake.sock.close()
 
     def _forget(self, handshake: Handshake[PeerT]) -> None:
         del self._by_descriptor[handshake.sock.fileno()]
-        self.timeouts.forget(handshake)
+        self.poller.unwatch(handshake.sock.fileno())
+        self.poller.timeouts.forget(handshake)

@@ -28,6 +28,7 @@ import delayd.turns
 from delayd.clock import NEVER_NS
 from delayd.commit import GroupCommit, Replies, ReplyReceiver
 from delayd.config import SyncPolicy
+from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.journal.errors import JournalError
 from delayd.journal.file_log import FileLog
@@ -37,6 +38,7 @@ from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.log import LogError
 from delayd.logs import Log, LogFormat, LogLevel
+from delayd.net.poller import Poller
 from delayd.snapshots import Snapshots, Task
 from delayd.turns import Turns
 from tests.fake_clock import FakeClock
@@ -219,19 +221,26 @@ class SteppedCommit(GroupCommit):
         super().commit(records, promised, **turn)
 
 
-def line_of(engine: Engine, listener: socket.socket, clock: FakeClock) -> LineServer:
+def line_of(
+    engine: Engine,
+    listener: socket.socket,
+    clock: FakeClock,
+    poller: Poller,
+    tasks: BackgroundTasks,
+    commit: GroupCommit,
+) -> LineServer:
     """Return the daemon's own line server."""
     stats = Stats(engine, clock.now_ms())
     return LineServer(
-        *(engine, stats, [listener], clock.request_ms),
+        *(engine, stats, [listener], clock.request_ms, poller, tasks),
         out_bytes_max=OUT_BYTES_MAX,
-        elapsed_ms=lambda: 1,  # however long a run takes, no client is too slow
+        durable=commit,
     )
 
 
-def turn(turns: Turns, line: LineServer, commit: GroupCommit) -> None:
+def turn(turns: Turns, poller: Poller, commit: GroupCommit) -> None:
     """Take a turn as `Turns.sleep` does."""
-    turns.turn(line.poll(0, hears_clients=not commit.is_backed_up))
+    turns.turn(poller.poll(0, hears_clients=not commit.is_backed_up))
 
 
 class Worker:

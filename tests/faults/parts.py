@@ -17,6 +17,7 @@ from delayd.core.transitions import caught_up_expiry
 from delayd.journal.journal import Journal
 from delayd.line.server import LineServer
 from delayd.log import LogError
+from delayd.net.poller import Poller
 from delayd.turns import Turns
 from tests.core import views
 from tests.core.canonical import canonical
@@ -150,6 +151,7 @@ class Daemon:
     loop: Loop
     snapshots: SteppedSnapshots | None
     line: LineServer
+    poller: Poller
     clients: list[Client] = field(default_factory=list)
     closing: dict[int, str] = field(default_factory=dict)
     """Closes of which the daemon has not heard, and whose connections they are of."""

@@ -20,6 +20,7 @@ import socket
 from typing import Final
 
 from delayd.config import SyncPolicy
+from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.job import State, state_of
 from delayd.core.operations.clock import next_deadline
@@ -27,6 +28,7 @@ from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalError
 from delayd.log import LogError
+from delayd.net.poller import Poller
 from delayd.turns import Turns
 from tests.core.check import check
 from tests.fake_clock import FakeClock
@@ -350,18 +352,20 @@ class Run:
             return
         self.lives += 1
         loop = Loop(self.clock.now_ms)
-        line = line_of(engine, self.listener, self.clock)
         kernel = Kernel(self.disk) if self.rng.random() < 0.7 else None
         log = SteppedLog(journal, news_of(self.clock), kernel)
         commit = self.parts.commit(log, self.plan.policy, loop, self._failed, self._disk_is_quick)
         engine.log_space.jobs = len(engine.store.jobs)
-        turns = Turns(engine, self.clock, line, loop, commit, log.space)
+        # However long a run takes, no client is too slow.
+        poller, tasks = Poller(lambda: 1), BackgroundTasks(engine)
+        line = line_of(engine, self.listener, self.clock, poller, tasks, commit)
+        turns = Turns(engine, self.clock, poller, line, tasks, loop, commit, log.space)
         snapshots = None
         if "snapshots" in self.plan.faults:
             journal.is_eager = self.rng.random() < self.eager_share
             snapshots = self._new_snapshots(engine, log, loop)
         commit.on_lost = self._lost
-        self.daemon = Daemon(engine, journal, commit, turns, loop, snapshots, line)
+        self.daemon = Daemon(engine, journal, commit, turns, loop, snapshots, line, poller)
         self.history.note("started", self.clock.now_ms())
         if self.pushes is not None:
             self.pushes.attach(self.daemon)
@@ -452,18 +456,18 @@ class Run:
             client.speak()
         if self.pushes is not None:
             self.pushes.work()
-        turn(daemon.turns, daemon.line, daemon.commit)
+        turn(daemon.turns, daemon.poller, daemon.commit)
         if daemon.has_new_client:
             # Who has just connected is read from in the turn after.
             daemon.has_new_client = False
-            turn(daemon.turns, daemon.line, daemon.commit)
+            turn(daemon.turns, daemon.poller, daemon.commit)
         if daemon.snapshots is not None and not daemon.turns.is_over:
             step_s = daemon.snapshots.step()
             now_ms = self.clock.now_ms()
             daemon.step_ms = None if step_s is None else now_ms + math.ceil(step_s * 1_000)
         self._listen()
         # A client whose input is still carried out has not ended yet, nor one that holds jobs.
-        is_behind = daemon.commit.is_backed_up or daemon.line.yielded or daemon.engine.leavers
+        is_behind = daemon.commit.is_backed_up or daemon.poller.yielded or daemon.engine.leavers
         if daemon.closing and not is_behind:
             for number in daemon.closing:
                 self.history.ok(number, self.clock.now_ms())
@@ -538,6 +542,7 @@ class Run:
                     client.listen()
                 client.close()
             daemon.line.close()
+            daemon.poller.close()
             within.drain_backlog(self.listener)
         self.disk.meanwhile = None
         self.history.note("stopped", self.clock.now_ms(), how=how)

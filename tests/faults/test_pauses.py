@@ -6,7 +6,7 @@ and never early.
 """
 
 import random
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 import pytest
 
@@ -19,14 +19,10 @@ from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, watch
 from delayd.core.replay import Replay
 from delayd.log import LogError
-from delayd.turns import Turns
 from tests.commit_rig import INTERVAL_MS, CrankedLoop
 from tests.core.rig import put
 from tests.memory_log import MemoryLog, Place
-from tests.test_turns_wall_clock import NoClients
-
-if TYPE_CHECKING:
-    from delayd.line.server import LineServer
+from tests.test_turns_wall_clock import turns_without_clients
 
 WALL_NS: Final = 1_700_000_000_123_456_789
 BOOT_NS: Final = 86_400_000_654_321
@@ -96,7 +92,7 @@ class Lives:
             replay.finish(self.clock.now_ms())
         loop = CrankedLoop()
         commit = GroupCommit(log, SyncPolicy.ALWAYS, INTERVAL_MS, loop, self.failed)
-        self.turns = Turns(self.engine, self.clock, cast("LineServer", NoClients()), loop, commit)
+        self.turns = turns_without_clients(self.engine, self.clock, loop, commit)
         self.turns.look_at_wall_clock()
         self.topic = self.engine.store.topic("default")
         self.worker = open_session(self.engine)

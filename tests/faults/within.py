@@ -13,7 +13,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.operations.change import bury_waiting
 from delayd.core.replay import Replay
-from delayd.core.times import ROUNDING_MS, PlayedMs, RequestMs
+from delayd.core.times import PlayedMs
 from delayd.journal.errors import JournalError
 from tests.core.check import check
 from tests.core.rig import put
@@ -115,8 +115,7 @@ def stop_in_order(daemon: Daemon, history: History, now_ms: int) -> None:
     for name in (*(client.name for client in daemon.clients), *daemon.closing.values()):
         history.note("closed", now_ms, client=name, stops=True)
     daemon.engine.is_stopping = True
-    request_ms = RequestMs(now_ms + ROUNDING_MS)
-    daemon.line.close_clients(request_ms)
+    daemon.line.close_clients()
     daemon.turns.end_turn()
     daemon.turns.is_over = True
     daemon.commit.close()

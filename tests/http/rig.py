@@ -37,6 +37,7 @@ from delayd.access.control import AccessControl
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.clock import NEVER_NS, VirtualClock
+from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import LastWatched, Refusal, TooManyWatched
 from delayd.core.replay import Replay
@@ -51,6 +52,7 @@ from delayd.limits import HTTP_SLICE_NS, IDEMPOTENCY_KEYS_DEFAULT, PASSES_US
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.metrics import CONTENT_TYPE
+from delayd.net.poller import Poller
 from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
 from tests.commit_rig import CrankedLoop
@@ -420,16 +422,22 @@ class HttpRig:
         self.authenticator = Authenticator(
             Tokens([]) if needs_token else None, wall_ms=self.clock.wall_ms
         )
+        self.poller, self.tasks = Poller(), BackgroundTasks(self.engine)
         self.line = LineServer(
             self.engine,
             Stats(self.engine, START_MS),
             [],
             self.clock.request_ms,
+            self.poller,
+            self.tasks,
             out_bytes_max=1 << 20,
         )
         commit = cast("GroupCommit", self.disk)
         self.main_loop = CrankedLoop()
-        self.turns = Turns(self.engine, self.clock, self.line, self.main_loop, commit)
+        self.turns = Turns(
+            *(self.engine, self.clock, self.poller, self.line, self.tasks),
+            *(self.main_loop, commit),
+        )
         # Every pass of asyncio takes so long that a turn follows it.
         selector = TurnSelector(count(step=PASSES_US * 1_000).__next__)
         selector.sleep = self._sleep
@@ -449,7 +457,7 @@ class HttpRig:
             self.engine,
             self.turns,
             self.clock,
-            self.line.tasks,
+            self.tasks,
             standing=self.clock if isinstance(self.clock, VirtualClock) else None,
             refusals=Refusals(),
             idempotency_keys_max=IDEMPOTENCY_KEYS_DEFAULT,
@@ -484,6 +492,7 @@ class HttpRig:
         self.loop.run_until_complete(self.server.stop())
         self.loop.close()
         self.line.close()
+        self.poller.close()
 
     # --- Asking ----------------------------------------------------------------------------------
 

@@ -20,15 +20,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from delayd.access.connection_limits import ConnectionLimits
+from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs
+from delayd.limits import JOB_ID_MAX
 from delayd.line.server import Client, LineServer
 from delayd.line.stats import Stats
+from delayd.net.poller import Poller
 from delayd.net.tls import SecureSocket
 from tests.core.check import check
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Container
+
     from _typeshed import ReadableBuffer
 
 START_MS: Final = 1_000_000
@@ -60,6 +65,14 @@ class Listener(socket.socket):
         return connection, address
 
 
+class DurableUpTo:
+    """Which jobs are on disk: all, until a test says something else."""
+
+    def __init__(self) -> None:
+        self.durable_id = JOB_ID_MAX
+        self.out_of_order_ids: Container[int] = ()
+
+
 class ServerRig:
     def __init__(
         self,
@@ -83,28 +96,38 @@ class ServerRig:
         self._held: list[tuple[Client, bytes]] = []
         self._sockets = contextlib.ExitStack()
         self._listener = self._sockets.enter_context(listener or listening(path))
+        self.durable = DurableUpTo()
+        self.read_elapsed_ms: Callable[[], int] = lambda: self.elapsed_ms
+        self.poller = Poller(self._read_elapsed_ms)
+        self.tasks = BackgroundTasks(self.engine)
         self.server = LineServer(
             self.engine,
             Stats(self.engine, START_MS, refusals=refusals),
             [self._listener],
             lambda: self.now_ms,
+            self.poller,
+            self.tasks,
             out_bytes_max=out_bytes_max,
             admission=admission or ConnectionLimits(connections_max=connections_max),
             tls=tls,
-            elapsed_ms=lambda: self.elapsed_ms,
+            durable=self.durable,
         )
         self.take_replies = self.server.take_replies
+
+    def _read_elapsed_ms(self) -> int:
+        return self.read_elapsed_ms()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
         self.server.close()
+        self.poller.close()
         self._sockets.close()
 
     @property
     def clients(self) -> list[Client]:
-        return list(self.server._clients.values())
+        return list(self.server.clients.values())
 
     @property
     def sends(self) -> list[Connection]:
@@ -129,15 +152,15 @@ class ServerRig:
     def elapses(self, seconds: float) -> None:
         """Let the time of deadlines go on; wake whenever the server asks to be woken."""
         ends_ms = self.elapsed_ms + round(seconds * 1_000)
-        while (alarm_ms := self.server.timeouts.alarm_ms) is not None and alarm_ms <= ends_ms:
+        while (alarm_ms := self.poller.timeouts.alarm_ms) is not None and alarm_ms <= ends_ms:
             self.elapsed_ms = max(self.elapsed_ms, alarm_ms)
-            assert self.server.poll(None) is not None, "it does not sleep beyond its alarm"
+            assert self.poller.poll(None) is not None, "it does not sleep beyond its alarm"
             self.turn()
             self.turn_until_quiet()
         self.elapsed_ms = ends_ms
 
     def turn(self) -> None:
-        self.server.serve(self.server.poll(0), self.now_ms)
+        self.poller.serve(self.poller.poll(0))
         self.end_turn()
 
     def end_turn(self) -> None:
@@ -163,12 +186,12 @@ class ServerRig:
 
     def is_quiet(self, within_s: float = 0.0) -> bool:
         """Whether nothing asks for a turn."""
-        return not (self.server.has_more or select.select([self.server], [], [], within_s)[0])
+        return not (self.poller.has_more or select.select([self.poller], [], [], within_s)[0])
 
     def turn_until_quiet(self, *, some: bool = False) -> None:
         """Take turns until nothing is left to do; `some`: something is on its way."""
-        if some and not self.server.has_more:
-            select.select([self.server], [], [], ARRIVAL_S_MAX)
+        if some and not self.poller.has_more:
+            select.select([self.poller], [], [], ARRIVAL_S_MAX)
         for _ in range(TURNS_MAX):
             if self.is_quiet():
                 check(self.engine)

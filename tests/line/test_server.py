@@ -131,9 +131,10 @@ def test_a_client_that_reads_nothing_is_closed_after_a_minute_and_its_jobs_retur
     rig.says(stalled, PUT_BIG + PUT + b"reserve\r\n" + b"peek 1\r\n" * 10)
     rig.says(other, b"reserve\r\nreserve\r\n")
     assert heard(other) == b"RESERVED 2 2\r\nhi\r\n"
-    assert rig.server.close_stalled(rig.now_ms, 5_000) == 0
-    assert rig.server.close_stalled(rig.now_ms, 5_000 + STALLED_CLIENT_MS - 1) == 0
-    assert rig.server.close_stalled(rig.now_ms, 5_000 + STALLED_CLIENT_MS) == 1
+    closed = []
+    for rig.elapsed_ms in (5_000, 5_000 + STALLED_CLIENT_MS - 1, 5_000 + STALLED_CLIENT_MS):
+        closed.append(rig.server.close_stalled())
+    assert closed == [0, 0, 1]
     rig.end_turn()
     rig.turn_until_quiet()
     assert heard(other) == b"RESERVED 1 %d\r\n%b\r\n" % (BIG, b"x" * BIG)
@@ -145,7 +146,8 @@ def test_a_slow_reader_is_not_a_stalled_one(rig: ServerRig) -> None:
     client = rig.client(buffer_bytes=SMALL_BUFFERS)
     rig.says(client, PUT_BIG + b"peek 1\r\n" * 10)
     for minute in range(5):
-        assert rig.server.close_stalled(rig.now_ms, minute * STALLED_CLIENT_MS) == 0
+        rig.elapsed_ms = minute * STALLED_CLIENT_MS
+        assert rig.server.close_stalled() == 0
         assert len(receive_all(rig, client, 30_000)) >= 30_000
     assert rig.clients
 
@@ -306,7 +308,7 @@ def test_closing_all_clients_survives_jobs_that_pass_from_one_to_the_next(rig: S
         if number != 2:
             rig.says(worker, b"reserve-batch 5 9\r\nlist-tube-used\r\n" + PUT)
     rig.server.stop_accepting()
-    rig.server.close_clients(rig.now_ms)
+    rig.server.close_clients()
     rig.end_turn()
     assert not rig.clients
     assert all(is_cut_off(worker) for worker in workers)
@@ -345,10 +347,10 @@ def test_the_end_of_a_holder_comes_first_although_the_kernel_reports_it_behind_t
     holder.sendall(end)
     holder.close()
     other.sendall(b"delete 1\r\n")
-    events = rig.server.poll(0)
+    events = rig.poller.poll(0)
     assert len(events) == 2
     assert events[0][1] == select.EPOLLIN, "what was reported last is looked at first again"
-    rig.server.serve(events, rig.now_ms)
+    rig.poller.serve(events)
     rig.end_turn()
     assert heard(other) == b"DELETED\r\n"
     rig.turn_until_quiet()

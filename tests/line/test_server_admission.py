@@ -118,7 +118,7 @@ def test_a_wrong_token_that_is_answered_late_holds_nobody_up() -> None:
         assert heard(failing) == b""
         rig.elapses(0.001)
         assert heard(failing) == UNAUTHORIZED * 2
-        assert rig.server.timeouts.alarm_ms is None
+        assert rig.poller.timeouts.alarm_ms is None
 
 
 def test_who_leaves_before_its_late_answer_is_forgotten() -> None:
@@ -136,7 +136,7 @@ def test_nothing_is_carried_out_for_who_was_closed_before_its_late_answer() -> N
     with ServerRig(admission=asking()) as rig:
         client = rig.client()
         rig.says(client, b"auth %b\r\n" % TOKEN.encode() + b"auth x\r\n" * 10 + PUT)
-        rig.server.close_clients(rig.now_ms)
+        rig.server.close_clients()
         rig.elapses(2)
         assert not rig.engine.store.jobs
 
@@ -148,9 +148,9 @@ def test_a_client_whose_token_is_revoked_is_closed_and_its_jobs_return() -> None
         worker, producer, unknown = (rig.client() for _ in range(3))
         rig.says(worker, b"auth %b\r\n" % everything.encode() + PUT + b"reserve\r\n")
         rig.says(producer, b"auth %b\r\n" % TOKEN.encode())
-        assert rig.server.close_unauthorized(rig.now_ms) == 0
+        assert rig.server.close_unauthorized() == 0
         authenticator.tokens = Tokens([ENTRY])
-        assert rig.server.close_unauthorized(rig.now_ms) == 1
+        assert rig.server.close_unauthorized() == 1
         rig.turn_until_quiet()
         assert is_cut_off(worker)
         assert len(rig.engine.store.topics.by_name["default"].queues.ready) == 1

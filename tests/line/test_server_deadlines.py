@@ -79,7 +79,7 @@ def test_who_says_nothing_may_stay_and_costs_nothing(rig: ServerRig) -> None:
     client, worker = rig.client(), rig.client()
     rig.says(client, USED)
     rig.says(worker, b"reserve\r\n")
-    assert rig.server.timeouts.alarm_ms is None
+    assert rig.poller.timeouts.alarm_ms is None
     rig.elapses(100_000)
     assert len(rig.clients) == 2
     rig.says(client, PUT)
@@ -89,11 +89,11 @@ def test_who_says_nothing_may_stay_and_costs_nothing(rig: ServerRig) -> None:
 def test_nobody_is_woken_when_what_was_begun_has_ended(rig: ServerRig) -> None:
     client = rig.client()
     for said in (b"list-", b"tube-used\r\nput 0 0 60 2\r\n", b"hi\r\nrese", b"rve\r\nstats"):
-        assert rig.server.timeouts.alarm_ms is None or said != b"list-"
+        assert rig.poller.timeouts.alarm_ms is None or said != b"list-"
         rig.says(client, said)
-    assert rig.server.timeouts.alarm_ms is not None
+    assert rig.poller.timeouts.alarm_ms is not None
     rig.says(client, b"\r\n")
-    assert rig.server.timeouts.alarm_ms is None
+    assert rig.poller.timeouts.alarm_ms is None
 
 
 def test_each_command_has_its_own_ten_seconds(rig: ServerRig) -> None:
@@ -153,7 +153,7 @@ def test_who_does_not_take_its_replies_is_not_called_slow(
     rig.says(client, b"put 0 0 60 %d\r\n" % BIG + BIG_BODY + b"\r\n")
     rig.says(client, b"peek 1\r\n" * 10 + b"list-")
     assert rig.clients[0].unsent
-    assert rig.server.timeouts.alarm_ms is not None
+    assert rig.poller.timeouts.alarm_ms is not None
     rig.elapses(30)
     assert rig.clients
     expected = len(b"INSERTED 1\r\n") + 10 * len(b"FOUND 1 60000\r\n\r\n") + 10 * BIG
@@ -175,7 +175,7 @@ def test_what_has_arrived_and_was_not_read_yet_is_read_before_anybody_is_cut_off
     client.sendall(b"tube-used\r\n")
     for _ in range(12):
         rig.elapsed_ms += 1_000
-        rig.server.serve([], rig.now_ms)  # so many others have said something, it has no turn
+        rig.poller.serve([])  # so many others have said something, it has no turn
     rig.turn_until_quiet()
     rig.end_turn()
     assert heard(client) == USING
@@ -187,7 +187,7 @@ def test_a_second_in_which_clients_are_not_listened_to_does_not_count(rig: Serve
     rig.says(client, b"list-")
     for _ in range(100):
         rig.elapsed_ms += 1_000
-        rig.server.serve(rig.server.poll(0, hears_clients=False), rig.now_ms)
+        rig.poller.serve(rig.poller.poll(0, hears_clients=False))
     rig.says(client, b"tube-used\r\n")
     assert heard(client) == USING
 
@@ -204,7 +204,7 @@ def test_a_half_closed_client_waits_for_its_replies_and_not_for_its_line(rig: Se
     rig.turn_until_quiet()
     assert heard(client) == b"INSERTED 1\r\n"
     assert not rig.clients
-    assert rig.server.timeouts.alarm_ms is None
+    assert rig.poller.timeouts.alarm_ms is None
 
 
 def test_whoever_goes_is_waited_for_no_longer(rig: ServerRig) -> None:
@@ -213,7 +213,7 @@ def test_whoever_goes_is_waited_for_no_longer(rig: ServerRig) -> None:
     client.close()
     rig.turn_until_quiet(some=True)
     assert not rig.clients
-    assert rig.server.timeouts.alarm_ms is None
+    assert rig.poller.timeouts.alarm_ms is None
 
 
 def test_what_was_refused_is_counted_by_its_word(rig: ServerRig, reasons: Refusals) -> None:

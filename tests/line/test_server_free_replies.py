@@ -14,7 +14,8 @@ import pytest
 
 from delayd.core.operations.clock import advance
 from delayd.core.times import PlayedMs, RequestMs
-from delayd.line.server import IN, Client, LineServer
+from delayd.line.server import Client, LineServer
+from delayd.net.poller import IN
 from tests.line.server_rig import ServerRig, heard, plain
 
 PUT: Final = b"put 0 0 60 1\r\nx\r\n"
@@ -122,7 +123,7 @@ def test_a_job_that_is_not_durable_waits_for_the_disk(
     durable_id: int,
     leaves: bool,
 ) -> None:
-    rig.server.durable_id = durable_id
+    rig.durable.durable_id = durable_id
     rig.says(consumer, b"reserve\r\n")
     rig.holds = True
     rig.says(producer, PUT)
@@ -145,7 +146,7 @@ def test_a_job_whose_put_ended_after_those_of_others_is_told_of(
 def test_such_a_job_waits_for_the_disk_though_later_ones_need_not(
     rig: ServerRig, producer: socket.socket, consumer: socket.socket
 ) -> None:
-    rig.server.out_of_order_ids = {1}
+    rig.durable.out_of_order_ids = {1}
     rig.says(consumer, b"reserve\r\n")
     rig.holds = True
     rig.says(producer, PUT)
@@ -266,7 +267,7 @@ def test_a_second_answer_of_the_same_turn_leaves_with_the_first_and_behind_it(
     other = rig.client()
     rig.says(other, b"watch other\r\nignore default\r\nreserve\r\n" + PUT)
     heard(other)
-    rig.server.durable_id = 2
+    rig.durable.durable_id = 2
     rig.says(producer, DELAYED_PUT + b"use other\r\n" + DELAYED_PUT)
     rig.sends.clear()
     passes(rig, 1_002)
@@ -341,7 +342,7 @@ def conversation(rng: random.Random, *, may_be_free: bool) -> tuple[list[bytes],
         told = [b""] * len(clients)
         for _ in range(60):
             chance = rng.random()
-            rig.server.durable_id = rig.engine.store.last_id - rng.randrange(3)
+            rig.durable.durable_id = rig.engine.store.last_id - rng.randrange(3)
             if chance < 0.6:
                 number = rng.randrange(len(clients))
                 clients[number].sendall(rng.choice(WORDS))
@@ -370,7 +371,7 @@ class Bound:
         self._server = server
 
     def take_replies(self) -> list[tuple[Client, bytes]]:
-        for client in self._server._dirty:
+        for client in self._server.dirty:
             client.connection.is_bound = True
         return self._server.take_replies()
 

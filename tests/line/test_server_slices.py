@@ -29,14 +29,14 @@ def moving(step_ms: int = 1) -> Callable[[], int]:
 @pytest.fixture
 def rig() -> Iterator[ServerRig]:
     with ServerRig() as rig:
-        rig.server.context.elapsed_ms = moving()
+        rig.read_elapsed_ms = moving()
         yield rig
 
 
 @pytest.fixture
 def unix_rig(tmp_path: Path) -> Iterator[ServerRig]:
     with ServerRig(path=tmp_path / "line.sock") as rig:
-        rig.server.context.elapsed_ms = moving()
+        rig.read_elapsed_ms = moving()
         yield rig
 
 
@@ -56,7 +56,7 @@ def test_who_sends_many_commands_holds_nobody_longer_than_a_slice(rig: ServerRig
 
 
 def test_while_the_clock_stands_still_nobody_yields(rig: ServerRig) -> None:
-    rig.server.context.elapsed_ms = lambda: 7
+    rig.read_elapsed_ms = lambda: 7
     busy = rig.client()
     busy.sendall(WATCHES)
     rig.turn()

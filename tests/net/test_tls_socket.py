@@ -325,7 +325,7 @@ def test_a_handshake_has_ten_seconds(
     assert reasons.by_reason == {"TLS_HANDSHAKE": 2}
     assert is_cut_off(silent)
     assert is_cut_off(begun)
-    assert rig.server.timeouts.alarm_ms is None
+    assert rig.poller.timeouts.alarm_ms is None
     assert asks(rig, joins(rig, authority), USED) == USING
 
 
@@ -345,7 +345,7 @@ def test_who_leaves_in_the_middle_of_a_handshake_is_forgotten(rig: ServerRig) ->
     client.send(b"\x16\x03\x01")
     client.close()
     rig.turn_until_quiet(some=True)
-    assert rig.server.timeouts.alarm_ms is None
+    assert rig.poller.timeouts.alarm_ms is None
 
 
 def test_a_turn_goes_on_with_a_few_handshakes_only(rig: ServerRig, authority: trustme.CA) -> None:
@@ -466,7 +466,7 @@ def test_when_all_have_gone_however_they_went_nothing_is_left_of_them(
         assert rig.server._handshakes is None or not rig.server._handshakes._by_descriptor
         assert not admission._by_origin
         assert not admission._unauthenticated
-        assert rig.server.timeouts.alarm_ms is None
+        assert rig.poller.timeouts.alarm_ms is None
 
 
 def does(client: TlsClient, said: bytes) -> None:

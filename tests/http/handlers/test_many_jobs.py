@@ -332,7 +332,7 @@ def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) 
             rig.step()
         client.hang_up()
         rig.settle()
-        assert not rig.line.tasks.has_more
+        assert not rig.tasks.has_more
         assert 0 < topic.jobs < len(bodies), "what was done stays done, and no more is"
 
 

@@ -1,0 +1,240 @@
+"""The poller: what wakes the daemon, and who is served in which order.
+
+Sockets of the line protocol sit in an epoll of their own, and that one descriptor is what asyncio
+watches, if it runs. So one wake-up serves every client with input: read, execute, and then one
+append, one sync and one send for each. With a transport and a protocol object for each connection
+(the usual way) the loop iterates once for each of them, and a put of a single client costs 12 µs
+more. Whatever else wakes the daemon is here too, with a function to call.
+
+    poll ─► serve ─┬─► clients to whom everything has been sent: they go on, or are closed
+                   ├─► timeouts, and calls that were postponed
+                   ├─► clients that yielded in the turn before: their input goes on
+                   └─► events: clients that have closed, then the others, for a bounded time
+
+A client that sends many commands together has a slice of time for them; then it yields, and
+continues in the next turn. Who had to wait for its turn comes before the others in the next one.
+
+The module knows no protocol, and nothing of what clients are served with.
+"""
+
+import select
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol, final
+
+from delayd.clock import monotonic_ns
+from delayd.limits import EVENTS_PER_TURN, LINE_TURN_MS
+from delayd.net.deadlines import ReadTimeouts, Sender
+
+IN: Final = select.EPOLLIN
+OUT: Final = select.EPOLLOUT
+HANG_UP: Final = select.EPOLLRDHUP
+BROKEN: Final = select.EPOLLERR | select.EPOLLHUP
+ENDS: Final = HANG_UP | BROKEN
+
+NS_PER_MS: Final = 1_000_000
+FD_SETSIZE: Final = 1_024
+"""The first descriptor that select(2) cannot watch."""
+
+PRECISE_WAIT_S: Final = 0.02
+"""Waits shorter than this end on the microsecond; for longer ones this makes no difference."""
+
+
+def elapsed_ms() -> int:
+    """Return a time for deadlines of connections; that of the jobs may stand still."""
+    return monotonic_ns() // NS_PER_MS
+
+
+class PolledClient(Sender, Protocol):
+    """A client whose input is executed in turns."""
+
+    def read(self) -> None:
+        """Read from its socket, and execute what came."""
+
+    def handle(self, event: int) -> None:
+        """Deal with an event that is not plain input."""
+
+    def resume(self) -> None:
+        """Execute more of the input that it has yielded with; it may yield again."""
+
+    def go_on(self) -> None:
+        """Go on, or be closed: everything has been sent to it."""
+
+
+@final
+class Poller:
+    """Waits for events and serves them; `elapsed_ms` is a clock that never goes back."""
+
+    def __init__(self, elapsed_ms: Callable[[], int] = elapsed_ms) -> None:
+        self.elapsed_ms = elapsed_ms
+        self.timeouts = ReadTimeouts(elapsed_ms)
+        self.turn = 0
+        """The number of the turn."""
+        self.has_more = False
+        """`serve` has something to do even without events."""
+        self.yielded: deque[PolledClient] = deque()
+        """Clients whose input has taken its time; the longest without a turn first."""
+        self._epoll = select.epoll()
+        self._others_epoll = select.epoll()  # for the times when clients are not heard
+        self._hears_clients = True
+        self._clients: dict[int, PolledClient] = {}
+        self._others: dict[int, Callable[[], object]] = {}
+        self._late: dict[int, int] = {}  # clients that wait for their turn → about since when
+        self._to_go_on: list[PolledClient] = []  # clients to whom everything has been sent
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when `poll` would return something."""
+        return self._epoll.fileno()
+
+    # --- Who is polled ---------------------------------------------------------------------------
+
+    def add(self, fd: int, client: PolledClient, mask: int) -> None:
+        """Serve a client with this descriptor."""
+        self._clients[fd] = client
+        self._epoll.register(fd, mask)
+
+    def modify(self, fd: int, mask: int) -> None:
+        """Wait for other events of a descriptor."""
+        self._epoll.modify(fd, mask)
+
+    def remove(self, fd: int) -> None:
+        """Serve the client no more, whose descriptor is still open."""
+        self._epoll.unregister(fd)
+        self._late.pop(fd, 0)
+        del self._clients[fd]
+
+    def watch(self, fd: int, callback: Callable[[], object], mask: int = IN) -> None:
+        """Call back for each event of a descriptor that is about to be a client's, or listens."""
+        self._others[fd] = callback
+        self._epoll.register(fd, mask)
+
+    def unwatch(self, fd: int) -> None:
+        """Call back no more."""
+        self._epoll.unregister(fd)
+        del self._others[fd]
+
+    def listen_to(self, fd: int, callback: Callable[[], object], *, each_time: bool = True) -> None:
+        """Call back when a descriptor is readable, also while clients are not heard.
+
+        As long as it is, or else once for each time it becomes so.
+        """
+        self._others[fd] = callback
+        for epoll in (self._epoll, self._others_epoll):
+            epoll.register(fd, IN if each_time else IN | select.EPOLLET)
+
+    def go_on_later(self, client: PolledClient) -> None:
+        """Resume a client that has yielded, in the next turn."""
+        self.yielded.append(client)
+        self.has_more = True
+
+    def go_on_when_sent(self, client: PolledClient) -> None:
+        """Have a client go on in the next turn: everything has been sent to it."""
+        self._to_go_on.append(client)
+        self.has_more = True
+
+    # --- A turn ----------------------------------------------------------------------------------
+
+    def poll(self, wait_s: float | None, *, hears_clients: bool = True) -> list[tuple[int, int]]:
+        """Wait for events, at most this long (None: for ever), and return them for `serve`."""
+        epoll = self._epoll if hears_clients else self._others_epoll
+        self._hears_clients = hears_clients
+        if self.timeouts.alarm_ms is not None:
+            wait_s = self.timeouts.wait_s(wait_s)
+        if wait_s and wait_s < PRECISE_WAIT_S and epoll.fileno() < FD_SETSIZE:
+            # epoll counts in milliseconds, which would make every job half of one late.
+            if not select.select((epoll,), (), (), wait_s)[0]:
+                return []
+            wait_s = 0
+        return epoll.poll(wait_s, EVENTS_PER_TURN)
+
+    def serve(self, events: Sequence[tuple[int, int]]) -> None:
+        """Serve what the events are of, and who goes on without one."""
+        self.turn += 1
+        if self.has_more:
+            self.has_more = False
+            to_go_on, self._to_go_on = self._to_go_on, []
+            for waiting in to_go_on:
+                waiting.go_on()
+        if self.timeouts.alarm_ms is not None and self.timeouts.is_due:
+            self._serve_timeouts()
+        if len(events) > 1 or self.yielded:
+            self._serve_many(events)
+        else:
+            for fd, event in events:
+                client = self._clients.get(fd)
+                if client is None:
+                    self._serve_other(fd)
+                elif event == IN:
+                    client.read()
+                else:
+                    client.handle(event)
+
+    def _serve_many(self, events: Sequence[tuple[int, int]]) -> None:
+        """Serve clients for a bounded time: of those that yielded, closed, and stay, one at least.
+
+        Who has to wait is reported again, and comes before the others then.
+        """
+        clock, late, clients = self.elapsed_ms, self._late, self._clients
+        ends_ms = clock() + LINE_TURN_MS
+        before = len(self.yielded)
+        if before:
+            before -= 1
+            self.yielded.popleft().resume()
+        is_over = has_ended = has_read = False
+        for fd, event in _in_order(events, late):
+            client = clients.get(fd)
+            if client is None:
+                self._serve_other(fd)
+                continue
+            is_end = event & ENDS != 0
+            is_over = is_over or ((has_ended or has_read) and clock() >= ends_ms)
+            if is_over and (has_ended if is_end else has_read):
+                late.setdefault(fd, ends_ms)
+                continue
+            if is_end:
+                has_ended = True
+            else:
+                has_read = True
+            late.pop(fd, 0)
+            if event == IN:
+                client.read()
+            else:
+                client.handle(event)
+        while before and clock() < ends_ms:
+            before -= 1
+            self.yielded.popleft().resume()
+        self.has_more |= len(self.yielded) > 0
+
+    def _serve_other(self, fd: int) -> None:
+        callback = self._others.get(fd)
+        if callback is not None:  # or it has been closed in this turn
+            callback()
+
+    def _serve_timeouts(self) -> None:
+        """Make the calls that were postponed, and have an end of clients that take too long."""
+        for call in self.timeouts.due_calls():
+            call()
+        for sender in self.timeouts.too_slow(counts=self._hears_clients):
+            sender.time_out()
+
+    def close(self) -> None:
+        """Wait for nothing any more; sockets are their owners'."""
+        self._clients.clear()
+        self._others.clear()
+        self._epoll.close()
+        self._others_epoll.close()
+
+
+def _in_order(
+    events: Sequence[tuple[int, int]], late: Mapping[int, int]
+) -> Sequence[tuple[int, int]]:
+    """Return the events with those of clients that have closed before the others, the late first.
+
+    The kernel does not report in the order of arrival: it keeps a client that it has just reported
+    in its list, and so before one that closes next. Who sent something after it had seen another
+    close counts on the order; who did not wait for that has no order to count on.
+    """
+    if not late and not any(event & ENDS for _, event in events):
+        return events
+    others = 1 << 62
+    return sorted(events, key=lambda each: (not each[1] & ENDS, late.get(each[0], others)))
