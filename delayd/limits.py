@@ -518,6 +518,10 @@ READ_BYTES: Final = 16 << 10
 LINE_SLICE_MS: Final = 2
 # After this time the other clients that have sent something wait for it too.
 LINE_TURN_MS: Final = 3
+# Of clients that have to wait, those whose input has no more lines than this come first: a put and
+# its body, and one more. Over TLS the lines cannot be seen, so there it is no more bytes than that.
+LINE_LITTLE_LINES: Final = 4
+TLS_LITTLE_BYTES: Final = 512
 # Equal commands that are executed as one before it looks how long that took: 1 to 2 ms.
 LINE_RUN_MAX: Final = 256
 # The same for puts with keys, of which each may change the job that has its key: 2 ms.

@@ -144,7 +144,11 @@ class Turns:
     ) -> None:
         """Bring them together; without a `commit` replies leave at once, nothing is kept.
 
-        `tasks` are of all front ends; their steps are taken in turns.
+        `tasks` are of all front ends. `busy_poll_ns` is how long to look for events again and again
+        before sleeping. `on_push` is called before the commit of a turn in which jobs have become
+        ready that are to be pushed, if push is on. `on_wall_step` is told by how many milliseconds
+        the wall clock was set when jobs are placed anew, `on_long_hold` how many ns no client was
+        heard and what they were made of, if that was very long.
         """
         self._engine = engine
         self._clock = clock
@@ -156,18 +160,12 @@ class Turns:
         self._space = space
         self.snapshots = snapshots
         self.busy_poll_ns = busy_poll_ns
-        """How long to look for events again and again before sleeping; 0: not at all."""
         self.on_push = on_push
-        """Called before the commit of a turn in which jobs have become ready that are to be pushed;
-        None: push is off."""
         self.on_wall_step = on_wall_step
-        """Told by how many milliseconds the wall clock was set, when jobs are placed anew."""
         self.on_long_hold = on_long_hold
-        """Told when no client was heard for very long: how many ns, and what they were made of."""
         # Not known yet: the first turn looks for what came due during the stop.
         self._next_ms = 0
-        self._seen_changes = 0
-        """Of the timers, when `_next_ms` was computed."""
+        self._seen_changes = 0  # of the timers, when `_next_ms` was computed
         self._sync_fd = None if commit is None else commit.fileno()
         self._has_more = True
         self._space_turns = 0  # since the space was looked at
@@ -178,12 +176,10 @@ class Turns:
         self.longest_held = Longest()
         self.repairs = 0
         """Wake-ups that were found missing; always 0, or there is a fault in here."""
-        self._polled_ns = 0
+        self._polled_ns = self._collecting_ns = 0
         self._is_lively = False  # the last events came so soon that the next ones may as well
         self._slept_ns = 0  # when asyncio had its turn
-        self._collecting_ns = 0
-        self._took_ns: dict[str, int] = {}
-        """What took how long since the last poll, of what is measured."""
+        self._took_ns: dict[str, int] = {}  # since the last poll, of what is measured
         self.is_over = False
         """No turn changes anything any more: the journal has failed, or the daemon has stopped."""
         self._step_ns = 0  # when the next step of a snapshot is due
@@ -214,8 +210,7 @@ class Turns:
         if self._slept_ns:
             self._took_ns["http"] = now_ns - self._slept_ns
         ends_ns = NEVER_NS if timeout_s is None else now_ns + int(timeout_s * NS_PER_S)
-        poller, commit = self._poller, self._commit
-        loop = self._loop
+        poller, commit, loop = self._poller, self._commit, self._loop
         loop.is_woken = False
         # What asyncio has just called may have made work for it.
         wakes_ns = self._step_snapshot(now_ns, ends_ns)

@@ -29,8 +29,9 @@ def test_the_hot_packages_are_compiled_and_nothing_of_the_other_ones(build: Modu
     sources = build.sources(ROOT)
     assert {"delayd/core/store.py", "delayd/journal/journal.py", "delayd/turns.py"} <= {*sources}
     assert {Path(name).parts[1] for name in sources} == {
-        *("core", "line", "journal", "clock.py", "commit.py", "log.py", "turns.py")
+        *("core", "line", "journal", "net", "clock.py", "commit.py", "log.py", "turns.py")
     }
+    assert [name for name in sources if "/net/" in name] == ["delayd/net/poller.py"]
     assert not [name for name in sources if name.endswith("__init__.py")]
 
 

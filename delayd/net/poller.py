@@ -12,14 +12,16 @@ more. Whatever else wakes the daemon is here too, with a function to call.
                    └─► events: clients that have closed, then the others, for a bounded time
 
 A client that sends many commands together has a slice of time for them; then it yields, and
-continues in the next turn. Who had to wait for its turn comes before the others in the next one.
+continues in the next turn. Who had to wait for its turn comes before the others in the next one;
+those first who have sent little, so that a crowd of clients which send thousands of commands
+together holds up each other, and nobody else. One at least of each kind is served in a turn.
 
 The module knows no protocol, and nothing of what clients are served with.
 """
 
 import select
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Final, Protocol, final
 
 from delayd.clock import monotonic_ns
@@ -36,6 +38,11 @@ NS_PER_MS: Final = 1_000_000
 FD_SETSIZE: Final = 1_024
 """The first descriptor that select(2) cannot watch."""
 
+_ENDED: Final = 1
+_SHORT: Final = 2
+_LONG: Final = 4
+"""Kinds of clients, in the order in which they are served; bits of a set."""
+
 PRECISE_WAIT_S: Final = 0.02
 """Waits shorter than this end on the microsecond; for longer ones this makes no difference."""
 
@@ -50,6 +57,9 @@ class PolledClient(Sender, Protocol):
 
     def read(self) -> None:
         """Read from its socket, and execute what came."""
+
+    def has_sent_little(self) -> bool:
+        """Tell whether what there is to read is a few commands at most."""
 
     def handle(self, event: int) -> None:
         """Deal with an event that is not plain input."""
@@ -80,6 +90,7 @@ class Poller:
         self._clients: dict[int, PolledClient] = {}
         self._others: dict[int, Callable[[], object]] = {}
         self._late: dict[int, int] = {}  # clients that wait for their turn → about since when
+        self._long: set[int] = set()  # those of them that have sent much
         self._to_go_on: list[PolledClient] = []  # clients to whom everything has been sent
 
     def fileno(self) -> int:
@@ -101,6 +112,7 @@ class Poller:
         """Serve the client no more, whose descriptor is still open."""
         self._epoll.unregister(fd)
         self._late.pop(fd, 0)
+        self._long.discard(fd)
         del self._clients[fd]
 
     def watch(self, fd: int, callback: Callable[[], object], mask: int = IN) -> None:
@@ -170,32 +182,34 @@ class Poller:
                     client.handle(event)
 
     def _serve_many(self, events: Sequence[tuple[int, int]]) -> None:
-        """Serve clients for a bounded time: of those that yielded, closed, and stay, one at least.
+        """Serve clients for a bounded time: of those that yielded, and of each kind, one at least.
 
         Who has to wait is reported again, and comes before the others then.
         """
-        clock, late, clients = self.elapsed_ms, self._late, self._clients
+        clock, late, long, clients = self.elapsed_ms, self._late, self._long, self._clients
         ends_ms = clock() + LINE_TURN_MS
         before = len(self.yielded)
         if before:
             before -= 1
             self.yielded.popleft().resume()
-        is_over = has_ended = has_read = False
-        for fd, event in _in_order(events, late):
+        is_over, served = False, 0
+        for fd, event in _in_order(events, late, long):
             client = clients.get(fd)
             if client is None:
                 self._serve_other(fd)
                 continue
-            is_end = event & ENDS != 0
-            is_over = is_over or ((has_ended or has_read) and clock() >= ends_ms)
-            if is_over and (has_ended if is_end else has_read):
-                late.setdefault(fd, ends_ms)
+            kind = _kind(fd, event, long)
+            is_over = is_over or (served != 0 and clock() >= ends_ms)
+            if is_over and served & kind:
+                if fd not in late:
+                    late[fd] = ends_ms
+                    if kind != _ENDED and not client.has_sent_little():
+                        long.add(fd)
                 continue
-            if is_end:
-                has_ended = True
-            else:
-                has_read = True
-            late.pop(fd, 0)
+            served |= kind
+            if fd in late:
+                del late[fd]
+                long.discard(fd)
             if event == IN:
                 client.read()
             else:
@@ -225,10 +239,18 @@ class Poller:
         self._others_epoll.close()
 
 
+def _kind(fd: int, event: int, long: Container[int]) -> int:
+    if event & ENDS:
+        return _ENDED
+    return _LONG if fd in long else _SHORT
+
+
 def _in_order(
-    events: Sequence[tuple[int, int]], late: Mapping[int, int]
+    events: Sequence[tuple[int, int]], late: Mapping[int, int], long: Container[int]
 ) -> Sequence[tuple[int, int]]:
     """Return the events with those of clients that have closed before the others, the late first.
+
+    Behind them are those that have sent much.
 
     The kernel does not report in the order of arrival: it keeps a client that it has just reported
     in its list, and so before one that closes next. Who sent something after it had seen another
@@ -237,4 +259,6 @@ def _in_order(
     if not late and not any(event & ENDS for _, event in events):
         return events
     others = 1 << 62
-    return sorted(events, key=lambda each: (not each[1] & ENDS, late.get(each[0], others)))
+    return sorted(
+        events, key=lambda each: (_kind(each[0], each[1], long), late.get(each[0], others))
+    )

@@ -126,6 +126,30 @@ def test_who_stays_has_its_turn_however_many_come_and_go(rig: ServerRig) -> None
     assert len(rig.clients) == 1
 
 
+def test_in_a_crowd_that_sends_much_who_sends_little_waits_for_no_more_than_two_turns(
+    rig: ServerRig,
+) -> None:
+    crowd, others = [rig.client() for _ in range(50)], [rig.client() for _ in range(3)]
+    for client in crowd:
+        client.sendall(b"list-tube-used\r\n" * 20)
+    rig.turn()
+    answered = dict.fromkeys(crowd, 0)
+    for commands in (b"list-tube-used\r\n", b"put 0 0 60 2000\r\n%b\r\n" % bytes(2_000)):
+        for other in others:
+            other.sendall(commands)
+            rig.turn()
+            rig.turn()
+            assert heard(other), "it waits for the crowd"
+        for client in crowd:
+            answered[client] += len(heard(client).splitlines())
+    assert sum(map(bool, answered.values())) >= 4, "one of the crowd has its turn all the same"
+    rig.turn_until_quiet()
+    for client in crowd:
+        assert answered[client] + len(heard(client).splitlines()) == 20
+    assert not rig.poller._late
+    assert not rig.poller._long
+
+
 def test_while_others_wait_the_end_of_a_client_takes_effect_first(rig: ServerRig) -> None:
     clients = [rig.client() for _ in range(12)]
     for client in clients:
