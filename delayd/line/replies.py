@@ -192,9 +192,7 @@ def jobs_page(page: Page, offset_ms: int) -> bytes:
     after = "" if page.after is None else f"{page.after.due_ms}:{page.after.job_id}"
     rows = "".join(
         f"- {{id: {row.job_id}, state: {row.state.name.lower()}, pri: {row.priority}, "
-        f"due: {_epoch(row.due_ms + offset_ms)}, key: {_any_text(row.key)}"
-        + "".join(f", {name}: {_any_text(text)}" for name, text in row.texts.items())
-        + "}\n"
+        f"due: {_epoch(row.due_ms + offset_ms)}, key: {_any_text(row.key)}}}\n"
         for row in page.rows
     )
     return _yaml(f"after: {quoted(after)}\njobs:{' []' if not rows else ''}\n{rows}")
