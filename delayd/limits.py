@@ -23,6 +23,7 @@ TOPIC_NAME_BYTES_MAX: Final = 200  # beanstalkd's rule; a name fits a URL and a 
 TOPICS_WATCHED_MAX: Final = 1_000
 # A client's own name for a job: a row's number, a UUID, a short path. Its length is a u8.
 KEY_BYTES_MAX: Final = 200
+GROUP_BYTES_MAX: Final = 200  # of a job's group, as of a key
 # How much of a worker's error text is kept: the line that matters of a traceback.
 ERROR_BYTES_MAX: Final = 1_024
 # A consumer whose reservation ends this soon gets DEADLINE_SOON at once (beanstalkd).

@@ -210,6 +210,7 @@ def print_job(job: "JobInfo") -> None:
     print_fields(
         [
             *(("id", job.id), ("topic", job.topic), ("state", job.state), ("key", job.key)),
+            ("group", job.group),
             *(("due", job.due), ("created", job.created), ("expires", job.expires)),
             *(("url", job.details.get("url")), ("method", job.details.get("method"))),
             *(("priority", job.priority), ("ttr", job.ttr and f"{job.ttr:g} s")),
@@ -300,6 +301,7 @@ def reschedule(
     )
 )
 @takes(*WHICH, *TIMES)
+@click.option("--group", metavar="GROUP", help="What it belongs to; '': to nothing any more.")
 @click.option("--priority", type=PRIORITY, help="0 is the most urgent.")
 @click.option("--ttr", type=DURATION, help="How long a worker may hold it.")
 @click.option("--body", metavar="TEXT", help="Another body; - reads standard input.")
@@ -330,9 +332,11 @@ def change(
     changes |= called(call or "", header)
     if call == "":
         changes["url"] = None
+    if changes.get("group") == "":
+        changes["group"] = None
     if not changes:
         raise click.UsageError(
-            "what is to change? --delay, --at, --priority, --ttr, --body, --call"
+            "what is to change? --delay, --at, --group, --priority, --ttr, --body, --call"
         )
     for name in chosen.names:
         due = client.change(*name, **changes)

@@ -30,6 +30,7 @@ BATCH_BYTES: Final = 1 << 20
 FIELDS: Final = frozenset(
     (
         *("body", "body_base64", "delay", "at", "priority", "ttr", "key", "on_conflict"),
+        "group",
         *("retry", "max_attempts", "jitter_percent", "url", "method", "headers"),
     )
 )
@@ -79,6 +80,7 @@ def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | No
     type=click.Choice(["reject", "keep", "replace", "preserve", "extend"]),
     help="What to do if a job has the key already; by default reject.",
 )
+@click.option("--group", metavar="GROUP", help="What it belongs to.")
 @click.option("--priority", type=PRIORITY, help="0 is the most urgent; by default 65536.")
 @click.option("--ttr", type=DURATION, help="How long a worker may hold it; by default a minute.")
 @click.option("--retry", metavar="STEPS", help="Delays after failures: '15s 3m 10m'.")

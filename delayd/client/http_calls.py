@@ -84,7 +84,8 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
     {
         **dict.fromkeys(("id", "attempts"), _WHOLE),
         **dict.fromkeys(("delayed", "ready", "reserved", "buried", "urgent", "waiting"), _WHOLE),
-        **dict.fromkeys(("topic", "state", "token", "key", "name", "outcome", "source"), _A_TEXT),
+        **dict.fromkeys(("topic", "state", "token", "key", "group", "name"), _A_TEXT),
+        **dict.fromkeys(("outcome", "source"), _A_TEXT),
         **dict.fromkeys(("reason", "error", "origin"), _A_TEXT),
         **dict.fromkeys(("at", "created", "due", "expires", "paused_until"), _A_TIME),
         "policy": (dict,),
@@ -221,8 +222,7 @@ class HttpCalls:
         self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
     ) -> Steps[Time | None]:
         body = _job(changes)
-        if "url" in changes:
-            body["url"] = changes["url"]  # None takes it away
+        body |= {name: None for name in ("url", "group") if changes.get(name, "") is None}
         return moment_in((yield from _ask("PATCH", _job_path(which, key), body)), "due")
 
     def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:

@@ -323,8 +323,12 @@ class LineCalls:
                 raise self._elsewhere(f"a change of {name}")
         job_id = which if isinstance(which, int) else (yield from self._id_of(which, key))
         words = list(_option_words(changes, _CHANGE_WORDS))
-        if "url" in changes:
-            words.append(f"url={_option(changes['url'] or '', 'url')}")  # nothing takes it away
+        taken: Mapping[str, Any] = changes
+        words += [  # nothing takes it away
+            f"{name}={_option(taken[name] or '', name)}"
+            for name in ("url", "group")
+            if name in taken
+        ]
         body = b""
         if "body" in changes:
             text = body_bytes(changes["body"])
@@ -556,6 +560,7 @@ _PUT_WORDS: Final[Words] = MappingProxyType(
         "retry": ("retry", lambda retry: ",".join(_steps(retry))),
         "max_attempts": ("attempts", lambda n: whole_word(n, "max_attempts", 1, ATTEMPTS_MAX)),
         "jitter_percent": ("jitter", lambda share: whole_word(share, "jitter_percent", 0, 100)),
+        "group": ("group", lambda group: _option(group, "group")),
         "url": ("url", lambda url: _option(url, "url")),
         "method": ("method", lambda method: _option(method, "method")),
     }
@@ -741,6 +746,7 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
         priority=whole_in(stats, "pri"),
         ttr=seconds_in(stats, "ttr"),
         key=str(stats.get("key", "")),
+        group=str(stats.get("group", "")),
         attempts=whole_in({"attempts": 0, **stats}, "attempts"),
         failure=failure,
         body=body,

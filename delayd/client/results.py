@@ -60,6 +60,8 @@ class JobInfo(NamedTuple):
     ttr: float | None = None
     expires: Time | None = None
     key: str = ""
+    group: str = ""
+    """What it belongs to."""
     attempts: int = 0
     failure: Failure | None = None
     body: bytes | None = None
@@ -94,6 +96,8 @@ class Reservation(NamedTuple):
     ttr: float | None = None
     expires: Time | None = None
     key: str = ""
+    group: str = ""
+    """What it belongs to; on the line `get` tells."""
     failure: Failure | None = None
     """Why the last attempt failed."""
     link: Any = None

@@ -60,6 +60,8 @@ class PutOptions(TypedDict, total=False):
     """A name of yours, unique among the live jobs of the topic."""
     on_conflict: OnConflict
     """What to do if the key is taken; `reject` by default."""
+    group: str
+    """What the job belongs to."""
     retry: str | Sequence[Duration]
     """The retry ladder: `"15s 3m 10m"` or a list."""
     max_attempts: int
@@ -104,6 +106,8 @@ class Changes(Timing, total=False):
     priority: int
     ttr: Duration
     body: Body
+    group: str | None
+    """What it belongs to; None: nothing."""
     url: str | None
     """Where it is delivered; None: to workers. `headers` over HTTP only."""
     method: str

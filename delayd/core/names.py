@@ -12,7 +12,7 @@ from typing import Final
 
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.fields import ValueKind
-from delayd.limits import KEY_BYTES_MAX, TOPIC_NAME_BYTES_MAX
+from delayd.limits import GROUP_BYTES_MAX, KEY_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 
 DEFAULT_TOPIC: Final = "default"
 INTERNAL_TOPIC: Final = "$idempotency"
@@ -55,14 +55,18 @@ TOPIC: Final = ValueKind(
 
 def checked_key(key: bytes) -> bytes:
     """Return the key, or raise `KeyInvalid`."""
-    if _PLAIN_KEY.fullmatch(key) is None:
-        try:
-            text = key.decode("utf-8")
-        except UnicodeDecodeError:
-            raise KeyInvalid(key) from None
-        if not text.isprintable() or " " in text or not 1 <= len(key) <= KEY_BYTES_MAX:
-            raise KeyInvalid(key)
+    if _PLAIN_KEY.fullmatch(key) is None and not _is_label(key, KEY_BYTES_MAX):
+        raise KeyInvalid(key)
     return key
+
+
+def _is_label(name: bytes, bytes_max: int) -> bool:
+    """Tell whether it is printable UTF-8 without spaces, neither empty nor longer than that."""
+    try:
+        text = name.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return text.isprintable() and " " not in text and 1 <= len(name) <= bytes_max
 
 
 def _read_key(value: object) -> bytes:
@@ -74,18 +78,23 @@ def _read_key(value: object) -> bytes:
         raise ValueError(str(refusal)) from None
 
 
-KEY: Final = ValueKind(
-    _read_key,
-    schema={
-        "type": "string",
-        "pattern": r"^[^\s\u0000-\u001f\u007f-\u009f]+$",
-        "minLength": 1,
-        "maxLength": KEY_BYTES_MAX,
-    },
-).told(
+def _read_group(value: object) -> bytes:
+    name = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else b""
+    if not _is_label(name, GROUP_BYTES_MAX):
+        raise ValueError(f"must be 1 to {GROUP_BYTES_MAX} bytes of printable UTF-8 without spaces")
+    return name
+
+
+_LABEL: Final = {"type": "string", "pattern": r"^[^\s\u0000-\u001f\u007f-\u009f]+$", "minLength": 1}
+KEY: Final = ValueKind(_read_key, schema={**_LABEL, "maxLength": KEY_BYTES_MAX}).told(
     "The caller's own name for a job: printable, without spaces, "
     f"{KEY_BYTES_MAX} bytes of UTF-8 at most; unique among the live jobs of its topic.",
     "order-17",
+)
+GROUP: Final = ValueKind(_read_group, schema={**_LABEL, "maxLength": GROUP_BYTES_MAX}).told(
+    f"What the job belongs to: printable, without spaces, {GROUP_BYTES_MAX} bytes of UTF-8 at"
+    " most.",
+    "customer-4",
 )
 
 

@@ -43,6 +43,7 @@ from delayd.core.job import (
     U16,
     U64,
 )
+from delayd.core.names import GROUP
 from delayd.fields import ValueKind
 from delayd.text import duration_text
 
@@ -77,6 +78,8 @@ class Flag(enum.IntFlag):
     """Further parts follow; the flags below are in their word."""
     TARGET = 1 << WORD_SHIFT
     """The job has a target of its own."""
+    GROUP = 2 << WORD_SHIFT
+    """The job belongs to a group."""
 
 
 class Tally(NamedTuple):
@@ -148,6 +151,7 @@ class Own(NamedTuple):
     retry: Retry | None = None
     target: bytes | None = None
     """Vetted and packed (`core.targets.pack_own`)."""
+    group: bytes | None = None
 
 
 # Tested for every job; an enum member's arithmetic costs 40 ns more than an int's.
@@ -160,6 +164,7 @@ _RETRY: Final = 32
 _NOTE: Final = 64
 _MORE: Final = 128
 _TARGET: Final = 1 << WORD_SHIFT
+_GROUP: Final = 2 << WORD_SHIFT
 FIXED_MASK: Final = _TALLY | _WALL | _RANK | _FAILURE
 FIXED_END: Final = tuple(
     HEADER_BYTES
@@ -341,6 +346,11 @@ def target_of(record: bytes) -> bytes:
     return further_of(record, _TARGET)
 
 
+def group_of(record: bytes) -> bytes:
+    """Return what the job belongs to; empty if it is nothing."""
+    return further_of(record, _GROUP)
+
+
 def attempts_of(record: bytes) -> int:
     """Return how often the job came back from a holder since it was put or last revived."""
     failure = failure_of(record)
@@ -437,6 +447,7 @@ PARTS: Final = (
     ),
     JobPart("note", Flag.NOTE, note_of, lambda note: note._asdict().items(), pack_note),
     JobPart("target", Flag.TARGET, target_of, _text("target"), pack_further),
+    JobPart("group", Flag.GROUP, group_of, _text("group"), pack_further, GROUP),
 )
 """In the order in which records have them."""
 

@@ -22,6 +22,7 @@ from delayd.http.reading import Form, Rule, Rules
 from delayd.http.values import (
     UNSET,
     Duration,
+    GroupName,
     Key,
     Ladder,
     Meta,
@@ -111,10 +112,11 @@ class WithBodyForm(Form, kw_only=True):
 
 
 class WithTargetForm(WithBodyForm, kw_only=True):
-    """Something that may be sent to a url when it is due."""
+    """Something that may belong to a group, and be sent to a url when it is due."""
 
     rules: ClassVar[Rules] = (_needs("method", "url"), _needs("headers", "url"))
 
+    group: GroupName | Unset | None = UNSET
     url: TargetUrl | Unset | None = UNSET
     method: TargetMethod | Unset = UNSET
     headers: TargetHeaders | Unset = UNSET
@@ -186,7 +188,10 @@ class PutJobForm(WithRuleForm, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Whether it has no key, no moment, and nothing of its own."""
-        return self.key is self.at is self.retry is self.max_attempts is self.url is UNSET
+        return (
+            self.key is self.at is self.retry is self.max_attempts is UNSET
+            and self.url is self.group is UNSET
+        )
 
 
 class PutJobsForm(Form, kw_only=True):
@@ -217,7 +222,7 @@ class PutKeyedForm(WithRuleForm, kw_only=True):
 
 
 class ChangeJobForm(WithTargetForm, kw_only=True):
-    """Changes of a waiting or buried job; null takes its url away."""
+    """Changes of a waiting or buried job; null takes its url or group away."""
 
     rules: ClassVar[Rules] = (
         Rule(

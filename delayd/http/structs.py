@@ -38,6 +38,7 @@ Attempts = Annotated[Count, about("Since its retry ladder began, with the one th
 Steps = Annotated[list[str], about("The delays after each failed attempt.")]
 JsonBody = Annotated[Any, about("The body where it is JSON: the very text that was put.")]
 BytesBody = Annotated[bytes | Unset, about("The body where it is not, in base64.")]
+OwnGroup = Annotated[str | Unset, about("What the job belongs to.")]
 OwnUrl = Annotated[
     str | Unset,
     about("Where the job is sent when it is due. Without the scope admin its query is ***."),
@@ -146,6 +147,7 @@ class ReservedJobAnswer(Answer, kw_only=True):
     ttr: Seconds
     expires: Annotated[MomentText, about("When the reservation ends, unless it is extended.")]
     key: str | Unset = UNSET
+    group: OwnGroup = UNSET
     failure: FailureAnswer | Unset = UNSET
     url: OwnUrl = UNSET
     method: OwnMethod = UNSET
@@ -228,6 +230,7 @@ class JobAnswer(Answer, kw_only=True):
     kicks: Count
     expires: Annotated[MomentText | Unset, about("Of a reserved job.")] = UNSET
     key: str | Unset = UNSET
+    group: OwnGroup = UNSET
     retry: Steps | Unset = UNSET
     max_attempts: Annotated[int, Meta(ge=1)] | Unset = UNSET
     jitter_percent: Annotated[int, Meta(ge=1, le=100)] | Unset = UNSET
@@ -247,6 +250,7 @@ class PageJobAnswer(Answer, kw_only=True):
     due: MomentText
     priority: PriorityNumber
     key: str | Unset = UNSET
+    group: OwnGroup = UNSET
     attempts: Attempts | Unset = UNSET
     failure: FailureAnswer | Unset = UNSET
     url: OwnUrl = UNSET

@@ -20,7 +20,7 @@ import msgspec
 
 from delayd import limits
 from delayd.core.job import State
-from delayd.core.names import KEY, TOPIC
+from delayd.core.names import GROUP, KEY, TOPIC
 from delayd.core.policy import LADDER, parse_ladder
 from delayd.core.targets import HEADERS, METHOD, URL
 from delayd.fields import DURATION, TTR, ValueKind, duration_schema
@@ -62,6 +62,12 @@ class TopicName(str):
 
 class Key(bytes):
     """The caller's own name for a job, in UTF-8."""
+
+    __slots__ = ()
+
+
+class GroupName(bytes):
+    """What a job belongs to, in UTF-8."""
 
     __slots__ = ()
 
@@ -222,6 +228,7 @@ KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
         ),
         TopicName: TOPIC,
         Key: KEY,
+        GroupName: GROUP,
         Ladder: LADDER._replace(read=_ladder),
         TargetUrl: URL,
         TargetMethod: METHOD,

@@ -156,6 +156,7 @@ function jobPage(job, show) {
       facts([
         ["Topic", h("a", { href: `#/topics/${encodeURIComponent(job.topic)}` }, job.topic)],
         job.key && ["Key", h("code", {}, job.key)],
+        job.group && ["Group", h("code", {}, job.group)],
         ["Due", `${time(job.due)} (${fromNow(job.due)})`],
         ["Put", `${time(job.created)} (${fromNow(job.created)})`],
         job.expires && ["Held until", `${time(job.expires)} (${fromNow(job.expires)})`],

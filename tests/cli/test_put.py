@@ -51,9 +51,16 @@ def test_every_option_reaches_the_job(talk: Talk) -> None:
         "1m30s",
         "--at",
         "2030-01-01T09:00:00+01:00",
+        "--group",
+        "g",
     )
     (job,) = talk.objects("peek", "--topic", "mail", "--key", "k")
     assert (job["priority"], job["ttr"], job["due"]) == (7, 90.0, "2030-01-01T08:00:00.000Z")
+    assert job["group"] == "g"
+    talk.ok("change", "--topic", "mail", "--key", "k", "--group", "h")
+    assert " group h " in " ".join(talk.ok("peek", "--topic", "mail", "--key", "k").split())
+    talk.ok("change", "--topic", "mail", "--key", "k", "--group", "")
+    assert "group" not in talk.objects("peek", "--topic", "mail", "--key", "k")[0]
     talk.ok("put", "mail", "x", "--retry", "15s 3m", "--max-attempts", "3", "--jitter-percent", "5")
     said = json.loads(talk.requests[-1].body)
     assert (said["retry"], said["max_attempts"], said["jitter_percent"]) == ("15s 3m", 3, 5)

@@ -24,7 +24,7 @@ from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, pause, set_policy
-from delayd.core.parts import Flag
+from delayd.core.parts import Flag, Own
 from delayd.core.policy import Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -62,6 +62,10 @@ OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]]
     ),
     (lambda rig, _me: change(rig.engine, 5, rig.now_ms, priority=9), {Kind.AMEND}),
     (lambda rig, _me: change(rig.engine, 4, rig.now_ms, body=b"new"), {Kind.REWRITE}),
+    (
+        lambda rig, _me: change(rig.engine, 4, rig.now_ms, own=Own(group=b"g")),
+        {Kind.PARTS, Kind.REWRITE},
+    ),
     (lambda rig, _me: bury_waiting(rig.engine, 3, rig.now_ms), {Kind.REWRITE}),
     (lambda rig, _me: bury_waiting(rig.engine, 4, rig.now_ms, error="why"), {Kind.REWRITE}),
     (lambda rig, me: delete(rig.engine, me, 1, rig.now_ms), {Kind.DELETE}),
@@ -105,7 +109,7 @@ def test_a_second_engine_that_is_given_the_log_is_where_the_first_one_is(
 
 def test_the_operations_above_write_every_kind_but_the_snapshots_own() -> None:
     written = {kind for _, kinds in OPERATIONS for kind in kinds}
-    assert written == set(Kind) - {Kind.TURN, Kind.LAST, Kind.RANK, Kind.PARTS}
+    assert written == set(Kind) - {Kind.TURN, Kind.LAST, Kind.RANK}
 
 
 def test_there_is_a_function_for_each_kind_but_the_one_that_plays_time() -> None:

@@ -133,8 +133,8 @@ def test_every_part_of_a_job_is_shown() -> None:
 
 
 def test_the_parts_that_jobs_may_have_are_named_and_unknown_ones_refused() -> None:
-    (shown,) = dumped(pack(Kind.PARTS, 1))
-    assert shown.fields == {"parts": "target"}
+    (shown,) = dumped(pack(Kind.PARTS, 3))
+    assert shown.fields == {"parts": "target group"}
     strange = HEADER.pack(7, 2_000, 1_000, 9, 5, 3, State.READY, Flag.MORE) + b"\0\xc0\1\0x"
     for record in (pack(Kind.PARTS, 1 << 14), put(strange)):
         with pytest.raises(UnknownRecord, match="parts that this version does not know: 0x4000"):

@@ -165,21 +165,22 @@ def test_a_job_with_all_parts_has_its_bytes_for_ever() -> None:
     assert parts.target_of(record) == b"PUT https://a.b\nA: "
 
 
-@pytest.mark.parametrize("flags", range(256))
+@pytest.mark.parametrize("flags", [*range(128), *range(256, 384), *range(512, 640), 768, 895])
 def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
-    """Each of the 256 sets of parts is built, read, and taken through every change."""
+    """Nearly each set of parts is built, read, and taken through every change."""
     wall_ms = 77 if flags & Flag.WALL else None
     state = State.BURIED if flags & Flag.RANK else State.READY
     failure = Failure(Reason.RELEASED, 0, 9) if flags & Flag.FAILURE else None
     key = b"key" if flags & Flag.KEY else b""
     retry = Retry((5,), 6, 7) if flags & Flag.RETRY else None
     note = Note("", "why") if flags & Flag.NOTE else None
-    target = b"POST https://a.b/" if flags & Flag.MORE else b""
+    target = b"POST https://a.b/" if flags & Flag.TARGET else b""
+    group = b"of" if flags & Flag.GROUP else b""
     record = job.HEADER.pack(7, 2000, 500, 60_000, 3, 1, state, Flag.NONE)
     if flags & (Flag.TALLY | Flag.WALL | Flag.RANK | Flag.FAILURE):
         record = transitions.amend(record, state, due_ms=2000, wall_ms=wall_ms, failure=failure)
     tail = {Flag.KEY: parts.pack_key(key), Flag.NOTE: parts.pack_note(note)}
-    record = parts.with_parts(record, tail | parts.pack_parts(Own(retry, target)), b"body")
+    record = parts.with_parts(record, tail | parts.pack_parts(Own(retry, target, group)), b"body")
     for change in (
         lambda record: record,
         lambda record: parts.with_parts(record, {}, b"body"),
@@ -196,7 +197,7 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
             retry,
             note,
         )
-        assert parts.target_of(record) == target
+        assert (parts.target_of(record), parts.group_of(record)) == (target, group)
         assert parts.body_of(record) == b"body"
         is_buried = job.state_of(record) is State.BURIED
         assert is_buried or not record[job.FLAGS_AT] & Flag.RANK
@@ -254,6 +255,29 @@ def test_a_count_stops_at_its_limit() -> None:
     assert tally_of(transitions.kicked(full)).kicks == COUNT_MAX
 
 
+def test_a_job_of_a_group_has_its_bytes_for_ever() -> None:
+    """With a target beside it and without; both need a PARTS record."""
+    fresh = bytes.fromhex(FRESH)
+    flagged = fresh[: job.FLAGS_AT] + b"\x90"
+    both = Own(target=b"GET u", group="mül".encode())
+    tail = {Flag.KEY: parts.pack_key(b"k"), **parts.pack_parts(both)}
+    record = parts.with_parts(fresh, tail, b"body")
+    golden = bytes.fromhex("016b 0380 0500 4745542075 0400 6dc3bc6c")
+    assert record == flagged + golden + b"body"
+    assert (parts.word_of(record), parts.flags_of(record)) == (
+        3,
+        Flag.KEY | Flag.TARGET | Flag.GROUP,
+    )
+    assert parts.texts_of(record) == {"group": "mül"}
+    alone = parts.without(record, Flag.TARGET)
+    assert alone == flagged + bytes.fromhex("016b 0280 0400 6dc3bc6c") + b"body"
+    assert (parts.target_of(alone), parts.group_of(alone)) == (b"", "mül".encode())
+    assert parts.head_bytes_of(alone) == len(alone) - 4
+    pushed = parts.without(record, Flag.GROUP)
+    assert pushed == flagged + bytes.fromhex("016b 0500 4745542075") + b"body"
+    assert (parts.word_of(pushed), parts.texts_of(pushed)) == (0, {})
+
+
 def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None:
     rig = EngineRig()
     engine, me = rig.engine, rig.client()
@@ -269,7 +293,7 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     delete(engine, me, 3, rig.now_ms)
     pause(engine, "default", 1, rig.now_ms)
     change_job(engine, 2, rig.now_ms, priority=5)
-    change_job(engine, 2, rig.now_ms, body=b"new")
+    change_job(engine, 2, rig.now_ms, body=b"new", own=Own(group=b"g"))
     set_policy(engine, "default", Policy(retry_ms=(1_000,)), rig.now_ms)
     nack(engine, me, 4, rig.now_ms)
     set_policy(engine, "default", None, rig.now_ms)
@@ -277,4 +301,4 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     clear(engine, engine.store.topics.by_name["default"])
     payload, must_sync = rig.take_log()
     assert must_sync
-    assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST, Kind.RANK, Kind.PARTS}
+    assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST, Kind.RANK}

@@ -20,7 +20,7 @@ from delayd.core.operations.reserve import reserve_batch, touch
 from delayd.core.operations.returns import leases_are_caught_up
 from delayd.core.operations.sessions import close_session, open_session, watch
 from delayd.core.operations.topics import clear, pause, set_policy
-from delayd.core.parts import Retry
+from delayd.core.parts import Own, Retry
 from delayd.core.policy import Policy
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
@@ -84,7 +84,7 @@ def worked_on(engine: Engine, rng: random.Random) -> Iterator[None]:
 
 
 def pushed_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]:
-    """The same with targets: each turn has jobs that are pushed, and not taken."""
+    """The same with targets and groups: each turn has jobs that are pushed, and not taken."""
     engine.vet_target = lambda target: target
     session = open_session(engine)
     for turn, _ in enumerate(worked_on_in_every_way(engine, rng)):
@@ -96,6 +96,8 @@ def pushed_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]:
         what: dict[str, Any] = {"priority": 3, "ttr_ms": 60_000, "now_ms": now_ms}
         put(engine, engine.store.topic("own"), body=b"own target", target=own, **what)
         put(engine, engine.store.topic("out"), body=b"the topic's target", **what)
+        group = Own(target=None if turn % 2 else own, group=b"group-%d" % turn)
+        put_keyed(engine, engine.store.topic("own"), b"", body=b"of a group", own=group, **what)
         for lane in take_fresh(engine):
             while job := reserve_call(engine, session, lane, 60_000, now_ms):
                 error = "503 Service Unavailable\nlater"

@@ -18,7 +18,7 @@ import pytest
 
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
-from delayd.core.parts import Reason
+from delayd.core.parts import Flag, Reason
 from delayd.core.records import Kind
 from delayd.journal.errors import JournalVersion
 from delayd.journal.format import END_NAME, FORMAT_VERSION
@@ -31,8 +31,9 @@ from tests.journal.journals import DIRECTORY, contents_of
 from tests.simulated_disk import SimulatedDisk
 
 GOLDEN: Final = Path(__file__).parent / "golden"
-# No job has a part yet before which PARTS is written.
-NAME: Final = f"log-{FORMAT_VERSION}-snapshot-{SNAPSHOT_VERSION}-kinds-21-flags-255"
+NAME: Final = (
+    f"log-{FORMAT_VERSION}-snapshot-{SNAPSHOT_VERSION}-kinds-{max(Kind)}-flags-{sum(Flag)}"
+)
 STATE: Final = "state"
 KNOWN_BEFORE_LOG_END: Final = re.compile(
     r"lock|lost\+found|virtual-clock|spare-[0-9]{10}\.log|snapshot-[0-9]{20}\.snap(\.new)?"
@@ -85,8 +86,8 @@ def test_it_has_every_kind_of_record(home: Path) -> None:
     is_pushed = any("push" in str(record.fields.get("policy")) for record in records)
     assert kinds >= {Kind.TURN, Kind.TOPIC, Kind.PUT, Kind.RESERVE, Kind.LAST}
     if home.name == NAME:
-        assert kinds == set(Kind) - {Kind.PARTS}
-        assert said >= {"target", "retry", "key", "wall_ms", "rank"}
+        assert kinds == set(Kind)
+        assert said >= {"target", "retry", "key", "wall_ms", "rank", "group"}
         assert Reason.PUSH_FAILED.name.lower() in reasons
         assert is_pushed
 

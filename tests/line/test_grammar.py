@@ -10,6 +10,7 @@ from delayd.core.scans.list import Cursor
 from delayd.core.targets import Target
 from delayd.limits import (
     DURATION_MS_MAX,
+    GROUP_BYTES_MAX,
     JOB_ID_MAX,
     KEY_BYTES_MAX,
     LINE_BYTES_MAX,
@@ -262,6 +263,7 @@ def key_of(length: int) -> bytes:
         (b"retry=0.5", PutWords(own=Own(Retry((500,))))),
         (b"retry=15s,", PutWords(own=Own(Retry((15_000,))))),
         (b"attempts=3", PutWords(own=Own(Retry((), 3)))),
+        (b"group=a=b attempts=3", PutWords(own=Own(Retry((), 3), group=b"a=b"))),
         (b"retry=1h jitter=20 attempts=2", PutWords(own=Own(Retry((3_600_000,), 2, 20)))),
     ],
 )
@@ -273,6 +275,7 @@ def test_put_words_are_read(text: bytes, expected: PutWords) -> None:
     "text",
     [
         *(b"key", b"key=", b"=a", b"key=a key=b", b"on=keep", b"key=a on=", b"key=a on=KEEP"),
+        *(b"group=", b"group=\xff", b"group=a group=b", b"group=" + b"g" * (GROUP_BYTES_MAX + 1)),
         *(b"key=\xff", b"retry=", b"retry=0", b"retry=x", b"retry=-1", b"key=a\tb"),
         *(b"attempts=0", b"attempts=65536", b"attempts=+1", b"attempts=1.0", b"jitter=5"),
         *(b"retry=1s jitter=101", b"key=a foo=1", b"key=a foo", b"key=a on=keep on=keep"),
@@ -294,6 +297,8 @@ def test_changes_are_read_and_one_at_least_is_wanted() -> None:
     said = parse_change(b"7 url=https://b.example/ method=PUT")
     assert said == (7, Changes(target=target))
     assert parse_change(b"7 url=") == (7, Changes(target=Target()))
+    assert parse_change(b"7 group=b") == (7, Changes(own=Own(group=b"b")))
+    assert parse_change(b"7 group=") == (7, Changes(own=Own(group=b"")))
     for text in (
         *(b"", b" ", b"pri", b"pri=-1", b"pri=4294967296", b"delay=1q", b"ttr=.5", b"x=1"),
         *(b"method=PUT", b"url= method=PUT", b"url=https://b.example/ method=HEAD"),

@@ -2,10 +2,10 @@
 
     forward(engine, session, job_id, target_name, now_ms) -> id in the other topic
 
-The job is put there as a producer would: body, priority and ttr are its own, and the other topic's
-policy decides the rest, such as a delay and what a failed attempt means. Its key goes along while
-it is free there; a job whose key is taken arrives without one, since neither of the two may be
-lost. The put and the delete here follow one another in the log of one turn.
+The job is put there as a producer would: body, priority, ttr and group are its own, and the other
+topic's policy decides the rest, such as a delay and what a failed attempt means. Its key goes along
+while it is free there; a job whose key is taken arrives without one, since neither of the two may
+be lost. The put and the delete here follow one another in the log of one turn.
 
 >>> from delayd.core.operations.put import put_alike
 >>> from delayd.core.operations.reserve import reserve
@@ -27,7 +27,7 @@ from delayd.core.operations.finish import delete
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.reserve import held
 from delayd.core.operations.topics import check_way
-from delayd.core.parts import body_of, key_of
+from delayd.core.parts import Own, body_of, group_of, key_of
 from delayd.core.session import Session
 from delayd.core.times import RequestMs
 
@@ -55,6 +55,7 @@ def forward(
             ttr_ms=ttr_ms,
             body=body_of(record),
             now_ms=now_ms,
+            own=Own(group=group) if (group := group_of(record)) else None,
         )
     except Refusal:
         store.drop_if_unwanted(target)

@@ -18,7 +18,7 @@ from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.forward import forward
 from delayd.core.operations.put import Conflict, find_key, put_keyed
 from delayd.core.operations.topics import configure, set_policy
-from delayd.core.parts import body_of, key_of
+from delayd.core.parts import Own, Retry, body_of, group_of, key_of, retry_of
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session
@@ -45,6 +45,7 @@ def put_key(rig: EngineRig, topic: str, body: bytes) -> int:
         ttr_ms=7_000,
         body=body,
         now_ms=rig.now_ms,
+        own=Own(Retry((5,)), group=b"g"),
     )
     return job_id
 
@@ -67,7 +68,7 @@ def push_to(rig: EngineRig, topic: str, target: str) -> None:
     set_policy(rig.engine, topic, Policy(push=Target(topic=target)), rig.now_ms)
 
 
-def test_a_job_is_put_there_and_deleted_here_with_body_priority_ttr_and_key() -> None:
+def test_a_job_is_put_there_and_deleted_here_with_body_priority_ttr_key_and_group() -> None:
     rig = with_push()
     me, job_id = held(rig)
     new_id = forward(rig.engine, me, job_id, "mail", rig.now_ms)
@@ -76,6 +77,7 @@ def test_a_job_is_put_there_and_deleted_here_with_body_priority_ttr_and_key() ->
     worker = rig.client("mail")
     assert rig.reserve(worker) == new_id
     assert body_of(record_of(rig, new_id)) == b"hi"
+    assert (group_of(record_of(rig, new_id)), retry_of(record_of(rig, new_id))) == (b"g", None)
     assert worker.deadlines[new_id] == rig.now_ms + 7_000
     check(rig.engine)
     assert list(canonical(rig.replayed())) == list(canonical(rig.engine))

@@ -157,12 +157,16 @@ def test_what_is_given_of_a_job_is_changed_and_nothing_else(path: str, state: st
         for given, changed in (
             ({"priority": 3}, {"priority": 3}),
             ({"ttr": "2m"}, {"ttr": 120.0}),
+            ({"group": "a"}, {"group": "a"}),
+            ({"group": "b", "priority": 4}, {"group": "b", "priority": 4}),
             ({"body": {"a": 1}}, {"body": {"a": 1}}),
         ):
             answer = rig.call("PATCH", path, given)
             assert (answer.status, answer.json["id"]) == (200, 1)
             before |= changed
             assert rig.ok("GET", path) == before
+        rig.ok("PATCH", path, {"group": None})
+        assert rig.ok("GET", path) == {n: said for n, said in before.items() if n != "group"}
         assert rig.after_restart().store.jobs.get(1) == rig.engine.store.jobs.get(1)
 
 
@@ -216,6 +220,7 @@ def test_a_new_moment_is_one_of_the_wall_clock_of_now(step_ms: int) -> None:
         ({"priority": -1, "ttr": "x", "delay": None}, ["delay", "priority", "ttr"]),
         ({"key": "b", "ttr": 1}, ["key"]),
         ({"max_attempts": 1}, ["", "max_attempts"]),
+        ({"group": ""}, ["group"]),
     ],
 )
 def test_a_change_that_is_wrong_is_refused(given: dict[str, object], fields: list[str]) -> None:

@@ -42,6 +42,7 @@ def test_every_field_is_kept() -> None:
             key="order-17",
             priority=7,
             ttr="90s",
+            group="größe",
             retry=["15s", 180],
             max_attempts=9,
             jitter_percent=20,
@@ -55,6 +56,7 @@ def test_every_field_is_kept() -> None:
             "created": "2023-11-14T22:13:20.000Z",
             "ttr": 90.0,
             "key": "order-17",
+            "group": "größe",
             "retry": ["15s", "3m"],
             "max_attempts": 9,
             "jitter_percent": 20,
@@ -205,6 +207,19 @@ def test_a_batch_and_lines_keep_the_target_of_each_job() -> None:
         rig.call("POST", JOBS, data=lines, headers={"Content-Type": "application/x-ndjson"})
         targets = [target_in(looked_at(rig, job_id)) for job_id in range(1, 7)]
         assert targets == [{}, HOOK, {}, HOOK, {}, HOOK]
+
+
+def test_a_batch_keeps_the_group_of_each_job_and_tells_workers_and_lists() -> None:
+    with HttpRig() as rig:
+        jobs = [{"body": 1}, {"body": 1, "group": "a"}, {"body": 1, "group": "b"}, {"body": 1}]
+        rig.ok("POST", JOBS, {"jobs": jobs})
+        groups = [None, "a", "b", None]
+        assert [job.get("group") for job in rig.ok("GET", JOBS)["jobs"]] == groups
+        handed = rig.ok("POST", "/v1/topics/mail/reserve", {"max": 4})["jobs"]
+        assert [job.get("group") for job in handed] == groups
+        for group in ("", "a b", "g" * 201, 7):
+            refused = rig.call("POST", JOBS, {"body": 1, "group": group})
+            assert (refused.status, refused.fields) == (422, ["group"])
 
 
 def test_a_long_request_keeps_the_target_and_refuses_headers_that_are_too_many() -> None:
