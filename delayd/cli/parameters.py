@@ -6,7 +6,7 @@ reads the same texts.
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -28,79 +28,61 @@ def takes(*options: Callable[..., Any]) -> Callable[[Callable[..., int]], Callab
     return decorate
 
 
-class DurationParameter(click.ParamType["str"]):
-    """`30m`, `1h30m`, `0.25`."""
+T = TypeVar("T")
 
-    name = "duration"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """Return the text of a duration."""
+class Checked(click.ParamType[T]):
+    """A parameter that a function reads, or refuses with `ValueError` and the rule."""
+
+    def __init__(self, name: str, read: Callable[[str], T]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Return what is meant."""
         try:
-            parse_duration_ms(value)
+            return self._read(str(value))
         except ValueError as error:
             self.fail(f"{str(value)!r} {error}", param, ctx)
-        return str(value)
 
 
-class MomentParameter(click.ParamType["str"]):
-    """`2026-11-21T19:00:00Z`, or seconds since 1970."""
+def _duration(text: str) -> str:
+    parse_duration_ms(text)
+    return text
 
-    name = "time"
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """Return the time as RFC 3339."""
-        text = str(value)
+def _moment(text: str) -> str:
+    if re.fullmatch(SECONDS_SINCE_1970, text):
+        return moment_text(parse_moment_ms(float(text)))
+    parse_moment_ms(text)
+    return text
+
+
+def _bound(text: str) -> str:
+    if text == "now":
+        return "0s"
+    try:
+        parse_duration_ms(text.removeprefix("-"))
+    except ValueError:
         try:
-            if re.fullmatch(SECONDS_SINCE_1970, text):
-                return moment_text(parse_moment_ms(float(text)))
-            parse_moment_ms(text)
-        except ValueError as error:
-            self.fail(f"{text!r} {error}", param, ctx)
-        return text
-
-
-class BoundParameter(click.ParamType["str"]):
-    """A time, or how far it is from now: `1h`, `-15m`, `now`."""
-
-    name = "time or duration"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        """Return the bound as the daemon reads it."""
-        text = str(value)
-        if text == "now":
-            return "0s"
-        try:
-            parse_duration_ms(text.removeprefix("-"))
+            return _moment(text)
         except ValueError:
-            try:
-                return MOMENT.convert(text, param, ctx)
-            except click.BadParameter:
-                self.fail(f"{text!r} {BOUND_RULE}", param, ctx)
-        return text
+            raise ValueError(BOUND_RULE) from None
+    return text
 
 
-class PriorityParameter(click.ParamType["int"]):
-    """0, the most urgent, to 4,294,967,295."""
-
-    name = "number"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        """Return the number."""
-        number = parse_whole(str(value))
-        if number is None or number >= 1 << 32:
-            self.fail(f"{str(value)!r} must be from 0 to {(1 << 32) - 1}", param, ctx)
-        return number
+def _priority(text: str) -> int:
+    number = parse_whole(text)
+    if number is None or number >= 1 << 32:
+        raise ValueError(f"must be from 0 to {(1 << 32) - 1}")
+    return number
 
 
-DURATION: Final = DurationParameter()
-MOMENT: Final = MomentParameter()
-BOUND: Final = BoundParameter()
-PRIORITY: Final = PriorityParameter()
+DURATION: Final = Checked("duration", _duration)
+"""`30m`, `1h30m`, `0.25`."""
+MOMENT: Final = Checked("time", _moment)
+"""`2026-11-21T19:00:00Z`, or seconds since 1970; RFC 3339."""
+BOUND: Final = Checked("time or duration", _bound)
+"""A time, or how far it is from now: `1h`, `-15m`, `now`."""
+PRIORITY: Final = Checked("number", _priority)
+"""0, the most urgent, to 4,294,967,295."""
