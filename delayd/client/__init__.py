@@ -18,9 +18,9 @@ stand in place of `http_calls` and `http1`. Together they are 1,900 lines, over 
 
 Who trusts jobs to it reads `jobs` too, which extends reservations while a handler runs, `working`,
 the loop of all workers, and `worker`. `aio` and `aio_connection` have what is different with
-asyncio: the same generators, pools and attempts, awaited (`steps`). `values`, `results` and `errors` are
-what goes in and what comes out; `answers` checks what a server says before it is believed, and
-`limits` bounds how much of it.
+asyncio: the same generators, pools and attempts, awaited (`steps`). `values`, `results` and
+`errors` are what goes in and what comes out; `answers` checks what a server says before it is
+believed, and `limits` bounds how much of it.
 
 Names are loaded when they are first used, so that importing the package costs nothing. The package
 imports nothing of the daemon, and nothing that Python does not bring.
