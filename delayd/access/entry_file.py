@@ -60,9 +60,10 @@ class EntryFile(NamedTuple, Generic[E]):
     def from_bytes(self, data: bytes, where: str) -> tuple[E, ...]:
         """Read the file. Raises `invalid` with everything that is wrong, named after `where`."""
         try:
-            document, errors = read_json(data.decode())
+            document, twice = read_json(data.decode())
         except ValueError as error:
             raise self.invalid([f"{where}: is not JSON: {error}"]) from None
+        errors = [each._replace(place=without_secrets(each.place)) for each in twice]
         entries: list[E] = []
         seen: set[object] = set()
         for index, row in enumerate(self._rows(document, errors)):

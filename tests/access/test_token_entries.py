@@ -195,5 +195,8 @@ def test_no_mistake_repeats_a_token_that_stands_in_the_wrong_place(field: str) -
         for said in errors_of_rows(row(**{field: pasted, "created": 7})):
             assert secret not in said
             assert secret.upper() not in said
-    for said in errors_of_rows(row(**{text: 1})):
-        assert secret not in said
+    for name in (text, secret):
+        for said in errors_of_rows(row(**{name: 1})):
+            assert secret not in said
+        twice = f'{{"version": 1, "tokens": [], "{name}": 1, "{name}": 1}}'
+        assert not any(secret in said for said in errors_of(twice.encode()))

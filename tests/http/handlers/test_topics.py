@@ -13,7 +13,7 @@ from delayd.core.operations.topics import configure, policy_of
 from delayd.core.policy import FIELDS, Patterns, Policy
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs
-from delayd.http.forms import PolicyBodyForm
+from delayd.http.structs import PolicyAnswer
 from delayd.limits import (
     CAP_MAX,
     EMERGENCY_BYTES,
@@ -231,8 +231,8 @@ def test_a_policy_is_an_object(data: bytes, status: int) -> None:
         assert rig.call("PUT", "/v1/topics/mail/policy", data=data).status == status
 
 
-def test_a_policy_has_the_fields_that_the_core_knows() -> None:
-    assert set(PolicyBodyForm.__struct_fields__) == {row.name for row in FIELDS}
+def test_a_policy_is_answered_with_the_fields_that_the_core_knows() -> None:
+    assert set(PolicyAnswer.__struct_fields__) == {row.name for row in FIELDS}
 
 
 def test_who_moves_exhausted_jobs_must_be_good_for_where_they_go() -> None:
