@@ -155,6 +155,8 @@ class WithRuleForm(WithTargetForm, kw_only=True):
     @property
     def own(self) -> Own | None:
         """Its retry rule, and the rest."""
+        if self.group is self.retry is self.max_attempts is UNSET:
+            return None  # as most are: 0.7 % of a put
         own = super().own
         if self.retry is self.max_attempts is UNSET:
             return own
