@@ -23,7 +23,7 @@ from pathlib import Path
 from time import process_time
 
 from delayd.core.engine import Engine
-from delayd.core.operations.finish import delete
+from delayd.core.operations.ack import delete
 from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed, put_keyed_run
 from delayd.core.operations.sessions import open_session
 from delayd.core.times import RequestMs

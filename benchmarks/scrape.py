@@ -25,10 +25,10 @@ from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 from delayd.core.engine import Engine
-from delayd.core.operations.clock import advance
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, watch
+from delayd.core.operations.tick import advance
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import PlayedMs, RequestMs

@@ -487,7 +487,7 @@ class Service:
         while self._turns.return_some(self._clock.request_ms()) and monotonic_ns() < ends_ns:
             pass
         self._notices.still_reserved(
-            sum(len(session.deadlines) for session, _ in self._engine.leavers)
+            sum(len(session.deadlines) for session, _ in self._engine.ended_sessions)
         )
 
     def _close(self) -> None:

@@ -26,9 +26,10 @@ from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import RESERVE_COST_BYTES
-from delayd.core.operations.clock import advance, follow_wall, next_deadline, record_time
-from delayd.core.operations.returns import give_back_some
+from delayd.core.operations.sessions import give_back_some
+from delayd.core.operations.tick import advance, next_deadline, record_time
 from delayd.core.operations.waiting import serve_waiting
+from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.stats.histogram import Histogram, Longest
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import (
@@ -448,7 +449,7 @@ class Turns:
         """Take back a slice of what closed clients held, and commit; tell whether there is more."""
         give_back_some(self._engine, RETURNS_PER_STOP_TURN, request_ms)
         self.end_turn()
-        return bool(self._engine.leavers)
+        return bool(self._engine.ended_sessions)
 
     def end_turn(self) -> None:
         """Tell those whose wait has ended, commit, and see when the next turn is due."""

@@ -33,11 +33,11 @@ from delayd.config import SyncPolicy
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
-from delayd.core.operations.clock import advance
-from delayd.core.operations.finish import delete, delete_batch
+from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session
+from delayd.core.operations.tick import advance
 from delayd.core.operations.waiting import serve_waiting
 from delayd.core.replay import Replay
 from delayd.core.session import Handed, Session, WaitEnd

@@ -16,12 +16,18 @@ from delayd import commit as commit_module
 from delayd.clock import NS_PER_MS
 from delayd.config import SyncPolicy
 from delayd.core.errors import JobNotFound, OutOfSpace
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import kick_job, reschedule
-from delayd.core.operations.clock import advance
-from delayd.core.operations.finish import bury, delete, delete_batch, release
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
-from delayd.core.operations.returns import give_back_some
-from delayd.core.operations.sessions import close_session, ignore, open_session, watch
+from delayd.core.operations.sessions import (
+    close_session,
+    give_back_some,
+    ignore,
+    open_session,
+    watch,
+)
+from delayd.core.operations.tick import advance
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import serve_waiting, wait
 from delayd.core.times import PlayedMs, RequestMs
@@ -262,7 +268,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
         records = dict(rig.engine.store.jobs)
         for session in rig.sessions:
             close_session(rig.engine, session, rig.now_ms)
-        while rig.engine.leavers:
+        while rig.engine.ended_sessions:
             rig.end_turn()
             give_back_some(rig.engine, 50, rig.now_ms)
         rig.end_turn()

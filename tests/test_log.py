@@ -9,7 +9,7 @@ import pytest
 from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
-from delayd.core.operations.finish import delete_batch
+from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.sessions import open_session
 from delayd.core.replay import Replay

@@ -15,7 +15,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.utils import floatToGoString
 
-from delayd.core.operations.finish import delete_batch
+from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import close_session
 from delayd.core.stats.counters import Operation

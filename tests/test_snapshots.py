@@ -11,11 +11,13 @@ import pytest
 
 from delayd import snapshots as module
 from delayd.core.engine import Engine
+from delayd.core.operations.ack import delete_batch
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import reschedule
-from delayd.core.operations.clock import advance, follow_wall
-from delayd.core.operations.finish import bury, delete_batch, release
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.sessions import open_session
+from delayd.core.operations.tick import advance
+from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed, JournalFull

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.tick import next_deadline
 from delayd.limits import MISSED_WAKE_UP_MS
 from tests.commit_rig import CommitRig, set_watch
 

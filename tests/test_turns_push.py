@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayd.core.operations.finish import delete
+from delayd.core.operations.ack import delete
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.sessions import open_session

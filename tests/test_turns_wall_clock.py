@@ -17,7 +17,7 @@ from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.operations.change import kick_job
-from delayd.core.operations.clock import advance
+from delayd.core.operations.tick import advance
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk

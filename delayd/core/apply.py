@@ -21,25 +21,17 @@ True
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from delayd.core.job import FLAGS_AT, HEADER, STATE_AT, State
-from delayd.core.parts import WORD_KNOWN, Flag, Reason, head_bytes_of, key_of, word_of
-from delayd.core.policy import Policy, Verdict
+from delayd.core.parts import WORD_KNOWN, Flag, head_bytes_of, key_of, word_of
+from delayd.core.policy import Policy
 from delayd.core.records import Kind
+from delayd.core.retry import RetryDecision, failed
 from delayd.core.session import Session
 from delayd.core.store import Store
 from delayd.core.topic import Source, Topic
-from delayd.core.transitions import (
-    amended,
-    buried,
-    failed,
-    kicked,
-    ranked,
-    released,
-    rescheduled,
-    returned,
-)
+from delayd.core.transitions import amended, buried, kicked, ranked, released, rescheduled, returned
 
 # Tested for every job; an enum member's arithmetic costs 40 ns more than an int's.
 _BURIED: Final = int(State.BURIED)
@@ -148,31 +140,13 @@ def bury(store: Store, job_id: int, priority: int) -> Topic:
     return store.put_back(job_id, record, buried(record, priority, store.next_rank()))
 
 
-def fail(
-    store: Store,
-    job_id: int,
-    failed_ms: int,
-    due_ms: int,
-    delay_ms: int,
-    priority: int,
-    reason: int,
-    state: int,
-    target: int,
-    error: bytes,
-) -> Topic:
-    """End a failed attempt; return the topic in which the job is now."""
-    record = _record(store, job_id)
-    changed = failed(
-        record,
-        Verdict(State(state), due_ms, delay_ms, target),
-        Reason(reason),
-        failed_ms,
-        origin=store.topic_of(record).name,
-        rank=store.next_rank(),
-        priority=priority,
-        error=error.decode(),
-    )
-    return store.put_back(job_id, record, changed)
+def fail(store: Store, *fields: Any) -> Topic:  # noqa: ANN401 - numbers, and at last the error
+    """End a failed attempt as its outcome says; return the topic in which the job is now."""
+    outcome, error = RetryDecision(*fields[:-1]), fields[-1].decode()
+    record = _record(store, outcome.job_id)
+    origin, rank = store.topic_of(record).name, store.next_rank()
+    changed = failed(record, outcome, origin=origin, rank=rank, error=error)
+    return store.put_back(outcome.job_id, record, changed)
 
 
 # --- Jobs that wait or are buried ----------------------------------------------------------------

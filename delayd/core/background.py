@@ -7,7 +7,7 @@ with a client that waits for its end. `BackgroundTasks` gives each the same shar
     add(search)  add(bulk)      step: search   step: bulk   step: search   step: bulk, over ─► bulk
 
 What a clear has left (`core.cleared`) is swept beside them, what sessions held that have ended
-comes back (`operations.returns`), and what they watched is let go; for that no client waits.
+comes back (`operations.sessions`), and what they watched is let go; for that no client waits.
 
 Work depends on the engine's state, its budget and the time argument only. The owner decides how
 often steps are taken, and concludes the task that is over:
@@ -26,8 +26,7 @@ from typing import Final, Protocol, final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.operations.returns import give_back_some
-from delayd.core.operations.sessions import stop_watching
+from delayd.core.operations.sessions import give_back_some, stop_watching
 from delayd.core.times import RequestMs
 from delayd.limits import PASS_ACTION_COST, TASK_STEP_JOBS
 
@@ -95,7 +94,7 @@ class BackgroundTasks:
         """Tell whether there is a step to take."""
         engine = self._engine
         left = engine.store.cleared.left
-        return bool(self._queue or left or engine.leavers or engine.watchers_gone)
+        return bool(self._queue or left or engine.ended_sessions or engine.watchers_gone)
 
     def add(self, task: BackgroundTask) -> None:
         """Add a task."""
@@ -119,7 +118,7 @@ class BackgroundTasks:
         engine = self._engine
         if engine.store.cleared.left:
             engine.store.cleared.sweep(budget)
-        if engine.leavers:
+        if engine.ended_sessions:
             give_back_some(engine, 1 + budget // PASS_ACTION_COST, now_ms)
         if engine.watchers_gone and stop_watching(engine, engine.watchers_gone[0], budget):
             engine.watchers_gone.popleft()

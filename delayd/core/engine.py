@@ -18,7 +18,7 @@ takes the time rounded *down*: what it fires is due. `store.time_ms` is how far 
 played; what was due by then has happened, or, where a slice has not come to it yet, is made to
 happen when an operation asks for the job.
 
->>> from delayd.core.operations.clock import advance, next_deadline
+>>> from delayd.core.operations.tick import advance, next_deadline
 >>> from delayd.core.operations.put import put_alike
 >>> from delayd.core.operations.reserve import reserve
 >>> from delayd.core.operations.sessions import open_session
@@ -76,12 +76,12 @@ class Engine:
         "bytes_max",
         "deliveries",
         "draining",
+        "ended_sessions",
         "is_calling",
         "is_crowded",
         "is_stopping",
         "jobs_max",
         "last_wait",
-        "leavers",
         "log",
         "log_space",
         "must_sync",
@@ -135,9 +135,9 @@ class Engine:
         self.turn_ms = -1
         """The last time that was recorded."""
         self.deliveries: list[Delivery] = []
-        self.leavers: deque[tuple[Session, list[int]]] = deque()
+        self.ended_sessions: deque[tuple[Session, list[int]]] = deque()
         """Sessions that have ended, and the jobs that are still to be taken from each, the last
-        first; see `operations.returns`."""
+        first; see `operations.sessions`."""
         self.watchers_gone: deque[Session] = deque()
         """Sessions that have ended and cease to watch in slices."""
         self.returns_left = RETURNS_PER_TURN

@@ -4,28 +4,12 @@ A policy is set for a topic at run time or by a pattern in the configuration, an
 alter one is to make another. All its fields are optional. A topic without a policy behaves exactly
 as beanstalkd's does.
 
-A **retry rule** is a ladder of delays, a highest number of attempts, or both. Under one every
-failed attempt is judged: `decide` says whether the job is delayed by the next step or, with steps
-or attempts used up, buried or moved to another topic. A job's own rule wins over its topic's.
-
-    ladder 15s 3m, attempt 1 fails at 100 s    delayed until 115 s
-                   attempt 2 fails at 120 s    delayed until 300 s
-                   attempt 3 fails at 310 s    exhausted: buried
-
->>> rule = Retry(steps_ms=(15_000, 180_000))
->>> failures = [(1, 100_000), (2, 120_000), (3, 310_000)]
->>> for attempt, failed_ms in failures:
-...     verdict = decide(Attempt(7, attempt), rule, failed_ms, tick_ms=1)
-...     print(verdict.state.name, verdict.due_ms)
-DELAYED 115000
-DELAYED 300000
-BURIED 310000
 >>> policy = Policy.from_json('{"retry": "15s 3m", "jobs_max": 1000, "exhausted": "bury"}')
 >>> policy.rule.steps_ms, policy.to_json()
 ((15000, 180000), '{"jobs_max": 1000, "retry": ["15s", "3m"]}')
 
-Everything here is a function of its arguments, jitter included: replay judges again what the clock
-ended, and must come to the same verdict. The module does not know records, queues or topics.
+What becomes of a failed attempt under its rule is said in `core.retry`. The module does not know
+records, queues or topics.
 """
 
 import re
@@ -33,12 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from delayd.core.errors import PolicyInvalid
-from delayd.core.job import State
 from delayd.core.matcher import Matcher
 from delayd.core.names import INTERNAL_TOPIC, TOPIC
 from delayd.core.parts import Retry
 from delayd.core.targets import RATE, TARGET, Target, way_back
-from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.fields import (
     DURATION,
     TTR,
@@ -61,7 +43,6 @@ from delayd.limits import (
     ATTEMPTS_MAX,
     BODY_BYTES_CEILING,
     CAP_MAX,
-    DURATION_MS_MAX,
     JITTER_PERCENT_MAX,
     POLICY_JSON_BYTES_MAX,
     QUANTITY_CHARACTERS_MAX,
@@ -75,108 +56,9 @@ from delayd.text import duration_text, parse_duration_ms
 BURY: Final = "bury"
 _TOO_LONG: Final = Wrong("", f"it is longer than {POLICY_JSON_BYTES_MAX} bytes")
 
-PUSH_STEPS_MS: Final = (
-    *(15_000, 180_000, 600_000, 1_800_000, 1_800_000),
-    *(3_600_000, 7_200_000, 21_600_000, 54_000_000),
-)
-"""The ladder of jobs that are pushed and have no other: 15s 3m 10m 30m 30m 1h 2h 6h 15h. Replays
-decide by it, so it never changes."""
-
 _SEPARATORS: Final = r"[\s,]+"
-_MASK: Final = 2**64 - 1
 _LADDER_CHARACTERS_MAX: Final = RETRY_STEPS_MAX * (QUANTITY_CHARACTERS_MAX + 1)
 """Every step as long as a quantity may be, with separators: longer than any real ladder."""
-
-
-# --- Judging a failed attempt --------------------------------------------------------------------
-
-
-def is_exhausted(rule: Retry, attempt: int) -> bool:
-    """Tell whether nothing comes after the attempt of that number."""
-    if rule.attempts_max and attempt >= rule.attempts_max:
-        return True
-    return bool(rule.steps_ms) and attempt > len(rule.steps_ms)
-
-
-def step_ms(rule: Retry, job_id: int, attempt: int) -> int:
-    """Return how long the job waits after that attempt; 0 without a ladder."""
-    if not rule.steps_ms:
-        return 0
-    wait_ms = rule.steps_ms[attempt - 1]
-    if rule.jitter_percent:
-        chance = _scattered(job_id, attempt)
-        wait_ms += (wait_ms * rule.jitter_percent * chance // 100) >> 64
-    return min(wait_ms, DURATION_MS_MAX)
-
-
-class Attempt(NamedTuple):
-    """An attempt that failed."""
-
-    job_id: int
-    number: int
-    """How often the job had been handed out since it was put, moved or revived: 1 upwards."""
-    was_moved: bool = False
-    """The job came from another topic, where it was exhausted."""
-
-
-class Verdict(NamedTuple):
-    """What becomes of a job whose attempt failed."""
-
-    state: State
-    due_ms: int
-    """When its delay ends; of a job that does not wait, when the attempt failed."""
-    delay_ms: int = 0
-    target: int = 0
-    """The number of the topic that it is moved to; 0: it stays."""
-
-
-def decide(
-    failed: Attempt,
-    rule: Retry,
-    failed_ms: int,
-    *,
-    tick_ms: int,
-    delay_ms: int = 0,
-    target: int = 0,
-) -> Verdict:
-    """Judge a failed attempt under a rule.
-
-    `delay_ms` is what its holder asked for, if anything; `target` the number of the topic to which
-    exhausted jobs are moved, if not buried.
-    """
-    if is_exhausted(rule, failed.number):
-        if target and not failed.was_moved:
-            return Verdict(State.READY, failed_ms, target=target)
-        return Verdict(State.BURIED, failed_ms)
-    delay_ms = delay_ms or step_ms(rule, failed.job_id, failed.number)
-    if not delay_ms:
-        return Verdict(State.READY, failed_ms)
-    return Verdict(State.DELAYED, ceil_to_tick(failed_ms + delay_ms, tick_ms), delay_ms)
-
-
-def rule_for(
-    own: Retry | None, policy: "Policy | None", *, is_pushed: bool = False
-) -> Retry | None:
-    """Return the rule that a job is under: its own over its topic's; None when there is neither.
-
-    A ladder of its own replaces the topic's rule as a whole. A job that only brings its number of
-    attempts climbs the topic's ladder; one that is pushed climbs `PUSH_STEPS_MS` where there is no
-    other.
-    """
-    topics = None if policy is None else policy.rule
-    if is_pushed and (topics is None or not topics.steps_ms):
-        topics = (topics or Retry())._replace(steps_ms=PUSH_STEPS_MS)
-    if own is None or topics is None or own.steps_ms:
-        return topics if own is None else own
-    return topics._replace(attempts_max=own.attempts_max)
-
-
-def _scattered(job_id: int, attempt: int) -> int:
-    """Return a number of 64 bits that looks drawn, always the same one (Steele's SplitMix64)."""
-    mixed = (job_id + attempt * 0x9E3779B97F4A7C15) & _MASK
-    mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _MASK
-    mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _MASK
-    return mixed ^ mixed >> 31
 
 
 # --- Reading and writing -------------------------------------------------------------------------

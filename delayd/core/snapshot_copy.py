@@ -23,7 +23,7 @@ Pages are copied in the order of the table whatever happens meanwhile, so the by
 on nothing but the state when it began.
 
 >>> from delayd.core.engine import Engine
->>> from delayd.core.operations.finish import delete
+>>> from delayd.core.operations.ack import delete
 >>> from delayd.core.operations.put import put_alike
 >>> from delayd.core.operations.sessions import open_session
 >>> engine = Engine(start_ms=0)
@@ -43,9 +43,10 @@ from typing import Final
 from delayd.core.job import DUE_AT, ID_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State
 from delayd.core.job_table import PAGE_BITS, Page
 from delayd.core.records import Kind, pack, pack_put
+from delayd.core.retry import Place, caught_up_expiry
 from delayd.core.store import Store
 from delayd.core.topic import Source, Topic, place_of
-from delayd.core.transitions import Place, came_due, caught_up_expiry, rank_at, renumbered
+from delayd.core.transitions import came_due, rank_at, renumbered
 
 _PUT: Final = int(Kind.PUT)
 _DELAYED: Final = int(State.DELAYED)

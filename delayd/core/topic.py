@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from delayd.core.names import DEFAULT_TOPIC, INTERNAL_TOPIC
 from delayd.core.queues import Queues
-from delayd.core.transitions import Place
+from delayd.core.retry import Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -12,30 +12,17 @@ in a byte.
 >>> rank_of(kicked(parked))
 0
 
-What becomes of a job whose attempt has failed is one of the changes: `core.policy` decides on
-numbers, and the last part here knows where a record has them and what it says afterwards.
-
->>> from delayd.core.parts import attempts_of, failure_of
->>> record = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.NONE) + b"hello"
->>> policy = Policy(retry_ms=(15_000,))
->>> once = expired_under(record, policy, Place("mail"), deadline_ms=60_500, tick_ms=1)
->>> State(once[40]).name, attempts_of(once), failure_of(once).failed_ms
-('DELAYED', 1, 60500)
->>> State(expired_under(once, policy, Place("mail"), 150_000, tick_ms=1)[40]).name
-'BURIED'
-
 All functions are pure, and refuse to ask whether the change is legal and which session holds the
 job.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from delayd.core.job import (
     CREATED_AT,
     DUE_AT,
     FLAGS_AT,
     HEADER,
-    ID_AT,
     STATE_AT,
     TOPIC_AT,
     U32,
@@ -52,21 +39,15 @@ from delayd.core.parts import (
     Flag,
     Note,
     Reason,
-    Retry,
-    attempts_of,
     failure_of,
     note_of,
     pack_note,
     rank_of,
-    retry_of,
     tally_of,
-    target_of,
     wall_of,
     with_parts,
     without,
 )
-from delayd.core.policy import Attempt, Policy, Verdict, decide, rule_for
-from delayd.limits import ERROR_BYTES_MAX
 
 RANK_BITS: Final = 16
 """Of a rank, for the burials within one millisecond; what is left lasts until the year 10,889. The
@@ -82,19 +63,6 @@ _KEY: Final = int(Flag.KEY)
 _NOTE: Final = int(Flag.NOTE)
 _BURIED: Final = int(State.BURIED)
 _READY_BYTE: Final = bytes((State.READY,))
-
-
-UNCOUNTED: Final = frozenset({Reason.EXCUSED, Reason.UNDELIVERED})
-"""Ends of a reservation that are no failed attempts."""
-
-_GIVES_BACK: Final = frozenset({Reason.NACKED, Reason.RELEASED, Reason.PUSH_FAILED})
-"""Its holder has given it back itself, as failed."""
-
-NO_END: Final = "delayd ended while the call was under way, or the ttr of its worker ran out"
-"""The error of a job that is pushed and whose lease has run out. A call ends before its lease."""
-
-BRINGS_RULE: Final = int(Flag.RETRY)
-"""Flags of a record below this: the job brings no retry rule and no target of its own."""
 
 
 def rank_at(time_ms: int, number: int = 0) -> int:
@@ -278,133 +246,7 @@ def came_due(record: bytes) -> bytes:
     return record[:STATE_AT] + _READY_BYTE + record[FLAGS_AT:]
 
 
-# --- Failed attempts -----------------------------------------------------------------------------
-
-
-class Place(NamedTuple):
-    """Where a job is when its attempt fails."""
-
-    name: str
-    """Of its topic."""
-    target: int = 0
-    """The number of the topic that exhausted jobs are moved to; 0: they are buried."""
-
-
-def rule_of(record: bytes, policy: Policy | None) -> Retry | None:
-    """Return the retry rule that the job is under, in a topic of that policy; None: none."""
-    return rule_for(retry_of(record), policy, is_pushed=is_pushed(record, policy))
-
-
-def is_pushed(record: bytes, policy: Policy | None) -> bool:
-    """Tell whether the job has a target, in a topic of that policy.
-
-    One that was moved, exhausted, to another topic is not delivered by its own target there.
-    """
-    if policy is not None and policy.push is not None:
-        return True
-    return bool(target_of(record)) and not was_moved(record)
-
-
 def was_moved(record: bytes) -> bool:
     """Tell whether the job was exhausted in another topic, and moved to the one where it is."""
     note = note_of(record)
     return note is not None and bool(note.origin)
-
-
-def attempt_of(record: bytes) -> Attempt:
-    """Return the attempt of a job that is held, or was until now.
-
-    The first to fail under a rule is the first of the ladder, however often the job was handed out
-    when there was none.
-    """
-    job_id: int = U64.unpack_from(record, ID_AT)[0]
-    number = attempts_of(record) + 1 if record[FLAGS_AT] & Flag.FAILURE else 1
-    return Attempt(job_id, number, was_moved(record))
-
-
-def cut_error(error: str) -> bytes:
-    """Return what is kept of an error's text: whole characters, as many as fit the limit."""
-    text = error.encode("utf-8", "replace")
-    return text[:ERROR_BYTES_MAX].decode("utf-8", "ignore").encode()
-
-
-def failed(
-    record: bytes,
-    verdict: Verdict,
-    reason: int,
-    failed_ms: int,
-    *,
-    origin: str,
-    rank: int,
-    priority: int | None = None,
-    error: str = "",
-) -> bytes:
-    """Return the record of a job whose attempt failed, as the verdict says.
-
-    `origin` is the topic that it leaves if it is moved, `rank` its place among the buried if it is
-    buried. One of `UNCOUNTED` does not count; of an error that is not known the last one stays.
-    """
-    reserves = 0 if reason == Reason.UNDELIVERED else tally_of(record).reserves
-    failure = failure_of(record) or Failure(reason, reserves, failed_ms)
-    if reason in UNCOUNTED:
-        failure = failure._replace(attempts_before=failure.attempts_before + 1)
-    elif verdict.target:  # a new life in another topic
-        failure = Failure(reason, min(COUNT_MAX, tally_of(record).reserves + 1), failed_ms)
-    else:
-        failure = Failure(reason, failure.attempts_before, failed_ms)
-    is_buried = verdict.state is State.BURIED
-    changed = amend(
-        record,
-        verdict.state,
-        due_ms=None if is_buried else verdict.due_ms,
-        priority=priority,
-        topic=verdict.target or None,
-        delay_ms=None if is_buried else verdict.delay_ms,
-        rank=rank,
-        failure=failure,
-        reserves=1,
-        timeouts=int(reason == Reason.TTR_RAN_OUT),
-        releases=int(reason in _GIVES_BACK),
-        buries=int(is_buried),
-    )
-    if verdict.target:
-        changed = without_key(changed) if changed[FLAGS_AT] & Flag.KEY else changed
-    else:
-        origin = ""
-    if origin or error:
-        note = note_of(changed) or Note()
-        changed = with_note(changed, Note(origin or note.origin, error or note.error))
-    return changed
-
-
-def expired_under(
-    record: bytes, policy: Policy | None, place: Place, deadline_ms: int, *, tick_ms: int
-) -> bytes:
-    """Return the record of a job whose ttr ran out at the deadline, under a rule or not."""
-    rule = rule_of(record, policy)
-    if rule is None:
-        return expired(record)
-    verdict = decide(attempt_of(record), rule, deadline_ms, tick_ms=tick_ms, target=place.target)
-    error = NO_END if is_pushed(record, policy) else ""
-    return failed(
-        *(record, verdict, Reason.TTR_RAN_OUT, deadline_ms),
-        origin=place.name,
-        rank=rank_at(deadline_ms),
-        error=error,
-    )
-
-
-def caught_up_expiry(
-    record: bytes,
-    policy: Policy | None,
-    place: Place,
-    deadline_ms: int,
-    *,
-    tick_ms: int,
-    time_ms: int,
-) -> bytes:
-    """Return the same decision as of a later time: a delay may have ended since."""
-    changed = expired_under(record, policy, place, deadline_ms, tick_ms=tick_ms)
-    if changed[STATE_AT] == State.DELAYED and U64.unpack_from(changed, DUE_AT)[0] <= time_ms:
-        return came_due(changed)
-    return changed

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from delayd.core.engine import Engine
 from delayd.core.operations.checks import check_range
-from delayd.core.operations.clock import advance, next_deadline, reach, record_time
+from delayd.core.operations.tick import advance, next_deadline, reach, record_time
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import WALL_MS_MAX
 
@@ -45,7 +45,7 @@ class ClockAdvance:
     def step(self, _budget: int, _now_ms: RequestMs) -> bool:
         """Advance to the next deadline, or fire a slice of what is due at this one."""
         state, clock = self._engine, self._clock
-        if state.deliveries or state.leavers or state.awaits_calls:
+        if state.deliveries or state.ended_sessions or state.awaits_calls:
             return False  # what has happened by now comes first
         now_ms = clock.now_ms()
         until_ms = self._until_ms

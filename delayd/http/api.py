@@ -24,8 +24,8 @@ from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.names import checked_name
-from delayd.core.operations.clock import caught_up
 from delayd.core.operations.put import find_key
+from delayd.core.operations.tick import caught_up
 from delayd.core.session import Session
 from delayd.core.stats.refusals import Refusals
 from delayd.core.throttle import PushBlock

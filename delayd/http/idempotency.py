@@ -23,8 +23,8 @@ import msgspec
 from delayd import limits
 from delayd.core.errors import CapReached, Refusal
 from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.checks import as_daemon
-from delayd.core.operations.finish import delete, delete_batch
 from delayd.core.operations.put import find_key, put_keyed
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import stop_consuming, watch

@@ -24,13 +24,12 @@ from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, OutOfSpace, PolicyInvalid, Refusal
 from delayd.core.job import State
-from delayd.core.operations import change, finish
+from delayd.core.operations import ack, attempts, change
 from delayd.core.operations.checks import topic_named, vetted_own
-from delayd.core.operations.clock import caught_up
 from delayd.core.operations.put import find_key
 from delayd.core.operations.reserve import reserve, reserve_job, touch
-from delayd.core.operations.returns import leases_are_caught_up
 from delayd.core.operations.sessions import ignore, use, watch
+from delayd.core.operations.tick import caught_up, leases_are_caught_up
 from delayd.core.operations.topics import Clear, SetPolicy, pause, policy_of
 from delayd.core.operations.waiting import wait
 from delayd.core.parts import Own
@@ -113,19 +112,19 @@ def _reserve_job(client: LineConnection, job_id: int, now_ms: RequestMs) -> byte
 
 
 def _delete(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
-    finish.delete(client.engine, client.session, job_id, now_ms)
+    ack.delete(client.engine, client.session, job_id, now_ms)
     return replies.DELETED
 
 
 def _release(client: LineConnection, args: tuple[int, int, int], now_ms: RequestMs) -> bytes:
     job_id, priority, delay_ms = args
-    finish.release(client.engine, client.session, job_id, priority, delay_ms, now_ms)
+    attempts.release(client.engine, client.session, job_id, priority, delay_ms, now_ms)
     return replies.RELEASED
 
 
 def _bury(client: LineConnection, args: tuple[int, int], now_ms: RequestMs) -> bytes:
     job_id, priority = args
-    finish.bury(client.engine, client.session, job_id, priority, now_ms)
+    attempts.bury(client.engine, client.session, job_id, priority, now_ms)
     return replies.BURIED
 
 
@@ -136,7 +135,7 @@ def _touch(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
 
 def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: RequestMs) -> bytes:
     job_id, delay_ms, error = args
-    finish.nack(client.engine, client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
+    attempts.nack(client.engine, client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
     return b"NACKED\r\n"
 
 

@@ -36,9 +36,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from delayd.clock import NS_PER_MS
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, OutOfSpace
-from delayd.core.operations.finish import delete
-from delayd.core.operations.push import fail_call, give_back_call, reserve_call, take_fresh
-from delayd.core.operations.reserve import held
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import fail_call, give_back_call, held
+from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.parts import target_of
 from delayd.core.push_lanes import next_key
 from delayd.core.session import Session

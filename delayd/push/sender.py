@@ -24,12 +24,12 @@ from delayd.clock import NS_PER_MS, Clock, monotonic_ns
 from delayd.core.errors import NotForTopic
 from delayd.core.job import DUE_AT, U64
 from delayd.core.parts import body_of, key_of
+from delayd.core.retry import attempt_number
 from delayd.core.stats.histogram import Histogram
 from delayd.core.targets import Target
 from delayd.core.throttle import PushBlock
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
-from delayd.core.transitions import attempt_of
 from delayd.limits import (
     PUSH_BEGUN_PER_PASS,
     PUSH_BOUNDS_MS,
@@ -250,7 +250,7 @@ class PushSender:
             key=key_of(record),
             body=body,
             content_type=content_type_of(body, call.target.headers),
-            attempt=attempt_of(record).number,
+            attempt=attempt_number(record),
             due_ms=due_ms + wall_ahead_ms,
             lateness_ms=max(0, now_ms - due_ms),
             timeout_ms=call.timeout_ms,

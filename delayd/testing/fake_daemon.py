@@ -24,7 +24,7 @@ from delayd.config import Config
 from delayd.core.background import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.operations.clock import advance, next_deadline
+from delayd.core.operations.tick import advance, next_deadline
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import PlayedMs
 from delayd.core.virtual_clock import ClockAdvance

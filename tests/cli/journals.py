@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from delayd.core.engine import Engine
-from delayd.core.operations.finish import bury
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, use, watch
 from delayd.core.snapshot_copy import SnapshotCopy

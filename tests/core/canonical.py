@@ -6,8 +6,9 @@ from delayd.core.engine import Engine
 from delayd.core.job import DUE_AT, U64, State, state_of
 from delayd.core.names import DEFAULT_TOPIC
 from delayd.core.parts import rank_of, wall_of
+from delayd.core.retry import caught_up_expiry
 from delayd.core.topic import Source, place_of
-from delayd.core.transitions import came_due, caught_up_expiry
+from delayd.core.transitions import came_due
 from tests.core.views import live_jobs
 
 

@@ -42,7 +42,7 @@ def check(engine: Engine) -> None:
     assert all(topic.waiters.keys() <= engine.waits.keys() for topic in store.topics.listing)
     assert engine.log_space.jobs == counted.total()
     assert sum(topic.reserved for topic in store.topics.listing) == len(store.leases.sessions)
-    _check_leavers(engine)
+    _check_ended_sessions(engine)
     _check_numbers(store)
     _check_keys(store)
     _check_wall_times(store)
@@ -58,10 +58,10 @@ def check(engine: Engine) -> None:
     store.timer_queue.check([store.leases.lane, store.alarms.lane, *delays], store.time_ms)
 
 
-def _check_leavers(engine: Engine) -> None:
+def _check_ended_sessions(engine: Engine) -> None:
     """Assert that whatever a session holds that has ended is going to come back."""
     coming = {}
-    for session, job_ids in engine.leavers:
+    for session, job_ids in engine.ended_sessions:
         assert session.left_for is not None
         assert not session.waiting
         assert session.deadlines.keys() <= set(job_ids)

@@ -13,11 +13,12 @@ import pytest
 from delayd.core import job_table, snapshot_copy
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import bury_waiting, reschedule
-from delayd.core.operations.clock import advance
-from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.operations.sessions import open_session, watch
+from delayd.core.operations.tick import advance
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy

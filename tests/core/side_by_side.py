@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from delayd.core.errors import Refusal
 from delayd.core.job import State
-from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.tick import next_deadline
 from delayd.core.parts import tally_of
 from delayd.core.records import Kind
 from delayd.core.session import NEVER_MS, Session

@@ -11,6 +11,8 @@ import pytest
 
 from delayd.core import apply
 from delayd.core.job import HEADER, State
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import (
     bury_waiting,
     change,
@@ -19,7 +21,6 @@ from delayd.core.operations.change import (
     reschedule,
     reschedule_at,
 )
-from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session

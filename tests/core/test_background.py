@@ -8,7 +8,7 @@ from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job import State
 from delayd.core.job_table import PAGE_BITS
-from delayd.core.operations.finish import bury
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.topics import Clear
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.kick import Kick

@@ -6,7 +6,7 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.job import FLAGS_AT, State, state_of
-from delayd.core.operations.finish import bury
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.topics import pause, set_policy

@@ -13,12 +13,13 @@ import pytest
 
 from delayd.core.errors import KeyNotFound, Refusal
 from delayd.core.job import State
-from delayd.core.operations import clock
+from delayd.core.operations import tick
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import bury_waiting
-from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.put import Conflict, find_key, put_keyed, put_keyed_run
 from delayd.core.operations.reserve import reserve_batch
-from delayd.core.operations.returns import leases_are_caught_up
+from delayd.core.operations.tick import leases_are_caught_up
 from delayd.core.operations.topics import Clear, set_policy
 from delayd.core.operations.topics import clear as clear_topic
 from delayd.core.parts import key_of
@@ -89,7 +90,7 @@ class ClearingWalk(Scan):
 def test_a_long_walk_with_clears_agrees_with_the_model_all_the_way(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     walked_to_the_end(ClearingWalk(rng), steps=600)
 
 
@@ -99,7 +100,7 @@ def test_a_long_walk_with_clears_agrees_with_the_model_all_the_way(
 def test_a_copy_during_clears_is_the_state_it_began_with_and_goes_on_with_the_log(
     bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_pages(monkeypatch, bits)
     walk = ClearingWalk(rng)
     for _ in range(6):

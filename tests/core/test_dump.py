@@ -4,8 +4,9 @@ from delayd.core.apply import APPLY
 from delayd.core.dump import JOB_FIELDS, MOMENTS, Dump, Dumped
 from delayd.core.engine import Engine
 from delayd.core.job import HEADER, State
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.change import kick_job, reschedule
-from delayd.core.operations.finish import bury, delete
 from delayd.core.operations.reserve import reserve, touch
 from delayd.core.operations.sessions import open_session
 from delayd.core.operations.topics import pause

@@ -21,13 +21,14 @@ from hypothesis.stateful import (
 
 from delayd.core.blocks import AlarmOwner
 from delayd.core.job import State
-from delayd.core.operations import clock, sessions
+from delayd.core.operations import sessions, tick
+from delayd.core.operations.ack import delete_batch
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import bury_waiting, kick_job, reschedule
-from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import bury, delete_batch, release
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, open_session
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.session import Session
@@ -457,5 +458,5 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
 def test_the_engine_does_what_the_model_says(
     slice_jobs: int, monkeypatch: pytest.MonkeyPatch, examples: Callable[[int], settings]
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     run_state_machine_as_test(EngineMachine, settings=examples(25))

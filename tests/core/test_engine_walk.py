@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from delayd.core.operations import clock
+from delayd.core.operations import tick
 from tests.core.test_engine_model import TOPICS, EngineMachine
 
 TIMES_MS: Final = (0, 1, 2, 500, 999, 1000, 1001, 1500, 2500, 4000)
@@ -119,5 +119,5 @@ def walked_to_the_end(walk: Scan, steps: int) -> None:
 def test_a_long_walk_agrees_with_the_model_all_the_way(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     walked_to_the_end(Scan(rng), steps=800)

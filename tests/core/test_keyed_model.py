@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from delayd.core import keys as index
-from delayd.core.operations import clock
+from delayd.core.operations import tick
 from delayd.core.operations.change import change
 from delayd.core.operations.put import Conflict, put_keyed, put_keyed_run
 from delayd.core.parts import key_of
@@ -184,7 +184,7 @@ def test_a_long_walk_with_keys_agrees_with_the_model_and_the_log_after_every_ste
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slices stay unfinished: what is due is settled when somebody asks, live and in replay."""
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_parts(monkeypatch)
     walk = KeyedWalk(rng)
     for step in range(250):
@@ -200,7 +200,7 @@ def test_a_long_walk_with_keys_agrees_with_the_model_and_the_log_after_every_ste
 def test_a_copy_with_keyed_jobs_goes_on_with_the_log_behind_it(
     bits: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", 1)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", 1)
     small_pages(monkeypatch, bits)
     walk = KeyedWalk(rng)
     for _ in range(6):

@@ -13,8 +13,9 @@ from delayd.core.log_space import (
     Ask,
     LogSpace,
 )
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import bury_waiting, kick_job, reschedule
-from delayd.core.operations.finish import bury, delete, delete_batch, release
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.topics import pause

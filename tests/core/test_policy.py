@@ -11,21 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.core.errors import PolicyInvalid
-from delayd.core.job import State
-from delayd.core.parts import Retry
 from delayd.core.policy import (
     FIELDS,
     NO_POLICY,
     PATTERN,
-    Attempt,
     Patterns,
     Policy,
-    Verdict,
-    decide,
-    is_exhausted,
     parse_ladder,
-    rule_for,
-    step_ms,
 )
 from delayd.core.targets import METHODS, Target, read_target
 from delayd.limits import (
@@ -256,89 +248,6 @@ def test_a_policy_that_could_not_be_read_again_is_refused_wherever_it_comes_from
 def test_a_ladder_is_separated_by_spaces_or_commas(text: str) -> None:
     plain = text.strip().strip("[]").replace("'", "")
     assert parse_ladder(plain) == LADDER_MS
-
-
-# --- Judging -------------------------------------------------------------------------------------
-
-
-def test_each_failed_attempt_waits_for_the_next_step_and_the_one_after_the_last_is_buried() -> None:
-    rule = Retry(LADDER_MS)
-    for number, wait_ms in enumerate(LADDER_MS, 1):
-        verdict = decide(Attempt(7, number), rule, 1_000, tick_ms=1)
-        assert verdict == Verdict(State.DELAYED, 1_000 + wait_ms, wait_ms)
-    verdict = decide(Attempt(7, len(LADDER_MS) + 1), rule, 1_000, tick_ms=1)
-    assert verdict == Verdict(State.BURIED, 1_000)
-
-
-def test_a_delay_of_the_holders_own_takes_the_place_of_the_step_and_counts_all_the_same() -> None:
-    rule = Retry((15_000,))
-    assert decide(Attempt(7, 1), rule, 0, tick_ms=1, delay_ms=5) == Verdict(State.DELAYED, 5, 5)
-    assert decide(Attempt(7, 2), rule, 0, tick_ms=1, delay_ms=5).state is State.BURIED
-
-
-def test_deadlines_are_rounded_up_to_the_tick() -> None:
-    verdict = decide(Attempt(7, 1), Retry((15_001,)), 100, tick_ms=1_000)
-    assert (verdict.due_ms, verdict.delay_ms) == (16_000, 15_001)
-
-
-def test_attempts_are_bounded_without_a_ladder_and_then_follow_each_other_at_once() -> None:
-    rule = Retry(attempts_max=3)
-    states = [decide(Attempt(7, n), rule, 0, tick_ms=1).state for n in (1, 2, 3, 4)]
-    assert states == [State.READY, State.READY, State.BURIED, State.BURIED]
-
-
-def test_whichever_of_steps_and_attempts_is_used_up_first_ends_it() -> None:
-    assert [is_exhausted(Retry((1, 2, 3), 2), n) for n in (1, 2, 3)] == [False, True, True]
-    assert [is_exhausted(Retry((1, 2), 9), n) for n in (1, 2, 3)] == [False, False, True]
-
-
-def test_an_exhausted_job_is_moved_once_and_buried_the_next_time() -> None:
-    rule = Retry(attempts_max=1)
-    first = decide(Attempt(7, 1), rule, 10, tick_ms=1, target=3)
-    second = decide(Attempt(7, 1, was_moved=True), rule, 10, tick_ms=1, target=3)
-    assert first == Verdict(State.READY, 10, 0, 3)
-    assert second == Verdict(State.BURIED, 10)
-
-
-def test_a_jobs_own_ladder_replaces_its_topics_rule_as_a_whole() -> None:
-    policy = Policy(retry_ms=(1, 2, 3), attempts_max=2, jitter_percent=50)
-    own = Retry((9, 9, 9, 9))
-    assert rule_for(own, policy) == own
-    assert rule_for(own, None) == own
-    assert rule_for(None, policy) == policy.rule
-    assert rule_for(None, None) is None
-    assert rule_for(None, Policy(jobs_max=1)) is None
-
-
-def test_a_job_that_only_brings_its_attempts_climbs_its_topics_ladder() -> None:
-    own = Retry(attempts_max=3)
-    assert rule_for(own, Policy(retry_ms=(1, 2, 3, 4), jitter_percent=5)) == Retry(
-        (1, 2, 3, 4), 3, 5
-    )
-    assert rule_for(own, Policy(jobs_max=1)) == own
-
-
-@given(st.integers(1, 2**64 - 1), st.integers(1, 9), st.integers(1, 100), durations)
-def test_jitter_only_lengthens_and_never_beyond_its_share(
-    job_id: int, attempt: int, percent: int, wait_ms: int
-) -> None:
-    rule = Retry((wait_ms,) * 9, jitter_percent=percent)
-    waits_ms = step_ms(rule, job_id, attempt)
-    assert wait_ms <= waits_ms <= min(DURATION_MS_MAX, wait_ms + wait_ms * percent // 100)
-    assert waits_ms == step_ms(rule, job_id, attempt)
-
-
-def test_jitter_spreads_neighbours_evenly_and_never_changes() -> None:
-    rule = Retry((100_000, 100_000), jitter_percent=10)
-    extra_ms = [step_ms(rule, job_id, 1) - 100_000 for job_id in range(1, 10_001)]
-    tenths = [sum(ms // 1_000 == tenth for ms in extra_ms) for tenth in range(10)]
-    assert all(900 < count < 1_100 for count in tenths)
-    assert extra_ms != [step_ms(rule, job_id, 2) - 100_000 for job_id in range(1, 10_001)]
-    # What journals of today were played with must be what they are played with for ever.
-    assert extra_ms[:4] == EXTRA_MS
-
-
-EXTRA_MS = [5665, 5911, 1134, 4314]
 
 
 # --- Patterns ------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ import pytest
 
 from delayd.core import job, parts, transitions
 from delayd.core.job import State
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import change as change_job
 from delayd.core.operations.change import kick_job, reschedule, reschedule_at
-from delayd.core.operations.finish import bury, delete, nack, release
 from delayd.core.operations.reserve import touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, pause, set_policy

@@ -7,12 +7,13 @@ import pytest
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import kick_job, reschedule
-from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import bury, delete, delete_batch, release
 from delayd.core.operations.put import Conflict, put_alike, put_keyed, put_keyed_run
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.parts import key_of
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord

@@ -14,17 +14,18 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound, TargetRefused
-from delayd.core.operations import clock
+from delayd.core.operations import tick
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, fail_call, give_back_call, nack, release
 from delayd.core.operations.change import bury_waiting, kick_job, reschedule
-from delayd.core.operations.clock import follow_wall
-from delayd.core.operations.finish import bury, delete, nack, release
-from delayd.core.operations.push import fail_call, give_back_call, reserve_call, take_fresh
+from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_batch, reserve_job, touch
-from delayd.core.operations.returns import catch_up_leases, give_back_some
-from delayd.core.operations.sessions import close_session
+from delayd.core.operations.sessions import close_session, give_back_some
+from delayd.core.operations.tick import catch_up_leases
 from delayd.core.operations.topics import clear, configure, policy_of, set_policy
 from delayd.core.operations.waiting import cancel_wait
+from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.parts import Own, Retry
 from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
@@ -309,7 +310,7 @@ class FailingWalk:
 def test_whatever_fails_the_log_leads_to_the_same_state(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     walk = FailingWalk(rng)
     for step in range(300):
         walk.step()
@@ -351,7 +352,7 @@ def copies(walk: FailingWalk) -> Iterator[None]:
 def test_a_copy_judges_what_ran_out_by_the_policies_of_the_time_when_it_began(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     walk = FailingWalk(rng)
     for _ in range(6 + number):
         for _ in range(15):

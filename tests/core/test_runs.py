@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from delayd.core.log_space import RESERVE_COST_BYTES
-from delayd.core.operations import clock
-from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import delete_batch
+from delayd.core.operations import tick
+from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import ignore, watch
+from delayd.core.operations.tick import next_deadline
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
@@ -155,7 +155,7 @@ def what_can_be_seen(rig: EngineRig, sessions: list[Session]) -> dict[str, objec
 def test_random_walks_in_runs_and_one_by_one_end_alike(
     number: int, slice_jobs: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     twins = Twins(rng)
     for step in range(300):
         twins.step()

@@ -10,12 +10,13 @@ import pytest
 
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
-from delayd.core.operations import clock
+from delayd.core.operations import tick
+from delayd.core.operations.ack import delete_batch
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.change import kick_job
-from delayd.core.operations.clock import advance
-from delayd.core.operations.finish import bury, delete_batch
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import close_session, open_session, watch
+from delayd.core.operations.tick import advance
 from delayd.core.operations.topics import pause
 from delayd.core.ready_queue import job_id_of
 from delayd.core.records import Kind, UnknownRecord
@@ -34,7 +35,7 @@ from tests.core.test_engine_walk import Scan
 def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
     bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_pages(monkeypatch, bits)
     walk = Scan(rng)
     for _ in range(6):

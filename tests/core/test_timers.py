@@ -2,7 +2,7 @@
 
 import random
 
-from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.timers import Alarms, TimerLane, TimerQueue
 from delayd.core.times import PlayedMs

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from delayd.core.errors import BodyTooBig, CapReached, DelayTooLong
 from delayd.core.job import HEADER_BYTES, State
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import change, reschedule, reschedule_at
-from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
 from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import configure, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk

@@ -31,14 +31,14 @@ from delayd.core.errors import (
 )
 from delayd.core.job import TRANSITIONS, Event, State
 from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.operations.ack import delete as delete_job
+from delayd.core.operations.attempts import bury as bury_job
+from delayd.core.operations.attempts import nack
+from delayd.core.operations.attempts import release as release_job
 from delayd.core.operations.change import bury_waiting as bury_waiting_job
 from delayd.core.operations.change import change as change_job
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.change import reschedule as reschedule_job
-from delayd.core.operations.finish import bury as bury_job
-from delayd.core.operations.finish import delete as delete_job
-from delayd.core.operations.finish import nack
-from delayd.core.operations.finish import release as release_job
 from delayd.core.operations.put import find_key as find_job
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.reserve import touch as touch_job

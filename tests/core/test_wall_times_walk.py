@@ -13,15 +13,16 @@ import pytest
 
 from delayd.core import wall_times
 from delayd.core.job import State
-from delayd.core.operations import clock
+from delayd.core.operations import tick
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import release
 from delayd.core.operations.change import bury_waiting, kick_job, reschedule_at
-from delayd.core.operations.clock import follow_wall
-from delayd.core.operations.finish import delete, release
 from delayd.core.operations.reserve import reserve_job
+from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.canonical import canonical
 from tests.core.copies import restored
-from tests.core.operations.test_clock_wall_times import (
+from tests.core.operations.test_wall_clock import (
     HOUR_MS,
     NOW_MS,
     WHOLE,
@@ -148,7 +149,7 @@ class Scan:
 def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     if number % 2:
         monkeypatch.setattr(wall_times, "WALL_STEPS_MAX", 2)
     walk = Scan(rng)
@@ -194,7 +195,7 @@ def copies(walk: Scan) -> Iterator[None]:
 def test_the_clock_is_set_during_a_copy(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clock, "ADVANCE_SLICE_JOBS", slice_jobs)
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     walk = Scan(rng)
     for _ in range(5 + number):
         walk.step()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from delayd.core.engine import Engine
 from delayd.core.job import HEADER, State
 from delayd.core.operations.checks import topic_named
-from delayd.core.operations.clock import caught_up
+from delayd.core.operations.tick import caught_up
 from delayd.core.parts import (
     Failure,
     Retry,

@@ -10,12 +10,12 @@ from typing import Final
 
 from delayd.core.engine import Engine
 from delayd.core.job import State
-from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import delete
-from delayd.core.operations.finish import nack as nack_job
-from delayd.core.operations.finish import release as release_job
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import nack as nack_job
+from delayd.core.operations.attempts import release as release_job
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import close_session
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import set_policy
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.policy import Policy

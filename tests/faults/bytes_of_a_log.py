@@ -11,15 +11,16 @@ from typing import Any, Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, fail_call, nack, release
 from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
-from delayd.core.operations.clock import advance, follow_wall
-from delayd.core.operations.finish import bury, delete, nack, release
-from delayd.core.operations.push import fail_call, reserve_call, take_fresh
+from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_batch, touch
-from delayd.core.operations.returns import leases_are_caught_up
 from delayd.core.operations.sessions import close_session, open_session, watch
+from delayd.core.operations.tick import advance, leases_are_caught_up
 from delayd.core.operations.topics import clear, pause, set_policy
+from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.parts import Own, Retry
 from delayd.core.policy import Policy
 from delayd.core.replay import Replay

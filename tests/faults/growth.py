@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from delayd.core.engine import Engine
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import reschedule
-from delayd.core.operations.clock import advance
-from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import open_session
+from delayd.core.operations.tick import advance
 from delayd.core.times import RequestMs
 from delayd.journal.file_log import FileLog
 from delayd.log import LogError

@@ -12,8 +12,8 @@ from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
 from delayd.core.job import DUE_AT, FLAGS_AT, HEADER, U64, State, state_of
 from delayd.core.parts import Flag, attempts_of, body_of, key_of
+from delayd.core.retry import caught_up_expiry
 from delayd.core.topic import place_of
-from delayd.core.transitions import caught_up_expiry
 from delayd.journal.journal import Journal
 from delayd.line.server import LineServer
 from delayd.log import LogError

@@ -9,17 +9,17 @@ from typing import Any, Final
 from unittest import mock
 
 import delayd.core.background
-import delayd.core.operations.expiry
+import delayd.core.operations.attempts
 import delayd.core.push_lanes
-import delayd.core.transitions
+import delayd.core.retry
 import delayd.journal.journal
 import delayd.journal.recovery
 import delayd.journal.snapshot
 import delayd.push.scheduler
 from delayd.commit import Replies
 from delayd.core.engine import Engine
-from delayd.core.operations.finish import delete
-from delayd.core.operations.returns import give_back_some
+from delayd.core.operations.ack import delete
+from delayd.core.operations.sessions import give_back_some
 from delayd.core.replay import Replay
 from delayd.core.session import Session
 from delayd.core.times import PlayedMs, RequestMs
@@ -156,7 +156,7 @@ def lapses_forgotten() -> Iterator[None]:
     turn = Replay._turn
 
     def turn_without_ladders(self: Replay, time_ms: int) -> None:
-        with mock.patch.object(delayd.core.operations.expiry, "expired_under", just_lapsed):
+        with mock.patch.object(delayd.core.operations.attempts, "expired_under", just_lapsed):
             turn(self, PlayedMs(time_ms))
 
     with mock.patch.object(Replay, "_turn", turn_without_ladders):
@@ -181,7 +181,7 @@ def push_ladder_forgotten() -> Iterator[None]:
     turn = Replay._turn
 
     def turn_without_push(self: Replay, time_ms: int) -> None:
-        with mock.patch.object(delayd.core.transitions, "is_pushed", return_value=False):
+        with mock.patch.object(delayd.core.retry, "is_pushed", return_value=False):
             turn(self, PlayedMs(time_ms))
 
     with mock.patch.object(Replay, "_turn", turn_without_push):

@@ -23,7 +23,7 @@ from delayd.config import SyncPolicy
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.job import State, state_of
-from delayd.core.operations.clock import next_deadline
+from delayd.core.operations.tick import next_deadline
 from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalError
@@ -467,7 +467,9 @@ class Run:
             daemon.step_ms = None if step_s is None else now_ms + math.ceil(step_s * 1_000)
         self._listen()
         # A client whose input is still carried out has not ended yet, nor one that holds jobs.
-        is_behind = daemon.commit.is_backed_up or daemon.poller.yielded or daemon.engine.leavers
+        is_behind = (
+            daemon.commit.is_backed_up or daemon.poller.yielded or daemon.engine.ended_sessions
+        )
         if daemon.closing and not is_behind:
             for number in daemon.closing:
                 self.history.ok(number, self.clock.now_ms())

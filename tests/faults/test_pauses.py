@@ -14,7 +14,7 @@ from delayd.clock import NS_PER_MS, SystemClock
 from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
-from delayd.core.operations.finish import release
+from delayd.core.operations.attempts import release
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, watch
 from delayd.core.replay import Replay

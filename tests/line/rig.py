@@ -30,7 +30,7 @@ from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.compat import Compat
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.operations.clock import advance
+from delayd.core.operations.tick import advance
 from delayd.core.ready_queue import job_id_of
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.stats.refusals import Refusals

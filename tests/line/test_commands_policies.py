@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from delayd.core.operations.returns import leases_are_caught_up
+from delayd.core.operations.tick import leases_are_caught_up
 from delayd.core.operations.topics import configure
 from delayd.core.times import PlayedMs
 from delayd.limits import POLICY_JSON_BYTES_MAX

@@ -4,7 +4,8 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.errors import NotForTopic, TargetRefused
-from delayd.core.operations.push import fail_call, reserve_call, take_fresh
+from delayd.core.operations.attempts import fail_call
+from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.session import Session
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs

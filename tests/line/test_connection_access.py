@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.operations.clock import reach
+from delayd.core.operations.tick import reach
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX
 from delayd.line.commands import COMMANDS, About, Command

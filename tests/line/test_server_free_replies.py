@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core.operations.clock import advance
+from delayd.core.operations.tick import advance
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.line.server import Client, LineServer
 from delayd.net.poller import IN

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from delayd.core.job import State
-from delayd.core.operations.clock import caught_up
+from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import set_policy
 from delayd.core.parts import note_of
 from delayd.core.policy import Policy

@@ -9,9 +9,9 @@ import pytest
 
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
-from delayd.core.operations.clock import caught_up
-from delayd.core.operations.finish import delete
+from delayd.core.operations.ack import delete
 from delayd.core.operations.reserve import reserve_job
+from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import configure, pause, set_policy
 from delayd.core.parts import attempts_of
 from delayd.core.policy import Patterns, Policy

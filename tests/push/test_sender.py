@@ -9,7 +9,7 @@ import pytest
 
 from delayd.access.topic_rule import TopicRule
 from delayd.core.job import State
-from delayd.core.operations.clock import caught_up
+from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.core.targets import Target

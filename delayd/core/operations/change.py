@@ -11,14 +11,16 @@ from delayd.core.engine import Engine
 from delayd.core.errors import BodyTooBig
 from delayd.core.job import FLAGS_AT, HEADER, Event, State
 from delayd.core.operations.checks import admit, check_delay, check_own_target, check_range
-from delayd.core.operations.clock import OFFSET_BYTES, job_for, tell_offset
+from delayd.core.operations.tick import job_for
 from delayd.core.operations.waiting import serve
+from delayd.core.operations.wall_clock import OFFSET_BYTES, tell_offset
 from delayd.core.parts import Flag, Own, body_of, pack_parts, tally_of, wall_of, with_parts, word_of
 from delayd.core.records import LAYOUTS, Kind, pack
+from delayd.core.retry import cut_error
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
-from delayd.core.transitions import amended, buried_waiting, cut_error
+from delayd.core.transitions import amended, buried_waiting
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TTR_MS_FOR_ZERO, WALL_MS_MAX
 

@@ -6,7 +6,7 @@ protect nothing, since the same put, sent again, would make a second job.
 The rule is the same on every wire, with tokens and without:
 
     require_writable(name)        for operations on a topic: watch, kick, pause, clear, policy
-    require_writable_job(record)  for operations on one job, in `clock.job_for` and `delete`;
+    require_writable_job(record)  for operations on one job, in `tick.job_for` and `delete`;
                                   runs of deletes use `is_write_protected`
     put_keyed, admit              for puts: the topic has rules (`Topics.mark_rules`), so that puts
                                   into other topics have nothing more to look at

@@ -1,13 +1,13 @@
-"""Pushes: jobs handed out to the scheduler, which has them delivered, and what becomes of them.
+"""Pushes: jobs handed out to the scheduler, which has them delivered.
 
-    take_fresh()              lanes that have a job for it, of which it has not heard yet
-    reserve_call(lane)        the lane's next job, leased for as long as an attempt may take
-    fail_call(job_id)         it was not taken: delayed by its ladder, or a dead letter
-    give_back_call(job_id)    ready again, and the attempt does not count
+    take_fresh()          lanes that have a job for it, of which it has not heard yet
+    reserve_call(lane)    the lane's next job, leased for as long as an attempt may take
 
-A job that was taken is deleted (`finish.delete`). Consumers that wait come first: a job goes to one
-of them as it becomes ready. Pause, `reserved_max` and `rate_per_s` hold as for every hand-out.
+A job that was taken is deleted (`ack.delete`), for others see `core.operations.attempts`. Consumers
+that wait come first: a job goes to one of them as it becomes ready. Pause, `reserved_max` and
+`rate_per_s` hold as for every hand-out.
 
+>>> from delayd.core.operations.attempts import fail_call
 >>> from delayd.core.operations.put import put_keyed
 >>> from delayd.core.operations.sessions import open_session
 >>> from delayd.core.parts import Own
@@ -31,30 +31,19 @@ from typing import TYPE_CHECKING, Final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import TargetRefused
-from delayd.core.job import State
 from delayd.core.log_space import RESERVE_COST_BYTES
-from delayd.core.operations.checks import check_range
-from delayd.core.operations.reserve import held
-from delayd.core.operations.returns import fail, rule_under, verdict_on
-from delayd.core.parts import Reason, Retry
-from delayd.core.policy import Verdict
 from delayd.core.push_lanes import next_key
 from delayd.core.ready_queue import job_id_of
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Session
 from delayd.core.targets import Target, origin_of
 from delayd.core.times import RequestMs
-from delayd.core.topic import place_of
-from delayd.core.transitions import was_moved
 from delayd.core.wheel.wheel import ceil_to_tick
-from delayd.limits import DURATION_MS_MAX
 
 if TYPE_CHECKING:
     from delayd.core.push_lanes import Lane
 
 _RESERVE: Final = int(Kind.RESERVE)
-_NO_RULE: Final = Retry()
-"""A rule without maximum and delays."""
 _ANY_URL: Final = Target(url="https://of.a.job/")
 
 
@@ -92,36 +81,6 @@ def reserve_call(
     if topic.throttle is not None:
         store.blocks.restrain(topic, topic.throttle, store.time_ms, 1)
     return job_id, record
-
-
-def fail_call(
-    engine: Engine,
-    session: Session,
-    job_id: int,
-    now_ms: RequestMs,
-    *,
-    error: str,
-    delay_ms: int = 0,
-    is_exhausted: bool = False,
-) -> bool:
-    """End an attempt as failed, and tell whether the job is a dead letter now.
-
-    With a `delay_ms` it waits at least so long. `is_exhausted`: it is not tried again. Raises
-    `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
-    """
-    record = held(engine, session, job_id)
-    check_range("delay in ms", delay_ms, DURATION_MS_MAX)
-    topic = engine.store.topic_of(record)
-    rule = rule_under(topic, record) or _NO_RULE
-    if is_exhausted:
-        target = 0 if was_moved(record) else place_of(topic).target
-        verdict = Verdict(State.READY if target else State.BURIED, now_ms, target=target)
-    else:
-        verdict = verdict_on(engine, topic, record, rule, now_ms)
-        if verdict.delay_ms < delay_ms:
-            verdict = verdict_on(engine, topic, record, rule, now_ms, delay_ms)
-    fail(engine, topic, job_id, record, verdict, Reason.PUSH_FAILED, now_ms, error=error)
-    return verdict.state is State.BURIED or bool(verdict.target)
 
 
 def undeliverable(engine: Engine) -> Iterator[tuple[str, str]]:
@@ -166,21 +125,3 @@ def _misuse(engine: Engine, target: Target, topic: str) -> str:
         except TargetRefused as refusal:
             return str(refusal)
     return ""
-
-
-def give_back_call(
-    engine: Engine,
-    session: Session,
-    job_id: int,
-    now_ms: RequestMs,
-    *,
-    error: str = "",
-) -> None:
-    """Take back a job, ready again and its attempt not counted; `JobNotFound`.
-
-    With an `error`, which it keeps, also `OutOfSpace`.
-    """
-    record = held(engine, session, job_id)
-    topic = engine.store.topic_of(record)
-    verdict = Verdict(State.READY, now_ms)
-    fail(engine, topic, job_id, record, verdict, Reason.UNDELIVERED, now_ms, error=error)

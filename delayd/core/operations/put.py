@@ -62,9 +62,10 @@ from delayd.core.operations.checks import (
     topic_named,
     vet_put,
 )
-from delayd.core.operations.clock import OFFSET_BYTES, caught_up, tell_offset
+from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
+from delayd.core.operations.wall_clock import OFFSET_BYTES, tell_offset
 from delayd.core.parts import (
     Flag,
     Own,

@@ -5,11 +5,12 @@ from typing import Final
 
 from delayd.core import apply
 from delayd.core.engine import Engine
-from delayd.core.errors import JobNotFound, OutOfSpace
+from delayd.core.errors import OutOfSpace
 from delayd.core.job import TTR_AT, U64, Event
 from delayd.core.log_space import RESERVE_COST_BYTES
-from delayd.core.operations.clock import job_for
-from delayd.core.operations.returns import give_back_some
+from delayd.core.operations.attempts import held
+from delayd.core.operations.sessions import give_back_some
+from delayd.core.operations.tick import job_for
 from delayd.core.operations.waiting import hand_out
 from delayd.core.parts import body_of
 from delayd.core.records import Kind, pack_reserve
@@ -35,10 +36,10 @@ def reserve(engine: Engine, session: Session, now_ms: RequestMs) -> Handed | Non
     if len(watched) > 1:
         handing_out = _handing_out(engine.store, session)
         if not handing_out:
-            return _reserve_returning(engine, session, now_ms) if engine.leavers else None
+            return _reserve_returning(engine, session, now_ms) if engine.ended_sessions else None
         best = handing_out[0] if len(handing_out) == 1 else min(handing_out, key=head_key)
     elif not best.queues.ready.count or best.blocks:
-        return _reserve_returning(engine, session, now_ms) if engine.leavers else None
+        return _reserve_returning(engine, session, now_ms) if engine.ended_sessions else None
     if engine.log_space.free_bytes < RESERVE_COST_BYTES:
         engine.log_space.require(RESERVE_COST_BYTES)
     return hand_out(engine, best, session, now_ms)
@@ -65,7 +66,7 @@ def _reserve_returning(engine: Engine, session: Session, now_ms: RequestMs) -> H
 
     None when none of the topics watched has any that is near: looking further would hold up others.
     """
-    while engine.leavers and engine.searches_left:
+    while engine.ended_sessions and engine.searches_left:
         give_back_some(engine, 1, now_ms)
         if _handing_out(engine.store, session):
             return reserve(engine, session, now_ms)
@@ -125,16 +126,6 @@ def reserve_job(engine: Engine, session: Session, job_id: int, now_ms: RequestMs
     engine.write(pack_reserve(_RESERVE, job_id, deadline_ms), HELD_RETURN_BYTES)
     apply.reserve(engine.store, job_id, deadline_ms, session)
     return job_id, body_of(record)
-
-
-def held(engine: Engine, session: Session, job_id: int) -> bytes:
-    """Return the record of a job that the session holds, its ttr not run out; `JobNotFound`."""
-    deadline_ms = session.deadlines.get(job_id)
-    if deadline_ms is None or deadline_ms <= engine.store.time_ms:
-        raise JobNotFound(job_id)
-    record = engine.store.jobs.get(job_id)
-    assert record is not None
-    return record
 
 
 def touch(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> None:

@@ -39,7 +39,7 @@ from delayd.core.operations.checks import (
     topic_named,
     vetted_target,
 )
-from delayd.core.operations.returns import catch_up_leases, leases_are_caught_up
+from delayd.core.operations.tick import catch_up_leases, leases_are_caught_up
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import NO_POLICY, Patterns, Policy
 from delayd.core.ready_queue import job_id_of

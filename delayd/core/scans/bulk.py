@@ -38,9 +38,9 @@ from typing import Final, NamedTuple
 from delayd.core.engine import Engine
 from delayd.core.errors import DelayTooLong, JobNotFound, OutOfSpace, Refusal
 from delayd.core.job import TRANSITIONS, Event, State
+from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.change import kick_job, kick_later, reschedule, reschedule_at
 from delayd.core.operations.checks import check_delay, check_range, require_writable, topic_named
-from delayd.core.operations.finish import delete_batch
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted
 from delayd.core.session import Session
 from delayd.core.times import RequestMs

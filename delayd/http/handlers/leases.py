@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from delayd.core.errors import JobNotFound, Refusal
 from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, State
-from delayd.core.operations.clock import caught_up
-from delayd.core.operations.finish import bury as bury_job
-from delayd.core.operations.finish import delete, delete_batch
-from delayd.core.operations.finish import nack as nack_job
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury as bury_job
+from delayd.core.operations.attempts import nack as nack_job
 from delayd.core.operations.reserve import touch as touch_job
+from delayd.core.operations.tick import caught_up
 from delayd.http import structs
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import (

@@ -18,8 +18,7 @@ from delayd.core.errors import Refusal
 from delayd.core.operations.checks import require_writable_job
 from delayd.core.operations.reserve import reserve as reserve_next
 from delayd.core.operations.reserve import reserve_batch
-from delayd.core.operations.returns import leave
-from delayd.core.operations.sessions import stop_consuming, watch
+from delayd.core.operations.sessions import leave, stop_consuming, watch
 from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.parts import Reason
 from delayd.core.session import Handed, Session, WaitEnd

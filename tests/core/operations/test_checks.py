@@ -12,6 +12,9 @@ from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, TopicIsInternal
 from delayd.core.job import State
 from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury as bury_job
+from delayd.core.operations.attempts import nack
 from delayd.core.operations.change import (
     bury_waiting,
     change,
@@ -21,13 +24,11 @@ from delayd.core.operations.change import (
     reschedule_at,
 )
 from delayd.core.operations.checks import as_daemon
-from delayd.core.operations.clock import caught_up
-from delayd.core.operations.finish import bury as bury_job
-from delayd.core.operations.finish import delete, delete_batch, nack
 from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed_run
 from delayd.core.operations.put import put_keyed as put_job_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import stop_consuming, use, watch
+from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import (
     Clear,
     SetPolicy,
@@ -171,8 +172,8 @@ NOT_ASKED: Final = {
     "delete_batch": "answers False",
     "forward": "puts, which asks",
     **dict.fromkeys(("give_time", "rewrite", "when"), "parts of puts and changes, which ask"),
-    **dict.fromkeys(("fail", "hand_out", "serve", "verdict_on"), "parts of operations, which ask"),
-    **dict.fromkeys(("catch_up_leases", "expire", "job_for", "look_after"), "time's"),
+    **dict.fromkeys(("hand_out", "serve"), "parts of operations, which ask"),
+    **dict.fromkeys(("catch_up_leases", "expire", "job_for"), "time's"),
     **dict.fromkeys(("give_back", "give_back_some"), "nobody holds a job of it"),
     "reclaim": "the daemon's",
 }

@@ -9,17 +9,18 @@ from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, ValueOutOfRange
 from delayd.core.job import State, state_of
 from delayd.core.log_space import RESERVE_COST_BYTES
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, fail_call, give_back_call, release
 from delayd.core.operations.change import change, kick_job, reschedule
-from delayd.core.operations.finish import bury, delete, release
-from delayd.core.operations.push import fail_call, give_back_call, reserve_call, take_fresh
+from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.topics import clear, configure, pause, set_policy
 from delayd.core.operations.waiting import serve_waiting
 from delayd.core.parts import Note, Reason, attempts_of, failure_of, note_of, tally_of
 from delayd.core.policy import Patterns, Policy
+from delayd.core.retry import NO_END
 from delayd.core.targets import Target, pack_own
-from delayd.core.transitions import NO_END
 from delayd.limits import DURATION_MS_MAX
 from tests.core.canonical import canonical
 from tests.core.check import check

@@ -13,9 +13,9 @@ from delayd.core.errors import (
 )
 from delayd.core.job import FLAGS_AT, State
 from delayd.core.names import checked_key
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import change, kick_job, reschedule
-from delayd.core.operations.clock import follow_wall, reach
-from delayd.core.operations.finish import bury, delete, delete_batch, release
 from delayd.core.operations.put import (
     Conflict,
     Outcome,
@@ -26,7 +26,9 @@ from delayd.core.operations.put import (
 )
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import stop_consuming, watch
+from delayd.core.operations.tick import reach
 from delayd.core.operations.topics import configure
+from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.parts import (
     Failure,
     Flag,

@@ -13,8 +13,8 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.job import State
+from delayd.core.operations.attempts import release
 from delayd.core.operations.change import change
-from delayd.core.operations.finish import release
 from delayd.core.operations.put import Conflict, Outcome, find_key, put_keyed_run
 from delayd.core.operations.topics import clear, set_policy
 from delayd.core.parts import Retry

@@ -3,12 +3,13 @@
 import random
 
 from delayd.core.job import State
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import kick_job, reschedule
-from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
 from delayd.core.operations.put import put_alike, take_id
 from delayd.core.operations.reserve import reserve_batch, reserve_job
 from delayd.core.operations.sessions import close_session, ignore, use, watch
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.times import RequestMs

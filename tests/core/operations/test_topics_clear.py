@@ -10,13 +10,15 @@ from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job import HEADER, State
 from delayd.core.job_table import PAGE_BITS, PAGE_MASK
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import kick_job, kick_later, reschedule, reschedule_at
-from delayd.core.operations.clock import follow_wall, next_deadline
-from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import Clear, pause
 from delayd.core.operations.topics import clear as clear_topic
+from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.records import (
     Kind,
     UnknownRecord,

@@ -2,11 +2,12 @@
 
 import pytest
 
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import kick_job
-from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import bury, delete, release
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import WaitEnd

@@ -9,7 +9,7 @@ import pytest
 from sortedcontainers import SortedList
 
 from delayd.core.errors import TooManyWatched
-from delayd.core.operations.finish import delete
+from delayd.core.operations.ack import delete
 from delayd.core.operations.sessions import close_session, ignore, open_session, watch
 from delayd.core.operations.topics import pause
 from delayd.core.session import Session

@@ -7,8 +7,8 @@ import pytest
 
 from delayd.core.errors import OutOfSpace, TopicNotFound, ValueOutOfRange
 from delayd.core.job import Event, State
-from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import bury
+from delayd.core.operations.attempts import bury
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.parts import tally_of, wall_of
 from delayd.core.records import Kind

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from delayd.core.errors import OutOfSpace
-from delayd.core.operations.finish import bury, delete, release
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.topics import clear
 from delayd.core.ready_queue import job_id_of
 from delayd.core.records import Kind

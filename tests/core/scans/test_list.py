@@ -8,8 +8,8 @@ import pytest
 
 from delayd.core.errors import TopicNameInvalid, TopicNotFound, ValueOutOfRange
 from delayd.core.job import State
-from delayd.core.operations.clock import follow_wall
-from delayd.core.operations.finish import delete
+from delayd.core.operations.ack import delete
+from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.parts import Flag, Note, pack_key, with_parts
 from delayd.core.scans import scan
 from delayd.core.scans.list import Calendar, Cursor, Page, Row, Search

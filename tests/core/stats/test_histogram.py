@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import change, kick_job, reschedule
-from delayd.core.operations.clock import advance, caught_up, reach
-from delayd.core.operations.finish import bury, delete, delete_batch, nack, release
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, ignore, open_session, watch
+from delayd.core.operations.tick import advance, caught_up, reach
 from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy

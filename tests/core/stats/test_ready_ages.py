@@ -4,8 +4,9 @@ import random
 
 import pytest
 
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.change import change, kick_job
-from delayd.core.operations.finish import bury, delete, delete_batch
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session
 from delayd.core.operations.topics import clear

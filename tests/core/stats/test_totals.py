@@ -4,7 +4,8 @@ from bisect import bisect_left
 
 import pytest
 
-from delayd.core.operations.finish import bury, delete, delete_batch
+from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import pause, set_policy
 from delayd.core.policy import Policy

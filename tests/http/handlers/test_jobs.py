@@ -8,7 +8,7 @@ import pytest
 from delayd.access.principal import Principal
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound
-from delayd.core.operations.clock import reach
+from delayd.core.operations.tick import reach
 from delayd.core.times import PlayedMs
 from delayd.http.api import Call
 from delayd.limits import BODY_BYTES_DEFAULT, JOB_ID_MAX

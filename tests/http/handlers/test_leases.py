@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.operations.finish import delete
+from delayd.core.operations.ack import delete
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, watch
 from delayd.core.times import PlayedMs, RequestMs

@@ -7,7 +7,7 @@ import pytest
 
 from delayd import turns as turns_module
 from delayd.access.scopes import Scope
-from delayd.core.operations.finish import bury
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import open_session, watch

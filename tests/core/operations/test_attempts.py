@@ -6,11 +6,11 @@ import pytest
 
 from delayd.core.errors import OutOfSpace
 from delayd.core.job import State
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury as bury_job
+from delayd.core.operations.attempts import nack as nack_job
+from delayd.core.operations.attempts import release as release_job
 from delayd.core.operations.change import kick_job
-from delayd.core.operations.finish import bury as bury_job
-from delayd.core.operations.finish import delete
-from delayd.core.operations.finish import nack as nack_job
-from delayd.core.operations.finish import release as release_job
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session

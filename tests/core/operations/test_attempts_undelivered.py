@@ -6,12 +6,11 @@ from collections.abc import Iterator
 import pytest
 
 from delayd.core.job import State
-from delayd.core.operations.finish import nack as nack_job
-from delayd.core.operations.finish import release
+from delayd.core.operations.attempts import nack as nack_job
+from delayd.core.operations.attempts import release
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.reserve import touch
-from delayd.core.operations.returns import leave
-from delayd.core.operations.sessions import close_session, stop_consuming, watch
+from delayd.core.operations.sessions import close_session, leave, stop_consuming, watch
 from delayd.core.parts import Own, Reason, Retry
 from delayd.core.records import Kind
 from delayd.core.session import Session

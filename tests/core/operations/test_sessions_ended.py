@@ -8,13 +8,12 @@ from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
 from delayd.core.job import State
+from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.change import kick_job
-from delayd.core.operations.clock import caught_up, reach
-from delayd.core.operations.finish import delete, delete_batch
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve, reserve_job
-from delayd.core.operations.returns import catch_up_leases, give_back_some, leave
-from delayd.core.operations.sessions import close_session
+from delayd.core.operations.sessions import close_session, give_back_some, leave
+from delayd.core.operations.tick import catch_up_leases, caught_up, reach
 from delayd.core.operations.topics import Clear, SetPolicy
 from delayd.core.parts import Own, Reason, Retry, failure_of, tally_of
 from delayd.core.policy import Policy
@@ -80,7 +79,7 @@ def counts(engine: Engine) -> tuple[int, int]:
 
 def test_what_a_turn_can_take_is_ready_at_once() -> None:
     rig, holder = closed(RETURNS_PER_TURN)
-    assert not rig.engine.leavers
+    assert not rig.engine.ended_sessions
     assert not holder.deadlines
     assert counts(rig.engine) == (RETURNS_PER_TURN, 0)
 
@@ -126,7 +125,7 @@ def test_a_client_with_few_jobs_does_not_wait_for_one_with_many() -> None:
     rig.take_log()
     close_session(rig.engine, small, rig.now_ms)
     assert not small.deadlines
-    assert rig.engine.leavers
+    assert rig.engine.ended_sessions
 
 
 def test_each_job_is_found_returned_by_its_id_whether_or_not_its_slice_has_come() -> None:
@@ -283,7 +282,7 @@ def test_undelivered_jobs_come_back_in_slices_with_their_attempts_uncounted() ->
     rig, holder = holding(policy=LADDER)
     leave(rig.engine, holder, Reason.UNDELIVERED, rig.now_ms)
     leave(rig.engine, holder, Reason.UNDELIVERED, rig.now_ms)
-    assert len(rig.engine.leavers) == 1
+    assert len(rig.engine.ended_sessions) == 1
     return_all(rig)
     assert counts(rig.engine) == (JOBS, 0)
     record = caught_up(rig.engine, JOBS, rig.now_ms)[0]
@@ -320,7 +319,7 @@ def other_policy(rig: EngineRig) -> object:
 def test_it_comes_after_all_that_comes_back(work: Callable[[EngineRig], object]) -> None:
     rig, _ = closed()
     assert work(rig) == JOBS
-    assert not rig.engine.leavers
+    assert not rig.engine.ended_sessions
 
 
 def test_catching_up_is_bounded_too() -> None:

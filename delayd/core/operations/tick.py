@@ -1,46 +1,33 @@
-"""What happens because time passes: delays, leases and pauses end, the wall clock is set.
+"""Time: what is due happens, delays, leases, waits and pauses end.
 
-    advance(time_ms)       one slice of what is due: one wheel turns by a bounded number of entries
-    caught_up(job_id)      a job as it is now, whether or not its slice has come
-    follow_wall(offset)    the wall clock was set: jobs with wall-clock times are placed again
+    advance(time_ms)          one slice of what is due: one wheel turns by so many entries at most
+    caught_up(job_id)         a job as it is now, whether or not its slice has come
+    catch_up_leases(limit)    a slice of all leases that are over
 
 A job whose time has come, but whose slice has not, is *caught up* when an operation asks for it:
 the difference is never visible. Changes that the clock alone causes are not recorded; a replay
 makes them happen again, with this code.
-
-A job that is put for a wall-clock time is due at that time minus the offset of delayd time, and
-has the time in its record. `offset` is wall clock minus delayd time. The caller keeps it right:
-the service reads both clocks in each turn in which such a job waits, and before one is put. A job
-never fires before its time by the wall clock as it is when it fires. If the clock is set forward
-past its time, it comes at once; if set back, it waits longer. What has come due stays due.
-
-Only the offset is recorded. Which jobs it moves follows from that, live (`Store.place_some`) and
-replayed alike, and a log in which no wall-clock time was ever put has no such record: a delayd that
-does not know them can read it.
 """
 
 from typing import Final
 
-from delayd.core import apply
 from delayd.core.blocks import AlarmOwner
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job import DUE_AT, STATE_AT, TRANSITIONS, U64, Event, State
+from delayd.core.operations.attempts import expire, give_back
 from delayd.core.operations.checks import require_writable_job
-from delayd.core.operations.expiry import expire
-from delayd.core.operations.returns import give_back
+from delayd.core.operations.sessions import give_back_some
 from delayd.core.operations.waiting import end_wait, serve, set_wait_timer
-from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.session import WaitEnd
 from delayd.core.throttle import Throttle
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Topic
 from delayd.core.transitions import came_due
-from delayd.limits import ADVANCE_SLICE_JOBS
+from delayd.limits import ADVANCE_SLICE_JOBS, PASS_ACTION_COST
 
 # An enum member's arithmetic costs 40 ns more than an int's.
 _DELAYED: Final = int(State.DELAYED)
-OFFSET_BYTES: Final = LAYOUTS[Kind.OFFSET].size
 
 
 def next_deadline(engine: Engine) -> int | None:
@@ -160,38 +147,20 @@ def job_for(engine: Engine, job_id: int, event: Event, now_ms: RequestMs) -> byt
     return record
 
 
-# --- The wall clock ------------------------------------------------------------------------------
+# --- Leases that are over ------------------------------------------------------------------------
 
 
-def follow_wall(engine: Engine, offset_ms: int) -> None:
-    """Set how far the wall clock is ahead of delayd time; negative: behind.
-
-    `advance` then places the jobs with wall-clock times again, a slice at a time. The offset is
-    rounded down: rounded up, a job could fire before its time.
-    """
-    wall_times = engine.store.wall_times
-    if offset_ms == wall_times.offset_ms:
-        return
-    if wall_times.count:
-        _record_offset(engine, offset_ms)
-    else:
-        engine.store.step_wall(offset_ms)
+def leases_are_caught_up(engine: Engine) -> bool:
+    """Tell whether every lease has ended whose session or ttr has."""
+    deadline_ms = engine.store.leases.lane.wheel.next_deadline()
+    return not engine.ended_sessions and (deadline_ms is None or deadline_ms > engine.store.time_ms)
 
 
-def tell_offset(engine: Engine) -> None:
-    """See that the log says where wall-clock times are, before a record depends on it."""
-    wall_times = engine.store.wall_times
-    if wall_times.recorded_ms != wall_times.offset_ms:
-        _record_offset(engine, wall_times.offset_ms)
-
-
-def _record_offset(engine: Engine, offset_ms: int) -> None:
-    """Record the offset; never refused, since the clock was not set by a client.
-
-    It need not be synced before a reply leaves: if lost, it is computed again at the start.
-    """
-    if engine.turn_ms != engine.store.time_ms:
-        engine.stamp()
-    engine.log.append(pack(Kind.OFFSET, offset_ms))
-    engine.log_space.free_bytes -= 2 * OFFSET_BYTES
-    apply.offset(engine.store, offset_ms)
+def catch_up_leases(engine: Engine, limit: int, now_ms: RequestMs) -> bool:
+    """End a slice of the leases that are over; tell whether all have ended."""
+    if engine.ended_sessions:
+        give_back_some(engine, 1 + limit // PASS_ACTION_COST, now_ms)
+    elif not leases_are_caught_up(engine):
+        for job_id in engine.store.leases.lane.wheel.advance(engine.store.time_ms, limit):
+            expire(engine, job_id, now_ms, lease_fired=True)
+    return leases_are_caught_up(engine)

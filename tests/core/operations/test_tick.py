@@ -6,11 +6,12 @@ import pytest
 
 from delayd.core.errors import JobNotFound
 from delayd.core.job import State
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import release
 from delayd.core.operations.change import reschedule
-from delayd.core.operations.clock import next_deadline
-from delayd.core.operations.finish import delete, release
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve_job, touch
+from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.stats.counters import Operation
 from delayd.core.times import PlayedMs, RequestMs
