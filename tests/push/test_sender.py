@@ -205,6 +205,20 @@ def test_the_time_when_a_job_was_due_is_told_by_the_wall_clock(rig: SenderRig) -
     assert job.due_ms == rig.clock.wall_ms() + 1
 
 
+def test_what_is_not_known_of_the_wall_clock_lets_no_job_seem_early(
+    rig: SenderRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Part of a millisecond, or a pause between the readings of two clocks."""
+    least_ns, least_ms = rig.clock.wall_offset_ns()[0], rig.clock.wall_at(0)
+    offset_ns = (least_ns + 300_000, least_ns + 1_800_000)
+    monkeypatch.setattr(rig.clock, "wall_offset_ns", lambda: offset_ns)
+    monkeypatch.setattr(rig.clock, "wall_at", lambda time_ms: least_ms + 2 + time_ms)
+    rig.sends("mail", "a")
+    rig.put("mail")
+    (job,) = rig.hand.jobs
+    assert job.due_ms == rig.clock.wall_ms() + 1
+
+
 @pytest.mark.parametrize(
     ("body", "kind"),
     [
