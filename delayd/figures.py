@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from delayd.http.server import HttpServer
     from delayd.log import DurableLog
     from delayd.metrics import PushFigures, Sources
-    from delayd.push.opening import Deliveries
+    from delayd.push.deliveries import Deliveries
 
 
 def log_figures(

@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from delayd.commit import GroupCommit
     from delayd.http.server import HttpServer
     from delayd.log import DurableLog
-    from delayd.push.opening import Deliveries, Push
+    from delayd.push.deliveries import Deliveries, Push
     from delayd.snapshots import Snapshots
 
 _STOP_STEP_MS: Final = 10
@@ -133,7 +133,7 @@ def push_of(
     Raises `ConfigErrors` with each sink and target that cannot be used.
     """
     if config.push_enabled:
-        from delayd.push.opening import open_push  # noqa: PLC0415 - not if push is off
+        from delayd.push.deliveries import open_push  # noqa: PLC0415 - not if push is off
 
         return open_push(config, access.secrets, listeners)
     policies = {} if config.topics is None else config.topics.by_pattern
@@ -228,7 +228,7 @@ class Service:
 
     def _delivering(self, push: "Push", log: Log) -> "Deliveries":
         """Return what delivers jobs that are to be pushed."""
-        from delayd.push.opening import Deliveries  # noqa: PLC0415 - see `push_of`
+        from delayd.push.deliveries import Deliveries  # noqa: PLC0415 - see `push_of`
 
         identity = os.urandom(LOG_ID_BYTES) if self._durable is None else self._durable.identity
         return Deliveries(push, self._config, self._engine, self._clock, log, self._loop, identity)

@@ -12,8 +12,8 @@ connection with one channel for all attempts. When it is lost, the attempts unde
 and the next one opens another; attempts that find one being opened wait for it.
 
 A broker may send no more than it was sent, and a little for its answers; one that does is cut off
-(`push.wires`). The library would take in whatever comes. The module knows nothing of the daemon but
-the interface of sinks.
+(`push.transports`). The library would take in whatever comes. The module knows nothing of the
+daemon but the interface of sinks.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from delayd import limits
 from delayd.fields import FLAG, Field, text_of
 from delayd.push.options import ServerOptions, server_url
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
-from delayd.push.wires import Tls, Wire, open_stream, stream_wires
+from delayd.push.transports import BoundedTransport, Tls, open_stream, stream_transports
 
 
 class _Opened(NamedTuple):
@@ -99,8 +99,8 @@ class _Streams(TransportFactory):
 
     def __init__(self, server: ServerOptions) -> None:
         self._server = server
-        self._wires = stream_wires()
-        self._wire: Wire | None = None
+        self._transports = stream_transports()
+        self._transport: BoundedTransport | None = None
 
     async def create(
         self,
@@ -111,23 +111,23 @@ class _Streams(TransportFactory):
         where = self._server.url
         tls = None if self._server.tls is None else Tls(self._server.tls, where.host)
         try:
-            streams = await open_stream(self._wires, (where.host, where.port), tls)
+            streams = await open_stream(self._transports, (where.host, where.port), tls)
         except OSError as error:
             raise exceptions.AMQPConnectionError(*error.args) from error
         self.abort()  # there is one at a time
-        reader, writer, self._wire = streams
+        reader, writer, self._transport = streams
         self.allow(0)
         return reader, writer
 
     def abort(self) -> None:
         """Close what the library may have left open."""
-        if self._wire is not None:
-            self._wire.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def allow(self, sent: int) -> None:
         """Let what was sent come back, and answers."""
-        if self._wire is not None:
-            self._wire.allow(sent + limits.SINK_REPLY_BYTES_MAX)
+        if self._transport is not None:
+            self._transport.allow(sent + limits.SINK_REPLY_BYTES_MAX)
 
 
 @final

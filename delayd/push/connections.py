@@ -9,8 +9,9 @@ proxy and no user of the environment is ever used.
     ask(origin, request) ─► a connection, kept or new ─► status, Retry-After, how the body begins
 
 A request is written whole, or piece by piece as the receiver takes it, and `push.answers` reads the
-answer as `push.wires` hands it on: a bounded piece at a time, of a bounded number of bytes. Nothing
-is queued between them. A connection that has anything to say while nobody asks is closed at once.
+answer as `push.transports` hands it on: a bounded piece at a time, of a bounded number of bytes.
+Nothing is queued between them. A connection that has anything to say while nobody asks is closed at
+once.
 
 Idle connections are kept for a few seconds, of a bounded number of origins: calls to ten thousand
 hosts in turn must not use up the descriptors of the daemon's clients. Others are closed after their
@@ -40,7 +41,7 @@ from delayd.limits import (
 )
 from delayd.push.answers import AnswerReader, NotHttp
 from delayd.push.egress import AddressRefused, EgressRules
-from delayd.push.wires import Tls, TooMuch, Wire, Wires
+from delayd.push.transports import BoundedTransport, Tls, TooMuch, Transports
 
 LookUp = Callable[[str, int], Awaitable[list[tuple[Any, ...]]]]
 """Finds the addresses of a host: rows as `socket.getaddrinfo` returns them. Raises `OSError`."""
@@ -164,11 +165,11 @@ class _Names:
 class _Connection(asyncio.Protocol):
     """One connection, and the answer that is awaited on it."""
 
-    __slots__ = ("_answer", "_cut", "_is_idle", "_loop", "_wire", "_writable", "over")
+    __slots__ = ("_answer", "_cut", "_is_idle", "_loop", "_transport", "_writable", "over")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._wire: Wire | None = None
+        self._transport: BoundedTransport | None = None
         self._answer = AnswerReader()
         self._is_idle = True
         self._cut: asyncio.TimerHandle | None = None
@@ -181,13 +182,13 @@ class _Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         """Tell whether something can be sent."""
-        return self._wire is not None and not self._wire.is_closing()
+        return self._transport is not None and not self._transport.is_closing()
 
-    # --- Told by the wire ------------------------------------------------------------------------
+    # --- Called by the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, Wire)
-        self._wire = transport
+        assert isinstance(transport, BoundedTransport)
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         if self._is_idle or self.over.done():
@@ -207,7 +208,7 @@ class _Connection(asyncio.Protocol):
             self._cut = self._loop.call_later(PUSH_ANSWER_MS / 1_000, self._end)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._wire = None
+        self._transport = None
         self.resume_writing()
         if not self.over.done() and not self._answer.status and isinstance(exc, TooMuch):
             self.over.set_exception(NotHttp())
@@ -234,17 +235,17 @@ class _Connection(asyncio.Protocol):
 
     async def exchange(self, head: bytes, body: bytes) -> AnswerReader:
         """Send a request and return its answer. Raises `NoAnswer` or `NotHttp`."""
-        wire = self._wire
-        if wire is None or wire.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             raise NoAnswer
         answer = self._answer = AnswerReader()
         self.over = self._loop.create_future()
         self._is_idle = False
-        wire.allow(PUSH_RECEIVED_BYTES_MAX)
+        transport.allow(PUSH_RECEIVED_BYTES_MAX)
         writing: asyncio.Task[None] | None = None
         try:
             if len(body) <= PUSH_PIECE_BYTES:
-                wire.write(head + body)
+                transport.write(head + body)
             else:
                 writing = self._loop.create_task(self._write_long(head, body))
             await self.over
@@ -269,8 +270,8 @@ class _Connection(asyncio.Protocol):
         """Write a long body in pieces, as they are taken; an answer may come before its end."""
         left = memoryview(body)
         piece: bytes | memoryview = head
-        while piece and self._wire is not None:
-            self._wire.write(piece)
+        while piece and self._transport is not None:
+            self._transport.write(piece)
             if self._writable is not None:
                 await self._writable
             piece, left = left[:PUSH_PIECE_BYTES], left[PUSH_PIECE_BYTES:]
@@ -279,16 +280,16 @@ class _Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close; what the peer does not take is sent for a moment only."""
-        wire = self._wire
-        if wire is not None:
-            wire.close()
-            if wire.get_write_buffer_size():
-                self._loop.call_later(PUSH_CLOSE_MS / 1_000, wire.abort)
+        transport = self._transport
+        if transport is not None:
+            transport.close()
+            if transport.get_write_buffer_size():
+                self._loop.call_later(PUSH_CLOSE_MS / 1_000, transport.abort)
 
     def abort(self) -> None:
         """Close at once."""
-        if self._wire is not None:
-            self._wire.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
 
 @final
@@ -297,7 +298,7 @@ class Connections:
 
     __slots__ = (
         *("_connect_timeout_ms", "_idle", "_kept", "_loop", "_names", "_rules", "_sweeping"),
-        *("_used", "_verified", "_wires"),
+        *("_used", "_verified", "_transports"),
     )
 
     def __init__(
@@ -313,7 +314,7 @@ class Connections:
         self._verified = verified
         self._loop = asyncio.get_running_loop()
         self._names = _Names(rules, look_up_host)
-        self._wires = Wires()
+        self._transports = Transports()
         self._used: set[_Connection] = set()
         self._idle: dict[str, list[tuple[float, _Connection]]] = {}
         """By origin, with when they became idle; what was used last is at the end."""
@@ -413,7 +414,7 @@ class Connections:
             try:
                 addresses = await self._names.addresses(host, port)
                 is_connecting = True
-                _wire, connection = await self._wires.connect(
+                _transport, connection = await self._transports.connect(
                     addresses, _Connection, tls, self._socket
                 )
             except OSError as error:

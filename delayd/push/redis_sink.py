@@ -12,8 +12,8 @@ out to be closed is opened again once within the attempt, so a job may come twic
 that died between carrying the command out and answering it.
 
 Answers that say what is wrong with the server and not with the job count as an outage, with what to
-do about it. A server that says more than a reply has is cut off (`push.wires`): the library would
-take in whatever comes. The module knows nothing of the daemon but the interface of sinks.
+do about it. A server that says more than a reply has is cut off (`push.transports`): the library
+would take in whatever comes. The module knows nothing of the daemon but the interface of sinks.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from delayd import limits
 from delayd.fields import Field, invalid, one_of, text_of, whole
 from delayd.push.options import ServerOptions, server_url
 from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
-from delayd.push.wires import Tls, Wire, Wires, open_stream, stream_wires
+from delayd.push.transports import BoundedTransport, Tls, Transports, open_stream, stream_transports
 
 _KEY: Final = text_of("must be a key of Redis; {topic} in it is the job's topic")
 REDIS_FIELDS: Final = (
@@ -204,10 +204,10 @@ class _ReplyReader(asyncio.StreamReader):
 class _BoundedConnection(connection.AbstractConnection):
     """A connection on which the server may say no more than replies need."""
 
-    def __init__(self, *, server: ServerOptions, wires: Wires, **options: Any) -> None:  # noqa: ANN401 - redis's
+    def __init__(self, *, server: ServerOptions, transports: Transports, **options: Any) -> None:  # noqa: ANN401 - redis's
         self._server = server
-        self._wires = wires
-        self._wire: Wire | None = None
+        self._transports = transports
+        self._transport: BoundedTransport | None = None
         super().__init__(**options)
 
     async def _connect(self) -> None:
@@ -216,8 +216,8 @@ class _BoundedConnection(connection.AbstractConnection):
         place = (url.host, url.port) if url.host else f"/{url.path}"
         tls = None if self._server.tls is None else Tls(self._server.tls, url.host)
         async with asyncio.timeout(self.socket_connect_timeout):
-            streams = await open_stream(self._wires, place, tls, _ReplyReader)
-        self._reader, self._writer, self._wire = streams
+            streams = await open_stream(self._transports, place, tls, _ReplyReader)
+        self._reader, self._writer, self._transport = streams
         if url.host:
             sock = self._writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -228,8 +228,8 @@ class _BoundedConnection(connection.AbstractConnection):
         """Send a command, to which there is one reply."""
         if not self.is_connected:
             await self.connect_check_health(check_health=False)
-        if self._wire is not None:
-            self._wire.allow(limits.SINK_REPLY_BYTES_MAX)
+        if self._transport is not None:
+            self._transport.allow(limits.SINK_REPLY_BYTES_MAX)
         await super().send_packed_command(*command, **options)
 
     def repr_pieces(self) -> list[tuple[str, str | int]]:
@@ -257,7 +257,7 @@ def _pool(server: ServerOptions) -> connection.BlockingConnectionPool:
         timeout=None,
         connection_class=_BoundedConnection,
         server=server,
-        wires=stream_wires(),
+        transports=stream_transports(),
         db=database,
         protocol=2,  # every Redis and its kin speak it, and nothing of the other is needed
         driver_info=None,

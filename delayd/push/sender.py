@@ -40,9 +40,9 @@ from delayd.limits import (
 )
 from delayd.logs import Log
 from delayd.push.breaker import BreakerState
-from delayd.push.gate import Gate
 from delayd.push.scheduler import PushCall, Scheduler
 from delayd.push.sinks import AttemptEnd, DueJob, Result, Sink, content_type_of
+from delayd.push.task_gate import Gate
 from delayd.text import duration_text, hide_in_urls
 
 _SHOWN_CHARACTERS: Final = 80

@@ -37,7 +37,7 @@ from delayd.line.stats import Stats
 from delayd.logs import Log
 from delayd.metrics import CONTENT_TYPE
 from delayd.push.answers import AnswerReader
-from delayd.push.opening import Push
+from delayd.push.deliveries import Push
 from delayd.push.scheduler import PushBounds, Scheduler
 from delayd.push.sender import PushSender, SinkTable
 from delayd.push.topic_sink import TopicSink

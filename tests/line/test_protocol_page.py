@@ -12,7 +12,7 @@ from delayd.config import Config
 from delayd.core.parts import Reason
 from delayd.line.commands import COMMANDS
 from delayd.line.grammar import LONG_LINE
-from delayd.push.opening import Push
+from delayd.push.deliveries import Push
 from tests.line.rig import LineRig
 from tests.line.test_commands import OURS
 

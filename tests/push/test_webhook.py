@@ -666,7 +666,7 @@ def test_an_answer_without_end_ends_the_call_and_its_connection(
                 assert end.error.endswith(error)
             connections = await sink.opened()
             assert not connections._idle
-            assert not connections._wires._wires
+            assert not connections._transports._transports
         assert receiver.connections == 2
 
     play(scene)

@@ -11,8 +11,15 @@ import pytest
 
 from delayd.limits import PUSH_PIECE_BYTES, PUSH_READ_SLICE_US, PUSH_RECEIVED_BYTES_MAX
 from delayd.net import tls
-from delayd.push import wires as wires_module
-from delayd.push.wires import Tls, TooMuch, Wire, Wires, open_stream, stream_wires
+from delayd.push import transports as transports_module
+from delayd.push.transports import (
+    BoundedTransport,
+    Tls,
+    TooMuch,
+    Transports,
+    open_stream,
+    stream_transports,
+)
 from tests.access.handshakes import Authority
 
 PIECE = 512
@@ -53,8 +60,8 @@ def play(scene: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(scene(), 60))
 
 
-def is_watching(wires: Wires) -> bool:
-    return wires._epoll is not None
+def is_watching(transports: Transports) -> bool:
+    return transports._epoll is not None
 
 
 async def until(said: Callable[[], bool]) -> None:
@@ -64,32 +71,32 @@ async def until(said: Callable[[], bool]) -> None:
 
 @contextlib.asynccontextmanager
 async def connected(
-    wires: Wires, heard: Heard | None = None
-) -> AsyncIterator[tuple[Wire, Heard, socket.socket]]:
-    """A wire, its protocol, and the other end of its socket, which does not block."""
+    transports: Transports, heard: Heard | None = None
+) -> AsyncIterator[tuple[BoundedTransport, Heard, socket.socket]]:
+    """A transport, its protocol, and the other end of its socket, which does not block."""
     ours, theirs = socket.socketpair()
     with theirs:
         for sock in (ours, theirs):
             sock.setblocking(False)
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        wire, protocol = await wires.opened(ours, lambda: heard or Heard())
+        transport, protocol = await transports.opened(ours, lambda: heard or Heard())
         try:
-            yield wire, protocol, theirs
+            yield transport, protocol, theirs
         finally:
-            wire.abort()
+            transport.abort()
             await until(lambda: protocol.is_lost)
 
 
-def turns_of(wires: Wires, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many pieces had come before each turn; `Wires` has slots, so its class is changed."""
+def turns_of(transports: Transports, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pieces had come before each turn; `Transports` has slots: its class is changed."""
     turns: list[int] = []
-    take = Wires._take_turn
+    take = Transports._take_turn
 
-    def noted(self: Wires) -> None:
-        turns.append(self is wires)
+    def noted(self: Transports) -> None:
+        turns.append(self is transports)
         take(self)
 
-    monkeypatch.setattr(Wires, "_take_turn", noted)
+    monkeypatch.setattr(Transports, "_take_turn", noted)
     return turns
 
 
@@ -100,15 +107,16 @@ def test_connections_share_the_bytes_of_a_turn_and_take_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def scene() -> None:
-        wires = Wires(PIECE, 4 * PIECE)
+        transports = Transports(PIECE, 4 * PIECE)
         pieces: list[tuple[Heard, bytes]] = []
-        turns = turns_of(wires, monkeypatch)
+        turns = turns_of(transports, monkeypatch)
         async with contextlib.AsyncExitStack() as stack:
             ends = [
-                await stack.enter_async_context(connected(wires, Heard(pieces))) for _ in range(8)
+                await stack.enter_async_context(connected(transports, Heard(pieces)))
+                for _ in range(8)
             ]
-            for wire, _, theirs in ends:
-                wire.allow(1 << 20)
+            for transport, _, theirs in ends:
+                transport.allow(1 << 20)
                 theirs.send(bytes(16 * PIECE))
             turns.clear()
             await until(lambda: len(pieces) == 8 * 16)
@@ -131,14 +139,15 @@ def test_a_turn_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> N
             now_ns[0] += PUSH_READ_SLICE_US * 1_000
             super().data_received(data)
 
-    monkeypatch.setattr(wires_module, "monotonic_ns", lambda: now_ns[0])
+    monkeypatch.setattr(transports_module, "monotonic_ns", lambda: now_ns[0])
 
     async def scene() -> None:
-        wires = Wires()
+        transports = Transports()
         pieces: list[tuple[Heard, bytes]] = []
         async with contextlib.AsyncExitStack() as stack:
             ends = [
-                await stack.enter_async_context(connected(wires, Slow(pieces))) for _ in range(20)
+                await stack.enter_async_context(connected(transports, Slow(pieces)))
+                for _ in range(20)
             ]
             for _, _, theirs in ends:
                 theirs.send(b"x")
@@ -155,17 +164,21 @@ def test_a_turn_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_server_that_sends_more_than_it_may_is_cut_off() -> None:
     async def scene() -> None:
-        async with connected(Wires(PIECE, PIECE)) as (wire, heard, theirs):
-            wire.allow(2 * PIECE)
+        async with connected(Transports(PIECE, PIECE)) as (transport, heard, theirs):
+            transport.allow(2 * PIECE)
             theirs.send(bytes(2 * PIECE))
             await until(lambda: len(heard.data) == 2 * PIECE)
-            assert not wire.is_closing()
-            wire.allow(1)  # anew, and not on top
+            assert not transport.is_closing()
+            transport.allow(1)  # anew, and not on top
             theirs.send(b"xx")
             await until(lambda: heard.is_lost)
             assert isinstance(heard.loss, TooMuch)
             assert len(heard.data) == 2 * PIECE
-        async with connected(Wires()) as (_, heard, theirs):  # who says nothing of it has a bound
+        async with connected(Transports()) as (
+            _,
+            heard,
+            theirs,
+        ):  # who says nothing of it has a bound
             theirs.setblocking(True)
             loop = asyncio.get_running_loop()
             with contextlib.suppress(OSError):
@@ -179,16 +192,16 @@ def test_a_server_that_sends_more_than_it_may_is_cut_off() -> None:
 
 def test_a_protocol_that_pauses_is_told_nothing_until_it_goes_on() -> None:
     async def scene() -> None:
-        async with connected(Wires(PIECE, 4 * PIECE)) as (wire, heard, theirs):
-            wire.pause_reading()
+        async with connected(Transports(PIECE, 4 * PIECE)) as (transport, heard, theirs):
+            transport.pause_reading()
             theirs.send(b"later")
             for _ in range(10):
                 await asyncio.sleep(0)
             assert heard.data == b""
-            wire.resume_reading()
+            transport.resume_reading()
             await until(lambda: heard.data == b"later")
-            wire.pause_reading()
-            wire.resume_reading()
+            transport.pause_reading()
+            transport.resume_reading()
             theirs.send(b" on")
             await until(lambda: heard.data == b"later on")
 
@@ -197,14 +210,14 @@ def test_a_protocol_that_pauses_is_told_nothing_until_it_goes_on() -> None:
 
 def test_what_was_said_before_the_end_is_heard_before_it() -> None:
     async def scene() -> None:
-        async with connected(Wires(PIECE, PIECE)) as (wire, heard, theirs):
+        async with connected(Transports(PIECE, PIECE)) as (transport, heard, theirs):
             theirs.send(bytes(5 * PIECE))
             theirs.shutdown(socket.SHUT_WR)
             await until(lambda: heard.is_lost)
             assert (len(heard.data), heard.is_ended, heard.loss) == (5 * PIECE, True, None)
-            assert wire.is_closing()
-            wire.write(b"nobody hears it")
-            wire.close()
+            assert transport.is_closing()
+            transport.write(b"nobody hears it")
+            transport.close()
 
     play(scene)
 
@@ -215,13 +228,13 @@ def test_what_was_said_before_the_end_is_heard_before_it() -> None:
 def test_what_is_written_arrives_and_a_writer_who_is_too_fast_waits() -> None:
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        async with connected(Wires()) as (wire, heard, theirs):
+        async with connected(Transports()) as (transport, heard, theirs):
             body = bytes(range(256)) * 8_192
             for first in range(0, len(body), PUSH_PIECE_BYTES):
-                wire.write(body[first : first + PUSH_PIECE_BYTES])
+                transport.write(body[first : first + PUSH_PIECE_BYTES])
             assert heard.is_waiting
-            assert wire.get_write_buffer_size() > PUSH_PIECE_BYTES
-            wire.close()  # once everything is sent
+            assert transport.get_write_buffer_size() > PUSH_PIECE_BYTES
+            transport.close()  # once everything is sent
             got = b""
             while data := await loop.sock_recv(theirs, 1 << 16):
                 got += data
@@ -234,9 +247,9 @@ def test_what_is_written_arrives_and_a_writer_who_is_too_fast_waits() -> None:
 
 def test_a_peer_that_is_gone_loses_the_connection() -> None:
     async def scene() -> None:
-        async with connected(Wires()) as (wire, heard, theirs):
-            wire.pause_reading()
-            wire.write(bytes(8 << 20))
+        async with connected(Transports()) as (transport, heard, theirs):
+            transport.pause_reading()
+            transport.write(bytes(8 << 20))
             theirs.close()
             await until(lambda: heard.is_lost)
             assert isinstance(heard.loss, OSError)
@@ -246,12 +259,12 @@ def test_a_peer_that_is_gone_loses_the_connection() -> None:
 
 def test_without_connections_nothing_is_left_in_the_loop() -> None:
     async def scene() -> None:
-        wires = Wires()
+        transports = Transports()
         for _ in range(2):
-            async with connected(wires):
-                assert is_watching(wires)
-            assert not is_watching(wires)
-            assert not wires._more
+            async with connected(transports):
+                assert is_watching(transports)
+            assert not is_watching(transports)
+            assert not transports._more
 
     play(scene)
 
@@ -261,8 +274,8 @@ def test_without_connections_nothing_is_left_in_the_loop() -> None:
 
 @contextlib.asynccontextmanager
 async def encrypted(
-    authority: Authority, wires: Wires, name: str = "localhost"
-) -> AsyncIterator[tuple[Wire, Heard, ssl.SSLSocket]]:
+    authority: Authority, transports: Transports, name: str = "localhost"
+) -> AsyncIterator[tuple[BoundedTransport, Heard, ssl.SSLSocket]]:
     """The same over TLS; the other end blocks, so it works in a thread."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -272,28 +285,32 @@ async def encrypted(
         stack.callback(theirs.close)
         shaking = loop.run_in_executor(None, lambda: context.wrap_socket(theirs, server_side=True))
         try:
-            wire, heard = await wires.opened(ours, Heard, Tls(authority.client(), name))
+            transport, heard = await transports.opened(ours, Heard, Tls(authority.client(), name))
         except BaseException:
             with contextlib.suppress(OSError):
                 await shaking
             raise
         other = stack.enter_context(await shaking)
         try:
-            yield wire, heard, other
+            yield transport, heard, other
         finally:
-            wire.abort()
+            transport.abort()
             await until(lambda: heard.is_lost)
 
 
 def test_over_tls_data_come_in_small_pieces_too(tmp_path: Path) -> None:
     async def scene() -> None:
         loop = asyncio.get_running_loop()
-        async with encrypted(Authority(tmp_path), Wires(PIECE, PIECE)) as (wire, heard, theirs):
-            wire.allow(1 << 20)
+        async with encrypted(Authority(tmp_path), Transports(PIECE, PIECE)) as (
+            transport,
+            heard,
+            theirs,
+        ):
+            transport.allow(1 << 20)
             await loop.run_in_executor(None, theirs.sendall, b"x" * 20_000)  # two records
             await until(lambda: len(heard.data) == 20_000)
             assert max(len(data) for _, data in heard.pieces) == PIECE
-            wire.write(b"y" * 100_000)
+            transport.write(b"y" * 100_000)
             got = b""
             while len(got) < 100_000:
                 got += await loop.run_in_executor(None, theirs.recv, 1 << 16)
@@ -311,8 +328,8 @@ def test_what_tls_adds_counts_as_sent(tmp_path: Path) -> None:
                 for _ in range(1_000):
                     sock.send(b"x")  # a record of 23 bytes
 
-        async with encrypted(Authority(tmp_path), Wires()) as (wire, heard, theirs):
-            wire.allow(2_000)
+        async with encrypted(Authority(tmp_path), Transports()) as (transport, heard, theirs):
+            transport.allow(2_000)
             await loop.run_in_executor(None, drip, theirs)
             await until(lambda: heard.is_lost)
             assert isinstance(heard.loss, TooMuch)
@@ -323,27 +340,27 @@ def test_what_tls_adds_counts_as_sent(tmp_path: Path) -> None:
 
 def test_a_certificate_that_is_not_accepted_fails_the_connection(tmp_path: Path) -> None:
     async def scene() -> None:
-        wires = Wires()
+        transports = Transports()
         with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-            async with encrypted(Authority(tmp_path), wires, "other.example"):
+            async with encrypted(Authority(tmp_path), transports, "other.example"):
                 pass
-        assert not is_watching(wires)
+        assert not is_watching(transports)
 
     play(scene)
 
 
 def test_a_handshake_that_is_never_answered_can_be_given_up(tmp_path: Path) -> None:
     async def scene() -> None:
-        wires = Wires()
+        transports = Transports()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         with theirs:
             context = Authority(tmp_path).client()
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.01):
-                    await wires.opened(ours, Heard, Tls(context, "localhost"))
+                    await transports.opened(ours, Heard, Tls(context, "localhost"))
         assert ours.fileno() == -1
-        assert not is_watching(wires)
+        assert not is_watching(transports)
 
     play(scene)
 
@@ -357,13 +374,13 @@ def test_a_stream_reads_and_writes_as_asyncios(tmp_path: Path) -> None:
         writer.close()
 
     async def scene() -> None:
-        wires = stream_wires()
+        transports = stream_transports()
         path = str(tmp_path / "s")
         by_path = await asyncio.start_unix_server(echo, path)
         by_port = await asyncio.start_server(echo, "127.0.0.1", 0)
         places: list[tuple[str, int] | str] = [path, by_port.sockets[0].getsockname()[:2]]
         for place in places:
-            reader, writer, _ = await open_stream(wires, place)
+            reader, writer, _ = await open_stream(transports, place)
             writer.writelines([b"hello", b"\n"])
             await writer.drain()
             assert await reader.readline() == b"hello\n"
@@ -373,6 +390,6 @@ def test_a_stream_reads_and_writes_as_asyncios(tmp_path: Path) -> None:
         by_path.close()
         by_port.close()
         with pytest.raises(FileNotFoundError):
-            await open_stream(wires, str(tmp_path / "none"))
+            await open_stream(transports, str(tmp_path / "none"))
 
     play(scene)

@@ -1,6 +1,6 @@
 import asyncio
 
-from delayd.push.gate import Gate
+from delayd.push.task_gate import Gate
 
 
 def test_a_few_go_on_in_each_pass_in_the_order_in_which_they_came() -> None:

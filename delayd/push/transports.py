@@ -1,4 +1,4 @@
-"""Connections of sinks, read a little at a time and one after the other.
+"""Transports for sinks: their connections, read within bounds and one after the other.
 
     sockets ─► one epoll ─► turn: a piece of this one, a piece of that one … ─► protocols
                              └─ until nothing has come, or the slice is used up
@@ -10,13 +10,13 @@ takes them in the order of the kernel, which puts at the end what was served, an
 `PUSH_READ_SLICE_US`: handshakes, decrypting and what the protocol makes of a piece are in it. What
 a protocol hands to a task is not; so its pieces are small, and few in a turn.
 
-    wire.allow(bytes)     so much may come from now on; after that the connection is lost
+    transport.allow(bytes)     so much may come from now on; after that the connection is lost
 
-bounds what is held for a server, whatever the library in front of it reads and keeps: nobody needs
-to know how. What TLS adds is counted too, so keys and tickets without end are no way around it.
+bounds what is held for a server, whatever the library in front of it reads and keeps. What TLS adds
+is counted too, so keys and tickets without end are no way around it.
 
-A `Wire` is a transport of asyncio's, for any protocol. Unlike asyncio's own it closes when its peer
-has said everything. The module does not know what is spoken.
+A `BoundedTransport` is one of asyncio's, for any protocol. Unlike asyncio's own it closes when its
+peer has said everything.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from delayd.limits import (
     SINK_TURN_BYTES,
 )
 from delayd.net.tls import SecureSocket
-from delayd.push.gate import Gate
+from delayd.push.task_gate import Gate
 
 if TYPE_CHECKING:
     from aiohappyeyeballs import AddrInfoType, SocketFactoryType
@@ -69,7 +69,7 @@ class Tls(NamedTuple):
 
 
 @final
-class Wires:
+class Transports:
     """All connections of a sink. It belongs to the loop that runs while it has any."""
 
     __slots__ = (
@@ -79,16 +79,16 @@ class Wires:
         "_more",
         "_piece_bytes",
         "_soon",
+        "_transports",
         "_turn_bytes",
-        "_wires",
     )
 
     def __init__(self, piece_bytes: int = PUSH_READ_BYTES, turn_bytes: float = math.inf) -> None:
         """Hand protocols pieces of so many bytes, and so many bytes in a turn."""
         self._piece_bytes: Final = piece_bytes
         self._turn_bytes: Final = turn_bytes
-        self._wires: dict[int, Wire] = {}
-        self._more: deque[Wire] = deque()
+        self._transports: dict[int, BoundedTransport] = {}
+        self._more: deque[BoundedTransport] = deque()
         """Those that have more than was handed on: no event tells of it."""
         self._soon: asyncio.Handle | None = None
         self._gate = Gate(PUSH_BEGUN_PER_PASS)
@@ -101,7 +101,7 @@ class Wires:
         make_protocol: Callable[[], ProtocolT],
         tls: Tls | None = None,
         make_socket: "SocketFactoryType | None" = None,
-    ) -> "tuple[Wire, ProtocolT]":
+    ) -> "tuple[BoundedTransport, ProtocolT]":
         """Connect to one of the addresses. Raises `OSError`."""
         await self._gate.passed()
         sock = await start_connection(
@@ -114,34 +114,34 @@ class Wires:
 
     async def opened(
         self, sock: socket.socket, make_protocol: Callable[[], ProtocolT], tls: Tls | None = None
-    ) -> "tuple[Wire, ProtocolT]":
+    ) -> "tuple[BoundedTransport, ProtocolT]":
         """Take over a connected socket, with TLS after the handshake. Raises `OSError`."""
         protocol = make_protocol()
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PUSH_RECEIVE_BUFFER_BYTES)
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            wire = Wire(self, sock, protocol, tls)
+            transport = BoundedTransport(self, sock, protocol, tls)
         except BaseException:
             sock.close()
             raise
         try:
-            await wire.shaken
+            await transport.shaken
         except BaseException:
-            wire.abort()
+            transport.abort()
             raise
-        return wire, protocol
+        return transport, protocol
 
-    # --- For wires -------------------------------------------------------------------------------
+    # --- For transports ---------------------------------------------------------------------------
 
-    def add(self, wire: "Wire", descriptor: int, mask: int) -> None:
+    def add(self, transport: "BoundedTransport", descriptor: int, mask: int) -> None:
         """Serve a new one."""
         if self._epoll is None:
             self._loop = asyncio.get_running_loop()
             self._epoll = select.epoll()
             self._loop.add_reader(self._epoll.fileno(), self._be_woken)
         self._epoll.register(descriptor, mask)
-        self._wires[descriptor] = wire
+        self._transports[descriptor] = transport
 
     def change(self, descriptor: int, mask: int) -> None:
         """Wait for other events of one."""
@@ -152,9 +152,9 @@ class Wires:
         """Serve one no more."""
         assert self._epoll is not None, "it was added"
         assert self._loop is not None, "it was added"
-        del self._wires[descriptor]
+        del self._transports[descriptor]
         self._epoll.unregister(descriptor)
-        if self._wires:
+        if self._transports:
             return
         if self._soon is not None:
             self._soon.cancel()
@@ -165,9 +165,9 @@ class Wires:
         self._epoll.close()
         self._epoll = self._loop = None
 
-    def go_on(self, wire: "Wire") -> None:
+    def go_on(self, transport: "BoundedTransport") -> None:
         """Serve one that has more to hand on, behind the others."""
-        self._more.append(wire)
+        self._more.append(transport)
         if self._soon is None and self._loop is not None:
             self._soon = self._loop.call_soon(self._take_turn)
 
@@ -188,7 +188,7 @@ class Wires:
             if not events and not again:
                 break
             for descriptor, event in events:
-                left_bytes -= self._wires[descriptor].serve(event, self._piece_bytes)
+                left_bytes -= self._transports[descriptor].serve(event, self._piece_bytes)
             if again:
                 left_bytes -= again.popleft().hand_on(self._piece_bytes, is_its_turn=True)
             if monotonic_ns() >= ends_ns:
@@ -202,16 +202,20 @@ class Wires:
 
 
 @final
-class Wire(asyncio.Transport):
+class BoundedTransport(asyncio.Transport):
     """One connection."""
 
     def __init__(
-        self, wires: Wires, sock: socket.socket, protocol: asyncio.Protocol, tls: Tls | None
+        self,
+        transports: Transports,
+        sock: socket.socket,
+        protocol: asyncio.Protocol,
+        tls: Tls | None,
     ) -> None:
         """Take over a connected socket that does not block."""
         super().__init__()
         loop = asyncio.get_running_loop()
-        self._wires = wires
+        self._transports = transports
         self._protocol: Any = protocol
         self._plain = sock
         self._context = None if tls is None else tls.context
@@ -234,12 +238,12 @@ class Wire(asyncio.Transport):
         self.shaken: asyncio.Future[None] = loop.create_future()
         """Done when data may be sent."""
         self._loop = loop
-        wires.add(self, self._descriptor, self._mask)
+        transports.add(self, self._descriptor, self._mask)
         if self._secure is None:
             self._begin()
         else:
             self._is_queued = True
-            wires.go_on(self)  # a handshake has its turn like all else
+            transports.go_on(self)  # a handshake has its turn like all else
 
     def allow(self, count: int) -> None:
         """Let so many more bytes come."""
@@ -327,7 +331,7 @@ class Wire(asyncio.Transport):
         """Have what is left handed on, in its turn."""
         if self._unread and not self._is_queued and self.is_reading():
             self._is_queued = True
-            self._wires.go_on(self)
+            self._transports.go_on(self)
 
     def _lose(self, error: Exception | None) -> None:
         """Close at once, and tell the protocol."""
@@ -336,7 +340,7 @@ class Wire(asyncio.Transport):
         self._is_gone = self._is_closing = True
         self._unread = memoryview(b"")
         self._unsent.clear()
-        self._wires.remove(self._descriptor)
+        self._transports.remove(self._descriptor)
         self._sock.close()
         if not self.shaken.done():
             self.shaken.set_exception(error or ConnectionAbortedError("closed"))
@@ -346,7 +350,7 @@ class Wire(asyncio.Transport):
         self._protocol = None
 
     def _set_mask(self) -> None:
-        """Have epoll report what this wire can do something about."""
+        """Have epoll report what this transport can do something about."""
         if self._is_gone:
             return
         mask = 0
@@ -359,7 +363,7 @@ class Wire(asyncio.Transport):
                 mask |= select.EPOLLOUT
         if mask != self._mask:
             self._mask = mask
-            self._wires.change(self._descriptor, mask)
+            self._transports.change(self._descriptor, mask)
 
     # --- Reading, for protocols ------------------------------------------------------------------
 
@@ -475,17 +479,17 @@ class Wire(asyncio.Transport):
 # --- Streams, for libraries ----------------------------------------------------------------------
 
 
-def stream_wires() -> Wires:
-    """Return wires for a library whose tasks read streams."""
-    return Wires(SINK_READ_BYTES, SINK_TURN_BYTES)
+def stream_transports() -> Transports:
+    """Return transports for a library whose tasks read streams."""
+    return Transports(SINK_READ_BYTES, SINK_TURN_BYTES)
 
 
 async def open_stream(
-    wires: Wires,
+    transports: Transports,
     place: "tuple[str, int] | str",
     tls: Tls | None = None,
     make_reader: Callable[[int], asyncio.StreamReader] = asyncio.StreamReader,
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Wire]:
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, BoundedTransport]:
     """Connect to host and port, or to a path; as `asyncio.open_connection`. Raises `OSError`."""
     loop = asyncio.get_running_loop()
     reader = make_reader(SINK_TURN_BYTES)
@@ -501,8 +505,8 @@ async def open_stream(
         except BaseException:
             sock.close()
             raise
-        wire, protocol = await wires.opened(sock, make_protocol, tls)
+        transport, protocol = await transports.opened(sock, make_protocol, tls)
     else:
         addresses: list[Any] = await loop.getaddrinfo(*place, type=socket.SOCK_STREAM)
-        wire, protocol = await wires.connect(addresses, make_protocol, tls)
-    return reader, asyncio.StreamWriter(wire, protocol, reader, loop), wire
+        transport, protocol = await transports.connect(addresses, make_protocol, tls)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop), transport

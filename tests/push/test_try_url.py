@@ -4,7 +4,7 @@ from typing import Any
 
 from delayd.net import tls
 from delayd.push.sinks import DueJob
-from delayd.push.trial import Trial, _tried
+from delayd.push.try_url import Trial, _tried
 from tests.access.handshakes import Authority
 from tests.push.receiver import FakeDns, Receiver, job, rules, webhook
 
