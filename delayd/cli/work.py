@@ -31,7 +31,7 @@ from delayd.cli.terminal import CommandFailed, complain
 from delayd.client.errors import DelaydError, Forbidden, Unauthorized
 from delayd.client.steps import carried_out
 from delayd.client.values import seconds
-from delayd.client.working import FailurePause, comes_at_once, working
+from delayd.client.work_loop import FailurePause, comes_at_once, work_loop
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class CommandWorker:
         self._client.outage.tell = tell_outage
         try:
             carried_out(
-                working(
+                work_loop(
                     self._client.outage,
                     self._pause,
                     goes_on=self._goes_on,

@@ -10,14 +10,14 @@
 The way of one call, in the order in which to read it; over the line `line_calls` and `beanstalk`
 stand in place of `http_calls` and `http1`. Together they are 1,900 lines, over the line 2,200:
 
-    sync         `Client`, with one method for each operation, and `Job`
-    http_calls   what an operation asks, and what the answer says; generators without a socket
-    connection   what waits: connecting, sending, receiving
-    wires        which connection is used, and when a call is tried again
-    http1        requests and responses as bytes
+    sync               `Client`, with one method for each operation, and `Job`
+    http_calls         what an operation asks, and what the answer says; generators without a socket
+    connection         what waits: connecting, sending, receiving
+    connection_pool    which connection is used, and when a call is tried again
+    http1              requests and responses as bytes
 
-Who trusts jobs to it reads `jobs` too, which extends reservations while a handler runs, `working`,
-the loop of all workers, and `worker`. `aio` and `aio_connection` have what is different with
+Workers are in `jobs`, which extends reservations while a handler runs, `work_loop`, the loop of all
+workers, and `worker`. `aio` and `aio_connection` have what is different with
 asyncio: the same generators, pools and attempts, awaited (`steps`). `values`, `results` and
 `errors` are what goes in and what comes out; `answers` checks what a server says before it is
 believed, and `limits` bounds how much of it.

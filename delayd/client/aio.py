@@ -21,17 +21,17 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 from delayd.client.addresses import DEFAULT_URL
 from delayd.client.aio_connection import AsyncConnections
 from delayd.client.batches import AsyncBatch, HttpParts, LineParts
+from delayd.client.connection_pool import AsyncRuns
 from delayd.client.errors import TimedOut
 from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Reserved, leaving, touch_every_s, touched
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
+from delayd.client.protocols import way_to
 from delayd.client.results import JobInfo
-from delayd.client.speaking import way_to
 from delayd.client.steps import Steps, awaited
 from delayd.client.sync import Client, Job
 from delayd.client.values import Duration, Filter
-from delayd.client.wires import AsyncRuns
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -11,9 +11,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, Self, TypeVar
 
 from delayd.client.connection import verified_tls
+from delayd.client.connection_pool import (
+    Ask,
+    Link,
+    Pool,
+    Reader,
+    Way,
+    carrying,
+    exchanging,
+    reason_of,
+)
 from delayd.client.errors import Unreachable, reservation_lost
 from delayd.client.steps import Steps, awaited
-from delayd.client.wires import Ask, Link, Pool, Reader, Way, carrying, exchanging, reason_of
 
 T = TypeVar("T")
 CALLS_MAX: Final = 64

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from delayd.client.addresses import Address
 from delayd.client.answers import checked, from_epoch, kind_of, read_json, shown
+from delayd.client.connection_pool import Link
 from delayd.client.errors import (
     NotUnderstood,
     PolicyInvalid,
@@ -30,7 +31,6 @@ from delayd.client.limits import (
     NUMBER_MAX,
 )
 from delayd.client.values import Duration, seconds
-from delayd.client.wires import Link
 
 SECONDS_MAX: Final = (1 << 32) - 1
 _TOPIC: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}"

@@ -1,6 +1,6 @@
 """Sockets: one connection for each call under way, kept for the next one.
 
-Which are kept, and what becomes of a call whose connection fails, `wires` decides.
+Which are kept, and what becomes of a call whose connection fails, `connection_pool` decides.
 """
 
 import socket
@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from delayd.client.addresses import Address
+from delayd.client.connection_pool import Ask, Link, Pool, Way, carrying, exchanging, reason_of
 from delayd.client.errors import Unreachable, reservation_lost
 from delayd.client.steps import Steps, carried_out
-from delayd.client.wires import Ask, Link, Pool, Way, carrying, exchanging, reason_of
 
 if TYPE_CHECKING:
-    import ssl  # see `wires`
+    import ssl  # see `connection_pool`
 
 T = TypeVar("T")
 RECEIVE_BYTES: Final = 1 << 18

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from delayd.client.addresses import DEFAULT_URL
 from delayd.client.connection import Connections
+from delayd.client.connection_pool import Runs
 from delayd.client.errors import Refused, TimedOut, TopicNotFound
 from delayd.client.jobs import (
     Held,
@@ -28,6 +29,7 @@ from delayd.client.jobs import (
     nacking,
 )
 from delayd.client.limits import ANSWER_BYTES_MAX
+from delayd.client.protocols import way_to
 from delayd.client.results import (
     Became,
     Calendar,
@@ -38,7 +40,6 @@ from delayd.client.results import (
     Time,
     TopicInfo,
 )
-from delayd.client.speaking import way_to
 from delayd.client.steps import Steps, carried_out
 from delayd.client.values import (
     Body,
@@ -51,7 +52,6 @@ from delayd.client.values import (
     State,
     Timing,
 )
-from delayd.client.wires import Runs
 
 if TYPE_CHECKING:  # each protocol, batches and TLS are imported where they are first used
     import ssl

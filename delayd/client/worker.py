@@ -24,11 +24,11 @@ from types import FrameType
 from typing import Any, Final
 
 from delayd.client.aio import AsyncClient, AsyncJob
+from delayd.client.connection_pool import drawn
 from delayd.client.errors import DelaydError
 from delayd.client.steps import Steps, awaited, carried_out
 from delayd.client.sync import Client, Job
-from delayd.client.wires import drawn
-from delayd.client.working import FailurePause, comes_at_once, working
+from delayd.client.work_loop import FailurePause, comes_at_once, work_loop
 
 WAIT_S: Final = 1.0
 """How long one reserve waits, and with it how long a stop may take that finds no job in hand."""
@@ -207,7 +207,7 @@ class _Loop:
         client, topics = self._client, self._topics
         client.outage.tell = self._tell_outage
         wait_s = WAIT_S if client.idle is None else 0.0  # a double idles instead
-        return working(
+        return work_loop(
             client.outage,
             self.pause,
             goes_on=lambda: not is_stopping.is_set(),

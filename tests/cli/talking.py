@@ -19,8 +19,8 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.cli.main import invoke
 from delayd.client.connection import Connections
+from delayd.client.connection_pool import Link
 from delayd.client.http1 import Request, Response
-from delayd.client.wires import Link
 from delayd.exits import Exit
 from tests.http.rig import HttpRig
 

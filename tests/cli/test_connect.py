@@ -139,8 +139,8 @@ OF_DELAYD = {
     *("cli.topics", "client", "client.addresses", "client.answers", "client.connection"),
     *("client.errors", "client.limits"),
     *("client.http1", "client.http_calls", "client.jobs", "client.results"),
-    *("client.speaking", "client.steps", "client.sync", "client.values"),
-    "client.wires",
+    *("client.protocols", "client.steps", "client.sync", "client.values"),
+    "client.connection_pool",
     *("access", "access.errors", "exits", "limits", "text"),
 }
 

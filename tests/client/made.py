@@ -8,7 +8,7 @@ from delayd.client import AsyncClient, Client
 from delayd.client.aio_connection import AsyncConnections
 from delayd.client.connection import Connections
 from delayd.client.limits import ANSWER_BYTES_MAX
-from delayd.client.speaking import way_to
+from delayd.client.protocols import way_to
 from tests.client.worlds import Waiting
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from delayd.client import ConnectionLost, DelaydError, NotUnderstood, Unreachable
-from delayd.client.wires import Attempts, Pool
+from delayd.client.connection_pool import Attempts, Pool
 from tests.client.made import Made
 from tests.client.peer import Close, Hold, Read, ScriptedPeer, Send, Step
 
@@ -142,7 +142,7 @@ def test_a_server_that_drips_is_given_up_when_the_time_of_an_answer_is_over(
 
 def test_patience_counts_the_time_of_attempts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [100.0]
-    monkeypatch.setattr("delayd.client.wires.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr("delayd.client.connection_pool.time.monotonic", lambda: now_s[0])
     pool = Pool[Any]()
     pool.was_reached = True
     made = Made("plain", None)  # type: ignore[arg-type]

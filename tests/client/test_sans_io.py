@@ -15,11 +15,11 @@ from delayd.client import (
 )
 from delayd.client.addresses import read_address
 from delayd.client.beanstalk import Replies, Reply, ReplyReader, read_map, read_names, seconds_word
+from delayd.client.connection_pool import IDLE_CONNECTIONS_MAX, Link, Pool
 from delayd.client.http1 import Request, ResponseReader, request_bytes
 from delayd.client.line_calls import LineCalls
+from delayd.client.protocols import way_to
 from delayd.client.results import Reservation
-from delayd.client.speaking import way_to
-from delayd.client.wires import IDLE_CONNECTIONS_MAX, Link, Pool
 
 HTTP_URL = "http://127.0.0.1:11301"
 AT = read_address(HTTP_URL)

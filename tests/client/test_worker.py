@@ -24,11 +24,11 @@ from delayd.client import (
     Unreachable,
     Worker,
 )
+from delayd.client.connection_pool import Outage
 from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Toucher, touched
 from delayd.client.steps import carried_out
-from delayd.client.wires import Outage
-from delayd.client.working import FailurePause
+from delayd.client.work_loop import FailurePause
 from delayd.limits import ERROR_BYTES_MAX
 from delayd.testing.daemon import Daemon
 from delayd.testing.fake import FakeDelayd

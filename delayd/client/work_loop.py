@@ -2,7 +2,7 @@
 
 It is the same for threads, tasks of asyncio and child processes, because it waits for nothing by
 itself. A step is what a call has returned: its answer, or with asyncio what is awaited for it
-(`jobs.carried_out`, `jobs.awaited`).
+(`steps.carried_out`, `steps.awaited`).
 
 >>> times_s = iter([100.0, 100.5, 100.75, 101.0, 101.0, 101.0])
 >>> pause = FailurePause(times_s.__next__)
@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from delayd.client.connection_pool import Outage, drawn, pauses
 from delayd.client.errors import ConnectionLost, DelaydError, NotFound, NotNow, Unreachable
 from delayd.client.jobs import Reserved
 from delayd.client.steps import Steps
-from delayd.client.wires import Outage, drawn, pauses
 
 PASSING: Final = (Unreachable, ConnectionLost, NotNow)
 """What is over when the daemon is back."""
@@ -61,7 +61,7 @@ class FailurePause:
         return max(0.0, self._ends_s - self._clock_s())
 
 
-def working(
+def work_loop(
     outage: Outage,
     pause: FailurePause,
     *,

@@ -1,6 +1,6 @@
-"""What connections with and without asyncio share; whatever waits is in the modules of each.
+"""Which connections are kept, what each speaks and holds, and when a call is tried again.
 
-Here is what a connection speaks and holds, which are kept, and when a call is tried again.
+The same with and without asyncio; what waits is in `connection` and `aio_connection`.
 
 >>> [round(pause_s, 2) for pause_s in pauses(1.0, lambda: 1.0)]
 [0.05, 0.1, 0.2, 0.4, 0.25]

@@ -1,11 +1,11 @@
-"""The way to an address: the operations of what is spoken there, and how their bytes travel."""
+"""Which protocol is spoken at a url: its operations, and how their bytes travel."""
 
 from typing import TYPE_CHECKING
 
 from delayd.client.addresses import HTTP_PORT, Address, read_address
+from delayd.client.connection_pool import Way, Wire
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.values import Duration, seconds
-from delayd.client.wires import Way, Wire
 
 if TYPE_CHECKING:
     import ssl
