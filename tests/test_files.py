@@ -11,8 +11,8 @@ import pytest
 import trustme
 
 from delayd.access.signing_secrets import SECRETS_FILE
+from delayd.access.token_usage import SUFFIX, days_of
 from delayd.access.tokens import Tokens
-from delayd.access.usage import SUFFIX, days_of
 from delayd.config import load
 from delayd.files import must_be_file, read_file
 from delayd.journal.disk import RealDisk

@@ -24,9 +24,9 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from delayd.access.errors import TokensInvalid
-from delayd.access.failures import Failures, network
 from delayd.access.principal import EVERYBODY, Principal
-from delayd.access.usage import TokenUsage, days_of
+from delayd.access.token_usage import TokenUsage, days_of
+from delayd.access.wrong_tokens import WrongTokens, network
 from delayd.clock import system_wall_ms
 from delayd.net.peers import UnixPeer, certificate_name, unix_peer
 from delayd.text import time_text
@@ -56,7 +56,7 @@ class Authenticator:
         self._uids = frozenset(unix_uids or ())
         self._gids = frozenset(unix_gids or ())
         self._wall_ms = wall_ms
-        self._failures = Failures()
+        self._wrong_tokens = WrongTokens()
         self.on_guessing: Callable[[str], object] = _ignore
         """Called with each address whose wrong tokens are answered late from now on."""
         self.on_unlisted: Callable[[UnixPeer], object] = _ignore
@@ -106,7 +106,7 @@ class Authenticator:
         if self.tokens is not None:
             principal = self.tokens.find(token, wall_ms / 1_000)
         if principal is None:
-            if self._failures.note(peer, now_ms):
+            if self._wrong_tokens.note(peer, now_ms):
                 self.on_guessing(network(peer))
             return None
         self.usage.note(principal.token_id, wall_ms)
@@ -120,7 +120,7 @@ class Authenticator:
 
     def delay_ms(self, peer: str, now_ms: int) -> int:
         """Return how long the answer to a wrong token has to wait."""
-        return self._failures.delay_ms(peer, now_ms)
+        return self._wrong_tokens.delay_ms(peer, now_ms)
 
     def renewed(self, principal: Principal) -> Principal | None:
         """Return the principal as it is now; None: the token was revoked or expired.

@@ -21,8 +21,8 @@ from delayd.access.token_entries import (
     TOKENS_FILE,
     Entry,
 )
+from delayd.access.token_usage import days_of
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
-from delayd.access.usage import days_of
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist
 from delayd.cli.help import examples
 from delayd.cli.parameters import takes

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
+from delayd.access.authorize import Right, denial_of
 from delayd.access.principal import EVERYBODY, Principal
-from delayd.access.rights import Right, denial_of
 from delayd.access.scopes import Scope
 from delayd.clock import Clock, monotonic_ns
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work

@@ -17,7 +17,7 @@ import enum
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
-from delayd.access.rights import Denial, Right, to_put, to_set_policy
+from delayd.access.authorize import Denial, Right, to_put, to_set_policy
 from delayd.access.scopes import Scope
 from delayd.compat import Compat
 from delayd.core import views

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from delayd.access.authorize import Denial, Right, denial_of, to_put
 from delayd.access.connection_limits import ConnectionLimits, Peer
-from delayd.access.rights import Denial, Right, denial_of, to_put
 from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine

@@ -9,8 +9,8 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import NAME_RULE, SCOPE_RULE, Entry
+from delayd.access.token_usage import TokenUsage
 from delayd.access.tokens import Tokens
-from delayd.access.usage import TokenUsage
 from delayd.cli.main import invoke
 from delayd.core.policy import PATTERN_RULE
 from delayd.exits import Exit

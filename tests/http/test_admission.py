@@ -512,7 +512,7 @@ def test_who_shows_no_token_has_not_shown_a_wrong_one(guarded: HttpRig) -> None:
     with guarded as rig:
         for _ in range(2 * AUTH_FAILURES_MAX):
             assert rig.call("GET", "/v1/topics").status == 401
-        assert not rig.authenticator._failures._times
+        assert not rig.authenticator._wrong_tokens._times
 
 
 def test_a_client_with_a_token_is_no_longer_counted_as_unauthenticated(guarded: HttpRig) -> None:

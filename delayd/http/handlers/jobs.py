@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from delayd.access.rights import to_put
+from delayd.access.authorize import to_put
 from delayd.core.job import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.change import bury_waiting, kick_job

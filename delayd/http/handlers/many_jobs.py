@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from delayd import limits
-from delayd.access.rights import Right
+from delayd.access.authorize import Right
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.parts import body_of

@@ -9,7 +9,7 @@ that is taken, a cap) is reported for that job alone.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from delayd.access.rights import to_put
+from delayd.access.authorize import to_put
 from delayd.core.errors import Refusal
 from delayd.core.names import checked_key
 from delayd.core.operations.checks import vetted_own

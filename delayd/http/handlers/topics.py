@@ -8,8 +8,8 @@ from collections.abc import Callable
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
+from delayd.access.authorize import to_set_policy
 from delayd.access.principal import EVERYBODY
-from delayd.access.rights import to_set_policy
 from delayd.core.errors import TopicNotFound
 from delayd.core.job import State
 from delayd.core.operations.topics import Clear, SetPolicy, policy_of

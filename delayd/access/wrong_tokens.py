@@ -4,12 +4,12 @@ The address of an IPv6 peer counts by its first 64 bits: one owner has all of th
 that fails `AUTH_FAILURES_MAX` times within `AUTH_FAILURES_WINDOW_MS` is answered `AUTH_DELAY_MS`
 later until the first of these failures is older than that.
 
->>> failures = Failures()
->>> [failures.note("192.0.2.7", second * 1_000) for second in range(10)].index(True)
+>>> wrong_tokens = WrongTokens()
+>>> [wrong_tokens.note("192.0.2.7", second * 1_000) for second in range(10)].index(True)
 9
->>> failures.delay_ms("192.0.2.7", 10_000), failures.delay_ms("192.0.2.8", 10_000)
+>>> wrong_tokens.delay_ms("192.0.2.7", 10_000), wrong_tokens.delay_ms("192.0.2.8", 10_000)
 (1000, 0)
->>> failures.delay_ms("192.0.2.7", 60_000)
+>>> wrong_tokens.delay_ms("192.0.2.7", 60_000)
 0
 
 Memory is bounded: of more addresses than `AUTH_PEERS_MAX` the one that was quiet for longest is
@@ -34,7 +34,7 @@ def network(peer: str) -> str:
     return origin_of((peer, 0)) or "this machine"
 
 
-class Failures:
+class WrongTokens:
     """The latest failures of each address; `now_ms` never goes back."""
 
     __slots__ = ("_times",)

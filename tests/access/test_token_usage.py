@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.usage import DAY_MS, TokenUsage, days_of
+from delayd.access.token_usage import DAY_MS, TokenUsage, days_of
 
 FIRST, SECOND = "1970-01-01", "1970-01-02"
 
