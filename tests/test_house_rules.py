@@ -122,7 +122,7 @@ TREE_OFFENCES: Final = (
 LEGAL_TREES: Final = (
     {
         "delayd/core/errors.py": "class R(Exception): pass\nclass S(R): pass\nclass T(S): pass",
-        "delayd/http/forms.py": "class F(msgspec.Struct): pass\nclass G(F, kw_only=True): pass",
+        "delayd/http/f.py": "class F(msgspec.Struct): pass\nclass G(F, kw_only=True): pass",
         "delayd/net/x.py": "class P(Protocol): pass\nclass Q(P): pass\nclass E(enum.Enum): pass",
     },
     {

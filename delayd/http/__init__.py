@@ -3,8 +3,8 @@
     accept, connections, server     connections, requests in order, deadlines, start and stop
     routing, admission              the way of a request to its handler
     routes, openapi                 the table of calls, and the document made of it
-    reading, forms, values          what requests say
-    structs, problems, responses    what they are answered
+    form_reader, request_forms, values      what requests say
+    answer_forms, problems, responses       what they are answered
     api, idempotency, handlers/     what the handlers share, and the handlers
 
 A handler runs between two turns: it asks the engine, which answers at once, and then waits until

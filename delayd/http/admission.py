@@ -24,6 +24,7 @@ from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
 from delayd.http.bodies import BodyReader
 from delayd.http.connection import HttpRequest
+from delayd.http.form_reader import Form, read_query
 from delayd.http.problems import (
     JSON,
     LINES,
@@ -37,7 +38,6 @@ from delayd.http.problems import (
     Unauthorized,
     VersionWrong,
 )
-from delayd.http.reading import Form, read_query
 from delayd.http.responses import HTTP_1_0, Reply, refused
 from delayd.http.routing import Route
 from delayd.limits import HTTP_BATCH_MAX, HTTP_FREE_BYTES, HTTP_HOSTS_KNOWN_MAX, HTTP_STEP_BYTES

@@ -4,14 +4,14 @@ r"""Reading a request's body, whatever its length: the form, or everything that 
     longer                 in slices, with turns between them
       a list of forms        cut up in one go, which makes nothing of its items; then one by one
       JSON in lines          one line after the other
-      anything else          in one go: only the bodies of jobs are long (`reading`)
+      anything else          in one go: only the bodies of jobs are long (`form_reader`)
 
 No reader of JSON can stop on its way, and all of them keep the interpreter meanwhile, so a thread
 would not help. But to see where the items of a list end takes msgspec 2 ms for a MiB at most. So
 JSON that is longer than `HTTP_JSON_BYTES_MAX` is refused, and lines are not.
 
 >>> import asyncio
->>> from delayd.http.forms import PutJobForm, PutJobsForm
+>>> from delayd.http.request_forms import PutJobForm, PutJobsForm
 >>> from delayd.http.slices import LoopTime
 >>> reader = BodyReader(PutJobForm, PutJobsForm, 65_535)
 >>> slices = Slices(LoopTime(now_ns=lambda: 0))
@@ -29,8 +29,7 @@ from typing import Any, Final
 
 import msgspec
 
-from delayd.http.problems import LINES, BodyTooLong, FieldError, NotJson, RequestInvalid
-from delayd.http.reading import (
+from delayd.http.form_reader import (
     Form,
     Hints,
     ListField,
@@ -42,6 +41,7 @@ from delayd.http.reading import (
     unknown,
     why_not_json,
 )
+from delayd.http.problems import LINES, BodyTooLong, FieldError, NotJson, RequestInvalid
 from delayd.http.slices import Slices
 from delayd.http.values import UNSET, Unset
 from delayd.limits import (

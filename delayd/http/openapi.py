@@ -1,7 +1,7 @@
 """The API as an OpenAPI 3.1 document, made of the tables and structs that the daemon runs by.
 
     routes      which calls there are, what they are for, say and answer, which scope they need
-    forms, structs, values     the schemas
+    request_forms, answer_forms, values     the schemas
     problems    what a call may be refused for: status, word, headers
 
 Nothing is written down twice: what is wrong here is wrong in the daemon too. Making the document
@@ -27,10 +27,10 @@ from delayd.build import LACKS_DOCSTRINGS, docstrings_of
 from delayd.core.errors import KeyInvalid, Refusal, TopicIsInternal, TopicNameInvalid
 from delayd.core.operations.put import Outcome
 from delayd.http import problems
+from delayd.http.answer_forms import PutAnswer, ReservedAnswer
+from delayd.http.form_reader import Form, form_in, rules_of
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
-from delayd.http.reading import Form, form_in, rules_of
 from delayd.http.routing import Response, Route, Section
-from delayd.http.structs import PutAnswer, ReservedAnswer
 from delayd.http.values import KINDS, Duration
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX, JOB_ID_MAX
 

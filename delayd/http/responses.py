@@ -26,8 +26,8 @@ import msgspec
 
 from delayd.clock import system_wall_ms
 from delayd.core.errors import Refusal
+from delayd.http.answer_forms import AckResultAnswer, NackResultAnswer, PutResultAnswer
 from delayd.http.problems import CONTENT_TYPE, JSON, SERVER, headers_of, problem_of
-from delayd.http.structs import AckResultAnswer, NackResultAnswer, PutResultAnswer
 from delayd.http.values import UNSET, Answer
 
 NO_CONTENT: Final = 204

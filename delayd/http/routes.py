@@ -12,7 +12,7 @@ import orjson
 
 from delayd.access.scopes import Scope
 from delayd.core import errors
-from delayd.http import forms, openapi, problems, structs
+from delayd.http import answer_forms, openapi, problems, request_forms
 from delayd.http.api import Call
 from delayd.http.handlers import health, jobs, leases, many_jobs, puts, reserve, topics
 from delayd.http.responses import Reply
@@ -36,19 +36,19 @@ _PUT_REFUSALS: Final = (
     *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
 )
 _HELD: Final = (errors.JobNotFound, problems.ReservationLost)
-_NAMED: Final = {200: Response("The operation was carried out.", (structs.NamedAnswer,))}
+_NAMED: Final = {200: Response("The operation was carried out.", (answer_forms.NamedAnswer,))}
 _RESERVED: Final = {
-    200: Response("Jobs, the most urgent first.", (structs.ReservedAnswer,)),
+    200: Response("Jobs, the most urgent first.", (answer_forms.ReservedAnswer,)),
     204: Response("No job became ready while the call waited."),
 }
-_BURIED: Final = {200: Response("The job is buried.", (structs.BecameAnswer,))}
+_BURIED: Final = {200: Response("The job is buried.", (answer_forms.BecameAnswer,))}
 _BURY_REFUSALS: Final = (
     *(errors.JobNotFound, problems.JobReserved, problems.WrongState),
     errors.OutOfSpace,
 )
-_MANY_DONE: Final = {200: Response("How many jobs were changed.", (structs.ManyAnswer,))}
-_POLICY: Final = {200: Response("The policy in force.", (structs.PolicyOfTopicAnswer,))}
-_PAUSED: Final = {200: Response("When the pause ends.", (structs.PausedAnswer,))}
+_MANY_DONE: Final = {200: Response("How many jobs were changed.", (answer_forms.ManyAnswer,))}
+_POLICY: Final = {200: Response("The policy in force.", (answer_forms.PolicyOfTopicAnswer,))}
+_PAUSED: Final = {200: Response("When the pause ends.", (answer_forms.PausedAnswer,))}
 _BULK: Final = (
     "With millions of jobs it takes seconds; other requests are served meanwhile. If the client"
     " disconnects, it stops there; what was done by then stays done."
@@ -67,23 +67,23 @@ _PRODUCERS: Final = (
         {
             200: Response(
                 "A live job has the key, and was kept or changed as on_conflict says.",
-                (structs.PutAnswer,),
+                (answer_forms.PutAnswer,),
             ),
             201: Response(
                 "The job was put; or all jobs of the batch were put.",
-                (structs.PutAnswer, structs.PutResultsAnswer),
+                (answer_forms.PutAnswer, answer_forms.PutResultsAnswer),
             ),
             207: Response(
                 "Some jobs of the batch were refused; each has its own status.",
-                (structs.PutResultsAnswer,),
+                (answer_forms.PutResultsAnswer,),
             ),
         },
         (
             *(*_PUT_REFUSALS, errors.JobAlreadyExists),
             *(problems.KeyReused, problems.IdempotencyKeysFull),
         ),
-        form=forms.PutJobForm,
-        batch=forms.PutJobsForm,
+        form=request_forms.PutJobForm,
+        batch=request_forms.PutJobsForm,
     ),
     Route(
         *("PUT", "/v1/topics/{topic}/keys/{key}", puts.put_key, Scope.PUT),
@@ -91,11 +91,13 @@ _PRODUCERS: Final = (
         "It can be repeated safely: the job that has the key gets the new body, time,"
         " priority, ttr and ladder, unless `on_conflict` says otherwise.",
         {
-            200: Response("The job that has the key was changed or kept.", (structs.PutAnswer,)),
-            201: Response("The job was made.", (structs.PutAnswer,)),
+            200: Response(
+                "The job that has the key was changed or kept.", (answer_forms.PutAnswer,)
+            ),
+            201: Response("The job was made.", (answer_forms.PutAnswer,)),
         },
         (*_PUT_REFUSALS, errors.JobAlreadyExists, errors.KeyInvalid),
-        form=forms.PutKeyedForm,
+        form=request_forms.PutKeyedForm,
     ),
 )
 
@@ -109,7 +111,7 @@ _WORKERS: Final = (
         " the answer is sent, nothing is reserved and no attempt is counted.",
         _RESERVED,
         (errors.OutOfSpace,),
-        form=forms.ReserveForm,
+        form=request_forms.ReserveForm,
         may_be_empty=True,
     ),
     Route(
@@ -118,27 +120,31 @@ _WORKERS: Final = (
         "The same for several topics: the most urgent of them all come first.",
         _RESERVED,
         (errors.OutOfSpace, errors.TopicIsInternal),
-        form=forms.ReserveAnyForm,
+        form=request_forms.ReserveAnyForm,
     ),
     Route(
         *("POST", "/v1/ack", leases.ack_many, Scope.DELETE),
         *("ack_many", Section.WORKERS, "Acknowledge many jobs"),
         f"{_MANY}; answers for each whether it was still reserved.",
         {
-            200: Response("All jobs were acknowledged.", (structs.AckResultsAnswer,)),
-            207: Response("Some were refused; each result says why.", (structs.AckResultsAnswer,)),
+            200: Response("All jobs were acknowledged.", (answer_forms.AckResultsAnswer,)),
+            207: Response(
+                "Some were refused; each result says why.", (answer_forms.AckResultsAnswer,)
+            ),
         },
-        form=forms.HeldManyForm,
+        form=request_forms.HeldManyForm,
     ),
     Route(
         *("POST", "/v1/nack", leases.nack_many, Scope.RELEASE),
         *("nack_many", Section.WORKERS, "Say that many attempts have failed"),
         f"{_MANY}; answers the outcome of each.",
         {
-            200: Response("All jobs were given back.", (structs.NackResultsAnswer,)),
-            207: Response("Some were refused; each result says why.", (structs.NackResultsAnswer,)),
+            200: Response("All jobs were given back.", (answer_forms.NackResultsAnswer,)),
+            207: Response(
+                "Some were refused; each result says why.", (answer_forms.NackResultsAnswer,)
+            ),
         },
-        form=forms.NackManyForm,
+        form=request_forms.NackManyForm,
     ),
     Route(
         *("POST", "/v1/jobs/{id}/ack", leases.ack, Scope.DELETE),
@@ -147,7 +153,7 @@ _WORKERS: Final = (
         " nothing.",
         _NAMED,
         _HELD,
-        form=forms.HeldForm,
+        form=request_forms.HeldForm,
     ),
     Route(
         *("POST", "/v1/jobs/{id}/nack", leases.nack, Scope.RELEASE),
@@ -155,17 +161,17 @@ _WORKERS: Final = (
         "The retry rule of the job or of its topic decides the outcome: the next step of the"
         " ladder, burial, another topic. A `delay` in the request overrides the step. Without a"
         " rule the job is ready again, after that delay.",
-        {200: Response("What became of the job.", (structs.BecameAnswer,))},
+        {200: Response("What became of the job.", (answer_forms.BecameAnswer,))},
         (*_HELD, errors.ValueOutOfRange, errors.OutOfSpace),
-        form=forms.NackForm,
+        form=request_forms.NackForm,
     ),
     Route(
         *("POST", "/v1/jobs/{id}/touch", leases.touch, Scope.RELEASE),
         *("touch", Section.WORKERS, "Ask for more time"),
         "The reservation lasts a full `ttr` from now.",
-        {200: Response("The reservation was extended.", (structs.TouchedAnswer,))},
+        {200: Response("The reservation was extended.", (answer_forms.TouchedAnswer,))},
         (*_HELD, errors.OutOfSpace),
-        form=forms.HeldForm,
+        form=request_forms.HeldForm,
     ),
     Route(
         *("POST", "/v1/jobs/{id}/bury", leases.bury, Scope.BURY),
@@ -174,7 +180,7 @@ _WORKERS: Final = (
         " is a delayed or ready job that nobody holds, and no attempt is counted.",
         _BURIED,
         (problems.ReservationLost, *_BURY_REFUSALS),
-        form=forms.BuryForm,
+        form=request_forms.BuryForm,
         may_be_empty=True,
     ),
 )
@@ -184,7 +190,7 @@ _JOBS: Final = (
         *("GET", "/v1/jobs/{id}", jobs.get, Scope.PEEK),
         *("get_job", Section.JOBS, "Look at a job"),
         "In any state; nothing about it changes.",
-        {200: Response("The job.", (structs.JobAnswer,))},
+        {200: Response("The job.", (answer_forms.JobAnswer,))},
         (errors.JobNotFound,),
     ),
     Route(
@@ -192,13 +198,13 @@ _JOBS: Final = (
         *("change_job", Section.JOBS, "Change a job"),
         "A new time, priority, ttr, body or url, in one step; absent fields stay. A new time takes"
         " a buried job out of burial. A reserved job cannot be changed.",
-        {200: Response("The job as it is after the change.", (structs.ChangedAnswer,))},
+        {200: Response("The job as it is after the change.", (answer_forms.ChangedAnswer,))},
         (
             *(errors.JobNotFound, problems.JobReserved, errors.ValueOutOfRange),
             *(errors.DelayTooLong, errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
             *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
         ),
-        form=forms.ChangeJobForm,
+        form=request_forms.ChangeJobForm,
     ),
     Route(
         *("DELETE", "/v1/jobs/{id}", jobs.cancel, Scope.DELETE),
@@ -213,7 +219,7 @@ _JOBS: Final = (
         "A delayed job is ready at once; a buried one too, and its ladder starts again.",
         _NAMED,
         (errors.JobNotFound, problems.JobReserved, problems.WrongState, errors.OutOfSpace),
-        form=forms.NothingForm,
+        form=request_forms.NothingForm,
         may_be_empty=True,
     ),
 )
@@ -241,7 +247,7 @@ _BURY_BY_KEY: Final = Route(
     "A delayed or ready job is not handed out until it is kicked.",
     _BURIED,
     (errors.KeyNotFound, errors.TopicNotFound, *_BURY_REFUSALS[1:]),
-    form=forms.BuryWaitingForm,
+    form=request_forms.BuryWaitingForm,
     may_be_empty=True,
 )
 _MANY_JOBS: Final = (
@@ -250,9 +256,9 @@ _MANY_JOBS: Final = (
         *("list_jobs", Section.JOBS, "List jobs of a topic"),
         "A page of them, in due order. `after` of one answer leads to the next page; a job that"
         " does not change meanwhile is on exactly one page.",
-        {200: Response("A page.", (structs.PageAnswer,))},
+        {200: Response("A page.", (answer_forms.PageAnswer,))},
         (errors.TopicNotFound,),
-        query=forms.ListJobsForm,
+        query=request_forms.ListJobsForm,
     ),
     Route(
         *("DELETE", "/v1/topics/{topic}/jobs", many_jobs.cancel_jobs, Scope.DELETE),
@@ -261,7 +267,7 @@ _MANY_JOBS: Final = (
         f" `admin`. {_BULK}",
         _MANY_DONE,
         (errors.TopicNotFound,),
-        query=forms.CancelJobsForm,
+        query=request_forms.CancelJobsForm,
     ),
     Route(
         *("POST", "/v1/topics/{topic}/jobs/kick", many_jobs.kick_jobs, Scope.KICK),
@@ -269,8 +275,8 @@ _MANY_JOBS: Final = (
         f"All that match and are delayed or buried. {_BULK}",
         _MANY_DONE,
         (errors.TopicNotFound, errors.OutOfSpace),
-        form=forms.NothingForm,
-        query=forms.ManyJobsForm,
+        form=request_forms.NothingForm,
+        query=request_forms.ManyJobsForm,
         may_be_empty=True,
     ),
     Route(
@@ -280,16 +286,16 @@ _MANY_JOBS: Final = (
         f" same time. {_BULK}",
         _MANY_DONE,
         (errors.TopicNotFound, errors.ValueOutOfRange, errors.DelayTooLong, errors.OutOfSpace),
-        form=forms.RescheduleForm,
-        query=forms.ManyJobsForm,
+        form=request_forms.RescheduleForm,
+        query=request_forms.ManyJobsForm,
     ),
     Route(
         *("GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK),
         *("get_calendar", Section.JOBS, "Count what comes due when"),
         "Delayed jobs in each of a number of time spans, by topic.",
-        {200: Response("Jobs due, counted by period.", (structs.CalendarAnswer,))},
+        {200: Response("Jobs due, counted by period.", (answer_forms.CalendarAnswer,))},
         (errors.TopicNotFound, errors.TopicNameInvalid, errors.ValueOutOfRange),
-        query=forms.HorizonForm,
+        query=request_forms.HorizonForm,
     ),
 )
 
@@ -298,14 +304,14 @@ _TOPICS: Final = (
         *("GET", "/v1/topics", topics.list_topics, Scope.STATS),
         *("list_topics", Section.TOPICS, "List topics"),
         "A page of those that the token may see, sorted by name.",
-        {200: Response("A page.", (structs.TopicPageAnswer,))},
-        query=forms.ListTopicsForm,
+        {200: Response("A page.", (answer_forms.TopicPageAnswer,))},
+        query=request_forms.ListTopicsForm,
     ),
     Route(
         *("GET", "/v1/topics/{topic}", topics.get_topic, Scope.STATS),
         *("get_topic", Section.TOPICS, "Look at a topic"),
         "A topic exists as long as it has jobs, waiting consumers, a pause or a policy of its own.",
-        {200: Response("The topic: counts, policy, ages and rates.", (structs.TopicAnswer,))},
+        {200: Response("The topic: counts, policy, ages and rates.", (answer_forms.TopicAnswer,))},
         (errors.TopicNotFound,),
     ),
     Route(
@@ -326,7 +332,7 @@ _TOPICS: Final = (
             errors.PushIsOff,
             errors.OutOfSpace,
         ),
-        form=forms.PolicyBodyForm,
+        form=request_forms.PolicyBodyForm,
     ),
     Route(
         *("DELETE", "/v1/topics/{topic}/policy", topics.drop_policy, Scope.ADMIN),
@@ -341,14 +347,14 @@ _TOPICS: Final = (
         "Jobs still come due, and wait.",
         _PAUSED,
         (errors.TopicNotFound, errors.ValueOutOfRange, errors.OutOfSpace),
-        form=forms.PauseForm,
+        form=request_forms.PauseForm,
     ),
     Route(
         *("POST", "/v1/topics/{topic}/resume", topics.resume, Scope.PAUSE),
         *("resume", Section.TOPICS, "End a pause", "At once."),
         _PAUSED,
         (errors.TopicNotFound, errors.OutOfSpace),
-        form=forms.NothingForm,
+        form=request_forms.NothingForm,
         may_be_empty=True,
     ),
     Route(
@@ -358,7 +364,7 @@ _TOPICS: Final = (
         " interval later.",
         _MANY_DONE,
         (errors.TopicNotFound, errors.ValueOutOfRange, errors.OutOfSpace),
-        form=forms.KickForm,
+        form=request_forms.KickForm,
         may_be_empty=True,
     ),
     Route(
@@ -367,7 +373,7 @@ _TOPICS: Final = (
         "Except reserved ones; in constant time, however many there are.",
         _MANY_DONE,
         (errors.TopicNotFound, errors.OutOfSpace),
-        form=forms.NothingForm,
+        form=request_forms.NothingForm,
         may_be_empty=True,
     ),
 )
@@ -377,7 +383,7 @@ _DAEMON: Final = (
         *("GET", "/v1/stats", health.stats, Scope.STATS),
         *("get_stats", Section.DAEMON, "See the figures of the daemon"),
         "For people; Prometheus reads `/metrics`.",
-        {200: Response("The figures.", (structs.StatsAnswer,))},
+        {200: Response("The figures.", (answer_forms.StatsAnswer,))},
     ),
     Route(
         *("GET", "/metrics", health.metrics, Scope.STATS),
@@ -389,35 +395,35 @@ _DAEMON: Final = (
         *("GET", "/v1/stats/history", health.history, Scope.STATS),
         *("get_history", Section.DAEMON, "The last hour, minute by minute"),
         "Counted since the daemon's start.",
-        {200: Response("Figures of each minute.", (structs.HistoryAnswer,))},
+        {200: Response("Figures of each minute.", (answer_forms.HistoryAnswer,))},
     ),
     Route(
         *("GET", "/v1/access", health.access, None),
         *("get_access", Section.DAEMON, "What this client may do"),
         "The scopes and topics of the token that comes with the request, whatever they are.",
-        {200: Response("The permissions of the token.", (structs.AccessAnswer,))},
+        {200: Response("The permissions of the token.", (answer_forms.AccessAnswer,))},
         needs_token=True,
     ),
     Route(
         *("GET", "/healthz", health.healthz, None),
         *("healthz", Section.DAEMON, "Liveness: the process answers"),
         "A process that does not answer this should be restarted.",
-        {200: Response("The daemon is alive.", (structs.LivesAnswer,))},
+        {200: Response("The daemon is alive.", (answer_forms.LivesAnswer,))},
     ),
     Route(
         *("GET", "/readyz", health.readyz, None),
         *("readyz", Section.DAEMON, "Readiness: the daemon accepts jobs"),
         "503 while the daemon drains or stops, and while its disk is full or does not answer.",
-        {200: Response("The daemon accepts jobs.", (structs.ReadyAnswer,))},
+        {200: Response("The daemon accepts jobs.", (answer_forms.ReadyAnswer,))},
         (problems.NotReady, errors.Draining),
     ),
     Route(
         *("POST", "/v1/clock/advance", health.advance, Scope.ADMIN),
         *("advance_clock", Section.DAEMON, "Advance the virtual clock"),
         "Of a daemon with `--clock virtual`. Everything due by then happens before the answer.",
-        {200: Response("The time of the virtual clock.", (structs.AdvancedAnswer,))},
+        {200: Response("The time of the virtual clock.", (answer_forms.AdvancedAnswer,))},
         (problems.NoClock, errors.ValueOutOfRange),
-        form=forms.AdvanceForm,
+        form=request_forms.AdvanceForm,
     ),
     Route(
         *("GET", "/openapi.json", serve_openapi, None),

@@ -25,8 +25,8 @@ from urllib.parse import unquote
 from delayd.access.scopes import Scope
 from delayd.core.errors import Refusal
 from delayd.http.api import Call
+from delayd.http.form_reader import Form
 from delayd.http.problems import MethodNotAllowed, NoSuchCall
-from delayd.http.reading import Form
 from delayd.http.responses import Reply
 from delayd.http.values import Answer
 from delayd.limits import TARGET_KNOWN_CHARACTERS, TARGETS_KNOWN_MAX

@@ -9,10 +9,10 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from delayd.client import results, values
-from delayd.http import forms, structs
+from delayd.http import answer_forms, request_forms
+from delayd.http.form_reader import Reader
 from delayd.http.openapi import document, refusals_of
 from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
-from delayd.http.reading import Reader
 from delayd.http.routes import ROUTES
 from delayd.http.values import Answer
 from tests.http.rig import HttpRig, http_refusals
@@ -60,7 +60,7 @@ def test_every_call_is_described_under_a_name_of_its_own() -> None:
 def test_every_answer_of_the_module_is_in_the_document() -> None:
     kinds = {
         name.removesuffix("Answer")
-        for name, kind in vars(structs).items()
+        for name, kind in vars(answer_forms).items()
         if isinstance(kind, type) and issubclass(kind, Answer)
     }
     assert kinds - {""} <= DOCUMENT["components"]["schemas"].keys()
@@ -102,7 +102,7 @@ def test_members_may_be_added_to_answers_and_not_to_requests() -> None:
     assert schemas["PutJob"]["additionalProperties"] is False
     assert "additionalProperties" not in schemas["ReservedJob"]
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(b'{"id": 1, "colour": "red"}', type=structs.NamedAnswer)
+        msgspec.json.decode(b'{"id": 1, "colour": "red"}', type=answer_forms.NamedAnswer)
 
 
 SAMPLES: Final = [
@@ -204,7 +204,7 @@ def test_the_schemas_of_bodies_and_their_readers_agree(
         assert is_valid
 
 
-@pytest.mark.parametrize("name", forms.PolicyBodyForm.__struct_fields__)
+@pytest.mark.parametrize("name", request_forms.PolicyBodyForm.__struct_fields__)
 def test_null_says_nothing_in_a_policy_and_the_document_allows_it(name: str) -> None:
     schema = {"$ref": "#/components/schemas/PolicyBody", "components": DOCUMENT["components"]}
     assert OAS31Validator(schema).is_valid({name: None})

@@ -19,7 +19,6 @@ from delayd.core.errors import Refusal
 from delayd.fields import Wrong
 from delayd.http import problems
 from delayd.http.connection import Bounds
-from delayd.http.forms import AdvanceForm, HorizonForm, KickForm, PauseForm, PutJobForm
 from delayd.http.problems import (
     FIELDS,
     FieldError,
@@ -28,6 +27,7 @@ from delayd.http.problems import (
     headers_of,
     problem_of,
 )
+from delayd.http.request_forms import AdvanceForm, HorizonForm, KickForm, PauseForm, PutJobForm
 from delayd.http.responses import refused
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
 from delayd.line import grammar, replies

@@ -7,8 +7,8 @@ import pytest
 
 from delayd import __version__
 from delayd.core.errors import OutOfSpace
+from delayd.http.answer_forms import NamedAnswer
 from delayd.http.responses import HTTP_1_0, HTTP_1_1, NO_CONTENT, Reply, refused, reply
-from delayd.http.structs import NamedAnswer
 
 DATE: Final = re.compile(rb"Date: [A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT\r\n")
 SERVER: Final = f"Server: delayd/{__version__}\r\n".encode()

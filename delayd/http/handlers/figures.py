@@ -22,7 +22,7 @@ from delayd.core.stats.figures import (
 from delayd.core.stats.histogram import count_of, quantile_ms
 from delayd.core.throttle import Block, PushBlock
 from delayd.core.times import RequestMs
-from delayd.http import structs
+from delayd.http import answer_forms
 from delayd.limits import HISTORY_CELL_MS, HISTORY_CELLS
 from delayd.text import moment_text
 
@@ -40,32 +40,32 @@ def _seconds(duration_ms: float | None) -> float | None:
     return None if duration_ms is None else duration_ms / 1_000
 
 
-def _lateness(histogram: "Counts") -> structs.LatenessAnswer:
+def _lateness(histogram: "Counts") -> answer_forms.LatenessAnswer:
     jobs = count_of(histogram)
     p50, p90, p99 = (_seconds(quantile_ms(histogram, share)) for share in (0.5, 0.9, 0.99))
     mean = _seconds(histogram[-1] / jobs) if jobs else None
-    return structs.LatenessAnswer(jobs=jobs, mean=mean, p50=p50, p90=p90, p99=p99)
+    return answer_forms.LatenessAnswer(jobs=jobs, mean=mean, p50=p50, p90=p90, p99=p99)
 
 
-def _rates(rates: tuple[float, float, float]) -> structs.RatesAnswer:
+def _rates(rates: tuple[float, float, float]) -> answer_forms.RatesAnswer:
     put, reserved, deleted = rates
-    return structs.RatesAnswer(put=put, reserved=reserved, deleted=deleted)
+    return answer_forms.RatesAnswer(put=put, reserved=reserved, deleted=deleted)
 
 
-def _use(in_use: int, cap: int | None) -> structs.UseAnswer:
-    return structs.UseAnswer(in_use=in_use, max=cap)
+def _use(in_use: int, cap: int | None) -> answer_forms.UseAnswer:
+    return answer_forms.UseAnswer(in_use=in_use, max=cap)
 
 
 def topic_answer(
     topic: "Topic",
-    counts: structs.TopicCountsAnswer,
-    policy: structs.PolicyOfTopicAnswer,
+    counts: answer_forms.TopicCountsAnswer,
+    policy: answer_forms.PolicyOfTopicAnswer,
     now_ms: RequestMs,
     push_blocks: Iterable[PushBlock],
-) -> structs.TopicAnswer:
+) -> answer_forms.TopicAnswer:
     """Return everything about a topic."""
     caps = topic.policy or NO_POLICY
-    return structs.TopicAnswer(
+    return answer_forms.TopicAnswer(
         **msgspec.structs.asdict(counts),
         using=topic.users,
         watching=topic.clients_watching,
@@ -78,7 +78,7 @@ def topic_answer(
         due_to_ready=_lateness(topic.overdue),
         ready_to_reserved=_lateness(topic.waited),
         operations=topic_operations(topic),
-        usage=structs.TopicUsageAnswer(
+        usage=answer_forms.TopicUsageAnswer(
             jobs=_use(topic.jobs, caps.jobs_max),
             bytes=_use(topic.bytes, caps.bytes_max),
             reserved=_use(topic.reserved, caps.reserved_max),
@@ -88,14 +88,14 @@ def topic_answer(
     )
 
 
-def history_answer(engine: "Engine", now_ms: RequestMs) -> structs.HistoryAnswer:
+def history_answer(engine: "Engine", now_ms: RequestMs) -> answer_forms.HistoryAnswer:
     """Return what has happened in each minute of the last hour."""
     offset_ms = engine.store.wall_times.offset_ms
     minutes = []
     for cell in daemon_history(engine):
         if cell.from_ms + HISTORY_MS > now_ms:
             put, reserved, deleted, failed = cell.counted
-            minute = structs.MinuteAnswer(
+            minute = answer_forms.MinuteAnswer(
                 from_=moment_text(cell.from_ms + offset_ms),
                 put=put,
                 reserved=reserved,
@@ -105,28 +105,28 @@ def history_answer(engine: "Engine", now_ms: RequestMs) -> structs.HistoryAnswer
                 late_p99=_seconds(cell.late_p99_ms),
             )
             minutes.append(minute)
-    return structs.HistoryAnswer(now=moment_text(now_ms + offset_ms), minutes=minutes)
+    return answer_forms.HistoryAnswer(now=moment_text(now_ms + offset_ms), minutes=minutes)
 
 
 def stats_answer(
     beside_jobs: Mapping[str, Any],
-    http: structs.HttpAnswer,
+    http: answer_forms.HttpAnswer,
     engine: "Engine",
     census: "TotalsScan",
     now_ms: RequestMs,
-) -> structs.StatsAnswer:
+) -> answer_forms.StatsAnswer:
     """Return everything about the daemon, by a census that is over.
 
     `beside_jobs` is the service's part.
     """
     assert census.is_over, "what is summed is not all"
     sums = census.all
-    return structs.StatsAnswer(
+    return answer_forms.StatsAnswer(
         **beside_jobs,
         http=http,
         draining=engine.draining,
         topics=sums.topics,
-        jobs=structs.JobCountsAnswer(
+        jobs=answer_forms.JobCountsAnswer(
             ready=sums.ready,
             urgent=sums.urgent,
             reserved=sums.reserved,
@@ -136,7 +136,7 @@ def stats_answer(
         oldest_ready_age=_seconds(age_ms(sums.oldest_ms, now_ms)),
         rates=_rates(daemon_rates(engine, now_ms)),
         operations=daemon_operations(engine),
-        usage=structs.DaemonUsageAnswer(
+        usage=answer_forms.DaemonUsageAnswer(
             jobs=_use(engine.log_space.jobs, engine.jobs_max),
             bytes=_use(engine.record_bytes, engine.bytes_max),
         ),

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 from delayd.core.errors import Draining, OutOfSpace
 from delayd.core.stats.totals import TotalsScan
 from delayd.core.virtual_clock import ClockAdvance
+from delayd.http import answer_forms
 from delayd.http.api import Call
 from delayd.http.handlers.figures import history_answer, stats_answer
 from delayd.http.problems import NoClock, NotReady
 from delayd.http.responses import Reply, reply
-from delayd.http.structs import AccessAnswer, AdvancedAnswer, HttpAnswer, LivesAnswer, ReadyAnswer
 from delayd.limits import CENSUS_STEP_TOPICS, READY_BODY_BYTES, SLOW_SYNC_MS
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
-    from delayd.http.forms import AdvanceForm
+    from delayd.http.request_forms import AdvanceForm
 
 
 async def healthz(_call: Call) -> Reply:
     """Answer that the process serves."""
-    return reply(200, LivesAnswer(status="ok"))
+    return reply(200, answer_forms.LivesAnswer(status="ok"))
 
 
 async def readyz(call: Call) -> Reply:
@@ -46,7 +46,7 @@ async def readyz(call: Call) -> Reply:
         why = api.reports.room_trouble()
         said = f"no file can be made for the log: {why}" if why else str(refusal)
         raise NotReady(said) from None
-    return reply(200, ReadyAnswer(status="ready"))
+    return reply(200, answer_forms.ReadyAnswer(status="ready"))
 
 
 async def stats(call: Call) -> Reply:
@@ -61,7 +61,7 @@ async def stats(call: Call) -> Reply:
     now_ms = api.now_ms()
     answer = stats_answer(
         api.reports.beside_jobs(now_ms),
-        HttpAnswer(connections=api.connections.open_count, waiting=len(api.waiting)),
+        answer_forms.HttpAnswer(connections=api.connections.open_count, waiting=len(api.waiting)),
         api.engine,
         census,
         now_ms,
@@ -79,7 +79,9 @@ async def access(call: Call) -> Reply:
     """Answer what the client may do."""
     principal = call.principal
     scopes = sorted(scope.value for scope in principal.scopes)
-    answer = AccessAnswer(name=principal.name, scopes=scopes, topics=[*principal.topics])
+    answer = answer_forms.AccessAnswer(
+        name=principal.name, scopes=scopes, topics=[*principal.topics]
+    )
     return reply(200, answer)
 
 
@@ -100,4 +102,4 @@ async def advance(call: Call) -> Reply:
     form: AdvanceForm = call.form
     work = ClockAdvance(api.engine, api.standing, form.by)
     await api.carry_out(work)
-    return reply(200, AdvancedAnswer(now=moment_text(api.wall_ms(work.time_ms))))
+    return reply(200, answer_forms.AdvancedAnswer(now=moment_text(api.wall_ms(work.time_ms))))

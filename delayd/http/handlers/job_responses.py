@@ -34,7 +34,13 @@ from delayd.core.parts import (
 )
 from delayd.core.scans.scan import seen_state
 from delayd.core.targets import masked, own_target
-from delayd.http import structs
+from delayd.http.answer_forms import (
+    FailureAnswer,
+    JobAnswer,
+    PageJobAnswer,
+    ReservedJobAnswer,
+    as_written,
+)
 from delayd.http.values import UNSET, Unset, is_dense
 from delayd.text import duration_text, moment_text
 
@@ -85,13 +91,13 @@ def _may_be_endless(body: bytes) -> bool:
 
 
 def set_body(
-    answer: structs.JobAnswer | structs.PageJobAnswer | structs.ReservedJobAnswer,
+    answer: JobAnswer | PageJobAnswer | ReservedJobAnswer,
     body: bytes,
     form: str = "auto",
 ) -> None:
     """Set the member that holds the body."""
     if form == "auto" and is_json(body):
-        answer.body = structs.as_written(body)
+        answer.body = as_written(body)
     else:
         answer.body_base64 = body
 
@@ -136,14 +142,14 @@ def parse_token(token: str) -> Reservation:
 
 def reserved_job(
     store: "Store", job_id: int, handed_ms: int, form: str, is_admin: IsAdmin
-) -> structs.ReservedJobAnswer:
+) -> ReservedJobAnswer:
     """Return a job for its holder, who got it at that time."""
     record = store.jobs.get(job_id)
     assert record is not None
     _, due_ms, created_ms, ttr_ms, priority, number, _, flags = HEADER.unpack_from(record)
     offset_ms = store.wall_times.offset_ms
     reserves = _came_back(record) + 1
-    answer = structs.ReservedJobAnswer(
+    answer = ReservedJobAnswer(
         id=job_id,
         topic=store.topics.by_number[number].name,
         token=token_of(job_id, created_ms, reserves),
@@ -164,9 +170,7 @@ def reserved_job(
     return answer
 
 
-def _set_further(
-    answer: structs.ReservedJobAnswer | structs.JobAnswer, record: bytes, is_admin: IsAdmin
-) -> None:
+def _set_further(answer: ReservedJobAnswer | JobAnswer, record: bytes, is_admin: IsAdmin) -> None:
     """Tell what the job has of its own: where it goes by itself, and its texts."""
     for name, text in texts_of(record).items():
         setattr(answer, name, text)
@@ -180,7 +184,7 @@ def _set_further(
     answer.headers = dict(target.headers) or UNSET
 
 
-def last_failure(record: bytes, offset_ms: int, *, sees_all: bool) -> structs.FailureAnswer | Unset:
+def last_failure(record: bytes, offset_ms: int, *, sees_all: bool) -> FailureAnswer | Unset:
     """Return what is known of the last failed attempt."""
     failure = failure_of(record)
     if failure is None:
@@ -190,12 +194,12 @@ def last_failure(record: bytes, offset_ms: int, *, sees_all: bool) -> structs.Fa
 
 def failure_answer(
     failure: Failure, note: Note | None, offset_ms: int, *, sees_all: bool
-) -> structs.FailureAnswer:
+) -> FailureAnswer:
     """Return the members of a failed attempt; of a call's answer only some see more than a line."""
     error = "" if note is None else note.error
     if failure.reason == Reason.PUSH_FAILED and not sees_all:
         error = error.partition("\n")[0]
-    return structs.FailureAnswer(
+    return FailureAnswer(
         reason=Reason(failure.reason).name.lower(),
         at=moment_text(failure.failed_ms + offset_ms),
         error=error or UNSET,
@@ -203,7 +207,7 @@ def failure_answer(
     )
 
 
-def whole_job(store: "Store", job_id: int, record: bytes, is_admin: IsAdmin) -> structs.JobAnswer:
+def whole_job(store: "Store", job_id: int, record: bytes, is_admin: IsAdmin) -> JobAnswer:
     """Return everything about a job except its body."""
     record = store.wall_times.current(job_id, record)
     topic = store.topic_of(record).name
@@ -212,7 +216,7 @@ def whole_job(store: "Store", job_id: int, record: bytes, is_admin: IsAdmin) -> 
     offset_ms = store.wall_times.offset_ms
     tally = tally_of(record)
     is_reserved = state is State.RESERVED
-    answer = structs.JobAnswer(
+    answer = JobAnswer(
         id=job_id,
         topic=topic,
         state=state.name.lower(),

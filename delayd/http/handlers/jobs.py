@@ -12,15 +12,15 @@ from delayd.core.operations.tick import caught_up
 from delayd.core.parts import Own, body_of
 from delayd.core.times import RequestMs
 from delayd.core.views import live_record
+from delayd.http.answer_forms import BecameAnswer, ChangedAnswer, NamedAnswer
 from delayd.http.api import Call
 from delayd.http.handlers.job_responses import due_text, set_body, whole_job
 from delayd.http.problems import JobReserved, WrongState
 from delayd.http.responses import Reply
-from delayd.http.structs import BecameAnswer, ChangedAnswer, NamedAnswer
 from delayd.http.values import UNSET
 
 if TYPE_CHECKING:
-    from delayd.http.forms import BuryWaitingForm, ChangeJobForm
+    from delayd.http.request_forms import BuryWaitingForm, ChangeJobForm
 
 
 async def get(call: Call) -> Reply:

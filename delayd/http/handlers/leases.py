@@ -14,7 +14,7 @@ from delayd.core.operations.attempts import bury as bury_job
 from delayd.core.operations.attempts import nack as nack_job
 from delayd.core.operations.reserve import touch as touch_job
 from delayd.core.operations.tick import caught_up
-from delayd.http import structs
+from delayd.http import answer_forms
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import (
     Reservation,
@@ -32,7 +32,7 @@ from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.session import Session
-    from delayd.http.forms import BuryForm, HeldForm, HeldManyForm, NackForm, NackManyForm
+    from delayd.http.request_forms import BuryForm, HeldForm, HeldManyForm, NackForm, NackManyForm
 
 
 def _reservation(call: Call) -> tuple[int, "Session", bytes]:
@@ -55,7 +55,7 @@ async def ack(call: Call) -> Reply:
     """The job is done: delete it."""
     job_id, session, _ = _reservation(call)
     delete(call.api.engine, session, job_id, call.api.now_ms())
-    return await call.answered(structs.NamedAnswer(id=job_id))
+    return await call.answered(answer_forms.NamedAnswer(id=job_id))
 
 
 async def nack(call: Call) -> Reply:
@@ -78,12 +78,12 @@ def _nack(api: Api, session: "Session", job_id: int, form: "NackForm") -> None:
     )
 
 
-def _became(api: Api, job_id: int) -> structs.BecameAnswer:
+def _became(api: Api, job_id: int) -> answer_forms.BecameAnswer:
     """Return what became of a job after a failed attempt."""
     record, state = caught_up(api.engine, job_id, api.now_ms())
     store = api.engine.store
     topic = store.topic_of(record).name
-    answer = structs.BecameAnswer(id=job_id, state=state.name.lower(), topic=topic)
+    answer = answer_forms.BecameAnswer(id=job_id, state=state.name.lower(), topic=topic)
     if state is State.DELAYED:
         answer.due = due_text(store, job_id)
     return answer
@@ -95,7 +95,7 @@ async def touch(call: Call) -> Reply:
     api = call.api
     touch_job(api.engine, session, job_id, api.now_ms())
     expires = moment_text(api.wall_ms(session.deadlines[job_id]))
-    return await call.answered(structs.TouchedAnswer(id=job_id, expires=expires))
+    return await call.answered(answer_forms.TouchedAnswer(id=job_id, expires=expires))
 
 
 async def bury(call: Call) -> Reply:
@@ -135,7 +135,7 @@ async def ack_many(call: Call) -> Reply:
                     raise JobNotFound(job_id)
             except Refusal as refusal:
                 status, problem = refusal.status, problem_of(refusal)
-                results.add(structs.AckResultAnswer(id=job_id, status=status, problem=problem))
+                results.add(answer_forms.AckResultAnswer(id=job_id, status=status, problem=problem))
             else:
                 seen.add(job_id)
                 held.setdefault(session, []).append(job_id)
@@ -169,7 +169,9 @@ async def nack_many(call: Call) -> Reply:
                 _nack(api, holder_of(api, reservation, record), job_id, one)
             except Refusal as refusal:
                 status, problem = refusal.status, problem_of(refusal)
-                results.add(structs.NackResultAnswer(id=job_id, status=status, problem=problem))
+                results.add(
+                    answer_forms.NackResultAnswer(id=job_id, status=status, problem=problem)
+                )
             else:
                 results.add_written(b'{"status":200,%b' % written(_became(api, job_id))[1:])
     await api.durable()

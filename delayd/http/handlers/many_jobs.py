@@ -23,7 +23,7 @@ from delayd.core.scans.list import Calendar, Cursor, Row, Search
 from delayd.core.targets import masked, own_target
 from delayd.core.times import RequestMs
 from delayd.core.views import live_record
-from delayd.http import structs
+from delayd.http import answer_forms
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import failure_answer, set_body
 from delayd.http.handlers.topics import carry_out_bulk, names_behind
@@ -33,10 +33,10 @@ from delayd.text import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.scans.scan import Wanted
-    from delayd.http import forms
+    from delayd.http import request_forms
 
 
-def _wanted(api: Api, query: "forms.WhichForm", now_ms: RequestMs) -> "Wanted":
+def _wanted(api: Api, query: "request_forms.WhichForm", now_ms: RequestMs) -> "Wanted":
     """Return which jobs are meant, in delayd time."""
     if query.names_moment:
         api.turns.look_at_wall_clock()
@@ -49,7 +49,7 @@ def _wanted(api: Api, query: "forms.WhichForm", now_ms: RequestMs) -> "Wanted":
 async def list_jobs(call: Call) -> Reply:
     """Answer one page of jobs, in due order."""
     api, name = call.api, call.topic
-    query: forms.ListJobsForm = call.query
+    query: request_forms.ListJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
     after = Cursor(*query.after) if isinstance(query.after, tuple) else None
     search = Search(api.engine, name, wanted, query.limit, after)
@@ -62,12 +62,12 @@ async def list_jobs(call: Call) -> Reply:
         await api.durable()
     mark = None if after is None else page_mark_text(*after)
     async with api.slices(len(jobs)):
-        return reply(200, structs.PageAnswer(jobs=jobs, after=mark))
+        return reply(200, answer_forms.PageAnswer(jobs=jobs, after=mark))
 
 
 async def _rows(
     call: Call, topic: str, rows: list[Row], *, with_bodies: bool
-) -> tuple[list[structs.PageJobAnswer], Cursor | None]:
+) -> tuple[list[answer_forms.PageJobAnswer], Cursor | None]:
     """Return the rows of a page, and the one after which it ends; None: the last page.
 
     Bodies are as of now: a job that was deleted or moved meanwhile is left out.
@@ -75,7 +75,7 @@ async def _rows(
     store = call.api.engine.store
     offset_ms = store.wall_times.offset_ms
     sees_all = call.is_admin(topic)
-    jobs: list[structs.PageJobAnswer] = []
+    jobs: list[answer_forms.PageJobAnswer] = []
     total_bytes = 0
     async with call.api.slices(len(rows)) as slices:
         for number, row in enumerate(rows):
@@ -102,12 +102,12 @@ async def _rows(
     return jobs, None
 
 
-def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[structs.PageJobAnswer, int]:
+def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[answer_forms.PageJobAnswer, int]:
     """Return a job without its body, and how many bytes of it are its failure and target.
 
     That is written here, in a slice: a thousand errors of control characters take 16 ms.
     """
-    job = structs.PageJobAnswer(
+    job = answer_forms.PageJobAnswer(
         id=row.job_id,
         state=row.state.name.lower(),
         due=moment_text(row.due_ms + offset_ms),
@@ -125,7 +125,7 @@ def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[structs.PageJobAn
     attempts, failure, note = row.failed
     text = msgspec.json.encode(failure_answer(failure, note, offset_ms, sees_all=sees_all))
     job.attempts = attempts
-    job.failure = structs.as_written(text)
+    job.failure = answer_forms.as_written(text)
     return job, len(text) + len(row.target)
 
 
@@ -134,7 +134,7 @@ def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[structs.PageJobAn
 
 async def cancel_jobs(call: Call) -> Reply:
     """Cancel all these jobs except reserved ones; every one of the topic only for an admin."""
-    query: forms.CancelJobsForm = call.query
+    query: request_forms.CancelJobsForm = call.query
     if query.all:
         call.allow_all(Right(Scope.ADMIN, call.topic))
     return await _do(call, Action.cancel(), "cancelled")
@@ -147,7 +147,7 @@ async def kick_jobs(call: Call) -> Reply:
 
 async def reschedule_jobs(call: Call) -> Reply:
     """Give all these jobs that are delayed or ready a delay, or an absolute time."""
-    form: forms.RescheduleForm = call.form
+    form: request_forms.RescheduleForm = call.form
     moment_ms = call.api.moment_ms(form.at)
     if moment_ms is not None:
         return await _do(call, Action.reschedule_at(moment_ms), "rescheduled")
@@ -157,7 +157,7 @@ async def reschedule_jobs(call: Call) -> Reply:
 
 async def _do(call: Call, action: Action, done: str) -> Reply:
     api, name = call.api, call.topic
-    query: forms.ManyJobsForm = call.query
+    query: request_forms.ManyJobsForm = call.query
     wanted = _wanted(api, query, api.now_ms())
     bulk = Bulk(api.engine, name, wanted, action, dry_run=query.dry_run)
     return await carry_out_bulk(api, bulk, "matched" if query.dry_run else done)
@@ -169,7 +169,7 @@ async def _do(call: Call, action: Action, done: str) -> Reply:
 async def calendar(call: Call) -> Reply:
     """Count the jobs that come due in each of a number of time spans, by topic."""
     api = call.api
-    query: forms.HorizonForm = call.query
+    query: request_forms.HorizonForm = call.query
     names: list[str] = [*dict.fromkeys(query.topic)]
     after = None
     if names:
@@ -196,8 +196,8 @@ async def calendar(call: Call) -> Reply:
             if query.topic:
                 raise
             continue  # it was removed after the names were looked up
-        topics.append(structs.TopicCalendarAnswer(name=name, counts=counting.counts))
-    answer = structs.CalendarAnswer(
+        topics.append(answer_forms.TopicCalendarAnswer(name=name, counts=counting.counts))
+    answer = answer_forms.CalendarAnswer(
         from_=moment_text(api.wall_ms(from_ms)), bin=bin_ms / 1_000, topics=topics, after=after
     )
     async with api.slices(len(topics) * query.bins):

@@ -16,14 +16,14 @@ from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed, put_one
 from delayd.core.parts import Own
 from delayd.core.times import RequestMs
+from delayd.http.answer_forms import PutAnswer, PutResultAnswer
 from delayd.http.api import Api, Call
-from delayd.http.forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
 from delayd.http.handlers.job_responses import due_text
 from delayd.http.idempotency import Memo, memo_of, refuse_beside
 from delayd.http.problems import problem_of
+from delayd.http.request_forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
 from delayd.http.responses import Reply, Results, reply
 from delayd.http.slices import Slices
-from delayd.http.structs import PutAnswer, PutResultAnswer
 from delayd.http.values import UNSET
 from delayd.limits import HTTP_RUN_BYTES, HTTP_RUN_JOBS_MAX, TTR_MS_DEFAULT
 

@@ -23,17 +23,17 @@ from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.parts import Reason
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
+from delayd.http.answer_forms import ReservedAnswer
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import Reservation, reservation_of, reserved_job
 from delayd.http.problems import ReservationLost, Stopping
 from delayd.http.responses import NO_CONTENT, Reply, reply
-from delayd.http.structs import ReservedAnswer
 from delayd.limits import HTTP_RESERVED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from delayd.http.forms import ReserveAnyForm, ReserveForm
+    from delayd.http.request_forms import ReserveAnyForm, ReserveForm
 
 
 class HttpHolder:

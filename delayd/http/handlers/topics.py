@@ -19,7 +19,7 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.core.targets import masked
 from delayd.core.topic import Source, Topic
-from delayd.http import structs
+from delayd.http import answer_forms
 from delayd.http.api import Api, Call
 from delayd.http.handlers.figures import topic_answer
 from delayd.http.responses import Reply, refused, reply
@@ -28,7 +28,7 @@ from delayd.limits import HTTP_TOPICS_STEP, HTTP_TOPICS_STEP_US
 from delayd.text import moment_text
 
 if TYPE_CHECKING:
-    from delayd.http.forms import KickForm, ListTopicsForm, PauseForm
+    from delayd.http.request_forms import KickForm, ListTopicsForm, PauseForm
 
 
 # --- Lists and figures ---------------------------------------------------------------------------
@@ -81,12 +81,12 @@ async def list_topics(call: Call) -> Reply:
             topic = api.engine.store.topics.by_name.get(name)
             if topic is not None:
                 shown.append(counts_of(api, topic))
-    return await call.answered(structs.TopicPageAnswer(topics=shown, after=after), len(shown))
+    return await call.answered(answer_forms.TopicPageAnswer(topics=shown, after=after), len(shown))
 
 
-def counts_of(api: Api, topic: Topic) -> structs.TopicCountsAnswer:
+def counts_of(api: Api, topic: Topic) -> answer_forms.TopicCountsAnswer:
     """Return a topic's jobs by state, and its pause."""
-    return structs.TopicCountsAnswer(
+    return answer_forms.TopicCountsAnswer(
         name=topic.name,
         jobs=topic.jobs,
         delayed=topic.delayed,
@@ -121,13 +121,15 @@ async def get_topic(call: Call) -> Reply:
 
 def policy_answer(
     call: Call, name: str, policy: Policy | None, source: Source
-) -> structs.PolicyOfTopicAnswer:
+) -> answer_forms.PolicyOfTopicAnswer:
     """Return a topic's policy, as much as the client may see of it, and its source."""
     policy = policy or NO_POLICY
     if policy.push is not None and not call.is_admin(name):
         policy = policy._replace(push=masked(policy.push))
     text = policy.to_json().encode()
-    return structs.PolicyOfTopicAnswer(policy=structs.as_written(text), source=source.name.lower())
+    return answer_forms.PolicyOfTopicAnswer(
+        policy=answer_forms.as_written(text), source=source.name.lower()
+    )
 
 
 async def get_policy(call: Call) -> Reply:
@@ -154,7 +156,7 @@ async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
     return reply(200, _policy_answer_of(call, name))
 
 
-def _policy_answer_of(call: Call, name: str) -> structs.PolicyOfTopicAnswer:
+def _policy_answer_of(call: Call, name: str) -> answer_forms.PolicyOfTopicAnswer:
     return policy_answer(call, name, *policy_of(call.api.engine, name))
 
 
@@ -176,7 +178,7 @@ async def _pause(call: Call, pause_ms: int) -> Reply:
     api, name = call.api, call.topic
     pause_topic(api.engine, name, pause_ms, api.now_ms())
     until = _paused_until(api, api.engine.store.topics.by_name[name])
-    return await call.answered(structs.PausedAnswer(paused_until=until))
+    return await call.answered(answer_forms.PausedAnswer(paused_until=until))
 
 
 async def kick(call: Call) -> Reply:
@@ -194,7 +196,7 @@ async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
     await api.carry_out(bulk)
     if bulk.refusal is not None:
         return refused(bulk.refusal, **{done: bulk.done})
-    return reply(200, structs.ManyAnswer(**{done: bulk.done}))
+    return reply(200, answer_forms.ManyAnswer(**{done: bulk.done}))
 
 
 async def clear(call: Call) -> Reply:
@@ -202,4 +204,4 @@ async def clear(call: Call) -> Reply:
     api = call.api
     work = Clear(api.engine, call.topic)
     await api.carry_out(work)
-    return reply(200, structs.ManyAnswer(cleared=work.count))
+    return reply(200, answer_forms.ManyAnswer(cleared=work.count))

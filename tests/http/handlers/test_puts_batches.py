@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from delayd.core.engine import Engine
-from delayd.http.structs import PutResultsAnswer
+from delayd.http.answer_forms import PutResultsAnswer
 from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BATCH_MAX,

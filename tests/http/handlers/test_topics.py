@@ -13,7 +13,7 @@ from delayd.core.operations.topics import configure, policy_of
 from delayd.core.policy import FIELDS, Patterns, Policy
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs
-from delayd.http.structs import PolicyAnswer
+from delayd.http.answer_forms import PolicyAnswer
 from delayd.limits import (
     CAP_MAX,
     EMERGENCY_BYTES,

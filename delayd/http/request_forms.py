@@ -17,8 +17,8 @@ from delayd.core.parts import TEXTS, Own, Retry
 from delayd.core.policy import FIELDS
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import Target
+from delayd.http.form_reader import Form, Rule, Rules
 from delayd.http.problems import FieldError
-from delayd.http.reading import Form, Rule, Rules
 from delayd.http.values import (
     UNSET,
     Duration,

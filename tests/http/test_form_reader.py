@@ -3,9 +3,15 @@
 import msgspec
 import pytest
 
-from delayd.http.forms import HeldForm, HeldManyForm, PutJobForm, PutJobsForm, ReserveAnyForm
+from delayd.http.form_reader import Form, Reader
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
-from delayd.http.reading import Form, Reader
+from delayd.http.request_forms import (
+    HeldForm,
+    HeldManyForm,
+    PutJobForm,
+    PutJobsForm,
+    ReserveAnyForm,
+)
 from delayd.limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX, HTTP_TOPICS_MAX
 
 
