@@ -20,7 +20,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled test test-compiled test-faults lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak clean
+.PHONY: help venv run compiled check test test-compiled test-faults lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,11 @@ run: $(VENV)/.runtime ## start the daemon on DATA_DIR (default ./data); ARGS are
 # Python would prefer extension modules to the sources beside them, so the checkout itself gets none.
 compiled: $(VENV)/.compiled ## compile a copy of this checkout with mypyc, in build/compiled; needs a C compiler
 	@$(BIN)/python .ci/compile.py $(COPY)
+
+# Everything that needs no process of delayd, no other program and no broken disk.
+check: lint ## lint, and run the tests that play in memory: what to run while you work
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/integration --ignore tests/compat \
+		--ignore tests/browser --ignore-glob '*/faults/test_real_*' $(ARGS) tests
 
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages
