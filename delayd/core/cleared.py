@@ -63,6 +63,14 @@ class Cleared:
         if held:
             topic.old_held[topic.number] = held
 
+    def held_bytes(self, topic: Topic) -> int:
+        """Return how long the records of the topic's jobs in hand are; O(jobs in hand)."""
+        if not topic.reserved:
+            return 0
+        topics, records = self._topics.by_number, map(self._jobs.get, self._leases.sessions)
+        numbered = ((PRIORITY_AND_TOPIC.unpack_from(r, PRIORITY_AT)[1], r) for r in records if r)
+        return sum(len(record) for number, record in numbered if topics[number] is topic)
+
     def has(self, record: bytes) -> bool:
         """Tell of a job at rest whether it is cleared; to be asked while any are left."""
         number: int = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]

@@ -44,36 +44,22 @@ class Leases:
 
     def add_run(
         self,
-        run: list[tuple[int, int, bytes]],
+        ttrs: list[tuple[int, list[int]]],
         session: Session,
         now_ms: RequestMs,
         time_ms: PlayedMs,
-    ) -> list[tuple[int, int, bytes]]:
-        """Note that the session holds jobs: of (id, ttr, body) each, return (id, deadline, body).
-
-        Neighbours mostly have the same ttr, and then one deadline does for all.
-        """
-        sessions, deadlines, tick_ms = self.sessions, session.deadlines, self.lane.wheel.tick_ms
-        leased: list[tuple[int, int, bytes]] = []
-        same: list[int] = []
-        deadline_ms, ttr_ms = 0, -1
-        for job_id, ttr_now_ms, body in run:
-            if ttr_now_ms != ttr_ms:
-                self._insert_run(same, deadline_ms, time_ms)
-                same = []
-                ttr_ms = ttr_now_ms
-                deadline_ms = ceil_to_tick(now_ms + ttr_ms, tick_ms)
-                session.soonest_ms = min(session.soonest_ms, deadline_ms)
-            same.append(job_id)
-            sessions[job_id] = session
-            deadlines[job_id] = deadline_ms
-            leased.append((job_id, deadline_ms, body))
-        self._insert_run(same, deadline_ms, time_ms)
+    ) -> list[tuple[int, list[int]]]:
+        """Note that the session holds jobs: of (ttr, ids), return (deadline, ids)."""
+        leased = []
+        for ttr_ms, job_ids in ttrs:
+            deadline_ms: int = ceil_to_tick(now_ms + ttr_ms, self.lane.wheel.tick_ms)
+            session.soonest_ms = min(session.soonest_ms, deadline_ms)
+            self.sessions.update(dict.fromkeys(job_ids, session))
+            session.deadlines.update(dict.fromkeys(job_ids, deadline_ms))
+            if self.lane.wheel.insert_run(job_ids, deadline_ms, time_ms):
+                self._queue.queue(self.lane)
+            leased.append((deadline_ms, job_ids))
         return leased
-
-    def _insert_run(self, job_ids: list[int], deadline_ms: int, time_ms: PlayedMs) -> None:
-        if job_ids and self.lane.wheel.insert_run(job_ids, deadline_ms, time_ms):
-            self._queue.queue(self.lane)
 
     def extend(self, job_id: int, deadline_ms: int, time_ms: PlayedMs) -> None:
         """Extend the lease to this deadline."""

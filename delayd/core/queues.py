@@ -10,7 +10,7 @@ from typing import Final, final
 
 from sortedcontainers import SortedList
 
-from delayd.core.job import STATE_AT, State
+from delayd.core.job import FLAGS_AT, STATE_AT, State
 from delayd.core.parts import rank_of
 from delayd.core.ready_queue import ID_MASK, ReadyQueue
 from delayd.core.timers import TimerLane
@@ -50,7 +50,7 @@ class Queues:
         if state == _DELAYED:
             return self.delays.wheel.insert(job_id, due_ms, time_ms)
         if state == _READY:
-            self.ready.add(job_id, priority, due_ms, record, since_ms)
+            self.ready.add(job_id, priority, due_ms, record, record[FLAGS_AT], since_ms)
         else:
             self.buried.add(rank_of(record) << 64 | job_id)
         return False

@@ -25,24 +25,27 @@ last one. The queue does not know whom: it notes the origin in `changed`, and it
 
 import struct
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, final
 
 from sortedcontainers import SortedList
 
-from delayd.core.job import DUE_AT, FLAGS_AT, HEADER_BYTES, TTR_AT, U64
+from delayd.core.job import DUE_AT, FLAGS_AT, HEADER_BYTES, STATE_AT, TTR_AT, U64, State
 from delayd.core.job_table import JobTable
 from delayd.core.parts import Flag, body_of, target_of
 from delayd.core.stats.histogram import span
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.core.targets import origin_of
+from delayd.core.times import ROUNDING_MS, PlayedMs
 from delayd.core.transitions import was_moved
 from delayd.limits import PRIORITY_URGENT_BELOW
 
 ID_MASK: Final = 2**64 - 1
 WHOLE_TOPIC: Final = b""
 """In place of an origin: all ready jobs of the topic."""
+_READY: Final = int(State.READY)
+_BURIED: Final = int(State.BURIED)
 _MORE: Final = int(Flag.MORE)
 """Its bit is the highest: flags of a job with a target of its own are no less."""
 _unpack_u64: Final = U64.unpack_from
@@ -58,6 +61,18 @@ def ready_key(priority: int, job_id: int) -> int:
 def job_id_of(key: int) -> int:
     """Return the job of a ready key."""
     return key & ID_MASK
+
+
+def ready_since(record: bytes, changed: bytes, former_ms: int, time_ms: PlayedMs) -> int:
+    """Return since when a job counts as ready that its changed record makes ready.
+
+    0: since it was due. One that is ready already is so since `former_ms`.
+    """
+    due_ms: int = _unpack_u64(changed, DUE_AT)[0]
+    if record[STATE_AT] == _READY and due_ms == _unpack_u64(record, DUE_AT)[0]:
+        return former_ms if former_ms != due_ms else 0
+    is_kicked = due_ms > time_ms + ROUNDING_MS or (record[STATE_AT] == _BURIED and due_ms < time_ms)
+    return time_ms if is_kicked else 0
 
 
 _URGENT_KEYS_END: Final = ready_key(PRIORITY_URGENT_BELOW, 0)
@@ -89,9 +104,12 @@ class ReadyQueue:
     # --- Jobs become ready -----------------------------------------------------------------------
 
     def add(
-        self, job_id: int, priority: int, due_ms: int, record: bytes, since_ms: int = 0
+        self, job_id: int, priority: int, due_ms: int, record: bytes, flags: int, since_ms: int = 0
     ) -> None:
-        """Take in a job, ready since it was due, or since `since_ms` if that is given."""
+        """Take in a job, ready since it was due, or since `since_ms` if that is given.
+
+        `flags` are those of its record: to read them there again costs 1 % of a put.
+        """
         key = priority << 64 | job_id
         self._keys.add(key)
         self.count += 1
@@ -106,12 +124,14 @@ class ReadyQueue:
             ages.add(due_ms)
         if not self.is_listed:
             self._list()
-        if record[FLAGS_AT] >= _MORE:
+        if flags >= _MORE:
             self._enter_lane(key, record)
 
-    def add_run(self, keys: list[int], since_ms: int) -> None:
+    def add_run(self, keys: Sequence[int], since_ms: int) -> None:
         """Take in jobs without targets of their own, ready since then; in the order of keys."""
-        self._keys.update(keys)
+        add = self._keys.add
+        for key in keys:
+            add(key)
         self.count += len(keys)
         self.urgent += bisect_left(keys, _URGENT_KEYS_END)
         self.ages.add(since_ms, len(keys))
@@ -129,8 +149,8 @@ class ReadyQueue:
         key: int = self._keys[0]
         return key
 
-    def pop(self, jobs: JobTable) -> tuple[int, int, bytes]:
-        """Take out the next job; return its id, since when it was ready, and its record."""
+    def pop(self, jobs: JobTable) -> tuple[int, int, int, bytes]:
+        """Take out the next job; return its id, since when it was ready, its ttr, its record."""
         key: int = self._keys.pop(0)
         self.count -= 1
         if key < _URGENT_KEYS_END:
@@ -141,7 +161,7 @@ class ReadyQueue:
         if self.lanes is not None and record[FLAGS_AT] >= _MORE:
             self._leave_lane(key, record)
         # What `ReadyAges.leave` does, without calls for a job that has just become ready.
-        since_ms: int = _unpack_u64(record, DUE_AT)[0]
+        since_ms, ttr_ms = _unpack_due_and_ttr(record, DUE_AT)
         ages = self.ages
         if ages.since:
             since_ms = ages.since.pop(job_id, since_ms)
@@ -149,17 +169,20 @@ class ReadyQueue:
             ages.newest -= 1
         else:
             ages.add(since_ms, -1)
-        return job_id, since_ms, record
+        return job_id, since_ms, ttr_ms, record
 
     def pop_run(
         self, jobs: JobTable, jobs_max: int, bytes_max: int, time_ms: int
-    ) -> tuple[list[tuple[int, int, bytes]], list[tuple[int, int, int]]]:
+    ) -> tuple[list[tuple[int, bytes]], list[tuple[int, list[int]]], list[tuple[int, int, int]]]:
         """Take out so many of the next jobs, until their bodies exceed `bytes_max`.
 
-        Returns (id, ttr, body) of each, and since when they were ready: (first, last, number of
-        jobs) for neighbours that share a `span`, which mostly all of them do.
+        Returns (id, body) of each; (ttr, ids) of neighbours with the same ttr; and since when they
+        were ready: (first, last, number of jobs) of neighbours that share a `span`. Mostly all do.
         """
-        run: list[tuple[int, int, bytes]] = []
+        run: list[tuple[int, bytes]] = []
+        ttrs: list[tuple[int, list[int]]] = []
+        same: list[int] = []
+        last_ttr_ms = -1
         spans: list[tuple[int, int, int]] = []
         keys, ages, since, has_lanes = (
             self._keys,
@@ -188,8 +211,13 @@ class ReadyQueue:
                 first_ms = since_ms
                 counted = len(run)
             last_ms = since_ms
+            if ttr_ms != last_ttr_ms:
+                same = []
+                ttrs.append((ttr_ms, same))
+                last_ttr_ms = ttr_ms
+            same.append(job_id)
             body = record[HEADER_BYTES:] if not flags else body_of(record)
-            run.append((job_id, ttr_ms, body))
+            run.append((job_id, body))
             bytes_max -= len(body)
             if bytes_max < 0:
                 break
@@ -199,7 +227,7 @@ class ReadyQueue:
             ages.add(first_ms, -count)
         self.count -= len(run)
         self.urgent -= urgent
-        return run, spans
+        return run, ttrs, spans
 
     # --- Others go -------------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ def lose_a_ready_job(engine: Engine) -> None:
 def queue_a_leased_job(engine: Engine) -> None:
     record = engine.store.jobs.get(RESERVED)
     assert record is not None
-    mail(engine).queues.ready.add(RESERVED, 0, 0, record)
+    mail(engine).queues.ready.add(RESERVED, 0, 0, record, 0)
 
 
 def lose_a_buried_job(engine: Engine) -> None:

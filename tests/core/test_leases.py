@@ -61,9 +61,9 @@ def test_the_lane_is_queued_for_the_next_lease_to_fire() -> None:
 
 def test_leases_of_a_run_have_a_deadline_for_each_ttr() -> None:
     (leases, queue), session = new_leases(), Session()
-    run = [(1, 30, b"a"), (2, 30, b"b"), (3, 10, b""), (4, 30, b"")]
-    leased = leases.add_run(run, session, RequestMs(5), PlayedMs(4))
-    assert leased == [(1, 35, b"a"), (2, 35, b"b"), (3, 15, b""), (4, 35, b"")]
+    ttrs = [(30, [1, 2]), (10, [3]), (30, [4])]
+    leased = leases.add_run(ttrs, session, RequestMs(5), PlayedMs(4))
+    assert leased == [(35, [1, 2]), (15, [3]), (35, [4])]
     leases.check()
     assert (session.deadlines, session.soonest_ms) == ({1: 35, 2: 35, 3: 15, 4: 35}, 15)
     assert queue.next_deadline() == 15

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from delayd.core.job import HEADER, TTR_AT, U64, State
+from delayd.core.job import FLAGS_AT, HEADER, TTR_AT, U64, State
 from delayd.core.job_table import JobTable
 from delayd.core.parts import Flag, Own, body_of, pack_parts, with_parts
 from delayd.core.ready_queue import WHOLE_TOPIC, ReadyQueue, job_id_of, ready_key
@@ -42,7 +42,7 @@ class Jobs:
         self, priority: int = 0, due_ms: int = 0, origin: bytes = b"", since_ms: int = 0
     ) -> int:
         record = self.new(priority, due_ms, origin)
-        self.queue.add(self.last_id, priority, due_ms, record, since_ms)
+        self.queue.add(self.last_id, priority, due_ms, record, record[FLAGS_AT], since_ms)
         self.since_ms[self.last_id] = since_ms or due_ms
         self.check()
         return self.last_id
@@ -56,23 +56,26 @@ class Jobs:
         self.check()
 
     def pop(self) -> int:
-        job_id, since_ms, record = self.queue.pop(self.table)
+        job_id, since_ms, ttr_ms, record = self.queue.pop(self.table)
         assert record == self.table.get(job_id)
+        assert ttr_ms == U64.unpack_from(record, TTR_AT)[0]
         self.leave(job_id, since_ms)
         return job_id
 
     def pop_run(self, jobs_max: int, bytes_max: int = 1 << 30) -> list[int]:
-        run, spans = self.queue.pop_run(self.table, jobs_max, bytes_max, NOW_MS)
+        run, ttrs, spans = self.queue.pop_run(self.table, jobs_max, bytes_max, NOW_MS)
+        assert [job_id for _, job_ids in ttrs for job_id in job_ids] == [each[0] for each in run]
+        ttr_of = {job_id: ttr_ms for ttr_ms, job_ids in ttrs for job_id in job_ids}
         in_order = iter(run)
         for first_ms, last_ms, count in spans:
             whose = [next(in_order)[0] for _ in range(count)]
             assert (self.since_ms[whose[0]], self.since_ms[whose[-1]]) == (first_ms, last_ms)
         assert next(in_order, None) is None
-        for job_id, ttr_ms, body in run:
+        for job_id, body in run:
             record = self.table.get(job_id) or b""
-            assert (ttr_ms, body) == (U64.unpack_from(record, TTR_AT)[0], body_of(record))
+            assert (ttr_of[job_id], body) == (U64.unpack_from(record, TTR_AT)[0], body_of(record))
             self.leave(job_id, self.since_ms[job_id])
-        return [job_id for job_id, _, _ in run]
+        return [job_id for job_id, _ in run]
 
     def discard(self, job_id: int) -> None:
         record = self.table.get(job_id) or b""

@@ -113,10 +113,11 @@ def _reserve_run(
         return []
     if engine.turn_ms != engine.store.time_ms:
         engine.stamp()
-    run = engine.store.hand_out_run(topic, session, jobs_max, bytes_max, now_ms)
+    run, leased = engine.store.hand_out_run(topic, session, jobs_max, bytes_max, now_ms)
     log_space.free_bytes -= RESERVE_COST_BYTES * len(run)
-    engine.log += [pack_reserve(_RESERVE, job_id, deadline) for job_id, deadline, _ in run]
-    return [(job_id, body) for job_id, _, body in run]
+    for deadline_ms, job_ids in leased:
+        engine.log += [pack_reserve(_RESERVE, job_id, deadline_ms) for job_id in job_ids]
+    return run
 
 
 def reserve_job(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) -> Handed:

@@ -10,6 +10,7 @@ the log after each turn.
 from typing import Final
 
 from delayd.core.engine import Engine
+from delayd.core.job import FLAGS_AT, HEADER_BYTES
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.parts import body_of
 from delayd.core.records import Kind, pack_reserve
@@ -104,4 +105,5 @@ def hand_out(engine: Engine, topic: Topic, session: Session, now_ms: RequestMs) 
         engine.stamp()
     engine.log_space.free_bytes -= RESERVE_COST_BYTES
     engine.log.append(pack_reserve(_RESERVE, job_id, deadline_ms))
-    return job_id, body_of(record)
+    # `body_of` does the same with one call more: 1 % of a reserve and delete.
+    return job_id, record[HEADER_BYTES:] if not record[FLAGS_AT] else body_of(record)
