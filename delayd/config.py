@@ -45,7 +45,7 @@ from delayd.fields import (
     whole,
 )
 from delayd.files import read_file
-from delayd.logs import LogFormat, LogLevel
+from delayd.log_lines import LogFormat, LogLevel
 from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
 from delayd.text import MASK, with_shown_urls
 

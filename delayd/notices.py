@@ -17,7 +17,7 @@ from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.engine import Engine
 from delayd.exits import Exit
 from delayd.limits import PUSH_TOPICS_TOLD
-from delayd.logs import Log, Value
+from delayd.log_lines import Log, Value
 from delayd.net.addresses import Listeners, TcpAddress
 from delayd.net.peers import RateLimited
 from delayd.text import hide_in_urls

@@ -15,7 +15,7 @@ from delayd.core.operations.topics import configure
 from delayd.core.records import UnknownRecord
 from delayd.limits import GC_COLLECTIONS, GC_YOUNG_OBJECTS, RECOVERY_REPORT_MS
 from delayd.log import LogError
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.systemd import Notifier
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ from delayd.limits import (
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.log import LogError
-from delayd.logs import Log, keep_libraries_quiet
+from delayd.log_lines import Log, keep_libraries_quiet
 from delayd.loop import MainLoop
 from delayd.net.addresses import Listeners
 from delayd.net.peers import is_own_fault, is_peer_error

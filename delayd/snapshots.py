@@ -53,7 +53,7 @@ from delayd.limits import (
     SNAPSHOT_SLICE_JOBS,
 )
 from delayd.log import LogError, LogSnapshots, SnapshotSink, SnapshotTaken
-from delayd.logs import Log
+from delayd.log_lines import Log
 
 _ASK_NS: Final = SNAPSHOT_ASK_MS * NS_PER_MS
 _CALM_NS: Final = SNAPSHOT_CALM_MS * NS_PER_MS

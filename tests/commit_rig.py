@@ -46,7 +46,7 @@ from delayd.journal.errors import JournalError, JournalFull
 from delayd.journal.file_log import FileLog
 from delayd.journal.journal import Journal
 from delayd.limits import LOOK_MS
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.snapshots import Snapshots, Task
 from delayd.turns import Turns
 from tests.core.canonical import canonical

@@ -11,7 +11,7 @@ import pytest
 from delayd.config import ClockKind, ConfigErrors, SinkSection, SyncPolicy, load
 from delayd.core.policy import Patterns, Policy
 from delayd.core.targets import Target
-from delayd.logs import LogFormat, LogLevel
+from delayd.log_lines import LogFormat, LogLevel
 from delayd.net.addresses import TcpAddress, UnixAddress
 
 PROJECT = Path(__file__).parent.parent

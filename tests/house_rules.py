@@ -23,7 +23,7 @@ DOCUMENT_COLUMNS_MAX: Final = 120
 
 GROUND: Final = ("limits", "text", "fields")
 # Small modules that every shell may lean on.
-TOOLS: Final = (*GROUND, "build", "clock", "compat", "exits", "files", "logs", "systemd")
+TOOLS: Final = (*GROUND, "build", "clock", "compat", "exits", "files", "log_lines", "systemd")
 FRONT_END: Final = (*TOOLS, "access", "core", "net")
 # For each part of delayd, the parts below it that it may import, from the ground upwards. A name
 # with a dot allows that module alone. Parts may always import themselves, and `delayd` for its
@@ -36,11 +36,11 @@ MAY_IMPORT: Final = MappingProxyType(
         "fields": ("limits", "text"),
         "build": (),
         "clock": (*GROUND, "core.times"),
-        **dict.fromkeys(("compat", "exits", "files", "logs", "systemd"), GROUND),
+        **dict.fromkeys(("compat", "exits", "files", "log_lines", "systemd"), GROUND),
         "core": GROUND,
         "log": (*GROUND, "exits"),
         "journal": (*TOOLS, "log"),
-        "net": (*GROUND, "clock", "files", "logs"),
+        "net": (*GROUND, "clock", "files", "log_lines"),
         "access": (
             *(*TOOLS, "config", "core.errors", "core.matcher", "core.policy", "core.targets"),
             "net",

@@ -18,7 +18,7 @@ from delayd.config import (
     variable_of,
 )
 from delayd.exits import Exit
-from delayd.logs import LogFormat
+from delayd.log_lines import LogFormat
 from delayd.net.addresses import TcpAddress
 from delayd.text import DURATION_RULE
 from tests.config_files import EXAMPLE, PROJECT, SAMPLES, errors_of, every_setting, written

@@ -18,7 +18,7 @@ from delayd.exits import Exit
 from delayd.journal.file_log import FileLog
 from delayd.journal.journal import Journal
 from delayd.log import DurableLog, LogError
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.snapshots import Snapshots, Task
 from tests.commit_rig import (
     DIRECTORY,

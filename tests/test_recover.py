@@ -14,7 +14,7 @@ from delayd.core.operations.put import put_alike
 from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.recover import recover
 from delayd.systemd import Notifier
 from tests.fake_clock import START_MS, FakeClock

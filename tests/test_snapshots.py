@@ -33,7 +33,7 @@ from delayd.limits import (
     SNAPSHOT_RETRY_MS_MIN,
     SNAPSHOT_SLICE_JOBS,
 )
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.snapshots import Snapshots, Task
 from tests.commit_rig import HOUR_MS, SEGMENT_BYTES, YEAR_MS, CommitRig, snapshot_rig
 from tests.core.rig import put

@@ -29,7 +29,7 @@ from delayd.limits import (
     SPACE_TURNS_MAX,
     SYNC_BREATHER_MS,
 )
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.notices import Notices
 from delayd.service import Service
 from delayd.turns import Turns, TurnSelector

@@ -23,7 +23,7 @@ from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
 from delayd.limits import TURN_OVERHEAD_BYTES, WALL_BRACKET_NS, WALL_READINGS_MAX, WALL_STEP_MS
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.recover import recover
 from delayd.systemd import Notifier
 from delayd.turns import Turns

@@ -19,7 +19,7 @@ from delayd.access.errors import (
 from delayd.access.scopes import Scope
 from delayd.clock import system_wall_ms
 from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE, NAMES_TOLD_MAX
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.net.addresses import Listeners, is_local
 from delayd.text import time_text
 

@@ -13,7 +13,7 @@ do that.
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.net.peers import RateLimited
 
 if TYPE_CHECKING:

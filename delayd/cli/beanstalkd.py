@@ -234,7 +234,7 @@ def unreadable() -> str:
 def config_of(request: Invocation) -> "Config":
     """Return delayd's settings for the flags; every address is accepted, since it is explicit."""
     from delayd.config import Config, SyncPolicy
-    from delayd.logs import LogLevel
+    from delayd.log_lines import LogLevel
 
     interval_ms = request.sync_interval_ms
     policies = {None: SyncPolicy.NEVER, 0: SyncPolicy.ALWAYS}

@@ -40,7 +40,7 @@ from delayd.limits import (
     SYNC_IN_TURN_BYTES_MAX,
 )
 from delayd.log import LogError, LogFinding, LogSize, LogUser, Loop
-from delayd.logs import Log
+from delayd.log_lines import Log
 
 _SNAPSHOT_STEPS_PER_FILE = 8
 """How often it is asked whether a snapshot is due; `retention` leaves a whole file free for it."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from delayd.core.engine import Engine
     from delayd.core.times import RequestMs
     from delayd.core.topic import Topic
-    from delayd.logs import Log
+    from delayd.log_lines import Log
     from delayd.push.egress import EgressRules
     from delayd.push.sender import PushSender, PushTurns
     from delayd.push.sinks import Sink

@@ -38,7 +38,7 @@ from delayd.limits import (
     PUSH_LOG_MS,
     TOPICS_SHOWN_MAX,
 )
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.push.breaker import BreakerState
 from delayd.push.scheduler import PushCall, Scheduler
 from delayd.push.sinks import AttemptEnd, DueJob, Result, Sink, content_type_of

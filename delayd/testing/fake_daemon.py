@@ -34,7 +34,7 @@ from delayd.http.connections import HttpConnections
 from delayd.http.server import HttpServer
 from delayd.limits import IDEMPOTENCY_KEYS_DEFAULT
 from delayd.line.stats import Stats
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.metrics import CONTENT_TYPE
 from delayd.push.answers import AnswerReader
 from delayd.push.deliveries import Push

@@ -12,7 +12,7 @@ from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.config import Config, SinkSection
 from delayd.limits import NAMES_TOLD_MAX
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.net.addresses import Listener, Listeners, TcpAddress, open_listener
 from tests.access import secret_samples
 from tests.access.handshakes import Authority, shake_hands

@@ -13,7 +13,7 @@ from delayd.access.authenticator import Authenticator
 from delayd.access.rejections import Rejections
 from delayd.access.tokens import Tokens
 from delayd.limits import TROUBLE_LOG_MS
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.net.tls import CertificateFiles, server_context
 from tests.access.handshakes import Authority, shake_hands
 

@@ -11,7 +11,7 @@ from delayd.cli.beanstalkd import FLAGS, VERSION, Invocation, UsageError, parse,
 from delayd.compat import Compat
 from delayd.config import Config, SyncPolicy
 from delayd.exits import Exit
-from delayd.logs import LogLevel
+from delayd.log_lines import LogLevel
 from delayd.net.addresses import Address, Listener, TcpAddress, UnixAddress, open_listener
 from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 

@@ -15,7 +15,7 @@ from delayd.cli.main import COMMANDS, INTERRUPTED, delayd, invoke
 from delayd.cli.serve import serve
 from delayd.config import BY_FLAG, Config, SyncPolicy
 from delayd.exits import Exit
-from delayd.logs import LogFormat
+from delayd.log_lines import LogFormat
 from delayd.net.addresses import TcpAddress
 from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 

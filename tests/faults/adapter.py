@@ -37,7 +37,7 @@ from delayd.limits import TASK_STEP_JOBS
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.log import LogError
-from delayd.logs import Log, LogFormat, LogLevel
+from delayd.log_lines import Log, LogFormat, LogLevel
 from delayd.net.poller import Poller
 from delayd.snapshots import Snapshots, Task
 from delayd.turns import Turns

@@ -22,7 +22,7 @@ from delayd.limits import (
     PUSH_LOOK_BYTES_MAX,
     TOPICS_SHOWN_MAX,
 )
-from delayd.logs import Log
+from delayd.log_lines import Log
 from delayd.push.scheduler import PushBounds, Scheduler
 from delayd.push.sender import PushCounters, PushSender, SinkTable, checked_end
 from delayd.push.sinks import BYTES, DELIVERED, JSON, AttemptEnd, DueJob, Result, content_type_of

@@ -1,4 +1,4 @@
-"""The log: one line on standard error for each event that operators need to know.
+"""Lines of the log: one on standard error for each event that operators need to know.
 
 Only the edges log, once for each outcome. A line is an event, which is a fixed sentence that can
 be searched for, and fields with fixed names; never a job's body, a token or a header. In text:

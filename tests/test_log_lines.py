@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from delayd.logs import Log, LogFormat, LogLevel
+from delayd.log_lines import Log, LogFormat, LogLevel
 
 WALL_MS = 1_795_256_100_123
 
@@ -56,12 +56,10 @@ def test_lines_below_the_level_are_not_written() -> None:
 
 
 def test_libraries_do_not_write_into_the_log() -> None:
-    told = (
-        "import logging as l; from delayd.logs import keep_libraries_quiet as k; {}; l.error('x')"
-    )
-    for call, said in (("k", "x\n"), ("k()", "")):
+    program = "import logging, delayd.log_lines as lines; {}; logging.error('x')"
+    for call, said in (("lines", "x\n"), ("lines.keep_libraries_quiet()", "")):
         done = subprocess.run(
-            [sys.executable, "-c", told.format(call)], check=True, capture_output=True, text=True
+            [sys.executable, "-c", program.format(call)], check=True, capture_output=True, text=True
         )
         assert done.stderr.removeprefix("ERROR:root:") == said
 
