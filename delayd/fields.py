@@ -29,22 +29,19 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from delayd.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX, SHOWN_CHARACTERS_MAX
-from delayd.text import (
+from delayd.durations import (
     DURATION_BOUNDS,
     DURATION_UNITS_MS,
     US_PER_MS,
-    did_you_mean,
     duration_text,
     parse_duration_ms,
     parse_duration_us,
     parse_size_bytes,
-    parse_time_s,
-    parse_whole,
     size_text,
-    time_text,
-    with_shown_urls,
 )
+from delayd.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX, SHOWN_CHARACTERS_MAX
+from delayd.moments import parse_time_s, time_text
+from delayd.text import did_you_mean, parse_whole, with_shown_urls
 
 OFF: Final = "off"
 Reader = Callable[[object], Any]

@@ -11,7 +11,7 @@ import errno
 import os
 import stat
 
-from delayd.text import size_text
+from delayd.durations import size_text
 
 NO_FILE = "it is not a file"
 

@@ -19,7 +19,8 @@ import enum
 from collections.abc import Callable
 from typing import TextIO
 
-from delayd.text import moment_text, visible
+from delayd.moments import moment_text
+from delayd.text import visible
 
 Value = str | int | float | bool | None
 

@@ -21,7 +21,7 @@ from typing import Final
 FUNCTION_LINES_MAX: Final = 60
 DOCUMENT_COLUMNS_MAX: Final = 120
 
-GROUND: Final = ("limits", "text", "fields")
+GROUND: Final = ("limits", "durations", "moments", "text", "fields")
 # Small modules that every shell may lean on.
 TOOLS: Final = (*GROUND, "build", "clock", "compat", "exits", "files", "log_lines", "systemd")
 FRONT_END: Final = (*TOOLS, "access", "core", "net")
@@ -32,8 +32,9 @@ MAY_IMPORT: Final = MappingProxyType(
     {
         "__init__": (),
         "limits": (),
-        "text": ("limits",),
-        "fields": ("limits", "text"),
+        **dict.fromkeys(("durations", "text"), ("limits",)),
+        "moments": ("limits", "durations"),
+        "fields": ("limits", "durations", "moments", "text"),
         "build": (),
         "clock": (*GROUND, "core.times"),
         **dict.fromkeys(("compat", "exits", "files", "log_lines", "systemd"), GROUND),

@@ -17,10 +17,10 @@ from delayd.config import (
     load,
     variable_of,
 )
+from delayd.durations import DURATION_RULE
 from delayd.exits import Exit
 from delayd.log_lines import LogFormat
 from delayd.net.addresses import TcpAddress
-from delayd.text import DURATION_RULE
 from tests.config_files import EXAMPLE, PROJECT, SAMPLES, errors_of, every_setting, written
 
 OPERATIONS = PROJECT / "docs" / "operations.md"

@@ -5,7 +5,7 @@ import pytest
 
 from delayd.config import load
 from delayd.core.policy import FIELDS, PATTERN_RULE
-from delayd.text import DURATION_RULE
+from delayd.durations import DURATION_RULE
 from tests.config_files import EXAMPLE, errors_of, written
 
 IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"

@@ -14,6 +14,7 @@ from openapi_schema_validator import OAS31Validator
 
 from delayd.core.policy import FIELDS as POLICY_FIELDS
 from delayd.core.targets import TARGET_FIELDS
+from delayd.durations import DURATION_RULE, SIZE_RULE
 from delayd.fields import (
     DURATION,
     FLAG,
@@ -39,10 +40,10 @@ from delayd.fields import (
     written,
 )
 from delayd.limits import SHOWN_CHARACTERS_MAX
+from delayd.moments import TIME_RULE
 from delayd.push.amqp_sink import AMQP_FIELDS
 from delayd.push.options import SERVER_FIELDS
 from delayd.push.redis_sink import REDIS_FIELDS
-from delayd.text import DURATION_RULE, SIZE_RULE, TIME_RULE
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 NAN: Final = float("nan")

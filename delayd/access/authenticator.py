@@ -28,8 +28,8 @@ from delayd.access.principal import EVERYBODY, Principal
 from delayd.access.token_usage import TokenUsage, days_of
 from delayd.access.wrong_tokens import WrongTokens, network
 from delayd.clock import system_wall_ms
+from delayd.moments import time_text
 from delayd.net.peers import UnixPeer, certificate_name, unix_peer
-from delayd.text import time_text
 
 if TYPE_CHECKING:
     from delayd.access.tokens import Tokens

@@ -20,8 +20,8 @@ from delayd.access.scopes import Scope
 from delayd.clock import system_wall_ms
 from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE, NAMES_TOLD_MAX
 from delayd.log_lines import Log
+from delayd.moments import time_text
 from delayd.net.addresses import Listeners, is_local
-from delayd.text import time_text
 
 if TYPE_CHECKING:
     import ssl

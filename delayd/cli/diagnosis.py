@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.cli.machine import ANOTHER, CLOCK_SOURCE, DELAYD, FREE, FileFacts, Machine, PortFacts
+from delayd.durations import size_text
 from delayd.limits import DESCRIPTORS_MIN, DESCRIPTORS_RESERVED
-from delayd.text import size_text
 
 if TYPE_CHECKING:
     from delayd.config import Config

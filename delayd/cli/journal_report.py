@@ -27,6 +27,7 @@ from delayd.core.dump import MOMENTS, Dump, Dumped
 from delayd.core.engine import Engine
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
+from delayd.durations import duration_text
 from delayd.journal.directory import names_in
 from delayd.journal.disk import Disk
 from delayd.journal.errors import DamageError, JournalCorrupt
@@ -34,7 +35,8 @@ from delayd.journal.format import FRAME_OVERHEAD_BYTES, VIRTUAL_NAME, Frame, che
 from delayd.journal.recovery import LogVerdict, Recovery, StartWarning, start_warnings
 from delayd.journal.repair import Rest, rest_behind
 from delayd.limits import WALL_MS_MAX
-from delayd.text import counted, duration_text, in_json, moment_text, visible
+from delayd.moments import moment_text
+from delayd.text import counted, in_json, visible
 
 BODY_BYTES_SHOWN: Final = 60
 

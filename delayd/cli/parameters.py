@@ -10,7 +10,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from delayd.text import moment_text, parse_duration_ms, parse_moment_ms, parse_whole
+from delayd.durations import parse_duration_ms
+from delayd.moments import moment_text, parse_moment_ms
+from delayd.text import parse_whole
 
 SECONDS_SINCE_1970: Final = r"\d{9,}(\.\d+)?"
 """A number of seconds that is a time: as a duration it would be 30 years and more."""

@@ -15,9 +15,9 @@ from delayd.cli.tables import JSON_OPTION, print_json, time_shown
 from delayd.cli.terminal import CommandFailed, complain, print_lines, progress
 from delayd.client.errors import Invalid, Refused
 from delayd.client.results import PutResult
+from delayd.durations import size_text
 from delayd.exits import Exit
 from delayd.limits import BODY_BYTES_CEILING
-from delayd.text import size_text
 
 if TYPE_CHECKING:
     from delayd.client.sync import Client

@@ -34,7 +34,7 @@ from delayd.core.policy import GLOBS_RULE, PATTERN
 from delayd.core.targets import NAME
 from delayd.exits import Exit
 from delayd.limits import TOKEN_GLOBS_MAX
-from delayd.text import time_text
+from delayd.moments import time_text
 
 _WHERE: Final = (
     click.option("--secrets", "secrets_path", metavar="FILE", help="The secrets file."),

@@ -30,9 +30,10 @@ from delayd.cli.tables import json_text
 from delayd.cli.terminal import CommandFailed, columns, complain, load_config, print_lines
 from delayd.clock import system_wall_ms
 from delayd.core.policy import PATTERN
+from delayd.durations import parse_duration_ms
 from delayd.exits import Exit
 from delayd.limits import WALL_MS_MAX
-from delayd.text import TIME_RULE, parse_duration_ms, parse_time_s
+from delayd.moments import TIME_RULE, parse_time_s
 
 ALL: Final = "all"
 

@@ -18,6 +18,7 @@ never reach a client as a refusal.
 from collections.abc import Sequence
 from typing import ClassVar
 
+from delayd.durations import duration_text
 from delayd.fields import Wrong
 from delayd.limits import (
     KEY_BYTES_MAX,
@@ -26,7 +27,6 @@ from delayd.limits import (
     TOPIC_NAME_BYTES_MAX,
     TOPICS_WATCHED_MAX,
 )
-from delayd.text import duration_text
 
 
 def shown(key: bytes) -> str:

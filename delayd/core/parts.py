@@ -44,8 +44,8 @@ from delayd.core.job import (
     U64,
 )
 from delayd.core.names import GROUP
+from delayd.durations import duration_text
 from delayd.fields import ValueKind
-from delayd.text import duration_text
 
 TALLY: Final = struct.Struct("<QIIIII")
 FAILURE: Final = struct.Struct("<BIQ")

@@ -21,6 +21,7 @@ from delayd.core.matcher import Matcher
 from delayd.core.names import INTERNAL_TOPIC, TOPIC
 from delayd.core.parts import Retry
 from delayd.core.targets import RATE, TARGET, Target, way_back
+from delayd.durations import duration_text, parse_duration_ms
 from delayd.fields import (
     DURATION,
     TTR,
@@ -51,7 +52,6 @@ from delayd.limits import (
     TOKEN_GLOBS_MAX,
     TOPICS_MATCHED_MAX,
 )
-from delayd.text import duration_text, parse_duration_ms
 
 BURY: Final = "bury"
 _TOO_LONG: Final = Wrong("", f"it is longer than {POLICY_JSON_BYTES_MAX} bytes")

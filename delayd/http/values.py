@@ -23,8 +23,9 @@ from delayd.core.job import State
 from delayd.core.names import GROUP, KEY, TOPIC
 from delayd.core.policy import LADDER, parse_ladder
 from delayd.core.targets import HEADERS, METHOD, URL
+from delayd.durations import parse_duration_ms
 from delayd.fields import DURATION, TTR, ValueKind, duration_schema
-from delayd.text import parse_duration_ms, parse_moment_ms
+from delayd.moments import parse_moment_ms
 
 Meta: Final = msgspec.Meta
 Unset = msgspec.UnsetType

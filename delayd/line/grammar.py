@@ -29,6 +29,7 @@ from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import METHOD, URL, Target
+from delayd.durations import parse_duration_ms
 from delayd.fields import GivenText, ValueKind, matching, one_of, whole
 from delayd.limits import (
     DURATION_MS_MAX,
@@ -42,7 +43,7 @@ from delayd.limits import (
     READ_BYTES,
     SEARCH_JOBS_MAX,
 )
-from delayd.text import parse_duration_ms, shown_url
+from delayd.text import shown_url
 
 U32_MAX: Final = 2**32 - 1
 I32_MAX: Final = 2**31 - 1

@@ -31,7 +31,8 @@ from delayd.core.session import Handed
 from delayd.core.store import Store
 from delayd.core.targets import masked, own_target
 from delayd.core.topic import Topic
-from delayd.text import duration_text, visible
+from delayd.durations import duration_text
+from delayd.text import visible
 
 AUTHENTICATED: Final = b"OK\r\n"
 BURIED: Final = b"BURIED\r\n"

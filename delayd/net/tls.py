@@ -35,8 +35,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
 from delayd.files import must_be_file
 from delayd.limits import HANDSHAKES_PER_TURN, READ_BYTES
+from delayd.moments import parse_time_s
 from delayd.net.poller import Poller
-from delayd.text import parse_time_s
 
 # --- Contexts ------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from delayd.core.targets import Target
 from delayd.core.throttle import PushBlock
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
+from delayd.durations import duration_text
 from delayd.limits import (
     PUSH_BEGUN_PER_PASS,
     PUSH_BOUNDS_MS,
@@ -43,7 +44,7 @@ from delayd.push.breaker import BreakerState
 from delayd.push.scheduler import PushCall, Scheduler
 from delayd.push.sinks import AttemptEnd, DueJob, Result, Sink, content_type_of
 from delayd.push.task_gate import Gate
-from delayd.text import duration_text, hide_in_urls
+from delayd.text import hide_in_urls
 
 _SHOWN_CHARACTERS: Final = 80
 

@@ -31,7 +31,8 @@ from delayd.config import Config, ConfigErrors, SinkSection
 from delayd.core.targets import Target
 from delayd.fields import Invalid, Wrong, invalid, shown, unknown
 from delayd.limits import PUSH_LOOK_BYTES_MAX
-from delayd.text import hide_in_urls, moment_text
+from delayd.moments import moment_text
+from delayd.text import hide_in_urls
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

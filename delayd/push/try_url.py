@@ -13,12 +13,13 @@ from typing import Any, Final, NamedTuple
 
 from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.targets import Target
+from delayd.durations import duration_text
 from delayd.limits import BREAKER_FAILURES
 from delayd.push.connections import LookUp, look_up
 from delayd.push.egress import AddressRefused, EgressRules, place_of
 from delayd.push.sinks import AttemptEnd, DueJob, Result, content_type_of
 from delayd.push.webhook import Webhook
-from delayd.text import counted, duration_text, shown_url, visible
+from delayd.text import counted, shown_url, visible
 
 BODY: Final = b'{"sample": true, "sent_by": "delayd push test"}'
 TOPIC: Final = "sample"

@@ -30,10 +30,12 @@ from delayd.access.signing_secrets import Secrets
 from delayd.clock import system_wall_ms
 from delayd.core.errors import NotForTopic
 from delayd.core.targets import is_taken
+from delayd.durations import duration_text
 from delayd.limits import (
     DURATION_MS_MAX,
     PUSH_URLS_KNOWN_MAX,
 )
+from delayd.moments import moment_text
 from delayd.push.answers import AnswerReader, NotHttp
 from delayd.push.connections import (
     Connections,
@@ -45,7 +47,7 @@ from delayd.push.connections import (
 from delayd.push.egress import AddressRefused, EgressRules, place_of
 from delayd.push.signing import signature
 from delayd.push.sinks import AttemptEnd, DueJob, Result
-from delayd.text import duration_text, moment_text, parse_whole
+from delayd.text import parse_whole
 
 USER_AGENT: Final = f"delayd/{__version__}"
 

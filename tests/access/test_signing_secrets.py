@@ -18,8 +18,9 @@ from delayd.access.signing_secrets import (
 )
 from delayd.core.errors import NotForTopic
 from delayd.core.targets import NAME_RULE
+from delayd.durations import size_text
 from delayd.limits import SECRETS_FILE_BYTES_MAX, SECRETS_MAX, TOKEN_GLOBS_MAX
-from delayd.text import TIME_RULE, size_text
+from delayd.moments import TIME_RULE
 from tests.access.secret_samples import key, named, text, written
 
 GOLDEN = Path(__file__).parent / "data" / "secrets-1.json"

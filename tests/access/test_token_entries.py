@@ -22,7 +22,7 @@ from delayd.limits import (
     TOKENS_MAX,
     WALL_MS_MAX,
 )
-from delayd.text import TIME_RULE
+from delayd.moments import TIME_RULE
 from tests.access.samples import made
 
 GOLDEN = Path(__file__).parent / "data" / "tokens-1.json"

@@ -9,8 +9,8 @@ import pytest
 from delayd.access.errors import TokensInvalid
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
+from delayd.durations import size_text
 from delayd.limits import TOKENS_FILE_BYTES_MAX
-from delayd.text import size_text
 from tests.access.samples import drawn, made, written
 
 

@@ -15,7 +15,7 @@ from delayd.cli.main import invoke
 from delayd.core.policy import PATTERN_RULE
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
-from delayd.text import TIME_RULE
+from delayd.moments import TIME_RULE
 
 NOW = "2026-11-21T10:15:00Z"
 NOW_MS = 1_795_256_100_000

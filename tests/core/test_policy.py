@@ -20,6 +20,7 @@ from delayd.core.policy import (
     parse_ladder,
 )
 from delayd.core.targets import METHODS, Target, read_target
+from delayd.durations import duration_text
 from delayd.limits import (
     ATTEMPTS_MAX,
     CAP_MAX,
@@ -29,7 +30,6 @@ from delayd.limits import (
     PUSH_TIMEOUT_MS_MIN,
     RETRY_STEPS_MAX,
 )
-from delayd.text import duration_text
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS

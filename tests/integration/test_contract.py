@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from delayd.durations import parse_duration_ms
 from delayd.exits import Exit
 from delayd.http.routes import ROUTES
 from delayd.limits import HTTP_WAIT_MS_MAX
-from delayd.text import parse_duration_ms
 from tests.daemon_rig import daemon_of
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from delayd.core.throttle import Block, PushBlock
 from delayd.core.times import RequestMs
 from delayd.http import answer_forms
 from delayd.limits import HISTORY_CELL_MS, HISTORY_CELLS
-from delayd.text import moment_text
+from delayd.moments import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.engine import Engine

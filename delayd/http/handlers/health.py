@@ -18,7 +18,7 @@ from delayd.http.handlers.figures import history_answer, stats_answer
 from delayd.http.problems import NoClock, NotReady
 from delayd.http.responses import Reply, reply
 from delayd.limits import CENSUS_STEP_TOPICS, READY_BODY_BYTES, SLOW_SYNC_MS
-from delayd.text import moment_text
+from delayd.moments import moment_text
 
 if TYPE_CHECKING:
     from delayd.http.request_forms import AdvanceForm

@@ -34,6 +34,7 @@ from delayd.core.parts import (
 )
 from delayd.core.scans.scan import seen_state
 from delayd.core.targets import masked, own_target
+from delayd.durations import duration_text
 from delayd.http.answer_forms import (
     FailureAnswer,
     JobAnswer,
@@ -42,7 +43,7 @@ from delayd.http.answer_forms import (
     as_written,
 )
 from delayd.http.values import UNSET, Unset, is_dense
-from delayd.text import duration_text, moment_text
+from delayd.moments import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.store import Store

@@ -28,7 +28,7 @@ from delayd.http.problems import FieldError, RequestInvalid, problem_of
 from delayd.http.responses import Reply, Results, written
 from delayd.http.values import UNSET
 from delayd.limits import HTTP_LOOK_ITEMS
-from delayd.text import moment_text
+from delayd.moments import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.session import Session

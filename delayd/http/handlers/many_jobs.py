@@ -29,7 +29,7 @@ from delayd.http.handlers.job_responses import failure_answer, set_body
 from delayd.http.handlers.topics import carry_out_bulk, names_behind
 from delayd.http.responses import Reply, reply
 from delayd.http.values import UNSET, page_mark_text
-from delayd.text import moment_text
+from delayd.moments import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.scans.scan import Wanted

@@ -25,7 +25,7 @@ from delayd.http.handlers.figures import topic_answer
 from delayd.http.responses import Reply, refused, reply
 from delayd.http.values import UNSET
 from delayd.limits import HTTP_TOPICS_STEP, HTTP_TOPICS_STEP_US
-from delayd.text import moment_text
+from delayd.moments import moment_text
 
 if TYPE_CHECKING:
     from delayd.http.request_forms import KickForm, ListTopicsForm, PauseForm

@@ -1,0 +1,69 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delayd.limits import WALL_MS_MAX
+from delayd.moments import moment_text, parse_moment_ms, parse_time_s, time_text
+
+
+@pytest.mark.parametrize(
+    ("wall_ms", "expected"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+        (4_294_967_295_999, "2106-02-07T06:28:15.999Z"),
+    ],
+)
+def test_timestamps_are_utc_with_milliseconds(wall_ms: int, expected: str) -> None:
+    assert moment_text(wall_ms) == expected
+
+
+@given(st.integers(0, WALL_MS_MAX // 1_000))
+def test_a_time_that_is_written_is_read(epoch_s: int) -> None:
+    assert parse_time_s(time_text(epoch_s)) == epoch_s
+
+
+@pytest.mark.parametrize(
+    ("text", "epoch_s"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01t00:00:01.999z", 1),
+        ("1970-01-01 02:00:00+02:00", 0),
+        ("1969-12-31T23:00:00-01:00", 0),
+    ],
+)
+def test_times_are_read_in_every_zone(text: str, epoch_s: int) -> None:
+    assert parse_time_s(text) == epoch_s
+
+
+@pytest.mark.parametrize("text", ["", "now", "0", "2026-11-21T10:15Z", "٢026-11-21T10:15:00Z"])
+def test_other_texts_are_no_times(text: str) -> None:
+    with pytest.raises(ValueError, match="must be a time with an offset"):
+        parse_time_s(text)
+
+
+@pytest.mark.parametrize("wall_ms", [10**17, 2**64])
+def test_a_moment_beyond_the_calendar_is_written_as_its_end(wall_ms: int) -> None:
+    assert moment_text(wall_ms).startswith("9999-12-31T23:59:59.")
+
+
+@pytest.mark.parametrize(
+    ("value", "expected_ms"),
+    [
+        ("1970-01-01T00:00:05Z", 5_000),
+        ("1970-01-01T00:00:00.0001Z", 1),
+        (0.0001, 1),
+        (1_795_287_600, 1_795_287_600_000),
+    ],
+)
+def test_moments_are_rounded_up_to_milliseconds(value: object, expected_ms: int) -> None:
+    assert parse_moment_ms(value) == expected_ms
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2026-11-21", "2026-11-21T19:00:00", "2026-W47-6T19:00:00Z", "2026-02-30T19:00:00Z", True, -1],
+)
+def test_other_values_are_no_moments(value: object) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        parse_moment_ms(value)
