@@ -23,7 +23,7 @@ from time import perf_counter, process_time
 
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.attempts import bury
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve

@@ -484,7 +484,7 @@ RULES: Final[tuple[Callable[[Module], Iterator[str]], ...]] = (
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """All modules of delayd, by dotted name: `delayd.core.job`; a package has its own name."""
+    """All modules of delayd, by dotted name: `delayd.core.store`; a package has its own name."""
 
     modules: dict[str, Module]
 

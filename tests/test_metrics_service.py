@@ -12,7 +12,7 @@ from delayd import turns as turns_module
 from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
 from delayd.core.background import BackgroundTask
-from delayd.core.job import HEADER
+from delayd.core.job_record import HEADER
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs

@@ -2,11 +2,11 @@
 
 import pytest
 
+from delayd.core.job_parts import Own
 from delayd.core.operations.ack import delete
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.sessions import open_session
-from delayd.core.parts import Own
 from delayd.core.times import RequestMs
 from tests.commit_rig import CommitRig, set_watch
 

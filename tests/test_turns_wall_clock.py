@@ -15,7 +15,7 @@ from delayd.clock import NS_PER_MS, SetWatch, SystemClock, open_set_watch
 from delayd.config import SyncPolicy, load
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.tick import advance
 from delayd.core.session import Handed, WaitEnd

@@ -24,9 +24,9 @@ from typing import Final
 
 from delayd.binlog.files import LOCK_NAME, Binlog, BinlogJob, BinlogState
 from delayd.core.engine import Engine
-from delayd.core.job import HEADER, State
+from delayd.core.job_parts import TALLY, Flag, Tally
+from delayd.core.job_record import HEADER, State
 from delayd.core.names import INTERNAL_TOPIC
-from delayd.core.parts import TALLY, Flag, Tally
 from delayd.core.records import Kind, pack, pack_put, pack_turn
 from delayd.core.replay import Replay
 from delayd.core.wheel.wheel import ceil_to_tick

@@ -6,7 +6,7 @@ with a client that waits for its end. `BackgroundTasks` gives each the same shar
 
     add(search)  add(bulk)      step: search   step: bulk   step: search   step: bulk, over ─► bulk
 
-What a clear has left (`core.cleared`) is swept beside them, what sessions held that have ended
+What a clear has left (`core.cleared_jobs`) is swept beside them, what sessions held that have ended
 comes back (`operations.sessions`), and what they watched is let go; for that no client waits.
 
 Work depends on the engine's state, its budget and the time argument only. The owner decides how

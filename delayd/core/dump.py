@@ -19,8 +19,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from delayd.core.job import FLAGS_AT, HEADER, State
-from delayd.core.parts import (
+from delayd.core.job_parts import (
     FIXED_END,
     FIXED_MASK,
     HEADER_AND_TALLY,
@@ -33,6 +32,7 @@ from delayd.core.parts import (
     flags_of,
     head_bytes_of,
 )
+from delayd.core.job_record import FLAGS_AT, HEADER, State
 from delayd.core.records import RECORDS, Kind, UnknownRecord
 
 JOB_FIELDS: Final = ("id", "due_ms", "created_ms", "ttr_ms", "priority", "topic_number", "state")

@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from delayd.core.errors import PolicyInvalid
+from delayd.core.job_parts import Retry
 from delayd.core.matcher import Matcher
 from delayd.core.names import INTERNAL_TOPIC, TOPIC
-from delayd.core.parts import Retry
 from delayd.core.targets import RATE, TARGET, Target, way_back
 from delayd.durations import duration_text, parse_duration_ms
 from delayd.fields import (

@@ -10,8 +10,8 @@ from typing import Final, final
 
 from sortedcontainers import SortedList
 
-from delayd.core.job import FLAGS_AT, STATE_AT, State
-from delayd.core.parts import rank_of
+from delayd.core.job_parts import rank_of
+from delayd.core.job_record import FLAGS_AT, STATE_AT, State
 from delayd.core.ready_queue import ID_MASK, ReadyQueue
 from delayd.core.timers import TimerLane
 from delayd.core.times import PlayedMs

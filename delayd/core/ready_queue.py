@@ -31,9 +31,9 @@ from typing import Final, final
 
 from sortedcontainers import SortedList
 
-from delayd.core.job import DUE_AT, FLAGS_AT, HEADER_BYTES, STATE_AT, TTR_AT, U64, State
+from delayd.core.job_parts import Flag, body_of, target_of
+from delayd.core.job_record import DUE_AT, FLAGS_AT, HEADER_BYTES, STATE_AT, TTR_AT, U64, State
 from delayd.core.job_table import JobTable
-from delayd.core.parts import Flag, body_of, target_of
 from delayd.core.stats.histogram import span
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.core.targets import origin_of

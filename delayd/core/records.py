@@ -66,7 +66,7 @@ _ROWS: Final = (
     Record(Kind.TURN, "<BQ", "time_ms"),
     # The number that records use for it.
     Record(Kind.TOPIC, "<BIB", "topic_number name_bytes", "topic"),
-    # A job, as `core.job` lays it out.
+    # A job, as `core.job_record` lays it out.
     Record(Kind.PUT, "<BI", "record_bytes", "job"),
     # Handed out until the deadline; held until another one instead.
     Record(Kind.RESERVE, "<BQQ", "id deadline_ms"),
@@ -104,7 +104,7 @@ _ROWS: Final = (
     Record(Kind.POLICY, "<BIBI", "topic_number source policy_bytes", "policy"),
     # Its waiting jobs are gone; its new number.
     Record(Kind.CLEAR, "<BII", "topic_number next_topic_number"),
-    # Which further parts jobs may have from now on: their bits in the word of `core.parts`.
+    # Which further parts jobs may have from now on: their bits in the word of `core.job_parts`.
     Record(Kind.PARTS, "<BH", "parts"),
 )
 

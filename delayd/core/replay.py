@@ -12,9 +12,9 @@ from typing import Final, final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.job import DUE_AT, FLAGS_AT, HEADER_BYTES, STATE_AT, U64, State
+from delayd.core.job_parts import Flag, head_bytes_of
+from delayd.core.job_record import DUE_AT, FLAGS_AT, HEADER_BYTES, STATE_AT, U64, State
 from delayd.core.operations.tick import advance
-from delayd.core.parts import Flag, head_bytes_of
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.stats.figures import begin_figures
 from delayd.core.store import Store

@@ -8,7 +8,7 @@ or attempts used up, buried or moved to another topic. A job's own rule wins ove
                    attempt 2 fails at 120 s    delayed until 300 s
                    attempt 3 fails at 310 s    exhausted: buried
 
->>> from delayd.core.job import HEADER
+>>> from delayd.core.job_record import HEADER
 >>> record = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.NONE) + b"hello"
 >>> rule = Retry(steps_ms=(15_000, 180_000))
 >>> for failed_ms in (100_000, 120_000, 310_000):
@@ -26,17 +26,7 @@ included. It does not know queues and sessions.
 
 from typing import Final, NamedTuple
 
-from delayd.core.job import (
-    DUE_AT,
-    FLAGS_AT,
-    ID_AT,
-    PRIORITY_AND_TOPIC,
-    PRIORITY_AT,
-    STATE_AT,
-    U64,
-    State,
-)
-from delayd.core.parts import (
+from delayd.core.job_parts import (
     COUNT_MAX,
     Failure,
     Flag,
@@ -49,6 +39,16 @@ from delayd.core.parts import (
     retry_of,
     tally_of,
     target_of,
+)
+from delayd.core.job_record import (
+    DUE_AT,
+    FLAGS_AT,
+    ID_AT,
+    PRIORITY_AND_TOPIC,
+    PRIORITY_AT,
+    STATE_AT,
+    U64,
+    State,
 )
 from delayd.core.policy import Policy
 from delayd.core.transitions import (

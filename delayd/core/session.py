@@ -11,7 +11,7 @@ from delayd.core.times import RequestMs
 from delayd.limits import DEADLINE_SOON_MS
 
 if TYPE_CHECKING:
-    from delayd.core.parts import Reason
+    from delayd.core.job_parts import Reason
     from delayd.core.topic import Topic
 
 NEVER_MS: Final = 2**64

@@ -40,7 +40,15 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Final
 
-from delayd.core.job import DUE_AT, ID_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State
+from delayd.core.job_record import (
+    DUE_AT,
+    ID_AT,
+    PRIORITY_AND_TOPIC,
+    PRIORITY_AT,
+    STATE_AT,
+    U64,
+    State,
+)
 from delayd.core.job_table import PAGE_BITS, Page
 from delayd.core.records import Kind, pack, pack_put
 from delayd.core.retry import Place, caught_up_expiry

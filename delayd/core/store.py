@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, final
 
-from delayd.core.blocks import AlarmOwner, TopicBlocks
-from delayd.core.cleared import Cleared
-from delayd.core.job import (
+from delayd.core.cleared_jobs import Cleared
+from delayd.core.job_parts import Flag, has_key, key_of, rank_of
+from delayd.core.job_record import (
     DUE_AT,
     FLAGS_AT,
     PRIORITY_AND_TOPIC,
@@ -35,7 +35,6 @@ from delayd.core.job import (
 from delayd.core.job_table import JobTable
 from delayd.core.keys import KeyIndex
 from delayd.core.leases import Leases
-from delayd.core.parts import Flag, has_key, key_of, rank_of
 from delayd.core.policy import Policy
 from delayd.core.push_lanes import PushLanes
 from delayd.core.queues import Queues
@@ -48,6 +47,7 @@ from delayd.core.stats.histogram import span
 from delayd.core.timers import Alarms, TimerLane, TimerQueue
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Source, Topic
+from delayd.core.topic_blocks import AlarmOwner, TopicBlocks
 from delayd.core.topics import Topics
 from delayd.core.transitions import came_due, rank_at, renumbered, without_key
 from delayd.core.wall_times import WallTimes
@@ -107,7 +107,7 @@ class Store:
         self.last_rank = 0
         """The highest that a buried job got, of whatever topic."""
         self.parts_recorded = 0
-        """Which further parts jobs may have, as the log says: bits of the word in `core.parts`."""
+        """Further parts that jobs may have, by the log: bits of the word in `core.job_parts`."""
         self.wheel_counts = WheelCounts()
         self.timer_queue = TimerQueue()
         self.without_jobs: Final = self._new_queues("")
@@ -631,7 +631,7 @@ class Store:
     def clear(self, topic: Topic, number: int) -> int:
         """Forget the topic's jobs at rest, and give it this number; return how many.
 
-        O(jobs in hand): `cleared.sweep` does the rest, and no one can see how far it is.
+        O(jobs in hand): `cleared_jobs.sweep` does the rest, and no one can see how far it is.
         """
         jobs = topic.jobs - topic.reserved
         self.cleared.add(topic)

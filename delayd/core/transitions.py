@@ -3,8 +3,8 @@
 Live operation and replay call the same function with the same arguments, so that they cannot differ
 in a byte.
 
->>> from delayd.core.job import HEADER, State
->>> from delayd.core.parts import Flag, body_of, rank_of, tally_of
+>>> from delayd.core.job_record import HEADER, State
+>>> from delayd.core.job_parts import Flag, body_of, rank_of, tally_of
 >>> record = HEADER.pack(7, 1_500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"hello"
 >>> parked = buried(record, priority=3, rank=rank_at(2_000, 1))
 >>> body_of(parked), tally_of(parked).buries, rank_of(parked) >> RANK_BITS
@@ -18,18 +18,7 @@ job.
 
 from typing import Final
 
-from delayd.core.job import (
-    CREATED_AT,
-    DUE_AT,
-    FLAGS_AT,
-    HEADER,
-    STATE_AT,
-    TOPIC_AT,
-    U32,
-    U64,
-    State,
-)
-from delayd.core.parts import (
+from delayd.core.job_parts import (
     COUNT_MAX,
     FAILURE,
     FIXED_END,
@@ -47,6 +36,17 @@ from delayd.core.parts import (
     wall_of,
     with_parts,
     without,
+)
+from delayd.core.job_record import (
+    CREATED_AT,
+    DUE_AT,
+    FLAGS_AT,
+    HEADER,
+    STATE_AT,
+    TOPIC_AT,
+    U32,
+    U64,
+    State,
 )
 
 RANK_BITS: Final = 16

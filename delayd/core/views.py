@@ -5,7 +5,7 @@ Nothing here is journaled or changes what a client could see.
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.parts import body_of
+from delayd.core.job_parts import body_of
 from delayd.core.ready_queue import job_id_of
 from delayd.core.session import Handed
 from delayd.core.store import Store

@@ -29,8 +29,8 @@ where most have an absolute time, 200 where one in a hundred has.
 from collections.abc import Iterator
 from typing import Final
 
-from delayd.core.job import DUE_AT, FLAGS_AT, STATE_AT, U64, State
-from delayd.core.parts import Flag, wall_of
+from delayd.core.job_parts import Flag, wall_of
+from delayd.core.job_record import DUE_AT, FLAGS_AT, STATE_AT, U64, State
 from delayd.core.times import PlayedMs
 from delayd.core.transitions import placed_anew
 from delayd.core.wheel.wheel import ceil_to_tick

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from delayd.core.job import State
+from delayd.core.job_parts import Reason
+from delayd.core.job_record import State
 from delayd.core.operations.put import Outcome
-from delayd.core.parts import Reason
 from delayd.core.throttle import Block, PushBlock
 from delayd.core.topic import Source
 from delayd.http.problems import ProblemAnswer

@@ -22,6 +22,7 @@ import msgspec
 
 from delayd import limits
 from delayd.core.errors import CapReached, Refusal
+from delayd.core.job_parts import body_of
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.checks import as_daemon
@@ -30,7 +31,6 @@ from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.topics import reclaim
 from delayd.core.operations.waiting import wait
-from delayd.core.parts import body_of
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.http.problems import FieldError, IdempotencyKeysFull, KeyReused, RequestInvalid

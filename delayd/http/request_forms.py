@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Final, Literal, cast
 import msgspec
 
 from delayd import limits
-from delayd.core.job import State
+from delayd.core.job_parts import TEXTS, Own, Retry
+from delayd.core.job_record import State
 from delayd.core.operations.put import Conflict
-from delayd.core.parts import TEXTS, Own, Retry
 from delayd.core.policy import FIELDS
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import Target

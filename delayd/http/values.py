@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from delayd import limits
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.names import GROUP, KEY, TOPIC
 from delayd.core.policy import LADDER, parse_ladder
 from delayd.core.targets import HEADERS, METHOD, URL

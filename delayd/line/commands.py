@@ -23,7 +23,8 @@ from delayd.compat import Compat
 from delayd.core import views
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, OutOfSpace, PolicyInvalid, Refusal
-from delayd.core.job import State
+from delayd.core.job_parts import Own
+from delayd.core.job_record import State
 from delayd.core.operations import ack, attempts, change
 from delayd.core.operations.checks import topic_named, vetted_own
 from delayd.core.operations.put import find_key
@@ -32,7 +33,6 @@ from delayd.core.operations.sessions import ignore, use, watch
 from delayd.core.operations.tick import caught_up, leases_are_caught_up
 from delayd.core.operations.topics import Clear, SetPolicy, pause, policy_of
 from delayd.core.operations.waiting import wait
-from delayd.core.parts import Own
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.kick import Kick

@@ -29,6 +29,7 @@ from delayd.access.scopes import Scope
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobNotFound, OutOfSpace, Refusal
+from delayd.core.job_parts import Own
 from delayd.core.operations.ack import delete_batch, delete_held
 from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.put import put_alike, put_keyed, put_keyed_run, put_one, take_id
@@ -36,7 +37,6 @@ from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.waiting import cancel_wait
-from delayd.core.parts import Own
 from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic

@@ -21,10 +21,10 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from delayd.core.errors import Refusal, TargetRefused
-from delayd.core.job import State
+from delayd.core.job_parts import TEXTS, Own, Retry
+from delayd.core.job_record import State
 from delayd.core.names import checked_key, checked_name
 from delayd.core.operations.put import Conflict
-from delayd.core.parts import TEXTS, Own, Retry
 from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted

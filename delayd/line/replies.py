@@ -12,9 +12,7 @@ from typing import Final
 
 from delayd.compat import Compat
 from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal, TargetRefused
-from delayd.core.job import HEADER, State
-from delayd.core.operations.put import Outcome
-from delayd.core.parts import (
+from delayd.core.job_parts import (
     Reason,
     attempts_of,
     failure_of,
@@ -25,6 +23,8 @@ from delayd.core.parts import (
     target_of,
     texts_of,
 )
+from delayd.core.job_record import HEADER, State
+from delayd.core.operations.put import Outcome
 from delayd.core.policy import Policy
 from delayd.core.scans.list import Page
 from delayd.core.session import Handed

@@ -36,10 +36,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from delayd.clock import NS_PER_MS
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, OutOfSpace
+from delayd.core.job_parts import target_of
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import fail_call, give_back_call, held
 from delayd.core.operations.push import reserve_call, take_fresh
-from delayd.core.parts import target_of
 from delayd.core.push_lanes import next_key
 from delayd.core.session import Session
 from delayd.core.targets import Target, origin_of, own_target

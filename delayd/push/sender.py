@@ -22,8 +22,8 @@ from typing import Final, Protocol
 from delayd.access.topic_rule import TopicRule
 from delayd.clock import NS_PER_MS, Clock, monotonic_ns
 from delayd.core.errors import NotForTopic
-from delayd.core.job import DUE_AT, U64
-from delayd.core.parts import body_of, key_of
+from delayd.core.job_parts import body_of, key_of
+from delayd.core.job_record import DUE_AT, U64
 from delayd.core.retry import attempt_number
 from delayd.core.stats.histogram import Histogram
 from delayd.core.targets import Target

@@ -3,9 +3,9 @@ import pytest
 from delayd.binlog.convert import held, new_journal, record_of, write
 from delayd.binlog.files import Binlog, BinlogJob, BinlogState, sized_files
 from delayd.core.engine import Engine
-from delayd.core.job import HEADER, State, state_of
+from delayd.core.job_parts import Tally, body_of, tally_of
+from delayd.core.job_record import HEADER, State, state_of
 from delayd.core.operations.put import take_id
-from delayd.core.parts import Tally, body_of, tally_of
 from delayd.core.ready_queue import job_id_of
 from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs

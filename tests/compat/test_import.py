@@ -15,8 +15,8 @@ import pytest
 
 from delayd.cli.main import invoke
 from delayd.core.engine import Engine
-from delayd.core.job import HEADER, State, state_of
-from delayd.core.parts import Tally, body_of, tally_of
+from delayd.core.job_parts import Tally, body_of, tally_of
+from delayd.core.job_record import HEADER, State, state_of
 from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
 from delayd.exits import Exit

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from delayd.core.engine import Engine
-from delayd.core.job import DUE_AT, U64, State, state_of
+from delayd.core.job_parts import rank_of, wall_of
+from delayd.core.job_record import DUE_AT, U64, State, state_of
 from delayd.core.names import DEFAULT_TOPIC
-from delayd.core.parts import rank_of, wall_of
 from delayd.core.retry import caught_up_expiry
 from delayd.core.topic import Source, place_of
 from delayd.core.transitions import came_due

@@ -6,8 +6,16 @@ Each part of the core checks itself by its own `check`; this module checks what 
 from collections import Counter
 
 from delayd.core.engine import Engine
-from delayd.core.job import DUE_AT, FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, U64, State, state_of
-from delayd.core.parts import Flag, key_of, rank_of, wall_of
+from delayd.core.job_parts import Flag, key_of, rank_of, wall_of
+from delayd.core.job_record import (
+    DUE_AT,
+    FLAGS_AT,
+    PRIORITY_AND_TOPIC,
+    PRIORITY_AT,
+    U64,
+    State,
+    state_of,
+)
 from delayd.core.ready_queue import ready_key
 from delayd.core.store import Store
 from delayd.core.throttle import Block

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 
 from delayd.core.background import Work
 from delayd.core.errors import Refusal
-from delayd.core.job import DUE_AT, U64, State
+from delayd.core.job_parts import tally_of
+from delayd.core.job_record import DUE_AT, U64, State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import bury_waiting, kick_job, reschedule
 from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.operations.tick import catch_up_leases
-from delayd.core.parts import tally_of
 from delayd.core.scans.scan import Wanted, seen_state
 from delayd.core.times import RequestMs
 from tests.core.rig import EngineRig

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from delayd.core.errors import BodyTooBig, Draining, JobAlreadyExists, JobNotFound
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.put import Conflict, Outcome
 from delayd.core.wheel.wheel import ceil_to_tick
 from tests.core.model import LONGEST_MS, Job, Model

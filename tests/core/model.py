@@ -20,7 +20,7 @@ from delayd.core.errors import (
     TopicNotFound,
     ValueOutOfRange,
 )
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.wheel.wheel import ceil_to_tick
 

@@ -8,13 +8,13 @@ played: the service rounds the same instant up for requests and down for what is
 from typing import Any
 
 from delayd.core.engine import Engine
+from delayd.core.job_parts import Own, Retry
 from delayd.core.job_table import Page
 from delayd.core.operations.put import put_keyed, put_one, take_id
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import ignore, open_session, use, watch
 from delayd.core.operations.tick import advance, next_deadline
 from delayd.core.operations.waiting import wait
-from delayd.core.parts import Own, Retry
 from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
 from delayd.core.scans.kick import Kick

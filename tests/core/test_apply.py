@@ -10,7 +10,8 @@ from typing import Final
 import pytest
 
 from delayd.core import apply
-from delayd.core.job import HEADER, State
+from delayd.core.job_parts import Flag, Own
+from delayd.core.job_record import HEADER, State
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import (
@@ -25,7 +26,6 @@ from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, pause, set_policy
-from delayd.core.parts import Flag, Own
 from delayd.core.policy import Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session

@@ -6,7 +6,7 @@ import pytest
 
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.job_table import PAGE_BITS
 from delayd.core.operations.attempts import bury
 from delayd.core.operations.topics import Clear

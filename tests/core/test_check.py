@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from delayd.core.engine import Engine
-from delayd.core.job import FLAGS_AT, State, state_of
+from delayd.core.job_record import FLAGS_AT, State, state_of
 from delayd.core.operations.attempts import bury
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job

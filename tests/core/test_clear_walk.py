@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from delayd.core.errors import KeyNotFound, Refusal
-from delayd.core.job import State
+from delayd.core.job_parts import key_of
+from delayd.core.job_record import State
 from delayd.core.operations import tick
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, nack, release
@@ -22,7 +23,6 @@ from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.tick import leases_are_caught_up
 from delayd.core.operations.topics import Clear, set_policy
 from delayd.core.operations.topics import clear as clear_topic
-from delayd.core.parts import key_of
 from delayd.core.policy import Policy
 from tests.core import views
 from tests.core.canonical import canonical

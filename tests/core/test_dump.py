@@ -3,14 +3,7 @@ import pytest
 from delayd.core.apply import APPLY
 from delayd.core.dump import JOB_FIELDS, MOMENTS, Dump, Dumped
 from delayd.core.engine import Engine
-from delayd.core.job import HEADER, State
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury
-from delayd.core.operations.change import kick_job, reschedule
-from delayd.core.operations.reserve import reserve, touch
-from delayd.core.operations.sessions import open_session
-from delayd.core.operations.topics import pause
-from delayd.core.parts import (
+from delayd.core.job_parts import (
     Failure,
     Flag,
     Note,
@@ -23,6 +16,13 @@ from delayd.core.parts import (
     pack_parts,
     with_parts,
 )
+from delayd.core.job_record import HEADER, State
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury
+from delayd.core.operations.change import kick_job, reschedule
+from delayd.core.operations.reserve import reserve, touch
+from delayd.core.operations.sessions import open_session
+from delayd.core.operations.topics import pause
 from delayd.core.records import (
     LAYOUTS,
     RECORDS,

@@ -19,8 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from delayd.core.blocks import AlarmOwner
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations import sessions, tick
 from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.attempts import bury, release
@@ -36,6 +35,7 @@ from delayd.core.stats.counters import Operation
 from delayd.core.throttle import Throttle
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
+from delayd.core.topic_blocks import AlarmOwner
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check

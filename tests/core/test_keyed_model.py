@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from delayd.core import keys as index
+from delayd.core.job_parts import key_of
 from delayd.core.operations import tick
 from delayd.core.operations.change import change
 from delayd.core.operations.put import Conflict, put_keyed, put_keyed_run
-from delayd.core.parts import key_of
 from tests.core import views
 from tests.core.copies import copied_on_the_way, small_pages
 from tests.core.keyed_model import KeyedModel

@@ -2,8 +2,8 @@
 
 import random
 
-from delayd.core.job import HEADER, U64, State
-from delayd.core.parts import Flag
+from delayd.core.job_parts import Flag
+from delayd.core.job_record import HEADER, U64, State
 from delayd.core.queues import Queues
 from delayd.core.ready_queue import ready_key
 from delayd.core.timers import TimerLane

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from delayd.core.job import FLAGS_AT, HEADER, TTR_AT, U64, State
+from delayd.core.job_parts import Flag, Own, body_of, pack_parts, with_parts
+from delayd.core.job_record import FLAGS_AT, HEADER, TTR_AT, U64, State
 from delayd.core.job_table import JobTable
-from delayd.core.parts import Flag, Own, body_of, pack_parts, with_parts
 from delayd.core.ready_queue import WHOLE_TOPIC, ReadyQueue, job_id_of, ready_key
 from delayd.core.targets import pack_own
 from delayd.limits import PRIORITY_URGENT_BELOW

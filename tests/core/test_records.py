@@ -6,8 +6,19 @@ from typing import Final
 
 import pytest
 
-from delayd.core import job, parts, transitions
-from delayd.core.job import State
+from delayd.core import job_parts, job_record, transitions
+from delayd.core.job_parts import (
+    COUNT_MAX,
+    Failure,
+    Flag,
+    Note,
+    Own,
+    Reason,
+    Retry,
+    Tally,
+    tally_of,
+)
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import change as change_job
@@ -15,7 +26,6 @@ from delayd.core.operations.change import kick_job, reschedule, reschedule_at
 from delayd.core.operations.reserve import touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, pause, set_policy
-from delayd.core.parts import COUNT_MAX, Failure, Flag, Note, Own, Reason, Retry, Tally, tally_of
 from delayd.core.policy import Policy
 from delayd.core.records import LAYOUTS, RECORDS, Kind, pack
 from delayd.core.times import RequestMs
@@ -118,10 +128,10 @@ def test_the_document_lists_the_records_as_the_table_has_them() -> None:
 
 
 def test_a_fresh_job_has_its_bytes_for_ever() -> None:
-    record = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE)
+    record = job_record.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE)
     assert record == bytes.fromhex(FRESH)
-    assert len(record) == job.HEADER_BYTES == 42
-    assert parts.body_of(record + b"body") == b"body"
+    assert len(record) == job_record.HEADER_BYTES == 42
+    assert job_parts.body_of(record + b"body") == b"body"
     assert tally_of(record) == Tally(delay_ms=1000)
 
 
@@ -129,41 +139,41 @@ def test_a_job_that_was_worked_on_has_its_bytes_for_ever() -> None:
     fresh = bytes.fromhex(FRESH) + b"body"
     record = transitions.released(fresh, due_ms=2000, delay_ms=10, priority=4)
     assert record == bytes.fromhex(WORKED_ON) + b"body"
-    assert len(record) == parts.HEADER_AND_TALLY + 4 == 74
-    assert record[job.FLAGS_AT] == Flag.TALLY
+    assert len(record) == job_parts.HEADER_AND_TALLY + 4 == 74
+    assert record[job_record.FLAGS_AT] == Flag.TALLY
     assert tally_of(record) == Tally(delay_ms=10, reserves=1, releases=1)
 
 
 def whole() -> bytes:
     """A job with all the parts that there are."""
-    fresh = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.READY, Flag.NONE)
+    fresh = job_record.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.READY, Flag.NONE)
     failure = Failure(Reason.NACKED, 2, 1900)
     record = transitions.rescheduled(fresh, due_ms=2000, delay_ms=10, wall_ms=0x0102030405060708)
     record = transitions.amend(record, State.BURIED, reserves=5, timeouts=1, buries=1)
     record = transitions.amend(record, State.BURIED, rank=0x200000001, failure=failure)
     retry, note = Retry((15_000, 180_000), 9, 10), Note("mail", "oé")
     tail = {
-        Flag.KEY: parts.pack_key("or-1é".encode()),
-        Flag.NOTE: parts.pack_note(note),
-        **parts.pack_parts(Own(retry, b"PUT https://a.b\nA: ")),
+        Flag.KEY: job_parts.pack_key("or-1é".encode()),
+        Flag.NOTE: job_parts.pack_note(note),
+        **job_parts.pack_parts(Own(retry, b"PUT https://a.b\nA: ")),
     }
-    return parts.with_parts(record, tail, b"body")
+    return job_parts.with_parts(record, tail, b"body")
 
 
 def test_a_job_with_all_parts_has_its_bytes_for_ever() -> None:
     record = whole()
     assert record == bytes.fromhex(ALL_PARTS) + b"body"
-    assert parts.body_of(record) == b"body"
-    assert parts.head_bytes_of(record) == len(record) - 4
+    assert job_parts.body_of(record) == b"body"
+    assert job_parts.head_bytes_of(record) == len(record) - 4
     assert tally_of(record) == (10, 5, 1, 0, 1, 0)
-    assert parts.wall_of(record) == 0x0102030405060708
-    assert parts.rank_of(record) == 0x200000001
-    assert parts.failure_of(record) == (Reason.NACKED, 2, 1900)
-    assert parts.attempts_of(record) == 3
-    assert parts.key_of(record) == "or-1é".encode()
-    assert parts.retry_of(record) == ((15_000, 180_000), 9, 10)
-    assert parts.note_of(record) == ("mail", "oé")
-    assert parts.target_of(record) == b"PUT https://a.b\nA: "
+    assert job_parts.wall_of(record) == 0x0102030405060708
+    assert job_parts.rank_of(record) == 0x200000001
+    assert job_parts.failure_of(record) == (Reason.NACKED, 2, 1900)
+    assert job_parts.attempts_of(record) == 3
+    assert job_parts.key_of(record) == "or-1é".encode()
+    assert job_parts.retry_of(record) == ((15_000, 180_000), 9, 10)
+    assert job_parts.note_of(record) == ("mail", "oé")
+    assert job_parts.target_of(record) == b"PUT https://a.b\nA: "
 
 
 @pytest.mark.parametrize("flags", [*range(128), *range(256, 384), *range(512, 640), 768, 895])
@@ -177,14 +187,16 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
     note = Note("", "why") if flags & Flag.NOTE else None
     target = b"POST https://a.b/" if flags & Flag.TARGET else b""
     group = b"of" if flags & Flag.GROUP else b""
-    record = job.HEADER.pack(7, 2000, 500, 60_000, 3, 1, state, Flag.NONE)
+    record = job_record.HEADER.pack(7, 2000, 500, 60_000, 3, 1, state, Flag.NONE)
     if flags & (Flag.TALLY | Flag.WALL | Flag.RANK | Flag.FAILURE):
         record = transitions.amend(record, state, due_ms=2000, wall_ms=wall_ms, failure=failure)
-    tail = {Flag.KEY: parts.pack_key(key), Flag.NOTE: parts.pack_note(note)}
-    record = parts.with_parts(record, tail | parts.pack_parts(Own(retry, target, group)), b"body")
+    tail = {Flag.KEY: job_parts.pack_key(key), Flag.NOTE: job_parts.pack_note(note)}
+    record = job_parts.with_parts(
+        record, tail | job_parts.pack_parts(Own(retry, target, group)), b"body"
+    )
     for change in (
         lambda record: record,
-        lambda record: parts.with_parts(record, {}, b"body"),
+        lambda record: job_parts.with_parts(record, {}, b"body"),
         lambda record: transitions.with_note(record, note),
         lambda record: transitions.placed_anew(record, 2000),
         transitions.kicked,
@@ -193,21 +205,25 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
         lambda record: transitions.amended(record, 5, 4, 77, 60_000, 3, State.READY),
     ):
         record = change(record)
-        assert (parts.key_of(record), parts.retry_of(record), parts.note_of(record)) == (
+        assert (
+            job_parts.key_of(record),
+            job_parts.retry_of(record),
+            job_parts.note_of(record),
+        ) == (
             key,
             retry,
             note,
         )
-        assert (parts.target_of(record), parts.group_of(record)) == (target, group)
-        assert parts.body_of(record) == b"body"
-        is_buried = job.state_of(record) is State.BURIED
-        assert is_buried or not record[job.FLAGS_AT] & Flag.RANK
-        assert parts.wall_of(record) in {None, 77}
-        assert parts.head_bytes_of(record) == len(record) - 4
-    assert parts.key_of(transitions.without_key(record)) == b""
-    assert parts.target_of(transitions.without_key(record)) == target
-    assert parts.body_of(transitions.without_key(record)) == b"body"
-    assert parts.note_of(transitions.with_note(record, None)) is None
+        assert (job_parts.target_of(record), job_parts.group_of(record)) == (target, group)
+        assert job_parts.body_of(record) == b"body"
+        is_buried = job_record.state_of(record) is State.BURIED
+        assert is_buried or not record[job_record.FLAGS_AT] & Flag.RANK
+        assert job_parts.wall_of(record) in {None, 77}
+        assert job_parts.head_bytes_of(record) == len(record) - 4
+    assert job_parts.key_of(transitions.without_key(record)) == b""
+    assert job_parts.target_of(transitions.without_key(record)) == target
+    assert job_parts.body_of(transitions.without_key(record)) == b"body"
+    assert job_parts.note_of(transitions.with_note(record, None)) is None
 
 
 def test_the_document_shows_a_job_with_all_that_a_failure_leaves() -> None:
@@ -215,26 +231,26 @@ def test_the_document_shows_a_job_with_all_that_a_failure_leaves() -> None:
     block = text.split("with the words `no`:\n")[1].strip().split("\n\n")[0]
     shown = "".join(line.strip().split("  ")[0] for line in block.splitlines())
     record = bytes.fromhex(shown)
-    fresh = job.HEADER.pack(7, NOW_MS, NOW_MS - 2048, 60_000, 0, 1, State.READY, Flag.NONE)
+    fresh = job_record.HEADER.pack(7, NOW_MS, NOW_MS - 2048, 60_000, 0, 1, State.READY, Flag.NONE)
     failure = Failure(Reason.NACKED, 0, NOW_MS)
     delayed = transitions.amend(fresh, State.DELAYED, reserves=1, failure=failure)
     delayed = transitions.amend(delayed, State.DELAYED, due_ms=NOW_MS + 15_000, delay_ms=15_000)
     note, retry = Note("", "no"), Retry((15_000, 180_000))
-    tail = {Flag.KEY: parts.pack_key(b"a-17"), Flag.NOTE: parts.pack_note(note)}
-    assert record == parts.with_parts(delayed, tail | parts.pack_parts(Own(retry)), b"hi")
+    tail = {Flag.KEY: job_parts.pack_key(b"a-17"), Flag.NOTE: job_parts.pack_note(note)}
+    assert record == job_parts.with_parts(delayed, tail | job_parts.pack_parts(Own(retry)), b"hi")
 
 
 def test_the_offsets_are_those_of_the_layout() -> None:
-    record = job.HEADER.pack(1, 2, 3, 4, 5, 6, 7, 8)
-    u64 = [job.ID_AT, job.DUE_AT, job.CREATED_AT, job.TTR_AT]
+    record = job_record.HEADER.pack(1, 2, 3, 4, 5, 6, 7, 8)
+    u64 = [job_record.ID_AT, job_record.DUE_AT, job_record.CREATED_AT, job_record.TTR_AT]
     assert [struct.unpack_from("<Q", record, at)[0] for at in u64] == [1, 2, 3, 4]
-    u32 = [job.PRIORITY_AT, job.TOPIC_AT]
+    u32 = [job_record.PRIORITY_AT, job_record.TOPIC_AT]
     assert [struct.unpack_from("<I", record, at)[0] for at in u32] == [5, 6]
-    assert [record[job.STATE_AT], record[job.FLAGS_AT]] == [7, 8]
+    assert [record[job_record.STATE_AT], record[job_record.FLAGS_AT]] == [7, 8]
 
 
 def test_what_happens_to_a_job_is_counted_and_the_rest_is_kept() -> None:
-    record = job.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"body"
+    record = job_record.HEADER.pack(7, 1500, 500, 60_000, 3, 1, State.DELAYED, Flag.NONE) + b"body"
     for change in (
         transitions.kicked,
         transitions.expired,
@@ -246,12 +262,21 @@ def test_what_happens_to_a_job_is_counted_and_the_rest_is_kept() -> None:
     ):
         record = change(record)
     assert tally_of(record) == (0, 4, 1, 1, 1, 1)
-    assert job.HEADER.unpack_from(record) == (7, 600, 500, 60_000, 8, 1, State.READY, Flag.TALLY)
-    assert parts.body_of(record) == b"body"
+    assert job_record.HEADER.unpack_from(record) == (
+        7,
+        600,
+        500,
+        60_000,
+        8,
+        1,
+        State.READY,
+        Flag.TALLY,
+    )
+    assert job_parts.body_of(record) == b"body"
 
 
 def test_a_count_stops_at_its_limit() -> None:
-    record = job.HEADER.pack(7, 0, 0, 1, 0, 1, State.READY, Flag.NONE)
+    record = job_record.HEADER.pack(7, 0, 0, 1, 0, 1, State.READY, Flag.NONE)
     full = transitions.amend(record, State.READY, kicks=COUNT_MAX)
     assert tally_of(transitions.kicked(full)).kicks == COUNT_MAX
 
@@ -259,24 +284,24 @@ def test_a_count_stops_at_its_limit() -> None:
 def test_a_job_of_a_group_has_its_bytes_for_ever() -> None:
     """With a target beside it and without; both need a PARTS record."""
     fresh = bytes.fromhex(FRESH)
-    flagged = fresh[: job.FLAGS_AT] + b"\x90"
+    flagged = fresh[: job_record.FLAGS_AT] + b"\x90"
     both = Own(target=b"GET u", group="mül".encode())
-    tail = {Flag.KEY: parts.pack_key(b"k"), **parts.pack_parts(both)}
-    record = parts.with_parts(fresh, tail, b"body")
+    tail = {Flag.KEY: job_parts.pack_key(b"k"), **job_parts.pack_parts(both)}
+    record = job_parts.with_parts(fresh, tail, b"body")
     golden = bytes.fromhex("016b 0380 0500 4745542075 0400 6dc3bc6c")
     assert record == flagged + golden + b"body"
-    assert (parts.word_of(record), parts.flags_of(record)) == (
+    assert (job_parts.word_of(record), job_parts.flags_of(record)) == (
         3,
         Flag.KEY | Flag.TARGET | Flag.GROUP,
     )
-    assert parts.texts_of(record) == {"group": "mül"}
-    alone = parts.without(record, Flag.TARGET)
+    assert job_parts.texts_of(record) == {"group": "mül"}
+    alone = job_parts.without(record, Flag.TARGET)
     assert alone == flagged + bytes.fromhex("016b 0280 0400 6dc3bc6c") + b"body"
-    assert (parts.target_of(alone), parts.group_of(alone)) == (b"", "mül".encode())
-    assert parts.head_bytes_of(alone) == len(alone) - 4
-    pushed = parts.without(record, Flag.GROUP)
+    assert (job_parts.target_of(alone), job_parts.group_of(alone)) == (b"", "mül".encode())
+    assert job_parts.head_bytes_of(alone) == len(alone) - 4
+    pushed = job_parts.without(record, Flag.GROUP)
     assert pushed == flagged + bytes.fromhex("016b 0500 4745542075") + b"body"
-    assert (parts.word_of(pushed), parts.texts_of(pushed)) == (0, {})
+    assert (job_parts.word_of(pushed), job_parts.texts_of(pushed)) == (0, {})
 
 
 def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.job import State
+from delayd.core.job_parts import key_of
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import kick_job, reschedule
@@ -15,7 +16,6 @@ from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
-from delayd.core.parts import key_of
 from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.stats.counters import Operation

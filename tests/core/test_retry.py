@@ -5,8 +5,8 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayd.core.job import HEADER, State
-from delayd.core.parts import FAILURE, TALLY, Flag, Note, Reason, Retry
+from delayd.core.job_parts import FAILURE, TALLY, Flag, Note, Reason, Retry
+from delayd.core.job_record import HEADER, State
 from delayd.core.policy import Policy, parse_ladder
 from delayd.core.retry import RetryDecision, decide, is_exhausted, rule_for, step_ms
 from delayd.core.transitions import with_note

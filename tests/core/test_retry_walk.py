@@ -14,6 +14,7 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobAlreadyExists, JobNotFound, TargetRefused
+from delayd.core.job_parts import Own, Retry
 from delayd.core.operations import tick
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, fail_call, give_back_call, nack, release
@@ -26,7 +27,6 @@ from delayd.core.operations.tick import catch_up_leases
 from delayd.core.operations.topics import clear, configure, policy_of, set_policy
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.parts import Own, Retry
 from delayd.core.policy import Patterns, Policy
 from delayd.core.replay import Replay
 from delayd.core.session import Session

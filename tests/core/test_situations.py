@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from delayd.core.job import State
+from delayd.core.job_parts import Reason
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import release as release_job
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.parts import Reason
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from tests.core.rig import put

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.core.errors import BodyTooBig, CapReached, DelayTooLong
-from delayd.core.job import HEADER_BYTES, State
+from delayd.core.job_record import HEADER_BYTES, State
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import change, reschedule, reschedule_at

@@ -29,7 +29,7 @@ from delayd.core.errors import (
     TopicNotFound,
     ValueOutOfRange,
 )
-from delayd.core.job import TRANSITIONS, Event, State
+from delayd.core.job_record import TRANSITIONS, Event, State
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.ack import delete as delete_job
 from delayd.core.operations.attempts import bury as bury_job

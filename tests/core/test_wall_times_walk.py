@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from delayd.core import wall_times
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations import tick
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import release

@@ -4,10 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from delayd.core.engine import Engine
-from delayd.core.job import HEADER, State
-from delayd.core.operations.checks import topic_named
-from delayd.core.operations.tick import caught_up
-from delayd.core.parts import (
+from delayd.core.job_parts import (
     Failure,
     Retry,
     attempts_of,
@@ -17,6 +14,9 @@ from delayd.core.parts import (
     retry_of,
     tally_of,
 )
+from delayd.core.job_record import HEADER, State
+from delayd.core.operations.checks import topic_named
+from delayd.core.operations.tick import caught_up
 from delayd.core.store import Store
 from delayd.core.times import RequestMs
 from delayd.core.transitions import renumbered

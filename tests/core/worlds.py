@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from delayd.core.engine import Engine
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import nack as nack_job
 from delayd.core.operations.attempts import release as release_job

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
+from delayd.core.job_parts import Own, Retry
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, fail_call, nack, release
 from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
@@ -21,7 +22,6 @@ from delayd.core.operations.sessions import close_session, open_session, watch
 from delayd.core.operations.tick import advance, leases_are_caught_up
 from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.parts import Own, Retry
 from delayd.core.policy import Policy
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy

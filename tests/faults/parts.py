@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
-from delayd.core.job import DUE_AT, FLAGS_AT, HEADER, U64, State, state_of
-from delayd.core.parts import Flag, attempts_of, body_of, key_of
+from delayd.core.job_parts import Flag, attempts_of, body_of, key_of
+from delayd.core.job_record import DUE_AT, FLAGS_AT, HEADER, U64, State, state_of
 from delayd.core.retry import caught_up_expiry
 from delayd.core.topic import place_of
 from delayd.journal.journal import Journal

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, cast
 
 from delayd.core.errors import JobNotFound, OutOfSpace, Refusal
-from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT
+from delayd.core.job_parts import Retry, body_of, retry_of
+from delayd.core.job_record import PRIORITY_AND_TOPIC, PRIORITY_AT
 from delayd.core.operations.attempts import held
 from delayd.core.operations.topics import set_policy
-from delayd.core.parts import Retry, body_of, retry_of
 from delayd.core.policy import Policy
 from delayd.core.retry import PUSH_STEPS_MS
 from delayd.core.targets import Target, pack_own

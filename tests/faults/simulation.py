@@ -22,7 +22,7 @@ from typing import Final
 from delayd.config import SyncPolicy
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.job import State, state_of
+from delayd.core.job_record import State, state_of
 from delayd.core.operations.tick import next_deadline
 from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay

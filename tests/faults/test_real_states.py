@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from delayd.core.engine import Engine
-from delayd.core.parts import body_of
+from delayd.core.job_parts import body_of
 from delayd.core.replay import Replay
 from delayd.exits import Exit
 from delayd.journal.journal import Journal

@@ -12,8 +12,8 @@ import click
 from delayd.cli.main import delayd
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.job import HEADER, State
-from delayd.core.parts import Flag
+from delayd.core.job_parts import Flag
+from delayd.core.job_record import HEADER, State
 from delayd.core.records import LAYOUTS, Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.http import openapi, routes

@@ -3,9 +3,9 @@ import random
 import pytest
 
 from delayd.core.errors import Refusal
-from delayd.core.job import State
+from delayd.core.job_parts import Own, Retry
+from delayd.core.job_record import State
 from delayd.core.operations.put import Conflict
-from delayd.core.parts import Own, Retry
 from delayd.core.scans.list import Cursor
 from delayd.core.targets import Target
 from delayd.limits import (

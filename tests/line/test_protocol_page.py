@@ -9,7 +9,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.config import Config
-from delayd.core.parts import Reason
+from delayd.core.job_parts import Reason
 from delayd.line.commands import COMMANDS
 from delayd.line.grammar import LONG_LINE
 from delayd.push.deliveries import Push

@@ -13,10 +13,10 @@ Every step checks the engine.
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from delayd.core.job import State
+from delayd.core.job_parts import note_of
+from delayd.core.job_record import State
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import set_policy
-from delayd.core.parts import note_of
 from delayd.core.policy import Policy
 from delayd.push.scheduler import PushBounds, PushCall, Scheduler
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result

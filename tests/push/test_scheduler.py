@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from delayd.core.errors import JobNotFound
-from delayd.core.job import State
+from delayd.core.job_parts import attempts_of
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import configure, pause, set_policy
-from delayd.core.parts import attempts_of
 from delayd.core.policy import Patterns, Policy
 from delayd.core.session import Session
 from delayd.core.targets import pack_own

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 
 from delayd.access.topic_rule import TopicRule
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy

@@ -6,7 +6,7 @@ from typing import Final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.checks import is_write_protected, require_writable_job
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.waiting import serve

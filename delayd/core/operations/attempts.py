@@ -23,10 +23,10 @@ from typing import Final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.job import FLAGS_AT, State
+from delayd.core.job_parts import Reason, Retry
+from delayd.core.job_record import FLAGS_AT, State
 from delayd.core.operations.checks import check_range
 from delayd.core.operations.waiting import serve
-from delayd.core.parts import Reason, Retry
 from delayd.core.records import Kind, pack
 from delayd.core.retry import (
     BRINGS_RULE,

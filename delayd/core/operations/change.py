@@ -9,12 +9,21 @@ from typing import Final, NamedTuple
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import BodyTooBig
-from delayd.core.job import FLAGS_AT, HEADER, Event, State
+from delayd.core.job_parts import (
+    Flag,
+    Own,
+    body_of,
+    pack_parts,
+    tally_of,
+    wall_of,
+    with_parts,
+    word_of,
+)
+from delayd.core.job_record import FLAGS_AT, HEADER, Event, State
 from delayd.core.operations.checks import admit, check_delay, check_own_target, check_range
 from delayd.core.operations.tick import job_for
 from delayd.core.operations.waiting import serve
 from delayd.core.operations.wall_clock import OFFSET_BYTES, tell_offset
-from delayd.core.parts import Flag, Own, body_of, pack_parts, tally_of, wall_of, with_parts, word_of
 from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.retry import cut_error
 from delayd.core.stats.counters import Operation

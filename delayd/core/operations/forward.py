@@ -22,12 +22,12 @@ be lost. The put and the delete here follow one another in the log of one turn.
 
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.job import HEADER
+from delayd.core.job_parts import Own, body_of, group_of, key_of
+from delayd.core.job_record import HEADER
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import held
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.topics import check_way
-from delayd.core.parts import Own, body_of, group_of, key_of
 from delayd.core.session import Session
 from delayd.core.times import RequestMs
 

@@ -10,7 +10,7 @@ that wait come first: a job goes to one of them as it becomes ready. Pause, `res
 >>> from delayd.core.operations.attempts import fail_call
 >>> from delayd.core.operations.put import put_keyed
 >>> from delayd.core.operations.sessions import open_session
->>> from delayd.core.parts import Own
+>>> from delayd.core.job_parts import Own
 >>> from delayd.core.targets import pack_own
 >>> engine = Engine(start_ms=0)
 >>> mail, own = engine.store.topic("mail"), pack_own("POST", "https://example.com/a", ())

@@ -44,7 +44,19 @@ from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists, KeyNotFound, Refusal
-from delayd.core.job import FLAGS_AT, HEADER, HEADER_BYTES, STATE_AT, U64, State
+from delayd.core.job_parts import (
+    Flag,
+    Own,
+    Packed,
+    join_parts,
+    pack_key,
+    pack_parts,
+    tally_of,
+    wall_of,
+    with_parts,
+    without_own,
+)
+from delayd.core.job_record import FLAGS_AT, HEADER, HEADER_BYTES, STATE_AT, U64, State
 from delayd.core.names import check_keys, checked_key
 from delayd.core.operations.change import (
     PARTS_BYTES,
@@ -66,18 +78,6 @@ from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
 from delayd.core.operations.wall_clock import OFFSET_BYTES, tell_offset
-from delayd.core.parts import (
-    Flag,
-    Own,
-    Packed,
-    join_parts,
-    pack_key,
-    pack_parts,
-    tally_of,
-    wall_of,
-    with_parts,
-    without_own,
-)
 from delayd.core.records import LAYOUTS, Kind, pack_put
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs

@@ -14,11 +14,11 @@ the slice has come: a replay knows nothing of sessions, and would not decide oth
 
 from delayd.core.engine import Engine
 from delayd.core.errors import LastWatched, TooManyWatched
+from delayd.core.job_parts import Reason
 from delayd.core.names import DEFAULT_TOPIC, checked_name
 from delayd.core.operations.attempts import give_back
 from delayd.core.operations.checks import require_writable
 from delayd.core.operations.waiting import cancel_wait
-from delayd.core.parts import Reason
 from delayd.core.session import Owner, Session
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic

@@ -11,10 +11,9 @@ makes them happen again, with this code.
 
 from typing import Final
 
-from delayd.core.blocks import AlarmOwner
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.job import DUE_AT, STATE_AT, TRANSITIONS, U64, Event, State
+from delayd.core.job_record import DUE_AT, STATE_AT, TRANSITIONS, U64, Event, State
 from delayd.core.operations.attempts import expire, give_back
 from delayd.core.operations.checks import require_writable_job
 from delayd.core.operations.sessions import give_back_some
@@ -23,6 +22,7 @@ from delayd.core.session import WaitEnd
 from delayd.core.throttle import Throttle
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Topic
+from delayd.core.topic_blocks import AlarmOwner
 from delayd.core.transitions import came_due
 from delayd.limits import ADVANCE_SLICE_JOBS, PASS_ACTION_COST
 

@@ -7,7 +7,7 @@
     SetPolicy(name, policy), Clear(name)        the same as background tasks
 
 A clear of two million jobs takes 50 µs and one record; what is left of them is swept later
-(`core.cleared`). Reserved jobs stay, with their keys; given back they wait as usual.
+(`core.cleared_jobs`). Reserved jobs stay, with their keys; given back they wait as usual.
 
 The clock decides the state of a job: one whose ttr has run out waits again, and is judged by the
 policy of then, whether or not its slice has come. So a policy is set and a topic cleared after all

@@ -10,9 +10,9 @@ the log after each turn.
 from typing import Final
 
 from delayd.core.engine import Engine
-from delayd.core.job import FLAGS_AT, HEADER_BYTES
+from delayd.core.job_parts import body_of
+from delayd.core.job_record import FLAGS_AT, HEADER_BYTES
 from delayd.core.log_space import RESERVE_COST_BYTES
-from delayd.core.parts import body_of
 from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import NEVER_MS, Handed, Session, WaitEnd
 from delayd.core.times import RequestMs

@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.errors import DelayTooLong, JobNotFound, OutOfSpace, Refusal
-from delayd.core.job import TRANSITIONS, Event, State
+from delayd.core.job_record import TRANSITIONS, Event, State
 from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.change import kick_job, kick_later, reschedule, reschedule_at
 from delayd.core.operations.checks import check_delay, check_range, require_writable, topic_named

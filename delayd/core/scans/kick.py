@@ -23,7 +23,7 @@ from heapq import heappush, heapreplace
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, OutOfSpace
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.checks import require_writable
 from delayd.core.ready_queue import job_id_of

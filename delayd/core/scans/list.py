@@ -34,9 +34,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from delayd.core.engine import Engine
-from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, State
-from delayd.core.operations.checks import check_range, topic_named
-from delayd.core.parts import (
+from delayd.core.job_parts import (
     Failure,
     Note,
     attempts_of,
@@ -46,6 +44,8 @@ from delayd.core.parts import (
     target_of,
     texts_of,
 )
+from delayd.core.job_record import PRIORITY_AND_TOPIC, PRIORITY_AT, State
+from delayd.core.operations.checks import check_range, topic_named
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, seen_state
 from delayd.core.times import RequestMs
 from delayd.core.wall_times import IdSet

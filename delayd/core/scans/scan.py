@@ -34,9 +34,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.engine import Engine
-from delayd.core.job import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State
+from delayd.core.job_parts import key_of
+from delayd.core.job_record import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State
 from delayd.core.operations.tick import catch_up_leases, leases_are_caught_up
-from delayd.core.parts import key_of
 from delayd.core.ready_queue import ID_MASK
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 import orjson
 
-from delayd.core.job import DUE_AT, FLAGS_AT, HEADER, HEADER_BYTES, U64, State
-from delayd.core.parts import (
+from delayd.core.job_parts import (
     TALLY,
     Failure,
     Flag,
@@ -32,6 +31,7 @@ from delayd.core.parts import (
     target_of,
     texts_of,
 )
+from delayd.core.job_record import DUE_AT, FLAGS_AT, HEADER, HEADER_BYTES, U64, State
 from delayd.core.scans.scan import seen_state
 from delayd.core.targets import masked, own_target
 from delayd.durations import duration_text

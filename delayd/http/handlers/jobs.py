@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING
 
 from delayd.access.authorize import to_put
-from delayd.core.job import State
+from delayd.core.job_parts import Own, body_of
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.change import bury_waiting, kick_job
 from delayd.core.operations.change import change as change_job
 from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.tick import caught_up
-from delayd.core.parts import Own, body_of
 from delayd.core.times import RequestMs
 from delayd.core.views import live_record
 from delayd.http.answer_forms import BecameAnswer, ChangedAnswer, NamedAnswer

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from delayd.core.errors import JobNotFound, Refusal
-from delayd.core.job import PRIORITY_AND_TOPIC, PRIORITY_AT, State
+from delayd.core.job_record import PRIORITY_AND_TOPIC, PRIORITY_AT, State
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury as bury_job
 from delayd.core.operations.attempts import nack as nack_job

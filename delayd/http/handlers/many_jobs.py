@@ -17,7 +17,7 @@ from delayd import limits
 from delayd.access.authorize import Right
 from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, TopicNotFound
-from delayd.core.parts import body_of
+from delayd.core.job_parts import body_of
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Cursor, Row, Search
 from delayd.core.targets import masked, own_target

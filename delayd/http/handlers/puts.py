@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from delayd.access.authorize import to_put
 from delayd.core.errors import Refusal
+from delayd.core.job_parts import Own
 from delayd.core.names import checked_key
 from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed, put_one
-from delayd.core.parts import Own
 from delayd.core.times import RequestMs
 from delayd.http.answer_forms import PutAnswer, PutResultAnswer
 from delayd.http.api import Api, Call

@@ -15,12 +15,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from delayd.core.errors import Refusal
+from delayd.core.job_parts import Reason
 from delayd.core.operations.checks import require_writable_job
 from delayd.core.operations.reserve import reserve as reserve_next
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import leave, stop_consuming, watch
 from delayd.core.operations.waiting import cancel_wait, wait
-from delayd.core.parts import Reason
 from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.http.answer_forms import ReservedAnswer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from delayd.access.authorize import to_set_policy
 from delayd.access.principal import EVERYBODY
 from delayd.core.errors import TopicNotFound
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.topics import Clear, SetPolicy, policy_of
 from delayd.core.operations.topics import pause as pause_topic
 from delayd.core.policy import NO_POLICY, Policy

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from delayd.core.errors import OutOfSpace
-from delayd.core.job import State
+from delayd.core.job_parts import Failure, Own, Reason, Retry
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury as bury_job
 from delayd.core.operations.attempts import nack as nack_job
@@ -15,7 +16,6 @@ from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import configure, policy_of, set_policy
-from delayd.core.parts import Failure, Own, Reason, Retry
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.replay import Replay

@@ -3,13 +3,13 @@
 import pytest
 
 from delayd.core.errors import BodyTooBig, JobNotFound, Refusal, ValueOutOfRange
-from delayd.core.job import State
+from delayd.core.job_parts import Reason, attempts_of, failure_of, note_of, tally_of
+from delayd.core.job_record import State
 from delayd.core.operations.attempts import bury, nack
 from delayd.core.operations.change import BY_HAND, bury_waiting, change, kick_job
 from delayd.core.operations.put import find_key
 from delayd.core.operations.topics import set_policy
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.parts import Reason, attempts_of, failure_of, note_of, tally_of
 from delayd.core.policy import Policy
 from delayd.core.ready_queue import ID_MASK
 from delayd.core.records import Kind

@@ -10,7 +10,8 @@ import pytest
 import delayd
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, TopicIsInternal
-from delayd.core.job import State
+from delayd.core.job_parts import Retry
+from delayd.core.job_record import State
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury as bury_job
@@ -38,7 +39,6 @@ from delayd.core.operations.topics import (
     reclaim,
     set_policy,
 )
-from delayd.core.parts import Retry
 from delayd.core.policy import Patterns, Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.kick import Kick

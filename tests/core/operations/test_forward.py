@@ -13,12 +13,12 @@ from delayd.core.errors import (
     TargetRefused,
     TopicIsInternal,
 )
-from delayd.core.job import STATE_AT, State
+from delayd.core.job_parts import Own, Retry, body_of, group_of, key_of, retry_of
+from delayd.core.job_record import STATE_AT, State
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.forward import forward
 from delayd.core.operations.put import Conflict, find_key, put_keyed
 from delayd.core.operations.topics import configure, set_policy
-from delayd.core.parts import Own, Retry, body_of, group_of, key_of, retry_of
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from delayd.core.errors import CapReached, NotForTopic, PushIsOff, TargetRefused, TopicIsInternal
-from delayd.core.job import State, state_of
+from delayd.core.job_parts import Own, Retry, body_of, tally_of, target_of
+from delayd.core.job_record import State, state_of
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.attempts import bury, nack
 from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
@@ -14,7 +15,6 @@ from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.push import undeliverable
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.topics import SetPolicy, policy_of, set_policy
-from delayd.core.parts import Own, Retry, body_of, tally_of, target_of
 from delayd.core.policy import Policy, parse_ladder
 from delayd.core.retry import PUSH_STEPS_MS
 from delayd.core.targets import Target, pack_own

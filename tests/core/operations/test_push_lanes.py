@@ -7,7 +7,8 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound, ValueOutOfRange
-from delayd.core.job import State, state_of
+from delayd.core.job_parts import Note, Reason, attempts_of, failure_of, note_of, tally_of
+from delayd.core.job_record import State, state_of
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, fail_call, give_back_call, release
@@ -17,7 +18,6 @@ from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.topics import clear, configure, pause, set_policy
 from delayd.core.operations.waiting import serve_waiting
-from delayd.core.parts import Note, Reason, attempts_of, failure_of, note_of, tally_of
 from delayd.core.policy import Patterns, Policy
 from delayd.core.retry import NO_END
 from delayd.core.targets import Target, pack_own

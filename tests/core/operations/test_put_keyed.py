@@ -11,7 +11,21 @@ from delayd.core.errors import (
     KeyNotFound,
     TopicNotFound,
 )
-from delayd.core.job import FLAGS_AT, State
+from delayd.core.job_parts import (
+    Failure,
+    Flag,
+    Note,
+    Own,
+    Reason,
+    Retry,
+    attempts_of,
+    failure_of,
+    key_of,
+    note_of,
+    retry_of,
+    wall_of,
+)
+from delayd.core.job_record import FLAGS_AT, State
 from delayd.core.names import checked_key
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, release
@@ -29,20 +43,6 @@ from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.tick import reach
 from delayd.core.operations.topics import configure
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.parts import (
-    Failure,
-    Flag,
-    Note,
-    Own,
-    Reason,
-    Retry,
-    attempts_of,
-    failure_of,
-    key_of,
-    note_of,
-    retry_of,
-    wall_of,
-)
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
 from delayd.core.session import Session

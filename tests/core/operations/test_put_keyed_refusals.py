@@ -12,12 +12,12 @@ from delayd.core.errors import (
     Refusal,
     ValueOutOfRange,
 )
-from delayd.core.job import State
+from delayd.core.job_parts import Retry
+from delayd.core.job_record import State
 from delayd.core.operations.attempts import release
 from delayd.core.operations.change import change
 from delayd.core.operations.put import Conflict, Outcome, find_key, put_keyed_run
 from delayd.core.operations.topics import clear, set_policy
-from delayd.core.parts import Retry
 from delayd.core.policy import Policy
 from delayd.core.times import RequestMs
 from delayd.limits import EMERGENCY_BYTES

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from delayd.core.errors import JobNotFound
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import release
 from delayd.core.operations.change import reschedule

@@ -2,7 +2,7 @@
 
 import random
 
-from delayd.core.job import State
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import kick_job, reschedule

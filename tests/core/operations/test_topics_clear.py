@@ -8,7 +8,7 @@ import pytest
 
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.errors import JobNotFound, TopicNotFound
-from delayd.core.job import HEADER, State
+from delayd.core.job_record import HEADER, State
 from delayd.core.job_table import PAGE_BITS, PAGE_MASK
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, release

@@ -15,7 +15,8 @@ from delayd.core.errors import (
     Refusal,
     ValueOutOfRange,
 )
-from delayd.core.job import DUE_AT, FLAGS_AT, U64, State
+from delayd.core.job_parts import FIXED_END, Flag, body_of, tally_of, wall_of
+from delayd.core.job_record import DUE_AT, FLAGS_AT, U64, State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import kick_job, reschedule, reschedule_at
@@ -24,7 +25,6 @@ from delayd.core.operations.sessions import close_session
 from delayd.core.operations.tick import next_deadline, reach
 from delayd.core.operations.topics import pause as pause_topic
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.parts import FIXED_END, Flag, body_of, tally_of, wall_of
 from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy

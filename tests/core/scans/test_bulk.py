@@ -6,11 +6,11 @@ from itertools import pairwise
 import pytest
 
 from delayd.core.errors import OutOfSpace, TopicNotFound, ValueOutOfRange
-from delayd.core.job import Event, State
+from delayd.core.job_parts import tally_of, wall_of
+from delayd.core.job_record import Event, State
 from delayd.core.operations.attempts import bury
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
-from delayd.core.parts import tally_of, wall_of
 from delayd.core.records import Kind
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted

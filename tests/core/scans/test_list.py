@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 from delayd.core.errors import TopicNameInvalid, TopicNotFound, ValueOutOfRange
-from delayd.core.job import State
+from delayd.core.job_parts import Flag, Note, pack_key, with_parts
+from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.parts import Flag, Note, pack_key, with_parts
 from delayd.core.scans import scan
 from delayd.core.scans.list import Calendar, Cursor, Page, Row, Search
 from delayd.core.scans.scan import Wanted

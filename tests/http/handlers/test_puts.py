@@ -8,10 +8,10 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.errors import NotForTopic, TargetRefused
+from delayd.core.job_parts import body_of
 from delayd.core.operations.attempts import fail_call
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import find_key
-from delayd.core.parts import body_of
 from delayd.core.session import Session
 from delayd.core.targets import Target
 from delayd.limits import KEY_BYTES_MAX

@@ -3,7 +3,7 @@
 import pytest
 
 from delayd.core.background import BackgroundTasks
-from delayd.core.cleared import ClearedJobs
+from delayd.core.cleared_jobs import ClearedJobs
 from delayd.core.operations.topics import clear
 from tests.core.check import check
 from tests.core.rig import EngineRig

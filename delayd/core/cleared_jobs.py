@@ -16,10 +16,10 @@ job twice.
 
 from typing import final
 
-from delayd.core.job import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT
+from delayd.core.job_parts import Flag, key_of
+from delayd.core.job_record import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT
 from delayd.core.job_table import JobTable
 from delayd.core.leases import Leases
-from delayd.core.parts import Flag, key_of
 from delayd.core.topic import Topic
 from delayd.core.topics import Topics
 from delayd.core.wall_times import WallTimes

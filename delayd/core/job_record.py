@@ -12,8 +12,8 @@ nothing to walk. Little-endian throughout:
     32      4     priority      0 is the most urgent
     36      4     topic         the number that a TOPIC record gave the name
     40      1     state         a resting state: DELAYED, READY or BURIED
-    41      1     flags         which optional parts follow (`core.parts`), each only with its flag
-    ..      ..    body          the rest, verbatim
+    41      1     flags         which optional parts follow (`core.job_parts`), each only with its
+    flag ..      ..    body          the rest, verbatim
 
 >>> record = HEADER.pack(7, 1_500, 500, 60_000, 3, 1, State.DELAYED, 0) + b"hello"
 >>> len(record), state_of(record).name

@@ -1,6 +1,7 @@
 r"""The optional parts of a job's record: one table, `PARTS`, with a row for each.
 
-They lie between the header (`core.job`) and the body, in this order, each only if its flag is set:
+They lie between the header (`core.job_record`) and the body, in this order, each only if its flag
+is set:
 
     size  part
     28    tally     `Flag.TALLY`: the job has been worked on
@@ -17,7 +18,7 @@ the header have no bit left, so the word has those of the further parts: bit 15 
 say which follow. A word without bit 15 is from before there was more than one: it is the length of
 a target, and nothing else follows. A job that has no other of them is written so to this day.
 
->>> from delayd.core.job import State
+>>> from delayd.core.job_record import State
 >>> record = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.KEY) + b"\4a-17hello"
 >>> key_of(record), body_of(record), retry_of(record), target_of(record)
 (b'a-17', b'hello', None, b'')
@@ -35,7 +36,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
-from delayd.core.job import (
+from delayd.core.job_record import (
     DUE_AT,
     FLAGS_AT,
     HEADER,
