@@ -13,7 +13,7 @@ or attempts used up, buried or moved to another topic. A job's own rule wins ove
 >>> rule = Retry(steps_ms=(15_000, 180_000))
 >>> for failed_ms in (100_000, 120_000, 310_000):
 ...     outcome = decide(record, rule, Reason.NACKED, failed_ms, tick_ms=1)
-...     print(outcome.state.name, outcome.due_ms)
+...     print(State(outcome.state).name, outcome.due_ms)
 ...     record = failed(record, outcome, origin="mail", rank=1)
 DELAYED 115000
 DELAYED 300000
@@ -167,8 +167,10 @@ class RetryDecision(NamedTuple):
     """When its delay ends; of a job that does not wait, when the attempt ended."""
     delay_ms: int
     priority: int
-    reason: Reason
-    state: State
+    reason: int
+    """A `Reason`; of a record it is a plain number, as the state."""
+    state: int
+    """A `State`."""
     target: int
     """The number of the topic that it is moved to; 0: it stays."""
 

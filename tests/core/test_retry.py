@@ -41,11 +41,11 @@ def judged(
         target=target,
     )
     assert (outcome.job_id, outcome.failed_ms, outcome.priority) == (7, failed_ms, 5)
-    assert outcome.reason is Reason.NACKED
+    assert outcome.reason == Reason.NACKED
     return outcome
 
 
-def fate(outcome: RetryDecision) -> tuple[State, int, int, int]:
+def fate(outcome: RetryDecision) -> tuple[int, int, int, int]:
     return outcome.state, outcome.due_ms, outcome.delay_ms, outcome.target
 
 
@@ -61,7 +61,7 @@ def test_each_failed_attempt_waits_for_the_next_step_and_the_one_after_the_last_
 def test_a_delay_of_the_holders_own_takes_the_place_of_the_step_and_counts_all_the_same() -> None:
     rule = Retry((15_000,))
     assert fate(judged(job(1), rule, 0, delay_ms=5)) == (State.DELAYED, 5, 5, 0)
-    assert judged(job(2), rule, 0, delay_ms=5).state is State.BURIED
+    assert judged(job(2), rule, 0, delay_ms=5).state == State.BURIED
 
 
 def test_deadlines_are_rounded_up_to_the_tick() -> None:

@@ -115,7 +115,7 @@ def _end(
         engine.write_promised(item)
     else:
         engine.write(item)
-    engine.store.counters.count(topic, _COUNTED_AS[outcome.reason])
+    engine.store.counters.count(topic, _COUNTED_AS[Reason(outcome.reason)])
     _serve_both(engine, topic, apply.fail(engine.store, *outcome, text), now_ms)
 
 
@@ -230,7 +230,7 @@ def fail_call(
     elif outcome.delay_ms < delay_ms:
         outcome = _decide(engine, topic, record, rule, reason, now_ms, delay_ms=delay_ms)
     _end(engine, topic, outcome, now_ms, error)
-    return outcome.state is State.BURIED or bool(outcome.target)
+    return outcome.state == State.BURIED or bool(outcome.target)
 
 
 def give_back_call(
