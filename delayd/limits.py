@@ -162,7 +162,7 @@ HISTOGRAM_FRESH_MAX: Final = 256
 HELD_NOTED_NS: Final = 500_000
 # The loop was blocked for so long that it is worth a line in the log, with what took the time.
 HELD_LOGGED_NS: Final = 100_000_000
-CENSUS_STEP_TOPICS: Final = 200  # topics counted in one step of the totals: 0.4 ms
+TOTALS_STEP_TOPICS: Final = 200  # topics counted in one step of the totals: 0.4 ms
 METRICS_STEP_TOPICS: Final = 20  # topics in one piece of a scrape at most: 0.5 ms, 50 kB
 # Words for why something was refused, twice as many as there are: each is a series.
 REFUSAL_REASONS_MAX: Final = 64

@@ -28,7 +28,7 @@ from delayd.core.stats.histogram import Histogram, count_of
 from delayd.core.stats.refusals import Refusals
 from delayd.core.stats.totals import StateTotals, TotalsScan
 from delayd.core.topic import Topic
-from delayd.limits import CENSUS_STEP_TOPICS, LATENESS_BOUNDS_MS, METRICS_STEP_TOPICS
+from delayd.limits import LATENESS_BOUNDS_MS, METRICS_STEP_TOPICS, TOTALS_STEP_TOPICS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -325,17 +325,17 @@ class Metrics:
 
     def chunks(self, now_ms: int) -> Iterator[bytes]:
         """Yield a page of metrics in pieces, some empty; other clients may be served in between."""
-        census = TotalsScan(self._engine.store)
+        scan = TotalsScan(self._engine.store)
         for family in self._families():
-            census.step(CENSUS_STEP_TOPICS)
+            scan.step(TOTALS_STEP_TOPICS)
             yield family.encode()
-        while not census.step(CENSUS_STEP_TOPICS):
+        while not scan.step(TOTALS_STEP_TOPICS):
             yield b""
-        yield gauge("delayd_topics", census.all.topics).encode()
-        for beginning, lines in self._topic_families(census.others, now_ms):
+        yield gauge("delayd_topics", scan.all.topics).encode()
+        for beginning, lines in self._topic_families(scan.others, now_ms):
             yield beginning.encode()
-            for start in range(0, len(census.shown), METRICS_STEP_TOPICS):
-                topics = census.shown[start : start + METRICS_STEP_TOPICS]
+            for start in range(0, len(scan.shown), METRICS_STEP_TOPICS):
+                topics = scan.shown[start : start + METRICS_STEP_TOPICS]
                 yield "".join(map(lines, topics)).encode()
 
     def _families(self) -> Iterator[str]:

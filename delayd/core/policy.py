@@ -73,16 +73,16 @@ def parse_ladder(value: object) -> tuple[int, ...]:
     >>> parse_ladder("15s 3m"), parse_ladder([0.05, "1h"])
     ((15000, 180000), (50, 3600000))
     """
-    given: list[object] = []
+    steps: list[object] = []
     if isinstance(value, str) and len(value) <= _LADDER_CHARACTERS_MAX:
-        given += (step for step in re.split(_SEPARATORS, value.strip()) if step)
+        steps += (step for step in re.split(_SEPARATORS, value.strip()) if step)
     elif isinstance(value, list | tuple):
-        given += value
-    if not 0 < len(given) <= RETRY_STEPS_MAX:
+        steps += value
+    if not 0 < len(steps) <= RETRY_STEPS_MAX:
         rule = f'must be 1 to {RETRY_STEPS_MAX} durations, such as "15s 3m 10m" or ["15s", "3m"]'
         raise ValueError(rule)
     steps_ms, errors = [], []
-    for number, step in enumerate(given, 1):
+    for number, step in enumerate(steps, 1):
         try:
             steps_ms.append(_step(step))
         except ValueError as error:
@@ -202,24 +202,24 @@ class Policy(NamedTuple):
         if len(text) > POLICY_JSON_BYTES_MAX:
             raise PolicyInvalid([_TOO_LONG])
         try:
-            given, twice = read_json(text)
+            fields, twice = read_json(text)
         except ValueError as error:
             raise PolicyInvalid([Wrong("", f"it is not JSON: {error}")]) from None
-        if not isinstance(given, dict):
+        if not isinstance(fields, dict):
             raise PolicyInvalid([Wrong("", "it is not a JSON object")])
-        return Policy.from_fields(given, twice)
+        return Policy.from_fields(fields, twice)
 
     @staticmethod
-    def from_fields(given: Mapping[str, object], errors: Sequence[Wrong] = ()) -> "Policy":
+    def from_fields(fields: Mapping[str, object], errors: Sequence[Wrong] = ()) -> "Policy":
         """Make a policy of fields by their outside names; null says nothing. `PolicyInvalid`.
 
         `errors` are known already.
         """
         name, former = _ATTEMPTS.name, _FORMER_ATTEMPTS.name
-        if name in given and former in given:
+        if name in fields and former in fields:
             raise PolicyInvalid([Wrong(former, f"means {name}, which is given too")])
         try:
-            policy = Policy(**read_all(given, (*FIELDS, _FORMER_ATTEMPTS), takes_null=True))
+            policy = Policy(**read_all(fields, (*FIELDS, _FORMER_ATTEMPTS), takes_null=True))
         except Invalid as wrong:
             raise PolicyInvalid([*errors, *wrong.errors]) from None
         if errors:

@@ -84,7 +84,7 @@ class Counters:
         """Of topics that were not shown when it was counted, as the next."""
         self.others_waited = new_histogram()
         self.busiest: list[Topic] = []
-        """Topics that are not shown and might be, as the last census found."""
+        """Topics that are not shown and might be, as the last scan found."""
 
     def roll(self, topic: "Topic", time_ms: int) -> None:
         """Begin a new cell of the rates: a put, reserve or delete is about to be counted.

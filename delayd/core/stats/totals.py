@@ -11,8 +11,8 @@ one that has become twice as busy as the least busy of those takes its place: `T
 most each time. What was counted stays with the topic that counted it, so no counter ever decreases.
 
 >>> from delayd.core.engine import Engine
->>> census = TotalsScan(Engine(start_ms=0).store)
->>> census.step(topics=100), census.all.topics
+>>> scan = TotalsScan(Engine(start_ms=0).store)
+>>> scan.step(topics=100), scan.all.topics
 (True, 1)
 """
 
@@ -77,7 +77,7 @@ class TotalsScan:
     __slots__ = ("_busiest", "_left", "_store", "all", "is_over", "others", "shown")
 
     def __init__(self, store: "Store") -> None:
-        """Begin: those move up that the last census found to be busier. O(topics), 20 ns each."""
+        """Begin: those move up that the last scan found to be busier. O(topics), 20 ns each."""
         self._store = store
         self.all = StateTotals()
         self.others = StateTotals()

@@ -112,15 +112,15 @@ def stats_answer(
     beside_jobs: Mapping[str, Any],
     http: answer_forms.HttpAnswer,
     engine: "Engine",
-    census: "TotalsScan",
+    scan: "TotalsScan",
     now_ms: RequestMs,
 ) -> answer_forms.StatsAnswer:
-    """Return everything about the daemon, by a census that is over.
+    """Return everything about the daemon, by a scan that is over.
 
     `beside_jobs` is the service's part.
     """
-    assert census.is_over, "what is summed is not all"
-    sums = census.all
+    assert scan.is_over, "what is summed is not all"
+    sums = scan.all
     return answer_forms.StatsAnswer(
         **beside_jobs,
         http=http,

@@ -17,7 +17,7 @@ from delayd.http.api import Call
 from delayd.http.handlers.figures import history_answer, stats_answer
 from delayd.http.problems import NoClock, NotReady
 from delayd.http.responses import Reply, reply
-from delayd.limits import CENSUS_STEP_TOPICS, READY_BODY_BYTES, SLOW_SYNC_MS
+from delayd.limits import READY_BODY_BYTES, SLOW_SYNC_MS, TOTALS_STEP_TOPICS
 from delayd.moments import moment_text
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ async def stats(call: Call) -> Reply:
     """Answer the figures of the whole daemon."""
     call.allow(None)
     api = call.api
-    census = TotalsScan(api.engine.store)
+    scan = TotalsScan(api.engine.store)
     async with api.slices() as slices:
-        while not census.step(CENSUS_STEP_TOPICS):
+        while not scan.step(TOTALS_STEP_TOPICS):
             if slices.is_over:
                 await slices.rest()
     now_ms = api.now_ms()
@@ -63,7 +63,7 @@ async def stats(call: Call) -> Reply:
         api.reports.beside_jobs(now_ms),
         answer_forms.HttpAnswer(connections=api.connections.open_count, waiting=len(api.waiting)),
         api.engine,
-        census,
+        scan,
         now_ms,
     )
     return await call.answered(answer)

@@ -35,10 +35,10 @@ from tests.core.rig import EngineRig
 
 
 def taken(rig: EngineRig, step: int = 1_000_000) -> TotalsScan:
-    census = TotalsScan(rig.engine.store)
-    while not census.step(step):
+    scan = TotalsScan(rig.engine.store)
+    while not scan.step(step):
         pass
-    return census
+    return scan
 
 
 def crowd(rig: EngineRig, topics: int, jobs: int = 1) -> list[Topic]:
@@ -50,7 +50,7 @@ def crowd(rig: EngineRig, topics: int, jobs: int = 1) -> list[Topic]:
 
 
 @pytest.mark.parametrize("step", [1, 7, 1_000])
-def test_a_census_counts_every_job_once_however_long_its_steps(step: int) -> None:
+def test_a_scan_counts_every_job_once_however_long_its_steps(step: int) -> None:
     rig = EngineRig(time_ms=1_000_000)
     session = rig.client("topic-3", "topic-4")
     crowd(rig, TOPICS_SHOWN_MAX + 50, jobs=2)
@@ -60,15 +60,13 @@ def test_a_census_counts_every_job_once_however_long_its_steps(step: int) -> Non
     bury(rig.engine, session, job_id, 0, rig.now_ms)
     rig.reserve(session)
     rig.play(rig.time_ms + 1_000)
-    census = taken(rig, step)
+    scan = taken(rig, step)
     expected = views.totals(rig.engine)
-    sums = census.all
+    sums = scan.all
     counted = (sums.urgent, sums.ready, sums.reserved, sums.delayed, sums.buried)
     assert counted == expected[:5]
     assert (
-        sums.topics
-        == len(rig.engine.store.topics.listing)
-        == len(census.shown) + census.others.topics
+        sums.topics == len(rig.engine.store.topics.listing) == len(scan.shown) + scan.others.topics
     )
     assert sums.oldest_ms is not None
     assert 1_000_000 <= sums.oldest_ms < 1_000_128
@@ -77,15 +75,15 @@ def test_a_census_counts_every_job_once_however_long_its_steps(step: int) -> Non
 def test_topics_that_come_and_go_between_steps_do_no_harm() -> None:
     rig = EngineRig()
     crowd(rig, 30)
-    census = TotalsScan(rig.engine.store)
-    census.step(10)
+    scan = TotalsScan(rig.engine.store)
+    scan.step(10)
     session = rig.client(*(f"topic-{number}" for number in range(20, 30)))
     delete_batch(rig.engine, session, rig.reserve_all(session), rig.now_ms)
     close_session(rig.engine, session, rig.now_ms)
     rig.put("late")
-    assert census.step(1_000)
-    assert census.all.topics == 31
-    assert census.all.ready == 20
+    assert scan.step(1_000)
+    assert scan.all.topics == 31
+    assert scan.all.ready == 20
 
 
 # --- Who has a name ------------------------------------------------------------------------------
@@ -119,10 +117,10 @@ def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest() -> Non
     busy = topics[-1]
     for _ in range(50):
         rig.put(busy.name)
-    assert busy not in taken(rig).shown, "names change between censuses, never within one"
-    census = taken(rig)
-    assert busy in census.shown
-    assert len(census.shown) == TOPICS_SHOWN_MAX
+    assert busy not in taken(rig).shown, "names change between scans, never within one"
+    scan = taken(rig)
+    assert busy in scan.shown
+    assert len(scan.shown) == TOPICS_SHOWN_MAX
     check(rig.engine)
 
 

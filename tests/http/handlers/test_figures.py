@@ -9,7 +9,7 @@ from delayd.build import is_compiled
 from delayd.core.operations.topics import configure
 from delayd.core.stats.counters import Operation
 from delayd.core.throttle import PushBlock
-from delayd.limits import CENSUS_STEP_TOPICS
+from delayd.limits import TOTALS_STEP_TOPICS
 from delayd.line.stats import COUNTED, LogFigures, Stats
 from tests.http.rig import HttpRig, SliceWatch
 
@@ -149,7 +149,7 @@ def test_stats_tell_what_the_line_knows_of_the_daemon() -> None:
 
 def test_stats_of_thousands_of_topics_are_summed_in_slices() -> None:
     with HttpRig(is_checked=False, slice_now_ns=SliceWatch()) as rig:
-        topics = 20 * CENSUS_STEP_TOPICS
+        topics = 20 * TOTALS_STEP_TOPICS
         for number in range(topics):
             rig.engine.store.topic(f"t{number}").users += 1
         before = rig.turns_taken
