@@ -140,7 +140,6 @@ class RealDisk:
     unique_bytes = staticmethod(os.urandom)
 
     def make_directory(self, path: str) -> None:
-        """Make the directory, durably and for its owner alone; do nothing if it is there."""
         parent = os.path.dirname(path.rstrip("/")) or "."
         try:
             os.mkdir(path, DIRECTORY_MODE)
@@ -153,7 +152,6 @@ class RealDisk:
             self.sync_directory(parent)
 
     def sync_directory(self, path: str) -> None:
-        """Make the names in the directory durable."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -227,11 +225,9 @@ class RealDisk:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
 
     def size(self, handle: int) -> int:
-        """Return the length of the file in bytes."""
         return os.fstat(handle).st_size
 
     def status(self, file: int | str, /) -> FileStatus:
-        """Return what a handle, or a path, stands for; a directory has a number as well."""
         found = os.stat(file)
         return FileStatus(found.st_ino, stat.S_ISREG(found.st_mode), found.st_size)
 

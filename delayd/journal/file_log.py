@@ -101,7 +101,6 @@ class FileLog:
     # --- A start ---------------------------------------------------------------------------------
 
     def follow(self) -> Iterator[Frame]:
-        """Yield the frames that there are, in order."""
         for frame in self._journal.follow():
             self._read_bytes += FRAME_OVERHEAD_BYTES + len(frame.payload)
             yield frame
@@ -112,7 +111,6 @@ class FileLog:
         return min(99, 100 * self._read_bytes // self._journal.replay_bytes)
 
     def unreadable(self, why: str) -> JournalCorrupt:
-        """Return what to raise over a durable frame that holds what nobody can play."""
         return JournalCorrupt(self._journal.directory, 0, why)
 
     def take_over(self) -> None:
@@ -134,11 +132,9 @@ class FileLog:
 
     @property
     def identity(self) -> bytes:
-        """Sixteen bytes that no other log has."""
         return self._journal.identity
 
     def serve(self, loop: Loop, user: LogUser) -> None:
-        """Tell this user from now on how appends end."""
         self._loop, self._user = loop, user
         self._worker.start()
 
@@ -146,12 +142,10 @@ class FileLog:
 
     @property
     def appended_sequence(self) -> int:
-        """The number of the last frame."""
         return self._journal.appended_sequence
 
     @property
     def wall_offset_ms(self) -> int:
-        """How far the wall clock was ahead of delayd time in the last frame."""
         return self._journal.wall_offset_ms
 
     def append(self, records: Sequence[bytes], time_ms: int, wall_ms: int) -> int:
@@ -210,7 +204,6 @@ class FileLog:
 
     @property
     def settling_ms(self) -> int:
-        """For how long the sync elsewhere has been in progress; 0 when there is none."""
         if not self.is_settling:
             return 0
         return (monotonic_ns() - self._begun_ns) // NS_PER_MS
@@ -221,7 +214,6 @@ class FileLog:
         return self.is_settling and self._journal.is_behind
 
     def in_turn_ns(self, now_ns: int) -> int:
-        """Return how long a sync in the turn would take; 0: it would not be made there."""
         return self._average_ns if now_ns >= self._elsewhere_until_ns else 0
 
     def settle(self, *, in_turn: bool) -> None:
@@ -343,26 +335,21 @@ class FileLog:
 
     @property
     def step_bytes(self) -> int:
-        """After so many bytes of new records it should be asked whether a snapshot is due."""
         return self._journal.segment_bytes // _SNAPSHOT_STEPS_PER_FILE
 
     @property
     def grown_bytes(self) -> int:
-        """How much log there is since the last snapshot."""
         return self._journal.retention.log_bytes_since_snapshot
 
     @property
     def free_bytes(self) -> int:
-        """How many bytes can be appended without asking for more space."""
         return self._journal.room_bytes
 
     @property
     def snapshot_ms(self) -> int | None:
-        """Delayd time of the newest snapshot; None when there is none."""
         return self._journal.snapshot_ms
 
     def snapshot_is_due(self, live_bytes: int) -> bool:
-        """Tell whether to begin one."""
         return self._journal.snapshot_is_due(live_bytes)
 
     def is_mostly_garbage(self, live_bytes: int) -> bool:
@@ -374,7 +361,6 @@ class FileLog:
         return self._journal.shrink(free_bytes, time_ms, wall_ms)
 
     def begin_snapshot(self, time_ms: int, wall_ms: int) -> SnapshotWriter:
-        """Begin one of the state after the last frame."""
         sequence = self._journal.appended_sequence
         self._writer = self._journal.begin_snapshot(sequence, time_ms, wall_ms)
         return self._writer

@@ -36,7 +36,6 @@ class FileSpace:
         """There is less than `beyond` said last; any thread may set it."""
 
     def beyond(self, set_aside_bytes: int) -> int:
-        """Return the space for the next turn, without what is set aside for removals."""
         self._places = 0
         self.is_stale = False
         journal = self._journal
@@ -57,7 +56,6 @@ class FileSpace:
         return free_bytes - set_aside_bytes
 
     def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
-        """Get more, and places for records with long bodies; -1 when that cannot be had."""
         now_ns = monotonic_ns()
         if self._asked_ns is not None and now_ns - self._asked_ns < ROOM_RETRY_MS * NS_PER_MS:
             return -1
