@@ -68,7 +68,7 @@ class DaemonFigures:
             metrics_type=CONTENT_TYPE,
             sync_going_on_ms=lambda: durable.settling_ms if durable else 0,
             missing_files=lambda: durable.look() if durable else "",
-            room_trouble=lambda: durable.space.trouble if durable else "",
+            space_trouble=lambda: durable.space.trouble if durable else "",
             push_blocks=self._push_blocks,
         )
 

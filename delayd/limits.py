@@ -353,7 +353,7 @@ TURN_OVERHEAD_BYTES: Final = 128
 # for 1,100 reserved jobs.
 EMERGENCY_BYTES: Final = 256 << 10
 
-# With this much room left it is not checked after every turn.
+# With this much space left it is not checked after every turn.
 SPACE_PLENTY_BYTES: Final = EMERGENCY_BYTES + (1 << 20)
 # After this many turns it is checked anyway, and the surplus is released.
 SPACE_TURNS_MAX: Final = 64
@@ -375,8 +375,8 @@ LOOK_MS: Final = 1_000
 
 # A sync that took longer is worth a line in the log; clients have noticed it too.
 SLOW_SYNC_MS: Final = 1_000
-# How often a full disk is asked for room again, and only while a client wants to put.
-ROOM_RETRY_MS: Final = 1_000
+# How often a full disk is asked for space again, and only while a client wants to put.
+SPACE_RETRY_MS: Final = 1_000
 # Copies of torn tails that are kept: nothing in them was acknowledged; a crash loop adds more.
 JOURNAL_TORN_COPIES_MAX: Final = 16
 # How often a backup lists the files of a directory anew because one of them was removed meanwhile:
@@ -503,7 +503,7 @@ GC_LONG_NS: Final = 5_000_000  # some 50,000 objects: what is left of so many is
 
 # --- The line protocol ---------------------------------------------------------------------------
 
-# A command with its CRLF (beanstalkd: room for `pause-tube`, a name of 200 and a u32).
+# A command with its CRLF (beanstalkd: space for `pause-tube`, a name of 200 and a u32).
 LINE_BYTES_MAX: Final = 224
 # The same for commands that beanstalkd does not know: a key of 200 bytes, a ladder, an error.
 LONG_LINE_BYTES_MAX: Final = 1_024
@@ -588,7 +588,7 @@ AUTH_PEERS_MAX: Final = 10_000
 
 # `Retry-After` for a producer: a daemon that drains is about to be replaced.
 RETRY_AFTER_DRAINING_S: Final = 5
-# The same where there is no room: consumers need a while to make some.
+# The same where there is no space: consumers need a while to make some.
 RETRY_AFTER_FULL_S: Final = 5
 HTTP_BODY_BYTES_DEFAULT: Final = 4 << 20  # a request's: a thousand jobs of 4 kB each
 HTTP_BODY_BYTES_MIN: Final = 1 << 10  # less would refuse requests of every client
@@ -605,7 +605,7 @@ HTTP_PAGE_BYTES_MAX: Final = 1 << 20
 
 HTTP_TOPICS_PAGE_MAX: Final = 1_000  # topics of one page of their list: 150 kB of text
 HTTP_TOPICS_STEP: Final = 128  # topics looked at before it looks how long that took: 0.1 ms
-# A daemon that has no room for a job of this length is not ready for more; most are shorter.
+# A daemon that has no space for a job of this length is not ready for more; most are shorter.
 READY_BODY_BYTES: Final = 4 << 10
 
 # The same where a token is for some topics: so many of them that their names are matched in 1 ms.

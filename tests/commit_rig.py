@@ -2,7 +2,7 @@
 
     rig = CommitRig(SyncPolicy.ALWAYS)                            # a group commit, scripted journal
     rig = CommitRig(SyncPolicy.ALWAYS, disk=GatedDisk(), kernel=True)      # ... with kernel syncs
-    rig = CommitRig(SyncPolicy.NEVER, disk=SimulatedDisk(), room=True)     # ... with a full disk
+    rig = CommitRig(SyncPolicy.NEVER, disk=SimulatedDisk(), space=True)     # ... with a full disk
     rig = CommitRig(watch=Watch())                                # turns over a scripted commit
     rig = CommitRig(disk=SimulatedDisk(), snapshots=True)         # an engine and its snapshots
 
@@ -162,7 +162,7 @@ class ScriptedJournal:
         self.sync_ns = QUICK_NS
         self.append_error: JournalError | None = None
         self.frame_bytes_max = 1 << 40
-        """No frame longer than this finds room."""
+        """No frame longer than this finds space."""
         self.sync_error: JournalError | None = None
         self.gate = threading.Semaphore(0)
         self.sync_begun = threading.Semaphore(0)
@@ -188,7 +188,7 @@ class ScriptedJournal:
         if self.append_error is not None:
             raise self.append_error
         if len(payload) > self.frame_bytes_max:
-            raise JournalFull("directory", "no room")
+            raise JournalFull("directory", "no space")
         self.appended.append(payload)
         self.events.append(f"append {payload.decode()}")
         return len(self.appended)
@@ -423,7 +423,7 @@ class CommitRig:
     `disk`         `journal`: a journal on it, from which the engine is recovered; else `script`
     `kernel`       `kernel`: the group commit syncs by a scripted kernel
     `syncs_in_turn`  the turn itself syncs while the disk is quick
-    `room`         `space`: the engine's log space is limited by what the disk has
+    `space`        `space`: the engine's log space is limited by what the disk has
     `watch`        `turns`, over the scripted `line`; `keeps`: with a commit
     `snapshots`    `snapshots`; with each step their thread does `pace` of its tasks, None: all
     """
@@ -446,7 +446,7 @@ class CommitRig:
         start_ms: int | None = None,
         kernel: bool = False,
         syncs_in_turn: bool = False,
-        room: bool = False,
+        space: bool = False,
         watch: Watch | None = None,
         keeps: bool = True,
         snapshots: bool = False,
@@ -468,7 +468,7 @@ class CommitRig:
         self.engine = self._recovered()
         self.engine.log_space.jobs = len(self.engine.store.jobs)
         self.session = open_session(self.engine, self.a)
-        self.sessions = [open_session(self.engine) for _ in range(4)] if room else []
+        self.sessions = [open_session(self.engine) for _ in range(4)] if space else []
         self.line = ScriptedLine(self.clock, self.watch, self.events)
         self.tasks = BackgroundTasks(self.engine)
         self.commits = ScriptedCommit(self.events)
@@ -485,12 +485,12 @@ class CommitRig:
             self.commit = GroupCommit(
                 self.log, policy, INTERVAL_MS, self.loop, self.failures.append
             )
-        if room:
+        if space:
             self.log.space.on_change = self.changes.append
             self.space = CountedSpace(self.log.space)
             self.limit()
         if watch is not None:
-            self._add_turns(keeps=keeps, has_commit=policy is not None, has_room=room)
+            self._add_turns(keeps=keeps, has_commit=policy is not None, has_space=space)
         if snapshots:
             self._add_snapshots()
 
@@ -515,7 +515,7 @@ class CommitRig:
         news = Log(self.said, self.clock.wall_ms)
         return FileLog(journal, news, kernel, syncs_in_turn=syncs_in_turn)
 
-    def _add_turns(self, *, keeps: bool, has_commit: bool, has_room: bool) -> None:
+    def _add_turns(self, *, keeps: bool, has_commit: bool, has_space: bool) -> None:
         commit = self.commit if has_commit else cast("GroupCommit", self.commits)
         self.turns = Turns(
             self.engine,
@@ -525,7 +525,7 @@ class CommitRig:
             self.tasks,
             self.loop,
             commit if keeps else None,
-            cast("Space", self.space) if has_room else None,
+            cast("Space", self.space) if has_space else None,
         )
 
     def _add_snapshots(self) -> None:
@@ -646,11 +646,11 @@ class CommitRig:
         self.kernel.carry_out()
         return self.reaps()
 
-    # --- Room ------------------------------------------------------------------------------------
+    # --- Space -----------------------------------------------------------------------------------
 
     def limit(self) -> None:
-        room = self.engine.log_space
-        room.limit(self.space.beyond(self._set_aside_bytes()), self.space.more)
+        log_space = self.engine.log_space
+        log_space.limit(self.space.beyond(self._set_aside_bytes()), self.space.more)
 
     def _set_aside_bytes(self) -> int:
         held = len(self.engine.store.leases.sessions)
@@ -672,7 +672,7 @@ class CommitRig:
         assert not self.failures, "something was accepted that could not be recorded"
         assert engine.log_space.jobs == len(engine.store.jobs)
         if hasattr(self, "turns"):
-            free_bytes = self.journal.room_bytes - self._set_aside_bytes()
+            free_bytes = self.journal.space_bytes - self._set_aside_bytes()
             assert engine.log_space.free_bytes <= free_bytes
         else:
             self.limit()

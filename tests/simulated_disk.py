@@ -270,9 +270,9 @@ class SimulatedDisk:
         fault = self._call("pwrite")
         file = self._file(handle, write=True)
         written = data[: fault.short_bytes] if fault else bytes(data)
-        room = max(0, len(file.volatile) - offset) + self._room()
-        if len(written) > room:
-            written = written[:room]
+        space = max(0, len(file.volatile) - offset) + self._space()
+        if len(written) > space:
+            written = written[:space]
             if not written:
                 raise _error(errno.ENOSPC, file.name)
         _overwrite(file.volatile, written, offset)
@@ -282,17 +282,17 @@ class SimulatedDisk:
     def allocate(self, handle: int, size: int) -> None:
         self._call("allocate")
         file = self._file(handle, write=True)
-        room = self._room()
-        if size - len(file.volatile) > room:
+        space = self._space()
+        if size - len(file.volatile) > space:
             # As on ext4: the file keeps what it got.
-            self._set_length(file, len(file.volatile) + room)
+            self._set_length(file, len(file.volatile) + space)
             raise _error(errno.ENOSPC, file.name)
         if size > len(file.volatile):
             self._set_length(file, size)
 
     def free_bytes(self, path: str) -> int:
         self._directory(path)
-        return self._room()
+        return self._space()
 
     def truncate(self, handle: int, size: int, /) -> None:
         self._call("truncate")
@@ -349,7 +349,7 @@ class SimulatedDisk:
             raise fault.error
         return fault
 
-    def _room(self) -> int:
+    def _space(self) -> int:
         if self.capacity_bytes is None:
             return 1 << 62
         used = sum(

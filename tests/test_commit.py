@@ -154,7 +154,7 @@ BROKEN = JournalFailed("segment", "cannot be synced: I/O error")
 
 
 @pytest.mark.parametrize("policy", list(SyncPolicy))
-@pytest.mark.parametrize("error", [BROKEN, JournalFull("directory", "no room")])
+@pytest.mark.parametrize("error", [BROKEN, JournalFull("directory", "no space")])
 def test_after_a_failed_append_nothing_leaves_any_more(
     make: Make, policy: SyncPolicy, error: JournalError
 ) -> None:
@@ -254,7 +254,7 @@ def test_a_turn_that_fits_no_file_whole_is_divided_between_records_only(
 
 
 @pytest.mark.parametrize("log", [[b"delete"], put_of(b"x" * 45), [b"turn", *put_of(b"x" * 45)]])
-def test_a_record_that_finds_no_room_is_a_failure(always: CommitRig, log: list[bytes]) -> None:
+def test_a_record_that_finds_no_space_is_a_failure(always: CommitRig, log: list[bytes]) -> None:
     always.script.frame_bytes_max = 5
     always.commit.commit(log, [(always.a, b"x")], must_sync=True, time_ms=1, wall_ms=2)
     assert len(always.failures) == 1

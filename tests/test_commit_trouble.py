@@ -1,4 +1,4 @@
-"""Group commit and the engine's room on a disk that is full, slow or broken.
+"""Group commit and the engine's space on a disk that is full, slow or broken.
 
 The long test here runs a whole rig without sockets in memory: an engine, a journal on a
 simulated disk with little space, and everything clients do, from a seed. Whatever the engine
@@ -34,7 +34,7 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.journal import file_log as file_log_module
 from delayd.journal import file_space as file_space_module
 from delayd.journal.errors import JournalFull
-from delayd.limits import EMERGENCY_BYTES, ROOM_RETRY_MS, SLOW_SYNC_MS, UNSYNCED_BYTES_MAX
+from delayd.limits import EMERGENCY_BYTES, SLOW_SYNC_MS, SPACE_RETRY_MS, UNSYNCED_BYTES_MAX
 from tests.commit_rig import CommitRig, Watch, set_watch
 from tests.core.rig import kick, put
 from tests.simulated_disk import SimulatedDisk
@@ -51,7 +51,7 @@ def clockwork(monkeypatch: pytest.MonkeyPatch) -> Watch:
 
 def full_disk_rig(disk: SimulatedDisk) -> CommitRig:
     return CommitRig(
-        SyncPolicy.NEVER, disk=disk, segment_bytes=SEGMENT_BYTES, start_ms=0, room=True
+        SyncPolicy.NEVER, disk=disk, segment_bytes=SEGMENT_BYTES, start_ms=0, space=True
     )
 
 
@@ -92,7 +92,7 @@ def test_on_a_full_disk_jobs_can_be_touched_buried_kicked_and_released(rig: Comm
         rig.end_turn()
 
 
-def test_when_the_emergency_room_is_used_up_deletes_and_returns_still_go(rig: CommitRig) -> None:
+def test_when_the_emergency_space_is_used_up_deletes_and_returns_still_go(rig: CommitRig) -> None:
     jobs = rig.fill()
     rig.take_the_rest()
     engine, session = rig.engine, rig.sessions[0]
@@ -115,7 +115,7 @@ def test_when_the_emergency_room_is_used_up_deletes_and_returns_still_go(rig: Co
     rig.end_turn()
 
 
-def test_a_waiting_consumer_gets_its_job_when_there_is_room_again(rig: CommitRig) -> None:
+def test_a_waiting_consumer_gets_its_job_when_there_is_space_again(rig: CommitRig) -> None:
     engine, waiter = rig.engine, rig.sessions[1]
     watch(engine, waiter, "later")
     ignore(engine, waiter, "default")
@@ -146,13 +146,13 @@ def test_a_daemon_that_starts_on_a_full_disk_can_be_drained(rig: CommitRig) -> N
     rig.journal = again.journal
 
 
-def test_room_that_came_without_asking_is_told_too(rig: CommitRig) -> None:
+def test_space_that_came_without_asking_is_told_too(rig: CommitRig) -> None:
     rig.fill()
     assert rig.changes == [True]
     rig.limit()
     assert rig.changes == [True]
     rig.disk.capacity_bytes = None
-    assert rig.journal.make_room(4 << 20, 0, 0)
+    assert rig.journal.make_space(4 << 20, 0, 0)
     rig.limit()
     assert rig.changes == [True, False]
 
@@ -164,7 +164,7 @@ def test_a_full_disk_is_asked_after_turns_of_others_too(rig: CommitRig, clockwor
     calls = rig.disk.call_count
     rig.limit()
     assert (rig.changes, rig.disk.call_count) == ([True], calls), "once a second"
-    clockwork.pass_ms(ROOM_RETRY_MS)
+    clockwork.pass_ms(SPACE_RETRY_MS)
     rig.limit()
     assert rig.changes == [True, False]
 
@@ -175,7 +175,7 @@ def test_a_full_disk_is_asked_once_a_second_and_puts_go_on_by_themselves(
     rig.fill()
     assert rig.changes == [True]
     calls = rig.disk.call_count
-    clockwork.pass_ms(ROOM_RETRY_MS - 1)
+    clockwork.pass_ms(SPACE_RETRY_MS - 1)
     for _ in range(20):
         with pytest.raises(OutOfSpace):
             rig.put()
@@ -202,12 +202,12 @@ def test_space_that_jobs_no_longer_need_is_given_back(rig: CommitRig) -> None:
     for _ in range(10):
         rig.put(jobs=1_000)
         rig.end_turn()
-    most = rig.journal.room_bytes
+    most = rig.journal.space_bytes
     delete_batch(rig.engine, rig.sessions[0], range(1, 10_001), rig.now_ms)
     rig.end_turn()
     rig.end_turn()
     assert most > 1_360_000
-    assert rig.journal.room_bytes < EMERGENCY_BYTES + 3 * SEGMENT_BYTES
+    assert rig.journal.space_bytes < EMERGENCY_BYTES + 3 * SEGMENT_BYTES
 
 
 def do_something(rig: CommitRig, rng: random.Random) -> None:

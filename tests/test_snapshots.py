@@ -303,14 +303,14 @@ def test_turns_while_it_waits_to_try_again_do_not_try() -> None:
     assert len(rig.workers) == workers
 
 
-def test_no_room_for_the_frame_that_a_snapshot_needs_is_such_a_failure(
+def test_no_space_for_the_frame_that_a_snapshot_needs_is_such_a_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = snapshot_rig()
     long_log(rig)
 
     def full(*_: object) -> None:
-        raise JournalFull("directory", "no room")
+        raise JournalFull("directory", "no space")
 
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "begin_snapshot", full)

@@ -38,11 +38,11 @@ def test_when_nearly_nothing_is_left_a_daemon_at_rest_shrinks_its_log_to_next_to
 
 def test_what_the_next_turn_may_write_fits_the_shorter_log() -> None:
     rig = after_many_jobs(alive=3)
-    room = rig.engine.log_space
-    room.limit(rig.journal.room_bytes - room.set_aside_bytes(held=0), lambda *_: 0)
+    space = rig.engine.log_space
+    space.limit(rig.journal.space_bytes - space.set_aside_bytes(held=0), lambda *_: 0)
     rig.rest()
-    assert rig.journal.room_bytes < 2 * JOURNAL_SHRUNK_BYTES
-    assert EMERGENCY_BYTES < room.free_bytes <= rig.journal.room_bytes
+    assert rig.journal.space_bytes < 2 * JOURNAL_SHRUNK_BYTES
+    assert EMERGENCY_BYTES < space.free_bytes <= rig.journal.space_bytes
 
 
 def test_the_log_of_a_daemon_that_is_not_at_rest_is_not_shrunk() -> None:
@@ -81,7 +81,7 @@ def test_a_log_of_which_much_is_alive_is_not_shrunk() -> None:
 
 def test_the_part_of_the_reserve_that_is_not_needed_goes_with_the_log() -> None:
     rig = after_many_jobs(alive=3)
-    assert rig.journal.make_room(rig.journal.room_bytes + JOURNAL_SHRUNK_BYTES)
+    assert rig.journal.make_space(rig.journal.space_bytes + JOURNAL_SHRUNK_BYTES)
     assert any(name.startswith("spare-") for name in rig.names)
     rig.rest()
     assert not any(name.startswith("spare-") for name in rig.names)

@@ -1,4 +1,4 @@
-"""Turns: how long the rig sleeps, what a turn does, and how much room it promises."""
+"""Turns: how long the rig sleeps, what a turn does, and how much space it promises."""
 
 import contextlib
 import io
@@ -381,7 +381,7 @@ def test_small_topics_share_a_turn_for_a_bounded_time(rig: CommitRig) -> None:
     assert counts == [6, 12, 18, 20]
 
 
-# --- Room ----------------------------------------------------------------------------------------
+# --- Space ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -398,7 +398,7 @@ def new_rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], Co
                 disk=SimulatedDisk(capacity_bytes=disk_bytes),
                 segment_bytes=segment_bytes,
                 start_ms=0,
-                room=True,
+                space=True,
                 watch=watch,
             )
         )
@@ -410,7 +410,7 @@ def new_rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], Co
 
 
 @pytest.mark.parametrize("segment_bytes", [128 << 10, 12 << 20])
-def test_never_is_more_room_promised_than_there_is(
+def test_never_is_more_space_promised_than_there_is(
     segment_bytes: int,
     rng: random.Random,
     new_rig: Callable[[int, int], CommitRig],
@@ -427,7 +427,7 @@ def test_never_is_more_room_promised_than_there_is(
         assert rig.space.looks < rig.turns_taken, "with plenty it need not be looked every time"
 
 
-def test_with_plenty_of_room_it_is_looked_at_every_so_many_turns(
+def test_with_plenty_of_space_it_is_looked_at_every_so_many_turns(
     new_rig: Callable[[int, int], CommitRig],
 ) -> None:
     rig = new_rig(64 << 20, 32 << 20)
@@ -442,7 +442,7 @@ def test_with_plenty_of_room_it_is_looked_at_every_so_many_turns(
     assert rig.space.looks == 3
 
 
-def test_with_little_room_it_is_looked_at_after_every_turn_that_records(
+def test_with_little_space_it_is_looked_at_after_every_turn_that_records(
     new_rig: Callable[[int, int], CommitRig],
 ) -> None:
     rig = new_rig(1 << 20, 128 << 10)

@@ -390,7 +390,7 @@ class Lives:
         self.rig = self._started()
 
     def _started(self) -> CommitRig:
-        rig = CommitRig(SyncPolicy.NEVER, disk=self.disk, room=True, watch=Watch())
+        rig = CommitRig(SyncPolicy.NEVER, disk=self.disk, space=True, watch=Watch())
         rig.clock = self.clock
         rig.turns = Turns(
             *(rig.engine, self.clock, cast("Poller", rig.line), cast("LineServer", rig.line)),

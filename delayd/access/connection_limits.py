@@ -1,7 +1,7 @@
 """Limits on connections: how many in all, from one address, and unauthenticated.
 
-    accept ─► room ─► admit ─► (TLS ─►) identify ─► … login … ─► leave
-               └ Rejection ◄┘
+    accept ─► admit ─► (TLS ─►) identify ─► … login … ─► leave
+               └─► Rejection
 
 Each front end has one of these. Where no authentication is needed a peer is EVERYBODY at once.
 Otherwise it is unauthenticated until it has shown a token, and an address may have only a limited

@@ -113,7 +113,7 @@ def of_all_topics(
 ) -> "Iterator[JobInfo]":
     """Yield jobs of all topics in the order in which they are due; `limit` is that of each topic.
 
-    The daemon has lists of single topics. So many are merged as have room for a page in memory.
+    The daemon has lists of single topics. So many are merged as have space for a page in memory.
     """
     topics = sorted((each for each in client.topics() if each.jobs), key=lambda each: -each.jobs)
     if len(topics) > TOPICS_MAX:

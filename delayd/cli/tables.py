@@ -1,7 +1,7 @@
 """How results are shown: tables for people, one JSON object a line for programs.
 
 On a terminal rich draws a table, as wide as the terminal: ids, times and numbers stand whole, texts
-are cut, and columns that have no room or say nothing are left out. In a pipe or a file it is the
+are cut, and columns that have no space or say nothing are left out. In a pipe or a file it is the
 same words in all columns, and rich is not imported. `--json` prints what the daemon said, one
 object a line.
 """
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
     name: str
     rank: int = 0
-    """Of those that find no room, the column of the highest rank is left out first; 0: none is."""
+    """Of those that find no space, the column of the highest rank is left out first; 0: none is."""
     text_least: int = 0
     """Texts may be cut to so many characters; 0: what is in it stands whole."""
     default: str = ""
@@ -87,12 +87,14 @@ def fitted(
         for column, width in zip(columns, wide, strict=True)
     ]
 
-    def room(widths: Sequence[int]) -> int:
+    def space_left(widths: Sequence[int]) -> int:
         return width - sum(widths[index] + GAP_COLUMNS for index in said) + GAP_COLUMNS
 
-    while room(least) < 0 and (droppable := [index for index in said if columns[index].rank]):
+    while space_left(least) < 0 and (droppable := [index for index in said if columns[index].rank]):
         said.remove(max(droppable, key=lambda index: columns[index].rank))
-    while room(wide) < 0 and (long := [index for index in said if wide[index] > least[index]]):
+    while space_left(wide) < 0 and (
+        long := [index for index in said if wide[index] > least[index]]
+    ):
         wide[max(long, key=wide.__getitem__)] -= 1
     rows = [[_cut_cells(row[index], wide[index]) for index in said] for row in cells]
     return [names[index] for index in said], rows

@@ -232,8 +232,8 @@ class Pool(Generic[L]):
         """Keep a connection for the next call, unless there are enough, or it is to be closed."""
         with self._lock:
             free = sum(not each.held for each in self._idle)
-            has_room = connection.held or free < IDLE_CONNECTIONS_MAX
-            if has_room and not (is_last or self._is_closed or connection.is_closed):
+            has_place = connection.held or free < IDLE_CONNECTIONS_MAX
+            if has_place and not (is_last or self._is_closed or connection.is_closed):
                 self._idle.append(connection)
                 return
         connection.close()

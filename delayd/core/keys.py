@@ -33,7 +33,7 @@ from typing import Final, TypeAlias
 from delayd.limits import KEY_ANCHOR_IDS, KEY_BYTES_SPARSE, KEY_PARTS, KEYS_UNDIVIDED
 
 HASH_MASK: Final = (1 << 60) - 1
-"""Two digits of Python's integers, as many as 32 bytes have room for."""
+"""Two digits of Python's integers, as many as 32 bytes have space for."""
 LOOK_EVERY: Final = 16
 """Removals from a part between two looks at whether it has become too large for what is left."""
 

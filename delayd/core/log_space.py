@@ -7,11 +7,11 @@ gets none the operation is refused: `OutOfSpace`, and nothing has changed. Puts 
 `EMERGENCY_BYTES` to all others; deletes and returns take nothing, because their space was set aside
 before.
 
-    >>> room = LogSpace()
-    >>> room.limit(1_000, ask=lambda missing_bytes, record_bytes, places: 0)
-    >>> room.take(900); room.free_bytes
+    >>> space = LogSpace()
+    >>> space.limit(1_000, ask=lambda missing_bytes, record_bytes, places: 0)
+    >>> space.take(900); space.free_bytes
     100
-    >>> room.take(200)
+    >>> space.take(200)
     Traceback (most recent call last):
     delayd.core.errors.OutOfSpace: the journal has no room for this; no accepted job is lost
 

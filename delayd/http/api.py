@@ -75,8 +75,8 @@ class Reports(NamedTuple):
     """For how long the journal's disk has been syncing; 0: it is not."""
     missing_files: Callable[[], str]
     """What is missing of the journal on the disk, which is looked at; empty: nothing."""
-    room_trouble: Callable[[], str]
-    """Why the journal got no more room the last time; empty: for lack of space."""
+    space_trouble: Callable[[], str]
+    """Why the journal got no more space the last time; empty: for lack of space."""
     push_blocks: Callable[[Topic], Iterable[PushBlock]]
     """Why jobs of a topic that are ready are not pushed."""
 

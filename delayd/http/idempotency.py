@@ -119,7 +119,7 @@ class Memo:
 
 
 def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
-    """Return why there was no room for job and memo, now that neither is there any more."""
+    """Return why there was no space for job and memo, now that neither is there any more."""
     if not isinstance(refusal, CapReached) or refusal.topic is not None:
         return refusal
     in_use = {"jobs_max": engine.log_space.jobs, "bytes_max": engine.record_bytes}[refusal.cap]

@@ -24,8 +24,8 @@ from delayd.limits import JOURNAL_WINDOW_BYTES
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 
-NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Errors of a write that mean: nothing is broken, there was just no room."""
+NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Errors of a write that mean: nothing is broken, there was just no space."""
 NO_DIRECTORY_LOCKS: Final = frozenset(
     {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 )

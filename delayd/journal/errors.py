@@ -112,7 +112,7 @@ class SnapshotFailed(FileError):
 
 
 class JournalFull(FileError):
-    """There was no room; the journal is as it was before the call, and may be tried again."""
+    """There was no space; the journal is as it was before the call, and may be tried again."""
 
     outcome = "; nothing was appended"
     may_be_tried_again = True

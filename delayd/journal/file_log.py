@@ -343,7 +343,7 @@ class FileLog:
 
     @property
     def free_bytes(self) -> int:
-        return self._journal.room_bytes
+        return self._journal.space_bytes
 
     @property
     def snapshot_ms(self) -> int | None:

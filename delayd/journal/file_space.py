@@ -13,7 +13,7 @@ from delayd.journal.journal import Journal
 from delayd.limits import (
     EMERGENCY_BYTES,
     JOURNAL_RECORD_HEAD_BYTES,
-    ROOM_RETRY_MS,
+    SPACE_RETRY_MS,
     SPARE_BYTES_MIN,
 )
 
@@ -39,34 +39,34 @@ class FileSpace:
         self._places = 0
         self.is_stale = False
         journal = self._journal
-        free_bytes = journal.room_bytes
+        free_bytes = journal.space_bytes
         enough_bytes = set_aside_bytes + EMERGENCY_BYTES + journal.segment_bytes
         if free_bytes > enough_bytes + journal.segment_bytes:
-            journal.shrink_room(enough_bytes)
-            free_bytes = journal.room_bytes
+            journal.shrink_space(enough_bytes)
+            free_bytes = journal.space_bytes
         if self.is_full:
             wanted_bytes = set_aside_bytes + EMERGENCY_BYTES + SPARE_BYTES_MIN
             if free_bytes >= wanted_bytes:
-                # A snapshot or removals have made room: there is no need to ask.
+                # A snapshot or removals have made space: there is no need to ask.
                 self._note_full(is_full=False)
             else:
                 # Perhaps only short jobs are put, which still fit: they would never ask.
                 self.more(wanted_bytes - free_bytes, 0, 0)
-                free_bytes = journal.room_bytes
+                free_bytes = journal.space_bytes
         return free_bytes - set_aside_bytes
 
     def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
         now_ns = monotonic_ns()
-        if self._asked_ns is not None and now_ns - self._asked_ns < ROOM_RETRY_MS * NS_PER_MS:
+        if self._asked_ns is not None and now_ns - self._asked_ns < SPACE_RETRY_MS * NS_PER_MS:
             return -1
         self._places += places
         journal = self._journal
-        before_bytes = journal.room_bytes
+        before_bytes = journal.space_bytes
         record_bytes = body_bytes + JOURNAL_RECORD_HEAD_BYTES if places else 0
-        is_full = not journal.make_room(before_bytes + missing_bytes, record_bytes, self._places)
+        is_full = not journal.make_space(before_bytes + missing_bytes, record_bytes, self._places)
         self._asked_ns = now_ns if is_full else None
         self._note_full(is_full=is_full)
-        return -1 if is_full else journal.room_bytes - before_bytes
+        return -1 if is_full else journal.space_bytes - before_bytes
 
     def _note_full(self, *, is_full: bool) -> None:
         """Tell when it is the other way round than before."""
@@ -77,7 +77,7 @@ class FileSpace:
     @property
     def trouble(self) -> str:
         """Why no file could be made for more, where that is not a lack of space."""
-        return self._journal.room_trouble
+        return self._journal.space_trouble
 
     def figures(self) -> dict[str, str | int]:
         """Return the directory, the free bytes of its disk, and how many a put needs at least."""

@@ -31,8 +31,8 @@ anything more is acknowledged, and until then `lost` says what is missing. Witho
 journal has failed.
 
 A lack of space is different: `append` raises JournalFull, the journal is as it was before the call,
-and the next call tries again. A caller that must be sure asks first: `make_room` reserves space,
-and for what `room_bytes` says is there, an append does not have to ask the disk.
+and the next call tries again. A caller that must be sure asks first: `make_space` reserves space,
+and for what `space_bytes` says is there, an append does not have to ask the disk.
 
 The journal does not know what a payload means, what time it is, and when it should sync.
 """
@@ -44,7 +44,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from delayd.journal.directory import Ownership, names_in, release_directory, take_directory
-from delayd.journal.disk import NO_ROOM, Disk
+from delayd.journal.disk import NO_SPACE, Disk
 from delayd.journal.errors import JournalFailed, JournalFull, failing
 from delayd.journal.format import (
     FIRST_SEGMENT,
@@ -138,7 +138,7 @@ class Journal:
         *(
             "on_unproved",
             "retention",
-            "room_trouble",
+            "space_trouble",
             "segment_bytes",
             "snapshot_ms",
             "synced_sequence",
@@ -189,8 +189,8 @@ class Journal:
         """Called with each of these failures, in the thread where it happens."""
         self.on_unproved: Callable[[str], object] = _ignore
         """Called when the file `log-end` cannot be written, the first time in a row."""
-        self.room_trouble = ""
-        """Why no file could be made for more room the last time; empty: for lack of space."""
+        self.space_trouble = ""
+        """Why no file could be made for more space the last time; empty: for lack of space."""
         self._is_virtual = is_virtual
         self._lost = ""
         self._lost_sequence = 0  # a snapshot of the state after this frame holds what was lost
@@ -309,41 +309,43 @@ class Journal:
     # --- Room ------------------------------------------------------------------------------------
 
     @property
-    def room_bytes(self) -> int:
+    def space_bytes(self) -> int:
         """How many bytes of frames can be appended without asking the disk for space."""
         active = self._active
-        return self._reserve.room_bytes + (active.room_bytes if active else 0)
+        return self._reserve.space_bytes + (active.space_bytes if active else 0)
 
-    def make_room(self, room_bytes: int, payload_bytes: int = 0, places: int = 1) -> bool:
-        """See that there is this much room, and `places` for frames with so long a payload.
+    def make_space(self, space_bytes: int, payload_bytes: int = 0, places: int = 1) -> bool:
+        """See that there is this much space, and `places` for frames with so long a payload.
 
-        Returns False when it cannot be had, with no less room than there was.
+        Returns False when it cannot be had, with no less space than there was.
         """
         with self._writing:
             active = self._active
-            room_bytes -= active.room_bytes if active else 0
+            space_bytes -= active.space_bytes if active else 0
             self._reserve.keep_free_bytes = self.retention.next_snapshot_bytes
             try:
-                self._reserve.grow(room_bytes, payload_bytes, places, self.segment_bytes)
+                self._reserve.grow(space_bytes, payload_bytes, places, self.segment_bytes)
             except OSError as error:
                 # Nothing is broken that was promised; what is missing was not accepted yet.
-                self.room_trouble = "" if error.errno in NO_ROOM else error.strerror or "it failed"
+                self.space_trouble = (
+                    "" if error.errno in NO_SPACE else error.strerror or "it failed"
+                )
                 return False
-        self.room_trouble = ""
+        self.space_trouble = ""
         return True
 
-    def shrink_room(self, room_bytes: int) -> None:
-        """Give back space that is not needed for this much room."""
+    def shrink_space(self, space_bytes: int) -> None:
+        """Give back space that is not needed for this much space."""
         active = self._active
         with self._writing, contextlib.suppress(OSError):
-            self._reserve.shrink(room_bytes - (active.room_bytes if active else 0))
+            self._reserve.shrink(space_bytes - (active.space_bytes if active else 0))
 
     # --- Appending -------------------------------------------------------------------------------
 
     def append(self, payload: bytes, time_ms: int, wall_ms: int) -> int:
         """Write one frame, unsynced; return its sequence number.
 
-        Raises JournalFull when there is no room and JournalFailed when the disk failed twice. The
+        Raises JournalFull when there is no space and JournalFailed when the disk failed twice. The
         cost besides the write is one checksum and one copy of the payload, 2.5 µs for 200 bytes.
         """
         if self._failure is not None:
@@ -355,7 +357,7 @@ class Journal:
             try:
                 self._write(sequence, payload, time_ms, wall_ms)
             except OSError as error:
-                if error.errno in NO_ROOM:
+                if error.errno in NO_SPACE:
                     why = f"no room to write: {error.strerror}"
                     raise JournalFull(self._directory, why) from error
                 why = f"frame {sequence} cannot be written: {error.strerror}"
@@ -369,7 +371,7 @@ class Journal:
     def _write(self, sequence: int, payload: bytes, time_ms: int, wall_ms: int) -> None:
         """Write a frame to the active segment or to the next one. Raises OSError."""
         segment = self._active
-        if segment is None or not segment.has_room_for(len(payload)):
+        if segment is None or not segment.has_space_for(len(payload)):
             segment = self._rotate(len(payload), time_ms, wall_ms)
         segment.append(_RECORDS, sequence, self.synced_sequence, time_ms, wall_ms, payload)
 
@@ -700,10 +702,10 @@ class Journal:
         is_due = self.retention.is_due(live_bytes) or bool(self.lost)
         return is_due and (self._snapshot is None or self._snapshot.is_over)
 
-    def shrink(self, room_bytes: int, time_ms: int, wall_ms: int) -> bool:
-        """Continue in a small file, which leaves this much room; tell whether that was done.
+    def shrink(self, space_bytes: int, time_ms: int, wall_ms: int) -> bool:
+        """Continue in a small file, which leaves this much space; tell whether that was done.
 
-        It is so already when the last one is hardly used, and it is not where the disk has no room
+        It is so already when the last one is hardly used, and it is not where the disk has no space
         for both the file and snapshots: those come first. All other files go with the second
         snapshot that is taken from here on, the part of the reserve that is not needed goes at
         once. Called between appends, like them; raises JournalFull and JournalFailed.
@@ -713,8 +715,8 @@ class Journal:
         active = self._active
         if active is None or active.end <= self.retention.garbage_bytes_min:
             return True
-        capacity = min(self.segment_bytes, max(JOURNAL_SHRUNK_BYTES, 2 * room_bytes))
-        if self._reserve.room_bytes + capacity - 2 * HEADER_BYTES < room_bytes:
+        capacity = min(self.segment_bytes, max(JOURNAL_SHRUNK_BYTES, 2 * space_bytes))
+        if self._reserve.space_bytes + capacity - 2 * HEADER_BYTES < space_bytes:
             return False
         needed_bytes = capacity + 2 * self.retention.next_snapshot_bytes
         with self._writing:
@@ -723,11 +725,11 @@ class Journal:
                     return False
                 self._rotate(0, time_ms, wall_ms, capacity)
             except OSError as error:
-                if error.errno in NO_ROOM:
+                if error.errno in NO_SPACE:
                     return False
                 self._begin_anew(self._directory, f"no file for a shorter log: {error.strerror}")
         self.append(b"", time_ms, wall_ms)
-        self.shrink_room(room_bytes)
+        self.shrink_space(space_bytes)
         return True
 
     def begin_snapshot(self, sequence: int, time_ms: int, wall_ms: int) -> SnapshotWriter:
@@ -787,10 +789,10 @@ class Journal:
             # Writing past the preallocated end is fine: the file is cut to its frames anyway.
             segment.append(FrameKind.CLOSED, self.appended_sequence + 1, synced, *self._times, b"")
             if not self._reserve.is_exhausted:
-                # On a full disk the room is kept: the next run needs it to remove jobs.
+                # On a full disk the space is kept: the next run needs it to remove jobs.
                 segment.trim()
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in NO_SPACE:
                 self._failure = (segment.path, f"cannot be closed: {error.strerror}")
                 raise JournalFailed(*self._failure) from error
         else:

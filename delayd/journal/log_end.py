@@ -24,7 +24,7 @@ import struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from delayd.journal.disk import NO_ROOM, Disk, opened, read_exactly, write_all
+from delayd.journal.disk import NO_SPACE, Disk, opened, read_exactly, write_all
 from delayd.journal.format import CHECKSUM, END_NAME, IDENTITY_BYTES
 
 END_VERSION: Final = 1
@@ -94,14 +94,14 @@ class LogEndFile:
         """Write that the frames up to this one are durable; with `is_closed` durably, as the last.
 
         An error leaves what was there: less is proved then. Return what it is, unless it was the
-        same the last time, or there is no room; empty: nothing is to be told.
+        same the last time, or there is no space; empty: nothing is to be told.
         """
         if sequence == self._sequence and not is_closed:
             return ""
         try:
             self._write(sequence, is_closed=is_closed)
         except OSError as error:
-            had_failed, self._has_failed = self._has_failed, error.errno not in NO_ROOM
+            had_failed, self._has_failed = self._has_failed, error.errno not in NO_SPACE
             is_new = self._has_failed and not had_failed
             return f"{self._directory}/{END_NAME}: {error.strerror}" if is_new else ""
         self._has_failed = False

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from delayd.journal.directory import look_first, names_in, release_directory, take_directory
 from delayd.journal.disk import (
-    NO_ROOM,
+    NO_SPACE,
     Disk,
     allocate_whole,
     copy_bytes,
@@ -108,7 +108,7 @@ def cut(recovery: Recovery) -> list[TornTail]:
 
 
 def _sync_for_good(disk: Disk, handle: int) -> None:
-    """Sync a file of the log. An error is never a lack of room, after which one tries again.
+    """Sync a file of the log. An error is never a lack of space, after which one tries again.
 
     What was written may be gone then, and a second sync would find nothing left to do.
     """
@@ -208,14 +208,14 @@ def _cut(recovery: Recovery, reserve: SpareFiles) -> list[TornTail]:
     try:
         return cut(recovery)
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in NO_SPACE:
             raise
         reserve.shrink(0)
         return cut(recovery)
 
 
 def _reopened(recovery: Recovery, segment_bytes: int) -> Segment:
-    """Open the last segment for appending, preallocated again as far as there is room."""
+    """Open the last segment for appending, preallocated again as far as there is space."""
     disk, last = recovery.disk, recovery.segments[-1]
     assert last.header is not None
     handle = disk.open(last.path, write=True)
@@ -224,7 +224,7 @@ def _reopened(recovery: Recovery, segment_bytes: int) -> Segment:
         allocate_whole(disk, handle, capacity)
     except OSError as error:
         # A full disk must not keep a daemon from starting: it is then that jobs need draining.
-        if error.errno not in NO_ROOM:
+        if error.errno not in NO_SPACE:
             disk.close(handle)
             raise
         capacity = disk.size(handle)

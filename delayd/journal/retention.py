@@ -15,12 +15,12 @@ being written. What remains of the four is one. So after the next snapshot, when
 older one, `expected` (live, times what compression gained the last time) the newest, and B the new
 A, the frames before and behind it may take
 
-    room = 2 * live + file - newest - expected
+    space = 2 * live + file - newest - expected
 
 Taking turns evenly, each gets half. Growth is no waste, though: frames that made the state larger
 are paid for by `live` itself. Hence a snapshot is due when B reaches
 
-    (room + growth) / 2      growth = live - what the newest snapshot holds, 0 if that is negative
+    (space + growth) / 2      growth = live - what the newest snapshot holds, 0 if that is negative
 
 but not before half a file; or when all files together come within one file of what is allowed and
 the next snapshot would free more than it takes. The second is what happens when jobs vanish: the
@@ -30,9 +30,9 @@ A daemon at rest goes further when nearly nothing is live (`is_mostly_garbage`):
 in a new small file (`Journal.shrink`), and when two snapshots cover its first frame all older files
 are removed. What 1 M jobs leave on disk when the last is deleted is then one MiB, a second later.
 
-Say the segment is 256 MiB, so a file is 64 MiB. With nothing live, room = 64 MiB, and a snapshot
+Say the segment is 256 MiB, so a file is 64 MiB. With nothing live, space = 64 MiB, and a snapshot
 (of next to nothing) is due for every 32 MiB of log. With 100 MiB live that compress to half,
-room = 200 + 64 - 50 - 50 = 164 MiB, and one is due for every 82 MiB. With 100 MiB live that do not
+space = 200 + 64 - 50 - 50 = 164 MiB, and one is due for every 82 MiB. With 100 MiB live that do not
 compress at all it is every 32 MiB: two full snapshots leave no more than that.
 
 >>> snapshot_is_due_at(
@@ -73,9 +73,9 @@ def snapshot_is_due_at(
 
     `held_bytes` is the newest snapshot before compression.
     """
-    room = 2 * live_bytes + file_bytes - newest_bytes - expected_bytes
+    space = 2 * live_bytes + file_bytes - newest_bytes - expected_bytes
     growth = max(0, live_bytes - held_bytes)
-    return max(file_bytes // 2, (room + growth) // 2)
+    return max(file_bytes // 2, (space + growth) // 2)
 
 
 class LogFile:
@@ -225,7 +225,7 @@ class Retention:
         return 2 * self._live_bytes + self._segment_bytes
 
     def is_due(self, live_bytes: int) -> bool:
-        """Tell whether a snapshot should be taken now; the amount is remembered for `make_room`."""
+        """Tell whether a snapshot should be taken now; `make_space` remembers the amount."""
         with self._lock:
             self._live_bytes = live_bytes
             newest = self._snapshots[-1] if self._snapshots else KeptSnapshot("", 0, 0, 0, 0)
@@ -273,7 +273,7 @@ class Retention:
 
     # --- What may go -----------------------------------------------------------------------------
 
-    def make_room(self, more_bytes: int) -> bool:
+    def make_space(self, more_bytes: int) -> bool:
         """Give up the older snapshot if the bound demands it before so much more is written."""
         with self._lock:
             is_needed = self.disk_bytes + more_bytes > self._allowed_bytes

@@ -28,7 +28,7 @@ import errno
 from typing import NamedTuple
 
 from delayd.journal.disk import (
-    NO_ROOM,
+    NO_SPACE,
     Disk,
     allocate_whole,
     end_of_data,
@@ -146,11 +146,11 @@ class Segment:
         self.path = path
 
     @property
-    def room_bytes(self) -> int:
+    def space_bytes(self) -> int:
         """How much longer the segment may get without asking the disk for space."""
         return max(0, self.capacity - self.end)
 
-    def has_room_for(self, payload_bytes: int) -> bool:
+    def has_space_for(self, payload_bytes: int) -> bool:
         """Whether a frame with this payload still fits into the preallocated space."""
         return self.end + FRAME_OVERHEAD_BYTES + payload_bytes <= self.capacity
 
@@ -165,7 +165,7 @@ class Segment:
             if written != frame_bytes:
                 write_all(self._disk, self.handle, frame[written:], self.end + written)
         except OSError as error:
-            if error.errno in NO_ROOM:
+            if error.errno in NO_SPACE:
                 self._erase(frame_bytes)
             raise
         self.end += frame_bytes
@@ -175,7 +175,7 @@ class Segment:
         """Put zeros over what arrived of a frame that did not fit.
 
         Recovery would cut it as a torn tail anyway, so a failure here changes nothing; but it would
-        keep a copy of it first, and a disk that is full has no room for copies.
+        keep a copy of it first, and a disk that is full has no space for copies.
         """
         with contextlib.suppress(OSError):
             reached = min(self.end + frame_bytes, self._disk.size(self.handle))
@@ -214,7 +214,7 @@ class SpareFiles:
 
     __slots__ = (
         *("_directory", "_disk", "_last_number", "_spares", "is_exhausted", "keep_free_bytes"),
-        "room_bytes",
+        "space_bytes",
     )
 
     def __init__(self, disk: Disk, directory: str) -> None:
@@ -222,10 +222,10 @@ class SpareFiles:
         self._directory = directory
         self._last_number = 0
         self._spares: list[Spare] = []
-        self.room_bytes = 0  # what the spare files take together
+        self.space_bytes = 0  # what the spare files take together
         self.is_exhausted = False  # the last try to add one found the disk full
         self.keep_free_bytes = 0
-        """What must be left on the disk. Without room for a snapshot nothing would ever be freed
+        """What must be left on the disk. Without space for a snapshot nothing would ever be freed
         but by removing the last job."""
 
     def places(self, payload_bytes: int) -> int:
@@ -268,12 +268,12 @@ class SpareFiles:
         self.is_exhausted = False
         self._keep(Spare(path, handle, capacity))
 
-    def grow(self, room_bytes: int, payload_bytes: int, places: int, usual: int) -> None:
-        """Add files until there is this much room, and `places` for so long a payload.
+    def grow(self, space_bytes: int, payload_bytes: int, places: int, usual: int) -> None:
+        """Add files until there is this much space, and `places` for so long a payload.
 
         Files are of the `usual` length or, on a disk nearly full, smaller. Raises OSError.
         """
-        while self.room_bytes < room_bytes:
+        while self.space_bytes < space_bytes:
             self._add_some(usual)
         while payload_bytes and self.places(payload_bytes) < places:
             self.add(payload_bytes + payload_bytes - usable_bytes(payload_bytes))
@@ -285,7 +285,7 @@ class SpareFiles:
             try:
                 self.add(size)
             except OSError as error:
-                if error.errno not in NO_ROOM or size == SPARE_BYTES_MIN:
+                if error.errno not in NO_SPACE or size == SPARE_BYTES_MIN:
                     raise
                 size = max(size // 2, SPARE_BYTES_MIN)
             else:
@@ -293,7 +293,7 @@ class SpareFiles:
 
     def _keep(self, spare: Spare) -> None:
         self._spares.append(spare)
-        self.room_bytes += usable_bytes(spare.capacity)
+        self.space_bytes += usable_bytes(spare.capacity)
 
     def take(self, payload_bytes: int) -> Spare | None:
         """Hand over the smallest file that takes a frame with this payload, if there is one."""
@@ -302,15 +302,15 @@ class SpareFiles:
             return None
         spare = min(fitting, key=lambda fit: fit.capacity)
         self._spares.remove(spare)
-        self.room_bytes -= usable_bytes(spare.capacity)
+        self.space_bytes -= usable_bytes(spare.capacity)
         return spare
 
-    def shrink(self, room_bytes: int) -> None:
-        """Give back files that are not needed for this much room. Raises OSError."""
+    def shrink(self, space_bytes: int) -> None:
+        """Give back files that are not needed for this much space. Raises OSError."""
         for spare in list(self._spares):
-            if self.room_bytes - usable_bytes(spare.capacity) >= room_bytes:
+            if self.space_bytes - usable_bytes(spare.capacity) >= space_bytes:
                 self._spares.remove(spare)
-                self.room_bytes -= usable_bytes(spare.capacity)
+                self.space_bytes -= usable_bytes(spare.capacity)
                 self._disk.close(spare.handle)
                 self._disk.unlink(spare.path)
 
@@ -320,4 +320,4 @@ class SpareFiles:
             with contextlib.suppress(OSError):
                 self._disk.close(spare.handle)
         self._spares.clear()
-        self.room_bytes = 0
+        self.space_bytes = 0

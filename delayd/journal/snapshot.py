@@ -47,7 +47,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from delayd.journal.disk import NO_ROOM, Disk, opened, read_exactly, write_all
+from delayd.journal.disk import NO_SPACE, Disk, opened, read_exactly, write_all
 from delayd.journal.errors import JournalError, SnapshotFailed
 from delayd.journal.format import CHECKSUM, IDENTITY_BYTES, TEMPORARY_SUFFIX
 from delayd.journal.retention import KeptSnapshot, Retention
@@ -413,13 +413,13 @@ class SnapshotWriter:
         self._put(pack_snapshot_frame(self._mark, kind, self._frames, stored, payload_bytes))
 
     def _put(self, data: bytes) -> None:
-        """Write at the end; the older snapshot makes way where there is no room for three."""
+        """Write at the end; the older snapshot makes way where there is no space for three."""
         assert self._handle is not None
-        self._retention.make_room(len(data))
+        self._retention.make_space(len(data))
         try:
             write_all(self._disk, self._handle, data, self._end)
         except OSError as error:
-            if error.errno not in NO_ROOM or not self._retention.give_up_older():
+            if error.errno not in NO_SPACE or not self._retention.give_up_older():
                 raise
             write_all(self._disk, self._handle, data, self._end)
         self._end += len(data)

@@ -229,7 +229,7 @@ class LineConnection:
         return topic
 
     @property
-    def room_bytes(self) -> int:
+    def space_bytes(self) -> int:
         """How much longer the replies may get; the one that exceeds it is the last."""
         return self.context.out_bytes_max - self._out_bytes
 
@@ -245,7 +245,7 @@ class LineConnection:
         if not self.batch_max:
             return self.long_reply(replies.reserved(job))
         more = reserve_batch(
-            self.engine, self.session, self.batch_max - 1, self.room_bytes - len(job[1]), now_ms
+            self.engine, self.session, self.batch_max - 1, self.space_bytes - len(job[1]), now_ms
         )
         self.batch_max = 0
         return self.long_reply(replies.reserved_batch([job, *more]))
@@ -695,7 +695,7 @@ class LineConnection:
         except CapReached as reached:
             if jobs == 1:
                 return self.refuse_with(reached)
-            # All or none would refuse also those for which there is room. Their ids are taken.
+            # All or none would refuse also those for which there is space. Their ids are taken.
             first_id = self.engine.store.last_id + 1 - jobs
             each = enumerate(bodies, first_id)
             return b"".join([self._put_body(put, body, now_ms, at) for at, body in each])
@@ -788,7 +788,7 @@ class LineConnection:
         run = _RESERVES.match(data, at)
         assert run is not None
         commands = (run.end() - at) // len(_RESERVE)
-        jobs = reserve_batch(self.engine, self.session, commands, self.room_bytes, now_ms)
+        jobs = reserve_batch(self.engine, self.session, commands, self.space_bytes, now_ms)
         if not jobs:
             return 0
         self.is_bound = True

@@ -27,7 +27,7 @@ from delayd.net.accept import NO_DESCRIPTORS
 from delayd.net.addresses import ip_address_of
 
 OUT_OF_RESOURCES: Final = NO_DESCRIPTORS | {errno.ENOBUFS, errno.ENOMEM}
-"""What accept(2) fails with when the system has no room for one more connection."""
+"""What accept(2) fails with when the system has no space for one more connection."""
 
 UNIX_PEER: Final = "unix"
 """What peers of unix sockets are called: they have no address."""

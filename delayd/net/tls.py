@@ -270,7 +270,7 @@ class SecureSocket:
 
     @property
     def has_pending(self) -> bool:
-        """Tell whether `shake` waits for room to send rather than for bytes to read."""
+        """Tell whether `shake` waits for space to send rather than for bytes to read."""
         return bool(self._pending)
 
     @property
@@ -351,7 +351,7 @@ class SecureSocket:
             self.plain.shutdown(socket.SHUT_RD)
 
     def send(self, data: bytes | memoryview) -> int:
-        """Send what there is room for; return how much of it has left."""
+        """Send what there is space for; return how much of it has left."""
         self._flush()
         if self._pending:
             raise BlockingIOError
@@ -367,7 +367,7 @@ class SecureSocket:
         return sent
 
     def _flush(self) -> None:
-        """Send what is encrypted, as far as there is room."""
+        """Send what is encrypted, as far as there is space."""
         if self._outgoing.pending:
             self._pending = b"".join((self._pending, self._outgoing.read()))
         if self._pending:
@@ -381,7 +381,7 @@ class SecureSocket:
         return self.plain.fileno()
 
     def close(self) -> None:
-        """Send a TLS close, if there is room for it, and close the socket."""
+        """Send a TLS close, if there is space for it, and close the socket."""
         # It does not wait for the client's TLS close, so it always ends with an error.
         with contextlib.suppress(OSError):
             if self._is_open:

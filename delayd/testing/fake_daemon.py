@@ -143,7 +143,7 @@ class FakeDaemon:
                     metrics_type=CONTENT_TYPE,
                     sync_going_on_ms=lambda: 0,
                     missing_files=lambda: "",
-                    room_trouble=lambda: "",
+                    space_trouble=lambda: "",
                     push_blocks=self._sender.blocks_of,
                 ),
             )

@@ -1,4 +1,4 @@
-"""Room in the log: puts are refused first, then what workers say; removals never are."""
+"""Space in the log: puts are refused first, then what workers say; removals never are."""
 
 from collections.abc import Callable
 
@@ -41,59 +41,59 @@ class Asked:
         return missing_bytes if self.answer is None else self.answer
 
 
-def room_of(free_bytes: int, ask: Ask = none_left) -> LogSpace:
-    room = LogSpace()
-    room.limit(free_bytes, ask)
-    return room
+def space_of(free_bytes: int, ask: Ask = none_left) -> LogSpace:
+    space = LogSpace()
+    space.limit(free_bytes, ask)
+    return space
 
 
-def test_without_a_journal_room_is_boundless() -> None:
-    room = LogSpace()
-    room.take_for_puts(10**9, 10**9 // 2)
-    room.take(10**12)
+def test_without_a_journal_space_is_boundless() -> None:
+    space = LogSpace()
+    space.take_for_puts(10**9, 10**9 // 2)
+    space.take(10**12)
 
 
-def test_a_put_leaves_the_emergency_room_and_a_removal_does_not() -> None:
+def test_a_put_leaves_the_emergency_space_and_a_removal_does_not() -> None:
     cost_bytes = PUT_COST_BYTES + 2 * 100 + TOPIC_COST_BYTES
-    room_of(EMERGENCY_BYTES + cost_bytes).take_for_puts(1, 100)
-    room = room_of(EMERGENCY_BYTES + cost_bytes - 1)
+    space_of(EMERGENCY_BYTES + cost_bytes).take_for_puts(1, 100)
+    space = space_of(EMERGENCY_BYTES + cost_bytes - 1)
     with pytest.raises(OutOfSpace):
-        room.take_for_puts(1, 100)
-    assert room.free_bytes == EMERGENCY_BYTES + cost_bytes - 1
-    assert room.jobs == 0
-    room.take(room.free_bytes)
+        space.take_for_puts(1, 100)
+    assert space.free_bytes == EMERGENCY_BYTES + cost_bytes - 1
+    assert space.jobs == 0
+    space.take(space.free_bytes)
     with pytest.raises(OutOfSpace):
-        room.take(1)
+        space.take(1)
 
 
 def test_what_is_missing_is_asked_for_once() -> None:
     asked = Asked()
-    room = room_of(1_000, asked)
-    room.take(400)
+    space = space_of(1_000, asked)
+    space.take(400)
     assert asked.calls == []
-    room.take(700)
-    assert (asked.calls, room.free_bytes) == ([(100, 0, 0)], 0)
+    space.take(700)
+    assert (asked.calls, space.free_bytes) == ([(100, 0, 0)], 0)
 
 
 @pytest.mark.parametrize("answer", [-1, 0, 99])
 def test_too_little_is_a_refusal(answer: int) -> None:
-    room = room_of(1_000, Asked(answer))
+    space = space_of(1_000, Asked(answer))
     with pytest.raises(OutOfSpace):
-        room.take(1_100)
+        space.take(1_100)
 
 
-def test_a_long_body_asks_for_a_place_even_with_much_room() -> None:
+def test_a_long_body_asks_for_a_place_even_with_much_space() -> None:
     asked = Asked(0)
-    room = room_of(1 << 40, asked)
-    room.take_for_puts(3, LONG_BODY_BYTES)
+    space = space_of(1 << 40, asked)
+    space.take_for_puts(3, LONG_BODY_BYTES)
     assert asked.calls == []
-    room.take_for_puts(3, LONG_BODY_BYTES + 1)
+    space.take_for_puts(3, LONG_BODY_BYTES + 1)
     assert asked.calls == [(0, LONG_BODY_BYTES + 1, 3)]
     assert BODY_BYTES_DEFAULT <= LONG_BODY_BYTES
 
 
 def full_engine() -> tuple[Engine, Session, int]:
-    """An engine with one job held, one ready, one buried, and no room left at all."""
+    """An engine with one job held, one ready, one buried, and no space left at all."""
     engine = Engine(start_ms=0)
     session = open_session(engine)
     topic = session.used
@@ -136,7 +136,7 @@ REFUSED: dict[str, Callable[[Engine, Session, int], object]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_without_any_room_it_is_refused_and_changes_nothing(name: str) -> None:
+def test_without_any_space_it_is_refused_and_changes_nothing(name: str) -> None:
     engine, session, held = full_engine()
     before = dict(engine.store.jobs), dict(session.deadlines)
     with pytest.raises(OutOfSpace):
@@ -146,7 +146,7 @@ def test_without_any_room_it_is_refused_and_changes_nothing(name: str) -> None:
     assert engine.log_space.jobs == 3
 
 
-def test_without_any_room_deletes_and_returns_are_carried_out() -> None:
+def test_without_any_space_deletes_and_returns_are_carried_out() -> None:
     engine, session, held = full_engine()
     assert delete_batch(engine, session, [1, 3], RequestMs(0)) == [True, True]
     close_session(engine, session, RequestMs(0))
@@ -155,7 +155,7 @@ def test_without_any_room_deletes_and_returns_are_carried_out() -> None:
     assert engine.log_space.jobs == 0
 
 
-def test_a_batch_stops_where_the_room_ends() -> None:
+def test_a_batch_stops_where_the_space_ends() -> None:
     engine = Engine(start_ms=0)
     session = open_session(engine)
     topic = session.used
@@ -175,11 +175,11 @@ def test_a_batch_stops_where_the_room_ends() -> None:
 @pytest.mark.parametrize("body_bytes", [0, 1, 100, BODY_BYTES_DEFAULT])
 def test_what_is_required_for_a_put_is_what_a_put_takes(body_bytes: int) -> None:
     job_bytes = PUT_COST_BYTES + 2 * body_bytes + TOPIC_COST_BYTES
-    enough = room_of(job_bytes + EMERGENCY_BYTES)
+    enough = space_of(job_bytes + EMERGENCY_BYTES)
     enough.require_for_put(body_bytes)
     assert enough.free_bytes == job_bytes + EMERGENCY_BYTES, "nothing is taken"
     enough.take_for_puts(1, body_bytes)
-    too_little = room_of(job_bytes + EMERGENCY_BYTES - 1)
+    too_little = space_of(job_bytes + EMERGENCY_BYTES - 1)
     with pytest.raises(OutOfSpace):
         too_little.require_for_put(body_bytes)
     with pytest.raises(OutOfSpace):

@@ -178,7 +178,7 @@ def test_topics_vanish_in_the_order_in_which_a_run_empties_them(rng: random.Rand
     twins.compare()
 
 
-def test_a_run_of_reserves_ends_when_there_is_no_room_to_record_more() -> None:
+def test_a_run_of_reserves_ends_when_there_is_no_space_to_record_more() -> None:
     rig = EngineRig()
     session = rig.client()
     for _ in range(5):

@@ -251,7 +251,7 @@ def test_no_more_jobs_are_held_than_may_be_and_the_next_goes_to_who_waits(end: s
     check(rig.engine)
 
 
-def test_a_moved_job_makes_room_in_the_topic_that_it_leaves() -> None:
+def test_a_moved_job_makes_space_in_the_topic_that_it_leaves() -> None:
     rig = rig_with(reserved_max=1, attempts_max=1, exhausted="dead")
     rig.put("mail")
     rig.put("mail")

@@ -113,13 +113,13 @@ class BusyDisk(SimulatedDisk):
 
     def used_bytes(self) -> int:
         """Return the length of all files together."""
-        return (1 << 62) - self._room_of(1 << 62)
+        return (1 << 62) - self._space_of(1 << 62)
 
-    def _room_of(self, capacity_bytes: int) -> int:
+    def _space_of(self, capacity_bytes: int) -> int:
         before, self.capacity_bytes = self.capacity_bytes, capacity_bytes
-        room_bytes = self._room()
+        space_bytes = self._space()
         self.capacity_bytes = before
-        return room_bytes
+        return space_bytes
 
 
 def _pieces(change: _Write | int) -> Iterator[tuple[int, int, bytes | None]]:

@@ -112,7 +112,7 @@ def fail_at(
 ) -> None:
     """Let the n-th call of the verb fail ("" for any), then cut the power some calls later."""
     run = run_of(parts, plan)
-    # Without room a put may be refused, and a shorter one behind it may not.
+    # Without space a put may be refused, and a shorter one behind it may not.
     run.world = run.world._replace(may_refuse=True)
     run.disk.fail(number, OSError(error, errno.errorcode[error]), verb)
     run.survives, run.steps_to_cut = nothing_survives, STEPS_TO_CUT

@@ -49,8 +49,8 @@ PEEKS_BEYOND: Final = 64
 """Ids looked at beyond those that anybody was told, at least."""
 
 REFUSED_MAX: Final = 20_000
-"""A put that is refused for want of room has taken an id too: so many may come one after another,
-and then one that there was room for and nobody was told of."""
+"""A put that is refused for want of space has taken an id too: so many may come one after another,
+and then one that there was space for and nobody was told of."""
 
 PEEKS_AT_ONCE: Final = 32
 """Who asks for more than the daemon keeps for one client, and reads nothing, is closed."""
@@ -76,8 +76,8 @@ class Record:
         """How many operations had a good answer."""
         self.is_deaf = False
         """What is answered does not count any more; see `hear_no_more`."""
-        self.has_room = True
-        """False: a put may be refused for want of room, and the next in the same piece may not,
+        self.has_space = True
+        """False: a put may be refused for want of space, and the next in the same piece may not,
         which is shorter. So what was sent in one piece says nothing where answers are missing."""
         self._lock = threading.Lock()
         self._taken = 0
@@ -230,7 +230,7 @@ class Worker(threading.Thread):
         """The daemon went away."""
         self.turns = 0
         self.refused: Counter[str] = Counter()
-        """By kind, what there was no room for."""
+        """By kind, what there was no space for."""
         self._count = 0
         self._held: list[int] = []
         self._known: list[int] = []
@@ -293,7 +293,7 @@ class Worker(threading.Thread):
 
     def _put(self, count: int) -> None:
         rng = self.rng
-        batch = f"{self.name} {self.turns}" if self.record.has_room else None
+        batch = f"{self.name} {self.turns}" if self.record.has_space else None
         for _ in range(count):
             self._count += 1
             size = rng.choice(self._sizes)

@@ -499,9 +499,9 @@ class Run:
             verb = rng.choice(("pread", "pwrite"))
             disk.shorten(disk.verb_counts[verb] + rng.randrange(1, 9), verb, rng.randrange(1, 60))
         elif fault == "full":
-            room_bytes = rng.choice((0, 5_000, 40_000))
+            space_bytes = rng.choice((0, 5_000, 40_000))
             is_full = disk.capacity_bytes is None or rng.random() < 0.5
-            disk.capacity_bytes = disk.used_bytes() + room_bytes if is_full else None
+            disk.capacity_bytes = disk.used_bytes() + space_bytes if is_full else None
         elif fault == "wall":
             self.clock.step_wall(rng.choice((-3_600_000, -500, 500, 3_600_000)))
 

@@ -299,12 +299,12 @@ def test_frames_are_found_whatever_their_mark() -> None:
 
 
 def test_a_sync_of_the_log_that_fails_in_a_start_ends_it() -> None:
-    """A start that cuts a torn end tries again without room for the copy, but never after that."""
+    """A start that cuts a torn end tries again without space for the copy, but never after that."""
     ended = []
     for number in range(1, 4):
         disk = disk_with(segment_of([b"one", b"two"]) + b"torn")
-        room = OSError(errno.ENOSPC, "No space left on device")
-        disk.fail(disk.verb_counts["sync"] + number, room, "sync")
+        space = OSError(errno.ENOSPC, "No space left on device")
+        disk.fail(disk.verb_counts["sync"] + number, space, "sync")
         try:
             opened(disk)[0].close()
         except JournalFailed:

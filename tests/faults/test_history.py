@@ -157,7 +157,7 @@ def operations_that_overlap_happen_in_any_order(story: Story) -> None:
     story.look((1, "ready"))
 
 
-def a_refusal_for_want_of_room_changes_nothing(story: Story) -> None:
+def a_refusal_for_want_of_space_changes_nothing(story: Story) -> None:
     story.fail(story.ask("put", body=b"body 1"), story.now_ms, "OUT_OF_MEMORY")
     story.put(2)
     story.reserve(2)
@@ -196,7 +196,7 @@ GOOD: Final[tuple[Callable[[Story], None], ...]] = (
     a_closed_connection_gives_its_jobs_back,
     a_delivery_overtakes_the_answer_to_its_put,
     operations_that_overlap_happen_in_any_order,
-    a_refusal_for_want_of_room_changes_nothing,
+    a_refusal_for_want_of_space_changes_nothing,
     a_fresh_segment_lets_replies_leave_again,
     a_batch_is_cut_short,
     the_state_is_one_that_was,

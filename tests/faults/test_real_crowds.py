@@ -124,12 +124,12 @@ def test_r1_one_connection_too_many_is_told_so(tmp_path: Path, runs: Runs) -> No
         with crowd(daemon.http_address, 5), HttpClient(daemon.http_address) as client:
             assert client.answer().status == 503
 
-        def has_room() -> bool:
+        def has_space() -> bool:
             with HttpClient(daemon.http_address) as client:
                 client.send_what_it_takes(request("GET", "/v1/jobs/1"))
                 return client.answer().status == 404
 
-        wait_until(has_room)
+        wait_until(has_space)
         serve_everybody_else(daemon.http_address, daemon.address, 1)
         runs.count("T-R1")
 

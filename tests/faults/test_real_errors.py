@@ -24,8 +24,8 @@ from tests.faults.real_workload import Trials, recover_and_check, work
 from tests.journal.journals import frame_ends
 
 CALLS: Final = (*(set(FILE_CALLS) - {"write"}), "pread64", "getdents64")
-ROOM_CALLS: Final = ("fallocate", "openat")
-"""An error of these may mean that there is no room for a put."""
+SPACE_CALLS: Final = ("fallocate", "openat")
+"""An error of these may mean that there is no space for a put."""
 
 SOLID_BYTES: Final = 24 << 20
 HONEST: Final = (
@@ -59,7 +59,7 @@ def test_e1_an_error_at_each_system_call(quick_path: Path, runs: Runs, how_long:
         when = f"{number}+" if for_good else str(number)
         tracing = Tracing(trials.trace, name, [Injection(name, "error=EIO", when)])
         with trials.trial() as (directory, record):
-            record.has_room = name not in ROOM_CALLS
+            record.has_space = name not in SPACE_CALLS
             code, log = work(directory, record, "second", tracing)
             about = f"EIO at {name} {when}: exit {code}\n{log}"
             assert code in {Exit.OK, Exit.JOURNAL_FAILED}, about

@@ -1,4 +1,4 @@
-"""T-N and T-E3: real daemons without room, without names, and with a limit on their files."""
+"""T-N and T-E3: real daemons without space, without names, and with a limit on their files."""
 
 import os
 import random
@@ -39,13 +39,21 @@ from tests.line_client import LineClient
 
 BALLAST_BYTES: Final = 1 << 20
 LIMITED_BYTES: Final = 128 << 10
-"""The smallest file of the reserve: below that, there is no room at all."""
+"""The smallest file of the reserve: below that, there is no space at all."""
 
 LITTLE_BYTES: Final = 40 << 20
 """Less than a file of the log, with segments of the usual length."""
 
 SEGMENTS: Final = "256KiB"
-ROOM_CALLS: Final = ("fallocate", "fdatasync", "fsync", "ftruncate", "openat", "pwrite64", "rename")
+SPACE_CALLS: Final = (
+    "fallocate",
+    "fdatasync",
+    "fsync",
+    "ftruncate",
+    "openat",
+    "pwrite64",
+    "rename",
+)
 
 
 def free_bytes_of(path: Path) -> int:
@@ -66,10 +74,10 @@ def wait_for_puts(record: Record) -> None:
     wait_until(lambda: record.last_id > known + 20)
 
 
-def work_without_room(
+def work_without_space(
     home: Path, record: Record, rng: random.Random, ballast: Path | None
 ) -> Counter[str]:
-    """Work until puts are refused and on; be killed; work without room; then get some.
+    """Work until puts are refused and on; be killed; work without space; then get some.
 
     Returns what was refused, by kind.
     """
@@ -85,7 +93,7 @@ def work_without_room(
         record.note("started")
         with PatientClient(daemon.address) as client:
             look(client, record)
-        record.check("by a kill without room")
+        record.check("by a kill without space")
         with load(daemon.address, record, str(rng.random())) as crew:
             time.sleep(0.3)
             assert not any(worker.has_lost_it for worker in crew)
@@ -108,8 +116,8 @@ def test_n1_the_disk_is_full(tmp_path: Path, runs: Runs) -> None:
             ballast = path / "ballast"
             ballast.write_bytes(bytes(BALLAST_BYTES))
             record = Record()
-            record.has_room = False
-            refused = work_without_room(path / "data", record, rng, ballast)
+            record.has_space = False
+            refused = work_without_space(path / "data", record, rng, ballast)
             assert refused["put"]
             assert not refused["delete"], "a delete was refused"
             look_at_the_rest(path / "data", record)
@@ -117,16 +125,16 @@ def test_n1_the_disk_is_full(tmp_path: Path, runs: Runs) -> None:
 
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("how_long", ["once", pytest.param("for good", marks=pytest.mark.long)])
-def test_n1_no_room_at_each_system_call(quick_path: Path, runs: Runs, how_long: str) -> None:
+def test_n1_no_space_at_each_system_call(quick_path: Path, runs: Runs, how_long: str) -> None:
     """T-N1: ENOSPC at the n-th call that can say so, for all n: it goes on, or ends with 74."""
     trials = Trials(quick_path)
     for_good = how_long == "for good"
-    found = trials.sites(ROOM_CALLS, and_all_later=for_good)
+    found = trials.sites(SPACE_CALLS, and_all_later=for_good)
     for name, number in sampled(found, runs, ("fallocate", "pwrite64")):
         when = f"{number}+" if for_good else str(number)
         tracing = Tracing(trials.trace, name, [Injection(name, "error=ENOSPC", when)])
         with trials.trial() as (directory, record):
-            record.has_room = False
+            record.has_space = False
             code, log = work(directory, record, "second", tracing)
             about = f"ENOSPC at {name} {when}: exit {code}\n{log}"
             assert code in {Exit.OK, Exit.JOURNAL_FAILED}, about
@@ -157,12 +165,12 @@ def test_n1_starts_with_little_space_leave_it_where_it_is(tmp_path: Path, runs: 
 
 
 def test_n2_there_are_no_names_left(tmp_path: Path, runs: Runs) -> None:
-    """T-N2: no file can be made any more: as without room, and no harm to what is there."""
+    """T-N2: no file can be made any more: as without space, and no harm to what is there."""
     for rng in runs.rng("T-N2 inodes", 1, 10):
         with small_disk(tmp_path, f"size=32m,nr_inodes={rng.randint(9, 12)}") as path:
             record = Record()
-            record.has_room = False
-            refused = work_without_room(path / "data", record, rng, None)
+            record.has_space = False
+            refused = work_without_space(path / "data", record, rng, None)
             assert refused["put"]
             assert not refused["delete"], "a delete was refused"
             look_at_the_rest(path / "data", record)
@@ -206,7 +214,7 @@ def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
     for rng in runs.rng("T-E3 limit", 1, 10):
         home = quick_path / str(rng.random())
         record = Record()
-        record.has_room = False
+        record.has_space = False
         limit = rng.choice((50_000, 140_000, 250_000))
         before = (need("prlimit"), f"--fsize={limit}:unlimited")
         with started(home, segment_bytes="1MiB", before=before) as daemon:
@@ -226,14 +234,14 @@ def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
 
 @pytest.mark.timeout(3_600)
 def test_e3_a_limit_falls_on_what_is_being_written(quick_path: Path, runs: Runs) -> None:
-    """T-E3: a write ends in the middle, with EFBIG for the rest, in room that was there before.
+    """T-E3: a write ends in the middle, with EFBIG for the rest, in space that was there before.
 
     Nothing that this concerns is acknowledged: it goes on, or ends with 74.
     """
     for rng in runs.rng("T-E3 falls", 1, 20):
         home = quick_path / str(rng.random())
         record = Record()
-        record.has_room = False
+        record.has_space = False
         with started(home, segment_bytes=SEGMENTS) as daemon:
             record.note("started")
             with load(daemon.address, record, str(rng.random())):

@@ -80,7 +80,7 @@ class Disk:
         self.gathers_until_ns = 0
         self.sync_going_on_ms = 0
         self.missing_files = ""
-        self.room_trouble = ""
+        self.space_trouble = ""
         self.log_bytes = 0
         self.durable_id = 0
         self.out_of_order_ids: dict[int, int] = {}
@@ -467,7 +467,7 @@ class HttpRig:
                 metrics_type=CONTENT_TYPE,
                 sync_going_on_ms=lambda: self.disk.sync_going_on_ms,
                 missing_files=lambda: self.disk.missing_files,
-                room_trouble=lambda: self.disk.room_trouble,
+                space_trouble=lambda: self.disk.space_trouble,
                 push_blocks=lambda topic: self.push_blocks.get(topic.name, ()),
             ),
         )

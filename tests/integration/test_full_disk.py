@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.limits import ROOM_RETRY_MS
+from delayd.limits import SPACE_RETRY_MS
 from delayd.testing.daemon import running_daemon
 from tests.line_client import LineClient
 
@@ -84,12 +84,12 @@ def test_a_full_disk_refuses_puts_is_drained_and_takes_puts_again(small_disk: Pa
             drained += 1
         assert drained == jobs - 1
         other.unlink()
-        time.sleep(ROOM_RETRY_MS / 1_000)
+        time.sleep(SPACE_RETRY_MS / 1_000)
         assert client.ask("put 0 0 60", BODY).startswith("INSERTED")
         assert fill(client) > 100
 
 
-def test_a_daemon_stopped_on_a_full_disk_keeps_its_room(small_disk: Path) -> None:
+def test_a_daemon_stopped_on_a_full_disk_keeps_its_space(small_disk: Path) -> None:
     home = small_disk / "data"
     home.mkdir()
     with running_daemon(data_dir=home) as daemon, LineClient(daemon.address) as client:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from delayd.limits import ROOM_RETRY_MS
+from delayd.limits import SPACE_RETRY_MS
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.integration.test_full_disk import BODY, fill, small_disk, use_up
 from tests.line_client import LineClient
@@ -75,7 +75,7 @@ def test_a_daemon_whose_disk_is_full_is_ready_again_when_there_is_space(small_di
         disk = get(daemon, "/v1/stats")[1]["disk"]
         assert disk["free_bytes"] < disk["needed_bytes"]
         ours.unlink()
-        time.sleep(ROOM_RETRY_MS / 1_000)
+        time.sleep(SPACE_RETRY_MS / 1_000)
         assert get(daemon, "/readyz") == (200, {"status": "ready"}), "it asks though nobody puts"
 
 
@@ -88,7 +88,7 @@ def test_a_start_on_a_full_disk_says_so_before_anybody_puts(small_disk: Path) ->
         assert figures, daemon.log()
         assert get(daemon, "/readyz")[0] == 503
         (small_disk / "other").unlink()
-        time.sleep(ROOM_RETRY_MS / 1_000)
+        time.sleep(SPACE_RETRY_MS / 1_000)
         assert get(daemon, "/readyz") == (200, {"status": "ready"})
         assert "there is space again" in daemon.log()
 

@@ -56,7 +56,7 @@ class Writer:
         self.appended: list[bytes] = []
         self.acked: list[bytes] = []
         if has_reserve:
-            assert self.journal.make_room(300_000)
+            assert self.journal.make_space(300_000)
 
     def work(self, payloads: list[bytes]) -> None:
         for number, payload in enumerate(payloads, 1):

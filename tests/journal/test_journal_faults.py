@@ -185,7 +185,7 @@ def test_a_short_write_or_read_is_continued(short_bytes: int) -> None:
         assert payloads_in(disk) == PAYLOADS
 
 
-def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_room() -> None:
+def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_space() -> None:
     disk = SimulatedDisk()
     journal, _ = opened(disk)
     disk.capacity_bytes = 2 * SEGMENT_BYTES
@@ -220,14 +220,14 @@ def test_a_small_frame_still_fits_where_a_large_one_was_refused() -> None:
     assert payloads_in(disk) == [*numbered(4, 900), b"small"]
 
 
-@pytest.mark.parametrize("room_bytes", [0, 1, 44, 45, 300, 800])
-def test_half_a_frame_on_a_full_disk_leaves_no_trace(room_bytes: int) -> None:
+@pytest.mark.parametrize("space_bytes", [0, 1, 44, 45, 300, 800])
+def test_half_a_frame_on_a_full_disk_leaves_no_trace(space_bytes: int) -> None:
     # A segment that could not be preallocated again when the daemon started on a full disk.
     disk = SimulatedDisk()
     journal, _ = opened(disk)
     append_all(journal, [b"before"])
     journal.close()
-    disk.capacity_bytes = len(disk.file_bytes(path_of(1))) + room_bytes
+    disk.capacity_bytes = len(disk.file_bytes(path_of(1))) + space_bytes
     journal, _ = opened(disk)
     for _ in range(2):
         with pytest.raises(JournalFull):
@@ -236,7 +236,7 @@ def test_half_a_frame_on_a_full_disk_leaves_no_trace(room_bytes: int) -> None:
     disk.kill()
     journal, payloads = opened(disk)
     assert payloads == [b"before"]
-    assert not journal.torn_tails, "nothing had to be cut: a full disk has no room for copies"
+    assert not journal.torn_tails, "nothing had to be cut: a full disk has no space for copies"
     disk.capacity_bytes = None
     append_all(journal, [b"after"], sync_each=True)
     disk.crash()

@@ -34,9 +34,9 @@ def full(disk: SimulatedDisk) -> None:
     disk.capacity_bytes = sum(map(len, contents_of(disk).values()))
 
 
-def with_room(disk: SimulatedDisk, room_bytes: int) -> Journal:
+def with_space(disk: SimulatedDisk, space_bytes: int) -> Journal:
     journal, _ = opened(disk, SEGMENT)
-    assert journal.make_room(room_bytes)
+    assert journal.make_space(space_bytes)
     return journal
 
 
@@ -45,13 +45,13 @@ def spares_in(disk: SimulatedDisk) -> list[str]:
 
 
 @pytest.mark.parametrize("payload_bytes", [9, 500, 5_000, 60_000])
-def test_as_much_as_there_is_room_for_can_be_appended_on_a_full_disk(payload_bytes: int) -> None:
+def test_as_much_as_there_is_space_for_can_be_appended_on_a_full_disk(payload_bytes: int) -> None:
     disk = SimulatedDisk()
-    journal = with_room(disk, 1_000_000)
+    journal = with_space(disk, 1_000_000)
     full(disk)
     appended = 0
     # A frame that does not fit the end of a file wastes less than its own length.
-    while journal.room_bytes >= 2 * (payload_bytes + 45):
+    while journal.space_bytes >= 2 * (payload_bytes + 45):
         journal.append(bytes(payload_bytes), START_MS, START_MS)
         appended += 1
     assert appended * payload_bytes > 500_000 * payload_bytes // (payload_bytes + 45)
@@ -60,31 +60,31 @@ def test_as_much_as_there_is_room_for_can_be_appended_on_a_full_disk(payload_byt
     assert payloads_in(disk) == [bytes(payload_bytes)] * appended
 
 
-def test_room_that_is_asked_for_in_vain_changes_nothing() -> None:
+def test_space_that_is_asked_for_in_vain_changes_nothing() -> None:
     disk = SimulatedDisk()
-    journal = with_room(disk, 100_000)
+    journal = with_space(disk, 100_000)
     full(disk)
-    before, room_bytes = contents_of(disk), journal.room_bytes
-    assert not journal.make_room(10_000_000)
-    assert not journal.make_room(0, payload_bytes=500_000)
-    assert (contents_of(disk), journal.room_bytes) == (before, room_bytes)
+    before, space_bytes = contents_of(disk), journal.space_bytes
+    assert not journal.make_space(10_000_000)
+    assert not journal.make_space(0, payload_bytes=500_000)
+    assert (contents_of(disk), journal.space_bytes) == (before, space_bytes)
 
 
-def test_room_is_there_again_when_space_is() -> None:
+def test_space_is_had_again_when_the_disk_has_it() -> None:
     disk = SimulatedDisk()
-    journal = with_room(disk, 100_000)
+    journal = with_space(disk, 100_000)
     full(disk)
-    assert not journal.make_room(1_000_000)
+    assert not journal.make_space(1_000_000)
     disk.capacity_bytes = None
-    assert journal.make_room(1_000_000)
-    assert journal.room_bytes >= 1_000_000
+    assert journal.make_space(1_000_000)
+    assert journal.space_bytes >= 1_000_000
 
 
 def test_a_disk_nearly_full_gives_what_it_has_in_smaller_files() -> None:
     disk = SimulatedDisk(capacity_bytes=(128 + 256 + 20) << 10)
     journal, _ = opened(disk, 1 << 20)
-    assert not journal.make_room(1 << 20)
-    assert journal.room_bytes == usable_bytes(128 << 10) + usable_bytes(256 << 10)
+    assert not journal.make_space(1 << 20)
+    assert journal.space_bytes == usable_bytes(128 << 10) + usable_bytes(256 << 10)
 
 
 def test_no_file_of_the_reserve_is_too_small() -> None:
@@ -92,13 +92,13 @@ def test_no_file_of_the_reserve_is_too_small() -> None:
     disk.make_directory(DIRECTORY)
     reserve = SpareFiles(disk, DIRECTORY)
     reserve.grow(1, 0, 0, usual=4_096)
-    assert reserve.room_bytes == usable_bytes(SPARE_BYTES_MIN)
+    assert reserve.space_bytes == usable_bytes(SPARE_BYTES_MIN)
 
 
 def test_each_of_several_long_frames_gets_a_place() -> None:
     disk = SimulatedDisk()
     journal, _ = opened(disk, SEGMENT)
-    assert journal.make_room(0, payload_bytes=900_000, places=3)
+    assert journal.make_space(0, payload_bytes=900_000, places=3)
     full(disk)
     append_all(journal, [bytes(900_000)] * 3)
     with pytest.raises(JournalFull):
@@ -110,28 +110,28 @@ def test_each_of_several_long_frames_gets_a_place() -> None:
 
 def test_space_that_is_no_longer_needed_is_given_back() -> None:
     disk = SimulatedDisk()
-    journal = with_room(disk, 10 * FILE)
-    journal.shrink_room(3 * FILE)
-    assert 3 * FILE <= journal.room_bytes < 4 * FILE
+    journal = with_space(disk, 10 * FILE)
+    journal.shrink_space(3 * FILE)
+    assert 3 * FILE <= journal.space_bytes < 4 * FILE
     assert len(spares_in(disk)) == 4
     append_all(journal, [bytes(1_000)])
     assert len(spares_in(disk)) == 3, "the segment was made out of one"
 
 
 @pytest.mark.parametrize("ends_well", [True, False])
-def test_a_start_on_a_full_disk_finds_the_room_again(*, ends_well: bool) -> None:
+def test_a_start_on_a_full_disk_finds_the_space_again(*, ends_well: bool) -> None:
     disk = SimulatedDisk()
-    journal = with_room(disk, 500_000)
+    journal = with_space(disk, 500_000)
     append_all(journal, numbered(100, 1_000), sync_each=True)
     full(disk)
-    assert not journal.make_room(5_000_000), "from here on the journal knows that it is full"
-    room_bytes = journal.room_bytes
+    assert not journal.make_space(5_000_000), "from here on the journal knows that it is full"
+    space_bytes = journal.space_bytes
     journal.close() if ends_well else disk.kill()
     full(disk)
     journal, payloads = opened(disk, SEGMENT)
     assert payloads == numbered(100, 1_000)
-    assert journal.room_bytes >= room_bytes - 200
-    append_all(journal, [bytes(1_000)] * (journal.room_bytes // 2_090), sync_each=True)
+    assert journal.space_bytes >= space_bytes - 200
+    append_all(journal, [bytes(1_000)] * (journal.space_bytes // 2_090), sync_each=True)
 
 
 def test_a_start_with_too_little_space_for_a_whole_file_takes_none_of_it() -> None:
@@ -145,21 +145,21 @@ def test_a_start_with_too_little_space_for_a_whole_file_takes_none_of_it() -> No
         used_bytes = sum(len(disk.file_bytes(f"{DIRECTORY}/{name}")) for name in names)
         assert used_bytes < 2_000
         assert disk.free_bytes(DIRECTORY) == FILE - 1_000 - used_bytes
-        assert journal.make_room(1_000), "in a smaller file"
+        assert journal.make_space(1_000), "in a smaller file"
         payloads += numbered(1, 100, first=len(payloads))
         append_all(journal, payloads[-1:])
         journal.close()
 
 
-def test_a_kill_on_a_full_disk_costs_no_room_and_takes_no_more() -> None:
+def test_a_kill_on_a_full_disk_costs_no_space_and_takes_no_more() -> None:
     disk = SimulatedDisk(capacity_bytes=FILE - 1_000)
-    journal = with_room(disk, 1_000)
+    journal = with_space(disk, 1_000)
     append_all(journal, numbered(3), sync_each=True)
-    before, room_bytes = contents_of(disk), journal.room_bytes
+    before, space_bytes = contents_of(disk), journal.space_bytes
     disk.kill()
     journal, payloads = opened(disk, SEGMENT)
     assert payloads == numbered(3)
-    assert (contents_of(disk), journal.room_bytes) == (before, room_bytes)
+    assert (contents_of(disk), journal.space_bytes) == (before, space_bytes)
 
 
 def test_a_segment_that_does_not_fit_leaves_no_space_taken_even_where_it_cannot_be_removed() -> (
@@ -188,7 +188,7 @@ def test_a_spare_file_that_does_not_fit_leaves_no_space_taken_even_where_it_cann
 
 def test_a_stop_with_space_left_trims_the_log() -> None:
     disk = SimulatedDisk()
-    journal = with_room(disk, 300_000)
+    journal = with_space(disk, 300_000)
     append_all(journal, [b"payload"])
     journal.close()
     assert len(disk.file_bytes(path_of(1))) < 1_000
@@ -204,7 +204,7 @@ def test_only_spare_files_of_zeros_are_taken_over() -> None:
     disk.put_file(f"{DIRECTORY}/spare-0000000009.log", b"")
     journal, _ = opened(disk, SEGMENT)
     assert spares_in(disk) == ["spare-0000000008.log"]
-    assert journal.make_room(5 * FILE)
+    assert journal.make_space(5 * FILE)
     assert "spare-0000000010.log" in spares_in(disk), "numbers go on"
 
 
@@ -224,9 +224,9 @@ def test_an_error_while_space_is_taken_refuses_and_is_told() -> None:
     disk = SimulatedDisk()
     journal, _ = opened(disk, SEGMENT)
     disk.fail(disk.verb_counts["allocate"] + 1, OSError(5, "EIO"), "allocate")
-    assert not journal.make_room(1_000)
-    assert journal.room_trouble == "EIO"
-    assert journal.make_room(1_000)
+    assert not journal.make_space(1_000)
+    assert journal.space_trouble == "EIO"
+    assert journal.make_space(1_000)
 
 
 def test_power_cuts_around_the_reserve_lose_nothing_and_leave_no_stale_bytes(
@@ -242,7 +242,7 @@ def test_power_cuts_around_the_reserve_lose_nothing_and_leave_no_stale_bytes(
             synced = len(attempted)
             for number in range(rng.randrange(1, 8)):
                 if rng.random() < 0.7:
-                    journal.make_room(rng.randrange(3 * FILE))
+                    journal.make_space(rng.randrange(3 * FILE))
                 payload = b"%d " % number * rng.randrange(1, 40_000)
                 journal.append(payload, START_MS, START_MS)
                 attempted.append(payload)
@@ -250,7 +250,7 @@ def test_power_cuts_around_the_reserve_lose_nothing_and_leave_no_stale_bytes(
                     journal.sync()
                     synced = len(attempted)
                 if rng.random() < 0.2:
-                    journal.shrink_room(0)
+                    journal.shrink_space(0)
             share = rng.random()
             disk.crash(lambda _piece, share=share: rng.random() < share)  # type: ignore[misc]
             survivors = payloads_in(disk)
@@ -265,7 +265,7 @@ def test_the_reserve_forgets_nothing_it_has_taken() -> None:
     reserve = SpareFiles(disk, DIRECTORY)
     for capacity in (FILE, 2 * FILE, FILE):
         reserve.add(capacity)
-    assert reserve.room_bytes == 2 * usable_bytes(FILE) + usable_bytes(2 * FILE)
+    assert reserve.space_bytes == 2 * usable_bytes(FILE) + usable_bytes(2 * FILE)
     assert reserve.places(usable_bytes(FILE)) == 3
     assert reserve.places(usable_bytes(FILE) + 1) == 1
     spare = reserve.take(100)
@@ -273,19 +273,19 @@ def test_the_reserve_forgets_nothing_it_has_taken() -> None:
     assert spare.capacity == FILE, "the smallest that is long enough"
     assert reserve.take(usable_bytes(2 * FILE) + 1) is None
     reserve.shrink(0)
-    assert reserve.room_bytes == 0
+    assert reserve.space_bytes == 0
     assert spares_in(disk) == ["spare-0000000001.log"], "what was taken is no longer its own"
 
 
 def test_what_the_next_snapshot_needs_is_left_on_the_disk() -> None:
     """Otherwise a disk full of garbage could only be cleared by removing the last job."""
     disk = SimulatedDisk(capacity_bytes=4 << 20)
-    journal = with_room(disk, FILE)
+    journal = with_space(disk, FILE)
     journal.snapshot_is_due(2 << 20)
-    assert not journal.make_room(3 << 20)
+    assert not journal.make_space(3 << 20)
     assert disk.free_bytes(DIRECTORY) >= 2 << 20
     journal.snapshot_is_due(0)
-    assert journal.make_room(3 << 20)
+    assert journal.make_space(3 << 20)
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOENT])
@@ -293,11 +293,11 @@ def test_a_file_that_cannot_be_made_is_told_from_a_lack_of_space(number: int) ->
     disk = SimulatedDisk()
     journal, _ = opened(disk)
     disk.fail(disk.verb_counts["create"] + 1, OSError(number, os.strerror(number)), "create")
-    assert not journal.make_room(1_000_000)
-    assert journal.room_trouble == os.strerror(number)
+    assert not journal.make_space(1_000_000)
+    assert journal.space_trouble == os.strerror(number)
     disk.capacity_bytes = 0
-    assert not journal.make_room(1_000_000)
-    assert journal.room_trouble == ""
+    assert not journal.make_space(1_000_000)
+    assert journal.space_trouble == ""
     disk.capacity_bytes = None
-    assert journal.make_room(1_000_000)
-    assert journal.room_trouble == ""
+    assert journal.make_space(1_000_000)
+    assert journal.space_trouble == ""

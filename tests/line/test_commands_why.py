@@ -97,7 +97,7 @@ def test_the_kinds_of_replies_without_a_refusal_are_those_of_the_classes() -> No
         assert kind in own or KNOWN[kind][0].encode() == word
 
 
-def test_a_command_of_many_jobs_that_finds_no_room_is_counted_and_told() -> None:
+def test_a_command_of_many_jobs_that_finds_no_space_is_counted_and_told() -> None:
     rig = LineRig()
     client = rig.client()
     client.says(b"put 0 0 60 1\r\nx\r\nreserve\r\nbury 1 0\r\n")

@@ -374,8 +374,8 @@ def test_what_is_no_put_has_no_shape(line: bytes) -> None:
 
 def test_lines_that_might_be_too_long_have_no_run() -> None:
     put, after = b"put %b 1 60 2 key=", b" retry=1s"
-    room_bytes = LONG_LINE_BYTES_MAX - 2 - len(put % b"") - KEY_BYTES_MAX - len(after)
-    for length, has_run in ((room_bytes, True), (room_bytes + 1, False)):
+    space_bytes = LONG_LINE_BYTES_MAX - 2 - len(put % b"") - KEY_BYTES_MAX - len(after)
+    for length, has_run in ((space_bytes, True), (space_bytes + 1, False)):
         shape = shape_of(put % (b"0" * length), after)
         assert shape is not None
         assert (shape.each is not None) == has_run

@@ -82,7 +82,7 @@ class ReadyAges:
             self._sweep_at = 2 * len(self._jobs) + AGE_SLOTS_MAX
 
     def keep(self, job_id: int, since_ms: int) -> bool:
-        """Note since when a job has been ready that is about to be; False: there is no room."""
+        """Note since when a job has been ready that is about to be; False: there is no space."""
         if self.since is None:
             self.since = {}
         if len(self.since) >= AGES_KEPT_MAX:

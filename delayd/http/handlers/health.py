@@ -43,7 +43,7 @@ async def readyz(call: Call) -> Reply:
         # It asks a full disk for space again, because perhaps no put comes that would.
         api.engine.log_space.require_for_put(READY_BODY_BYTES)
     except OutOfSpace as refusal:
-        why = api.reports.room_trouble()
+        why = api.reports.space_trouble()
         said = f"no file can be made for the log: {why}" if why else str(refusal)
         raise NotReady(said) from None
     return reply(200, answer_forms.ReadyAnswer(status="ready"))

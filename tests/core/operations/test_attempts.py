@@ -303,7 +303,7 @@ def test_a_policy_that_is_there_already_is_not_recorded_again(world: World) -> N
     assert world.rig.take_log() == (b"", False)
 
 
-def test_a_policy_is_refused_where_the_journal_has_no_room() -> None:
+def test_a_policy_is_refused_where_the_journal_has_no_space() -> None:
     world = World("mail")
     world.engine.log_space.limit(1_000, ask=lambda *_: 0)
     with pytest.raises(OutOfSpace):

@@ -154,7 +154,7 @@ def test_each_is_one_record_that_must_be_synced(world: World) -> None:
     assert kinds_of(payload) == [Kind.FAIL] * 3
 
 
-def test_where_there_is_room_for_nothing_it_is_not_refused(world: World) -> None:
+def test_where_there_is_space_for_nothing_it_is_not_refused(world: World) -> None:
     put(world)
     world.rig.reserve(world.worker)
     world.rig.take_log()

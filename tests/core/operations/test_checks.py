@@ -376,7 +376,7 @@ def test_where_nothing_is_left_a_start_records_nothing() -> None:
         assert rig.take_log() == (b"", False)
 
 
-def test_a_start_without_room_for_that_goes_on() -> None:
+def test_a_start_without_space_for_that_goes_on() -> None:
     rig = vandalized()
     rig.restart()
     configure(rig.engine)

@@ -64,7 +64,7 @@ def test_what_is_wrong_with_a_put_is_refused_whatever_its_key_means(
 
 @pytest.mark.parametrize("state", [*WAITING, None])
 @pytest.mark.parametrize("on", [Conflict.REPLACE, Conflict.PRESERVE, Conflict.EXTEND])
-def test_without_room_nothing_happens(state: State | None, on: Conflict) -> None:
+def test_without_space_nothing_happens(state: State | None, on: Conflict) -> None:
     rig = job_in(state)[0] if state else EngineRig()
     topic = rig.engine.store.topics.by_name["default"]
     before = list(canonical(rig.engine))

@@ -177,7 +177,7 @@ def test_at_most_so_many_are_changed() -> None:
     assert (len(topic.queues.ready), topic.delayed) == (3, 7)
 
 
-def test_when_there_is_no_room_it_ends_and_says_so_with_what_was_done_kept() -> None:
+def test_when_there_is_no_space_it_ends_and_says_so_with_what_was_done_kept() -> None:
     rig = EngineRig()
     for _ in range(10):
         rig.put(delay_ms=50)

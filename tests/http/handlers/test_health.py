@@ -56,7 +56,7 @@ def test_a_disk_that_does_not_answer_makes_it_unready() -> None:
         )
 
 
-def test_a_full_disk_makes_it_unready_until_there_is_room_again() -> None:
+def test_a_full_disk_makes_it_unready_until_there_is_space_again() -> None:
     with HttpRig() as rig:
         job_bytes = PUT_COST_BYTES + 2 * READY_BODY_BYTES + TOPIC_COST_BYTES
         needed_bytes = EMERGENCY_BYTES + job_bytes
@@ -244,7 +244,7 @@ def test_files_that_are_missing_make_it_unready() -> None:
 def test_a_file_that_cannot_be_made_is_not_a_full_disk() -> None:
     with HttpRig() as rig:
         rig.engine.log_space.limit(0, lambda _missing_bytes, _body_bytes, _places: -1)
-        rig.disk.room_trouble = "Too many open files"
+        rig.disk.space_trouble = "Too many open files"
         assert not_ready(rig).json["detail"] == (
             "no file can be made for the log: Too many open files"
         )

@@ -439,7 +439,7 @@ def test_a_delay_beyond_what_the_policy_allows_is_refused() -> None:
         assert answer.json["rescheduled"] == 0
 
 
-def test_a_reschedule_that_finds_no_more_room_says_how_far_it_came() -> None:
+def test_a_reschedule_that_finds_no_more_space_says_how_far_it_came() -> None:
     with HttpRig() as rig:
         for _ in range(5):
             put(rig, delay="1h")

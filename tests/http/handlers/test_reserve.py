@@ -99,7 +99,7 @@ def test_no_more_bodies_are_handed_out_than_an_answer_should_hold() -> None:
 
 @pytest.mark.parametrize("path", [RESERVE, "/v1/reserve"])
 @pytest.mark.parametrize("wait_s", [0, 30])
-def test_where_there_is_no_room_for_a_reservation_it_is_said_so(path: str, wait_s: int) -> None:
+def test_where_there_is_no_space_for_a_reservation_it_is_said_so(path: str, wait_s: int) -> None:
     with HttpRig() as rig:
         given: dict[str, object] = {"wait": wait_s, "max": 5}
         if path == "/v1/reserve":

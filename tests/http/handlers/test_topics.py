@@ -401,7 +401,7 @@ def test_a_kick_that_is_wrong_is_refused(given: dict[str, object], fields: list[
         assert (answer.status, answer.fields) == (422, fields)
 
 
-def test_a_kick_that_finds_no_more_room_says_how_far_it_came() -> None:
+def test_a_kick_that_finds_no_more_space_says_how_far_it_came() -> None:
     with HttpRig() as rig:
         bury(rig, "mail", 5)
         rig.engine.log_space.limit(70, lambda *_: -1)
@@ -500,7 +500,7 @@ def test_who_may_not_see_a_topic_learns_nothing_of_whether_it_is_there() -> None
             assert there.body == gone.body.replace(b"m4il", b"mail")
 
 
-def test_room_for_emergencies_is_no_hindrance_to_looking() -> None:
+def test_space_for_emergencies_is_no_hindrance_to_looking() -> None:
     with HttpRig() as rig:
         put(rig, "mail")
         rig.engine.log_space.limit(min(10, EMERGENCY_BYTES), lambda *_: -1)
