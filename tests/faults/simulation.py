@@ -13,6 +13,7 @@ It refuses to judge: it writes the history that `checker` judges. Beside that it
 start makes of the disk with a replay of all frames that were ever appended.
 """
 
+import contextlib
 import errno
 import math
 import random
@@ -359,11 +360,15 @@ class Run:
         # However long a run takes, no client is too slow.
         poller, tasks = Poller(lambda: 1), BackgroundTasks(engine)
         line = line_of(engine, self.listener, self.clock, poller, tasks, commit)
-        turns = Turns(engine, self.clock, poller, line, tasks, loop, commit, log.space)
-        snapshots = None
-        if "snapshots" in self.plan.faults:
-            journal.is_eager = self.rng.random() < self.eager_share
-            snapshots = self._new_snapshots(engine, log, loop)
+        with contextlib.ExitStack() as given_up:  # a start may fail in its first turn
+            given_up.callback(poller.close)
+            given_up.callback(line.close)
+            turns = Turns(engine, self.clock, poller, line, tasks, loop, commit, log.space)
+            snapshots = None
+            if "snapshots" in self.plan.faults:
+                journal.is_eager = self.rng.random() < self.eager_share
+                snapshots = self._new_snapshots(engine, log, loop)
+            given_up.pop_all()
         commit.on_lost = self._lost
         self.daemon = Daemon(engine, journal, commit, turns, loop, snapshots, line, poller)
         self.history.note("started", self.clock.now_ms())
