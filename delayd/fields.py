@@ -154,7 +154,7 @@ class ValueKind(NamedTuple):
     """Writes a value so that `read` reads the same."""
     schema: Schema = {}  # noqa: RUF012 - nobody changes it
 
-    def told(self, description: str, *examples: object) -> "ValueKind":
+    def described(self, description: str, *examples: object) -> "ValueKind":
         """Return the same with a description and examples in its schema."""
         about: Schema = {**self.schema, "description": description}
         return self._replace(schema={**about, "examples": [*examples]} if examples else about)
@@ -306,7 +306,7 @@ def number(lowest: float, highest: float) -> ValueKind:
     return ValueKind(read, schema={"type": "number", "minimum": lowest, "maximum": highest})
 
 
-DURATION_TOLD: Final = "Seconds, or a text such as 50ms, 15s, 1h30m or 7d; without units seconds."
+DURATION_TEXT: Final = "Seconds, or a text such as 50ms, 15s, 1h30m or 7d; without units seconds."
 _NUMBER: Final = "[0-9]+([.][0-9]+)?"
 _UNITS: Final = "".join(f"({_NUMBER}{unit} *)?" for unit in DURATION_UNITS_MS)
 
@@ -351,11 +351,11 @@ def duration(lowest_ms: int = 0, highest_ms: int = DURATION_MS_MAX) -> ValueKind
         lowest = {"exclusiveMinimum": 0}
     seconds: Schema = {"type": "number", **lowest, "maximum": highest_ms // 1_000}
     texts = duration_schema("(?=.*[1-9])" if lowest_ms else "")
-    return ValueKind(read, duration_text, {"description": DURATION_TOLD, "anyOf": [seconds, texts]})
+    return ValueKind(read, duration_text, {"description": DURATION_TEXT, "anyOf": [seconds, texts]})
 
 
-DURATION: Final = duration().told(DURATION_TOLD, "15s", 3600)
-TTR: Final = duration(1).told(f"{DURATION_TOLD} More than 0.", "1m", 60)
+DURATION: Final = duration().described(DURATION_TEXT, "15s", 3600)
+TTR: Final = duration(1).described(f"{DURATION_TEXT} More than 0.", "1m", 60)
 
 
 def size(lowest_bytes: int, highest_bytes: int) -> ValueKind:

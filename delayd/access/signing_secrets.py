@@ -170,7 +170,7 @@ class Secrets:
     @property
     def of_all_topics(self) -> tuple[str, ...]:
         """The names of those of which nobody has said for which topics they are."""
-        return tuple(name for name, rule in self._rules.items() if not rule.is_said)
+        return tuple(name for name, rule in self._rules.items() if not rule.is_given)
 
     def to_sign_with(
         self, topic: str, names: Sequence[str], usual: Sequence[str] = ()

@@ -6,7 +6,7 @@
 >>> rule.require("secret 'crm'", "sms", "secrets")
 Traceback (most recent call last):
 delayd.core.errors.NotForTopic: secret 'crm' is for the topics orders, mail.*, and not for 'sms'
->>> TopicRule(None).allows("sms"), TopicRule(None).is_said, TopicRule(("*",)).is_said
+>>> TopicRule(None).allows("sms"), TopicRule(None).is_given, TopicRule(("*",)).is_given
 (True, False, True)
 """
 
@@ -22,12 +22,12 @@ from delayd.limits import TOKEN_TOPICS_MATCHED_MAX
 class TopicRule:
     """The topics whose names match one of some globs. It never changes."""
 
-    __slots__ = ("_fits", "_globs", "is_said")
+    __slots__ = ("_fits", "_globs", "is_given")
 
     def __init__(self, globs: tuple[str, ...] | None) -> None:
         """None: nobody has said for which topics, so it is for all."""
         self._globs = ("*",) if globs is None else globs
-        self.is_said: Final = globs is not None
+        self.is_given: Final = globs is not None
         self._fits = (
             None if "*" in self._globs else Matcher(self._globs, known_max=TOKEN_TOPICS_MATCHED_MAX)
         )

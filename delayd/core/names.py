@@ -50,7 +50,7 @@ TOPIC: Final = ValueKind(
         "minLength": 1,
         "maxLength": TOPIC_NAME_BYTES_MAX,
     },
-).told("The name of a topic.", "mail")
+).described("The name of a topic.", "mail")
 
 
 def checked_key(key: bytes) -> bytes:
@@ -86,12 +86,12 @@ def _read_group(value: object) -> bytes:
 
 
 _LABEL: Final = {"type": "string", "pattern": r"^[^\s\u0000-\u001f\u007f-\u009f]+$", "minLength": 1}
-KEY: Final = ValueKind(_read_key, schema={**_LABEL, "maxLength": KEY_BYTES_MAX}).told(
+KEY: Final = ValueKind(_read_key, schema={**_LABEL, "maxLength": KEY_BYTES_MAX}).described(
     "The caller's own name for a job: printable, without spaces, "
     f"{KEY_BYTES_MAX} bytes of UTF-8 at most; unique among the live jobs of its topic.",
     "order-17",
 )
-GROUP: Final = ValueKind(_read_group, schema={**_LABEL, "maxLength": GROUP_BYTES_MAX}).told(
+GROUP: Final = ValueKind(_read_group, schema={**_LABEL, "maxLength": GROUP_BYTES_MAX}).described(
     f"What the job belongs to: printable, without spaces, {GROUP_BYTES_MAX} bytes of UTF-8 at"
     " most.",
     "customer-4",

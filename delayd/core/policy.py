@@ -124,7 +124,7 @@ LADDER: Final = ValueKind(
             },
         ],
     },
-).told(
+).described(
     "The delays after the first failed attempt, the second, and so on: a text such as 15s 3m 10m,"
     " or a list of durations.",
     "15s 3m 10m",

@@ -216,7 +216,7 @@ def _read_secrets(value: object) -> tuple[str, ...]:
     return names
 
 
-METHOD: Final = one_of({method: method for method in METHODS}).told(
+METHOD: Final = one_of({method: method for method in METHODS}).described(
     "Of the request to the url; POST by default."
 )
 URL: Final = ValueKind(
@@ -227,7 +227,7 @@ URL: Final = ValueKind(
         "minLength": 1,
         "maxLength": TARGET_URL_BYTES_MAX,
     },
-).told(
+).described(
     "The job is sent there when it is due: see docs/push.md. Needs the scope webhook.",
     "https://example.com/jobs",
 )
@@ -239,7 +239,7 @@ HEADERS: Final = ValueKind(
         "additionalProperties": {"type": "string"},
         "maxProperties": TARGET_HEADERS_MAX,
     },
-).told(
+).described(
     "Of the request to the url, besides those that delayd sends itself.",
     {"X-Team": "mail"},
 )

@@ -224,7 +224,7 @@ KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
     {
         Duration: DURATION,
         Ttr: TTR,
-        Moment: ValueKind(parse_moment_ms, schema={"anyOf": [_MOMENT_TEXT, _SECONDS]}).told(
+        Moment: ValueKind(parse_moment_ms, schema={"anyOf": [_MOMENT_TEXT, _SECONDS]}).described(
             "RFC 3339 with an offset, or seconds since 1970.", "2030-01-01T09:00:00Z"
         ),
         TopicName: TOPIC,
@@ -237,20 +237,20 @@ KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
         States: ValueKind(
             _states,
             schema={"type": "string", "pattern": "^({0})(,({0}))*$".format("|".join(_STATES))},
-        ).told(
+        ).described(
             f"One state or several: {', '.join(_STATES)}; with commas between.",
             *("buried", "ready,delayed"),
         ),
         TimeBound: ValueKind(
             _time_bound, schema={"anyOf": [_MOMENT_TEXT, duration_schema("-?")]}
-        ).told(
+        ).described(
             "A length of time from now, with a minus before it that long ago; or a moment: RFC 3339"
             " with an offset.",
             *("1h", "-15m", "2030-01-01T09:00:00Z"),
         ),
         PageMark: ValueKind(
             _page_mark, schema={"type": "string", "pattern": "^[0-9a-f]{1,16}-[0-9]{1,20}$"}
-        ).told("Where the page before this one has ended, as it was told."),
+        ).described("Where the page before this one has ended, as it was told."),
     }
 )
 
