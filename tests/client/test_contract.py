@@ -22,6 +22,7 @@ from delayd.client import (
     PolicyInvalid,
     PushIsOff,
     Refused,
+    TimedOut,
     TopicNameInvalid,
     TopicNotFound,
     WrongProtocol,
@@ -37,6 +38,17 @@ def http_only(world: World) -> None:
 
 
 # --- Producers -----------------------------------------------------------------------------------
+
+
+def test_a_job_comes_when_it_is_due_and_not_before(world: World) -> None:
+    put = world.client.put(world.topic, "hello", delay="1m")
+    assert put.outcome == "created"
+    world.advance(59.999)
+    with pytest.raises(TimedOut):
+        world.client.reserve(world.topic, timeout=0)
+    world.advance(0.001)
+    job = world.client.reserve(world.topic, timeout=0)
+    assert (job.id, job.topic, job.body) == (put.id, world.topic, b"hello")
 
 
 @pytest.mark.parametrize(
@@ -81,6 +93,24 @@ def test_a_job_may_come_at_a_moment(world: World) -> None:
     assert world.client.put(world.topic, "x", at="2100-01-01T13:00:00+01:00").due == at
     with pytest.raises(ValueError, match="time zone"):
         world.client.put(world.topic, "x", at=at.replace(tzinfo=None))
+
+
+@pytest.mark.parametrize(
+    ("on_conflict", "outcome", "body"),
+    [
+        ("keep", "kept", b"first"),
+        ("replace", "replaced", b"second"),
+        ("preserve", "preserved", b"second"),
+        ("extend", "extended", b"first"),
+    ],
+)
+def test_a_key_that_is_taken_does_what_was_asked_for(
+    world: World, on_conflict: str, outcome: str, body: bytes
+) -> None:
+    first = world.client.put(world.topic, "first", delay=60, key="k")
+    second = world.client.put(world.topic, "second", delay=90, key="k", on_conflict=on_conflict)
+    assert (second.id, second.outcome) == (first.id, outcome)
+    assert world.client.find(world.topic, "k").body == body
 
 
 def test_a_key_that_is_taken_is_refused_with_the_job_that_has_it(world: World) -> None:
@@ -218,6 +248,16 @@ def test_a_reservation_that_ran_out_cannot_be_acknowledged(world: World) -> None
     second.ack()
 
 
+def test_a_touch_extends_the_reservation(world: World) -> None:
+    put = world.client.put(world.topic, "x", ttr=10)
+    job = world.client.reserve(world.topic, timeout=0)
+    world.advance(6)
+    job.touch()
+    world.advance(6)
+    assert world.client.get(put.id).state == "reserved"
+    job.ack()
+
+
 def test_several_topics_are_watched_at_once_and_the_most_urgent_job_comes_first(
     world: World,
 ) -> None:
@@ -278,6 +318,14 @@ def test_a_nack_may_say_when_the_job_comes_again(world: World) -> None:
     assert "busy" in world.client.get(put.id).failure.error
     world.advance(300)
     assert world.client.reserve(world.topic, timeout=0).id == put.id
+
+
+def test_a_released_job_is_ready_again(world: World) -> None:
+    put = world.client.put(world.topic, "x")
+    world.client.reserve(world.topic, timeout=0).release()
+    assert world.client.get(put.id).state == "ready"
+    world.client.reserve(world.topic, timeout=0).release(delay=60)
+    assert world.client.get(put.id).state == "delayed"
 
 
 def test_attempts_are_counted_to_the_last_and_the_job_is_a_dead_letter(world: World) -> None:
@@ -472,6 +520,12 @@ def test_a_paused_topic_hands_out_nothing(world: World) -> None:
     assert world.client.reserve_many(world.topic, limit=1, timeout=0) == []
     world.client.resume(world.topic)
     assert world.client.reserve(world.topic, timeout=0).text == "x"
+
+
+def test_a_topic_is_cleared(world: World) -> None:
+    world.client.put(world.topic, "x")
+    world.client.put(world.topic, "x", delay=60)
+    assert world.client.clear(world.topic) == 2
 
 
 def test_the_daemon_tells_how_it_is(world: World) -> None:

@@ -103,6 +103,14 @@ def test_a_reserved_job_is_its_holders(client: Client) -> None:
     assert client.says(b"delete 1\r\n") == b"DELETED\r\n"
 
 
+def test_a_tube_is_cleared_of_all_that_waits(client: Client) -> None:
+    for delay in (b"0", b"10"):
+        put(client, delay)
+    assert client.says(b"clear-tube default\r\n") == b"CLEARED 2\r\n"
+    assert states(client) == [0, 0, 0, 0]
+    assert client.says(b"peek 1\r\npeek 2\r\n") == NOT_FOUND * 2
+
+
 def test_what_nobody_uses_is_not_found(client: Client) -> None:
     commands = (
         *(b"list-jobs no", b"calendar no 1 1", b"clear-tube no", b"cancel-jobs no"),

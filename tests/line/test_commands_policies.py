@@ -127,6 +127,14 @@ def test_malformed_lines_are_refused_and_the_connection_goes_on(line: bytes) -> 
     assert stats(client)["state"] == "reserved"
 
 
+def test_a_nack_without_a_rule_is_a_release_that_says_why(client: Client) -> None:
+    put_and_reserve(client)
+    assert client.says(b"nack 1 no route = none\r\n") == b"NACKED\r\n"
+    shown = stats(client)
+    assert (shown["state"], shown["releases"]) == ("ready", "1")
+    assert shown["error"] == '"no route = none"'
+
+
 def test_a_nack_climbs_the_ladder_and_its_own_delay_wins(client: Client) -> None:
     policy(client, LADDER)
     put_and_reserve(client)
@@ -207,3 +215,13 @@ def test_use_against_the_caps_of_all_tubes_is_in_the_statistics_only_where_there
     said = client.says(b"put 0 0 60 1\r\nx\r\n" * 2)
     assert said == b"INSERTED 2\r\nOUT_OF_MEMORY\r\n"
     assert rig.engine.store.last_id == 3, "a put that is refused takes an id all the same"
+
+
+def test_a_put_beyond_a_cap_is_refused_and_the_rest_is_safe(client: Client) -> None:
+    policy(client, b'{"jobs_max": 2}')
+    said = client.says(b"put 0 0 60 1\r\nx\r\n" * 3)
+    assert [line.split(b" ")[0] for line in said.split(b"\r\n")] == [
+        *(b"INSERTED", b"INSERTED", b"OUT_OF_MEMORY", b""),
+    ]
+    assert client.says(b"put 0 0 60 1\r\nx\r\n") == b"OUT_OF_MEMORY\r\n"
+    assert stats(client, b"stats-tube default")["current-jobs-ready"] == "2"

@@ -25,7 +25,7 @@ from delayd.limits import ERROR_BYTES_MAX
 from tests.core import views
 from tests.core.check import check
 from tests.core.rig import kinds_of
-from tests.core.worlds import DAY_MS, SECOND_MS, World, close, finish, nack, release
+from tests.core.worlds import DAY_MS, SECOND_MS, World, close, finish, hang, nack, release
 
 
 @pytest.fixture
@@ -64,6 +64,12 @@ def test_a_jobs_own_ladder_wins_over_its_topics(world: World, act: object) -> No
     world.set_policy("mail", retry="1m 1m 1m", attempts_max=2)
     put_with(world, Retry((1_000, 2_000)))
     assert times(world.run(DAY_MS, act)) == [0, 1_000, 3_000]  # type: ignore[arg-type]
+    assert world.state(1) is State.BURIED
+
+
+def test_a_jobs_own_ladder_needs_no_policy(world: World) -> None:
+    put_with(world, Retry((1_000,)))
+    assert times(world.run(DAY_MS, hang)) == [0, 31_000]
     assert world.state(1) is State.BURIED
 
 

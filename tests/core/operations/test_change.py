@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayd.core.errors import BodyTooBig, Refusal, ValueOutOfRange
+from delayd.core.errors import BodyTooBig, JobNotFound, Refusal, ValueOutOfRange
 from delayd.core.job_parts import Reason, attempts_of, failure_of, note_of, tally_of
 from delayd.core.job_record import State
 from delayd.core.operations.attempts import bury, nack
@@ -79,6 +79,14 @@ def test_a_buried_job_stays_where_it_is_among_the_buried_until_it_gets_another_t
     assert peek_buried(rig.engine, topic) == (3, b"old")
     assert tally_of(record_of(rig, 2)).kicks == 0
     agree_with_the_log(rig)
+
+
+def test_a_job_in_hand_or_not_there_cannot_be_changed() -> None:
+    rig, _ = job_in(State.RESERVED)
+    for job_id in (1, 2):
+        with pytest.raises(JobNotFound):
+            change(rig.engine, job_id, rig.now_ms, priority=1)
+    assert rig.take_log() == (b"", False)
 
 
 @pytest.mark.parametrize(

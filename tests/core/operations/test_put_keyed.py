@@ -8,6 +8,8 @@ from delayd.core.dump import Dump
 from delayd.core.errors import (
     JobAlreadyExists,
     KeyInvalid,
+    KeyNotFound,
+    TopicNotFound,
 )
 from delayd.core.job_parts import (
     Failure,
@@ -27,7 +29,7 @@ from delayd.core.job_record import FLAGS_AT, State
 from delayd.core.names import checked_key
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, release
-from delayd.core.operations.change import change, kick_job
+from delayd.core.operations.change import change, kick_job, reschedule
 from delayd.core.operations.put import (
     Conflict,
     Outcome,
@@ -126,6 +128,27 @@ WAITING: Final = (State.DELAYED, State.READY, State.BURIED)
 
 def put_new(rig: EngineRig, on: Conflict) -> tuple[int, Outcome]:
     return put(rig, on=on, delay_ms=7_000, body=b"new", priority=9)
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_key_that_is_taken_is_refused_with_the_id_that_is_there(state: State) -> None:
+    rig, _ = job_in(state)
+    before, last_id = list(canonical(rig.engine)), rig.engine.store.last_id
+    with pytest.raises(JobAlreadyExists, match="job 1 has the key 'order-17'") as caught:
+        put(rig, body=b"new")
+    assert caught.value.job_id == 1
+    assert list(canonical(rig.engine)) == before
+    assert rig.engine.store.last_id == last_id
+    assert rig.take_log() == (b"", False)
+
+
+@pytest.mark.parametrize("state", State)
+def test_keep_answers_the_old_id_and_changes_nothing(state: State) -> None:
+    rig, _ = job_in(state)
+    before = list(canonical(rig.engine))
+    assert put_new(rig, Conflict.KEEP) == (1, Outcome.KEPT)
+    assert list(canonical(rig.engine)) == before
+    assert rig.take_log() == (b"", False)
 
 
 @pytest.mark.parametrize("state", WAITING)
@@ -239,6 +262,31 @@ def test_a_replaced_job_is_handed_to_who_waits_once_it_is_ready() -> None:
 
 
 # --- Keys ----------------------------------------------------------------------------------------
+
+
+def test_the_same_key_in_two_topics_are_two_jobs() -> None:
+    rig = EngineRig()
+    assert put(rig, topic="a")[0] == 1
+    assert put(rig, topic="b")[0] == 2
+    assert find_key(rig.engine, "a", KEY) == 1
+    assert find_key(rig.engine, "b", KEY) == 2
+
+
+def test_a_key_finds_its_job_to_cancel_kick_reschedule_and_look_at() -> None:
+    rig, worker = job_in(State.DELAYED)
+    engine, now_ms = rig.engine, rig.now_ms
+    reschedule(engine, find_key(engine, "default", KEY), 9_000, now_ms)
+    assert views.view_job(engine, 1, now_ms).left_ms == 9_000
+    kick_job(engine, find_key(engine, "default", KEY), now_ms)
+    assert peek(engine, find_key(engine, "default", KEY)) == (1, b"old")
+    delete(engine, worker, find_key(engine, "default", KEY), now_ms)
+    with pytest.raises(KeyNotFound, match="topic 'default' has no job with the key 'order-17'"):
+        find_key(engine, "default", KEY)
+    assert engine.store.topics.by_name["default"].keys is None
+    with pytest.raises(TopicNotFound):
+        find_key(engine, "nowhere", KEY)
+    with pytest.raises(KeyInvalid):
+        find_key(engine, "default", b"")
 
 
 @pytest.mark.parametrize("how", ["one", "run", "ttr"])

@@ -10,7 +10,7 @@ from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import release
 from delayd.core.operations.change import reschedule
 from delayd.core.operations.put import put_alike
-from delayd.core.operations.reserve import reserve_job
+from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.stats.counters import Operation
@@ -125,6 +125,20 @@ def test_a_ttr_of_zero_is_a_second() -> None:
     assert state_of(rig, 1) is State.RESERVED
     rig.play(1000)
     assert state_of(rig, 1) is State.READY
+
+
+def test_touch_gives_the_whole_ttr_again() -> None:
+    rig = EngineRig()
+    rig.put(ttr_ms=5000)
+    me = rig.client()
+    rig.reserve(me)
+    rig.play(4000)
+    touch(rig.engine, me, 1, rig.now_ms)
+    rig.play(8999)
+    assert state_of(rig, 1) is State.RESERVED
+    rig.play(9000)
+    assert state_of(rig, 1) is State.READY
+    assert rig.engine.store.counters.operations[Operation.TIMEOUT] == 1
 
 
 def test_one_lapse_gives_the_job_back_once() -> None:

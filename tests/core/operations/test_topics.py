@@ -28,12 +28,37 @@ def names(rig: EngineRig) -> list[str]:
 # --- Ready order ---------------------------------------------------------------------------------
 
 
+def test_ready_order_is_priority_and_then_id() -> None:
+    rig = EngineRig()
+    for priority in (5, 0, 5, 2**32 - 1, 1):
+        rig.put(priority=priority)
+    assert rig.reserve_all(rig.client()) == [2, 5, 1, 3, 4]
+
+
 def test_the_best_job_of_all_watched_topics_comes_first() -> None:
     rig = EngineRig()
     for name, priority in (("a", 5), ("b", 1), ("a", 1), ("c", 0), ("b", 5)):
         rig.put(name, priority=priority)
     assert rig.reserve_all(rig.client("a", "b")) == [2, 3, 1, 5]
     assert rig.reserve_all(rig.client("c")) == [4]
+
+
+def test_a_released_job_with_a_low_id_goes_first() -> None:
+    rig = EngineRig()
+    me = rig.client()
+    for _ in range(3):
+        rig.put()
+    assert rig.reserve(me) == 1
+    release(rig.engine, me, 1, 0, 0, rig.now_ms)
+    assert rig.reserve_all(me) == [1, 2, 3]
+
+
+def test_a_late_job_with_a_low_id_goes_first() -> None:
+    rig = EngineRig()
+    rig.put(delay_ms=1000)
+    rig.put()
+    rig.play(1000)
+    assert rig.reserve_all(rig.client()) == [1, 2]
 
 
 def test_release_and_bury_give_the_job_another_priority() -> None:

@@ -56,6 +56,17 @@ def state(rig: HttpRig, job_id: int = 1) -> str:
 # --- One by one ----------------------------------------------------------------------------------
 
 
+def test_an_acknowledged_job_is_gone_for_good() -> None:
+    with HttpRig() as rig:
+        job = reserved(rig)
+        answer = say(rig, "ack", job)
+        assert (answer.status, answer.json) == (200, {"id": 1})
+        assert state(rig) == ""
+        assert rig.after_restart().log_space.jobs == 0
+        answer = say(rig, "ack", job)
+        assert (answer.status, answer.word) == (404, "NOT_FOUND")
+
+
 def test_without_a_rule_a_nacked_job_is_ready_again_and_says_why() -> None:
     with HttpRig(is_virtual=True) as rig:
         answer = say(rig, "nack", reserved(rig), error="connection refused")
@@ -76,6 +87,20 @@ def test_a_nack_may_ask_for_a_delay_and_another_priority() -> None:
         assert answer.json == {"id": 1, "topic": "mail", "state": "delayed", "due": due}
         told = looked_at(rig)
         assert (told["due"], told["priority"], told["releases"]) == (due, 7, 1)
+
+
+def test_nacks_climb_the_ladder_until_it_ends() -> None:
+    with HttpRig(is_virtual=True) as rig:
+        put(rig, retry="10s 1m")
+        answers = []
+        for wait_ms in (0, 10_000, 60_000):
+            rig.pass_ms(wait_ms)
+            answers.append(say(rig, "nack", reserved(rig), error=f"{wait_ms}").json)
+        assert [answer["state"] for answer in answers] == ["delayed", "delayed", "buried"]
+        dues = [answer.get("due") for answer in answers]
+        assert dues == ["2023-11-14T22:13:30.000Z", "2023-11-14T22:14:30.000Z", None]
+        told = looked_at(rig)
+        assert (told["attempts"], told["failure"]["error"]) == (3, "60000")
 
 
 def test_an_exhausted_job_is_moved_where_the_policy_says() -> None:
@@ -231,6 +256,16 @@ def test_the_reservation_ends_with_the_ttr_and_not_when_somebody_notices() -> No
         assert record is not None
         with pytest.raises(ReservationLost):
             holder_of(rig.api, parse_token(job["token"]), record)
+
+
+def test_who_is_slower_than_the_ttr_does_not_disturb_the_next_holder() -> None:
+    with HttpRig() as rig:
+        first = reserved(rig, ttr=5)
+        rig.pass_ms(5_001)
+        second = reserved(rig)
+        assert second["id"] == first["id"]
+        lost(rig, first)
+        assert say(rig, "ack", second).status == 200
 
 
 @pytest.mark.parametrize("act", ["ack", "nack", "touch", "bury"])

@@ -478,6 +478,22 @@ def test_a_post_rejects_and_a_put_replaces_where_nothing_is_said() -> None:
         assert put_key(rig, "PUT", body="new").json["outcome"] == "replaced"
 
 
+def test_a_key_is_free_again_when_its_job_is_gone_or_in_somebodys_hands() -> None:
+    with HttpRig() as rig:
+        put(rig, key="a")
+        job = reserved(rig)
+        assert put_key(rig, "PUT", body="new").json["id"] == 2
+        rig.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
+        rig.ok("DELETE", "/v1/jobs/2")
+        assert put(rig, key="a")["outcome"] == "created"
+
+
+def test_a_key_is_the_topics_own() -> None:
+    with HttpRig() as rig:
+        put(rig, key="a")
+        assert rig.ok("POST", "/v1/topics/sms/jobs", {"body": 1, "key": "a"})["id"] == 2
+
+
 @pytest.mark.parametrize("key", ["order-17", "größe", "a/b", "%2F", "x" * KEY_BYTES_MAX, "?#&"])
 def test_a_key_is_any_printable_text(key: str) -> None:
     with HttpRig() as rig:

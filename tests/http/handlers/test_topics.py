@@ -363,6 +363,17 @@ def test_a_pause_says_how_long(given: dict[str, object], fields: list[str]) -> N
 # --- Kick and clear ------------------------------------------------------------------------------
 
 
+def test_buried_jobs_are_kicked_the_longest_buried_first() -> None:
+    with HttpRig() as rig:
+        first, second, third = bury(rig, "mail", 3)
+        put(rig, "mail", delay="1h")
+        assert rig.ok("POST", "/v1/topics/mail/kick", {"max": 2}) == {"kicked": 2}
+        assert [reserve(rig, "mail")["id"] for _ in range(2)] == [first, second]
+        assert rig.ok("POST", "/v1/topics/mail/kick") == {"kicked": 1}
+        assert reserve(rig, "mail")["id"] == third
+        assert rig.ok("POST", "/v1/topics/mail/kick") == {"kicked": 0}
+
+
 def test_a_kick_at_a_rate_makes_them_ready_one_after_the_other() -> None:
     with HttpRig(is_virtual=True) as rig:
         bury(rig, "mail", 3)
@@ -399,6 +410,22 @@ def test_a_kick_that_finds_no_more_space_says_how_far_it_came() -> None:
         done = answer.json["kicked"]
         assert 0 < done < 5
         assert len(rig.engine.store.topics.by_name["mail"].queues.ready) == done
+
+
+def test_a_clear_forgets_all_but_what_is_worked_on() -> None:
+    with HttpRig() as rig:
+        put(rig, "mail")
+        job = reserve(rig, "mail")
+        bury(rig, "sms", 1)
+        bury(rig, "mail", 1)
+        put(rig, "mail", delay="1h")
+        put(rig, "mail")
+        assert rig.ok("POST", "/v1/topics/mail/clear", {}) == {"cleared": 3}
+        assert rig.ok("GET", "/v1/topics/mail")["jobs"] == 1
+        assert rig.ok("POST", "/v1/topics/mail/clear") == {"cleared": 0}
+        rig.ok("POST", f"/v1/jobs/{job['id']}/ack", {"token": job["token"]})
+        assert rig.after_restart().log_space.jobs == 1
+        assert rig.ok("GET", "/v1/topics/sms")["buried"] == 1
 
 
 def test_others_are_served_while_a_million_are_kicked(monkeypatch: pytest.MonkeyPatch) -> None:
