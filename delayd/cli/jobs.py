@@ -146,9 +146,21 @@ def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False
 
 
 def job_fields(job: "JobInfo") -> dict[str, Any]:
-    """Return all that is known of a job, for JSON."""
+    """Return all that is known of a job, for JSON: under the names of HTTP, also over the line."""
+    due = None if job.due is None else time_shown(job.due)
+    known = {
+        "id": job.id,
+        "state": job.state,
+        "due": due,
+        "priority": job.priority,
+        "ttr": job.ttr,
+        "key": job.key or None,
+        "group": job.group or None,
+    }
+    named = {name: value for name, value in known.items() if value is not None}
     body = {} if job.body is None else body_fields(job.body)
-    return {"topic": job.topic, **job.details, **body}
+    # What was said under these names over HTTP stands as it was said, and in its order.
+    return {"topic": job.topic, **job.details, **named, **job.details, **body}
 
 
 @click.command(

@@ -1,10 +1,13 @@
 import json
 import re
+from typing import Any
 
 import pytest
 
+from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.limits import MARKS_SHOWN_MAX
+from delayd.testing.daemon import running_daemon
 from tests.cli.talking import Talk
 
 
@@ -49,6 +52,25 @@ def test_jobs_are_listed_in_due_order_in_columns(orders: Talk) -> None:
 )
 def test_filters_select(words: str, found: list[int], orders: Talk) -> None:
     assert ids(orders, *words.split()) == found
+
+
+def test_json_has_the_names_of_http_over_the_line_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def told(*words: str) -> dict[str, Any]:
+        assert invoke([*words, "--json", "--line", daemon.listens_on]) == Exit.OK
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    with running_daemon() as daemon:
+        told("put", "cg", "x", "--delay", "1h", "--priority", "7", "--key", "k", "--group", "g")
+        row = told("jobs", "cg")
+        assert row.pop("due").endswith("Z")
+        assert row == {"topic": "cg", "id": 1, "state": "delayed", "priority": 7, "key": "k"}
+        for words in (("jobs", "cg", "--bodies"), ("peek", "1")):
+            job = told(*words)
+            assert (job["topic"], job["id"], job["state"], job["key"]) == ("cg", 1, "delayed", "k")
+            assert (job["priority"], job["ttr"], job["group"], job["body"]) == (7, 60.0, "g", "x")
 
 
 def test_it_is_said_when_there_are_more(orders: Talk) -> None:
