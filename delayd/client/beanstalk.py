@@ -34,6 +34,7 @@ from delayd.client.values import Duration, seconds
 
 SECONDS_MAX: Final = (1 << 32) - 1
 _TOPIC: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}"
+_LABEL_RULE: Final = "1 to 200 bytes of printable UTF-8 without spaces"
 _REFUSAL: Final = r"[A-Z][A-Z_]*"
 _DONE: Final = frozenset(
     (
@@ -260,11 +261,22 @@ def topic_word(name: str) -> str:
 def key_word(key: object, field: str = "key") -> str:
     """Return a key as it can stand in a line. Raises KeyInvalid."""
     if not isinstance(key, str):
-        raise wrong(field, f"must be a text, not {kind_of(key)}")
-    if not 0 < len(key.encode()) <= 200 or not key.isprintable() or " " in key:
-        detail = f"the key {key!r} is not 1 to 200 bytes of printable UTF-8 without spaces"
-        raise wrong(field, detail)
+        raise wrong(field, "must be a text")
+    if not _is_label(key):
+        raise wrong(field, f"the key {key!r} is not {_LABEL_RULE}")
     return key
+
+
+def group_word(group: object) -> str:
+    """Return a group as it can stand in a line. Raises Invalid."""
+    if not isinstance(group, str) or not _is_label(group):
+        raise wrong("group", f"must be {_LABEL_RULE}")
+    return group
+
+
+def _is_label(text: str) -> bool:
+    """Tell whether a key or a group may be this; half of a surrogate pair is not printable."""
+    return text.isprintable() and " " not in text and 0 < len(text.encode()) <= 200
 
 
 def seconds_word(length: Duration, field: str) -> str:

@@ -33,6 +33,7 @@ from delayd.client.beanstalk import (
     Replies,
     Reply,
     choice_word,
+    group_word,
     is_topic,
     key_word,
     line,
@@ -325,7 +326,7 @@ class LineCalls:
         words = list(_option_words(changes, _CHANGE_WORDS))
         taken: Mapping[str, Any] = changes
         words += [  # nothing takes it away
-            f"{name}={_option(taken[name] or '', name)}"
+            f"{name}={'' if taken[name] is None else _PUT_WORDS[name][1](taken[name])}"
             for name in ("url", "group")
             if name in taken
         ]
@@ -560,7 +561,7 @@ _PUT_WORDS: Final[Words] = MappingProxyType(
         "retry": ("retry", lambda retry: ",".join(_steps(retry))),
         "max_attempts": ("attempts", lambda n: whole_word(n, "max_attempts", 1, ATTEMPTS_MAX)),
         "jitter_percent": ("jitter", lambda share: whole_word(share, "jitter_percent", 0, 100)),
-        "group": ("group", lambda group: _option(group, "group")),
+        "group": ("group", group_word),
         "url": ("url", lambda url: _option(url, "url")),
         "method": ("method", lambda method: _option(method, "method")),
     }
@@ -680,7 +681,7 @@ def _expect(
         return
     if reply.word == "NOT_FOUND":
         raise missing(detail, "NOT_FOUND")
-    raise refusal_of(reply, command, detail)
+    raise refusal_of(reply, command, "nothing was done")
 
 
 def _check_scope(replies: Sequence[Reply], commands: Sequence[bytes]) -> None:

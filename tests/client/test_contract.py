@@ -186,10 +186,6 @@ def test_a_job_belongs_to_a_group_until_a_change_says_otherwise(world: World) ->
     assert (client.get(put.id).group, client.get(put.id).body) == ("c", b"new")
     client.change(put.id, group=None)
     assert client.get(put.id).group == ""
-    with pytest.raises(Refused):
-        client.put(topic, "x", group="a b")
-    with pytest.raises(Refused):
-        client.put(topic, "x", group="g" * 201)
 
 
 def test_a_batch_whose_block_raises_puts_no_more(world: World) -> None:
@@ -583,6 +579,15 @@ MISTAKES: dict[str, Callable[[Any, str], object]] = {
     "priority below 0": lambda client, topic: client.put(topic, "x", priority=-1),
     "priority of text": lambda client, topic: client.put(topic, "x", priority="high"),
     "key": lambda client, topic: client.put(topic, "x", key="a b"),
+    "group of words": lambda client, topic: client.put(topic, "x", group="a b"),
+    "long group": lambda client, topic: client.put(topic, "x", group="g" * 201),
+    "no group": lambda client, topic: client.put(topic, "x", group=""),
+    "group of a change": lambda client, topic: client.change(
+        client.put(topic, "x", delay=60).id, group="ü" * 101
+    ),
+    "change to no group": lambda client, topic: client.change(
+        client.put(topic, "x", delay=60).id, group=""
+    ),
     "on_conflict": lambda client, topic: client.put(topic, "x", key="k", on_conflict="merge"),
     "retry": lambda client, topic: client.put(topic, "x", retry="15s soon"),
     "max_attempts": lambda client, topic: client.put(topic, "x", max_attempts=-1),
