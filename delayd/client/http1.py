@@ -71,7 +71,8 @@ def quoted(text: str) -> str:
     >>> quoted("a b/ü")
     'a%20b%2F%C3%BC'
     """
-    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in text.encode())
+    octets = text.encode(errors="surrogatepass")  # the daemon refuses what is no UTF-8
+    return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in octets)
 
 
 def query_text(pairs: Iterable[tuple[str, str]]) -> str:

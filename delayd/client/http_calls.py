@@ -34,7 +34,7 @@ from delayd.client.answers import (
     text_in,
     whole_in,
 )
-from delayd.client.errors import FieldProblem, NotUnderstood, Refused, refused
+from delayd.client.errors import FieldProblem, Invalid, NotUnderstood, Refused, refused, wrong
 from delayd.client.http1 import Request, Response, query_text, quoted
 from delayd.client.limits import BATCH_JOBS_MAX, DETAIL_CHARACTERS_MAX, PAGES_BYTES_MAX, PAGES_MAX
 from delayd.client.results import (
@@ -111,6 +111,8 @@ class HttpCalls:
 
     def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> Steps[PutResult]:
         key = options.pop("idempotency_key", "")
+        if key:  # it goes into a header
+            _check_fields({"idempotency_key": key})
         may_repeat = bool(key) or options.get("on_conflict", "reject") != "reject"
         job = _job({"body": body, **options})
         headers = {"Idempotency-Key": key} if key else {}
@@ -316,9 +318,36 @@ class HttpCalls:
 
 
 def _ask(method: str, target: str, value: object = None, **how: Any) -> Steps[Any]:  # noqa: ANN401 - as `Request` takes it
-    """Send JSON and return the JSON of the answer; None if it has none."""
-    body = b"" if value is None else json_bytes(value)
+    """Send JSON and return the JSON of the answer; None if it has none. Raises Invalid."""
+    try:
+        body = b"" if value is None else json_bytes(value)
+    except (TypeError, ValueError):
+        _check_fields(value)
+        raise
     return _read((yield Request(method, target, body, **how)))
+
+
+def _check_fields(value: object, place: str = "") -> None:
+    """Raise Invalid for the first field that JSON cannot say. A body raises what it does itself."""
+    for name, said in value.items() if isinstance(value, dict) else ():
+        if name == "jobs":
+            for number, job in enumerate(said):
+                _check_fields(job, f"jobs[{number}].")
+        elif name != "body" and not _is_json(said):
+            from delayd.client.line_calls import check_argument  # noqa: PLC0415 - only then
+
+            try:
+                check_argument(name, said)
+            except Invalid as error:
+                raise wrong(place + name, error.problems[0].detail) from None
+            raise wrong(place + name, "is nothing that JSON can say")
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return bool(json_bytes(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def _in_parts(
@@ -430,7 +459,7 @@ def _job(options: Mapping[str, Any]) -> dict[str, Any]:
             job[name] = duration_value(job[name])
     if "at" in job:
         job["at"] = moment(job["at"], "at")
-    if isinstance(job.get("retry"), Sequence) and not isinstance(job["retry"], str):
+    if isinstance(job.get("retry"), Sequence) and not isinstance(job["retry"], str | bytes):
         job["retry"] = [duration_value(step) for step in job["retry"]]
     if isinstance(job.get("headers"), Mapping):
         job["headers"] = dict(job["headers"])

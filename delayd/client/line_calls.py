@@ -531,10 +531,14 @@ def _ttr(length: Duration) -> str:
     return word
 
 
-def _steps(retry: str | Sequence[Duration]) -> Iterator[str]:
+def _steps(retry: object) -> Iterator[str]:
     """Yield the steps of a ladder."""
     steps = retry.replace(",", " ").split() if isinstance(retry, str) else retry
-    if not 0 < len(steps) <= STEPS_MAX:
+    if (
+        not isinstance(steps, Sequence)
+        or isinstance(steps, bytes)
+        or not 0 < len(steps) <= STEPS_MAX
+    ):
         rule = f'must be 1 to {STEPS_MAX} durations, such as "15s 3m 10m" or ["15s", "3m"]'
         raise wrong("retry", rule)
     for number, step in enumerate(steps, 1):
@@ -548,7 +552,9 @@ def _steps(retry: str | Sequence[Duration]) -> Iterator[str]:
         yield word
 
 
-def _option(word: str, field: str) -> str:
+def _option(word: object, field: str) -> str:
+    if not isinstance(word, str):
+        raise wrong(field, "must be a text")
     if not word.isprintable() or " " in word:
         raise wrong(field, f"{word!r} is more than one word")
     return word
@@ -575,6 +581,14 @@ _CHANGE_WORDS: Final[Words] = MappingProxyType(
         "method": _PUT_WORDS["method"],
     }
 )
+
+
+def check_argument(field: str, value: object) -> None:
+    """Raise Invalid, in the words of the line, for an argument that no command can say."""
+    if field in {"duration", "by"}:
+        seconds_word(value, field)  # type: ignore[arg-type]  # which it may not be
+    for _word in _option_words({field: value}, {**_PUT_WORDS, **_CHANGE_WORDS}):
+        pass
 
 
 def _states(state: State | Sequence[State]) -> str:

@@ -179,6 +179,8 @@ def moment(time: Moment, field: str = "") -> str:
     """Write a time as RFC 3339. Raises Invalid for one without a time zone."""
     if isinstance(time, str):
         return time
+    if not isinstance(time, dt.datetime):
+        raise wrong(field, "must be a datetime with a time zone, or RFC 3339")
     if time.tzinfo is None:
         raise wrong(field, f"{time!r} needs a time zone: dt.now(UTC), or .astimezone()")
     return time.isoformat()

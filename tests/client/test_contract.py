@@ -580,6 +580,33 @@ MISTAKES: dict[str, Callable[[Any, str], object]] = {
     "priority of text": lambda client, topic: client.put(topic, "x", priority="high"),
     "key": lambda client, topic: client.put(topic, "x", key="a b"),
     "group of words": lambda client, topic: client.put(topic, "x", group="a b"),
+    "group of a number": lambda client, topic: client.put(topic, "x", group=5),
+    "group of a list": lambda client, topic: client.put(topic, "x", group=["a"]),
+    "group of bytes": lambda client, topic: client.put(topic, "x", group=b"a"),
+    "half a pair as group": lambda client, topic: client.put(topic, "x", group="\ud800"),
+    "change to half a pair": lambda client, topic: client.change(
+        client.put(topic, "x", delay=60).id, group="\ud800"
+    ),
+    "half a pair in one of many": lambda client, topic: client.put_many(
+        topic, [{"body": 1}, {"body": 2, "group": "\ud800"}]
+    ),
+    "key of a number": lambda client, topic: client.put(topic, "x", key=5),
+    "key of bytes": lambda client, topic: client.put(topic, "x", key=b"x"),
+    "half a pair as key": lambda client, topic: client.put(topic, "x", key="\ud800"),
+    "retry of a number": lambda client, topic: client.put(topic, "x", retry=5),
+    "retry of bytes": lambda client, topic: client.put(topic, "x", retry=b"x"),
+    "half a pair as retry": lambda client, topic: client.put(topic, "x", retry="\ud800"),
+    "a step that is none": lambda client, topic: client.put(topic, "x", retry=["1s", b"2s"]),
+    "delay of bytes": lambda client, topic: client.put(topic, "x", delay=b"1"),
+    "delay of a set": lambda client, topic: client.put(topic, "x", delay={1}),
+    "delay without end": lambda client, topic: client.put(topic, "x", delay=float("inf")),
+    "ttr of a set": lambda client, topic: client.put(topic, "x", ttr={1}),
+    "priority of a set": lambda client, topic: client.put(topic, "x", priority={1}),
+    "attempts of a set": lambda client, topic: client.put(topic, "x", max_attempts={1}),
+    "url of a number": lambda client, topic: client.put(topic, "x", url=5),
+    "url of bytes": lambda client, topic: client.put(topic, "x", url=b"x"),
+    "method of bytes": lambda client, topic: client.put(topic, "x", method=b"x"),
+    "pause of a set": lambda client, topic: client.pause(topic, {1}),
     "long group": lambda client, topic: client.put(topic, "x", group="g" * 201),
     "no group": lambda client, topic: client.put(topic, "x", group=""),
     "group of a change": lambda client, topic: client.change(
@@ -625,7 +652,22 @@ def test_a_mistake_is_the_same_error_over_both_protocols(mistake: str, rivals: l
     assert told[0] == told[1]
 
 
+def test_an_argument_that_http_alone_takes_is_checked_too(world: World) -> None:
+    http_only(world)
+    for at in (5, "\ud800"):
+        with pytest.raises(Invalid, match=r"^at: "):
+            world.client.put(world.topic, "x", at=at)
+    for headers in ({"X": {1}}, {"X": "\ud800"}, 5):
+        with pytest.raises(Invalid, match=r"^headers: "):
+            world.client.put(world.topic, "x", url="https://example.com", headers=headers)
+    with pytest.raises(Invalid, match=r"^idempotency_key: "):
+        world.client.put(world.topic, "x", idempotency_key="\ud800")
+
+
 def test_what_is_malformed_is_refused(world: World) -> None:
+    world.client.put(world.topic, "x", delay=60)
+    with pytest.raises(KeyInvalid):
+        world.client.find(world.topic, "\ud800")
     with pytest.raises(KeyInvalid):
         world.client.put(world.topic, "x", key="a b")
     with pytest.raises(TopicNameInvalid):
