@@ -76,7 +76,7 @@ CLIENT_VARIABLES: Final = frozenset(
         *("DELAYD_URL", "DELAYD_TOKEN", "DELAYD_TOKEN_FILE", "DELAYD_CA_FILE"),
         *("DELAYD_JOB_ID", "DELAYD_JOB_TOPIC", "DELAYD_JOB_KEY", "DELAYD_JOB_ATTEMPT"),
         *("DELAYD_JOB_PRIORITY", "DELAYD_JOB_DUE", "DELAYD_JOB_LATENESS", "DELAYD_JOB_TOKEN"),
-        "DELAYD_JOB_FAILURE",
+        *("DELAYD_JOB_GROUP", "DELAYD_JOB_FAILURE"),
     )
 )
 """For commands that talk to a daemon, and of `delayd work` for what it runs; not for the daemon."""

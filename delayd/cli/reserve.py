@@ -111,6 +111,7 @@ def reservation(job: "Job") -> dict[str, Any]:
         "ttr": given.ttr,
         "expires": None if given.expires is None else time_shown(given.expires),
         "key": job.key or None,
+        "group": job.group,
         "failure": None if failure is None else {"reason": failure.reason, "error": failure.error},
         **body_fields(job.body),
     }

@@ -98,9 +98,9 @@ def work(
     """Run COMMAND for each job of the TOPICs, with its body on standard input.
 
     Exit code 0 acknowledges the job, 65 buries it, 75 tries it again after --retry-after; any other
-    is a failed attempt. DELAYD_JOB_ID, _TOPIC, _KEY, _ATTEMPT, _PRIORITY, _DUE, _LATENESS, _TOKEN
-    and _FAILURE tell about the job. Reservations are extended while commands run. SIGTERM and
-    Ctrl-C let them finish; the second kills them.
+    is a failed attempt. DELAYD_JOB_ID, _TOPIC, _KEY, _GROUP, _ATTEMPT, _PRIORITY, _DUE, _LATENESS,
+    _TOKEN and _FAILURE tell about the job. Reservations are extended while commands run. SIGTERM
+    and Ctrl-C let them finish; the second kills them.
     """
     ctx = click.get_current_context()
     command: list[str] = ctx.meta[COMMAND_KEY]
@@ -146,6 +146,7 @@ def variables(job: "Job") -> dict[str, str]:
         "ID": job.id,
         "TOPIC": job.topic,
         "KEY": job.key,
+        "GROUP": job.group,
         "ATTEMPT": job.attempt,
         "PRIORITY": reservation.priority,
         "DUE": reservation.due and time_shown(reservation.due),

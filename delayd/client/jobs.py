@@ -68,6 +68,11 @@ class Reserved(Protocol[C]):
         return self.reservation.key
 
     @property
+    def group(self) -> str | None:
+        """What it belongs to; None if to nothing, and on the line, where `client.get` tells."""
+        return self.reservation.group or None
+
+    @property
     def body(self) -> bytes:
         """What was put, byte for byte."""
         return self.reservation.body

@@ -19,10 +19,13 @@ def test_the_body_is_the_output_and_the_token_is_told_beside_it(talk: Talk) -> N
 
 
 def test_a_job_for_programs_has_all_that_is_known_of_the_reservation(talk: Talk) -> None:
-    talk.ok("put", "mail", "x", "--key", "k")
+    talk.ok("put", "mail", "x", "--key", "k", "--group", "g")
     (job,) = talk.objects("reserve", "mail")
     assert job["token"].startswith("1-")
     assert (job["key"], job["attempt"], job["expires"]) == ("k", 1, "2023-11-14T22:14:20Z")
+    assert job["group"] == "g"
+    talk.ok("put", "mail", "x")
+    assert talk.objects("reserve", "mail")[0]["group"] is None
 
 
 def test_several_topics_and_several_jobs(talk: Talk) -> None:

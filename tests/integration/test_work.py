@@ -72,12 +72,11 @@ def until(condition: Callable[[], object]) -> None:
 def test_the_body_is_the_input_and_variables_tell_about_the_job(
     daemon: Daemon, client: Client, topic: str
 ) -> None:
-    job = client.put(topic, "hello", key="k", priority=7)
-    told = (
-        "$DELAYD_JOB_ID $DELAYD_JOB_TOPIC $DELAYD_JOB_KEY $DELAYD_JOB_ATTEMPT $DELAYD_JOB_PRIORITY"
-    )
+    job = client.put(topic, "hello", key="k", group="g", priority=7)
+    names = ("ID", "TOPIC", "KEY", "GROUP", "ATTEMPT", "PRIORITY")
+    told = " ".join(f"$DELAYD_JOB_{name}" for name in names)
     out, _err = drained(daemon, topic, "--", "sh", "-c", f'cat; echo " {told}"')
-    assert out == f"hello {job.id} {topic} k 1 7\n"
+    assert out == f"hello {job.id} {topic} k g 1 7\n"
     assert not has(client, topic)
 
 
