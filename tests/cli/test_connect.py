@@ -141,7 +141,7 @@ OF_DELAYD = {
     *("client.http1", "client.http_calls", "client.jobs", "client.results"),
     *("client.protocols", "client.steps", "client.sync", "client.values"),
     "client.connection_pool",
-    *("access", "access.errors", "exits", "limits", "text"),
+    *("access", "access.errors", "durations", "exits", "limits", "moments", "text"),
 }
 
 
