@@ -187,6 +187,13 @@ def test_a_job_belongs_to_a_group_until_a_change_says_otherwise(world: World) ->
     assert (client.get(put.id).group, client.get(put.id).body) == ("c", b"new")
     client.change(put.id, group=None)
     assert client.get(put.id).group == ""
+    for on_conflict, group, is_now in (
+        ("replace", "d", "d"),
+        ("extend", "e", "d"),
+        ("replace", None, ""),
+    ):
+        client.put(topic, "x", key="k", delay=60, group=group, on_conflict=on_conflict)
+        assert client.get(put.id).group == is_now
 
 
 def test_a_batch_whose_block_raises_puts_no_more(world: World) -> None:
