@@ -127,23 +127,26 @@ async def deliver_all(sink: Sink, broker: Broker) -> None:
     """Deliver the load, each job until it is; kill the broker in the middle and start it again."""
     waiting = [JOB._replace(id=number, message_id=f"m{number}") for number in range(LOAD)]
     failed: list[AttemptEnd] = []
-    delivered = asyncio.Semaphore(0)
+    delivered = 0
+    killed = asyncio.Event()
 
     async def work() -> None:
+        nonlocal delivered
         while waiting:
             job = waiting.pop()
             while (end := await sink.deliver(job)) != DELIVERED:
                 failed.append(end)
                 await asyncio.sleep(RETRY_S)
-            delivered.release()
+            delivered += 1
+            if delivered == LOAD // 4:
+                broker.kill()  # here, so that what is left cannot have been delivered before
+                killed.set()
 
-    async def kill() -> None:
-        for _ in range(LOAD // 4):
-            await delivered.acquire()
-        broker.kill()
+    async def restart() -> None:
+        await killed.wait()
         await asyncio.to_thread(broker.start)
 
-    await asyncio.gather(kill(), *(work() for _ in range(AT_ONCE)))
+    await asyncio.gather(restart(), *(work() for _ in range(AT_ONCE)))
     assert failed
     assert all(end.result is Result.FAILED and end.is_outage for end in failed), failed
 
