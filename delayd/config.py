@@ -441,10 +441,7 @@ SETTINGS: Final = (
     Field("http.body_bytes_max", "http_body_bytes_max", _HTTP_BODY),
     Field("http.held_bytes_max", "http_held_bytes_max", _HTTP_HELD),
     Field("http.write_buffer_bytes_max", "http_write_buffer_bytes_max", _WRITE_BUFFER),
-    Field(
-        *("http.idempotency_keys_max", "http_idempotency_keys_max"),
-        whole(1, limits.CAP_MAX),
-    ),
+    Field("http.idempotency_keys_max", "http_idempotency_keys_max", whole(1, limits.CAP_MAX)),
     Field("auth.tokens", "auth_tokens", _FILE_OR_OFF),
     Field("auth.unix_uids", "auth_unix_uids", _IDS),
     Field("auth.unix_gids", "auth_unix_gids", _IDS),
