@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from delayd.testing.daemon import Daemon
-from tests.daemon_rig import client_beside
 from tests.line_client import LineClient
+from tests.rigs.process import client_beside
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 BLOCK: Final = re.compile(

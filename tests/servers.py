@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NoReturn, Self
 
-from tests.daemon_rig import serve_command
+from tests.rigs.process import serve_command
 
 if TYPE_CHECKING:
     from tests.line_client import Address

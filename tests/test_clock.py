@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from delayd.clock import NS_PER_MS, Clock, SystemClock
-from tests.fake_clock import FakeClock
+from tests.rigs.clock import FakeClock
 
 WALL_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ from delayd.journal.errors import JournalError, JournalFailed, JournalFull
 from delayd.limits import (
     UNSYNCED_BYTES_MAX,
 )
-from tests.commit_rig import HANG_S_MAX, INTERVAL_MS, CommitRig
+from tests.rigs.commit import HANG_S_MAX, INTERVAL_MS, CommitRig
 
 Make = Callable[[SyncPolicy], CommitRig]
 

@@ -24,8 +24,8 @@ from delayd.limits import (
     SLOW_SYNC_PAUSE_TIMES,
     SYNC_IN_TURN_BYTES_MAX,
 )
-from tests.commit_rig import CommitRig, GatedDisk, Watch, set_watch
 from tests.journal.journals import CONFIGURED_BYTES, payloads_in
+from tests.rigs.commit import CommitRig, GatedDisk, Watch, set_watch
 
 EIO: Final = OSError(errno.EIO, "EIO")
 QUICK_NS: Final = QUICK_SYNC_NS // 4

@@ -18,8 +18,8 @@ import pytest
 
 from delayd.config import SyncPolicy
 from delayd.limits import UNSYNCED_BYTES_MAX
-from tests.commit_rig import DESCRIPTOR, CommitRig, GatedDisk
 from tests.journal.journals import CONFIGURED_BYTES, payloads_in
+from tests.rigs.commit import DESCRIPTOR, CommitRig, GatedDisk
 
 EIO: Final = OSError(errno.EIO, "EIO")
 HALF_A_FILE: Final = "x" * 2_500

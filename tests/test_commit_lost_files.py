@@ -8,8 +8,8 @@ from delayd.config import SyncPolicy
 from delayd.journal import file_log as file_log_module
 from delayd.journal.format import segment_name
 from delayd.limits import LOOK_MS
-from tests.commit_rig import DIRECTORY, CommitRig, set_watch
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.commit import DIRECTORY, CommitRig, set_watch
+from tests.rigs.disk import SimulatedDisk
 
 FIRST = f"{DIRECTORY}/{segment_name(1)}"
 

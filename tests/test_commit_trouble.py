@@ -35,9 +35,9 @@ from delayd.journal import file_log as file_log_module
 from delayd.journal import file_space as file_space_module
 from delayd.journal.errors import JournalFull
 from delayd.limits import EMERGENCY_BYTES, SLOW_SYNC_MS, SPACE_RETRY_MS, UNSYNCED_BYTES_MAX
-from tests.commit_rig import CommitRig, Watch, set_watch
-from tests.core.rig import kick, put
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.commit import CommitRig, Watch, set_watch
+from tests.rigs.disk import SimulatedDisk
+from tests.rigs.engine import kick, put
 
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 128 << 10

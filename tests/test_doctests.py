@@ -14,7 +14,7 @@ import delayd
 
 ROOT = Path(delayd.__file__).parent
 HERE = Path(__file__).parent
-SOURCES = (*ROOT.rglob("*.py"), HERE / "fake_clock.py", HERE / "simulated_disk.py")
+SOURCES = (*ROOT.rglob("*.py"), HERE / "rigs" / "clock.py", HERE / "rigs" / "disk.py")
 PATHS = [path for path in sorted(SOURCES) if ">>> " in path.read_text(encoding="utf-8")]
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 

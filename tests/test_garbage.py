@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.commit_rig import CommitRig, set_watch
-from tests.http.rig import JOBS, RESERVE, HttpRig
-from tests.line.server_rig import ServerRig
+from tests.rigs.commit import CommitRig, set_watch
+from tests.rigs.http import JOBS, RESERVE, HttpRig
+from tests.rigs.line_sockets import ServerRig
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,8 @@ from delayd.journal.journal import Journal
 from delayd.log import DurableLog, LogError
 from delayd.log_lines import Log
 from delayd.snapshots import Snapshots, Task
-from tests.commit_rig import (
+from tests.core.canonical import canonical
+from tests.rigs.commit import (
     DIRECTORY,
     INTERVAL_MS,
     SEGMENT_BYTES,
@@ -28,9 +29,8 @@ from tests.commit_rig import (
     HandWorker,
     Recipient,
 )
-from tests.core.canonical import canonical
-from tests.memory_log import Broken, End, MemoryLog, Place
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
+from tests.rigs.log import Broken, End, MemoryLog, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable

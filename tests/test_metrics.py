@@ -41,7 +41,7 @@ from delayd.metrics import (
     TurnFigures,
     number_text,
 )
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 ROOT: Final = Path(__file__).parents[1]
 OPERATIONS_PAGE: Final = ROOT / "docs" / "operations.md"

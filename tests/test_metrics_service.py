@@ -21,8 +21,8 @@ from delayd.journal.file_log import FileLog
 from delayd.limits import BATCH_BOUNDS_RECORDS, HELD_BOUNDS_NS, SYNC_BOUNDS_NS
 from delayd.line.stats import Stats
 from delayd.metrics import Metrics
-from tests.commit_rig import HOUR_MS, CommitRig, ScriptedSnapshots, Watch, set_watch
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.commit import HOUR_MS, CommitRig, ScriptedSnapshots, Watch, set_watch
+from tests.rigs.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from delayd.http.server import HttpServer

@@ -17,7 +17,7 @@ from delayd.journal.journal import Journal
 from delayd.log_lines import Log
 from delayd.recover import recover
 from delayd.systemd import Notifier
-from tests.fake_clock import START_MS, FakeClock
+from tests.rigs.clock import START_MS, FakeClock
 
 JOBS = 400
 

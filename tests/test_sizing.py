@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped]  # comes with openapi-spec-validator
 
-from tests.http.rig import http_refusals
+from tests.rigs.http import http_refusals
 from tests.test_metrics import Page, busy_rig
 
 DOCS: Final = Path(__file__).parent.parent / "docs"

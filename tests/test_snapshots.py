@@ -35,8 +35,8 @@ from delayd.limits import (
 )
 from delayd.log_lines import Log
 from delayd.snapshots import Snapshots, Task
-from tests.commit_rig import HOUR_MS, SEGMENT_BYTES, YEAR_MS, CommitRig, snapshot_rig
-from tests.core.rig import put
+from tests.rigs.commit import HOUR_MS, SEGMENT_BYTES, YEAR_MS, CommitRig, snapshot_rig
+from tests.rigs.engine import put
 
 
 def long_log(rig: CommitRig) -> None:

@@ -3,7 +3,7 @@
 from delayd.core.background import BackgroundTasks
 from delayd.core.operations.topics import clear
 from delayd.limits import SNAPSHOT_ASK_MS
-from tests.commit_rig import HOUR_MS, SEGMENT_BYTES, snapshot_rig
+from tests.rigs.commit import HOUR_MS, SEGMENT_BYTES, snapshot_rig
 from tests.test_snapshots import long_log
 
 

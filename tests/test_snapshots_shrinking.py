@@ -7,8 +7,8 @@ import pytest
 
 from delayd.journal.journal import Journal
 from delayd.limits import EMERGENCY_BYTES, JOURNAL_SHRUNK_BYTES, SNAPSHOT_CALM_MS
-from tests.commit_rig import HOUR_MS, YEAR_MS, CommitRig, snapshot_rig
-from tests.simulated_disk import PowerCut
+from tests.rigs.commit import HOUR_MS, YEAR_MS, CommitRig, snapshot_rig
+from tests.rigs.disk import PowerCut
 
 
 def after_many_jobs(alive: int) -> CommitRig:

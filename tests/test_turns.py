@@ -33,8 +33,8 @@ from delayd.log_lines import Log
 from delayd.notices import Notices
 from delayd.service import Service
 from delayd.turns import Turns, TurnSelector
-from tests.commit_rig import CommitRig, ScriptedSnapshots, Watch, set_watch
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.commit import CommitRig, ScriptedSnapshots, Watch, set_watch
+from tests.rigs.disk import SimulatedDisk
 from tests.test_commit_trouble import do_something
 
 BREATHER_S: Final = SYNC_BREATHER_MS / 1_000

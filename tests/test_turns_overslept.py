@@ -4,7 +4,7 @@ import pytest
 
 from delayd.core.operations.tick import next_deadline
 from delayd.limits import MISSED_WAKE_UP_MS
-from tests.commit_rig import CommitRig, set_watch
+from tests.rigs.commit import CommitRig, set_watch
 
 DELAY_MS = 5_000
 

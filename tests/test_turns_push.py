@@ -8,7 +8,7 @@ from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.sessions import open_session
 from delayd.core.times import RequestMs
-from tests.commit_rig import CommitRig, set_watch
+from tests.rigs.commit import CommitRig, set_watch
 
 TARGET = b"POST https://a.example/"
 

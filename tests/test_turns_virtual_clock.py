@@ -26,9 +26,9 @@ from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.net.poller import Poller
 from delayd.turns import Turns
-from tests.commit_rig import CrankedLoop, set_watch
 from tests.core.check import check
-from tests.line.server_rig import ARRIVAL_S_MAX, heard, listening
+from tests.rigs.commit import CrankedLoop, set_watch
+from tests.rigs.line_sockets import ARRIVAL_S_MAX, heard, listening
 
 START_MS = 1_000_000
 TURNS_MAX = 10_000

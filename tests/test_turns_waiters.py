@@ -9,7 +9,7 @@ from delayd.core.operations.sessions import open_session
 from delayd.core.operations.waiting import wait
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.times import RequestMs
-from tests.commit_rig import CommitRig, Recipient, Watch, set_watch
+from tests.rigs.commit import CommitRig, Recipient, Watch, set_watch
 
 MANY: Final = 1_000
 

@@ -27,12 +27,12 @@ from delayd.log_lines import Log
 from delayd.recover import recover
 from delayd.systemd import Notifier
 from delayd.turns import Turns
-from tests.commit_rig import CommitRig, CrankedLoop, Watch
 from tests.core import views
 from tests.core.check import check
-from tests.core.rig import put
-from tests.fake_clock import FakeClock
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.clock import FakeClock
+from tests.rigs.commit import CommitRig, CrankedLoop, Watch
+from tests.rigs.disk import SimulatedDisk
+from tests.rigs.engine import put
 
 if TYPE_CHECKING:
     from delayd.clock import Clock

@@ -1,7 +1,7 @@
 """The file layer: the only place where delayd touches files of its journal.
 
 `Disk` is a protocol of a dozen verbs, small enough that a simulated disk
-(`tests.simulated_disk`) can keep every promise of it, and break every promise that a real one
+(`tests.rigs.disk`) can keep every promise of it, and break every promise that a real one
 breaks. One conformance suite runs against both. The verbs raise `OSError` as the operating system
 does; what that means is decided above. What is promised, and no more:
 

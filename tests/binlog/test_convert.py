@@ -20,7 +20,7 @@ from delayd.journal.format import IMPORT_MARKER
 from delayd.journal.journal import Journal
 from delayd.limits import JOURNAL_WINDOW_BYTES
 from tests.binlog.binlogs import BURIED, CREATED_NS, DELAYED, NS, file_of, full
-from tests.simulated_disk import PowerCut, SimulatedDisk
+from tests.rigs.disk import PowerCut, SimulatedDisk
 
 CREATED_MS = CREATED_NS // 1_000_000
 NOW_MS = CREATED_MS + 60_000

@@ -17,7 +17,7 @@ from tests.binlog.binlogs import (
     full,
     short,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 
 def read(*files: bytes, skip_damage: bool = False) -> Binlog:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from delayd.testing.daemon import Daemon
-from tests.daemon_rig import daemon_of
 from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
+from tests.rigs.process import daemon_of
 
 BATCH: Final = 1_000
 NASTY: Final = "<script>alert('x')</script><img/src=x/onerror=alert(1)>"

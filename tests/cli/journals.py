@@ -14,7 +14,7 @@ from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.format import END_NAME, segment_name
 from delayd.journal.journal import Journal
-from tests.core.rig import put
+from tests.rigs.engine import put
 
 START_MS: Final = 1_700_000_000_000
 START: Final = "2023-11-14T22:13:20.000Z"

@@ -6,7 +6,7 @@
         assert talk.ok("reserve", "mail") == "hello"
         talk.fails(Exit.NOTHING_THERE, "reserve", "mail")      what it said on standard error
 
-Only the socket is missing: what the client asks goes to the API of `tests.http.rig` as it is.
+Only the socket is missing: what the client asks goes to the API of `tests.rigs.http` as it is.
 """
 
 import json
@@ -22,7 +22,7 @@ from delayd.client.connection import Connections
 from delayd.client.connection_pool import Link
 from delayd.client.http1 import Request, Response
 from delayd.exits import Exit
-from tests.http.rig import HttpRig
+from tests.rigs.http import HttpRig
 
 
 class Terminal:

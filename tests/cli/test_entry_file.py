@@ -11,7 +11,7 @@ from delayd.cli.entry_file import change, read
 from delayd.journal.disk import LockHeldError, RealDisk
 from delayd.limits import TOKENS_FILE_BYTES_MAX, TOKENS_MAX
 from tests.access.samples import made
-from tests.simulated_disk import PowerCut, SimulatedDisk
+from tests.rigs.disk import PowerCut, SimulatedDisk
 
 PATH = "etc/tokens.json"
 OLD, NEW = made(1)[1], made(2)[1]

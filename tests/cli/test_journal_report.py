@@ -18,7 +18,7 @@ from tests.journal.journals import (
     header,
     segment_of,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 READING: Final = {"list_directory", "open", "size", "pread", "status", "close"}
 PAYLOADS: Final = [pack_turn(Kind.TURN, START_MS + number) for number in range(4)]

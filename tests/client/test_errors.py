@@ -5,7 +5,7 @@ import pytest
 from delayd.client import Forbidden, NotFound, Refused, TopicNotFound, errors
 from delayd.client.errors import refused
 from delayd.line.grammar import BadFormat
-from tests.http.rig import http_refusals
+from tests.rigs.http import http_refusals
 
 ELSEWHERE = frozenset(
     (

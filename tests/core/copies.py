@@ -28,8 +28,8 @@ from delayd.core.views import peek_buried, peek_delayed
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig, kick
 from tests.core.test_engine_walk import Scan
+from tests.rigs.engine import EngineRig, kick
 
 HOUR_MS = 3_600_000
 WHOLE = 1 << 40

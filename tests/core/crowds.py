@@ -15,7 +15,7 @@ from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.operations.tick import catch_up_leases
 from delayd.core.scans.scan import Wanted, seen_state
 from delayd.core.times import RequestMs
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 TOPICS = ("a", "b")
 HOUR_MS = 3_600_000

@@ -15,7 +15,7 @@ from delayd.core.times import RequestMs
 from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready
 from tests.core import views
 from tests.core.model import Client, Job, Model
-from tests.core.rig import EngineRig, kinds_of
+from tests.rigs.engine import EngineRig, kinds_of
 
 
 class SideBySide:

@@ -33,7 +33,7 @@ from delayd.core.store import Store
 from delayd.core.times import PlayedMs
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig, kinds_of
+from tests.rigs.engine import TTR_MS, EngineRig, kinds_of
 
 WALL_MS: Final = 50_000
 

@@ -21,7 +21,7 @@ from delayd.limits import (
     SWEEP_CHUNK_ENTRIES,
     TASK_STEP_JOBS,
 )
-from tests.core.rig import CountingPages, EngineRig
+from tests.rigs.engine import CountingPages, EngineRig
 
 WEEK_MS = 7 * 86_400_000
 JOBS = 5_000

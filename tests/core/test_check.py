@@ -15,7 +15,7 @@ from delayd.core.session import Session
 from delayd.core.throttle import Block
 from delayd.core.topic import Topic
 from tests.core.check import check
-from tests.core.rig import EngineRig, put
+from tests.rigs.engine import EngineRig, put
 
 READY, RESERVED, BURIED, DELAYED, KEYED, TIMED = range(1, 7)
 

@@ -28,9 +28,9 @@ from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.copies import copied_on_the_way, restored, small_pages, state, whole
-from tests.core.rig import EngineRig
 from tests.core.test_engine_model import EngineMachine
 from tests.core.test_engine_walk import OPERATIONS, Scan, walked_to_the_end
+from tests.rigs.engine import EngineRig
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ from delayd.core.background import BackgroundTasks
 from delayd.core.cleared_jobs import ClearedJobs
 from delayd.core.operations.topics import clear
 from tests.core.check import check
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 
 def cleared_rig(jobs: int = 3) -> EngineRig:

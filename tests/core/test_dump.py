@@ -34,7 +34,7 @@ from delayd.core.records import (
 )
 from delayd.core.times import RequestMs
 from delayd.core.transitions import amend, buried
-from tests.core.rig import put as put_job
+from tests.rigs.engine import put as put_job
 
 
 def whole_job() -> bytes:

@@ -40,8 +40,8 @@ from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.model import LONGEST_MS, Client, Model
-from tests.core.rig import EngineRig, kick, put
 from tests.core.side_by_side import SideBySide
+from tests.rigs.engine import EngineRig, kick, put
 
 TOPICS = ("default", "a", "b", "c")
 PRIORITIES = (0, 1, 1023, 1024, 2**32 - 1)

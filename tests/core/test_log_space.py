@@ -22,7 +22,7 @@ from delayd.core.operations.topics import pause
 from delayd.core.session import Session
 from delayd.core.times import RequestMs
 from delayd.limits import BODY_BYTES_DEFAULT, EMERGENCY_BYTES, LONG_BODY_BYTES
-from tests.core.rig import kick, put
+from tests.rigs.engine import kick, put
 
 
 def none_left(_missing_bytes: int, _body_bytes: int, _places: int) -> int:

@@ -29,7 +29,7 @@ from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.records import LAYOUTS, RECORDS, Kind, pack
 from delayd.core.times import RequestMs
-from tests.core.rig import EngineRig, kinds_of
+from tests.rigs.engine import EngineRig, kinds_of
 
 ROOT: Final = Path(__file__).parents[2]
 NOW_MS: Final = 1_700_000_000_000

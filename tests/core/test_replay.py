@@ -23,7 +23,7 @@ from delayd.core.times import PlayedMs, RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig, kick, kinds_of
+from tests.rigs.engine import TTR_MS, EngineRig, kick, kinds_of
 
 HOUR_MS = 3_600_000
 

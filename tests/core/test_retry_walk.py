@@ -35,7 +35,7 @@ from delayd.core.targets import Target
 from delayd.core.times import PlayedMs
 from tests.core.check import check
 from tests.core.copies import restored, state
-from tests.core.rig import EngineRig, kick
+from tests.rigs.engine import EngineRig, kick
 
 if TYPE_CHECKING:
     from delayd.core.push_lanes import Lane

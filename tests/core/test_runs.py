@@ -22,8 +22,8 @@ from delayd.core.times import RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig
 from tests.core.wheels import NO_LIMIT, Owned
+from tests.rigs.engine import EngineRig
 
 if TYPE_CHECKING:
     from delayd.core.session import Handed

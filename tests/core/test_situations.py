@@ -14,7 +14,6 @@ from delayd.core.operations.change import kick_job
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
-from tests.core.rig import put
 from tests.core.worlds import (
     DAY_MS,
     HOUR_MS,
@@ -31,6 +30,7 @@ from tests.core.worlds import (
     person,
     release,
 )
+from tests.rigs.engine import put
 
 
 def test_offers_of_five_one_and_three_seconds_come_out_as_one_three_five() -> None:

@@ -25,8 +25,8 @@ from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.times import PlayedMs, RequestMs
 from tests.core import views
 from tests.core.copies import HOUR_MS, WHOLE, copied_on_the_way, restored, small_pages, state, whole
-from tests.core.rig import EngineRig, kinds_of
 from tests.core.test_engine_walk import Scan
+from tests.rigs.engine import EngineRig, kinds_of
 
 
 @pytest.mark.parametrize("bits", [0, 1, 6])

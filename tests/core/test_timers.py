@@ -9,7 +9,7 @@ from delayd.core.times import PlayedMs
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
 from delayd.limits import TIMER_ROWS_MOVED, TIMER_STALE_ROWS
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 
 class Lanes:

@@ -25,8 +25,8 @@ from delayd.core.session import Session
 from delayd.core.times import PlayedMs
 from tests.core import views
 from tests.core.check import check
-from tests.core.rig import EngineRig
-from tests.core.rig import put as put_job
+from tests.rigs.engine import EngineRig
+from tests.rigs.engine import put as put_job
 
 HOUR_MS = 3_600_000
 

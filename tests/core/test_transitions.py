@@ -54,8 +54,8 @@ from delayd.core.views import peek as peek_job
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig
-from tests.core.rig import put as put_job
+from tests.rigs.engine import TTR_MS, EngineRig
+from tests.rigs.engine import put as put_job
 
 JOB = 1
 HOUR_MS = 3_600_000

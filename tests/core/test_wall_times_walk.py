@@ -31,7 +31,7 @@ from tests.core.operations.test_wall_clock import (
     same,
     state_of,
 )
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 
 @dataclass

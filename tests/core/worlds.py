@@ -24,8 +24,8 @@ from delayd.core.times import RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig
 from tests.core.views import JobDetails, job_details
+from tests.rigs.engine import EngineRig
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS

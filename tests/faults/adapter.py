@@ -41,8 +41,8 @@ from delayd.log_lines import Log, LogFormat, LogLevel
 from delayd.net.poller import Poller
 from delayd.snapshots import Snapshots, Task
 from delayd.turns import Turns
-from tests.fake_clock import FakeClock
 from tests.faults.disk import BegunSync, BusyDisk
+from tests.rigs.clock import FakeClock
 
 if TYPE_CHECKING:
     from delayd.journal.aio import KernelSync

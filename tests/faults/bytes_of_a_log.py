@@ -32,10 +32,10 @@ from delayd.journal.errors import JournalError
 from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import LogVerdict, Recovery
-from tests.core.rig import kick, put
 from tests.faults.parts import digest
 from tests.journal.journals import DIRECTORY, contents_of, disk_with, frame_ends, path_of
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
+from tests.rigs.engine import kick, put
 
 START_MS: Final = 1_700_000_000_000
 SEED: Final = 3

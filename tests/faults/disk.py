@@ -7,7 +7,7 @@ written there is not covered. A failed sync of the log is noted in the history, 
 
 from collections.abc import Callable, Iterator
 
-from tests.simulated_disk import (
+from tests.rigs.disk import (
     SECTOR_BYTES,
     Piece,
     SimulatedDisk,

@@ -18,12 +18,12 @@ from delayd.core.operations.tick import advance
 from delayd.core.times import RequestMs
 from delayd.journal.file_log import FileLog
 from delayd.log import LogError
-from tests.core.rig import put
-from tests.fake_clock import FakeClock
 from tests.faults.adapter import Loop, SteppedSnapshots, news_of
 from tests.faults.bytes_of_a_log import append_turn, opened
 from tests.journal.journals import DIRECTORY
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.clock import FakeClock
+from tests.rigs.disk import SimulatedDisk
+from tests.rigs.engine import put
 
 if TYPE_CHECKING:
     from delayd.core.session import Session

@@ -12,7 +12,7 @@ from typing import Final
 from delayd.config import SyncPolicy
 from tests.faults.parts import Parts, Plan
 from tests.faults.simulation import Run
-from tests.simulated_disk import Piece, PowerCut
+from tests.rigs.disk import Piece, PowerCut
 
 SEED: Final = 37
 PLAN: Final = Plan(SyncPolicy.ALWAYS, 3, 100, frozenset({"stop", "slow", "snapshots"}))

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from delayd.testing.daemon import Daemon
-from tests.daemon_rig import serve_command
+from tests.rigs.process import serve_command
 
 POLL_S: Final = 0.005
 TRACER_S_MAX: Final = 60.0

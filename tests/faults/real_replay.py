@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 CALLS: Final = (
     *("openat", "pwrite64", "fdatasync", "fsync", "rename", "unlink", "ftruncate", "fallocate"),

@@ -32,7 +32,6 @@ from delayd.log import LogError
 from delayd.net.poller import Poller
 from delayd.turns import Turns
 from tests.core.check import check
-from tests.fake_clock import FakeClock
 from tests.faults import within
 from tests.faults.adapter import (
     INTERVAL_MS,
@@ -51,7 +50,8 @@ from tests.faults.history import History
 from tests.faults.parts import Daemon, Parts, Plan, RecordingJournal, Refused, digest, seen_in
 from tests.faults.pushes import Pushes, unserved
 from tests.faults.states import FOREVER
-from tests.simulated_disk import PowerCut
+from tests.rigs.clock import FakeClock
+from tests.rigs.disk import PowerCut
 
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 32 << 10

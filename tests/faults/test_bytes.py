@@ -46,7 +46,7 @@ from tests.journal.journals import (
     path_of,
     segment_of,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 LOG_BYTES: Final = 64 << 10
 TURNS: Final = 60

@@ -28,7 +28,7 @@ from tests.faults.bytes_of_a_log import pushed_in_every_way, recovered, snapshot
 from tests.faults.conftest import Runs
 from tests.faults.parts import seen_in
 from tests.journal.journals import DIRECTORY, contents_of
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 NAME: Final = (

@@ -19,9 +19,9 @@ from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session, watch
 from delayd.core.replay import Replay
 from delayd.log import LogError
-from tests.commit_rig import INTERVAL_MS, CrankedLoop
-from tests.core.rig import put
-from tests.memory_log import MemoryLog, Place
+from tests.rigs.commit import INTERVAL_MS, CrankedLoop
+from tests.rigs.engine import put
+from tests.rigs.log import MemoryLog, Place
 from tests.test_turns_wall_clock import turns_without_clients
 
 WALL_NS: Final = 1_700_000_000_123_456_789

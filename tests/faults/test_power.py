@@ -18,7 +18,7 @@ from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.parts import digest
 from tests.faults.simulation import SEGMENT_BYTES, Run
 from tests.journal.journals import DIRECTORY, contents_of
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 VERBS: Final = (
     *("pwrite", "sync", "sync_directory", "rename", "unlink", "create", "allocate", "truncate"),

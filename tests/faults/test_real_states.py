@@ -17,7 +17,7 @@ from tests.faults.conftest import Runs
 from tests.faults.real_daemon import Tracing, started, wait_for_tracer
 from tests.faults.real_load import PatientClient
 from tests.faults.real_replay import CALLS, DIRECTORY, FLAGS, Conversation, Mirror, done_in
-from tests.simulated_disk import Piece, SimulatedDisk
+from tests.rigs.disk import Piece, SimulatedDisk
 
 SEGMENT_BYTES: Final = 16 << 10
 PACKETS: Final = 200

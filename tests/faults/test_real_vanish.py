@@ -13,12 +13,12 @@ import pytest
 from delayd.exits import Exit
 from delayd.limits import LOOK_MS
 from delayd.testing.daemon import Daemon, DaemonNotStarted
-from tests.daemon_rig import daemon_of
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import wait_for_exit
 from tests.faults.real_load import wait_for_log_end
 from tests.journal.journals import frame_ends
 from tests.line_client import LineClient
+from tests.rigs.process import daemon_of
 
 HTTP: Final = ("--http", "127.0.0.1:0")
 JOBS: Final = 30

@@ -16,12 +16,12 @@ from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
 from delayd.journal.errors import JournalError
 from tests.core.check import check
-from tests.core.rig import put
-from tests.fake_clock import FakeClock
 from tests.faults.clients import DELAYS_MS, TUBES, World
 from tests.faults.history import History
 from tests.faults.parts import Daemon, digest
-from tests.simulated_disk import Piece
+from tests.rigs.clock import FakeClock
+from tests.rigs.disk import Piece
+from tests.rigs.engine import put
 
 APPOINTED_TTR_MS: Final = 400
 Survives = Callable[[Piece], bool]

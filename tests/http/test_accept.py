@@ -16,8 +16,8 @@ from delayd import limits
 from delayd.access.rejections import reason_of
 from delayd.http.accept import HttpAcceptor
 from delayd.http.connection import Bounds, HttpConnection
-from tests.http.connection_rig import ConnectionRig, get, scenario, settle, until
 from tests.net.listener import Listener
+from tests.rigs.http_connections import ConnectionRig, get, scenario, settle, until
 
 
 def listening() -> socket.socket:

@@ -14,7 +14,7 @@ from delayd.limits import (
     AUTH_FAILURES_WINDOW_MS,
     HTTP_HOSTS_KNOWN_MAX,
 )
-from tests.http.rig import Client, HttpRig, request
+from tests.rigs.http import Client, HttpRig, request
 
 JOBS = "/v1/topics/mail/jobs"
 

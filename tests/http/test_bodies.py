@@ -32,7 +32,7 @@ from delayd.limits import (
     HTTP_JSON_BYTES_MAX,
     HTTP_STEP_BYTES,
 )
-from tests.http.rig import JOBS, HttpRig, SliceWatch
+from tests.rigs.http import JOBS, HttpRig, SliceWatch
 
 LONG = "x" * (HTTP_STEP_BYTES + 1)
 PUTS = BodyReader(PutJobForm, PutJobsForm, BODY_BYTES_DEFAULT)

@@ -13,7 +13,8 @@ from aiohttp import http_parser
 from delayd import limits
 from delayd.http import connection as connection_module
 from delayd.http.connection import Bounds, HttpConnection, NoCParser, require_c_parser
-from tests.http.connection_rig import (
+from tests.rigs.http import HttpRig, request
+from tests.rigs.http_connections import (
     Client,
     ConnectionRig,
     get,
@@ -23,7 +24,6 @@ from tests.http.connection_rig import (
     settle,
     with_guard,
 )
-from tests.http.rig import HttpRig, request
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
 IDLE_MS = limits.HTTP_IDLE_MS_DEFAULT

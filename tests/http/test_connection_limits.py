@@ -9,7 +9,7 @@ from delayd.access.connection_limits import Rejection
 from delayd.http.connection import Bounds, HttpConnection
 from delayd.http.problems import Busy
 from delayd.http.responses import closing_reply
-from tests.http.connection_rig import (
+from tests.rigs.http_connections import (
     FAR,
     HERE,
     ConnectionRig,

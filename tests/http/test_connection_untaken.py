@@ -1,8 +1,8 @@
 """Answers that nobody takes: how long a client may let them wait, and how much of them."""
 
 from delayd import limits
-from tests.http.connection_rig import ConnectionRig, get, scenario, settle
-from tests.http.rig import HttpRig, request
+from tests.rigs.http import HttpRig, request
+from tests.rigs.http_connections import ConnectionRig, get, scenario, settle
 
 HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
 IDLE_MS = limits.HTTP_IDLE_MS_DEFAULT

@@ -9,7 +9,7 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
-from tests.http.rig import Answer, Client, HttpRig
+from tests.rigs.http import Answer, Client, HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 GIVEN: Final[dict[str, Any]] = {

@@ -17,8 +17,8 @@ from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
 from delayd.http.idempotency import TOPIC, Memos
 from delayd.limits import IDEMPOTENCY_KEY_BYTES_MAX, IDEMPOTENCY_MS
-from tests.fake_clock import START_MS
-from tests.http.rig import Answer, HttpRig
+from tests.rigs.clock import START_MS
+from tests.rigs.http import Answer, HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 DELAY = "7d"

@@ -9,8 +9,8 @@ from delayd.core.names import INTERNAL_TOPIC
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from delayd.limits import IDEMPOTENCY_MS
-from tests.http.rig import Answer, HttpRig
 from tests.http.test_every_call import every, form_name, given_to
+from tests.rigs.http import Answer, HttpRig
 
 LOOKING: Final = {None, Scope.PEEK, Scope.STATS}
 JOB, MEMO = 1, 2

@@ -15,7 +15,7 @@ from delayd.http.openapi import document, refusals_of
 from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
 from delayd.http.routes import ROUTES
 from delayd.http.values import Answer
-from tests.http.rig import HttpRig, http_refusals
+from tests.rigs.http import HttpRig, http_refusals
 
 DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
 

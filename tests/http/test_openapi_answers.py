@@ -24,7 +24,7 @@ from delayd.http.problems import CONTENT_TYPE, ProblemAnswer
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from delayd.http.values import Answer as Described
-from tests.http.rig import Answer, HttpRig
+from tests.rigs.http import Answer, HttpRig
 
 DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
 TOPICS: Final = ("mail", "orders", "a/b;c")

@@ -31,7 +31,7 @@ from delayd.http.request_forms import AdvanceForm, HorizonForm, KickForm, PauseF
 from delayd.http.responses import refused
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
 from delayd.line import grammar, replies
-from tests.http.rig import Answer, HttpRig
+from tests.rigs.http import Answer, HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 

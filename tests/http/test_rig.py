@@ -3,7 +3,7 @@
 import pytest
 
 from delayd.access.scopes import Scope
-from tests.http.rig import HttpRig
+from tests.rigs.http import HttpRig
 
 
 def test_nothing_happens_before_time_has_passed() -> None:

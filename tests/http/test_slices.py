@@ -10,7 +10,7 @@ import pytest
 
 from delayd.http.slices import LoopTime, Slices
 from delayd.limits import HTTP_ITEMS_FEW, HTTP_SLICE_NS
-from tests.http.rig import JOBS, RESERVE, Client, HttpRig, SliceWatch, put
+from tests.rigs.http import JOBS, RESERVE, Client, HttpRig, SliceWatch, put
 
 MANY = HTTP_ITEMS_FEW + 1
 CLIENTS = 6

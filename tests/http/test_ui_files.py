@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delayd.http.ui_files import MEDIA_TYPES, UI_PATH, UiFile, ui_files
-from tests.http.rig import HttpRig
+from tests.rigs.http import HttpRig
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "delayd" / "ui"

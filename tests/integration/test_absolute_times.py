@@ -10,10 +10,10 @@ from pathlib import Path
 from delayd.core.engine import Engine
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
-from tests.core.rig import put
 from tests.faults.real_daemon import started
 from tests.faults.real_load import PatientClient
 from tests.faults.test_real_clock import WallClock
+from tests.rigs.engine import put
 
 HOUR_MS = 3_600_000
 

@@ -11,8 +11,8 @@ import pytest
 
 from delayd.exits import Exit
 from delayd.testing.daemon import DaemonNotStarted, running_daemon
-from tests.daemon_rig import client_beside, put_standing, standing_jobs
 from tests.line_client import LineClient
+from tests.rigs.process import client_beside, put_standing, standing_jobs
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "operations.md"
 BODY: Final = b"x" * 400

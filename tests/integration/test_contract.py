@@ -20,7 +20,7 @@ from delayd.durations import parse_duration_ms
 from delayd.exits import Exit
 from delayd.http.routes import ROUTES
 from delayd.limits import HTTP_WAIT_MS_MAX
-from tests.daemon_rig import daemon_of
+from tests.rigs.process import daemon_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from delayd.testing.daemon import running_daemon
-from tests.daemon_rig import put_standing
 from tests.pages import Reader
+from tests.rigs.process import put_standing
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 

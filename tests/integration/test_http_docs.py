@@ -24,8 +24,8 @@ from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from delayd.http.values import Answer
 from delayd.testing.daemon import Daemon
-from tests.daemon_rig import daemon_of
-from tests.http.rig import http_refusals
+from tests.rigs.http import http_refusals
+from tests.rigs.process import daemon_of
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "http.md"
 TEXT: Final = PAGE.read_text(encoding="utf-8")

@@ -14,9 +14,9 @@ from typing import Final
 from delayd.client import Client
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon
-from tests.daemon_rig import serve_command
 from tests.faults.receiver import Receiver
 from tests.line_client import LineClient
+from tests.rigs.process import serve_command
 
 ARRIVE_S_MAX: Final = 60.0
 GRACE_S: Final = 1.0

@@ -19,9 +19,9 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted
 from tests.config_files import written
-from tests.daemon_rig import daemon_of
 from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
+from tests.rigs.process import daemon_of
 from tests.servers import HOST, free_port
 
 WAIT_S_MAX: Final = 60.0

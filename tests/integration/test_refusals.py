@@ -14,8 +14,8 @@ from delayd.exits import Exit
 from delayd.journal.recovery import NO_HEADER, NO_LOG
 from delayd.limits import DESCRIPTORS_MIN
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
-from tests.daemon_rig import warnings_of
 from tests.line_client import LineClient
+from tests.rigs.process import warnings_of
 
 SERVE = (sys.executable, "-m", "delayd", "serve", "--line", "127.0.0.1:0", "--http", "off")
 

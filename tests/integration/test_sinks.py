@@ -25,10 +25,10 @@ from delayd.exits import Exit
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result, Sink, open_sinks
 from delayd.testing.daemon import Daemon, DaemonNotStarted
 from tests.brokers import Broker, need, rabbitmq, redis_server
-from tests.daemon_rig import daemon_of
 from tests.line_client import LineClient
 from tests.push.test_sinks import JOB
 from tests.push.test_sinks_page import examples
+from tests.rigs.process import daemon_of
 from tests.servers import HOST, free_port
 
 LOAD: Final = 200

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_rig import LADDER_S, DaemonRig
+from tests.rigs.process import LADDER_S, DaemonRig
 
 Way = Callable[[DaemonRig], None]
 

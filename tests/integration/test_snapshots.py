@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from delayd.testing.daemon import Daemon, running_daemon
-from tests.daemon_rig import put_standing, standing_jobs
 from tests.line_client import LineClient
+from tests.rigs.process import put_standing, standing_jobs
 
 SNAPSHOT_S_MAX: Final = 60.0
 SEGMENT_BYTES: Final = "256KiB"

@@ -11,8 +11,8 @@ import pytest
 from delayd.exits import Exit
 from delayd.limits import RETURNS_PER_STOP_TURN
 from delayd.testing.daemon import Daemon, running_daemon
-from tests.daemon_rig import serve_command
 from tests.line_client import LineClient
+from tests.rigs.process import serve_command
 
 
 def limited_daemon(limits: str, data_dir: Path, *flags: str) -> Daemon:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from delayd.journal.disk import Disk
 from delayd.journal.journal import Journal
 from tests.journal.journals import CONFIGURED_BYTES, DIRECTORY, START_MS, payloads_in
-from tests.simulated_disk import Piece, SimulatedDisk
+from tests.rigs.disk import Piece, SimulatedDisk
 
 
 class Client:

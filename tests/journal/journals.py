@@ -22,7 +22,7 @@ from delayd.journal.journal import Journal
 from delayd.journal.log_end import unpack_log_end
 from delayd.journal.snapshot import SnapshotInfo
 from delayd.limits import JOURNAL_FILES_PER_SEGMENT
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 4096

@@ -37,7 +37,7 @@ from tests.journal.journals import (
     segment_of,
     take_snapshot,
 )
-from tests.simulated_disk import Piece, PowerCut, SimulatedDisk, _Fault
+from tests.rigs.disk import Piece, PowerCut, SimulatedDisk, _Fault
 
 COPY: Final = "copy"
 PAYLOADS: Final = numbered(5, 300)

@@ -9,7 +9,7 @@ from delayd.journal.errors import JournalFailed, WrongClock
 from delayd.journal.format import VIRTUAL_NAME
 from delayd.journal.journal import Journal
 from tests.journal.journals import CONFIGURED_BYTES, DIRECTORY, START_MS, contents_of
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 
 def used(disk: SimulatedDisk, *, is_virtual: bool, frames: int = 1) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from delayd.journal.disk import Disk, LockHeldError, RealDisk, used_bytes
 from delayd.limits import JOURNAL_WINDOW_BYTES
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 
 @pytest.fixture(params=["real", "simulated"])

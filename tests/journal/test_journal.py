@@ -34,7 +34,7 @@ from tests.journal.journals import (
     path_of,
     payloads_in,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 FITTING: Final = SEGMENT_BYTES - HEADER_BYTES - FRAME_OVERHEAD_BYTES
 """The longest payload that shares a segment with nothing else."""

@@ -33,7 +33,7 @@ from tests.journal.journals import (
     path_of,
     payloads_in,
 )
-from tests.simulated_disk import Piece, PowerCut, SimulatedDisk
+from tests.rigs.disk import Piece, PowerCut, SimulatedDisk
 
 PAYLOADS: Final = numbered(16, 900)
 EIO: Final = OSError(errno.EIO, "EIO")

@@ -27,7 +27,7 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
-from tests.simulated_disk import PowerCut, SimulatedDisk
+from tests.rigs.disk import PowerCut, SimulatedDisk
 
 PAYLOADS: Final = numbered(24, 900)
 

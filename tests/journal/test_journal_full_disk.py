@@ -23,7 +23,7 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 FILE: Final = 256 << 10
 SEGMENT: Final = JOURNAL_FILES_PER_SEGMENT * FILE

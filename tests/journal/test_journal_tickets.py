@@ -24,7 +24,7 @@ from tests.journal.journals import (
     opened,
     payloads_in,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 EIO: Final = OSError(errno.EIO, "EIO")
 HANG_S_MAX: Final = 60.0

@@ -18,7 +18,7 @@ from tests.journal.journals import (
     path_of,
     payloads_in,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
 GOLDEN = Path(__file__).parent / "golden" / "log-end-version-1"

@@ -30,7 +30,7 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 GOOD: Final = [b"first", b"second"]
 ZEROS: Final = bytes(100)

@@ -22,7 +22,7 @@ from tests.journal.journals import (
     payloads_in,
     segment_of,
 )
-from tests.simulated_disk import Piece, SimulatedDisk
+from tests.rigs.disk import Piece, SimulatedDisk
 
 LOG_BYTES = 4 * 1024
 

@@ -23,7 +23,7 @@ from tests.journal.journals import (
     path_of,
     segment_of,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 LOG: Final = segment_of([b"first", b"second"])
 

@@ -19,7 +19,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 FRAMES: Final = 8
 

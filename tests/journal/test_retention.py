@@ -16,7 +16,7 @@ from delayd.journal.journal import Journal
 from delayd.journal.retention import snapshot_is_due_at
 from delayd.limits import JOURNAL_FILES_PER_SEGMENT
 from tests.journal.journals import DIRECTORY, contents_of
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from delayd.journal.snapshot import SnapshotWriter

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from tests.simulated_disk import SECTOR_BYTES, Piece, PowerCut, SimulatedDisk
+from tests.rigs.disk import SECTOR_BYTES, Piece, PowerCut, SimulatedDisk
 
 
 def disk_with_file(content: bytes) -> tuple[SimulatedDisk, int]:

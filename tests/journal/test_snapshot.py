@@ -42,7 +42,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 ROOT: Final = Path(__file__).parent.parent.parent
 DOCUMENT: Final = ROOT / "docs" / "journal-format.md"

@@ -23,7 +23,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
-from tests.simulated_disk import Piece, PowerCut, SimulatedDisk
+from tests.rigs.disk import Piece, PowerCut, SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.disk import SimulatedDisk
 
 DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
 

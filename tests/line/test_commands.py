@@ -5,7 +5,7 @@ import pytest
 
 from delayd.line.commands import COMMANDS, Command, command_of
 from delayd.line.grammar import BadFormat
-from tests.line.rig import LineRig
+from tests.rigs.line import LineRig
 
 WORDS = [command.word for command in COMMANDS]
 

@@ -1,6 +1,6 @@
 """What clients are told when the journal has no room."""
 
-from tests.line.rig import LineRig
+from tests.rigs.line import LineRig
 
 
 def no_space(_missing_bytes: int, _body_bytes: int, _places: int) -> int:

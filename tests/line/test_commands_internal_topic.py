@@ -15,7 +15,7 @@ from delayd.core.session import Handed, Session, WaitEnd
 from delayd.limits import IDEMPOTENCY_MS
 from delayd.line.commands import COMMANDS
 from tests.core.check import check
-from tests.line.rig import Client, LineRig
+from tests.rigs.line import Client, LineRig
 
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
 MEMO: Final = 1

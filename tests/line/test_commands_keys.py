@@ -6,8 +6,8 @@ import pytest
 
 from delayd.limits import KEY_BYTES_MAX
 from delayd.line.grammar import parse_put
-from tests.line.rig import Client, LineRig, bytewise, in_pieces
 from tests.line.test_connection_runs import both
+from tests.rigs.line import Client, LineRig, bytewise, in_pieces
 
 BAD = b"BAD_FORMAT\r\n"
 NOT_FOUND = b"NOT_FOUND\r\n"

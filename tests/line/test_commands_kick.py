@@ -3,7 +3,7 @@
 import pytest
 
 from delayd.limits import KICKS_AT_ONCE
-from tests.line.rig import Client, LineRig
+from tests.rigs.line import Client, LineRig
 
 JOBS = KICKS_AT_ONCE + 300
 

@@ -3,7 +3,7 @@
 import pytest
 
 from delayd.limits import TASK_STEP_JOBS
-from tests.line.rig import Client, LineRig
+from tests.rigs.line import Client, LineRig
 
 BAD = b"BAD_FORMAT\r\n"
 NOT_FOUND = b"NOT_FOUND\r\n"

@@ -18,7 +18,7 @@ from delayd.limits import (
     UNWATCHED_AT_ONCE,
 )
 from tests.core.check import check
-from tests.line.rig import Client, LineRig
+from tests.rigs.line import Client, LineRig
 
 TOPICS = TOPICS_AT_ONCE + 3 * TASK_STEP_JOBS
 

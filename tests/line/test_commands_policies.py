@@ -8,7 +8,7 @@ from delayd.core.operations.tick import leases_are_caught_up
 from delayd.core.operations.topics import configure
 from delayd.core.times import PlayedMs
 from delayd.limits import POLICY_JSON_BYTES_MAX
-from tests.line.rig import Client, LineRig
+from tests.rigs.line import Client, LineRig
 
 SET = b"POLICY_SET\r\n"
 BAD = b"BAD_FORMAT\r\n"

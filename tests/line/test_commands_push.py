@@ -10,7 +10,7 @@ from delayd.core.session import Session
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs
 from delayd.limits import LONG_LINE_BYTES_MAX
-from tests.line.rig import ALL, Client, LineRig, bytewise
+from tests.rigs.line import ALL, Client, LineRig, bytewise
 
 URL = b"https://example.com/due?key=s3"
 FORBIDDEN = b"FORBIDDEN\r\n"

@@ -8,7 +8,7 @@ from delayd.line import replies
 from delayd.line.grammar import BadFormat
 from tests.http.test_problems import KNOWN
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
-from tests.line.rig import LineRig
+from tests.rigs.line import LineRig
 
 REFUSED = [each for each in EXCHANGES if each.replies and each.replies[-1] in replies.KINDS]
 

@@ -5,7 +5,7 @@ import pytest
 from delayd.compat import Compat
 from delayd.limits import RESERVE_BATCH_MAX
 from delayd.line import replies
-from tests.line.rig import LineRig, bytewise, in_pieces
+from tests.rigs.line import LineRig, bytewise, in_pieces
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 

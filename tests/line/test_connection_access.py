@@ -11,7 +11,7 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX
 from delayd.line.commands import COMMANDS, About, Command
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
-from tests.line.rig import ALL, EPOCH_MS, WRONG, Client, LineRig, bytewise, in_pieces, topic_state
+from tests.rigs.line import ALL, EPOCH_MS, WRONG, Client, LineRig, bytewise, in_pieces, topic_state
 
 UNAUTHORIZED: Final = b"UNAUTHORIZED\r\n"
 FORBIDDEN: Final = b"FORBIDDEN\r\n"

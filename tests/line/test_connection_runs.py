@@ -9,7 +9,7 @@ import pytest
 
 from delayd.core.times import PlayedMs
 from delayd.line.grammar import parse_put
-from tests.line.rig import Client, LineRig, bytewise
+from tests.rigs.line import Client, LineRig, bytewise
 
 TUBES = (b"default", b"a", b"b")
 CLIENTS = 4

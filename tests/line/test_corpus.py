@@ -3,7 +3,7 @@ import random
 import pytest
 
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
-from tests.line.rig import LineRig, bytewise, in_pieces
+from tests.rigs.line import LineRig, bytewise, in_pieces
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)

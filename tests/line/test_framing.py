@@ -8,7 +8,7 @@ import pytest
 from delayd.core.times import RequestMs
 from delayd.limits import LINE_BYTES_MAX
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
-from tests.line.rig import LineRig, bytewise, in_pieces
+from tests.rigs.line import LineRig, bytewise, in_pieces
 
 USED = b"list-tube-used"
 USING = b"USING default\r\n"

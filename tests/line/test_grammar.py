@@ -28,7 +28,7 @@ from delayd.line.grammar import (
     parse_put_words,
     shape_of,
 )
-from tests.line.rig import LineRig, bytewise, in_pieces
+from tests.rigs.line import LineRig, bytewise, in_pieces
 
 U32 = 2**32 - 1
 U64 = 2**64 - 1

@@ -13,8 +13,8 @@ from delayd.core.job_parts import Reason
 from delayd.line.commands import COMMANDS
 from delayd.line.grammar import LONG_LINE
 from delayd.push.deliveries import Push
-from tests.line.rig import LineRig
 from tests.line.test_commands import OURS
+from tests.rigs.line import LineRig
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text(encoding="utf-8")
 SHORT: Final = (b"auth ", b"advance-clock ", b"reserve-batch ", b"reschedule ", b"why")

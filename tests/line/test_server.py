@@ -11,7 +11,7 @@ import pytest
 
 from delayd.limits import ACCEPT_PAUSE_MS, READ_BYTES, STALLED_CLIENT_MS
 from delayd.line import replies
-from tests.line.server_rig import Listener, ServerRig, heard, is_cut_off
+from tests.rigs.line_sockets import Listener, ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 BIG = 60_000

@@ -17,7 +17,7 @@ from delayd.limits import (
 )
 from delayd.net.tls import server_context
 from tests.access.handshakes import Authority
-from tests.line.server_rig import ServerRig, heard, is_cut_off
+from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 INSERTED = b"INSERTED 1\r\n"

@@ -7,7 +7,7 @@ import pytest
 
 from delayd.core.stats.refusals import Refusals
 from delayd.limits import LINE_INCOMPLETE_S_MAX
-from tests.line.server_rig import ServerRig, heard, is_cut_off
+from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 USED = b"list-tube-used\r\n"

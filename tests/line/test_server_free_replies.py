@@ -16,7 +16,7 @@ from delayd.core.operations.tick import advance
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.line.server import Client, LineServer
 from delayd.net.poller import IN
-from tests.line.server_rig import ServerRig, heard, plain
+from tests.rigs.line_sockets import ServerRig, heard, plain
 
 PUT: Final = b"put 0 0 60 1\r\nx\r\n"
 DELAYED_PUT: Final = b"put 0 1 60 1\r\nx\r\n"

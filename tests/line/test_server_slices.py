@@ -12,8 +12,8 @@ import pytest
 
 from delayd.limits import LINE_KEYED_RUN_MAX, LINE_RUN_MAX, LINE_SLICE_MS, LINE_TURN_MS, READ_BYTES
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
-from tests.line.rig import LineRig
-from tests.line.server_rig import ServerRig, heard
+from tests.rigs.line import LineRig
+from tests.rigs.line_sockets import ServerRig, heard
 
 COMMANDS = 400
 WATCHES = b"".join(b"watch t%d\r\n" % number for number in range(COMMANDS))

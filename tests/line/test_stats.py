@@ -8,7 +8,7 @@ from delayd.compat import Compat
 from delayd.core.engine import Engine
 from delayd.line import replies
 from delayd.line.stats import LogFigures, Stats, instance_id
-from tests.line.rig import LineRig
+from tests.rigs.line import LineRig
 
 JOB_KEYS = "id tube state pri age delay ttr time-left file reserves timeouts releases buries kicks"
 

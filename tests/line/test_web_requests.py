@@ -6,7 +6,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.line import replies
-from tests.line.rig import LineRig, bytewise, in_pieces
+from tests.rigs.line import LineRig, bytewise, in_pieces
 
 METHODS = (
     *("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "QUERY", "PROPFIND"),

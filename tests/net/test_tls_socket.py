@@ -20,8 +20,8 @@ from delayd.limits import HANDSHAKES_PER_TURN, LINE_INCOMPLETE_S_MAX
 from delayd.net import tls
 from delayd.net.tls import SecureSocket
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
-from tests.line.server_rig import ServerRig, heard, is_cut_off
 from tests.line.tls import CLIENT_NAME, NAME, TlsClient, client_context, server_context
+from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 USED = b"list-tube-used\r\n"

@@ -21,7 +21,7 @@ from delayd.core.policy import Policy
 from delayd.push.scheduler import PushBounds, PushCall, Scheduler
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
 from tests.core.check import check
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 URL: Final = "https://{}.example:443/jobs"
 REFUSED: Final = AttemptEnd(Result.FAILED, "404 Not Found")

@@ -28,8 +28,8 @@ from delayd.push.sender import PushCounters, PushSender, SinkTable, checked_end
 from delayd.push.sinks import BYTES, DELIVERED, JSON, AttemptEnd, DueJob, Result, content_type_of
 from delayd.push.topic_sink import TopicSink
 from tests.core.check import check
-from tests.http.rig import HttpRig
 from tests.push.rig import GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL
+from tests.rigs.http import HttpRig
 
 LOG_ID: Final = "0123456789abcdef"
 GRACE_MS: Final = 3_000

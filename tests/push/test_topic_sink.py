@@ -10,8 +10,8 @@ from delayd.core.session import Session
 from delayd.core.targets import Target
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
 from delayd.push.topic_sink import TopicSink
-from tests.core.rig import EngineRig
 from tests.push.test_sinks import JOB
+from tests.rigs.engine import EngineRig
 
 
 def at_once(coroutine: Coroutine[Any, Any, AttemptEnd]) -> AttemptEnd:

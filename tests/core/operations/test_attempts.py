@@ -24,8 +24,8 @@ from delayd.core.topic import Source
 from delayd.limits import ERROR_BYTES_MAX
 from tests.core import views
 from tests.core.check import check
-from tests.core.rig import kinds_of
 from tests.core.worlds import DAY_MS, SECOND_MS, World, close, finish, hang, nack, release
+from tests.rigs.engine import kinds_of
 
 
 @pytest.fixture

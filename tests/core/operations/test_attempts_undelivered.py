@@ -19,8 +19,8 @@ from delayd.limits import HELD_RETURN_BYTES
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import kinds_of
 from tests.core.worlds import DAY_MS, SECOND_MS, World, finish, nack
+from tests.rigs.engine import kinds_of
 
 
 @pytest.fixture

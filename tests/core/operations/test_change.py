@@ -29,7 +29,7 @@ from tests.core.operations.test_put_keyed import (
     record_of,
     state_of,
 )
-from tests.core.rig import EngineRig, kinds_of
+from tests.rigs.engine import EngineRig, kinds_of
 
 
 @pytest.mark.parametrize("state", WAITING)

@@ -55,8 +55,8 @@ from delayd.limits import IDEMPOTENCY_MS
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig
-from tests.core.rig import put as put_job
+from tests.rigs.engine import EngineRig
+from tests.rigs.engine import put as put_job
 
 MEMO: Final = 1
 KEY: Final = b"a"

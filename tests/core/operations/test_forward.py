@@ -26,7 +26,7 @@ from delayd.core.targets import Target
 from delayd.core.times import RequestMs
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig, kinds_of
+from tests.rigs.engine import EngineRig, kinds_of
 
 
 def with_push() -> EngineRig:

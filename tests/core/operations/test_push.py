@@ -20,7 +20,7 @@ from delayd.core.retry import PUSH_STEPS_MS
 from delayd.core.targets import Target, pack_own
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig, kick, put
+from tests.rigs.engine import TTR_MS, EngineRig, kick, put
 
 URL = "https://example.com/jobs"
 

@@ -24,7 +24,7 @@ from delayd.core.targets import Target, pack_own
 from delayd.limits import DURATION_MS_MAX
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig, kick
+from tests.rigs.engine import TTR_MS, EngineRig, kick
 
 if TYPE_CHECKING:
     from delayd.core.push_lanes import Lane

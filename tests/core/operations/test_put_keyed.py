@@ -52,8 +52,8 @@ from delayd.core.views import peek
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig, kinds_of
-from tests.core.rig import put as put_job
+from tests.rigs.engine import TTR_MS, EngineRig, kinds_of
+from tests.rigs.engine import put as put_job
 
 KEY: Final = b"order-17"
 HOUR_MS: Final = 3_600_000

@@ -31,7 +31,7 @@ from tests.core.operations.test_put_keyed import (
     job_in,
     put,
 )
-from tests.core.rig import TTR_MS, EngineRig
+from tests.rigs.engine import TTR_MS, EngineRig
 
 
 @pytest.mark.parametrize("on", Conflict)

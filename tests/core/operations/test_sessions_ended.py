@@ -31,7 +31,7 @@ from delayd.limits import (
 )
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig, kinds_of
+from tests.rigs.engine import TTR_MS, EngineRig, kinds_of
 
 JOBS = RETURNS_PER_TURN + 200
 LADDER = Policy(retry_ms=(1_000, 9_000), attempts_max=2)

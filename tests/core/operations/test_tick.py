@@ -18,7 +18,7 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import ADVANCE_SLICE_JOBS
 from tests.core import views
 from tests.core.check import check
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 YEAR_MS = 365 * 86_400_000
 LENGTHS_MS = (1, 2, 255, 256, 257, 999, 1000, 65_535, 65_536, 3_600_000, YEAR_MS, 136 * YEAR_MS)

@@ -18,7 +18,7 @@ from delayd.limits import TIMER_STALE_ROWS
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig, kick
+from tests.rigs.engine import EngineRig, kick
 
 
 def names(rig: EngineRig) -> list[str]:

@@ -34,7 +34,7 @@ from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig, kick, kinds_of, put
+from tests.rigs.engine import EngineRig, kick, kinds_of, put
 
 WHOLE = 1 << 40
 

@@ -15,7 +15,7 @@ from delayd.core.stats.counters import Operation
 from delayd.core.times import PlayedMs, RequestMs
 from tests.core import views
 from tests.core.check import check
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 
 def test_the_longest_waiting_is_served_first() -> None:

@@ -34,7 +34,7 @@ from delayd.limits import WALL_MS_MAX, WALL_STEPS_MAX
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import TTR_MS, EngineRig, kinds_of, put
+from tests.rigs.engine import TTR_MS, EngineRig, kinds_of, put
 
 if TYPE_CHECKING:
     from collections.abc import Callable

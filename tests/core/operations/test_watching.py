@@ -16,7 +16,7 @@ from delayd.core.session import Session
 from delayd.limits import TOPICS_WATCHED_MAX
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 
 def wide_client(rig: EngineRig, topics: int = TOPICS_WATCHED_MAX - 1) -> Session:

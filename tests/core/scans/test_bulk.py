@@ -20,7 +20,7 @@ from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.core.crowds import Crowd
-from tests.core.rig import EngineRig, kinds_of
+from tests.rigs.engine import EngineRig, kinds_of
 
 DELAY_MS = 7_777_777
 """One that nobody else asks for."""

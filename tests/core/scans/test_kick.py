@@ -16,7 +16,7 @@ from delayd.core.topic import Topic
 from delayd.limits import DELAYED_SORTED_MAX, PASS_ACTION_COST
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.rig import EngineRig, kick, kinds_of
+from tests.rigs.engine import EngineRig, kick, kinds_of
 
 JOBS = 300
 MANY = DELAYED_SORTED_MAX + 500

@@ -18,8 +18,8 @@ from delayd.limits import CALENDAR_BINS_MAX, SEARCH_JOBS_MAX
 from tests.core import views
 from tests.core.check import check
 from tests.core.crowds import HOUR_MS, Crowd
-from tests.core.rig import EngineRig, put
 from tests.core.views import job_details
+from tests.rigs.engine import EngineRig, put
 
 
 def page_of(rig: EngineRig, wanted: Wanted, limit: int = 10, after: Cursor | None = None) -> Page:

@@ -20,7 +20,7 @@ from delayd.core.stats.histogram import new_histogram, note_run, quantile_ms, sp
 from delayd.core.stats.rates import Rates
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import LATENESS_BOUNDS_MS, RATE_CELL_MS, RATE_CELLS
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic

@@ -13,8 +13,8 @@ from delayd.core.operations.topics import clear
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.limits import AGE_SLOT_BITS, AGE_SLOTS_MAX, AGES_KEPT_MAX
 from tests.core.check import check
-from tests.core.rig import EngineRig
-from tests.core.rig import put as put_job
+from tests.rigs.engine import EngineRig
+from tests.rigs.engine import put as put_job
 
 SLOT_MS = 1 << AGE_SLOT_BITS
 DAY_MS = 86_400_000

@@ -31,7 +31,7 @@ from delayd.limits import (
 )
 from tests.core import views
 from tests.core.check import check
-from tests.core.rig import EngineRig
+from tests.rigs.engine import EngineRig
 
 
 def taken(rig: EngineRig, step: int = 1_000_000) -> TotalsScan:

@@ -11,7 +11,7 @@ from delayd.core.stats.counters import Operation
 from delayd.core.throttle import PushBlock
 from delayd.limits import TOTALS_STEP_TOPICS
 from delayd.line.stats import COUNTED, LogFigures, Stats
-from tests.http.rig import HttpRig, SliceWatch
+from tests.rigs.http import HttpRig, SliceWatch
 
 NOTHING_YET = {"jobs": 0, "mean": None, "p50": None, "p90": None, "p99": None}
 

@@ -8,7 +8,7 @@ from delayd.access.scopes import Scope
 from delayd.core.log_space import PUT_COST_BYTES, TOPIC_COST_BYTES
 from delayd.core.records import Kind, pack_turn
 from delayd.limits import EMERGENCY_BYTES, READY_BODY_BYTES, SLOW_SYNC_MS, WALL_MS_MAX
-from tests.http.rig import Answer, HttpRig
+from tests.rigs.http import Answer, HttpRig
 
 
 def not_ready(rig: HttpRig) -> Answer:

@@ -10,7 +10,7 @@ from delayd.core.operations.put import put_alike
 from delayd.core.times import RequestMs
 from delayd.http.handlers.job_responses import is_json
 from delayd.limits import HTTP_CONTAINERS_MAX
-from tests.http.rig import HttpRig
+from tests.rigs.http import HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 SPACES: Final = b" \t\r\n"

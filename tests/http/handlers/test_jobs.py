@@ -12,8 +12,8 @@ from delayd.core.operations.tick import reach
 from delayd.core.times import PlayedMs
 from delayd.http.api import Call
 from delayd.limits import BODY_BYTES_DEFAULT, JOB_ID_MAX
-from tests.fake_clock import FakeClock
-from tests.http.rig import HttpRig
+from tests.rigs.clock import FakeClock
+from tests.rigs.http import HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 RESERVE = "/v1/topics/mail/reserve"

@@ -14,7 +14,7 @@ from delayd.http.handlers.job_responses import parse_token
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import ReservationLost
 from delayd.limits import ERROR_BYTES_MAX, HTTP_BATCH_MAX, HTTP_LOOK_ITEMS
-from tests.http.rig import Answer, HttpRig, SliceWatch
+from tests.rigs.http import Answer, HttpRig, SliceWatch
 
 if TYPE_CHECKING:
     from delayd.http.api import Api

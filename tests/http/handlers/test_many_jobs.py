@@ -25,8 +25,8 @@ from delayd.limits import (
     TASK_SLICE_US,
     TASK_STEP_JOBS,
 )
-from tests.fake_clock import FakeClock
-from tests.http.rig import HttpRig, SliceWatch
+from tests.rigs.clock import FakeClock
+from tests.rigs.http import HttpRig, SliceWatch
 
 JOBS = "/v1/topics/mail/jobs"
 HOUR_MS = 3_600_000

@@ -15,8 +15,8 @@ from delayd.core.operations.put import find_key
 from delayd.core.session import Session
 from delayd.core.targets import Target
 from delayd.limits import KEY_BYTES_MAX
-from tests.fake_clock import FakeClock
-from tests.http.rig import JOBS, RESERVE, Answer, HttpRig, put, reserved
+from tests.rigs.clock import FakeClock
+from tests.rigs.http import JOBS, RESERVE, Answer, HttpRig, put, reserved
 
 
 def looked_at(rig: HttpRig, job_id: int = 1) -> dict[str, Any]:

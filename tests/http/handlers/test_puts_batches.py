@@ -19,7 +19,7 @@ from delayd.limits import (
     HTTP_RUN_JOBS_MAX,
     HTTP_STEP_BYTES,
 )
-from tests.http.rig import HttpRig, SliceWatch
+from tests.rigs.http import HttpRig, SliceWatch
 
 JOBS = "/v1/topics/mail/jobs"
 RESERVE = "/v1/topics/mail/reserve"

@@ -11,7 +11,7 @@ from delayd.limits import (
     RETRY_AFTER_DRAINING_S,
     RETRY_AFTER_FULL_S,
 )
-from tests.http.rig import JOBS, HttpRig, put, reserved
+from tests.rigs.http import JOBS, HttpRig, put, reserved
 
 # --- What is wrong --------------------------------------------------------------------------------
 

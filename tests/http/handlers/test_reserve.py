@@ -13,8 +13,8 @@ from delayd.limits import (
     HTTP_WAIT_MS_MAX,
     RETRY_AFTER_FULL_S,
 )
-from tests.fake_clock import FakeClock
-from tests.http.rig import RESERVE, HttpRig, SliceWatch, ids, put, stored, wait
+from tests.rigs.clock import FakeClock
+from tests.rigs.http import RESERVE, HttpRig, SliceWatch, ids, put, stored, wait
 
 JOBS = "/v1/topics/mail/jobs"
 

@@ -10,10 +10,10 @@ from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.core.operations.put import put_alike
 from delayd.core.times import RequestMs
-from tests.http.rig import RESERVE, HttpRig, ids, put, stored, wait
+from tests.rigs.http import RESERVE, HttpRig, ids, put, stored, wait
 
 if TYPE_CHECKING:
-    from tests.http.rig import Client
+    from tests.rigs.http import Client
 
 
 def put_unsettled(rig: HttpRig, delay_ms: int = 0) -> int:

@@ -22,7 +22,7 @@ from delayd.limits import (
     TASK_SLICE_US,
     TASK_STEP_JOBS,
 )
-from tests.http.rig import HttpRig, SliceWatch, request
+from tests.rigs.http import HttpRig, SliceWatch, request
 
 
 def put(rig: HttpRig, topic: str, **fields: object) -> int:

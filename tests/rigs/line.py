@@ -13,7 +13,7 @@ Where clients have to authenticate:
     worker = rig.user(Scope.RESERVE, Scope.DELETE, topics=("mail.*",))   # has shown its token
     rig.unauthenticated()                                                # has not
 
-`server_rig` has real sockets and a server.
+`line_sockets` has real sockets and a server.
 """
 
 import random

@@ -51,8 +51,8 @@ from delayd.snapshots import Snapshots, Task
 from delayd.turns import Turns
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.fake_clock import FakeClock
-from tests.simulated_disk import SimulatedDisk
+from tests.rigs.clock import FakeClock
+from tests.rigs.disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from delayd.journal.aio import KernelSync

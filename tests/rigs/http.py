@@ -55,9 +55,9 @@ from delayd.metrics import CONTENT_TYPE
 from delayd.net.poller import Poller
 from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
-from tests.commit_rig import CrankedLoop
 from tests.core.check import check
-from tests.fake_clock import START_MS, FakeClock
+from tests.rigs.clock import START_MS, FakeClock
+from tests.rigs.commit import CrankedLoop
 
 if TYPE_CHECKING:
     from delayd.access.token_entries import Entry
