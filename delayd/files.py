@@ -12,6 +12,7 @@ import os
 import stat
 
 from delayd.durations import size_text
+from delayd.limits import PEM_FILE_BYTES_MAX
 
 NO_FILE = "it is not a file"
 
@@ -29,8 +30,7 @@ def read_with_mode(path: str, bytes_max: int) -> tuple[bytes, int]:
     handle = open_file(path)
     with open(handle, "rb") as file:
         data = file.read(bytes_max + 1) or b""
-        if len(data) > bytes_max:
-            raise OSError(errno.EFBIG, f"it is longer than {size_text(bytes_max)}", path)
+        _check_length(len(data), bytes_max, path)
         return data, os.fstat(handle).st_mode
 
 
@@ -49,11 +49,18 @@ def open_file(path: str) -> int:
 def must_be_file(path: str) -> None:
     """Raise OSError or ValueError unless it is a regular file, which may be read.
 
-    For those who open it themselves, such as OpenSSL: they read devices to the end, too.
+    For what OpenSSL opens itself, and reads to the end: so it has a bound (`PEM_FILE_BYTES_MAX`).
     """
     handle = open_file(path)
     try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, NO_FILE, path)
+        _check_length(status.st_size, PEM_FILE_BYTES_MAX, path)
     finally:
         os.close(handle)
+
+
+def _check_length(file_bytes: int, bytes_max: int, path: str) -> None:
+    if file_bytes > bytes_max:
+        raise OSError(errno.EFBIG, f"it is longer than {size_text(bytes_max)}", path)

@@ -49,6 +49,9 @@ RATE_BURST_MS: Final = 100
 RETRY_STEPS_NAMED_MAX: Final = 10
 # A policy as text: a ladder of 255 steps written at length takes half of it.
 POLICY_JSON_BYTES_MAX: Final = 16 << 10
+# Topics that clients have given policies: each stays with no job, 10 MB with policies of a few
+# fields, 160 with the longest, and a start reads them all. More are patterns of the configuration.
+POLICIES_MAX: Final = 10_000
 
 # --- Push ----------------------------------------------------------------------------------------
 
@@ -547,6 +550,8 @@ LINE_CONNECTIONS_PER_ADDRESS_MAX: Final = 1_000
 LINE_UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 100
 # TLS handshakes that one turn continues: up to 1 ms of work each, with RSA keys.
 HANDSHAKES_PER_TURN: Final = 8
+# A file of certificates or keys in PEM: a system's bundle of all authorities has 230 kB.
+PEM_FILE_BYTES_MAX: Final = 1 << 20
 # A certificate is said to expire soon in its last two weeks, a short-lived one in its last third.
 CERTIFICATE_SOON_S: Final = 14 * 86_400
 CERTIFICATE_SOON_SHARE: Final = 3

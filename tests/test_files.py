@@ -16,6 +16,7 @@ from delayd.access.tokens import Tokens
 from delayd.config import load
 from delayd.files import must_be_file, read_file
 from delayd.journal.disk import RealDisk
+from delayd.limits import PEM_FILE_BYTES_MAX
 from delayd.net.tls import CertificateFiles, server_context
 
 READERS: Final[dict[str, Callable[[str], object]]] = {
@@ -47,6 +48,15 @@ def test_a_pipe_that_nobody_writes_to_is_refused(reader: str, tmp_path: Path) ->
 def test_a_device_without_an_end_is_refused(reader: str) -> None:
     with pytest.raises(Exception, match=r"it is not a file|it is longer than"):
         READERS[reader]("/dev/zero")
+
+
+@pytest.mark.parametrize("reader", ["a file", "a file for others", "certificate"])
+def test_a_file_that_is_too_long_is_refused(reader: str, tmp_path: Path) -> None:
+    path = tmp_path / "long"
+    path.touch()
+    os.truncate(path, PEM_FILE_BYTES_MAX + 1)
+    with pytest.raises(Exception, match="it is longer than"):
+        READERS[reader](str(path))
 
 
 @pytest.mark.parametrize("reader", [name for name in READERS if "journal" not in name])

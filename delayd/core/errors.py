@@ -22,6 +22,7 @@ from delayd.durations import duration_text
 from delayd.fields import Wrong
 from delayd.limits import (
     KEY_BYTES_MAX,
+    POLICIES_MAX,
     RETRY_AFTER_DRAINING_S,
     RETRY_AFTER_FULL_S,
     TOPIC_NAME_BYTES_MAX,
@@ -253,6 +254,21 @@ class PolicyInvalid(Refusal):
     def __init__(self, errors: Sequence[Wrong]) -> None:
         super().__init__("the policy is not valid: " + "; ".join(map(str, errors)))
         self.errors = errors
+
+
+class PoliciesFull(Refusal):
+    """As many topics have policies of their own as may have one."""
+
+    kind = "policies_full"
+    title = "As many topics have policies of their own as may have one."
+    word = "OUT_OF_MEMORY"
+    status = 409
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"topic {name!r} would be one more than the {POLICIES_MAX} that may have a policy of"
+            " their own: remove another's, or configure one for a pattern of names"
+        )
 
 
 class TargetRefused(Refusal):

@@ -185,5 +185,10 @@ class Topic:
             or self.watchers
             or self.name == DEFAULT_TOPIC
             or self.feeders
-            or (self.policy_source is Source.RUN_TIME and self.policy is not None)
+            or self.has_own_policy
         )
+
+    @property
+    def has_own_policy(self) -> bool:
+        """Tell whether a client has set its policy."""
+        return self.policy_source is Source.RUN_TIME and self.policy is not None

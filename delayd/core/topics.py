@@ -33,6 +33,7 @@ class Topics:
         "keeps_all",
         "last_number",
         "listing",
+        "own_policies",
         "policy_for",
         "shown",
     )
@@ -53,6 +54,8 @@ class Topics:
         """Topics whose metrics have their name."""
         self.is_capped = False
         """There is a cap on the jobs of all topics together, so every put is checked."""
+        self.own_policies = 0
+        """Topics that clients have given policies."""
         self.policy_for: Callable[[str], Policy | None] | None = None
         """The configured policy for a topic of that name; None during a replay."""
 
@@ -91,8 +94,10 @@ class Topics:
         self, topic: Topic, policy: Policy | None, source: Source, target: Topic | None
     ) -> Topic | None:
         """Set the topic's policy from now on; return the target that it had before."""
+        self.own_policies -= topic.has_own_policy
         topic.policy = policy
         topic.policy_source = source
+        self.own_policies += topic.has_own_policy
         push = None if policy is None else policy.push
         topic.is_pushed = push is not None and push.topic != topic.name
         self.mark_rules(topic)
@@ -113,6 +118,7 @@ class Topics:
         assert self.internal is self.by_name.get(INTERNAL_TOPIC)
         assert self.shown == sum(topic.has_own_metrics for topic in self.listing)
         assert self.shown <= TOPICS_SHOWN_MAX
+        assert self.own_policies == sum(topic.has_own_policy for topic in self.listing)
         for place, topic in enumerate(self.listing):
             assert topic.place == place
             assert topic.is_wanted, f"{topic.name} should have vanished"

@@ -327,6 +327,7 @@ _TOPICS: Final = (
         _POLICY,
         (
             errors.PolicyInvalid,
+            errors.PoliciesFull,
             errors.TargetRefused,
             errors.NotForTopic,
             errors.PushIsOff,

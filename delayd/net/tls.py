@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
-from delayd.files import must_be_file
-from delayd.limits import HANDSHAKES_PER_TURN, READ_BYTES
+from delayd.files import must_be_file, read_file
+from delayd.limits import HANDSHAKES_PER_TURN, PEM_FILE_BYTES_MAX, READ_BYTES
 from delayd.moments import parse_time_s
 from delayd.net.poller import Poller
 
@@ -117,12 +117,12 @@ def _load(context: ssl.SSLContext, files: CertificateFiles) -> None:
     try:
         context.load_cert_chain(files.certificate, files.key, password=_no_passphrase)
     except (OSError, ValueError) as error:
-        said, rule = f"tls.certificate = {files.certificate}", CERTIFICATE_RULE
+        setting, rule = f"tls.certificate = {files.certificate}", CERTIFICATE_RULE
         if files.key is None:
             rule = BOTH_RULE
         elif _is_about_the_key(error, files.certificate):
-            said, rule = f"tls.key = {files.key}", KEY_RULE
-        raise CertificateInvalid([f"{said}: {_reason(error, rule)}"]) from None
+            setting, rule = f"tls.key = {files.key}", KEY_RULE
+        raise CertificateInvalid([f"{setting}: {_reason(error, rule)}"]) from None
 
 
 def _no_passphrase() -> str:
@@ -152,16 +152,11 @@ class Validity(NamedTuple):
 def validity(path: str) -> Validity | None:
     """Return when all certificates in a PEM file are valid; None if that cannot be read."""
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            blocks = _CERTIFICATE.findall(file.read())
+        text = read_file(path, PEM_FILE_BYTES_MAX).decode("ascii", "replace")
+        blocks = _CERTIFICATE.findall(text)
         spans = [_validity(ssl.PEM_cert_to_DER_cert(block)) for block in blocks]
         return Validity(max(span.from_s for span in spans), min(span.until_s for span in spans))
-    except (
-        OSError,
-        ValueError,
-        IndexError,
-        StopIteration,
-    ):  # OpenSSL has read it, and is the one to complain
+    except (OSError, ValueError, IndexError, StopIteration):  # of which OpenSSL complains
         return None
 
 

@@ -19,6 +19,7 @@ from delayd.core.errors import (
     KeyNotFound,
     LastWatched,
     OutOfSpace,
+    PoliciesFull,
     PolicyInvalid,
     PushIsOff,
     Refusal,
@@ -364,7 +365,8 @@ def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: 
 
 def test_every_refusal_of_the_core_is_tried() -> None:
     # A full journal refuses before the engine is asked; a key that is taken, see test_keyed; too
-    # many topics, see test_watching; what may not be called, see operations/test_push.
+    # many topics, see test_watching; too many policies, see operations/test_topics; what may not be
+    # called, see operations/test_push.
     of_the_core = {
         refusal for refusal in Refusal.__subclasses__() if refusal.__module__ == errors.__name__
     }
@@ -372,6 +374,7 @@ def test_every_refusal_of_the_core_is_tried() -> None:
         OutOfSpace,
         JobAlreadyExists,
         TooManyWatched,
+        PoliciesFull,
         TargetRefused,
         PushIsOff,
     } == of_the_core

@@ -50,6 +50,7 @@ EXAMPLES: Final = (
     errors.TooManyWatched("mail"),
     errors.Draining(),
     errors.PolicyInvalid([Wrong("ttr", "must be a duration", '"x"'), Wrong("", "it is none")]),
+    errors.PoliciesFull("mail"),
     errors.TargetRefused("url 'https://10.0.0.1/'", "must have a public address"),
     errors.NotForTopic("sink 'crm'", "is for the topics b*, and not for 'a'", "sink"),
     errors.PushIsOff(),
@@ -151,6 +152,10 @@ KNOWN: Final = {
         "No space is left beyond what is kept for removals and snapshots.",
     ),
     "path_too_long": ("URI_TOO_LONG", 414, "The path is longer than this daemon reads."),
+    "policies_full": (
+        *("OUT_OF_MEMORY", 409),
+        "As many topics have policies of their own as may have one.",
+    ),
     "policy_invalid": ("BAD_FORMAT", 422, "The policy is invalid."),
     "push_off": ("PUSH_IS_OFF", 422, "This daemon delivers nothing by itself."),
     "request_invalid": ("BAD_FORMAT", 422, "The request is invalid; `errors` lists every problem."),

@@ -7,7 +7,7 @@ import pytest
 from delayd.core.operations.tick import leases_are_caught_up
 from delayd.core.operations.topics import configure
 from delayd.core.times import PlayedMs
-from delayd.limits import POLICY_JSON_BYTES_MAX
+from delayd.limits import POLICIES_MAX, POLICY_JSON_BYTES_MAX
 from tests.rigs.line import Client, LineRig
 
 SET = b"POLICY_SET\r\n"
@@ -51,6 +51,13 @@ def test_a_tube_with_a_policy_stays_though_nobody_uses_it(client: Client) -> Non
     assert b"- mail\n" in client.says(b"list-tubes\r\n")
     assert policy(client, b"", b"mail") == SET
     assert b"- mail\n" not in client.says(b"list-tubes\r\n")
+
+
+def test_a_policy_too_many_is_refused(client: Client) -> None:
+    client.connection.engine.store.topics.own_policies = POLICIES_MAX
+    assert policy(client, LADDER) == b"OUT_OF_MEMORY\r\n"
+    assert client.says(b"why\r\n") == b"WHY policies_full\r\n"
+    assert policy(client, b"") == SET
 
 
 def test_a_policy_waits_for_what_ran_out_before_it_and_the_client_with_it(client: Client) -> None:

@@ -28,7 +28,7 @@ from contextlib import suppress
 
 from delayd.core import apply
 from delayd.core.engine import Engine
-from delayd.core.errors import Refusal, TargetRefused
+from delayd.core.errors import PoliciesFull, Refusal, TargetRefused
 from delayd.core.log_space import TOPIC_COST_BYTES
 from delayd.core.names import INTERNAL_TOPIC, checked_name
 from delayd.core.operations.change import change
@@ -49,7 +49,13 @@ from delayd.core.targets import way_back
 from delayd.core.times import RequestMs
 from delayd.core.topic import Source, Topic
 from delayd.core.wheel.wheel import ceil_to_tick
-from delayd.limits import ADVANCE_SLICE_JOBS, DURATION_MS_MAX, IDEMPOTENCY_MS, POLICY_JSON_BYTES_MAX
+from delayd.limits import (
+    ADVANCE_SLICE_JOBS,
+    DURATION_MS_MAX,
+    IDEMPOTENCY_MS,
+    POLICIES_MAX,
+    POLICY_JSON_BYTES_MAX,
+)
 
 _POLICY_COST_BYTES = 2 * TOPIC_COST_BYTES + 2 * (10 + POLICY_JSON_BYTES_MAX)
 """Log space of setting a policy, at most: two topics' names and the policy."""
@@ -125,8 +131,7 @@ def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: Request
 
     It replaces the configured policy as a whole; None, or an empty one, restores that. Makes the
     topic, and the one that its exhausted jobs are moved to.
-    Raises `TopicNameInvalid`, `TopicIsInternal`, `TargetRefused`, `PushIsOff`, `OutOfSpace`.
-    O(reservations that are over).
+    Raises what `vetted_policy` does, and `OutOfSpace`. O(reservations that are over).
     """
     store = engine.store
     policy = vetted_policy(engine, name, policy)
@@ -135,7 +140,7 @@ def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: Request
         pass
     topic = store.topic(name)
     source = Source.RUN_TIME
-    if policy is None or policy == NO_POLICY:
+    if policy is None:
         policy = None if store.topics.policy_for is None else store.topics.policy_for(name)
         source = Source.CONFIGURATION
     if (policy, source) != (topic.policy, topic.policy_source):
@@ -146,13 +151,16 @@ def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: Request
 
 
 def vetted_policy(engine: Engine, name: str, policy: Policy | None) -> Policy | None:
-    """Return the policy as it is to be set.
+    """Return the policy as it is to be set; None for one that says nothing.
 
-    Raises `TopicNameInvalid`, `TopicIsInternal`, `TargetRefused`, `PushIsOff`.
+    Raises `TopicNameInvalid`, `TopicIsInternal`, `PoliciesFull`, `TargetRefused`, `PushIsOff`.
     """
     require_writable(engine, checked_name(name))
-    if policy is None:
+    if policy is None or policy == NO_POLICY:
         return None
+    topic = engine.store.topics.by_name.get(name)
+    if engine.store.topics.own_policies >= POLICIES_MAX and not (topic and topic.has_own_policy):
+        raise PoliciesFull(name)
     if policy.exhausted is not None:
         require_writable(engine, policy.exhausted)  # its jobs would be put there
     if policy.push is None:
@@ -209,7 +217,7 @@ class SetPolicy:
     __slots__ = ("_engine", "_name", "_policy")
 
     def __init__(self, engine: Engine, name: str, policy: Policy | None) -> None:
-        """Begin; `TopicNameInvalid`, `TopicIsInternal`, `TargetRefused`, `PushIsOff`."""
+        """Begin; raises what `vetted_policy` does."""
         self._engine = engine
         self._name = name
         self._policy = vetted_policy(engine, name, policy)

@@ -2,6 +2,9 @@
 
 import random
 
+import pytest
+
+from delayd.core.errors import PoliciesFull
 from delayd.core.job_record import State
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, nack, release
@@ -14,7 +17,7 @@ from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.times import RequestMs
 from delayd.core.views import peek_buried, peek_delayed, peek_ready
-from delayd.limits import TIMER_STALE_ROWS
+from delayd.limits import POLICIES_MAX, TIMER_STALE_ROWS
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
@@ -331,3 +334,21 @@ def test_each_limit_is_accepted_as_it_is() -> None:
     assert (seen.delay_ms, seen.ttr_ms, seen.left_ms) == (longest_ms, longest_ms, longest_ms)
     rig.play(longest_ms)
     assert rig.reserve(me) == job_id
+
+
+def test_so_many_topics_may_have_policies_of_their_own_and_no_more() -> None:
+    rig = EngineRig()
+    policy = Policy(jobs_max=9)
+    for number in range(POLICIES_MAX):
+        set_policy(rig.engine, f"t{number}", policy, rig.now_ms)
+    before = names(rig), rig.take_log()
+    with pytest.raises(PoliciesFull, match="'mail' would be one more than the 10000"):
+        set_policy(rig.engine, "mail", policy, rig.now_ms)
+    assert (names(rig), rig.take_log()) == (before[0], (b"", False))
+    set_policy(rig.engine, "mail", Policy(), rig.now_ms)  # which is none
+    set_policy(rig.engine, "t7", Policy(jobs_max=8), rig.now_ms)
+    set_policy(rig.engine, "t8", None, rig.now_ms)
+    set_policy(rig.engine, "mail", policy, rig.now_ms)
+    rig.engine.store.topics.check()
+    rig.engine.store.drop_if_unwanted(rig.engine.store.topics.by_name["t7"])
+    assert "t7" in names(rig)

@@ -8,6 +8,7 @@ import pytest
 from delayd import turns as turns_module
 from delayd.access.scopes import Scope
 from delayd.core.errors import TargetRefused
+from delayd.core.operations import topics as topic_operations
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.topics import configure, policy_of
 from delayd.core.policy import FIELDS, Patterns, Policy
@@ -176,6 +177,15 @@ def test_a_policy_is_set_told_and_dropped() -> None:
             "source": "configuration",
         }
         assert "mail" not in rig.engine.store.topics.by_name
+
+
+def test_a_policy_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_operations, "POLICIES_MAX", 1)
+    with HttpRig() as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"ttr": "1m"})
+        answer = rig.call("PUT", "/v1/topics/sms/policy", {"ttr": "1m"})
+        assert (answer.status, answer.word) == (409, "OUT_OF_MEMORY")
+        assert "sms" not in rig.engine.store.topics.by_name
 
 
 def test_a_policy_is_whole_what_was_not_said_is_gone() -> None:
