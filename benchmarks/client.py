@@ -22,6 +22,7 @@ import statistics
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from benchmarks.arguments import positive
 from benchmarks.load import BODY, HOUR_S, Fleet, Pace, Stopwatch, prebuilt, put_request
 from delayd.client import AsyncClient, Client
 from delayd.testing.daemon import Daemon, running_daemon
@@ -143,8 +144,8 @@ def table(paces: dict[str, list[Pace]]) -> str:
 def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.client")
-    parser.add_argument("--runs", type=int, default=RUNS, help=f"({RUNS})")
-    parser.add_argument("--jobs", type=int, default=JOBS, help=f"jobs of each run ({JOBS:,})")
+    parser.add_argument("--runs", type=positive, default=RUNS, help=f"({RUNS})")
+    parser.add_argument("--jobs", type=positive, default=JOBS, help=f"jobs of each run ({JOBS:,})")
     options = parser.parse_args()
     print("load average before: {:.2f} {:.2f} {:.2f}".format(*os.getloadavg()))
     print(table(measure(options.runs, options.jobs)))

@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from benchmarks.arguments import positive
 from benchmarks.load import PATIENCE_S, Fleet, Pace, Stopwatch, connect, prebuilt, put_request
 
 if TYPE_CHECKING:
@@ -244,8 +245,8 @@ def told(name: str, paces: Sequence[Pace], peers: Sequence[Pace], target: float)
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=20_000, help="of a row (%(default)s)")
-    parser.add_argument("--runs", type=int, default=3, help="(%(default)s)")
+    parser.add_argument("--jobs", type=positive, default=20_000, help="of a row (%(default)s)")
+    parser.add_argument("--runs", type=positive, default=3, help="(%(default)s)")
     options = parser.parse_args()
     singles, echoes, puts, works, beside, alone = [], [], [], [], [], []
     for _ in range(options.runs):

@@ -33,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.arguments import names_of
 from benchmarks.peers import ask, free_port
 
 BODY: Final = b"x" * 100
@@ -196,16 +197,16 @@ def main() -> None:
     """Measure the rows and print them as a table."""
     parser = argparse.ArgumentParser(description="Count the instructions of one command.")
     parser.add_argument("--tree", type=Path, help="another checkout of delayd, as the base")
-    parser.add_argument("--rows", help="names of rows, with commas between them; default: all")
+    names = [row.name for row in ROWS]
+    parser.add_argument("--rows", type=names_of(names), default=names, help="with commas (all)")
     parser.add_argument("--sync", default="always", choices=("always", "interval", "never"))
     arguments = parser.parse_args()
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not installed: apt install valgrind")
-    names = None if arguments.rows is None else set(arguments.rows.split(","))
     print("| instructions a command | base | now | now / base |")
     print("|---|---|---|---|")
     for row in ROWS:
-        if names is not None and row.name not in names:
+        if row.name not in arguments.rows:
             continue
         now = measure(row, HERE, arguments.sync)
         base = None if arguments.tree is None else measure(row, arguments.tree, arguments.sync)

@@ -22,6 +22,7 @@ import sys
 from pathlib import Path
 from time import process_time
 
+from benchmarks.arguments import positive
 from delayd.core.engine import Engine
 from delayd.core.operations.ack import delete
 from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed, put_keyed_run
@@ -128,8 +129,8 @@ def in_a_process(kind: str, jobs: int) -> dict[str, float]:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1_000_000)
-    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--jobs", type=positive, default=1_000_000)
+    parser.add_argument("--runs", type=positive, default=5)
     parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.kind:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks import round_trips
+from benchmarks.arguments import length, positive
 from benchmarks.load import ServerSilentError, UnexpectedReplyError
 from benchmarks.peers import DELAYD, ServerFailedError, Stable, delayd_command
 from benchmarks.plan import Plan, Reading, Row
@@ -74,27 +75,9 @@ def row_numbers(words: str) -> list[int]:
     return numbers
 
 
-def positive(word: str) -> int:
-    """Parse a whole number of at least 1."""
-    if not word.isdecimal() or int(word) < 1:
-        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number above 0")
-    return int(word)
-
-
 def counts(words: str) -> list[int]:
     """Parse `1,8,50`: whole numbers of at least 1."""
     return [positive(word) for word in words.split(",")]
-
-
-def length(word: str) -> float:
-    """Parse a time in seconds."""
-    try:
-        seconds = float(word)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{word!r} is not a length in seconds")
-    return seconds
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:

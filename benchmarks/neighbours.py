@@ -54,6 +54,7 @@ from itertools import product
 from multiprocessing.connection import Connection, wait
 from typing import Final, NamedTuple
 
+from benchmarks.arguments import names_of
 from benchmarks.daemon import Started, loopback_certificate, push_settings, running
 from benchmarks.http import Answered, converse
 from benchmarks.http import request as post
@@ -632,8 +633,8 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     names = [*ROWS, "all of it", *STRANGERS]
-    parser.add_argument("--rows", default=",".join(names), help="separated by commas (all)")
-    rows = parser.parse_args().rows.split(",")
+    parser.add_argument("--rows", type=names_of(names), default=names, help="with commas (all)")
+    rows = parser.parse_args().rows
     heads = "".join(f"{head:>10}" for head in ("p50 ms", "p99 ms", "max ms"))
     heads += "".join(f"{head:>9}" for head in ("MiB", "highest", "after"))
     print(f"{'':<28}{'seconds':>9}{heads}  answered")

@@ -21,6 +21,7 @@ import statistics
 from collections.abc import Callable, Iterator
 from time import perf_counter, process_time
 
+from benchmarks.arguments import positive
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job_record import State
@@ -139,7 +140,9 @@ def report(name: str, turns_ms: list[float], work_ms: float) -> str:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=2_000_000, help="how many stand (%(default)s)")
+    parser.add_argument(
+        "--jobs", type=positive, default=2_000_000, help="how many stand (%(default)s)"
+    )
     jobs = parser.parse_args().jobs
     gc.disable()
     engine = crowded(jobs)

@@ -33,10 +33,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.arguments import names_of, positive
 from benchmarks.load import Fleet, Pace, prebuilt, put_request
 from benchmarks.peers import TICKS_A_SECOND, Server, ask, cpu_ticks
 from benchmarks.table import percentile
 
+ROWS: Final = ("throughput", "hang", "line")
 CONCURRENCIES: Final = (8, 64)
 HANGING_JOBS: Final = 10_000
 HEALTHY_JOBS: Final = 100
@@ -401,16 +403,15 @@ def tell_line(runs: list[Beside]) -> None:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=10_000, help="of a row (%(default)s)")
-    parser.add_argument("--runs", type=int, default=3, help="(%(default)s)")
-    parser.add_argument("--rows", default="throughput,hang,line", help="(%(default)s)")
+    parser.add_argument("--jobs", type=positive, default=10_000, help="of a row (%(default)s)")
+    parser.add_argument("--runs", type=positive, default=3, help="(%(default)s)")
+    parser.add_argument("--rows", type=names_of(ROWS), default=",".join(ROWS), help="(%(default)s)")
     options = parser.parse_args()
-    rows = options.rows.split(",")
     print(f"load before: {', '.join(f'{load:.2f}' for load in os.getloadavg())}")
     endpoint = Endpoint()
-    if "throughput" in rows:
+    if "throughput" in options.rows:
         tell_throughput(endpoint, options.jobs, options.runs)
-    if "hang" in rows:
+    if "hang" in options.rows:
         late = hanging(endpoint, HANGING_JOBS)
         above_ms = late.p99_ms - late.idle_p99_ms
         print(
@@ -420,7 +421,7 @@ def main() -> None:
             f" {late.before_bytes / 2**20:.1f} MiB before, {late.after_bytes / 2**20:.1f} after",
             flush=True,
         )
-    if "line" in rows:
+    if "line" in options.rows:
         tell_line([beside(endpoint) for _ in range(options.runs)])
     endpoint.close()
     print(f"load after: {os.getloadavg()[0]:.2f}")

@@ -37,6 +37,8 @@ from multiprocessing.connection import Connection
 from types import MappingProxyType
 from typing import Final, NamedTuple, final
 
+from benchmarks.arguments import length, positive
+
 ADDRESS: Final = "127.0.0.1"
 BACKLOG: Final = 1_024
 PIECE_BYTES: Final = 1 << 20
@@ -250,8 +252,8 @@ def main() -> None:
     """Listen, print the ports, and wait for the end."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("kind", choices=KINDS)
-    parser.add_argument("--places", type=int, default=1, help="(%(default)s)")
-    parser.add_argument("--seconds", type=float, default=SECONDS_DEFAULT, help="(%(default)s)")
+    parser.add_argument("--places", type=positive, default=1, help="(%(default)s)")
+    parser.add_argument("--seconds", type=length, default=SECONDS_DEFAULT, help="(%(default)s)")
     parser.add_argument("--certificate", default="", help="with --key: speak TLS")
     parser.add_argument("--key", default="")
     options = parser.parse_args()

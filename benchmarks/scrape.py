@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
+from benchmarks.arguments import positive
 from delayd.core.engine import Engine
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve
@@ -129,8 +130,8 @@ def row(name: str, pieces: Callable[[], Iterator[bytes]], runs: int) -> tuple[st
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--topics", type=int, default=10_000, help="how many (%(default)s)")
-    parser.add_argument("--runs", type=int, default=20, help="scrapes of each (%(default)s)")
+    parser.add_argument("--topics", type=positive, default=10_000, help="how many (%(default)s)")
+    parser.add_argument("--runs", type=positive, default=20, help="scrapes of each (%(default)s)")
     given = parser.parse_args()
     heads = "".join(f"{head:>8}" for head in ("pieces", "worst", "work", "ms", "kB", "series"))
     print(f"{'':<28}{heads}")

@@ -43,6 +43,7 @@ from typing import Final, NamedTuple
 from benchmarks import actors
 from benchmarks.accounts import Flatness, Totals, added, rise
 from benchmarks.actors import Actor, Closed, Noted
+from benchmarks.arguments import length, names_of
 from benchmarks.daemon import Started, loopback_certificate, push_settings, start, trusting
 from benchmarks.neighbours import KINDS, MIB, PATTERN
 from benchmarks.push import Endpoint, send_to
@@ -337,12 +338,15 @@ def findings(course: Course, *, with_restarts: bool) -> list[tuple[bool, str]]:
 def main() -> None:
     """Print the table and the verdict."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=60.0, help="(%(default)s)")
+    parser.add_argument("--minutes", type=length, default=60.0, help="(%(default)s)")
+    chosen = names_of((*actors.HOSTILE, "none"))
     everything = ",".join(actors.HOSTILE)
-    parser.add_argument("--hostile", default=everything, help="of %(default)s; `none` for none")
+    parser.add_argument(
+        "--hostile", type=chosen, default=everything, help="of %(default)s; `none` for none"
+    )
     parser.add_argument("--restarts", type=float, default=0.0, help="kill it every S seconds")
     options = parser.parse_args()
-    names = [] if options.hostile == "none" else options.hostile.split(",")
+    names = [name for name in options.hostile if name != "none"]
     course = soak(options.minutes, options.restarts, names)
     print(shown(tenths(course.samples), HEADINGS))
     verdict = findings(course, with_restarts=bool(options.restarts))

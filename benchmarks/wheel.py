@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from time import perf_counter
 
+from benchmarks.arguments import length, positive
 from benchmarks.timers import TIMERS, DueTimes, Timer
 
 HOUR_MS = 3_600_000
@@ -261,12 +262,12 @@ def arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N")
-    parser.add_argument("--runs", type=int, default=5, metavar="N")
+    parser.add_argument("--sizes", type=positive, nargs="+", default=SIZES, metavar="N")
+    parser.add_argument("--runs", type=positive, default=5, metavar="N")
     parser.add_argument("--timers", nargs="+", choices=TIMERS, default=list(TIMERS))
     parser.add_argument(
         "--budget",
-        type=float,
+        type=length,
         default=600.0,
         metavar="S",
         help="seconds that one rival may take for one size, judged by the size before",
