@@ -118,6 +118,15 @@ def test_every_example_of_a_file_can_be_read(page: Path) -> None:
         assert READERS[language](text), text
 
 
+def test_a_page_that_starts_a_daemon_to_try_things_out_does_not_clash_with_the_first() -> None:
+    """`make run` has 11300 and 11301, and many readers come from the README."""
+    for name in ("push.md", "recipes.md", "testing.md"):
+        text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for command in re.findall(r"^ *delayd serve .*$", text, re.MULTILINE):
+            has_others = "--line " in command and "--http " in command
+            assert has_others or "which has the same ports" in text, command
+
+
 def test_prometheus_reads_the_address_of_the_example() -> None:
     page = ROOT / "docs" / "operations.md"
     (text,) = [text for language, text in examples(page) if language == "yaml"]

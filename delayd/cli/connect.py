@@ -49,6 +49,25 @@ COMPLETION_S: Final = 0.5
 """How long a shell waits for the daemon that knows topics and keys."""
 KEYS_MAX: Final = 100
 
+SCOPES: Final = {
+    **dict.fromkeys(("put", "change", "reschedule"), "put"),
+    "reserve": "reserve",
+    "work": "reserve,delete,release,bury",
+    **dict.fromkeys(("ack", "cancel"), "delete"),
+    **dict.fromkeys(("nack", "touch"), "release"),
+    "bury": "bury",
+    "kick": "kick",
+    "redrive": "kick,stats",
+    **dict.fromkeys(("jobs", "peek", "calendar", "show"), "peek"),
+    **dict.fromkeys(("pause", "resume"), "pause"),
+    **dict.fromkeys(("topics", "stats", "get"), "stats"),
+    **dict.fromkeys(("top", "list"), "stats,peek"),
+    **dict.fromkeys(("set", "clear"), "admin,stats"),
+}
+"""The scopes that a command needs, for a hint where the daemon has not said which."""
+NOT_FOR_TOKENS: Final = frozenset(("source_refused", "topic_internal"))
+"""Refusals that no token would change."""
+
 OPTIONS: Final = (
     click.option(
         "--url",
@@ -142,11 +161,16 @@ def token(file: object) -> str:
     return text
 
 
+def has_token() -> bool:
+    """Tell whether the command that runs has a token."""
+    ctx = click.get_current_context(silent=True)
+    has_file = ctx is not None and ctx.params.get("token_file") is not None
+    return has_file or bool(os.environ.get(TOKEN_VARIABLE))
+
+
 def seen() -> str:
     """Return what limits "there are none" where a token is shown, which may be for some topics."""
-    ctx = click.get_current_context()
-    has_token = ctx.params.get("token_file") is not None or os.environ.get(TOKEN_VARIABLE)
-    return " that this token may see" if has_token else ""
+    return " that this token may see" if has_token() else ""
 
 
 def context(ca_file: str | None) -> "ssl.SSLContext | None":
@@ -219,7 +243,7 @@ def _asked_quickly(ctx: click.Context, ask: "Callable[[Client], Iterable[str]]")
 
 
 def missing(error: Refused) -> tuple[str, str]:
-    """Return the scope and the topic that a token would need, `...` where they are not known.
+    """Return the scopes and topics that a token would need, in capitals where they are not known.
 
     >>> missing(Forbidden("the token allows reserve for the topics mail.*, and not for 'other'"))
     ('reserve', 'other')
@@ -228,11 +252,13 @@ def missing(error: Refused) -> tuple[str, str]:
 
     if found := re.search(r"allows (\w+) for .*, and not for (?:'([^']+)'|all)$", str(error)):
         return found[1], shlex.quote(found[2] or "*")
-    context = click.get_current_context(silent=True)
-    params = {} if context is None else context.params
+    ctx = click.get_current_context(silent=True)
+    params = {} if ctx is None else ctx.params
     topics = [params.get("topic") or "", *(params.get("topics") or ())]
-    topic = next(filter(None, topics), "")
-    return getattr(error, "scope", "") or "...", shlex.quote(topic) if topic else "..."
+    known = shlex.quote(",".join(filter(None, topics)))
+    command = "" if ctx is None else str(ctx.info_name)
+    scope = getattr(error, "scope", "") or SCOPES.get(command, "SCOPE")
+    return scope, known if any(topics) else "TOPIC"
 
 
 def said(error: DelaydError) -> Iterator[str]:
@@ -242,8 +268,13 @@ def said(error: DelaydError) -> Iterator[str]:
     else:
         yield str(error)
     if isinstance(error, Unauthorized):
-        yield "the daemon asks for a token: --token-file FILE, DELAYD_TOKEN_FILE or DELAYD_TOKEN"
-    if isinstance(error, Unauthorized | Forbidden):
+        if has_token():
+            yield "the token was not taken: it has another text, is revoked or over, or is so new"
+            yield "that the daemon has not read it yet: systemctl reload delayd"
+        else:
+            how = "--token-file FILE, DELAYD_TOKEN_FILE or DELAYD_TOKEN"
+            yield f"the daemon asks for a token: {how}"
+    if isinstance(error, Unauthorized | Forbidden) and error.kind not in NOT_FOR_TOKENS:
         scope, topic = missing(error)
         yield f"one that may: delayd token create NAME --scope {scope} --topic {topic}"
     if isinstance(error, NotNow | NoRoom):

@@ -6,7 +6,7 @@ import click
 
 from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.help import examples
-from delayd.cli.jobs import job_fields, print_job
+from delayd.cli.jobs import failed_at, job_fields, print_job
 from delayd.cli.tables import JSON_OPTION, Column, cut, print_json, print_table, shown
 from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
 from delayd.exits import Exit
@@ -65,7 +65,7 @@ def row(job: "JobInfo") -> list[object]:
     failure = job.failure
     why = "" if failure is None else f"{failure.reason}: {failure.error}".removesuffix(": ")
     body = cut(shown(job.body), TEXT_COLUMNS)
-    at = None if failure is None else failure.at
+    at = (failure and failure.at) or failed_at(job)
     return [job.id, at, job.attempts, cut(why, TEXT_COLUMNS), job.key, body]
 
 

@@ -25,6 +25,7 @@ from delayd.cli.tables import (
 )
 from delayd.cli.terminal import CommandFailed, complain, print_lines
 from delayd.client.errors import TopicNotFound
+from delayd.durations import duration_text
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -227,12 +228,21 @@ def print_job(job: "JobInfo") -> None:
             *(("url", job.details.get("url")), ("method", job.details.get("method"))),
             *(("priority", job.priority), ("ttr", job.ttr and f"{job.ttr:g} s")),
             ("attempts", job.attempts),
-            ("failed", failure and f"{failure.reason} at {failure.at and time_shown(failure.at)}"),
+            ("failed", failure and f"{failure.reason} {failed_at(job)}"),
             ("error", failure and failure.error),
             ("moved from", failure and failure.origin),
             ("body", job.body),
         ]
     )
+
+
+def failed_at(job: "JobInfo") -> str:
+    """Write when a job failed: a time, or on the line, which has only its age, how long ago."""
+    at = None if job.failure is None else job.failure.at
+    if at is not None:
+        return f"at {time_shown(at)}"
+    age_s = job.details.get("failure-age")
+    return f"{duration_text(age_s * 1_000)} ago" if isinstance(age_s, int) else ""
 
 
 # --- Changing ------------------------------------------------------------------------------------

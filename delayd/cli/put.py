@@ -3,6 +3,7 @@
 import binascii
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -35,6 +36,11 @@ FIELDS: Final = frozenset(
     )
 )
 """What a line of NDJSON may have."""
+
+PUT: Final = "put"
+REFUSED: Final = "refused"
+COUNTED: Final = (PUT, "kept", "replaced", "preserved", "extended", REFUSED)
+"""What became of a line; a job that was there already was not put."""
 
 Line = tuple[int, "NewJob"]
 """The number of a line, from 1, and its job."""
@@ -262,24 +268,34 @@ def put_lines(
     as_json: bool,
 ) -> int:
     """Put all jobs, printing what became of each in their order; say what was refused."""
-    refused = put_count = 0
+    counts: Counter[str] = Counter()
+    ended = "; it ended before line 1"
     try:
         with progress(f"putting into {topic}", total_bytes) as on_bytes:
             for batch, batch_bytes in batches(jobs):
                 results = put_batch(client, topic, batch)
-                put_count += sum(isinstance(each, PutResult) for each in results)
+                counts.update(map(word_of, results))
+                ended = f"; it ended before line {batch[-1][0] + 1}"
                 for (number, _job), result in zip(batch, results, strict=True):
                     if isinstance(result, Refused):
                         complain(f"line {number}: {result}")
-                        refused += 1
                 if as_json:
                     print_json(map(outcome, batch, results))
                 else:
                     print_lines(str(each.id) for each in results if isinstance(each, PutResult))
                 on_bytes(batch_bytes)
+        ended = ""
     finally:
-        complain(f"{put_count} put, {refused} refused")
-    return Exit.REFUSED if refused else Exit.OK
+        words = [word for word in COUNTED if counts[word] or word in {PUT, REFUSED}]
+        complain(", ".join(f"{counts[word]} {word}" for word in words) + ended)
+    return Exit.REFUSED if counts[REFUSED] else Exit.OK
+
+
+def word_of(result: PutResult | Refused) -> str:
+    """Return the word under which a line is counted."""
+    if isinstance(result, Refused):
+        return REFUSED
+    return PUT if result.outcome == "created" else result.outcome
 
 
 def outcome(line: Line, result: PutResult | Refused) -> dict[str, object]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack, cast
 
 from delayd.client.beanstalk import Commands, Reply, topic_word, words_of
-from delayd.client.errors import NotUnderstood, Refused
+from delayd.client.errors import DelaydError, NotUnderstood, Refused, counted_from
 from delayd.client.limits import BATCH_JOBS_MAX, LINE_BYTES_MAX, NUMBER_DIGITS_MAX
 from delayd.client.line_calls import LineCalls, plain_head, put_result
 from delayd.client.results import PutResult
@@ -164,7 +164,12 @@ class HttpParts:
     def send(self) -> Steps[None]:
         """Send the first part."""
         if self._parts:
-            self.results += yield self._put_many(*self._parts.pop(0))
+            try:
+                self.results += yield self._put_many(*self._parts.pop(0))
+            except DelaydError as error:
+                error.results = self.results
+                counted_from(error, "jobs", len(self.results))
+                raise
 
     def end(self) -> Steps[None]:
         """Nothing is left to be received."""

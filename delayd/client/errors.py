@@ -29,11 +29,14 @@ family.
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 class DelaydError(Exception):
-    """Whatever this client raises."""
+    """Every error that this client raises."""
+
+    results: Sequence[Any] = ()
+    """The results of the jobs before, where an operation on many took several requests."""
 
 
 class FieldProblem(NamedTuple):
@@ -363,6 +366,27 @@ def refused(
         scope=scope,
         kind=kind,
     )
+
+
+def counted_from(error: DelaydError, name: str, start: int) -> None:
+    """Have the places in an error count from the first of all items, of which `start` went before.
+
+    >>> error = wrong("jobs[3].delay", "must be at least 0")
+    >>> counted_from(error, "jobs", 1_000)
+    >>> error
+    Invalid('jobs[1003].delay: must be at least 0')
+    """
+    if not isinstance(error, Refused) or not start:
+        return
+    place = re.compile(rf"^{name}\[(\d+)\]")
+    problems = [
+        each._replace(field=place.sub(lambda at: f"{name}[{int(at[1]) + start}]", each.field))
+        for each in error.problems
+    ]
+    text = str(error)
+    for before, after in zip(error.problems, problems, strict=True):
+        text = text.replace(f"{before.field}: {before.detail}", f"{after.field}: {after.detail}", 1)
+    error.args, error.problems = (text,), tuple(problems)
 
 
 def wrong(field: str, detail: str) -> Refused:

@@ -34,7 +34,16 @@ from delayd.client.answers import (
     text_in,
     whole_in,
 )
-from delayd.client.errors import FieldProblem, Invalid, NotUnderstood, Refused, refused, wrong
+from delayd.client.errors import (
+    DelaydError,
+    FieldProblem,
+    Invalid,
+    NotUnderstood,
+    Refused,
+    counted_from,
+    refused,
+    wrong,
+)
 from delayd.client.http1 import Request, Response, query_text, quoted
 from delayd.client.limits import BATCH_JOBS_MAX, DETAIL_CHARACTERS_MAX, PAGES_BYTES_MAX, PAGES_MAX
 from delayd.client.results import (
@@ -353,11 +362,19 @@ def _is_json(value: object) -> bool:
 def _in_parts(
     target: str, name: str, values: Sequence[object], read: Callable[[dict[str, Any]], T]
 ) -> Steps[list[T | Refused]]:
-    """Send so many in one request as the daemon takes; return for each what it says of it."""
+    """Send so many in one request as the daemon takes; return the result of each.
+
+    An error has those of the requests before, which were carried out.
+    """
     results: list[T | Refused] = []
     for start in range(0, len(values), BATCH_JOBS_MAX):
         part = values[start : start + BATCH_JOBS_MAX]
-        answer = yield from _ask("POST", target, {name: part})
+        try:
+            answer = yield from _ask("POST", target, {name: part})
+        except DelaydError as error:
+            error.results = results
+            counted_from(error, name, start)
+            raise
         answered = array_in(answer, "results")
         if len(answered) != len(part):
             raise NotUnderstood(f"{len(answered)} results for {len(part)} {name}")

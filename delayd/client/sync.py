@@ -132,8 +132,9 @@ class Client:
     def put_many(self, topic: str, jobs: Iterable[NewJob]) -> list[PutResult | Refused]:
         """Put many jobs: `client.put_many("mail", [{"body": 1}, {"body": 2, "delay": "1h"}])`.
 
-        Returns for each its result or the error that it was refused with. Raises Invalid, and
-        puts nothing, if one is malformed.
+        Returns for each its result or the error that it was refused with. Raises Invalid if one is
+        malformed, and puts nothing. Over HTTP it is a request for each thousand: those before were
+        put, and `results` of the error has theirs.
         """
         return self._run(self._calls.put_many(topic, jobs))
 

@@ -184,6 +184,22 @@ def test_a_line_that_is_wrong_is_named_and_nothing_of_its_batch_is_put(
     assert not talk.rig.engine.store.jobs
 
 
+def test_lines_are_counted_by_what_became_of_them(talk: Talk, tmp_path: Path) -> None:
+    kept = '{"body": 3, "key": "k", "on_conflict": "keep"}'
+    path = ndjson(tmp_path, '{"body": 1, "key": "k", "on_conflict": "keep"}', '{"body": 2}', kept)
+    words = ("put", "mail", "--ndjson", path)
+    assert talk.run(*words)[2] == "delayd: 2 put, 1 kept, 0 refused\n"
+    assert talk.run(*words)[2] == "delayd: 1 put, 2 kept, 0 refused\n"
+
+
+def test_it_is_said_before_which_line_it_ended(talk: Talk, tmp_path: Path) -> None:
+    lines = ['{"body": 1}'] * BATCH_JOBS
+    path = ndjson(tmp_path, *lines, "", '{"body": 2, "delay": "soon"}')
+    told = talk.fails(Exit.USAGE, "put", "mail", "--ndjson", path)
+    assert told.startswith("delayd: 1000 put, 0 refused; it ended before line 1001\n")
+    assert "line 1002: delay: must be seconds" in told
+
+
 def test_a_request_is_bounded_in_jobs_and_in_bytes() -> None:
     job: Line = (1, {"body": b""})
     sizes = [10] * (BATCH_JOBS + 1) + [BATCH_BYTES, 5]

@@ -5,7 +5,10 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.cli.calendar import bar
+from delayd.cli.main import invoke
+from delayd.client import Client
 from delayd.exits import Exit
+from delayd.testing.daemon import running_daemon
 from tests.cli.talking import Talk
 
 
@@ -106,6 +109,19 @@ def test_dead_letters_are_listed_with_why_they_failed(dead: Talk) -> None:
     jobs = dead.objects("dead", "list", "mail")
     assert [job["body"] for job in jobs] == ["one", "two"]
     assert "no route to two" in dead.ok("dead", "show", "2")
+
+
+def test_over_the_line_dead_letters_say_how_long_ago_they_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with running_daemon(clock="virtual") as daemon:
+        with Client(f"beanstalk://{daemon.listens_on}") as client:
+            client.put("mail", "x", max_attempts=1)
+            client.reserve("mail", timeout=0).nack(error="no route")
+            client.advance_clock("90s")
+        for words, shown in (("list mail", "1m30s ago"), ("show 1", "nacked 1m30s ago")):
+            assert invoke(["dead", *words.split(), "--line", daemon.listens_on]) == Exit.OK
+            assert shown in capsys.readouterr().out
 
 
 def test_where_there_are_none_it_is_said(talk: Talk) -> None:

@@ -131,6 +131,32 @@ def test_many_jobs_are_put_at_once_and_each_has_its_result(world: World) -> None
     assert world.client.put_many(world.topic, []) == []
 
 
+def test_a_malformed_job_is_named_by_its_place_among_all_and_those_before_are_known(
+    world: World,
+) -> None:
+    jobs: list[Any] = [{"body": n, "delay": 60} for n in range(1_500)]
+    jobs[1_003]["delay"] = "soon"
+    with pytest.raises(Invalid, match=r"jobs\[1003\]\.delay: must be seconds") as caught:
+        world.client.put_many(world.topic, jobs)
+    assert [problem.field for problem in caught.value.problems] == ["jobs[1003].delay"]
+    put = 1_000 if world.is_http else 0  # the line writes all commands before it sends any
+    assert [each.outcome for each in caught.value.results] == ["created"] * put
+    if not world.is_http:
+        return
+    world.client.put(world.topic, "x")
+    batch = world.client.batch()
+
+    def fill() -> None:
+        with batch:
+            for job in jobs:
+                batch.put(world.topic, **job)
+
+    with pytest.raises(Invalid, match=r"jobs\[1003\]\.delay") as caught:
+        fill()
+    assert len(batch.results) == len(caught.value.results) == 1_000
+    assert world.client.topic(world.topic).jobs == 2_001
+
+
 def test_a_batch_has_every_result_in_order(world: World) -> None:
     world.client.set_policy(world.topic, {"body_bytes_max": 100})
     world.client.put(world.topic, "x", delay=60, key="taken")
