@@ -61,7 +61,7 @@ compiled: $(VENV)/.compiled ## compile a copy of this checkout with mypyc, in bu
 # Everything that needs no process of delayd, no other program and no broken disk.
 check: lint ## lint, and run the tests that play in memory: what to run while you work
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/integration --ignore tests/compat \
-		--ignore tests/browser --ignore-glob '*/faults/test_real_*' $(ARGS) tests
+		--ignore tests/browser --ignore-glob '*/faults/test_real_*' -m 'not process' $(ARGS) tests
 
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages

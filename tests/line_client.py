@@ -21,11 +21,17 @@ WITH_BODY: Final = (b"RESERVED", b"FOUND", b"OK")
 
 
 class LineClient:
-    """One connection; `timeout_s` is the longest that a reply may take to come."""
+    """One connection; `timeout_s` is the longest that a reply may take to come.
 
-    def __init__(self, address: Address, timeout_s: float = REPLY_S_MAX) -> None:
-        self.socket = socket.create_connection(address, timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    In the place of an address it takes what is connected already.
+    """
+
+    def __init__(self, address: Address | socket.socket, timeout_s: float = REPLY_S_MAX) -> None:
+        if isinstance(address, tuple):
+            self.socket = socket.create_connection(address, timeout_s)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        else:
+            self.socket = address
         self._received = bytearray()
         self._ended = False
 

@@ -19,7 +19,7 @@ from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import set_policy
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.policy import Policy
-from delayd.core.session import Session, WaitEnd
+from delayd.core.session import WaitEnd
 from delayd.core.times import RequestMs
 from tests.core import views
 from tests.core.canonical import canonical
@@ -28,15 +28,7 @@ from tests.core.views import JobDetails, job_details
 from tests.rigs.engine import EngineRig
 
 SECOND_MS: Final = 1_000
-MINUTE_MS: Final = 60 * SECOND_MS
-HOUR_MS: Final = 60 * MINUTE_MS
-DAY_MS: Final = 24 * HOUR_MS
-
-LADDER: Final = "15s 3m 10m 30m 30m 1h 2h 6h 15h"
-STEPS_MS: Final = (
-    *(15 * SECOND_MS, 3 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS, 30 * MINUTE_MS),
-    *(HOUR_MS, 2 * HOUR_MS, 6 * HOUR_MS, 15 * HOUR_MS),
-)
+DAY_MS: Final = 24 * 3_600 * SECOND_MS
 
 Act = Callable[["World", int, bytes], object]
 """What a worker does with a job that it was given."""
@@ -146,10 +138,3 @@ def close(world: World, _job_id: int, _body: bytes) -> None:
 def hang(world: World, _job_id: int, _body: bytes) -> None:
     """Never say anything again, and be joined by another one."""
     world.worker = world.rig.client(*world.watched)
-
-
-# --- Sessions of people --------------------------------------------------------------------------
-
-
-def person(world: World) -> Session:
-    return world.rig.client()

@@ -230,3 +230,24 @@ def test_what_a_stop_has_no_time_to_give_back_stays_reserved_and_is_counted(tmp_
         found = client.stats("stats-tube default")
         assert int(found["current-jobs-reserved"]) == left
         assert int(found["current-jobs-ready"]) == jobs - left
+
+
+def test_a_closed_connection_is_a_failure_and_a_graceful_stop_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "delayd.toml"
+    file.write_text('[topics."mail.*"]\nmax_attempts = 1\n')
+    flags = ("--config", str(file))
+    with running_daemon(*flags, data_dir=tmp_path / "data") as daemon:
+        stays, dies = LineClient(daemon.address), LineClient(daemon.address)
+        for job_id, worker in enumerate((dies, stays), 1):
+            assert worker.ask("put-in-tube mail.a 0 0 60", b"x") == f"INSERTED {job_id}"
+            worker.ask("watch mail.a")
+            assert worker.ask("reserve").startswith(f"RESERVED {job_id} ")
+        dies.close()
+        deadline_s = time.monotonic() + 60
+        while stays.stats("stats-job 1")["state"] != "buried":
+            assert time.monotonic() < deadline_s
+        assert daemon.stop() == Exit.OK
+        stays.close()
+    again = running_daemon(*flags, data_dir=tmp_path / "data")
+    with again as daemon, LineClient(daemon.address) as client:
+        assert client.stats("stats-job 2")["state"] == "ready"

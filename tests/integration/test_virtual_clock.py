@@ -3,7 +3,6 @@
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
@@ -13,25 +12,14 @@ import pytest
 from delayd.exits import Exit
 from delayd.testing.daemon import ClockStands, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
+from tests.rigs.story import LADDER_S
 
 TESTING: Final = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
 WEEK_S: Final = 7 * 24 * 3_600
-LADDER_S: Final = (15, 180, 600, 1_800, 1_800, 3_600, 7_200, 21_600, 54_000)
 
 
 def files_in(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
-
-
-def test_seven_days_pass_in_milliseconds() -> None:
-    with running_daemon(clock="virtual") as daemon, LineClient(daemon.address) as client:
-        client.put(b"hello", delay=WEEK_S)
-        start_s = time.monotonic()
-        time_s = daemon.advance(WEEK_S - 0.001)
-        assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
-        assert daemon.advance(0.001) == pytest.approx(time_s + 0.001)
-        assert client.ask("reserve-with-timeout 0") == "RESERVED 1 5\r\nhello"
-        assert time.monotonic() - start_s < 60, "it slept"
 
 
 def test_a_worker_that_waits_walks_a_ladder_in_one_advance() -> None:
@@ -51,31 +39,6 @@ def test_a_worker_that_waits_walks_a_ladder_in_one_advance() -> None:
         stats = worker.reply()
         assert b"releases: 9\n" in stats
         assert b"age: %d\n" % sum(LADDER_S) in stats
-
-
-def test_killed_in_the_middle_it_goes_on_where_time_stood(tmp_path: Path) -> None:
-    with running_daemon(data_dir=tmp_path, clock="virtual") as daemon:
-        with LineClient(daemon.address) as client, LineClient(daemon.address) as worker:
-            client.put(b"first", delay=WEEK_S, ttr=60)
-            client.put(b"second", delay=2 * WEEK_S)
-            worker.send(b"reserve\r\n")
-            time_s = daemon.advance(WEEK_S + 59.5)
-            assert worker.reply() == b"RESERVED 1 5\r\nfirst\r\n"
-        daemon.kill()
-    time.sleep(0.6)  # real time that must not count
-    with running_daemon(data_dir=tmp_path, clock="virtual") as daemon:
-        with LineClient(daemon.address) as client:
-            assert daemon.advance(0) == time_s
-            assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
-            daemon.advance(0.5)
-            assert client.ask("reserve-with-timeout 0") == "RESERVED 1 5\r\nfirst"
-            daemon.advance(WEEK_S - 60.001)
-            assert client.stats("stats-job 2")["state"] == "delayed"
-            daemon.advance(0.001)
-            assert client.stats("stats-job 2")["state"] == "ready"
-        daemon.stop()
-    with running_daemon(data_dir=tmp_path, clock="virtual") as daemon:
-        assert daemon.advance(0) == pytest.approx(time_s + WEEK_S - 59.5)
 
 
 def test_killed_on_its_way_it_has_lost_no_job_and_fired_none_early(tmp_path: Path) -> None:

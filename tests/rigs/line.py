@@ -32,6 +32,7 @@ from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.operations.tick import advance
 from delayd.core.ready_queue import job_id_of
+from delayd.core.replay import Replay
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import PlayedMs, RequestMs
@@ -166,11 +167,19 @@ class LineRig:
         is_virtual: bool = False,
         needs_token: bool = False,
         compat: Compat = Compat.V1_13,
+        after: "LineRig | None" = None,
     ) -> None:
+        """Begin; `after`: with what the log of another one keeps, at its time."""
         self.engine = Engine(start_ms=START_MS, body_bytes_max=body_bytes_max)
+        self.now_ms = RequestMs(START_MS)
+        self.log = b""
+        if after is not None:
+            self.now_ms, self.log = after.now_ms, after.log
+            replay = Replay(self.engine)
+            replay.play(self.log)
+            replay.finish(PlayedMs(self.now_ms))
         self.refusals = Refusals()
         self.stats = Stats(self.engine, START_MS, refusals=self.refusals, compat=compat)
-        self.now_ms = RequestMs(START_MS)
         self.wall_ms = EPOCH_MS
         self.entries: list[Entry] = []
         self.authenticator = Authenticator(
@@ -189,7 +198,6 @@ class LineRig:
             clock=Time(self) if is_virtual else None,
         )
         self.clients: list[Client] = []
-        self.log = b""
         self.late: list[tuple[int, Client, Callable[[int], object]]] = []
         """What was postponed: until when, by whom, and whom to call then."""
 
