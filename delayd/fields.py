@@ -68,7 +68,6 @@ class Wrong(NamedTuple):
     """A file, or where else it comes from."""
 
     def __str__(self) -> str:
-        """The error as it is shown."""
         said = f"{self.place} = {self.value}" if self.value else self.place
         return ": ".join(part for part in (self.source, said, self.rule) if part)
 

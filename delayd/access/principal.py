@@ -52,15 +52,12 @@ class Principal:
         """Matches the names of its topics; None: all."""
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether it is the same client with the same permissions."""
         return isinstance(other, Principal) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        """Return what equal ones share."""
         return hash(self._identity())
 
     def __repr__(self) -> str:
-        """Show it without the hash of the secret."""
         scopes = "|".join(sorted(self.scopes))
         return f"Principal({self.name!r}, {self.token_id!r}, {scopes}, {self.topics})"
 

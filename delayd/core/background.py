@@ -85,7 +85,6 @@ class BackgroundTasks:
     __slots__ = ("_engine", "_queue")
 
     def __init__(self, engine: Engine) -> None:
-        """Start with none."""
         self._engine = engine
         self._queue: deque[BackgroundTask] = deque()
 

@@ -14,29 +14,25 @@ costs nothing but its memory. Until then no snapshot is begun: a copy would have
 job twice.
 """
 
-from typing import final
+from typing import NamedTuple, final
 
 from delayd.core.job_parts import Flag, key_of
 from delayd.core.job_record import FLAGS_AT, PRIORITY_AND_TOPIC, PRIORITY_AT
 from delayd.core.job_table import JobTable
 from delayd.core.leases import Leases
+from delayd.core.queues import Queues
 from delayd.core.topic import Topic
 from delayd.core.topics import Topics
 from delayd.core.wall_times import WallTimes
 from delayd.limits import PASS_ACTION_COST
 
 
-@final
-class ClearedJobs:
+class ClearedJobs(NamedTuple):
     """The queues that a topic had when it was cleared, and its number then."""
 
-    __slots__ = ("number", "queues", "topic")
-
-    def __init__(self, topic: Topic) -> None:
-        """Keep the queues that the topic is about to lose."""
-        self.topic = topic
-        self.number = topic.number
-        self.queues = topic.queues
+    topic: Topic
+    number: int
+    queues: Queues
 
 
 @final
@@ -48,7 +44,6 @@ class Cleared:
     def __init__(
         self, jobs: JobTable, leases: Leases, topics: Topics, wall_times: WallTimes
     ) -> None:
-        """Start with nothing."""
         self._jobs = jobs
         self._leases = leases
         self._topics = topics
@@ -58,7 +53,7 @@ class Cleared:
 
     def add(self, topic: Topic) -> None:
         """Keep what a topic is about to lose, which then gets another number."""
-        self.left.append(ClearedJobs(topic))
+        self.left.append(ClearedJobs(topic, topic.number, topic.queues))
         held = topic.reserved - sum(topic.old_held.values())
         if held:
             topic.old_held[topic.number] = held

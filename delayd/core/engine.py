@@ -71,31 +71,11 @@ class Engine:
     """
 
     __slots__ = (
-        "acts_as_daemon",
-        "body_bytes_max",
-        "bytes_max",
-        "deliveries",
-        "draining",
-        "ended_sessions",
-        "is_calling",
-        "is_crowded",
-        "is_stopping",
-        "jobs_max",
-        "last_wait",
-        "log",
-        "log_space",
-        "must_sync",
-        "out_of_order_ids",
-        "places_next",
-        "returns_left",
-        "searches_left",
-        "store",
-        "tick_ms",
-        "turn_ms",
-        "vet_target",
-        "vet_use",
-        "waits",
-        "watchers_gone",
+        *("acts_as_daemon", "body_bytes_max", "bytes_max", "deliveries", "draining"),
+        *("ended_sessions", "is_calling", "is_crowded", "is_stopping", "jobs_max", "last_wait"),
+        *("log", "log_space", "must_sync", "out_of_order_ids", "places_next", "returns_left"),
+        *("searches_left", "store", "tick_ms", "turn_ms", "vet_target", "vet_use"),
+        *("waits", "watchers_gone"),
     )
 
     def __init__(
@@ -106,7 +86,6 @@ class Engine:
         wheel_size: int = WHEEL_SIZE_DEFAULT,
         body_bytes_max: int = BODY_BYTES_DEFAULT,
     ) -> None:
-        """Start without jobs at `start_ms` of delayd time."""
         self.store: Final = Store(tick_ms, wheel_size, PlayedMs(start_ms))
         self.tick_ms = tick_ms
         self.log_space: Final = LogSpace()

@@ -1,13 +1,12 @@
-"""One class per refusal, one sentence each, one word on every wire.
+"""One class for each refusal: its sentence, its kind and its word for both protocols.
 
-A `Refusal` says *you are wrong, and nothing has changed*: it is raised before the first record of
-an operation is written. Its `word` is what the line protocol answers and how HTTP's problem is
-called, its `status` the code that HTTP answers; the sentence carries the offending value and the
-rule. Several share a word; its `kind` is its own, and with the `title` stands for it in programs
-and documents of others. So these are written down, and never change, whatever becomes of the name
-or the docstring of the class. `line_word` is there for who has shown no token and speaks
-beanstalkd's protocol alone: a word that it knows. Mistakes of our own are `AssertionError`s and
-never reach a client as a refusal.
+A `Refusal` is the client's mistake: it is raised before the first record of an operation is
+written, and nothing has changed. Its `word` is the reply on the line and the name of HTTP's
+problem, its `status` the code that HTTP answers; the sentence has the offending value and the
+rule. Several share a word; the `kind` is each one's own. Programs and documents of others rely on
+kinds and titles, so these never change, whatever becomes of the name of the class. A `line_word`
+is one of beanstalkd's, which the line replies where clients that know no other may get the refusal.
+Mistakes of our own are `AssertionError`s and never reach a client as a refusal.
 
 >>> str(JobNotFound(7))
 'there is no job 7, or its state does not allow this'
@@ -48,17 +47,15 @@ class Refusal(Exception):
     title: ClassVar[str]
     """What all refusals of the class have in common, in a sentence."""
     word: ClassVar[str]
-    """Several classes may share one: what a client is to do is the same."""
+    """Several classes may have the same, where a client is to do the same."""
     status: ClassVar[int]
     line_word: ClassVar[str | None] = None
-    """What the line says instead; None: the word."""
+    """The line protocol's reply; None: the word."""
     retry_after_s: ClassVar[int | None] = None
-    """When it may go better, where nothing is wrong with the request itself."""
+    """After how long to try again, where nothing is wrong with the request itself."""
 
 
 class JobNotFound(Refusal):
-    """The job does not exist, or its state or holder does not allow the operation."""
-
     kind = "job_not_found"
     title = "The job does not exist, or its state or holder does not allow the operation."
     word = "NOT_FOUND"
@@ -69,8 +66,6 @@ class JobNotFound(Refusal):
 
 
 class KeyNotFound(Refusal):
-    """No live job of the topic has the key."""
-
     kind = "key_not_found"
     title = "No live job of the topic has the key."
     word = "NOT_FOUND"
@@ -81,8 +76,6 @@ class KeyNotFound(Refusal):
 
 
 class KeyInvalid(Refusal):
-    """The key is invalid."""
-
     kind = "key_invalid"
     title = "The key is invalid."
     word = "BAD_FORMAT"
@@ -96,8 +89,6 @@ class KeyInvalid(Refusal):
 
 
 class JobAlreadyExists(Refusal):
-    """A live job of the topic has the key; it can be kept, replaced, preserved or extended."""
-
     kind = "job_already_exists"
     title = "A live job of the topic has the key; it can be kept, replaced, preserved or extended."
     word = "JOB_ALREADY_EXISTS"
@@ -109,8 +100,6 @@ class JobAlreadyExists(Refusal):
 
 
 class TopicNotFound(Refusal):
-    """The topic does not exist: it is unused and has no jobs."""
-
     kind = "topic_not_found"
     title = "The topic does not exist: it is unused and has no jobs."
     word = "NOT_FOUND"
@@ -121,8 +110,6 @@ class TopicNotFound(Refusal):
 
 
 class TopicIsInternal(Refusal):
-    """The topic is reserved: readable by all, changed only by the daemon."""
-
     kind = "topic_internal"
     title = "The topic is reserved: readable by all, changed only by the daemon."
     word = "FORBIDDEN"
@@ -134,8 +121,6 @@ class TopicIsInternal(Refusal):
 
 
 class TopicNameInvalid(Refusal):
-    """The topic's name is invalid."""
-
     kind = "topic_name_invalid"
     title = "The topic's name is invalid."
     word = "BAD_FORMAT"
@@ -149,11 +134,6 @@ class TopicNameInvalid(Refusal):
 
 
 class ValueOutOfRange(Refusal):
-    """A number is out of range.
-
-    Both bounds are inclusive.
-    """
-
     kind = "value_out_of_range"
     title = "A number is out of range."
     word = "BAD_FORMAT"
@@ -165,10 +145,7 @@ class ValueOutOfRange(Refusal):
 
 
 class DelayTooLong(Refusal):
-    """The delay is longer than the topic allows.
-
-    `is_moment`: it was to come at a moment of the wall clock, and so long until then.
-    """
+    """With `is_moment` a wall-clock time was wanted, and the delay is how long it is until then."""
 
     kind = "delay_too_long"
     title = "The delay is longer than the topic allows."
@@ -184,10 +161,7 @@ class DelayTooLong(Refusal):
 
 
 class BodyTooBig(Refusal):
-    """The body is longer than this daemon, or the topic, accepts.
-
-    `topic` is None where the daemon itself takes no more.
-    """
+    """Without a `topic` it is the daemon itself that accepts no more."""
 
     kind = "body_too_big"
     title = "The body is longer than this daemon, or the topic, accepts."
@@ -204,8 +178,6 @@ class BodyTooBig(Refusal):
 
 
 class LastWatched(Refusal):
-    """A consumer must watch at least one topic."""
-
     kind = "last_watched"
     title = "A consumer must watch at least one topic."
     word = "NOT_IGNORED"
@@ -216,8 +188,6 @@ class LastWatched(Refusal):
 
 
 class TooManyWatched(Refusal):
-    """A consumer may watch so many topics at most."""
-
     kind = "too_many_watched"
     title = "A consumer may watch so many topics at most."
     word = "OUT_OF_MEMORY"
@@ -231,8 +201,6 @@ class TooManyWatched(Refusal):
 
 
 class Draining(Refusal):
-    """The daemon was told to accept no more jobs."""
-
     kind = "draining"
     title = "The daemon was told to accept no more jobs."
     word = "DRAINING"
@@ -244,8 +212,6 @@ class Draining(Refusal):
 
 
 class PolicyInvalid(Refusal):
-    """The policy is invalid."""
-
     kind = "policy_invalid"
     title = "The policy is invalid."
     word = "BAD_FORMAT"
@@ -257,8 +223,6 @@ class PolicyInvalid(Refusal):
 
 
 class PoliciesFull(Refusal):
-    """As many topics have policies of their own as may have one."""
-
     kind = "policies_full"
     title = "As many topics have policies of their own as may have one."
     word = "OUT_OF_MEMORY"
@@ -272,10 +236,9 @@ class PoliciesFull(Refusal):
 
 
 class TargetRefused(Refusal):
-    """The target of a push is refused.
+    """Its sentence is `what`, a part of the target with its value, and the `rule` for that part.
 
-    `what` says which part of it, with its value, and `rule` what must hold of it. `field` is the
-    name of that part, which `what` begins with if it is not given.
+    `field` is the name of the part; without one `what` begins with it.
     """
 
     kind = "target_refused"
@@ -291,16 +254,12 @@ class TargetRefused(Refusal):
 
 
 class NotForTopic(TargetRefused):
-    """The secret or the sink of a target is not for this topic."""
-
     kind = "not_for_topic"
     title = "The secret or the sink of a target is not for this topic."
     word = "NOT_FOR_TOPIC"
 
 
 class PushIsOff(Refusal):
-    """This daemon delivers nothing by itself."""
-
     kind = "push_off"
     title = "This daemon delivers nothing by itself."
     word = "PUSH_IS_OFF"
@@ -311,10 +270,9 @@ class PushIsOff(Refusal):
 
 
 class CapReached(Refusal):
-    """A cap of the topic or of the daemon is reached.
+    """Without a `topic` it is a cap of the daemon.
 
-    `topic` is None for the daemon's own cap. Where more than one is `needed`, some may be free:
-    then it is said how many.
+    Where more than one is `needed`, some may be free: then the sentence says how many.
     """
 
     kind = "cap_reached"
@@ -340,8 +298,6 @@ class CapReached(Refusal):
 
 
 class OutOfSpace(Refusal):
-    """No space is left beyond what is kept for removals and snapshots."""
-
     kind = "out_of_space"
     title = "No space is left beyond what is kept for removals and snapshots."
     word = "OUT_OF_MEMORY"

@@ -36,7 +36,6 @@ class JobTable:
     __slots__ = ("_freeze", "_pages", "guarded", "put_bytes")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._pages: dict[int, Page] = {}
         self.put_bytes = 0
         """How long the PUT records of all jobs would be, together."""

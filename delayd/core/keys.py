@@ -70,7 +70,6 @@ class KeyIndex:
         """Keys whose hash another one had already: with a fair hash there is none."""
 
     def __len__(self) -> int:
-        """Count the keys."""
         return self._count
 
     def find(self, key: bytes) -> int:

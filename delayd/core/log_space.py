@@ -56,7 +56,6 @@ class LogSpace:
     __slots__ = ("_ask", "free_bytes", "is_short", "jobs")
 
     def __init__(self) -> None:
-        """Start boundless."""
         self.free_bytes = BOUNDLESS_BYTES
         self.jobs = 0
         """The jobs that live, each of which must stay removable."""

@@ -295,17 +295,14 @@ class Patterns:
         return None if policy is None else policy.push
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether they are the same patterns in the same order."""
         if not isinstance(other, Patterns):
             return NotImplemented
         return [*self.by_pattern.items()] == [*other.by_pattern.items()]
 
     def __hash__(self) -> int:
-        """Return what equal ones share."""
         return hash(tuple(self.by_pattern.items()))
 
     def __len__(self) -> int:
-        """Count the patterns."""
         return len(self.by_pattern)
 
 

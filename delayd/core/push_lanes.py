@@ -44,7 +44,6 @@ class PushLanes:
     __slots__ = ("fresh", "heard", "resting")
 
     def __init__(self) -> None:
-        """Start without any."""
         self.fresh: dict[Topic, dict[bytes, None]] = {}
         """Topic → origins of lanes that the scheduler has not heard of since they rested."""
         self.heard: set[Lane] = set()

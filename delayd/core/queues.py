@@ -28,7 +28,6 @@ class Queues:
     __slots__ = ("buried", "delays", "ready")
 
     def __init__(self, delays: TimerLane) -> None:
-        """Start empty, with this lane for the delays."""
         self.delays = delays
         self.ready = ReadyQueue()
         self.buried: SortedList[int] = SortedList()
@@ -82,7 +81,6 @@ class Queues:
         return [key & ID_MASK for key in keys]
 
     def __len__(self) -> int:
-        """Count the jobs."""
         return len(self.delays.wheel) + self.ready.count + len(self.buried)
 
     def check(self, record_of: Callable[[int], bytes | None]) -> None:

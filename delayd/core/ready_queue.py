@@ -85,7 +85,6 @@ class ReadyQueue:
     __slots__ = ("_keys", "ages", "changed", "count", "is_listed", "lanes", "urgent")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._keys: SortedList[int] = SortedList()
         self.count = 0
         """The jobs; to ask the list costs 60 ns."""
@@ -299,11 +298,9 @@ class ReadyQueue:
         return list(islice(self._keys.irange(key, inclusive=(False, True)), count))
 
     def __len__(self) -> int:
-        """Count the jobs."""
         return self.count
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the keys in order."""
         return iter(self._keys)
 
     def check(self, record_of: Callable[[int], bytes | None]) -> None:

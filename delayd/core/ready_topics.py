@@ -21,7 +21,6 @@ class ReadyTopics:
     __slots__ = ("_lanes", "stocked")
 
     def __init__(self, lanes: PushLanes) -> None:
-        """Start with none."""
         self._lanes = lanes
         self.stocked: dict[Topic, None] = {}
 

@@ -37,10 +37,9 @@ _CONCLUDED: Final = frozenset({int(Kind.OFFSET), int(Kind.CLEAR)})
 
 @final
 class Replay:
-    """One replay into one engine."""
+    """One replay into one engine, which must be new."""
 
     def __init__(self, engine: Engine) -> None:
-        """Play into this engine, which must be new."""
         self.engine = engine
         self._store = engine.store
         self._store.topics.keeps_all = True

@@ -41,20 +41,8 @@ class Session:
     """What one client uses, watches, holds and waits for; the engine alone changes it."""
 
     __slots__ = (
-        "deadlines",
-        "left_for",
-        "left_ms",
-        "owner",
-        "places",
-        "produces",
-        "soonest_ms",
-        "used",
-        "wait_alarm",
-        "wait_ends_ms",
-        "wait_number",
-        "waiting",
-        "watched",
-        "works",
+        *("deadlines", "left_for", "left_ms", "owner", "places", "produces", "soonest_ms", "used"),
+        *("wait_alarm", "wait_ends_ms", "wait_number", "waiting", "watched", "works"),
     )
 
     def __init__(self, owner: Owner | None = None) -> None:

@@ -72,31 +72,13 @@ class Store:
     """All jobs and topics, with the wheels that wake them."""
 
     __slots__ = (
-        "alarms",
-        "blocks",
-        "cleared",
-        "counters",
-        "jobs",
-        "last_id",
-        "last_put_id",
-        "last_rank",
-        "leases",
-        "orphans",
-        "parts_recorded",
-        "push_lanes",
-        "ready_topics",
-        "tick_ms",
-        "time_ms",
-        "timer_queue",
-        "topics",
-        "wall_times",
-        "wheel_counts",
-        "wheel_size",
-        "without_jobs",
+        *("alarms", "blocks", "cleared", "counters", "jobs", "last_id", "last_put_id", "last_rank"),
+        *("leases", "orphans", "parts_recorded", "push_lanes", "ready_topics", "tick_ms"),
+        *("time_ms", "timer_queue", "topics", "wall_times", "wheel_counts"),
+        *("wheel_size", "without_jobs"),
     )
 
     def __init__(self, tick_ms: int, wheel_size: int, start_ms: PlayedMs) -> None:
-        """Start empty, at `start_ms` of delayd time, with wheels of this tick and size."""
         self.tick_ms = tick_ms
         self.wheel_size = wheel_size
         self.time_ms = start_ms

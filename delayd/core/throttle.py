@@ -64,12 +64,7 @@ class Throttle:
     """The limits of one topic, and how much of its rate is used up."""
 
     __slots__ = (
-        "_interval_ns",
-        "_tolerance_ns",
-        "alarm",
-        "arrival_ns",
-        "reserved_max",
-        "topic_name",
+        *("_interval_ns", "_tolerance_ns", "alarm", "arrival_ns", "reserved_max", "topic_name"),
     )
 
     def __init__(self, reserved_max: int | None, rate_per_s: float | None) -> None:

@@ -59,7 +59,6 @@ class TimerQueue:
     __slots__ = ("_live_rows", "_old_rows", "_rows", "_tickets", "changes", "last_due")
 
     def __init__(self) -> None:
-        """Start with nothing to do."""
         self._rows: list[_Row] = []
         self._old_rows: list[_Row] = []
         """Another heap, from which the live rows are moved."""

@@ -26,20 +26,11 @@ class Topics:
     """All topics."""
 
     __slots__ = (
-        "by_name",
-        "by_number",
-        "internal",
-        "is_capped",
-        "keeps_all",
-        "last_number",
-        "listing",
-        "own_policies",
-        "policy_for",
-        "shown",
+        *("by_name", "by_number", "internal", "is_capped", "keeps_all", "last_number", "listing"),
+        *("own_policies", "policy_for", "shown"),
     )
 
     def __init__(self) -> None:
-        """Start without any."""
         self.by_name: dict[str, Topic] = {}
         self.by_number: dict[int, Topic] = {}
         """A number from before a clear stays here until no record has it."""

@@ -36,7 +36,6 @@ class ClockAdvance:
     __slots__ = ("_by_ms", "_clock", "_engine", "_until_ms")
 
     def __init__(self, engine: Engine, clock: StandingClock, by_ms: int) -> None:
-        """Advance by this much, counted from when it begins."""
         self._engine = engine
         self._clock = clock
         self._by_ms = by_ms

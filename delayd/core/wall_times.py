@@ -48,7 +48,6 @@ class IdSet:
     __slots__ = ("_pages",)
 
     def __init__(self) -> None:
-        """Start empty."""
         self._pages: dict[int, int] = {}
 
     def add(self, job_id: int) -> None:
@@ -77,11 +76,9 @@ class IdSet:
         return _ids(page, bits)
 
     def __contains__(self, job_id: int) -> bool:
-        """Tell whether the id is in it."""
         return bool(self._pages.get(job_id >> _PAGE_BITS, 0) >> (job_id & _PAGE_MASK) & 1)
 
     def __bool__(self) -> bool:
-        """Tell whether there is any."""
         return bool(self._pages)
 
     def __iter__(self) -> Iterator[int]:
@@ -101,7 +98,6 @@ class Layer:
     __slots__ = ("ended", "ids")
 
     def __init__(self, ids: IdSet) -> None:
-        """Begin with the jobs that were placed until now."""
         self.ids = ids
         self.ended: list[tuple[int, int]] = []
         """Offset, and the delayd time by which it ended; of all since these jobs were placed."""

@@ -25,7 +25,6 @@ class FileSpace:
     """Gets space for the engine from a journal."""
 
     def __init__(self, journal: Journal) -> None:
-        """Ask this journal."""
         self._journal = journal
         self._places = 0
         self._asked_ns: int | None = None

@@ -133,17 +133,9 @@ class Journal:
         *("_active", "_directory", "_disk", "_end", "_failure", "_found", "_identity", "_is_open"),
         *("_is_replayed", "_is_virtual", "_lost", "_lost_sequence", "_owned", "_pending"),
         *("_recovery", "_reserve", "_retired", "_snapshot", "_sync_turn", "_ticket_is_out"),
-        *("_times", "_unsynced", "_writing"),
-        *("appended_sequence", "damaged_snapshots", "fresh_starts", "on_trouble"),
-        *(
-            "on_unproved",
-            "retention",
-            "space_trouble",
-            "segment_bytes",
-            "snapshot_ms",
-            "synced_sequence",
-        ),
-        *("torn_tails", "warnings"),
+        *("_times", "_unsynced", "_writing", "appended_sequence", "damaged_snapshots"),
+        *("fresh_starts", "on_trouble", "on_unproved", "retention", "space_trouble"),
+        *("segment_bytes", "snapshot_ms", "synced_sequence", "torn_tails", "warnings"),
     )
 
     def __init__(

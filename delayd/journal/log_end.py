@@ -70,15 +70,8 @@ class LogEndFile:
     """The file, while a journal is open."""
 
     __slots__ = (
-        *(
-            "_directory",
-            "_disk",
-            "_file_number",
-            "_handle",
-            "_has_failed",
-            "_identity",
-            "_sequence",
-        ),
+        *("_directory", "_disk", "_file_number", "_handle", "_has_failed"),
+        *("_identity", "_sequence"),
     )
 
     def __init__(self, disk: Disk, directory: str, identity: bytes) -> None:

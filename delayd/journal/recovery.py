@@ -807,7 +807,6 @@ class StartWarning(NamedTuple):
     found: str  # what was found
 
     def __str__(self) -> str:
-        """Say all of it."""
         return f"{self.sentence} ({self.found})"
 
 

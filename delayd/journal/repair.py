@@ -64,7 +64,6 @@ class TornTail(NamedTuple):
     copy: str  # the file that keeps them
 
     def __str__(self) -> str:
-        """Say it as the log does."""
         cut_bytes = counted(self.cut_bytes, "byte")
         return f"{cut_bytes} at offset {self.offset} of {self.file}, kept in {self.copy}"
 
@@ -260,7 +259,6 @@ class Rest:
         self.frames += 1
 
     def __str__(self) -> str:
-        """Say it in a sentence."""
         what = f"{counted(self.data_bytes, 'byte')} in {counted(self.segments, 'file')}"
         if not self.frames:
             return f"{what}, without an intact frame"

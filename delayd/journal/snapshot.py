@@ -104,7 +104,6 @@ class SnapshotInfo(NamedTuple):
         return self.header.sequence
 
     def __str__(self) -> str:
-        """Say it as the log does."""
         jobs = counted(self.jobs, "job")
         return f"{self.path}: {jobs} up to frame {self.sequence}, {self.file_bytes} bytes"
 

@@ -155,28 +155,10 @@ class LineConnection:
     """The protocol state of one client."""
 
     __slots__ = (
-        "_framing",
-        "_host",
-        "_is_at_rest",
-        "_out_bytes",
-        "_slice_ends_ms",
-        "_task",
-        "batch_max",
-        "context",
-        "engine",
-        "has_yielded",
-        "is_bound",
-        "is_choked",
-        "is_closing",
-        "is_half_closed",
-        "is_unheard",
-        "is_waiting",
-        "out",
-        "peer",
-        "refused_kind",
-        "reserves_as",
-        "session",
-        "stats",
+        *("_framing", "_host", "_is_at_rest", "_out_bytes", "_slice_ends_ms", "_task", "batch_max"),
+        *("context", "engine", "has_yielded", "is_bound", "is_choked", "is_closing"),
+        *("is_half_closed", "is_unheard", "is_waiting", "out", "peer", "refused_kind"),
+        *("reserves_as", "session", "stats"),
     )
 
     def __init__(self, context: LineContext, host: Host, peer: Peer) -> None:

@@ -73,24 +73,13 @@ class Client:
     """One connection with its socket."""
 
     __slots__ = (
-        "at_end",
-        "connection",
-        "is_begun",
-        "is_dirty",
-        "is_gone",
-        "mask",
-        "peer",
-        "promised",
-        "server",
-        "sock",
-        "stalled_since_ms",
-        "unsent",
+        *("at_end", "connection", "is_begun", "is_dirty", "is_gone", "mask", "peer", "promised"),
+        *("server", "sock", "stalled_since_ms", "unsent"),
     )
 
     def __init__(
         self, server: "LineServer", sock: "socket.socket | SecureSocket", peer: Peer
     ) -> None:
-        """Serve an admitted client; the poller watches for input and its end."""
         self.server = server
         self.sock = sock
         self.peer = peer

@@ -59,7 +59,6 @@ class TcpAddress(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """The address as people write it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -69,7 +68,6 @@ class UnixAddress(NamedTuple):
     path: str
 
     def __str__(self) -> str:
-        """The address as people write it."""
         return UNIX_PREFIX + self.path
 
 

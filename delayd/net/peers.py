@@ -190,13 +190,14 @@ def is_own_fault(context: Mapping[str, object]) -> bool:
 class RateLimited:
     """Allows one message of each kind in a minute, so that clients cannot fill the log.
 
+    `now_ms` is a clock that never stops.
+
     >>> sparingly = RateLimited(iter([0, 1, 70_000]).__next__)
     >>> sparingly.may_log("reset"), sparingly.may_log("reset"), sparingly.may_log("reset")
     (True, False, True)
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        """Begin with nothing logged; `now_ms` is a clock that never stops."""
         self._now_ms = now_ms
         self._said_ms: dict[str, int] = {}
 

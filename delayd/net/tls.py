@@ -227,15 +227,8 @@ class SecureSocket:
     """A socket over TLS, once `shake` has said that the handshake is over."""
 
     __slots__ = (
-        "_incoming",
-        "_is_ended",
-        "_is_open",
-        "_outgoing",
-        "_owed_bytes",
-        "_pending",
-        "_tls",
-        "plain",
-        "taken_bytes",
+        *("_incoming", "_is_ended", "_is_open", "_outgoing", "_owed_bytes", "_pending", "_tls"),
+        *("plain", "taken_bytes"),
     )
 
     def __init__(

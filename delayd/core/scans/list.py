@@ -113,7 +113,6 @@ class Search:
         limit: int = SEARCH_JOBS_MAX,
         after: Cursor | None = None,
     ) -> None:
-        """Begin; see the module for what is raised."""
         check_range("limit", limit, SEARCH_JOBS_MAX, lowest=1)
         self._store = engine.store
         self._limit = limit
@@ -201,7 +200,6 @@ class Calendar:
     """
 
     def __init__(self, engine: Engine, name: str, *, from_ms: int, bin_ms: int, bins: int) -> None:
-        """Begin; see the module for what is raised."""
         check_range("bins", bins, CALENDAR_BINS_MAX, lowest=1)
         check_range("span in ms", bin_ms, DURATION_MS_MAX, lowest=1)
         wanted = Wanted(frozenset({State.DELAYED}), from_ms, from_ms + bins * bin_ms)

@@ -84,7 +84,6 @@ class Scan:
     __slots__ = ("_engine", "_parts", "_slice", "_topic", "_wanted", "cost", "until_ms")
 
     def __init__(self, engine: Engine, topic: Topic, wanted: Wanted) -> None:
-        """Start at the beginning."""
         self._engine = engine
         self._topic = topic
         self._wanted = wanted

@@ -57,20 +57,11 @@ class Counters:
     """What has happened in all topics, also those that have vanished."""
 
     __slots__ = (
-        "busiest",
-        "deletes",
-        "history",
-        "jobs_put",
-        "operations",
-        "others_overdue",
-        "others_waited",
-        "overdue",
-        "rates",
-        "reserves",
+        *("busiest", "deletes", "history", "jobs_put", "operations", "others_overdue"),
+        *("others_waited", "overdue", "rates", "reserves"),
     )
 
     def __init__(self) -> None:
-        """Count from zero."""
         self.jobs_put = 0
         self.reserves = 0
         self.deletes = 0

@@ -169,7 +169,6 @@ class Longest:
     __slots__ = ("_cells", "_longest")
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self._cells = array("q", (-1,) * LONGEST_CELLS)
         """Which tenth of a minute each place of the ring is about."""
         self._longest = array("q", (0,) * LONGEST_CELLS)

@@ -43,7 +43,6 @@ class History:
     __slots__ = ("_begun", "next_ms")
 
     def __init__(self) -> None:
-        """Start with no cell."""
         self._begun: deque[tuple[int, Sequence[int], Counts]] = deque(maxlen=HISTORY_CELLS)
         """When each began, and what the counters and the histogram were then."""
         self.next_ms = 0

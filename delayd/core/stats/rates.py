@@ -35,7 +35,6 @@ class Rates:
     __slots__ = ("_cells", "_next", "next_ms")
 
     def __init__(self) -> None:
-        """Start with no cell."""
         self._cells = array("Q", bytes(8 * _ROW * RATE_CELLS))
         self._next = 0
         self.next_ms = 0

@@ -47,7 +47,6 @@ class ReadyAges:
     __slots__ = ("_jobs", "_sweep_at", "newest", "newest_end_ms", "newest_ms", "shift", "since")
 
     def __init__(self) -> None:
-        """Start with no job."""
         self.shift = AGE_SLOT_BITS
         """A slot is that power of two, in milliseconds."""
         self.newest = 0

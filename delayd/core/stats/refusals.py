@@ -17,7 +17,6 @@ class Refusals:
     __slots__ = ("by_reason",)
 
     def __init__(self) -> None:
-        """Start with none."""
         self.by_reason: dict[str, int] = {}
 
     def note(self, reason: str, times: int = 1) -> None:

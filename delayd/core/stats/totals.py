@@ -35,7 +35,6 @@ class StateTotals:
     __slots__ = ("buried", "delayed", "oldest_ms", "ready", "reserved", "topics", "urgent")
 
     def __init__(self) -> None:
-        """Sum nothing yet."""
         self.topics = 0
         self.ready = 0
         self.urgent = 0

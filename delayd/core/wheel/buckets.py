@@ -34,7 +34,6 @@ class WheelCounts:
     __slots__ = ("cascaded", "levels")
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self.cascaded = 0
         """Entries of a higher level that were placed again, on a lower one."""
         self.levels = 1
@@ -75,7 +74,6 @@ class Mark:
     __slots__ = ("bucket", "end", "place")
 
     def __init__(self) -> None:
-        """Start before the first bucket."""
         self.place = -1
         """Twice the key of the bucket, and one more unless it was pending when it was entered."""
         self.bucket: Bucket | None = None

@@ -30,15 +30,8 @@ class Sweep:
     """A pass that has not ended; `is_over` tells when it has."""
 
     __slots__ = (
-        "_alive",
-        "_bucket",
-        "_hunts_twins",
-        "_key",
-        "_queue",
-        "_read",
-        "_seen",
-        "_write",
-        "is_over",
+        *("_alive", "_bucket", "_hunts_twins", "_key", "_queue", "_read", "_seen"),
+        *("_write", "is_over"),
     )
 
     def __init__(

@@ -90,25 +90,10 @@ class TimingWheel:
     """
 
     __slots__ = (
-        "_clock_ms",
-        "_counts",
-        "_dead",
-        "_due_of",
-        "_levels",
-        "_live",
-        "_memo_after_ms",
-        "_memo_append",
-        "_memo_bucket",
-        "_memo_until_ms",
-        "_pending",
-        "_pending_at",
-        "_pending_key",
-        "_queue",
-        "_sweep",
-        "_sweep_credit",
-        "_twins_suspected",
-        "tick_ms",
-        "wheel_size",
+        *("_clock_ms", "_counts", "_dead", "_due_of", "_levels", "_live", "_memo_after_ms"),
+        *("_memo_append", "_memo_bucket", "_memo_until_ms", "_pending", "_pending_at"),
+        *("_pending_key", "_queue", "_sweep", "_sweep_credit", "_twins_suspected"),
+        *("tick_ms", "wheel_size"),
     )
 
     def __init__(
@@ -148,7 +133,6 @@ class TimingWheel:
         self._due_of = due_of
 
     def __len__(self) -> int:
-        """Return the number of live entries."""
         return self._live
 
     def insert(self, entry: int, due_ms: int, now_ms: int) -> bool:
