@@ -8,7 +8,7 @@ import asyncio
 import signal
 import time
 import tomllib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -85,18 +85,6 @@ ssl_options.keyfile = {tls.key}
 """
     with rabbitmq(tmp_path_factory.mktemp("rabbitmq"), settings) as broker:
         yield broker
-
-
-def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a test in a loop of its own, which must have nothing to complain of."""
-    reports: list[dict[str, Any]] = []
-
-    async def watched() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
-        await test()
-
-    asyncio.run(watched())
-    assert not reports
 
 
 def sink_of(kind: str, **options: object) -> Sink:
@@ -285,51 +273,45 @@ def ask_redis(broker: Broker, database: int = 0) -> Any:  # noqa: ANN401 - its a
     return Redis(host=HOST, port=broker.port, db=database)
 
 
-def test_the_examples_of_the_page_append_to_a_list_and_to_a_stream(redis: Broker) -> None:
-    async def test() -> None:
-        for section in ("", "A Redis list or stream"):
-            sink = of_the_page(redis.port, section)
-            assert await sink.deliver(JOB) == DELIVERED
-            await sink.close()
-        async with ask_redis(redis) as ask:
-            assert await ask.lrange("orders:due", 0, -1) == [b"hi"]
-            ((_, fields),) = await ask.xrange("due:mail")
-        seen = {name.decode(): value.decode() for name, value in fields.items()}
-        assert seen == {"body": "hi", **{name: str(said) for name, said in JOB.fields().items()}}
-
-    run(test)
+async def test_the_examples_of_the_page_append_to_a_list_and_to_a_stream(redis: Broker) -> None:
+    for section in ("", "A Redis list or stream"):
+        sink = of_the_page(redis.port, section)
+        assert await sink.deliver(JOB) == DELIVERED
+        await sink.close()
+    async with ask_redis(redis) as ask:
+        assert await ask.lrange("orders:due", 0, -1) == [b"hi"]
+        ((_, fields),) = await ask.xrange("due:mail")
+    seen = {name.decode(): value.decode() for name, value in fields.items()}
+    assert seen == {"body": "hi", **{name: str(said) for name, said in JOB.fields().items()}}
 
 
-def test_redis_is_reached_by_a_unix_socket_and_in_another_database(
+async def test_redis_is_reached_by_a_unix_socket_and_in_another_database(
     redis: Broker, tmp_path: Path
 ) -> None:
-    async def test() -> None:
-        url = f"unix://{tmp_path}/redis.sock"
-        assert await one("redis", url=url, database=3, list="a") == DELIVERED
-        assert await one("redis", url=f"redis://{HOST}:{redis.port}/3", list="a") == DELIVERED
-        async with ask_redis(redis, 3) as ask:
-            assert await ask.llen("a") == 2
-
-    run(test)
+    url = f"unix://{tmp_path}/redis.sock"
+    assert await one("redis", url=url, database=3, list="a") == DELIVERED
+    assert await one("redis", url=f"redis://{HOST}:{redis.port}/3", list="a") == DELIVERED
+    async with ask_redis(redis, 3) as ask:
+        assert await ask.llen("a") == 2
 
 
-def test_redis_is_reached_over_tls_if_an_authority_vouches_for_it(tmp_path: Path, tls: Tls) -> None:
+async def test_redis_is_reached_over_tls_if_an_authority_vouches_for_it(
+    tmp_path: Path, tls: Tls
+) -> None:
     need("redis")
     files = ("--tls-cert-file", str(tls.certificate), "--tls-key-file", str(tls.key))
     others = ("--tls-ca-cert-file", str(tls.ca), "--tls-auth-clients", "no")
-
-    async def test(port: int) -> None:
+    with free_port() as port, redis_server(tmp_path, "--tls-port", str(port), *files, *others):
         how = {"url": f"rediss://{HOST}:{port}", "list": "a"}
         assert await one("redis", ca=str(tls.ca), **how) == DELIVERED
         end = await one("redis", **how)
         assert end.is_outage
         assert "certificate verify failed" in end.error
 
-    with free_port() as port, redis_server(tmp_path, "--tls-port", str(port), *files, *others):
-        run(lambda: test(port))
 
-
-def test_redis_says_what_is_wrong_and_the_sink_what_to_do(redis: Broker, tmp_path: Path) -> None:
+async def test_redis_says_what_is_wrong_and_the_sink_what_to_do(
+    redis: Broker, tmp_path: Path
+) -> None:
     url = f"redis://{HOST}:{redis.port}"
 
     async def refused(code: str, **options: object) -> None:
@@ -339,64 +321,55 @@ def test_redis_says_what_is_wrong_and_the_sink_what_to_do(redis: Broker, tmp_pat
         assert end.error.startswith(f"Redis at {HOST}:{redis.port} answered {code}: ")
         assert PASSWORD not in end.error
 
-    async def test() -> None:
-        async with ask_redis(redis) as ask:
-            await ask.set("a", "text")
-            await refused("WRONGTYPE")
-            await ask.delete("a")
-            await ask.config_set("maxmemory", 1)
-            await refused("OOM")
-            await ask.config_set("maxmemory", 0)
-            await ask.replicaof(HOST, 1)
-            await refused("READONLY")
-            await ask.replicaof("NO", "ONE")
-            await ask.execute_command("ACL", "SETUSER", "ada", "on", f">{PASSWORD}", "+ping")
-            await refused("NOPERM", url=f"redis://ada@{HOST}:{redis.port}", password=PASSWORD)
-            await ask.execute_command("ACL", "SETUSER", "ada", "+rpush", "~a")
-            file = tmp_path / "password"
-            file.write_text("wr0ng")
-            user = {"url": f"redis://ada@{HOST}:{redis.port}", "list": "a"}
-            sink = sink_of("redis", password_file=str(file), **user)
-            assert (await sink.deliver(JOB)).error.partition(": ")[0].endswith("WRONGPASS")
-            file.write_text(PASSWORD)
-            assert await sink.deliver(JOB) == DELIVERED
-            await sink.close()
-            await ask.config_set("requirepass", PASSWORD)
-            await refused("NOAUTH")
-
-    run(test)
-
-
-def test_an_attempt_that_is_cancelled_leaves_no_answer_to_the_next(redis: Broker) -> None:
-    async def test() -> None:
-        url = f"redis://{HOST}:{redis.port}"
-        sink = sink_of("redis", url=url, list="due", connections_max=1)
+    async with ask_redis(redis) as ask:
+        await ask.set("a", "text")
+        await refused("WRONGTYPE")
+        await ask.delete("a")
+        await ask.config_set("maxmemory", 1)
+        await refused("OOM")
+        await ask.config_set("maxmemory", 0)
+        await ask.replicaof(HOST, 1)
+        await refused("READONLY")
+        await ask.replicaof("NO", "ONE")
+        await ask.execute_command("ACL", "SETUSER", "ada", "on", f">{PASSWORD}", "+ping")
+        await refused("NOPERM", url=f"redis://ada@{HOST}:{redis.port}", password=PASSWORD)
+        await ask.execute_command("ACL", "SETUSER", "ada", "+rpush", "~a")
+        file = tmp_path / "password"
+        file.write_text("wr0ng")
+        user = {"url": f"redis://ada@{HOST}:{redis.port}", "list": "a"}
+        sink = sink_of("redis", password_file=str(file), **user)
+        assert (await sink.deliver(JOB)).error.partition(": ")[0].endswith("WRONGPASS")
+        file.write_text(PASSWORD)
         assert await sink.deliver(JOB) == DELIVERED
-        redis.server.signal(signal.SIGSTOP)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(sink.deliver(JOB), 0.2)
-        redis.server.signal(signal.SIGCONT)
-        async with ask_redis(redis) as ask:
-            await ask.delete("due")
-            await ask.set("due", "text")
-            assert "WRONGTYPE" in (await sink.deliver(JOB)).error  # and not the answer from before
         await sink.close()
+        await ask.config_set("requirepass", PASSWORD)
+        await refused("NOAUTH")
 
-    run(test)
+
+async def test_an_attempt_that_is_cancelled_leaves_no_answer_to_the_next(redis: Broker) -> None:
+    url = f"redis://{HOST}:{redis.port}"
+    sink = sink_of("redis", url=url, list="due", connections_max=1)
+    assert await sink.deliver(JOB) == DELIVERED
+    redis.server.signal(signal.SIGSTOP)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(sink.deliver(JOB), 0.2)
+    redis.server.signal(signal.SIGCONT)
+    async with ask_redis(redis) as ask:
+        await ask.delete("due")
+        await ask.set("due", "text")
+        assert "WRONGTYPE" in (await sink.deliver(JOB)).error  # and not the answer from before
+    await sink.close()
 
 
-def test_nothing_that_redis_acknowledged_is_lost_when_it_is_killed_under_load(
+async def test_nothing_that_redis_acknowledged_is_lost_when_it_is_killed_under_load(
     redis: Broker,
 ) -> None:
-    async def test() -> None:
-        sink = sink_of("redis", url=f"redis://{HOST}:{redis.port}", stream="due")
-        await deliver_all(sink, redis)
-        await sink.close()
-        async with ask_redis(redis) as ask:
-            arrived = [fields[b"message_id"].decode() for _, fields in await ask.xrange("due")]
-        assert set(arrived) == {f"m{number}" for number in range(LOAD)}
-
-    run(test)
+    sink = sink_of("redis", url=f"redis://{HOST}:{redis.port}", stream="due")
+    await deliver_all(sink, redis)
+    await sink.close()
+    async with ask_redis(redis) as ask:
+        arrived = [fields[b"message_id"].decode() for _, fields in await ask.xrange("due")]
+    assert set(arrived) == {f"m{number}" for number in range(LOAD)}
 
 
 # --- AMQP ----------------------------------------------------------------------------------------
@@ -411,43 +384,36 @@ async def amqp_channel(broker: Broker) -> AsyncIterator[AbstractChannel]:
         yield channel
 
 
-def test_the_example_of_the_page_publishes_to_an_exchange(amqp: Broker) -> None:
-    async def test() -> None:
-        async with amqp_channel(amqp) as channel:
-            sink = of_the_page(amqp.port, "An AMQP exchange")
-            end = await sink.deliver(JOB)
-            assert end.error == (
-                f"AMQP at {HOST}:{amqp.port}:"
-                " no queue is bound to exchange 'amq.topic' for 'due.mail'"
-            )
-            queue = await channel.declare_queue("example", durable=True)
-            await queue.bind("amq.topic", "due.*")
-            assert await sink.deliver(JOB) == DELIVERED
-            await sink.close()
-            message = await queue.get(no_ack=True)
-            assert (message.body, message.message_id, message.content_type) == (
-                *(b"hi", "0a_7", "text/plain"),
-            )
-            assert message.delivery_mode is DeliveryMode.PERSISTENT
-            assert message.headers["delayd-key"] == "order-17"
-
-    run(test)
+async def test_the_example_of_the_page_publishes_to_an_exchange(amqp: Broker) -> None:
+    async with amqp_channel(amqp) as channel:
+        sink = of_the_page(amqp.port, "An AMQP exchange")
+        end = await sink.deliver(JOB)
+        assert end.error == (
+            f"AMQP at {HOST}:{amqp.port}: no queue is bound to exchange 'amq.topic' for 'due.mail'"
+        )
+        queue = await channel.declare_queue("example", durable=True)
+        await queue.bind("amq.topic", "due.*")
+        assert await sink.deliver(JOB) == DELIVERED
+        await sink.close()
+        message = await queue.get(no_ack=True)
+        assert (message.body, message.message_id, message.content_type) == (
+            *(b"hi", "0a_7", "text/plain"),
+        )
+        assert message.delivery_mode is DeliveryMode.PERSISTENT
+        assert message.headers["delayd-key"] == "order-17"
 
 
-def test_amqp_is_reached_over_tls_if_an_authority_vouches_for_it(
+async def test_amqp_is_reached_over_tls_if_an_authority_vouches_for_it(
     amqp: Broker, tls: Tls, tls_port: int
 ) -> None:
-    async def test() -> None:
-        how = {"url": f"amqps://{HOST}:{tls_port}", "mandatory": False}
-        assert await one("amqp", ca=str(tls.ca), **how) == DELIVERED
-        end = await one("amqp", **how)
-        assert end.is_outage
-        assert "certificate verify failed" in end.error
-
-    run(test)
+    how = {"url": f"amqps://{HOST}:{tls_port}", "mandatory": False}
+    assert await one("amqp", ca=str(tls.ca), **how) == DELIVERED
+    end = await one("amqp", **how)
+    assert end.is_outage
+    assert "certificate verify failed" in end.error
 
 
-def test_what_the_broker_refuses_is_a_failed_attempt_with_the_reason(amqp: Broker) -> None:
+async def test_what_the_broker_refuses_is_a_failed_attempt_with_the_reason(amqp: Broker) -> None:
     place = f"{HOST}:{amqp.port}"
 
     async def refused(said: str, **options: object) -> None:
@@ -456,48 +422,39 @@ def test_what_the_broker_refuses_is_a_failed_attempt_with_the_reason(amqp: Broke
         assert end.error.startswith(f"AMQP at {place}: {said}")
         assert PASSWORD not in end.error
 
-    async def test() -> None:
-        await refused("ACCESS_REFUSED", url=f"amqp://ada@{place}", password=PASSWORD)
-        await refused("it has no virtual host 'nowhere'", url=f"amqp://{place}/nowhere")
-        await refused("NOT_FOUND - no exchange 'nothing'", exchange="nothing")
-        await refused("no queue is bound to exchange '' for 'none'", routing_key="none")
-        async with amqp_channel(amqp) as channel:
-            full: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
-            await channel.declare_queue("full", durable=True, arguments=full)
-            assert await one("amqp", url=f"amqp://{place}", routing_key="full") == DELIVERED
-            await refused("it did not store the message", routing_key="full")
-
-    run(test)
+    await refused("ACCESS_REFUSED", url=f"amqp://ada@{place}", password=PASSWORD)
+    await refused("it has no virtual host 'nowhere'", url=f"amqp://{place}/nowhere")
+    await refused("NOT_FOUND - no exchange 'nothing'", exchange="nothing")
+    await refused("no queue is bound to exchange '' for 'none'", routing_key="none")
+    async with amqp_channel(amqp) as channel:
+        full: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
+        await channel.declare_queue("full", durable=True, arguments=full)
+        assert await one("amqp", url=f"amqp://{place}", routing_key="full") == DELIVERED
+        await refused("it did not store the message", routing_key="full")
 
 
-def test_a_broker_that_is_frozen_keeps_no_sink_from_closing(amqp: Broker) -> None:
-    async def test() -> None:
-        sink = sink_of("amqp", url=f"amqp://{HOST}:{amqp.port}", mandatory=False)
-        assert await sink.deliver(JOB) == DELIVERED
-        amqp.server.signal(signal.SIGSTOP)
-        attempt = asyncio.create_task(sink.deliver(JOB))
-        await asyncio.sleep(0.1)
-        attempt.cancel()
-        await asyncio.wait_for(sink.close(), WAIT_S_MAX)
-        amqp.server.signal(signal.SIGCONT)
-
-    run(test)
+async def test_a_broker_that_is_frozen_keeps_no_sink_from_closing(amqp: Broker) -> None:
+    sink = sink_of("amqp", url=f"amqp://{HOST}:{amqp.port}", mandatory=False)
+    assert await sink.deliver(JOB) == DELIVERED
+    amqp.server.signal(signal.SIGSTOP)
+    attempt = asyncio.create_task(sink.deliver(JOB))
+    await asyncio.sleep(0.1)
+    attempt.cancel()
+    await asyncio.wait_for(sink.close(), WAIT_S_MAX)
+    amqp.server.signal(signal.SIGCONT)
 
 
-def test_nothing_that_the_broker_confirmed_is_lost_when_it_is_killed_under_load(
+async def test_nothing_that_the_broker_confirmed_is_lost_when_it_is_killed_under_load(
     amqp: Broker,
 ) -> None:
-    async def test() -> None:
-        async with amqp_channel(amqp) as channel:
-            await channel.declare_queue("load", durable=True)
-        sink = sink_of("amqp", url=f"amqp://{HOST}:{amqp.port}", routing_key="load")
-        await deliver_all(sink, amqp)
-        await sink.close()
-        arrived = set()
-        async with amqp_channel(amqp) as channel:
-            queue = await channel.declare_queue("load", durable=True)
-            while (message := await queue.get(no_ack=True, fail=False)) is not None:
-                arrived.add(message.message_id)
-        assert arrived == {f"m{number}" for number in range(LOAD)}
-
-    run(test)
+    async with amqp_channel(amqp) as channel:
+        await channel.declare_queue("load", durable=True)
+    sink = sink_of("amqp", url=f"amqp://{HOST}:{amqp.port}", routing_key="load")
+    await deliver_all(sink, amqp)
+    await sink.close()
+    arrived = set()
+    async with amqp_channel(amqp) as channel:
+        queue = await channel.declare_queue("load", durable=True)
+        while (message := await queue.get(no_ack=True, fail=False)) is not None:
+            arrived.add(message.message_id)
+    assert arrived == {f"m{number}" for number in range(LOAD)}

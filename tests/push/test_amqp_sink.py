@@ -134,16 +134,13 @@ def test_a_message_goes_by_the_topic_and_must_find_a_queue_unless_told_otherwise
 
 
 @pytest.mark.parametrize(("name", "is_asked_for"), [("", False), ("orders", True)])
-def test_an_exchange_is_asked_for_before_anything_is_published_to_it(
+async def test_an_exchange_is_asked_for_before_anything_is_published_to_it(
     name: str, is_asked_for: bool
 ) -> None:
-    async def attempt() -> None:
-        broker = Broker()
-        options: Mapping[str, object] = {"exchange": name} if name else {}
-        await sink_to(broker, **options).deliver(JOB)
-        assert broker.asked_for == [(name, is_asked_for)]
-
-    asyncio.run(attempt())
+    broker = Broker()
+    options: Mapping[str, object] = {"exchange": name} if name else {}
+    await sink_to(broker, **options).deliver(JOB)
+    assert broker.asked_for == [(name, is_asked_for)]
 
 
 def test_a_message_that_comes_back_has_failed_because_no_queue_is_bound() -> None:
@@ -189,47 +186,38 @@ def test_a_fault_of_our_own_is_not_hidden() -> None:
         one(KeyError("x"))
 
 
-def test_all_attempts_share_one_connection_also_while_it_is_being_opened() -> None:
-    async def attempts() -> None:
-        broker = Broker()
-        sink = sink_to(broker)
-        ends = await asyncio.gather(*(sink.deliver(JOB) for _ in range(50)))
-        ends.append(await sink.deliver(JOB))
-        assert ends == [DELIVERED] * 51
-        assert broker.connects == 1
-
-    asyncio.run(attempts())
+async def test_all_attempts_share_one_connection_also_while_it_is_being_opened() -> None:
+    broker = Broker()
+    sink = sink_to(broker)
+    ends = await asyncio.gather(*(sink.deliver(JOB) for _ in range(50)))
+    ends.append(await sink.deliver(JOB))
+    assert ends == [DELIVERED] * 51
+    assert broker.connects == 1
 
 
-def test_an_attempt_that_is_cancelled_leaves_the_opening_to_the_others() -> None:
-    async def attempts() -> None:
-        broker = Broker()
-        broker.may_connect.clear()
-        sink = sink_to(broker)
-        first, second = (asyncio.create_task(sink.deliver(JOB)) for _ in range(2))
-        await asyncio.sleep(0)
-        first.cancel()
-        broker.may_connect.set()
-        assert await second == DELIVERED
-        assert first.cancelled()
-        assert broker.connects == 1
-
-    asyncio.run(attempts())
+async def test_an_attempt_that_is_cancelled_leaves_the_opening_to_the_others() -> None:
+    broker = Broker()
+    broker.may_connect.clear()
+    sink = sink_to(broker)
+    first, second = (asyncio.create_task(sink.deliver(JOB)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    broker.may_connect.set()
+    assert await second == DELIVERED
+    assert first.cancelled()
+    assert broker.connects == 1
 
 
-def test_a_connection_that_fails_is_tried_again_by_the_next_attempt() -> None:
-    async def attempts() -> None:
-        broker = Broker()
-        sink = sink_to(broker)
-        broker.connect_error = OSError("refused")
-        ends = await asyncio.gather(*(sink.deliver(JOB) for _ in range(3)))
-        assert {end.error for end in ends} == {"AMQP at h:1: refused"}
-        assert broker.connects == 1
-        broker.connect_error = None
-        assert await sink.deliver(JOB) == DELIVERED
-        assert broker.connects == 2
-
-    asyncio.run(attempts())
+async def test_a_connection_that_fails_is_tried_again_by_the_next_attempt() -> None:
+    broker = Broker()
+    sink = sink_to(broker)
+    broker.connect_error = OSError("refused")
+    ends = await asyncio.gather(*(sink.deliver(JOB) for _ in range(3)))
+    assert {end.error for end in ends} == {"AMQP at h:1: refused"}
+    assert broker.connects == 1
+    broker.connect_error = None
+    assert await sink.deliver(JOB) == DELIVERED
+    assert broker.connects == 2
 
 
 def test_a_failure_to_connect_that_no_attempt_waits_for_is_not_reported_as_lost() -> None:
@@ -250,54 +238,45 @@ def test_a_failure_to_connect_that_no_attempt_waits_for_is_not_reported_as_lost(
     assert not reports
 
 
-def test_a_lost_channel_is_opened_again_with_a_connection_of_its_own() -> None:
-    async def attempts() -> None:
-        broker = Broker()
-        sink = sink_to(broker)
-        await sink.deliver(JOB)
-        broker.is_closed = True
-        assert await sink.deliver(JOB) == DELIVERED
-        assert (broker.connects, broker.closes) == (2, 1)
-
-    asyncio.run(attempts())
+async def test_a_lost_channel_is_opened_again_with_a_connection_of_its_own() -> None:
+    broker = Broker()
+    sink = sink_to(broker)
+    await sink.deliver(JOB)
+    broker.is_closed = True
+    assert await sink.deliver(JOB) == DELIVERED
+    assert (broker.connects, broker.closes) == (2, 1)
 
 
-def test_a_connection_without_its_exchange_is_closed() -> None:
-    async def attempts() -> None:
-        broker = Broker()
-        broker.exchange_error = exceptions.ChannelNotFoundEntity("NOT_FOUND - no exchange 'x'")
-        end = await sink_to(broker, exchange="x").deliver(JOB)
-        assert end.error == "AMQP at h:1: NOT_FOUND - no exchange 'x'"
-        assert end.is_outage
-        assert broker.closes == 1
-
-    asyncio.run(attempts())
+async def test_a_connection_without_its_exchange_is_closed() -> None:
+    broker = Broker()
+    broker.exchange_error = exceptions.ChannelNotFoundEntity("NOT_FOUND - no exchange 'x'")
+    end = await sink_to(broker, exchange="x").deliver(JOB)
+    assert end.error == "AMQP at h:1: NOT_FOUND - no exchange 'x'"
+    assert end.is_outage
+    assert broker.closes == 1
 
 
-def test_closing_a_sink_closes_what_is_open_and_ends_what_is_being_opened() -> None:
-    async def attempts() -> None:
-        broker = Broker()
-        await sink_to(broker).close()
-        assert broker.connects == 0
+async def test_closing_a_sink_closes_what_is_open_and_ends_what_is_being_opened() -> None:
+    broker = Broker()
+    await sink_to(broker).close()
+    assert broker.connects == 0
 
-        sink = sink_to(broker)
-        await sink.deliver(JOB)
-        await sink.close()
-        assert broker.closes == 1
+    sink = sink_to(broker)
+    await sink.deliver(JOB)
+    await sink.close()
+    assert broker.closes == 1
 
-        broker.may_connect.clear()
-        broker.is_connecting.clear()
-        sink = sink_to(broker)
-        attempt = asyncio.create_task(sink.deliver(JOB))
-        await broker.is_connecting.wait()
-        await sink.close()
-        await asyncio.wait((attempt,))
-        assert (attempt.cancelled(), broker.connects, broker.closes) == (True, 2, 1)
-
-    asyncio.run(attempts())
+    broker.may_connect.clear()
+    broker.is_connecting.clear()
+    sink = sink_to(broker)
+    attempt = asyncio.create_task(sink.deliver(JOB))
+    await broker.is_connecting.wait()
+    await sink.close()
+    await asyncio.wait((attempt,))
+    assert (attempt.cancelled(), broker.connects, broker.closes) == (True, 2, 1)
 
 
-def test_a_broker_that_does_not_answer_does_not_keep_a_sink_from_closing(
+async def test_a_broker_that_does_not_answer_does_not_keep_a_sink_from_closing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Frozen(Broker):
@@ -305,13 +284,9 @@ def test_a_broker_that_does_not_answer_does_not_keep_a_sink_from_closing(
             await asyncio.Event().wait()
 
     monkeypatch.setattr("delayd.limits.SINK_CLOSE_MS", 0)
-
-    async def attempts() -> None:
-        sink = sink_to(Frozen())
-        await sink.deliver(JOB)
-        await sink.close()
-
-    asyncio.run(attempts())
+    sink = sink_to(Frozen())
+    await sink.deliver(JOB)
+    await sink.close()
 
 
 def test_url_and_options_say_how_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -56,10 +56,6 @@ class Heard(asyncio.Protocol):
         return b"".join(data for who, data in self.pieces if who is self)
 
 
-def play(scene: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(scene(), 60))
-
-
 def is_watching(transports: Transports) -> bool:
     return transports._epoll is not None
 
@@ -103,33 +99,29 @@ def turns_of(transports: Transports, monkeypatch: pytest.MonkeyPatch) -> list[in
 # --- Reading -------------------------------------------------------------------------------------
 
 
-def test_connections_share_the_bytes_of_a_turn_and_take_turns(
+async def test_connections_share_the_bytes_of_a_turn_and_take_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scene() -> None:
-        transports = Transports(PIECE, 4 * PIECE)
-        pieces: list[tuple[Heard, bytes]] = []
-        turns = turns_of(transports, monkeypatch)
-        async with contextlib.AsyncExitStack() as stack:
-            ends = [
-                await stack.enter_async_context(connected(transports, Heard(pieces)))
-                for _ in range(8)
-            ]
-            for transport, _, theirs in ends:
-                transport.allow(1 << 20)
-                theirs.send(bytes(16 * PIECE))
-            turns.clear()
-            await until(lambda: len(pieces) == 8 * 16)
-            assert len(turns) >= 8 * 16 / 4
-            assert {len(data) for _, data in pieces} == {PIECE}
-            # All are served before any is served again.
-            for first in range(0, len(pieces), 8):
-                assert len({id(who) for who, _ in pieces[first : first + 8]}) == 8
-
-    play(scene)
+    transports = Transports(PIECE, 4 * PIECE)
+    pieces: list[tuple[Heard, bytes]] = []
+    turns = turns_of(transports, monkeypatch)
+    async with contextlib.AsyncExitStack() as stack:
+        ends = [
+            await stack.enter_async_context(connected(transports, Heard(pieces))) for _ in range(8)
+        ]
+        for transport, _, theirs in ends:
+            transport.allow(1 << 20)
+            theirs.send(bytes(16 * PIECE))
+        turns.clear()
+        await until(lambda: len(pieces) == 8 * 16)
+        assert len(turns) >= 8 * 16 / 4
+        assert {len(data) for _, data in pieces} == {PIECE}
+        # All are served before any is served again.
+        for first in range(0, len(pieces), 8):
+            assert len({id(who) for who, _ in pieces[first : first + 8]}) == 8
 
 
-def test_a_turn_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = [0]
 
     class Slow(Heard):
@@ -140,133 +132,110 @@ def test_a_turn_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> N
             super().data_received(data)
 
     monkeypatch.setattr(transports_module, "monotonic_ns", lambda: now_ns[0])
-
-    async def scene() -> None:
-        transports = Transports()
-        pieces: list[tuple[Heard, bytes]] = []
-        async with contextlib.AsyncExitStack() as stack:
-            ends = [
-                await stack.enter_async_context(connected(transports, Slow(pieces)))
-                for _ in range(20)
-            ]
-            for _, _, theirs in ends:
-                theirs.send(b"x")
-            passes = []
-            while len(pieces) < 20:
-                before = len(pieces)
-                await asyncio.sleep(0)
-                passes.append(len(pieces) - before)
-            assert set(passes) <= {0, 1}
-            assert len({id(who) for who, _ in pieces}) == 20
-
-    play(scene)
+    transports = Transports()
+    pieces: list[tuple[Heard, bytes]] = []
+    async with contextlib.AsyncExitStack() as stack:
+        ends = [
+            await stack.enter_async_context(connected(transports, Slow(pieces))) for _ in range(20)
+        ]
+        for _, _, theirs in ends:
+            theirs.send(b"x")
+        passes = []
+        while len(pieces) < 20:
+            before = len(pieces)
+            await asyncio.sleep(0)
+            passes.append(len(pieces) - before)
+        assert set(passes) <= {0, 1}
+        assert len({id(who) for who, _ in pieces}) == 20
 
 
-def test_a_server_that_sends_more_than_it_may_is_cut_off() -> None:
-    async def scene() -> None:
-        async with connected(Transports(PIECE, PIECE)) as (transport, heard, theirs):
-            transport.allow(2 * PIECE)
-            theirs.send(bytes(2 * PIECE))
-            await until(lambda: len(heard.data) == 2 * PIECE)
-            assert not transport.is_closing()
-            transport.allow(1)  # anew, and not on top
-            theirs.send(b"xx")
-            await until(lambda: heard.is_lost)
-            assert isinstance(heard.loss, TooMuch)
-            assert len(heard.data) == 2 * PIECE
-        async with connected(Transports()) as (
-            _,
-            heard,
-            theirs,
-        ):  # who says nothing of it has a bound
-            theirs.setblocking(True)
-            loop = asyncio.get_running_loop()
-            with contextlib.suppress(OSError):
-                await loop.run_in_executor(None, theirs.sendall, bytes(PUSH_RECEIVED_BYTES_MAX + 1))
-            await until(lambda: heard.is_lost)
-            assert isinstance(heard.loss, TooMuch)
-            assert len(heard.data) <= PUSH_RECEIVED_BYTES_MAX
-
-    play(scene)
+async def test_a_server_that_sends_more_than_it_may_is_cut_off() -> None:
+    async with connected(Transports(PIECE, PIECE)) as (transport, heard, theirs):
+        transport.allow(2 * PIECE)
+        theirs.send(bytes(2 * PIECE))
+        await until(lambda: len(heard.data) == 2 * PIECE)
+        assert not transport.is_closing()
+        transport.allow(1)  # anew, and not on top
+        theirs.send(b"xx")
+        await until(lambda: heard.is_lost)
+        assert isinstance(heard.loss, TooMuch)
+        assert len(heard.data) == 2 * PIECE
+    async with connected(Transports()) as (
+        _,
+        heard,
+        theirs,
+    ):  # who says nothing of it has a bound
+        theirs.setblocking(True)
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):
+            await loop.run_in_executor(None, theirs.sendall, bytes(PUSH_RECEIVED_BYTES_MAX + 1))
+        await until(lambda: heard.is_lost)
+        assert isinstance(heard.loss, TooMuch)
+        assert len(heard.data) <= PUSH_RECEIVED_BYTES_MAX
 
 
-def test_a_protocol_that_pauses_is_told_nothing_until_it_goes_on() -> None:
-    async def scene() -> None:
-        async with connected(Transports(PIECE, 4 * PIECE)) as (transport, heard, theirs):
-            transport.pause_reading()
-            theirs.send(b"later")
-            for _ in range(10):
-                await asyncio.sleep(0)
-            assert heard.data == b""
-            transport.resume_reading()
-            await until(lambda: heard.data == b"later")
-            transport.pause_reading()
-            transport.resume_reading()
-            theirs.send(b" on")
-            await until(lambda: heard.data == b"later on")
-
-    play(scene)
+async def test_a_protocol_that_pauses_is_told_nothing_until_it_goes_on() -> None:
+    async with connected(Transports(PIECE, 4 * PIECE)) as (transport, heard, theirs):
+        transport.pause_reading()
+        theirs.send(b"later")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert heard.data == b""
+        transport.resume_reading()
+        await until(lambda: heard.data == b"later")
+        transport.pause_reading()
+        transport.resume_reading()
+        theirs.send(b" on")
+        await until(lambda: heard.data == b"later on")
 
 
-def test_what_was_said_before_the_end_is_heard_before_it() -> None:
-    async def scene() -> None:
-        async with connected(Transports(PIECE, PIECE)) as (transport, heard, theirs):
-            theirs.send(bytes(5 * PIECE))
-            theirs.shutdown(socket.SHUT_WR)
-            await until(lambda: heard.is_lost)
-            assert (len(heard.data), heard.is_ended, heard.loss) == (5 * PIECE, True, None)
-            assert transport.is_closing()
-            transport.write(b"nobody hears it")
-            transport.close()
-
-    play(scene)
+async def test_what_was_said_before_the_end_is_heard_before_it() -> None:
+    async with connected(Transports(PIECE, PIECE)) as (transport, heard, theirs):
+        theirs.send(bytes(5 * PIECE))
+        theirs.shutdown(socket.SHUT_WR)
+        await until(lambda: heard.is_lost)
+        assert (len(heard.data), heard.is_ended, heard.loss) == (5 * PIECE, True, None)
+        assert transport.is_closing()
+        transport.write(b"nobody hears it")
+        transport.close()
 
 
 # --- Writing -------------------------------------------------------------------------------------
 
 
-def test_what_is_written_arrives_and_a_writer_who_is_too_fast_waits() -> None:
-    async def scene() -> None:
-        loop = asyncio.get_running_loop()
-        async with connected(Transports()) as (transport, heard, theirs):
-            body = bytes(range(256)) * 8_192
-            for first in range(0, len(body), PUSH_PIECE_BYTES):
-                transport.write(body[first : first + PUSH_PIECE_BYTES])
-            assert heard.is_waiting
-            assert transport.get_write_buffer_size() > PUSH_PIECE_BYTES
-            transport.close()  # once everything is sent
-            got = b""
-            while data := await loop.sock_recv(theirs, 1 << 16):
-                got += data
-            assert got == body
-            await until(lambda: heard.is_lost)
-            assert (heard.loss, heard.is_waiting) == (None, False)
-
-    play(scene)
+async def test_what_is_written_arrives_and_a_writer_who_is_too_fast_waits() -> None:
+    loop = asyncio.get_running_loop()
+    async with connected(Transports()) as (transport, heard, theirs):
+        body = bytes(range(256)) * 8_192
+        for first in range(0, len(body), PUSH_PIECE_BYTES):
+            transport.write(body[first : first + PUSH_PIECE_BYTES])
+        assert heard.is_waiting
+        assert transport.get_write_buffer_size() > PUSH_PIECE_BYTES
+        transport.close()  # once everything is sent
+        got = b""
+        while data := await loop.sock_recv(theirs, 1 << 16):
+            got += data
+        assert got == body
+        await until(lambda: heard.is_lost)
+        assert (heard.loss, heard.is_waiting) == (None, False)
 
 
-def test_a_peer_that_is_gone_loses_the_connection() -> None:
-    async def scene() -> None:
-        async with connected(Transports()) as (transport, heard, theirs):
-            transport.pause_reading()
-            transport.write(bytes(8 << 20))
-            theirs.close()
-            await until(lambda: heard.is_lost)
-            assert isinstance(heard.loss, OSError)
-
-    play(scene)
+async def test_a_peer_that_is_gone_loses_the_connection() -> None:
+    async with connected(Transports()) as (transport, heard, theirs):
+        transport.pause_reading()
+        transport.write(bytes(8 << 20))
+        theirs.close()
+        await until(lambda: heard.is_lost)
+        assert isinstance(heard.loss, OSError)
 
 
-def test_without_connections_nothing_is_left_in_the_loop() -> None:
-    async def scene() -> None:
-        transports = Transports()
-        for _ in range(2):
-            async with connected(transports):
-                assert is_watching(transports)
-            assert not is_watching(transports)
-            assert not transports._more
-
-    play(scene)
+async def test_without_connections_nothing_is_left_in_the_loop() -> None:
+    transports = Transports()
+    for _ in range(2):
+        async with connected(transports):
+            assert is_watching(transports)
+        assert not is_watching(transports)
+        assert not transports._more
 
 
 # --- TLS -----------------------------------------------------------------------------------------
@@ -298,98 +267,83 @@ async def encrypted(
             await until(lambda: heard.is_lost)
 
 
-def test_over_tls_data_come_in_small_pieces_too(tmp_path: Path) -> None:
-    async def scene() -> None:
-        loop = asyncio.get_running_loop()
-        async with encrypted(Authority(tmp_path), Transports(PIECE, PIECE)) as (
-            transport,
-            heard,
-            theirs,
-        ):
-            transport.allow(1 << 20)
-            await loop.run_in_executor(None, theirs.sendall, b"x" * 20_000)  # two records
-            await until(lambda: len(heard.data) == 20_000)
-            assert max(len(data) for _, data in heard.pieces) == PIECE
-            transport.write(b"y" * 100_000)
-            got = b""
-            while len(got) < 100_000:
-                got += await loop.run_in_executor(None, theirs.recv, 1 << 16)
-            assert got == b"y" * 100_000
-
-    play(scene)
+async def test_over_tls_data_come_in_small_pieces_too(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    async with encrypted(Authority(tmp_path), Transports(PIECE, PIECE)) as (
+        transport,
+        heard,
+        theirs,
+    ):
+        transport.allow(1 << 20)
+        await loop.run_in_executor(None, theirs.sendall, b"x" * 20_000)  # two records
+        await until(lambda: len(heard.data) == 20_000)
+        assert max(len(data) for _, data in heard.pieces) == PIECE
+        transport.write(b"y" * 100_000)
+        got = b""
+        while len(got) < 100_000:
+            got += await loop.run_in_executor(None, theirs.recv, 1 << 16)
+        assert got == b"y" * 100_000
 
 
-def test_what_tls_adds_counts_as_sent(tmp_path: Path) -> None:
-    async def scene() -> None:
-        loop = asyncio.get_running_loop()
+async def test_what_tls_adds_counts_as_sent(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
 
-        def drip(sock: ssl.SSLSocket) -> None:
-            with contextlib.suppress(OSError):
-                for _ in range(1_000):
-                    sock.send(b"x")  # a record of 23 bytes
+    def drip(sock: ssl.SSLSocket) -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(1_000):
+                sock.send(b"x")  # a record of 23 bytes
 
-        async with encrypted(Authority(tmp_path), Transports()) as (transport, heard, theirs):
-            transport.allow(2_000)
-            await loop.run_in_executor(None, drip, theirs)
-            await until(lambda: heard.is_lost)
-            assert isinstance(heard.loss, TooMuch)
-            assert len(heard.data) < 2_000 / 22
-
-    play(scene)
+    async with encrypted(Authority(tmp_path), Transports()) as (transport, heard, theirs):
+        transport.allow(2_000)
+        await loop.run_in_executor(None, drip, theirs)
+        await until(lambda: heard.is_lost)
+        assert isinstance(heard.loss, TooMuch)
+        assert len(heard.data) < 2_000 / 22
 
 
-def test_a_certificate_that_is_not_accepted_fails_the_connection(tmp_path: Path) -> None:
-    async def scene() -> None:
-        transports = Transports()
-        with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-            async with encrypted(Authority(tmp_path), transports, "other.example"):
-                pass
-        assert not is_watching(transports)
-
-    play(scene)
+async def test_a_certificate_that_is_not_accepted_fails_the_connection(tmp_path: Path) -> None:
+    transports = Transports()
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        async with encrypted(Authority(tmp_path), transports, "other.example"):
+            pass
+    assert not is_watching(transports)
 
 
-def test_a_handshake_that_is_never_answered_can_be_given_up(tmp_path: Path) -> None:
-    async def scene() -> None:
-        transports = Transports()
-        ours, theirs = socket.socketpair()
-        ours.setblocking(False)
-        with theirs:
-            context = Authority(tmp_path).client()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.01):
-                    await transports.opened(ours, Heard, Tls(context, "localhost"))
-        assert ours.fileno() == -1
-        assert not is_watching(transports)
-
-    play(scene)
+async def test_a_handshake_that_is_never_answered_can_be_given_up(tmp_path: Path) -> None:
+    transports = Transports()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        context = Authority(tmp_path).client()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await transports.opened(ours, Heard, Tls(context, "localhost"))
+    assert ours.fileno() == -1
+    assert not is_watching(transports)
 
 
 # --- Streams -------------------------------------------------------------------------------------
 
 
-def test_a_stream_reads_and_writes_as_asyncios(tmp_path: Path) -> None:
+async def test_a_stream_reads_and_writes_as_asyncios(tmp_path: Path) -> None:
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readline())
         writer.close()
 
-    async def scene() -> None:
-        transports = stream_transports()
-        path = str(tmp_path / "s")
-        by_path = await asyncio.start_unix_server(echo, path)
-        by_port = await asyncio.start_server(echo, "127.0.0.1", 0)
-        places: list[tuple[str, int] | str] = [path, by_port.sockets[0].getsockname()[:2]]
-        for place in places:
-            reader, writer, _ = await open_stream(transports, place)
-            writer.writelines([b"hello", b"\n"])
-            await writer.drain()
-            assert await reader.readline() == b"hello\n"
-            assert await reader.read() == b""
-            writer.close()
-            await writer.wait_closed()
-        by_path.close()
-        by_port.close()
-        with pytest.raises(FileNotFoundError):
-            await open_stream(transports, str(tmp_path / "none"))
-
-    play(scene)
+    transports = stream_transports()
+    path = str(tmp_path / "s")
+    by_path = await asyncio.start_unix_server(echo, path)
+    by_port = await asyncio.start_server(echo, "127.0.0.1", 0)
+    places: list[tuple[str, int] | str] = [path, by_port.sockets[0].getsockname()[:2]]
+    for place in places:
+        reader, writer, _ = await open_stream(transports, place)
+        writer.writelines([b"hello", b"\n"])
+        await writer.drain()
+        assert await reader.readline() == b"hello\n"
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+    by_path.close()
+    by_port.close()
+    with pytest.raises(FileNotFoundError):
+        await open_stream(transports, str(tmp_path / "none"))
