@@ -125,17 +125,17 @@ def _read_topics(value: object) -> "Patterns | None":
     rows = _sections(value, '[topics."mail.*"]', '{"mail.*": {"retry": "15s 3m"}}').items()
     by_pattern: dict[str, Policy] = {}
     errors = []
-    for pattern, given in rows:
+    for pattern, section in rows:
         where = shown(pattern)
         try:
             PATTERN.read(pattern)
         except ValueError:
             errors.append(Wrong(where, PATTERN_RULE))
-        if not isinstance(given, dict):
-            errors.append(Wrong(where, inner_rule, shown(given)))
+        if not isinstance(section, dict):
+            errors.append(Wrong(where, inner_rule, shown(section)))
             continue
         try:
-            policy = by_pattern[pattern] = Policy.from_fields(given)
+            policy = by_pattern[pattern] = Policy.from_fields(section)
         except PolicyInvalid as refusal:
             errors += [wrong.below(where) for wrong in refusal.errors]
             continue
@@ -170,26 +170,26 @@ def read_sinks(value: object) -> "Mapping[str, SinkSection]":
     errors: list[Wrong] = []
     sinks: dict[str, SinkSection] = {}
     spelled: dict[str, str] = {}
-    for name, given in rows:
+    for name, section in rows:
         if re.fullmatch(_NAME, name) is None:
             rule = f"must be 1 to {limits.TARGET_NAME_BYTES_MAX} of A-Z a-z 0-9 . _ -"
             errors.append(Wrong(shown(name), rule))
         elif (other := spelled.setdefault(_in_variable(name), name)) != name:
             errors.append(Wrong(name, f"must differ from {other} in more than case and . _ -"))
-        elif not isinstance(given, dict):
+        elif not isinstance(section, dict):
             errors.append(Wrong(name, "must be a section"))
-        elif not isinstance(given.get("kind"), str):
+        elif not isinstance(section.get("kind"), str):
             errors.append(Wrong(name, 'needs a kind, such as kind = "redis"'))
         else:
             options = {
-                option: value for option, value in given.items() if option not in _OF_EVERY_SINK
+                option: value for option, value in section.items() if option not in _OF_EVERY_SINK
             }
             try:
-                topics = read_sink_topics(given["topics"]) if "topics" in given else None
+                topics = read_sink_topics(section["topics"]) if "topics" in section else None
             except ValueError as error:
                 errors.append(Wrong(f"{name}.topics", str(error)))
             else:
-                sinks[name] = SinkSection(given["kind"], options, topics)
+                sinks[name] = SinkSection(section["kind"], options, topics)
     if errors:
         raise Invalid(errors)
     return sinks
@@ -234,11 +234,11 @@ def _read_address(value: object) -> Address | None:
 
 def _read_ids(value: object) -> frozenset[int]:
     """Read the numbers of users or groups: a list, or in a variable `1000,1001`."""
-    given = [*map(GivenText, value.split(","))] if isinstance(value, GivenText) else value
-    if not isinstance(given, list) or not given:
+    parts = [*map(GivenText, value.split(","))] if isinstance(value, GivenText) else value
+    if not isinstance(parts, list) or not parts:
         raise ValueError(_IDS_RULE)
     try:
-        return frozenset(map(whole(0, limits.UNIX_ID_MAX).read, given))
+        return frozenset(map(whole(0, limits.UNIX_ID_MAX).read, parts))
     except ValueError:
         raise ValueError(_IDS_RULE) from None
 
@@ -277,7 +277,7 @@ class SinkSection(NamedTuple):
     kind: str
     options: Mapping[str, object]
     topics: tuple[str, ...] | None = None
-    """Globs of the topics that may use it; None: nobody has said it, and all may."""
+    """Globs of the topics that may use it; None: all may."""
 
     def without_secrets(self) -> dict[str, object]:
         """Return the section as people may see it.
@@ -493,13 +493,13 @@ SINKS_PREFIX: Final = f"{ENVIRONMENT_PREFIX}SINKS_"
 def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Config:
     """Put the configuration together. Raises `ConfigErrors` with every error there is.
 
-    `path` is the TOML file, if any; `flags` holds what was said on the command line: `--sync`.
+    `path` is the TOML file, if any; `flags` has the values of the command line, by `--sync`.
     """
     errors: list[Wrong] = []
     fields: dict[str, Any] = {}
-    for setting, value, source, said_as in _given(path, environment, flags, errors):
+    for setting, value, source, name in _by_source(path, environment, flags, errors):
         try:
-            fields[setting.inside] = setting.read(value, said_as)
+            fields[setting.inside] = setting.read(value, name)
         except Invalid as wrong:
             errors += [each._replace(source=source) for each in wrong.errors]
     _add_sink_options(fields, environment, errors)
@@ -514,25 +514,27 @@ def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, o
 
 def sources(path: str | None, environment: Mapping[str, str]) -> dict[str, str]:
     """Return where each setting that is not a default comes from: a file, or `environment`."""
-    return {setting.name: source for setting, _, source, _ in _given(path, environment, {}, [])}
+    values = _by_source(path, environment, {}, [])
+    return {setting.name: source for setting, _, source, _ in values}
 
 
-Given = tuple[Field, object, str, str]
+SettingValue = tuple[Field, object, str, str]
+"""A setting, its value, the source of that, and the name that the source has for it."""
 
 
-def _given(
+def _by_source(
     path: str | None,
     environment: Mapping[str, str],
     flags: Mapping[str, object],
     errors: list[Wrong],
-) -> Iterator[Given]:
-    """Yield what each source says, and add what is wrong to the errors, in this order."""
+) -> Iterator[SettingValue]:
+    """Yield the values of all sources, the winning one last; add what is wrong to the errors."""
     return itertools.chain(
         _from_file(path, errors), _from_environment(environment, errors), _from_flags(flags)
     )
 
 
-def _from_file(path: str | None, errors: list[Wrong]) -> Iterator[Given]:
+def _from_file(path: str | None, errors: list[Wrong]) -> Iterator[SettingValue]:
     if path is None:
         return
     import tomllib  # noqa: PLC0415 - takes 2 ms
@@ -568,7 +570,9 @@ def _flattened(
             yield key, value
 
 
-def _from_environment(environment: Mapping[str, str], errors: list[Wrong]) -> Iterator[Given]:
+def _from_environment(
+    environment: Mapping[str, str], errors: list[Wrong]
+) -> Iterator[SettingValue]:
     source = "environment"
     for name, value in sorted(environment.items()):
         if name in BY_VARIABLE:
@@ -587,12 +591,12 @@ def _add_sink_options(
     fields: dict[str, Any], environment: Mapping[str, str], errors: list[Wrong]
 ) -> None:
     """Set options of sinks by variables: `password` of `orders` by DELAYD_SINKS_ORDERS_PASSWORD."""
-    given = [name for name in sorted(environment) if name.startswith(SINKS_PREFIX)]
-    if not given or (errors and "sinks" not in fields):
+    variables = [name for name in sorted(environment) if name.startswith(SINKS_PREFIX)]
+    if not variables or (errors and "sinks" not in fields):
         return
     sinks: dict[str, SinkSection] = dict(fields.get("sinks", {}))
     prefixes = {f"{SINKS_PREFIX}{_in_variable(name)}_": name for name in sinks}
-    for variable in given:
+    for variable in variables:
         # The sinks a and a_b may both be there: the longest name is meant.
         prefix = max(filter(variable.startswith, prefixes), key=len, default="")
         if not prefix or variable == prefix:
@@ -617,7 +621,7 @@ def _in_variable(sink_name: str) -> str:
     return re.sub("[.-]", "_", sink_name).upper()
 
 
-def _from_flags(flags: Mapping[str, object]) -> Iterator[Given]:
+def _from_flags(flags: Mapping[str, object]) -> Iterator[SettingValue]:
     for flag, value in flags.items():
         given = GivenText(value) if isinstance(value, str) else value
         yield BY_FLAG[flag], given, "command line", flag

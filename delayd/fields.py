@@ -68,8 +68,8 @@ class Wrong(NamedTuple):
     """A file, or where else it comes from."""
 
     def __str__(self) -> str:
-        said = f"{self.place} = {self.value}" if self.value else self.place
-        return ": ".join(part for part in (self.source, said, self.rule) if part)
+        subject = f"{self.place} = {self.value}" if self.value else self.place
+        return ": ".join(part for part in (self.source, subject, self.rule) if part)
 
     def below(self, place: str) -> "Wrong":
         """Return the same about a value of which this is a part."""
@@ -181,12 +181,12 @@ class Field(NamedTuple):
         except Invalid as parts:
             raise Invalid(wrong.below(place) for wrong in parts.errors) from None
         except ValueError as broken:
-            said = "" if self.is_secret else shown(value, redact)
-            raise invalid(place, str(broken), said) from None
+            text = "" if self.is_secret else shown(value, redact)
+            raise invalid(place, str(broken), text) from None
 
 
 def read_all(
-    given: Mapping[str, object],
+    raw: Mapping[str, object],
     fields: Iterable[Field],
     noun: str = "field",
     redact: Callable[[str], str] = str,
@@ -200,7 +200,7 @@ def read_all(
     by_name = {field.name: field for field in fields}
     values: dict[str, Any] = {}
     errors: list[Wrong] = []
-    for name, value in given.items():
+    for name, value in raw.items():
         field = by_name.get(name)
         if field is None:
             # A name may be a secret that stands in the wrong place.
@@ -215,7 +215,7 @@ def read_all(
     errors += [
         Wrong(name, "is missing")
         for name, field in by_name.items()
-        if field.is_needed and name not in given
+        if field.is_needed and name not in raw
     ]
     if errors:
         raise Invalid(errors)

@@ -122,10 +122,10 @@ class Notices:
         """Say for how long a sync has gone on."""
         self.log.error("the disk does not answer", ms=settling_ms)
 
-    def lost(self, what: str) -> None:
+    def lost(self, missing: str) -> None:
         """Say what is missing in the log."""
         sentence = "the journal is not whole: nothing is acknowledged until a snapshot replaces it"
-        self.log.error(sentence, missing=what)
+        self.log.error(sentence, missing=missing)
 
     def failed(self, error: "LogError") -> None:
         """Say that the log cannot continue."""

@@ -408,9 +408,9 @@ class Service:
             with contextlib.suppress(OutOfSpace):
                 self._engine.log_space.require_for_put(READY_BODY_BYTES)
 
-    def _replace_lost(self, what: str) -> None:
+    def _replace_lost(self, missing: str) -> None:
         """Have what is missing on the disk written again, from memory."""
-        self._notices.lost(what)
+        self._notices.lost(missing)
         if self._snapshots is not None:
             self._snapshots.ask_soon()
         self._turns.wake_loop()

@@ -13,7 +13,7 @@ café \x1b[2J \u202eexe.fdp
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from delayd.limits import MARKS_SHOWN_MAX, QUANTITY_CHARACTERS_MAX
@@ -31,6 +31,15 @@ def counted(count: int, noun: str) -> str:
     ('1 job', '0 jobs', '2 intact frames')
     """
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def some_of(names: Sequence[str], shown_max: int) -> str:
+    """Write so many of the names, with an ellipsis where there are more.
+
+    >>> some_of(["a", "b", "c"], 2), some_of(["a"], 2)
+    ('a, b, ...', 'a')
+    """
+    return ", ".join((*names[:shown_max], *(["..."] if len(names) > shown_max else ())))
 
 
 def did_you_mean(name: str, known: Iterable[str], prefix: str = "", *, cutoff: float = 0.5) -> str:

@@ -4,5 +4,5 @@
              └─► TLS contexts of the line and of HTTP
 
 The service opens one `AccessControl`; both front ends ask its `Authenticator` who a client is, and
-the `Principal` what the client may do. Nothing here knows jobs, asyncio or HTTP.
+the `Principal` what the client may do.
 """

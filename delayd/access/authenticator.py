@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from delayd.access.tokens import Tokens
 
 
-def _ignore(*_told: object) -> None:
+def _ignore(*_arguments: object) -> None:
     """Do nothing."""
 
 
@@ -77,7 +77,7 @@ class Authenticator:
     ) -> Principal | None:
         """Return the principal of a new connection; None: a token is needed.
 
-        `certificate` is what TLS has checked of the client's, if it was asked for one.
+        `certificate` is the client's, if TLS has required and checked one.
         """
         if not self.needs_token and not certificate:
             return EVERYBODY
@@ -95,7 +95,7 @@ class Authenticator:
         return EVERYBODY
 
     def login(self, token: str, peer: str, now_ms: int) -> Principal | None:
-        """Return whose token it is; None: it is invalid, and counts as a failure of that address.
+        """Return the token's principal; None: it is invalid, and counted for that address.
 
         `peer` is the address without the port; `now_ms` any clock that never goes back.
         """
@@ -113,7 +113,7 @@ class Authenticator:
         return principal
 
     def expiry(self, token: str) -> str:
-        """Say when this token expired, to somebody who shows the whole of it; else nothing."""
+        """Return when this token expired, in a sentence; empty if it has not, or is unknown."""
         wall_s = self._wall_ms() / 1_000
         ended_s = None if self.tokens is None else self.tokens.ended_s(token, wall_s)
         return "" if ended_s is None else f"the token expired at {time_text(ended_s)}"
@@ -155,7 +155,7 @@ class Authenticator:
         try:
             self.usage.write(self.tokens.path, {entry.id for entry in self.tokens.entries})
         except OSError as error:
-            was_told, self._can_keep_days = not self._can_keep_days, False
-            return "" if was_told else error.strerror or str(error)
+            is_known, self._can_keep_days = not self._can_keep_days, False
+            return "" if is_known else error.strerror or str(error)
         self._can_keep_days = True
         return ""

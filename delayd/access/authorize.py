@@ -1,8 +1,8 @@
 """What an operation needs to be allowed, and whether a principal may do it: for both wires.
 
 A right is a scope for a topic. The tables of commands and of routes say which scope a row takes,
-and these functions what an operation takes besides. Of a job, who may not look at it must not learn
-that it exists.
+and these functions what an operation takes besides. A client that may not look at a job must not
+learn that it exists.
 
 >>> worker = Principal("worker", "0a1b2c3d", frozenset({Scope.PUT}), ("mail",))
 >>> denial_of(worker, *to_put("mail"))
@@ -44,8 +44,8 @@ def denial_of(
 ) -> Denial | None:
     """Return what the principal lacks first; None: it may do all of it.
 
-    `or_scopes`: each of them is as good. `hides`: it is about a job of that topic, which who has
-    the first of the rights may know of.
+    `or_scopes`: each of them is as good. `hides`: the rights are about one job, and clients without
+    the first of them must not learn of it.
     """
     for scope, topic in rights:
         if principal.may(scope, topic) or any(principal.may(each, topic) for each in or_scopes):
@@ -56,7 +56,7 @@ def denial_of(
 
 
 def to_put(topic: str, *, with_target: bool = False) -> list[Right]:
-    """Return what it takes to put a job there, or to change one; with a target of its own."""
+    """Return the rights for putting a job there or changing one, perhaps with its own target."""
     rights = [Right(Scope.PUT, topic)]
     if with_target:
         rights.append(Right(Scope.WEBHOOK, topic))
@@ -64,7 +64,7 @@ def to_put(topic: str, *, with_target: bool = False) -> list[Right]:
 
 
 def to_set_policy(topic: str, policy: Policy | None) -> list[Right]:
-    """Return what it takes to set or remove a policy: also where it sends the topic's jobs."""
+    """Return the rights for setting or removing a policy: also where it sends the topic's jobs."""
     rights = [Right(Scope.ADMIN, topic)]
     if policy is None:
         return rights

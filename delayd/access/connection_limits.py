@@ -6,8 +6,6 @@
 Each front end has one of these. Where no authentication is needed a peer is EVERYBODY at once.
 Otherwise it is unauthenticated until it has shown a token, and an address may have only a limited
 number of such connections. Local peers count only in all.
-
-The module does not know what a connection does, and what a refused peer is answered.
 """
 
 import enum
@@ -83,7 +81,7 @@ class ConnectionLimits:
         self._unauthenticated: Counter[str] = Counter()
 
     @property
-    def asks(self) -> bool:
+    def has_tokens(self) -> bool:
         """Whether there are tokens that a client could show."""
         return self.authenticator.tokens is not None
 
@@ -99,13 +97,13 @@ class ConnectionLimits:
         if not may_keep(descriptor):
             return Rejection.DESCRIPTORS
         peer = Peer(name_of(address), origin_of(address))
-        asks = self.asks
-        if asks:
+        has_tokens = self.has_tokens
+        if has_tokens:
             peer.principal = None
         if (origin := peer.origin) is not None:
             if self._by_origin[origin] >= self.per_address_max:
                 return Rejection.CONNECTIONS_PER_IP
-            if asks:
+            if has_tokens:
                 if self._unauthenticated[origin] >= self.unauthenticated_per_address_max:
                     return Rejection.STRANGERS_PER_IP
                 self._unauthenticated[origin] += 1
@@ -123,7 +121,7 @@ class ConnectionLimits:
         """
         peer.principal = self.authenticator.identify(sock, certificate)
         if peer.principal is None:
-            return self.asks
+            return self.has_tokens
         self.authenticated(peer)
         return True
 

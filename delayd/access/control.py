@@ -22,6 +22,7 @@ from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE, NAMES_TOLD
 from delayd.log_lines import Log
 from delayd.moments import time_text
 from delayd.net.addresses import Listeners, is_local
+from delayd.text import some_of
 
 if TYPE_CHECKING:
     import ssl
@@ -78,25 +79,24 @@ class AccessControl(NamedTuple):
     def reload(self, log: Log) -> None:
         """Reload tokens, secrets and certificate, and log the result."""
         tokens = self.authenticator.tokens
-        is_nothing = True
-        if tokens is not None and tokens.path:
-            is_nothing = False
-            problems = self.authenticator.reload()
-            for problem in problems:
-                log.error("the tokens are not read again: the old ones stay", reason=problem)
-            if not problems and self.authenticator.tokens is not None:
-                count = len(self.authenticator.tokens.entries)
-                log.info("the tokens were read again", tokens=count)
+        has_tokens = tokens is not None and bool(tokens.path)
+        if has_tokens:
+            self._reload_tokens(log)
         contexts = [context for context in (self.line_tls, self.http_tls) if context is not None]
         if contexts and self.settings is not None:
-            is_nothing = False
             self._renew(contexts, self.settings, log)
         if self.secrets is not None:
-            is_nothing = False
             self._reload_secrets(self.secrets, log)
             self._warn_of_all_topics(log)
-        if is_nothing:
+        if not (has_tokens or contexts or self.secrets is not None):
             log.info("nothing to reload: only tokens, secrets and certificates are read again")
+
+    def _reload_tokens(self, log: Log) -> None:
+        problems = self.authenticator.reload()
+        for problem in problems:
+            log.error("the tokens are not read again: the old ones stay", reason=problem)
+        if not problems and (tokens := self.authenticator.tokens) is not None:
+            log.info("the tokens were read again", tokens=len(tokens.entries))
 
     def _reload_secrets(self, secrets: "Secrets", log: Log) -> None:
         problems = secrets.reload()
@@ -126,8 +126,8 @@ class AccessControl(NamedTuple):
     def for_all_topics(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the secrets, and the sinks, that a token for some topics may use for those.
 
-        Of these nobody has said for which topics they are, and there is such a token: what it may
-        choose is signed or sent as if another topic had done so.
+        They have no topics of their own, and there is such a token: a target that it sets is signed
+        or sent as if it were another topic's.
         """
         tokens = self.authenticator.tokens
         entries = () if tokens is None else tokens.entries
@@ -140,11 +140,13 @@ class AccessControl(NamedTuple):
     def _warn_of_all_topics(self, log: Log) -> None:
         secrets, sinks = self.for_all_topics()
         if secrets:
-            said = "every topic may have its calls signed with these: `delayd secret restrict` them"
-            log.warning(said, secrets=_some(secrets))
+            advice = (
+                "every topic may have its calls signed with these: `delayd secret restrict` them"
+            )
+            log.warning(advice, secrets=some_of(secrets, NAMES_TOLD_MAX))
         if sinks:
-            said = "every topic may use these sinks: say topics = [...] in their sections"
-            log.warning(said, sinks=_some(sinks))
+            advice = "every topic may use these sinks: say topics = [...] in their sections"
+            log.warning(advice, sinks=some_of(sinks, NAMES_TOLD_MAX))
 
     def keep_days(self, log: Log) -> None:
         """Write the days on which tokens were used; called once a minute, and at the end."""
@@ -163,13 +165,13 @@ class AccessControl(NamedTuple):
         from_s, until_s = valid
         now_s = self.wall_ms() // 1_000
         soon_s = min(CERTIFICATE_SOON_S, (until_s - from_s) // CERTIFICATE_SOON_SHARE)
-        told = {"certificate": path, "from": time_text(from_s), "until": time_text(until_s)}
+        details = {"certificate": path, "from": time_text(from_s), "until": time_text(until_s)}
         if now_s > until_s:
-            log.warning("the certificate has expired: clients refuse it", **told)
+            log.warning("the certificate has expired: clients refuse it", **details)
         elif now_s < from_s:
-            log.warning("the certificate is not valid yet: clients refuse it", **told)
+            log.warning("the certificate is not valid yet: clients refuse it", **details)
         elif now_s > until_s - soon_s:
-            log.warning("the certificate expires soon", **told)
+            log.warning("the certificate expires soon", **details)
 
     def _renew(self, contexts: "list[ssl.SSLContext]", settings: "Config", log: Log) -> None:
         from delayd.net import tls  # noqa: PLC0415
@@ -189,11 +191,6 @@ class AccessControl(NamedTuple):
             self._warn_of_certificate(log)
 
 
-def _some(names: tuple[str, ...]) -> str:
-    more = ", ..." if len(names) > NAMES_TOLD_MAX else ""
-    return ", ".join(names[:NAMES_TOLD_MAX]) + more
-
-
 def _secrets(settings: "Config", errors: list[str]) -> "Secrets | None":
     """Read the secrets of webhooks; add what is wrong to the errors."""
     if settings.push_secrets is None:
@@ -206,8 +203,8 @@ def _secrets(settings: "Config", errors: list[str]) -> "Secrets | None":
         errors += (f"push.secrets = {problem}" for problem in error.errors)
         return None
     if unknown := secrets.unknown(settings.push_sign_with):
-        said = f"there is no such secret in {settings.push_secrets}"
-        errors.append(f"push.sign_with = {shown(unknown)}: {said}")
+        rule = f"there is no such secret in {settings.push_secrets}"
+        errors.append(f"push.sign_with = {shown(unknown)}: {rule}")
     return secrets
 
 

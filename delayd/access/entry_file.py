@@ -6,7 +6,7 @@
 
 JSON, with one entry to a line so that differences can be read. Reading gives either every entry or
 every mistake, each with its place and the rule, and repeats nothing that could be a secret. An
-`EntryFile` says what is special to one kind of file; the module does not know what entries mean.
+`EntryFile` describes one kind of file.
 """
 
 import json
@@ -92,8 +92,8 @@ class EntryFile(NamedTuple, Generic[E]):
             raise self.invalid([f"{path}: cannot be read: {reason}"]) from None
         forbidden, rule = self.mode
         if mode & forbidden:
-            said = f"{path}: has the mode {stat.S_IMODE(mode):04o}: {rule}: chmod 600"
-            raise self.invalid([said])
+            problem = f"{path}: has the mode {stat.S_IMODE(mode):04o}: {rule}: chmod 600"
+            raise self.invalid([problem])
         return self.from_bytes(data, path)
 
     def _rows(self, document: object, errors: list[Wrong]) -> list[object]:

@@ -1,4 +1,4 @@
-"""What is wrong with files of tokens, secrets and certificates, all at once and without secrets.
+"""Errors of the files of tokens, secrets and certificates: all at once, and without secrets.
 
 A tokens file edited by hand may hold a whole token where a hash belongs. Messages about
 the file go to logs and terminals, so nothing that could be a secret is repeated:

@@ -18,10 +18,16 @@ from typing import Final, final
 from delayd.access.scopes import Scope
 from delayd.core.matcher import Matcher
 from delayd.limits import TOKEN_TOPICS_MATCHED_MAX
+from delayd.text import some_of
 
 ALL_SCOPES: Final = frozenset(Scope)
 ALL_TOPICS: Final = ("*",)
 TOPICS_SHOWN_MAX: Final = 3
+
+
+def matcher_of(globs: tuple[str, ...]) -> Matcher | None:
+    """Return what matches the names of topics with these globs; None: all of them match."""
+    return None if "*" in globs else Matcher(globs, known_max=TOKEN_TOPICS_MATCHED_MAX)
 
 
 @final
@@ -46,10 +52,7 @@ class Principal:
         self.topics: Final = topics
         self.digest: Final = digest
         """Hash of the token's secret: an id with a new secret is another principal."""
-        self._fits: Final = (
-            None if "*" in topics else Matcher(topics, known_max=TOKEN_TOPICS_MATCHED_MAX)
-        )
-        """Matches the names of its topics; None: all."""
+        self._fits: Final = matcher_of(topics)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Principal) and self._identity() == other._identity()
@@ -92,10 +95,9 @@ class Principal:
         """
         if scope not in self.scopes:
             return f"the token lacks the scope {scope.value}"
-        shown = ", ".join(self.topics[:TOPICS_SHOWN_MAX])
-        more = ", ..." if len(self.topics) > TOPICS_SHOWN_MAX else ""
+        topics = some_of(self.topics, TOPICS_SHOWN_MAX)
         where = "for all" if topic is None else f"for {topic!r}"
-        return f"the token allows {scope.value} for the topics {shown}{more}, and not {where}"
+        return f"the token allows {scope.value} for the topics {topics}, and not {where}"
 
 
 EVERYBODY: Final = Principal("everybody")

@@ -29,7 +29,7 @@ class Rejections:
         self._sparingly = RateLimited(now_ms)
 
     def listen_to(self, authenticator: "Authenticator") -> None:
-        """Listen to this authenticator."""
+        """Log what this authenticator reports."""
         authenticator.on_guessing = self.guessing
         authenticator.on_unlisted = self.unlisted
         authenticator.on_failed_handshake = self.failed_handshake

@@ -8,8 +8,8 @@ A name has one secret, or two while it is exchanged: the one that the receivers 
 the one that they will have. A secret is `whsec_` and random bytes in base64. It is needed to sign,
 so the file has it and not its hash: the file is its owner's alone.
 
-A signature says nothing of the topic, so whoever may choose secrets for one topic could sign what
-only another should. `topics` says whose calls a secret signs; one without it signs those of all.
+A signature says nothing of the topic, so a client that may choose secrets for one topic could have
+calls signed like those of another. `topics` says whose calls a secret signs; without it, all.
 
 >>> secret_text(bytes(24))
 'whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
@@ -19,7 +19,7 @@ only another should. `topics` says whose calls a secret signs; one without it si
 >>> secrets.to_sign_with("any", (), ["orders"])
 ('orders',)
 
-The module does not know clocks, nor what is signed (`push.signing`).
+`push.signing` signs with them.
 """
 
 import base64
@@ -85,7 +85,7 @@ class NamedSecret:
     name: str
     active: tuple[Active, ...]
     topics: tuple[str, ...] | None = None
-    """Globs of the topics whose calls it signs; None: nobody has said it, and it is for all."""
+    """Globs of the topics whose calls it signs; None: of all."""
 
 
 _FIELDS: Final = (
@@ -169,7 +169,7 @@ class Secrets:
 
     @property
     def of_all_topics(self) -> tuple[str, ...]:
-        """The names of those of which nobody has said for which topics they are."""
+        """The names of those without topics of their own, which sign calls of all."""
         return tuple(name for name, rule in self._rules.items() if not rule.is_given)
 
     def to_sign_with(
@@ -179,8 +179,8 @@ class Secrets:
 
         They are those that its target names; if it names none, those of the `usual` ones that the
         topic may use. Raises `NotForTopic` if it may not use one that is named, or none of the
-        usual ones: no call goes out without a signature that the receiver expects. A name that no
-        secret has passes: `keys` tells of it.
+        usual ones: no call goes out without a signature that the receiver expects. An unknown name
+        is no error here: `keys` raises it.
         """
         for name in names:
             if name in self._rules:
@@ -191,8 +191,8 @@ class Secrets:
             name for name in usual if name not in self._rules or self._rules[name].allows(topic)
         ]
         if usual and not usable:
-            what = f"secret {usual[0]!r} of push.sign_with"
-            self._rules[usual[0]].require(what, topic, "url")
+            secret = f"secret {usual[0]!r} of push.sign_with"
+            self._rules[usual[0]].require(secret, topic, "url")
         return tuple(usable)
 
     def keys(self, names: Iterable[str]) -> tuple[bytes, ...]:

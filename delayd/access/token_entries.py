@@ -7,8 +7,7 @@
 
 `sha256` is the hash, in hexadecimal, of the 43 characters that are the token's secret. That is
 enough: the secret is 256 random bits and cannot be found from the hash, and a slow hash would only
-let unauthenticated clients keep the daemon busy. `not_after` may be missing. The module
-knows no clocks.
+let unauthenticated clients keep the daemon busy. `not_after` may be missing.
 """
 
 from dataclasses import dataclass

@@ -82,7 +82,7 @@ class Tokens:
         return cls(TOKENS_FILE.load(path), path)
 
     def find(self, secret: str, epoch_s: float) -> Principal | None:
-        """Return whose token this text is; None: it is unknown or expired."""
+        """Return the principal of this token; None: it is unknown or expired."""
         known = self._known_by(secret)
         return None if known is None or known[1].is_over(epoch_s) else known[0]
 

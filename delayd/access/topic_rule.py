@@ -1,4 +1,4 @@
-"""For which topics something may be used that is not theirs alone: a secret, a sink.
+"""Which topics may use a secret or a sink.
 
 >>> rule = TopicRule(("orders", "mail.*"))
 >>> rule.allows("mail.out"), rule.allows("sms")
@@ -12,10 +12,9 @@ delayd.core.errors.NotForTopic: secret 'crm' is for the topics orders, mail.*, a
 
 from typing import Final, final
 
-from delayd.access.principal import TOPICS_SHOWN_MAX
+from delayd.access.principal import TOPICS_SHOWN_MAX, matcher_of
 from delayd.core.errors import NotForTopic
-from delayd.core.matcher import Matcher
-from delayd.limits import TOKEN_TOPICS_MATCHED_MAX
+from delayd.text import some_of
 
 
 @final
@@ -25,22 +24,17 @@ class TopicRule:
     __slots__ = ("_fits", "_globs", "is_given")
 
     def __init__(self, globs: tuple[str, ...] | None) -> None:
-        """None: nobody has said for which topics, so it is for all."""
+        """Take globs of names; None: it is for all topics."""
         self._globs = ("*",) if globs is None else globs
         self.is_given: Final = globs is not None
-        self._fits = (
-            None if "*" in self._globs else Matcher(self._globs, known_max=TOKEN_TOPICS_MATCHED_MAX)
-        )
+        self._fits = matcher_of(self._globs)
 
     def allows(self, topic: str) -> bool:
         """Tell whether the topic may use it."""
         return self._fits is None or self._fits.first(topic) >= 0
 
-    def require(self, what: str, topic: str, field: str) -> None:
+    def require(self, subject: str, topic: str, field: str) -> None:
         """Raise `NotForTopic` if the topic may not use it; `field` is where the target names it."""
         if not self.allows(topic):
-            shown = ", ".join(self._globs[:TOPICS_SHOWN_MAX])
-            more = ", ..." if len(self._globs) > TOPICS_SHOWN_MAX else ""
-            raise NotForTopic(
-                what, f"is for the topics {shown}{more}, and not for {topic!r}", field
-            )
+            globs = some_of(self._globs, TOPICS_SHOWN_MAX)
+            raise NotForTopic(subject, f"is for the topics {globs}, and not for {topic!r}", field)

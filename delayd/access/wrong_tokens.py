@@ -13,7 +13,7 @@ later until the first of these failures is older than that.
 0
 
 Memory is bounded: of more addresses than `AUTH_PEERS_MAX` the one that was quiet for longest is
-forgotten. The module does not know how an answer is delayed.
+forgotten.
 """
 
 from collections import OrderedDict, deque

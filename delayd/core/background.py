@@ -41,7 +41,7 @@ class Work(Protocol):
 
 @final
 class BackgroundTask:
-    """Work, and whom to answer when it is over."""
+    """Work, and the function that answers its client when it is over."""
 
     __slots__ = ("answer", "is_over", "refusal", "to_the_end", "work")
 
@@ -52,7 +52,7 @@ class BackgroundTask:
         *,
         to_the_end: bool = False,
     ) -> None:
-        """`answer` is told of the end: the refusal, if it was one, and the time.
+        """`answer` gets the refusal that ended the work, if one did, and the time.
 
         `to_the_end`: the work goes on when its client has gone.
         """
@@ -73,7 +73,7 @@ class BackgroundTask:
         return self.is_over
 
     def conclude(self, now_ms: RequestMs) -> None:
-        """Answer: the last step has been taken."""
+        """Answer the client, if it is still there: the last step has been taken."""
         if self.answer is not None:
             self.answer(self.refusal, now_ms)
 

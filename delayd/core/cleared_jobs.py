@@ -67,7 +67,7 @@ class Cleared:
         return sum(len(record) for number, record in numbered if topics[number] is topic)
 
     def has(self, record: bytes) -> bool:
-        """Tell of a job at rest whether it is cleared; to be asked while any are left."""
+        """Tell whether a job at rest is cleared; call only while any are left."""
         number: int = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
         return self._topics.by_number[number].number != number
 

@@ -11,8 +11,6 @@ of its own record. The records of a log name a topic once and use its number fro
 ...     print(record.kind.name, record.fields)
 TOPIC {'topic_number': 1, 'topic': 'mail'}
 DELETE {'id': 7}
-
-Replay applies records; this module only reads them, and does not know how they are shown.
 """
 
 import struct
@@ -91,9 +89,9 @@ class Dump:
         row = RECORDS[kind]
         fields: dict[str, Value] = dict(zip(row.fields, values, strict=True))
         if "state" in fields:
-            fields["state"] = _state(at, fields["state"])
+            fields["state"] = _member(at, State, "job's state", fields["state"])
         if "reason" in fields:
-            fields["reason"] = _reason(at, fields["reason"])
+            fields["reason"] = _member(at, Reason, "reason", fields["reason"])
         if kind is Kind.PARTS:
             _check_known(at, values[0])
             flags = values[0] << WORD_SHIFT
@@ -126,7 +124,7 @@ class Dump:
             raise UnknownRecord(at, "its job is shorter than a job's header")
         *values, flags = HEADER.unpack_from(record)
         fields: dict[str, Value] = dict(zip(JOB_FIELDS, values, strict=True))
-        fields["state"] = _state(at, fields["state"])
+        fields["state"] = _member(at, State, "job's state", fields["state"])
         fields["topic"] = self._name(values[JOB_FIELDS.index("topic_number")])
         if flags & Flag.TALLY and len(record) < HEADER_AND_TALLY:
             raise UnknownRecord(at, "its job is shorter than a job's header and tally")
@@ -138,7 +136,7 @@ class Dump:
             if flags & part.flag:
                 fields.update(part.show(part.unpack(record)))
         if flags & Flag.FAILURE:
-            fields["reason"] = _reason(at, fields["reason"])
+            fields["reason"] = _member(at, Reason, "reason", fields["reason"])
         return Dumped(kind, fields, body_of(record))
 
     def _name(self, number: int) -> str:
@@ -161,13 +159,8 @@ def _check_known(at: int, word: int) -> None:
         raise UnknownRecord(at, f"jobs have parts that this version does not know: {word:#x}")
 
 
-def _state(at: int, number: Value) -> str:
-    if number not in set(State):
-        raise UnknownRecord(at, f"its job's state is {number}")
-    return State(number).name.lower()
-
-
-def _reason(at: int, number: Value) -> str:
-    if number not in set(Reason):
-        raise UnknownRecord(at, f"its reason is {number}")
-    return Reason(number).name.lower()
+def _member(at: int, members: type[State] | type[Reason], noun: str, number: Value) -> str:
+    """Return the name of the member with that number; `UnknownRecord` if there is none."""
+    if number not in set(members):
+        raise UnknownRecord(at, f"its {noun} is {number}")
+    return members(number).name.lower()

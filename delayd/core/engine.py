@@ -13,7 +13,7 @@ makes it durable and only then lets the replies go; and it takes the deliveries
     stamp()                   records how far time has been played, once before a turn's records
 
 Time is an argument, in two roundings (`core.times`) so that nothing is early in either. Requests
-carry `now_ms` rounded *up*: a delay or ttr counted from it ends no sooner than asked for. `advance`
+carry `now_ms` rounded *up*: a delay or ttr counted from it is never too short. `advance`
 takes the time rounded *down*: what it fires is due. `store.time_ms` is how far time has been
 played; what was due by then has happened, or, where a slice has not come to it yet, is made to
 happen when an operation asks for the job.
@@ -35,9 +35,8 @@ True
 >>> reserve(engine, session, 1_000)
 (1, b'hi')
 
-It does not know what the records mean and where they go: bytes on a wire, files, sockets and
-clocks. Operations run hundreds of thousands of times a second: plain arguments and plain values,
-no objects in between.
+Operations run hundreds of thousands of times a second: plain arguments and plain values, no objects
+in between.
 """
 
 from collections import deque

@@ -284,11 +284,11 @@ class CapReached(Refusal):
     def __init__(
         self, cap: str, highest: int, in_use: int, topic: str | None = None, *, needed: int = 1
     ) -> None:
-        whose = "this daemon" if topic is None else f"topic {topic!r}"
+        owner = "this daemon" if topic is None else f"topic {topic!r}"
         super().__init__(
-            f"{cap} of {whose} is {highest} and {in_use} are in use"
+            f"{cap} of {owner} is {highest} and {in_use} are in use"
             if needed == 1
-            else f"{cap} of {whose} is {highest}, {in_use} are in use and {needed} more are needed"
+            else f"{cap} of {owner} is {highest}, {in_use} are in use and {needed} more are needed"
         )
         self.cap = cap
         self.highest = highest

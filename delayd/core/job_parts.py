@@ -23,7 +23,7 @@ a target, and nothing else follows. A job that has no other of them is written s
 >>> key_of(record), body_of(record), retry_of(record), target_of(record)
 (b'a-17', b'hello', None, b'')
 >>> pushed = with_parts(record, pack_parts(Own(target=b"POST https://a.b")))
->>> target_of(pushed), body_of(pushed), without(pushed, Flag.TARGET) == record
+>>> target_of(pushed), body_of(pushed), with_parts(pushed, {Flag.TARGET: b""}) == record
 (b'POST https://a.b', b'hello', True)
 
 A new part gets a row, the next flag and, if clients set it, a field of `Own`. It is always one of
@@ -529,8 +529,3 @@ def with_parts(record: bytes, parts: Packed, body: bytes | None = None) -> bytes
     flags, tail = join_parts(parts_of(record) | dict(parts))
     head = record[:FLAGS_AT] + bytes((fixed | flags,)) + record[FLAGS_AT + 1 : FIXED_END[fixed]]
     return head + tail + (body_of(record) if body is None else body)
-
-
-def without(record: bytes, flag: int) -> bytes:
-    """Return the record without that part of variable length."""
-    return with_parts(record, {flag: b""})

@@ -21,7 +21,6 @@ nothing to walk. Little-endian throughout:
 
 A reserved job keeps the record it had; which session holds it is in `core.leases`. So handing a job
 out and acknowledging it rewrites nothing. How a record becomes another is in `core.transitions`.
-This module knows nothing of topics' queues, of the wheel, or of who holds what.
 """
 
 import enum
@@ -62,7 +61,7 @@ class Event(enum.Enum):
     RELEASE = enum.auto()
     BURY = enum.auto()
     BURY_WAITING = enum.auto()
-    """Somebody buried it while nobody held it."""
+    """A client buried it while it waited."""
     KICK = enum.auto()
     TOUCH = enum.auto()
     RESCHEDULE = enum.auto()

@@ -2,8 +2,8 @@
 
 It keeps neither key nor id of its own. A key is hashed to 60 bits, and a dict leads from the hash
 to an *anchor*, an id near that of the job: the job is this one or one of the next seven. Neighbours
-share the number object, so an entry costs one of them, for the hash. Who is meant is asked of the
-jobs themselves (`named_among`):
+share the number object, so an entry costs one of them, for the hash. The records of the eight tell
+which of them has the key (`named_among`):
 
     b"order-9" ─► hash 0x2a5…03 ─► part 3 of 256: {0x2a5…03: 72, …} ─► which of 72 … 79 is it?
 
@@ -24,7 +24,7 @@ by the low bits, and the longest that a put waits is that division, or one of th
 
 Clients choose the keys, so the hash is the interpreter's own, SipHash with a secret of the process:
 no client can make keys meet, and they do so by chance once in a million times a million keys. The
-hash never leaves the process. The index does not know what a job is.
+hash never leaves the process.
 """
 
 from collections.abc import Callable, Sequence

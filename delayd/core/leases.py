@@ -2,7 +2,6 @@
 
 A lease is in three places: `sessions` leads from the job to its session, the session's `deadlines`
 say until when, and the lane of leases has an entry that fires then. `Leases` keeps them consistent.
-It does not know topics or records.
 """
 
 from collections.abc import Callable

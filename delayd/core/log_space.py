@@ -15,7 +15,7 @@ before.
     Traceback (most recent call last):
     delayd.core.errors.OutOfSpace: the journal has no room for this; no accepted job is lost
 
-Without a journal it is boundless. It does not know files.
+Without a journal it is boundless.
 """
 
 from collections.abc import Callable

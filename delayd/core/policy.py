@@ -8,8 +8,7 @@ as beanstalkd's does.
 >>> policy.rule.steps_ms, policy.to_json()
 ((15000, 180000), '{"jobs_max": 1000, "retry": ["15s", "3m"]}')
 
-What becomes of a failed attempt under its rule is said in `core.retry`. The module does not know
-records, queues or topics.
+What becomes of a failed attempt under its rule is in `core.retry`.
 """
 
 import re

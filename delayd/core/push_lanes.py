@@ -10,8 +10,8 @@ rest. A job that was moved here, exhausted, is in no lane by its own target.
     rest       it found nothing there to hand out, and need not ask again until it is fresh
     wake       a topic hands out jobs again, so what rested of it is fresh
 
-So the scheduler is told once, however many jobs there are, and asks for one after the other. It is
-told of a lane in vain now and then, since others may take what is ready; never too rarely.
+So the scheduler hears of a lane once, however many jobs there are, and takes one after the other.
+At times it finds none, since workers may have taken them; but it misses no lane that has jobs.
 
 >>> from delayd.core.store import Store
 >>> store = Store(tick_ms=1, wheel_size=256, start_ms=0)
@@ -22,8 +22,7 @@ told of a lane in vain now and then, since others may take what is ready; never 
 >>> lanes.note(topic, b"https://a.example"); lanes.take()
 []
 
-All of it follows from the jobs and policies, so a replay leads to it. The class does not know
-leases, log and targets themselves.
+All of it follows from the jobs and policies, so a replay leads to it.
 """
 
 from typing import TYPE_CHECKING, final
@@ -49,7 +48,7 @@ class PushLanes:
         self.heard: set[Lane] = set()
         """Lanes that it asks for jobs by itself."""
         self.resting: dict[Topic, None] = {}
-        """Topics that hand out nothing now and have lanes with jobs of which it was told so."""
+        """Topics that hand out nothing now, and of which a lane with jobs rests."""
 
     def note(self, topic: "Topic", origin: bytes) -> None:
         """Note that a lane has a job which may be handed out."""
@@ -108,10 +107,10 @@ class PushLanes:
                 has_jobs = [WHOLE_TOPIC] if topic.queues.ready.is_listed else []
             else:
                 has_jobs = [*(lanes or ())]
-            told = self.fresh.get(topic, {})
+            fresh = self.fresh.get(topic, {})
             for origin in has_jobs:
-                assert origin in told or (topic, origin) in self.heard or topic in self.resting
-            assert told.keys() <= set(has_jobs)
+                assert origin in fresh or (topic, origin) in self.heard or topic in self.resting
+            assert fresh.keys() <= set(has_jobs)
         assert self.fresh.keys() | self.resting.keys() <= set(topics)
 
 

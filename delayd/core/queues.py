@@ -2,7 +2,7 @@
 
 Delayed jobs are on a wheel, ready ones in a queue (`core.ready_queue`). Buried jobs are sorted as
 the ready ones are, by the rank that their records say in place of the priority: the longest buried
-first. All of them hold ids only, and do not know their topic.
+first. All of them hold ids only.
 """
 
 from collections.abc import Callable

@@ -19,8 +19,8 @@ keys, all others see a queue with a head. With its jobs the queue keeps what is 
 together: how many are urgent, since when they are ready (`ages`), and those with a target of their
 own as a list for each origin (`lanes`, see `core.push_lanes`).
 
-Somebody has to be told when a topic has ready jobs again, or a lane has its first or has lost its
-last one. The queue does not know whom: it notes the origin in `changed`, and its owner takes that.
+Where a topic has ready jobs again, or a lane has its first job or has lost its last one, the queue
+notes the origin in `changed`, and its owner takes that.
 """
 
 import struct
@@ -304,10 +304,10 @@ class ReadyQueue:
         return iter(self._keys)
 
     def check(self, record_of: Callable[[int], bytes | None]) -> None:
-        """Assert that what is said of the jobs together is true. O(jobs)."""
+        """Assert that counts, ages and lanes are those of the jobs. O(jobs)."""
         records = {key: record_of(job_id_of(key)) or b"" for key in self._keys}
         assert self.count == len(self._keys) == len(records)
-        assert self.is_listed or not self.count, "who looks for a topic with jobs would not find it"
+        assert self.is_listed or not self.count, "a topic with ready jobs is not listed"
         assert self.urgent == sum(key >> 64 < PRIORITY_URGENT_BELOW for key in records)
         self.ages.check(
             (job_id_of(key), _unpack_u64(rec, DUE_AT)[0]) for key, rec in records.items()

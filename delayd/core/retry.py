@@ -21,7 +21,7 @@ BURIED 310000
 
 What a client caused is recorded with its outcome (`core.operations.attempts`). What time caused is
 not, and a replay decides it again: so everything here is a function of its arguments, jitter
-included. It does not know queues and sessions.
+included.
 """
 
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-r"""Targets: where due jobs go when nobody comes for them.
+r"""Targets: where due jobs are delivered.
 
 A target is a url that is called, another topic of this daemon, or a sink that the configuration
 names; exactly one of these. A topic has one by its policy (`push`), an object of JSON or TOML. A
@@ -18,8 +18,8 @@ b'https://example.com'
 Traceback (most recent call last):
 delayd.fields.Invalid: sink = "a b": must be 1 to 64 of A-Z a-z 0-9 . _ -
 
-What is here is the shape only. Whether a url may be called, and whether a secret or a sink exists,
-is told by whom the engine asks (`Engine.vet_target`).
+This is about the form only. Whether a url may be called, and whether a secret or a sink exists, is
+checked by `Engine.vet_target`.
 """
 
 import re
@@ -191,21 +191,21 @@ def is_taken(name: str) -> bool:
 def ambiguous_headers(headers: Iterable[tuple[str, str]]) -> str:
     """Return the rule that headers break which some receivers take for others; empty: none.
 
-    It is asked when a target is set, and not of one that is read: the log may have one that was
-    set before this rule, and what is sent leaves these out (`push.webhook`).
+    Checked when a target is set, and not when one is read: the log may have one that was set
+    before this rule, and what is sent leaves these out (`push.webhook`).
 
     >>> ambiguous_headers([("X-Team", "a"), ("X-Mail", "a"), ("X_Team", "a")])
     '"X_Team" is "X-Team" to some receivers, which is given too'
     """
-    given: dict[str, str] = {}
+    by_folded: dict[str, str] = {}
     for name, _ in headers:
         meant = folded(name)
         if is_taken(name):
             return f"{shown(name)} is {shown(meant)} to some receivers, which no job may set"
-        if meant in given:
-            first = shown(given[meant])
+        if meant in by_folded:
+            first = shown(by_folded[meant])
             return f"{shown(name)} is {first} to some receivers, which is given too"
-        given[meant] = name
+        by_folded[meant] = name
     return ""
 
 
@@ -280,10 +280,10 @@ def read_target(value: object) -> Target:
         target = Target(**read_all(value, TARGET_FIELDS, takes_null=True))
     except Invalid as wrong:
         errors += wrong.errors
-    given = [name for name in KINDS if value.get(name) is not None]
-    if len(given) != 1:
+    kinds = [name for name in KINDS if value.get(name) is not None]
+    if len(kinds) != 1:
         errors.append(Wrong("", "must have exactly one of url, topic and sink"))
-    elif given != ["url"]:
+    elif kinds != ["url"]:
         errors += [
             Wrong(name, "is for a url only") for name in _OF_CALLS if value.get(name) is not None
         ]
@@ -310,7 +310,7 @@ TARGET: Final = ValueKind(
 
 
 def masked(target: Target) -> Target:
-    """Return the target as it is shown to whom its secrets do not concern.
+    """Return the target as it is shown to clients that may not see its secrets.
 
     >>> masked(Target(url="https://example.com/jobs?key=s3", headers=(("X-Api-Key", "s3"),)))
     ... # doctest: +ELLIPSIS

@@ -21,8 +21,7 @@ one more, because `RATE_BURST_MS` is worth two jobs:
 So of a rate of `r` a second, in any `s` seconds no more than `r * s` and the burst are handed out.
 Times count in nanoseconds inside: in microseconds a rate of 700,000 would be 500,000.
 
-The class does not know jobs, consumers or wheels. `core.operations.tick` sets the alarm for
-`next_ms`, and serves waiting consumers when it fires.
+`core.operations.tick` sets the alarm for `next_ms`, and serves waiting consumers when it fires.
 """
 
 import enum

@@ -12,8 +12,6 @@ looks at all of them.
 
 An alarm rings once, at its time, for the session whose wait or the topic whose pause then ends, or
 for the throttle of a topic whose next job is allowed then. Its number is an entry of a wheel.
-
-This module does not know what a job is and what an alarm is for.
 """
 
 import heapq

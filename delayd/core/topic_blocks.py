@@ -1,10 +1,8 @@
 """Why topics hand out nothing: they are paused, or at the limits of their policy; and until when.
 
 A topic hands out jobs while its `blocks` are 0. Pauses and rates end by themselves: an alarm is set
-for then, and who takes it calls `unpause` or `go_on`. That a topic is full ends when one of its
-jobs comes back.
-
-It does not know jobs and waiting consumers: its callers serve a topic that hands out again.
+for then, and `unpause` or `go_on` is called when it rings. That a topic is full ends when one of
+its jobs comes back. The callers serve a topic that hands out again.
 """
 
 from typing import Final, TypeAlias, final
@@ -37,7 +35,7 @@ class TopicBlocks:
         """Number of a topic → until when it is paused, and how long that is; of all there are."""
 
     def silence(self, alarms: list[int]) -> list[AlarmOwner]:
-        """Forget alarms that have rung; return for whom, before any of it is acted upon."""
+        """Forget alarms that have rung; return their owners, before any of them is acted upon."""
         rung = self._alarms.take(alarms)
         for owner in rung:
             if isinstance(owner, Topic):

@@ -4,8 +4,8 @@ A topic exists as long as it is needed: used, watched, with jobs, with a policy 
 target of another topic's exhausted jobs. In a replay no topic is used or watched, so `keeps_all`
 keeps all of them until it is over.
 
-The class does not know jobs or timers: the store does what a policy changes for the jobs of its
-topic, and removes what belongs to a removed topic.
+The store does what a policy changes for the jobs of its topic, and removes what belongs to a
+removed topic.
 """
 
 from typing import TYPE_CHECKING, final

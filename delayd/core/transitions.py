@@ -12,8 +12,7 @@ in a byte.
 >>> rank_of(kicked(parked))
 0
 
-All functions are pure, and refuse to ask whether the change is legal and which session holds the
-job.
+All functions are pure. Whether a change is legal is decided before.
 """
 
 from typing import Final
@@ -35,7 +34,6 @@ from delayd.core.job_parts import (
     tally_of,
     wall_of,
     with_parts,
-    without,
 )
 from delayd.core.job_record import (
     CREATED_AT,
@@ -142,7 +140,7 @@ def with_note(record: bytes, note: Note | None) -> bytes:
 
 def without_key(record: bytes) -> bytes:
     """Return the record of a job whose key was taken over by another one, or that was moved."""
-    return without(record, _KEY)
+    return with_parts(record, {_KEY: b""})
 
 
 def revived(record: bytes) -> Failure | None:
@@ -187,7 +185,7 @@ def buried(record: bytes, priority: int, rank: int) -> bytes:
 def buried_waiting(
     record: bytes, priority: int | None, rank: int, buried_ms: int, error: str
 ) -> bytes:
-    """Return the record of a job that was buried while nobody held it: no attempt has failed."""
+    """Return the record of a job that was buried while it waited: no attempt has failed."""
     failure = failure_of(record) or Failure(Reason.BURIED, tally_of(record).reserves, buried_ms)
     failure = failure._replace(reason=Reason.BURIED, failed_ms=buried_ms)
     note = note_of(record) or Note()

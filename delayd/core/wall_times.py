@@ -22,8 +22,8 @@ it has come, whatever the wall clock says now.
 >>> absolute.due_ms(7, wall_ms=5_000), absolute.some_unplaced()
 (4300, [7])
 
-It does not know wheels. Which jobs there are is kept as pages of bits: 2 bytes a job
-where most have an absolute time, 200 where one in a hundred has.
+The jobs are kept as pages of bits: 2 bytes a job where most have an absolute time, 200 where one in
+a hundred has.
 """
 
 from collections.abc import Iterator
@@ -113,7 +113,7 @@ class WallTimes:
         self.tick_ms = tick_ms
         self.offset_ms = 0
         self.recorded_ms: int | None = None
-        """The offset that the log said last; that of now when there are jobs."""
+        """The last offset in the log; the present one while there are jobs."""
         self.count = 0
         """How many jobs there are."""
         self.layers: list[Layer] = []

@@ -119,10 +119,10 @@ class JournalFull(FileError):
 
 
 @contextlib.contextmanager
-def failing(file: str, what: str = "cannot be read") -> Iterator[None]:
+def failing(file: str, problem: str = "cannot be read") -> Iterator[None]:
     """Raise an error of the system as JournalFailed: the file, and what cannot be done with it."""
     try:
         yield
     except OSError as error:
-        whose = owners(file) if isinstance(error, PermissionError) else ""
-        raise JournalFailed(file, f"{what}: {error.strerror}{whose}") from error
+        owner = owners(file) if isinstance(error, PermissionError) else ""
+        raise JournalFailed(file, f"{problem}: {error.strerror}{owner}") from error

@@ -322,14 +322,14 @@ class FileLog:
         if self._user is not None:
             self._user.failed(error)
 
-    def _note_trouble(self, what: str) -> None:
+    def _note_trouble(self, failure: str) -> None:
         """Tell of it, in whichever thread it happens; beginning anew has used some space."""
-        self._news.error("the disk failed, the log continues in a new file", what=what)
+        self._news.error("the disk failed, the log continues in a new file", what=failure)
         self.space.is_stale = True
 
-    def _note_unproved(self, what: str) -> None:
+    def _note_unproved(self, failure: str) -> None:
         """Tell that a start will not notice it if the end of the log is missing."""
-        self._news.error("the disk failed, it is not noted how far the log goes", what=what)
+        self._news.error("the disk failed, it is not noted how far the log goes", what=failure)
 
     # --- Snapshots -------------------------------------------------------------------------------
 

@@ -173,8 +173,8 @@ def check_names(directory: str, names: Collection[str]) -> None:
         foreign, key=lambda name: (name not in MARKERS, not BINLOG_NAME.fullmatch(name), name)
     )
     if name in MARKERS:
-        what = name.removesuffix("-unfinished")
-        why = f"is left of an unfinished {what}: the same command begins it again"
+        operation = name.removesuffix("-unfinished")
+        why = f"is left of an unfinished {operation}: the same command begins it again"
     elif BINLOG_NAME.fullmatch(name):
         how = f"delayd import-beanstalkd {directory} --data-dir NEW_DIRECTORY"
         why = f"is beanstalkd's: to import its jobs, stop it and run `{how}`"

@@ -658,7 +658,7 @@ class Journal:
                 if not self.lost:
                     self._note_end(self.synced_sequence)
                 return
-            self._lost = ", ".join(f"{path} {what}" for path, what in lost.items())
+            self._lost = ", ".join(f"{path} {loss}" for path, loss in lost.items())
             for segment in self._unsynced:
                 if segment.path in lost:
                     self._begin_anew(segment.path, lost[segment.path])
@@ -675,13 +675,13 @@ class Journal:
         try:
             there = self._disk.status(self._directory).number
             ours = self._disk.status(self._owned.directory_handle).number
-            what = "" if there == ours else "is another directory than it was"
+            problem = "" if there == ours else "is another directory than it was"
         except FileNotFoundError:
-            what = "was removed"
+            problem = "was removed"
         except OSError as error:
-            what = f"cannot be found any more: {error.strerror}"
-        if what:
-            self._fail(self._directory, what, None)
+            problem = f"cannot be found any more: {error.strerror}"
+        if problem:
+            self._fail(self._directory, problem, None)
 
     # --- Snapshots -------------------------------------------------------------------------------
 

@@ -259,11 +259,11 @@ class Rest:
         self.frames += 1
 
     def __str__(self) -> str:
-        what = f"{counted(self.data_bytes, 'byte')} in {counted(self.segments, 'file')}"
+        amount = f"{counted(self.data_bytes, 'byte')} in {counted(self.segments, 'file')}"
         if not self.frames:
-            return f"{what}, without an intact frame"
+            return f"{amount}, without an intact frame"
         span = f"{self.first_sequence} to {self.last_sequence}"
-        return f"{what}, with {counted(self.frames, 'intact frame')} ({span})"
+        return f"{amount}, with {counted(self.frames, 'intact frame')} ({span})"
 
 
 def rest_behind(recovery: Recovery, place: LogPlace) -> Rest:

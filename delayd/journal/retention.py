@@ -344,13 +344,13 @@ class Retention:
                 lost[file.path] = self._loss(file.path, file.used_bytes, file.file_number)
             for file in self._log[-1:]:
                 # With what is preallocated: a write behind a cut makes the file longer again.
-                what = self._loss(file.path, file.held_bytes, file.file_number)
-                if not what and file.segment:
-                    what = file.segment.damage()
-                lost[file.path] = what
+                loss = self._loss(file.path, file.held_bytes, file.file_number)
+                if not loss and file.segment:
+                    loss = file.segment.damage()
+                lost[file.path] = loss
             for kept in self._snapshots:
                 lost[kept.path] = self._loss(kept.path, kept.file_bytes)
-            lost = {path: what for path, what in lost.items() if what}
+            lost = {path: loss for path, loss in lost.items() if loss}
             if lost:
                 self._gone_bytes += sum(file.used_bytes for file in self._log if file.path in lost)
                 self._log = [file for file in self._log if file.path not in lost]

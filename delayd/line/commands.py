@@ -73,8 +73,8 @@ NO_JOB_ID: Final = 0
 # --- Reserving -----------------------------------------------------------------------------------
 
 
-def _reserve_batch(client: LineConnection, asked: tuple[int, int], now_ms: RequestMs) -> bytes:
-    jobs_max, wait_ms = asked
+def _reserve_batch(client: LineConnection, args: tuple[int, int], now_ms: RequestMs) -> bytes:
+    jobs_max, wait_ms = args
     client.batch_max = min(jobs_max, RESERVE_BATCH_MAX)
     try:
         return _reserve(client, wait_ms, now_ms)
@@ -230,27 +230,15 @@ def _first_found(client: LineConnection, search: Search) -> bytes:
     return client.find_nothing()
 
 
-def _delete_key(client: LineConnection, args: tuple[str, bytes], now_ms: RequestMs) -> bytes:
-    name, key = args
-    return _delete(client, find_key(client.engine, name, key), now_ms)
+def _by_key(handle: Handler) -> Handler:
+    """Return the handler that takes topic and key where `handle` takes the job's id."""
 
+    def handle_key(client: LineConnection, args: tuple[Any, ...], now_ms: RequestMs) -> bytes:
+        name, key, *rest = args
+        job_id = find_key(client.engine, name, key)
+        return handle(client, (job_id, *rest) if rest else job_id, now_ms)
 
-def _reschedule_key(
-    client: LineConnection, args: tuple[str, bytes, int], now_ms: RequestMs
-) -> bytes:
-    name, key, delay_ms = args
-    change.reschedule(client.engine, find_key(client.engine, name, key), delay_ms, now_ms)
-    return replies.RESCHEDULED
-
-
-def _peek_key(client: LineConnection, args: tuple[str, bytes], now_ms: RequestMs) -> bytes:
-    name, key = args
-    return _peek(client, find_key(client.engine, name, key), now_ms)
-
-
-def _kick_key(client: LineConnection, args: tuple[str, bytes], now_ms: RequestMs) -> bytes:
-    name, key = args
-    return _kick_job(client, find_key(client.engine, name, key), now_ms)
+    return handle_key
 
 
 # --- Tubes ---------------------------------------------------------------------------------------
@@ -313,8 +301,8 @@ def _get_policy(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
 
 
 def _list_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: RequestMs) -> bytes:
-    name, asked = args
-    search = Search(client.engine, name, asked.wanted(now_ms), asked.limit, asked.after)
+    name, selection = args
+    search = Search(client.engine, name, selection.wanted(now_ms), selection.limit, selection.after)
     wall_times = client.engine.store.wall_times
     return client.begin(search, lambda: replies.jobs_page(search.page, wall_times.offset_ms))
 
@@ -348,15 +336,20 @@ def _kick_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: Request
 def _reschedule_jobs(
     client: LineConnection, args: tuple[str, int, Filter], now_ms: RequestMs
 ) -> bytes:
-    name, delay_ms, asked = args
-    return _bulk(client, name, asked, Action.reschedule(delay_ms), b"RESCHEDULED", now_ms)
+    name, delay_ms, selection = args
+    return _bulk(client, name, selection, Action.reschedule(delay_ms), b"RESCHEDULED", now_ms)
 
 
 def _bulk(
-    client: LineConnection, name: str, asked: Filter, action: Action, word: bytes, now_ms: RequestMs
+    client: LineConnection,
+    name: str,
+    selection: Filter,
+    action: Action,
+    word: bytes,
+    now_ms: RequestMs,
 ) -> bytes:
-    bulk = Bulk(client.engine, name, asked.wanted(now_ms), action, dry_run=asked.dry)
-    word = b"MATCHED" if asked.dry else word
+    bulk = Bulk(client.engine, name, selection.wanted(now_ms), action, dry_run=selection.dry)
+    word = b"MATCHED" if selection.dry else word
     return client.begin(bulk, lambda: _bulk_reply(client, bulk, word))
 
 
@@ -410,15 +403,15 @@ def _list_tubes(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> b
 
 def _of_all_topics(
     client: LineConnection,
-    look: Callable[[Sequence[Topic]], object],
+    visit: Callable[[Sequence[Topic]], object],
     say: Callable[[], bytes],
     cost: int = 1,
 ) -> bytes:
     """Look at all topics, and then reply: at once, or in slices if that takes long."""
     topics = client.engine.store.topics.listing
     if cost * len(topics) > TOPICS_AT_ONCE:
-        return client.begin(TopicWalk(topics, look, cost), say)
-    look(topics)
+        return client.begin(TopicWalk(topics, visit, cost), say)
+    visit(topics)
     return say()
 
 
@@ -577,13 +570,13 @@ COMMANDS: Final = (
     _free(b"put-in-tube ", grammar.parse_put_in_tube, _put_in_tube, About.NAMED, Scope.PUT),
     Command(b"reschedule ", grammar.parse_reschedule, _reschedule, About.JOB, Scope.PUT),
     _free(b"auth ", _later, _auth, About.NOTHING),
-    Command(b"delete-key ", grammar.parse_key, _delete_key, About.NAMED, Scope.DELETE),
+    Command(b"delete-key ", grammar.parse_key, _by_key(_delete), About.NAMED, Scope.DELETE),
     Command(
-        *(b"reschedule-key ", grammar.parse_key_and_delay, _reschedule_key),
+        *(b"reschedule-key ", grammar.parse_key_and_delay, _by_key(_reschedule)),
         *(About.NAMED, Scope.PUT),
     ),
-    _look(b"peek-key ", grammar.parse_key, _peek_key, About.NAMED, Scope.PEEK),
-    Command(b"kick-key ", grammar.parse_key, _kick_key, About.NAMED, Scope.KICK),
+    _look(b"peek-key ", grammar.parse_key, _by_key(_peek), About.NAMED, Scope.PEEK),
+    Command(b"kick-key ", grammar.parse_key, _by_key(_kick_job), About.NAMED, Scope.KICK),
     Command(b"change ", grammar.parse_change, _change, About.JOB, Scope.PUT),
     Command(b"nack ", grammar.parse_nack, _nack, About.JOB, Scope.RELEASE),
     Command(b"set-policy ", grammar.parse_set_policy, _set_policy, About.NAMED, Scope.ADMIN),

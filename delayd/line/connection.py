@@ -167,7 +167,7 @@ class LineConnection:
         self.engine = context.engine
         self.stats = context.stats
         self.session: Session = open_session(context.engine, host)
-        self.peer = peer if context.admission.asks else None
+        self.peer = peer if context.admission.has_tokens else None
         """None where clients need not authenticate."""
         self.reserves_as: Principal | None = None
         """Who was found to be allowed to reserve from all that is watched, since the last watch."""

@@ -94,7 +94,7 @@ def refused(refusal: Refusal) -> bytes:
 
 def policy_refused(refusal: PolicyInvalid) -> bytes:
     """List every error of a policy, on one line, for people."""
-    return _bad_format("; ".join(map(str, refusal.errors)))
+    return _with_words(b"BAD_FORMAT", "; ".join(map(str, refusal.errors)))
 
 
 def forbidden(lack: str) -> bytes:
@@ -107,12 +107,8 @@ def unauthorized(expiry: str) -> bytes:
     return _with_words(b"UNAUTHORIZED", expiry) if expiry else UNAUTHORIZED
 
 
-def _bad_format(said: str) -> bytes:
-    return _with_words(b"BAD_FORMAT", said)
-
-
-def _with_words(word: bytes, said: str) -> bytes:
-    text = visible(said).encode()
+def _with_words(word: bytes, words: str) -> bytes:
+    text = visible(words).encode()
     if len(text) > _ERRORS_BYTES_MAX:
         text = text[: _ERRORS_BYTES_MAX - 3].decode(errors="ignore").encode() + b"..."
     return b"%b %b\r\n" % (word, text)

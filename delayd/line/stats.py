@@ -208,8 +208,10 @@ class Stats:
         """Return the totals of all topics and the configured caps."""
         engine = self._engine
         caps = {"jobs-max": engine.jobs_max, "bytes-max": engine.bytes_max}
-        given = {name: cap for name, cap in caps.items() if cap is not None}
-        if not given:
+        if engine.jobs_max is None and engine.bytes_max is None:
             return {}
-        jobs, record_bytes = engine.log_space.jobs, engine.record_bytes
-        return {"current-jobs": jobs, "current-bytes": record_bytes, **given}
+        return {
+            "current-jobs": engine.log_space.jobs,
+            "current-bytes": engine.record_bytes,
+            **{name: cap for name, cap in caps.items() if cap is not None},
+        }

@@ -6,8 +6,6 @@
 A client for which there is no descriptor would wake the loop for ever if it were left in the
 backlog. A connection that would use up the last descriptors is not kept either: the journal needs
 some for its next files, and a daemon that cannot open them cannot acknowledge anything.
-
-The module knows no protocol and no event loop: it is given functions.
 """
 
 import contextlib

@@ -15,8 +15,7 @@ TcpAddress(host='127.0.0.1', port=11300)
 >>> str(parse_address("unix:/run/delayd/line.sock"))
 'unix:/run/delayd/line.sock'
 
-This module does not know what is spoken over the sockets, and imports little: a process that must
-listen soon after exec can afford it before everything else.
+The module imports little: a process that must listen soon after exec imports it before all else.
 """
 
 import contextlib

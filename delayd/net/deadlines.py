@@ -19,8 +19,6 @@ beanstalkd's clients wait for hours.
 
 >>> ReadTimeouts(lambda: 0).alarm_ms is None
 True
-
-The module does not know what is checked, nor any clock but those that it is given.
 """
 
 from collections import deque
@@ -67,21 +65,21 @@ WatchedT = TypeVar("WatchedT", bound=Watched)
 class Deadlines(Generic[WatchedT]):
     """Checks items, each in its second.
 
-    `now_ms` is a clock that never goes back. `look` gets an item and the time, does what is due and
-    returns when to check next, 0 for never. `set_alarm` gets the time for the next call of `go`,
-    when that changes; None: never.
+    `now_ms` is a clock that never goes back. `examine` gets an item and the time, does what is due
+    and returns when to check next, 0 for never. `set_alarm` gets the time for the next call of
+    `go`, when that changes; None: never.
     """
 
-    __slots__ = ("_buckets", "alarm_ms", "look", "now_ms", "set_alarm")
+    __slots__ = ("_buckets", "alarm_ms", "examine", "now_ms", "set_alarm")
 
     def __init__(
         self,
         now_ms: Callable[[], int],
-        look: Callable[[WatchedT, int], int],
+        examine: Callable[[WatchedT, int], int],
         set_alarm: Callable[[int | None], object],
     ) -> None:
         self.now_ms = now_ms
-        self.look = look
+        self.examine = examine
         self.set_alarm = set_alarm
         self.alarm_ms: int | None = None
         """When `go` has something to do; None: nothing is watched."""
@@ -130,7 +128,7 @@ class Deadlines(Generic[WatchedT]):
                 break
             item = next(iter(self._buckets[second]))
             self.forget(item)
-            due_ms = self.look(item, now_ms)
+            due_ms = self.examine(item, now_ms)
             if due_ms:
                 # One that returns "now" is checked again in the next round, not for ever in this.
                 self.watch(item, max(due_ms, now_ms + 1))
@@ -169,7 +167,7 @@ class Sender(Protocol):
         """Whether what it sends is read."""
 
     def time_out(self) -> None:
-        """Close it, if it is still too late after a last look at what has arrived."""
+        """Read what has arrived, and close it if it is still too late."""
 
 
 @final
@@ -309,7 +307,7 @@ class ReadTimeouts:
         return slow
 
     def is_too_slow(self, sender: Sender) -> bool:
-        """Tell whether the sender is still too late, after a last look at what has arrived."""
+        """Tell whether the sender is too late, by what has been read of it by now."""
         begun, missing_bytes = self._incomplete.get(sender), sender.incomplete_bytes
         return (
             begun is not None

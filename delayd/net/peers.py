@@ -11,8 +11,6 @@ here.
 ('2001:db8:0:1::', '2001:db8:0:1::')
 >>> origin_of(("127.0.0.5", 50_000)), origin_of(("::1", 50_000, 0, 0)), origin_of("")
 (None, None, None)
-
-The module knows no protocol, nor who may do what.
 """
 
 import errno
@@ -30,10 +28,10 @@ OUT_OF_RESOURCES: Final = NO_DESCRIPTORS | {errno.ENOBUFS, errno.ENOMEM}
 """What accept(2) fails with when the system has no space for one more connection."""
 
 UNIX_PEER: Final = "unix"
-"""What peers of unix sockets are called: they have no address."""
+"""The name of peers of unix sockets, which have no address."""
 
 NETWORK_BITS: Final = 64
-"""What of an IPv6 address belongs to one owner."""
+"""The length of the prefix of an IPv6 network, which has one owner."""
 
 _CREDENTIALS: Final = struct.Struct("iII")
 """struct ucred: process, user, group."""
@@ -110,7 +108,7 @@ class UnixPeer(NamedTuple):
 
 
 def unix_peer(connection: socket.socket) -> UnixPeer:
-    """Return who connected to the unix socket. Raises `OSError` when it is none."""
+    """Return the process that connected to the unix socket. Raises `OSError` when it is none."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, uid, gid = _CREDENTIALS.unpack(raw)
     return UnixPeer(uid, gid, frozenset({gid, *_more_groups(connection)}))
@@ -172,8 +170,8 @@ def is_peer_error(context: Mapping[str, object]) -> bool:
 def is_own_fault(context: Mapping[str, object]) -> bool:
     """Tell whether code of delayd took part in an error of an event loop.
 
-    What delivers due jobs may be anybody's code, and leaves tasks and connections behind as it
-    likes. `context` is the argument of asyncio's exception handler.
+    Sinks may be code of others, which leaves tasks and connections behind. `context` is the
+    argument of asyncio's exception handler.
 
     >>> is_own_fault({"message": "Unclosed connection"})
     False

@@ -1,4 +1,4 @@
-"""The poller: what wakes the daemon, and who is served in which order.
+"""The poller: what wakes the daemon, and in which order its clients are served.
 
 Sockets of the line protocol sit in an epoll of their own, and that one descriptor is what asyncio
 watches, if it runs. So one wake-up serves every client with input: read, execute, and then one
@@ -12,11 +12,9 @@ more. Whatever else wakes the daemon is here too, with a function to call.
                    └─► events: clients that have closed, then the others, for a bounded time
 
 A client that sends many commands together has a slice of time for them; then it yields, and
-continues in the next turn. Who had to wait for its turn comes before the others in the next one;
-those first who have sent little, so that a crowd of clients which send thousands of commands
-together holds up each other, and nobody else. One at least of each kind is served in a turn.
-
-The module knows no protocol, and nothing of what clients are served with.
+continues in the next turn. A client that had to wait comes before the others in the next turn,
+those that have sent little first: so a crowd of clients that send thousands of commands together
+delays only itself. One at least of each kind is served in a turn.
 """
 
 import select
@@ -97,7 +95,7 @@ class Poller:
         """Return the descriptor that is readable when `poll` would return something."""
         return self._epoll.fileno()
 
-    # --- Who is polled ---------------------------------------------------------------------------
+    # --- Clients and other descriptors -----------------------------------------------------------
 
     def add(self, fd: int, client: PolledClient, mask: int) -> None:
         """Serve a client with this descriptor."""
@@ -160,7 +158,7 @@ class Poller:
         return epoll.poll(wait_s, EVENTS_PER_TURN)
 
     def serve(self, events: Sequence[tuple[int, int]]) -> None:
-        """Serve what the events are of, and who goes on without one."""
+        """Serve the clients that have events, and those that go on without one."""
         self.turn += 1
         if self.has_more:
             self.has_more = False
@@ -184,7 +182,7 @@ class Poller:
     def _serve_many(self, events: Sequence[tuple[int, int]]) -> None:
         """Serve clients for a bounded time: of those that yielded, and of each kind, one at least.
 
-        Who has to wait is reported again, and comes before the others then.
+        A client that has to wait is reported again, and comes before the others then.
         """
         clock, late, long, clients = self.elapsed_ms, self._late, self._long, self._clients
         ends_ms = clock() + LINE_TURN_MS
@@ -225,14 +223,14 @@ class Poller:
             callback()
 
     def _serve_timeouts(self) -> None:
-        """Make the calls that were postponed, and have an end of clients that take too long."""
+        """Make the calls that were postponed, and time out clients that take too long."""
         for call in self.timeouts.due_calls():
             call()
         for sender in self.timeouts.too_slow(counts=self._hears_clients):
             sender.time_out()
 
     def close(self) -> None:
-        """Wait for nothing any more; sockets are their owners'."""
+        """Wait for nothing any more; the sockets stay open."""
         self._clients.clear()
         self._others.clear()
         self._epoll.close()
@@ -250,11 +248,11 @@ def _in_order(
 ) -> Sequence[tuple[int, int]]:
     """Return the events with those of clients that have closed before the others, the late first.
 
-    Behind them are those that have sent much.
+    Last are those that have sent much.
 
     The kernel does not report in the order of arrival: it keeps a client that it has just reported
-    in its list, and so before one that closes next. Who sent something after it had seen another
-    close counts on the order; who did not wait for that has no order to count on.
+    in its list, and so before one that closes next. A client that sends something after it has seen
+    another close counts on that order.
     """
     if not late and not any(event & ENDS for _, event in events):
         return events

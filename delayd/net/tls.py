@@ -19,8 +19,7 @@ socket. Everything that has arrived is decrypted at once: no data stays inside f
 would come. And bytes count as sent only when the kernel has taken the whole TLS record: until then
 the caller must send the same bytes again first.
 
-`ssl` takes 15 ms and 5 MB to load, so this module is imported only where TLS is spoken. It refuses
-to know who may connect.
+`ssl` takes 15 ms and 5 MB to load, so this module is imported only where TLS is spoken.
 """
 
 import contextlib
@@ -131,7 +130,7 @@ def _no_passphrase() -> str:
 
 
 def _is_about_the_key(error: Exception, certificate: str) -> bool:
-    """Tell which of the two files it is; OpenSSL does not always."""
+    """Tell whether the key is wrong, and not the certificate: OpenSSL does not always say."""
     if getattr(error, "reason", None) in _MISMATCHES or not isinstance(error, ssl.SSLError):
         return True
     try:
@@ -180,7 +179,7 @@ def _validity(der: bytes) -> Validity:
 
 
 def _elements(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield tag and content of what stands in a row (X.690)."""
+    """Yield tag and content of each element of a sequence (X.690)."""
     at = 0
     while at < len(der):
         tag, length = der[at], der[at + 1]
@@ -234,9 +233,9 @@ class SecureSocket:
     def __init__(
         self, plain: socket.socket, context: ssl.SSLContext, server_name: str | None = None
     ) -> None:
-        """Take over a connected, non-blocking socket; the client begins the handshake.
+        """Take over a connected, non-blocking socket.
 
-        That is the other end, or we, with the name that the server's certificate must be for.
+        With a `server_name` this end is the client, and the server's certificate must be for that.
         """
         self.plain = plain
         self.taken_bytes = 0
@@ -421,7 +420,7 @@ class Handshakes(Generic[PeerT]):
     """How many steps may still be taken in that turn."""
 
     def begin(self, sock: socket.socket, peer: PeerT) -> None:
-        """Have the client begin, on a socket that does not wait."""
+        """Begin the handshake of a client on a non-blocking socket."""
         handshake = Handshake(SecureSocket(sock, self.context), peer, self._give_up)
         self._by_descriptor[sock.fileno()] = handshake
         self.poller.watch(sock.fileno(), partial(self._go_on, handshake), handshake.mask)

@@ -20,7 +20,6 @@ from delayd.core.operations.change import (
     kick_job,
     kick_later,
     reschedule,
-    reschedule_at,
 )
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job, touch
@@ -58,7 +57,7 @@ OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]]
     ),
     (lambda rig, _me: reschedule(rig.engine, 4, 100, rig.now_ms), {Kind.RESCHEDULE}),
     (
-        lambda rig, _me: reschedule_at(rig.engine, 4, WALL_MS, rig.now_ms),
+        lambda rig, _me: reschedule(rig.engine, 4, 0, rig.now_ms, WALL_MS),
         {Kind.OFFSET, Kind.APPOINT},
     ),
     (lambda rig, _me: change(rig.engine, 5, rig.now_ms, priority=9), {Kind.AMEND}),

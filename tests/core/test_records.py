@@ -22,7 +22,7 @@ from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import change as change_job
-from delayd.core.operations.change import kick_job, reschedule, reschedule_at
+from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.reserve import touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, pause, set_policy
@@ -295,11 +295,11 @@ def test_a_job_of_a_group_has_its_bytes_for_ever() -> None:
         Flag.KEY | Flag.TARGET | Flag.GROUP,
     )
     assert job_parts.texts_of(record) == {"group": "mül"}
-    alone = job_parts.without(record, Flag.TARGET)
+    alone = job_parts.with_parts(record, {Flag.TARGET: b""})
     assert alone == flagged + bytes.fromhex("016b 0280 0400 6dc3bc6c") + b"body"
     assert (job_parts.target_of(alone), job_parts.group_of(alone)) == (b"", "mül".encode())
     assert job_parts.head_bytes_of(alone) == len(alone) - 4
-    pushed = job_parts.without(record, Flag.GROUP)
+    pushed = job_parts.with_parts(record, {Flag.GROUP: b""})
     assert pushed == flagged + bytes.fromhex("016b 0500 4745542075") + b"body"
     assert (job_parts.word_of(pushed), job_parts.texts_of(pushed)) == (0, {})
 
@@ -313,7 +313,7 @@ def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None
     touch(engine, me, 1, rig.now_ms)  # the same deadline: recorded all the same
     release(engine, me, 1, 0, 5, rig.now_ms)
     reschedule(engine, 1, 9, rig.now_ms)
-    reschedule_at(engine, 1, 9, rig.now_ms)
+    reschedule(engine, 1, 0, rig.now_ms, 9)
     bury(engine, me, 2, 0, RequestMs(engine.store.time_ms))
     kick_job(engine, 2, rig.now_ms)
     delete(engine, me, 3, rig.now_ms)

@@ -12,7 +12,7 @@ from delayd.core.errors import BodyTooBig, CapReached, DelayTooLong
 from delayd.core.job_record import HEADER_BYTES, State
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, nack, release
-from delayd.core.operations.change import change, reschedule, reschedule_at
+from delayd.core.operations.change import change, reschedule
 from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import close_session
@@ -178,7 +178,7 @@ def test_the_cap_on_delays_judges_new_ones_only() -> None:
     for ask in (
         lambda: change(engine, job_id, rig.now_ms, delay_ms=60_001),
         lambda: reschedule(engine, job_id, 60_001, rig.now_ms),
-        lambda: reschedule_at(engine, job_id, rig.now_ms + 60_002, rig.now_ms),
+        lambda: reschedule(engine, job_id, 0, rig.now_ms, rig.now_ms + 60_002),
         lambda: Bulk(engine, "default", Wanted(), Action.reschedule(60_001)),
     ):
         with pytest.raises(DelayTooLong, match=r"is 1m, and this would be 1m[12]ms$"):

@@ -16,7 +16,7 @@ from delayd.core.job_record import State
 from delayd.core.operations import tick
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import release
-from delayd.core.operations.change import bury_waiting, kick_job, reschedule_at
+from delayd.core.operations.change import bury_waiting, kick_job, reschedule
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.snapshot_copy import SnapshotCopy
@@ -98,7 +98,7 @@ class Scan:
     def reschedule(self) -> None:
         job_id = self.rng.choice([*self.jobs])
         wall_ms = self.wall_near_now()
-        reschedule_at(self.rig.engine, job_id, wall_ms, self.rig.now_ms)
+        reschedule(self.rig.engine, job_id, 0, self.rig.now_ms, wall_ms)
         self.jobs[job_id] = Waiting(wall_ms, self.place(wall_ms))
 
     def delete_kick_or_reserve(self) -> None:

@@ -14,7 +14,7 @@ from delayd.core.errors import JobAlreadyExists
 from delayd.core.job_parts import Own, Retry
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, fail_call, nack, release
-from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
+from delayd.core.operations.change import change, kick_job, reschedule
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_batch, touch
@@ -122,7 +122,7 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         what: dict[str, Any] = {"priority": 3, "ttr_ms": 60_000, "now_ms": now_ms}
         follow_wall(engine, turn % 3)
         job_id = put(engine, tries, due_wall_ms=now_ms + 700, body=b"at", **what)
-        reschedule_at(engine, job_id, now_ms + 86_400_000, RequestMs(now_ms))
+        reschedule(engine, job_id, 0, RequestMs(now_ms), now_ms + 86_400_000)
         for number, on in enumerate(Conflict):
             key, body = b"key-%d" % ((turn + number) % 7), rng.randbytes(30)
             with contextlib.suppress(JobAlreadyExists):

@@ -220,7 +220,7 @@ class LineRig:
         return client
 
     def unauthenticated(self, address: str = "192.0.2.7") -> Client:
-        assert self.admission.asks, "nobody has to authenticate"
+        assert self.admission.has_tokens, "nobody has to authenticate"
         return self.client(address=address)
 
     def user(self, *scopes: Scope, topics: Sequence[str] = ALL_TOPICS) -> Client:

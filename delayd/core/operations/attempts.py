@@ -1,7 +1,7 @@
 """Attempts: each reservation of a job, and how it ends without the job being done.
 
     release, nack, bury    its holder gives it back
-    fail_call              a push was not taken; `give_back_call`: nobody knows, or it was not sent
+    fail_call              a push was not taken; `give_back_call`: it was not sent, or may have been
     expire                 its ttr ran out
     give_back              its holder's session has ended (`core.operations.sessions`)
 
@@ -107,7 +107,7 @@ def _end(
 ) -> None:
     """Record how an attempt has ended, and apply it.
 
-    Raises `OutOfSpace`, unless no client asked for it and nothing is said of it.
+    Raises `OutOfSpace`, unless no client asked for it and there is no error text.
     """
     text = cut_error(error)
     item = pack(Kind.FAIL, *outcome, tail=text)

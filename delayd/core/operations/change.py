@@ -38,7 +38,7 @@ _MORE: Final = int(Flag.MORE)
 _REWRITE_BYTES: Final = LAYOUTS[Kind.REWRITE].size
 PARTS_BYTES: Final = LAYOUTS[Kind.PARTS].size
 BY_HAND: Final = "by hand"
-"""The error of a job that was buried while it waited, by somebody who gave no other."""
+"""The error of a job that was buried while it waited, without another one."""
 
 
 class When(NamedTuple):
@@ -61,7 +61,7 @@ class When(NamedTuple):
 
 
 def when(engine: Engine, delay_ms: int, due_wall_ms: int | None, now_ms: RequestMs) -> When:
-    """Return when a job is due that is asked for after a delay, or at a wall-clock time.
+    """Return when a job is due that comes after a delay, or at a wall-clock time.
 
     A wall-clock time that is past is now.
     """
@@ -126,27 +126,19 @@ def bury_waiting(
 # --- Another time --------------------------------------------------------------------------------
 
 
-def reschedule(engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs) -> None:
-    """Give a delayed or ready job this delay instead of its time.
+def reschedule(
+    engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs, due_wall_ms: int | None = None
+) -> None:
+    """Give a delayed or ready job this delay, or a wall-clock time, instead of its time.
 
     Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
     """
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
+    check_range("moment in ms", due_wall_ms or 0, WALL_MS_MAX)
     record = job_for(engine, job_id, Event.RESCHEDULE, now_ms)
-    check_delay(engine.store.topic_of(record), delay_ms)
-    new = when(engine, delay_ms, None, now_ms)
-    give_time(engine, job_id, new, Operation.RESCHEDULE, now_ms)
-
-
-def reschedule_at(engine: Engine, job_id: int, due_wall_ms: int, now_ms: RequestMs) -> None:
-    """Give a delayed or ready job this wall-clock time instead of its time.
-
-    Raises `JobNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `DelayTooLong`, `OutOfSpace`.
-    """
-    check_range("moment in ms", due_wall_ms, WALL_MS_MAX)
-    record = job_for(engine, job_id, Event.RESCHEDULE, now_ms)
-    new = when(engine, 0, due_wall_ms, now_ms)
-    check_delay(engine.store.topic_of(record), new.delay_ms, is_wall_time=True)
+    new = when(engine, delay_ms, due_wall_ms, now_ms)
+    is_wall_time = due_wall_ms is not None
+    check_delay(engine.store.topic_of(record), new.delay_ms, is_wall_time=is_wall_time)
     give_time(engine, job_id, new, Operation.RESCHEDULE, now_ms)
 
 
@@ -181,7 +173,7 @@ def change(
     own: Own | None = None,
     body: bytes | None = None,
 ) -> None:
-    """Change what is given of a job that waits or is buried; all or nothing, in one record.
+    """Change the given fields of a job that waits or is buried; all or nothing, in one record.
 
     A new time takes a job out of burial. An empty part of `own` takes away what the job
     has. Raises `JobNotFound`, also for one that is reserved, `TopicIsInternal`, `BodyTooBig`,

@@ -48,7 +48,7 @@ def check_range(field: str, value: int, highest: int, lowest: int = 0) -> None:
 def check_delay(topic: Topic, delay_ms: int, *, is_wall_time: bool = False) -> None:
     """Raise `DelayTooLong` if the topic's policy forbids such a long delay.
 
-    `is_wall_time`: a wall-clock time was asked for, and it is that long until then.
+    `is_wall_time`: it was put for a wall-clock time, and it is that long until then.
     """
     policy = topic.policy
     if policy is not None and policy.delay_ms_max is not None and delay_ms > policy.delay_ms_max:
@@ -98,10 +98,9 @@ def admit(
     """Return delay and ttr of jobs that are put to a topic with rules.
 
     `record_bytes` is the length of all their records, `body_bytes` the longest body; for an
-    existing job `jobs` is 0 and `record_bytes` is how much longer its record gets. `at_once`: a
-    delay of 0 was asked for, so the policy's delay does not replace it. `is_wall_time`: a
-    wall-clock time was asked for, and it is that long until then. Raises `TopicIsInternal`,
-    `BodyTooBig`, `DelayTooLong`, `CapReached`.
+    existing job `jobs` is 0 and `record_bytes` is how much longer its record gets. `at_once`: the
+    policy's delay does not replace a delay of 0. `is_wall_time` as in `check_delay`. Raises
+    `TopicIsInternal`, `BodyTooBig`, `DelayTooLong`, `CapReached`.
     """
     require_writable(engine, topic.name)
     policy = topic.policy
@@ -169,13 +168,13 @@ def as_daemon(engine: Engine) -> Iterator[None]:
 
 
 def require_writable(engine: Engine, name: str) -> None:
-    """Raise `TopicIsInternal` if a client asks to change what is in the topic of that name."""
+    """Raise `TopicIsInternal` if that is the internal topic, and a client changes it."""
     if name == INTERNAL_TOPIC and not engine.acts_as_daemon:
         raise TopicIsInternal(name)
 
 
 def is_write_protected(engine: Engine, record: bytes) -> bool:
-    """Tell whether the job is in the internal topic, and a client asks to change it.
+    """Tell whether the job is in the internal topic, and a client changes it.
 
     Frequent operations test `topics.internal` before: 20 ns where there is none.
     """
@@ -184,6 +183,6 @@ def is_write_protected(engine: Engine, record: bytes) -> bool:
 
 
 def require_writable_job(engine: Engine, record: bytes) -> None:
-    """Raise `TopicIsInternal` if a client asks to change a job of the internal topic."""
+    """Raise `TopicIsInternal` if the job is of the internal topic, and a client changes it."""
     if is_write_protected(engine, record):
         raise TopicIsInternal(INTERNAL_TOPIC)

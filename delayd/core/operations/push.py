@@ -86,7 +86,7 @@ def reserve_call(
 def undeliverable(engine: Engine) -> Iterator[tuple[str, str]]:
     """Yield the topics whose jobs the configuration does not let be delivered, and why. O(topics).
 
-    Of a url no more is told than its origin.
+    Of a url only the origin is shown.
     """
     known: dict[Target, str] = {}
     for topic in engine.store.topics.listing:

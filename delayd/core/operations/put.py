@@ -7,16 +7,16 @@ r"""Puts: one job or many, with or without keys, after a delay or at a wall-cloc
     find_key(topic_name, key)        -> id, for `delete`, `reschedule`, `kick_job`, `peek`
 
 A key is the client's own name for a job, unique among the live jobs of its topic. `on` says what a
-put does when the key is taken. A put has two halves, *what* is to be done (body, priority, ttr,
-the parts of `Own`) and *when*:
+put does when the key is taken. A put has two halves: the *content* (body, priority, ttr, the parts
+of `Own`) and the *time*:
 
-    on          what   when   answer
-    REJECT       -      -     refused: `JobAlreadyExists`, with the id that is there
-    KEEP        old    old    (id, KEPT): as if it had been put just now
-    REPLACE     new    new    (id, REPLACED): a new job under the old id; its counters and failures
-                              are dropped
-    PRESERVE    new    old    (id, PRESERVED)
-    EXTEND      old    new    (id, EXTENDED): debounce
+    on         content   time   answer
+    REJECT        -       -     refused: `JobAlreadyExists`, with the id that is there
+    KEEP         old     old    (id, KEPT): as if it had been put just now
+    REPLACE      new     new    (id, REPLACED): a new job under the old id; its counters and
+                                failures are dropped
+    PRESERVE     new     old    (id, PRESERVED)
+    EXTEND       old     new    (id, EXTENDED): debounce
 
 A reserved job cannot be changed. For it the last three make a new job, which takes the key over;
 the reserved job loses it. A new time takes a buried job out of burial, and its attempts start
@@ -132,8 +132,8 @@ class Outcome(enum.Enum):
     EXTENDED = "extended"
 
 
-class What(NamedTuple):
-    """The *what* of a job."""
+class Content(NamedTuple):
+    """The content of a job, without its key."""
 
     priority: int
     ttr_ms: int
@@ -174,7 +174,7 @@ def put_one(
     elif job_id < store.last_id:
         engine.out_of_order_ids.append(job_id)
     body_bytes = len(body)
-    # What `vet_put` asks, without its calls: a lone put is what clients wait for.
+    # What `vet_put` checks, without its calls: a lone put is what clients wait for.
     if not (
         body_bytes <= engine.body_bytes_max
         and not engine.draining
@@ -314,16 +314,16 @@ def put_keyed(
     """Accept a job under a key, or change the one that has it as `on` says; return its id.
 
     An empty key means no key. With `due_wall_ms` it comes at that wall-clock time, past ones
-    included, by the last offset of `follow_wall`. `own` is what the job has of its own, such as a
-    retry rule; the rest is as in `put_alike`. Raises
-    `JobAlreadyExists`, `KeyInvalid`, `TargetRefused` and what that raises.
+    included, by the last offset of `follow_wall`. `own` has its own parts, such as a retry rule.
+    Else as `put_alike`. Raises `JobAlreadyExists`, `KeyInvalid`, `TargetRefused`, and what that
+    raises.
     """
     vet_put(engine, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
     if topic.is_internal:
         require_writable(engine, topic.name)  # before the answer shows whether the key is taken
     if own is not None:
         _check_rules(topic, own)
-    what = What(priority, ttr_ms, None if own is None else pack_parts(own), body)
+    content = Content(priority, ttr_ms, None if own is None else pack_parts(own), body)
     old_id = _taken(engine, topic, key, on, now_ms) if key else 0
     if old_id and on is Conflict.KEEP:
         return old_id, Outcome.KEPT
@@ -335,7 +335,7 @@ def put_keyed(
             engine,
             topic,
             jobs=0 if old else 1,
-            record_bytes=0 if is_extension else _parts_bytes(key, what) + len(body) - len(old),
+            record_bytes=0 if is_extension else _parts_bytes(key, content) + len(body) - len(old),
             body_bytes=len(body),
             delay_ms=new.delay_ms,
             ttr_ms=ttr_ms,
@@ -344,16 +344,17 @@ def put_keyed(
         )
         if due_wall_ms is None:
             new = when(engine, default_ms, None, now_ms)
-        what = what._replace(ttr_ms=ttr_ms)
+        content = content._replace(ttr_ms=ttr_ms)
     if not old:
-        return _create(engine, topic, key, what, new, now_ms, job_id), Outcome.CREATED
+        return _create(engine, topic, key, content, new, now_ms, job_id), Outcome.CREATED
     if is_extension:
         give_time(engine, old_id, new, Operation.CHANGE, now_ms)
         return old_id, Outcome.EXTENDED
-    is_fresh = on is Conflict.REPLACE
-    record = _fresh(old_id, topic, key, what, new, now_ms) if is_fresh else _preserved(old, what)
-    rewrite(engine, record, now_ms)
-    return old_id, Outcome.REPLACED if is_fresh else Outcome.PRESERVED
+    if on is Conflict.REPLACE:
+        rewrite(engine, _fresh(old_id, topic, key, content, new, now_ms), now_ms)
+        return old_id, Outcome.REPLACED
+    rewrite(engine, _preserved(old, content), now_ms)
+    return old_id, Outcome.PRESERVED
 
 
 def _check_rules(topic: Topic, own: Own) -> None:
@@ -372,9 +373,9 @@ def _check_rules(topic: Topic, own: Own) -> None:
     check_own_target(topic, own.target)
 
 
-def _parts_bytes(key: bytes, what: What) -> int:
+def _parts_bytes(key: bytes, content: Content) -> int:
     """Return how long the header of a record and these parts of it are."""
-    own_bytes = len(join_parts(what.parts)[1]) if what.parts else 0
+    own_bytes = len(join_parts(content.parts)[1]) if content.parts else 0
     return HEADER_BYTES + len(pack_key(key)) + own_bytes
 
 
@@ -395,12 +396,18 @@ def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: Reque
 
 
 def _create(
-    engine: Engine, topic: Topic, key: bytes, what: What, new: When, now_ms: RequestMs, job_id: int
+    engine: Engine,
+    topic: Topic,
+    key: bytes,
+    content: Content,
+    new: When,
+    now_ms: RequestMs,
+    job_id: int,
 ) -> int:
     """Accept a new job whose key is free, or that of a reserved job."""
     store = engine.store
-    parts_bytes = _parts_bytes(key, what) - HEADER_BYTES + U64.size + OFFSET_BYTES + PARTS_BYTES
-    engine.log_space.take_for_puts(1, parts_bytes + len(what.body))
+    parts_bytes = _parts_bytes(key, content) - HEADER_BYTES + U64.size + OFFSET_BYTES + PARTS_BYTES
+    engine.log_space.take_for_puts(1, parts_bytes + len(content.body))
     if not job_id:
         job_id = take_id(engine)
     elif job_id < store.last_id:
@@ -409,22 +416,22 @@ def _create(
         tell_offset(engine)
     if not topic.recorded:
         record_topic(engine, topic)
-    record = _fresh(job_id, topic, key, what, new, now_ms)
+    record = _fresh(job_id, topic, key, content, new, now_ms)
     if record[FLAGS_AT] >= _MORE:
         tell_parts(engine, record)
     engine.write_promised(pack_put(_PUT, len(record)) + record)
-    store.put(topic, job_id, what.priority, new.due_ms, record)
+    store.put(topic, job_id, content.priority, new.due_ms, record)
     store.wall_times.note(job_id, record, store.time_ms)
     serve(engine, topic, now_ms)
     return job_id
 
 
 def _fresh(
-    job_id: int, topic: Topic, key: bytes, what: What, new: When, now_ms: RequestMs
+    job_id: int, topic: Topic, key: bytes, content: Content, new: When, now_ms: RequestMs
 ) -> bytes:
     """Return the record of a new job."""
     due_ms, delay_ms, wall_ms = new
-    priority, ttr_ms, own, body = what
+    priority, ttr_ms, own, body = content
     ttr_ms = ttr_ms or TTR_MS_FOR_ZERO
     flags, parts = _KEY if key else 0, pack_key(key)
     if own is not None:
@@ -436,8 +443,8 @@ def _fresh(
     return head + wall + parts + body
 
 
-def _preserved(record: bytes, what: What) -> bytes:
-    """Return the record of a job with another *what* and the same time."""
+def _preserved(record: bytes, content: Content) -> bytes:
+    """Return the record of a job with another content and the same time."""
     due_ms: int = HEADER.unpack_from(record)[1]
     delay_ms, wall_ms = tally_of(record).delay_ms, wall_of(record) or 0
     changed = amended(
@@ -445,11 +452,11 @@ def _preserved(record: bytes, what: What) -> bytes:
         due_ms,
         delay_ms,
         wall_ms,
-        what.ttr_ms or TTR_MS_FOR_ZERO,
-        what.priority,
+        content.ttr_ms or TTR_MS_FOR_ZERO,
+        content.priority,
         record[STATE_AT],
     )
-    return with_parts(changed, without_own() | dict(what.parts or {}), what.body)
+    return with_parts(changed, without_own() | dict(content.parts or {}), content.body)
 
 
 # --- Many under keys -----------------------------------------------------------------------------

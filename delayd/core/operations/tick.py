@@ -81,28 +81,28 @@ def advance(engine: Engine, due_by_ms: PlayedMs, now_ms: RequestMs | None = None
         for job_id in fired:
             expire(engine, job_id, now_ms, lease_fired=True)
     else:
-        for whose in store.blocks.silence(fired):
-            _fire_timer(engine, whose, now_ms)
+        for owner in store.blocks.silence(fired):
+            _fire_timer(engine, owner, now_ms)
     return True
 
 
-def _fire_timer(engine: Engine, whose: AlarmOwner, now_ms: RequestMs) -> None:
+def _fire_timer(engine: Engine, owner: AlarmOwner, now_ms: RequestMs) -> None:
     """End the wait or the pause whose timer has fired, or hand out what is allowed by now."""
-    if isinstance(whose, Topic):
-        engine.store.blocks.unpause(whose)
-        serve(engine, whose, now_ms)
-    elif isinstance(whose, Throttle):
-        topic = engine.store.topics.by_name[whose.topic_name]
-        engine.store.blocks.go_on(topic, whose, engine.store.time_ms)
+    if isinstance(owner, Topic):
+        engine.store.blocks.unpause(owner)
+        serve(engine, owner, now_ms)
+    elif isinstance(owner, Throttle):
+        topic = engine.store.topics.by_name[owner.topic_name]
+        engine.store.blocks.go_on(topic, owner, engine.store.time_ms)
         serve(engine, topic, now_ms)
-    elif not whose.waiting:
+    elif not owner.waiting:
         return  # it has just got a job, of a topic whose pause ended in the same instant
-    elif whose.deadline_soon(now_ms):
-        end_wait(engine, whose, WaitEnd.DEADLINE_SOON)
-    elif whose.wait_ends_ms is not None and whose.wait_ends_ms <= engine.store.time_ms:
-        end_wait(engine, whose, WaitEnd.TIMED_OUT)
+    elif owner.deadline_soon(now_ms):
+        end_wait(engine, owner, WaitEnd.DEADLINE_SOON)
+    elif owner.wait_ends_ms is not None and owner.wait_ends_ms <= engine.store.time_ms:
+        end_wait(engine, owner, WaitEnd.TIMED_OUT)
     else:
-        set_wait_timer(engine, whose)
+        set_wait_timer(engine, owner)
 
 
 # --- One job as it is now ------------------------------------------------------------------------

@@ -39,7 +39,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import DelayTooLong, JobNotFound, OutOfSpace, Refusal
 from delayd.core.job_record import TRANSITIONS, Event, State
 from delayd.core.operations.ack import delete_batch
-from delayd.core.operations.change import kick_job, kick_later, reschedule, reschedule_at
+from delayd.core.operations.change import kick_job, kick_later, reschedule
 from delayd.core.operations.checks import check_delay, check_range, require_writable, topic_named
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted
 from delayd.core.session import Session
@@ -75,7 +75,7 @@ class Action(NamedTuple):
     def kick(cls, per_s: float = 0) -> "Action":
         """Make it ready, `per_s` jobs a second (at least 0.001; 0: at once). `ValueOutOfRange`."""
         check_range("jobs a second", math.ceil(per_s), BULK_PER_S_MAX)
-        assert not 0 < per_s < RATE_PER_S_MIN, "who reads it refuses what the clock cannot count to"
+        assert not 0 < per_s < RATE_PER_S_MIN, "the parsers refuse what the clock cannot count to"
         return cls(Event.KICK, per_s=per_s)
 
     @classmethod
@@ -127,7 +127,7 @@ class Bulk:
         self._dry_run = dry_run
         self._limit = limit
         self._last_id = engine.store.last_id
-        self._nobody = Session()
+        self._session = Session()
         self._seen = IdSet()
         self.done = 0
         """How many jobs were changed; in a dry run, how many would have been."""
@@ -169,11 +169,9 @@ class Bulk:
         """Change this job; tell whether it was still there."""
         state, action = self._engine, self._action
         if action.event is Event.DELETE:
-            return delete_batch(state, self._nobody, (job_id,), now_ms)[0]
-        if action.due_wall_ms is not None:
-            reschedule_at(state, job_id, action.due_wall_ms, now_ms)
-        elif action.event is Event.RESCHEDULE:
-            reschedule(state, job_id, action.delay_ms, now_ms)
+            return delete_batch(state, self._session, (job_id,), now_ms)[0]
+        if action.event is Event.RESCHEDULE:
+            reschedule(state, job_id, action.delay_ms, now_ms, action.due_wall_ms)
         elif action.per_s and self.done:
             kick_later(state, job_id, int(self.done * _MS_PER_S / action.per_s) or 1, now_ms)
         else:

@@ -71,7 +71,7 @@ class Kick:
                 try:
                     kick_job(self._engine, job_id, now_ms)
                     self.done += 1
-                except JobNotFound:  # it came due just now, or somebody else was quicker
+                except JobNotFound:  # it came due just now, or another client was quicker
                     continue
                 except OutOfSpace:
                     if not self.done:

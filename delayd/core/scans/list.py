@@ -123,9 +123,9 @@ class Search:
         # The negatives of rows, so that the latest of those kept comes first; and whose they are.
         self._heap: list[int] = []
         self._ids: set[int] = set()
-        # In due order, once nothing more can come; the first `_told` of them are on the page.
+        # In due order, once nothing more can come; the first `_written` of them are on the page.
         self._found: list[int] | None = None
-        self._told = 0
+        self._written = 0
         self.page = Page([], None)
         """What was found; complete when the search is over."""
         self.is_over = False
@@ -141,7 +141,7 @@ class Search:
                     self._keep(rows)
                 budget -= self._walk.cost
             else:
-                self._tell(self._found, 1 + budget // ROW_COST)
+                self._write(self._found, 1 + budget // ROW_COST)
                 budget = 0
         return self.is_over
 
@@ -163,11 +163,11 @@ class Search:
             latest_ms = -heap[0] // ROW_ID_END
             self._walk.until_ms = min(self._walk.until_ms, latest_ms + 1)
 
-    def _tell(self, found: list[int], count: int) -> None:
+    def _write(self, found: list[int], count: int) -> None:
         """Put more jobs on the page: those that are still as they were when they were found."""
         store = self._store
-        chunk = found[self._told : self._told + count]
-        self._told += len(chunk)
+        chunk = found[self._written : self._written + count]
+        self._written += len(chunk)
         still = set(self._walk.rows([row % ROW_ID_END for row in chunk]))
         for row in chunk:
             if row not in still:
@@ -186,7 +186,7 @@ class Search:
             target = target_of(record)
             texts = texts_of(record)
             self.page.rows.append(Row(job_id, state, due_ms, priority, key, failed, target, texts))
-        if self._told == len(found):
+        if self._written == len(found):
             if len(found) == self._limit:
                 self.page = self.page._replace(after=Cursor(*divmod(found[-1], ROW_ID_END)))
             self.is_over = True

@@ -131,13 +131,13 @@ class Scan:
             (due_ms,) = _unpack_u64(record, DUE_AT)
             if not from_ms <= due_ms < until_ms:
                 continue
-            whose = _unpack_topic(record, PRIORITY_AT)[1]
+            topic_number = _unpack_topic(record, PRIORITY_AT)[1]
             state = record[STATE_AT]
             if job_id in holders:
-                if whose != number and numbered[whose] is not topic:
+                if topic_number != number and numbered[topic_number] is not topic:
                     continue
                 state = _RESERVED
-            elif whose != number:
+            elif topic_number != number:
                 continue
             elif state == _DELAYED and due_ms <= time_ms:
                 state = _READY
@@ -172,7 +172,7 @@ class Scan:
                 mark.end = 0
                 yield ()
             else:
-                yield topic.queues.delays.wheel.look(mark, self._slice)
+                yield topic.queues.delays.wheel.next_entries(mark, self._slice)
 
     def _ready_after(self, key: int, count: int) -> list[int]:
         return self._topic.queues.ready.after(key, count)

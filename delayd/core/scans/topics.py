@@ -1,6 +1,6 @@
 """A walk over all topics: a background task (`core.background`), where there are very many.
 
-    TopicWalk(topics, look)    `look` is given some of them in each step, each topic once
+    TopicWalk(topics, visit)    `visit` gets some of them in each step, each topic once
 
 >>> from delayd.core.engine import Engine
 >>> seen = []
@@ -22,19 +22,19 @@ from delayd.core.topic import Topic
 class TopicWalk:
     """All topics that there were when it began, those that have gone since included."""
 
-    __slots__ = ("_cost", "_left", "_look")
+    __slots__ = ("_cost", "_left", "_visit")
 
     def __init__(
-        self, topics: Sequence[Topic], look: Callable[[Sequence[Topic]], object], cost: int = 1
+        self, topics: Sequence[Topic], visit: Callable[[Sequence[Topic]], object], cost: int = 1
     ) -> None:
         """Begin; a topic takes as long as `cost` jobs. O(topics), 5 ns each."""
         self._left = iter(tuple(topics))
-        self._look = look
+        self._visit = visit
         self._cost = cost
 
     def step(self, budget: int, _now_ms: RequestMs) -> bool:
-        """Have `budget` more topics looked at, or fewer; tell whether those were the last."""
+        """Visit `budget` more topics, or fewer; tell whether those were the last."""
         count = max(1, budget // self._cost)
         some = tuple(islice(self._left, count))
-        self._look(some)
+        self._visit(some)
         return len(some) < count

@@ -33,13 +33,13 @@ def oldest_ready_ms(topic: Topic) -> int | None:
 
 
 def topic_operations(topic: Topic) -> dict[str, int]:
-    """Return how often what has happened to jobs of the topic."""
+    """Return how often each operation has happened to jobs of the topic."""
     counted = topic.operations or [0] * len(Operation)
     return _named((topic.jobs_put, topic.reserves, topic.deletes), counted)
 
 
 def daemon_operations(engine: Engine) -> dict[str, int]:
-    """Return how often what has happened to jobs of all topics, also of those that are gone."""
+    """Return the same for all topics, also those that are gone."""
     counters = engine.store.counters
     return _named((counters.jobs_put, counters.reserves, counters.deletes), counters.operations)
 

@@ -4,8 +4,8 @@ Reading 10,000 topics takes 15 ms, too long for one step. So the sum is taken in
 with turns in between: each topic is counted as it is when its step comes, once. Topics made
 meanwhile are in the next scan.
 
-It is also where it is decided whose metrics bear a name (`Topic.has_own_metrics`), since it sees
-all topics. A topic gets one when it is made, as long as there are any to be had
+It also decides which topics have metrics of their own (`Topic.has_own_metrics`), since it sees all
+topics. A topic gets one when it is made, as long as there are any to be had
 (`TOPICS_SHOWN_MAX`), and keeps it for as long as it lives, so that series do not come and go. Only
 one that has become twice as busy as the least busy of those takes its place: `TOPIC_SWAPS_MAX` at
 most each time. What was counted stays with the topic that counted it, so no counter ever decreases.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class StateTotals:
-    """How many jobs some topics have, and what is to be said of these."""
+    """How many jobs some topics have, by state, and how old the oldest ready one is."""
 
     __slots__ = ("buried", "delayed", "oldest_ms", "ready", "reserved", "topics", "urgent")
 
@@ -66,7 +66,7 @@ class StateTotals:
 
 
 def busyness(topic: "Topic") -> int:
-    """Return by how much a topic deserves a name of its own; it only falls when jobs go."""
+    """Return how busy a topic is, for metrics of its own; it only falls when jobs go."""
     return topic.jobs + topic.jobs_put + topic.reserves
 
 

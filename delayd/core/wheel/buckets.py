@@ -12,8 +12,6 @@ A wheel of the default size seldom has more than a thousand buckets. There a dic
 take 0.4 µs for a new bucket, where `sortedcontainers.SortedDict` takes 0.8 µs and 1.6 kB more for
 each wheel, and there may be 100,000 wheels. It wins from 5,000 buckets on; at 200,000 a new bucket
 costs us 20 µs, but a wheel gains at most one bucket a tick.
-
-The module does not know what time it is and which entries are alive.
 """
 
 from array import array

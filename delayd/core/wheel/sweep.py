@@ -11,12 +11,10 @@ been examined, `write` how many of those were kept, and what lies between is to 
     examined, 2 dead of 5       kept kept kept  gap gap | new new new
                                              write      read
 
-An entry is dead when its owner knows no due time of it, or one outside the bucket. An entry that
+An entry is dead when it has no due time any more, or one outside the bucket. An entry that
 was cancelled and inserted again into the same bucket is there twice and looks alive both times. An
 ordinary sweep keeps both; one that `hunts_twins` keeps the first. That costs 150 ns a survivor and
 is rarely needed, so the wheel asks for it only when an ordinary sweep freed too little.
-
-The class does not know why it is called, nor any entry that is not in a bucket.
 """
 
 from array import array

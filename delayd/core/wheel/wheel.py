@@ -22,13 +22,11 @@ What differs from Kafka, and why:
   to a tick early.
 - Empty buckets do not exist. Others are found by what they are (expiration and level), so an empty
   wheel is small and its levels appear when they are needed.
-- An entry is a bare 64-bit number. Its owner is asked for its due time, by `due_of`, when that
-  matters; so `cancel` has nothing to find: it counts. `sweep.py` drops the dead in small steps
-  once they outnumber the living. Kafka's linked lists find the entry at once, and cost 150 bytes
-  more for each in Python.
+- An entry is a bare 64-bit number. The owner's `due_of` returns its due time when that matters; so
+  `cancel` has nothing to find: it counts. `sweep.py` drops the dead in small steps once they
+  outnumber the living. Kafka's linked lists find the entry at once, and cost 150 bytes more for
+  each in Python.
 - One call of `advance` does a bounded piece of work. A bucket that it did not finish is `pending`.
-
-The wheel does not know what an entry is, and reads no clock.
 """
 
 from array import array
@@ -129,7 +127,7 @@ class TimingWheel:
         self._twins_suspected = False
 
     def ask(self, due_of: Callable[[int], int | None]) -> None:
-        """Ask another owner from now on, who says the same of all entries that are alive."""
+        """Replace `due_of` by a function that returns the same for all live entries."""
         self._due_of = due_of
 
     def __len__(self) -> int:
@@ -263,10 +261,10 @@ class TimingWheel:
         after_ms = expiration_ms - self.tick_ms if expiration_ms > self._clock_ms else -1
         return after_ms, self._span_of(key)[1]
 
-    def look(self, mark: Mark, limit: int) -> Bucket:
+    def next_entries(self, mark: Mark, limit: int) -> Bucket:
         """Return so many more entries of the bucket that was just entered, dead ones among them."""
         bucket = mark.bucket
-        assert bucket is not None, "a bucket is entered before it is looked at"
+        assert bucket is not None, "`enter` comes first"
         end = min(mark.end, len(bucket))
         mark.end = max(0, end - limit)
         return bucket[mark.end : end]

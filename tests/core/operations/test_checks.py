@@ -22,7 +22,6 @@ from delayd.core.operations.change import (
     kick_job,
     kick_later,
     reschedule,
-    reschedule_at,
 )
 from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed_run
@@ -137,7 +136,6 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "bury_waiting": lambda s: bury_waiting(s.engine, MEMO, s.now_ms),
     "kick_later": lambda s: kick_later(s.engine, MEMO, 9, s.now_ms),
     "reschedule": lambda s: reschedule(s.engine, MEMO, 0, s.now_ms),
-    "reschedule_at": lambda s: reschedule_at(s.engine, MEMO, 0, s.now_ms),
     "change": lambda s: change(s.engine, MEMO, s.now_ms, body=b"forged"),
     "pause": lambda s: pause(s.engine, INTERNAL_TOPIC, 9, s.now_ms),
     "resume": lambda s: pause(s.engine, INTERNAL_TOPIC, 0, s.now_ms),

@@ -10,7 +10,7 @@ from delayd.core.job_parts import Own, Retry, body_of, tally_of, target_of
 from delayd.core.job_record import State, state_of
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.attempts import bury, nack
-from delayd.core.operations.change import change, kick_job, reschedule, reschedule_at
+from delayd.core.operations.change import change, kick_job, reschedule
 from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.push import undeliverable
 from delayd.core.operations.put import Conflict, put_keyed
@@ -183,7 +183,7 @@ def test_a_job_keeps_its_target_whatever_happens_to_it() -> None:
     set_policy(engine, "default", policy, rig.now_ms)
     job_id = rig.put(body=b"body", target=OWN, delay_ms=100)
     reschedule(engine, job_id, 5, rig.now_ms)
-    reschedule_at(engine, job_id, 7, rig.now_ms)
+    reschedule(engine, job_id, 0, rig.now_ms, 7)
     change(engine, job_id, rig.now_ms, priority=7)
     change(engine, job_id, rig.now_ms, body=b"changed")
     kick_job(engine, job_id, rig.now_ms)

@@ -12,7 +12,7 @@ from delayd.core.job_record import HEADER, State
 from delayd.core.job_table import PAGE_BITS, PAGE_MASK
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, release
-from delayd.core.operations.change import kick_job, kick_later, reschedule, reschedule_at
+from delayd.core.operations.change import kick_job, kick_later, reschedule
 from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.tick import next_deadline
@@ -77,7 +77,7 @@ def everything_done_to(rig: EngineRig, job_id: int) -> list[Callable[[], object]
         lambda: kick_later(engine, job_id, 5, now_ms),
         lambda: reserve_job(engine, me, job_id, now_ms),
         lambda: reschedule(engine, job_id, 5, now_ms),
-        lambda: reschedule_at(engine, job_id, 5, now_ms),
+        lambda: reschedule(engine, job_id, 0, now_ms, 5),
     ]
 
 

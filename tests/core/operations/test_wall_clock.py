@@ -19,7 +19,7 @@ from delayd.core.job_parts import FIXED_END, Flag, body_of, tally_of, wall_of
 from delayd.core.job_record import DUE_AT, FLAGS_AT, U64, State
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, release
-from delayd.core.operations.change import kick_job, reschedule, reschedule_at
+from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.reserve import reserve, reserve_job
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.tick import next_deadline, reach
@@ -194,7 +194,7 @@ def test_the_tally_and_the_body_stand_beside_the_moment() -> None:
     assert record is not None
     assert (wall_of(record), body_of(record), tally_of(record).buries) == (NOW_MS, b"body", 1)
     kick_job(rig.engine, job_id, rig.now_ms)
-    reschedule_at(rig.engine, job_id, NOW_MS + HOUR_MS, rig.now_ms)
+    reschedule(rig.engine, job_id, 0, rig.now_ms, NOW_MS + HOUR_MS)
     view = views.view_job(rig.engine, job_id, rig.now_ms)
     assert (view.state, view.delay_ms, view.left_ms) == (State.DELAYED, HOUR_MS, HOUR_MS)
     assert (view.buries, view.kicks, view.priority) == (1, 1, 5)
@@ -293,12 +293,12 @@ def test_what_is_refused_changes_nothing() -> None:
         (ValueOutOfRange, lambda: put_at(rig, -1)),
         (ValueOutOfRange, lambda: put_at(rig, WALL_MS_MAX + 1)),
         (BodyTooBig, lambda: put_at(rig, NOW_MS, body=b"long")),
-        (ValueOutOfRange, lambda: reschedule_at(engine, job_id, -1, RequestMs(NOW_MS))),
+        (ValueOutOfRange, lambda: reschedule(engine, job_id, 0, RequestMs(NOW_MS), -1)),
         (
             ValueOutOfRange,
-            lambda: reschedule_at(engine, job_id, WALL_MS_MAX + 1, RequestMs(NOW_MS)),
+            lambda: reschedule(engine, job_id, 0, RequestMs(NOW_MS), WALL_MS_MAX + 1),
         ),
-        (JobNotFound, lambda: reschedule_at(engine, 99, NOW_MS, RequestMs(NOW_MS))),
+        (JobNotFound, lambda: reschedule(engine, 99, 0, RequestMs(NOW_MS), NOW_MS)),
     )
     for refusal, operation in refusals:
         with pytest.raises(refusal):
@@ -307,7 +307,7 @@ def test_what_is_refused_changes_nothing() -> None:
     with pytest.raises(OutOfSpace):
         put_at(rig, NOW_MS)
     with pytest.raises(OutOfSpace):
-        reschedule_at(engine, job_id, NOW_MS + 5, RequestMs(NOW_MS))
+        reschedule(engine, job_id, 0, RequestMs(NOW_MS), NOW_MS + 5)
     engine.draining = True
     with pytest.raises(Draining):
         put_at(rig, NOW_MS)
@@ -338,7 +338,7 @@ def test_a_step_while_no_job_follows_is_said_before_the_next_one_that_does() -> 
     job_id = put_at(rig, NOW_MS + HOUR_MS)
     delete(rig.engine, me, job_id, rig.now_ms)
     set_wall(rig, NOW_MS + 7 * HOUR_MS)
-    reschedule_at(rig.engine, rig.put(), NOW_MS + 8 * HOUR_MS, rig.now_ms)
+    reschedule(rig.engine, rig.put(), 0, rig.now_ms, NOW_MS + 8 * HOUR_MS)
     assert left_ms(rig, 2) == HOUR_MS
     kinds = kinds_of(rig.take_log()[0])
     assert kinds.count(Kind.OFFSET) == 2
@@ -348,7 +348,7 @@ def test_a_step_while_no_job_follows_is_said_before_the_next_one_that_does() -> 
 def test_a_job_whose_offset_no_record_says_and_flags_without_their_parts_are_refused() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     put_at(rig, NOW_MS + 5)
-    reschedule_at(rig.engine, 1, NOW_MS + 9, rig.now_ms)
+    reschedule(rig.engine, 1, 0, rig.now_ms, NOW_MS + 9)
     payload, _ = rig.take_log()
     at = payload.index(bytes((Kind.OFFSET,)), 9)
     without = payload[:at] + payload[at + 9 :]

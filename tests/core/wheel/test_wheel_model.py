@@ -179,7 +179,7 @@ def look_along(walk: Scan, rng: random.Random, steps_max: int, span_ms: int) -> 
         assert all(due_ms > after_ms for entry, due_ms in untouched.items() if entry not in seen), (
             "something earlier is still to come"
         )
-        for entry in owned.wheel.look(mark, rng.choice((1, 2, 10))):
+        for entry in owned.wheel.next_entries(mark, rng.choice((1, 2, 10))):
             if after_ms < untouched.get(entry, -1) <= until_ms:  # otherwise a dead one
                 seen.add(entry)
         for _ in range(rng.randrange(steps_max + 1)):
