@@ -2,11 +2,21 @@
 traversed again (`Turns.note_collection`), so a cycle that became garbage then would stay for ever.
 """
 
+import asyncio
+import contextlib
 import gc
+import socket
+import ssl
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from delayd.limits import PUSH_PIECE_BYTES
+from delayd.net import tls
+from tests.access.handshakes import Authority
+from tests.push.receiver import HOST, OK, Receiver, job, webhook
 from tests.rigs.commit import CommitRig, set_watch
 from tests.rigs.http import JOBS, RESERVE, HttpRig
 from tests.rigs.line_sockets import ServerRig
@@ -75,6 +85,85 @@ def test_topics_that_are_not_wanted_any_more_leave_nothing_to_collect() -> None:
         rig.turn_until_quiet()
         assert len(rig.engine.store.topics.listing) == 1
         assert gc.collect() == 0
+
+
+BODY = bytes(2 * PUSH_PIECE_BYTES)
+HANGS = b"HTTP/1.1 200"
+
+
+@contextlib.contextmanager
+def answering(answer: bytes, secure: ssl.SSLContext | None) -> Iterator[int]:
+    """Answer every connection so, on this port, in a thread that leaves nothing either."""
+
+    def serve(server: socket.socket) -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(OSError), server.accept()[0] as plain:
+                plain.settimeout(60)
+                sock = secure.wrap_socket(plain, server_side=True) if secure else plain
+                with sock:
+                    data = sock.recv(1 << 16)
+                    while data[:4] == b"POST" and not data.endswith(BODY):
+                        data += sock.recv(1 << 16)
+                    sock.sendall(answer)
+                    if answer == HANGS:
+                        sock.recv(1)
+
+    is_over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        yield server.getsockname()[1]
+        is_over.set()
+        socket.create_connection(server.getsockname()).close()
+        thread.join()
+
+
+ANSWERS = {
+    "delivered": OK,
+    "failed": b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n",
+    "no HTTP": b"no HTTP at all",
+    "nothing": b"",
+    "hints": b"HTTP/1.1 103 Early Hints\r\n\r\n" * 4_000,
+    "hangs": HANGS,
+    "more than an answer": OK + b"x" * (1 << 20),
+    "no name": OK,
+    "refused": OK,
+    "other scheme": OK,
+}
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("fault", ANSWERS)
+def test_calls_of_urls_leave_nothing_to_collect(scheme: str, fault: str, tmp_path: Path) -> None:
+    answer, authority = ANSWERS[fault], Authority(tmp_path)
+    secure = tls.server_context(authority.files(HOST)) if scheme == "https" else None
+    if fault == "other scheme":
+        scheme = {"http": "https", "https": "http"}[scheme]
+
+    async def scene(port: int) -> int:
+        receiver = Receiver()
+        receiver.port = 1 if fault == "refused" else port
+        sink = webhook(receiver, tls=authority.client())
+        host = "unknown.example" if fault == "no name" else HOST
+
+        async def call() -> None:
+            calls = asyncio.create_task(
+                sink.deliver(job(f"{scheme}://{host}:{receiver.port}/", body=BODY))
+            )
+            await asyncio.wait([calls], timeout=0.2 if answer == HANGS else 60)
+            calls.cancel()
+            await asyncio.wait([calls])
+
+        await call()
+        gc.collect()  # what the first call has imported and compiled
+        for _ in range(3):
+            await call()
+        found = gc.collect()
+        await sink.close()
+        return found
+
+    with answering(answer, secure) as port:
+        assert asyncio.run(scene(port)) == 0
 
 
 def test_what_a_long_collection_of_all_has_left_is_not_traversed_again(

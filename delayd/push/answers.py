@@ -78,7 +78,7 @@ class AnswerReader:
         """The connection can be used again."""
         self._buffer = bytearray()
         """Bytes that are not used yet: a head or a line that is not whole."""
-        self._step: Callable[[], bool] = self._read_head
+        self._step: Callable[[AnswerReader], bool] = AnswerReader._read_head
         """Uses some of the buffer; tells whether there may be more to use."""
         self._looked = 0  # so much of the buffer has no end of a head
         self._head_bytes = 0
@@ -93,7 +93,7 @@ class AnswerReader:
     def feed(self, data: bytes | memoryview) -> None:
         """Take what has come. Raises `NotHttp` before the status is known, and not after."""
         self._buffer += data
-        while not self.is_over and self._step():
+        while not self.is_over and self._step(self):
             pass
         if self._buffer and self.is_over:
             self.is_whole = False  # what else has come answers nothing
@@ -147,18 +147,18 @@ class AnswerReader:
             self._end()
         elif coding:
             is_chunked = coding.rpartition(b",")[2].strip() == b"chunked"
-            self._step = self._read_chunk_line if is_chunked else self._read_rest
+            self._step = AnswerReader._read_chunk_line if is_chunked else AnswerReader._read_rest
             # Who says both may mean either.
             self._is_kept = self._is_kept and is_chunked and not lengths
         elif lengths:
             self._left = int(lengths.pop())
             self._is_kept = self._is_kept and self._left <= PUSH_ANSWER_READ_BYTES_MAX
-            self._step = self._read_length
+            self._step = AnswerReader._read_length
             if self._left == 0:
                 self._end()
         else:
             self._is_kept = False
-            self._step = self._read_rest
+            self._step = AnswerReader._read_rest
 
     # --- The body --------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class AnswerReader:
         self._chunks += 1
         if self._chunks > PUSH_CHUNKS_MAX:
             return self._give_up()
-        self._step = self._read_chunk if self._left else self._read_trailers
+        self._step = AnswerReader._read_chunk if self._left else AnswerReader._read_trailers
         return True
 
     def _read_chunk(self) -> bool:
@@ -218,7 +218,7 @@ class AnswerReader:
         self._left -= self._take(self._left)
         if self._left:
             return False
-        self._step = self._read_chunk_end
+        self._step = AnswerReader._read_chunk_end
         return True
 
     def _read_chunk_end(self) -> bool:
@@ -230,7 +230,7 @@ class AnswerReader:
             return self._give_up()
         length = match.end()
         del self._buffer[:length]
-        self._step = self._read_chunk_line
+        self._step = AnswerReader._read_chunk_line
         return True
 
     def _read_trailers(self) -> bool:

@@ -116,6 +116,10 @@ class _Names:
             family = socket.AF_INET if is_v4 else socket.AF_INET6
             where = (host, port) if is_v4 else (host, port, 0, 0)
             return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", where)]
+        return self._passing(host, port, await asyncio.shield(self._asked(host, port)))
+
+    def _asked(self, host: str, port: int) -> "asyncio.Task[list[tuple[Any, ...]]]":
+        """Return a look-up that is new enough."""
         now_s = self._loop.time()
         known = self._known.get((host, port))
         if known is None or now_s - known[0] > PUSH_NAMES_MS / 1_000:
@@ -124,7 +128,7 @@ class _Names:
             if len(self._known) >= PUSH_NAMES_MAX:
                 del self._known[next(iter(self._known))]
             self._known[host, port] = known
-        return self._passing(host, port, await asyncio.shield(known[1]))
+        return known[1]
 
     async def _ask(self, host: str, port: int) -> list[tuple[Any, ...]]:
         is_known = False
@@ -165,7 +169,9 @@ class _Names:
 class _Connection(asyncio.Protocol):
     """One connection, and the answer that is awaited on it."""
 
-    __slots__ = ("_answer", "_cut", "_is_idle", "_loop", "_transport", "_writable", "over")
+    __slots__ = (
+        *("_answer", "_cut", "_failure", "_is_idle", "_loop", "_transport", "_writable", "over"),
+    )
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -178,6 +184,8 @@ class _Connection(asyncio.Protocol):
         """Not None: more may be written when it is done."""
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when no more of the answer is awaited."""
+        self._failure: type[NotHttp | NoAnswer] | None = None
+        """Why there is none. An exception would hold the frames that hold this connection."""
 
     @property
     def is_open(self) -> bool:
@@ -198,8 +206,8 @@ class _Connection(asyncio.Protocol):
         had_status = bool(self._answer.status)
         try:
             self._answer.feed(data)
-        except NotHttp as error:
-            self.over.set_exception(error)
+        except NotHttp:
+            self._fail(NotHttp)
             self.abort()
             return
         if self._answer.is_over:
@@ -211,7 +219,7 @@ class _Connection(asyncio.Protocol):
         self._transport = None
         self.resume_writing()
         if not self.over.done() and not self._answer.status and isinstance(exc, TooMuch):
-            self.over.set_exception(NotHttp())
+            self._fail(NotHttp)
         else:
             self._end()
 
@@ -229,7 +237,11 @@ class _Connection(asyncio.Protocol):
             if self._answer.status or self._is_idle:
                 self.over.set_result(None)
             else:
-                self.over.set_exception(NoAnswer())
+                self._fail(NoAnswer)
+
+    def _fail(self, failure: type[NotHttp | NoAnswer]) -> None:
+        self._failure = failure
+        self.over.set_result(None)
 
     # --- A call ----------------------------------------------------------------------------------
 
@@ -240,6 +252,7 @@ class _Connection(asyncio.Protocol):
             raise NoAnswer
         answer = self._answer = AnswerReader()
         self.over = self._loop.create_future()
+        self._failure = None
         self._is_idle = False
         transport.allow(PUSH_RECEIVED_BYTES_MAX)
         writing: asyncio.Task[None] | None = None
@@ -249,6 +262,8 @@ class _Connection(asyncio.Protocol):
             else:
                 writing = self._loop.create_task(self._write_long(head, body))
             await self.over
+            if self._failure is not None:
+                raise self._failure
             is_written = writing is None or writing.done()
             self._is_idle = answer.is_whole and is_written
             return answer
@@ -419,6 +434,8 @@ class Connections:
                 )
             except OSError as error:
                 is_look_up = not is_connecting and not isinstance(error, AddressRefused)
+                # With its frames it would hold the job until a collection of all garbage.
+                error.with_traceback(None)
                 raise NoConnection(error, is_look_up=is_look_up) from error
         return connection
 

@@ -129,6 +129,7 @@ class Transports:
             await transport.shaken
         except BaseException:
             transport.abort()
+            del transport  # which holds the exception that holds this frame
             raise
         return transport, protocol
 
@@ -343,7 +344,8 @@ class BoundedTransport(asyncio.Transport):
         self._transports.remove(self._descriptor)
         self._sock.close()
         if not self.shaken.done():
-            self.shaken.set_exception(error or ConnectionAbortedError("closed"))
+            error = error or ConnectionAbortedError("closed")
+            self.shaken.set_exception(error.with_traceback(None))
             self.shaken.exception()  # whoever waits has it; nobody need wait
         else:
             self._loop.call_soon(self._protocol.connection_lost, error)
