@@ -149,12 +149,7 @@ class AsyncClient:
     peek = _awaited(Client.peek)
 
     async def jobs(
-        self,
-        topic: str,
-        *,
-        limit: int | None = None,
-        bodies: bool = False,
-        **which: Unpack[Filter],
+        self, topic: str, *, limit: int | None = None, bodies: bool = False, **which: Unpack[Filter]
     ) -> AsyncIterator[JobInfo]:
         """As `Client.jobs`."""
         after: str | None = None

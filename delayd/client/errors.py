@@ -27,9 +27,9 @@ family.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 
 class DelaydError(Exception):
@@ -49,6 +49,17 @@ class FieldProblem(NamedTuple):
 
 class Refused(DelaydError):
     """The daemon refused the operation, and nothing has changed."""
+
+    _kinds: ClassVar[Sequence[str]] = ()
+    _words: ClassVar[Sequence[str]] = ()
+    _titles: ClassVar[Sequence[str]] = ()
+
+    def __init_subclass__(
+        cls, kinds: str = "", words: str = "", titles: Sequence[str] = ()
+    ) -> None:
+        """Note the kinds, words and titles of the daemon's refusals that are of this class."""
+        super().__init_subclass__()
+        cls._kinds, cls._words, cls._titles = kinds.split(), words.split(), titles
 
     def __init__(
         self,
@@ -76,15 +87,26 @@ class Refused(DelaydError):
         """The scope that the token lacks."""
 
 
-class NotFound(Refused):
+class NotFound(Refused, words="NOT_FOUND"):
     """There is no such job, key or topic."""
 
 
-class JobNotFound(NotFound):
+class JobNotFound(
+    NotFound,
+    kinds="job_not_found key_not_found",
+    titles=(
+        "No live job of the topic has the key.",
+        "The job does not exist, or its state or holder does not allow the operation.",
+    ),
+):
     """The job does not exist, or its state or holder does not allow the operation."""
 
 
-class TopicNotFound(NotFound):
+class TopicNotFound(
+    NotFound,
+    kinds="topic_not_found",
+    titles=("The topic does not exist: it is unused and has no jobs.",),
+):
     """The topic is unused and has no jobs."""
 
 
@@ -92,75 +114,96 @@ class StateConflict(Refused):
     """The job is there, and something about it does not allow the operation."""
 
 
-class JobAlreadyExists(StateConflict):
+class JobAlreadyExists(StateConflict, kinds="job_already_exists", words="JOB_ALREADY_EXISTS"):
     """A live job of the topic has the key: `job_id`."""
 
 
-class JobReserved(StateConflict):
+class JobReserved(StateConflict, kinds="job_reserved", words="RESERVED"):
     """A worker holds the job."""
 
 
-class NotReserved(StateConflict):
+class NotReserved(StateConflict, kinds="reservation_lost", words="NOT_RESERVED"):
     """The reservation has ended: its ttr ran out, or the job went to another worker."""
 
 
-class WrongState(StateConflict):
+class WrongState(StateConflict, kinds="wrong_state", words="WRONG_STATE"):
     """The state of the job does not allow this."""
 
 
-class NoVirtualClock(StateConflict):
+class NoVirtualClock(StateConflict, kinds="no_virtual_clock", words="NO_VIRTUAL_CLOCK"):
     """The daemon's clock is not virtual, so it cannot be advanced."""
 
 
-class Invalid(Refused, ValueError):
+class Invalid(
+    Refused,
+    ValueError,
+    kinds="no_such_call not_json request_malformed request_invalid line_malformed"
+    " value_out_of_range",
+    words="BAD_FORMAT BAD_JSON UNKNOWN_COMMAND EXPECTED_CRLF",
+):
     """The request is wrong, and would be at any time; `problems` lists its mistakes."""
 
 
-class KeyInvalid(Invalid):
+class KeyInvalid(Invalid, kinds="key_invalid", titles=("The key is invalid.",)):
     """A key is 1 to 200 bytes of printable UTF-8 without spaces."""
 
 
-class TopicNameInvalid(Invalid):
+class TopicNameInvalid(
+    Invalid, kinds="topic_name_invalid", titles=("The topic's name is invalid.",)
+):
     """A name is 1 to 200 of `A-Z a-z 0-9 - + / ; . $ _ ( )`, and does not begin with `-`."""
 
 
-class DelayTooLong(Invalid):
+class DelayTooLong(
+    Invalid, kinds="delay_too_long", titles=("The delay is longer than the topic allows.",)
+):
     """The delay is longer than the topic's policy allows."""
 
 
-class PolicyInvalid(Invalid):
+class PolicyInvalid(Invalid, kinds="policy_invalid", titles=("The policy is invalid.",)):
     """The policy has mistakes."""
 
 
-class BodyTooBig(Invalid):
+class BodyTooBig(Invalid, kinds="body_too_big request_too_long", words="JOB_TOO_BIG"):
     """The body or the request is longer than the daemon, or the topic, accepts."""
 
 
-class IdempotencyKeyReused(Invalid):
+class IdempotencyKeyReused(Invalid, kinds="idempotency_key_reused", words="IDEMPOTENCY_KEY_REUSED"):
     """The idempotency key came with another request before."""
 
 
-class PushIsOff(Invalid):
+class PushIsOff(Invalid, kinds="push_off", words="PUSH_IS_OFF"):
     """This daemon delivers nothing by itself."""
 
 
-class TargetRefused(Invalid):
+class TargetRefused(
+    Invalid,
+    kinds="not_for_topic target_refused",
+    words="NOT_FOR_TOPIC",
+    titles=("The target of a push is refused.",),
+):
     """The daemon may not deliver there, or not so."""
 
 
-class NoRoom(Refused):
+class NoRoom(Refused, words="OUT_OF_MEMORY"):
     """A cap is reached, or the disk has no space; what was accepted before is safe."""
 
 
-class CapReached(NoRoom):
+class CapReached(
+    NoRoom, kinds="cap_reached", titles=("A cap of the topic or of the daemon is reached.",)
+):
     """A cap of the topic or of the daemon is reached."""
 
 
-class IdempotencyKeysFull(NoRoom):
+class IdempotencyKeysFull(NoRoom, kinds="idempotency_keys_full", words="IDEMPOTENCY_KEYS_FULL"):
     """The daemon remembers as many idempotency keys as it may."""
 
 
-class OutOfSpace(NoRoom):
+class OutOfSpace(
+    NoRoom,
+    kinds="out_of_space",
+    titles=("No space is left beyond what is kept for removals and snapshots.",),
+):
     """The daemon's disk has no space for more jobs."""
 
 
@@ -168,35 +211,35 @@ class NotNow(Refused):
     """The request is right, and may succeed later."""
 
 
-class Draining(NotNow):
+class Draining(NotNow, kinds="draining", words="DRAINING"):
     """The daemon was told to accept no more jobs."""
 
 
-class Stopping(NotNow):
+class Stopping(NotNow, kinds="stopping", words="STOPPING"):
     """The daemon is stopping."""
 
 
-class NotReady(NotNow):
+class NotReady(NotNow, kinds="not_ready", words="NOT_READY"):
     """The daemon cannot accept jobs now."""
 
 
-class Busy(NotNow):
+class Busy(NotNow, kinds="busy", words="BUSY"):
     """The daemon cannot do this now."""
 
 
-class TooManyRequests(NotNow):
+class TooManyRequests(NotNow, kinds="too_many_requests", words="TOO_MANY_REQUESTS"):
     """This client has too many connections or requests."""
 
 
-class Unauthorized(Refused):
+class Unauthorized(Refused, kinds="unauthorized", words="UNAUTHORIZED"):
     """A valid token is needed."""
 
 
-class Forbidden(Refused):
+class Forbidden(Refused, kinds="forbidden source_refused topic_internal", words="FORBIDDEN"):
     """The token does not allow this: it lacks `scope`; if that is empty, it is for other topics."""
 
 
-class ServerFault(Refused):
+class ServerFault(Refused, kinds="internal_error", words="INTERNAL_ERROR"):
     """The daemon made a mistake, which its log describes."""
 
 
@@ -263,79 +306,16 @@ class NotUnderstood(DelaydError):
         return f"{said_by}{super().__str__()}; this {outcome} done"
 
 
-_BY_KIND: Final = MappingProxyType(
-    {
-        **dict.fromkeys(("job_not_found", "key_not_found"), JobNotFound),
-        "topic_not_found": TopicNotFound,
-        "no_such_call": Invalid,
-        "job_already_exists": JobAlreadyExists,
-        "job_reserved": JobReserved,
-        "reservation_lost": NotReserved,
-        "wrong_state": WrongState,
-        "no_virtual_clock": NoVirtualClock,
-        **dict.fromkeys(("not_json", "request_malformed", "request_invalid"), Invalid),
-        **dict.fromkeys(("line_malformed", "value_out_of_range"), Invalid),
-        "key_invalid": KeyInvalid,
-        "topic_name_invalid": TopicNameInvalid,
-        "delay_too_long": DelayTooLong,
-        "policy_invalid": PolicyInvalid,
-        **dict.fromkeys(("body_too_big", "request_too_long"), BodyTooBig),
-        "idempotency_key_reused": IdempotencyKeyReused,
-        "not_for_topic": TargetRefused,
-        "push_off": PushIsOff,
-        "target_refused": TargetRefused,
-        "cap_reached": CapReached,
-        "idempotency_keys_full": IdempotencyKeysFull,
-        "out_of_space": OutOfSpace,
-        "draining": Draining,
-        "stopping": Stopping,
-        "not_ready": NotReady,
-        "busy": Busy,
-        "too_many_requests": TooManyRequests,
-        "unauthorized": Unauthorized,
-        **dict.fromkeys(("forbidden", "source_refused", "topic_internal"), Forbidden),
-        "internal_error": ServerFault,
-    }
-)
-_BY_WORD: Final = MappingProxyType(
-    {
-        "NOT_FOUND": NotFound,
-        "JOB_ALREADY_EXISTS": JobAlreadyExists,
-        "RESERVED": JobReserved,
-        "NOT_RESERVED": NotReserved,
-        "WRONG_STATE": WrongState,
-        "NO_VIRTUAL_CLOCK": NoVirtualClock,
-        **dict.fromkeys(("BAD_FORMAT", "BAD_JSON", "UNKNOWN_COMMAND", "EXPECTED_CRLF"), Invalid),
-        "JOB_TOO_BIG": BodyTooBig,
-        "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
-        "PUSH_IS_OFF": PushIsOff,
-        "NOT_FOR_TOPIC": TargetRefused,
-        "IDEMPOTENCY_KEYS_FULL": IdempotencyKeysFull,
-        "OUT_OF_MEMORY": NoRoom,
-        "DRAINING": Draining,
-        "STOPPING": Stopping,
-        "NOT_READY": NotReady,
-        "BUSY": Busy,
-        "TOO_MANY_REQUESTS": TooManyRequests,
-        "UNAUTHORIZED": Unauthorized,
-        "FORBIDDEN": Forbidden,
-        "INTERNAL_ERROR": ServerFault,
-    }
-)
-_BY_TITLE: Final = MappingProxyType(
-    {
-        "No live job of the topic has the key.": JobNotFound,
-        "The job does not exist, or its state or holder does not allow the operation.": JobNotFound,
-        "The topic does not exist: it is unused and has no jobs.": TopicNotFound,
-        "The delay is longer than the topic allows.": DelayTooLong,
-        "The key is invalid.": KeyInvalid,
-        "The policy is invalid.": PolicyInvalid,
-        "The topic's name is invalid.": TopicNameInvalid,
-        "The target of a push is refused.": TargetRefused,
-        "A cap of the topic or of the daemon is reached.": CapReached,
-        "No space is left beyond what is kept for removals and snapshots.": OutOfSpace,
-    }
-)
+def _classes_by(name: str) -> Mapping[str, type[Refused]]:
+    """Return the class for each kind, word or title of the daemon's refusals."""
+    kinds = [kind for kind in globals().values() if isinstance(kind, type)]
+    refusals = [kind for kind in kinds if issubclass(kind, Refused)]
+    return MappingProxyType({key: kind for kind in refusals for key in getattr(kind, name)})
+
+
+_BY_KIND: Final = _classes_by("_kinds")
+_BY_WORD: Final = _classes_by("_words")
+_BY_TITLE: Final = _classes_by("_titles")
 _BY_FIELD: Final = MappingProxyType({"key": KeyInvalid, "topic": TopicNameInvalid})
 _SCOPE: Final = r"lacks the scope (\w+)"
 

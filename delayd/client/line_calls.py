@@ -622,11 +622,7 @@ def _ask(command: bytes, **how: Any) -> Steps[Reply]:  # noqa: ANN401 - the same
 
 
 def _done(
-    command: bytes,
-    word: str,
-    detail: str = "nothing was done",
-    *,
-    may_repeat: bool = False,
+    command: bytes, word: str, detail: str = "nothing was done", *, may_repeat: bool = False
 ) -> Steps[Reply]:
     """Return the reply if it is that word. Raises what it refuses."""
     reply = yield from _ask(command, may_repeat=may_repeat)

@@ -13,11 +13,22 @@ first. So what decides is written once, and what waits is in the modules of each
 4
 """
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
+
+
+def answered_by(steps: Steps[T], exchange: Callable[[Any], Any]) -> Steps[T]:
+    """Exchange each request that an operation yields; a step is what its exchange returns."""
+    try:
+        ask = next(steps)
+        while True:
+            ask = steps.send((yield exchange(ask)))
+    except StopIteration as done:
+        result: T = done.value
+        return result
 
 
 def carried_out(steps: Steps[T]) -> T:

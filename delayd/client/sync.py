@@ -242,12 +242,7 @@ class Client:
         return self._run(_first_of(page))
 
     def jobs(
-        self,
-        topic: str,
-        *,
-        limit: int | None = None,
-        bodies: bool = False,
-        **which: Unpack[Filter],
+        self, topic: str, *, limit: int | None = None, bodies: bool = False, **which: Unpack[Filter]
     ) -> Iterator[JobInfo]:
         """Iterate over jobs in due order: `client.jobs("mail", state="delayed", due_to="1h")`.
 

@@ -222,19 +222,20 @@ class AnswerReader:
         return True
 
     def _read_chunk_end(self) -> bool:
-        """Read the end of the line behind a chunk."""
-        if len(self._buffer) < 2 and self._buffer[:1] != b"\n":
+        """Read the end of the line after a chunk."""
+        if not self._skip_line_end():
             return False
-        match = _LINE_END.match(self._buffer)
-        if match is None:
-            return self._give_up()
-        length = match.end()
-        del self._buffer[:length]
         self._step = AnswerReader._read_chunk_line
         return True
 
     def _read_trailers(self) -> bool:
-        """Read the empty line behind the last chunk; with trailers the connection is given up."""
+        """Read the empty line after the last chunk; with trailers the connection is not kept."""
+        if self._skip_line_end():
+            self._end()
+        return False
+
+    def _skip_line_end(self) -> bool:
+        """Use the end of a line once it is whole; read no more where there is something else."""
         if len(self._buffer) < 2 and self._buffer[:1] != b"\n":
             return False
         match = _LINE_END.match(self._buffer)
@@ -242,5 +243,4 @@ class AnswerReader:
             return self._give_up()
         length = match.end()
         del self._buffer[:length]
-        self._end()
-        return False
+        return True

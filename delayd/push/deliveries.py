@@ -13,7 +13,7 @@ opened at the start, so that its mistakes are told there.
 import signal
 from typing import TYPE_CHECKING, Protocol, final
 
-from delayd.clock import VirtualClock
+from delayd.clock import NS_PER_MS, VirtualClock, monotonic_ns
 from delayd.config import Config, ConfigErrors
 from delayd.core.errors import TargetRefused
 from delayd.core.policy import Patterns
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from delayd.push.egress import EgressRules
     from delayd.push.sender import PushSender, PushTurns
     from delayd.push.sinks import Sink
+    from delayd.push.webhook import UrlCaller
 
 
 def open_push(
@@ -182,11 +183,20 @@ class Push:
         return Patterns(by_pattern), errors
 
     def sender(
-        self, engine: "Engine", turns: "PushTurns", clock: "Clock", log: "Log", identity: bytes
+        self,
+        engine: "Engine",
+        turns: "PushTurns",
+        clock: "Clock",
+        log: "Log",
+        identity: bytes,
+        *,
+        caller: "UrlCaller | None" = None,
+        at_ms: "Callable[[], int]" = lambda: monotonic_ns() // NS_PER_MS,
     ) -> "PushSender":
         """Make the sender, in the loop of asyncio that is running.
 
-        `identity` distinguishes this daemon's jobs from those of all others.
+        `identity` distinguishes this daemon's jobs from those of all others. A daemon in memory has
+        a `caller` of urls of its own, and `at_ms` for the time that its loop counts.
         """
         from delayd.push.scheduler import PushBounds, Scheduler  # noqa: PLC0415 - see above
         from delayd.push.sender import PushSender, SinkTable  # noqa: PLC0415
@@ -204,10 +214,12 @@ class Push:
             secrets=self._secrets,
             sign_with=config.push_sign_with,
             connect_timeout_ms=config.push_connect_timeout_ms,
+            caller=caller,
         )
         topics = TopicSink(engine, scheduler.session, clock.request_ms)
         sinks = SinkTable(webhook, topics, self._sinks, self._sink_rules)
-        return PushSender(scheduler, turns, clock, sinks, log, identity[:LOG_ID_BYTES].hex())
+        log_id = identity[:LOG_ID_BYTES].hex()
+        return PushSender(scheduler, turns, clock, sinks, log, log_id, at_ms=at_ms)
 
 
 @final

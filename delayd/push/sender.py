@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from delayd.access.topic_rule import TopicRule
-from delayd.clock import NS_PER_MS, Clock, monotonic_ns
+from delayd.clock import NS_PER_MS, Clock
 from delayd.core.errors import NotForTopic
 from delayd.core.job_parts import body_of, key_of
 from delayd.core.job_record import DUE_AT, U64
@@ -160,10 +160,13 @@ class PushSender:
         log: Log,
         log_id: str,
         *,
-        at_ms: Callable[[], int] = lambda: monotonic_ns() // NS_PER_MS,
+        at_ms: Callable[[], int],
     ) -> None:
-        """`log_id` distinguishes this daemon's jobs from those of all others."""
-        self._scheduler = scheduler
+        """`log_id` distinguishes this daemon's jobs from those of all others.
+
+        `at_ms` is a clock that never stops, in the time of the loop.
+        """
+        self.scheduler: Final = scheduler
         self._turns = turns
         self._clock = clock
         self._sinks = sinks
@@ -183,7 +186,7 @@ class PushSender:
 
     def on_push(self, now_ms: RequestMs) -> None:
         """Begin what may begin; in a turn, or between two."""
-        scheduler = self._scheduler
+        scheduler = self.scheduler
         at_ms = self._at_ms()
         calls = scheduler.take_calls(now_ms, at_ms)
         if calls:
@@ -204,7 +207,7 @@ class PushSender:
         """Begin what may begin after something has ended outside of a turn."""
         self.on_push(self._clock.request_ms())
         self._turns.ask()
-        for turned in self._scheduler.take_turned():
+        for turned in self.scheduler.take_turned():
             if self._may_log():
                 where = {"place": turned.host, "topic": turned.topic}
                 if turned.is_open:
@@ -215,16 +218,16 @@ class PushSender:
 
     def _start(self, calls: list[PushCall]) -> None:
         """Begin calls whose reservations are durable."""
-        if self._scheduler.is_stopping:
+        if self.scheduler.is_stopping:
             return  # their jobs are given back
         now_ms = self._clock.request_ms()
         at_ms = self._at_ms()
         # At least: a receiver that compares finds no job early.
         ahead_ms = self._clock.wall_offset_ns()[0] // NS_PER_MS
         for call in calls:
-            left_ms = self._scheduler.left_ms(call)
+            left_ms = self.scheduler.left_ms(call)
             if not left_ms:  # the disk took so long that the job is somebody else's by now
-                self._scheduler.settle(call, None, now_ms, at_ms)
+                self.scheduler.settle(call, None, now_ms, at_ms)
                 self._drop(call)
                 continue
             # What came after its reservation has ended would be of no use.
@@ -261,7 +264,7 @@ class PushSender:
 
     def is_busy(self) -> bool:
         """Tell whether a call is under way, or about to begin."""
-        return self._scheduler.in_flight > 0 or self._scheduler.is_about_to_begin
+        return self.scheduler.in_flight > 0 or self.scheduler.is_about_to_begin
 
     # --- What ends -------------------------------------------------------------------------------
 
@@ -271,8 +274,8 @@ class PushSender:
         underway.deadline.cancel()
         if not underway.is_settled:
             self._settle(underway, _end_of(task))
-        self._scheduler.release(underway.call)
-        if self._scheduler.is_stopping:
+        self.scheduler.release(underway.call)
+        if self.scheduler.is_stopping:
             self._turns.ask()  # what was delivered is recorded at once, not when the stop is over
         else:
             self._go_on()
@@ -294,19 +297,19 @@ class PushSender:
 
     def _conclude(self, call: PushCall, end: AttemptEnd, sink: str, took_ms: int) -> None:
         """Record the end of an attempt, and count it."""
-        is_dead = self._scheduler.settle(call, end, self._clock.request_ms(), self._at_ms())
+        is_dead = self.scheduler.settle(call, end, self._clock.request_ms(), self._at_ms())
         self.counters.note(call.topic, sink, Result.EXHAUSTED if is_dead else end.result, took_ms)
 
     def _drop(self, call: PushCall) -> None:
         """Let go of a call that is not begun."""
-        self._scheduler.release(call)
+        self.scheduler.release(call)
         self._loop.call_soon(self._go_on)
 
     # --- The end ---------------------------------------------------------------------------------
 
     async def stop(self, grace_ms: int) -> None:
         """Begin nothing more; give calls this time, and then their jobs back."""
-        self._scheduler.is_stopping = True
+        self.scheduler.is_stopping = True
         unsettled = [task for task, underway in self._tasks.items() if not underway.is_settled]
         if unsettled:
             await asyncio.wait(unsettled, timeout=grace_ms / 1_000)
@@ -314,14 +317,14 @@ class PushSender:
             if task.done() and not underway.is_settled:  # in the last moment
                 self._settle(underway, _end_of(task))
         self.abort()
-        self._scheduler.give_back_all(self._clock.request_ms(), self._at_ms())
+        self.scheduler.give_back_all(self._clock.request_ms(), self._at_ms())
         self._turns.ask()
         closing = self._loop.create_task(self._sinks.close())
         await asyncio.wait([closing, *self._tasks], timeout=PUSH_CLOSE_MS / 1_000)
 
     def abort(self) -> None:
         """End everything at once, and let nothing be recorded of it."""
-        self._scheduler.is_stopping = True
+        self.scheduler.is_stopping = True
         if self._timer is not None:
             self._timer.cancel()
         for task, underway in self._tasks.items():
@@ -338,13 +341,13 @@ class PushSender:
 
     def blocks_of(self, topic: Topic) -> list[PushBlock]:
         """Return why jobs of the topic that are ready are not called now."""
-        return self._scheduler.blocks_of(topic, self._at_ms())
+        return self.scheduler.blocks_of(topic, self._at_ms())
 
     def stats(self) -> dict[str, object]:
         """Return the sums of all topics, as plain values."""
         counts = (*self.counters.by_topic.values(), self.counters.others)
         return {
-            "under_way": self._scheduler.in_flight,
+            "under_way": self.scheduler.in_flight,
             "attempts": {result.value: sum(count[result] for count in counts) for result in Result},
             "places": self._places(),
         }
@@ -360,10 +363,10 @@ class PushSender:
             topic: {result.value: count for result, count in counts.items()}
             for topic, counts in (*self.counters.by_topic.items(), (others, self.counters.others))
         }
-        return attempts, self._scheduler.in_flight, self._places(), self.counters.took_ms
+        return attempts, self.scheduler.in_flight, self._places(), self.counters.took_ms
 
     def _places(self) -> dict[str, int]:
-        counts = self._scheduler.breakers
+        counts = self.scheduler.breakers
         return {state.name.lower(): counts[state] for state in BreakerState}
 
     def _may_log(self) -> bool:

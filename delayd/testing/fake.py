@@ -22,7 +22,7 @@ worker makes no pauses after failed attempts. Jobs with a url are delivered to `
 import asyncio
 import datetime as dt
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
@@ -30,6 +30,7 @@ from delayd.client import AsyncClient, Client, TimedOut
 from delayd.client.addresses import DEFAULT_URL, read_address
 from delayd.client.http1 import HttpWire
 from delayd.client.http_calls import HttpCalls
+from delayd.client.steps import Steps, answered_by, awaited, carried_out
 from delayd.client.values import Duration, seconds
 from delayd.testing.received import ReceivedCall
 
@@ -143,15 +144,9 @@ class FakeRuns:
         self._wire = HttpWire(read_address(DEFAULT_URL), token)
         self._never = threading.Event()
 
-    def run(self, steps: Generator[Any, Any, T]) -> T:
+    def run(self, steps: Steps[T]) -> T:
         """Carry out an operation."""
-        try:
-            ask = next(steps)
-            while True:
-                ask = steps.send(self._fake.answer(self._wire, ask))
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return carried_out(answered_by(steps, partial(self._fake.answer, self._wire)))
 
     def pause(self) -> None:
         """Let other threads have their turn."""
@@ -174,17 +169,14 @@ class AsyncFakeRuns:
         self._wire = HttpWire(read_address(DEFAULT_URL), token)
         self._pause_s = 0.0
 
-    async def run(self, steps: Generator[Any, Any, T]) -> T:
+    async def run(self, steps: Steps[T]) -> T:
         """Carry out an operation."""
-        try:
-            ask = next(steps)
-            while True:
-                pause_s, self._pause_s = self._pause_s, 0.0
-                await asyncio.sleep(pause_s)  # others have their turn, as with a daemon
-                ask = steps.send(self._fake.answer(self._wire, ask))
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        return await awaited(answered_by(steps, self._exchange))
+
+    async def _exchange(self, ask: Any) -> Any:  # noqa: ANN401 - the wire tells
+        pause_s, self._pause_s = self._pause_s, 0.0
+        await asyncio.sleep(pause_s)  # others have their turn, as with a daemon
+        return self._fake.answer(self._wire, ask)
 
     def pause(self) -> None:
         """Have `run` pause before the next request."""

@@ -38,10 +38,7 @@ from delayd.log_lines import Log
 from delayd.metrics import CONTENT_TYPE
 from delayd.push.answers import AnswerReader
 from delayd.push.deliveries import Push
-from delayd.push.scheduler import PushBounds, Scheduler
-from delayd.push.sender import PushSender, SinkTable
-from delayd.push.topic_sink import TopicSink
-from delayd.push.webhook import Webhook
+from delayd.push.sender import PushSender
 from delayd.testing.received import ReceivedCall
 from delayd.testing.virtual_loop import VirtualLoop
 
@@ -130,7 +127,7 @@ class FakeDaemon:
         self._idle: list[MemoryTransport] = []
         """Connections that no request is using: a receiver may call back."""
         with self._loop.running():
-            self._scheduler, self._sender = self._deliveries(receive)
+            self._sender = self._deliveries(receive)
             stats = Stats(self.engine, start_ms)
             api = Api(
                 *(self.engine, self, self.clock, self._tasks),
@@ -151,31 +148,18 @@ class FakeDaemon:
             self._server = HttpServer(api, access, Bounds(), (), (), raised)
             self._server.start()
 
-    def _deliveries(self, receive: Callable[[ReceivedCall], int]) -> tuple[Scheduler, PushSender]:
+    def _deliveries(self, receive: Callable[[ReceivedCall], int]) -> PushSender:
         """Deliver as the daemon does without a configuration, but to a receiver in memory."""
-        engine, clock, config = self.engine, self.clock, Config()
-        push = Push(config, None, (), {})
-        limits = (config.push_calls_max, config.push_calls_per_host_max, config.push_timeout_ms)
-        scheduler = Scheduler(engine, PushBounds(*limits, has_breakers=False))
-        webhook = Webhook(
-            push.egress,
-            connect_timeout_ms=config.push_connect_timeout_ms,
+        engine, clock = self.engine, self.clock
+        push = Push(Config(), None, (), {})
+        sender = push.sender(
+            *(engine, self, clock, Log(io.StringIO(), clock.wall_ms), b"fake"),
             caller=MemoryReceiver(receive),
-        )
-        sinks = SinkTable(webhook, TopicSink(engine, scheduler.session, clock.request_ms), {})
-        log = Log(io.StringIO(), clock.wall_ms)
-        sender = PushSender(
-            scheduler,
-            self,
-            clock,
-            sinks,
-            log,
-            log_id="fake",
             at_ms=lambda: round(self._loop.time() * 1_000),
         )
         engine.vet_target, engine.vet_use = push.vet, push.vet_use
         engine.is_calling = sender.is_busy
-        return scheduler, sender
+        return sender
 
     # --- Requests --------------------------------------------------------------------------------
 
@@ -270,7 +254,8 @@ class FakeDaemon:
         for session, outcome in engine.take_deliveries():
             assert session.owner is not None, "a session that waits has an owner"
             session.owner.deliver(outcome, self.clock.request_ms())
-        if self._scheduler.is_about_to_begin:
+        scheduler = self._sender.scheduler
+        if scheduler.is_about_to_begin:
             self._sender.on_push(self.clock.request_ms())
             is_busy = True
         engine.take_log()
@@ -279,7 +264,7 @@ class FakeDaemon:
             callback()
         if is_busy or callbacks:
             return True
-        if self._scheduler.wake_ms is None or self._scheduler.in_flight:
+        if scheduler.wake_ms is None or scheduler.in_flight:
             return False
         self._loop.skip()  # a target's rate takes no time
         return True
