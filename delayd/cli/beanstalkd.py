@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 PROGRAM: Final = "delayd-beanstalkd"
 
 VERSION: Final = f"beanstalkd 1.13 (delayd {__version__})"
-"""Clients' test suites read it to know which commands and replies to expect."""
+"""Clients' test suites read from it which commands and replies to expect."""
 
 PAGE_BYTES: Final = 4096
 SEGMENT_BYTES_DEFAULT: Final = 10 << 20
@@ -63,7 +63,7 @@ FLAGS: Final = {
     "V": ("", "log more"),
     "h": ("", "show this help"),
 }
-"""What the argument of each is called, if it takes one, and its line of help."""
+"""The name of each flag's argument, if it takes one, and its line of help."""
 
 COMPAT: Final = "--compat"
 HELP: Final = "--help"
@@ -86,7 +86,7 @@ class UsageError(Exception):
 
 
 class Invocation(NamedTuple):
-    """What the command line asks for."""
+    """The settings of the command line."""
 
     answer: str = ""  # text to print instead of serving
     warnings: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Invocation(NamedTuple):
 
 def usage() -> str:
     """The help, from the table."""
-    rows = [f" -{letter} {argument:<6} {said}" for letter, (argument, said) in FLAGS.items()]
+    rows = [f" -{letter} {argument:<6} {text}" for letter, (argument, text) in FLAGS.items()]
     rows.append(f" {COMPAT} {'|'.join(VERSIONS)}  answer like this beanstalkd (default: 1.13)")
     return "\n".join([f"Usage: {PROGRAM} [FLAGS]", "", "Flags:", *rows])
 
@@ -116,7 +116,7 @@ def split_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield "h", ""
             continue
         long, equals, argument = word.partition("=")
-        if long == COMPAT:  # what beanstalkd does not have is no letter
+        if long == COMPAT:  # flags that beanstalkd does not have are no letters
             yield COMPAT, _required(COMPAT, argument if equals else next(rest_of_line, ""))
             continue
         if len(word) < 2 or word[0] != "-":
@@ -128,7 +128,7 @@ def split_flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
                 raise UsageError(f"unknown flag: -{letter}")
             argument = ""
             if FLAGS[letter][0]:
-                # The argument is the rest of the word, or the next word, whatever that looks like.
+                # The argument is the rest of the word, or the next word, also with a hyphen.
                 argument, letters = letters or next(rest_of_line, ""), ""
                 _required(f"-{letter}", argument)
             yield letter, argument
@@ -253,7 +253,7 @@ def config_of(request: Invocation) -> "Config":
 
 
 def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Do what the command line asks for and return the exit code."""
+    """Carry out the command line and return the exit code."""
     try:
         request = parse(words)
     except UsageError as error:
@@ -277,8 +277,8 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
         _complain(str(error))
         return Exit.CANNOT_LISTEN
 
-    # From here on clients can connect, and the imports take their time. A collector would go
-    # through what they define again and again, for 7 % of the time; `recover` turns it on.
+    # From here on clients can connect, and the imports take their time. The garbage collector would
+    # traverse their definitions repeatedly, for 7 % of the time; `recover` turns it on.
     gc.disable()
     from delayd import service
     from delayd.clock import SystemClock
@@ -294,10 +294,10 @@ def start(words: Sequence[str], environment: Mapping[str, str]) -> int:
             return Exit.BAD_CONFIGURATION
         if folder := unreadable():
             listeners.close()
-            said = (
-                f"the user {request.user!r} cannot read {folder}, which delayd needs while it runs"
+            lack = f"the user {request.user!r} cannot read {folder}, which delayd needs"
+            _complain(
+                f"{lack} while it runs: install delayd where every user can, such as /opt/delayd"
             )
-            _complain(f"{said}: install delayd where every user can, such as /opt/delayd")
             return Exit.BAD_CONFIGURATION
     notifier = Notifier(environment, os.getpid())
     return service.run(

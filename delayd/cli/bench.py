@@ -1,4 +1,4 @@
-"""`delayd bench`: what one client gets on this machine, in a few seconds.
+"""`delayd bench`: the speed for one client on this machine, in a few seconds.
 
 It speaks the line protocol over plain sockets to a daemon that is thrown away, so that the figures
 are the daemon's and not a library's. `make bench-line` measures more, and against beanstalkd.
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import click
 
-from delayd.cli.help import examples
 from delayd.cli.tables import JSON_OPTION, Column, print_json, print_table
-from delayd.cli.terminal import CommandFailed, complain
+from delayd.cli.terminal import CommandFailed, complain, examples
 from delayd.clock import NS_PER_S, monotonic_ns
 from delayd.exits import Exit
 

@@ -1,4 +1,4 @@
-"""`delayd calendar`: what comes due when, as a histogram."""
+"""`delayd calendar`: how many jobs come due when, as a histogram."""
 
 import datetime as dt
 import math
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd.cli.connect import known_topics, with_client
-from delayd.cli.help import examples
 from delayd.cli.parameters import BOUND, DURATION
-from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, time_shown
-from delayd.cli.terminal import complain, print_lines
+from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, time_or_none
+from delayd.cli.terminal import complain, examples, print_lines
 from delayd.client.values import seconds
 from delayd.exits import Exit
 from delayd.text import counted
@@ -78,7 +77,7 @@ def calendar(
         print_json(
             {
                 "topic": name,
-                "from": None if found.start is None else time_shown(found.start),
+                "from": time_or_none(found.start),
                 "bucket": found.bin_s,
                 "counts": counts,
             }
@@ -118,7 +117,7 @@ def rows(found: "Calendar") -> list[tuple[str, int]]:
 
 
 def bar(count: int, most: int, columns: int = BAR_COLUMNS) -> str:
-    """Draw a number as a bar; whatever is above 0 is seen.
+    """Draw a number as a bar; any number above 0 is visible.
 
     >>> bar(8, 16, 4), bar(1, 10_000, 4), bar(0, 5, 4)
     ('██', '▏', '')

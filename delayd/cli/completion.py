@@ -1,18 +1,17 @@
-"""`delayd completion`: what makes a shell complete the commands and flags of `delayd`.
+"""`delayd completion`: the scripts by which a shell completes commands and flags of `delayd`.
 
-The scripts are click's: they call `delayd` again with what has been typed so far.
+The scripts are click's: they call `delayd` again with the words typed so far.
 """
 
 from typing import Final
 
 import click
 
-from delayd.cli.help import examples
-from delayd.cli.terminal import print_lines
+from delayd.cli.terminal import examples, print_lines
 from delayd.exits import Exit
 
 VARIABLE: Final = "_DELAYD_COMPLETE"
-"""By which the script asks; click derives it from the program's name."""
+"""The variable that the script sets; click derives it from the program's name."""
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -33,7 +32,7 @@ def completion(shell: str) -> int:
 
     kind = get_completion_class(shell)
     assert kind is not None, shell
-    # The class asks bash for its version only when it is told to; `source` of the base does not.
+    # Not the class's own `source`, which runs bash to find its version.
     script = kind.source_template % kind(delayd, {}, "delayd", VARIABLE).source_vars()
     print_lines([script.rstrip()])
     return Exit.OK

@@ -1,7 +1,7 @@
-"""`delayd config`: what is wrong with a configuration, and what it comes to.
+"""`delayd config`: check a configuration, and show every setting.
 
-What `show` prints is a configuration file again, with every setting: it can be kept, compared and
-loaded. It does not know what the settings do.
+The output of `show` is a configuration file again, with every setting: it can be kept, compared and
+loaded. The module does not know the meaning of the settings.
 """
 
 import json
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from delayd.cli.help import examples
 from delayd.cli.tables import json_text
-from delayd.cli.terminal import CommandFailed, complain, load_config, print_lines
+from delayd.cli.terminal import CommandFailed, complain, examples, load_config, print_lines
 from delayd.exits import Exit
 from delayd.text import in_toml, visible
 
@@ -64,7 +63,7 @@ def check(path: str | None) -> int:
     except AccessInvalid as wrong:
         errors += wrong.errors
     try:
-        if access is None:  # what the secrets are is not known
+        if access is None:  # the secrets are not known
             open_sinks(loaded)
         else:
             push_of(loaded, access, Listeners())
@@ -72,9 +71,9 @@ def check(path: str | None) -> int:
         errors += bad.errors
     if errors or access is None:
         raise CommandFailed(Exit.BAD_CONFIGURATION, *map(str, errors))
-    for what, names in zip(("secret", "sink"), access.for_all_topics(), strict=True):
+    for kind, names in zip(("secret", "sink"), access.for_all_topics(), strict=True):
         for name in names:
-            complain(f"warning: every topic may use the {what} {name}; see docs/security.md")
+            complain(f"warning: every topic may use the {kind} {name}; see docs/security.md")
     where = path or "the defaults and the environment"
     print_lines([f"{visible(where)}: the configuration is valid"])
     return Exit.OK
@@ -98,18 +97,18 @@ def show(path: str | None, *, as_json: bool) -> int:
     from delayd.config import sources
 
     loaded = load_config(path, {})
-    given = sources(path, os.environ)
+    origins = sources(path, os.environ)
     if as_json:
         settings = {
             setting.name: {
                 "value": _for_json(written(setting, loaded)),
-                "source": given.get(setting.name, "default"),
+                "source": origins.get(setting.name, "default"),
             }
             for setting in _settings()
         }
         print_lines([json_text({"settings": settings})])
     else:
-        print_lines(lines(loaded, given))
+        print_lines(lines(loaded, origins))
     return Exit.OK
 
 
@@ -119,8 +118,8 @@ def _settings() -> "tuple[Field, ...]":
     return SETTINGS
 
 
-def lines(loaded: "Config", given: dict[str, str]) -> Iterator[str]:
-    """Write a configuration as the lines of a file: first what is in no section."""
+def lines(loaded: "Config", origins: dict[str, str]) -> Iterator[str]:
+    """Write a configuration as the lines of a file: first settings without a section."""
     section = ""
     for setting in sorted(_settings(), key=lambda setting: "." in setting.name):
         value = written(setting, loaded)
@@ -130,14 +129,16 @@ def lines(loaded: "Config", given: dict[str, str]) -> Iterator[str]:
         if before != section:
             section = before
             yield f"\n[{section}]"
-        source = given.get(setting.name)
+        source = origins.get(setting.name)
         yield f"{name} = {toml(value)}" + (f"  # {visible(source)}" if source else "")
     for setting in _settings():
         value = written(setting, loaded)
         if isinstance(value, dict):
             for pattern, policy in value.items():
                 yield f"\n[{setting.name}.{toml(pattern)}]"
-                yield from (f"{_toml_name(name)} = {toml(said)}" for name, said in policy.items())
+                yield from (
+                    f"{_toml_name(name)} = {toml(setting)}" for name, setting in policy.items()
+                )
 
 
 def toml(value: Any) -> str:
@@ -147,7 +148,7 @@ def toml(value: Any) -> str:
     '{steps = ["15s", 3], on = true, "the end" = inf}'
     """
     if isinstance(value, dict):
-        inner = (f"{_toml_name(name)} = {toml(said)}" for name, said in value.items())
+        inner = (f"{_toml_name(name)} = {toml(item)}" for name, item in value.items())
         return f"{{{', '.join(inner)}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(toml, value))}]"
@@ -175,9 +176,9 @@ def written(setting: "Field", loaded: "Config") -> Any:
 
 
 def _for_json(value: Any) -> Any:
-    """Return a value in which JSON can say everything: a time or an endless number as a text."""
+    """Return a value that JSON can hold: a time or an infinite number becomes a text."""
     if isinstance(value, dict):
-        return {name: _for_json(said) for name, said in value.items()}
+        return {name: _for_json(item) for name, item in value.items()}
     if isinstance(value, list):
         return list(map(_for_json, value))
     if isinstance(value, float) and not math.isfinite(value):

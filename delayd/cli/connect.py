@@ -4,7 +4,7 @@ The url is that of `--url`, of `--line` for the line protocol, of DELAYD_URL, or
 token comes from `--token-file`, DELAYD_TOKEN_FILE or DELAYD_TOKEN; no option takes the token
 itself, since every user of the machine can read the arguments of a process.
 
-Whatever the client raises ends the command with a sentence and an exit code, by `EXITS`.
+Every error of the client ends the command with a sentence and an exit code, by `EXITS`.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ SCOPES: Final = {
     **dict.fromkeys(("top", "list"), "stats,peek"),
     **dict.fromkeys(("set", "clear"), "admin,stats"),
 }
-"""The scopes that a command needs, for a hint where the daemon has not said which."""
+"""The scopes that a command needs, for a hint where the daemon's answer names none."""
 NOT_FOR_TOKENS: Final = frozenset(("source_refused", "topic_internal"))
 """Refusals that no token would change."""
 
@@ -107,7 +107,7 @@ EXITS: Final = (
 
 
 def with_client(command: Callable[..., int]) -> Callable[..., int]:
-    """Give a command the options above, and call it with the client that they say."""
+    """Give a command the options above, and call it with the client for them."""
 
     @functools.wraps(command)
     def run(
@@ -132,7 +132,7 @@ def client(
 
 
 def url_of(url: str | None, line: str | None) -> str:
-    """Return the url that the options say.
+    """Return the url of the options.
 
     >>> url_of(None, None), url_of(None, "127.0.0.1:11300"), url_of("x", "unix:/run/line.sock")
     ('http://127.0.0.1:11301', 'beanstalk://127.0.0.1:11300', 'unix:/run/line.sock')
@@ -169,12 +169,12 @@ def has_token() -> bool:
 
 
 def seen() -> str:
-    """Return what limits "there are none" where a token is shown, which may be for some topics."""
+    """Return a note for "there are none" if there is a token, which may be for some topics."""
     return " that this token may see" if has_token() else ""
 
 
 def context(ca_file: str | None) -> "ssl.SSLContext | None":
-    """Return what trusts this authority; None: the system's own."""
+    """Return a context that trusts this authority; None: the system's own."""
     if ca_file is None:
         return None
     import ssl
@@ -190,11 +190,11 @@ def context(ca_file: str | None) -> "ssl.SSLContext | None":
 
 @contextlib.contextmanager
 def client_errors() -> Iterator[None]:
-    """Let the command fail on an error of the client, with its exit code."""
+    """Make the command fail on an error of the client, with its exit code."""
     try:
         yield
     except DelaydError as error:
-        raise CommandFailed(exit_of(error), *said(error)) from error
+        raise CommandFailed(exit_of(error), *explained(error)) from error
     except RecursionError:
         why = "what the daemon answered is nested too deep to be shown"
         raise CommandFailed(Exit.REFUSED, why) from None
@@ -206,7 +206,7 @@ def exit_of(error: DelaydError) -> Exit:
 
 
 def known_topics(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the topics that begin so, for a shell that completes."""
+    """Return the topics with this beginning, for a shell that completes."""
     return _asked_quickly(
         ctx,
         lambda daemon: (each.name for each in daemon.topics() if each.name.startswith(incomplete)),
@@ -214,7 +214,7 @@ def known_topics(ctx: click.Context, _param: click.Parameter, incomplete: str) -
 
 
 def known_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Return the keys of the topic that begin so, for a shell that completes."""
+    """Return the keys of the topic with this beginning, for a shell that completes."""
     topic = ctx.params.get("topic")
     if not topic:
         return []
@@ -226,17 +226,17 @@ def known_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 def _asked_quickly(ctx: click.Context, ask: "Callable[[Client], Iterable[str]]") -> list[str]:
-    """Ask the daemon; where it does not answer in time or refuses, there is nothing to complete."""
+    """Ask the daemon; if it does not answer in time or refuses, there is nothing to complete."""
     import threading
 
     found: list[str] = []
     where = [ctx.params.get(name) for name in ("url", "line", "token_file", "ca_file")]
 
-    def look() -> None:
+    def fetch() -> None:
         with contextlib.suppress(Exception), client(*where) as daemon:
             found.extend(ask(daemon))
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=fetch, daemon=True)
     thread.start()
     thread.join(COMPLETION_S)
     return [*found]
@@ -261,8 +261,8 @@ def missing(error: Refused) -> tuple[str, str]:
     return scope, known if any(topics) else "TOPIC"
 
 
-def said(error: DelaydError) -> Iterator[str]:
-    """Write an error for a person: one line for each mistake, and what to do."""
+def explained(error: DelaydError) -> Iterator[str]:
+    """Yield the lines of an error for people: one for each mistake, and what to do."""
     if isinstance(error, Refused) and error.problems:
         yield from (f"{problem.field}: {problem.detail}" for problem in error.problems)
     else:

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
-from delayd.cli.help import examples
 from delayd.cli.jobs import failed_at, job_fields, print_job
 from delayd.cli.tables import JSON_OPTION, Column, cut, print_json, print_table, shown
-from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
+from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
 from delayd.exits import Exit
 from delayd.text import counted
 

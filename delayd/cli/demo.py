@@ -1,7 +1,7 @@
-"""`delayd demo`: three stories on a daemon that is thrown away, told as they happen.
+"""`delayd demo`: three examples on a daemon of its own, which is removed afterwards.
 
-The daemon is the real one, on a virtual clock: hours pass in milliseconds. What is shown as typed
-is what does the same on a daemon of one's own; here it is done with `delayd.client`.
+The daemon is the real one, on a virtual clock: hours pass in milliseconds. The commands that are
+shown do the same on any daemon; here it is done with `delayd.client`.
 """
 
 from typing import TYPE_CHECKING
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from delayd.cli.connect import client_errors
-from delayd.cli.help import examples
-from delayd.cli.terminal import CommandFailed, coloured, print_lines
+from delayd.cli.terminal import CommandFailed, coloured, examples, print_lines
 from delayd.exits import Exit
 
 if TYPE_CHECKING:
@@ -52,18 +51,18 @@ def demo() -> int:
 
 
 class Stage:
-    """Where the story is told."""
+    """Prints the examples."""
 
     def says(self, *lines: str) -> None:
-        """Explain."""
+        """Print an explanation."""
         print_lines(["", *lines])
 
     def title(self, text: str) -> None:
-        """Begin a story."""
+        """Print the title of an example."""
         print_lines(["", coloured(f"-- {text} ", "cyan").rstrip()])
 
     def types(self, command: str, answer: object = "") -> None:
-        """Show what would be typed, and what comes back."""
+        """Print a command and its output."""
         prompt = coloured("$", "green")
         lines = [f"  {prompt} {command}", *([f"    {answer}"] if answer != "" else [])]
         print_lines(lines)
@@ -75,7 +74,7 @@ class Stage:
 
 
 def unpaid_order(stage: Stage, client: "Client") -> None:
-    """An order that is not paid is closed after half an hour."""
+    """Show an order that is not paid, and closed after half an hour."""
     stage.title("1. An order that is not paid is closed after 30 minutes")
     stage.says(
         "With the order a job is put, under the order's name and due in 30 minutes. When the",
@@ -94,7 +93,7 @@ def unpaid_order(stage: Stage, client: "Client") -> None:
 
 
 def paid_order(stage: Stage, client: "Client") -> None:
-    """A paid one cancels its job by the key."""
+    """Show an order that is paid, which cancels its job by the key."""
     stage.title("2. An order that is paid cancels its job")
     put = client.put("orders", "close order 18", delay="30m", key="order-18")
     stage.types("delayd put orders 'close order 18' --delay 30m --key order-18", put.id)
@@ -107,7 +106,7 @@ def paid_order(stage: Stage, client: "Client") -> None:
 
 
 def notification(stage: Stage, client: "Client") -> None:
-    """A notification is retried along its ladder, and then kept with its reason."""
+    """Show a notification that is retried along its ladder, and then kept with its error."""
     stage.title("3. A notification is tried again, and never lost")
     stage.says("Retries are a policy of the topic, not code of the worker:")
     client.set_policy("notices", {"retry": LADDER})
@@ -144,7 +143,7 @@ def fails(stage: Stage, client: "Client") -> None:
 
 
 def nothing(client: "Client", topic: str) -> str:
-    """Return what a reserve says when no job is ready; it is asked, not assumed."""
+    """Return the message of a reserve without a ready job, after making sure that there is none."""
     jobs = client.reserve_many(topic, limit=1, timeout=0)
     assert not jobs, jobs
     return f"no job of {topic} was ready in time"

@@ -1,10 +1,10 @@
-"""What the facts about a machine mean for a daemon: what is wrong, and what to do.
+"""Findings about a machine: the problems that its facts are for a daemon, and what to do.
 
 Each rule is a function of the facts that yields findings; `RULES` has them in the order in which
-they are shown. The module looks at nothing itself.
+they are shown. The module itself reads nothing of the machine.
 
 >>> from delayd.cli.machine import PortFacts
->>> [finding.said for finding in port_findings(PortFacts("line.listen", "[::1]:1", "free"))]
+>>> [finding.text for finding in port_findings(PortFacts("line.listen", "[::1]:1", "free"))]
 ['[::1]:1 is free']
 """
 
@@ -25,25 +25,25 @@ class Severity(enum.StrEnum):
     """How much a finding matters."""
 
     OK = "ok"
-    NOTE = "note"  # no fault, but somebody may wonder
-    WARNING = "warning"  # a daemon runs, and less well or less safely than it could
+    NOTE = "note"  # no fault, but unusual
+    WARNING = "warning"  # a daemon runs, but slower or less safely than it could
     WRONG = "wrong"  # a daemon would not start, or would lose jobs
 
 
 class Finding(NamedTuple):
-    """What was found about one subject."""
+    """A finding about one subject."""
 
     level: Severity
     subject: str
-    said: str
+    text: str
     advice: str = ""
-    """What to do; empty where nothing is to be done."""
+    """What to do; empty if there is nothing."""
 
 
 SLOW_SYNC_US: Final = 10_000
 VERY_SLOW_SYNC_US: Final = 100_000
 QUICK_SYNC_US: Final = 30
-"""No disk that keeps what it has acknowledged is quicker."""
+"""No disk that keeps acknowledged writes is quicker."""
 
 MEMORY_FILE_SYSTEMS: Final = frozenset(("tmpfs", "ramfs"))
 NETWORK_FILE_SYSTEMS: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs"))
@@ -54,7 +54,7 @@ Rule = Callable[[Machine, "Config"], Findings]
 
 
 def directory(facts: Machine, _config: "Config") -> Findings:
-    """The data directory: whether it can be used, and who may look into it."""
+    """The data directory: whether it can be used, and which users may read it."""
     found, subject = facts.directory, "data directory"
     if not found.is_directory:
         advice = "choose another data_dir, or remove the file"
@@ -62,20 +62,20 @@ def directory(facts: Machine, _config: "Config") -> Findings:
         return
     if not found.is_writable:
         advice = f"run this as the daemon's user, or: chown delayd: {found.path}"
-        said = f"user {facts.uid} cannot write to {found.path}"
-        yield Finding(Severity.WRONG, subject, said, advice)
+        text = f"user {facts.uid} cannot write to {found.path}"
+        yield Finding(Severity.WRONG, subject, text, advice)
     elif not found.is_there:
-        yield Finding(Severity.OK, subject, f"{found.asked} is not there yet; a start makes it")
+        yield Finding(Severity.OK, subject, f"{found.wanted} is not there yet; a start makes it")
     else:
         held = f", in use by {found.holder}" if found.holder else ""
         yield Finding(Severity.OK, subject, f"{found.path}{held}")
     if found.is_there and found.mode & 0o077:
-        said = f"other users may look into {found.path} (mode {found.mode:04o})"
-        yield Finding(Severity.WARNING, subject, said, f"chmod 0700 {found.path}")
+        text = f"other users may look into {found.path} (mode {found.mode:04o})"
+        yield Finding(Severity.WARNING, subject, text, f"chmod 0700 {found.path}")
 
 
 def file_system(facts: Machine, config: "Config") -> Findings:
-    """What kind of file system it is on, and how much space is left there."""
+    """The kind of its file system, and the free space there."""
     found, subject = facts.directory, "file system"
     if not found.is_directory:
         return
@@ -84,89 +84,89 @@ def file_system(facts: Machine, config: "Config") -> Findings:
         advice = "df -T shows it; it should be on a disk of this machine"
         yield Finding(Severity.NOTE, subject, f"not known: no mount point of {found.path}", advice)
     elif kind in MEMORY_FILE_SYSTEMS:
-        said = f"{kind}: it is in memory, and every job is lost when the machine stops"
-        yield Finding(Severity.WRONG, subject, said, "choose a data_dir on a disk")
+        text = f"{kind}: it is in memory, and every job is lost when the machine stops"
+        yield Finding(Severity.WRONG, subject, text, "choose a data_dir on a disk")
     elif kind in NETWORK_FILE_SYSTEMS:
-        said = f"{kind}: locks and syncs there are not what they are on a disk"
+        text = f"{kind}: locks and syncs there are not what they are on a disk"
         yield Finding(
-            Severity.WARNING, subject, said, "choose a data_dir on a disk of this machine"
+            Severity.WARNING, subject, text, "choose a data_dir on a disk of this machine"
         )
     else:
         yield Finding(Severity.OK, subject, kind)
     segment = size_text(config.segment_bytes)
-    said = f"{about(found.free_bytes)} are free; a file of the log has {segment}"
+    text = f"{about(found.free_bytes)} are free; a file of the log has {segment}"
     if found.free_bytes < config.segment_bytes:
         advice = "make space, or lower journal.segment_bytes"
-        yield Finding(Severity.WRONG, "free space", said, advice)
+        yield Finding(Severity.WRONG, "free space", text, advice)
     elif found.free_bytes < 4 * config.segment_bytes:
         advice = "make space: log and snapshots take twice the jobs and one such file"
-        yield Finding(Severity.WARNING, "free space", said, advice)
+        yield Finding(Severity.WARNING, "free space", text, advice)
     else:
-        yield Finding(Severity.OK, "free space", said)
+        yield Finding(Severity.OK, "free space", text)
 
 
 def syncs(facts: Machine, config: "Config") -> Findings:
-    """How long the disk takes to make something durable, which every acknowledgement waits for."""
+    """How long the disk takes for a sync, which every acknowledgement waits for."""
     found, subject = facts.directory, "disk sync"
     if found.sync_error:
         yield Finding(Severity.NOTE, subject, f"not measured: {found.sync_error}")
     if not found.sync_us:
         return
     median_us = sorted(found.sync_us)[len(found.sync_us) // 2]
-    said = f"{duration(median_us)} in the median, {duration(max(found.sync_us))} at most"
+    text = f"{duration(median_us)} in the median, {duration(max(found.sync_us))} at most"
     is_waited_for = config.sync.value == "always"
     if median_us >= VERY_SLOW_SYNC_US and is_waited_for:
         advice = (
             "each acknowledgement takes that long: use another disk, or journal.sync ="
             ' "interval" if a power cut may cost the last milliseconds'
         )
-        yield Finding(Severity.WARNING, subject, said, advice)
+        yield Finding(Severity.WARNING, subject, text, advice)
     elif median_us >= SLOW_SYNC_US and is_waited_for:
         advice = "a client that waits for each answer gets that many a second; many share a sync"
-        yield Finding(Severity.NOTE, subject, said, advice)
+        yield Finding(Severity.NOTE, subject, text, advice)
     elif median_us < QUICK_SYNC_US and found.file_system not in MEMORY_FILE_SYSTEMS:
         advice = "if a power cut can happen, make sure that the disk keeps what it acknowledges"
-        yield Finding(Severity.NOTE, subject, f"{said}: too fast for a disk", advice)
+        yield Finding(Severity.NOTE, subject, f"{text}: too fast for a disk", advice)
     else:
-        yield Finding(Severity.OK, subject, said)
+        yield Finding(Severity.OK, subject, text)
 
 
 def limits(facts: Machine, config: "Config") -> Findings:
-    """What the system lets a process have."""
+    """The system's limits of a process."""
     subject, limit = "open files", facts.files_max
     needed = config.line_connections_max + config.http_connections_max + DESCRIPTORS_RESERVED
-    said = f"{limit} at most"
+    text = f"{limit} at most"
     if limit < 0 or limit >= needed:
-        yield Finding(Severity.OK, subject, "no limit" if limit < 0 else said)
+        yield Finding(Severity.OK, subject, "no limit" if limit < 0 else text)
     elif limit < DESCRIPTORS_MIN:
         yield Finding(
-            Severity.WRONG, subject, said, f"ulimit -n {needed}, or LimitNOFILE= of the unit"
+            Severity.WRONG, subject, text, f"ulimit -n {needed}, or LimitNOFILE= of the unit"
         )
     else:
         advice = f"LimitNOFILE={needed} of the unit, or ulimit -n, or lower connections_max"
-        said += f": fewer than both connections_max allow, which come to {needed}"
-        yield Finding(Severity.NOTE, subject, said, advice)
+        text += f": fewer than both connections_max allow, which come to {needed}"
+        yield Finding(Severity.NOTE, subject, text, advice)
     if 0 <= facts.file_bytes_max < config.segment_bytes:
-        said = f"{size_text(facts.file_bytes_max)}, less than journal.segment_bytes"
+        text = f"{size_text(facts.file_bytes_max)}, less than journal.segment_bytes"
         yield Finding(
-            Severity.WRONG, "file size limit", said, "ulimit -f unlimited, or LimitFSIZE="
+            Severity.WRONG, "file size limit", text, "ulimit -f unlimited, or LimitFSIZE="
         )
     if facts.core_bytes_max != 0:
-        said = "allowed, and one would contain the bodies of jobs"
-        yield Finding(Severity.NOTE, "core dumps", said, "ulimit -c 0, or LimitCORE=0 of the unit")
+        text = "allowed, and one would contain the bodies of jobs"
+        yield Finding(Severity.NOTE, "core dumps", text, "ulimit -c 0, or LimitCORE=0 of the unit")
     if not facts.has_kernel_sync:
-        said = "the kernel's asynchronous sync cannot be used; a thread syncs, a little slower"
-        yield Finding(Severity.NOTE, "asynchronous sync", said, "look at sysctl fs.aio-max-nr")
+        text = "the kernel's asynchronous sync cannot be used; a thread syncs, a little slower"
+        yield Finding(Severity.NOTE, "asynchronous sync", text, "look at sysctl fs.aio-max-nr")
     # No memory is locked, so RLIMIT_MEMLOCK does not matter.
 
 
 def clock(facts: Machine, _config: "Config") -> Findings:
-    """How the machine tells the time; a daemon asks at every turn."""
+    """The machine's clock source, which a daemon reads at every turn."""
     source = facts.clock_source
     if source in SLOW_CLOCKS:
-        said = f"{source}: each reading takes a microsecond or more"
+        text = f"{source}: each reading takes a microsecond or more"
         advice = f"if the machine offers it: echo tsc > {CLOCK_SOURCE}"
-        yield Finding(Severity.WARNING, "clock source", said, advice)
+        yield Finding(Severity.WARNING, "clock source", text, advice)
     elif source:
         yield Finding(Severity.OK, "clock source", source)
     else:
@@ -174,7 +174,7 @@ def clock(facts: Machine, _config: "Config") -> Findings:
 
 
 def addresses(facts: Machine, _config: "Config") -> Findings:
-    """Who listens where the daemon is to listen."""
+    """The addresses on which the daemon is to listen."""
     for port in facts.ports:
         yield from port_findings(port)
 
@@ -188,46 +188,46 @@ def port_findings(port: PortFacts) -> Findings:
     elif port.state == ANOTHER:
         port_number = port.address.rpartition(":")[2]
         advice = f"see who it is with `ss -ltnp 'sport = :{port_number}'`, or choose another"
-        said = f"another program listens on {port.address}"
-        yield Finding(Severity.WRONG, port.name, said, advice)
+        text = f"another program listens on {port.address}"
+        yield Finding(Severity.WRONG, port.name, text, advice)
     else:
-        said = f"{port.address} cannot be listened on: {port.state}"
+        text = f"{port.address} cannot be listened on: {port.state}"
         advice = "choose an address of this machine, with a port above 1023"
-        yield Finding(Severity.WRONG, port.name, said, advice)
+        yield Finding(Severity.WRONG, port.name, text, advice)
 
 
 SECRET: Final = frozenset(("auth.tokens", "tls.key"))
 
 
 def permissions(facts: Machine, _config: "Config") -> Findings:
-    """Who may read and change the files of configuration, tokens and keys."""
+    """The permissions of the files of configuration, tokens and keys."""
     for file in facts.files:
         if file.mode is None:
             advice = "create it, or correct the path"
-            yield Finding(Severity.WRONG, file.what, f"{file.path} is not there", advice)
+            yield Finding(Severity.WRONG, file.name, f"{file.path} is not there", advice)
         elif not file.is_readable:
-            said = f"user {facts.uid} cannot read {file.path}"
-            yield Finding(Severity.WRONG, file.what, said, f"chown delayd: {file.path}")
+            text = f"user {facts.uid} cannot read {file.path}"
+            yield Finding(Severity.WRONG, file.name, text, f"chown delayd: {file.path}")
         else:
             yield from _mode_findings(file, file.mode)
 
 
 def _mode_findings(file: FileFacts, mode: int) -> Findings:
-    too_open = (stat.S_IWGRP | stat.S_IWOTH) if file.what not in SECRET else 0o077
+    too_open = (stat.S_IWGRP | stat.S_IWOTH) if file.name not in SECRET else 0o077
     if mode & stat.S_IWOTH:
-        said = f"every user may change {file.path} (mode {mode:04o})"
-        yield Finding(Severity.WRONG, file.what, said, f"chmod o-w {file.path}")
+        text = f"every user may change {file.path} (mode {mode:04o})"
+        yield Finding(Severity.WRONG, file.name, text, f"chmod o-w {file.path}")
     elif mode & too_open & ~stat.S_IRGRP:
-        said = f"others may {'read' if file.what in SECRET else 'change'} {file.path}"
-        right = "0640" if file.what in SECRET else "0644"
-        said += f" (mode {mode:04o})"
-        yield Finding(Severity.WARNING, file.what, said, f"chmod {right} {file.path}")
+        text = f"others may {'read' if file.name in SECRET else 'change'} {file.path}"
+        right = "0640" if file.name in SECRET else "0644"
+        text += f" (mode {mode:04o})"
+        yield Finding(Severity.WARNING, file.name, text, f"chmod {right} {file.path}")
     else:
-        yield Finding(Severity.OK, file.what, f"{file.path} (mode {mode:04o})")
+        yield Finding(Severity.OK, file.name, f"{file.path} (mode {mode:04o})")
 
 
 def service(facts: Machine, _config: "Config") -> Findings:
-    """Whether systemd looks after the daemon."""
+    """The systemd unit of the daemon."""
     subject = "systemd"
     if not facts.has_systemd:
         yield Finding(Severity.NOTE, subject, "does not run here: nothing starts the daemon again")
@@ -240,8 +240,8 @@ def service(facts: Machine, _config: "Config") -> Findings:
     elif facts.unit_state == "active":
         yield Finding(Severity.OK, subject, f"{facts.unit} is active")
     else:
-        said = f"{facts.unit} is {facts.unit_state or 'not active'}"
-        yield Finding(Severity.NOTE, subject, said, "systemctl enable --now delayd")
+        text = f"{facts.unit} is {facts.unit_state or 'not active'}"
+        yield Finding(Severity.NOTE, subject, text, "systemctl enable --now delayd")
 
 
 RULES: Final[tuple[Rule, ...]] = (

@@ -1,4 +1,4 @@
-"""`delayd doctor`: what on this machine is wrong for a daemon, and what to do about it."""
+"""`delayd doctor`: problems of this machine for a daemon, and what to do about them."""
 
 import os
 from typing import TYPE_CHECKING
@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 import click
 
 from delayd.cli.config import CONFIG_OPTION
-from delayd.cli.connect import OPTIONS, client, exit_of, said, url_of
-from delayd.cli.help import examples
+from delayd.cli.connect import OPTIONS, client, exit_of, explained, url_of
 from delayd.cli.parameters import takes
 from delayd.cli.tables import print_json
-from delayd.cli.terminal import coloured, load_config, print_lines
+from delayd.cli.terminal import coloured, examples, load_config, print_lines
 from delayd.client.errors import DelaydError
 from delayd.exits import Exit
 from delayd.text import visible
@@ -60,16 +59,19 @@ def doctor(
     if not os.path.isdir(str(config.data_dir)):
         found[:0] = of_make_run()
     if url is not None or line is not None:
-        found += asked(url, line, token_file, ca_file)
+        found += daemon_findings(url, line, token_file, ca_file)
     if as_json:
-        print_json(finding._asdict() for finding in found)
+        print_json(
+            {"level": level, "subject": subject, "said": text, "advice": advice}
+            for level, subject, text, advice in found
+        )
     else:
         colours = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.WRONG: "red"}
         width = max(len(finding.subject) for finding in found)
         lines = []
         for finding in found:
             level = coloured(f"{finding.level:<7}", colours.get(finding.level))
-            lines.append(f"{level}  {finding.subject:<{width}}  {visible(finding.said)}")
+            lines.append(f"{level}  {finding.subject:<{width}}  {visible(finding.text)}")
             if finding.advice:
                 lines.append(f"{'':7}  {'':{width}}  -> {visible(finding.advice)}")
         print_lines(lines)
@@ -78,7 +80,7 @@ def doctor(
 
 
 def of_make_run() -> "Iterator[Finding]":
-    """Name the directory of `make run`, where the one that was looked at is not there."""
+    """Name the directory of `make run`, if the configured one does not exist."""
     from delayd.cli.diagnosis import Finding, Severity
 
     if os.path.isfile(os.path.join(OF_MAKE_RUN, "lock")):
@@ -87,10 +89,10 @@ def of_make_run() -> "Iterator[Finding]":
         yield Finding(Severity.NOTE, "data directory", f"{there} is one, and not looked at", advice)
 
 
-def asked(
+def daemon_findings(
     url: str | None, line: str | None, token_file: object, ca_file: str | None
 ) -> "Iterator[Finding]":
-    """Ask the daemon whether it takes jobs."""
+    """Ask the daemon whether it accepts jobs."""
     from delayd.cli.diagnosis import Finding, Severity
 
     subject = "the daemon"
@@ -99,7 +101,7 @@ def asked(
             health = daemon.health()
     except DelaydError as error:
         level = Severity.NOTE if exit_of(error) == Exit.NOT_ALLOWED else Severity.WRONG
-        yield Finding(level, subject, *list(said(error))[:2])
+        yield Finding(level, subject, *list(explained(error))[:2])
         return
     where = url_of(url, line)
     if health.is_ready:

@@ -4,23 +4,64 @@
 
 A daemon that reads meanwhile, and a machine that loses power, find one of the two whole. Only the
 owner can read the new file (0600). The `Disk` is the journal's, so that a simulated one can fail
-here as well. The module does not know what entries mean.
+here as well. The module does not know the meaning of entries.
 """
 
 import contextlib
+import functools
 import os
+import sys
 from collections.abc import Callable, Iterable
 from typing import Final
 
+import click
+
 from delayd.access.entry_file import E, EntryFile
 from delayd.access.errors import AccessInvalid
-from delayd.cli.terminal import CommandFailed
+from delayd.cli.parameters import takes
+from delayd.cli.terminal import CommandFailed, load_config
 from delayd.exits import Exit
 from delayd.journal.disk import Disk, LockHeldError, RealDisk
 
 LOCK_SUFFIX: Final = ".lock"
 DRAFT_SUFFIX: Final = ".new"
 RELOAD: Final = "a running daemon reads the file again on SIGHUP: systemctl reload delayd"
+
+
+def with_file(setting: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a command the options that say where a file is, and call it with the `path`."""
+    name = setting.rpartition(".")[2]
+    options = (
+        click.option(f"--{name}", "file_path", metavar="FILE", help=f"The {name} file."),
+        click.option(
+            "--config", "config_path", metavar="FILE", help="The configuration with its path."
+        ),
+    )
+
+    def decorate(command: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def run(file_path: str | None, config_path: str | None, **rest: object) -> int:
+            if file_path is None:
+                file_path = getattr(load_config(config_path, {}), setting.replace(".", "_"))
+            if not file_path:
+                why = f"{setting} is off" if config_path else f"no {name} file is known"
+                raise CommandFailed(Exit.USAGE, f"{why}: --{name} FILE names one, or {setting}")
+            # If the name is a link, change the file that it points to, and not the link.
+            return command(path=os.path.realpath(file_path), **rest)
+
+        return takes(*options)(run)
+
+    return decorate
+
+
+def print_once(secret: str, kind: str, undo: str) -> None:
+    """Print a secret that is shown only once. Raises `CommandFailed`, which says how to undo it."""
+    try:
+        sys.stdout.write(f"{secret}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        why = f"the {kind} could not be printed ({error.strerror}): {undo}"
+        raise CommandFailed(Exit.OUTPUT_FAILED, why) from error
 
 
 def change_or_fail(
@@ -32,11 +73,11 @@ def change_or_fail(
     except AccessInvalid as error:
         raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
     except LockHeldError as error:
-        said = f"{path}: {error.holder} is changing it: try again"
-        raise CommandFailed(Exit.DIRECTORY_LOCKED, said) from None
+        reason = f"{path}: {error.holder} is changing it: try again"
+        raise CommandFailed(Exit.DIRECTORY_LOCKED, reason) from None
     except OSError as error:
-        said = f"{path}: cannot be changed: {error.strerror or error}"
-        raise CommandFailed(Exit.BAD_CONFIGURATION, said) from None
+        reason = f"{path}: cannot be changed: {error.strerror or error}"
+        raise CommandFailed(Exit.BAD_CONFIGURATION, reason) from None
 
 
 def must_exist(path: str) -> None:
@@ -57,11 +98,11 @@ def change(
     alter: Callable[[tuple[E, ...]], Iterable[E]],
     own: Callable[[int], None] | None = None,
 ) -> None:
-    """Put what `alter` makes of the entries into the file; it is durable when this returns.
+    """Replace the entries of the file by those that `alter` returns; durable on return.
 
     A missing file has no entries. `own` may give the new file, before it is renamed, to the owner
     of the old one. If `alter` or `own` raises, nothing has changed. Raises `form.invalid` for an
-    invalid file, what the disk raises for a held lock, `OSError`.
+    invalid file, the disk's error for a held lock, `OSError`.
     """
     lock = disk.lock(path + LOCK_SUFFIX)
     try:
@@ -69,7 +110,7 @@ def change(
         if len(entries) > form.entries_max:
             raise form.invalid([f"{path}: has {form.entries_max} {form.plural}, and no more fit"])
         data = form.to_bytes(entries)
-        if len(data) > form.bytes_max:  # nobody would read it
+        if len(data) > form.bytes_max:  # no daemon would read it
             raise form.invalid([f"{path}: would be longer than {form.bytes_max} bytes"])
         draft = path + DRAFT_SUFFIX
         # One that a crash left behind may be readable by others.

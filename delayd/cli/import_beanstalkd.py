@@ -6,11 +6,11 @@ import click
 
 from delayd.binlog.convert import held, new_journal, topic_for, write
 from delayd.binlog.files import Binlog, sized_files
-from delayd.cli.help import examples
 from delayd.cli.journal_report import collector_off, jobs_of
 from delayd.cli.terminal import (
     CommandFailed,
     complain,
+    examples,
     journal_errors,
     load_config,
     print_lines,
@@ -36,12 +36,7 @@ from delayd.journal.disk import Disk, RealDisk
 @click.option("--skip-damage", is_flag=True, help="Skip what cannot be read.")
 @click.option("--user", metavar="USER", help="Whose the files are to be: of delayd-beanstalkd -u.")
 def import_beanstalkd(
-    binlog_dir: str,
-    path: str | None,
-    data_dir: str | None,
-    *,
-    skip_damage: bool,
-    user: str | None,
+    binlog_dir: str, path: str | None, data_dir: str | None, *, skip_damage: bool, user: str | None
 ) -> int:
     """Import the jobs of a stopped beanstalkd from BINLOG_DIR (its -b).
 
@@ -87,7 +82,7 @@ def account(user: str) -> tuple[int, int]:
 
 
 def give(directory: str, owner: tuple[int, int]) -> None:
-    """Let a user own the directory and its files. Raises CommandFailed."""
+    """Make a user the owner of the directory and its files. Raises CommandFailed."""
     try:
         names = RealDisk().list_directory(directory)
         for path in (directory, *(os.path.join(directory, name) for name in names)):
@@ -98,7 +93,7 @@ def give(directory: str, owner: tuple[int, int]) -> None:
 
 
 def read(disk: Disk, binlog_dir: str, *, skip_damage: bool) -> Binlog:
-    """Read the binlog, and say what had to be left out of it. Raises `JournalError`."""
+    """Read the binlog, and report the parts that were left out. Raises `JournalError`."""
     files = sized_files(disk, binlog_dir)
     if not files:
         raise click.UsageError(f"{binlog_dir} holds no binlog of beanstalkd: no file binlog.1")

@@ -1,4 +1,4 @@
-"""The jobs that wait: `jobs` lists them, `peek` shows one; the others change them."""
+"""Jobs that are not reserved: `jobs` lists them, `peek` shows one; the others change them."""
 
 import contextlib
 import heapq
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayd.cli.connect import known_topics, with_client
-from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION, MOMENT, PRIORITY, takes
 from delayd.cli.put import body_of, called
 from delayd.cli.reserve import body_fields
@@ -21,9 +20,10 @@ from delayd.cli.tables import (
     print_json,
     print_table,
     shown,
+    time_or_none,
     time_shown,
 )
-from delayd.cli.terminal import CommandFailed, complain, print_lines
+from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
 from delayd.client.errors import TopicNotFound
 from delayd.durations import duration_text
 from delayd.exits import Exit
@@ -114,7 +114,7 @@ def of_all_topics(
 ) -> "Iterator[JobInfo]":
     """Yield jobs of all topics in the order in which they are due; `limit` is that of each topic.
 
-    The daemon has lists of single topics. So many are merged as have space for a page in memory.
+    The daemon has lists of single topics. At most TOPICS_MAX are merged: each has a page in memory.
     """
     topics = sorted((each for each in client.topics() if each.jobs), key=lambda each: -each.jobs)
     if len(topics) > TOPICS_MAX:
@@ -147,12 +147,11 @@ def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False
 
 
 def job_fields(job: "JobInfo") -> dict[str, Any]:
-    """Return all that is known of a job, for JSON: under the names of HTTP, also over the line."""
-    due = None if job.due is None else time_shown(job.due)
+    """Return all details of a job, for JSON: under the names of HTTP, also over the line."""
     known = {
         "id": job.id,
         "state": job.state,
-        "due": due,
+        "due": time_or_none(job.due),
         "priority": job.priority,
         "ttr": job.ttr,
         "key": job.key or None,
@@ -160,7 +159,7 @@ def job_fields(job: "JobInfo") -> dict[str, Any]:
     }
     named = {name: value for name, value in known.items() if value is not None}
     body = {} if job.body is None else body_fields(job.body)
-    # What was said under these names over HTTP stands as it was said, and in its order.
+    # Values that HTTP has under these names stay as they are, in their order.
     return {"topic": job.topic, **job.details, **named, **job.details, **body}
 
 
@@ -342,11 +341,11 @@ def change(
     file: "BinaryIO | None",
     call: str | None,
     header: tuple[str, ...],
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Change a waiting or buried job in one step; what is not given stays."""
     chosen = selection(ids, topic, key)
-    changes = {name: said for name, said in given.items() if said is not None}
+    changes = {name: value for name, value in options.items() if value is not None}
     if "delay" in changes and "at" in changes:
         raise click.UsageError("--delay and --at exclude each other")
     if body is not None or file is not None:

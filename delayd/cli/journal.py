@@ -16,12 +16,12 @@ from typing import Final
 
 import click
 
-from delayd.cli.help import examples
 from delayd.cli.journal_report import examine, frames_of, lines, log_bytes
 from delayd.cli.terminal import (
     CommandFailed,
     complain,
     confirmed,
+    examples,
     journal_errors,
     print_lines,
     progress,
@@ -42,7 +42,7 @@ DIRECTORY: Final = click.Path(exists=True, file_okay=False)
 
 
 class PlaceParameter(click.ParamType["tuple[int, int]"]):
-    """`3:4711` or `segment-0000000003.log:4711`, as the messages of a refusal say it."""
+    """`3:4711` or `segment-0000000003.log:4711`, as in the messages of a refusal."""
 
     name = "place"
 
@@ -132,8 +132,8 @@ def backup(directory: str, target: str) -> int:
                 Exit.CORRUPT_JOURNAL, f"the copy was removed: {examination.refusal}", hint
             )
         copy.verify(examination.recovery)
-    what = f"{counted(len(copy.names), 'file')}, {counted(copy.copied_bytes, 'byte')}"
-    print_lines([f"copied     {what}", *map(visible, examination.lines())])
+    size = f"{counted(len(copy.names), 'file')}, {counted(copy.copied_bytes, 'byte')}"
+    print_lines([f"copied     {size}", *map(visible, examination.lines())])
     return Exit.OK
 
 

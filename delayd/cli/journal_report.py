@@ -1,4 +1,4 @@
-"""What is in a journal, for people and programs: its records as lines, and what a start would do.
+"""A journal for people and programs: its records as lines, and the outcome of a start.
 
     12 2026-11-21T10:15:00.123Z 2026-11-21T10:15:00.124Z RELEASE id=7 due=... delay=15s priority=0
 
@@ -7,7 +7,7 @@ snapshot have the number of the last frame that it covers, as `snapshot-12`. In 
 dates, durations have units, and nothing in a body or a name can drive a terminal. In JSON the
 fields keep their names and units, and bodies are whole, in base64.
 
-To find out what a start would do, it is done in memory: `recovery` reads snapshot and log, and they
+The outcome of a start is found by doing it in memory: `recovery` reads snapshot and log, and they
 are replayed into an engine, exactly as by `delayd serve`. A start would then cut, write and remove
 files; that part is left out here.
 """
@@ -51,7 +51,7 @@ class FrameSource(NamedTuple):
 
 
 def text_line(source: FrameSource, record: Dumped | None) -> str:
-    """Write a record for people; None is what a closing frame holds.
+    """Write a record for people; None stands for a closing frame.
 
     >>> record = Dumped(Kind.PAUSE, {"topic_number": 1, "pause_ms": 1_500, "topic": "mail"}, None)
     >>> text_line(FrameSource(Frame(12, 0, 60_000, b""), is_snapshot=False), record)
@@ -142,7 +142,7 @@ def lines(sources: Iterable[FrameSource], directory: str, *, as_json: bool) -> I
 
 @dataclass(slots=True)
 class Examination:
-    """What was found, in the end said by `lines`."""
+    """The findings of a check; `lines` writes them."""
 
     recovery: Recovery
     frames: int = 0  # how many were replayed, those of the snapshot included
@@ -156,7 +156,7 @@ class Examination:
     warnings: list[StartWarning] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Say it to a person."""
+        """Write the findings for people."""
         recovery = self.recovery
         for damage in recovery.base.damaged:
             yield f"snapshot   damaged, not used: {damage}"
@@ -213,7 +213,7 @@ def frames_of(recovery: Recovery, on_bytes: Callable[[int], None]) -> Iterator[F
 def examine(disk: Disk, directory: str, names: list[str] | None = None) -> Examination:
     """Do what a start does before it changes anything. Raises JournalFailed.
 
-    Only `names` are looked at, if given. Takes the time and the memory of a start.
+    Reads only the files `names`, if there is a list. Takes the time and memory of a start.
     """
     names = names_in(disk, directory) if names is None else names
     recovery = Recovery(disk, directory, names)

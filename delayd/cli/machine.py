@@ -1,7 +1,7 @@
-"""What `delayd doctor` looks at: this machine, its limits and files, as plain facts.
+"""Facts for `delayd doctor`: this machine, its limits and files.
 
 Nothing is judged here, and nothing is changed: the disk is measured with a file that has no name.
-`delayd/cli/diagnosis.py` says what the facts mean.
+`delayd/cli/diagnosis.py` makes findings of the facts.
 """
 
 import contextlib
@@ -42,26 +42,27 @@ ANOTHER: Final = "another program"
 class FileFacts(NamedTuple):
     """A file or a directory that the configuration names."""
 
-    what: str
+    name: str
+    """The setting that names it, or `the configuration`."""
     path: str
     mode: int | None = None
-    """None: it is not there, or may not be looked at."""
+    """None: it does not exist, or cannot be read."""
     uid: int = 0
     is_readable: bool = True
 
 
 class DirectoryFacts(NamedTuple):
-    """The data directory, or the nearest directory above it that is there."""
+    """The data directory, or the nearest directory above it that exists."""
 
     path: str
-    asked: str
-    """The path of the configuration."""
+    wanted: str
+    """The path in the configuration."""
     is_directory: bool = True
     mode: int = 0o700
     uid: int = 0
     is_writable: bool = True
     holder: str = ""
-    """Which process works on it; empty: none."""
+    """The process that has locked it; empty: none."""
     file_system: str = ""
     free_bytes: int = 0
     sync_us: tuple[int, ...] = ()
@@ -71,7 +72,7 @@ class DirectoryFacts(NamedTuple):
     @property
     def is_there(self) -> bool:
         """Whether it is the data directory itself."""
-        return self.path == self.asked
+        return self.path == self.wanted
 
 
 class PortFacts(NamedTuple):
@@ -81,7 +82,7 @@ class PortFacts(NamedTuple):
     """`line.listen` or `http.listen`."""
     address: str
     state: str
-    """FREE, DELAYD, ANOTHER, or why it cannot be used."""
+    """FREE, DELAYD, ANOTHER, or the reason why it cannot be used."""
 
 
 class Machine(NamedTuple):
@@ -90,9 +91,9 @@ class Machine(NamedTuple):
     python: str
     uid: int
     files_max: int
-    """How many files and connections a process may have open."""
+    """Files and connections that a process may have open."""
     file_bytes_max: int
-    """How long a file may get."""
+    """The longest that a file may get."""
     core_bytes_max: int
     clock_source: str
     has_kernel_sync: bool
@@ -103,11 +104,11 @@ class Machine(NamedTuple):
     unit: str = ""
     """The file of the unit; empty: none is installed."""
     unit_state: str = ""
-    """What systemd says of it: active, inactive, failed."""
+    """By systemd: active, inactive, failed."""
 
 
 def machine(config: "Config", config_path: str | None) -> Machine:
-    """Look at this machine."""
+    """Return the facts about this machine."""
     from delayd.journal.aio import open_kernel_sync
 
     kernel_sync = open_kernel_sync()
@@ -138,19 +139,19 @@ def first_line(path: str) -> str:
     return ""
 
 
-def file_facts(what: str, path: str) -> FileFacts:
-    """Look at a file."""
+def file_facts(name: str, path: str) -> FileFacts:
+    """Return the facts about a file."""
     try:
         found = os.stat(path)
     except OSError:
-        return FileFacts(what, path)
+        return FileFacts(name, path)
     is_readable = os.access(path, os.R_OK)
-    return FileFacts(what, path, stat.S_IMODE(found.st_mode), found.st_uid, is_readable)
+    return FileFacts(name, path, stat.S_IMODE(found.st_mode), found.st_uid, is_readable)
 
 
 def named_files(config: "Config", config_path: str | None) -> Iterator[FileFacts]:
-    """Look at the files that the configuration consists of and names."""
-    for what, path in (
+    """Yield the facts about the configuration's file, and the files that it names."""
+    for name, path in (
         ("the configuration", config_path),
         ("auth.tokens", config.auth_tokens),
         ("tls.certificate", config.tls_certificate),
@@ -158,30 +159,30 @@ def named_files(config: "Config", config_path: str | None) -> Iterator[FileFacts
         ("tls.client_ca", config.tls_client_ca),
     ):
         if path is not None:
-            yield file_facts(what, path)
+            yield file_facts(name, path)
 
 
 def directory_facts(data_dir: str) -> DirectoryFacts:
-    """Look at the data directory, or at the one that it would be made in."""
+    """Return the facts about the data directory, or about the one that it would be made in."""
     from delayd.journal.directory import holder
     from delayd.journal.disk import RealDisk
 
-    asked = os.path.abspath(data_dir)
-    path = asked
+    wanted = os.path.abspath(data_dir)
+    path = wanted
     while not os.path.exists(path):
         path = os.path.dirname(path)
     found = os.stat(path)
     if not stat.S_ISDIR(found.st_mode):
-        return DirectoryFacts(path, asked, is_directory=False)
+        return DirectoryFacts(path, wanted, is_directory=False)
     disk = RealDisk()
     sync_us, sync_error = measure_syncs(path)
     return DirectoryFacts(
         path,
-        asked,
+        wanted,
         mode=stat.S_IMODE(found.st_mode),
         uid=found.st_uid,
         is_writable=os.access(path, os.W_OK | os.X_OK),
-        holder=holder(disk, path) if path == asked else "",
+        holder=holder(disk, path) if path == wanted else "",
         file_system=file_system_of(path),
         free_bytes=disk.free_bytes(path),
         sync_us=sync_us,
@@ -190,7 +191,7 @@ def directory_facts(data_dir: str) -> DirectoryFacts:
 
 
 def measure_syncs(directory: str) -> tuple[tuple[int, ...], str]:
-    """Measure how long some syncs take there, in microseconds; or return why that cannot be."""
+    """Return how long some syncs take there, in microseconds; or why that cannot be measured."""
     taken = []
     try:
         with tempfile.TemporaryFile(dir=directory) as file:
@@ -205,7 +206,7 @@ def measure_syncs(directory: str) -> tuple[tuple[int, ...], str]:
 
 
 def file_system_of(path: str, mounts: str = "/proc/mounts") -> str:
-    """Return the kind of the file system: `ext4`, `tmpfs`; empty if that cannot be told."""
+    """Return the kind of the file system: `ext4`, `tmpfs`; empty if it is not known."""
     path = os.path.realpath(path)
     best, kind = "", ""
     with contextlib.suppress(OSError), open(mounts, encoding="utf-8") as file:
@@ -218,7 +219,7 @@ def file_system_of(path: str, mounts: str = "/proc/mounts") -> str:
 
 
 def ports(config: "Config") -> Iterator[PortFacts]:
-    """Look who listens where the daemon is to listen."""
+    """Yield the facts about the addresses on which the daemon is to listen."""
     for name, address, question, marks in (
         # Where tokens are needed, the line says so; beanstalkd has no such reply.
         ("line.listen", config.line_listen, b"stats\r\n", (b"delayd-version", b"UNAUTHORIZED")),
@@ -229,7 +230,7 @@ def ports(config: "Config") -> Iterator[PortFacts]:
 
 
 def port_state(address: Address, question: bytes, marks: Sequence[bytes]) -> str:
-    """Tell who listens there: FREE, DELAYD, ANOTHER; or why nobody can."""
+    """Return FREE, DELAYD or ANOTHER (another program listens); or why it cannot be used."""
     if isinstance(address, TcpAddress):
         try:
             info = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
@@ -254,7 +255,7 @@ def port_state(address: Address, question: bytes, marks: Sequence[bytes]) -> str
 
 
 def answer_of(address: Address, question: bytes) -> bytes:
-    """Ask and return the beginning of the answer. Raises OSError."""
+    """Send a request and return the beginning of the answer. Raises OSError."""
     if isinstance(address, TcpAddress):
         connection = socket.create_connection((address.host, address.port), PROBE_S)
     else:
@@ -268,7 +269,7 @@ def answer_of(address: Address, question: bytes) -> bytes:
 
 
 def unit_state() -> str:
-    """Return what systemd says of the unit."""
+    """Return the state of the unit by systemd."""
     command = ("systemctl", "is-active", "delayd")
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         ran = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)  # noqa: S603

@@ -20,7 +20,7 @@ from delayd.text import did_you_mean, visible
 INTERRUPTED: Final = 128 + 2  # how shells report a process that ended by Ctrl-C
 
 PRINTED_BY_CLICK: Final = frozenset(("-h", "--help", "--version"))
-"""Flags that click answers itself, before any command runs; it raises what the output raises."""
+"""Flags that click answers itself, before any command runs; it raises errors of the output."""
 
 
 class Subcommand(NamedTuple):
@@ -105,9 +105,9 @@ OTHERS_NAMES: Final = {
     **dict.fromkeys(("consume", "worker", "get"), "delayd work, or delayd reserve"),
     "purge": "delayd clear TOPIC",
 }
-"""What people type who know another program."""
+"""Names of commands in other programs, with delayd's for the same."""
 NEAR: Final = 0.65
-"""How near a mistyped command must be to one to be named with it."""
+"""How similar a mistyped name must be to a command for a hint."""
 
 
 class Commands(click.Group):
@@ -132,7 +132,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is called; a wrong name gets a hint at the nearest."""
+        """Return the command that is called; a wrong name fails with a hint at the nearest."""
         name = args[0]
         if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
             known = OTHERS_NAMES.get(name)

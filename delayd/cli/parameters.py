@@ -1,6 +1,6 @@
-"""What people may write on the command line: durations, times, and both.
+"""Types of arguments: durations, times, and both.
 
-Each is checked here, where the option can be named, and passed on as it was written: the daemon
+Each value is checked here, where the option can be named, and passed on as written: the daemon
 reads the same texts.
 """
 
@@ -41,7 +41,7 @@ class Checked(click.ParamType[T]):
         self._read = read
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """Return what is meant."""
+        """Return the value."""
         try:
             return self._read(str(value))
         except ValueError as error:

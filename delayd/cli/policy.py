@@ -1,4 +1,4 @@
-"""`delayd policy`: what holds for a topic: retries, dead letters, caps, rates."""
+"""`delayd policy`: retries, dead letters, caps and rates of a topic."""
 
 import json
 from collections.abc import Iterable
@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from delayd.cli.connect import known_topics, with_client
-from delayd.cli.help import examples
 from delayd.cli.tables import JSON_OPTION, print_fields, print_json
-from delayd.cli.terminal import complain
+from delayd.cli.terminal import complain, examples
 from delayd.exits import Exit
 from delayd.limits import POLICY_JSON_BYTES_MAX
 

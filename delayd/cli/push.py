@@ -1,7 +1,7 @@
 """`delayd push`: try a url as the daemon would call it.
 
 The call is made from this machine, by this user, under the egress rules of the configuration; the
-daemon need not run. Every step is told, so that a receiver that is never reached explains itself.
+daemon need not run. Every step is printed, which shows why a receiver is not reached.
 """
 
 from typing import TYPE_CHECKING
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from delayd.access.errors import SecretsInvalid, shown
-from delayd.cli.help import examples
 from delayd.cli.put import named
 from delayd.cli.tables import json_text
-from delayd.cli.terminal import CommandFailed, load_config, print_lines
+from delayd.cli.terminal import CommandFailed, examples, load_config, print_lines
 from delayd.clock import system_wall_ms
 from delayd.core.errors import NotForTopic, TopicNameInvalid
 from delayd.core.names import checked_name
@@ -84,8 +83,8 @@ def test(
         topic=topic,
     )
     rows = trial.explained()
-    told = [f"{what:<8} {visible(said)}" for what, said in rows]
-    print_lines([json_text(trial.fields())] if as_json else told)
+    lines = [f"{subject:<8} {visible(text)}" for subject, text in rows]
+    print_lines([json_text(trial.fields())] if as_json else lines)
     if trial.is_refused:
         return Exit.BAD_CONFIGURATION
     return Exit.OK if trial.is_delivered else Exit.UNREACHABLE
@@ -103,8 +102,8 @@ def _signers(
         raise CommandFailed(Exit.BAD_CONFIGURATION, *error.errors) from None
     if unknown := secrets.unknown(names or config.push_sign_with):
         where = config.push_secrets or "push.secrets, which is off"
-        said = [f"--secret {shown(name)}: there is no such secret in {where}" for name in unknown]
-        raise CommandFailed(Exit.BAD_CONFIGURATION, *said)
+        errors = [f"--secret {shown(name)}: there is no such secret in {where}" for name in unknown]
+        raise CommandFailed(Exit.BAD_CONFIGURATION, *errors)
     try:
         return secrets, secrets.to_sign_with(checked_name(topic), names, config.push_sign_with)
     except NotForTopic as refusal:

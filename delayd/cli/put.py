@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from delayd.cli.connect import known_topics, with_client
-from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION, MOMENT, PRIORITY
-from delayd.cli.tables import JSON_OPTION, print_json, time_shown
-from delayd.cli.terminal import CommandFailed, complain, print_lines, progress
+from delayd.cli.tables import JSON_OPTION, print_json, time_or_none, time_shown
+from delayd.cli.terminal import CommandFailed, complain, examples, print_lines, progress
 from delayd.client.errors import Invalid, Refused
 from delayd.client.results import PutResult
 from delayd.durations import size_text
@@ -35,7 +34,7 @@ FIELDS: Final = frozenset(
         *("retry", "max_attempts", "jitter_percent", "url", "method", "headers"),
     )
 )
-"""What a line of NDJSON may have."""
+"""The fields of a line of NDJSON."""
 
 PUT: Final = "put"
 REFUSED: Final = "refused"
@@ -47,7 +46,7 @@ Line = tuple[int, "NewJob"]
 
 
 def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | None) -> None:
-    """Say how a body is given, to somebody who looks for an option. Raises `click.UsageError`."""
+    """Refuse an option for the body, and say how to give one. Raises `click.UsageError`."""
     if value is not None:
         raise click.UsageError(
             f"put has no {option.opts[0]}: the body is an argument, --file FILE or standard input,"
@@ -113,20 +112,20 @@ def put(
     Prints the id of the job. When the command ends, the job is on the daemon's disk. With --ndjson
     the options are those of every job whose line does not say otherwise.
     """
-    given: dict[str, Any] = {name: said for name, said in options.items() if said is not None}
-    if "delay" in given and "at" in given:
+    job: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    if "delay" in job and "at" in job:
         raise click.UsageError("--delay and --at exclude each other")
-    given |= called(given.pop("call", ""), given.pop("header"))
+    job |= called(job.pop("call", ""), job.pop("header"))
     if ndjson is not None:
         if body is not None or file is not None:
             raise click.UsageError("with --ndjson the bodies are in its lines")
-        if "idempotency_key" in given:
+        if "idempotency_key" in job:
             raise click.UsageError("--idempotency-key is for one job; give each line a key")
-        return put_lines(client, topic, lines_of(ndjson, given), size_of(ndjson), as_json=as_json)
-    result = client.put(topic, body_of(body, file), **given)
+        return put_lines(client, topic, lines_of(ndjson, job), size_of(ndjson), as_json=as_json)
+    result = client.put(topic, body_of(body, file), **job)
     try:
         if as_json:
-            print_json([said(result)])
+            print_json([result_fields(result)])
         else:
             print_lines([str(result.id)])
     except CommandFailed as failed:
@@ -138,13 +137,13 @@ def put(
 
 
 def called(url: str, headers: Sequence[str]) -> dict[str, object]:
-    """Return where a job is sent when it is due, as a put says it.
+    """Return the fields of a job for its url and headers.
 
     >>> called("https://example.com/due", ["X-Shop: 7"])
     {'url': 'https://example.com/due', 'headers': {'X-Shop': '7'}}
     """
-    said = {"url": url, "headers": named(headers)}
-    return {name: value for name, value in said.items() if value}
+    fields = {"url": url, "headers": named(headers)}
+    return {name: value for name, value in fields.items() if value}
 
 
 def named(headers: Sequence[str]) -> dict[str, str]:
@@ -156,7 +155,7 @@ def named(headers: Sequence[str]) -> dict[str, str]:
 
 
 def body_of(text: str | None, file: BinaryIO | None) -> bytes:
-    """Return the body: the argument, the file, or what comes on standard input."""
+    """Return the body: the argument, the file, or standard input."""
     if text is not None and file is not None:
         raise click.UsageError("BODY and --file exclude each other")
     if file is not None:
@@ -176,10 +175,9 @@ def _bounded(file: BinaryIO) -> bytes:
     return body
 
 
-def said(result: PutResult) -> dict[str, object]:
-    """Return what became of a put, for JSON."""
-    due = None if result.due is None else time_shown(result.due)
-    return {"id": result.id, "outcome": result.outcome, "due": due}
+def result_fields(result: PutResult) -> dict[str, object]:
+    """Return the result of a put, for JSON."""
+    return {"id": result.id, "outcome": result.outcome, "due": time_or_none(result.due)}
 
 
 # --- Many at once --------------------------------------------------------------------------------
@@ -234,15 +232,15 @@ def job_of(number: int, text: bytes, defaults: Mapping[str, Any]) -> "NewJob":
             raise wrong_line(number, "body_base64 is not base64") from None
     timed = {"delay", "at"} & job.keys()
     kept = {
-        name: given for name, given in defaults.items() if not (timed and name in {"delay", "at"})
+        name: value for name, value in defaults.items() if not (timed and name in {"delay", "at"})
     }
     merged: NewJob = {**kept, **job}  # type: ignore[typeddict-item]
     return merged
 
 
-def wrong_line(number: int, what: str) -> CommandFailed:
+def wrong_line(number: int, mistake: str) -> CommandFailed:
     """Return the failure for a line."""
-    return CommandFailed(Exit.USAGE, f"line {number}: {what}")
+    return CommandFailed(Exit.USAGE, f"line {number}: {mistake}")
 
 
 def batches(jobs: Iterator[tuple[Line, int]]) -> Iterator[tuple[list[Line], int]]:
@@ -267,7 +265,7 @@ def put_lines(
     *,
     as_json: bool,
 ) -> int:
-    """Put all jobs, printing what became of each in their order; say what was refused."""
+    """Put all jobs; print the result of each in their order, and report refusals."""
     counts: Counter[str] = Counter()
     ended = "; it ended before line 1"
     try:
@@ -299,10 +297,10 @@ def word_of(result: PutResult | Refused) -> str:
 
 
 def outcome(line: Line, result: PutResult | Refused) -> dict[str, object]:
-    """Return what became of a line, for JSON."""
+    """Return the result of a line, for JSON."""
     if isinstance(result, Refused):
         return {"line": line[0], "error": str(result), "word": result.word, "kind": result.kind}
-    return {"line": line[0], **said(result)}
+    return {"line": line[0], **result_fields(result)}
 
 
 def put_batch(client: "Client", topic: str, batch: list[Line]) -> list[PutResult | Refused]:
@@ -310,13 +308,13 @@ def put_batch(client: "Client", topic: str, batch: list[Line]) -> list[PutResult
     try:
         return client.put_many(topic, [job for _number, job in batch])
     except Invalid as error:
-        told = []
+        errors = []
         for problem in error.problems:
             place, _, field = problem.field.partition(".")
             index = place.removeprefix("jobs[").removesuffix("]")
             if index.isdigit() and int(index) < len(batch):
                 place = f"line {batch[int(index)][0]}"
-            told.append(
+            errors.append(
                 f"{place}: {field}: {problem.detail}" if field else f"{place}: {problem.detail}"
             )
-        raise CommandFailed(Exit.USAGE, *(told or [str(error)])) from error
+        raise CommandFailed(Exit.USAGE, *(errors or [str(error)])) from error

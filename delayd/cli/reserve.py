@@ -1,8 +1,8 @@
-"""`delayd reserve`, and what is done with a reservation: `ack`, `nack`, `touch`, `bury`.
+"""`delayd reserve`, and the commands for a reservation: `ack`, `nack`, `touch`, `bury`.
 
 A reservation is named by its token, which `reserve` prints. It belongs to no connection and no
-process, so that the commands of a script can share it; on the line protocol that is not so, and
-there `reserve` works with `--ack` alone.
+process, so that the commands of a script can share it. On the line protocol it belongs to its
+connection, so there `reserve` works with `--ack` alone.
 """
 
 import binascii
@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from delayd.cli.connect import exit_of, known_topics, said, with_client
-from delayd.cli.help import examples
+from delayd.cli.connect import known_topics, with_client
 from delayd.cli.parameters import DURATION, PRIORITY, takes
-from delayd.cli.selection import WHICH, each_named, selection
-from delayd.cli.tables import JSON_OPTION, print_json, time_shown
-from delayd.cli.terminal import CommandFailed, cannot_write, complain, print_lines
-from delayd.client.errors import Refused
+from delayd.cli.selection import WHICH, each, each_named, selection
+from delayd.cli.tables import JSON_OPTION, print_json, time_or_none, time_shown
+from delayd.cli.terminal import CommandFailed, cannot_write, complain, examples, print_lines
 from delayd.exits import Exit
 from delayd.text import counted, visible
 
@@ -69,14 +67,14 @@ def reserve(
                 "on the line protocol a reservation ends with its connection: use --ack or --url",
             )
         if why := not_printed(job, as_json=as_json, is_one=count == 1):
-            for left in jobs[number:]:  # nobody has received them
+            for left in jobs[number:]:  # they were not printed
                 left.release()
             back = counted(len(jobs) - number, "job")
             raise CommandFailed(Exit.OUTPUT_FAILED, NOT_TAKEN.format(why, job.id, back))
         if not (as_json or is_acked):
-            told = f"job {job.id} of {job.topic}, attempt {job.attempt}"
+            reserved = f"job {job.id} of {job.topic}, attempt {job.attempt}"
             until = "" if job.expires is None else f" until {time_shown(job.expires)}"
-            complain(f"{told}{until}: delayd ack {job.token}")
+            complain(f"{reserved}{until}: delayd ack {job.token}")
         if is_acked:
             job.ack()
     if not jobs:
@@ -98,18 +96,18 @@ def not_printed(job: "Job", *, as_json: bool, is_one: bool) -> str:
 
 def reservation(job: "Job") -> dict[str, Any]:
     """Return a job in hand, for JSON."""
-    given = job.reservation
-    failure = given.failure
+    held = job.reservation
+    failure = held.failure
     return {
         "id": job.id,
         "topic": job.topic,
         "token": job.token,
         "attempt": job.attempt,
-        "priority": given.priority,
-        "due": None if given.due is None else time_shown(given.due),
-        "lateness": given.lateness,
-        "ttr": given.ttr,
-        "expires": None if given.expires is None else time_shown(given.expires),
+        "priority": held.priority,
+        "due": time_or_none(held.due),
+        "lateness": held.lateness,
+        "ttr": held.ttr,
+        "expires": time_or_none(held.expires),
         "key": job.key or None,
         "group": job.group,
         "failure": None if failure is None else {"reason": failure.reason, "error": failure.error},
@@ -126,10 +124,10 @@ def body_fields(body: bytes) -> dict[str, Any]:
 
 
 def print_body(body: bytes, *, is_one: bool) -> bool:
-    """Print a body; tell whether somebody reads. Raises CommandFailed.
+    """Print a body; tell whether the output is read. Raises CommandFailed.
 
-    Into a pipe or a file goes one body as it is, byte for byte; of several each ends a line. On a
-    terminal it ends a line too, and what cannot be seen as itself is escaped.
+    Into a pipe or a file a single body goes byte for byte; of several each ends a line. On a
+    terminal it ends a line too, and invisible characters are escaped.
     """
     if sys.stdout.isatty():
         text = body.decode(errors="replace")
@@ -147,16 +145,8 @@ def print_body(body: bytes, *, is_one: bool) -> bool:
 
 
 def each_token(tokens: Iterable[str], call: Callable[[str], object]) -> int:
-    """Do something with each; what is refused is said, and the others are done all the same."""
-    code: int = Exit.OK
-    for token in tokens:
-        try:
-            call(token)
-        except Refused as error:
-            code = code or exit_of(error)
-            for line in said(error):
-                complain(line)
-    return code
+    """Do something with the reservation of each token; return the exit code."""
+    return each(((token,) for token in tokens), call)[1]
 
 
 @click.command(
@@ -202,7 +192,7 @@ def nack(
 
 def became_fields(token: str, became: "Became") -> dict[str, Any]:
     """Return what became of a job, for JSON."""
-    due = None if became.due is None else time_shown(became.due)
+    due = time_or_none(became.due)
     return {"token": token, "state": became.state, "topic": became.topic, "due": due}
 
 

@@ -1,4 +1,4 @@
-"""Which jobs a command is for: numbers, a topic and a key, or all of a topic that match.
+"""The jobs of a command: by number, by topic and key, or all of a topic that match.
 
     delayd cancel 17 18                                  these jobs
     delayd cancel --topic orders --key order-17          the job that has the key
@@ -8,12 +8,12 @@
 A command for many jobs counts them first, and asks at a terminal before it changes them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from delayd.cli.connect import exit_of, known_keys, known_topics, said
+from delayd.cli.connect import exit_of, explained, known_keys, known_topics
 from delayd.cli.parameters import BOUND
 from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
 from delayd.client.errors import Refused
@@ -46,10 +46,7 @@ WHICH: Final = (
         help="The topic of --key, or of all that match.",
     ),
     click.option(
-        "--key",
-        metavar="KEY",
-        shell_complete=known_keys,
-        help="The job that has this key.",
+        "--key", metavar="KEY", shell_complete=known_keys, help="The job that has this key."
     ),
 )
 MANY: Final = (
@@ -60,7 +57,7 @@ MANY: Final = (
 
 
 class Selection(NamedTuple):
-    """What was said about which jobs."""
+    """The jobs that the arguments choose."""
 
     ids: tuple[int | str, ...] = ()
     topic: str | None = None
@@ -72,7 +69,7 @@ class Selection(NamedTuple):
 
     @property
     def names(self) -> Iterator[tuple[Any, ...]]:
-        """What names each single job, for the methods of the client."""
+        """The arguments of the client's methods, for each single job."""
         yield from ((job_id,) for job_id in self.ids)
         if self.key is not None:
             yield (self.topic, self.key)
@@ -81,14 +78,14 @@ class Selection(NamedTuple):
 def filter_of(
     states: tuple[str, ...], prefix: str | None, due_from: str | None, due_to: str | None
 ) -> "Filter":
-    """Return the filter that the options say."""
-    said = {
+    """Return the filter of the options."""
+    fields = {
         "state": list(states) or None,
         "key_prefix": prefix,
         "due_from": due_from,
         "due_to": due_to,
     }
-    which: Filter = {name: value for name, value in said.items() if value}  # type: ignore[assignment]
+    which: Filter = {name: value for name, value in fields.items() if value}  # type: ignore[assignment]
     return which
 
 
@@ -105,7 +102,7 @@ def selection(
     dry_run: bool = False,
     yes: bool = False,
 ) -> Selection:
-    """Check that what was said is one selection. Raises `click.UsageError`."""
+    """Check that the arguments are one selection. Raises `click.UsageError`."""
     which = filter_of(states, prefix, due_from, due_to)
     if ids and (topic or key or which or are_all):
         raise click.UsageError("give IDs, or --topic and what it takes, not both")
@@ -121,14 +118,11 @@ def selection(
 
 
 def carried_out(
-    chosen: Selection,
-    done: str,
-    one: Callable[..., object],
-    many: Callable[..., int],
+    chosen: Selection, done: str, one: Callable[..., object], many: Callable[..., int]
 ) -> int:
-    """Do it to the jobs that were chosen, and print how many they were.
+    """Carry out an operation on the chosen jobs, and print how many they were.
 
-    `done` is the word for what was done. Jobs that are named are not asked about.
+    `done` is its word: `cancelled`. There is no question about jobs that are named.
     """
     if chosen.ids or chosen.key is not None:
         return each_named(chosen, done, one)
@@ -148,14 +142,22 @@ def carried_out(
 
 
 def each_named(chosen: Selection, done: str, one: Callable[..., object]) -> int:
-    """Do it to the jobs that are named, and print how many they were.
-
-    What is refused of one is said, and the others are done all the same.
-    """
+    """Carry out an operation on named jobs, and print how many they were."""
     names = list(chosen.names)
     if chosen.dry_run:
         print_lines([f"would be {done}: {counted(len(names), 'job')}"])
         return Exit.OK
+    count, code = each(names, one)
+    if count or code == Exit.OK:
+        print_lines([f"{done}: {counted(count, 'job')}"])
+    return code
+
+
+def each(names: Iterable[tuple[Any, ...]], one: Callable[..., object]) -> tuple[int, int]:
+    """Carry out an operation on each, and report refusals; return how many succeeded.
+
+    And the exit code, which is that of the first refusal.
+    """
     code: int = Exit.OK
     count = 0
     for name in names:
@@ -164,8 +166,6 @@ def each_named(chosen: Selection, done: str, one: Callable[..., object]) -> int:
             count += 1
         except Refused as error:
             code = code or exit_of(error)
-            for line in said(error):
+            for line in explained(error):
                 complain(line)
-    if count or code == Exit.OK:
-        print_lines([f"{done}: {counted(count, 'job')}"])
-    return code
+    return count, code

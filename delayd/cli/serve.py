@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from delayd.cli.help import examples
-from delayd.cli.terminal import CommandFailed, load_config
+from delayd.cli.terminal import CommandFailed, examples, load_config
 from delayd.exits import Exit
 from delayd.net.accept import lack_of_descriptors
 from delayd.net.addresses import (
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
     default=None,
     help="Serve on addresses that other machines can reach, without authentication.",
 )
-def serve(path: str | None, **given: object) -> int:
+def serve(path: str | None, **flags: object) -> int:
     """Run the daemon until it is stopped.
 
     SIGTERM and SIGINT stop it gracefully; SIGUSR1 makes it refuse new jobs. Flags override
     variables (DELAYD_...), variables the file, and the file the defaults.
     """
-    config = load_config(path, {f"--{name.replace('_', '-')}": given[name] for name in given})
+    config = load_config(path, {f"--{name.replace('_', '-')}": flags[name] for name in flags})
     if lack := lack_of_descriptors():
         raise CommandFailed(Exit.BAD_CONFIGURATION, lack)
     try:

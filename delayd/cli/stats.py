@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from delayd.cli.connect import with_client
-from delayd.cli.help import examples
 from delayd.cli.tables import JSON_OPTION, print_fields, print_json
-from delayd.cli.terminal import print_lines
+from delayd.cli.terminal import examples, print_lines
 from delayd.cli.topics import flattened
 from delayd.exits import Exit
 

@@ -1,9 +1,9 @@
 """How results are shown: tables for people, one JSON object a line for programs.
 
-On a terminal rich draws a table, as wide as the terminal: ids, times and numbers stand whole, texts
-are cut, and columns that have no space or say nothing are left out. In a pipe or a file it is the
-same words in all columns, and rich is not imported. `--json` prints what the daemon said, one
-object a line.
+On a terminal rich draws a table, as wide as the terminal: ids, times and numbers are whole, texts
+are cut, and columns without space or without values are left out. Into a pipe or a file all columns
+are written as words, and rich is not imported. `--json` prints the daemon's answer, one object a
+line.
 """
 
 import json
@@ -37,20 +37,20 @@ def print_json(values: Iterable[object]) -> bool:
 
 
 def json_text(value: object) -> str:
-    """Write a value as JSON, in which what cannot be seen as itself is escaped."""
+    """Write a value as JSON, with invisible characters escaped."""
     return visible(json.dumps(value, ensure_ascii=False), write=in_json)
 
 
 class Column(NamedTuple):
-    """A column of a table, and what becomes of it where the terminal is too narrow."""
+    """A column of a table, and how it fits a narrow terminal."""
 
     name: str
     rank: int = 0
-    """Of those that find no space, the column of the highest rank is left out first; 0: none is."""
+    """Where there is no space the column of the highest rank is left out first; 0: never."""
     text_least: int = 0
-    """Texts may be cut to so many characters; 0: what is in it stands whole."""
+    """Texts may be cut to so many characters; 0: they are whole."""
     default: str = ""
-    """Where it says this or nothing in all rows, the column is left out."""
+    """If all rows have this or nothing, the column is left out."""
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
@@ -65,7 +65,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> 
 def fitted(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the names and cells of what fits into a width.
+    """Return the names and cells of the columns that fit a width.
 
     >>> columns = [Column("id"), Column("key", 1, text_least=4), Column("body", 2, text_least=4)]
     >>> fitted(columns, [["17", "order-17", "close"]], 18)
@@ -75,7 +75,7 @@ def fitted(
     """
     from rich.cells import cell_len
 
-    said = [
+    used = [
         index
         for index, column in enumerate(columns)
         if not column.rank or any(row[index] not in {"", column.default} for row in cells)
@@ -88,16 +88,16 @@ def fitted(
     ]
 
     def space_left(widths: Sequence[int]) -> int:
-        return width - sum(widths[index] + GAP_COLUMNS for index in said) + GAP_COLUMNS
+        return width - sum(widths[index] + GAP_COLUMNS for index in used) + GAP_COLUMNS
 
-    while space_left(least) < 0 and (droppable := [index for index in said if columns[index].rank]):
-        said.remove(max(droppable, key=lambda index: columns[index].rank))
+    while space_left(least) < 0 and (droppable := [index for index in used if columns[index].rank]):
+        used.remove(max(droppable, key=lambda index: columns[index].rank))
     while space_left(wide) < 0 and (
-        long := [index for index in said if wide[index] > least[index]]
+        long := [index for index in used if wide[index] > least[index]]
     ):
         wide[max(long, key=wide.__getitem__)] -= 1
-    rows = [[_cut_cells(row[index], wide[index]) for index in said] for row in cells]
-    return [names[index] for index in said], rows
+    rows = [[_cut_cells(row[index], wide[index]) for index in used] for row in cells]
+    return [names[index] for index in used], rows
 
 
 def _cut_cells(text: str, width: int) -> str:
@@ -121,11 +121,11 @@ def plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterable[st
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
-    """Print names and values, one pair a line; what says nothing is left out."""
-    said = [(name, shown(value)) for name, value in fields if value is not None]
-    said = [(name, text) for name, text in said if text]
-    width = max((len(name) for name, _ in said), default=0)
-    print_lines(f"{name:<{width}}  {text}" for name, text in said)
+    """Print names and values, one pair a line; empty values are left out."""
+    texts = [(name, shown(value)) for name, value in fields if value is not None]
+    texts = [(name, text) for name, text in texts if text]
+    width = max((len(name) for name, _ in texts), default=0)
+    print_lines(f"{name:<{width}}  {text}" for name, text in texts)
 
 
 def shown(value: object, *, has_ms: bool = True) -> str:
@@ -150,6 +150,11 @@ def time_shown(time: "dt.datetime | Any") -> str:
     return text.removesuffix(".000") + "Z"
 
 
+def time_or_none(time: "dt.datetime | None") -> str | None:
+    """Write a time for JSON, in which null is none."""
+    return None if time is None else time_shown(time)
+
+
 def cut(text: str, columns: int) -> str:
     """Cut a text that is too long to be one cell of a table.
 
@@ -168,7 +173,7 @@ def columns_here() -> int:
 
 
 def print_rich(drawing: "Callable[[], RenderableType]") -> None:
-    """Print what rich draws, in the colours of this terminal; NO_COLOR is obeyed."""
+    """Print a drawing of rich, in the colours of this terminal; NO_COLOR is obeyed."""
     import io
 
     from rich.console import Console

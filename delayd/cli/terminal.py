@@ -1,4 +1,4 @@
-"""What all commands share: standard streams, how a command fails, its configuration.
+"""What all commands share: standard streams, how a command fails, its configuration and examples.
 
 Complaints and progress go to standard error, so that a tool's output can go into a file or a pipe.
 Progress is shown on a terminal only, and only for work that takes a while.
@@ -17,7 +17,7 @@ import atexit
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from delayd.exits import Exit
@@ -26,23 +26,22 @@ from delayd.text import visible
 if TYPE_CHECKING:
     from delayd.config import Config
 
-LONG_BYTES: Final = 32 << 20  # what a tool reads in about half a second
-STEP_BYTES: Final = 1 << 20  # how much must be done before a bar is drawn again
+LONG_BYTES: Final = 32 << 20  # a tool reads so much in about half a second
+STEP_BYTES: Final = 1 << 20  # a bar is drawn again after so much
 
 
 def complain(message: str) -> None:
-    """Print an error, if it can be printed: where it cannot, the exit code says it.
+    """Print an error, if it can be printed; otherwise only the exit code tells of it.
 
-    It may quote a text of others, so what cannot be seen as itself is escaped.
+    It may quote texts of others, so invisible characters are escaped.
     """
     with contextlib.suppress(OSError):
-        said = visible(message, keeps="\t")
-        print(f"delayd: {said}", file=sys.stderr, flush=True)
+        print("delayd:", visible(message, keeps="\t"), file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def progress(label: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar; yield a function that is called with how many bytes more have been done."""
+    """Show a bar; yield a function to be called with the number of bytes done since."""
     if total_bytes < LONG_BYTES or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -55,7 +54,7 @@ def progress(label: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
 
 
 def coloured(text: str, colour: str | None) -> str:
-    """Colour a text for a person: on a terminal, unless NO_COLOR says otherwise."""
+    """Colour a text, if it goes to a terminal and NO_COLOR is not set."""
     if colour is None or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
         return text
     import click
@@ -100,14 +99,13 @@ def print_lines(lines: Iterable[str]) -> bool:
     return True
 
 
-def columns(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lay rows out below their titles, in columns as wide as they need to be."""
-    cells = [titles, *([visible(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(titles))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]
+def examples(*lines: str) -> str:
+    r"""Return the epilog of a command: lines to type, not to be wrapped.
+
+    >>> examples("delayd version")
+    '\x08\nExamples:\n  delayd version'
+    """
+    return "\n  ".join(("\b\nExamples:", *lines))
 
 
 def cannot_write(error: OSError) -> CommandFailed:
@@ -142,20 +140,20 @@ def _discard_what_cannot_be_written() -> None:
 def load_config(path: str | None, flags: Mapping[str, object]) -> "Config":
     """Return the configuration of this file, or of the one that the environment names.
 
-    Flags that are None were not given. Raises CommandFailed.
+    Flags that are None are not set. Raises CommandFailed.
     """
     from delayd.config import CONFIG_FILE_VARIABLE, ConfigErrors, load
 
-    given = {flag: value for flag, value in flags.items() if value is not None}
+    flags = {flag: value for flag, value in flags.items() if value is not None}
     try:
-        return load(path or os.environ.get(CONFIG_FILE_VARIABLE) or None, os.environ, given)
+        return load(path or os.environ.get(CONFIG_FILE_VARIABLE) or None, os.environ, flags)
     except ConfigErrors as wrong:
         raise CommandFailed(Exit.BAD_CONFIGURATION, *map(str, wrong.errors)) from None
 
 
 @contextlib.contextmanager
 def journal_errors() -> Iterator[None]:
-    """Let the command fail on a journal's error, with the exit code of a daemon that meets it."""
+    """Make the command fail on a journal's error, with the exit code of a daemon for it."""
     from delayd.journal.errors import JournalError
 
     try:

@@ -3,46 +3,34 @@
 A token is printed once, alone and on standard output, so that it can go straight to where secrets
 are kept; the tokens file has only its hash. Messages go to standard error. The file is that of
 `--tokens`, or the one of a daemon with the same configuration. A running daemon uses the tokens
-that it has until it is told to reload them.
+that it has until it reloads them.
 """
 
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import click
 
 from delayd.access.errors import TokensInvalid, shown
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import (
-    NAME,
-    SCOPE,
-    TOKENS_FILE,
-    Entry,
-)
+from delayd.access.token_entries import NAME, SCOPE, TOKENS_FILE, Entry
 from delayd.access.token_usage import days_of
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
-from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist
-from delayd.cli.help import examples
-from delayd.cli.parameters import takes
-from delayd.cli.tables import json_text
-from delayd.cli.terminal import CommandFailed, columns, complain, load_config, print_lines
+from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist, print_once, with_file
+from delayd.cli.tables import json_text, plain
+from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
 from delayd.clock import system_wall_ms
 from delayd.core.policy import PATTERN
 from delayd.durations import parse_duration_ms
 from delayd.exits import Exit
 from delayd.limits import WALL_MS_MAX
 from delayd.moments import TIME_RULE, parse_time_s
+from delayd.text import visible
 
 ALL: Final = "all"
 
-_WHERE: Final = (
-    click.option("--tokens", "tokens_path", metavar="FILE", help="The tokens file."),
-    click.option(
-        "--config", "config_path", metavar="FILE", help="The configuration with its path."
-    ),
-)
+_with_file: Final = with_file("auth.tokens")
 
 
 @click.group()
@@ -60,14 +48,9 @@ def token() -> None:
 @click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="put, reserve, ...; all.")
 @click.option("--topic", "globs", multiple=True, metavar="GLOB", help="mail.*, ...; '*' for all.")
 @click.option("--not-after", metavar="TIME", help="2027-01-31T12:00:00Z, or 90d from now.")
-@takes(*_WHERE)
+@_with_file
 def create(
-    name: str,
-    scopes: tuple[str, ...],
-    globs: tuple[str, ...],
-    not_after: str | None,
-    tokens_path: str | None,
-    config_path: str | None,
+    name: str, scopes: tuple[str, ...], globs: tuple[str, ...], not_after: str | None, path: str
 ) -> int:
     """Create a token for NAME and print it, only this once.
 
@@ -75,7 +58,6 @@ def create(
     values separated by commas. There are no defaults: a token may do nothing else.
     """
     wanted = _wanted(name, scopes, globs, not_after)
-    path = _tokens_path(tokens_path, config_path)
     text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)
 
     def add(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
@@ -85,12 +67,7 @@ def create(
         return (*entries, entry)
 
     change_or_fail(TOKENS_FILE, path, add)
-    try:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-    except OSError as error:
-        said = f"the token could not be printed ({error.strerror}): revoke {entry.id}"
-        raise CommandFailed(Exit.OUTPUT_FAILED, said) from error
+    print_once(text, "token", f"revoke {entry.id}")
     complain(f"token {entry.id} was added to {path}, without its secret, which is shown only here")
     complain(RELOAD)
     return Exit.OK
@@ -98,10 +75,9 @@ def create(
 
 @token.command("list", epilog=examples("delayd token list --json"))
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each token.")
-@takes(*_WHERE)
-def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | None) -> int:
+@_with_file
+def list_tokens(*, as_json: bool, path: str) -> int:
     """List the tokens, never their secrets."""
-    path = _tokens_path(tokens_path, config_path)
     try:
         entries = Tokens.load(path).entries
     except TokensInvalid as error:
@@ -115,10 +91,9 @@ def list_tokens(*, as_json: bool, tokens_path: str | None, config_path: str | No
 
 @token.command(epilog=examples("delayd token revoke 3f2a9c"))
 @click.argument("token_id", metavar="ID")
-@takes(*_WHERE)
-def revoke(token_id: str, tokens_path: str | None, config_path: str | None) -> int:
+@_with_file
+def revoke(token_id: str, path: str) -> int:
     """Revoke the token with that ID."""
-    path = _tokens_path(tokens_path, config_path)
     match = TOKEN.fullmatch(token_id)
     wanted = match[1] if match else token_id  # a whole token contains its id
     must_exist(path)
@@ -147,18 +122,18 @@ def _wanted(
         return _end_s(text, now_s)
 
     read: dict[str, list[Any]] = {}
-    for said, values, reader in (
+    for option, values, reader in (
         ("NAME", [name], NAME.read),
         ("--scope", _parts(scopes), _scopes),
         ("--topic", _parts(globs), PATTERN.read),
         ("--not-after", [not_after] if not_after is not None else [], end_s),
     ):
-        read[said] = []
+        read[option] = []
         for value in values:
             try:
-                read[said].append(reader(value))
+                read[option].append(reader(value))
             except ValueError as error:
-                errors.append(f"{said} {shown(value)}: {error}")
+                errors.append(f"{option} {shown(value)}: {error}")
     if not _parts(scopes):
         errors.append("--scope is missing: what the token may do, such as --scope put,reserve")
     if not _parts(globs):
@@ -196,17 +171,6 @@ def _end_s(text: str, now_s: int) -> int:
     return end_s
 
 
-def _tokens_path(tokens_path: str | None, config_path: str | None) -> str:
-    """Return the path of the tokens file. Raises `CommandFailed`."""
-    if tokens_path is None:
-        tokens_path = load_config(config_path, {}).auth_tokens
-    if not tokens_path:
-        said = "auth.tokens is off" if config_path else "no tokens file is known"
-        raise CommandFailed(Exit.USAGE, f"{said}: --tokens FILE names one, or auth.tokens")
-    # If the name is a link, change the file that it points to, and not the link.
-    return os.path.realpath(tokens_path)
-
-
 def _row(entry: Entry, last_used: str | None, now_s: float) -> dict[str, Any]:
     fields = TOKENS_FILE.row(entry)
     del fields["sha256"]
@@ -214,7 +178,7 @@ def _row(entry: Entry, last_used: str | None, now_s: float) -> dict[str, Any]:
     return fields | {"last_used": last_used, "is_over": entry.is_over(now_s)}
 
 
-def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
+def _table(rows: Sequence[dict[str, Any]]) -> Iterable[str]:
     cells = (
         (
             row["id"],
@@ -227,4 +191,5 @@ def _table(rows: Sequence[dict[str, Any]]) -> list[str]:
         )
         for row in rows
     )
-    return columns(("ID", "NAME", "SCOPES", "TOPICS", "CREATED", "NOT AFTER", "LAST USED"), cells)
+    titles = ("id", "name", "scopes", "topics", "created", "not after", "last used")
+    return plain(titles, [list(map(visible, row)) for row in cells])

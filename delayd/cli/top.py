@@ -2,7 +2,7 @@
 
     q quits    p pauses    s sorts by the next column    r reverses
 
-Each picture is drawn from values alone (`picture`); what is asked and what is typed is in the loop.
+Each picture is drawn from values alone (`picture`); requests and keys are handled in the loop.
 """
 
 import os
@@ -16,7 +16,6 @@ import click
 
 from delayd.cli.calendar import BAR_COLUMNS, bar
 from delayd.cli.connect import with_client
-from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION
 from delayd.cli.tables import (
     Column,
@@ -28,7 +27,7 @@ from delayd.cli.tables import (
     print_rich,
     table,
 )
-from delayd.cli.terminal import CommandFailed, print_lines
+from delayd.cli.terminal import CommandFailed, examples, print_lines
 from delayd.client.errors import ConnectionLost, TopicNotFound, Unreachable
 from delayd.client.values import seconds
 from delayd.exits import Exit
@@ -51,9 +50,9 @@ LEFT_OUT: Final = (
     *("late p50", "waiting", "taken/s", "reserved", "done/s", "put/s", "late p99"),
     *("buried", "delayed", "ready"),
 )
-"""In this order, where the terminal is too narrow; what is sorted by stays."""
+"""In this order, where the terminal is too narrow; the column of the order stays."""
 ROWS_MAX: Final = 40
-"""Topics that are asked for their rates: so many requests for each picture."""
+"""Topics whose rates are requested: so many requests for each picture."""
 HORIZON: Final = "1h"
 BINS: Final = 12
 QUIT: Final = "q"
@@ -76,7 +75,7 @@ class TopicRow(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """What is seen at one time."""
+    """The figures of one picture."""
 
     head: str
     rows: tuple[TopicRow, ...]
@@ -85,7 +84,7 @@ class Picture(NamedTuple):
 
 
 class View(NamedTuple):
-    """How it is looked at."""
+    """Order and pause of the pictures."""
 
     sorted_by: int = 1
     is_reversed: bool = False
@@ -118,12 +117,12 @@ def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
     last minute; lateness is how late delays ended, in milliseconds.
     """
     if as_json:
-        seen = look(client)
+        seen = fetched(client)
         rows = [row._asdict() for row in ordered(seen.rows, View())]
         print_json([{"topics": rows, "due": {"horizon": HORIZON, "counts": seen.due}}])
         return Exit.OK
     if once:
-        seen, view = look(client), View()
+        seen, view = fetched(client), View()
         if sys.stdout.isatty():
             print_rich(lambda: picture(seen, view, columns_here()))
         else:
@@ -136,11 +135,11 @@ def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
     return Exit.OK
 
 
-def look(client: "Client") -> Picture:
-    """Ask the daemon for all that is shown. Only HTTP knows the rates."""
+def fetched(client: "Client") -> Picture:
+    """Return the figures of a picture, from the daemon. Only HTTP has the rates."""
     stats = client.stats()
     topics = client.topics()
-    # The busiest first, so that what is left out is what has least.
+    # The topics with most jobs first, so that those with least are left out.
     topics.sort(key=lambda topic: topic.jobs, reverse=True)
     rows = []
     for topic in topics[:ROWS_MAX]:
@@ -167,7 +166,7 @@ def look(client: "Client") -> Picture:
 
 
 def figures(details: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return a table of numbers of a topic; what is no number is left out.
+    """Return a table of numbers of a topic; other values are left out.
 
     >>> figures({"rates": {"put": 0.5, "deleted": []}}, "rates"), figures({"rates": 1}, "rates")
     ({'put': 0.5}, {})
@@ -183,7 +182,7 @@ def in_ms(late_s: float | None) -> float | None:
 
 
 def ordered(rows: Sequence[TopicRow], view: View) -> list[TopicRow]:
-    """Return the rows as they are looked at: numbers from the highest, names from A."""
+    """Return the rows in the order of the view: numbers from the highest, names from A."""
 
     def key(row: TopicRow) -> Any:
         value = row[view.sorted_by]
@@ -208,12 +207,12 @@ def figure(value: object) -> str:
 
 
 def due_line(due: Sequence[int]) -> str:
-    """Write what comes due as one line of text."""
+    """Write the counts of jobs that come due as one line of text."""
     return f"due in the next {HORIZON}, by 5 minutes: {' '.join(map(str, due))}"
 
 
 def picture(seen: Picture, view: View, width: int) -> "RenderableType":
-    """Draw what is seen, as wide as the terminal is."""
+    """Draw a picture, as wide as the terminal is."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -227,10 +226,10 @@ def picture(seen: Picture, view: View, width: int) -> "RenderableType":
     counts = [str(count or "") for count in seen.due]
     bar_columns = min(BAR_COLUMNS, width - CHART_GAPS - max(map(len, counts)))
     chart = Table.grid(padding=(0, 2))
-    for index, (count, said) in enumerate(zip(seen.due, counts, strict=True)):
+    for index, (count, text) in enumerate(zip(seen.due, counts, strict=True)):
         label = f"in {index * 60 // BINS:2d} m"
         drawn_bar = bar(count, most, max(1, bar_columns))
-        chart.add_row(Text(label, "dim"), Text(said), Text(drawn_bar, "cyan"))
+        chart.add_row(Text(label, "dim"), Text(text), Text(drawn_bar, "cyan"))
     paused = "  [paused]" if view.is_paused else ""
     keys = Text(f"q quits  p pauses  s sorts  r reverses{paused}", "dim")
     due = Text("due in the next hour", "bold")
@@ -238,7 +237,7 @@ def picture(seen: Picture, view: View, width: int) -> "RenderableType":
 
 
 def columns_of(view: View) -> list[Column]:
-    """Return the columns, that which is sorted by marked.
+    """Return the columns; the one of the order is marked.
 
     >>> [column.name for column in columns_of(View())][:3]
     ['topic', 'ready ▼', 'delayed']
@@ -263,7 +262,7 @@ def watch(client: "Client", every_s: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    view, seen = View(), look(client)
+    view, seen = View(), fetched(client)
     with (
         keys_one_by_one(),
         Live(console=Console(), screen=True, auto_refresh=False, transient=True) as live,
@@ -276,22 +275,22 @@ def watch(client: "Client", every_s: float) -> None:
                     return
                 view = view.after(key)
                 if not (key or view.is_paused):
-                    seen = looked_again(client, seen)
+                    seen = fetched_again(client, seen)
         except KeyboardInterrupt:
             return
 
 
-def looked_again(client: "Client", seen: Picture) -> Picture:
-    """Look again; while the daemon is away the last picture stays, and says so."""
+def fetched_again(client: "Client", seen: Picture) -> Picture:
+    """Return the next picture; while the daemon is away the last one, with the error."""
     try:
-        return look(client)
+        return fetched(client)
     except (Unreachable, ConnectionLost) as error:
         return seen._replace(head=visible(str(error)))
 
 
 @contextmanager
 def keys_one_by_one() -> Iterator[None]:
-    """Have keys without the return key, and unseen."""
+    """Read keys without the return key, and do not show them."""
     import termios
     import tty
 

@@ -1,14 +1,13 @@
-"""Topics and what holds for all of their jobs: counts, pauses, `clear`."""
+"""Topics as a whole: counts, pauses, `clear`."""
 
 from typing import TYPE_CHECKING
 
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
-from delayd.cli.help import examples
 from delayd.cli.parameters import DURATION
 from delayd.cli.tables import JSON_OPTION, Column, print_fields, print_json, print_table
-from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
+from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
 from delayd.exits import Exit
 from delayd.text import counted
 

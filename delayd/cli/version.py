@@ -6,9 +6,8 @@ import click
 
 from delayd import __version__
 from delayd.build import is_compiled
-from delayd.cli.help import examples
 from delayd.cli.tables import JSON_OPTION, print_json
-from delayd.cli.terminal import print_lines
+from delayd.cli.terminal import examples, print_lines
 from delayd.exits import Exit
 
 

@@ -23,11 +23,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click import Command as ClickCommand
 
-from delayd.cli.connect import URL_VARIABLE, known_topics, said, url_of, with_client
-from delayd.cli.help import examples
+from delayd.cli.connect import URL_VARIABLE, explained, known_topics, url_of, with_client
 from delayd.cli.parameters import DURATION
 from delayd.cli.tables import time_shown
-from delayd.cli.terminal import CommandFailed, complain
+from delayd.cli.terminal import CommandFailed, complain, examples
 from delayd.client.errors import DelaydError, Forbidden, Unauthorized
 from delayd.client.steps import carried_out
 from delayd.client.values import seconds
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 BURY: Final = 65
 TRY_LATER: Final = 75
 DECIDED: Final = frozenset((0, BURY, TRY_LATER))
-"""Exit codes that say what becomes of the job; any other leaves it to the retry rule."""
+"""Exit codes with an outcome of their own; for any other the retry rule decides."""
 WAIT: Final = "5s"
-"""How long one request waits for a job; then it is asked again, and known that it is answered."""
+"""How long one request waits for a job: the next shows whether the daemon still answers."""
 NOT_NOTED: Final = (
     "job {} was run, and the daemon did not take what came of it, so it comes again: a token for"
     " work needs the scopes reserve, delete, release and bury"
@@ -59,16 +58,16 @@ class StopReserving(Exception):
 
 
 class WithCommand(ClickCommand):
-    """Takes a command behind `--` from the arguments as it is."""
+    """Takes the command after `--` from the arguments, unparsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what is before `--`."""
+        """Parse the arguments before `--`."""
         at = args.index("--") if "--" in args else len(args)
         ctx.meta[COMMAND_KEY] = args[at + 1 :]
         return super().parse_args(ctx, args[:at])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return what the usage shows."""
+        """Return the parts of the usage line."""
         return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
 
 
@@ -139,7 +138,7 @@ def where(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def variables(job: "Job") -> dict[str, str]:
-    """Return what the environment tells a command about its job."""
+    """Return the environment variables about a job, for its command."""
     reservation = job.reservation
     failure = reservation.failure
     values = {
@@ -155,12 +154,12 @@ def variables(job: "Job") -> dict[str, str]:
         "FAILURE": failure and (failure.error or failure.reason),
     }
     texts = {name: "" if value is None else str(value) for name, value in values.items()}
-    # What a variable cannot hold must not keep the job from being done.
+    # NUL cannot stand in a variable; without it the job can be done.
     return {f"DELAYD_JOB_{name}": text.replace("\0", "") for name, text in texts.items()}
 
 
 class CommandWorker:
-    """Runs commands for jobs; `run` returns when it is told to stop, or when it has drained."""
+    """Runs commands for jobs; `run` returns after a signal, or when it has drained."""
 
     def __init__(
         self,
@@ -189,15 +188,15 @@ class CommandWorker:
         self._signals = 0
         self._pause = FailurePause()
         self._failed: set[int] = set()
-        """Jobs that failed so while the topics are drained: they are not tried twice."""
+        """Jobs that failed while the topics are drained: they are not tried twice."""
         self._set_aside: list[Job] = []
-        """Reserved once more, so that others come; given back at the end."""
+        """Reserved once more, so that others come; released at the end."""
         self._fault: CommandFailed | None = None
         self._has_failed = False
         """A command has ended with a failure, or its job was buried."""
 
     def run(self) -> int:
-        """Reserve and start commands until the end, and wait for those that run."""
+        """Reserve and start commands until the end, and wait for running ones."""
         self._client.outage.tell = tell_outage
         try:
             carried_out(
@@ -224,7 +223,7 @@ class CommandWorker:
         return Exit.JOBS_FAILED if self._is_draining and self._has_failed else Exit.OK
 
     def on_signal(self, _number: int, _frame: FrameType | None) -> None:
-        """Stop reserving; at the second time kill what runs."""
+        """Stop reserving; at the second signal kill the running commands."""
         self._signals += 1
         if self._signals > 1:
             complain("killing what runs")
@@ -243,13 +242,13 @@ class CommandWorker:
         """Tell, once one more command may be started, whether another job is to be reserved."""
         with self._changed:
             while len(self._running) >= self._concurrency and not self._is_stopping:
-                self._changed.wait(1.0)  # a signal does not end a wait: look again
+                self._changed.wait(1.0)  # a signal does not end a wait: check again
         return not (self._is_stopping or self._is_drained)
 
     def _reserve(self) -> "list[Job]":
         self._is_waiting = True
         try:
-            if self._is_stopping:  # since the loop looked
+            if self._is_stopping:  # since the loop checked
                 return []
             topics = self._topics[0] if len(self._topics) == 1 else self._topics
             limit = self._concurrency - len(self._running)
@@ -293,9 +292,11 @@ class CommandWorker:
                 self._client.keep_no_more(job)
         except (Forbidden, Unauthorized) as error:
             # It would be run again and again.
-            self._fault = CommandFailed(Exit.NOT_ALLOWED, NOT_NOTED.format(job.id), *said(error))
+            self._fault = CommandFailed(
+                Exit.NOT_ALLOWED, NOT_NOTED.format(job.id), *explained(error)
+            )
         except DelaydError as error:
-            for line in said(error):
+            for line in explained(error):
                 complain(f"job {job.id}: {line}")
         except OSError as error:
             self._fault = CommandFailed(
@@ -351,12 +352,12 @@ class CommandWorker:
 
 
 def tell_outage(error: DelaydError | None) -> None:
-    """Say that the daemon is away, or that it is back."""
+    """Report that the daemon is away, or that it is back."""
     complain("the daemon is back" if error is None else f"{error}; trying again")
 
 
 def ended(code: int) -> str:
-    """Say how a command ended.
+    """Return how a command ended.
 
     >>> ended(3), ended(-9)
     ('exit code 3', 'killed by SIGKILL')
@@ -370,7 +371,7 @@ def ended(code: int) -> str:
 
 
 def kill(process: subprocess.Popen[bytes] | None) -> None:
-    """End a command and all that it has started in its session, at once."""
+    """Kill a command and all processes of its session."""
     if process is not None and process.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -378,7 +379,7 @@ def kill(process: subprocess.Popen[bytes] | None) -> None:
 
 @contextlib.contextmanager
 def signals_to(worker: CommandWorker) -> Iterator[None]:
-    """Let the worker hear of the signals meanwhile."""
+    """Have the worker handle the signals meanwhile."""
     before = [signal.signal(number, worker.on_signal) for number in SIGNALS]
     try:
         yield

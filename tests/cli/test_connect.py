@@ -7,7 +7,7 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
-from delayd.cli.connect import EXITS, SCOPES, URL_VARIABLE, client, exit_of, said, url_of
+from delayd.cli.connect import EXITS, SCOPES, URL_VARIABLE, client, exit_of, explained, url_of
 from delayd.cli.main import invoke
 from delayd.cli.terminal import CommandFailed
 from delayd.client import errors
@@ -131,7 +131,7 @@ def test_every_error_of_the_client_has_an_exit_code() -> None:
 
 
 def test_what_may_succeed_later_says_when() -> None:
-    told = list(said(errors.Draining("it drains", retry_after_s=5.0)))
+    told = list(explained(errors.Draining("it drains", retry_after_s=5.0)))
     assert told == ["it drains", "nothing was changed; try again in 5 s"]
 
 
@@ -157,7 +157,7 @@ OF_PYTHON = {
     *("json.encoder", "json.scanner", "locale", "select", "selectors", "signal", "socket"),
 }
 OF_DELAYD = {
-    *("cli", "cli.connect", "cli.help", "cli.main", "cli.parameters", "cli.tables", "cli.terminal"),
+    *("cli", "cli.connect", "cli.main", "cli.parameters", "cli.tables", "cli.terminal"),
     *("cli.topics", "client", "client.addresses", "client.answers", "client.connection"),
     *("client.errors", "client.limits"),
     *("client.http1", "client.http_calls", "client.jobs", "client.results"),

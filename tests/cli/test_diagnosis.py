@@ -89,7 +89,7 @@ def test_what_is_wrong_with_the_data_directory(
 ) -> None:
     (finding,) = in_directory(**changes)
     assert finding.level == level
-    assert said in finding.said
+    assert said in finding.text
     assert advice in finding.advice
 
 
@@ -121,7 +121,7 @@ def test_what_is_wrong_with_the_machine(
 ) -> None:
     (finding,) = found(**changes)
     assert (finding.level, finding.subject) == (level, subject)
-    assert said in finding.said
+    assert said in finding.text
 
 
 @pytest.mark.parametrize(
