@@ -1,10 +1,10 @@
-"""The HTTP API: what the core can do, in the conventions that HTTP clients expect.
+"""The HTTP API: the operations of the core, in the conventions that HTTP clients expect.
 
     accept, connections, server     connections, requests in order, deadlines, start and stop
     routing, admission              the way of a request to its handler
     routes, openapi                 the table of calls, and the document made of it
-    form_reader, request_forms, values      what requests say
-    answer_forms, problems, responses       what they are answered
+    form_reader, request_forms, values      the contents of requests
+    answer_forms, problems, responses       answers
     api, idempotency, handlers/     what the handlers share, and the handlers
 
 A handler runs between two turns: it asks the engine, which answers at once, and then waits until

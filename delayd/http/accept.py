@@ -1,8 +1,8 @@
 """Connections of HTTP: accepted by `net.accept`, admitted, handed to asyncio with a protocol.
 
-asyncio has a server of its own. It takes a whole backlog at once before anything else has a turn,
-learns the client's address only after the TLS handshake, and reports a lack of descriptors as an
-error of the program. Here a few are taken at a time, and admitted first.
+asyncio's own server accepts a whole backlog at once before anything else has a turn, learns the
+client's address only after the TLS handshake, and reports a lack of descriptors as an error of the
+program. Here a few are accepted at a time, and admitted first.
 
 The module does not know the protocol.
 """
@@ -51,7 +51,7 @@ class HttpAcceptor:
         self.acceptor.open()
 
     def close(self) -> None:
-        """Accept no more, and drop the connections whose handshake is not over."""
+        """Accept no more, and drop connections in their handshakes."""
         self.acceptor.close()
         for task in self._arriving:
             task.cancel()

@@ -19,7 +19,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 
 from delayd.access.authenticator import Authenticator
 from delayd.access.principal import EVERYBODY, Principal
-from delayd.clock import monotonic_ns
+from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
 from delayd.http.bodies import BodyReader
@@ -47,7 +47,6 @@ Names = Mapping[str, str]
 """The variable segments of the path, by name."""
 Endpoint = Callable[[HttpRequest, Names], Awaitable[Reply]]
 
-NS_PER_MS: Final = 1_000_000
 _BEARER: Final = "bearer "
 
 
@@ -91,10 +90,10 @@ class RequestAdmission:
         self._authenticator = authenticator
         self._hosts = hosts
         self._serves_ui = serves_ui
-        """Its page may write: requests that come from it have an Origin."""
+        """Requests of the dashboard are accepted, which have an Origin."""
 
     def endpoint(self, route: Route) -> Endpoint:
-        """Return what answers the requests of a route."""
+        """Return the function that answers requests of a route."""
         api, handler, authenticator = self._api, route.handler, self._authenticator
         is_guarded = route.is_guarded
         body_reader = None
@@ -142,7 +141,7 @@ class RequestAdmission:
             except Refusal as refusal:
                 api.refusals.note(refusal.word)
                 if is_asked and is_guarded and not isinstance(refusal, Stopping):
-                    # It may tell of a change that a crash would undo still: a job that is gone.
+                    # It may be due to a change that is not durable yet, such as a deleted job.
                     await api.durable()
                 reply = refused(refusal)
             counters.note(reply.status, monotonic_ns() - begun_ns)
@@ -151,7 +150,7 @@ class RequestAdmission:
         return respond
 
     async def _read(self, reader: BodyReader, data: bytes, kind: str) -> Form:
-        """Read a body in its share of the loop's time; `MediaTypeWrong`, and what it is refused."""
+        """Read a body in slices; `MediaTypeWrong`, and what the reader raises."""
         if kind == LINES and not reader.takes_lines:
             raise MediaTypeWrong(f"the Content-Type is {kind!r}, not {JSON!r}: there is no batch")
         is_short = kind == JSON and len(data) <= HTTP_STEP_BYTES
@@ -163,7 +162,7 @@ class RequestAdmission:
             return await reader.read_lines(data, slices)
 
     def page_endpoint(self, make: Callable[[HttpRequest, Names], Reply]) -> Endpoint:
-        """Return what answers requests for a file of the dashboard, which need no token."""
+        """Return the function that answers requests for the dashboard, without a token."""
 
         async def respond(request: HttpRequest, names: Names) -> Reply:
             try:
@@ -183,7 +182,7 @@ class RequestAdmission:
         return reply
 
     def _check_source(self, request: HttpRequest, *, is_guarded: bool) -> None:
-        """Refuse what a web page has sent; `SourceRefused`.
+        """Refuse requests of web pages; `SourceRefused`.
 
         Probes of load balancers speak HTTP/1.0 without a Host, which every browser sends.
         """
@@ -215,7 +214,7 @@ class RequestAdmission:
         return principal
 
     async def _body_of(self, request: HttpRequest, principal: Principal) -> tuple[bytes, Principal]:
-        """Return the body, and the principal as it is when all of it has come.
+        """Return the body, and the principal as of when all of it has arrived.
 
         Raises what `read_bytes` does, and `Unauthorized`.
         """
@@ -246,7 +245,7 @@ class RequestAdmission:
 
 
 def _is_own(origin: str, host: str | None) -> bool:
-    """Tell whether a page of this very daemon, by the name that the request uses, has sent it.
+    """Tell whether a request was sent by a page of the host that it names.
 
     >>> _is_own("http://localhost:11301", "localhost:11301"), _is_own("http://evil.example", "x")
     (True, False)
@@ -255,18 +254,18 @@ def _is_own(origin: str, host: str | None) -> bool:
 
 
 def media_type_of(request: HttpRequest) -> str:
-    """Return what a request says that its body is: JSON, or lines of it; `MediaTypeWrong`."""
+    """Return the media type of a request's body: JSON, or lines of it; `MediaTypeWrong`."""
     headers = request.headers
     if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
         raise MediaTypeWrong("requests are read as they are: no Content-Encoding")
-    said = headers.get(hdrs.CONTENT_TYPE, "")
-    if said == JSON:  # the usual value
+    content_type = headers.get(hdrs.CONTENT_TYPE, "")
+    if content_type == JSON:  # the usual value
         return JSON
     # aiohttp would parse it with Python's `email`, which fails for `; a*`.
-    kind, *parameters = (text.strip().lower() for text in said.split(";"))
+    kind, *parameters = (text.strip().lower() for text in content_type.split(";"))
     if kind not in {JSON, LINES}:
-        what = f"is {said!r}, not" if said else "is missing; it must be"
-        raise MediaTypeWrong(f"the Content-Type {what} {JSON!r}")
+        mistake = f"is {content_type!r}, not" if content_type else "is missing; it must be"
+        raise MediaTypeWrong(f"the Content-Type {mistake} {JSON!r}")
     for parameter in parameters:
         name, _, value = parameter.partition("=")
         if name == "charset" and value.strip('"') not in {"utf-8", "utf8"}:
@@ -281,7 +280,7 @@ async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
         return b""
     if int(headers.get(hdrs.CONTENT_LENGTH, 0)) > bytes_max:
         raise BodyTooLong(bytes_max)
-    if stream.is_eof():  # it came with the head, as short ones do
+    if stream.is_eof():  # it came with the head, as short bodies do
         data = stream.read_nowait()
         if len(data) > bytes_max:
             raise BodyTooLong(bytes_max)
@@ -299,7 +298,7 @@ async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
 
 
 def _check_coding(request: HttpRequest) -> None:
-    """Refuse a body that is coded twice; the parser has refused what it cannot read at all."""
+    """Refuse a body with two codings; the parser has refused unknown ones."""
     if request.headers[hdrs.TRANSFER_ENCODING].lower() != "chunked":
         request.keep_alive = False
         raise CodingUnknown

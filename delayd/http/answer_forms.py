@@ -1,10 +1,10 @@
-"""What requests are answered: one struct for each kind of answer.
+"""The bodies of answers: one struct for each kind.
 
 Handlers make them, msgspec writes them, and the OpenAPI document is made of them, where they are
 named without the `Answer`. Members may be added to answers in later versions, so a client ignores
 those that it does not know; the structs forbid them, so that a test that reads an answer back fails
-when a member is not described. What was counted was counted since the start of the daemon, lengths
-of time are in seconds, and null is what there is not.
+when a member is not described. Counters begin with the start of the daemon, lengths of time are in
+seconds, and null means that there is no value.
 
 >>> msgspec.json.encode(PutAnswer(id=1, outcome=Outcome.CREATED))
 b'{"id":1,"outcome":"created"}'
@@ -26,7 +26,7 @@ from delayd.limits import PRIORITY_MAX
 
 
 def as_written(text: bytes) -> Any:  # noqa: ANN401 (it stands for any member)
-    """Return what has been written as JSON before, as the value of a member."""
+    """Return JSON that was written before as the value of a member."""
     return msgspec.Raw(text)
 
 
@@ -51,14 +51,14 @@ OwnHeaders = Annotated[
 
 
 def _named(members: type[enum.Enum], description: str) -> msgspec.Meta:
-    """Return what a schema says of the name of a member; there is none for 0 of flags."""
+    """Return the schema of an enum's names in lower case; 0 of flags has no name."""
     names = [member.name.lower() for member in members]
     return about(description, extra_json_schema={"enum": names})
 
 
 StateName = Annotated[str, _named(State, "Where the job is in its life.")]
 ReasonName = Annotated[str, _named(Reason, "Why the attempt failed.")]
-SourceName = Annotated[str, _named(Source, "Who said so: the configuration, or a client.")]
+SourceName = Annotated[str, _named(Source, "Where it was set: by configuration or a client.")]
 BlockName = Annotated[
     str,
     about(
@@ -301,7 +301,7 @@ class CalendarAnswer(Answer, kw_only=True):
 
 
 class TopicCountsAnswer(Answer, kw_only=True):
-    """How many jobs a topic has, and who waits for them."""
+    """Jobs of a topic by state, and how many consumers wait for them."""
 
     name: str
     jobs: Count
@@ -322,7 +322,7 @@ class TopicPageAnswer(Answer, kw_only=True):
 
 
 class PolicyAnswer(Answer, kw_only=True):
-    """What holds for a topic; what is absent is as if there were no policy."""
+    """The policy of a topic; an absent field is as without a policy."""
 
     ttr: str | Unset = UNSET
     delay: str | Unset = UNSET
@@ -341,7 +341,7 @@ class PolicyAnswer(Answer, kw_only=True):
 
 
 class PolicyOfTopicAnswer(Answer, kw_only=True):
-    """What holds for a topic, and who said so."""
+    """The policy of a topic, and where it was set."""
 
     policy: PolicyAnswer
     source: SourceName
@@ -437,8 +437,7 @@ class DiskAnswer(Answer, kw_only=True):
 
     free_bytes: Count
     needed_bytes: Annotated[
-        Count,
-        about("With less, puts are refused once the files made in advance are full."),
+        Count, about("With less, puts are refused once the files made in advance are full.")
     ]
 
 
@@ -489,7 +488,7 @@ class DaemonUsageAnswer(Answer, kw_only=True):
 
 
 class StatsAnswer(Answer, kw_only=True):
-    """The daemon as a whole; what was counted was counted since its start."""
+    """The daemon as a whole; counters begin with its start."""
 
     version: str
     compiled: Annotated[bool, about("Whether delayd runs compiled, or as interpreted Python.")]
@@ -533,7 +532,7 @@ class HistoryAnswer(Answer, kw_only=True):
 
 
 class AccessAnswer(Answer, kw_only=True):
-    """Who the client is, and what it may do."""
+    """The client's name, and what it may do."""
 
     name: Annotated[str, about("What the token, user or certificate is called.")]
     scopes: Annotated[list[str], about("Sorted.")]
@@ -553,6 +552,6 @@ class ReadyAnswer(Answer, kw_only=True):
 
 
 class AdvancedAnswer(Answer, kw_only=True):
-    """How far time has come."""
+    """The time of the virtual clock."""
 
     now: MomentText

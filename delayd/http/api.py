@@ -1,13 +1,13 @@
-"""What the handlers share: the engine and the way to it, and one call on its way through.
+"""What the handlers share (`Api`), and one request with its client and contents (`Call`).
 
-    durable()            wait until what was just done is on disk
+    durable()            wait until all changes so far are on disk
     carry_out(work)      wait until a background task is over (`core.background`)
-    slices()             do what a request may have a thousand of, in slices (`http.slices`)
+    slices()             work on up to a thousand items in slices (`http.slices`)
     call.allow(...)      refuse a client whose token does not allow this
-    call.topic, job_id   what the path names, checked
+    call.topic, job_id   the topic and the job of the path, checked
 
 Handlers run on the loop, between turns. The engine answers at once, so nothing else happens between
-two of a handler's calls of it; only at an `await` others have their turn.
+two of a handler's calls of it; only at an `await` other clients have their turn.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class ApiTurns(Protocol):
-    """What is needed of the daemon's turns."""
+    """What the API needs of the daemon's turns."""
 
     def when_durable(self, callback: Callable[[], object]) -> None:
         """Call back when everything that was done so far is durable."""
@@ -64,7 +64,7 @@ class ApiTurns(Protocol):
 
 
 class Reports(NamedTuple):
-    """What the service reports about the daemon, each time that a call asks."""
+    """Figures and states of the daemon that the service reports when a call asks."""
 
     beside_jobs: Callable[[int], Mapping[str, object]]
     """The daemon's figures at this time, except those of its jobs."""
@@ -74,15 +74,15 @@ class Reports(NamedTuple):
     sync_going_on_ms: Callable[[], int]
     """For how long the journal's disk has been syncing; 0: it is not."""
     missing_files: Callable[[], str]
-    """What is missing of the journal on the disk, which is looked at; empty: nothing."""
+    """Which of the journal's files are missing on the disk; empty: none."""
     space_trouble: Callable[[], str]
-    """Why the journal got no more space the last time; empty: for lack of space."""
+    """Why the journal got no more space the last time; empty: the disk is full."""
     push_blocks: Callable[[Topic], Iterable[PushBlock]]
     """Why jobs of a topic that are ready are not pushed."""
 
 
 class Api:
-    """What handlers work with."""
+    """The engine and all else that handlers work with."""
 
     def __init__(
         self,
@@ -104,18 +104,19 @@ class Api:
         self.standing = standing
         self.reports = reports
         self.refusals = refusals
-        """Counts what is refused, on the line as well."""
+        """Counts refusals, those of the line as well."""
         self.connections: HttpConnections
         self.loop = asyncio.get_running_loop()
-        self.nobody: Final = Session()
+        self.no_holder: Final = Session()
+        """Holds no job: for operations on jobs that are not reserved."""
         self.waiting: set[Callable[[], None]] = set()
-        """What ends the waits of requests for a job, when the daemon stops."""
+        """Functions that end the waits of requests for a job, when the daemon stops."""
         self.memos = Memos(engine, idempotency_keys_max)
         self.requests: dict[str, RequestCounters] = {}
-        """What was answered, by the name of the call; those of no call have the empty name."""
+        """Answered requests by the name of the call; empty: the call is unknown."""
         self.loop_time: Final = LoopTime(monotonic_ns)
         self.renewed: Callable[[Principal], Principal | None]
-        """Returns a principal as it is by now; None: it was revoked or has expired.
+        """Returns a principal as it is now; None: it was revoked or has expired.
 
         Set by the server, like `connections`.
         """
@@ -130,13 +131,13 @@ class Api:
         return self.clock.request_ms()
 
     def wall_ms(self, time_ms: int) -> int:
-        """Return where on the wall clock a moment of delayd time is."""
+        """Return the wall-clock time of a moment of delayd time."""
         return time_ms + self.engine.store.wall_times.offset_ms
 
     def moment_ms(self, at: object) -> int | None:
-        """Return the moment of the wall clock that a form names, and follow that clock; None: none.
+        """Return the wall-clock time of a form, and follow that clock; None: it has none.
 
-        `at` is unset where the form names none.
+        `at` is unset where the form has none.
         """
         if not isinstance(at, int):
             return None
@@ -144,21 +145,21 @@ class Api:
         return at
 
     def slices(self, items: int = HTTP_BATCH_MAX) -> Slices:
-        """Return a share of the loop's time for work on so many items; few do not queue for it."""
+        """Return a share of the loop's time for so many items; for few there is no queue."""
         return Slices(self.loop_time, is_few=items <= HTTP_ITEMS_FEW)
 
     async def durable(self) -> None:
-        """Wait until all that was done so far is as durable as the policy promises."""
+        """Wait until all changes so far are as durable as the policy promises."""
         future: asyncio.Future[None] = self.loop.create_future()
         self.when_durable(future)
         await future
 
     def when_durable(self, future: asyncio.Future[None]) -> None:
-        """Complete the future, unless it is cancelled, when all that was done so far is durable."""
+        """Complete the future, unless it is cancelled, when all changes so far are durable."""
         self.turns.when_durable(functools.partial(_complete, future))
 
     async def carry_out(self, work: Work) -> None:
-        """Wait until the work is done, in slices, and durable; raise what it is refused with."""
+        """Have the work done in slices, and wait until it is durable; raises its refusal."""
         future: asyncio.Future[None] = self.loop.create_future()
         task = BackgroundTask(work, lambda _refusal, _now_ms: self.when_durable(future))
         self.tasks.add(task)
@@ -180,7 +181,7 @@ def _complete(future: asyncio.Future[None]) -> None:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One admitted request: its client, what the client may do, and what it has sent."""
+    """One admitted request: its client, the client's rights, and the contents."""
 
     api: Api
     scope: Scope | None
@@ -191,24 +192,24 @@ class Call:
     principal: Principal
     data: bytes
     form: Any
-    """What the body says; `query` what the query does."""
+    """The contents of the body; `query` has those of the query."""
     query: Any
 
     @property
     def topic(self) -> str:
-        """The topic that the path names, checked and allowed."""
+        """The topic of the path, checked and allowed."""
         name = checked_name(self.names["topic"])
         self.allow(name)
         return name
 
     @property
     def key(self) -> bytes:
-        """The key that the path names; not checked yet."""
+        """The key of the path; not checked yet."""
         return self.names["key"].encode("utf-8", "surrogateescape")
 
     @property
     def job_id(self) -> int:
-        """The job that the path names, by its id, or by its topic and key; `KeyNotFound`."""
+        """The job of the path, by its id, or by its topic and key; `KeyNotFound`."""
         text = self.names.get("id")
         if text is None:
             return find_key(self.api.engine, self.topic, self.key)
@@ -231,22 +232,22 @@ class Call:
             self.principal = principal
 
     def allow(self, topic: str | None) -> None:
-        """Refuse a client that may not do this to the topic; None: to all topics."""
+        """Refuse a client that may not do this to the topic; None: to every topic."""
         if self.scope is not None:
             self.allow_all(Right(self.scope, topic))
 
     def allow_all(self, *rights: Right) -> None:
-        """Refuse a client that has not all these rights."""
+        """Refuse a client that lacks one of these rights."""
         if self.principal is not EVERYBODY and (denial := denial_of(self.principal, *rights)):
             raise Forbidden(denial.lack)
 
     def allow_some(self) -> None:
-        """Refuse a client that may do this to no topic; the answer leaves out the others."""
+        """Refuse a client that may do this to no topic; the answer has only its own topics."""
         if self.scope is not None and self.scope not in self.principal.scopes:
             raise Forbidden(self.principal.lack(self.scope, None))
 
     def is_admin(self, topic: str) -> bool:
-        """Tell whether the client may see what may be secret about the topic and its jobs."""
+        """Tell whether the client may see secrets of the topic and its jobs."""
         return self.principal.may(Scope.ADMIN, topic)
 
     def allow_job(
@@ -254,8 +255,8 @@ class Call:
     ) -> bytes:
         """Return the record of a job; `JobNotFound` also where the client may not see it.
 
-        `knows` tells by the record whether the client has shown that it knows the job: then it is
-        told which scope it lacks.
+        `knows` tells by the record whether the client has shown that it knows the job: then the
+        refusal names the scope that it lacks.
         """
         engine, principal, scope = self.api.engine, self.principal, self.scope
         record = live_record(engine.store, job_id)
@@ -269,7 +270,7 @@ class Call:
         return record
 
     async def answered(self, answer: Answer, items: int = 1) -> Reply:
-        """Return the answer of a call that has succeeded, when what it did is durable."""
+        """Return the answer of a call that has succeeded, when its changes are durable."""
         await self.api.durable()
         if items <= HTTP_ITEMS_FEW:
             return reply(200, answer)

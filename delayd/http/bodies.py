@@ -2,13 +2,13 @@ r"""Reading a request's body, whatever its length: the form, or everything that 
 
     up to 16 KiB           read in one go
     longer                 in slices, with turns between them
-      a list of forms        cut up in one go, which makes nothing of its items; then one by one
+      a list of forms        cut into its items in one go; then these are read one by one
       JSON in lines          one line after the other
       anything else          in one go: only the bodies of jobs are long (`form_reader`)
 
-No reader of JSON can stop on its way, and all of them keep the interpreter meanwhile, so a thread
-would not help. But to see where the items of a list end takes msgspec 2 ms for a MiB at most. So
-JSON that is longer than `HTTP_JSON_BYTES_MAX` is refused, and lines are not.
+No reader of JSON can stop half-way, and all of them hold the interpreter's lock, so a thread would
+not help. Finding where the items of a list end takes msgspec 2 ms for a MiB at most. So JSON that
+is longer than `HTTP_JSON_BYTES_MAX` is refused, and lines are not.
 
 >>> import asyncio
 >>> from delayd.http.request_forms import PutJobForm, PutJobsForm
@@ -88,7 +88,7 @@ class BodyReader:
                 self._cut = msgspec.json.Decoder(msgspec.defstruct("Cut", fields)).decode
 
     def read_short(self, data: bytes) -> Form:
-        """Return what JSON of up to `HTTP_STEP_BYTES` says; `NotJson`, `RequestInvalid`."""
+        """Return the form in JSON of up to `HTTP_STEP_BYTES`; `NotJson`, `RequestInvalid`."""
         batch = self._batch
         if batch is None:
             return self._one.read(data)
@@ -96,12 +96,12 @@ class BodyReader:
             return batch.read(data)
         try:
             is_batch = self._list_in(data) is not None
-        except (ValueError, RecursionError):  # as the form for one tells in detail
+        except (ValueError, RecursionError):  # the form for one says it in detail
             is_batch = False
         return batch.read(data) if is_batch else self._one.read(data)
 
     async def read_long(self, data: bytes, slices: Slices) -> Form:
-        """Return what longer JSON says; the same, and `BodyTooLong`."""
+        """Return the form in longer JSON; raises the same, and `BodyTooLong`."""
         if not self._one.has_rules:
             raise BodyTooLong(POLICY_JSON_BYTES_MAX)
         data = data.strip(_BLANKS)
@@ -127,10 +127,10 @@ class BodyReader:
         try:
             return await self._read_items(items, errors, slices)
         except NotJson as refusal:
-            raise NotJson(why_not_json(data, *refusal.said)) from None
+            raise NotJson(why_not_json(data, *refusal.shown)) from None
 
     async def read_lines(self, data: bytes, slices: Slices) -> Form:
-        """Return the batch whose items are a line each; blank lines are none. As `read_long`."""
+        """Return the batch with an item on each line; blank lines are skipped. As `read_long`."""
         return await self._read_items(_lines_of(data), [], slices)
 
     # --- Lists -----------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class BodyReader:
         return memoryview(raw) if isinstance(raw, msgspec.Raw) else None
 
     def _errors_beside(self, data: bytes, array: memoryview, field: ListField) -> list[FieldError]:
-        """Return what is wrong because it is there beside the list, where nothing may be."""
+        """Return the errors of members beside the list, where there may be none."""
         if len(data) - len(array) < len(field.name) + _MEMBERS_TWO_BYTES:
             return []
         check_rest(data, len(array))
@@ -162,7 +162,7 @@ class BodyReader:
     async def _read_one(
         self, reader: Reader[Form], text: bytes, where: str, hints: Hints, slices: Slices
     ) -> Form:
-        """Return the form that a text says which may be long."""
+        """Return the form in a text that may be long."""
         if len(text) > self._json_bytes_max:  # a line
             raise BodyTooLong(self._json_bytes_max)
         if len(text) > HTTP_FIELDS_BYTES_MAX:
@@ -173,7 +173,7 @@ class BodyReader:
     async def _read_items(
         self, items: Iterable[tuple[str, bytes]], errors: list[FieldError], slices: Slices
     ) -> Form:
-        """Return the form that has this list of forms; each comes with where it is."""
+        """Return the form with this list of forms; each item comes with its place."""
         assert self._list is not None
         forms: list[Form] = []
         hints = new_hints()
@@ -212,7 +212,7 @@ async def _rest_if_over(slices: Slices) -> None:
 
 
 def _items_of(array: memoryview, field: ListField) -> list[bytes]:
-    """Return the items as they are written, after those that are too many nothing is looked at."""
+    """Return the items as they are written; stops where there are too many."""
     if array[0] != ord("["):
         raise RequestInvalid([FieldError(field.name, "must be an array")])
     try:
@@ -224,7 +224,7 @@ def _items_of(array: memoryview, field: ListField) -> list[bytes]:
 
 @cache
 def _row_of(items_max: int) -> type[msgspec.Struct]:
-    """Return what an array of so many items at most is read as.
+    """Return the struct as which an array of at most so many items is read.
 
     The reader of a list would go on to its end, however long it is: a MiB of numbers takes 60 ms.
     """
@@ -233,7 +233,7 @@ def _row_of(items_max: int) -> type[msgspec.Struct]:
 
 
 def _lines_of(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield each line with its number; of blank ones what a step looks at, without a number."""
+    """Yield each line with its place; blank ones in steps, without a place."""
     at = ends = 0
     while at < len(data):
         step = data[at : at + HTTP_STEP_BYTES]

@@ -7,16 +7,16 @@ are answered one after the other, and each part has a deadline:
                  10 s    1 KiB/s   │         1 KiB/s    75 s
                          60 s      └ no limit
 
-A client that takes longer is answered 408 where it can still read that, and closed. What is kept
-for a connection is limited: 8,190 bytes of a line, 128 headers, 32 requests in a row, half a
-MiB of a body that no handler reads, and one answer, since a client is sent one at a time. The bytes
-of all unanswered requests are counted together (`http.connections`); when they are too many,
-clients that send much are answered 503.
+A client that takes longer is answered 408 where it can still read that, and closed. Buffers of a
+connection are bounded: 8,190 bytes of a line, 128 headers, 32 requests in a row, half a MiB of a
+body that no handler reads, and one answer, since answers are sent one at a time. The bytes of all
+unanswered requests are counted together (`http.connections`); when they are too many, clients that
+send much are answered 503.
 
 Deadlines cost a request less than 1 µs: its times are noted, and checked by `net.deadlines`.
 
-The module knows of other connections what `Shared` has, and not what is asked or answered. Of
-aiohttp it uses the parser, the streams that the parser fills with bodies, and the base of its
+The module does not know calls and their answers, and of other connections only `Shared`. It uses
+aiohttp's parser, the streams that the parser fills with bodies, and the base class of its
 protocols, by their public names.
 """
 
@@ -44,7 +44,7 @@ from delayd.net.peers import hears_nothing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much and how long; `limits.py` says why."""
+    """Bounds in numbers, bytes and time; `limits.py` gives the reasons."""
 
     connections_max: int = limits.CONNECTIONS_DEFAULT
     connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
@@ -92,7 +92,7 @@ def require_c_parser() -> None:
 
 
 class BodyBroken(Exception):
-    """The body of a request is not what its headers say; raised where it is read."""
+    """The body of a request differs from its headers; raised where it is read."""
 
 
 class ClientGone(ConnectionResetError):
@@ -100,7 +100,7 @@ class ClientGone(ConnectionResetError):
 
 
 class Shared(Protocol):
-    """What all connections of a server share."""
+    """The state that all connections of a server share."""
 
     loop: asyncio.AbstractEventLoop
     bounds: Bounds
@@ -128,7 +128,7 @@ class Shared(Protocol):
 
 
 class HttpRequest:
-    """One request: its head has come, and its body comes."""
+    """One request, whose head has arrived; its body may still be arriving."""
 
     __slots__ = (
         *("_url", "body", "connection", "headers", "keep_alive"),
@@ -143,7 +143,7 @@ class HttpRequest:
     ) -> None:
         self.method = message.method
         self.target = message.path
-        """Path and query, as they were sent."""
+        """Path and query, as sent."""
         self.version = message.version
         self.headers = message.headers
         self.keep_alive = not message.should_close
@@ -172,7 +172,7 @@ class HttpRequest:
 
 
 Message = tuple[http_parser.RawRequestMessage | HttpProcessingError, StreamReader]
-"""A head that was read, or why it could not be; and the body that belongs to it."""
+"""A head, or the error in it; and its body."""
 
 
 class HttpConnection(BaseProtocol):
@@ -189,8 +189,8 @@ class HttpConnection(BaseProtocol):
     def __init__(self, shared: Shared, peer: Peer) -> None:
         """Only `http.connections` makes connections, of a peer that it has admitted."""
         self._reader = http_parser.HttpRequestParser(
-            # Nothing leads back to the connection, so that it is freed when it has closed, and not
-            # by the garbage collector (`recover.py`).
+            # No reference back to the connection: it is freed when it has closed, not later by the
+            # garbage collector (`recover.py`).
             weakref.proxy(self),
             shared.loop,
             limits.HTTP_BODY_BUFFER_BYTES,
@@ -210,13 +210,13 @@ class HttpConnection(BaseProtocol):
         self.task: asyncio.Task[None] | None = None
         """Answers the requests; None: there is none to be answered."""
         self._row: deque[Message] = deque()
-        """Requests that have arrived and not been begun."""
+        """Requests that have arrived and are not begun."""
         self._current: HttpRequest | None = None
         """The request that is being handled."""
         self._is_over = False
         """Nothing more is read; the connection closes when the current request is answered."""
         self._has_last_body = False
-        """But for the body that comes, which belongs to the current request: the daemon stops."""
+        """Only the rest of the current request's body is still read: the daemon stops."""
         self.is_half_closed = False
         """The client sends no more, or has gone."""
         self.is_reserving = False
@@ -225,30 +225,30 @@ class HttpConnection(BaseProtocol):
         self._has_full_body = False
         """Nothing is read until a handler has read some of the body."""
         self._drained: asyncio.Future[None] | None = None
-        """What an answer waits for while too much of it has not been taken."""
+        """Done when enough of an answer was taken; None: nothing waits for that."""
         self._head_ms = _NEVER_MS
-        """Since when the next request's head comes; never: nothing of it has come."""
+        """When the first byte of the next head arrived; `_NEVER_MS`: none has."""
         self._idle_ms = 0
         """When the last answer was sent."""
         self._body: StreamReader | None = None
-        """The body that comes."""
+        """The body that is arriving."""
         self._body_ms = 0
         self._body_bytes = 0
-        """Since when it counts, and what had come by then."""
+        """Since when its speed counts, and how much had arrived by then."""
         self._is_spent = False
         """The request has been answered without its body, which is discarded as it arrives."""
         self._sent_bytes = 0
         self._untaken: tuple[int, int, int] | None = None
-        """Since when answers wait, how much waited, and `_sent_bytes` then."""
+        """Since when answers wait, how many bytes waited then, and `_sent_bytes` then."""
 
     def has_shown_token(self) -> None:
-        """Count it no longer among the unauthenticated connections."""
+        """Count it no longer as unauthenticated."""
         self._shared.admission.authenticated(self.peer)
 
-    # --- What asyncio calls ----------------------------------------------------------------------
+    # --- Called by asyncio -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin: the first head has its time from now."""
+        """Begin: the deadline of the first head counts from now."""
         assert isinstance(transport, asyncio.Transport)
         transport.set_write_buffer_limits(self._shared.pause_bytes)
         super().connection_made(transport)
@@ -256,7 +256,7 @@ class HttpConnection(BaseProtocol):
         self._shared.deadlines.watch(self, now_ms + self._shared.bounds.header_ms)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived; note whether a head or a body is incomplete."""
+        """Parse bytes; note whether a head or a body is incomplete."""
         if self._is_over:
             if self._has_last_body:
                 self._read_last_body(data)
@@ -289,7 +289,7 @@ class HttpConnection(BaseProtocol):
             self._cut(shared.replies[Rejection.HELD_BYTES])
 
     def _read_last_body(self, data: bytes) -> None:
-        """Parse more of the last body; what is behind it is dropped."""
+        """Parse more of the last body; all bytes after it are dropped."""
         body = self._body
         if body is None or body.is_eof():
             return
@@ -302,11 +302,11 @@ class HttpConnection(BaseProtocol):
             self._body = None
 
     def _parse(self, data: bytes) -> Sequence[Message]:
-        """Return the requests whose heads end in these bytes; one that is wrong is the last."""
+        """Return the requests whose heads end in these bytes; an error is the last."""
         end = data.find(_HEAD_END) + len(_HEAD_END)
         if end < len(_HEAD_END) or data.find(_HEAD_END, end) < 0:
             return self._parsed(data)
-        # Several: the parser would forget those before the one that is wrong.
+        # Several: at an error the parser would forget the requests before it.
         messages: list[Message] = []
         start = 0
         for left in range(max(0, limits.HTTP_ROW_MAX - len(self._row)), -1, -1):
@@ -323,17 +323,17 @@ class HttpConnection(BaseProtocol):
 
     @staticmethod
     def _break_body(messages: Sequence[Message]) -> None:
-        """Let who reads the body before the error know of it, if it is in that body."""
+        """Raise the error where the body before it is read, if it is in that body."""
         error, body = messages[-1][0], messages[-2][1] if len(messages) > 1 else EMPTY_PAYLOAD
         assert isinstance(error, HttpProcessingError), "the last message is the error"
         if not body.is_eof():
             body.set_exception(_broken_by(error))
 
     def _parsed(self, data: bytes) -> Sequence[Message]:
-        """Return what the parser makes of these bytes; an error alone."""
+        """Return the requests that the parser finds in these bytes, or its error."""
         try:
             messages, is_upgrade, rest = self._reader.feed_data(data)
-            while is_upgrade:  # no call here takes another protocol up: what follows is HTTP
+            while is_upgrade:  # no call here upgrades to another protocol: the rest is HTTP
                 self._reader.set_upgraded(False)
                 more, is_upgrade, rest = self._reader.feed_data(rest)
                 messages = [*messages, *more]
@@ -344,7 +344,7 @@ class HttpConnection(BaseProtocol):
         return messages
 
     def _note_last(self, message: object, body: StreamReader) -> None:
-        """Note the last request that has come, of which the body may be missing."""
+        """Note the last request that has arrived; its body may be incomplete."""
         if isinstance(message, HttpProcessingError):
             self._is_over = True
             if self._body is not None and not self._body.is_eof():
@@ -360,7 +360,7 @@ class HttpConnection(BaseProtocol):
         self._shared.deadlines.watch(self, now_ms + self._shared.body_grace_ms)
 
     def pause_writing(self) -> None:
-        """Give the client some time to read what is buffered for it."""
+        """Start the deadline for the client to read its buffered answers."""
         super().pause_writing()
         if self._untaken is None:
             now_ms = self._shared.now_ms()
@@ -373,11 +373,11 @@ class HttpConnection(BaseProtocol):
             self._drained.set_result(None)
 
     def eof_received(self) -> bool:
-        """Answer what has come whole, though the client sends no more; tell whether any has.
+        """Answer the complete requests of a client that sends no more; tell whether there are any.
 
-        A client that has gone looks the same. So a reserve ends here: its jobs would be lost on it
-        until their ttr runs out. While its answer leaves, the client may read all of it, and one
-        that has gone shows when more is written.
+        A client that is gone cannot be told apart. So a reserve ends here: its jobs would be lost
+        until their ttr runs out. An answer that is being sent goes on: a client that is gone shows
+        when more is written.
         """
         self._is_over = self.is_half_closed = True
         current = self._current
@@ -394,9 +394,9 @@ class HttpConnection(BaseProtocol):
         return True
 
     def _is_in_vain(self, method: str) -> bool:
-        """Tell whether a request does nothing but read for a client that hears no answer.
+        """Tell whether a request only reads, and its client is gone.
 
-        While it is read from, the system reports that it has gone.
+        While the connection is read from, the system reports that the client is gone.
         """
         if not (self.is_half_closed or self._has_full_row) or method not in _READING:
             return False
@@ -404,7 +404,7 @@ class HttpConnection(BaseProtocol):
         return sock is not None and hears_nothing(sock)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Forget the connection, and cancel the request that is being handled."""
+        """Forget the connection, and cancel its current request."""
         self._shared.forget(self)
         super().connection_lost(exc)
         self._is_over = True
@@ -412,15 +412,15 @@ class HttpConnection(BaseProtocol):
         if self.task is not None:
             self.task.cancel()
 
-    # --- What the streams of bodies call ---------------------------------------------------------
+    # --- Called by the streams of bodies ---------------------------------------------------------
 
     def pause_reading(self) -> None:
-        """Stop reading: no handler reads what has arrived of the body."""
+        """Stop reading: no handler reads the buffered part of the body."""
         self._has_full_body = True
         super().pause_reading()
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 (aiohttp's)
-        """Read on, if that was what reading waited for; called for each piece that is taken."""
+        """Read on, if reading waited for this; called for each piece that is taken."""
         if self._has_full_body:
             self._has_full_body = False
             super().resume_reading(resume_parser)
@@ -432,7 +432,7 @@ class HttpConnection(BaseProtocol):
             self.transport.pause_reading()
 
     def _take_row_on(self) -> None:
-        """Read on when the row is short again; what the parser has kept back comes first."""
+        """Read on when the row is short again, first what the parser has kept back."""
         self._reader.message_consumed()
         if self._has_full_row and len(self._row) <= limits.HTTP_ROW_MAX // 2:
             self.data_received(b"")
@@ -458,7 +458,7 @@ class HttpConnection(BaseProtocol):
                     self._row.clear()
         except ConnectionError:
             self._is_over = True  # the client has gone
-        except Exception as fault:  # noqa: BLE001 (whatever it is, the answer cannot be sent)
+        except Exception as fault:  # noqa: BLE001 (of any kind: the answer cannot be sent)
             self._is_over = True
             self._shared.on_fault(fault)
         finally:
@@ -499,7 +499,7 @@ class HttpConnection(BaseProtocol):
         return refused(refusal)
 
     async def send(self, reply: Reply, request: HttpRequest) -> None:
-        """Send an answer, and wait while the client does not take it; `ConnectionError`."""
+        """Send an answer, and wait while the client takes none of it; `ConnectionError`."""
         reply.is_sent = True
         if reply.pieces is not None:
             await self._send_pieces(reply, reply.pieces, request)
@@ -510,10 +510,10 @@ class HttpConnection(BaseProtocol):
         await self._write(head if request.method == hdrs.METH_HEAD else head + body, request)
 
     async def deliver(self, reply: Reply, request: HttpRequest) -> None:
-        """Send an answer, and wait until the system has taken all of it; `ConnectionError`.
+        """Send an answer, and wait until the kernel has taken all of it; `ConnectionError`.
 
-        Cancelled: the client has gone, and not all of it has left. Of TLS up to two pieces may wait
-        unseen, in asyncio.
+        If it is cancelled, the client has gone before all of it was sent. With TLS up to two pieces
+        may wait in asyncio, which cannot be seen.
         """
         transport = self.transport
         if transport is None or transport.get_extra_info("ssl_object") is not None:
@@ -542,7 +542,7 @@ class HttpConnection(BaseProtocol):
             await self._write(b"0\r\n\r\n", request)
 
     async def _write(self, data: bytes, request: HttpRequest | None = None) -> None:
-        """Write, and wait while the client does not take it; `ClientGone`."""
+        """Write, and wait while the client takes nothing; `ClientGone`."""
         transport = self.transport
         if transport is None or transport.is_closing():
             raise ClientGone
@@ -553,15 +553,15 @@ class HttpConnection(BaseProtocol):
             transport.write(data)
             await self._written(transport)
             return
-        # asyncio's TLS takes whatever it is given at once, and notices that nobody takes it, or
-        # that the client has gone, only at the next piece or in the next round of the loop.
+        # asyncio's TLS buffers everything at once, and notices that the client takes nothing, or is
+        # gone, only at the next piece or in the next round of the loop.
         for start in range(0, len(data), limits.HTTP_REPLY_PAUSE_BYTES):
             transport.write(data[start : start + limits.HTTP_REPLY_PAUSE_BYTES])
             await asyncio.sleep(0)
             await self._written(transport)
 
     async def _written(self, transport: asyncio.Transport) -> None:
-        """Wait while the client does not take what was written; `ClientGone`."""
+        """Wait while the client takes none of the written bytes; `ClientGone`."""
         if transport.is_closing():
             raise ClientGone
         if self.writing_paused:
@@ -570,12 +570,12 @@ class HttpConnection(BaseProtocol):
             self._drained = None
 
     def ask_for_body(self) -> None:
-        """Send 100 Continue to a client that waits for it with its body."""
+        """Send 100 Continue to a client that waits for it before its body."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.write(_CONTINUE)
 
     async def _discarded(self, body: StreamReader) -> bool:
-        """Discard the rest of a body; tell whether its end came soon enough."""
+        """Discard the rest of a body; tell whether its end came in time."""
         if body.is_eof():
             return True
         try:
@@ -590,10 +590,10 @@ class HttpConnection(BaseProtocol):
         shared = self._shared
         if self._body is not None and request.body is self._body and not self._body.is_eof():
             self._is_spent = True
-        # Of what came in a row each has an equal share: exactly so in the end.
+        # Each request of the row counts for an equal share; the sum is exact in the end.
         has_body = self._body is not None and not self._is_spent
-        behind = len(self._row) + has_body + (self._head_ms >= 0)
-        released = self.held_bytes // (behind + 1)
+        others = len(self._row) + has_body + (self._head_ms >= 0)
+        released = self.held_bytes // (others + 1)
         self.held_bytes -= released
         shared.held_bytes -= released
         self._idle_ms = now_ms = shared.now_ms()
@@ -601,7 +601,7 @@ class HttpConnection(BaseProtocol):
             self._head_ms = now_ms
 
     def finish(self) -> asyncio.Task[None] | None:
-        """Close after the current request, and read no other; return what still answers it."""
+        """Close after the current request, and read no other; return the task that answers it."""
         self._is_over = True
         self._has_last_body = not self._row
         self._row.clear()
@@ -616,13 +616,13 @@ class HttpConnection(BaseProtocol):
 
     # --- Deadlines -------------------------------------------------------------------------------
 
-    def look(self, now_ms: int) -> int:
-        """Close the connection if a deadline has passed; return when to look next, 0 for never."""
+    def expire(self, now_ms: int) -> int:
+        """Close the connection if a deadline has passed; return when the next may, 0 for never."""
         if self.transport is None:
             return 0
         waiting_bytes = self.transport.get_write_buffer_size()
         if waiting_bytes:
-            return self._look_at_answer(now_ms, waiting_bytes)
+            return self._check_answer(now_ms, waiting_bytes)
         if self._untaken is not None:
             self._untaken = None
             self._idle_ms = now_ms  # it has read until now
@@ -634,7 +634,7 @@ class HttpConnection(BaseProtocol):
             due_ms = self._body_due_ms(now_ms, self._body)
             word = "SLOW_BODY"
         elif self.task is not None:
-            return self._look_at_handled(now_ms)
+            return self._check_handled(now_ms)
         elif self._head_ms >= 0:
             due_ms = self._head_ms + bounds.header_ms
             word = "SLOW_HEADER"
@@ -647,8 +647,8 @@ class HttpConnection(BaseProtocol):
         self._close_for(word, self._shared.too_slow if self.held_bytes else b"")
         return now_ms + limits.HTTP_LOOK_MS
 
-    def _look_at_handled(self, now_ms: int) -> int:
-        """End a request that is carried out for nobody."""
+    def _check_handled(self, now_ms: int) -> int:
+        """End a request that only reads, whose client is gone."""
         if self._current is not None and self._is_in_vain(self._current.method):
             assert self.transport is not None, "a connection that is gone is not looked at"
             self.transport.abort()
@@ -657,9 +657,9 @@ class HttpConnection(BaseProtocol):
         return now_ms + (limits.HTTP_LOOK_MS if is_read else limits.HTTP_GONE_LOOK_MS)
 
     def _body_due_ms(self, now_ms: int, body: StreamReader) -> int:
-        """Return when the body is too late, as much of it as has come."""
+        """Return when the body is too late, by how much of it has arrived."""
         if self._has_full_body or self._has_full_row:
-            # It is we who do not read.
+            # The daemon itself does not read: the client is not to blame.
             self._body_ms = now_ms
             self._body_bytes = body.total_bytes
         came_bytes = body.total_bytes - self._body_bytes
@@ -668,7 +668,7 @@ class HttpConnection(BaseProtocol):
             came_bytes, grace_ms=shared.body_grace_ms, in_all_ms=shared.bounds.body_ms
         )
 
-    def _look_at_answer(self, now_ms: int, waiting_bytes: int) -> int:
+    def _check_answer(self, now_ms: int, waiting_bytes: int) -> int:
         if self._untaken is None:
             return self._await_taking(now_ms)
         since_ms, then_bytes, sent_bytes = self._untaken
@@ -682,7 +682,7 @@ class HttpConnection(BaseProtocol):
         return self._await_taking(now_ms)
 
     def _await_taking(self, now_ms: int) -> int:
-        """Note how much waits now; return when some of it has to be taken."""
+        """Note how many bytes wait now; return when some of them must have been taken."""
         assert self.transport is not None, "a connection that is gone is not looked at"
         self._untaken = (now_ms, self.transport.get_write_buffer_size(), self._sent_bytes)
         return now_ms + limits.HTTP_TAKE_MS
@@ -692,7 +692,7 @@ class HttpConnection(BaseProtocol):
         self._cut(reply)
 
     def _cut(self, reply: bytes) -> None:
-        """Close, with a reply if there is one and nothing else was being said."""
+        """Close, with a reply if there is one and no answer was being sent."""
         transport = self.transport
         assert transport is not None, "a connection that is gone is not cut"
         current = self._current
@@ -707,7 +707,7 @@ class HttpConnection(BaseProtocol):
 
 
 def _broken_by(error: HttpProcessingError) -> BodyBroken:
-    """Return what a reader of the body meets for an error in it."""
+    """Return the exception for the reader of a body with an error in it."""
     broken = BodyBroken(error.message)
     broken.__cause__ = error
     return broken
@@ -718,8 +718,8 @@ def _refusal_of_body(broken: BodyBroken) -> problems.HttpRefusal:
         refusal = _refusal_of(broken.__cause__)
         if isinstance(refusal, problems.HeaderTooLong):  # of the trailers
             return refusal
-    said = f"the body is not what its headers say: {broken}"
-    return problems.BadRequest(said.partition("\n")[0])
+    text = f"the body is not what its headers say: {broken}"
+    return problems.BadRequest(text.partition("\n")[0])
 
 
 def _refusal_of(error: HttpProcessingError) -> problems.HttpRefusal:
@@ -733,7 +733,7 @@ def _refusal_of(error: HttpProcessingError) -> problems.HttpRefusal:
         )
     if error.message == "Too many headers received":
         return problems.HeaderTooLong(f"there are more than {limits.HTTP_HEADERS_MAX} headers")
-    said = error.message.partition("\n")[0].rstrip(":")
-    if "`Transfer-Encoding`" in said:
+    text = error.message.partition("\n")[0].rstrip(":")
+    if "`Transfer-Encoding`" in text:
         return problems.CodingUnknown()
-    return problems.BadRequest(said)
+    return problems.BadRequest(text)

@@ -33,7 +33,7 @@ class HttpConnections:
         self.now_ms = now_ms
         self.on_fault = on_fault
         self.admission = admission
-        self.deadlines = Deadlines[HttpConnection](now_ms, HttpConnection.look, self._set_alarm)
+        self.deadlines = Deadlines[HttpConnection](now_ms, HttpConnection.expire, self._set_alarm)
         self._timer: asyncio.TimerHandle | None = None
         self.body_grace_ms = min(limits.HTTP_BODY_GRACE_MS, bounds.body_ms)
         self.pause_bytes = min(limits.HTTP_REPLY_PAUSE_BYTES, bounds.write_buffer_bytes_max)
@@ -76,7 +76,7 @@ class HttpConnections:
             self._timer = self.loop.call_later(wait_ms / 1_000, self.deadlines.go)
 
     def admit(self, address: object, descriptor: int) -> HttpConnection | Rejection:
-        """Return the protocol for a client that has connected, or why it is refused.
+        """Return the protocol for a client that has connected, or why the client is refused.
 
         For a connection whose `connection_made` is never called, call `forget`.
         """
@@ -89,7 +89,7 @@ class HttpConnections:
         return connection
 
     def note_failed_handshake(self, connection: HttpConnection, error: Exception) -> None:
-        """Count a TLS handshake that failed, and have it logged."""
+        """Count and log a TLS handshake that failed."""
         self.note("TLS_HANDSHAKE")
         self.admission.note_failed_handshake(connection.peer, error)
 
@@ -104,12 +104,12 @@ class HttpConnections:
         self.admission.leave(peer)
 
     def finish(self) -> "list[asyncio.Task[None]]":
-        """Close all connections, each after its current answer; return what still answers."""
+        """Close all connections, each after its current answer; return the tasks left."""
         answering = [connection.finish() for connection in list(self._connections)]
         return [task for task in answering if task is not None]
 
     def unsent(self) -> list[HttpConnection]:
-        """Return the connections with answers that wait to be taken."""
+        """Return the connections with answers that the clients have not taken."""
         return [connection for connection in self._connections if connection.has_unsent]
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class HttpConnections:
         self.deadlines.close()
 
     def check(self) -> None:
-        """Raise `AssertionError` unless every count is what counting says."""
+        """Count everything anew; raise `AssertionError` where a figure differs."""
         self.deadlines.check()
         assert (self._timer is not None) == (self.deadlines.alarm_ms is not None)
         assert self.held_bytes == sum(each.held_bytes for each in self._connections)

@@ -1,8 +1,8 @@
 """From a request's bytes to the struct that its schema describes, or to everything that is wrong.
 
 msgspec reads and checks in one go, and stops at the first mistake. Only then the body is read once
-more, into plain values, of which all mistakes are named. What concerns several fields at once says
-the struct itself, in `broken_rules`.
+more, into plain values, and all mistakes are named. Rules for several fields together are the
+form's own (`Rule`, `broken_rules`).
 
 >>> from delayd.http.values import Duration
 >>> class Wish(Form):
@@ -14,12 +14,11 @@ the struct itself, in `broken_rules`.
 ... except RequestInvalid as refusal: print(*(error.field for error in refusal.errors))
 delay priority colour
 
-What msgspec does not look into, since it is kept as the very text, is read by orjson: UTF-8, no
-NaN, no control characters. Of a name that is there twice the last value counts, as
-nearly all readers have it.
+Texts that are kept as they are, which msgspec does not check, are read by orjson: UTF-8, no NaN, no
+control characters. Of a name that is there twice the last value counts, as in nearly all readers.
 
-Reading blocks all other clients: `bodies` cuts what is long into parts that are read here. Only the
-bodies of jobs may be long in such a part, which are kept as they are.
+Reading blocks all other clients: `bodies` cuts long requests into parts that are read here. In a
+part only the bodies of jobs may be long, which are kept as they are.
 """
 
 import enum
@@ -28,7 +27,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Annotated, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -49,28 +48,28 @@ from delayd.text import did_you_mean
 
 
 class Rule(NamedTuple):
-    """What must hold of several fields together."""
+    """A rule for several fields of a form together."""
 
     schema: dict[str, Any]
     """The same as a JSON schema."""
     field: str
+    """The field that an error names."""
     detail: str
-    """What is said where it is broken, and of which field."""
     is_broken: Callable[[Any], bool]
-    """Asked of the form."""
+    """Tells whether a form breaks it."""
 
 
 Rules = tuple[Rule, ...]
 
 
 class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a request says; a subclass has a field for each thing that it may say."""
+    """The contents of a request; a subclass has its fields."""
 
     rules: ClassVar[Rules] = ()
     """A subclass names its own, besides those of its bases."""
 
     def broken_rules(self) -> list[FieldError]:
-        """Return what is wrong with several fields together."""
+        """Return the mistakes that concern several fields together."""
         return [
             FieldError(rule.field, rule.detail)
             for rule in rules_of(type(self))
@@ -78,7 +77,7 @@ class Form(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         ]
 
     def kept_texts(self) -> Iterable[msgspec.Raw]:
-        """Return the texts that are kept as they are, which nothing has read yet."""
+        """Return the JSON texts that are kept as they are, and not checked yet."""
         return ()
 
 
@@ -92,7 +91,7 @@ def rules_of(kind: type[Form]) -> Rules:
 
 
 class _Bodies(msgspec.Struct):
-    """The fields that may be long, as they are written; of all others nothing is made."""
+    """The fields that may be long, as they are written; the others are skipped."""
 
     body: msgspec.Raw = msgspec.Raw()
     body_base64: msgspec.Raw = msgspec.Raw()
@@ -101,11 +100,11 @@ class _Bodies(msgspec.Struct):
 _decode_bodies: Final = msgspec.json.Decoder(_Bodies).decode
 
 Hints = Iterator[int]
-"""Has an item for each "did you mean" that may still be looked for, which takes long."""
+"""An item for each "did you mean" that may still be searched for, which takes long."""
 
 
 def new_hints() -> Hints:
-    """Return what one request may use up."""
+    """Return the hints of one request."""
     return iter(range(HTTP_HINTS_MAX))
 
 
@@ -119,7 +118,7 @@ class ListField(NamedTuple):
 
 
 SOMETHING: Final = 0
-"""Stands for a value that is wrong, where rules ask which fields are there."""
+"""In place of a wrong value, where rules ask only which fields are present."""
 _GOT: Final = re.compile(r"Expected `([^`]*)`, got `([^`]*)`")
 _BOUND: Final = re.compile(r"Expected `(?:\w+)`( of length)? (>=|<=|>|<) ([0-9.e+]+)")
 _SIGNS: Final = {">=": "at least", "<=": "at most", ">": "more than", "<": "less than"}
@@ -133,7 +132,7 @@ _TYPES: Final = {
     "null": "null",
     "bytes": "a text in base64",
 }
-"""What msgspec calls the kinds of values, in words of people who write JSON."""
+"""msgspec's name of a kind of value -> the words for it in messages."""
 
 
 class Reader(Generic[FormT]):
@@ -155,7 +154,7 @@ class Reader(Generic[FormT]):
         """Otherwise the fields are read by something else, and only JSON is to be checked."""
 
     def read(self, data: bytes, where: str = "", hints: Hints | None = None) -> FormT:
-        """Return what a text says, which may be part of a request: where it is `jobs[3]`.
+        """Return the form in a text; `where` is its place in the request, such as `jobs[3]`.
 
         Raises `NotJson`, `RequestInvalid`.
         """
@@ -164,19 +163,19 @@ class Reader(Generic[FormT]):
                 orjson.loads(data)
             for field in self.lists:
                 _check_length(data, field)
-            given = self._decode(data)
+            form = self._decode(data)
             if len(data) <= HTTP_STEP_BYTES:
-                for text in given.kept_texts():
+                for text in form.kept_texts():
                     orjson.loads(memoryview(text))
             else:
-                for text in given.kept_texts():
+                for text in form.kept_texts():
                     self._check_body(text, where)
         except (ValueError, RecursionError) as error:
             raise self._refusal(data, error, where, hints or new_hints()) from None
-        if broken := given.broken_rules():
+        if broken := form.broken_rules():
             dot = f"{where}." if where else ""
             raise RequestInvalid([FieldError(dot + one.field, one.detail) for one in broken])
-        return given
+        return form
 
     def check_fields(self, data: bytes, where: str) -> None:
         """Refuse a text whose fields are long, job bodies excepted; `NotJson`, `RequestInvalid`."""
@@ -187,7 +186,7 @@ class Reader(Generic[FormT]):
         check_rest(data, max(len(bodies.body), len(bodies.body_base64)), where)
 
     def _check_body(self, text: msgspec.Raw, where: str) -> None:
-        """Refuse a body that is no JSON, or so much of it that reading it would block all."""
+        """Refuse a body that is no JSON, or too much of it: reading it would block all clients."""
         if len(text) > self._job_body_bytes_max:
             return
         if len(text) > HTTP_CONTAINERS_MAX and is_dense(bytes(text)):
@@ -198,7 +197,7 @@ class Reader(Generic[FormT]):
     def _refusal(
         self, data: bytes, error: Exception, where: str, hints: Hints
     ) -> NotJson | RequestInvalid:
-        """Return everything that is wrong with a text in which msgspec has found one mistake."""
+        """Return all mistakes of a text in which msgspec has found one."""
         try:
             values = self._plain_values(data, where)
             errors = [*islice(errors_in(values, self.kind, hints, where), HTTP_ERRORS_MAX)]
@@ -211,7 +210,7 @@ class Reader(Generic[FormT]):
         return RequestInvalid(errors or [FieldError(where, str(error))])
 
     def _plain_values(self, data: bytes, where: str) -> dict[str, object]:
-        """Return the values of all members, of a body something; strictly read, each of them."""
+        """Return the values of all members, read strictly; of a body a placeholder."""
         values: dict[str, object] = {}
         for name, raw in msgspec.json.decode(data, type=dict[str, msgspec.Raw]).items():
             if name in self._kept:
@@ -224,7 +223,7 @@ class Reader(Generic[FormT]):
 
 
 def check_rest(data: bytes, long_bytes: int, where: str = "") -> None:
-    """Refuse an object that is long even without what may be: to read its fields would block all.
+    """Refuse an object that is long even without its bodies: reading it would block all clients.
 
     Raises `RequestInvalid`.
     """
@@ -233,8 +232,8 @@ def check_rest(data: bytes, long_bytes: int, where: str = "") -> None:
         raise RequestInvalid([FieldError(where, rule)])
 
 
-def why_not_json(data: bytes, said: str, where: str = "") -> str:
-    r"""Return why the data is not JSON; `said` is what orjson or msgspec says of it.
+def why_not_json(data: bytes, message: str, where: str = "") -> str:
+    r"""Return why the data is not JSON; `message` is that of orjson or msgspec.
 
     >>> why_not_json(b'{"body": "\xff"}', "str is not valid UTF-8")
     'the byte 0xff at offset 10 is not UTF-8'
@@ -244,9 +243,9 @@ def why_not_json(data: bytes, said: str, where: str = "") -> str:
         data.decode()
     except UnicodeDecodeError as error:
         return f"{colon}the byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8"
-    if "depth" in said:
-        said = f"arrays and objects are nested too deeply; {HTTP_DEPTH_READ} levels are read"
-    return colon + said
+    if "depth" in message:
+        message = f"arrays and objects are nested too deeply; {HTTP_DEPTH_READ} levels are read"
+    return colon + message
 
 
 def _lists_of(kind: type[Form]) -> Iterator[ListField]:
@@ -257,7 +256,7 @@ def _lists_of(kind: type[Form]) -> Iterator[ListField]:
 
 
 def _check_length(data: bytes, field: ListField) -> None:
-    """Refuse a list that is too long, before its items are looked at: that takes long."""
+    """Refuse a list that is too long before its items are read, which takes long."""
     if data.count(b",") < field.items_max:
         return
     raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw]).get(field.name)
@@ -268,14 +267,14 @@ def _check_length(data: bytes, field: ListField) -> None:
 
 
 def too_many(field: ListField) -> FieldError:
-    """Return what is wrong with a list that is too long."""
+    """Return the error of a list that is too long."""
     return FieldError(field.name, f"has more than {field.items_max} items")
 
 
 def errors_in(
     value: object, kind: type[Form], hints: Hints, where: str = ""
 ) -> Iterator[FieldError]:
-    """Yield everything that is wrong with an object of this kind; where: `jobs[3]` or nothing."""
+    """Yield all mistakes of an object; `where` is its place, such as `jobs[3]`."""
     if type(value) is not dict:
         yield FieldError(where, "must be an object")
         return
@@ -288,10 +287,10 @@ def errors_in(
             if field.required:
                 yield FieldError(dot + field.encode_name, "is missing")
             continue
-        there = values.pop(field.encode_name)
+        value_there = values.pop(field.encode_name)
         errors = []
         place = dot + field.encode_name
-        for error in _errors_of(there, field.type, place, good, field.name, hints):
+        for error in _errors_of(value_there, field.type, place, good, field.name, hints):
             errors.append(error)
             yield error
         if errors and not field.required:
@@ -311,18 +310,18 @@ def _errors_of(
     name: str,
     hints: Hints,
 ) -> Iterator[FieldError]:
-    """Yield what is wrong with the value of a field; one that is right goes among the `good`."""
+    """Yield the mistakes of a field's value; without any it is added to `good`."""
     if msgspec.Raw in _kinds(kind):
         good[name] = SOMETHING
         return
     inner = form_in(kind)
     if inner is not None and type(value) is list:
-        is_wrong = False
-        for number, item in enumerate(value):
-            for error in errors_in(item, inner, hints, f"{where}[{number}]"):
-                is_wrong = True
-                yield error
-        if is_wrong:
+        errors: Iterator[FieldError] = chain.from_iterable(
+            errors_in(item, inner, hints, f"{where}[{number}]") for number, item in enumerate(value)
+        )
+        if (first := next(errors, None)) is not None:
+            yield first
+            yield from errors
             return
         kind = Annotated[(list[Any], *kind.__metadata__)]
     elif inner is not None:
@@ -331,18 +330,15 @@ def _errors_of(
     try:
         converted = msgspec.convert(value, kind, dec_hook=decode_value)
     except msgspec.ValidationError as error:
-        is_told = False
-        for item_error in _errors_of_items(value, kind, where):
-            is_told = True
-            yield item_error
-        if not is_told:
-            yield _told(where, str(error), kind)
+        errors = _errors_of_items(value, kind, where)
+        yield next(errors, None) or _error_of(where, str(error), kind)
+        yield from errors
     else:
         good[name] = converted if inner is None else []
 
 
 def _errors_of_items(value: object, kind: Any, where: str) -> Iterator[FieldError]:  # noqa: ANN401
-    """Yield what is wrong with each item of a list; nothing if the value or its kind is none."""
+    """Yield the mistakes of each item of a list; none if the value or its type is no list."""
     lists = [one for one in _kinds(kind) if typing.get_origin(one) is list]
     if type(value) is not list or not lists:
         return
@@ -351,34 +347,34 @@ def _errors_of_items(value: object, kind: Any, where: str) -> Iterator[FieldErro
         try:
             msgspec.convert(item, item_kind, dec_hook=decode_value)
         except msgspec.ValidationError as error:
-            yield _told(f"{where}[{number}]", str(error), item_kind)
+            yield _error_of(f"{where}[{number}]", str(error), item_kind)
 
 
-def _told(where: str, said: str, kind: Any) -> FieldError:  # noqa: ANN401 (a type)
-    """Return msgspec's sentence as a rule, and where in the value it is broken.
+def _error_of(where: str, message: str, kind: Any) -> FieldError:  # noqa: ANN401 (a type)
+    """Return msgspec's message as a rule, and where in the value it is broken.
 
-    >>> _told("tokens", "Expected `str`, got `int` - at `$[3]`", list[str])
+    >>> _error_of("tokens", "Expected `str`, got `int` - at `$[3]`", list[str])
     FieldError(field='tokens[3]', detail='must be a text, not a whole number')
-    >>> _told("priority", "Expected `int` >= 0", int).detail
+    >>> _error_of("priority", "Expected `int` >= 0", int).detail
     'must be at least 0'
     """
-    said, _, path = said.partition(" - at `$")
+    message, _, path = message.partition(" - at `$")
     where += path.rstrip("`")
-    if (match := _GOT.fullmatch(said)) is not None:
+    if (match := _GOT.fullmatch(message)) is not None:
         return FieldError(where, f"must be {_words(match[1])}, not {_words(match[2])}")
-    if said.startswith("Expected `str` ") and (rule := _rule_of(kind)):
+    if message.startswith("Expected `str` ") and (rule := _rule_of(kind)):
         return FieldError(where, rule)
-    if (match := _BOUND.fullmatch(said)) is not None:
-        what = " long" if match[1] else ""
-        return FieldError(where, f"must be {_SIGNS[match[2]]} {match[3]}{what}")
-    if said.startswith("Invalid enum value"):
-        value = said.removeprefix("Invalid enum value ")
+    if (match := _BOUND.fullmatch(message)) is not None:
+        unit = " long" if match[1] else ""
+        return FieldError(where, f"must be {_SIGNS[match[2]]} {match[3]}{unit}")
+    if message.startswith("Invalid enum value"):
+        value = message.removeprefix("Invalid enum value ")
         return FieldError(where, f"must be one of {', '.join(_choices(kind))}, not {value}")
-    if said == "Invalid base64 encoded string":
+    if message == "Invalid base64 encoded string":
         return FieldError(where, "must be base64, with its padding: the length a multiple of 4")
-    if "matching regex" in said:
+    if "matching regex" in message:
         return FieldError(where, "has not the form that it must have: see /openapi.json")
-    return FieldError(where, said)
+    return FieldError(where, message)
 
 
 def _rule_of(kind: Any) -> str:  # noqa: ANN401 (a type)
@@ -389,8 +385,8 @@ def _rule_of(kind: Any) -> str:  # noqa: ANN401 (a type)
     return next(filter(None, map(_rule_of, typing.get_args(kind))), "")
 
 
-def _words(types_said: str) -> str:
-    return " or ".join(_TYPES.get(name.strip(), name) for name in types_said.split("|"))
+def _words(names: str) -> str:
+    return " or ".join(_TYPES.get(name.strip(), name) for name in names.split("|"))
 
 
 def _choices(kind: Any) -> Iterator[str]:  # noqa: ANN401 (a type)
@@ -402,7 +398,7 @@ def _choices(kind: Any) -> Iterator[str]:  # noqa: ANN401 (a type)
 
 
 def unknown(name: str, fields: Iterable[str], hints: Hints) -> str:
-    """Return what is wrong with a name that is none of these."""
+    """Return the error of a name that is none of these."""
     hint = "" if next(hints, None) is None else did_you_mean(name, fields)
     return f"there is no such field{hint}"
 
@@ -414,7 +410,7 @@ def fields_of(kind: type[Form]) -> Mapping[str, msgspec.structs.FieldInfo]:
 
 
 def _kinds(kind: Any) -> Iterator[Any]:  # noqa: ANN401 (types)
-    """Yield the types of a union, or the only one, without what is said of them besides."""
+    """Yield the types of a union, or the only one, without their annotations."""
     origin = typing.get_origin(kind)
     if origin is Annotated:
         yield from _kinds(typing.get_args(kind)[0])
@@ -426,7 +422,7 @@ def _kinds(kind: Any) -> Iterator[Any]:  # noqa: ANN401 (types)
 
 
 def form_in(kind: Any) -> type[Form] | None:  # noqa: ANN401 (a type)
-    """Return the form of which the type is a list; None if it is none."""
+    """Return the form in a type that is a list of forms; None for other types."""
     for one in _kinds(kind):
         if typing.get_origin(one) is list:
             (inner,) = typing.get_args(one)
@@ -440,7 +436,7 @@ def _is_list(kind: Any) -> bool:  # noqa: ANN401 (a type)
 
 
 def read_query(kind: type[FormT], pairs: Sequence[tuple[str, str]]) -> FormT:
-    """Return what the names and values behind the `?` say; `RequestInvalid`."""
+    """Return the form of a query's names and values; `RequestInvalid`."""
     fields = fields_of(kind)
     hints = new_hints()
     raws: dict[str, Any] = {}
@@ -461,15 +457,15 @@ def read_query(kind: type[FormT], pairs: Sequence[tuple[str, str]]) -> FormT:
         try:
             good[field.name] = msgspec.convert(raw, field.type, strict=False, dec_hook=decode_value)
         except msgspec.ValidationError as error:
-            errors.append(FieldError(name, _told(name, str(error), field.type).detail))
+            errors.append(FieldError(name, _error_of(name, str(error), field.type).detail))
     errors += [
         FieldError(name, "is missing")
         for name, field in fields.items()
         if field.required and name not in raws
     ]
     if not errors:
-        given = kind(**good)
-        errors = given.broken_rules()
+        form = kind(**good)
+        errors = form.broken_rules()
         if not errors:
-            return given
+            return form
     raise RequestInvalid(errors)

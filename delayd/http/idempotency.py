@@ -11,7 +11,7 @@ here. Clients cannot change it (`core.operations.checks`): only this module may,
     the same, another body     ─► 422: the key was used for something else
 
 So such a put takes space for two, also of the daemon's caps on all jobs. Memos have a cap of their
-own: whoever may put could have a million made in a few minutes, which are there for a day.
+own: a client could make a million in a few minutes, which stay for a day.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class MemoBody(msgspec.Struct):
     job: int
     """The job that was put."""
     request: str
-    """A digest of what asked for it."""
+    """A digest of the request's body."""
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -57,7 +57,7 @@ _decode: Final = msgspec.json.Decoder(MemoBody).decode
 
 
 class Memo:
-    """What is known of an Idempotency-Key."""
+    """An Idempotency-Key, and the job that was put under it."""
 
     __slots__ = ("_key", "_memos", "_print", "job_id")
 
@@ -91,7 +91,7 @@ class Memo:
             self.job_id = note.job
 
     def keep(self, job_id: int, now_ms: RequestMs) -> None:
-        """Remember that this job has just been put, or take it back and say why that cannot be.
+        """Remember that this job has just been put; without space delete the job, and raise why.
 
         It follows its job in the log: if a crash cuts between them, the retry makes a second job,
         and no missing job is believed to exist.
@@ -114,12 +114,12 @@ class Memo:
             engine.store.drop_if_unwanted(topic)
             if delete_batch(engine, Session(), (job_id,), now_ms)[0]:
                 raise _of_both(engine, refusal) from None
-            return  # a worker has it already: so it was put, and is not remembered
+            return  # a worker has the job already: it was put, and is not remembered
         self._memos.begin(now_ms)
 
 
 def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
-    """Return why there was no space for job and memo, now that neither is there any more."""
+    """Return why there was no space for both job and memo, after both were removed."""
     if not isinstance(refusal, CapReached) or refusal.topic is not None:
         return refusal
     in_use = {"jobs_max": engine.log_space.jobs, "bytes_max": engine.record_bytes}[refusal.cap]
@@ -130,7 +130,7 @@ def _of_both(engine: "Engine", refusal: Refusal) -> Refusal:
 def memo_of(
     memos: "Memos", headers: Mapping[str, str], principal: "Principal", topic: str, data: bytes
 ) -> Memo | None:
-    """Return what is known of the request's key, None if it has none.
+    """Return the memo of the request's key, None if it has no key.
 
     Raises `KeyReused`, `IdempotencyKeysFull`.
     """
@@ -146,7 +146,7 @@ def memo_of(
 
 
 def refuse_beside(headers: Mapping[str, str], reason: str) -> None:
-    """Refuse an Idempotency-Key where it would not do what its sender expects."""
+    """Refuse an Idempotency-Key where it would have no effect."""
     if HEADER in headers:
         rule = f"is for a single job without a key; {reason}"
         raise RequestInvalid([FieldError(HEADER, rule)])
@@ -156,13 +156,12 @@ class Memos:
     """All memos: reserves those that have come due, and deletes them."""
 
     def __init__(self, engine: "Engine", keys_max: int) -> None:
-        """Remember so many keys at once."""
         self.engine = engine
         self.keys_max = keys_max
         self._session = Session(self)
 
     def begin(self, now_ms: RequestMs) -> None:
-        """Wait for memos, from when there are any; a second time nothing happens."""
+        """Wait for memos to come due, once there are any; a second call does nothing."""
         engine, session = self.engine, self._session
         if not session.watched and TOPIC in engine.store.topics.by_name:
             reclaim(engine, now_ms)
@@ -171,7 +170,7 @@ class Memos:
             self._go_on(now_ms)
 
     def rest(self) -> None:
-        """Wait no more if there is nothing to wait for: then the topic may go."""
+        """Stop waiting if there are no memos, so that the topic can be removed."""
         session = self._session
         if session.watched and not session.watched[0].jobs:
             stop_consuming(self.engine, session)
@@ -184,7 +183,7 @@ class Memos:
         self._go_on(now_ms)
 
     def _go_on(self, now_ms: RequestMs) -> None:
-        """Delete what is due (it comes in slices), and wait for more while there is more."""
+        """Delete the due memos (they come in slices), and wait while there are others."""
         engine, session = self.engine, self._session
         with as_daemon(engine):
             while due := reserve_batch(

@@ -1,11 +1,10 @@
-"""The API as an OpenAPI 3.1 document, made of the tables and structs that the daemon runs by.
+"""The API as an OpenAPI 3.1 document, made of the tables and structs that the daemon uses.
 
-    routes      which calls there are, what they are for, say and answer, which scope they need
+    routes      the calls: summary, contents, answers, and the scope that each needs
     request_forms, answer_forms, values     the schemas
-    problems    what a call may be refused for: status, word, headers
+    problems    the refusals of a call: status, word, headers
 
-Nothing is written down twice: what is wrong here is wrong in the daemon too. Making the document
-takes 20 ms.
+Nothing is written twice: a mistake here is one of the daemon too. Making the document takes 20 ms.
 
 >>> from delayd.http.routes import ROUTES
 >>> put = document(ROUTES)["paths"]["/v1/topics/{topic}/jobs"]["post"]
@@ -36,20 +35,20 @@ from delayd.limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX, JO
 
 Schema = dict[str, Any]
 Refusals = tuple[type[Refusal], ...]
-"""Those of one status that a call has."""
+"""All refusals of one status."""
 
 _REF: Final = "#/components/schemas/{name}"
 _FORMER_NAMES: Final[Mapping[type[Refusal], str]] = {TopicIsInternal: "TopicIsOwn"}
-"""Refusals that have another name since then; a response's name never changes."""
+"""Former names of refusals, since the name of a response never changes."""
 _SUFFIX: Final = re.compile(rb'"(#/components/schemas/)?(\w+?)(?:Answer|Form)"')
-"""A schema is called like its struct, but without this."""
+"""The ending of a struct's name that its schema does not have."""
 _OF_ALL: Final = (
     *(problems.BadRequest, problems.Forbidden, problems.SourceRefused),
     *(problems.TooSlow, problems.PathTooLong, problems.ExpectationWrong),
     *(problems.TooMany, problems.HeaderTooLong, problems.OurFault, problems.CodingUnknown),
     *(problems.Stopping, problems.Busy, problems.VersionWrong),
 )
-"""What any request may be refused for; forbidden is one that a web page has sent."""
+"""Refusals of any request; a request of a web page is forbidden."""
 _LOOKING: Final = frozenset({None, Scope.PEEK, Scope.STATS})
 """The scopes of calls that change nothing."""
 _OF_BODIES: Final = (
@@ -57,7 +56,7 @@ _OF_BODIES: Final = (
     *(problems.MediaTypeWrong, problems.BodyTooLong),
 )
 _ABOUT: Final = """\
-delayd keeps jobs safe until their time and then hands them to whoever works on them.
+delayd keeps jobs safe until their time and then hands them to workers.
 
 Lengths of time are seconds, or texts such as `15s` and `1h30m`; moments are RFC 3339 or seconds \
 since 1970. What is answered is on disk. A refusal is a problem (RFC 9457) that names everything \
@@ -92,7 +91,7 @@ def document(routes: Sequence[Route]) -> Schema:
                     "scheme": "bearer",
                     "description": "What `delayd token create` printed: `Authorization: Bearer "
                     "dlyd_...`. Beside each call stands the scope that its token needs. Without "
-                    "`auth.tokens` in the configuration nobody needs one.",
+                    "`auth.tokens` in the configuration no call needs one.",
                 }
             },
         },
@@ -114,23 +113,23 @@ def _value_ref(kind: type) -> Schema:
 
 
 def _schemas(routes: Sequence[Route]) -> Schema:
-    """Return the schemas of everything that is said in bodies, by name."""
+    """Return the schemas of all bodies, by name."""
     forms = {kind for route in routes for kind in (route.form, route.batch) if kind is not None}
     responses = chain.from_iterable(route.responses.values() for route in routes)
     replies: set[type] = {
         problems.ProblemAnswer,
         *chain.from_iterable(one.structs for one in responses),
     }
-    asked = _components(forms)
+    of_forms = _components(forms)
     for kind in _all_forms(forms):
         rules = [rule.schema for rule in rules_of(kind)]
         if rules:
-            asked[kind.__name__]["allOf"] = rules
-    answered = _components(replies)
-    for schema in answered.values():
+            of_forms[kind.__name__]["allOf"] = rules
+    of_answers = _components(replies)
+    for schema in of_answers.values():
         schema.pop("additionalProperties", None)  # there may be more in later versions
     values = {kind.__name__: value.schema for kind, value in KINDS.items()}
-    return dict(sorted({**values, **asked, **answered}.items()))
+    return dict(sorted({**values, **of_forms, **of_answers}.items()))
 
 
 def _components(kinds: Iterable[type]) -> dict[str, Schema]:
@@ -138,9 +137,9 @@ def _components(kinds: Iterable[type]) -> dict[str, Schema]:
     found = msgspec.json.schema_components(by_name, schema_hook=_value_ref, ref_template=_REF)[1]
     if LACKS_DOCSTRINGS:
         for module in {kind.__module__ for kind in (*by_name, Outcome)}:
-            for name, said in docstrings_of(module).items():
+            for name, docstring in docstrings_of(module).items():
                 if name in found:
-                    found[name].setdefault("description", said)
+                    found[name].setdefault("description", docstring)
     return found
 
 
@@ -247,7 +246,7 @@ def _query_parameter(field: msgspec.structs.FieldInfo) -> Schema:
 
 
 def _responses(route: Route) -> dict[int, Schema]:
-    found = {status: _response(said) for status, said in route.responses.items()}
+    found = {status: _response(response) for status, response in route.responses.items()}
     for status, refusals in _refusals_by_status(route).items():
         assert status not in found, route.path
         found[status] = {"$ref": f"#/components/responses/{_name_of(refusals)}"}
@@ -262,7 +261,7 @@ def _refusals_by_status(route: Route) -> dict[int, Refusals]:
 
 
 def _name_of(refusals: Refusals) -> str:
-    """Return what the response for these is called; many calls share it."""
+    """Return the name of the response for these; many calls share it."""
     return ".".join(_FORMER_NAMES.get(refusal, refusal.__name__) for refusal in refusals)
 
 
@@ -273,7 +272,7 @@ def _problems(routes: Iterable[Route]) -> Schema:
 
 
 def refusals_of(route: Route) -> Iterable[type[Refusal]]:
-    """Yield what the call may be refused for; some twice."""
+    """Yield the refusals of a call; some twice."""
     yield from _OF_ALL
     if route.is_guarded:
         yield problems.Unauthorized
@@ -291,7 +290,7 @@ def refusals_of(route: Route) -> Iterable[type[Refusal]]:
 
 
 def _links(kind: type) -> Schema:
-    """Return what may follow on such an answer, by the name of the call."""
+    """Return the links from such an answer to other calls, by name."""
     links: Schema = {}
     if kind is PutAnswer:
         for name in ("get_job", "change_job", "cancel_job"):
@@ -306,21 +305,21 @@ def _links(kind: type) -> Schema:
     return links
 
 
-def _response(said: Response) -> Schema:
-    response: Schema = {"description": said.when}
-    links = {name: link for kind in said.structs for name, link in _links(kind).items()}
+def _response(response: Response) -> Schema:
+    schema: Schema = {"description": response.when}
+    links = {name: link for kind in response.structs for name, link in _links(kind).items()}
     if links:
-        response["links"] = links
-    if PutAnswer in said.structs:
+        schema["links"] = links
+    if PutAnswer in response.structs:
         location = _header("Leads to the job.", {"type": "string"})
-        location["required"] = len(said.structs) == 1  # a batch has none
-        response["headers"] = {"Location": location}
-    if said.structs:
-        response["content"] = {problems.JSON: {"schema": _one_of(said.structs)}}
-    elif said.media:
-        kind = "object" if said.media == problems.JSON else "string"
-        response["content"] = {said.media: {"schema": {"type": kind}}}
-    return response
+        location["required"] = len(response.structs) == 1  # a batch has none
+        schema["headers"] = {"Location": location}
+    if response.structs:
+        schema["content"] = {problems.JSON: {"schema": _one_of(response.structs)}}
+    elif response.media:
+        kind = "object" if response.media == problems.JSON else "string"
+        schema["content"] = {response.media: {"schema": {"type": kind}}}
+    return schema
 
 
 def _problem(refusals: Refusals) -> Schema:

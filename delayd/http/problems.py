@@ -5,9 +5,9 @@
      "kind": "job_already_exists", "job_id": 7}
 
 The table is the classes themselves: each `Refusal`, of the core or one of those that only HTTP has,
-has a kind of its own, a title, a word for both wires and a status. None of them ever changes, and
-the type is made of the word. `errors` lists everything that is wrong with a request, with the
-field; a `Retry-After` says when it may succeed if the request itself is right.
+has a kind of its own, a title, a word for both protocols and a status. None of them ever changes,
+and the type is made of the word. `errors` lists all mistakes of a request by field; a `Retry-After`
+says when to try again if the request itself is right.
 
 >>> from delayd.core.errors import JobNotFound
 >>> problem = problem_of(JobNotFound(7))
@@ -82,41 +82,35 @@ class ProblemAnswer(Answer, kw_only=True):
 class HttpRefusal(Refusal):
     """A refusal that only HTTP uses.
 
-    A subclass names its word, its status, its kind, its title, and its sentence with `{}` for what
-    is said of it when it is raised.
+    A subclass names its kind, word and status, its title, which is its docstring too, and its
+    sentence with `{}` for the arguments with which it is raised.
     """
 
     sentence: ClassVar[str] = "{}"
 
-    def __init_subclass__(cls, *, word: str, status: int, retry_after_s: int | None = None) -> None:
-        """Note what the table of refusals says of this one."""
+    def __init_subclass__(
+        cls, *, kind: str, word: str, status: int, retry_after_s: int | None = None
+    ) -> None:
+        """Note a row of the table of refusals."""
         super().__init_subclass__()
-        cls.word, cls.status, cls.retry_after_s = word, status, retry_after_s
+        cls.kind, cls.word, cls.status, cls.retry_after_s = kind, word, status, retry_after_s
+        cls.__doc__ = cls.title
 
-    def __init__(self, *said: Any) -> None:  # noqa: ANN401 (whatever the sentence shows)
-        super().__init__(self.sentence.format(*said))
-        self.said = said
+    def __init__(self, *shown: Any) -> None:  # noqa: ANN401 (values that the sentence shows)
+        super().__init__(self.sentence.format(*shown))
+        self.shown = shown
 
 
-class NotJson(HttpRefusal, word="BAD_JSON", status=400):
-    """The body cannot be read as JSON."""
-
-    kind = "not_json"
+class NotJson(HttpRefusal, kind="not_json", word="BAD_JSON", status=400):
     title = "The body cannot be read as JSON."
     sentence = "the body is not a JSON text: {}"
 
 
-class BadRequest(HttpRefusal, word="BAD_FORMAT", status=400):
-    """The request is not valid HTTP, or has a query or body that the call does not take."""
-
-    kind = "request_malformed"
+class BadRequest(HttpRefusal, kind="request_malformed", word="BAD_FORMAT", status=400):
     title = "The request is not valid HTTP, or has a query or body that the call does not take."
 
 
-class RequestInvalid(HttpRefusal, word="BAD_FORMAT", status=422):
-    """The request is invalid; `errors` lists every problem."""
-
-    kind = "request_invalid"
+class RequestInvalid(HttpRefusal, kind="request_invalid", word="BAD_FORMAT", status=422):
     title = "The request is invalid; `errors` lists every problem."
 
     def __init__(self, errors: Sequence[FieldError]) -> None:
@@ -136,44 +130,30 @@ def _cut(text: str) -> str:
     return text[:HTTP_ERROR_CHARACTERS_MAX] + "..."
 
 
-class Unauthorized(HttpRefusal, word="UNAUTHORIZED", status=401):
-    """A valid token is needed."""
-
-    kind = "unauthorized"
+class Unauthorized(HttpRefusal, kind="unauthorized", word="UNAUTHORIZED", status=401):
     title = "A valid token is needed."
 
-    # What is missing, and not what is wrong with what was given; only of a whole token that has
-    # expired it is said when.
+    # It does not say why a token is wrong; only the holder of an expired one sees when it expired.
     def __init__(self, expiry: str = "") -> None:
         super().__init__(expiry or "a valid token is needed: Authorization: Bearer dlyd_...")
 
 
-class Forbidden(HttpRefusal, word="FORBIDDEN", status=403):
-    """The token does not allow this."""
-
-    kind = "forbidden"
+class Forbidden(HttpRefusal, kind="forbidden", word="FORBIDDEN", status=403):
     title = "The token does not allow this."
 
 
-class SourceRefused(HttpRefusal, word="FORBIDDEN", status=403):
-    """The Host is unknown, or the request comes from a web page."""
-
-    kind = "source_refused"
+class SourceRefused(HttpRefusal, kind="source_refused", word="FORBIDDEN", status=403):
     title = "The Host is unknown, or the request comes from a web page."
 
 
-class NoSuchCall(HttpRefusal, word="UNKNOWN_COMMAND", status=404):
-    """There is no such path."""
-
-    kind = "no_such_call"
+class NoSuchCall(HttpRefusal, kind="no_such_call", word="UNKNOWN_COMMAND", status=404):
     title = "There is no such path."
     sentence = "the path {} does not exist; /openapi.json lists all paths"
 
 
-class MethodNotAllowed(HttpRefusal, word="METHOD_NOT_ALLOWED", status=405):
-    """The path does not support this method."""
-
-    kind = "method_not_allowed"
+class MethodNotAllowed(
+    HttpRefusal, kind="method_not_allowed", word="METHOD_NOT_ALLOWED", status=405
+):
     title = "The path does not support this method."
 
     def __init__(self, method: str, allowed: Sequence[str]) -> None:
@@ -181,51 +161,39 @@ class MethodNotAllowed(HttpRefusal, word="METHOD_NOT_ALLOWED", status=405):
         self.allowed = tuple(allowed)
 
 
-class TooSlow(HttpRefusal, word="REQUEST_TIMEOUT", status=408):
-    """The request did not arrive in time."""
-
-    kind = "request_timeout"
+class TooSlow(HttpRefusal, kind="request_timeout", word="REQUEST_TIMEOUT", status=408):
     title = "The request did not arrive in time."
 
 
-class JobReserved(HttpRefusal, word="RESERVED", status=409):
-    """The job is reserved by a worker."""
-
-    kind = "job_reserved"
+class JobReserved(HttpRefusal, kind="job_reserved", word="RESERVED", status=409):
     title = "The job is reserved by a worker."
     sentence = "job {} is reserved: only its holder can say what becomes of it"
 
 
-class ReservationLost(HttpRefusal, word="NOT_RESERVED", status=409):
-    """The reservation has ended: its ttr ran out, or the job went to another worker."""
-
-    kind = "reservation_lost"
+class ReservationLost(HttpRefusal, kind="reservation_lost", word="NOT_RESERVED", status=409):
     title = "The reservation has ended: its ttr ran out, or the job went to another worker."
     sentence = "job {} is not reserved under this token, or no longer"
 
 
-class WrongState(HttpRefusal, word="WRONG_STATE", status=409):
-    """The state of the job does not allow this."""
-
-    kind = "wrong_state"
+class WrongState(HttpRefusal, kind="wrong_state", word="WRONG_STATE", status=409):
     title = "The state of the job does not allow this."
     sentence = "job {} is {}, which does not allow to {} it"
 
 
-class KeyReused(HttpRefusal, word="IDEMPOTENCY_KEY_REUSED", status=422):
-    """The Idempotency-Key was used for another request."""
-
-    kind = "idempotency_key_reused"
+class KeyReused(
+    HttpRefusal, kind="idempotency_key_reused", word="IDEMPOTENCY_KEY_REUSED", status=422
+):
     title = "The Idempotency-Key was used for another request."
     sentence = "this Idempotency-Key came with another request before"
 
 
 class IdempotencyKeysFull(
-    HttpRefusal, word="IDEMPOTENCY_KEYS_FULL", status=507, retry_after_s=RETRY_AFTER_FULL_S
+    HttpRefusal,
+    kind="idempotency_keys_full",
+    word="IDEMPOTENCY_KEYS_FULL",
+    status=507,
+    retry_after_s=RETRY_AFTER_FULL_S,
 ):
-    """The daemon remembers as many Idempotency-Keys as it may."""
-
-    kind = "idempotency_keys_full"
     title = "The daemon remembers as many Idempotency-Keys as it may."
     sentence = (
         "http.idempotency_keys_max is {}, and as many keys are remembered: send the job without the"
@@ -233,10 +201,7 @@ class IdempotencyKeysFull(
     )
 
 
-class BodyTooLong(HttpRefusal, word="JOB_TOO_BIG", status=413):
-    """The request is longer than this daemon reads."""
-
-    kind = "request_too_long"
+class BodyTooLong(HttpRefusal, kind="request_too_long", word="JOB_TOO_BIG", status=413):
     title = "The request is longer than this daemon reads."
     sentence = "the request's body is longer than {} bytes{}"
 
@@ -244,91 +209,65 @@ class BodyTooLong(HttpRefusal, word="JOB_TOO_BIG", status=413):
         super().__init__(bytes_max, hint)
 
 
-class MediaTypeWrong(HttpRefusal, word="UNSUPPORTED_MEDIA_TYPE", status=415):
-    """The Content-Type is not JSON in UTF-8, or the body is compressed."""
-
-    kind = "media_type_unsupported"
+class MediaTypeWrong(
+    HttpRefusal, kind="media_type_unsupported", word="UNSUPPORTED_MEDIA_TYPE", status=415
+):
     title = "The Content-Type is not JSON in UTF-8, or the body is compressed."
 
 
-class PathTooLong(HttpRefusal, word="URI_TOO_LONG", status=414):
-    """The path is longer than this daemon reads."""
-
-    kind = "path_too_long"
+class PathTooLong(HttpRefusal, kind="path_too_long", word="URI_TOO_LONG", status=414):
     title = "The path is longer than this daemon reads."
 
 
-class HeaderTooLong(HttpRefusal, word="HEADER_TOO_LONG", status=431):
-    """A header is longer than this daemon reads, or there are too many of them."""
-
-    kind = "header_too_long"
+class HeaderTooLong(HttpRefusal, kind="header_too_long", word="HEADER_TOO_LONG", status=431):
     title = "A header is longer than this daemon reads, or there are too many of them."
 
 
-class OurFault(HttpRefusal, word="INTERNAL_ERROR", status=500):
-    """An internal error of the daemon."""
-
-    kind = "internal_error"
+class OurFault(HttpRefusal, kind="internal_error", word="INTERNAL_ERROR", status=500):
     title = "An internal error of the daemon."
 
 
-class TooMany(HttpRefusal, word="TOO_MANY_REQUESTS", status=429, retry_after_s=1):
-    """The client has too many connections or requests."""
-
-    kind = "too_many_requests"
+class TooMany(
+    HttpRefusal, kind="too_many_requests", word="TOO_MANY_REQUESTS", status=429, retry_after_s=1
+):
     title = "The client has too many connections or requests."
 
 
-class Busy(HttpRefusal, word="BUSY", status=503, retry_after_s=1):
-    """The daemon cannot do this now."""
-
-    kind = "busy"
+class Busy(HttpRefusal, kind="busy", word="BUSY", status=503, retry_after_s=1):
     title = "The daemon cannot do this now."
 
 
-class Stopping(HttpRefusal, word="STOPPING", status=503, retry_after_s=1):
-    """The daemon is stopping."""
-
-    kind = "stopping"
+class Stopping(HttpRefusal, kind="stopping", word="STOPPING", status=503, retry_after_s=1):
     title = "The daemon is stopping."
     sentence = "the daemon is stopping; try again in a second"
 
 
-class NotReady(HttpRefusal, word="NOT_READY", status=503, retry_after_s=1):
-    """The daemon cannot accept jobs now."""
-
-    kind = "not_ready"
+class NotReady(HttpRefusal, kind="not_ready", word="NOT_READY", status=503, retry_after_s=1):
     title = "The daemon cannot accept jobs now."
 
 
-class ExpectationWrong(HttpRefusal, word="EXPECTATION_FAILED", status=417):
-    """The Expect header asks for something that this daemon does not support."""
-
-    kind = "expectation_unsupported"
+class ExpectationWrong(
+    HttpRefusal, kind="expectation_unsupported", word="EXPECTATION_FAILED", status=417
+):
     title = "The Expect header asks for something that this daemon does not support."
     sentence = "Expect: {!r} is not 100-continue"
 
 
-class CodingUnknown(HttpRefusal, word="NOT_IMPLEMENTED", status=501):
-    """The Transfer-Encoding is not chunked."""
-
-    kind = "transfer_encoding_unsupported"
+class CodingUnknown(
+    HttpRefusal, kind="transfer_encoding_unsupported", word="NOT_IMPLEMENTED", status=501
+):
     title = "The Transfer-Encoding is not chunked."
     sentence = "the Transfer-Encoding must be chunked, and nothing else"
 
 
-class VersionWrong(HttpRefusal, word="HTTP_VERSION_NOT_SUPPORTED", status=505):
-    """The version of HTTP is not supported."""
-
-    kind = "http_version_unsupported"
+class VersionWrong(
+    HttpRefusal, kind="http_version_unsupported", word="HTTP_VERSION_NOT_SUPPORTED", status=505
+):
     title = "The version of HTTP is not supported."
     sentence = "this daemon speaks HTTP/1.1 and 1.0"
 
 
-class NoClock(HttpRefusal, word="NO_VIRTUAL_CLOCK", status=409):
-    """The clock is not virtual, so it cannot be advanced."""
-
-    kind = "no_virtual_clock"
+class NoClock(HttpRefusal, kind="no_virtual_clock", word="NO_VIRTUAL_CLOCK", status=409):
     title = "The clock is not virtual, so it cannot be advanced."
     sentence = (
         "this daemon uses the system's clock; only one started with --clock virtual can be advanced"
@@ -339,7 +278,7 @@ class NoClock(HttpRefusal, word="NO_VIRTUAL_CLOCK", status=409):
 
 
 def problem_of(refusal: Refusal, **done: int) -> ProblemAnswer:
-    """Return the answer; `done` says to how many jobs it was done before: `kicked=3`."""
+    """Return the answer; `done` says how many jobs were changed before: `kicked=3`."""
     problem = ProblemAnswer(
         type=f"urn:delayd:{refusal.word}",
         title=refusal.title,
@@ -353,7 +292,7 @@ def problem_of(refusal: Refusal, **done: int) -> ProblemAnswer:
     if isinstance(refusal, JobAlreadyExists):
         problem.job_id = refusal.job_id
     elif isinstance(refusal, JobReserved | ReservationLost | WrongState):
-        problem.job_id = refusal.said[0]
+        problem.job_id = refusal.shown[0]
     return problem
 
 
@@ -370,11 +309,11 @@ FIELDS: Final = {
     "attempts": "max_attempts",
     "jitter in percent": "jitter_percent",
 }
-"""The core's name of a value -> that of the request's field, where they differ."""
+"""The core's name of a value -> the request's field, where they differ."""
 
 
 def errors_of(refusal: Refusal) -> Sequence[FieldError]:
-    """Return which fields are wrong, as far as the refusal knows."""
+    """Return the mistakes by field, if the refusal has any."""
     if isinstance(refusal, RequestInvalid):
         return refusal.errors
     if isinstance(refusal, PolicyInvalid):

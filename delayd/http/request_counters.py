@@ -10,10 +10,9 @@ class RequestCounters:
     __slots__ = ("by_status", "took_ns")
 
     def __init__(self) -> None:
-        """Count from zero."""
         self.by_status: dict[int, int] = {}
         self.took_ns = Histogram(REQUEST_BOUNDS_NS)
-        """From when a request had been read until its answer was ready, waits for jobs included."""
+        """From a request that was read to its answer, waits for jobs included."""
 
     def note(self, status: int, took_ns: int) -> None:
         """Count a request that is answered."""

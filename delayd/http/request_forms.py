@@ -1,7 +1,7 @@
-"""What requests say: one `Form` for each kind of body and query.
+"""The contents of requests: one `Form` for each kind of body and query.
 
 The same classes make the OpenAPI document, where they are named without the `Form`. Absent is not
-the same as null: what is absent is left as it is, or has the default that its description names.
+the same as null: an absent field is left as it is, or has the default that its description names.
 The values of a query are texts, read as JSON's would be.
 """
 
@@ -123,7 +123,7 @@ class WithTargetForm(WithBodyForm, kw_only=True):
 
     @property
     def own(self) -> Own | None:
-        """What the job has of its own, but for a target; None: nothing."""
+        """Parts of the job's own, without its target; None: there are none."""
         texts: dict[str, Any] = {
             name: text or b"" for name in TEXTS if (text := getattr(self, name)) is not UNSET
         }
@@ -131,7 +131,7 @@ class WithTargetForm(WithBodyForm, kw_only=True):
 
     @property
     def target(self) -> Target | None:
-        """Where the job is sent when it is due; None: nowhere."""
+        """The target to which a due job is sent; None: there is none."""
         if not isinstance(self.url, str):
             return None
         return Target(
@@ -156,7 +156,7 @@ class WithRuleForm(WithTargetForm, kw_only=True):
     def own(self) -> Own | None:
         """Its retry rule, and the rest."""
         if self.group is self.retry is self.max_attempts is UNSET:
-            return None  # as most are: 0.7 % of a put
+            return None  # as most jobs: 0.7 % of a put
         own = super().own
         if self.retry is self.max_attempts is UNSET:
             return own
@@ -180,11 +180,11 @@ class PutJobForm(WithRuleForm, kw_only=True):
     ] = UNSET
 
     def broken_rules(self) -> list[FieldError]:
-        """Look at no rule where none can be broken."""
+        """Check no rule where none can be broken."""
         if self.body_base64 is self.at is self.retry is self.on_conflict is UNSET and (
             self.body is not UNSET is self.jitter_percent is self.url is self.method is self.headers
         ):
-            return []  # as most are: 1 us a job is a tenth of what it takes
+            return []  # as most jobs: 1 us of the 10 us that one takes
         return super().broken_rules()
 
     @property
@@ -202,7 +202,7 @@ class PutJobsForm(Form, kw_only=True):
     jobs: Annotated[list[PutJobForm], Meta(min_length=1, max_length=limits.HTTP_BATCH_MAX)]
 
     def broken_rules(self) -> list[FieldError]:
-        """What is wrong with each of them."""
+        """Return the mistakes of each job."""
         return [
             FieldError(f"jobs[{number}].{error.field}", error.detail)
             for number, job in enumerate(self.jobs)
@@ -277,7 +277,7 @@ class NackForm(HeldForm, kw_only=True):
 
 
 class BuryWaitingForm(Form, kw_only=True):
-    """A job to be buried that nobody holds."""
+    """A job to be buried that is not reserved."""
 
     error: ErrorText = ""
     priority: Priority | Unset = UNSET
@@ -307,7 +307,7 @@ class PauseForm(Form, kw_only=True):
     duration: Duration
 
     def broken_rules(self) -> list[FieldError]:
-        """A pause of nothing would end one."""
+        """Refuse a pause of 0, which would end one."""
         return [] if self.duration else [FieldError("duration", "must be more than 0; see resume")]
 
 
@@ -387,7 +387,7 @@ class WhichForm(Form, kw_only=True):
         )
 
     def broken_rules(self) -> list[FieldError]:
-        """An end before its beginning is a mistake; keys are UTF-8."""
+        """Refuse an end before its beginning, and a prefix that is not UTF-8."""
         errors = []
         first, last = self.from_, self.to
         # A moment and a duration from now cannot be compared without a clock.
@@ -431,7 +431,7 @@ class CancelJobsForm(ManyJobsForm, kw_only=True):
     all: Annotated[bool, about("Every job of the topic; without a filter it must be true.")] = False
 
     def broken_rules(self) -> list[FieldError]:
-        """It takes a filter or the word for all."""
+        """Require a filter, or `all`."""
         errors = super().broken_rules()
         has_filter = bool(self.prefix) or not (self.state is self.from_ is self.to is UNSET)
         if self.all and has_filter:
@@ -486,11 +486,11 @@ class HorizonForm(Form, kw_only=True):
         return isinstance(self.from_, TimeBound) and self.from_.is_moment
 
     def from_ms(self, now_ms: int, offset_ms: int) -> int:
-        """Return where it begins, in delayd time, which the wall clock is ahead of by that."""
+        """Return where it begins in delayd time; the wall clock is `offset_ms` ahead of that."""
         return _place(self.from_, now_ms, offset_ms, otherwise_ms=now_ms)
 
     def broken_rules(self) -> list[FieldError]:
-        """There is a time to divide, and pages are of all topics."""
+        """Refuse bins below a millisecond, and a page of topics that are named."""
         errors = []
         if self.horizon_ms < self.bins:
             errors.append(FieldError("horizon", "must be at least a millisecond for each bin"))
@@ -515,7 +515,7 @@ PolicyBodyForm: Final = cast(
         [(field.name, _Setting, UNSET) for field in FIELDS],
         bases=(Form,),
         namespace={
-            "__doc__": "A policy; what is wrong with it says `core.policy`, which reads it again,"
+            "__doc__": "A policy; its mistakes are found by `core.policy`, which reads it again,"
             " all at once.",
             "rules": (Rule(_POLICY_SCHEMA, "", "", lambda _: False),),
         },

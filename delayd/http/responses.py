@@ -1,4 +1,4 @@
-"""Answers, as they go over the wire.
+"""Answers as bytes.
 
     HTTP/1.1 201 Created                               by status and media type, remembered
     Content-Type: application/json                              "
@@ -10,7 +10,7 @@
     {"id":7, ...}
 
 An answer is complete before its first byte is sent, so its head is this text with three numbers in
-it. The page of metrics is the exception: it is made and sent in pieces.
+it. Only the page of metrics is made and sent in pieces.
 
 The module does not know requests or connections.
 """
@@ -39,19 +39,19 @@ HTTP_1_1: Final = (1, 1)
 
 @dataclass(slots=True, eq=False)
 class Reply:
-    """An answer with everything that is in it."""
+    """An answer: status, headers and body."""
 
     status: int
     body: bytes = b""
     media_type: str = JSON
     headers: Mapping[str, str] | None = None
-    """Beside those that every answer has; the daemon's own words, and nothing that clients say."""
+    """Beside those of every answer; never with text of clients, so they need no escaping."""
     pieces: Iterable[bytes] | None = None
-    """In the place of a body."""
+    """In place of a body."""
     is_sent: bool = False
 
     def head(self, *, closes: bool, version: tuple[int, int] = HTTP_1_1) -> bytes:
-        """Return what stands before the body; `closes`: the connection ends with this answer."""
+        """Return the bytes before the body; `closes`: the connection ends with this answer."""
         text = _beginning(self.status, self.media_type)
         if self.headers:
             text += "".join(f"{name}: {value}\r\n" for name, value in self.headers.items())
@@ -64,21 +64,21 @@ class Reply:
         return f"{text}{_date(system_wall_ms() // MS_PER_S)}\r\n".encode("ascii")
 
     def head_of_pieces(self, *, closes: bool, version: tuple[int, int], is_chunked: bool) -> bytes:
-        """Return what stands before pieces: their length is not known, only where they end."""
+        """Return the bytes before the pieces, whose length is not known."""
         text = _beginning(self.status, self.media_type)
         if version == HTTP_1_0:
             text = text.replace("HTTP/1.1", "HTTP/1.0", 1)
         if is_chunked:
             text += "Transfer-Encoding: chunked\r\n"
         text += _date(system_wall_ms() // MS_PER_S)
-        if closes == (version >= HTTP_1_1):  # what the version does not imply
+        if closes == (version >= HTTP_1_1):  # the version does not imply it
             text += f"Connection: {'close' if closes else 'keep-alive'}\r\n"
         return f"{text}\r\n".encode("ascii")
 
 
 @lru_cache
 def _beginning(status: int, media_type: str) -> str:
-    """Return what answers of this kind begin with.
+    """Return the first lines of answers of this kind.
 
     >>> _beginning(204, JSON).splitlines()[0]
     'HTTP/1.1 204 No Content'
@@ -99,10 +99,10 @@ def _date(epoch_s: int) -> str:
     return f"Date: {formatdate(epoch_s, usegmt=True)}\r\n"
 
 
-# --- What handlers answer ------------------------------------------------------------------------
+# --- Answers of handlers -------------------------------------------------------------------------
 
 written: Final = msgspec.json.Encoder(enc_hook=str).encode
-"""Returns an answer in JSON. The names of topics may be those that a request has named."""
+"""Returns an answer in JSON; names of topics may be a `TopicName`, which is a `str`."""
 
 
 def reply(status: int, answer: Answer, headers: Mapping[str, str] | None = None) -> Reply:
@@ -111,7 +111,7 @@ def reply(status: int, answer: Answer, headers: Mapping[str, str] | None = None)
 
 
 class Results:
-    """What became of the items of a batch, each written as soon as it is known."""
+    """The results of a batch, each written as soon as it is known."""
 
     __slots__ = ("_is_mixed", "_texts")
 
@@ -124,8 +124,14 @@ class Results:
         self._is_mixed = self._is_mixed or result.problem is not UNSET
         self._texts.append(written(result))
 
+    def add_refused(
+        self, kind: type[AckResultAnswer | NackResultAnswer], job_id: int, refusal: Refusal
+    ) -> None:
+        """Take the refusal of the next item."""
+        self.add(kind(id=job_id, status=refusal.status, problem=problem_of(refusal)))
+
     def add_written(self, text: bytes) -> None:
-        """Take one that succeeded, or several with commas between them, as they are written."""
+        """Take the JSON of one success, or of several with commas between them."""
         self._texts.append(text)
 
     def reply(self, status: int) -> Reply:
@@ -135,7 +141,7 @@ class Results:
 
 
 def refused(refusal: Refusal, **done: int) -> Reply:
-    """Return the answer to a request that is refused; to how many it was done all the same."""
+    """Return the answer to a refused request; `done` says how many jobs were changed before."""
     problem = written(problem_of(refusal, **done))
     return Reply(refusal.status, problem, CONTENT_TYPE, headers_of(refusal))
 

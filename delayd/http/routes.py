@@ -1,8 +1,8 @@
 """The table of calls: one row each, with its documentation.
 
-Router, authorization, the OpenAPI document and the tests of docs/http.md are made of it. What every
-call may be refused for (no token, no JSON, a field that is wrong) is worked out in `openapi`, from
-the row's other columns.
+Router, authorization, the OpenAPI document and the tests of docs/http.md are made of it. Refusals
+that many calls share (no token, no JSON, a wrong field) are found in `openapi` by the row's other
+columns.
 """
 
 from functools import cache

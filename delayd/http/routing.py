@@ -1,8 +1,7 @@
-"""One call of the API as a row of a table, and the way from a request's path to its row.
+"""One call of the API as a row of a table, and finding the row for a request's path.
 
-The paths of the table are laid out as a tree of their segments, and a request walks down it: a
-segment that is there by its own text, or else the one that takes any. So finding costs the same
-however many calls there are.
+The paths of the table are a tree of their segments. Each segment of a request leads to the branch
+with its text, or else to the one for any text. So the cost does not depend on the number of calls.
 
 >>> router = Router()
 >>> router.add("GET", "/v1/jobs/{id}", "show")
@@ -37,7 +36,7 @@ Handler = Callable[[Call], Awaitable[Reply]]
 
 
 class Section(enum.Enum):
-    """For whom calls are; the values are headings."""
+    """The users of calls; the values are headings."""
 
     PRODUCERS = "Producers"
     WORKERS = "Workers"
@@ -47,47 +46,47 @@ class Section(enum.Enum):
 
 
 class Response(NamedTuple):
-    """One answer that is no refusal."""
+    """An answer to a call that was not refused."""
 
     when: str
-    """What it means."""
+    """In which case it is sent."""
     structs: tuple[type[Answer], ...] = ()
-    """What its body may be."""
+    """The structs that its body may be."""
     media: str = ""
     """The type of a body that `structs` does not describe; empty where there is none."""
 
 
 class Route(NamedTuple):
-    """One call: where, for whom, what it says and answers, and its documentation."""
+    """One call: path, handler, contents, answers and documentation."""
 
     method: str
     path: str
     handler: Handler
     scope: Scope | None
-    """What a token must be good for; None: nothing in particular."""
+    """The scope that a token needs; None: any will do, or none."""
     name: str
-    """What programs made of the OpenAPI document call it; never changes."""
+    """The name in programs made of the OpenAPI document; never changes."""
     section: Section
     summary: str
     about: str
     responses: Mapping[int, Response]
     """By status."""
     refusals: tuple[type[Refusal], ...] = ()
-    """Beside those that every call with such a path, body and query has."""
+    """Beside those of all calls with such a path, body and query."""
     form: type[Form] | None = None
-    """What the body says; None: there is no body."""
+    """The form of the body; None: there is no body."""
     batch: type[Form] | None = None
-    """What the body says if it has this form's first field instead: the call for many at once."""
+    """The form of a body that has this form's first field instead: many items at once."""
     query: type[Form] | None = None
-    """What the query says; None: there is no query."""
+    """The form of the query; None: there is no query."""
     may_be_empty: bool = False
-    """No body says the same as `{}`."""
+    """No body means the same as `{}`."""
     needs_token: bool = False
-    """A call without a scope needs a valid token all the same, whatever that is good for."""
+    """A call without a scope needs a valid token, whatever its scopes."""
 
     @property
     def is_guarded(self) -> bool:
-        """Whether a token is needed, where the daemon has tokens."""
+        """Whether it needs a token, if the daemon has tokens."""
         return self.scope is not None or self.needs_token
 
 
@@ -97,7 +96,7 @@ TargetT = TypeVar("TargetT")
 
 
 class _Node(Generic[TargetT]):
-    """A point in the tree: what is there, and what is behind it."""
+    """A node of the tree: its targets, and the nodes after it."""
 
     __slots__ = ("any", "name", "next", "targets")
 
@@ -106,9 +105,9 @@ class _Node(Generic[TargetT]):
         """By method."""
         self.next: dict[str, _Node[TargetT]] = {}
         self.any: _Node[TargetT] | None = None
-        """Behind a segment of any text."""
+        """After a segment of any text."""
         self.name = ""
-        """How that segment is called."""
+        """The name of that segment."""
 
 
 class Router(Generic[TargetT]):
@@ -119,7 +118,7 @@ class Router(Generic[TargetT]):
         self._found = lru_cache(maxsize=TARGETS_KNOWN_MAX)(self._walk)
 
     def add(self, method: str, path: str, target: TargetT) -> None:
-        """Lead requests of a path, whose segments in braces may be any, to this target."""
+        """Add the target of a path; a segment in braces stands for any text."""
         node = self._root
         for segment in path.split("/")[1:]:
             if not segment.startswith("{"):
@@ -134,10 +133,9 @@ class Router(Generic[TargetT]):
         node.targets[method] = target
 
     def find(self, method: str, path: str) -> tuple[TargetT, Mapping[str, str]]:
-        """Return the target, and what stands where any text may; the path is as it was sent.
+        """Return the target, and the texts of segments in braces; the path is as sent.
 
-        Clients repeat themselves: what was found is remembered. Raises `NoSuchCall`,
-        `MethodNotAllowed`.
+        Results are remembered, since clients repeat paths. Raises `NoSuchCall`, `MethodNotAllowed`.
         """
         if len(path) > TARGET_KNOWN_CHARACTERS:
             return self._walk(method, path)
@@ -145,8 +143,8 @@ class Router(Generic[TargetT]):
 
     def _walk(self, method: str, sent: str) -> tuple[TargetT, Mapping[str, str]]:
         path = sent.partition("?")[0]
-        if not path.startswith("/"):  # http://host/path, as proxies are asked
-            # Not by `urlsplit`, which raises ValueError for some hosts: nobody asks for those here.
+        if not path.startswith("/"):  # http://host/path, as in requests to proxies
+            # Not `urlsplit`, which raises ValueError for some hosts.
             _, is_url, place = path.partition("://")
             if is_url:
                 path = place[place.index("/") :] if "/" in place else ""
@@ -171,7 +169,7 @@ class Router(Generic[TargetT]):
 
 
 def _unquoted(name: str, segment: str, path: str) -> str:
-    """Return the text of a segment. A key may be any bytes: whether it is one is decided later."""
+    """Return the text of a segment; a key may be any bytes, which are checked later."""
     try:
         return unquote(segment, errors="surrogateescape" if name == "key" else "strict")
     except UnicodeDecodeError:

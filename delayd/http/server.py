@@ -1,18 +1,17 @@
 """The server: start and stop.
 
-`accept` and `connections` take requests in and bound what a client may cost, `routing` finds the
-call, `admission` checks who asks, the handlers ask the engine. A fault of our own in a handler
-ends the process, as one in a turn does: what is in memory cannot be trusted any more.
+`accept` and `connections` take requests in and bound the cost of each client, `routing` finds the
+call, `admission` checks the client, the handlers call the engine. A fault of our own in a handler
+ends the process, as one in a turn does: the state in memory cannot be trusted any more.
 """
 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final
 
 from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.control import AccessControl
-from delayd.clock import monotonic_ns
+from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.accept import HttpAcceptor
 from delayd.http.admission import Endpoint, Hosts, RequestAdmission
@@ -24,8 +23,6 @@ from delayd.http.routes import ROUTES
 from delayd.http.routing import Router
 from delayd.http.ui_files import UI_PATH, page_reply, to_the_page
 from delayd.limits import HTTP_STOP_MS_MAX, HTTP_STOP_STEP_MS
-
-NS_PER_MS: Final = 1_000_000
 
 
 class HttpServer:
@@ -55,7 +52,7 @@ class HttpServer:
         )
         self._api = api
         self.requests = api.requests
-        """What was answered, by the name of the call."""
+        """Answered requests, by the name of the call."""
         self._admission = admission
         self._router: Router[Endpoint] = Router()
         for route in ROUTES:
@@ -104,7 +101,7 @@ class HttpServer:
             stop()
 
     async def stop(self) -> None:
-        """Let what was begun be answered and taken, for a bounded time; close all connections."""
+        """Wait, for a bounded time, until begun requests are answered; close all connections."""
         loop = self._api.loop
         ends_s = loop.time() + HTTP_STOP_MS_MAX / 1_000
         answering = self.connections.finish()
@@ -113,7 +110,7 @@ class HttpServer:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        # Closing cuts off what waits in asyncio's buffers: what was done would be done again.
+        # Closing drops asyncio's buffers: without the answer a client would repeat its request.
         unsent = self.connections.unsent()
         while unsent and loop.time() < ends_s:
             await asyncio.sleep(HTTP_STOP_STEP_MS / 1_000)
@@ -121,5 +118,5 @@ class HttpServer:
         self.connections.close()
 
     def abort(self) -> None:
-        """Close all connections at once: nothing may be acknowledged any more."""
+        """Close all connections at once: no change may be acknowledged any more."""
         self.connections.close()

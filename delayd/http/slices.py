@@ -1,8 +1,8 @@
 """Long work of requests, in slices of the loop's time with turns between them.
 
-Everything that a request may have a thousand of is done so: read, carried out, answered. All such
-requests share one slice between two turns, however many clients send them: a request that comes
-when it is over waits for the next. Those with long work go one after the other, and between two of
+Work on up to a thousand items of a request is done so: reading, carrying out, answering. All such
+requests share one slice between two turns, however many there are: a request that comes when the
+slice is over waits for the next. Requests with long work go one after the other, and between two of
 them those with short work.
 
 >>> import asyncio
@@ -27,24 +27,23 @@ class LoopTime:
     __slots__ = ("_ends_ns", "few_waiting", "has_gone_to_many", "lock", "now_ns")
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
-        """`now_ns` measures slices."""
         self.now_ns = now_ns
         self.lock: Final = asyncio.Lock()
-        """Held by the request with long work whose slice it is, or will be after the next turn."""
+        """Held by the request with long work that has the slice, or will have the next."""
         self.few_waiting: dict[Slices, None] = {}
         """Requests with short work that wait for the next slice, in the order of their arrival."""
         self.has_gone_to_many = False
-        """A request with long work has begun last: it is the turn of the others."""
+        """A request with long work was the last to begin: short ones go first now."""
         self._ends_ns: int | None = None
-        """When the slice of now is over; None: none has begun since the last turn."""
+        """When the current slice is over; None: none has begun since the last turn."""
 
     @property
     def is_over(self) -> bool:
-        """Whether the slice of now has lasted long enough; begins one if there is none."""
+        """Whether the current slice is over; begins one if there is none."""
         now_ns = self.now_ns()
         if self._ends_ns is None:
             self._ends_ns = now_ns + HTTP_SLICE_NS
-            # Called first of all after the next turn.
+            # Called first after the next turn.
             asyncio.get_running_loop().call_soon(self._renew)
         return now_ns >= self._ends_ns
 
@@ -58,7 +57,7 @@ class Slices:
     __slots__ = ("_is_few", "_is_mine", "_time")
 
     def __init__(self, time: LoopTime, *, is_few: bool = False) -> None:
-        """Share this time with all others; `is_few`: its work is short, which waits for no lock."""
+        """Share this time with all others; `is_few`: its work is short, and waits for no lock."""
         self._time = time
         self._is_few = is_few
         self._is_mine = False
@@ -88,7 +87,7 @@ class Slices:
         time.has_gone_to_many = True
 
     async def _begin_few(self, waiting: "dict[Slices, None]") -> None:
-        """Wait for a slice, behind those that waited before: a client may ask again at once."""
+        """Wait for a slice, after requests that wait already."""
         if not waiting and not self._time.is_over:
             return
         waiting[self] = None
@@ -105,10 +104,10 @@ class Slices:
 
     @property
     def is_over(self) -> bool:
-        """Whether this slice has lasted long enough: then `rest`."""
+        """Whether this slice is over: then `rest`."""
         return self._time.is_over
 
     async def rest(self) -> None:
-        """Let others have their turns."""
+        """Let other clients have their turns."""
         self._end()
         await self._begin()

@@ -1,12 +1,12 @@
-"""The files of the dashboard, as they go over the wire.
+"""The files of the dashboard, as they are sent.
 
-A file is named by what is in it, so a browser may keep it for ever, and a new version of delayd is
-seen at once; only the page itself is asked for each time. What refers to another file by its plain
-name (`./api.js`) is given the new one:
+A file's name has a digest of its contents, so a browser may keep it for ever, and a new version of
+delayd is seen at once; only the page itself is requested each time. References to plain names
+(`./api.js`) are replaced:
 
     delayd/ui/index.html, app.js      /ui/, /ui/app.4f0c1a2b3c4d.js
 
-They are read and compressed when the first one is asked for.
+They are read and compressed at the first request for one.
 """
 
 import gzip
@@ -75,9 +75,9 @@ def ui_files() -> dict[str, UiFile]:
         return name.encode()
 
     def name_of(plain: str) -> str:
-        """Return the name by its content, of which the names that it refers to are a part."""
+        """Return the name with a digest of the content, in which references are replaced."""
         if plain not in names:
-            names[plain] = ""  # a circle of references would end here, at an assertion
+            names[plain] = ""  # a circle of references fails the assertion above
             body = _REFERENCE.sub(lambda found: b"./" + known(found[1]), contents[plain])
             stem, _, kind = plain.rpartition(".")
             is_page = plain == PAGE
@@ -94,7 +94,7 @@ def ui_files() -> dict[str, UiFile]:
 
 
 def page_reply(request: "HttpRequest", names: "Mapping[str, str]") -> Reply:
-    """Return a file of the dashboard, compressed for a client that can read that; `NoSuchCall`."""
+    """Return a file of the dashboard, compressed if the client can read that; `NoSuchCall`."""
     name = names.get("file", "")
     file = ui_files().get(name)
     if file is None:

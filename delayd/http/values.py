@@ -1,7 +1,7 @@
-"""Values in JSON and inside: durations, times, names, keys, ladders.
+"""Values in JSON and in the daemon: durations, times, names, keys, ladders.
 
-Each is a type of its own, so that a schema can say what a field holds. msgspec makes them by
-`decode_value`, which raises `ValueError` with the rule as its message; the OpenAPI document has
+Each has a type of its own, so that the schema of a field follows from its type. msgspec makes them
+by `decode_value`, which raises `ValueError` with the rule as its message; the OpenAPI document has
 their schemas.
 
 >>> decode_value(Duration, "1h30m"), decode_value(Duration, 0.05)
@@ -33,7 +33,7 @@ UNSET: Final = msgspec.UNSET
 
 
 def about(description: str, **rules: Any) -> msgspec.Meta:  # noqa: ANN401 (those of Meta)
-    """Return what a schema says of a field: in words, and as rules."""
+    """Return the schema of a field: its description, and its rules."""
     return msgspec.Meta(description=description, **rules)
 
 
@@ -149,7 +149,7 @@ MomentText = Annotated[
 
 
 class Answer(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is answered."""
+    """A body of an answer, or a part of one."""
 
 
 def is_dense(text: bytes) -> bool:
@@ -172,7 +172,7 @@ def _time_bound(value: object) -> tuple[int, bool]:
     """
     if isinstance(value, str):
         if value[4:5] == "-":
-            # A + that was not written as %2B has become a space.
+            # A + in a query that was not sent as %2B is a space.
             return parse_moment_ms(value[:11] + value[11:].replace(" ", "+")), True
         if value.startswith("-"):
             return -parse_duration_ms(value[1:]), False
@@ -183,7 +183,7 @@ def _time_bound(value: object) -> tuple[int, bool]:
 
 
 def page_mark_text(due_ms: int, job_id: int) -> str:
-    """Write a page mark; clients take it as it is.
+    """Write a page mark; clients send it back unchanged.
 
     >>> page_mark_text(1_795_287_600_250, 7), _page_mark("1a1ff7acc7a-7")
     ('1a1ff7acc7a-7', (1795287600250, 7))
@@ -212,7 +212,7 @@ def _ladder(value: object) -> tuple[int, ...]:
 
 @lru_cache(maxsize=limits.LADDERS_KNOWN_MAX)
 def _ladder_of_text(value: str | tuple[str, ...]) -> tuple[int, ...]:
-    """Read a ladder: jobs of a batch mostly have the same, and one of 255 steps takes 0.3 ms."""
+    """Read a ladder. Jobs of a batch mostly have the same, and 255 steps take 0.3 ms."""
     return parse_ladder(value)
 
 

@@ -354,7 +354,7 @@ def too_slow(rig: HttpRig) -> Answer:
     client.say("GET", b"GET /healthz")
     rig.settle()
     now_ms = rig.connections.now_ms() + rig.connections.bounds.header_ms + 1
-    client.protocol.look(now_ms)
+    client.protocol.expire(now_ms)
     rig.settle()
     return client.the_answer
 

@@ -1,7 +1,7 @@
 """The figures of a topic and of the daemon, as answers have them.
 
-Times are in seconds, rates in jobs a second. What was counted was counted since the start of the
-daemon; rates are those of the last minute.
+Times are in seconds, rates in jobs a second. Counters begin with the start of the daemon; rates are
+those of the last minute.
 """
 
 from collections.abc import Iterable, Mapping
@@ -89,7 +89,7 @@ def topic_answer(
 
 
 def history_answer(engine: "Engine", now_ms: RequestMs) -> answer_forms.HistoryAnswer:
-    """Return what has happened in each minute of the last hour."""
+    """Return the figures of each minute of the last hour."""
     offset_ms = engine.store.wall_times.offset_ms
     minutes = []
     for cell in daemon_history(engine):
@@ -115,11 +115,8 @@ def stats_answer(
     scan: "TotalsScan",
     now_ms: RequestMs,
 ) -> answer_forms.StatsAnswer:
-    """Return everything about the daemon, by a scan that is over.
-
-    `beside_jobs` is the service's part.
-    """
-    assert scan.is_over, "what is summed is not all"
+    """Return everything about the daemon, by a finished scan; `beside_jobs` is the service's."""
+    assert scan.is_over, "the sums are not complete"
     sums = scan.all
     return answer_forms.StatsAnswer(
         **beside_jobs,

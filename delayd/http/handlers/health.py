@@ -1,7 +1,7 @@
-"""The daemon itself: its figures, whether it lives, whether it takes jobs, and its virtual clock.
+"""The daemon itself: figures, liveness, readiness, and its virtual clock.
 
-    /healthz    200 as long as anything is answered: restart it if this is not
-    /readyz     200 when a job would be taken now, 503 with the reason when not: send it no more
+    /healthz    200 while the process answers at all: restart it if it does not
+    /readyz     200 if a job would be accepted now, else 503 with the reason: send it no jobs
     /metrics    a page for Prometheus, sent in pieces between the turns of other clients
 
 The first two need no token: they are for supervisors and load balancers.
@@ -40,12 +40,12 @@ async def readyz(call: Call) -> Reply:
     if missing := api.reports.missing_files():
         raise NotReady(f"{missing}: nothing is acknowledged until a snapshot replaces it")
     try:
-        # It asks a full disk for space again, because perhaps no put comes that would.
+        # It tries a full disk again, since there may be no put that would.
         api.engine.log_space.require_for_put(READY_BODY_BYTES)
     except OutOfSpace as refusal:
         why = api.reports.space_trouble()
-        said = f"no file can be made for the log: {why}" if why else str(refusal)
-        raise NotReady(said) from None
+        reason = f"no file can be made for the log: {why}" if why else str(refusal)
+        raise NotReady(reason) from None
     return reply(200, answer_forms.ReadyAnswer(status="ready"))
 
 
@@ -70,13 +70,13 @@ async def stats(call: Call) -> Reply:
 
 
 async def history(call: Call) -> Reply:
-    """Answer what has happened in each minute of the last hour."""
+    """Answer the figures of each minute of the last hour."""
     call.allow(None)
     return reply(200, history_answer(call.api.engine, call.api.now_ms()))
 
 
 async def access(call: Call) -> Reply:
-    """Answer what the client may do."""
+    """Answer the client's scopes and topics."""
     principal = call.principal
     scopes = sorted(scope.value for scope in principal.scopes)
     answer = answer_forms.AccessAnswer(
@@ -94,7 +94,7 @@ async def metrics(call: Call) -> Reply:
 
 
 async def advance(call: Call) -> Reply:
-    """Advance the virtual clock, through everything that is due on the way."""
+    """Advance the virtual clock; everything due by then happens before the answer."""
     api = call.api
     call.allow(None)
     if api.standing is None:

@@ -1,9 +1,8 @@
 """Jobs as answers have them.
 
-Times are RFC 3339 by the wall clock, and durations in seconds. A body comes as
-`body`, the very text, where it is JSON, and else as `body_base64`. One number that a reader cannot
-hold makes a whole answer unreadable, so a text counts as JSON only where this API would take it as
-a `body`:
+Times are RFC 3339 by the wall clock, and durations in seconds. A body that is JSON is the very text
+in `body`, others are in `body_base64`. One number beyond a reader's range makes a whole answer
+unreadable, so a text counts as JSON only if this API would accept it as a `body`:
 
 >>> [is_json(body) for body in (b'{"a":  1.0}', b"hello", b"1e999")]
 [True, False, False]
@@ -49,13 +48,13 @@ if TYPE_CHECKING:
     from delayd.core.store import Store
 
 _skip: Final = msgspec.json.Decoder(msgspec.Raw).decode
-"""Looks whether it is JSON, but for UTF-8 and endless numbers, and makes nothing of it: a fifth of
+"""Checks JSON, except UTF-8 and the range of numbers, and makes no values: a fifth of the time of
 reading it where there are many arrays and objects."""
 _SPACES: Final = b" \t\r\n"
 _NUMBERS_ALIKE: Final = bytes(
     0x30 if 0x30 <= byte <= 0x39 else 0x65 if byte in b"eE" else 0x20 for byte in range(256)
 )
-"""All digits are 0, both signs of an exponent e, the rest spaces: what is looked for is a text."""
+"""Maps digits to 0, both signs of an exponent to e, the rest to spaces, for a search of texts."""
 _LONG_NUMBER: Final = b"0" * 200
 _LONG_EXPONENT: Final = b"e000"
 _TALLY: Final = int(Flag.TALLY)
@@ -64,11 +63,11 @@ _KEY: Final = int(Flag.KEY)
 _MORE: Final = int(Flag.MORE)
 
 IsAdmin = Callable[[str], bool]
-"""Tells whether the client has the scope admin for a topic, and so sees what may be secret."""
+"""Tells whether the client has the scope admin for a topic, and so sees secrets."""
 
 
 def is_json(body: bytes) -> bool:
-    """Tell whether the body is a JSON text with nothing around it, to be handed back as it is."""
+    """Tell whether the body is a JSON text without blanks around it, to be returned as it is."""
     if not body or body[0] in _SPACES or body[-1] in _SPACES or is_dense(body):
         return False
     try:
@@ -82,7 +81,7 @@ def is_json(body: bytes) -> bool:
 
 
 def _may_be_endless(body: bytes) -> bool:
-    """Tell whether a number may be beyond all floats, which readers refuse: 0.2 ms for 64 KiB.
+    """Tell whether a number may be beyond the range of floats: 0.2 ms for 64 KiB.
 
     1e309 is the first. An exponent of two digits needs 210 more before the point to get there. A
     regular expression for the same takes 2 ms.
@@ -92,9 +91,7 @@ def _may_be_endless(body: bytes) -> bool:
 
 
 def set_body(
-    answer: JobAnswer | PageJobAnswer | ReservedJobAnswer,
-    body: bytes,
-    form: str = "auto",
+    answer: JobAnswer | PageJobAnswer | ReservedJobAnswer, body: bytes, form: str = "auto"
 ) -> None:
     """Set the member that holds the body."""
     if form == "auto" and is_json(body):
@@ -104,7 +101,7 @@ def set_body(
 
 
 class Reservation(NamedTuple):
-    """What distinguishes one reservation from all others, also from earlier ones of the job."""
+    """One reservation of a job; earlier and later ones have other values."""
 
     job_id: int
     created_ms: int
@@ -113,7 +110,7 @@ class Reservation(NamedTuple):
 
 
 def _came_back(record: bytes) -> int:
-    """Return how often the job came back from a holder: of its tally that alone, 0.5 µs less."""
+    """Return how often the job came back from a holder, without the rest of its tally (0.5 µs)."""
     if not record[FLAGS_AT] & _TALLY:
         return 0
     reserves: int = TALLY.unpack_from(record, HEADER_BYTES)[1]
@@ -144,7 +141,7 @@ def parse_token(token: str) -> Reservation:
 def reserved_job(
     store: "Store", job_id: int, handed_ms: int, form: str, is_admin: IsAdmin
 ) -> ReservedJobAnswer:
-    """Return a job for its holder, who got it at that time."""
+    """Return a job for its holder; it was handed out at `handed_ms`."""
     record = store.jobs.get(job_id)
     assert record is not None
     _, due_ms, created_ms, ttr_ms, priority, number, _, flags = HEADER.unpack_from(record)
@@ -172,7 +169,7 @@ def reserved_job(
 
 
 def _set_further(answer: ReservedJobAnswer | JobAnswer, record: bytes, is_admin: IsAdmin) -> None:
-    """Tell what the job has of its own: where it goes by itself, and its texts."""
+    """Set the members for the job's own target and texts."""
     for name, text in texts_of(record).items():
         setattr(answer, name, text)
     packed = target_of(record)
@@ -186,7 +183,7 @@ def _set_further(answer: ReservedJobAnswer | JobAnswer, record: bytes, is_admin:
 
 
 def last_failure(record: bytes, offset_ms: int, *, sees_all: bool) -> FailureAnswer | Unset:
-    """Return what is known of the last failed attempt."""
+    """Return the last failed attempt, as far as the client may see it."""
     failure = failure_of(record)
     if failure is None:
         return UNSET
@@ -196,7 +193,7 @@ def last_failure(record: bytes, offset_ms: int, *, sees_all: bool) -> FailureAns
 def failure_answer(
     failure: Failure, note: Note | None, offset_ms: int, *, sees_all: bool
 ) -> FailureAnswer:
-    """Return the members of a failed attempt; of a call's answer only some see more than a line."""
+    """Return a failed attempt; without `sees_all` only the first line of a call's answer."""
     error = "" if note is None else note.error
     if failure.reason == Reason.PUSH_FAILED and not sees_all:
         error = error.partition("\n")[0]
@@ -247,7 +244,7 @@ def whole_job(store: "Store", job_id: int, record: bytes, is_admin: IsAdmin) -> 
 
 
 def due_text(store: "Store", job_id: int) -> str:
-    """Return when a job is due, as replies have it."""
+    """Return when a job is due, as RFC 3339."""
     return moment_text(due_wall_ms_of(store, job_id))
 
 

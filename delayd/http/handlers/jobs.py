@@ -1,4 +1,4 @@
-"""One job, by its id or by its key: look at it, change it, cancel it, kick it, bury it."""
+"""One job, by its id or by its key: get, change, cancel, kick, bury."""
 
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def get(call: Call) -> Reply:
-    """Look at the job of the path."""
+    """Answer the job of the path."""
     api, job_id = call.api, call.job_id
     call.allow_job(job_id)
     record, _ = caught_up(api.engine, job_id, api.now_ms())
@@ -73,12 +73,12 @@ async def change(call: Call) -> Reply:
 async def cancel(call: Call) -> Reply:
     """Cancel the job of the path."""
     job_id, _, now_ms = _unreserved(call)
-    delete(call.api.engine, call.api.nobody, job_id, now_ms)
+    delete(call.api.engine, call.api.no_holder, job_id, now_ms)
     return await call.answered(NamedAnswer(id=job_id))
 
 
 async def kick(call: Call) -> Reply:
-    """Make the job of the path ready, which is delayed or buried."""
+    """Make the job of the path ready; it is delayed or buried."""
     job_id, state, now_ms = _unreserved(call)
     if state is State.READY:
         raise WrongState(job_id, "ready", "kick")
@@ -87,7 +87,7 @@ async def kick(call: Call) -> Reply:
 
 
 async def bury(call: Call) -> Reply:
-    """Bury the job of the path, which is delayed or ready."""
+    """Bury the job of the path; it is delayed or ready."""
     form: BuryWaitingForm = call.form
     engine = call.api.engine
     job_id, state, now_ms = _unreserved(call)

@@ -16,15 +16,10 @@ from delayd.core.operations.reserve import touch as touch_job
 from delayd.core.operations.tick import caught_up
 from delayd.http import answer_forms
 from delayd.http.api import Api, Call
-from delayd.http.handlers.job_responses import (
-    Reservation,
-    due_text,
-    parse_token,
-    reservation_of,
-)
+from delayd.http.handlers.job_responses import Reservation, due_text, parse_token, reservation_of
 from delayd.http.handlers.jobs import bury as bury_waiting
 from delayd.http.handlers.reserve import holder_of
-from delayd.http.problems import FieldError, RequestInvalid, problem_of
+from delayd.http.problems import FieldError, RequestInvalid
 from delayd.http.responses import Reply, Results, written
 from delayd.http.values import UNSET
 from delayd.limits import HTTP_LOOK_ITEMS
@@ -36,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def _reservation(call: Call) -> tuple[int, "Session", bytes]:
-    """Return the job of the path, who holds it under this token, and its record."""
+    """Return the job of the path, the session that holds it under this token, and its record."""
     form: HeldForm = call.form
     job_id = call.job_id
     reservation = parse_token(form.token)
@@ -47,19 +42,19 @@ def _reservation(call: Call) -> tuple[int, "Session", bytes]:
 
 
 def _has_handed_out(reservation: Reservation) -> Callable[[bytes], bool]:
-    """Return what tells whether the job was handed out with this reservation the last time."""
+    """Return a function that tells whether a record's last reservation is this one."""
     return lambda record: reservation_of(record) == reservation
 
 
 async def ack(call: Call) -> Reply:
-    """The job is done: delete it."""
+    """Acknowledge the job: delete it."""
     job_id, session, _ = _reservation(call)
     delete(call.api.engine, session, job_id, call.api.now_ms())
     return await call.answered(answer_forms.NamedAnswer(id=job_id))
 
 
 async def nack(call: Call) -> Reply:
-    """The attempt has failed; the retry rule decides the outcome."""
+    """Report a failed attempt; the retry rule decides the outcome."""
     form: NackForm = call.form
     job_id, session, _ = _reservation(call)
     _nack(call.api, session, job_id, form)
@@ -79,7 +74,7 @@ def _nack(api: Api, session: "Session", job_id: int, form: "NackForm") -> None:
 
 
 def _became(api: Api, job_id: int) -> answer_forms.BecameAnswer:
-    """Return what became of a job after a failed attempt."""
+    """Return the state of a job after a failed attempt."""
     record, state = caught_up(api.engine, job_id, api.now_ms())
     store = api.engine.store
     topic = store.topic_of(record).name
@@ -99,7 +94,7 @@ async def touch(call: Call) -> Reply:
 
 
 async def bury(call: Call) -> Reply:
-    """Bury the job until it is kicked; without a token, one that nobody holds."""
+    """Bury the job until it is kicked; without a token, one that is not reserved."""
     form: BuryForm = call.form
     if form.token is UNSET:
         return await bury_waiting(call)
@@ -134,8 +129,7 @@ async def ack_many(call: Call) -> Reply:
                 if job_id in seen:
                     raise JobNotFound(job_id)
             except Refusal as refusal:
-                status, problem = refusal.status, problem_of(refusal)
-                results.add(answer_forms.AckResultAnswer(id=job_id, status=status, problem=problem))
+                results.add_refused(answer_forms.AckResultAnswer, job_id, refusal)
             else:
                 seen.add(job_id)
                 held.setdefault(session, []).append(job_id)
@@ -168,10 +162,7 @@ async def nack_many(call: Call) -> Reply:
                 record = call.allow_job(job_id, _has_handed_out(reservation))
                 _nack(api, holder_of(api, reservation, record), job_id, one)
             except Refusal as refusal:
-                status, problem = refusal.status, problem_of(refusal)
-                results.add(
-                    answer_forms.NackResultAnswer(id=job_id, status=status, problem=problem)
-                )
+                results.add_refused(answer_forms.NackResultAnswer, job_id, refusal)
             else:
                 results.add_written(b'{"status":200,%b' % written(_became(api, job_id))[1:])
     await api.durable()

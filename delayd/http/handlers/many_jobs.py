@@ -1,8 +1,8 @@
 """Many jobs of a topic: a page of them, a calendar, and one operation on all of them.
 
 Each of these calls is a background task of the core, executed in slices between the turns of other
-clients; its answer is made in slices too. If the client disconnects, the task ends: what was done
-by then stays done.
+clients; its answer is made in slices too. If the client disconnects, the task ends; changes by then
+stay.
 
     which jobs      state=delayed,ready  from=-1h  to=2030-01-01T00:00:00Z  prefix=order-
     a page          {"jobs": [...], "after": "1a1ff7acc7a-7"}, and the next with after=1a1ff7acc7a-7
@@ -26,7 +26,7 @@ from delayd.core.views import live_record
 from delayd.http import answer_forms
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import failure_answer, set_body
-from delayd.http.handlers.topics import carry_out_bulk, names_behind
+from delayd.http.handlers.topics import carry_out_bulk, names_after
 from delayd.http.responses import Reply, reply
 from delayd.http.values import UNSET, page_mark_text
 from delayd.moments import moment_text
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def _wanted(api: Api, query: "request_forms.WhichForm", now_ms: RequestMs) -> "Wanted":
-    """Return which jobs are meant, in delayd time."""
+    """Return the filter of a query in delayd time."""
     if query.names_moment:
         api.turns.look_at_wall_clock()
     return query.wanted(now_ms, api.engine.store.wall_times.offset_ms)
@@ -103,9 +103,10 @@ async def _rows(
 
 
 def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[answer_forms.PageJobAnswer, int]:
-    """Return a job without its body, and how many bytes of it are its failure and target.
+    """Return a job without its body, and how many bytes its failure and target have.
 
-    That is written here, in a slice: a thousand errors of control characters take 16 ms.
+    The failure is written as JSON here, in a slice: a thousand errors of control characters take
+    16 ms.
     """
     job = answer_forms.PageJobAnswer(
         id=row.job_id,
@@ -176,9 +177,9 @@ async def calendar(call: Call) -> Reply:
         for name in names:
             call.allow(name)
     else:
-        behind = query.after if isinstance(query.after, str) else ""
-        names = await names_behind(
-            call, behind, limits.HTTP_CALENDAR_TOPICS_MAX + 1, lambda topic: bool(topic.delayed)
+        after_name = query.after if isinstance(query.after, str) else ""
+        names = await names_after(
+            call, after_name, limits.HTTP_CALENDAR_TOPICS_MAX + 1, lambda topic: bool(topic.delayed)
         )
         if len(names) > limits.HTTP_CALENDAR_TOPICS_MAX:
             del names[limits.HTTP_CALENDAR_TOPICS_MAX :]

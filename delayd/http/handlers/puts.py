@@ -1,9 +1,9 @@
 """Putting jobs: one, a batch, or one under the key of the path.
 
-Jobs of a batch that follow each other and differ only in their bodies go to the engine together.
-A batch is put in slices, with others' turns between them, and answered when all of it is durable.
-What is malformed refuses the whole request before anything is put; what the engine refuses (a key
-that is taken, a cap) is reported for that job alone.
+Jobs of a batch that follow each other and differ only in their bodies go to the engine together. A
+batch is put in slices, with turns of other clients between them, and answered when all of it is
+durable. A malformed job refuses the whole request before any is put; one that the engine refuses (a
+key that is taken, a cap) is reported for that job alone.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def ttr_ms_of(job: WithRuleForm, topic: "Topic") -> int:
-    """Return the ttr that a job gets; 0 where its topic's policy says."""
+    """Return the ttr of a job; 0 where its topic's policy has one."""
     if isinstance(job.ttr, int):
         return job.ttr
     has_own = topic.policy is not None and topic.policy.ttr_ms
@@ -40,10 +40,10 @@ def ttr_ms_of(job: WithRuleForm, topic: "Topic") -> int:
 
 
 def _delay_of(job: WithRuleForm) -> tuple[int, bool]:
-    """Return the delay that a job gets, and whether it is to come at once whatever its topic says.
+    """Return the delay of a job, and whether 0 was set, which overrides the topic's policy.
 
-    The core takes a delay of 0 for none that was said, as the line protocol has no way to say
-    nothing. Here who writes it means it.
+    For the core a delay of 0 means that none was set, since on the line protocol there is always a
+    number.
     """
     if isinstance(job.delay, int):
         return job.delay, not job.delay
@@ -51,7 +51,7 @@ def _delay_of(job: WithRuleForm) -> tuple[int, bool]:
 
 
 def _key_of(job: PutJobForm) -> tuple[bytes, Conflict]:
-    """Return the key that a job is put under, empty if there is none, and what if it is taken."""
+    """Return the key of a job, empty if it has none, and what to do if the key is taken."""
     key = job.key if isinstance(job.key, bytes) else b""
     return key, job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REJECT
 
@@ -65,7 +65,7 @@ def _put_form(
     on: Conflict,
     now_ms: RequestMs,
 ) -> tuple[int, Outcome]:
-    """Put a job; return its id and what happened. Raises what the engine refuses."""
+    """Put a job; return its id and the outcome. Raises the engine's refusals."""
     delay_ms, at_once = _delay_of(job)
     due_wall_ms = api.moment_ms(job.at)
     own = job.own
@@ -124,7 +124,7 @@ async def put(call: Call) -> Reply:
 def _put(
     api: Api, name: str, job: WithRuleForm, key: bytes, on: Conflict, memo: Memo | None = None
 ) -> PutAnswer:
-    """Put a job, and keep in mind under which Idempotency-Key; return the answer."""
+    """Put a job, and keep its Idempotency-Key; return the answer."""
     topic = api.engine.store.topic(name)
     now_ms = api.now_ms()
     try:
@@ -160,7 +160,7 @@ async def put_key(call: Call) -> Reply:
 # --- Batches -------------------------------------------------------------------------------------
 
 _CREATED: Final = b'{"status":201,"id":%%d,"outcome":"created","due":"%b"}'
-"""A `PutResultAnswer` of a job that was made; the id is left open."""
+"""The `PutResultAnswer` of a created job, with a place for the id."""
 
 
 async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
@@ -176,14 +176,9 @@ async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
 
 
 def _put_slice(
-    api: Api,
-    name: str,
-    jobs: Sequence[PutJobForm],
-    done: int,
-    slices: Slices,
-    results: Results,
+    api: Api, name: str, jobs: Sequence[PutJobForm], done: int, slices: Slices, results: Results
 ) -> int:
-    """Put jobs behind those that are done until the slice is over; return how many are done."""
+    """Put jobs after the first `done` until the slice is over; return how many are done then."""
     topic = api.engine.store.topic(name)
     now_ms = api.now_ms()
     while done < len(jobs):
@@ -199,7 +194,7 @@ def _put_slice(
 
 
 def _bodies_alike(jobs: Sequence[PutJobForm], done: int) -> list[bytes]:
-    """Return the bodies of the jobs that can be put together behind these, one at least."""
+    """Return the bodies of the next jobs that can be put together, at least one."""
     first = jobs[done]
     bodies = [first.body_bytes or b""]
     left_bytes = HTTP_RUN_BYTES - len(bodies[0])
@@ -214,7 +209,7 @@ def _bodies_alike(jobs: Sequence[PutJobForm], done: int) -> list[bytes]:
 
 
 def _are_alike(first: PutJobForm, job: PutJobForm) -> bool:
-    """Tell whether a job is nothing but a body, and what this one, which is the same, has too."""
+    """Tell whether two jobs differ only in their bodies, and have no parts of their own."""
     return (
         job.is_plain
         and job.delay == first.delay
@@ -239,7 +234,7 @@ def _put_run(
             api.engine, topic, job.priority, delay_ms, ttr_ms, bodies, now_ms, at_once=at_once
         )
     except Refusal:
-        return False  # one by one it shows which of them are
+        return False  # put one by one, each has its own result
     created = _CREATED % due_text(api.engine.store, first_id).encode()
     count = len(bodies)
     results.add_written(b",".join([created] * count) % (*range(first_id, first_id + count),))

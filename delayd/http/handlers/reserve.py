@@ -1,14 +1,14 @@
 """Reserves: take what is ready, or wait for the first job that becomes ready.
 
     reserve ─► ready: taken ─────────────────────┐
-            └► none: waits ─► a turn hands one ──┴─► durable ─► answer ─► written ─► the holder's
+            └► none: waits ─► a turn hands one ──┴─► durable ─► answer ─► written ─► the client's
                        │                                  │
                        └── its client goes away ──────────┴─► taken back, the attempt uncounted
 
-Each reserve is a session of the engine: it watches its topics while it waits, and holds what it got
-until that is acknowledged, nacked, or its ttr runs out. No connection has to stay open for that. A
-reservation is durable before its client gets it, unlike on the line, where the end of the
-connection ends the reservation: its token must never be given to another client.
+Each reserve is a session of the engine: it watches its topics while it waits, and holds its jobs
+until they are acknowledged, nacked, or their ttr runs out. No connection has to stay open for that.
+A reservation is durable before its client gets it, unlike on the line, where the end of the
+connection ends the reservation: a token must never be used twice.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ class HttpHolder:
     __slots__ = ()
 
     def deliver(self, _outcome: Handed | WaitEnd, _now_ms: RequestMs) -> None:
-        """Do nothing: none of them waits, and what came last was given back."""
+        """Do nothing: these sessions do not wait, and a late job was given back."""
 
 
 class Consumer:
-    """A client that reserves over HTTP; the owner of the session."""
+    """A client that reserves over HTTP, which owns a session."""
 
     __slots__ = ("_api", "_jobs_max", "future", "handed_ms", "jobs", "session", "was_stopped")
 
@@ -57,11 +57,11 @@ class Consumer:
         self.session = Session(self)
         self.jobs: list[Handed] = []
         self.handed_ms = 0
-        """When it got them: all at one time, and answered later, when they are durable."""
+        """When it got its jobs, all at one time; the answer follows when they are durable."""
         self.future: asyncio.Future[None] = api.loop.create_future()
-        """Done when there is an answer, and it is durable."""
+        """Done when the wait has ended, and the reservations are durable."""
         self.was_stopped = False
-        """The daemon stopped while it waited."""
+        """Whether the daemon stopped while it waited."""
         try:
             for name in topics:
                 watch(api.engine, self.session, name)
@@ -70,7 +70,7 @@ class Consumer:
             raise
 
     def take(self, now_ms: RequestMs) -> None:
-        """Take what is ready, as much as is wanted."""
+        """Take ready jobs, up to the wanted number."""
         self.handed_ms = now_ms
         jobs_max = self._jobs_max - len(self.jobs)
         if jobs_max:
@@ -79,30 +79,30 @@ class Consumer:
             )
 
     def take_one(self, now_ms: RequestMs) -> None:
-        """Take one ready job after all, where a batch found no log space; `OutOfSpace`."""
+        """Take a single ready job, if a batch found no log space; `OutOfSpace`."""
         self.handed_ms = now_ms
         job = reserve_next(self._api.engine, self.session, now_ms)
         if job is not None:
             self.jobs.append(job)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: RequestMs) -> None:
-        """The wait has ended, in the middle of a turn: take what is ready besides."""
+        """Take further ready jobs when the wait has ended; called within a turn."""
         if self.future.done():
-            return  # its client has disconnected, and what it was to get is given back
+            return  # its client has disconnected, and the job is given back
         if not isinstance(outcome, WaitEnd):
             self.jobs.append(outcome)
             self.take(now_ms)
         self._api.when_durable(self.future)
 
     def stop(self) -> None:
-        """Wait no more: the daemon stops."""
+        """End the wait: the daemon stops."""
         if self.session.waiting and not self.future.done():
             self.was_stopped = True
             cancel_wait(self._api.engine, self.session)
             self.future.set_result(None)
 
     def leave(self) -> None:
-        """Wait and watch no more; what was reserved stays so."""
+        """Wait and watch no more; reserved jobs stay reserved."""
         stop_consuming(self._api.engine, self.session)
 
     def give_back(self) -> None:
@@ -176,7 +176,7 @@ async def _wait(api: Api, consumer: Consumer, wait_ms: int) -> None:
 
 
 async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
-    """Write the answer; take everything back if that cannot be done."""
+    """Send the answer; take all jobs back if that fails."""
     api, request = call.api, call.request
     consumer.leave()
     store = api.engine.store
@@ -184,7 +184,7 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
     reserved = []
     async with api.slices(len(consumer.jobs)) as slices:
         for job_id, _ in consumer.jobs:
-            # One whose ttr ran out meanwhile is not returned; the next reserve gets it.
+            # A job whose ttr ran out meanwhile is left out; the next reserve gets it.
             if job_id in held:
                 job = reserved_job(store, job_id, consumer.handed_ms, bodies, call.is_admin)
                 reserved.append(job)

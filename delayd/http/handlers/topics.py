@@ -1,7 +1,7 @@
 """Topics: lists, figures, policies; pause, resume, kick, clear.
 
 A list is read in slices, between the turns of other clients, and has only the topics that the token
-allows. What cannot be done at once (a clear, a kick of a million) is a background task of the core.
+allows. Long operations (a clear, a kick of a million) are background tasks of the core.
 """
 
 from collections.abc import Callable
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 # --- Lists and figures ---------------------------------------------------------------------------
 
 
-async def names_behind(
-    call: Call, behind: str, count: int, is_wanted: Callable[[Topic], bool] | None = None
+async def names_after(
+    call: Call, after: str, count: int, is_wanted: Callable[[Topic], bool] | None = None
 ) -> list[str]:
     """Return the next names after that one, of topics that the token allows.
 
-    A slice of the topics at a time: one that is created or removed meanwhile may be in it or not.
+    They are read in slices: a topic that is created or removed meanwhile may be among them or not.
     """
     topics = call.api.engine.store.topics.by_name
     principal, scope = call.principal, call.scope
@@ -54,7 +54,7 @@ async def names_behind(
             if slices.is_over:
                 await slices.rest()
             for name in names[start : start + step]:
-                if name > behind and (sees_all or principal.may(scope, name)):
+                if name > after and (sees_all or principal.may(scope, name)):
                     topic = topics.get(name)
                     if topic is not None and (is_wanted is None or is_wanted(topic)):
                         found.append(name)
@@ -67,8 +67,8 @@ async def list_topics(call: Call) -> Reply:
     """Answer one page of topics, sorted by name."""
     api = call.api
     query: ListTopicsForm = call.query
-    behind = query.after if isinstance(query.after, str) else ""
-    names = await names_behind(call, behind, query.limit + 1)
+    first_after = query.after if isinstance(query.after, str) else ""
+    names = await names_after(call, first_after, query.limit + 1)
     after = None
     if len(names) > query.limit:
         names.pop()
@@ -122,7 +122,7 @@ async def get_topic(call: Call) -> Reply:
 def policy_answer(
     call: Call, name: str, policy: Policy | None, source: Source
 ) -> answer_forms.PolicyOfTopicAnswer:
-    """Return a topic's policy, as much as the client may see of it, and its source."""
+    """Return a topic's policy, without secrets if the client may not see them, and its source."""
     policy = policy or NO_POLICY
     if policy.push is not None and not call.is_admin(name):
         policy = policy._replace(push=masked(policy.push))
@@ -133,7 +133,7 @@ def policy_answer(
 
 
 async def get_policy(call: Call) -> Reply:
-    """Answer the topic's policy, or the one that it would have."""
+    """Answer the topic's policy; of a topic that does not exist, the one that it would have."""
     return await call.answered(_policy_answer_of(call, call.topic))
 
 
@@ -182,7 +182,7 @@ async def _pause(call: Call, pause_ms: int) -> Reply:
 
 
 async def kick(call: Call) -> Reply:
-    """Make buried jobs ready, the longest buried first; at a rate, if one is given."""
+    """Make buried jobs ready, the longest buried first; at once, or at a rate."""
     form: KickForm = call.form
     api, name = call.api, call.topic
     action = Action.kick(0 if form.per_second is UNSET else form.per_second)
@@ -192,7 +192,7 @@ async def kick(call: Call) -> Reply:
 
 
 async def carry_out_bulk(api: Api, bulk: Bulk, done: str) -> Reply:
-    """Answer how many jobs were changed, also where a refusal has ended it early."""
+    """Answer how many jobs were changed, also if a refusal has ended the operation early."""
     await api.carry_out(bulk)
     if bulk.refusal is not None:
         return refused(bulk.refusal, **{done: bulk.done})
