@@ -107,42 +107,31 @@ class SystemClock:
         self._offset_ns = wall_ns() - boot_ns()  # in this order: a pause makes it smaller
 
     def now_ms(self) -> PlayedMs:
-        """Delayd time, in whole milliseconds that have begun."""
         return (self._boot_ns() + self._offset_ns) // NS_PER_MS  # type: ignore[return-value]
 
     def request_ms(self) -> RequestMs:
-        """Delayd time, with the millisecond that has begun."""
         now_ms = (self._boot_ns() + self._offset_ns) // NS_PER_MS
         return now_ms + ROUNDING_MS  # type: ignore[return-value]
 
     def read(self) -> tuple[PlayedMs, RequestMs]:
-        """Delayd time, rounded down and up."""
         now_ms = (self._boot_ns() + self._offset_ns) // NS_PER_MS
         return now_ms, now_ms + ROUNDING_MS  # type: ignore[return-value]
 
     def seconds_until(self, time_ms: int) -> float:
-        """How long until that delayd time, to the microsecond; negative when it is past."""
         # Not in whole nanoseconds: compiled, a product of times takes 600 instructions.
         return (time_ms - (self._boot_ns() + self._offset_ns) / NS_PER_MS) / 1_000
 
     def wall_ms(self) -> int:
-        """The wall clock, in whole milliseconds that have begun."""
         return self._wall_ns() // NS_PER_MS
 
     def wall_at(self, time_ms: int) -> int:
-        """The wall clock at that delayd time, at most, unless it has been set since.
-
-        The boot clock is read first: a pause before the wall clock is read makes it later.
-        """
+        # The boot clock is read first: a pause before the wall clock is read makes it later.
         behind_ns = self._boot_ns() + self._offset_ns - self._wall_ns()
         return time_ms - behind_ns // NS_PER_MS
 
     def wall_offset_ns(self) -> tuple[int, int]:
-        """How far the wall clock is ahead of delayd time: at least, and at most.
-
-        The wall clock is read between two readings of the boot clock, again if they are far apart:
-        the process was not running in between.
-        """
+        # The wall clock is read between two readings of the boot clock, again if they are far
+        # apart: the process was not running in between.
         before_ns, wall_ns, after_ns = self._boot_ns(), self._wall_ns(), self._boot_ns()
         readings = 1
         while after_ns - before_ns > WALL_BRACKET_NS and readings < WALL_READINGS_MAX:
@@ -183,15 +172,12 @@ class VirtualClock:
         self._now_ms = system_wall_ms() if start_ms is None else start_ms
 
     def now_ms(self) -> PlayedMs:
-        """Delayd time."""
         return PlayedMs(self._now_ms)
 
     def request_ms(self) -> RequestMs:
-        """Delayd time: the same, since a millisecond is exact."""
         return RequestMs(self._now_ms)
 
     def read(self) -> tuple[PlayedMs, RequestMs]:
-        """Delayd time, twice the same."""
         return PlayedMs(self._now_ms), RequestMs(self._now_ms)
 
     def seconds_until(self, time_ms: int) -> float:
@@ -199,15 +185,12 @@ class VirtualClock:
         return STANDING_S if time_ms > self._now_ms else 0.0
 
     def wall_ms(self) -> int:
-        """The wall clock: the same."""
         return self._now_ms
 
     def wall_at(self, time_ms: int) -> int:
-        """The wall clock as it stood at that delayd time: the same."""
         return time_ms
 
     def wall_offset_ns(self) -> tuple[int, int]:
-        """How far the wall clock is ahead: never."""
         return 0, 0
 
     def resume(self, last_time_ms: int, last_wall_ms: int) -> None:

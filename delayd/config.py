@@ -11,8 +11,7 @@ reported at once:
     environment: DELAYD_JOURNAL_SYNC = "sometimes": must be one of always, interval, never
 
 A `Config` is always valid; its values are not checked again. The environment comes in as a mapping.
-The module does not know what the settings do, and imports little, since `delayd serve` listens
-only after it.
+The module imports little, since `delayd serve` listens only after it.
 """
 
 import enum

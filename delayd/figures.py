@@ -1,6 +1,6 @@
-"""The daemon's figures: what `stats`, the HTTP API and the page for Prometheus say of it.
+"""The daemon's figures: for `stats`, the HTTP API and the page for Prometheus.
 
-They are read from the parts when they are asked for; nothing is counted here. Figures of jobs and
+They are read from the parts when they are needed; nothing is counted here. Figures of jobs and
 topics are the engine's own (`core/stats/figures.py`). What people read in the log is in
 `notices.py`.
 """
@@ -38,7 +38,7 @@ def log_figures(
 
 
 class DaemonFigures:
-    """What the HTTP API is told about the daemon; without a journal there is nothing of one."""
+    """The daemon's figures for the HTTP API; without a journal there are none of one."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class DaemonFigures:
         self._deliveries = deliveries
 
     def reports(self, refusals: "Refusals", http: "Callable[[], HttpServer]") -> "Reports":
-        """Return where the API of that server asks; it exists when it is asked."""
+        """Return what the API of that server reads; `http` is called when it exists."""
         from delayd.http.api import Reports  # noqa: PLC0415 - HTTP alone
         from delayd.metrics import CONTENT_TYPE, Metrics  # noqa: PLC0415
 
@@ -91,7 +91,7 @@ class DaemonFigures:
     # --- For Prometheus --------------------------------------------------------------------------
 
     def sources(self, http: "Callable[[], HttpServer]") -> "Sources":
-        """Return where the page for Prometheus asks."""
+        """Return what the page for Prometheus reads."""
         from delayd.metrics import JournalFigures, Sources, TurnFigures  # noqa: PLC0415
 
         engine, turns, durable, commit = self._engine, self._turns, self._durable, self._commit

@@ -11,7 +11,7 @@ and the same as JSON, for machines:
 
 What cannot be seen as itself is escaped (`text.visible`), so that a client cannot write lines of
 its own into the log or control the terminal of its reader. If the log cannot be written, the line
-is dropped and serving continues. The module refuses to read a clock.
+is dropped and serving continues.
 """
 
 import contextlib

@@ -11,9 +11,8 @@ test suites start a server for each test.
 A signal wakes the loop by the same pipe, because Python carries its handler out only when the
 interpreter goes on.
 
-With HTTP, or when there is something to deliver, asyncio takes over (`hand_over`): what is asked
-for here is then asked of asyncio's loop, so that the parts of the daemon need not know which of the
-two runs.
+With HTTP, or when there is something to deliver, asyncio takes over (`hand_over`): calls go on to
+its loop, so that the parts of the daemon are the same with either.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ _READ_BYTES: Final = 4_096
 
 
 class Successor(Protocol):
-    """What is needed of asyncio's loop when it takes over."""
+    """The methods of asyncio's loop that are used when it takes over."""
 
     def add_reader(self, fd: int, callback: Callable[[], object], /) -> object:
         """Call back whenever the descriptor is readable."""
@@ -44,7 +43,7 @@ class Successor(Protocol):
 
 
 class MainLoop:
-    """Calls what it was given; `elapsed_ns` reads a clock that never goes back."""
+    """Timers, calls and signals; `elapsed_ns` reads a clock that never goes back."""
 
     __slots__ = (
         *("_calls", "_elapsed_ns", "_is_over", "_numbers", "_on_stop", "_pipe", "_signals"),
@@ -99,7 +98,7 @@ class MainLoop:
             self._on_stop()
 
     def run(self, sleep: Callable[[float | None], object]) -> None:
-        """Call what is due until told to stop. In between, `sleep` for at most so many seconds."""
+        """Call what is due until `stop`. In between, `sleep` for at most so many seconds."""
         while not self._is_over:
             sleep(self.wait_s())
             self.call_due()
@@ -113,7 +112,7 @@ class MainLoop:
         return max(0, self._timers[0][0] - self._elapsed_ns()) / NS_PER_S
 
     def call_due(self) -> None:
-        """Make the calls that are due. What these ask for comes the next time."""
+        """Make the calls that are due. What these add comes the next time."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._pipe[0], _READ_BYTES)
         now_ns = self._elapsed_ns()
@@ -137,7 +136,7 @@ class MainLoop:
         self._on_stop = on_stop
 
     def close(self) -> None:
-        """Let the signals do again what they do by default."""
+        """Give the signals their default effects back, and close the pipe."""
         if self._signals:
             signal.set_wakeup_fd(-1)
         for number in self._signals:

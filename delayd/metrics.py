@@ -1,4 +1,4 @@
-"""The page for Prometheus: read from the daemon's counters when it is asked for, in pieces.
+"""The page for Prometheus: read from the daemon's counters at each scrape, in pieces.
 
     for piece in metrics.chunks(now_ms):     # text, each piece made within a millisecond
         await response.write(piece)          # other clients are served in between
@@ -107,7 +107,7 @@ _TOPIC_WORDS: Final = tuple(operation.word for operation in Operation)[:COUNTED_
 
 
 class JournalFigures(NamedTuple):
-    """What the journal's keepers know."""
+    """Figures of the journal."""
 
     commit_ns: Histogram
     """From when the first records of a batch were appended until its replies were released."""
@@ -147,7 +147,7 @@ class CallFigures(Protocol):
 
 
 class Sources(NamedTuple):
-    """Where the figures come from that the engine does not know; asked at each scrape."""
+    """Sources of the figures that are not the engine's, read at each scrape."""
 
     version: str
     is_compiled: bool

@@ -173,7 +173,7 @@ class Service:
         self._prints = prints
         self._exit = Exit.OK
         self._is_ending = False
-        """Told to stop, by a signal or a failure."""
+        """A signal or a failure has begun the stop."""
         self._loop = loop = MainLoop()
         space = None if durable is None else durable.space
         self._notices = notices = Notices(log, engine, space)
@@ -376,7 +376,7 @@ class Service:
         except Exception as fault:  # noqa: BLE001 (whatever it is, memory cannot be trusted now)
             self._crash({"exception": fault})
 
-    # --- What happens meanwhile ------------------------------------------------------------------
+    # --- While it serves -------------------------------------------------------------------------
 
     def _drain(self) -> None:
         self._notices.draining(is_new=not self._engine.draining)

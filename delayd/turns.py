@@ -147,8 +147,8 @@ class Turns:
 
         `tasks` are of all front ends. `busy_poll_ns` is how long to look for events again and again
         before sleeping. `on_push` is called before the commit of a turn in which jobs have become
-        ready that are to be pushed, if push is on. `on_wall_step` is told by how many milliseconds
-        the wall clock was set when jobs are placed anew, `on_long_hold` how many ns no client was
+        ready that are to be pushed, if push is on. `on_wall_step` gets by how many milliseconds the
+        wall clock was set when jobs are placed anew, `on_long_hold` how many ns no client was
         heard and what they were made of, if that was very long.
         """
         self._engine = engine
@@ -292,7 +292,7 @@ class Turns:
         return {"commands": held_ns - sum(parts.values()), **parts, "gc": gc_ns}
 
     def _note_phase(self, phase: str, begun_ns: int) -> None:
-        """Count time since then for the phase, in case that it is asked what took so long."""
+        """Count time since then for the phase, in case that a turn takes long."""
         self._took_ns[phase] = self._took_ns.get(phase, 0) + monotonic_ns() - begun_ns
 
     def note_collection(self, phase: str, figures: dict[str, int]) -> None:
@@ -334,7 +334,7 @@ class Turns:
     # --- A turn ----------------------------------------------------------------------------------
 
     def turn(self, events: Sequence[tuple[int, int]] = ()) -> None:
-        """Let happen what is due, carry out what clients have said, commit."""
+        """Fire what is due, carry out the commands of clients, commit."""
         if self.is_over:
             return
         self._has_more = False
@@ -452,7 +452,7 @@ class Turns:
         return bool(self._engine.ended_sessions)
 
     def end_turn(self) -> None:
-        """Tell those whose wait has ended, commit, and see when the next turn is due."""
+        """Answer clients whose wait has ended, commit, and see when the next turn is due."""
         engine, line, commit = self._engine, self._line, self._commit
         if engine.out_of_order_ids and commit is not None:
             commit.note_late(engine.take_out_of_order_ids())
@@ -480,7 +480,7 @@ class Turns:
             self.limit_space()
 
     def _deliver(self) -> None:
-        """Tell those whose wait has ended.
+        """Answer clients whose wait has ended.
 
         What they have sent meanwhile is carried out now: no delay counts from before it came.
         """

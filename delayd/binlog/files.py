@@ -13,12 +13,10 @@ The numbers are those of a 64-bit machine, little-endian, with the holes that it
     version 7    length i32, job 80 bytes, times in ns      beanstalkd 1.5 and newer
     version 5    length u64, job 77 bytes, times in µs      older
 
-All times are the wall clock's. Nothing is checksummed, so what can be told from the bytes is told:
-lengths, states, names, the CRLF. A record that was being written when beanstalkd died is normal, in
-any file, because a restarted beanstalkd begins a new one: only zeros follow it. Anything else that
-is no record is damage.
-
-This module does not know how jobs are kept in delayd, and writes nothing.
+All times are the wall clock's. Nothing is checksummed, so what the bytes themselves show is
+checked: lengths, states, names, the CRLF. A record that was being written when beanstalkd died is
+normal, in any file, because a restarted beanstalkd begins a new one: only zeros follow it. Anything
+else that is no record is damage.
 """
 
 import enum
@@ -137,7 +135,7 @@ class Binlog:
     ) -> Self:
         """Read the files of these numbers, the oldest first.
 
-        `on_bytes` is told how many bytes have been read since the last time. With `skip_damage` the
+        `on_bytes` gets how many bytes have been read since the last time. With `skip_damage` the
         rest of a damaged file is left out, as beanstalkd does. Raises BinlogDamaged, JournalFailed.
         """
         binlog = cls()
@@ -304,7 +302,7 @@ def _read_record(source: _Source, layout: Layout) -> _Record | _Bad | None:
 
 
 def _what_is_wrong(layout: Layout, packed: bytes, name: bytes, body: bytes) -> str:
-    """Say why these cannot be the parts of a record; empty if they can."""
+    """Return why these cannot be the parts of a record; empty if they can."""
     job_id, _, delay, ttr, _, created, deadline, *_, state = layout.job.unpack(packed)
     longest = DURATION_NS_MAX // layout.unit_ns
     if not job_id:

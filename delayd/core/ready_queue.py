@@ -183,12 +183,8 @@ class ReadyQueue:
         same: list[int] = []
         last_ttr_ms = -1
         spans: list[tuple[int, int, int]] = []
-        keys, ages, since, has_lanes = (
-            self._keys,
-            self.ages,
-            self.ages.since,
-            self.lanes is not None,
-        )
+        keys, ages, has_lanes = self._keys, self.ages, self.lanes is not None
+        since = ages.since
         low_ms = high_ms = first_ms = last_ms = counted = urgent = 0
         for _ in range(min(jobs_max, self.count) if bytes_max >= 0 else 0):
             key: int = keys.pop(0)

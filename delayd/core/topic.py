@@ -95,8 +95,6 @@ class Topic:
         """Number from before a clear → reserved jobs whose records still have it."""
         self.users = 0
         self.watchers = 0
-        self.jobs_put = 0
-        self.deletes = 0
         self.pauses = 0
 
         # Statistics since the start of the daemon.

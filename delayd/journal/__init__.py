@@ -2,7 +2,6 @@
 
 A payload handed to `append` is durable once a `sync` that followed it has returned; after a crash
 `replay` gives back every durable payload in order, or names the file and the offset where that
-cannot be done. The journal does not know what a payload means: jobs, topics and protocols are
-opaque bytes here. Files are touched in `disk.py` alone, so that a simulated disk can stand in for
-the real one and forget whatever was not synced.
+cannot be done. A payload is opaque bytes here. Files are touched in `disk.py` alone, so that a
+simulated disk can stand in for the real one and forget whatever was not synced.
 """

@@ -16,7 +16,7 @@ frame 9 is found intact behind it, saying that 8 had been durable, 8 is read aga
 or damaged, and then there is no backup.
 
 `marked` keeps daemons from starting on a half copied directory, however the backup ended. The
-module does not know what is in the frames, and takes no lock on what it copies.
+directory that is copied is not locked.
 """
 
 import contextlib
@@ -102,8 +102,8 @@ def backup(
     """Copy a journal directory into a new or empty one, and give out what is to be verified.
 
     The copy counts when the block has ended. If that raises, or anything before, nothing of it is
-    left, or a directory on which no daemon starts. `watch` is given how many bytes there are, and
-    yields a function that is told how many were copied. Raises JournalError.
+    left, or a directory on which no daemon starts. `watch` gets the number of bytes, and yields a
+    function that gets how many were copied. Raises JournalError.
     """
     with failing(source), contextlib.ExitStack() as held:
         files = _hold(disk, source, held)
@@ -208,7 +208,7 @@ def _end_of_frames(disk: Disk, path: str, handle: int) -> tuple[int, int]:
     head = read_exactly(disk, handle, HEADER_BYTES, 0)
     header = unpack_header(head) if len(head) == HEADER_BYTES else None
     if header is None:
-        # What it is will be judged in the copy.
+        # What it is, the verification of the copy finds out.
         return end_of_data(disk, handle, 0, size_bytes), 0
     reader = FrameReader(disk, handle, header.identity, header.number)
     position = Position(Stop.END, HEADER_BYTES, header.first_sequence, 0)

@@ -2,7 +2,7 @@
 
 Looking changes no file and needs no lock: a stopped daemon's directory, a read-only mount and a
 copy can all be looked at. While a daemon runs there it continues writing, so what is seen may be
-torn; `holder` shows it. The module refuses to decide anything: that is done in `recovery`.
+torn; `holder` shows it. What the files are worth is decided in `recovery`.
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def holder(disk: Disk, directory: str) -> str:
 
 
 def _named_holder(disk: Disk, directory: str) -> str:
-    """Name the process that holds the lock file; empty when it is not there, or nobody does."""
+    """Name the process that holds the lock file; empty when it is not there, or not locked."""
     try:
         disk.close(disk.share_lock(f"{directory}/{LOCK_NAME}"))
     except LockHeldError as error:
@@ -132,7 +132,7 @@ def _why(disk: Disk, directory: str) -> str:
     except FileNotFoundError:
         return f"there is no directory {parent}, make that first"
     except OSError:
-        pass  # it is there, as far as can be told, and must not be read
+        pass  # it is probably there, and must not be read
     # Such as /proc, where the system returns this error for every new name.
     return f"{parent} is there, but takes no new directory"
 

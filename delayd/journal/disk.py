@@ -74,8 +74,8 @@ class Disk(Protocol):
     def lock_directory(self, path: str, *, is_shared: bool = False) -> int:
         """Lock an existing directory itself, with no file for it; `close` gives it back.
 
-        Alone or shared, like `lock` and `share_lock`, of which this knows nothing; the holder is
-        not known either. Raises LockHeldError.
+        Alone or shared, independent of `lock` and `share_lock`; the holder is not known. Raises
+        LockHeldError.
         """
 
     def open(self, path: str, *, write: bool = False) -> int:
@@ -181,7 +181,7 @@ class RealDisk:
         return handle
 
     def lock_directory(self, path: str, *, is_shared: bool = False) -> int:
-        """Lock a directory, which unlike a file in it nobody removes while it is in use.
+        """Lock a directory, which unlike a file in it is not removed while it is in use.
 
         Some file systems have no locks for directories, NFS for one: there this does nothing.
         """
@@ -324,7 +324,7 @@ def copy_bytes(disk: Disk, source: tuple[int, int], target: tuple[int, int], cou
 
 
 def owners(file: str) -> str:
-    """Say who owns a file that this user may not use; empty where that cannot be told."""
+    """Return a clause that names the owner of a file that this user may not use; empty: unknown."""
     import pwd  # noqa: PLC0415 - only after an error
 
     def name(uid: int) -> str:

@@ -5,8 +5,8 @@ and the offset. `DirectoryLocked`: another daemon lives there. `JournalCorrupt`:
 damaged, nothing was changed, a person must decide. `JournalVersion`: a newer delayd wrote this.
 `ForeignFile`: this is no journal's directory, or not only; a wrong path, most likely.
 `WrongClock`: the journal is sound, the choice of the clock does not fit it.
-`NotEmpty`: what needs a directory of its own was given a used one.
-`JournalFull`: nothing was appended, keep refusing puts. `JournalFailed`: the disk broke its word,
+`NotEmpty`: a new or empty directory is needed.
+`JournalFull`: nothing was appended, keep refusing puts. `JournalFailed`: the disk failed,
 acknowledge nothing more. `SnapshotFailed`: nothing was lost, try again later.
 """
 
@@ -20,7 +20,7 @@ from delayd.log import LogError
 
 
 class JournalError(LogError):
-    """Whatever the journal may raise at its user."""
+    """Any error of the journal."""
 
 
 class DirectoryLocked(JournalError):
@@ -52,7 +52,7 @@ class JournalCorrupt(DamageError):
 
 
 class JournalVersion(DamageError):
-    """The file is sound as far as can be told, but a newer format than this program reads."""
+    """The file is of a newer format than this program reads."""
 
 
 class ForeignFile(DamageError):

@@ -1,4 +1,4 @@
-"""The log in files: a journal, when and how it is synced, and the look for files that vanished.
+"""The log in files: a journal, when and how it is synced, and whether files have vanished.
 
     quick disk:  settle ─► sync in the turn ─► settled
 
@@ -43,7 +43,7 @@ from delayd.log import LogError, LogFinding, LogSize, LogUser, Loop
 from delayd.log_lines import Log
 
 _SNAPSHOT_STEPS_PER_FILE = 8
-"""How often it is asked whether a snapshot is due; `retention` leaves a whole file free for it."""
+"""How often to check whether a snapshot is due; `retention` leaves a whole file free for it."""
 
 
 def open_log(
@@ -72,7 +72,7 @@ class FileLog:
     ) -> None:
         """Keep frames in this journal; `kernel` syncs elsewhere, or else a thread does.
 
-        `news` is told of trouble. `syncs_in_turn`: the turn itself syncs while the disk is quick.
+        Trouble is logged in `news`. `syncs_in_turn`: the turn itself syncs while the disk is quick.
         """
         self._journal = journal
         self._news = news
@@ -121,10 +121,8 @@ class FileLog:
     def findings(self) -> list[LogFinding]:
         """Damaged snapshots, torn tails, and what may be a loss that nothing can prove."""
         journal = self._journal
-        skipped, cut = (
-            "a damaged snapshot was skipped",
-            "the torn end of the last write was cut off",
-        )
+        skipped = "a damaged snapshot was skipped"
+        cut = "the torn end of the last write was cut off"
         found = [LogFinding(skipped, {"snapshot": str(each)}) for each in journal.damaged_snapshots]
         found += [LogFinding(cut, {"tail": str(tail)}) for tail in journal.torn_tails]
         found += [LogFinding(each.sentence, {"found": each.found}) for each in journal.warnings]

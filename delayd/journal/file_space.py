@@ -1,7 +1,7 @@
 """Space for records, from files: what is preallocated, and more of it from the disk.
 
-A full disk is asked once a second at most. Only what is written causes a request, and who asks
-whether a put would be taken: nothing polls.
+A full disk is asked once a second at most, and only for records, or to see whether a put would be
+taken: nothing polls.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class FileSpace:
         """Called when the disk becomes full, with True, and when it no longer is."""
         self.is_full = False  # the last request for more failed
         self.is_stale = False
-        """There is less than `beyond` said last; any thread may set it."""
+        """There is less than `beyond` returned last; any thread may set it."""
 
     def beyond(self, set_aside_bytes: int) -> int:
         self._places = 0

@@ -18,8 +18,6 @@ The worked example of the document: journal id 00 01 .. 0f, segment 1.
 >>> frame = pack_frame(frame_mark(identity, 1), FrameKind.RECORDS, 1, 0, 1_000, 1_000, b"hello")
 >>> len(frame) == FRAME_OVERHEAD_BYTES + 5
 True
-
-This module does not know files; it turns values into bytes and back.
 """
 
 import enum

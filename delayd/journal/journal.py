@@ -33,8 +33,6 @@ journal has failed.
 A lack of space is different: `append` raises JournalFull, the journal is as it was before the call,
 and the next call tries again. A caller that must be sure asks first: `make_space` reserves space,
 and for what `space_bytes` says is there, an append does not have to ask the disk.
-
-The journal does not know what a payload means, what time it is, and when it should sync.
 """
 
 import contextlib
@@ -130,11 +128,11 @@ class Journal:
     """One directory of segments, owned for as long as this object, made by `open`, is open."""
 
     __slots__ = (
-        *("_active", "_directory", "_disk", "_end", "_failure", "_found", "_identity", "_is_open"),
+        *("_active", "_disk", "_end", "_failure", "_found", "_is_open"),
         *("_is_replayed", "_is_virtual", "_lost", "_lost_sequence", "_owned", "_pending"),
         *("_recovery", "_reserve", "_retired", "_snapshot", "_sync_turn", "_ticket_is_out"),
-        *("_times", "_unsynced", "_writing", "appended_sequence", "damaged_snapshots"),
-        *("fresh_starts", "on_trouble", "on_unproved", "retention", "space_trouble"),
+        *("_times", "_unsynced", "_writing", "appended_sequence", "damaged_snapshots", "directory"),
+        *("fresh_starts", "identity", "on_trouble", "on_unproved", "retention", "space_trouble"),
         *("segment_bytes", "snapshot_ms", "synced_sequence", "torn_tails", "warnings"),
     )
 
@@ -148,7 +146,7 @@ class Journal:
         *,
         is_virtual: bool = False,
     ) -> None:
-        self._directory = directory
+        self.directory = directory
         self._disk = disk
         self.segment_bytes = segment_bytes // JOURNAL_FILES_PER_SEGMENT
         """How long the log's files are, frames that do not fit aside."""
@@ -168,7 +166,8 @@ class Journal:
         self.fresh_starts = 0  # how often a write or a sync failed and the journal began again
         # Abandoned segments, until no sync of them can be in progress.
         self._retired: list[Segment] = []
-        self._identity = b""
+        self.identity = b""
+        """Sixteen bytes that no other log has; known when it has been replayed."""
         self._end = LogEndFile(disk, directory, b"")
         self.appended_sequence = FIRST_SEQUENCE - 1  # the last frame that was appended
         self.synced_sequence = FIRST_SEQUENCE - 1  # the last one known to be durable
@@ -225,10 +224,10 @@ class Journal:
         """
         is_followed = self._is_replayed or self._recovery is not None
         assert not is_followed, "a journal is replayed once"
-        names = names_in(self._disk, self._directory)
-        check_names(self._directory, names)
-        check_clock(self._directory, names, is_virtual=self._is_virtual)
-        recovery = Recovery(self._disk, self._directory, names)
+        names = names_in(self._disk, self.directory)
+        check_names(self.directory, names)
+        check_clock(self.directory, names, is_virtual=self._is_virtual)
+        recovery = Recovery(self._disk, self.directory, names)
         frame = None
         self._recovery = recovery
         for frame in recovery.frames():
@@ -245,17 +244,12 @@ class Journal:
         assert recovery is not None, "`follow` comes before `take_over`"
         self._recovery = None
         self.warnings = start_warnings(recovery, self._found)
-        with failing(self._directory, "cannot be made ready for writing"):
+        with failing(self.directory, "cannot be made ready for writing"):
             self._open_directory(recovery)
-
-    @property
-    def directory(self) -> str:
-        """Where its files are."""
-        return self._directory
 
     def disk_free_bytes(self) -> int:
         """Return how many bytes are free on its disk. Raises OSError."""
-        return self._disk.free_bytes(self._directory)
+        return self._disk.free_bytes(self.directory)
 
     @property
     def replay_bytes(self) -> int:
@@ -267,7 +261,7 @@ class Journal:
         if self._is_virtual and VIRTUAL_NAME not in recovery.names:
             # Durable, with all other names, before the first frame can be: no time of this clock
             # may ever pass for the other's.
-            self._disk.close(self._disk.create(f"{self._directory}/{VIRTUAL_NAME}"))
+            self._disk.close(self._disk.create(f"{self.directory}/{VIRTUAL_NAME}"))
         self.torn_tails, active = open_directory(
             recovery, self._reserve, self.retention, self.segment_bytes
         )
@@ -275,17 +269,12 @@ class Journal:
         if recovery.base.snapshot is not None:
             self.snapshot_ms = recovery.base.snapshot.header.time_ms
         self.appended_sequence = self.synced_sequence = recovery.sequence
-        self._identity = recovery.identity or self._disk.unique_bytes(IDENTITY_BYTES)
-        self._end = LogEndFile(self._disk, self._directory, self._identity)
+        self.identity = recovery.identity or self._disk.unique_bytes(IDENTITY_BYTES)
+        self._end = LogEndFile(self._disk, self.directory, self.identity)
         if active is not None:
             self._active = active
             self._unsynced.append(active)
         self._is_replayed = True
-
-    @property
-    def identity(self) -> bytes:
-        """Sixteen bytes that no other log has; known when it has been replayed."""
-        return self._identity
 
     @property
     def wall_offset_ms(self) -> int:
@@ -298,7 +287,7 @@ class Journal:
         """Whether so many files wait for the current sync that no more should be appended."""
         return len(self._unsynced) > JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC
 
-    # --- Room ------------------------------------------------------------------------------------
+    # --- Space -----------------------------------------------------------------------------------
 
     @property
     def space_bytes(self) -> int:
@@ -351,9 +340,9 @@ class Journal:
             except OSError as error:
                 if error.errno in NO_SPACE:
                     why = f"no room to write: {error.strerror}"
-                    raise JournalFull(self._directory, why) from error
+                    raise JournalFull(self.directory, why) from error
                 why = f"frame {sequence} cannot be written: {error.strerror}"
-                self._begin_anew(self._directory, why, len(payload))
+                self._begin_anew(self.directory, why, len(payload))
                 self._write_again(sequence, payload, time_ms, wall_ms)
             self.appended_sequence = sequence
             self._times = (time_ms, wall_ms)
@@ -373,7 +362,7 @@ class Journal:
             self._write(sequence, payload, time_ms, wall_ms)
         except OSError as error:
             why = f"frame {sequence} cannot be written: {error.strerror}"
-            self._fail(self._directory, why, error)
+            self._fail(self.directory, why, error)
 
     def _catch_up(self) -> None:
         """Bound what is not synced. While another thread syncs already, it need not be waited for.
@@ -408,11 +397,11 @@ class Journal:
             number, previous_end = previous.number + 1, previous.end
         header = self._header(number, self.appended_sequence + 1, previous_end, time_ms, wall_ms)
         if capacity:
-            segment = Segment.begin(self._disk, self._directory, header, capacity)
+            segment = Segment.begin(self._disk, self.directory, header, capacity)
         else:
             segment = self._begin_segment(header, payload_bytes)
         try:
-            segment.publish(self._directory)
+            segment.publish(self.directory)
             if previous is None:
                 self._establish(segment)
         except OSError:
@@ -428,7 +417,7 @@ class Journal:
     ) -> SegmentHeader:
         """Return the header of a segment that continues where the one before it ends."""
         sequences = (first_sequence, self.synced_sequence)
-        return SegmentHeader(self._identity, number, *sequences, previous_end, time_ms, wall_ms)
+        return SegmentHeader(self.identity, number, *sequences, previous_end, time_ms, wall_ms)
 
     def _begin_segment(self, header: SegmentHeader, payload_bytes: int) -> Segment:
         """Make a segment, not under its name yet, out of the reserve if that has a file for it.
@@ -437,12 +426,12 @@ class Journal:
         """
         spare = self._reserve.take(payload_bytes)
         capacity = segment_bytes_for(payload_bytes, self.segment_bytes)
-        return Segment.begin(self._disk, self._directory, header, capacity, spare)
+        return Segment.begin(self._disk, self.directory, header, capacity, spare)
 
     def _establish(self, segment: Segment) -> None:
         """Make the journal's first header durable: without it recovery has nothing to go by."""
         segment.sync()
-        self._disk.sync_directory(self._directory)
+        self._disk.sync_directory(self.directory)
         segment.is_named_durably = True
 
     # --- Syncing ---------------------------------------------------------------------------------
@@ -551,7 +540,7 @@ class Journal:
                     segment.trim()
                 segment.sync()
                 if not segment.is_named_durably:
-                    self._disk.sync_directory(self._directory)
+                    self._disk.sync_directory(self.directory)
             except OSError as error:
                 why = f"cannot be synced: {error.strerror}"
                 if is_last_try:
@@ -628,8 +617,8 @@ class Journal:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.unlink(segment.path)
         if behind:
-            self._disk.sync_directory(self._directory)
-        replacement.publish(self._directory)
+            self._disk.sync_directory(self.directory)
+        replacement.publish(self.directory)
 
     def _fail(self, file: str, why: str, error: OSError | None) -> NoReturn:
         """Refuse everything from here on."""
@@ -640,7 +629,7 @@ class Journal:
 
     @property
     def lost(self) -> str:
-        """Say what is missing in the directory until a snapshot holds it; empty: nothing is."""
+        """Name what is missing in the directory until a snapshot holds it; empty: nothing is."""
         return self._lost if self.retention.newest_sequence < self._lost_sequence else ""
 
     def look(self) -> None:
@@ -673,7 +662,7 @@ class Journal:
     def _see_directory(self) -> None:
         """Raise JournalFailed when files made now would not be in the directory that was locked."""
         try:
-            there = self._disk.status(self._directory).number
+            there = self._disk.status(self.directory).number
             ours = self._disk.status(self._owned.directory_handle).number
             problem = "" if there == ours else "is another directory than it was"
         except FileNotFoundError:
@@ -681,7 +670,7 @@ class Journal:
         except OSError as error:
             problem = f"cannot be found any more: {error.strerror}"
         if problem:
-            self._fail(self._directory, problem, None)
+            self._fail(self.directory, problem, None)
 
     # --- Snapshots -------------------------------------------------------------------------------
 
@@ -713,13 +702,13 @@ class Journal:
         needed_bytes = capacity + 2 * self.retention.next_snapshot_bytes
         with self._writing:
             try:
-                if self._disk.free_bytes(self._directory) < needed_bytes:
+                if self._disk.free_bytes(self.directory) < needed_bytes:
                     return False
                 self._rotate(0, time_ms, wall_ms, capacity)
             except OSError as error:
                 if error.errno in NO_SPACE:
                     return False
-                self._begin_anew(self._directory, f"no file for a shorter log: {error.strerror}")
+                self._begin_anew(self.directory, f"no file for a shorter log: {error.strerror}")
         self.append(b"", time_ms, wall_ms)
         self.shrink_space(space_bytes)
         return True
@@ -735,12 +724,12 @@ class Journal:
         if sequence == self.retention.newest_sequence:
             # A second snapshot of the same state needs a number of its own.
             sequence = self.append(b"", time_ms, wall_ms)
-        header = SnapshotHeader(self._identity, sequence, time_ms, wall_ms)
+        header = SnapshotHeader(self.identity, sequence, time_ms, wall_ms)
         with self._writing:
             # So that no later frame, the closing one above all, tells an earlier time than this.
             self._times = (time_ms, wall_ms)
         log = (self._make_durable, self._fail)
-        self._snapshot = SnapshotWriter(self._disk, self._directory, header, self.retention, *log)
+        self._snapshot = SnapshotWriter(self._disk, self.directory, header, self.retention, *log)
         return self._snapshot
 
     def _make_durable(self, sequence: int) -> None:
@@ -762,7 +751,7 @@ class Journal:
             if self._active is not None and self._failure is None:
                 self._finish()
             if self.lost:
-                raise JournalFailed(self._directory, f"{self.lost}, and nothing replaces it yet")
+                raise JournalFailed(self.directory, f"{self.lost}, and nothing replaces it yet")
         finally:
             self._retired += self._unsynced
             self._close_retired()

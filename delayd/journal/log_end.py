@@ -6,9 +6,9 @@ about once a second while there is something new. A start refuses a log that end
 
     identity | last durable frame | number of this very file, 0 after a clean stop | checksum
 
-The number in it (the inode's) tells whether the file is a copy. Somebody who copies the directory
-of a running daemon copies the log first, perhaps, and this file a moment later: what it says would
-be too much for that log, so a copy counts only when a clean stop has written it.
+The number in it (the inode's) tells whether the file is a copy. A copy of a running daemon's
+directory may have the log as it was first, and this file as it was a moment later: what it says
+would be too much for that log, so a copy counts only when a clean stop has written it.
 
 >>> end = LogEnd(identity=bytes(range(16)), sequence=60, file_number=0)
 >>> data = pack_log_end(end)
@@ -86,8 +86,8 @@ class LogEndFile:
     def note(self, sequence: int, *, is_closed: bool = False) -> str:
         """Write that the frames up to this one are durable; with `is_closed` durably, as the last.
 
-        An error leaves what was there: less is proved then. Return what it is, unless it was the
-        same the last time, or there is no space; empty: nothing is to be told.
+        An error leaves what was there: less is proved then. Returns it, in a sentence, unless it
+        was the same the last time, or there is no space; else empty.
         """
         if sequence == self._sequence and not is_closed:
             return ""

@@ -16,8 +16,6 @@ A start never cuts off anything that had been durable. A person who has read a r
 at offset 4711") may (`prepared`), so everything is done to make it the right place: the log must be
 whole up to there, a frame must end there, what would be given up is counted first, and it is copied
 before it goes, like a torn tail.
-
-This module refuses to decide anything.
 """
 
 import contextlib

@@ -51,7 +51,7 @@ file that comes back after a power cut is one that recovery does not need, and t
 snapshot removes it again.
 
 Threads: the loop appends and asks, another thread writes snapshots and removes files; the lock is
-never held while the disk works. This module does not know how anything is read or written.
+never held while the disk works.
 """
 
 import errno

@@ -19,8 +19,7 @@ given back.
 >>> usable_bytes(128 << 10)
 130883
 
-The module raises `OSError` and does not know what that means for the journal, nor how much space
-is needed: the service counts the jobs.
+The module raises `OSError`; what that means is up to the journal.
 """
 
 import contextlib
@@ -102,7 +101,7 @@ class Segment:
         self.synced_end = end  # where the frames end that are known to be durable
         self.last_sequence = header.first_sequence - 1
         self.capacity = capacity
-        self._seen = (end, b"")  # an offset, and what stood there at the last look
+        self._seen = (end, b"")  # an offset, and what stood there at the last `damage`
         self.is_named_durably = False
 
     @classmethod
@@ -183,7 +182,7 @@ class Segment:
                 write_all(self._disk, self.handle, bytes(reached - self.end), self.end)
 
     def damage(self) -> str:
-        """Say what has become of what the last call has found at the end; empty: nothing."""
+        """Return what is wrong with what the last call has found at the end; empty: nothing."""
         offset, seen = self._seen
         last = max(HEADER_BYTES, self.end - FRAME_OVERHEAD_BYTES)
         try:

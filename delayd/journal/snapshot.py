@@ -36,7 +36,7 @@ same sync, and the system reports the loss of such a name once: a later sync wou
 So nothing more may be acknowledged.
 
 Every method of `SnapshotWriter` blocks on the disk, and is meant for a thread of its own; one at a
-time. This module does not know what a payload means, nor which snapshot to believe.
+time.
 """
 
 import contextlib

@@ -5,8 +5,8 @@
     line ─► row ─► parse ─► may the client? ─► count ─► carry out ─► reply
 
 beanstalkd counts a command once its arguments are well-formed, found or not. What a command is
-about, and the scope that it takes, matter only to clients that have to authenticate. Handlers know
-nothing of either, and their refusals pass through.
+about, and the scope that it takes, matter only to clients that have to authenticate, and not to
+handlers. Their refusals pass through.
 
 Those that look at many jobs are background tasks: the connection waits while they go on in slices,
 and is answered in the end.
@@ -356,7 +356,7 @@ def _bulk(
 def _bulk_reply(client: LineConnection, bulk: Bulk, word: bytes) -> bytes:
     """Reply with how many jobs were changed, or in a dry run would be.
 
-    When log space ran out meanwhile, the number is not given: a client that gets OUT_OF_MEMORY
+    When log space ran out meanwhile, the reply has no number: a client that gets OUT_OF_MEMORY
     tries again in any case, and jobs that were changed do not match any more.
     """
     if bulk.refusal is not None:
@@ -499,7 +499,7 @@ class Command:
         A client must be allowed one of the `scopes`; the first is what the tables name. Without
         any, every client may. A reply that is not bound says nothing of a job, and leaves however
         slow the disk may be. What only reads changes nothing but the counters of commands: it is
-        left out when nobody would get its reply.
+        left out when its reply would reach no client.
         """
         self.word = word
         self.parse = parse
@@ -626,7 +626,7 @@ def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
     try:
         if peer is not None and peer.principal is None:
             found = None if b"\0" in line else command_of(line)
-            # No more is said of one command than of another; unless it is another protocol.
+            # The same reply to every command, so that none shows; unless it is another protocol.
             if found is None and client.is_foreign(line, 0):
                 return
             if found is None or found[0].about is not About.NOTHING:

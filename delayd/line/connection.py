@@ -11,7 +11,7 @@ A connection stops reading its input while it waits for a job (`is_waiting`) and
 more than it may (`is_choked`); `resume` continues with what has already arrived. So it does when
 its commands have taken a slice of time (`has_yielded`): the others have a turn first. A job is
 delivered in two steps: the engine gives it to the session in the middle of another client's
-command, and the connection is told at the end of the turn. Until then it still waits.
+command, and `deliver` follows at the end of the turn. Until then it still waits.
 
 Where clients have to authenticate, a connection has a `peer` whose principal is checked before each
 command; elsewhere it has none, which costs one test for a line. No reply may differ because of a
@@ -170,7 +170,7 @@ class LineConnection:
         self.peer = peer if context.admission.has_tokens else None
         """None where clients need not authenticate."""
         self.reserves_as: Principal | None = None
-        """Who was found to be allowed to reserve from all that is watched, since the last watch."""
+        """The principal that may reserve from all topics watched, once that was checked."""
         self.out: list[bytes] = []
         self.is_bound = False
         """Some reply in `out` depends on a job: it may leave when the log is on disk. Others, such
@@ -188,7 +188,7 @@ class LineConnection:
         self.is_half_closed = False
         """The client will send no more; it waits for no job any longer."""
         self.is_unheard = False
-        """Replies reach nobody: what is left of the input is executed, but for what only reads."""
+        """No client gets replies: the rest of the input is executed, but for what only reads."""
         self.batch_max = 0
         """How many jobs the current reserve takes at most; 0 for one in beanstalkd's form."""
         self._host = host
@@ -297,7 +297,7 @@ class LineConnection:
         self.batch_max = 0
         self.out.append(replies.TIMED_OUT)
 
-    # --- What the client may ---------------------------------------------------------------------
+    # --- Rights ----------------------------------------------------------------------------------
 
     def authenticate(self, token: bytes) -> bytes:
         """Check the token; a wrong one may be answered late, which delays no other client."""

@@ -10,8 +10,7 @@ everything goes up to that CRLF, and the body that it announces.
                     │               └─ expect ─► body, once it is all there ─► on_body
                     └─ too long a line, or the body of a refused command: discarded as it comes
 
-The same bytes give the same commands whole or one at a time. This module does not know what any
-command means, but for the beginnings of those that may be long.
+The same bytes give the same commands whole or one at a time.
 """
 
 import re

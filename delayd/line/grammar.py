@@ -415,7 +415,7 @@ def _duration(value: str) -> int:
 
 
 def _url(value: str) -> str:
-    """Return the url; what is wrong with it is told, as it is told of one that is refused."""
+    """Return the url; `TargetRefused`, since the rule that it breaks is shown, as of any url."""
     try:
         return str(URL.read(value))
     except ValueError as error:

@@ -259,13 +259,8 @@ def stats_job(
 
 def _job_details(record: bytes, state: State, now_ms: int, *, sees_all: bool) -> dict[str, object]:
     values: dict[str, object] = {}
-    key, retry, failure, note = (
-        key_of(record),
-        retry_of(record),
-        failure_of(record),
-        note_of(record),
-    )
-    if key:
+    retry, failure, note = retry_of(record), failure_of(record), note_of(record)
+    if key := key_of(record):
         values["key"] = _any_text(key.decode())
     if retry is not None:
         values["retry"] = quoted(" ".join(map(duration_text, retry.steps_ms)))

@@ -3,7 +3,7 @@
     turn ─► poller ─► Client.read ─► LineConnection.receive ─► engine
                                               out ─► group commit ─► Client.send
 
-The poller (`net/poller.py`) says whose turn it is; the connections execute commands.
+The poller (`net/poller.py`) says which client is next; the connections execute commands.
 
 Flow control: a client that waits for a job, or does not take its replies, is not read from. A
 client whose replies exceed the limit, or that takes none of them for a minute, is closed.
@@ -101,7 +101,6 @@ class Client:
     # --- Reading ---------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Read from its socket, and execute what came."""
         connection = self.connection
         # What `is_listening` says, whose call would cost 1 % of a put.
         is_deaf = connection.is_waiting or connection.is_choked or connection.is_closing
@@ -142,7 +141,6 @@ class Client:
             return True  # reading it will show what this is
 
     def handle(self, event: int) -> None:
-        """Deal with everything but plain input."""
         if event & BROKEN:
             self.connection.is_unheard = True
             if not self.connection.has_yielded:  # or its next slice ends it, not this event
@@ -162,7 +160,6 @@ class Client:
             self.read()
 
     def resume(self) -> None:
-        """Execute more of the input that it has yielded with; it may yield again."""
         connection = self.connection
         if self.is_gone:
             return
@@ -177,7 +174,6 @@ class Client:
             self.listen_again()
 
     def go_on(self) -> None:
-        """Go on, or be closed: everything has been sent to it."""
         connection = self.connection
         if self.is_gone:
             return
@@ -218,7 +214,7 @@ class Client:
     def _read_rest(self) -> None:
         """Execute what it sent before it closed, which a unix socket still holds.
 
-        Without what only reads: its replies reach nobody. The kernel may hold megabytes of that,
+        Without what only reads: its replies reach no client. The kernel may hold megabytes of that,
         so a turn reads for a slice of time.
         """
         connection, request_ms = self.connection, self.server.request_ms
@@ -241,7 +237,6 @@ class Client:
 
     @property
     def incomplete_bytes(self) -> int | None:
-        """How many bytes of a body are missing, 0 if it is a line; None: in the middle of none."""
         return self.connection.incomplete_bytes
 
     @property
@@ -250,7 +245,6 @@ class Client:
         return not (self.unsent or self.at_end)
 
     def postpone(self, by_ms: int, answer: Callable[[int], object]) -> None:
-        """Let its connection answer after a delay, if it is still there, and then read from it."""
         self.server.timeouts.postpone(by_ms, partial(self._call_late, answer))
 
     def _call_late(self, answer: Callable[[int], object]) -> None:
@@ -267,13 +261,11 @@ class Client:
         self._note()
 
     def go_on_later(self) -> None:
-        """Execute what is left of its input in the next turn."""
         self.server.poller.go_on_later(self)
 
     # --- Sending ---------------------------------------------------------------------------------
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: RequestMs) -> None:
-        """Answer the reserve that waited."""
         if self.is_gone:
             return  # it closed after it got the job, which the close has given back
         durable = self.server.durable
@@ -461,7 +453,7 @@ class LineServer:
             self._free = []
         return free
 
-    # --- Who comes -------------------------------------------------------------------------------
+    # --- Accepting -------------------------------------------------------------------------------
 
     def _accepted(self, sock: socket.socket, address: object) -> None:
         """Admit a connection, or close it."""
@@ -507,7 +499,7 @@ class LineServer:
         self.admission.note_failed_handshake(peer, error)
         self.admission.leave(peer)
 
-    # --- Who is closed ---------------------------------------------------------------------------
+    # --- Closing ---------------------------------------------------------------------------------
 
     def close_refused(self, client: Client, word: str) -> None:
         """Close a client, and count why."""

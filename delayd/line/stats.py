@@ -57,7 +57,7 @@ class LogFigures(NamedTuple):
     """Jobs that were copied, so that older files could go; since the start, as the next."""
     records_written: int = 0
     max_bytes: int = 0
-    """The size that was asked for; beanstalkd shows it with and without a log."""
+    """The configured size; beanstalkd shows it with and without a log."""
 
 
 class Stats:
@@ -74,7 +74,7 @@ class Stats:
     ) -> None:
         """Start at zero; `refusals` counts what every front end refuses.
 
-        `compat` is the version of beanstalkd that clients are told.
+        `compat` is the version of beanstalkd in the replies.
         """
         self._engine = engine
         self._started_ms = started_ms

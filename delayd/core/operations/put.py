@@ -239,10 +239,8 @@ def put_alike(
         engine.stamp()
     if not topic.recorded:
         record_topic(engine, topic)
-    log, alike = (
-        engine.log.append,
-        _pack_alike(due_ms, now_ms, ttr_ms, priority, topic.number, job_state, 0),
-    )
+    log = engine.log.append
+    alike = _pack_alike(due_ms, now_ms, ttr_ms, priority, topic.number, job_state, 0)
     records = []
     job_id = first_id
     for body in bodies:
