@@ -1,4 +1,4 @@
-"""A client of delayd: put jobs, work on them, look after them.
+"""A client of delayd: put jobs, work on them, manage them.
 
     from delayd.client import Client
 
@@ -11,25 +11,24 @@ The way of one call, in the order in which to read it; over the line `line_calls
 stand in place of `http_calls` and `http1`. Together they are 1,900 lines, over the line 2,200:
 
     sync               `Client`, with one method for each operation, and `Job`
-    http_calls         what an operation asks, and what the answer says; generators without a socket
-    connection         what waits: connecting, sending, receiving
+    http_calls         requests and answers of each operation; generators without a socket
+    connection         connecting, sending, receiving, which wait
     connection_pool    which connection is used, and when a call is tried again
     http1              requests and responses as bytes
 
 Workers are in `jobs`, which extends reservations while a handler runs, `work_loop`, the loop of all
-workers, and `worker`. `aio` and `aio_connection` have what is different with
-asyncio: the same generators, pools and attempts, awaited (`steps`). `values`, `results` and
-`errors` are what goes in and what comes out; `answers` checks what a server says before it is
-believed, and `limits` bounds how much of it.
+workers, and `worker`. `aio` and `aio_connection` are the same with asyncio: the same generators,
+pools and attempts, awaited (`steps`). `values` are arguments, `results` and `errors` the outcomes;
+`answers` checks a server's answers before they are used, and `limits` bounds them.
 
 Names are loaded when they are first used, so that importing the package costs nothing. The package
-imports nothing of the daemon, and nothing that Python does not bring.
+imports nothing of the daemon, and only Python's standard library.
 """
 
 from types import MappingProxyType
 
 TYPE_CHECKING = False  # as in typing, which is not imported: it would take longer than all of this
-if TYPE_CHECKING:  # `as` the same name: so type checkers know that it is offered here
+if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.aio import AsyncClient as AsyncClient
     from delayd.client.aio import AsyncJob as AsyncJob
     from delayd.client.errors import BodyTooBig as BodyTooBig
@@ -112,13 +111,13 @@ _NAMES = MappingProxyType(
     }
 )
 _HOMES = MappingProxyType({name: home for home, names in _NAMES.items() for name in names.split()})
-"""In which module a name is."""
+"""The module of each name."""
 __all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
-    """Load what is used. Raises AttributeError."""
-    from importlib import import_module  # noqa: PLC0415 - only what is used is loaded
+    """Load the module of a name. Raises AttributeError."""
+    from importlib import import_module  # noqa: PLC0415 - not before a name is used
 
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

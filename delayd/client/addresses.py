@@ -1,4 +1,4 @@
-"""Where a daemon is, as a url: the scheme says what is spoken.
+"""The address of a daemon, as a url: its scheme names the protocol.
 
     http://127.0.0.1:11301    https://queue.example    http+unix:/run/delayd/http.sock
     beanstalk://127.0.0.1     beanstalks://queue.example:11300     unix:/run/delayd/line.sock
@@ -38,7 +38,7 @@ _RULE: Final = (
 
 
 class Address(NamedTuple):
-    """A daemon's address, and what is spoken there."""
+    """A daemon's address and protocol."""
 
     speaks: Protocol
     host: str
@@ -85,13 +85,13 @@ beanstalk://127.0.0.1:11301 the line protocol
     if (file := re.fullmatch(_FILE, url)) and file[1] in _SOCKETS:
         return Address("http" if _SOCKETS[file[1]] == "http" else "line", "", 0, file[2])
     if "://" not in url and re.fullmatch(_PLACE, f"http://{url}"):
-        what = f"http://{url} speaks HTTP, beanstalk://{url} the line protocol"
-        raise ValueError(f"the url {url!r} has no scheme: {what}")
+        schemes = f"http://{url} speaks HTTP, beanstalk://{url} the line protocol"
+        raise ValueError(f"the url {url!r} has no scheme: {schemes}")
     raise ValueError(f"the url {_shown(url)!r} {_RULE}")
 
 
 def _shown(url: str) -> str:
-    """Return a url for people; what may be a password, or a query, is hidden with all after it.
+    """Return a url for people; a possible password or query is hidden, with all after it.
 
     >>> _shown("http://ada:s3cret@host"), _shown("ftp://host")
     ('http://***', 'ftp://host')

@@ -42,7 +42,7 @@ def _awaited(
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Return a method of `Client` or `Job` as one of `AsyncClient` or `AsyncJob`.
 
-    Each of them returns what the client's `_run` returns. Here that is a coroutine, to be awaited.
+    Each of them returns the result of the client's `_run`. Here that is a coroutine, to be awaited.
     """
 
     @functools.wraps(method)
@@ -80,7 +80,7 @@ class AsyncClient:
         calls: HttpCalls | LineCalls,
         idle: Callable[[], Awaitable[None]] | None = None,
     ) -> Self:
-        """Return a client whose operations are carried out by something else, a double."""
+        """Return a client of a double, which carries out the operations."""
         client = cls()
         client._connections, client._calls, client.idle = connections, calls, idle
         return client
@@ -229,7 +229,7 @@ class AsyncToucher:
         self._tasks[id(job)] = (task, is_over)
 
     def discard(self, job: AsyncJob) -> None:
-        """Touch it no more. A touch that is under way ends by itself: half of one would be bad."""
+        """Touch it no more. A touch under way is not cancelled: it might be half sent."""
         if (entry := self._tasks.pop(id(job), None)) is not None:
             entry[1].set()
 

@@ -1,8 +1,7 @@
-"""The connections of a client with asyncio; all that `connection` says is true of these.
+"""The connections of a client with asyncio; otherwise as those of `connection`.
 
-At most so many calls are under way at once (`CALLS_MAX`); further ones wait for their turn. Calls
-that wait for a job by intent, and calls about jobs in hand, are not counted: a worker that waits
-holds up no call.
+At most `CALLS_MAX` calls are under way at once; further ones wait for their turn. Calls that wait
+for a job, and calls about jobs in hand, are not counted: a waiting worker delays no call.
 """
 
 import asyncio
@@ -27,7 +26,7 @@ from delayd.client.steps import Steps, awaited
 T = TypeVar("T")
 CALLS_MAX: Final = 64
 EARLY_BYTES_MAX: Final = 4 << 20
-"""Replies that come while a batch does not read them; a thousand of the longest are so long."""
+"""Of replies that arrive while a batch does not read them; a thousand of the longest."""
 
 
 class AsyncConnection(Link, asyncio.Protocol):
@@ -62,7 +61,7 @@ class AsyncConnection(Link, asyncio.Protocol):
             raise Unreachable(address.url, reason_of(error)) from error
         return made
 
-    async def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
+    async def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the wire tells
         await self.prepare(ask)
         with self.closing():
             return await self._exchange(ask)
@@ -100,7 +99,7 @@ class AsyncConnection(Link, asyncio.Protocol):
 
     @property
     def has_surplus(self) -> bool:
-        """Whether bytes have come that were not read."""
+        """Whether bytes have arrived that were not read."""
         return bool(self._received)
 
     def _send(self, data: bytes) -> None:
@@ -108,8 +107,8 @@ class AsyncConnection(Link, asyncio.Protocol):
             raise ConnectionResetError("the daemon closed it")
         self._transport.write(data)
 
-    async def _replied(self, within_s: float) -> Any:  # noqa: ANN401 - what is spoken tells
-        """Wait for what `data_received` makes of what comes."""
+    async def _replied(self, within_s: float) -> Any:  # noqa: ANN401 - the wire tells
+        """Wait for the reply that `data_received` reads."""
         if self.is_closed:
             raise ConnectionResetError("the daemon closed it")
         self._reply = asyncio.get_running_loop().create_future()
@@ -129,7 +128,7 @@ class AsyncConnection(Link, asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # --- What asyncio calls ----------------------------------------------------------------------
+    # --- Called by asyncio -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note the transport."""
@@ -137,7 +136,7 @@ class AsyncConnection(Link, asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Read; bytes without a call mean that something is wrong, and close it."""
+        """Read; bytes without a call are an error of the daemon, and close the connection."""
         is_waited_for = self._reply is not None and not self._reply.done()
         if self.is_lent and not (is_waited_for and self._is_enough):
             self._received.append(data)
@@ -157,8 +156,8 @@ class AsyncConnection(Link, asyncio.Protocol):
         if reply is not None:
             self._reply.set_result(reply)
 
-    def _read(self, data: bytes) -> Any:  # noqa: ANN401 - what is spoken tells
-        """Return what is waited for, once it is whole; None: not yet."""
+    def _read(self, data: bytes) -> Any:  # noqa: ANN401 - the wire tells
+        """Return the reply once it is whole; None: not yet."""
         if self._is_enough is not None:
             return True if data and self._is_enough(data) else None
         assert self._reader is not None

@@ -1,7 +1,7 @@
-"""What a server says, checked before it is believed.
+"""Answers of a server, checked before they are used.
 
-A value of the wrong kind is an error of the server, not of the program that asked, so each raises
-NotUnderstood with what was said and what was expected:
+A value of the wrong kind is an error of the server, not of the program, so each function raises
+NotUnderstood with the value and the expected kind:
 
 >>> whole_in(read_json(b'{"id": 7}'), "id")
 7
@@ -41,7 +41,7 @@ KINDS: Final[Mapping[type, str]] = MappingProxyType(
         type(None): "null",
     }
 )
-"""What JSON calls the kinds of values."""
+"""The names of kinds of values in JSON."""
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 """Brackets as signed bytes: one level more, or one less."""
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
@@ -51,7 +51,7 @@ _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 
 
 def read_json(text: bytes) -> Any:  # noqa: ANN401 - JSON
-    """Read JSON. Raises NotUnderstood for what is none, or too much."""
+    """Read JSON. Raises NotUnderstood for other texts, and for too much."""
     containers = text.count(b"[") + text.count(b"{")
     if containers > JSON_DEPTH_MAX:
         _check_size(text, containers)
@@ -83,7 +83,7 @@ def _check_size(text: bytes, containers: int) -> None:
 
 
 def _without_surrogates(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Replace halves of UTF-16 pairs, which no text can be written with."""
+    """Replace halves of UTF-16 pairs, which cannot be encoded."""
     try:
         return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except (RecursionError, ValueError):
@@ -105,7 +105,7 @@ _CAREFUL: Final = json.JSONDecoder(parse_constant=_no_constant, parse_int=_whole
 
 
 def decoder() -> json.JSONDecoder:
-    """Return what reads JSON. It counts digits itself only where Python was told not to."""
+    """Return a decoder of JSON. It counts digits itself only where Python's own limit is off."""
     is_bounded = 0 < sys.get_int_max_str_digits() <= JSON_DIGITS_MAX
     return _PLAIN if is_bounded else _CAREFUL
 
@@ -178,7 +178,7 @@ def read_moment(value: object, name: str) -> dt.datetime:
 
 
 def from_epoch(seconds: float) -> dt.datetime:
-    """Read a time as the line has it, in seconds since 1970."""
+    """Read a time of the line protocol, in seconds since 1970."""
     try:
         return dt.datetime.fromtimestamp(seconds, dt.UTC)
     except (ValueError, OverflowError, OSError):
@@ -189,12 +189,12 @@ def from_epoch(seconds: float) -> dt.datetime:
 
 
 def kind_of(value: object) -> str:
-    """Return what JSON calls a value of this kind."""
+    """Return the name of a value's kind in JSON."""
     return KINDS.get(type(value), type(value).__name__)
 
 
 def shown(value: object) -> str:
-    """Return what a server said, cut short; arrays and objects are named and not shown.
+    """Return a value of a server for people, cut short; arrays and objects are only named.
 
     >>> shown("x" * 100) == f"the text '{'x' * 80}...'", shown([1]), shown(0.5)
     (True, 'an array', '0.5')

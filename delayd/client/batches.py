@@ -59,9 +59,9 @@ class PutReplies:
         self.in_flight += count
 
     def feed(self, data: bytes) -> int:
-        """Take what was received; return how many replies are still to come.
+        """Read bytes; return how many replies are still to come.
 
-        What was answered rightly before something that is no answer is in `results`.
+        Replies before one that is not understood are in `results`.
         """
         lines = (self._rest + data).split(b"\r\n", self.in_flight)
         self._rest = lines.pop()
@@ -73,7 +73,7 @@ class PutReplies:
         if len(numbers) == len(lines) and are_numbers(numbers):
             new: Callable[..., PutResult] = (
                 tuple.__new__
-            )  # what `PutResult` calls, in half the time
+            )  # as `PutResult` itself does, in half the time
             self.results += [new(PutResult, (int(each), "created", None)) for each in numbers]
         else:
             for line in lines:
@@ -97,8 +97,8 @@ def are_numbers(texts: list[bytes]) -> bool:
 class PutWriter:
     r"""Writes puts as commands, in parts.
 
-    The plain `put` is what the daemon carries out fastest. It puts where the connection was told to
-    before, which is the topic of the first job.
+    The plain `put` is the daemon's fastest command. It puts into the topic that the connection
+    uses, which is that of the first job.
 
     >>> writer = PutWriter(LineCalls(""))
     >>> writer.add("mail", "a", {}), writer.add("sms", "b", {"delay": "1m"})
@@ -133,7 +133,7 @@ class PutWriter:
         return len(self._lines) >= PART or self._bytes > PART_BYTES
 
     def take(self) -> tuple[bytes, int]:
-        """Return what was written, and how many commands it is."""
+        """Return the bytes of the commands, and how many they are."""
         lines, self._lines, self._bytes = self._lines, [], 0
         return b"".join(lines), len(lines)
 
@@ -172,7 +172,7 @@ class HttpParts:
                 raise
 
     def end(self) -> Steps[None]:
-        """Nothing is left to be received."""
+        """Do nothing: there are no further answers."""
         yield from ()
 
 
@@ -188,11 +188,11 @@ class LineParts:
 
     @property
     def results(self) -> list[Result]:
-        """What became of each put that was answered."""
+        """The result of each put that was answered."""
         return self._replies.results
 
     def send(self) -> Steps[None]:
-        """Send what was written, once few enough are in flight."""
+        """Send the written commands, once few enough are in flight."""
         data, count = self._writer.take()
         if self._connection is None:
             commands = Commands((), used=self._writer.used)
@@ -220,7 +220,7 @@ class Batch:
 
     @property
     def results(self) -> list[Result]:
-        """What became of each put that was answered."""
+        """The result of each put that was answered."""
         return self._parts.results
 
     def __enter__(self) -> Self:
@@ -245,7 +245,7 @@ class AsyncBatch:
 
     @property
     def results(self) -> list[Result]:
-        """What became of each put that was answered."""
+        """The result of each put that was answered."""
         return self._parts.results
 
     async def __aenter__(self) -> Self:

@@ -44,7 +44,7 @@ _DONE: Final = frozenset(
         *("RESCHEDULED", "MATCHED", "CLEARED", "REDRIVEN", "POLICY_SET", "ADVANCED"),
     )
 )
-"""Words of replies that refuse nothing: one to another command is no refusal of this one."""
+"""Words of successful replies: to a wrong command such a reply is no refusal either."""
 _WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))
 _SCOPES: Final = MappingProxyType(
     {
@@ -64,11 +64,11 @@ _SCOPES: Final = MappingProxyType(
         for command in commands.split()
     }
 )
-"""Which scope a command needs; the line itself does not say."""
+"""The scope that a command needs, which replies do not name."""
 
 
 class Commands(NamedTuple):
-    """Commands, and how they may be treated; one reply comes for each."""
+    """Commands, and how they are sent; each has one reply."""
 
     lines: tuple[bytes, ...]
     """Each with its body, and with its ends of lines."""
@@ -78,7 +78,7 @@ class Commands(NamedTuple):
     watched: frozenset[str] | None = None
     """Topics that the connection must watch before; None: any."""
     used: str | None = None
-    """Where its plain puts go; None: no matter."""
+    """The topic of its plain puts; None: any."""
 
 
 class Reply(NamedTuple):
@@ -106,12 +106,12 @@ class Replies(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether the daemon closes the connection after them: it does not say."""
+        """Whether the daemon closes the connection after them; unknown on the line."""
         return False
 
 
 class ReplyReader:
-    """Reads so many replies; `feed` returns them when they are whole. `address` is whose."""
+    """Reads so many replies of the daemon at `address`; `feed` returns them when they are whole."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class ReplyReader:
         self._replies: list[Reply] = []
 
     def feed(self, data: bytes) -> Replies | None:
-        """Take what was received."""
+        """Read received bytes."""
         self._received += data
         while self._left and (reply := self._next()) is not None:
             self._replies.append(reply)
@@ -149,7 +149,7 @@ class ReplyReader:
         return Replies(self._replies, self._link)
 
     def _batch_of(self, reply: Reply) -> int:
-        """Return how many jobs follow; a batch is asked for alone."""
+        """Return how many jobs follow; a batch is the only command of its exchange."""
         count = reply.number
         if not self._may_be_batch or count > BATCH_JOBS_MAX:
             raise NotUnderstood(f"{shown(' '.join(reply.words))}, which was not asked for")
@@ -189,7 +189,7 @@ class ReplyReader:
 
 
 class LineWire:
-    """The line protocol, as a connection uses it."""
+    """The line protocol, for a connection."""
 
     def __init__(
         self, address: Address, token: str, answer_bytes_max: int = ANSWER_BYTES_MAX
@@ -205,7 +205,7 @@ class LineWire:
         return b"".join(ask.lines)
 
     def reader(self, ask: Commands, link: Link) -> ReplyReader:
-        """Return what reads their replies."""
+        """Return the reader of their replies."""
         return ReplyReader(len(ask.lines), self._address, link, self._bytes_max)
 
     def before(self, ask: Commands, link: Link) -> Commands | None:
@@ -221,7 +221,7 @@ class LineWire:
         return Commands(tuple(lines)) if lines else None
 
     def check_before(self, ask: Commands, first: Commands, replies: Replies) -> None:
-        """Note what the connection watches and uses now. Raises what is refused."""
+        """Note which topics the connection watches and uses now. Raises refusals."""
         link = replies.link
         for command, reply in zip(first.lines, replies.replies, strict=True):
             if reply.word not in {"OK", "WATCHING", "USING"}:
@@ -326,9 +326,9 @@ def whole_at(words: Sequence[str], at: int) -> int:
 
 
 def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
-    """Return the error for a reply that is no success. `detail` says what is so then.
+    """Return the error for a refusal; `detail` is its message.
 
-    Raises NotUnderstood for a reply that is none: whether anything was done is not known then.
+    Raises NotUnderstood for an unknown reply, after which the outcome is unknown.
     """
     command = sent.split(None, 1)[0].decode()
     word = reply.word
@@ -358,7 +358,7 @@ def read_map(body: bytes | None) -> dict[str, Any]:
 
 
 def read_names(body: bytes | None) -> list[str]:
-    r"""Read a list of topics' names; only such as can stand in a command are any.
+    r"""Read a list of topics' names. Raises NotUnderstood for names that no topic can have.
 
     >>> read_names(b'---\n- mail\n- "007"\n- 1e5\n')
     ['mail', '007', '1e5']
@@ -379,7 +379,7 @@ _ROW: Final = (
 
 
 def read_rows(body: bytes | None) -> tuple[list[dict[str, Any]], str]:
-    """Read a page of jobs, and what `after` of the next one is."""
+    """Read a page of jobs, and `after` of the next one."""
     lines = _lines(body)
     after = _text_of(lines[1].removeprefix("after: ")) if len(lines) > 2 else None
     if after is None or not re.fullmatch(_AFTER, after):
@@ -413,7 +413,7 @@ def _text_of(text: str) -> str:
     return str(checked("a text", read_json(text.encode()), str)) if text[:1] == '"' else text
 
 
-def read_value(text: str) -> Any:  # noqa: ANN401 - what stands there
+def read_value(text: str) -> Any:  # noqa: ANN401 - a number or a text
     """Read a number or a text."""
     if text[:1] == '"':
         return _text_of(text)

@@ -1,6 +1,6 @@
 """Sockets: one connection for each call under way, kept for the next one.
 
-Which are kept, and what becomes of a call whose connection fails, `connection_pool` decides.
+`connection_pool` decides which are kept, and whether a failed call is tried again.
 """
 
 import socket
@@ -32,14 +32,14 @@ class Connection(Link):
         except (OSError, ValueError) as error:
             raise Unreachable(way.address.url, reason_of(error)) from error
 
-    def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - what is spoken tells
-        """Send what is asked and return the reply. Raises ConnectionLost, and is closed then."""
+    def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the wire tells
+        """Send a request and return the reply. Raises ConnectionLost, and is closed then."""
         self.prepare(ask)
         with self.closing():
             return self._exchange(ask)
 
     def prepare(self, ask: Ask) -> None:
-        """Log in, and watch and use what is asked for; a failure means that nothing was done."""
+        """Log in, watch and use topics as the request needs; after a failure nothing was done."""
         if (first := self.way.wire.before(ask, self)) is not None:
             with self.closing(may_have_happened=False):
                 self.way.wire.check_before(ask, first, self._exchange(first))
@@ -64,7 +64,7 @@ class Connection(Link):
     def receive_until(self, is_enough: Callable[[bytes], bool]) -> None:
         """Receive, all of it within the time of an answer, until this has enough.
 
-        Raises ConnectionLost and what `is_enough` raises, and is closed then.
+        Raises ConnectionLost and errors of `is_enough`, and is closed then.
         """
         ends_s = time.monotonic() + self.way.timeout_s
         with self.closing():
@@ -92,7 +92,7 @@ class Connection(Link):
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close it; what it holds on the line is ready again."""
+        """Close it; on the line its jobs are ready again."""
         self.is_closed = True
         self._socket.close()
 
@@ -110,22 +110,22 @@ class Connections:
         return carried_out(carrying(steps, self.exchange, self._pool))
 
     def exchange(self, ask: Ask) -> tuple[Connection, Any]:
-        """Return the reply and its connection, which is to be given back when it was understood.
+        """Return the reply and its connection, to be given back when the reply was understood.
 
-        If the first connection fails, and it does no harm, on a new one.
+        If the connection fails, and a repetition does no harm, a new one is used.
         """
         steps = exchanging(ask, self.way, self._pool, self._try, self._sleep)
         answered: tuple[Connection, Any] = carried_out(steps)
         return answered
 
     def borrow(self, ask: Ask) -> Connection:
-        """Return a connection, ready for this; the caller gives it back or closes it."""
+        """Return a connection ready for the request; the caller gives it back or closes it."""
         connection = self._take()
         connection.prepare(ask)
         return connection
 
     def give_back(self, connection: Connection) -> None:
-        """Take back what was borrowed."""
+        """Take back a borrowed connection."""
         self._pool.give_back(connection)
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ def _connected(address: Address, tls: "ssl.SSLContext | None", timeout_s: float)
 
 
 def verified_tls() -> "ssl.SSLContext":
-    """Return what trusts the authorities of the system, and takes TLS 1.2 or newer."""
+    """Return a context that trusts the system's authorities, with TLS 1.2 or newer."""
     import ssl  # noqa: PLC0415 - see above
 
     context = ssl.create_default_context()

@@ -1,6 +1,6 @@
-"""Which connections are kept, what each speaks and holds, and when a call is tried again.
+"""Which connections are kept, their state, and when a call is tried again.
 
-The same with and without asyncio; what waits is in `connection` and `aio_connection`.
+The same with and without asyncio; `connection` and `aio_connection` have the parts that wait.
 
 >>> [round(pause_s, 2) for pause_s in pauses(1.0, lambda: 1.0)]
 [0.05, 0.1, 0.2, 0.4, 0.25]
@@ -29,29 +29,29 @@ IDLE_CONNECTIONS_MAX: Final = 16
 
 
 class Ask(Protocol):
-    """What an operation asks for."""
+    """A request of an operation, in either protocol."""
 
     @property
     def wait_s(self) -> float:
-        """How long the daemon may take by intent, besides the time of an answer."""
+        """How long the daemon may wait for a job, besides the time of an answer."""
 
     @property
     def may_repeat(self) -> bool:
-        """Whether doing it twice is as good as doing it once."""
+        """Whether a repetition does no harm."""
 
     @property
     def link(self) -> Any:  # noqa: ANN401 - a connection of either kind
-        """On which connection; None: on any that holds no jobs."""
+        """The connection to use; None: any without reserved jobs."""
 
 
 class Runs(Protocol):
-    """What carries out operations: connections, or a double of a daemon."""
+    """Carries out operations: connections, or a daemon in memory."""
 
     def run(self, steps: Steps[T]) -> T:
         """Carry out an operation."""
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close all connections."""
 
 
 class AsyncRuns(Protocol):
@@ -61,30 +61,30 @@ class AsyncRuns(Protocol):
         """Carry out an operation."""
 
     async def close(self) -> None:
-        """Let go of what is open."""
+        """Close all connections."""
 
 
 class Reader(Protocol):
     """Reads one reply."""
 
-    def feed(self, data: bytes) -> Any:  # noqa: ANN401 - a reply of what is spoken
-        """Take what was received, nothing for the end; return the reply once it is whole."""
+    def feed(self, data: bytes) -> Any:  # noqa: ANN401 - a reply of the protocol
+        """Read bytes, none at the end; return the reply once it is whole."""
 
 
 class Wire(Protocol):
-    """What is spoken."""
+    """A protocol."""
 
-    def encode(self, ask: Any) -> bytes:  # noqa: ANN401 - an `Ask` of what is spoken
-        """Write what is asked."""
+    def encode(self, ask: Any) -> bytes:  # noqa: ANN401 - an `Ask` of the protocol
+        """Return a request as bytes."""
 
     def reader(self, ask: Any, link: Any) -> Reader:  # noqa: ANN401 - the same, and a connection
-        """Return what reads the reply that comes over this connection."""
+        """Return the reader of the reply on this connection."""
 
     def before(self, ask: Any, link: Any) -> Ask | None:  # noqa: ANN401 - the same
-        """Return what is to be asked on this connection first; None: nothing."""
+        """Return the request that this connection needs first; None: none."""
 
     def check_before(self, ask: Any, first: Any, reply: Any) -> None:  # noqa: ANN401 - the same
-        """Note the reply to what was asked first. Raises what the daemon refuses of it."""
+        """Note the reply to that request. Raises its refusals."""
 
 
 def drawn() -> float:
@@ -95,8 +95,8 @@ def drawn() -> float:
 class Outage:
     """Whether the daemon is away; `tell` gets the error when it goes, None when it is back.
 
-    A client's threads and connections share one, so that an outage is told once. Each notes the
-    `era` before it asks the daemon: what it learns late, of a former era, tells nothing new.
+    A client's threads and connections share one, so that an outage is reported once. Each notes the
+    `era` before it sends a request: an outcome of a former era is ignored.
     """
 
     def __init__(self) -> None:
@@ -106,11 +106,11 @@ class Outage:
         self._lock = threading.Lock()
 
     def begin(self, error: DelaydError, era: int) -> None:
-        """Note that the daemon, asked in that era, did not answer, or refused for the moment."""
+        """Note that a request of that era failed: no answer, or a refusal for the moment."""
         self._turn(error, era)
 
     def end(self, era: int) -> None:
-        """Note that it has answered what was asked in that era."""
+        """Note that a request of that era was answered."""
         self._turn(None, era)
 
     def _turn(self, error: DelaydError | None, era: int) -> None:
@@ -124,7 +124,7 @@ class Outage:
 
 
 class Way:
-    """How a client gets to its daemon, and what it speaks there."""
+    """A client's address, protocol and patience."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class Link(Protocol):
 
     way: Way
     held: set[int]
-    """The numbers of the jobs in hand that it holds; then it is used for them alone."""
+    """The numbers of the jobs that it holds; then it is used for them alone."""
     watched: frozenset[str]
     used: str
     is_greeted: bool
@@ -169,7 +169,7 @@ class Link(Protocol):
     def is_usable(self) -> bool:
         """Whether it is open and silent, so that the next reply is that of the next call.
 
-        What has come unasked, the end included, is no answer to anything.
+        Bytes that arrive without a request, or the end, are no answer.
         """
         if self.is_closed:
             return False
@@ -179,7 +179,7 @@ class Link(Protocol):
 
     @contextlib.contextmanager
     def closing(self, *, may_have_happened: bool = True) -> Iterator[None]:
-        """Close it when what is done with it fails: it is somewhere within a reply."""
+        """Close it when the block fails: it may be in the middle of a reply."""
         try:
             yield
         except OSError as error:
@@ -195,13 +195,13 @@ class Link(Protocol):
             raise
 
     def misunderstood(self, error: NotUnderstood, *, may_have_happened: bool = True) -> None:
-        """Close it: nothing that comes over it can be relied on. Say in the error whose it was."""
+        """Close it, since its next bytes cannot be trusted; set its url in the error."""
         self.close()
         error.where = self.way.address.url
         error.may_have_happened = may_have_happened
 
     def close(self) -> None:
-        """Close it; what it holds on the line is ready again."""
+        """Close it; on the line its jobs are ready again."""
 
 
 L = TypeVar("L", bound=Link)
@@ -254,7 +254,7 @@ class Attempts:
     pauses that grow, as long as the client's patience lasts. All others end with their error;
     `ConnectionLost` says whether they may have been carried out. The first connection of all is not
     waited for: a wrong url is an error at once. Patience counts from the first failure, so that a
-    server which answers slowly has not all its time again with each attempt.
+    slow server does not get the whole time again with each attempt.
     """
 
     def __init__(self, ask: Ask, way: Way, pool: Pool[Any]) -> None:
@@ -273,13 +273,13 @@ class Attempts:
         self._era = self._outage.era
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
-        """Return whether to try again; otherwise the error goes on."""
+        """Return whether to try again; otherwise the error is raised."""
         if error is None and self.pause_s:
             self._outage.end(self._era)
         if not isinstance(error, Unreachable | ConnectionLost) or not self._pool.was_reached:
             return False
         if self._ask.link is not None:
-            return False  # what that connection held is gone with it
+            return False  # the jobs of that connection are gone with it
         if getattr(error, "may_have_happened", False) and not self._ask.may_repeat:
             return False
         now_s = time.monotonic()
@@ -293,7 +293,7 @@ class Attempts:
 
 
 def carrying(steps: Steps[T], exchange: Callable[[Any], Any], pool: Pool[Any]) -> Steps[T]:
-    """Carry out an operation: exchange what it asks for, and give back each connection."""
+    """Carry out an operation: exchange its requests, and give back each connection."""
     try:
         ask = next(steps)
         while True:

@@ -1,7 +1,7 @@
-"""Everything that can go wrong, as classes.
+"""All errors of the client, as classes.
 
     DelaydError
-      Refused                   the daemon said no, and nothing has changed
+      Refused                   the daemon refused it, and nothing has changed
         NotFound                  JobNotFound, TopicNotFound
         StateConflict                  JobAlreadyExists, JobReserved, NotReserved, WrongState
         Invalid                   KeyInvalid, TopicNameInvalid, DelayTooLong, PolicyInvalid,
@@ -10,16 +10,15 @@
         NotNow                    Draining, Stopping, NotReady, Busy, TooManyRequests
         Unauthorized, Forbidden   no valid token; a token without the scope
       Unreachable               no daemon answers at the address, and nothing was sent
-      ConnectionLost            the answer never came; it says whether the daemon may have done it
+      ConnectionLost            no answer came; it says whether the daemon may have done it
       TimedOut                  no job became ready in time
       NotOnThisProtocol         the line or HTTP cannot do this; the other one can
       WrongProtocol             the address is that of the other protocol, and is named for it
-      NotUnderstood             what answered does not speak delayd's protocol
+      NotUnderstood             the answer is not of delayd's protocol
 
-A refusal's class follows from its `kind`, which never changes, and where the field that is wrong
-says more, from that. On the line, and from daemons that know no kinds, it follows from the `word`,
-and where several classes share one, from the title. What this version does not know is of the
-family.
+A refusal's class follows from its `kind`, which never changes, and for some from the wrong field.
+On the line, and from daemons that know no kinds, it follows from the `word`, and where several
+classes share one, from the title. An unknown kind gets the class of the word.
 
 >>> error = refused("OUT_OF_MEMORY", "jobs_max of topic 'mail' is 5 and 5 are in use")
 >>> type(error).__name__, error.word
@@ -141,7 +140,7 @@ class Invalid(
     " value_out_of_range",
     words="BAD_FORMAT BAD_JSON UNKNOWN_COMMAND EXPECTED_CRLF",
 ):
-    """The request is wrong, and would be at any time; `problems` lists its mistakes."""
+    """The request is wrong, at any time; `problems` lists its mistakes."""
 
 
 class KeyInvalid(Invalid, kinds="key_invalid", titles=("The key is invalid.",)):
@@ -272,38 +271,38 @@ class TimedOut(DelaydError):
 
 
 class NotOnThisProtocol(DelaydError):
-    """What was asked for exists on the other protocol only."""
+    """The operation exists on the other protocol only."""
 
-    def __init__(self, what: str, url: str) -> None:
-        super().__init__(f"{what} is not possible over this protocol: use a client of {url}")
+    def __init__(self, operation: str, url: str) -> None:
+        super().__init__(f"{operation} is not possible over this protocol: use a client of {url}")
 
 
 class WrongProtocol(DelaydError):
-    """What answers there speaks the other protocol; nothing was done."""
+    """The server at the address speaks the other protocol; nothing was done."""
 
     def __init__(self, where: str, speaks: str, url: str) -> None:
         super().__init__(f"what answers at {where} speaks {speaks}: use {url}")
         self.url = url
-        """What to use instead."""
+        """The url to use instead."""
 
 
 class NotUnderstood(DelaydError):
-    """The answer is none that delayd gives, or is longer than this client reads.
+    """The answer is not one of delayd, or is longer than this client reads.
 
     The connection is closed then, and nothing is sent again.
     """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, mistake: str) -> None:
+        super().__init__(mistake)
         self.where = ""
-        """The url of what answered."""
+        """The url of the server."""
         self.may_have_happened = True
         """Whether the request was sent, so that the daemon may have carried it out."""
 
     def __str__(self) -> str:
-        said_by = f"what answers at {self.where} is not understood: " if self.where else ""
+        source = f"what answers at {self.where} is not understood: " if self.where else ""
         outcome = "may or may not have been" if self.may_have_happened else "was not"
-        return f"{said_by}{super().__str__()}; this {outcome} done"
+        return f"{source}{super().__str__()}; this {outcome} done"
 
 
 def _classes_by(name: str) -> Mapping[str, type[Refused]]:
@@ -370,7 +369,7 @@ def counted_from(error: DelaydError, name: str, start: int) -> None:
 
 
 def wrong(field: str, detail: str) -> Refused:
-    """Return the refusal of an argument that cannot be sent, as the daemon refuses it over HTTP.
+    """Return the refusal of an argument that cannot be sent, in the form of the daemon's over HTTP.
 
     >>> wrong("delay", "must be from 0 to 4294967295 s")
     Invalid('delay: must be from 0 to 4294967295 s')

@@ -35,7 +35,7 @@ _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 
 
 class Request(NamedTuple):
-    """A request, and how it may be treated."""
+    """A request, and how it is sent."""
 
     method: str
     target: str
@@ -43,11 +43,11 @@ class Request(NamedTuple):
     body: bytes = b""
     headers: Mapping[str, str] = {}
     wait_s: float = 0.0
-    """How long the daemon may take by intent, besides the time of an answer."""
+    """How long the daemon may wait for a job, besides the time of an answer."""
     may_repeat: bool = False
-    """Whether doing it twice is as good as doing it once."""
+    """Whether a repetition does no harm."""
     link: object = None
-    """On which connection; None: on any."""
+    """The connection to use; None: any."""
 
 
 class Response(NamedTuple):
@@ -71,7 +71,7 @@ def quoted(text: str) -> str:
     >>> quoted("a b/ü")
     'a%20b%2F%C3%BC'
     """
-    octets = text.encode(errors="surrogatepass")  # the daemon refuses what is no UTF-8
+    octets = text.encode(errors="surrogatepass")  # the daemon refuses other bytes than UTF-8
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02X}" for byte in octets)
 
 
@@ -100,9 +100,9 @@ def request_bytes(request: Request, authority: str, token: str = "") -> bytes:
 
 
 class ResponseReader:
-    """Reads one response; `feed` returns it when it is whole. `address` is whose it is.
+    """Reads one response of the daemon at `address`; `feed` returns it when it is whole.
 
-    Answers of 1xx before it are passed over.
+    Answers of 1xx before it are skipped.
     """
 
     def __init__(self, address: Address, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
@@ -110,8 +110,8 @@ class ResponseReader:
         self._bytes_max = answer_bytes_max
         self._received = bytearray()
         self._interim = 0
-        self._looked = 0
-        """So far no end of the head was found."""
+        self._searched = 0
+        """So many bytes have no end of a head."""
         self._status = 0
         self._headers: dict[str, str] = {}
         self._body_at = 0
@@ -121,7 +121,7 @@ class ResponseReader:
         self._framing_bytes = 0
 
     def feed(self, data: bytes) -> Response | None:
-        """Take what was received; no data means that the connection has ended."""
+        """Read bytes; none mean that the connection has ended."""
         self._received += data
         if not self._body_at and not self._read_head():
             return None
@@ -140,7 +140,7 @@ class ResponseReader:
         """Read the first line and the headers, once they are whole; tell whether they are."""
         while True:
             received = self._received
-            end = received.find(b"\r\n\r\n", self._looked)
+            end = received.find(b"\r\n\r\n", self._searched)
             if received.startswith(_LINE_REPLIES):
                 raise self._is_line()
             if end > HEAD_BYTES_MAX or (end < 0 and len(received) > HEAD_BYTES_MAX):
@@ -148,7 +148,7 @@ class ResponseReader:
             if end < 0:
                 if not b"HTTP/1.".startswith(received[:7]):
                     raise NotUnderstood(f"{shown(bytes(received))} is not an answer of HTTP")
-                self._looked = max(0, len(received) - 3)
+                self._searched = max(0, len(received) - 3)
                 return False
             self._parse_head(received[:end].decode("latin-1").split("\r\n"))
             if self._status >= 200:
@@ -157,7 +157,7 @@ class ResponseReader:
             if self._status == _SWITCHING or self._interim > INTERIM_ANSWERS_MAX:
                 raise NotUnderstood(f"status {self._status}, again and again or unasked")
             del received[: end + 4]
-            self._looked = 0
+            self._searched = 0
             self._headers.clear()
         if self._status == UPGRADE_REQUIRED:
             raise self._is_line()
@@ -212,7 +212,7 @@ class ResponseReader:
     # --- The body --------------------------------------------------------------------------------
 
     def _read_chunks(self, body: bytearray) -> Response | None:
-        """Take whole chunks off what was received, and forget what was taken."""
+        """Move whole chunks from the received bytes to the body."""
         received, at = self._received, self._body_at
         response = None
         while (end := received.find(b"\r\n", at, at + CHUNK_HEAD_BYTES_MAX)) >= 0:
@@ -242,7 +242,7 @@ class ResponseReader:
         return response
 
     def _after_chunks(self, body: bytearray, at: int) -> Response | None:
-        """Read the lines after the last chunk; what they say does not matter."""
+        """Read and ignore the lines after the last chunk."""
         received = self._received
         end = at if received.startswith(b"\r\n", at) else received.find(b"\r\n\r\n", at) + 2
         if end < at:
@@ -256,14 +256,14 @@ class ResponseReader:
         return self._response(body, is_surplus=len(self._received) > end)
 
     def _response(self, body: bytes, *, is_surplus: bool) -> Response:
-        """Return the response. Who says more than was asked for is not asked again."""
+        """Return the response; a connection with surplus bytes is not used again."""
         if is_surplus:
             self._headers["connection"] = "close"
         return Response(self._status, self._headers, body)
 
 
 class HttpWire:
-    """HTTP as what a connection speaks."""
+    """HTTP, for a connection."""
 
     def __init__(
         self, address: Address, token: str, answer_bytes_max: int = ANSWER_BYTES_MAX
@@ -281,7 +281,7 @@ class HttpWire:
         return ResponseReader(self._address, self._bytes_max)
 
     def before(self, _ask: Request, _link: object) -> None:
-        """Every request says all."""
+        """Return None: a request needs nothing before it."""
 
-    def check_before(self, _ask: Request, _said: object, _reply: object) -> None:
-        """There was nothing."""
+    def check_before(self, _ask: Request, _first: object, _reply: object) -> None:
+        """Do nothing: there is no such request."""

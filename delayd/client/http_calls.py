@@ -1,4 +1,4 @@
-"""Every operation over HTTP: what is asked, and what the answer says.
+"""Every operation over HTTP: its requests, and reading their answers.
 
 An operation is a generator. It yields requests, is sent their responses, and returns the result or
 raises the refusal, so that the clients with and without asyncio share it:
@@ -88,7 +88,7 @@ _A_TEXT: Final = (str,)
 _WHOLE: Final = (int,)
 _SECONDS: Final = (float, int)
 _USUAL: Final = 1 << 32
-"""Up to here a number is looked at no further, which saves a call."""
+"""Numbers up to this need no further check, which saves a call."""
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
     {
         **dict.fromkeys(("id", "attempts"), _WHOLE),
@@ -103,7 +103,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         "failure": (dict,),
     }
 )
-"""What each field of an answer is."""
+"""The types of each field of an answer."""
 
 
 Held = Reservation | str
@@ -130,7 +130,7 @@ class HttpCalls:
         return _put_result(answer)
 
     def put_many(self, topic: str, jobs: Iterable[NewJob]) -> Steps[list[PutResult | Refused]]:
-        """Put many jobs, so many in one request as the daemon takes."""
+        """Put many jobs, in requests as long as the daemon accepts."""
         written = [_job(job) for job in listed(jobs)]
         return (yield from _in_parts(f"{_topic(topic)}/jobs", "jobs", written, _put_result))
 
@@ -147,7 +147,7 @@ class HttpCalls:
             wanted["topics"] = list(topics)
         for wait_s in self._waits(timeout):
             body = {**wanted, "wait": wait_s}
-            # A lost answer holds its jobs until their ttr ends; the next ones are as good.
+            # The jobs of a lost answer come again when their ttr ends; others will do meanwhile.
             answer = yield from _ask("POST", target, body, may_repeat=True, wait_s=wait_s)
             if answer is not None:
                 jobs = array_in(answer, "jobs")
@@ -173,7 +173,7 @@ class HttpCalls:
     def release(
         self, job: Held, delay: Duration | None = None, priority: int | None = None
     ) -> Steps[Became]:
-        """Give a job back. Over HTTP this is a nack that says nothing."""
+        """Give a job back. Over HTTP this is a nack without an error."""
         return (yield from self.nack(job, delay=delay, priority=priority))
 
     def touch(self, job: Held) -> Steps[Time | None]:
@@ -182,7 +182,7 @@ class HttpCalls:
     def bury(
         self, job: Held | int, key: str | None = None, error: str = "", priority: int | None = None
     ) -> Steps[None]:
-        """Bury a job in hand; or one that nobody holds, by its number or by topic and key."""
+        """Bury a job in hand; or one that is not reserved, by its number or by topic and key."""
         body = _present(error=error or None, priority=priority)
         if isinstance(job, int) or (isinstance(job, str) and key is not None):
             yield from _ask("POST", f"{_job_path(job, key)}/bury", body)
@@ -205,7 +205,7 @@ class HttpCalls:
     def page(
         self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
     ) -> Steps[tuple[list[JobInfo], str | None]]:
-        """Return a page of jobs, and what `after` of the next one is; None: there is none."""
+        """Return a page of jobs, and `after` of the next one; None: there is none."""
         most = PAGE_JOBS if limit is None else min(limit, PAGE_JOBS)
         query = {
             **_query(which),
@@ -337,16 +337,16 @@ def _ask(method: str, target: str, value: object = None, **how: Any) -> Steps[An
 
 
 def _check_fields(value: object, place: str = "") -> None:
-    """Raise Invalid for the first field that JSON cannot say. A body raises what it does itself."""
-    for name, said in value.items() if isinstance(value, dict) else ():
+    """Raise Invalid for the first field that JSON cannot hold; bodies have errors of their own."""
+    for name, field in value.items() if isinstance(value, dict) else ():
         if name == "jobs":
-            for number, job in enumerate(said):
+            for number, job in enumerate(field):
                 _check_fields(job, f"jobs[{number}].")
-        elif name != "body" and not _is_json(said):
+        elif name != "body" and not _is_json(field):
             from delayd.client.line_calls import check_argument  # noqa: PLC0415 - only then
 
             try:
-                check_argument(name, said)
+                check_argument(name, field)
             except Invalid as error:
                 raise wrong(place + name, error.problems[0].detail) from None
             raise wrong(place + name, "is nothing that JSON can say")
@@ -362,9 +362,9 @@ def _is_json(value: object) -> bool:
 def _in_parts(
     target: str, name: str, values: Sequence[object], read: Callable[[dict[str, Any]], T]
 ) -> Steps[list[T | Refused]]:
-    """Send so many in one request as the daemon takes; return the result of each.
+    """Send values in requests as long as the daemon accepts; return the result of each.
 
-    An error has those of the requests before, which were carried out.
+    An error has the results of the requests before it.
     """
     results: list[T | Refused] = []
     for start in range(0, len(values), BATCH_JOBS_MAX):
@@ -402,7 +402,7 @@ def _pages(path: str, query: list[tuple[str, str]]) -> Steps[list[Any]]:
 
 
 def _after(answer: object) -> str | None:
-    """Return what `after` of the next page is; None: this was the last one."""
+    """Return `after` of the next page; None: this was the last one."""
     after: str | None = checked("after", member(answer, "after"), str, NoneType)
     return after
 
@@ -419,7 +419,7 @@ def _get(target: str) -> Steps[Any]:
 
 
 def _held(job: Held, verb: str, body: dict[str, Any], *, may_repeat: bool = False) -> Steps[Any]:
-    """Do something with a reservation, whose token begins with the job's number."""
+    """Send a request about a reservation, whose token begins with the job's number."""
     token = _token(job)
     target = f"/v1/jobs/{quoted(token.partition('-')[0])}/{verb}"
     return (yield from _ask("POST", target, {"token": token, **body}, may_repeat=may_repeat))
@@ -434,7 +434,7 @@ def _look(target: str) -> Steps[JobInfo]:
 def _many(
     method: str, topic: str, verb: str, which: Filter, body: object = None, *, dry_run: bool
 ) -> Steps[int]:
-    """Do something with all jobs that match; return how many they are."""
+    """Send an operation on all jobs that match; return how many they are."""
     parts = {**_query(which), **({"dry_run": "true"} if dry_run else {})}
     if method == "DELETE" and not which and not dry_run:
         parts["all"] = "true"
@@ -464,12 +464,12 @@ def _token(job: Held) -> str:
 
 
 def _present(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - values of JSON
-    """Return what was given."""
+    """Return the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def _job(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a job as the API takes them."""
+    """Return the fields of a job in the form of the API."""
     job = {name: value for name, value in options.items() if value is not None or name == "body"}
     for name in ("delay", "ttr"):
         if name in job:
@@ -511,7 +511,7 @@ def _bound(bound: Bound) -> str:
 
 
 def _read(response: Response) -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON of an answer, None if it has none; raise what it refuses."""
+    """Return the JSON of an answer, None if it has none. Raises its refusal."""
     if response.status == 204:
         return None
     if response.status >= 400:
@@ -522,7 +522,7 @@ def _read(response: Response) -> Any:  # noqa: ANN401 - JSON
 
 
 def _problem(response: Response) -> dict[str, Any]:
-    """Return the problem that an answer is; what has none was not said by delayd."""
+    """Return the problem in an answer. Raises NotUnderstood: all of delayd's errors have one."""
     try:
         problem = read_json(response.body)
     except NotUnderstood:
@@ -552,13 +552,13 @@ def _detail(problem: object) -> str:
 
 
 def _seconds_of(retry_after: str) -> float | None:
-    """Read the header Retry-After; a proxy may say it with a date."""
+    """Read the header Retry-After; None for a date, which a proxy may send."""
     is_number = retry_after.isascii() and retry_after.isdigit() and len(retry_after) < 10
     return float(retry_after) if is_number else None
 
 
 def _named(kind: type[N], answer: Mapping[str, Any], **more: object) -> N:
-    """Return what the API says under the names of these fields, and what is said besides."""
+    """Return a result with the answer's members of the same names, and `more`."""
     fields = members(answer)
     values: list[Any] = []
     for name, default, kinds in _plan(kind):
@@ -566,7 +566,7 @@ def _named(kind: type[N], answer: Mapping[str, Any], **more: object) -> N:
             values.append(more.get(name, default))
             continue
         value = fields.get(name, default)
-        if value is default:  # it is left out, or null where it may be
+        if value is default:  # it is absent, or null where it may be
             if value is _MISSING:
                 raise NotUnderstood(f"the answer has no `{name}`")
         elif kinds is _A_TIME:
@@ -585,7 +585,7 @@ def _named(kind: type[N], answer: Mapping[str, Any], **more: object) -> N:
 
 @functools.cache
 def _plan(kind: type[NamedTuple]) -> tuple[tuple[str, Any, tuple[type, ...] | None], ...]:
-    """Return the fields of a result: name, value if it is left out, and what it is else."""
+    """Return the fields of a result: name, value if it is absent, and its types."""
     return tuple(
         (name, kind._field_defaults.get(name, _MISSING), _KINDS.get(name)) for name in kind._fields
     )
@@ -610,7 +610,7 @@ def _base64_of(job: Mapping[str, Any]) -> bytes:
 def _body_texts(answer: bytes) -> Iterator[bytes]:
     """Yield the very texts of all members `body` of an answer, in their order.
 
-    A quote within a string is escaped, so `"body":` is a name; what is inside a body is skipped.
+    A quote within a string is escaped, so `"body":` is a name; the inside of a body is skipped.
 
     >>> list(_body_texts(b'{"jobs":[{"key":"body","body":{"body":  1}},{"id":2,"body":"a"}]}'))
     [b'{"body":  1}', b'"a"']

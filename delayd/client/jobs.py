@@ -31,17 +31,17 @@ WORDS_BYTES_MAX: Final = 700
 
 
 class Reserved(Protocol[C]):
-    """A job in hand: what the daemon said of it, and what became of it."""
+    """A job in hand: its reservation, and how it ended."""
 
     client: C
-    """What it was reserved with."""
+    """The client that reserved it."""
     reservation: Reservation
     is_finished: bool
     """Whether it was acknowledged, nacked, buried or released."""
     is_lost: bool
-    """Whether it was found while it was worked on that the reservation had ended."""
+    """Whether a touch found that the reservation had ended."""
     became: Became | None
-    """What became of it when it was nacked."""
+    """The outcome of a nack."""
 
     def __init__(self, client: C, reservation: Reservation) -> None:
         self.client = client
@@ -69,12 +69,12 @@ class Reserved(Protocol[C]):
 
     @property
     def group(self) -> str | None:
-        """What it belongs to; None if to nothing, and on the line, where `client.get` tells."""
+        """Its group; None: it has none. On the line always None: use `client.get`."""
         return self.reservation.group or None
 
     @property
     def body(self) -> bytes:
-        """What was put, byte for byte."""
+        """The body, byte for byte."""
         return self.reservation.body
 
     @property
@@ -82,7 +82,7 @@ class Reserved(Protocol[C]):
         """The body, as UTF-8."""
         return self.body.decode()
 
-    def json(self) -> Any:  # noqa: ANN401 - whatever the body says
+    def json(self) -> Any:  # noqa: ANN401 - any JSON
         """Return the body, read as JSON."""
         return json.loads(self.body)
 
@@ -113,14 +113,14 @@ class Reserved(Protocol[C]):
 
 
 def leaving(job: Reserved[Any], error: BaseException | None) -> Steps[None]:
-    """End the block of a job: acknowledge it, or report the error as why its attempt failed."""
+    """End the block of a job: acknowledge it, or report the error of a failed attempt."""
     job.client.keep_no_more(job)
     if job.is_finished:
         return
     if error is None:
         yield job.client.ack(job)
         return
-    with contextlib.suppress(DelaydError):  # the first exception is what went wrong
+    with contextlib.suppress(DelaydError):  # the first exception is raised
         yield job.client.nack(job, error=described(error))
 
 
@@ -129,7 +129,7 @@ Held = Reserved[Any] | str
 
 
 def held(job: Held) -> Reservation | str:
-    """Return what the daemon knows the job by."""
+    """Return the reservation of the job, or its token."""
     return job if isinstance(job, str) else job.reservation
 
 
@@ -142,7 +142,7 @@ def finishing(job: Held | int, steps: Steps[T]) -> Steps[T]:
 
 
 def nacking(job: Held, steps: Steps[Became]) -> Steps[Became]:
-    """Report that an attempt failed, and note what becomes of the job."""
+    """Report a failed attempt, and note the outcome."""
     became = yield from finishing(job, steps)
     if not isinstance(job, str):
         job.became = became
@@ -152,7 +152,7 @@ def nacking(job: Held, steps: Steps[Became]) -> Steps[Became]:
 def finishing_many(
     jobs: Sequence[Held], steps: Steps[list[Refused | None]]
 ) -> Steps[list[Refused | None]]:
-    """Acknowledge jobs, and note which of them were."""
+    """Acknowledge jobs, and note which were acknowledged."""
     outcomes = yield from steps
     for job, refusal in zip(jobs, outcomes, strict=True):
         if refusal is None and not isinstance(job, str):
@@ -161,7 +161,7 @@ def finishing_many(
 
 
 def described(error: BaseException) -> str:
-    """Return what is kept of an exception: its class, its words, and where it was raised.
+    """Return the text of an exception that is kept: class, message, and place.
 
     >>> described(ValueError("no such user"))
     'ValueError: no such user'
@@ -172,7 +172,7 @@ def described(error: BaseException) -> str:
 
 
 def place_of(error: BaseException) -> str:
-    """Return the last line of the handler's own file that was under way: ` (mail.py:17)`."""
+    """Return the last line of the handler's own file in the traceback: ` (mail.py:17)`."""
     places = []
     traceback = error.__traceback__
     while traceback is not None:
@@ -193,7 +193,7 @@ def touch_every_s(ttr_s: float) -> float:
 
 
 class Touches(Generic[J]):
-    """The jobs in hand, by when their reservations are extended. Few: each look is at all."""
+    """The jobs in hand, and when each is touched next. O(jobs) for each question."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, tuple[J, float, float]] = {}

@@ -1,6 +1,6 @@
-"""How much of an answer is read: what a server that is none of delayd's can take from a program.
+"""Bounds of answers: how much memory and time a hostile server can cost a program.
 
-delayd's own answers stay far below all of these; whatever goes beyond one raises NotUnderstood.
+delayd's own answers stay far below all of these; an answer beyond one raises NotUnderstood.
 """
 
 from typing import Final
@@ -14,8 +14,8 @@ HEADERS_MAX: Final = 100  # as Python's own client; delayd and a proxy send ten
 # Answers of 1xx before the one that counts: delayd sends none, a proxy one or two.
 INTERIM_ANSWERS_MAX: Final = 8
 CHUNK_HEAD_BYTES_MAX: Final = 256  # the line with a chunk's size and extensions; a size has 16
-# What the sizes of chunks may be of a long answer, beyond 64 KiB: one part in so many, which is
-# chunks of 512 bytes. Each takes 2 us to read, whatever its length.
+# Of a long answer the lines with sizes of chunks may be one part in so many, beyond 64 KiB; so
+# chunks have 512 bytes or more. Each takes 2 us to read, whatever its length.
 CHUNK_SHARE: Final = 64
 TRAILER_BYTES_MAX: Final = 8 << 10  # the lines after the last chunk: delayd sends none
 # A reply's line: delayd's longest is a refusal with its detail.
@@ -39,7 +39,7 @@ NUMBER_MAX: Final = 1e12  # 30,000 years: the times that a `datetime` can hold
 # All pages of topics, or of a calendar, which one call gathers: a million topics.
 PAGES_MAX: Final = 10_000
 PAGES_BYTES_MAX: Final = 256 << 20
-SHOWN_CHARACTERS_MAX: Final = 80  # of what a server said, where an error repeats it
+SHOWN_CHARACTERS_MAX: Final = 80  # of a server's value, in an error
 DETAIL_CHARACTERS_MAX: Final = 10_000  # of a refusal's detail
 
 # How often a job in hand is touched, whatever ttr the server claims.

@@ -1,6 +1,6 @@
 r"""Every operation over the line protocol, under the names that `http_calls` gives them.
 
-What the line cannot do raises NotOnThisProtocol, which names the url of the other one.
+Operations that the line lacks raise NotOnThisProtocol, which names the url of the other one.
 
 >>> steps = LineCalls("http://127.0.0.1:11301").cancel(17)
 >>> next(steps).lines
@@ -124,7 +124,7 @@ Words = Mapping[str, tuple[str, Callable[[Any], str]]]
 class LineCalls:
     """The operations, which `Client` describes.
 
-    `http_url` is where HTTP would be, to be named where it is needed.
+    `http_url` is the daemon's address over HTTP, for errors that name it.
     """
 
     def __init__(self, http_url: str) -> None:
@@ -178,7 +178,7 @@ class LineCalls:
     def reserve(
         self, topics: str | Sequence[str], *, limit: int = 1, timeout: Duration | None = None
     ) -> Steps[list[Reservation]]:
-        """The connection that brings jobs holds them: what becomes of them is said there."""
+        """Reserve jobs; commands about them go over the connection that reserved them."""
         names = [topics] if isinstance(topics, str) else list(topics)
         watched = frozenset(map(topic_word, names))
         most = whole_word(limit, "max", 1, 1_000)
@@ -190,7 +190,7 @@ class LineCalls:
                 if len(jobs) > limit or [job for job in jobs if job.words[0] != "RESERVED"]:
                     raise NotUnderstood(f"{len(jobs)} replies, not all of them of reserved jobs")
                 named = names * len(jobs)
-                if len(watched) > 1:  # the daemon is asked which topic each job is of
+                if len(watched) > 1:  # the reply does not name the topic of each job
                     commands = [line("stats-job", job.words[1]) for job in jobs]
                     replies = yield from _ask_many(commands, link=link)
                     named = [_name_of(read_map(reply.body), "tube", "") for reply in replies]
@@ -245,7 +245,7 @@ class LineCalls:
     def bury(
         self, job: Held | int, key: str | None = None, error: str = "", priority: int | None = None
     ) -> Steps[None]:
-        """Bury a job in hand, with its own priority unless another one is given."""
+        """Bury a job in hand; without a `priority` it keeps its own."""
         if isinstance(job, int) or key is not None:
             raise self._elsewhere("the burial of a job that nobody holds")
         if error:
@@ -256,12 +256,12 @@ class LineCalls:
         yield from self._finish(job, "BURIED", "bury", _priority(priority))
 
     def ttr_of(self, job: Reservation) -> Steps[float]:
-        """Return how long a reservation lasts, in whole seconds; a guess where it is unknown."""
+        """Return how long a reservation lasts, in whole seconds; a guess if it is unknown."""
         stats = yield from self._stats_of(job)
         return seconds_in({"ttr": TTR_UNKNOWN_S, **stats}, "ttr") or 0.3
 
     def _stats_of(self, job: Reservation) -> Steps[dict[str, Any]]:
-        """Ask about a job in hand; nothing is told to a token without the scope `peek`."""
+        """Return statistics of a job in hand; none for a token without the scope `peek`."""
         return read_map((yield from _say_of(job, "stats-job", {"OK", "FORBIDDEN"})).body)
 
     def _held(self, job: Held) -> Reservation:
@@ -270,7 +270,7 @@ class LineCalls:
         return job
 
     def _finish(self, job: Held, word: str, verb: str, *words: object) -> Steps[Reservation]:
-        """Say what became of a job, where it is held."""
+        """Send a command that ends a reservation, on its connection."""
         held = self._held(job)
         command = line(verb, held.id, *words)
         reply = yield from _ask(command, link=held.link)
@@ -292,7 +292,7 @@ class LineCalls:
     def page(
         self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
     ) -> Steps[tuple[list[JobInfo], str | None]]:
-        """As over HTTP. With bodies the daemon is asked about each job, all commands in flight."""
+        """As over HTTP. Bodies need commands for each job, which are all in flight."""
         most = PAGE_JOBS if limit is None else min(limit, PAGE_JOBS)
         words = [*self._filter(which), f"limit={whole_word(most, 'limit', 1, PAGE_JOBS)}"]
         words += [f"after={_option(after, 'after')}"] if after else []
@@ -302,8 +302,8 @@ class LineCalls:
             raise NotUnderstood(f"a page of {len(rows)} jobs and `after` {shown(next_after)}")
         found: dict[int, JobInfo] = {}
         if bodies:
-            looked = yield from _look([row["id"] for row in rows])
-            found = {job.id: job for job in looked if job is not None}
+            with_bodies = yield from _look([row["id"] for row in rows])
+            found = {job.id: job for job in with_bodies if job is not None}
         jobs = [
             found.get(row["id"], JobInfo(row["id"], topic, row["state"]))._replace(**row)
             for row in rows
@@ -324,11 +324,11 @@ class LineCalls:
                 raise self._elsewhere(f"a change of {name}")
         job_id = which if isinstance(which, int) else (yield from self._id_of(which, key))
         words = list(_option_words(changes, _CHANGE_WORDS))
-        taken: Mapping[str, Any] = changes
-        words += [  # nothing takes it away
-            f"{name}={'' if taken[name] is None else _PUT_WORDS[name][1](taken[name])}"
+        values: Mapping[str, Any] = changes
+        words += [  # an empty value removes it
+            f"{name}={'' if values[name] is None else _PUT_WORDS[name][1](values[name])}"
             for name in ("url", "group")
-            if name in taken
+            if name in values
         ]
         body = b""
         if "body" in changes:
@@ -362,7 +362,7 @@ class LineCalls:
     def _do(
         self, which: int | str, key: str | None, verb: str, word: str, by_id: str
     ) -> Steps[int]:
-        """Do something to one job; return its number."""
+        """Send a command about one job; return its number."""
         if isinstance(which, int):
             command = line(by_id, which)
             yield from _done(command, word, f"there is no such job {which}")
@@ -416,7 +416,7 @@ class LineCalls:
             _check_scope(replies, commands)
         counts: dict[str, list[int]] = {}
         for name, command, reply in zip(names, commands, replies, strict=True):
-            if not topics and reply.word == "FORBIDDEN":  # no topic is seen, and none is there
+            if not topics and reply.word == "FORBIDDEN":  # the token sees no topic
                 continue
             _expect(reply, command, "OK", _no_topic(name), TopicNotFound)
             counts[name] = [checked("a count", n, int) for n in read_map(reply.body).values()]
@@ -495,8 +495,8 @@ class LineCalls:
         _expect(reply, command, "ADVANCED")
         return from_epoch(seconds_in({"the time": _value_at(reply, 1)}, "the time"))
 
-    def _elsewhere(self, what: str) -> NotOnThisProtocol:
-        return NotOnThisProtocol(what, self._http_url)
+    def _elsewhere(self, operation: str) -> NotOnThisProtocol:
+        return NotOnThisProtocol(operation, self._http_url)
 
 
 def plain_head(options: PutOptions) -> bytes:
@@ -518,7 +518,7 @@ def _priority(number: int) -> str:
 
 
 def _option_words(options: Mapping[str, Any], words: Words) -> Iterator[str]:
-    """Write the options that were given."""
+    """Yield the words of the options that are not None."""
     for name, (word, write) in words.items():
         if (value := options.get(name)) is not None:
             yield f"{word}={write(value)}"
@@ -572,7 +572,7 @@ _PUT_WORDS: Final[Words] = MappingProxyType(
         "method": ("method", lambda method: _option(method, "method")),
     }
 )
-"""The option of the line for each of `put`, and what writes its value."""
+"""Option of `put` -> the option of the line, and the function that writes its value."""
 _CHANGE_WORDS: Final[Words] = MappingProxyType(
     {
         "priority": ("pri", _priority),
@@ -584,7 +584,7 @@ _CHANGE_WORDS: Final[Words] = MappingProxyType(
 
 
 def check_argument(field: str, value: object) -> None:
-    """Raise Invalid, in the words of the line, for an argument that no command can say."""
+    """Raise Invalid, as the line would, for an argument that no command can hold."""
     if field in {"duration", "by"}:
         seconds_word(value, field)  # type: ignore[arg-type]  # which it may not be
     for _word in _option_words({field: value}, {**_PUT_WORDS, **_CHANGE_WORDS}):
@@ -609,7 +609,7 @@ def _did_you_mean(name: str) -> str:
 
 
 def _ask_many(commands: Sequence[bytes], **how: Any) -> Steps[list[Reply]]:  # noqa: ANN401 - as `Commands`
-    """Ask all of it, so much in flight as the daemon has room for."""
+    """Send commands, at most IN_FLIGHT_MAX in flight; return the replies."""
     replies: list[Reply] = []
     for start in range(0, len(commands), IN_FLIGHT_MAX):
         part = tuple(commands[start : start + IN_FLIGHT_MAX])
@@ -624,7 +624,7 @@ def _ask(command: bytes, **how: Any) -> Steps[Reply]:  # noqa: ANN401 - the same
 def _done(
     command: bytes, word: str, detail: str = "nothing was done", *, may_repeat: bool = False
 ) -> Steps[Reply]:
-    """Return the reply if it is that word. Raises what it refuses."""
+    """Return the reply if it is that word. Raises its refusal."""
     reply = yield from _ask(command, may_repeat=may_repeat)
     _expect(reply, command, word, detail)
     return reply
@@ -633,7 +633,7 @@ def _done(
 def _of_topic(
     verb: str, topic: str, word: str, *words: str, may_repeat: bool = False
 ) -> Steps[Reply]:
-    """Say a command about a topic. Raises TopicNotFound."""
+    """Send a command about a topic. Raises TopicNotFound."""
     command = line(verb, topic_word(topic), *words)
     reply = yield from _ask(command, may_repeat=may_repeat)
     _expect(reply, command, word, _no_topic(topic), TopicNotFound)
@@ -641,12 +641,12 @@ def _of_topic(
 
 
 def _counted(verb: str, topic: str, word: str, *words: str) -> Steps[int]:
-    """Say a command about a topic's jobs; return how many they were."""
+    """Send a command about a topic's jobs; return how many they were."""
     return (yield from _of_topic(verb, topic, word, *words)).number
 
 
 def _say_of(job: Reservation, verb: str, words: set[str]) -> Steps[Reply]:
-    """Say a command of a job where it is held; return the reply if it is one of these words."""
+    """Send a command about a job on its connection; return the reply if it is one of `words`."""
     command = line(verb, job.id)
     reply = yield from _ask(command, link=job.link)
     if reply.word not in words:
@@ -655,7 +655,7 @@ def _say_of(job: Reservation, verb: str, words: set[str]) -> Steps[Reply]:
 
 
 def _look(job_ids: Sequence[int]) -> Steps[list[JobInfo | None]]:
-    """Look at jobs; None for those that are gone."""
+    """Return jobs; None for those that are gone."""
     commands = [line(verb, job_id) for job_id in job_ids for verb in ("peek", "stats-job")]
     replies = yield from _ask_many(commands, may_repeat=True)
     jobs: list[JobInfo | None] = []
@@ -673,7 +673,7 @@ def _look(job_ids: Sequence[int]) -> Steps[list[JobInfo | None]]:
 
 
 def put_result(reply: Reply, command: bytes) -> PutResult | Refused:
-    """Return what became of a put, or what it was refused with."""
+    """Return the result of a put, or its refusal."""
     if (outcome := _OUTCOMES.get(reply.word)) is None:
         return refusal_of(reply, command, "nothing was put")
     return PutResult(reply.number, outcome)
@@ -686,7 +686,7 @@ def _expect(
     detail: str = "nothing was done",
     missing: type[NotFound] = JobNotFound,
 ) -> None:
-    """Raise what a reply refuses."""
+    """Raise the refusal of a reply that is not `word`."""
     if reply.word == word:
         return
     if reply.word == "NOT_FOUND":
@@ -695,7 +695,7 @@ def _expect(
 
 
 def _check_scope(replies: Sequence[Reply], commands: Sequence[bytes]) -> None:
-    """Raise what a token lacks that sees no topic; one that is for other topics lacks nothing."""
+    """Raise Forbidden for a token without the scope; one for other topics is not refused."""
     if not replies or any(reply.word != "FORBIDDEN" for reply in replies):
         return
     refusal = refusal_of(replies[0], commands[0], "nothing was shown")
@@ -708,7 +708,7 @@ def _no_topic(topic: str) -> str:
 
 
 def _not_finished(reply: Reply, command: bytes, word: str, job: Reservation) -> Refused | None:
-    """Note that a job is in hand no more; return the refusal, if it was in hand no more before."""
+    """Note that a job is in hand no more; return the refusal, if its reservation had ended."""
     if reply.word == word:
         _drop(job)
         return None
@@ -734,7 +734,7 @@ def _key(key: str | None) -> str:
 
 
 def _one_line(text: str) -> str:
-    r"""Return text as it can stand at the end of a line, and so much of it as fits.
+    r"""Return text for the end of a line, cut to the length that fits.
 
     >>> _one_line("busy\r\nquit"), _one_line("delay=5")
     ('busy quit', '"delay=5')
@@ -772,12 +772,12 @@ def _topic_info(stats: dict[str, Any]) -> TopicInfo:
 
 
 def _name_of(stats: Mapping[str, Any], field: str, *default: str) -> str:
-    """Return a topic's name; one of digits alone may stand there without quotes."""
+    """Return a topic's name; one of digits alone may be without quotes."""
     name = str(stats.get(field, *default))
     if name not in default and not is_topic(name):
         raise NotUnderstood(f"`{field}` is {shown(stats.get(field))} and not a topic's name")
     return name
 
 
-def _value_at(reply: Reply, at: int) -> Any:  # noqa: ANN401 - what stands there
+def _value_at(reply: Reply, at: int) -> Any:  # noqa: ANN401 - a number or a text
     return read_value(reply.words[at]) if at < len(reply.words) else None

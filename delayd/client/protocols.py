@@ -1,4 +1,4 @@
-"""Which protocol is spoken at a url: its operations, and how their bytes travel."""
+"""The protocol of a url: its operations, and the way to the daemon."""
 
 from typing import TYPE_CHECKING
 

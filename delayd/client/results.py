@@ -1,4 +1,4 @@
-"""What operations return.
+"""Results of operations.
 
 >>> failure = Failure(reason="nacked", error="no route to host")
 >>> JobInfo(7, "mail", "buried", body=b"hello", failure=failure).text
@@ -18,20 +18,20 @@ NO_DETAILS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class PutResult(NamedTuple):
-    """What became of a put."""
+    """The result of a put."""
 
     id: int
     outcome: Outcome
-    """`created`, or what was done to the job that had the key."""
+    """`created`, or how the job that had the key was changed."""
     due: Time | None = None
-    """When it is due; over HTTP."""
+    """When it is due; None on the line."""
 
 
 class Became(NamedTuple):
-    """What became of a job whose attempt failed."""
+    """The outcome of a failed attempt."""
 
     state: State | None
-    """None on the line, which does not say."""
+    """None on the line, whose reply has no state."""
     topic: str
     """Another one if a policy has moved the job."""
     due: Time | None = None
@@ -49,7 +49,7 @@ class Failure(NamedTuple):
 
 
 class JobInfo(NamedTuple):
-    """A job as it was when it was looked at."""
+    """A job as it was at the time of the request."""
 
     id: int
     topic: str
@@ -61,20 +61,20 @@ class JobInfo(NamedTuple):
     expires: Time | None = None
     key: str = ""
     group: str = ""
-    """What it belongs to."""
+    """Empty: none."""
     attempts: int = 0
     failure: Failure | None = None
     body: bytes | None = None
-    """None where a list left it out."""
+    """None in a list without bodies."""
     details: Mapping[str, Any] = NO_DETAILS
-    """All that the daemon said, under its names."""
+    """All members of the daemon's answer, under its names."""
 
     @property
     def text(self) -> str:
         """The body, as UTF-8."""
         return (self.body or b"").decode()
 
-    def json(self) -> Any:  # noqa: ANN401 - whatever the body says
+    def json(self) -> Any:  # noqa: ANN401 - any JSON
         """Return the body, read as JSON."""
         return json.loads(self.body or b"")
 
@@ -88,7 +88,7 @@ class Reservation(NamedTuple):
     """Names this one reservation, over HTTP."""
     body: bytes
     attempt: int | None = None
-    """From 1; None on the line, where `get` tells."""
+    """From 1; None on the line: use `get`."""
     priority: int | None = None
     due: Time | None = None
     lateness: float | None = None
@@ -97,7 +97,7 @@ class Reservation(NamedTuple):
     expires: Time | None = None
     key: str = ""
     group: str = ""
-    """What it belongs to; on the line `get` tells."""
+    """On the line empty: use `get`."""
     failure: Failure | None = None
     """Why the last attempt failed."""
     link: Any = None
@@ -105,7 +105,7 @@ class Reservation(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """How many jobs a topic has, by state, and who waits for them."""
+    """Jobs of a topic by state, and how many consumers wait for them."""
 
     name: str
     delayed: int
@@ -116,7 +116,7 @@ class TopicInfo(NamedTuple):
     waiting: int
     paused_until: Time | None = None
     details: Mapping[str, Any] = NO_DETAILS
-    """All that the daemon said, under its names."""
+    """All members of the daemon's answer, under its names."""
 
     @property
     def jobs(self) -> int:
@@ -129,14 +129,14 @@ class PolicyInfo(NamedTuple):
 
     policy: dict[str, Any]
     source: str
-    """`configuration` or `run_time`; empty on the line, which does not say."""
+    """`configuration` or `run_time`; empty on the line, whose reply has no source."""
 
 
 class Calendar(NamedTuple):
     """How many delayed jobs come due in each of equal spans from now."""
 
     start: Time | None
-    """None on the line, which does not say."""
+    """None on the line, whose reply has no start."""
     bin_s: float
     topics: dict[str, list[int]]
 
@@ -146,4 +146,4 @@ class Health(NamedTuple):
 
     is_ready: bool
     reason: str = ""
-    """Why not."""
+    """Why it does not."""

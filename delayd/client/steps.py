@@ -1,7 +1,7 @@
-"""What is the same with and without asyncio, as generators whose steps are what calls return.
+"""Logic that is the same with and without asyncio, as generators that yield results of calls.
 
-With threads that is an answer, and the generator has it back at once. With asyncio it is awaited
-first. So what decides is written once, and what waits is in the modules of each.
+With threads the result is an answer, which the generator gets back at once. With asyncio it is
+awaited first. So decisions are written once, and waiting is in the modules of each.
 
 >>> def twice(call):
 ...     return (yield call()) + (yield call())
@@ -21,7 +21,7 @@ Steps = Generator[Any, Any, T]
 
 
 def answered_by(steps: Steps[T], exchange: Callable[[Any], Any]) -> Steps[T]:
-    """Exchange each request that an operation yields; a step is what its exchange returns."""
+    """Exchange each request of an operation; the steps are the results of `exchange`."""
     try:
         ask = next(steps)
         while True:
@@ -32,7 +32,7 @@ def answered_by(steps: Steps[T], exchange: Callable[[Any], Any]) -> Steps[T]:
 
 
 def carried_out(steps: Steps[T]) -> T:
-    """Carry out steps that are what calls have answered."""
+    """Carry out steps that are answers of calls."""
     try:
         step = next(steps)
         while True:
@@ -43,13 +43,13 @@ def carried_out(steps: Steps[T]) -> T:
 
 
 async def awaited(steps: Steps[T]) -> T:
-    """Carry out steps that are to be awaited."""
+    """Carry out steps that are awaitable."""
     try:
         step = next(steps)
         while True:
             try:
                 answer = await step
-            except BaseException as error:  # noqa: BLE001 - the steps say what it means
+            except BaseException as error:  # noqa: BLE001 - the steps handle it
                 step = steps.throw(error)
             else:
                 step = steps.send(answer)

@@ -7,8 +7,8 @@
         with client.reserve("mail") as job:
             print(job.json())
 
-A client may be used by several threads at once. What the operations do is in `http_calls` and
-`line_calls`; how they get there is in `connection`.
+A client may be used by several threads at once. The operations are in `http_calls` and
+`line_calls`, sockets in `connection`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -64,16 +64,16 @@ T = TypeVar("T")
 
 
 class Client:
-    """A client of one daemon; its url says what is spoken.
+    """A client of one daemon; its url names the protocol.
 
     `http://HOST:PORT`, `https://HOST` and `http+unix:/PATH` speak HTTP; `beanstalk://HOST:PORT`,
-    `beanstalks://HOST:PORT` (TLS) and `unix:/PATH` the line protocol. HTTP can do all of it. The
-    line is faster, and a job is given back as soon as its worker's connection is gone.
+    `beanstalks://HOST:PORT` (TLS) and `unix:/PATH` the line protocol. HTTP has all operations. The
+    line is faster, and a job is ready again as soon as its worker's connection is gone.
 
-    `token` is one of `delayd token create`, `tls` a context where the system's own will not do.
-    `timeout` is how long an answer may take, besides what a call waits for by intent, and
-    `patience` how long a call tries to reach a daemon again that was reached before. An answer that
-    is longer than `answer_bytes_max` (64 MiB) is not read: raise it where bodies may be so long.
+    `token` is one of `delayd token create`, `tls` a context instead of the system's default.
+    `timeout` is how long an answer may take, beside a wait for jobs, and `patience` how long a call
+    tries to reach a daemon again that was reached before. An answer that is longer than
+    `answer_bytes_max` (64 MiB) is not read: raise it where bodies may be so long.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Client:
         self.outage = way.outage
         """Whether the daemon is away; its `tell` can be set."""
         self.idle: Callable[[], None] | None = None
-        """Of a double, called by a worker that finds no job; then it makes no pauses either."""
+        """In a double: called by a worker that finds no job, which makes no pauses then."""
         self._connections: Runs = Connections(way)
         self._toucher = Toucher()
 
@@ -101,7 +101,7 @@ class Client:
         calls: "HttpCalls | LineCalls",
         idle: Callable[[], None] | None = None,
     ) -> Self:
-        """Return a client whose operations are carried out by something else, a double."""
+        """Return a client of a double, which carries out the operations."""
         client = cls()
         client._connections, client._calls, client.idle = connections, calls, idle
         return client
@@ -141,7 +141,7 @@ class Client:
     def batch(self) -> "Batch":
         """Put many jobs with many commands in flight: `with client.batch() as batch: ...`.
 
-        `batches` describes what a batch does.
+        See `delayd.client.batches`.
         """
         from delayd.client.batches import Batch, HttpParts, LineParts  # noqa: PLC0415 - see above
         from delayd.client.line_calls import LineCalls  # noqa: PLC0415
@@ -174,7 +174,7 @@ class Client:
         return self._run(finishing(job, self._calls.ack(held(job))))
 
     def ack_many(self, jobs: Iterable[Held]) -> list[Refused | None]:
-        """Acknowledge many jobs at once; for each None, or the error it was refused with."""
+        """Acknowledge many jobs at once; return for each None, or its refusal."""
         jobs = list(jobs)
         return self._run(finishing_many(jobs, self._calls.ack_many(map(held, jobs))))
 
@@ -186,7 +186,7 @@ class Client:
         error: str = "",
         priority: int | None = None,
     ) -> Became:
-        """Report that an attempt failed; return what becomes of the job."""
+        """Report a failed attempt; return the outcome."""
         steps = self._calls.nack(held(job), delay=delay, error=error, priority=priority)
         return self._run(nacking(job, steps))
 
@@ -211,7 +211,7 @@ class Client:
     ) -> None:
         """Set a job aside until it is kicked: one in hand, or by its token over HTTP.
 
-        Over HTTP also one that nobody holds: `bury(17)` or `bury("orders", "order-17")`.
+        Over HTTP also one that is not reserved: `bury(17)` or `bury("orders", "order-17")`.
         """
         named = job if isinstance(job, int) else held(job)
         steps = self._calls.bury(named, key, error=error, priority=priority)
@@ -228,15 +228,15 @@ class Client:
     # --- Jobs ------------------------------------------------------------------------------------
 
     def get(self, job_id: int) -> JobInfo:
-        """Look at a job. Raises JobNotFound."""
+        """Return a job. Raises JobNotFound."""
         return self._run(self._calls.get(job_id))
 
     def find(self, topic: str, key: str) -> JobInfo:
-        """Look at the job that has the key. Raises JobNotFound."""
+        """Return the job that has the key. Raises JobNotFound."""
         return self._run(self._calls.find(topic, key))
 
     def peek(self, topic: str, state: State = "ready") -> JobInfo | None:
-        """Look at the first job of a topic in that state; None if there is none."""
+        """Return the first job of a topic in that state; None if there is none."""
         wanted: Filter = {"state": state}
         page = self._calls.page(topic, wanted, limit=1, after=None, bodies=True)
         return self._run(_first_of(page))
@@ -246,7 +246,7 @@ class Client:
     ) -> Iterator[JobInfo]:
         """Iterate over jobs in due order: `client.jobs("mail", state="delayed", due_to="1h")`.
 
-        Pages are fetched as they are needed; bodies are left out unless they are asked for.
+        Pages are fetched as they are needed; without `bodies` bodies are left out.
         """
         after: str | None = None
         while True:
@@ -403,14 +403,14 @@ class Job(Reserved[Client]):
     def ack(self) -> None:
         """Acknowledge it: it is done and deleted.
 
-        Raises NotReserved or NotFound if its ttr has run out: somebody else may be working on it.
+        Raises NotReserved or NotFound if its ttr has run out: another worker may have it.
         """
         return self.client.ack(self)
 
     def nack(
         self, *, delay: Duration | None = None, error: str = "", priority: int | None = None
     ) -> Became:
-        """Report that the attempt failed; return what becomes of the job."""
+        """Report a failed attempt; return the outcome."""
         return self.client.nack(self, delay=delay, error=error, priority=priority)
 
     def release(self, *, delay: Duration | None = None, priority: int | None = None) -> Became:

@@ -1,6 +1,6 @@
-"""What callers may say: bodies, durations, times, and the options of a put.
+"""Arguments: bodies, durations, times, and the options of a put.
 
-A body is `bytes`, which are kept as they are, `str`, kept as UTF-8, or anything that JSON can say.
+A body is `bytes`, which are kept as they are, `str`, kept as UTF-8, or any value for JSON.
 
 >>> body_bytes("hello"), body_bytes({"to": "ada"})
 (b'hello', b'{"to":"ada"}')
@@ -46,7 +46,7 @@ _DURATION_RULE: Final = 'must be seconds, or a duration such as "50ms", "15s" or
 
 
 class PutOptions(TypedDict, total=False):
-    """What can be said of a job that is put; all of it is optional."""
+    """The options of a put."""
 
     delay: Duration
     """How long until it is due; by default the topic's policy, or at once."""
@@ -61,7 +61,7 @@ class PutOptions(TypedDict, total=False):
     on_conflict: OnConflict
     """What to do if the key is taken; `reject` by default."""
     group: str
-    """What the job belongs to."""
+    """The job's group."""
     retry: str | Sequence[Duration]
     """The retry ladder: `"15s 3m 10m"` or a list."""
     max_attempts: int
@@ -79,7 +79,7 @@ class PutOptions(TypedDict, total=False):
 
 
 class NewJob(PutOptions, total=False):
-    """A job of a batch: its body, and what `put` takes."""
+    """A job of a batch: its body, and the options of a put."""
 
     body: Required[Body]
 
@@ -101,13 +101,13 @@ class Timing(TypedDict, total=False):
 
 
 class Changes(Timing, total=False):
-    """What changes of a job; the rest stays."""
+    """Changes of a job; other fields stay."""
 
     priority: int
     ttr: Duration
     body: Body
     group: str | None
-    """What it belongs to; None: nothing."""
+    """The job's group; None: none."""
     url: str | None
     """Where it is delivered; None: to workers. `headers` over HTTP only."""
     method: str
@@ -126,7 +126,7 @@ def listed(jobs: Iterable[NewJob]) -> list[NewJob]:
 
 
 def body_bytes(body: Body) -> bytes:
-    """Return what is kept of a body."""
+    """Return a body as it is kept."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, bytearray | memoryview):
@@ -135,13 +135,13 @@ def body_bytes(body: Body) -> bytes:
 
 
 def json_bytes(value: object) -> bytes:
-    """Write JSON without spaces. Raises TypeError or ValueError for what it cannot say."""
+    """Write JSON without spaces. Raises TypeError or ValueError for values that it cannot hold."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode()
 
 
 def seconds(duration: Duration, field: str = "") -> float:
-    """Read a duration as seconds; `field` is whose it is. Raises Invalid."""
+    """Read the duration of a field as seconds. Raises Invalid."""
     if isinstance(duration, dt.timedelta):
         return duration.total_seconds()
     if isinstance(duration, int | float) and not isinstance(duration, bool):
@@ -156,7 +156,7 @@ def seconds(duration: Duration, field: str = "") -> float:
 
 
 def waits(timeout: Duration | None) -> Iterator[float]:
-    """Yield how long each request waits of those that wait so long together; None: for ever.
+    """Yield how long each of the requests waits that wait so long together; None: for ever.
 
     >>> list(waits("2m")), list(waits(0.0004)), list(waits(0))
     ([60.0, 60.0], [0.001], [0.0])
@@ -171,7 +171,7 @@ def waits(timeout: Duration | None) -> Iterator[float]:
 
 
 def duration_value(duration: Duration) -> float | str:
-    """Return a duration as JSON says it: a text stays as it is, for the daemon to read."""
+    """Return a duration for JSON: a text stays as it is, and the daemon reads it."""
     return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
 
 

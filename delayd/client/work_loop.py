@@ -1,8 +1,8 @@
-"""The loop of a worker: reserve, work on what came, and wait where asking again would not help.
+"""The loop of a worker: reserve, work on the jobs, and wait before a retry that would fail too.
 
-It is the same for threads, tasks of asyncio and child processes, because it waits for nothing by
-itself. A step is what a call has returned: its answer, or with asyncio what is awaited for it
-(`steps.carried_out`, `steps.awaited`).
+It is the same for threads, tasks of asyncio and child processes, because it does not wait itself. A
+step is the result of a call: its answer, or with asyncio an awaitable for it (`steps.carried_out`,
+`steps.awaited`).
 
 >>> times_s = iter([100.0, 100.5, 100.75, 101.0, 101.0, 101.0])
 >>> pause = FailurePause(times_s.__next__)
@@ -25,7 +25,7 @@ from delayd.client.jobs import Reserved
 from delayd.client.steps import Steps
 
 PASSING: Final = (Unreachable, ConnectionLost, NotNow)
-"""What is over when the daemon is back."""
+"""Errors that end when the daemon is back."""
 FOR_EVER_S: Final = float("inf")
 PAUSE_S_MIN: Final = 1.0
 PAUSE_S_MAX: Final = 30.0
@@ -74,9 +74,7 @@ def work_loop(
 ) -> Steps[None]:
     """Work on one job after the other as long as `goes_on` says so.
 
-    `idle` is called where there is none and `reserve` has not waited.
-
-    Raises what is no passing trouble.
+    `idle` is called if there is none and `reserve` has not waited. Raises errors that do not pass.
     """
     pauses_s = pauses(FOR_EVER_S, chance)
     while goes_on():
@@ -98,12 +96,12 @@ def work_loop(
 
 
 def comes_at_once(job: Reserved[Any]) -> Steps[bool]:
-    """Tell whether a job was nacked and nothing delays its next attempt; look at it if need be."""
+    """Tell whether a job was nacked and nothing delays its next attempt."""
     if job.became is None or job.client.idle is not None:
         return False
     try:
         return (job.became.state or (yield job.client.get(job.id)).state) not in HELD_BACK
     except NotFound:  # another worker was faster, or it was moved
         return False
-    except DelaydError:  # the line does not say, and the token may not look
+    except DelaydError:  # the line's reply has no state, and the token lacks peek
         return True

@@ -7,8 +7,8 @@
 
 The end of the handler acknowledges its job, an exception reports the attempt as failed, and the
 daemon's policy decides when it comes again. While the handler runs the reservation is extended.
-`stop` (also from a signal handler) and a first Ctrl-C take no new jobs and let those in hand be
-finished. While the daemon is away, or refuses for the moment, the worker tries again with pauses
+After `stop` (also from a signal handler) or a first Ctrl-C it takes no new jobs and finishes those
+in hand. While the daemon is away, or refuses for the moment, the worker tries again with pauses
 that grow; so it does where a job that failed is ready again at once.
 """
 
@@ -71,7 +71,7 @@ class Worker:
         A second Ctrl-C raises KeyboardInterrupt at once: handlers that still run end with the
         process. A program with a handler of its own for SIGINT keeps it.
 
-        Raises what is no passing trouble: a topic that the token may not reserve from, for example.
+        Raises errors that do not pass: a topic that the token may not reserve from, for example.
         """
         threads = [
             threading.Thread(target=self._work, name=f"delayd-worker-{number}", daemon=True)
@@ -82,7 +82,7 @@ class Worker:
                 thread.start()
             for thread in threads:
                 while thread.is_alive():
-                    thread.join(WAIT_S)  # a signal just before a wait does not end it: look again
+                    thread.join(WAIT_S)  # a signal just before a wait does not end it: check again
         if self._fault is not None:
             raise self._fault
 
@@ -137,7 +137,7 @@ class AsyncWorker:
         """Work until `stop` or Ctrl-C; returns when the last job in hand is finished.
 
         A second Ctrl-C cancels the handlers. A program with a handler of its own for SIGINT keeps
-        it. Raises what is no passing trouble, as `Worker.run`.
+        it. Raises errors that do not pass, as `Worker.run`.
         """
         loop = asyncio.get_running_loop()
         with _first_interrupt(lambda: loop.call_soon_threadsafe(self.stop)):
@@ -178,9 +178,9 @@ class AsyncWorker:
 
 
 class _Loop:
-    """What a worker does with threads as with asyncio: the loop, and what is said of errors.
+    """The parts of a worker that threads and asyncio share: the loop, and reports of errors.
 
-    That is for `on_error` if there is one, and else for the log.
+    Errors go to `on_error` if there is one, and else to the log.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class _Loop:
         handle: Callable[[Any], Any],
         wait: Callable[[float], Any],
     ) -> Steps[None]:
-        """Work on one job after the other until that is set."""
+        """Work on one job after the other until `is_stopping` is set."""
         client, topics = self._client, self._topics
         client.outage.tell = self._tell_outage
         wait_s = WAIT_S if client.idle is None else 0.0  # a double idles instead
@@ -289,7 +289,7 @@ def _name(thing: object) -> str:
 
 @contextlib.contextmanager
 def _first_interrupt(stop: Callable[[], object]) -> Iterator[None]:
-    """Have the first SIGINT stop the worker, and the others do what they did.
+    """Stop the worker at the first SIGINT; later ones have their former handler.
 
     Only in the main thread, and where a SIGINT would end the program by Python's or asyncio's own
     handler.
