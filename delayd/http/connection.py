@@ -66,7 +66,7 @@ def bounds_of(config: object) -> Bounds:
     return Bounds(**{name: getattr(config, f"http_{name}") for name in names})
 
 
-# --- The connection -----------------------------------------------------------------------------
+# --- The connection ------------------------------------------------------------------------------
 
 _NEVER_MS: Final = -1
 _HEAD_END: Final = b"\r\n\r\n"

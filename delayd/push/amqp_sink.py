@@ -1,4 +1,4 @@
-"""An AMQP exchange, such as RabbitMQ's, as the place where due jobs go.
+"""An AMQP exchange, such as RabbitMQ's, as the target of due jobs.
 
     [sinks.orders]
     kind = "amqp"
@@ -11,9 +11,9 @@ and as mandatory, so a message that no queue takes comes back and is a failed at
 connection with one channel for all attempts. When it is lost, the attempts under way have failed,
 and the next one opens another; attempts that find one being opened wait for it.
 
-A broker may send no more than it was sent, and a little for its answers; one that does is cut off
-(`push.transports`). The library would take in whatever comes. The module knows nothing of the
-daemon but the interface of sinks.
+A broker may send as many bytes as it was sent, and a little for its answers; after more the
+connection is closed (`push.transports`), since the library would read without bound. The module
+knows nothing of the daemon but the interface of sinks.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ AMQP_FIELDS: Final = (
     Field("mandatory", "mandatory", FLAG),
 )
 _PROPERTIES: Final = frozenset(("message_id", "content_type"))
-"""Fields of a job that have a place of their own in a message."""
+"""Fields of a job that are properties of a message."""
 
 
 def amqp_sink(name: str, options: Mapping[str, object]) -> "AmqpSink":
@@ -95,7 +95,7 @@ def amqp_sink(name: str, options: Mapping[str, object]) -> "AmqpSink":
 
 @final
 class _Streams(TransportFactory):
-    """Connects; what comes on the last connection is bounded."""
+    """Connects, and bounds the bytes received on the last connection."""
 
     def __init__(self, server: ServerOptions) -> None:
         self._server = server
@@ -107,7 +107,7 @@ class _Streams(TransportFactory):
         url: URL,  # noqa: ARG002 - the options have it
         **_: object,
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Make the two streams that the library reads and writes."""
+        """Return the two streams that the library reads and writes."""
         where = self._server.url
         tls = None if self._server.tls is None else Tls(self._server.tls, where.host)
         try:
@@ -120,12 +120,12 @@ class _Streams(TransportFactory):
         return reader, writer
 
     def abort(self) -> None:
-        """Close what the library may have left open."""
+        """Close a connection that the library may have left open."""
         if self._transport is not None:
             self._transport.abort()
 
     def allow(self, sent: int) -> None:
-        """Let what was sent come back, and answers."""
+        """Allow the return of the sent bytes, and answers."""
         if self._transport is not None:
             self._transport.allow(sent + limits.SINK_REPLY_BYTES_MAX)
 
@@ -147,7 +147,7 @@ class AmqpSink:
     ) -> None:
         """Call `connect` at the first job, and whenever the connection is lost.
 
-        `streams` is what that connects with, if it takes a bound.
+        `streams` are those of `connect`, if they have a bound.
         """
         self._server: Final = server
         self._connect: Final = connect
@@ -156,9 +156,9 @@ class AmqpSink:
         self._is_mandatory: Final[bool] = server.values.get("mandatory", True)
         self._streams: Final = streams
         self._under_way_bytes = 0
-        """Of the messages that are not confirmed, which the broker may return."""
+        """Size of the unconfirmed messages, which the broker may return."""
         self._opening: asyncio.Task[_Opened] | None = None
-        """What opens the exchange, or has opened it."""
+        """The task that opens the exchange, or has opened it."""
 
     async def deliver(self, job: DueJob) -> AttemptEnd:
         """Publish the job; the attempt has failed unless the broker confirms it."""
@@ -168,9 +168,9 @@ class AmqpSink:
             with self._under_way(job):
                 await exchange.publish(_message(job), routing_key, mandatory=self._is_mandatory)
         except exceptions.PublishError:
-            what = f"no queue is bound to exchange {self._exchange!r} for {routing_key!r}"
+            reason = f"no queue is bound to exchange {self._exchange!r} for {routing_key!r}"
             # With a routing key for each topic, there may be queues for the others.
-            return self._failed(what, is_outage="{topic}" not in self._routing_key)
+            return self._failed(reason, is_outage="{topic}" not in self._routing_key)
         except exceptions.DeliveryError:
             return self._failed("it did not store the message: a queue may be full")
         except exceptions.ChannelPreconditionFailed as error:
@@ -193,8 +193,7 @@ class AmqpSink:
 
     @contextlib.contextmanager
     def _under_way(self, job: DueJob) -> Iterator[None]:
-        """Let the broker answer, and return the message."""
-        # With what is said of it: its key, its topic and so on.
+        """Allow the broker to answer, and to return the message with its headers."""
         count = len(job.body) + limits.SINK_MESSAGE_BYTES
         self._note_under_way(count)
         try:
@@ -207,11 +206,12 @@ class AmqpSink:
         if self._streams is not None:
             self._streams.allow(self._under_way_bytes)
 
-    def _failed(self, what: str, *, is_outage: bool = True) -> AttemptEnd:
-        return AttemptEnd(Result.FAILED, f"AMQP at {self._server.url}: {what}", is_outage=is_outage)
+    def _failed(self, reason: str, *, is_outage: bool = True) -> AttemptEnd:
+        error = f"AMQP at {self._server.url}: {reason}"
+        return AttemptEnd(Result.FAILED, error, is_outage=is_outage)
 
     async def _opened(self) -> AbstractExchange:
-        """Return the exchange on a channel that works; one task opens it for all who wait."""
+        """Return the exchange on an open channel; one task opens it for all attempts."""
         opening = self._opening
         if opening is None or (opening.done() and not _works(opening)):
             opening = self._opening = asyncio.create_task(self._open(former=opening))
@@ -219,7 +219,7 @@ class AmqpSink:
         return (await asyncio.shield(opening)).exchange
 
     async def _open(self, *, former: "asyncio.Task[_Opened] | None") -> _Opened:
-        """Open a connection and a channel in it, instead of what the former task opened."""
+        """Open a connection and a channel, in place of those of the former task."""
         if former is not None:
             await _end(former)
         connection = await self._connect()
@@ -227,7 +227,7 @@ class AmqpSink:
             async with asyncio.timeout(self._server.connect_s):
                 channel = connection.channel(publisher_confirms=True, on_return_raises=True)
                 await channel.initialize()
-                # Ask for it: a publish to one that is not there closes the channel, for all.
+                # Ask for it: a publish to a missing one closes the channel for all attempts.
                 exchange = await channel.get_exchange(self._exchange, ensure=bool(self._exchange))
         except BaseException:
             await _close(connection)
@@ -243,7 +243,7 @@ def _works(opening: asyncio.Task[_Opened]) -> bool:
 
 
 async def _end(opening: asyncio.Task[_Opened]) -> None:
-    """End the task, or close what it has opened."""
+    """Cancel the task, or close its connection."""
     opening.cancel()
     await asyncio.wait((opening,))
     if not opening.cancelled() and opening.exception() is None:
@@ -251,7 +251,7 @@ async def _end(opening: asyncio.Task[_Opened]) -> None:
 
 
 async def _close(connection: AbstractConnection) -> None:
-    """Close a connection whose broker may be gone, or frozen."""
+    """Close a connection; its broker may be gone, or not answer."""
     with contextlib.suppress(*exceptions.CONNECTION_EXCEPTIONS):  # a TimeoutError among them
         async with asyncio.timeout(limits.SINK_CLOSE_MS / 1_000):
             await connection.close()

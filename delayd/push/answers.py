@@ -2,10 +2,10 @@ r"""One answer of HTTP/1.1, read as its bytes come, with a bound on everything i
 
     1xx … ─► status line, headers ─► body: of a length, in chunks, or up to the end ─► over
 
-What a call needs is the status, `Retry-After` and how the body begins. The rest is read only so
-that the connection can be used again, and only as far as `limits.py` says: whatever is longer, has
-more chunks or is broken ends the reading, and the status stands. An answer is *whole* if it was
-read to its end and not a byte more has come, and if its connection may be used again.
+A call needs the status, `Retry-After` and the beginning of the body. The rest is read only so that
+the connection can be used again, and only within the bounds of `limits.py`: a longer or broken
+answer, or one with more chunks, ends the reading, and its status stands. An answer is *whole* if it
+was read to its end, no further byte has come, and its connection may be used again.
 
 >>> reader = AnswerReader()
 >>> reader.feed(b"HTTP/1.1 503 Oh\r\nRetry-After: 30\r\nContent-Length: 4\r\n\r\nso")
@@ -15,8 +15,8 @@ read to its end and not a byte more has come, and if its connection may be used 
 >>> reader.beginning, reader.is_over, reader.is_whole
 (b'sorr', True, False)
 
-It makes no object for a chunk or a message, so what a receiver can make it do for a byte
-is little. The module does not know sockets or time.
+It makes no object for a chunk or a message, so a receiver's byte costs little. The module does not
+know sockets or time.
 """
 
 import re
@@ -34,8 +34,8 @@ from delayd.limits import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Each repeat ends where the next part begins, so nothing is tried in two ways: what is matched was
-# written by a stranger.
+# Each repeat ends where the next part begins, so there is no backtracking: the text comes from an
+# unknown receiver.
 _HEAD: Final = re.compile(
     rb"HTTP/(1\.[01]) ([1-9][0-9][0-9])(?: [^\r\n]*)?\r?\n"
     rb"((?:(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:|[ \t])[^\r\n\0]*\r?\n)*)\r?\n"
@@ -79,12 +79,12 @@ class AnswerReader:
         self._buffer = bytearray()
         """Bytes that are not used yet: a head or a line that is not whole."""
         self._step: Callable[[AnswerReader], bool] = AnswerReader._read_head
-        """Uses some of the buffer; tells whether there may be more to use."""
+        """Uses some of the buffer; tells whether it may use more."""
         self._looked = 0  # so much of the buffer has no end of a head
         self._head_bytes = 0
         self._hints = 0
         self._is_kept = False
-        """The connection is kept, if nothing else speaks against it."""
+        """By the head the connection may be kept."""
         self._left = 0
         """Bytes of the body, or of a chunk."""
         self._read = 0  # bytes of the body
@@ -96,13 +96,13 @@ class AnswerReader:
         while not self.is_over and self._step(self):
             pass
         if self._buffer and self.is_over:
-            self.is_whole = False  # what else has come answers nothing
+            self.is_whole = False  # bytes after the answer
             self._buffer.clear()
 
     # --- The head --------------------------------------------------------------------------------
 
     def _read_head(self) -> bool:
-        """Read a head, once it is whole; those of hints count too."""
+        """Read a head once it is whole; 1xx answers count too."""
         end = _HEAD_END.search(self._buffer, max(0, self._looked - 2))
         head_bytes = len(self._buffer) if end is None else end.end()
         if self._head_bytes + head_bytes > PUSH_HEAD_BYTES_MAX:
@@ -129,7 +129,7 @@ class AnswerReader:
         return True
 
     def _choose_body(self, version: bytes, status: int, headers: bytes) -> None:
-        """Read what the headers say about the body and the connection."""
+        """Choose how to read the body by the headers, and whether to keep the connection."""
         fields: dict[bytes, list[bytes]] = {}
         for line in headers.split(b"\n"):
             name, _, value = line.partition(b":")
@@ -148,7 +148,7 @@ class AnswerReader:
         elif coding:
             is_chunked = coding.rpartition(b",")[2].strip() == b"chunked"
             self._step = AnswerReader._read_chunk_line if is_chunked else AnswerReader._read_rest
-            # Who says both may mean either.
+            # With both headers the length is not certain.
             self._is_kept = self._is_kept and is_chunked and not lengths
         elif lengths:
             self._left = int(lengths.pop())
@@ -163,7 +163,7 @@ class AnswerReader:
     # --- The body --------------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Note that the answer is over, and was read to its end."""
+        """Note that the answer was read to its end."""
         self.is_over = True
         self.is_whole = self._is_kept
 

@@ -1,6 +1,6 @@
-"""Circuit breakers: they stop attempts while none would succeed, for each topic at each host.
+"""Circuit breakers: no attempts while they would fail, for each topic at each host.
 
-    closed      attempts are made; failures for which the host is to blame are counted
+    closed      attempts are made; failures that are the host's fault are counted
     open        after five in a row: none is made for a second, then two, four, … a minute at most
     half-open   that time is over: one attempt is made, the probe. It closes or opens the breaker
 
@@ -21,10 +21,10 @@ nothing.
 >>> breaker.state.name
 'CLOSED'
 
-A topic whose jobs fail must not keep the good jobs of others back, and a host that is gone must not
-be tried by every topic with all that it has. So each topic has a breaker at each host, and the host
-has one of all topics. While the host's is closed, each topic goes by its own. Five failures in a
-row, with no answer to any topic between them, put the host *in doubt*:
+A topic whose jobs fail must not delay the good jobs of others, and a host that is down must not be
+called by every topic. So each topic has a breaker at each host, and the host has one for all
+topics. While the host's is closed, each topic's own decides. Five failures in a row, with no answer
+to any topic between them, put the host *in doubt*:
 
 - a topic that has not failed there is tried at once, with one call. If that fails, its breaker is
   open too. Topics do so one after the other: the next when the call before has ended, or after a
@@ -46,13 +46,11 @@ row, with no answer to any topic between them, put the host *in doubt*:
 >>> host.is_in_doubt, bad.begin(now_ms=110), good.begin(now_ms=110)
 (False, <Probe.OF_TOPIC: 1>, <Probe.NONE: 0>)
 
-While jobs wait for it a probe *spares* the one that it is made with: what fails then is the host,
-and costs no attempt. That ends after a day, or what is sent to a host that is gone would wait for
-ever.
+While other jobs wait, a probe *spares* its job: its failure is the host's and counts as no attempt.
+That ends after a day; otherwise jobs for a host that is gone would wait for ever.
 
-Time is an argument, in milliseconds of a clock that never stops: what is open has to close again
-also where delayd time stands still. The classes do not know what a host is: it may be a sink,
-or another topic.
+Time is an argument, in milliseconds of a clock that never stops: a breaker has to close again even
+if delayd time stands still. A host may also be a sink, or another topic.
 """
 
 import enum
@@ -77,12 +75,11 @@ class BreakerState(enum.IntEnum):
 
 
 class Breaker:
-    """Counts failures in a row, and says when the next attempt may begin."""
+    """Counts failures in a row, and decides when the next attempt may begin."""
 
     __slots__ = ("_open_ms", "_opened_ms", "failed_ms", "failures", "opens_again_ms", "state")
 
     def __init__(self) -> None:
-        """Begin closed."""
         self.state = BreakerState.CLOSED
         self.failures = 0
         """How many in a row."""
@@ -101,7 +98,7 @@ class Breaker:
         return self.state is BreakerState.CLOSED
 
     def begin(self, now_ms: int) -> bool:
-        """Begin an attempt, which may; return whether it is the probe."""
+        """Begin an allowed attempt; return whether it is the probe."""
         assert self.may_begin(now_ms), "no attempt may begin"
         if self.state is BreakerState.CLOSED:
             return False
@@ -109,7 +106,7 @@ class Breaker:
         return True
 
     def spares(self, now_ms: int) -> bool:
-        """Tell whether a probe that begins now may spare its job."""
+        """Tell whether the failure of a probe that begins now may be free for its job."""
         return now_ms - self._opened_ms < BREAKER_SPARES_MS
 
     def succeed(self) -> None:
@@ -118,7 +115,7 @@ class Breaker:
         self.failures = self._open_ms = 0
 
     def fail(self, is_probe: bool, now_ms: int) -> None:  # noqa: FBT001 (what `begin` returned)
-        """Note that an attempt has failed, and that the host is to blame."""
+        """Note that an attempt has failed by the host's fault."""
         if self.state is BreakerState.CLOSED:
             self.failures += 1
             if self.failures >= BREAKER_FAILURES:
@@ -127,7 +124,7 @@ class Breaker:
             self.open(now_ms)
 
     def open(self, now_ms: int) -> None:
-        """Open, or stay open for twice as long as the last time."""
+        """Open; for twice as long as the last time, if it is open."""
         if self.state is BreakerState.CLOSED:
             self._opened_ms = now_ms
         self.failures = max(self.failures, BREAKER_FAILURES)
@@ -144,24 +141,23 @@ class Breaker:
 
 
 class Probe(enum.IntEnum):
-    """Of which breaker an attempt is the probe."""
+    """The breaker of which an attempt is the probe."""
 
     NONE = 0
     OF_TOPIC = 1
-    """The host takes jobs of others: this topic's breaker alone."""
+    """Of this topic's breaker: the host accepts jobs of others."""
     OF_HOST = 2
     """The breaker of the host, for all topics that have failed there."""
     FIRST = 3
-    """Of a topic that had not failed at this host while others did."""
+    """Of a topic that has not failed at this host, while others have."""
 
 
 class HostBreaker:
-    """What the attempts of all topics say of one host."""
+    """The state of one host by the attempts of all topics."""
 
     __slots__ = ("_first_ms", "alive_ms", "breaker", "firsts")
 
     def __init__(self) -> None:
-        """Begin without doubt."""
         self.breaker = Breaker()
         self.firsts = 0
         """First probes that are under way."""
@@ -183,12 +179,12 @@ class HostBreaker:
         return self._first_ms + BREAKER_FIRST_PROBE_MS
 
     def may_begin_first(self, now_ms: int) -> bool:
-        """Tell whether a topic that has not failed there may see for itself."""
+        """Tell whether a topic that has not failed there may make its first probe."""
         next_ms = self.next_first_ms
         return not self.firsts or (next_ms is not None and now_ms >= next_ms)
 
     def begin_first(self, now_ms: int) -> None:
-        """Note that it does."""
+        """Note that a topic makes its first probe."""
         self.firsts += 1
         self._first_ms = now_ms
 
@@ -200,12 +196,11 @@ class HostBreaker:
 
 
 class TopicBreaker:
-    """What the attempts of one topic at one host say, and when its next may begin."""
+    """The state of one topic at one host, and when its next attempt may begin."""
 
     __slots__ = ("breaker", "has_first", "host")
 
     def __init__(self, host: HostBreaker) -> None:
-        """Begin closed."""
         self.host = host
         self.breaker = Breaker()
         self.has_first = False
@@ -213,12 +208,12 @@ class TopicBreaker:
 
     @property
     def state(self) -> BreakerState:
-        """The topic's own."""
+        """The state of the topic's own breaker."""
         return self.breaker.state
 
     @property
     def is_troubled(self) -> bool:
-        """Tell whether attempts have failed, so that there is something to remember."""
+        """Tell whether attempts have failed, so that the breaker has to be kept."""
         return bool(self.breaker.failures)
 
     @property
@@ -237,7 +232,7 @@ class TopicBreaker:
         return own.state is BreakerState.OPEN and host.breaker.may_begin(now_ms)
 
     def begin(self, now_ms: int) -> Probe:
-        """Begin an attempt, which may; return whether it is a probe, and whose."""
+        """Begin an allowed attempt; return of which breaker it is the probe."""
         assert self.may_begin(now_ms), "no attempt may begin"
         own, host = self.breaker, self.host
         if own.state is BreakerState.CLOSED:
@@ -250,7 +245,7 @@ class TopicBreaker:
         return Probe.OF_HOST if host.breaker.begin(now_ms) else Probe.OF_TOPIC
 
     def spares(self, probe: Probe, now_ms: int) -> bool:
-        """Tell whether a probe that begins now may spare its job."""
+        """Tell whether the failure of a probe that begins now may be free for its job."""
         whose = self.breaker if probe is Probe.OF_TOPIC else self.host.breaker
         return probe is not Probe.NONE and whose.spares(now_ms)
 
@@ -261,11 +256,11 @@ class TopicBreaker:
         self.host.succeed(now_ms)
 
     def fail(self, probe: Probe, now_ms: int) -> None:
-        """Note that an attempt has failed, and that the host is to blame."""
+        """Note that an attempt has failed by the host's fault."""
         self._end_first(probe)
         own, host = self.breaker, self.host.breaker
         if own.state is not BreakerState.CLOSED:
-            # What is known to fail says nothing new of the host, except where all wait for it.
+            # A topic that fails anyway tells nothing new of the host, unless all wait for it.
             own.fail(probe in {Probe.OF_TOPIC, Probe.OF_HOST}, now_ms)
             if probe is Probe.OF_HOST and host.state is BreakerState.HALF_OPEN:
                 host.fail(True, now_ms)

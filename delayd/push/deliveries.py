@@ -1,13 +1,13 @@
-"""Deliveries as they are configured; imported no sooner than they are needed.
+"""Deliveries by the configuration; their modules are imported when they are needed.
 
-    vet       somebody sets a target: the rules of urls
-    sender    the first job is to be delivered: asyncio, ssl and all that makes calls
+    vet       when a target is set: the rules of urls
+    sender    when the first job is to be delivered: asyncio, ssl and all that makes calls
 
     a job is to be delivered ─► import in a thread ─► asyncio takes over ─► `open` ─► calls
 
-Deliveries are on unless they are switched off, and most daemons have nothing to deliver. What they
-would import for it takes as long as all of the line. Only what the configuration itself names is
-opened at the start, so that its mistakes are told there.
+Deliveries are on unless they are switched off, and most daemons have nothing to deliver. Their
+imports take as long as all of the line. Only sinks and targets of the configuration are opened at
+the start, so that mistakes are reported there.
 """
 
 import signal
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 def open_push(
     config: Config, secrets: "Secrets | None", listeners: Listeners
 ) -> "tuple[Config, Push]":
-    """Return the deliveries, and the configuration with its targets as they are kept.
+    """Return the deliveries, and the configuration with vetted targets.
 
     Raises `ConfigErrors` with each sink and target that cannot be used.
     """
@@ -66,7 +66,7 @@ def open_push(
 
 
 def _sink_rules(config: Config) -> "dict[str, TopicRule]":
-    """Return for which topics each sink of the configuration is."""
+    """Return the topics that may use each sink of the configuration."""
     if not config.sinks:
         return {}
     from delayd.access.topic_rule import TopicRule  # noqa: PLC0415 - see above
@@ -75,15 +75,15 @@ def _sink_rules(config: Config) -> "dict[str, TopicRule]":
 
 
 def import_sender() -> None:
-    """Import what `Push.sender` needs: 0.1 s, for which no client should wait."""
+    """Import the modules of `Push.sender`: 0.1 s, for which no client should wait."""
     from delayd.push import scheduler, sender, topic_sink, webhook  # noqa: F401, PLC0415
 
 
 class DeliveryLoop(Protocol):
-    """What is needed of the event loop before asyncio is there."""
+    """The event loop before asyncio takes over, as far as deliveries need it."""
 
     def call_soon_threadsafe(self, callback: "Callable[[], object]") -> None:
-        """Have something called by another thread."""
+        """Call something in the loop; for other threads."""
 
     def stop(self) -> None:
         """End: asyncio takes over."""
@@ -93,8 +93,8 @@ class DeliveryLoop(Protocol):
 class Push:
     """Vets targets, and makes the sender.
 
-    A url is returned in the form in which it is kept and called. What is allowed may change while
-    targets stay: each call checks again, for the topic in which the job is then.
+    A url is returned in the form in which it is kept and called. The rules may change while targets
+    stay: each call checks again, for the job's topic at that time.
 
     >>> push = Push(Config(push_hosts=("hooks.example",)), None, (), {})
     >>> push.vet(Target(url="https://Hooks.example:443/a?b")).url
@@ -129,7 +129,7 @@ class Push:
 
     @property
     def egress(self) -> "EgressRules":
-        """What may be called."""
+        """The rules of urls and addresses."""
         if self._egress is None:
             from delayd.push.egress import EgressRules  # noqa: PLC0415 - see above
 
@@ -144,7 +144,7 @@ class Push:
         return self._egress
 
     def vet(self, target: Target) -> Target:
-        """Return the target as it is to be kept. Raises `TargetRefused`."""
+        """Return the target in the form that is kept. Raises `TargetRefused`."""
         unknown = target.secrets if self._secrets is None else self._secrets.unknown(target.secrets)
         if unknown:
             rule = "must be in the file of push.secrets"
@@ -169,13 +169,13 @@ class Push:
             self._secrets.to_sign_with(topic, target.secrets, self._config.push_sign_with)
 
     def vet_patterns(self, patterns: Patterns) -> tuple[Patterns, list[str]]:
-        """Return the policies of a configuration as they are kept, and all that is wrong."""
+        """Return the policies of a configuration with vetted targets, and all mistakes."""
         by_pattern, errors = dict(patterns.by_pattern), []
         for pattern, policy in patterns.by_pattern.items():
             if policy.push is not None:
                 try:
                     target = self.vet(policy.push)
-                    # As if the pattern were a name: what it means beside is seen at each call.
+                    # As if the pattern were a name; the real topic is checked at each call.
                     self.vet_use(target, pattern)
                     by_pattern[pattern] = policy._replace(push=target)
                 except TargetRefused as refusal:
@@ -224,7 +224,7 @@ class Push:
 
 @final
 class Deliveries:
-    """Deliveries of one daemon: nothing but a question until the first job is to be delivered."""
+    """Deliveries of one daemon; the sender is made when the first job is to be delivered."""
 
     __slots__ = (
         *("_clock", "_config", "_engine", "_identity", "_importer", "_is_asked", "_is_stopping"),
@@ -252,7 +252,7 @@ class Deliveries:
         self._importer: threading.Thread | None = None
         self._is_asked = self._is_stopping = False
         self.sender: PushSender | None = None
-        """None: nothing has had to be delivered so far."""
+        """None: no job was to be delivered so far."""
         engine.vet_target = push.vet
         engine.vet_use = push.vet_use
         if isinstance(clock, VirtualClock):
@@ -265,7 +265,7 @@ class Deliveries:
 
     @property
     def has_strays(self) -> bool:
-        """Tell whether calls go on although they were told to end."""
+        """Tell whether calls go on although they were cancelled."""
         return self.sender is not None and self.sender.has_strays
 
     def open(self, turns: "PushTurns") -> None:
@@ -284,13 +284,13 @@ class Deliveries:
     def _prepare(self) -> None:
         """Have asyncio take over, because a job is to be delivered; it stays ready until then.
 
-        What asyncio and the sender need is imported in a thread meanwhile; where there can be none,
-        clients wait for it.
+        The modules of asyncio and the sender are imported in a thread; if there can be no thread,
+        clients wait for the imports.
         """
         import threading  # noqa: PLC0415 - without a journal there is no thread before
 
         def work() -> None:
-            # They are the loop's, and this thread may outlive their handlers for a moment.
+            # The loop handles signals, and this thread may outlive the handlers for a moment.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             try:
                 import_sender()
@@ -318,14 +318,14 @@ class Deliveries:
     # --- The end ---------------------------------------------------------------------------------
 
     def stop(self) -> "list[Coroutine[Any, Any, None]]":
-        """Begin nothing more; return what ends the calls under way, to be awaited."""
+        """Begin no more calls; return a coroutine that ends those under way."""
         self._is_stopping = True
         if self.sender is None:
             return []
         return [self.sender.stop(self._config.push_stop_grace_ms)]
 
     def abort(self) -> None:
-        """End everything at once, and let nothing be recorded of it."""
+        """End all calls at once, without recording their ends."""
         if self.sender is not None:
             self.sender.abort()
 

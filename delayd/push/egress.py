@@ -1,17 +1,16 @@
-"""What may be called: a url when it is set, and an address each time one is connected to.
+"""The rules of calls: for a url when it is set, and for an address at each connection.
 
-A url is text from a client, and a daemon inside a network is asked to call it (SSRF). So there are
-two gates, and both must open. `vet_url` reads the text, strictly, and returns the one form in which
-the url is kept and called; whatever two programs could read in two ways is refused. `vet_address`
-looks at the very address that is about to be connected to, because a name may mean another one
-tomorrow, or a second later.
+A url is text from a client, which a daemon inside a network is to call (SSRF). So there are two
+checks. `vet_url` reads the text strictly, and returns the one form in which the url is kept and
+called; texts that two programs could read in two ways are refused. `vet_address` checks the very
+address of a connection, because a name may have another address a second later.
 
     https://Hooks.Example.com:443/a?b  ─ vet_url ─►  https://hooks.example.com/a?b
     hooks.example.com ─ DNS ─► 10.0.0.7 ─ vet_address ─►  refused: it is private
 
-Public addresses may be called; others where `private_networks` has them. Some never may: addresses
-that mean no one machine, those at which clouds hand out credentials, and those at which the daemon
-itself listens. An IPv6 address that contains an IPv4 one is judged by both.
+Public addresses may be called; others if `private_networks` has them. Some never may: addresses
+that are not of one machine, those at which clouds serve credentials, and those at which the daemon
+itself listens. An IPv6 address that contains an IPv4 one must pass as both.
 
 >>> rules = EgressRules()
 >>> rules.vet_url("HTTPS://Hooks.Example.com:443?a=b")
@@ -57,7 +56,7 @@ PORT_RULE: Final = "must have a port from 1 to 65535 after the colon"
 
 _URL: Final = re.compile(r"(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?(#.*)?", re.IGNORECASE | re.DOTALL)
 _TAIL: Final = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=:@%/?\[\]|]*")
-"""A path with its query (RFC 3986), and what is in many of them beside: `[`, `]`, `|`."""
+"""A path with its query (RFC 3986), and `[`, `]`, `|`, which many have."""
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 _NUMERIC: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
 """A last label that makes a host an address: `127.1`, `0x7f000001` (url.spec.whatwg.org)."""
@@ -112,7 +111,7 @@ class _Url(NamedTuple):
 
 @final
 class EgressRules:
-    """What the configuration allows to be called."""
+    """The rules of `[push]` in the configuration."""
 
     __slots__ = ("_hosts", "_is_here", "_named", "_networks", "_own", "_ports", "allow_http")
 
@@ -155,7 +154,7 @@ class EgressRules:
         if address is not None:
             self._vet_literal(address, read)
         elif f".{read.host}".endswith(".localhost") and not any(map(self._is_allowed, _LOCALHOST)):
-            # Every resolver has to say so (RFC 6761), and who sets it should hear it at once.
+            # For every resolver it is this machine (RFC 6761), so the url is refused at once.
             raise ValueError(f"{read.host} is this machine: {MUST_ALLOW}")
         normal = str(read)
         if len(normal) > TARGET_URL_BYTES_MAX:
@@ -172,9 +171,9 @@ class EgressRules:
             )
 
     def vet_address(self, address: str, port: int, host: str = "") -> None:
-        """Let an address be connected to, or raise `AddressRefused`; `host` is the name it is of.
+        """Raise `AddressRefused` unless the address may be called; `host` is its name.
 
-        The address is one of the system's, in figures; anything else is refused.
+        The address is numeric, from the system; other texts are refused.
         """
         read = None
         with contextlib.suppress(ValueError):
@@ -229,7 +228,7 @@ def _is_here(address: str) -> bool:
 
 
 def place_of(url: str) -> tuple[str, str]:
-    """Return the origin of a url that was vetted, and its host and port as people write them.
+    """Return the origin of a vetted url, and its host and port for people.
 
     >>> place_of("https://a.example/b?c")
     ('https://a.example', 'a.example:443')
@@ -272,7 +271,7 @@ def _read_authority(authority: str, default_port: int) -> tuple[str, int]:
 
 
 def _read_host(text: str) -> str:
-    """Return a host in lower case: a name in ASCII, or an address as the standards write it."""
+    """Return a host in lower case: a name in ASCII, or an address in standard form."""
     if text.startswith("[") and text.endswith("]"):
         try:
             inner = IPv6Address(text[1:-1])
@@ -295,7 +294,7 @@ def _read_host(text: str) -> str:
 
 
 def _in_ascii(host: str) -> str:
-    """Write a name of other letters as DNS has it (IDNA 2008, UTS 46)."""
+    """Return an international name in the form of DNS (IDNA 2008, UTS 46)."""
     import idna  # noqa: PLC0415 - its tables take 10 ms, and few hosts need them
 
     try:

@@ -1,12 +1,12 @@
-r"""Options of sinks: read by a table, all mistakes told at once, and no secret in any of them.
+r"""Options of sinks: read by a table, with all mistakes at once, and no secret in any of them.
 
     sinks.orders.list = 5: must be a key of Redis; {topic} in it is the job's topic
     sinks.orders.url: must be redis://HOST[:PORT][/DATABASE], rediss:// for TLS, or unix:///PATH
     sinks.orders.pasword: there is no such option; did you mean password?
 
-What servers have in common is here: a url with a user, a password, which may come from a file
-instead, and TLS. A file with a password is read for each connection, so that it can be exchanged
-while the daemon runs.
+Options that all servers have are here: a url with a user, a password, which may be in a file, and
+TLS. A file with a password is read for each connection, so that it can be exchanged while the
+daemon runs.
 
 >>> server_url({"redis": 6379}, "must be redis://HOST").kind.read("redis://ada@localhost/2")
 ServerUrl(scheme='redis', host='localhost', port=6379, user='ada', password='', path='2')
@@ -80,7 +80,7 @@ def server_url(ports: Mapping[str, int], rule: str) -> Field:
 
 @final
 class ServerOptions:
-    """What the options say about the server and how to connect to it."""
+    """The options for a server: its url, password, TLS and timeout."""
 
     __slots__ = ("_password", "_password_file", "connect_s", "tls", "tls_files", "url", "values")
 

@@ -1,4 +1,4 @@
-"""A Redis list or stream as the place where due jobs go.
+"""A Redis list or stream as the target of due jobs.
 
     [sinks.orders]
     kind = "redis"
@@ -6,14 +6,14 @@
     list = "orders:due"                # RPUSH orders:due BODY
     # stream = "orders:due"            # or XADD orders:due * body BODY id 7 topic orders ...
 
-A job is delivered when Redis has answered. What that means is Redis's business: it survives the end
-of its process with `appendonly yes`, a power cut with `appendfsync always`. A connection that turns
-out to be closed is opened again once within the attempt, so a job may come twice: after a server
-that died between carrying the command out and answering it.
+A job is delivered when Redis has answered. How durable that is depends on Redis: it survives the
+end of its process with `appendonly yes`, a power cut with `appendfsync always`. A connection that
+turns out to be closed is opened again once within the attempt, so a job may come twice: after a
+server that ended between carrying the command out and answering it.
 
-Answers that say what is wrong with the server and not with the job count as an outage, with what to
-do about it. A server that says more than a reply has is cut off (`push.transports`): the library
-would take in whatever comes. The module knows nothing of the daemon but the interface of sinks.
+Errors that are the server's fault and not the job's count as an outage, with advice. After more
+bytes than a reply has the connection is closed (`push.transports`), since the library would read
+without bound. The module knows nothing of the daemon but the interface of sinks.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ _ADVICE: Final = MappingProxyType(
         "BUSY": "it is busy with a script",
     }
 )
-"""By the first word of an error that is not the job's fault."""
+"""The advice for an error that is not the job's fault, by its first word."""
 
 
 def redis_sink(_name: str, options: Mapping[str, object]) -> "RedisSink":
@@ -103,7 +103,7 @@ class RedisSink:
         self._client: Final = client
 
     async def deliver(self, job: DueJob) -> AttemptEnd:
-        """Append the job; the attempt has failed unless Redis says that it has it."""
+        """Append the job; the attempt has failed unless Redis confirms it."""
         key = self._key.replace("{topic}", job.topic)
         command = self._shape.command(key, job)
         try:
@@ -119,7 +119,7 @@ class RedisSink:
         await self._client.connection_pool.aclose()
 
     def _failure(self, error: Exception) -> AttemptEnd:
-        """Say what went wrong, and whether other jobs would fare better."""
+        """Return the end of a failed attempt, and whether other jobs would fail too."""
         text = " ".join(str(error).split())
         code = (getattr(error, "status_code", None) or text.partition(" ")[0]).upper()
         advice = _ADVICE.get(code, "")
@@ -138,14 +138,14 @@ class RedisSink:
 
 
 class _Shape:
-    """How a job is written."""
+    """Writes the command for a job."""
 
     __slots__ = ("_is_envelope", "_is_list", "_maxlen")
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._is_list = "list" in values
         self._is_envelope = values.get("format") == "envelope"
-        # Redis removes whole nodes of about a hundred entries, which costs it nothing.
+        # Redis removes whole nodes of about a hundred entries, which is cheap.
         self._maxlen = ("MAXLEN", "~", values["maxlen"]) if "maxlen" in values else ()
 
     def command(self, key: str, job: DueJob) -> tuple[str | int | bytes, ...]:
@@ -187,10 +187,10 @@ class _Credentials(CredentialProvider):
 
 @final
 class _ReplyReader(asyncio.StreamReader):
-    """Hands on the lines of replies, of which none to our commands is a list.
+    """Returns the lines of replies, and refuses lists, which are no reply to our commands.
 
-    The library reads a list item by item, and calls itself for a list in a list: a thousand deep
-    that held everybody for most of a second, and took 35 MB at a hundred connections.
+    The library reads a list item by item, and recurses for a list in a list: a thousand deep that
+    blocked all clients for most of a second, and took 35 MB at a hundred connections.
     """
 
     async def readline(self) -> bytes:
@@ -202,7 +202,7 @@ class _ReplyReader(asyncio.StreamReader):
 
 
 class _BoundedConnection(connection.AbstractConnection):
-    """A connection on which the server may say no more than replies need."""
+    """A connection that accepts no more bytes than replies need."""
 
     def __init__(self, *, server: ServerOptions, transports: Transports, **options: Any) -> None:  # noqa: ANN401 - redis's
         self._server = server
@@ -211,7 +211,7 @@ class _BoundedConnection(connection.AbstractConnection):
         super().__init__(**options)
 
     async def _connect(self) -> None:
-        """Make the two streams that the library reads and writes."""
+        """Open the two streams that the library reads and writes."""
         url = self._server.url
         place = (url.host, url.port) if url.host else f"/{url.path}"
         tls = None if self._server.tls is None else Tls(self._server.tls, url.host)
@@ -242,8 +242,8 @@ class _BoundedConnection(connection.AbstractConnection):
 def _pool(server: ServerOptions) -> connection.BlockingConnectionPool:
     """Make the pool of connections; an attempt waits for one as long as it may take.
 
-    A connection says nothing of itself, such as its name, so that a user who may do nothing but
-    append can be used.
+    A connection sends no name and no other facts about itself, so that a user with no right but to
+    append is enough.
     """
     url = server.url
     database = server.values.get("database", 0)  # of a unix socket

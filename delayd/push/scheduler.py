@@ -21,11 +21,11 @@ of them is released, the next comes from the other place, if it has one: X canno
     take_calls(now_ms, at_ms)   reserves what may begin now; the sender waits until that is durable
     settle(call, end)           how the attempt ended; None: it was not made, or that is unknown
     release(call)               nothing of it goes on: its place is free for the next
-    wake_ms                     when to come again, for a breaker or a rate; None: only when told
+    wake_ms                     when to call `take_calls` again, for a breaker or a rate; or None
 
 Two times are arguments: `now_ms` is delayd time, as for every operation, and `at_ms` counts on a
-clock that never stops, for breakers and rates. What was cancelled, given away or ran out of time
-while its call was under way is no longer held, so its answer changes nothing.
+clock that never stops, for breakers and rates. A job that was cancelled, moved or ran out of time
+during its call is no longer held, so the answer changes nothing.
 """
 
 import heapq
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class PushBounds(NamedTuple):
-    """What the configuration allows."""
+    """Bounds of the configuration."""
 
     calls_max: int
     """Under way at once."""
@@ -85,7 +85,7 @@ class BreakerTurn(NamedTuple):
 
 
 class _Host:
-    """Where lanes go, whatever their topics."""
+    """The destination of lanes of any topic."""
 
     __slots__ = (
         *("alarm_ms", "breaker", "failed", "idle", "lanes", "name", "probing", "routes", "untried"),
@@ -95,19 +95,19 @@ class _Host:
         self.name = name
         self.breaker = HostBreaker()
         self.routes = 0
-        """How many are known: the host is forgotten with the last."""
+        """Number of known routes: the host is forgotten with the last."""
         self.idle: dict[str, _Route] = {}
-        """Those of them that are kept for what their breakers know, by topic."""
+        """Routes that are kept for the state of their breakers, by topic."""
         self.lanes = 0
-        """How many have something to hand out for it."""
+        """Number of lanes with jobs for it."""
         self.untried: deque[_LaneEntry] = deque()
-        """Parked while it is in doubt, of topics that have not failed there."""
+        """Lanes of topics that have not failed there, parked while it is in doubt."""
         self.probing: deque[_LaneEntry] = deque()
-        """The same, of topics whose first probes are under way: two lanes each at most."""
+        """The same, of topics whose first probe is under way: two lanes each at most."""
         self.failed: deque[_LaneEntry] = deque()
-        """Parked while it is in doubt, of topics that have."""
+        """Lanes of topics that have failed there, parked while it is in doubt."""
         self.alarm_ms: int | None = None
-        """When it is told that one of them may begin."""
+        """When one of them may begin; None: no alarm is set."""
 
 
 class _Route:
@@ -120,11 +120,11 @@ class _Route:
         self.topic = topic
         self.breaker = TopicBreaker(host.breaker)
         self.uses = 0
-        """Lanes that have something to hand out for it, and calls under way."""
+        """Lanes with jobs for it, and calls under way."""
         self.parked: list[_LaneEntry] = []
-        """While its own breaker lets nothing begin; two lanes at most."""
+        """Lanes that wait for its own breaker; two at most."""
         self.alarm_ms: int | None = None
-        """When it is told that its breaker lets a probe through."""
+        """When its breaker allows a probe; None: no alarm is set."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -132,7 +132,7 @@ class _Route:
 
 
 class _Place:
-    """What shares a cap."""
+    """Calls that share a cap."""
 
     __slots__ = ("cap", "in_flight", "is_queued", "lanes", "name")
 
@@ -142,22 +142,22 @@ class _Place:
         self.in_flight = 0
         self.lanes: deque[_LaneEntry] = deque()
         self.is_queued = False
-        """It is in the queue of places that may begin a call."""
+        """Whether it is in the queue of places that may begin a call."""
 
 
 class _LaneEntry:
-    """A lane that has something to hand out, as far as is known."""
+    """A lane that has jobs, as far as is known."""
 
     __slots__ = ("lane", "probes", "route", "target")
 
     def __init__(self, lane: "Lane") -> None:
         self.lane = lane
         self.route: _Route | None = None
-        """Where it goes; None before it was put to a place, and when it is not known any more."""
+        """Its route; None before it has a place, and when it is forgotten."""
         self.target: Target | None = None
-        """The topic's, by which it was put to its place; None for jobs with their own."""
+        """The topic's target when it got its place; None for jobs with their own."""
         self.probes = 0
-        """Made with its jobs, with another one each: what fails for one may succeed for others."""
+        """Number of probes, each with another job: one may fail where others succeed."""
 
 
 class PushCall:
@@ -185,7 +185,7 @@ class PushCall:
         self.timeout_ms = timeout_ms
         self.probe = probe
         self.is_spared = is_spared
-        """If the host fails, the attempt does not count: others wait for it too."""
+        """If the host fails, the attempt does not count: other jobs wait for the probe."""
 
     @property
     def topic(self) -> str:
@@ -203,55 +203,54 @@ class Scheduler:
     )
 
     def __init__(self, engine: Engine, bounds: PushBounds) -> None:
-        """Begin with nothing under way."""
         self._engine = engine
         self._bounds = bounds
         self.session: Final = Session()
         """Holds the jobs of all calls."""
         self._heard: deque[Lane] = deque()
-        """Lanes that have become fresh, and are not at their places yet."""
+        """Fresh lanes that have no place yet."""
         self._known: dict[Lane, _LaneEntry] = {}
-        """Lanes that are at a place, are parked, or wait for their rate. An entry that is not here
-        any more, because its topic has another target now, is dropped where it is found."""
+        """Lanes at a place, parked, or waiting for their rate. An entry that is no longer here,
+        because its topic has another target, is dropped where it is found."""
         self._returning: deque[_LaneEntry] = deque()
-        """Lanes that were parked at hosts which answer again."""
+        """Lanes that were parked at a host that answers again."""
         self._places: dict[str, _Place] = {}
-        """Those with lanes that are not parked, and calls under way."""
+        """Places with lanes that are not parked, or calls under way."""
         self._hosts: dict[str, _Host] = {}
         self._routes: dict[tuple[str, str], _Route] = {}
         """By the names of host and topic."""
         self._idle: OrderedDict[tuple[str, str], _Route] = OrderedDict()
-        """Those without lanes, kept for what their breakers know; the longest idle first."""
+        """Routes without lanes, kept for the state of their breakers; the longest idle first."""
         self._excused: deque[_Route] = deque()
-        """Of those, at hosts that answer again: what failed there was not their topics' fault."""
+        """Those of them at hosts that answer again: their failures no longer count."""
         self._queue: deque[_Place] = deque()
         """Places that may begin a call, each once."""
         self._alarms: list[tuple[int, int, _Host | _Route | _LaneEntry]] = []
-        """A heap: when a breaker lets a probe through, or a rate the next job."""
+        """A heap of times when a breaker allows a probe, or a rate the next job."""
         self._numbers = count()  # so that alarms of one instant need not be compared further
         self._rates: dict[str, tuple[float, Throttle]] = {}
         """Topic → the rate of its target, and how much of it is used."""
         self._rates_max = PUSH_PLACES_KEPT_MAX
         self._calls: dict[int, PushCall] = {}
-        """Job → the call that its answer has to come from."""
+        """Job → its call; answers of other calls are ignored."""
         self.in_flight = 0
         """Calls that are not settled."""
         self.breakers = [0] * len(BreakerState)
-        """How many routes have their breakers in which state."""
+        """Number of routes by the state of their breakers."""
         self._turned: list[BreakerTurn] = []
         self.is_stopping = False
         """No call begins any more."""
 
-    # --- What begins -----------------------------------------------------------------------------
+    # --- Beginning calls -------------------------------------------------------------------------
 
     @property
     def has_more(self) -> bool:
-        """Tell whether there is more to do than the last `take_calls` was allowed to."""
+        """Tell whether the last `take_calls` ended at its bound of steps, with more to do."""
         if self.is_stopping:
             return False
         is_free = self.in_flight < self._bounds.calls_max
-        is_told = self._heard or self._returning or self._excused
-        return bool(is_told or (self._queue and is_free))
+        is_pending = self._heard or self._returning or self._excused
+        return bool(is_pending or (self._queue and is_free))
 
     @property
     def is_about_to_begin(self) -> bool:
@@ -261,11 +260,11 @@ class Scheduler:
 
     @property
     def wake_ms(self) -> int | None:
-        """When to come again, on the clock that never stops; None: only when told."""
+        """When `take_calls` is due again, on the clock that never stops; None: no alarm is set."""
         return self._alarms[0][0] if self._alarms else None
 
     def take_calls(self, now_ms: RequestMs, at_ms: int) -> list[PushCall]:
-        """Reserve what may begin now, and return it; a bounded number of steps."""
+        """Reserve the calls that may begin now, and return them; a bounded number of steps."""
         calls: list[PushCall] = []
         if self.is_stopping:
             return calls
@@ -299,7 +298,7 @@ class Scheduler:
             call = self._begin(place, place.lanes.popleft(), now_ms, at_ms)
             if call is not None:
                 calls.append(call)
-            self._look_at(place)
+            self._update(place)
         return calls
 
     def _begin(
@@ -315,7 +314,7 @@ class Scheduler:
         else:
             self._park(entry, route)
         if route.host.breaker.is_in_doubt:
-            self._look_at_host(route.host, at_ms)  # another lane may begin, now or later
+            self._update_host(route.host, at_ms)  # another lane may begin, now or later
         return call
 
     def _reserve(
@@ -361,16 +360,16 @@ class Scheduler:
         return call
 
     def left_ms(self, call: PushCall) -> int:
-        """Return for how long its job stays reserved for the call; 0: it is not any more."""
+        """Return for how long its job stays reserved for the call; 0: no longer."""
         if self._calls.get(call.job_id) is not call:
             return 0
         ends_ms = self.session.deadlines.get(call.job_id, 0)
         return max(0, ends_ms - self._engine.store.time_ms)
 
-    # --- What became of it -----------------------------------------------------------------------
+    # --- Ending calls ----------------------------------------------------------------------------
 
     def settle(self, call: PushCall, end: AttemptEnd | None, now_ms: RequestMs, at_ms: int) -> bool:
-        """Carry out the end of a call; None: it was not attempted, or its end is unknown.
+        """Carry out the end of a call; None: there was no attempt, or its end is unknown.
 
         Tells whether the job is a dead letter now.
         """
@@ -397,23 +396,23 @@ class Scheduler:
                     is_exhausted=end.result is Result.EXHAUSTED,
                 )
         except JobNotFound:
-            pass  # cancelled or out of time: the answer is of no more use
+            pass  # cancelled, or its ttr ran out: the answer is of no use
         except OutOfSpace:
             pass  # its lease ends soon, which is a failed attempt too, and needs no space
         return False
 
     def release(self, call: PushCall) -> None:
-        """Let the next call to its place begin: nothing of this one goes on."""
+        """Let the next call to its place begin; the task of this one has ended."""
         call.place.in_flight -= 1
-        self._look_at(call.place)
+        self._update(call.place)
 
     def give_back_all(self, now_ms: RequestMs, at_ms: int) -> None:
-        """Give back the jobs of all calls that are not settled; for the end."""
+        """Give back the jobs of all calls that are not settled; at the stop."""
         for call in [*self._calls.values()]:
             self.settle(call, None, now_ms, at_ms)
 
     def _judge(self, call: PushCall, end: AttemptEnd | None, at_ms: int) -> None:
-        """Pass the end of a call to the breakers; let the lanes begin that waited for it."""
+        """Report the end of a call to the breakers; let lanes begin that waited for it."""
         route, host = call.route, call.route.host
         breaker = route.breaker
         before, was_in_doubt = breaker.state, host.breaker.is_in_doubt
@@ -435,7 +434,7 @@ class Scheduler:
             for _ in range(len(host.probing)):
                 self._enter(host.probing.popleft())
         if host.breaker.is_in_doubt:
-            self._look_at_host(host, at_ms)
+            self._update_host(host, at_ms)
         elif was_in_doubt:
             self._revive(host)
         self._return_parked(route)
@@ -448,12 +447,12 @@ class Scheduler:
             self._turned = []
         return turned
 
-    # --- Why nothing is called -------------------------------------------------------------------
+    # --- Why jobs are not called -----------------------------------------------------------------
 
     def blocks_of(self, topic: Topic, at_ms: int) -> list[PushBlock]:
         """Return why jobs of the topic that are ready are not called.
 
-        Of the places of many lanes the first are looked at.
+        Of many lanes only the first are examined.
         """
         blocks: set[PushBlock] = set()
         target = _target_of(topic)
@@ -479,7 +478,7 @@ class Scheduler:
     # --- Lanes, places, hosts and routes ---------------------------------------------------------
 
     def _enter(self, entry: _LaneEntry) -> None:
-        """Queue the lane at the place where it goes now; forget it if it goes nowhere."""
+        """Queue the lane at the place of its present target; forget it if there is none."""
         if self._known.get(entry.lane) is not entry:
             return
         topic, origin = entry.lane
@@ -499,10 +498,10 @@ class Scheduler:
             place = self._places[name] = _Place(name)
         place.cap = cap
         place.lanes.append(entry)
-        self._look_at(place)
+        self._update(place)
 
     def _attach(self, entry: _LaneEntry, host_name: str, topic: str) -> None:
-        """Have the lane use its route."""
+        """Set the lane's route."""
         key = host_name, topic
         route = self._routes.get(key)
         if route is None:
@@ -522,17 +521,17 @@ class Scheduler:
         route.host.lanes += 1
 
     def _detach(self, entry: _LaneEntry) -> None:
-        """Have the lane use no route any more."""
+        """Remove the lane's route."""
         route, entry.route = entry.route, None
         if route is not None:
             host = route.host
             host.lanes -= 1
             if host.lanes and host.breaker.is_in_doubt:
-                self._set_alarm(0, host)  # it may have been its turn
+                self._set_alarm(0, host)  # it may have been the next to begin
             self._let_go(route)
 
     def _let_go(self, route: _Route) -> None:
-        """Use a route once less; without use it is kept while there is something to remember."""
+        """Count one use less; an unused route is kept while its breaker has a state to remember."""
         route.uses -= 1
         if route.uses:
             return
@@ -545,7 +544,7 @@ class Scheduler:
         self._drop(route)
 
     def _drop(self, route: _Route) -> None:
-        """Forget a route that nothing uses, and its host with its last."""
+        """Forget an unused route, and its host with the last one."""
         host = route.host
         del self._routes[route.key]
         self.breakers[route.breaker.state] -= 1
@@ -554,12 +553,12 @@ class Scheduler:
             del self._hosts[host.name]
 
     def _forget(self, entry: _LaneEntry) -> None:
-        """Forget a lane that goes nowhere; the engine tells of it when it does again."""
+        """Forget a lane without a target; the engine reports it when it has one again."""
         del self._known[entry.lane]
         self._detach(entry)
         self._engine.store.push_lanes.rest(entry.lane)
 
-    def _look_at(self, place: _Place) -> None:
+    def _update(self, place: _Place) -> None:
         """Queue the place if it may begin a call; forget it if it is not needed."""
         if not place.lanes:
             if not place.in_flight and self._places.get(place.name) is place:
@@ -569,7 +568,7 @@ class Scheduler:
             self._queue.append(place)
 
     def _park(self, entry: _LaneEntry, route: _Route) -> None:
-        """Keep a lane whose route may not begin until that may have changed."""
+        """Park a lane whose route may not begin, until that may have changed."""
         host, state = route.host, route.breaker.state
         if state is BreakerState.HALF_OPEN or not host.breaker.is_in_doubt:
             route.parked.append(entry)
@@ -583,13 +582,13 @@ class Scheduler:
             host.untried.append(entry)
 
     def _return_parked(self, route: _Route) -> None:
-        """Let the lanes that are parked at a route see again whether they may begin."""
+        """Queue the lanes that are parked at a route again."""
         parked, route.parked = route.parked, []
         for entry in parked:
             self._enter(entry)
 
-    def _look_at_host(self, host: _Host, at_ms: int) -> None:
-        """Let a lane begin that is parked at a host in doubt and may, or see when."""
+    def _update_host(self, host: _Host, at_ms: int) -> None:
+        """Let a lane begin that is parked at a host in doubt, or set an alarm for it."""
         breaker = host.breaker
         next_ms: int | None = None
         if host.untried:
@@ -608,9 +607,9 @@ class Scheduler:
             self._set_alarm(next_ms, host)
 
     def _revive(self, host: _Host) -> None:
-        """Let all lanes begin that are parked at a host, which answers again.
+        """Let all lanes begin that are parked at a host that answers again.
 
-        O(lanes), of which the work is done in slices, by the next calls of `take_calls`.
+        O(lanes), in slices by the next calls of `take_calls`.
         """
         for parked in (host.probing, host.untried, host.failed):
             self._returning += parked
@@ -619,14 +618,14 @@ class Scheduler:
         host.idle.clear()
 
     def _wake_one(self, host: _Host, parked: deque[_LaneEntry], at_ms: int) -> int | None:
-        """Let the next lane begin that is parked there; return when to come again for another."""
+        """Let the next parked lane begin; return when another may, None for no alarm."""
         entry = parked.popleft()
         self._enter(entry)
         is_here = entry.route is not None and entry.route.host is host
         return None if is_here else at_ms  # its topic goes elsewhere now
 
     def _wake(self, owner: "_Host | _Route | _LaneEntry", at_ms: int) -> None:
-        """Let the lanes begin whose alarm's time has come."""
+        """Let lanes begin after an alarm."""
         if isinstance(owner, _LaneEntry):
             self._enter(owner)
             return
@@ -634,7 +633,7 @@ class Scheduler:
         if isinstance(owner, _Route):
             self._return_parked(owner)
         else:
-            self._look_at_host(owner, at_ms)
+            self._update_host(owner, at_ms)
 
     def _note_state(self, before: BreakerState, after: BreakerState) -> None:
         self.breakers[before] -= 1
@@ -648,7 +647,7 @@ class Scheduler:
         heapq.heappush(self._alarms, (alarm_ms, next(self._numbers), owner))
 
     def _may_take(self, entry: _LaneEntry, at_ms: int) -> bool:
-        """Tell whether the rate of the lane's target allows a job now; else it waits for that."""
+        """Tell whether the rate of the lane's target allows a job now; else set an alarm."""
         topic, target = entry.lane[0], entry.target
         assert target is not None
         known = self._rates.get(topic.name)
@@ -665,7 +664,7 @@ class Scheduler:
         return False
 
     def _forget_rates(self, at_ms: int) -> None:
-        """Forget the rates of which nothing is used. O(rates), when they have doubled."""
+        """Forget unused rates. O(rates), each time that their number has doubled."""
         self._rates = {
             name: known
             for name, known in self._rates.items()
@@ -675,24 +674,24 @@ class Scheduler:
 
 
 def _target_of(topic: Topic) -> Target | None:
-    """Return where the policy of the topic sends its jobs."""
+    """Return the target of the topic's policy."""
     return None if topic.policy is None else topic.policy.push
 
 
 def _host_name(target: Target) -> str:
-    """Return where the topic's target leads: an origin, a topic or a sink."""
+    """Return the host of a target: an origin, a topic or a sink."""
     if target.url:
         return origin_of(f"{target.method} {target.url}".encode()).decode()
     return f"topic:{target.topic}" if target.topic else f"sink:{target.sink}"
 
 
 def _place_name(host: str, target: Target | None, topic: Topic) -> str:
-    """Return what shares a cap with others: the host, unless the target has a cap of its own."""
+    """Return the name of the place: the host, unless the target has a cap of its own."""
     return f"{host} for {topic.name}" if target is not None and target.concurrency else host
 
 
 def error_text(end: AttemptEnd) -> str:
-    r"""Return the text that is kept of a failed attempt: the error, then what was answered.
+    r"""Return the text that is kept of a failed attempt: the error, then the answer.
 
     >>> error_text(AttemptEnd(Result.FAILED, "503 Service Unavailable", b"try\nlater"))
     '503 Service Unavailable\ntry\\nlater'

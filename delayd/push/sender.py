@@ -4,10 +4,10 @@
                                    ▲                        │
                                    └──── settle, release ◄──┘ the sink's answer, or the deadline
 
-What a sink does cannot harm anything else. Whatever it raises or returns is turned into an
-`AttemptEnd`. When the deadline passes, the attempt has failed at once, and its task is cancelled;
-one that goes on all the same keeps its place at this target until it ends, and nothing beside. A
-stop lets calls end for the grace period, then gives their jobs back, and waits for no task.
+A sink's error cannot harm anything else: any exception or result is turned into an `AttemptEnd`.
+When the deadline passes, the attempt has failed at once, and its task is cancelled; a task that
+goes on only keeps its place at this target until it ends. A stop waits for calls for the grace
+period, then gives their jobs back, and waits for no task.
 
 Deadlines, breakers and rates count in real time, also where the clock of the jobs is virtual.
 """
@@ -50,18 +50,18 @@ _SHOWN_CHARACTERS: Final = 80
 
 
 class PushTurns(Protocol):
-    """What the sender asks of the turns."""
+    """The turns, as far as the sender needs them."""
 
     def when_durable(self, callback: Callable[[], object]) -> None:
-        """Call back when all that was done so far is as durable as the policy promises."""
+        """Call back when all changes so far are as durable as the policy promises."""
         ...
 
     def ask(self) -> None:
-        """Have the next turn come at once."""
+        """Take the next turn at once."""
         ...
 
     def wake_loop(self) -> None:
-        """Let asyncio look at its timers and callbacks."""
+        """Have asyncio check its timers and callbacks."""
         ...
 
 
@@ -77,7 +77,7 @@ class SinkTable:
         named: Mapping[str, Sink],
         rules: Mapping[str, TopicRule] = MappingProxyType({}),
     ) -> None:
-        """`named` are those of the configuration, and `rules` say for which topics they are."""
+        """`named` are those of the configuration; `rules` have the topics that may use them."""
         self._webhook = webhook
         self._topic = topic
         self._named = named
@@ -97,7 +97,7 @@ class SinkTable:
         return target.sink, self._named[target.sink]
 
     async def close(self) -> None:
-        """Close all of them, whatever one of them raises."""
+        """Close all of them, also if one raises."""
         sinks = (self._webhook, self._topic, *self._named.values())
         await asyncio.gather(*(sink.close() for sink in sinks), return_exceptions=True)
 
@@ -120,19 +120,18 @@ class _Underway:
 class PushCounters:
     """Counts attempts that have ended: by topic and result, and how long they took.
 
-    The topics that were delivered from first are counted by name, all others as one, so that a
-    scrape stays bounded however many topics there are.
+    The first topics with deliveries are counted by name, all others together, so that a scrape is
+    bounded however many topics there are.
     """
 
     __slots__ = ("by_topic", "others", "took_ms")
 
     def __init__(self) -> None:
-        """Count from zero."""
         self.by_topic: Final[dict[str, dict[Result, int]]] = {}
         self.others: Final = dict.fromkeys(Result, 0)
         """The counts of all topics that are not in `by_topic`."""
         self.took_ms: Final[dict[str, Histogram]] = {}
-        """Sink → how long its attempts took, whatever became of them."""
+        """Sink → how long its attempts took, with any result."""
 
     def note(self, topic: str, sink: str, result: Result, took_ms: int) -> None:
         """Count an attempt that has ended; exhausted: it has made its job a dead letter."""
@@ -182,10 +181,10 @@ class PushSender:
         self._lines = 0
         self.counters: Final = PushCounters()
 
-    # --- What begins -----------------------------------------------------------------------------
+    # --- Beginning calls -------------------------------------------------------------------------
 
     def on_push(self, now_ms: RequestMs) -> None:
-        """Begin what may begin; in a turn, or between two."""
+        """Begin the calls that may begin; in a turn, or between two."""
         scheduler = self.scheduler
         at_ms = self._at_ms()
         calls = scheduler.take_calls(now_ms, at_ms)
@@ -204,7 +203,7 @@ class PushSender:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Begin what may begin after something has ended outside of a turn."""
+        """Begin further calls after one has ended outside of a turn."""
         self.on_push(self._clock.request_ms())
         self._turns.ask()
         for turned in self.scheduler.take_turned():
@@ -219,18 +218,18 @@ class PushSender:
     def _start(self, calls: list[PushCall]) -> None:
         """Begin calls whose reservations are durable."""
         if self.scheduler.is_stopping:
-            return  # their jobs are given back
+            return  # their jobs are given back by the stop
         now_ms = self._clock.request_ms()
         at_ms = self._at_ms()
-        # At least: a receiver that compares finds no job early.
+        # Rounded down: no job seems early to a receiver that compares.
         ahead_ms = self._clock.wall_offset_ns()[0] // NS_PER_MS
         for call in calls:
             left_ms = self.scheduler.left_ms(call)
-            if not left_ms:  # the disk took so long that the job is somebody else's by now
+            if not left_ms:  # the disk took so long that the lease has ended
                 self.scheduler.settle(call, None, now_ms, at_ms)
                 self._drop(call)
                 continue
-            # What came after its reservation has ended would be of no use.
+            # An answer after the end of its reservation would be of no use.
             call.timeout_ms = min(call.timeout_ms, left_ms)
             try:
                 label, sink = self._sinks.find(call.target, call.topic)
@@ -245,7 +244,7 @@ class PushSender:
             task.add_done_callback(self._ended)
 
     def _due_job(self, call: PushCall, now_ms: RequestMs, wall_ahead_ms: int) -> DueJob:
-        """Return the job as a sink gets it; the wall clock is so far ahead of delayd time."""
+        """Return the job for a sink; `wall_ahead_ms` is the wall clock minus delayd time."""
         record, body = call.record, body_of(call.record)
         due_ms: int = U64.unpack_from(record, DUE_AT)[0]
         return DueJob(
@@ -266,22 +265,22 @@ class PushSender:
         """Tell whether a call is under way, or about to begin."""
         return self.scheduler.in_flight > 0 or self.scheduler.is_about_to_begin
 
-    # --- What ends -------------------------------------------------------------------------------
+    # --- Ending calls ----------------------------------------------------------------------------
 
     def _ended(self, task: asyncio.Task[AttemptEnd]) -> None:
-        """Take the answer, unless the call was settled before; let the next one begin."""
+        """Settle the call by its answer, unless it is settled; let the next one begin."""
         underway = self._tasks.pop(task)
         underway.deadline.cancel()
         if not underway.is_settled:
             self._settle(underway, _end_of(task))
         self.scheduler.release(underway.call)
         if self.scheduler.is_stopping:
-            self._turns.ask()  # what was delivered is recorded at once, not when the stop is over
+            self._turns.ask()  # so that a delivery is recorded at once, not at the end of the stop
         else:
             self._go_on()
 
     def _expire(self, task: asyncio.Task[AttemptEnd]) -> None:
-        """Settle a call whose time is over, and have its task end."""
+        """Settle a call whose time is over, and cancel its task."""
         if task.done():
             return  # at the last moment
         underway = self._tasks[task]
@@ -301,14 +300,14 @@ class PushSender:
         self.counters.note(call.topic, sink, Result.EXHAUSTED if is_dead else end.result, took_ms)
 
     def _drop(self, call: PushCall) -> None:
-        """Let go of a call that is not begun."""
+        """Release a call that is not begun."""
         self.scheduler.release(call)
         self._loop.call_soon(self._go_on)
 
     # --- The end ---------------------------------------------------------------------------------
 
     async def stop(self, grace_ms: int) -> None:
-        """Begin nothing more; give calls this time, and then their jobs back."""
+        """Begin no more calls; wait so long for those under way, then give their jobs back."""
         self.scheduler.is_stopping = True
         unsettled = [task for task, underway in self._tasks.items() if not underway.is_settled]
         if unsettled:
@@ -323,7 +322,7 @@ class PushSender:
         await asyncio.wait([closing, *self._tasks], timeout=PUSH_CLOSE_MS / 1_000)
 
     def abort(self) -> None:
-        """End everything at once, and let nothing be recorded of it."""
+        """End all calls at once, without recording their ends."""
         self.scheduler.is_stopping = True
         if self._timer is not None:
             self._timer.cancel()
@@ -382,8 +381,8 @@ _CANCELLED: Final = AttemptEnd(Result.FAILED, "the sink has cancelled itself", i
 
 
 def _end_without_sink(call: PushCall, error: Exception) -> AttemptEnd:
-    """Return the end of an attempt that has nowhere to go."""
-    if isinstance(error, NotForTopic):  # other topics may have their jobs taken there
+    """Return the end of an attempt without a sink."""
+    if isinstance(error, NotForTopic):  # no failure of the sink, which other topics may use
         return AttemptEnd(Result.FAILED, str(error), is_ours=True)
     text = f"the configuration has no sink {call.target.sink}"
     return AttemptEnd(Result.FAILED, text, is_outage=True)
@@ -395,7 +394,7 @@ def _end_of(task: asyncio.Task[AttemptEnd]) -> AttemptEnd:
 
 
 async def _delivered(gate: Gate, sink: Sink, job: DueJob) -> AttemptEnd:
-    """Have the sink deliver; whatever it does is an end of the attempt."""
+    """Deliver by the sink; an exception is a failed attempt."""
     await gate.passed()
     try:
         end = checked_end(await sink.deliver(job))

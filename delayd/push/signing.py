@@ -4,7 +4,7 @@
     webhook-timestamp: 1795256100          of this attempt, in seconds
     webhook-signature: v1,<base64> v1,<base64>
 
-What is signed is `id.timestamp.body`, by HMAC-SHA256, once with each active secret. A receiver that
+The text `id.timestamp.body` is signed by HMAC-SHA256, once with each active secret. A receiver that
 knows one of them accepts the call, so a secret is exchanged without a break.
 
 >>> signature([bytes(range(32))], "msg_1", 1_795_256_100, b"{}")

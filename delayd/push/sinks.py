@@ -1,20 +1,20 @@
-"""The interface of a sink, a place that due jobs are delivered to; and how sinks are found.
+"""The interface of a sink, to which due jobs are delivered; and how sinks are found.
 
-A sink is given one due job at a time, as many at once as its target allows, and says what became of
-it. It never sees the daemon's state, and the sender never sees what the sink talks to:
+A sink gets one due job at a time, as many at once as its target allows, and returns the outcome. It
+has no access to the daemon's state, and the sender none to the sink's server:
 
-    DELIVERED    it is there for good: the job is removed
+    DELIVERED    the receiver has it for good: the job is removed
     FAILED       try again, by the job's retry ladder or in `retry_after_ms` at the earliest
-    EXHAUSTED    it will never be taken: the job is a dead letter at once
+    EXHAUSTED    it will never be accepted: the job is a dead letter at once
 
-Whatever `deliver` raises is a failed attempt too, with the exception as its error; being cancelled
-(the daemon stops, or the time for the attempt is over) must leave nothing behind that a second
-attempt could not meet. At least once: after a crash a job that was delivered may come again, with
-the same `message_id`.
+An exception of `deliver` is a failed attempt too, with the exception as its error. A cancellation
+(the daemon stops, or the time for the attempt is over) must leave no state that a second attempt
+cannot handle. Delivery is at least once: after a crash a delivered job may come again, with the
+same `message_id`.
 
-A kind of sink is an entry point of the group `delayd.sinks`, whichever package offers it. The
-configuration gives the sink a name and names its kind; `open_sinks` loads what it names, and looks
-at no package while it names none.
+A kind of sink is an entry point of the group `delayd.sinks`, of any package. The configuration
+gives the sink a name and names its kind; `open_sinks` loads these kinds, and without any it reads
+no package.
 
 >>> AttemptEnd(Result.FAILED, "503 Service Unavailable", retry_after_ms=30_000).result.name
 'FAILED'
@@ -58,14 +58,14 @@ class DueJob(NamedTuple):
     due_ms: int
     """When it was due, in milliseconds of Unix time."""
     lateness_ms: int
-    """How much later this attempt begins than it was due."""
+    """How long after its due time this attempt begins."""
     timeout_ms: int
     """How long this attempt may take; then it is cancelled and has failed."""
     target: Target = Target()
-    """Where to, as it was set: the job's own or its topic's."""
+    """The target as it was set: the job's own or its topic's."""
 
     def fields(self) -> dict[str, str | int]:
-        """Return all about the job but its body, for a receiver."""
+        """Return the job's details without its body, for a receiver."""
         return {
             "id": self.id,
             "message_id": self.message_id,
@@ -81,7 +81,7 @@ class DueJob(NamedTuple):
 def content_type_of(body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> str:
     r"""Return the type that a body is sent as: that of the target's headers, or a guess.
 
-    So much of a long body is looked at as takes no time.
+    Of a long body only the first and the last byte are checked.
 
     >>> content_type_of(b'{"a": 1}'), content_type_of(b"hello")
     ('application/json', 'application/octet-stream')
@@ -118,37 +118,37 @@ class AttemptEnd(NamedTuple):
     error: str = ""
     """Why it failed, in one line, such as the status of the answer."""
     answer: bytes = b""
-    """The beginning of what was answered, for people who look for the reason."""
+    """The beginning of the answer's body, to find the reason."""
     retry_after_ms: int = 0
-    """Not before so many milliseconds have passed; 0: as the ladder says."""
+    """The least time until the next attempt; 0: as the ladder says."""
     is_outage: bool = False
-    """The place itself is to blame, not this job: other jobs would fare no better now."""
+    """It is the place's fault, not this job's: other jobs would fail now too."""
     is_ours: bool = False
-    """delayd did not ask the place, so the outcome says nothing about it."""
+    """The place was not called, so the outcome tells nothing about it."""
 
 
 DELIVERED = AttemptEnd(Result.DELIVERED)
 
 
 class Sink(Protocol):
-    """A kind of place that due jobs go to."""
+    """A kind of target of due jobs."""
 
     async def deliver(self, job: DueJob) -> AttemptEnd:
         """Deliver one job; several may be under way at once."""
         ...
 
     async def close(self) -> None:
-        """Let go of connections; nothing is delivered any more."""
+        """Close connections; no job is delivered any more."""
         ...
 
 
 class SinkFactory(Protocol):
-    """What an entry point of the group `delayd.sinks` names: makes a sink of its options."""
+    """The function of an entry point of the group `delayd.sinks`: makes a sink of its options."""
 
     def __call__(self, name: str, options: Mapping[str, object]) -> Sink:
         """Make the sink that the configuration calls `name`; connect at the first job, not here.
 
-        Raises `ValueError` whose message names each option that is wrong, and the rule.
+        Raises `ValueError` whose message names each wrong option and its rule.
         """
         ...
 
@@ -157,7 +157,7 @@ class SinkFactory(Protocol):
 
 
 def open_sinks(config: Config) -> dict[str, Sink]:
-    """Make the sinks that the configuration names. Raises `ConfigErrors` with all that is wrong."""
+    """Make the sinks of the configuration. Raises `ConfigErrors` with all mistakes."""
     if not config.sinks:
         return {}
     from importlib.metadata import entry_points  # noqa: PLC0415 - takes 20 ms
@@ -179,7 +179,7 @@ def open_sinks(config: Config) -> dict[str, Sink]:
 
 
 def _factory(section: SinkSection, kinds: Mapping[str, "EntryPoint"]) -> SinkFactory:
-    """Load what makes sinks of this kind. Raises `Invalid`."""
+    """Load the factory of this kind of sinks. Raises `Invalid`."""
     entry = kinds.get(section.kind)
     if entry is None:
         rule = unknown(section.kind, sorted(kinds), "kind")

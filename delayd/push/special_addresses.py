@@ -1,11 +1,11 @@
 """Addresses that are not one host of the public internet, and IPv4 addresses inside of IPv6 ones.
 
-    special(address)      the word for the block that it is of; empty: it is public
-    contained(address)    the IPv4 addresses to which a translator or a tunnel takes its packets
+    special(address)      the name of its block; empty: it is public
+    contained(address)    the IPv4 addresses to which a translator or a tunnel sends its packets
 
 The table is of the two registries of special-purpose addresses (IANA; RFC 6890, RFC 8190), as they
-were at `REGISTRIES_AS_OF`, and of what is special by other documents. It is ours and not Python's
-`is_global`, which differs between versions. Blocks that IANA calls globally reachable are in it
+were at `REGISTRIES_AS_OF`, and of other documents. Python's own `is_global` is not used, since it
+differs between versions. Blocks that IANA calls globally reachable are in it
 too: they are of anycast services and translators, and none is a receiver of jobs.
 
 >>> special(IPv6Address("100:0:0:1::7")), special(IPv6Address("2001:4860:4860::8888"))
@@ -13,7 +13,7 @@ too: they are of anycast services and translators, and none is a receiver of job
 >>> [str(inner) for inner in contained(IPv6Address("64:ff9b:1:a00:0:700::"))]
 ['10.0.0.7']
 
-What may be called is not decided here (`push.egress`).
+The rules of calls are in `push.egress`.
 """
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
@@ -90,7 +90,7 @@ _GLOBAL_UNICAST: Final = IPv6Network("2000::/3")
 
 
 def special(address: IpAddress) -> str:
-    """Return what an address is that is not public; empty: it is public."""
+    """Return the name of the special block of an address; empty: it is public."""
     for network, word in SPECIAL:
         if address in network:
             return word

@@ -1,10 +1,10 @@
-"""Lets a few tasks go on in each pass of asyncio, in the order in which they came.
+"""Limits how many tasks continue in each pass of asyncio; first come, first served.
 
     256 calls begin ─► gate ─► 8 in this pass, 8 in the next …
 
-asyncio calls whatever is ready in one pass, and between passes the daemon's clients have a turn.
-What 256 tasks do at the same instant is one long wait for everybody, so they pass a gate first.
-Where few come, one in so many waits for a pass.
+asyncio runs all ready tasks in one pass, and between passes the daemon's clients have a turn. If
+256 tasks began in one pass, all clients would wait for it, so they pass a gate first. With few
+tasks, one in so many waits for a pass.
 """
 
 import asyncio
@@ -19,10 +19,9 @@ class Gate:
     __slots__ = ("_left", "_per_pass", "_waiting")
 
     def __init__(self, per_pass: int) -> None:
-        """Let so many go on in a pass."""
         self._per_pass: Final = per_pass
         self._left = per_pass
-        """How many need not wait; counted anew after a pass in which one did."""
+        """How many need not wait; reset after a pass in which one did."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def passed(self) -> None:
@@ -38,7 +37,7 @@ class Gate:
         await place
 
     def _open(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Let the next ones go on; they do in the pass that comes."""
+        """Let the next tasks continue, in the next pass."""
         left = self._per_pass
         while left and self._waiting:
             place = self._waiting.popleft()

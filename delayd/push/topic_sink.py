@@ -1,9 +1,9 @@
-"""Another topic of this daemon as the place where due jobs go.
+"""Another topic of this daemon as the target of due jobs.
 
-The only sink that touches the daemon's state: what it does is recorded by the turn in which it is
-done. So a job is in one of the two topics at any time, whatever the daemon meets with. The sender
-finds it gone, as a job that was cancelled meanwhile. What the other topic refuses is a failed
-attempt; where targets lead round in a circle, the job is a dead letter at once.
+The only sink that changes the daemon's state: a move is recorded by the turn in which it is made.
+So a job is in one of the two topics at any time, also after a crash. The sender finds it gone, as a
+job that was cancelled meanwhile. A refusal of the other topic is a failed attempt; if targets form
+a circle, the job is a dead letter at once.
 
 The module does not know how a job changes topics (`core.operations.forward`).
 """
@@ -33,7 +33,7 @@ class TopicSink:
         self._now_ms: Final = now_ms
 
     async def deliver(self, job: DueJob) -> AttemptEnd:
-        """Move the job on, without awaiting anything: put and delete are parts of one turn."""
+        """Move the job without an await, so that put and delete are in one turn."""
         push = policy_of(self._engine, job.topic)[0].push
         if push is None or not push.topic:
             error = f"topic {job.topic!r} has no other topic as its target any more"
@@ -48,4 +48,4 @@ class TopicSink:
         return DELIVERED
 
     async def close(self) -> None:
-        """Keep nothing open."""
+        """Do nothing: there are no connections."""

@@ -1,10 +1,10 @@
-"""One call to try a url: made as the daemon would make it, and told step by step.
+"""One call to try a url: made as the daemon would make it, and explained step by step.
 
     Trial(url, addresses, call) ─► explained: lines for people
                                └─► fields: the same for programs
 
 `delayd push test` is this and a command line. The sample has a `webhook-id` of its own, and its
-body says what it is. The module does not know where the configuration comes from.
+body says that it is a sample. The module does not know where the configuration comes from.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ class Trial(NamedTuple):
     """The outcome of trying a url."""
 
     url: str
-    """In the form that is called; empty: it may not be called."""
+    """In the form that is called; empty: it is refused."""
     rule: str = ""
     """The rule that the url breaks."""
     addresses: tuple[tuple[str, str], ...] = ()
-    """What the host means, and for each address why it may not be called; empty: it may."""
+    """The host's addresses, each with the reason of its refusal; empty: it may be called."""
     secrets: tuple[str, ...] = ()
     """Names of the secrets that it was signed with."""
     end: AttemptEnd | None = None
@@ -76,7 +76,7 @@ class Trial(NamedTuple):
         }
 
     def explained(self) -> list[tuple[str, str]]:
-        """Return it for people: what each line is about, and what it says."""
+        """Return it for people: the subject of each line, and its text."""
         end = self.end
         if end is None:
             return [("url", f"refused: {self.rule}"), ("next", self.next_step())]
@@ -98,7 +98,7 @@ class Trial(NamedTuple):
         return [*rows, ("next", self.next_step())]
 
     def next_step(self) -> str:
-        """Say what delayd would do with a job."""
+        """Return what delayd would do with a job."""
         end = self.end
         if end is None:
             return "delayd would refuse a job or a policy with this url"
@@ -155,7 +155,7 @@ async def _tried(
     look_up_host: LookUp,
     elapsed_ns: Callable[[], int],
 ) -> Trial:
-    await webhook.opened()  # which takes a while, and is not the receiver's
+    await webhook.opened()  # takes a while, which does not count for the receiver
     begun_ns = elapsed_ns()
     addresses: tuple[tuple[str, str], ...] = ()
     status = ""
@@ -175,12 +175,12 @@ async def _tried(
 async def _judged_addresses(
     url: str, rules: EgressRules, look_up_host: LookUp
 ) -> tuple[tuple[str, str], ...]:
-    """Return the addresses of the url's host, each with why it may not be called."""
+    """Return the addresses of the url's host, each with the reason of its refusal."""
     host, _, port = place_of(url)[1].rpartition(":")
     try:
         rows = await look_up_host(host.strip("[]"), int(port))
     except OSError:
-        return ()  # the call itself says it
+        return ()  # the call itself reports it
     judged: dict[str, str] = {}
     for *_, where in rows:
         try:

@@ -1,11 +1,11 @@
-"""Daemons for tests of what is built on delayd.
+"""Daemons for tests of programs that use delayd.
 
     FakeDelayd        a daemon in memory, on a virtual clock, for programs that use `delayd.client`
     ReceivedCall      a call that a `FakeDelayd` has made
     running_daemon    a daemon in a process of its own, for every other client
 
-Both take their time from the caller. The daemon never imports this package. What a `FakeDelayd`
-needs of the daemon is imported when the first one is made.
+The time of both is set by the caller. The daemon never imports this package. The modules of the
+daemon are imported when the first `FakeDelayd` is made.
 """
 
 from importlib import import_module
@@ -24,8 +24,8 @@ _HOMES: Final = MappingProxyType(
 )
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whichever it is
-    """Import what is asked for."""
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - any of them
+    """Import the module of a name."""
     if name not in _HOMES:
         raise AttributeError(f"delayd.testing has no {name!r}")
     return getattr(import_module(f"delayd.testing.{_HOMES[name]}"), name)

@@ -3,8 +3,8 @@
     with running_daemon() as daemon:
         client = greenstalk.Client(daemon.address)
 
-It listens on a free port of 127.0.0.1 and keeps its jobs in a directory that goes away with it. A
-directory of the caller's own stays, which is how a crash is tried:
+It listens on a free port of 127.0.0.1 and keeps its jobs in a directory that is removed afterwards.
+A directory of the caller's own stays, for a test of a crash:
 
     with running_daemon(data_dir=directory) as daemon:
         ...put jobs...
@@ -12,15 +12,15 @@ directory of the caller's own stays, which is how a crash is tried:
     with running_daemon(data_dir=directory) as daemon:
         ...they are there...
 
-With a virtual clock time stands still, so that what happens after days is tested in milliseconds:
+With a virtual clock time stands still, so that a test of days takes milliseconds:
 
     with running_daemon(clock="virtual") as daemon:
         ...put a job with a delay of a week...
         daemon.advance(7 * 24 * 3600)
         ...reserve it...
 
-`Daemon` is the process alone, for another command or other flags. But for that one
-command the module does not know what is spoken over the sockets; the clients' own libraries do.
+`Daemon` is the process alone, for another command or other flags. The module uses the command
+`advance-clock` of the line protocol, and otherwise leaves the sockets to the client's library.
 """
 
 import contextlib
@@ -40,11 +40,11 @@ STOP_S_MAX: Final = 60.0
 
 _READY: Final = re.compile(rb"^delayd \S+ ready: (.+)\n", re.MULTILINE)
 _OURS: Final = ("DELAYD_", "LISTEN_", "NOTIFY_", "WATCHDOG_")
-"""Variables that mean something to a daemon; what is set where tests run is not for it."""
+"""Variables that a daemon reads; those of the tests' environment are not passed on."""
 
 
 class DaemonNotStarted(Exception):
-    """The process ended, or said nothing in time, before it was ready.
+    """The process ended, or was not ready in time.
 
     `exit_code` is None if it was still running; `log` is what it wrote to standard error.
     """
@@ -92,7 +92,7 @@ class Daemon:
             stack.pop_all()  # from here on the end of the process closes the log
         listens_on = self._wait_until_ready()
         self.listens_on = listens_on.get("line", "")
-        """Where it said that it listens: `127.0.0.1:11300` or `unix:/run/line.sock`."""
+        """The address of its line protocol: `127.0.0.1:11300` or `unix:/run/line.sock`."""
         self.http_listens_on = listens_on.get("http", "")
         """The same for HTTP; empty where it is off, as it is for `running_daemon`."""
 
@@ -119,7 +119,7 @@ class Daemon:
         return _host_and_port(self.http_listens_on)
 
     def advance(self, seconds: float) -> float:
-        """Let so much time pass by the virtual clock; return its time, in seconds since 1970.
+        """Advance the virtual clock; return its time, in seconds since 1970.
 
         When this returns everything due by then has happened, in order, and workers that wait have
         been sent their jobs. Raises `ClockStands` when there is nothing to advance.
@@ -138,7 +138,7 @@ class Daemon:
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace")
 
     def stop(self) -> int:
-        """End it as a system would, and return its exit code. It is killed if it takes too long."""
+        """End it by SIGTERM, and return its exit code. It is killed if it takes too long."""
         self.process.send_signal(signal.SIGTERM)
         try:
             return self._end(STOP_S_MAX)
@@ -157,23 +157,23 @@ class Daemon:
         return code
 
     def _wait_until_ready(self) -> dict[str, str]:
-        """Return by what is spoken the first address for it."""
+        """Return the first address of each protocol."""
         assert self.process.stdout is not None
         output = self.process.stdout.fileno()
-        said, said_all = b"", False
-        while not said_all and select.select([output], [], [], START_S_MAX)[0]:
+        printed, is_over = b"", False
+        while not is_over and select.select([output], [], [], START_S_MAX)[0]:
             data = os.read(output, 4096)
-            said_all = not data
-            said += data
-            if found := _READY.search(said):
+            is_over = not data
+            printed += data
+            if found := _READY.search(printed):
                 addresses: dict[str, str] = {}
                 for part in found[1].decode().split(", "):
-                    spoken, _, address = part.partition(" ")
-                    addresses.setdefault(spoken, address)
+                    protocol, _, address = part.partition(" ")
+                    addresses.setdefault(protocol, address)
                 return addresses
         with contextlib.suppress(subprocess.TimeoutExpired):
             # Standard output has ended, so the process does; or time is over, and it never will.
-            self.process.wait(STOP_S_MAX if said_all else 1.0)
+            self.process.wait(STOP_S_MAX if is_over else 1.0)
         code = self.process.poll()
         self.kill()
         with self._log:

@@ -1,4 +1,4 @@
-"""A daemon in memory, for tests of what is built on delayd: no process, no socket, no waiting.
+"""A daemon in memory, for tests of programs: no process, no socket, no waiting.
 
     with FakeDelayd() as fake:
         client = fake.client()
@@ -8,10 +8,10 @@
             ...
 
 It is the daemon itself: its engine and its HTTP API (`fake_daemon`), on a clock that stands still.
-Time moves in three ways: by `advance`, by `client.advance_clock`, and when a reserve or a worker
-waits and no job is in hand: then it passes at once, up to the moment at which a job is ready. While
-a job is in hand a wait takes real time, so that the ttr does not run out while a worker has it. A
-worker makes no pauses after failed attempts. Jobs with a url are delivered to `calls`:
+Its time moves in three ways: by `advance`, by `client.advance_clock`, and when a reserve or a
+worker waits and no job is in hand: then at once to the moment at which a job is ready. While a job
+is in hand a wait takes real time, so that the ttr does not run out while a worker has it. A worker
+makes no pauses after failed attempts. Jobs with a url are delivered to `calls`:
 
     fake.answer_call = lambda call: 503
     client.put("hooks", "x", delay="1d", url="https://example.com/due", retry="15s 3m")
@@ -37,7 +37,7 @@ from delayd.testing.received import ReceivedCall
 T = TypeVar("T")
 START: Final = dt.datetime(2026, 11, 21, 19, tzinfo=dt.UTC)
 YIELD_S: Final = 0.001
-"""How long a wait that cannot pass at once lets others work before it looks again."""
+"""How long other threads may work before a wait that cannot pass at once is checked again."""
 LOOKS_MAX: Final = 1_000
 NEVER: Final = float("inf")
 
@@ -64,7 +64,7 @@ class FakeDelayd:
         self.close()
 
     def close(self) -> None:
-        """End it: calls of its clients raise Unreachable. It holds no descriptors before either."""
+        """End it: calls of its clients raise Unreachable. It has no descriptors to close."""
         with self._lock:
             self._daemon.close()
 
@@ -74,7 +74,7 @@ class FakeDelayd:
         return dt.datetime.fromtimestamp(self._daemon.clock.now_ms() / 1_000, dt.UTC)
 
     def advance(self, by: Duration) -> dt.datetime:
-        """Let time pass, and everything happen that is due by then; return the time."""
+        """Advance the clock, with everything due by then; return the time."""
         with self._lock:
             self._daemon.advance(_milliseconds(by))
         return self.now
@@ -102,7 +102,7 @@ class FakeDelayd:
         self.calls.append(call)
         return self.answer_call(call)
 
-    # --- What its clients call -------------------------------------------------------------------
+    # --- Called by its clients -------------------------------------------------------------------
 
     def answer(self, wire: HttpWire, ask: Any) -> Any:  # noqa: ANN401 - the wire tells
         """Answer a request."""
@@ -111,12 +111,12 @@ class FakeDelayd:
             return self._daemon.exchange(wire.encode(ask), wire.reader(ask, None))
 
     def pass_time(self, most_ms: float = NEVER) -> float:
-        """Let time pass to the next moment at which something happens; return how much did."""
+        """Advance the clock to the next event; return by how much."""
         with self._lock:
             return self._daemon.pass_time(most_ms)
 
     def _waits(self, pause: Callable[[], None], timeout: Duration | None) -> Iterator[float]:
-        """Yield how long each request waits: not at all, since time passes between them."""
+        """Yield how long each request waits: 0, since the clock is advanced between them."""
         left_ms = NEVER if timeout is None else _milliseconds(timeout)
         looks = 0
         while True:
@@ -149,16 +149,16 @@ class FakeRuns:
         return carried_out(answered_by(steps, partial(self._fake.answer, self._wire)))
 
     def pause(self) -> None:
-        """Let other threads have their turn."""
+        """Let other threads run."""
         self._never.wait(YIELD_S)
 
     def idle(self) -> None:
-        """Let time pass for a worker, or where it cannot, others have their turn."""
+        """Advance the clock for a worker, or if that cannot be, let other threads run."""
         if not self._fake.pass_time():
             self.pause()
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Do nothing: there are no connections."""
 
 
 class AsyncFakeRuns:
@@ -183,11 +183,11 @@ class AsyncFakeRuns:
         self._pause_s = YIELD_S
 
     async def idle(self) -> None:
-        """Let time pass for a worker, or where it cannot, others have their turn."""
+        """Advance the clock for a worker, or if that cannot be, let other tasks run."""
         await asyncio.sleep(0.0 if self._fake.pass_time() else YIELD_S)
 
     async def close(self) -> None:
-        """Let go of nothing."""
+        """Do nothing: there are no connections."""
 
 
 def _milliseconds(duration: Duration) -> int:

@@ -1,10 +1,10 @@
-"""The daemon's own parts, without files and sockets: what is behind a `FakeDelayd`.
+"""The daemon's own parts, without files and sockets, for a `FakeDelayd`.
 
     client ─► request as bytes ─► HttpConnection ─► handlers ─► engine
-                                       answer ◄──────┴─ turn: what is due, tasks, who waits
+                                       answer ◄──────┴─ turn: due jobs, tasks, waits
 
-Everything is the daemon's but what this module has: one connection in memory, a turn that keeps
-nothing, and the moves of the clock.
+All parts are the daemon's except those of this module: connections in memory, a turn without a log,
+and the moves of the clock.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ def raised(fault: BaseException) -> None:
 
 
 class MemoryTransport(asyncio.Transport):
-    """The one connection: what the daemon writes to."""
+    """A connection in memory, to which the daemon writes."""
 
     def __init__(self, connections: HttpConnections) -> None:
         super().__init__({"peername": PEER})
@@ -67,7 +67,7 @@ class MemoryTransport(asyncio.Transport):
         protocol.connection_made(self)
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - asyncio's signature
-        """Take what is answered."""
+        """Keep an answer's bytes."""
         self.received += data
 
     def is_closing(self) -> bool:
@@ -83,20 +83,20 @@ class MemoryTransport(asyncio.Transport):
     abort = close
 
     def pause_reading(self) -> None:
-        """Do nothing: what comes is whole."""
+        """Do nothing: requests are whole."""
 
     resume_reading = pause_reading
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Do nothing: all is taken at once."""
+        """Do nothing: nothing is buffered."""
 
     def get_write_buffer_size(self) -> int:
-        """Tell that all was taken."""
+        """Return 0: nothing is buffered."""
         return 0
 
 
 class MemoryReceiver:
-    """Every receiver of deliveries: takes a call, and answers with a status."""
+    """The receiver of all deliveries: accepts a call, and answers with a status."""
 
     def __init__(self, receive: Callable[[ReceivedCall], int]) -> None:
         self._receive = receive
@@ -123,7 +123,7 @@ class FakeDaemon:
         self._callbacks: list[Callable[[], object]] = []
         self._entries: list[Any] = []
         self._authenticator = Authenticator(wall_ms=self.clock.wall_ms)
-        self._loop = VirtualLoop(self._turn)  # type: ignore[abstract]  # the rest is not asked for
+        self._loop = VirtualLoop(self._turn)  # type: ignore[abstract]  # asyncio's other methods are not used
         self._idle: list[MemoryTransport] = []
         """Connections that no request is using: a receiver may call back."""
         with self._loop.running():
@@ -206,19 +206,19 @@ class FakeDaemon:
     # --- Time ------------------------------------------------------------------------------------
 
     def advance(self, by_ms: int) -> None:
-        """Let time pass, through everything that is due on the way."""
+        """Advance the clock, with everything due by then."""
         self._tasks.add(BackgroundTask(ClockAdvance(self.engine, self.clock, by_ms), _checked))
         self._loop.run(bool)
 
     @property
     def has_jobs_in_hand(self) -> bool:
-        """Tell whether somebody is working."""
+        """Tell whether a job is reserved."""
         return bool(self.engine.store.leases.sessions)
 
     def pass_time(self, most_ms: float) -> float:
-        """Let time pass to the next moment at which something happens; return how much did.
+        """Advance the clock to the next event; return by how much.
 
-        None while a job is in hand, nor where nothing will happen by itself.
+        By 0 while a job is in hand, and if there is no next event.
         """
         next_ms = next_deadline(self.engine)
         if self.has_jobs_in_hand or (next_ms is None and most_ms == NEVER):
@@ -227,23 +227,23 @@ class FakeDaemon:
         self.advance(int(by_ms))
         return by_ms
 
-    # --- What the API asks of turns --------------------------------------------------------------
+    # --- The turns of the API --------------------------------------------------------------------
 
     def when_durable(self, callback: Callable[[], object]) -> None:
-        """Call back in the next turn: what is in memory is as durable as it gets."""
+        """Call back in the next turn: memory counts as durable here."""
         self._callbacks.append(callback)
 
     def ask(self) -> None:
         """Do nothing: the next turn comes at once."""
 
     def wake_loop(self) -> None:
-        """Do nothing: the loop looks at everything."""
+        """Do nothing: the loop checks everything."""
 
     def look_at_wall_clock(self) -> None:
         """Do nothing: it is the clock."""
 
     def _turn(self) -> bool:
-        """Let happen what is due, and answer those who wait; tell whether anything was done."""
+        """Carry out due events, and answer waiting clients; tell whether there was anything."""
         engine, now_ms = self.engine, self.clock.request_ms()
         next_ms = next_deadline(engine)
         is_busy = next_ms is not None and next_ms <= now_ms and advance(engine, PlayedMs(now_ms))

@@ -1,4 +1,4 @@
-"""A fixture for those who test with pytest; it is there wherever delayd is installed.
+"""A fixture for pytest, which finds it wherever delayd is installed.
 
 def test_a_review_is_asked_for_after_seven_days(fake_delayd):
     ask_for_review(fake_delayd.client(), 17)

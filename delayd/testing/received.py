@@ -1,11 +1,11 @@
-"""What a receiver of deliveries sees of a call."""
+"""A call as its receiver sees it."""
 
 import json
 from typing import Any, NamedTuple
 
 
 class ReceivedCall(NamedTuple):
-    """A call that the daemon has made, because a job was due that has a url.
+    """A call that the daemon has made for a due job with a url.
 
     >>> ReceivedCall("POST", "https://example.com/due", {"Delayd-Attempt": "2"}, b"[1]").json()
     [1]
@@ -17,6 +17,6 @@ class ReceivedCall(NamedTuple):
     """Those of docs/push.md, and those of the job."""
     body: bytes
 
-    def json(self) -> Any:  # noqa: ANN401 - whatever it says
+    def json(self) -> Any:  # noqa: ANN401 - any JSON
         """Return the body, read as JSON."""
         return json.loads(self.body)

@@ -5,15 +5,15 @@
         api = Api(...)               # whatever asks for the running loop
     loop.run(protocol.data_received, data)
 
-`run` calls, and then everything that follows from it, until there is nothing left to do but wait.
-The loop has no descriptors, and its time moves only by `skip`. It may run inside a task of another
-loop: that one is not the running loop meanwhile.
+`run` calls a function, and then all callbacks that follow from it, until the loop would have to
+wait. The loop has no descriptors, and its time moves only by `skip`. It may run inside a task of
+another loop, which is not the running loop meanwhile.
 
->>> loop, said = VirtualLoop(lambda: False), []
->>> _ = loop.call_later(60, said.append, "late")
->>> loop.run(said.append, "soon"); said
+>>> loop, calls = VirtualLoop(lambda: False), []
+>>> _ = loop.call_later(60, calls.append, "late")
+>>> loop.run(calls.append, "soon"); calls
 ['soon']
->>> loop.skip(); loop.run(bool); said
+>>> loop.skip(); loop.run(bool); calls
 ['soon', 'late']
 """
 
@@ -42,10 +42,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._numbers: Final = count()
         self._now_s = 0.0
 
-    # --- What its owner calls --------------------------------------------------------------------
+    # --- Called by its owner ---------------------------------------------------------------------
 
     def run(self, callback: Callable[..., object], *args: Any) -> None:  # noqa: ANN401 - any
-        """Call this, and whatever follows from it."""
+        """Call this, and all callbacks that follow from it."""
         with self.running():
             callback(*args)
             while self._ready or self._turn():
@@ -55,7 +55,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                         context.run(call, *with_args)
 
     def skip(self) -> None:
-        """Let time pass up to the next timer, for `run`. Raises IndexError if there is none."""
+        """Advance the time to the next timer, for `run`. Raises IndexError if there is none."""
         when_s, _, entry = heapq.heappop(self._timers)
         self._now_s = max(self._now_s, when_s)
         self._ready.append(entry)
@@ -75,7 +75,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             if before is not None and task is not None:
                 asyncio._enter_task(before, task)  # noqa: SLF001 - the same
 
-    # --- What asyncio calls ----------------------------------------------------------------------
+    # --- Called by asyncio -----------------------------------------------------------------------
 
     def time(self) -> float:
         """Return how many seconds were skipped."""
@@ -124,11 +124,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return asyncio.Task(coro, loop=self, **how)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Raise what nobody has asked for: it is a fault."""
+        """Raise an exception that no callback has handled: it is a fault."""
         raise context.get("exception") or RuntimeError(context["message"])
 
     def get_debug(self) -> bool:
-        """Tell that it is not looked into."""
+        """Return False: there is no debug mode."""
         return False
 
     def is_running(self) -> bool:
@@ -136,11 +136,11 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         return asyncio._get_running_loop() is self  # noqa: SLF001 - documented for loops
 
     def is_closed(self) -> bool:
-        """Tell that there is nothing to close."""
+        """Return False: there is nothing to close."""
         return False
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Leave it to `skip`."""
+        """Do nothing: `run` skips cancelled timers."""
 
     @staticmethod
     def _entry(
