@@ -87,7 +87,8 @@ class Clock(Protocol):
 
 
 # No function of Python between: the clock is read several times in each turn.
-_boot_ns: Final = functools.partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+boot_ns: Final = functools.partial(time.clock_gettime_ns, time.CLOCK_BOOTTIME)
+"""Counts what is suspended, and cannot be set: for what other machines count meanwhile."""
 
 
 @final
@@ -100,7 +101,7 @@ class SystemClock:
     __slots__ = ("_boot_ns", "_offset_ns", "_wall_ns")
 
     def __init__(
-        self, boot_ns: Callable[[], int] = _boot_ns, wall_ns: Callable[[], int] = time.time_ns
+        self, boot_ns: Callable[[], int] = boot_ns, wall_ns: Callable[[], int] = time.time_ns
     ) -> None:
         self._boot_ns = boot_ns
         self._wall_ns = wall_ns
@@ -139,6 +140,11 @@ class SystemClock:
             readings += 1
         ahead_ns = wall_ns - self._offset_ns
         return ahead_ns - after_ns, ahead_ns - before_ns
+
+    def follow_wall(self, wall_ns: Callable[[], int]) -> None:
+        """Take this for the wall clock, and start delayd time on it; for the start, as `resume`."""
+        self._wall_ns = wall_ns
+        self._offset_ns = wall_ns() - self._boot_ns()
 
     def resume(self, last_time_ms: int, last_wall_ms: int) -> None:
         """Carry delayd time over a stop: it began at these readings of the two clocks.

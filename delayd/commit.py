@@ -5,9 +5,10 @@
     turn 3: records ─► append, 3 ─┴─ (settle) ──────► settled, 3: replies of turns 2 and 3
 
 Replies wait in one queue, each for the number of the last frame that it depends on. Those that
-depend on nothing unsettled leave at once. How the log makes its frames durable, and whether it has
-done so before `settle` returns, is its own affair (`log.py`); what is appended while it is at it
-shares the next time.
+depend on nothing unsettled leave at once, unless another daemon may own the log by now: then a job
+is handed out when its reservation is settled, or two would hand it out. How the log makes its
+frames durable, and whether it has done so before `settle` returns, is its own affair (`log.py`);
+what is appended while it is at it shares the next time.
 
 Clients whose replies left together send their next commands one after the other. So that the first
 of these has no sync to itself, on which all others would wait before their own, a turn with fewer
@@ -67,6 +68,7 @@ class GroupCommit:
         self._log = log
         self._policy = policy
         self._replies_wait = policy is SyncPolicy.ALWAYS
+        self._all_wait = self._replies_wait and log.is_shared
         self._interval_s = interval_ms / 1_000
         self._loop = loop
         self._on_failure = on_failure
@@ -121,7 +123,8 @@ class GroupCommit:
     ) -> None:
         """Append the records of a turn and send its replies as soon as they may leave.
 
-        No job has an id above `last_id`. `free` are replies that depend on nothing unsettled.
+        No job has an id above `last_id`. `free` are replies that depend on nothing unsettled, in a
+        log that is not shared.
         """
         if self._is_over:
             return
@@ -134,14 +137,17 @@ class GroupCommit:
                 return
             self.records += len(records)
             self._unsettled_records += len(records)
-            if must_sync and self._replies_wait:
+            if (must_sync and self._replies_wait) or self._all_wait:
                 self._needed_sequence = sequence
             if self._late_ids:
                 self.out_of_order_ids.update(dict.fromkeys(self._late_ids, sequence))
                 self._late_ids = ()
         self._last_id = last_id
         if free:
-            _release(free)
+            if self._all_wait:
+                replies = (*free, *replies)
+            else:
+                _release(free)
         if not log.is_whole:
             self.gathers_until_ns = 0
             self._wait(records, replies)

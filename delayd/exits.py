@@ -43,6 +43,9 @@ class Exit(enum.IntEnum):
     """The daemon refused: the key is taken, the reservation has ended, another state is needed."""
 
     NOT_ALLOWED = 77  # a valid token is needed, or the token lacks a scope, which is named
+    FENCED = 79
+    """Another daemon owns the log by now; nothing was answered after that. A restart stands by."""
+
     BAD_CONFIGURATION = 78
     """Values of the configuration break rules, all of them listed; or the files of tokens,
     secrets or certificates cannot be used; or a clock was chosen that the data directory was not

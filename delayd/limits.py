@@ -416,6 +416,32 @@ SNAPSHOT_RETRY_MS_MIN: Final = 10_000
 # The longest time between two tries: people have to repair what filled or broke the disk.
 SNAPSHOT_RETRY_MS_MAX: Final = 640_000
 
+# --- The log in PostgreSQL ------------------------------------------------------------------------
+
+# Of what a server says, in a sentence for people; a hostile one may say anything.
+DATABASE_SAID_CHARACTERS_MAX: Final = 300
+# Frames that one statement appends together, if there are several: 20 ms of a network of 1 Gbit/s
+# at most, in which no lease is renewed. A turn with more is divided, between records.
+DATABASE_APPEND_BYTES_MAX: Final = 2 << 20
+# The longest row that is read: a frame of one record, the largest job.
+DATABASE_ROW_BYTES_MAX: Final = 512 << 20
+# A part of a snapshot: a row that PostgreSQL keeps in 513 pieces of 2 kB.
+DATABASE_PART_BYTES: Final = 1 << 20
+# How long a start and a snapshot wait for one answer: a failover to a standby takes less.
+DATABASE_ANSWER_MS: Final = 30_000
+# How long frames are left for a later time when somebody reads the tables that they are in.
+DATABASE_TRUNCATE_MS: Final = 1_000
+# How long the end of a daemon waits until its lease is given up; else it runs out.
+DATABASE_RELEASE_MS: Final = 1_000
+# How often a lost connection is tried again, and a standby looks for new frames.
+DATABASE_RETRY_MS: Final = 250
+# A tenth of a lease: how much earlier its owner stops to rely on it; clocks differ in their rate.
+DATABASE_LEASE_MARGIN_PARTS: Final = 10
+# The owner looks so many times in a lease whether it has to be renewed, which is due after a third.
+DATABASE_LEASE_TICKS: Final = 6
+# Answers that do not fit what was sent, one after the other, before the log has failed.
+DATABASE_ODD_ANSWERS_MAX: Final = 3
+
 # --- What the configuration may choose -----------------------------------------------------------
 
 # The resolution of every deadline; a coarser tick only makes jobs later.

@@ -8,6 +8,17 @@ A log is a sequence of frames, each with the records of one turn, numbered from 
 it in files. Whether a sync is made at once, by the kernel or in a thread, what a full disk means,
 and how it is noticed that a file has vanished: all of that is the log's own affair.
 
+A daemon has one role after the other, and each only once:
+
+    standby   `follow` yields what the owner appends, for hours; over when nobody owns the log
+    owner     from the `take_over` that succeeds; only now clients are served
+    ended     by `close`, or by an append that was fenced: another daemon is the owner
+
+The log in files has one owner by its lock, and so no standbys. A log that is shared (`is_shared`)
+may get another owner while this one is paused. So each append proves again who owns it, everything
+that was done waits for its append, a job that was handed out too; and where that proof is too old,
+`is_whole` is false.
+
 An append has one of five ends:
 
     durable   it will survive what the log promises to survive: `settled` is called with its number
@@ -17,8 +28,9 @@ An append has one of five ends:
     unknown   it cannot be told whether it is durable: nothing is called until it can be told
 
 `settled` is called in the order of the numbers, in the loop; the frames before are durable too.
-Between two of its calls a log may find that frames of before are lost (`is_whole`): nothing may be
-acknowledged then, and nothing is settled, until a snapshot has replaced them.
+Between two of its calls a log may find that frames of before are lost, or that it may no longer be
+its owner's (`is_whole`): nothing may be acknowledged then, and nothing is settled, until a snapshot
+has replaced them, or the owner has been confirmed.
 
 It is called a few times a turn, so that a protocol costs nothing; nothing here runs for each job.
 The log does not know of replies and clients, and what a record means.
@@ -100,7 +112,7 @@ class LogUser(Protocol):
         """Take note that frames that were durable are missing: a snapshot has to replace them."""
 
     def restored(self) -> None:
-        """Take note that nothing is missing any more: settle what waits."""
+        """Take note that the log is whole again: settle what waits."""
 
     def failed(self, error: LogError) -> None:
         """Take note that the log cannot continue."""
@@ -151,7 +163,10 @@ class LogSnapshots(Protocol):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing durable is missing; else the next snapshot has to replace it."""
+        """Whether replies may leave: nothing is missing, and no other daemon can own it by now.
+
+        What durable frames are missing, the next snapshot has to replace.
+        """
 
     @property
     def free_bytes(self) -> int:
@@ -204,8 +219,16 @@ class DurableLog(LogSnapshots, Protocol):
 
     # --- A start ---------------------------------------------------------------------------------
 
-    def follow(self) -> Iterator[LogFrame]:
-        """Yield the frames that there are, in order. Raises LogError."""
+    def follow(self) -> Iterator[LogFrame | None]:
+        """Yield the frames that there are, in order, behind those yielded before.
+
+        While another daemon owns the log it goes on, and yields None when nothing has come for a
+        moment. Raises LogError.
+        """
+
+    @property
+    def owner(self) -> str:
+        """Where the daemon is that owns the log, for people; empty if there is none."""
 
     @property
     def followed_percent(self) -> int:
@@ -214,8 +237,11 @@ class DurableLog(LogSnapshots, Protocol):
     def unreadable(self, why: str) -> LogError:
         """Return what to raise over a durable frame that holds what nobody can play."""
 
-    def take_over(self) -> None:
-        """Own the log, all of whose frames were yielded: it takes appends. Raises LogError."""
+    def take_over(self) -> bool:
+        """Own the log, all of whose frames were yielded: it takes appends. Raises LogError.
+
+        False: another daemon was faster; `follow` goes on.
+        """
 
     @property
     def findings(self) -> Sequence[LogFinding]:
@@ -224,6 +250,14 @@ class DurableLog(LogSnapshots, Protocol):
     @property
     def identity(self) -> bytes:
         """Sixteen bytes that no other log has."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another daemon may become the owner meanwhile: all replies wait for appends."""
+
+    @property
+    def wall_ns(self) -> Callable[[], int] | None:
+        """Reads the log's own wall clock, the same for every owner; None: the machine's is it."""
 
     def serve(self, loop: Loop, user: LogUser) -> None:
         """Tell this user from now on how appends end."""

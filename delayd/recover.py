@@ -2,13 +2,15 @@
 
     log ─► follow ─► replay ─► take over ─► engine ─► the present configuration ─► time continues
 
-With progress in the log, and for systemd, when it takes longer than a second.
+With progress in the log, and for systemd, when it takes longer than a second. While another daemon
+owns the log this one stands by: it replays what the owner appends, and has nothing to catch up with
+when it takes over.
 """
 
 import gc
 from typing import TYPE_CHECKING
 
-from delayd.clock import NS_PER_MS, Clock, monotonic_ns
+from delayd.clock import NS_PER_MS, Clock, SystemClock, monotonic_ns
 from delayd.config import ClockKind, Config
 from delayd.core.engine import Engine
 from delayd.core.operations.topics import configure
@@ -19,7 +21,9 @@ from delayd.log_lines import Log
 from delayd.systemd import Notifier
 
 if TYPE_CHECKING:
-    from delayd.log import DurableLog
+    from collections.abc import Iterator
+
+    from delayd.log import DurableLog, LogFrame
 
 
 def what_helps(error: LogError, config: Config) -> dict[str, str]:
@@ -74,6 +78,14 @@ def _new_engine(config: Config, start_ms: int) -> Engine:
     )
 
 
+def _until_owned(log: "DurableLog") -> "Iterator[LogFrame | None]":
+    """Yield what `follow` does, until this daemon is the owner."""
+    is_owned = False
+    while not is_owned:
+        yield from log.follow()
+        is_owned = log.take_over()
+
+
 def _replayed(
     config: Config, log: "DurableLog", clock: Clock, news: Log, notifier: Notifier
 ) -> Engine:
@@ -81,8 +93,16 @@ def _replayed(
 
     replay = None
     last = None
+    owner = ""
     report_ns = monotonic_ns() + RECOVERY_REPORT_MS * NS_PER_MS
-    for frame in log.follow():
+    for frame in _until_owned(log):
+        if frame is None:
+            if owner != log.owner:
+                owner = log.owner
+                news.info("standing by: another daemon owns the log", owner=owner)
+                notifier.ready(f"standing by: {owner} owns the log")
+            notifier.watchdog()
+            continue
         if replay is None:
             replay = Replay(_new_engine(config, frame.time_ms))
         try:
@@ -90,15 +110,17 @@ def _replayed(
         except UnknownRecord as error:
             raise log.unreadable(f"frame {frame.sequence} holds {error}") from error
         last = frame
-        if monotonic_ns() > report_ns:
+        if monotonic_ns() > report_ns and not owner:
             report_ns += RECOVERY_REPORT_MS * NS_PER_MS
             jobs, percent = len(replay.engine.store.jobs), log.followed_percent
             news.info("recovering", jobs=jobs, frame=frame.sequence, percent=percent)
             status = f"recovering: {jobs} jobs so far, about {percent} %"
             notifier.extend_start_ms(10 * RECOVERY_REPORT_MS, status)
-    log.take_over()
     for finding in log.findings:
         news.warning(finding.sentence, **finding.fields)
+    if log.wall_ns is not None:
+        assert isinstance(clock, SystemClock), "a virtual clock keeps its jobs in files"
+        clock.follow_wall(log.wall_ns)
     if last is not None:
         clock.resume(last.time_ms, last.wall_ms)
     engine = replay.engine if replay else _new_engine(config, clock.now_ms())

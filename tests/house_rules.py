@@ -41,6 +41,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "core": GROUND,
         "log": (*GROUND, "exits"),
         "journal": (*TOOLS, "log"),
+        "postgres": (*TOOLS, "journal.format", "journal.snapshot", "log"),
         "net": (*GROUND, "clock", "files", "log_lines"),
         "access": (
             *(*TOOLS, "config", "core.errors", "core.matcher", "core.policy", "core.targets"),

@@ -1,7 +1,10 @@
-"""What every log does, tried on the one in files and on the one in memory."""
+"""What every log does, tried on the one in files, in memory, and in PostgreSQL."""
 
 import io
 import random
+import select
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,10 +20,11 @@ from delayd.core.times import RequestMs
 from delayd.exits import Exit
 from delayd.journal.file_log import FileLog
 from delayd.journal.journal import Journal
-from delayd.log import DurableLog, LogError
+from delayd.log import DurableLog, LogError, LogFrame
 from delayd.log_lines import Log
 from delayd.snapshots import Snapshots, Task
 from tests.core.canonical import canonical
+from tests.postgres_server import PostgresServer, postgres_server
 from tests.rigs.commit import (
     DIRECTORY,
     INTERVAL_MS,
@@ -61,13 +65,57 @@ class Memory:
         """What was not settled is the log's own, and gone with it."""
 
 
-Home = Files | Memory
+class Database:
+    """A log in a PostgreSQL that a module has started."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self.server.logs += 1
+        self.name = f"log_{self.server.logs}"
+
+    def opened(self) -> DurableLog:
+        from delayd.postgres.place import DatabasePlace
+        from delayd.postgres.postgres_log import open_log
+
+        place = DatabasePlace.of(self.server.url, name=self.name, lease_ms=LEASE_MS, address="here")
+        return open_log(place, Log(io.StringIO(), int), segment_bytes=SEGMENT_BYTES)
+
+    def power_cut(self) -> None:
+        self.server.kill()
+        self.server.start()
 
 
-@pytest.fixture(params=[Files, Memory])
+Home = Files | Memory | Database
+LEASE_MS = 1_000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture(params=[Files, Memory, Database])
 def home(request: pytest.FixtureRequest) -> Home:
+    """Each place where a log can be."""
+    if request.param is Database:
+        return Database(request.getfixturevalue("server"))
     make: Callable[[], Home] = request.param
     return make()
+
+
+@pytest.fixture(params=[Memory, Database])
+def shared(request: pytest.FixtureRequest) -> Home:
+    """Each place of which another daemon may become the owner."""
+    return Memory() if request.param is Memory else Database(request.getfixturevalue("server"))
+
+
+def settle(log: DurableLog) -> None:
+    """Have all settled, and wait for it where it takes a while."""
+    log.settle(in_turn=True)
+    while log.is_settling and (descriptor := log.fileno()) is not None:
+        assert select.select([descriptor], [], [], 60)[0]
+        log.reap()
 
 
 class User:
@@ -91,11 +139,18 @@ class User:
         self.failures.append(error)
 
 
-def begun(home: Home) -> tuple[DurableLog, User, list[tuple[int, int, int, bytes]]]:
+Seen = tuple[int, int, int, bytes]
+
+
+def seen(frame: LogFrame) -> Seen:
+    return frame.sequence, frame.time_ms, frame.wall_ms, frame.payload
+
+
+def begun(home: Home) -> tuple[DurableLog, User, list[Seen]]:
     """A log after its start, its user, and the frames that it had."""
     log, user = home.opened(), User()
-    frames = [(each.sequence, each.time_ms, each.wall_ms, each.payload) for each in log.follow()]
-    log.take_over()
+    frames = [seen(frame) for frame in log.follow() if frame is not None]
+    assert log.take_over()
     log.serve(CrankedLoop(), user)
     return log, user, frames
 
@@ -105,7 +160,7 @@ def test_what_was_settled_is_followed_by_the_next_owner(home: Home) -> None:
     assert frames == []
     assert log.append([b"a", b"bc"], 5, 7) == 1
     assert log.append([b"d"], 6, 9) == log.appended_sequence == 2
-    log.settle(in_turn=True)
+    settle(log)
     assert user.settled_to == [2]
     assert log.wall_offset_ms == 3
     assert log.appended_bytes == 4
@@ -138,7 +193,7 @@ def test_settled_covers_what_was_appended_before(home: Home, rng: random.Random)
     for _ in range(50):
         for _ in range(rng.randrange(1, 4)):
             sequence = log.append([rng.randbytes(rng.randrange(1, 100))], 1, 1)
-        log.settle(in_turn=True)
+        settle(log)
         assert user.settled_to[-1] == sequence
     assert user.settled_to == sorted(user.settled_to)
     log.stop()
@@ -147,10 +202,10 @@ def test_settled_covers_what_was_appended_before(home: Home, rng: random.Random)
 def played(log: DurableLog) -> Engine:
     """The engine of a log, as a start makes it."""
     replay = None
-    for frame in log.follow():
+    for frame in filter(None, log.follow()):
         replay = replay or Replay(Engine(start_ms=frame.time_ms))
         replay.play(frame.payload)
-    log.take_over()
+    assert log.take_over()
     if replay is None:
         return Engine(start_ms=0)
     replay.finish(replay.engine.store.time_ms)
@@ -178,7 +233,7 @@ def test_a_snapshot_and_the_frames_behind_it_are_the_state(home: Home) -> None:
         first_id = put_alike(engine, topic, 0, 50, 1, [bytes(100)] * 20, RequestMs(0))
         delete_batch(engine, me, range(first_id, first_id + 19), RequestMs(0))
         log.append(engine.take_log()[0], 0, 0)
-        log.settle(in_turn=True)
+        settle(log)
         snapshots.step()
         if snapshots._making is not None:
             worker = snapshots._making.worker
@@ -188,7 +243,7 @@ def test_a_snapshot_and_the_frames_behind_it_are_the_state(home: Home) -> None:
             told.pop(0)()
     put_alike(engine, topic, 0, 50, 1, [b"behind"], RequestMs(0))
     log.append(engine.take_log()[0], 0, 0)
-    log.settle(in_turn=True)
+    settle(log)
     snapshots.close()
     log.stop()
     home.power_cut()
@@ -200,13 +255,22 @@ def test_a_snapshot_and_the_frames_behind_it_are_the_state(home: Home) -> None:
 # --- The five ends of an append, as a commit meets them ------------------------------------------
 
 
+def owned(place: Place) -> MemoryLog:
+    """A log whose daemon has just taken it over, from an owner that may only be paused."""
+    log = MemoryLog(place)
+    place.is_owned = False
+    assert None not in log.follow()
+    assert log.take_over()
+    return log
+
+
 class Committing:
     """A group commit on a log in memory whose appends end as the test says."""
 
-    def __init__(self, *ends: End) -> None:
+    def __init__(self, *ends: End, is_shared: bool = False) -> None:
         self.place = Place()
-        self.log = MemoryLog(self.place)
-        self.log.take_over()
+        self.log = owned(self.place)
+        self.log.is_shared = is_shared
         self.log.ends.extend(ends)
         self.events: list[str] = []
         self.a = Recipient("a", self.events)
@@ -215,13 +279,14 @@ class Committing:
             self.log, SyncPolicy.ALWAYS, INTERVAL_MS, CrankedLoop(), self.failures.append
         )
 
-    def turn(self, record: str, reply: str) -> list[str]:
+    def turn(self, record: str, reply: str, *, must_sync: bool = True, free: str = "") -> list[str]:
         self.commit.commit(
             [record.encode()] if record else [],
-            [(self.a, reply.encode())],
-            must_sync=bool(record),
+            [(self.a, reply.encode())] if reply else [],
+            must_sync=bool(record) and must_sync,
             time_ms=1,
             wall_ms=1,
+            free=[(self.a, free.encode())] if free else [],
         )
         return self.left()
 
@@ -245,7 +310,7 @@ def test_a_durable_append_lets_its_replies_leave() -> None:
     [
         (End.FULL, Exit.JOURNAL_FAILED),
         (End.FAILED, Exit.JOURNAL_FAILED),
-        (End.FENCED, Exit.DIRECTORY_LOCKED),
+        (End.FENCED, Exit.FENCED),
     ],
 )
 def test_after_any_other_end_nothing_leaves_any_more(end: End, code: Exit) -> None:
@@ -273,9 +338,102 @@ def test_while_an_end_is_unknown_replies_wait_and_then_it_is_what_it_was() -> No
 def test_who_lost_the_log_to_another_owner_releases_nothing() -> None:
     rig = Committing()
     assert rig.turn("one", "1") == ["a gets 1"]
-    MemoryLog(rig.place).take_over()
+    owned(rig.place)
     assert rig.turn("two", "2") == []
-    assert [error.exit_code for error in rig.failures] == [Exit.DIRECTORY_LOCKED]
+    assert [error.exit_code for error in rig.failures] == [Exit.FENCED]
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_reservation_waits_for_its_record_where_another_may_own_the_log(is_shared: bool) -> None:
+    rig = Committing(End.ELSEWHERE, End.ELSEWHERE, is_shared=is_shared)
+    assert rig.turn("put", "1") == []
+    assert rig.turn("reserve", "", must_sync=False, free="job") == (
+        [] if is_shared else ["a gets job"]
+    )
+    rig.log.tell()
+    assert rig.left() == ["a gets 1"]
+    if is_shared:
+        rig.log.tell()
+        assert rig.left() == ["a gets job"]
+    assert rig.turn("", "", free="late") == ["a gets late"]
+
+
+def test_nothing_leaves_while_another_may_own_the_log_and_all_of_it_when_it_does_not() -> None:
+    rig = Committing(End.DURABLE, is_shared=True)
+    rig.log.is_whole = False  # the lease may be over
+    assert rig.turn("one", "1", free="job") == []
+    assert rig.turn("", "2") == []
+    rig.log.is_whole = True
+    rig.commit.restored()
+    rig.log.tell()
+    assert rig.left() == ["a gets job", "a gets 1", "a gets 2"]
+
+
+def test_a_standby_follows_its_owner_and_takes_over_with_all_that_was_durable(
+    shared: Home,
+) -> None:
+    owner, _, _ = begun(shared)
+    standby = shared.opened()
+    following = standby.follow()
+    assert next(following) is None
+    assert standby.owner
+    owner.append([b"one"], 1, 1)
+    settle(owner)
+    assert [seen(frame) for frame in islice(following, 1) if frame] == [(1, 1, 1, b"one")]
+    assert next(following) is None
+    owner.append([b"two"], 2, 2)
+    settle(owner)
+    owner.stop()
+    owner.close()
+    assert [seen(frame) for frame in following if frame] == [(2, 2, 2, b"two")]
+    assert standby.take_over()
+    standby.serve(CrankedLoop(), user := User())
+    assert standby.append([b"three"], 3, 3) == 3
+    settle(standby)
+    assert user.settled_to == [3]
+    standby.stop()
+    standby.close()
+
+
+def test_of_two_standbys_one_takes_over_and_the_other_goes_on_following(shared: Home) -> None:
+    owner, _, _ = begun(shared)
+    first, second = shared.opened(), shared.opened()
+    owner.stop()
+    owner.close()
+    assert not [*first.follow(), *second.follow()]
+    assert first.take_over()
+    assert not second.take_over()
+    assert next(second.follow()) is None
+    first.stop()
+    first.close()
+    second.close()
+
+
+def test_an_owner_that_was_paused_for_longer_than_its_lease_is_fenced(shared: Home) -> None:
+    paused, user, _ = begun(shared)
+    paused.append([b"kept"], 1, 1)
+    settle(paused)
+    if isinstance(shared, Memory):
+        shared.place.is_owned = False  # its lease is over
+    other, _, frames = begun(shared)
+    assert frames == [(1, 1, 1, b"kept")]
+    other.append([b"new"], 2, 2)
+    settle(other)
+    paused.append([b"late"], 2, 2)
+    paused.settle(in_turn=True)
+    while not user.failures:
+        select.select([paused.fileno() or 0], [], [], 60)
+        paused.reap()
+    assert [error.exit_code for error in user.failures] == [Exit.FENCED]
+    assert user.settled_to == [1]
+    other.stop()
+    other.close()
+    paused.stop()
+    paused.close()
+    again, _, frames = begun(shared)
+    assert [frame[3] for frame in frames] == [b"kept", b"new"]
+    again.stop()
+    again.close()
 
 
 def test_a_log_that_fails_at_the_end_releases_nothing() -> None:

@@ -22,6 +22,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from delayd.clock import NEVER_NS, NS_PER_MS, monotonic_ns
 from delayd.journal.aio import KernelSync, open_kernel_sync
@@ -61,6 +62,10 @@ def open_log(
 
 class FileLog:
     """A journal as a log; see `delayd.log.DurableLog` for what each method promises."""
+
+    owner: Final = ""
+    is_shared: Final = False
+    wall_ns: Final = None
 
     def __init__(
         self,
@@ -113,9 +118,10 @@ class FileLog:
     def unreadable(self, why: str) -> JournalCorrupt:
         return JournalCorrupt(self._journal.directory, 0, why)
 
-    def take_over(self) -> None:
-        """Make the files ready for writing."""
+    def take_over(self) -> bool:
+        """Make the files ready for writing; whoever has locked the directory is the owner."""
         self._journal.take_over()
+        return True
 
     @property
     def findings(self) -> list[LogFinding]:

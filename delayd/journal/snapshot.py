@@ -44,6 +44,7 @@ import enum
 import struct
 import zlib
 from collections.abc import Callable, Generator, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -199,63 +200,72 @@ def verify(
     called before each frame, and ends it by what it raises. Raises Damage, and OSError when it
     cannot be read.
     """
-    frames = _frames(disk, path)
-    while True:
-        go_on()
-        try:
-            frame = next(frames)
-        except StopIteration as stop:
-            info: SnapshotInfo = stop.value
-            return info
-        if inflate and inflated(frame.kind, frame.stored, frame.payload_bytes) is None:
-            raise Damage(path, 0, "a frame cannot be decompressed")
+    with opened(disk, path) as handle:
+        frames = _frames(partial(read_exactly, disk, handle), disk.size(handle), path)
+        while True:
+            go_on()
+            try:
+                frame = next(frames)
+            except StopIteration as stop:
+                info: SnapshotInfo = stop.value
+                return info
+            if inflate and inflated(frame.kind, frame.stored, frame.payload_bytes) is None:
+                raise Damage(path, 0, "a frame cannot be decompressed")
 
 
 def payloads(disk: Disk, path: str) -> Iterator[bytes]:
     """Yield the payloads in the order in which they were written. Raises Damage and OSError."""
-    for frame in _frames(disk, path):
+    with opened(disk, path) as handle:
+        yield from payloads_in(partial(read_exactly, disk, handle), disk.size(handle), path)
+
+
+def payloads_in(read: "Read", size_bytes: int, path: str) -> Iterator[bytes]:
+    """Yield the payloads of a snapshot of so many bytes, which are read from front to back."""
+    for frame in _frames(read, size_bytes, path):
         payload = inflated(frame.kind, frame.stored, frame.payload_bytes)
         if payload is None:
             raise Damage(path, 0, "a frame cannot be decompressed")
         yield payload
 
 
-def _frames(disk: Disk, path: str) -> Generator[_Frame, None, SnapshotInfo]:
-    with opened(disk, path) as handle:
-        size_bytes = disk.size(handle)
-        head = read_exactly(disk, handle, SNAPSHOT_HEADER_BYTES, 0)
-        header = unpack_snapshot_header(head)
-        if header is None:
-            raise Damage(path, 0, "the header is damaged")
-        mark = snapshot_mark(header.identity, header.sequence)
-        offset, running, payload_bytes, number = len(head), crc32(head), 0, 0
-        while True:
-            number += 1
-            raw = _read_frame(disk, handle, path, offset, size_bytes)
-            frame = _judged(raw, mark, number)
-            if frame is None:
-                raise Damage(path, offset, "a frame is damaged")
-            offset += len(raw)
-            if frame.kind == SnapshotKind.CLOSING:
-                break
-            running = crc32(raw, running)
-            payload_bytes += frame.payload_bytes
-            yield frame
-        jobs, claimed_bytes, checksum = SUMMARY.unpack(frame.stored)
-        if (claimed_bytes, checksum) != (payload_bytes, running) or offset != size_bytes:
-            raise Damage(path, offset, "the closing frame does not match the file")
-        return SnapshotInfo(path, header, jobs, payload_bytes, size_bytes)
+Read = Callable[[int, int], bytes]
+"""`read(length, offset)` returns so many bytes of the snapshot, fewer at its end."""
 
 
-def _read_frame(disk: Disk, handle: int, path: str, offset: int, end: int) -> bytes:
+def _frames(read: Read, size_bytes: int, path: str) -> Generator[_Frame, None, SnapshotInfo]:
+    head = read(SNAPSHOT_HEADER_BYTES, 0)
+    header = unpack_snapshot_header(head)
+    if header is None:
+        raise Damage(path, 0, "the header is damaged")
+    mark = snapshot_mark(header.identity, header.sequence)
+    offset, running, payload_bytes, number = len(head), crc32(head), 0, 0
+    while True:
+        number += 1
+        raw = _read_frame(read, path, offset, size_bytes)
+        frame = _judged(raw, mark, number)
+        if frame is None:
+            raise Damage(path, offset, "a frame is damaged")
+        offset += len(raw)
+        if frame.kind == SnapshotKind.CLOSING:
+            break
+        running = crc32(raw, running)
+        payload_bytes += frame.payload_bytes
+        yield frame
+    jobs, claimed_bytes, checksum = SUMMARY.unpack(frame.stored)
+    if (claimed_bytes, checksum) != (payload_bytes, running) or offset != size_bytes:
+        raise Damage(path, offset, "the closing frame does not match the file")
+    return SnapshotInfo(path, header, jobs, payload_bytes, size_bytes)
+
+
+def _read_frame(read: Read, path: str, offset: int, end: int) -> bytes:
     """Return the bytes that a frame claims; a length above the file's is never read."""
-    head = read_exactly(disk, handle, SNAPSHOT_FRAME.size, offset)
+    head = read(SNAPSHOT_FRAME.size, offset)
     if len(head) < SNAPSHOT_FRAME.size:
         raise Damage(path, offset, "the snapshot ends without its closing frame")
     rest_bytes = SNAPSHOT_FRAME.unpack(head)[1] + CHECKSUM.size
     if offset + len(head) + rest_bytes > end:
         raise Damage(path, offset, "a frame ends beyond the end of the file")
-    return head + read_exactly(disk, handle, rest_bytes, offset + len(head))
+    return head + read(rest_bytes, offset + len(head))
 
 
 def _judged(raw: bytes, mark: int, number: int) -> _Frame | None:

@@ -80,8 +80,9 @@ class Lives:
         self.held.clear()
         self.clock = SystemClock(self.machine.boot_ns, self.machine.wall_ns)
         log = MemoryLog(self.place)
-        frames = list(log.follow())
-        log.take_over()
+        self.place.is_owned = False
+        frames = [frame for frame in log.follow() if frame is not None]
+        assert log.take_over()
         self.engine = Engine(start_ms=self.clock.now_ms())
         if frames:
             replay = Replay(Engine(start_ms=frames[0].time_ms))

@@ -9,12 +9,13 @@
     log.settle(in_turn=True)             # ... user.settled(1, took_ns)
 
 Nothing is durable before `settle`, and what is not is gone with the log. The next appends end as
-the test says (`ends`), in each of the five ways; `tell` lets one end that was unknown.
+the test says (`ends`), in each of the five ways; `tell` lets one end that was unknown. A place that
+`is_owned` is followed until it is not; who takes it over then fences the owner before.
 """
 
 import enum
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from delayd.exits import Exit
@@ -43,7 +44,7 @@ class Broken(LogError):
 
 
 class Fenced(LogError):
-    exit_code = Exit.DIRECTORY_LOCKED
+    exit_code = Exit.FENCED
 
 
 ERRORS = {End.FULL: Full("full"), End.FAILED: Broken("failed"), End.FENCED: Fenced("fenced")}
@@ -63,6 +64,7 @@ class Place:
         self.frames: list[MemoryFrame] = []
         self.snapshot: list[MemoryFrame] = []
         self.owners = 0
+        self.is_owned = False
 
 
 class MemorySpace:
@@ -129,6 +131,10 @@ class MemoryLog:
         self.wall_offset_ms = 0
         self.is_settling = False
         self.is_whole = True
+        self.is_shared = False
+        self.owner = ""
+        self.wall_ns: Callable[[], int] | None = None
+        self._followed_owners = 0
         self.is_behind = False
         self.settling_ms = 0
         self.last_in_turn_ns = (0, 0)
@@ -142,15 +148,29 @@ class MemoryLog:
 
     # --- A start ---------------------------------------------------------------------------------
 
-    def follow(self) -> Iterator[MemoryFrame]:
-        for frame in (*self._place.snapshot, *self._place.frames):
-            self.appended_sequence = frame.sequence
-            self.wall_offset_ms = frame.wall_ms - frame.time_ms
-            yield frame
+    def follow(self) -> Iterator[MemoryFrame | None]:
+        while True:
+            owners = self._place.owners
+            frames = self._place.frames
+            if not self.appended_sequence:
+                frames = [*self._place.snapshot, *frames]
+            for frame in [each for each in frames if each.sequence > self.appended_sequence]:
+                self.wall_offset_ms = frame.wall_ms - frame.time_ms
+                yield frame
+            self.appended_sequence = max([self.appended_sequence, *(f.sequence for f in frames)])
+            if not self._place.is_owned:
+                self._followed_owners = owners
+                return
+            self.owner = "elsewhere"
+            yield None
 
-    def take_over(self) -> None:
+    def take_over(self) -> bool:
+        if self._place.owners != self._followed_owners:
+            return False
         self._place.owners += 1
+        self._place.is_owned = True
         self._epoch = self._place.owners
+        return True
 
     def unreadable(self, why: str) -> LogError:
         return Broken(why)
@@ -249,6 +269,7 @@ class MemoryLog:
 
     def stop(self) -> None:
         self.is_settling = False
+        self._place.is_owned = False
 
     def settle_all(self) -> bool:
         if self._failure is not None:

@@ -1,0 +1,157 @@
+"""Where the log is: the database, the name of the log in it, and what may be said of both.
+
+    DatabasePlace.of("postgresql://delayd@db-1,db-2/jobs", "delayd", ...)
+
+What the url does not say is left to libpq: PGPASSFILE, PGSSLMODE and the like work as for psql. Of
+what decides whether a lost server is noticed in time the defaults are ours.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from delayd.limits import DATABASE_ANSWER_MS
+from delayd.log import LogFinding
+from delayd.log_lines import Log
+from delayd.postgres.connection import Connection, whole
+from delayd.postgres.errors import DatabaseCorrupt, DatabaseUnfit, StatementFailed
+from delayd.postgres.statements import SESSION, SETTING, Statements
+from delayd.text import visible
+
+VERSION_MIN = 140_000
+
+_LOSSES = (
+    ("fsync", "a power cut or a crash of the machine may lose or damage everything"),
+    ("full_page_writes", "a power cut while a page is written may damage the database"),
+)
+_NO_RIGHT = "42501"
+
+
+class DatabasePlace(NamedTuple):
+    """Where a log is; `shown` is the url as people may see it."""
+
+    conninfo: bytes
+    shown: str
+    name: str
+    lease_ms: int
+    address: str
+    accepted: frozenset[str]
+    """Settings of the server that are accepted although they may lose jobs, by name."""
+
+    @classmethod
+    def of(
+        cls,
+        url: str,
+        *,
+        name: str,
+        lease_ms: int,
+        address: str,
+        password: str | None = None,
+        accepted: frozenset[str] = frozenset(),
+    ) -> "DatabasePlace":
+        """Read the url. Raises DatabaseUnfit, without a quote of it: it may hold a password."""
+        try:
+            given = conninfo_to_dict(url)
+            seconds = str(max(2, lease_ms // 1_000))
+            ours = {
+                "connect_timeout": seconds,
+                "tcp_user_timeout": str(lease_ms),
+                "keepalives_idle": seconds,
+                "keepalives_interval": "1",
+                "keepalives_count": seconds,
+                "application_name": "delayd",
+            }
+            kept = {each: value for each, value in ours.items() if each not in given}
+            if password is not None:
+                kept["password"] = password
+            text = make_conninfo(url, target_session_attrs="read-write", **kept)
+        except psycopg.Error:
+            rule = "is not a url that PostgreSQL reads, such as postgresql://delayd@host/jobs"
+            raise DatabaseUnfit(f"postgres.url {rule}") from None
+        host = given.get("host") or given.get("hostaddr") or "localhost"
+        port = f":{given['port']}" if given.get("port") else ""
+        shown = visible(f"postgresql://{host}{port}/{given.get('dbname', '')}")
+        return cls(text.encode(), shown, name, lease_ms, address, accepted)
+
+    def connected(self) -> Connection:
+        """Return a connection whose session is set as statements need it. Raises DatabaseError."""
+        connection = Connection(self.conninfo, self.shown)
+        with closed_after_error(connection):
+            if connection.version < VERSION_MIN:
+                found = connection.version // 10_000
+                raise DatabaseUnfit(
+                    f"{self.shown} is PostgreSQL {found}: 14 is the oldest that works"
+                )
+            connection.run(SESSION, DATABASE_ANSWER_MS)
+        return connection
+
+    # --- What a start looks at -------------------------------------------------------------------
+
+    def findings(self, connection: Connection, news: Log) -> list[LogFinding]:
+        """Say what an acknowledgement is worth there. Raises DatabaseUnfit if it may be lost."""
+        settings = {
+            name: connection.ask(SETTING, name, within_ms=DATABASE_ANSWER_MS)[0][0].decode()
+            for name in ("fsync", "full_page_writes", "synchronous_standby_names")
+        }
+        found = []
+        for name, loss in _LOSSES:
+            if settings[name] == "on":
+                continue
+            if name not in self.accepted:
+                raise DatabaseUnfit(
+                    f"{self.shown} has {name} = off: {loss}. Switch it on, or accept this with"
+                    f' postgres.accept = ["{name}"]'
+                )
+            found.append(LogFinding(f"{name} is off in the database: {loss}", {"log": self.shown}))
+        worth = "on this server, and on its synchronous standbys"
+        if not settings["synchronous_standby_names"]:
+            worth = "on this server alone"
+            sentence = "the database has no synchronous standby: if its disk is lost, so are jobs"
+            found.append(LogFinding(sentence, {"log": self.shown}))
+        if connection.is_far and not connection.is_encrypted:
+            sentence = "the connection to the database is not encrypted: use sslmode=verify-full"
+            found.append(LogFinding(sentence, {"log": self.shown}))
+        news.info("the log is in PostgreSQL", log=self.shown, name=self.name, acknowledged=worth)
+        return found
+
+    def prepare(self, connection: Connection, statements: Statements, identity: bytes) -> None:
+        """See that the tables are there and survive crashes; make them where there are none."""
+        within_ms = DATABASE_ANSWER_MS
+        try:
+            if not whole(connection.ask(statements.has_tables, within_ms=within_ms)[0][0]):
+                self._create(connection, statements, identity)
+            logged = whole(connection.ask(statements.logged, within_ms=within_ms)[0][0])
+        except StatementFailed as error:
+            if error.state != _NO_RIGHT:
+                raise
+            rule = f"the role has to own the schema {statements.schema} and its tables"
+            raise DatabaseUnfit(f"{error}: {rule}") from None
+        if logged != statements.table_count:
+            why = f"a table of the schema {statements.schema} is missing, or unlogged"
+            raise DatabaseCorrupt(f"{self.shown}: {why}")
+
+    def _create(self, connection: Connection, statements: Statements, identity: bytes) -> None:
+        """Make the tables, all or none; where another daemon does so at this moment, it is done."""
+        within_ms = DATABASE_ANSWER_MS
+        connection.run(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK_NUMBER})", within_ms)
+        if not whole(connection.ask(statements.has_tables, within_ms=within_ms)[0][0]):
+            if not whole(connection.ask(statements.has_schema, within_ms=within_ms)[0][0]):
+                connection.run(f"CREATE SCHEMA {statements.schema}", within_ms)
+            connection.run(statements.create(identity), within_ms)
+        connection.run("COMMIT", within_ms)
+
+
+_LOCK_NUMBER = 0x64656C61796464
+
+
+@contextmanager
+def closed_after_error(connection: Connection) -> Iterator[None]:
+    """Close the connection if this ends with an error."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise

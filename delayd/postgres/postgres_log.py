@@ -1,0 +1,775 @@
+"""The log in PostgreSQL, while this daemon owns it; see `delayd.log.DurableLog`.
+
+    append ─► waits ─► settle ─► one statement: compare owner and head, insert ─► settled
+              (the next frames wait meanwhile)  └─ no row: look who owns the log ─► fenced
+
+One statement is under way at a time, on a connection that the loop itself reads (its descriptor and
+that of a lost connection's successor are in one epoll, which is what `fileno` returns). It carries
+all frames that wait. So a database that is slow has larger group commits, and nothing else.
+
+**Unknown.** A connection that is lost, or closed by our own deadline, leaves open whether its
+append was committed. A thread connects again and reads the row of the log. If its head is the frame
+that was sent, it is there, and *the next* statement that commits is waited for: a server may show a
+frame that its standby does not have yet, and what is committed later is replicated later. If its
+head is the frame before, the frames are sent again.
+
+**Lease.** Each statement prolongs the lease by the database's clock. This daemon relies on it for
+so long from *before* it sent the statement, less a margin, by a clock that counts suspends. Later
+`is_whole` is false, and what is found to be settled then is told after another statement.
+
+Frames are packed when they are appended, so that what is sent again is the same.
+"""
+
+import contextlib
+import os
+import queue
+import select
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, final
+
+from delayd.clock import NS_PER_MS, boot_ns, monotonic_ns
+from delayd.journal.format import IDENTITY_BYTES, Frame, FrameKind, frame_mark, pack_frame
+from delayd.journal.snapshot import Damage, SnapshotHeader
+from delayd.limits import (
+    DATABASE_ANSWER_MS,
+    DATABASE_APPEND_BYTES_MAX,
+    DATABASE_LEASE_MARGIN_PARTS,
+    DATABASE_LEASE_TICKS,
+    DATABASE_ODD_ANSWERS_MAX,
+    DATABASE_RELEASE_MS,
+    DATABASE_RETRY_MS,
+)
+from delayd.log import LogError, LogFinding, LogSize, LogUser, Loop, OnSpaceChange
+from delayd.log_lines import Log
+from delayd.postgres.connection import Connection, Prepared, Row, Value, whole
+from delayd.postgres.errors import (
+    DatabaseCorrupt,
+    DatabaseError,
+    DatabaseLost,
+    Fenced,
+    StatementFailed,
+)
+from delayd.postgres.place import DatabasePlace, closed_after_error
+from delayd.postgres.rows import LogRow, checksum_of, frames_in
+from delayd.postgres.snapshots import PartsWriter, payloads_of
+from delayd.postgres.statements import FORMAT, FRAME_TABLES, SNAPSHOT_TABLES, Statements
+
+_BOUNDLESS_BYTES: Final = 1 << 62
+_NO_LEASE: Final = -1
+_SNAPSHOTS_PER_SEGMENT: Final = 8
+"""As with files: a snapshot for every 32 MiB of log, if less than that lives."""
+_STEPS_PER_SNAPSHOT: Final = 8
+_FULL: Final = ("53100",)
+_PASSING: Final = ("53", "40", "55P03", "57014")
+"""What begins the SQLSTATE of a refusal that may not be there the next time."""
+_LOSING: Final = ("57P", "08", "25006")
+"""The same, where another connection is needed: a stop, a failover, a server that is read-only."""
+
+
+def open_log(place: DatabasePlace, news: Log, *, segment_bytes: int) -> "PostgresLog":
+    """Open the log at this place, making its tables if there are none. Raises DatabaseError."""
+    statements = Statements(place.name)
+    connection = place.connected()
+    with closed_after_error(connection):
+        findings = place.findings(connection, news)
+        place.prepare(connection, statements, os.urandom(IDENTITY_BYTES))
+        log = PostgresLog(place, statements, connection, news, segment_bytes=segment_bytes)
+    log.findings = findings
+    return log
+
+
+class Flight(NamedTuple):
+    """A statement that is under way."""
+
+    statement: Prepared
+    last: int = 0  # of the frames that it appends; 0: it appends none
+    checksum: int = 0
+    frames: int = 0
+    table: int = 0
+    began_ns: int = 0  # before it was sent, by the boot clock
+
+
+class Waiting(NamedTuple):
+    """A frame that was appended here, and is not in the database for certain."""
+
+    sequence: int
+    data: bytes
+
+
+@final
+class DatabaseTime:
+    """The database's wall clock, as far as answers have told; never ahead of it, but for drift.
+
+    >>> time = DatabaseTime()
+    >>> time.note(5_000_000, before_ns=1_000, after_ns=9_000)  # it said 5 s between these two
+    >>> time.ahead_ns
+    4999991000
+    """
+
+    __slots__ = ("ahead_ns",)
+
+    def __init__(self) -> None:
+        self.ahead_ns = 0
+
+    def note(self, said_us: int, *, before_ns: int, after_ns: int) -> None:
+        """Take note of what it said between two readings of the boot clock."""
+        least_ns, most_ns = said_us * 1_000 - after_ns, said_us * 1_000 + 999 - before_ns
+        if not least_ns <= self.ahead_ns <= most_ns:
+            self.ahead_ns = least_ns
+
+    def wall_ns(self) -> int:
+        """Return what it says now."""
+        return boot_ns() + self.ahead_ns
+
+
+@final
+class DatabaseSpace:
+    """How much can be appended: all that is wanted, until the database says that it is full."""
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+        self.on_change: OnSpaceChange = bool
+        self.is_full = False
+        self.is_stale = False
+        self.trouble = ""
+
+    def beyond(self, set_aside_bytes: int) -> int:
+        self.is_stale = False
+        return -1 if self.is_full else _BOUNDLESS_BYTES - set_aside_bytes
+
+    def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
+        del missing_bytes, body_bytes, places
+        return -1
+
+    def figures(self) -> dict[str, str | int]:
+        """Return where it is."""
+        return {"log": self._shown}
+
+    def note(self, *, is_full: bool) -> None:
+        """Tell when it is the other way round than before."""
+        if is_full is not self.is_full:
+            self.is_full, self.is_stale = is_full, True
+            self.on_change(is_full)
+
+
+@final
+class PostgresLog:
+    """A log in a database; see `delayd.log.DurableLog` for what each method promises."""
+
+    is_shared: Final = True
+    is_behind: Final = False
+    last_in_turn_ns: Final = (0, 0)
+    free_bytes: Final = _BOUNDLESS_BYTES
+
+    def __init__(
+        self,
+        place: DatabasePlace,
+        statements: Statements,
+        connection: Connection,
+        news: Log,
+        *,
+        segment_bytes: int,
+    ) -> None:
+        """Use `open_log`."""
+        self._place = place
+        self._statements = statements
+        self._news = news
+        self._due_bytes = segment_bytes // _SNAPSHOTS_PER_SEGMENT
+        self.step_bytes = self._due_bytes // _STEPS_PER_SNAPSHOT
+        self._connection: Connection | None = connection
+        self.findings: Sequence[LogFinding] = ()
+        self.space = DatabaseSpace(place.shown)
+        self._time = DatabaseTime()
+        self._row = self._read_row(connection)
+        self.identity = self._row.identity
+        # As standby.
+        self.owner = ""
+        self._is_loaded = False
+        self._read_bytes = 0
+        self._lease_seen = (_NO_LEASE, 0)  # of another owner, and since when
+        # As owner.
+        self._self = os.urandom(IDENTITY_BYTES)
+        self._epoch = self._mark = 0
+        self._trusted_until_ns = 0
+        self.appended_sequence = self._head = self._checksum = 0
+        self._waiting: deque[Waiting] = deque()
+        self._flight: Flight | None = None
+        self._unknown: Flight | None = None  # was under way when the connection was lost
+        self._is_doubtful = False  # what is settled next was not replicated for certain
+        self._has_lapsed = False
+        self._odd_answers = 0
+        self._table = 0
+        self._ends = [0] * FRAME_TABLES  # the last frame in each table; 0: it is empty
+        self._user: LogUser | None = None
+        self._loop: Loop | None = None
+        self._failure: LogError | None = None
+        self._ended = threading.Event()
+        self._epoll = select.epoll()
+        self._woken = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._woken, select.EPOLLIN)
+        self._found: queue.SimpleQueue[tuple[Connection, LogRow]] = queue.SimpleQueue()
+        self.is_settling = False
+        self._begun_ns = 0
+        self.wall_offset_ms = 0
+        self.appended_bytes = self.grown_bytes = 0
+        self._covered_bytes = 0  # how much log the snapshot in the making covers
+        self._writer: PartsWriter | None = None
+        self.snapshot_ms: int | None = None
+        self._jobs_copied = 0
+        self._is_closed = False
+
+    # --- A start ---------------------------------------------------------------------------------
+
+    def _read_row(self, connection: Connection) -> LogRow:
+        """Return the row of the log, and note the time. Raises DatabaseError."""
+        before_ns = boot_ns()
+        rows = connection.ask(self._statements.row, within_ms=DATABASE_ANSWER_MS)
+        return self._noted(rows, before_ns)
+
+    def _noted(self, rows: list[Row], before_ns: int) -> LogRow:
+        where = f"{self._place.shown}: {self._statements.schema}.log"
+        if len(rows) != 1:
+            raise DatabaseCorrupt(f"{where} has {len(rows)} rows, and must have one")
+        try:
+            row = LogRow.read(rows[0])
+        except ValueError as error:
+            raise DatabaseCorrupt(f"{where} cannot be read: {error}") from None
+        if row.format != FORMAT:
+            raise DatabaseCorrupt(f"{where} is of format {row.format}; this delayd reads {FORMAT}")
+        self._time.note(row.now_us, before_ns=before_ns, after_ns=boot_ns())
+        return row
+
+    def follow(self) -> Iterator[Frame | None]:
+        """Yield what is there, and then what the owner appends, until nobody owns the log."""
+        if not self._is_loaded:
+            yield from self._load()
+        pause = threading.Event()
+        while True:
+            row = self._row
+            if row.head > self.appended_sequence:
+                yield from self._read_frames(row.head)
+            if self._is_free(row):
+                return
+            self.owner = row.address or "another daemon"
+            yield None
+            pause.wait(DATABASE_RETRY_MS / 1_000)
+            while not self._has_looked():
+                yield None
+                pause.wait(DATABASE_RETRY_MS / 1_000)
+
+    def _has_looked(self) -> bool:
+        """Read the row again, over another connection if this one is lost; tell whether it could.
+
+        While it cannot the owner may not be able to renew its lease either.
+        """
+        try:
+            if self._connection is None:
+                self._connection = self._place.connected()
+            row = self._read_row(self._connection)
+        except DatabaseLost as error:
+            if self._connection is not None:
+                self._news.warning("the database is away, trying again", reason=str(error))
+                self._connection = None
+            self._lease_seen = (_NO_LEASE, 0)
+            return False
+        if row.identity != self.identity or row.head < self.appended_sequence:
+            raise DatabaseCorrupt(
+                f"{self._place.shown} has gone back to frame {row.head} from"
+                f" {self.appended_sequence}, or is another log: start again to follow it"
+            )
+        self._row = row
+        return True
+
+    def _load(self) -> Iterator[Frame]:
+        """Yield the snapshot and the frames behind it, all of one moment."""
+        connection = self._linked()
+        connection.run(self._statements.hold, DATABASE_ANSWER_MS)
+        self._row = row = self._read_row(connection)
+        self.appended_sequence = row.snapshot
+        if row.snapshot:
+            yield from self._read_snapshot(connection, row)
+        yield from self._read_frames(row.head)
+        connection.run("COMMIT", DATABASE_ANSWER_MS)
+        self._is_loaded = True
+        self._row = self._read_row(connection)
+
+    def _read_snapshot(self, connection: Connection, row: LogRow) -> Iterator[Frame]:
+        where = f"{self._place.shown}: the snapshot of frame {row.snapshot}"
+        if row.snapshot_table not in range(SNAPSHOT_TABLES):
+            raise DatabaseCorrupt(f"{where} is in a table that this delayd does not know")
+        parts = connection.stream(
+            self._statements.parts(row.snapshot_table), row.snapshot, within_ms=DATABASE_ANSWER_MS
+        )
+        try:
+            header, payloads = payloads_of(parts, row.snapshot_bytes, where)
+            if (header.identity, header.sequence) != (row.identity, row.snapshot):
+                raise DatabaseCorrupt(f"{where} is of another log, or of frame {header.sequence}")
+            self.snapshot_ms = header.time_ms
+            self.wall_offset_ms = header.wall_ms - header.time_ms
+            for payload in payloads:
+                self._read_bytes += len(payload)
+                yield Frame(row.snapshot, header.time_ms, header.wall_ms, payload)
+        except Damage as error:
+            raise DatabaseCorrupt(str(error)) from None
+
+    def _read_frames(self, last: int) -> Iterator[Frame]:
+        """Yield the frames up to this one. Raises DatabaseCorrupt if one is missing or damaged."""
+        where = f"{self._place.shown}: {self._statements.schema}"
+        rows = self._linked().stream(
+            self._statements.frames, self.appended_sequence, last, within_ms=DATABASE_ANSWER_MS
+        )
+        for sequence, epoch, payload in rows:
+            mark = frame_mark(self.identity, whole(epoch))
+            try:
+                for frame in frames_in(payload, mark, self.appended_sequence + 1):
+                    self.appended_sequence = frame.sequence
+                    self.wall_offset_ms = frame.wall_ms - frame.time_ms
+                    self._read_bytes += len(frame.payload)
+                    self.grown_bytes += len(frame.payload)
+                    yield frame
+            except ValueError as error:
+                raise DatabaseCorrupt(f"{where}: {error}") from None
+            if self.appended_sequence != whole(sequence):
+                raise DatabaseCorrupt(f"{where}: the row of frame {whole(sequence)} is cut off")
+        if self.appended_sequence != last:
+            raise DatabaseCorrupt(f"{where}: frame {self.appended_sequence + 1} is missing")
+
+    def _is_free(self, row: LogRow) -> bool:
+        """Whether the lease is over: by the database's clock, or since it was not renewed for long.
+
+        A failover may set that clock back, and nobody would be the owner for as long.
+        """
+        if row.lease_us <= row.now_us:
+            return True
+        now_ns = boot_ns()
+        if row.lease_us != self._lease_seen[0]:
+            self._lease_seen = row.lease_us, now_ns
+        return now_ns - self._lease_seen[1] > 2 * row.lease_ms * NS_PER_MS
+
+    def _linked(self) -> Connection:
+        connection = self._connection
+        if connection is None:
+            raise DatabaseLost(f"the connection to {self._place.shown} was lost")
+        return connection
+
+    @property
+    def followed_percent(self) -> int:
+        """About how much was yielded, if frames take as long as the snapshot."""
+        head = max(1, self._row.head)
+        return min(99, 100 * self.appended_sequence // head)
+
+    def unreadable(self, why: str) -> LogError:
+        return DatabaseCorrupt(f"{self._place.shown}: {why}")
+
+    def take_over(self) -> bool:
+        """Raise the epoch, if the log is still as it was followed and nobody owns it."""
+        row, connection = self._row, self._linked()
+        lease_us = row.lease_us if row.lease_us == self._lease_seen[0] else _NO_LEASE
+        address, lease_ms = self._place.address, self._place.lease_ms
+        values = (row.epoch, self._self, lease_ms, self.appended_sequence, lease_us, address)
+        began_ns = boot_ns()
+        rows = connection.ask(self._statements.take_over, *values, within_ms=DATABASE_ANSWER_MS)
+        if not rows:
+            self._row = self._read_row(connection)
+            return False
+        self._epoch = whole(rows[0][0])
+        self._trust(began_ns)
+        self._time.note(whole(rows[0][1]), before_ns=began_ns, after_ns=boot_ns())
+        self._mark = frame_mark(self.identity, self._epoch)
+        self._head, self._checksum = row.head, row.checksum
+        ends = connection.ask(self._statements.ends, within_ms=DATABASE_ANSWER_MS)
+        self._ends = [*map(whole, ends[0])]
+        self._table = self._ends.index(max(self._ends))
+        self._prepare(connection)
+        self._watch(connection)
+        return True
+
+    def _prepare(self, connection: Connection) -> None:
+        for statement in (self._statements.renew, self._statements.look, *self._statements.appends):
+            connection.prepare(statement, DATABASE_ANSWER_MS)
+
+    @property
+    def wall_ns(self) -> Callable[[], int]:
+        return self._time.wall_ns
+
+    def serve(self, loop: Loop, user: LogUser) -> None:
+        self._loop, self._user = loop, user
+        self._tick()
+
+    # --- Appends ---------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[bytes], time_ms: int, wall_ms: int) -> int:
+        """Pack the records as frames, several where one statement would take long."""
+        if self._failure is not None:
+            raise self._failure
+        for payload in _pieces(records):
+            self.appended_sequence += 1
+            frame = (self.appended_sequence, self._head, time_ms, wall_ms, payload)
+            data = pack_frame(self._mark, FrameKind.RECORDS, *frame)
+            self._waiting.append(Waiting(self.appended_sequence, data))
+            self.appended_bytes += len(payload)
+            self.grown_bytes += len(payload)
+        self.wall_offset_ms = wall_ms - time_ms
+        return self.appended_sequence
+
+    def settle(self, *, in_turn: bool) -> None:
+        """Send what waits, unless a statement is under way already."""
+        del in_turn
+        self.is_settling = True
+        self._begun_ns = monotonic_ns()
+        self._launch()
+
+    @property
+    def settling_ms(self) -> int:
+        return (monotonic_ns() - self._begun_ns) // NS_PER_MS if self.is_settling else 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the lease goes on for certain."""
+        return boot_ns() < self._trusted_until_ns
+
+    @property
+    def durable_sequence(self) -> int:
+        """The last frame that is in the database."""
+        return self._head
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing becomes durable any more."""
+        return self._ended.is_set()
+
+    def in_turn_ns(self, now_ns: int) -> int:
+        del now_ns
+        return 0
+
+    def _launch(self) -> None:
+        """Send the next statement, if none is under way and there is a connection."""
+        connection = self._connection
+        if self._flight is not None or connection is None or self._failure is not None:
+            return
+        proof = (self._epoch, self._self, self._place.lease_ms)
+        statements, began_ns = self._statements, boot_ns()
+        if not self._waiting or self._is_doubtful:
+            self._send(connection, Flight(statements.renew, began_ns=began_ns), *proof)
+            return
+        frames: list[bytes] = []
+        sent_bytes = 0
+        for frame in self._waiting:
+            sent_bytes += len(frame.data)
+            if frames and sent_bytes > DATABASE_APPEND_BYTES_MAX:
+                break
+            frames.append(frame.data)
+        table, last = self._table, self._waiting[len(frames) - 1].sequence
+        checksum = checksum_of(frames[-1])
+        append = statements.appends[table]
+        flight = Flight(append, last, checksum, len(frames), table, began_ns)
+        values = (self._head, last, checksum, b"".join(frames))
+        self._send(connection, flight, *proof, *values)
+
+    def _send(self, connection: Connection, flight: Flight, *values: Value) -> None:
+        self._flight = flight
+        try:
+            has_more = connection.begin(flight.statement, *values)
+        except DatabaseLost as error:
+            self._lose(error)
+        else:
+            self._listen(connection, has_more=has_more)
+
+    # --- Answers ---------------------------------------------------------------------------------
+
+    def fileno(self) -> int | None:
+        return self._epoll.fileno()
+
+    def reap(self) -> None:
+        """Read what has come, and take a connection that was made anew."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._woken)
+        while not self._found.empty():
+            self._connected(*self._found.get())
+        connection, flight = self._connection, self._flight
+        if connection is None:
+            return
+        try:
+            if flight is not None:
+                self._listen(connection, has_more=connection.flush())
+            rows = connection.pump()
+        except DatabaseLost as error:
+            self._lose(error)
+        except StatementFailed as error:
+            self._flight = None
+            self._refused(error)
+        else:
+            if rows is not None and flight is not None:
+                self._flight = None
+                self._answered(connection, flight, rows)
+
+    def _answered(self, connection: Connection, flight: Flight, rows: list[Row]) -> None:
+        """Go on behind a statement that was carried out."""
+        if flight.statement is self._statements.look:
+            self._judge(self._unknown, self._noted(rows, flight.began_ns))
+        elif not rows:
+            self._odd_answers += 1
+            self._unknown = flight
+            self._send(connection, Flight(self._statements.look, began_ns=boot_ns()))
+        else:
+            self._odd_answers = 0
+            self._time.note(whole(rows[0][0]), before_ns=flight.began_ns, after_ns=boot_ns())
+            self._has_lapsed |= not self.is_whole
+            self._trust(flight.began_ns)
+            self.space.note(is_full=False)
+            if flight.last:
+                self._landed(flight)
+            self._is_doubtful = connection.was_warned
+            self._go_on(has_landed=bool(flight.last))
+
+    def _trust(self, began_ns: int) -> None:
+        """Rely on the lease from before the statement that prolonged it."""
+        lease_ns = self._place.lease_ms * NS_PER_MS
+        self._trusted_until_ns = began_ns + lease_ns - lease_ns // DATABASE_LEASE_MARGIN_PARTS
+
+    def _landed(self, flight: Flight) -> None:
+        """Take note that its frames are in the database."""
+        self._head, self._checksum = flight.last, flight.checksum
+        self._ends[flight.table] = flight.last
+        for _ in range(flight.frames):
+            self._waiting.popleft()
+
+    def _go_on(self, *, has_landed: bool) -> None:
+        """Tell what is settled, if that is certain; else send the next statement."""
+        is_asked = self.is_settling
+        if (
+            self._is_doubtful
+            or not self.is_whole
+            or (is_asked and self._waiting and not has_landed)
+        ):
+            self._launch()
+            return
+        user = self._user
+        if is_asked:
+            self.is_settling = False
+            if user is not None:
+                user.settled(self._head, monotonic_ns() - self._begun_ns)
+        if self._has_lapsed:
+            self._has_lapsed = False
+            if user is not None:
+                user.restored()
+
+    def _refused(self, error: StatementFailed) -> None:
+        """See what a statement means that was not carried out."""
+        if error.state.startswith(_LOSING):
+            self._lose(error)
+        elif error.state.startswith(_PASSING):
+            self.space.note(is_full=error.state in _FULL)  # the next tick sends it again
+            self._news.warning("the database refused a statement, trying again", reason=str(error))
+        else:
+            self._fail(error)
+
+    def _judge(self, flight: Flight | None, row: LogRow) -> None:
+        """Find out what came of a statement, from the row of the log."""
+        self._unknown = None
+        shown = self._place.shown
+        if (row.epoch, row.owner) != (self._epoch, self._self):
+            who = row.address or "another daemon"
+            self._fail(Fenced(f"{shown}: {who} owns the log by now (epoch {row.epoch})"))
+        elif flight is not None and flight.last and _is_at(row, flight.last, flight.checksum):
+            self._landed(flight)
+            self._is_doubtful = True
+            self._launch()
+        elif not _is_at(row, self._head, self._checksum):
+            why = f"ends with frame {row.head}, and frame {self._head} was durable"
+            rule = "it was restored, or failed over to a server that had not got everything"
+            self._fail(DatabaseError(f"{shown} {why}: {rule}"))
+        elif self._odd_answers > DATABASE_ODD_ANSWERS_MAX:
+            self._fail(DatabaseError(f"{shown} does not change the row of the log"))
+        else:
+            self._is_doubtful = True
+            self._launch()
+
+    def _fail(self, error: LogError) -> None:
+        self._failure = error
+        self._trusted_until_ns = 0
+        self._ended.set()
+        if self._user is not None:
+            self._user.failed(error)
+
+    # --- The connection --------------------------------------------------------------------------
+
+    def _watch(self, connection: Connection) -> None:
+        self._epoll.register(connection.fileno(), select.EPOLLIN)
+
+    def _listen(self, connection: Connection, *, has_more: bool) -> None:
+        """Be woken when an answer comes, and when more can be sent, if there is more."""
+        self._epoll.modify(connection.fileno(), select.EPOLLIN | select.EPOLLOUT * has_more)
+
+    def _lose(self, error: DatabaseError) -> None:
+        """Give the connection up, and have another one made; what was under way is unknown."""
+        self._news.warning("the connection to the database is lost", reason=str(error))
+        if self._flight is not None and self._flight.last:
+            self._unknown = self._flight
+        self._flight = None
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        threading.Thread(target=self._connect, name="database", daemon=True).start()
+
+    def _connect(self) -> None:
+        """Connect again, in a thread, until it succeeds; then wake the loop."""
+        while not self._ended.is_set():
+            try:
+                connection = self._place.connected()
+                with closed_after_error(connection):
+                    self._prepare(connection)
+                    found = connection, self._read_row(connection)
+            except DatabaseError as error:
+                self._news.warning("the database is away, trying again", reason=str(error))
+                self._ended.wait(DATABASE_RETRY_MS / 1_000)
+            else:
+                self._found.put(found)
+                with contextlib.suppress(OSError):  # the log was closed meanwhile
+                    os.eventfd_write(self._woken, 1)
+                return
+
+    def _connected(self, connection: Connection, row: LogRow) -> None:
+        self._connection = connection
+        self._watch(connection)
+        self._judge(self._unknown, row)
+
+    def _tick(self) -> None:
+        """Renew the lease, send again what was refused, and give up what is not answered."""
+        if self._ended.is_set():
+            return
+        lease_ms, now_ns = self._place.lease_ms, boot_ns()
+        flight = self._flight
+        if flight is not None:
+            if now_ns - flight.began_ns > lease_ms * NS_PER_MS:
+                shown = self._place.shown
+                self._lose(DatabaseLost(f"{shown} did not answer within {lease_ms} ms"))
+        elif self.is_settling or self._is_due(now_ns):
+            self._launch()
+        if self._loop is not None:
+            self._loop.call_later(lease_ms / DATABASE_LEASE_TICKS / 1_000, self._tick)
+
+    def _is_due(self, now_ns: int) -> bool:
+        """Whether a third of the lease is over."""
+        return self._trusted_until_ns - now_ns < self._place.lease_ms * NS_PER_MS * 2 // 3
+
+    def look(self) -> str:
+        return ""
+
+    # --- Snapshots -------------------------------------------------------------------------------
+
+    def snapshot_is_due(self, live_bytes: int) -> bool:
+        """Whether there is more log than what lives, and not just a little."""
+        is_free = self._writer is None or self._writer.is_over
+        return is_free and self.grown_bytes > max(live_bytes, self._due_bytes)
+
+    def is_mostly_garbage(self, live_bytes: int) -> bool:
+        del live_bytes
+        return False
+
+    def shrink(self, free_bytes: int, time_ms: int, wall_ms: int) -> bool:
+        del free_bytes, time_ms, wall_ms
+        return True
+
+    def begin_snapshot(self, time_ms: int, wall_ms: int) -> PartsWriter:
+        """Begin one, and append to another table from now on, if one is empty."""
+        if self._failure is not None:
+            raise self._failure
+        free = [number for number in range(FRAME_TABLES) if not self._ends[number]]
+        if free and self._ends[self._table]:
+            self._table = free[0]
+        self._covered_bytes = self.grown_bytes
+        header = SnapshotHeader(self.identity, self.appended_sequence, time_ms, wall_ms)
+        self._writer = PartsWriter(
+            self,
+            self._place.connected,
+            self._statements,
+            proof=(self._epoch, self._self),
+            table=(self._row.snapshot_table + 1) % SNAPSHOT_TABLES,
+            header=header,
+            where=f"{self._place.shown}: snapshot",
+        )
+        return self._writer
+
+    def covered(self, connection: Connection, sequence: int) -> None:
+        """Empty the tables of frames that it replaces; those that are read now, some other time."""
+        for number, end in enumerate(self._ends):
+            if number == self._table or not 0 < end <= sequence:
+                continue
+            proof = (self._epoch, self._self)
+            empty = self._statements.empty_frames(number, *proof, covered=sequence)
+            try:
+                connection.run(empty, DATABASE_ANSWER_MS)
+            except StatementFailed as error:
+                reason = "frames that a snapshot covers are kept for now"
+                self._news.warning(reason, reason=str(error))
+            else:
+                self._ends[number] = 0
+
+    def end_snapshot(self) -> None:
+        writer = self._writer
+        assert writer is not None, "`begin_snapshot` comes before `end_snapshot`"
+        self._row = self._row._replace(
+            snapshot_table=writer.table, snapshot_bytes=writer.stored_bytes
+        )
+        self.snapshot_ms = writer.time_ms
+        self.grown_bytes -= self._covered_bytes
+
+    def size(self) -> LogSize:
+        return LogSize(self.grown_bytes + self._row.snapshot_bytes)
+
+    # --- The end ---------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Tell its user nothing any more."""
+        self._user = None
+        self.is_settling = False
+
+    def settle_all(self) -> bool:
+        """Append what waits, for as long as a lease; tell whether replies may leave."""
+        until_ns = boot_ns() + self._place.lease_ms * NS_PER_MS
+        while self._waiting or self._flight or self._unknown or self._is_doubtful:
+            if self._failure is not None:
+                raise self._failure
+            if boot_ns() > until_ns:
+                raise DatabaseLost(f"{self._place.shown} did not take the last frames in time")
+            self._launch()
+            self._epoll.poll(DATABASE_RETRY_MS / 1_000)
+            self.reap()
+        return self.is_whole
+
+    def close(self) -> None:
+        """Give the lease up, so that another daemon takes over at once; close the connection."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._ended.set()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            if self._epoch and self._failure is None and self._flight is None:
+                with contextlib.suppress(DatabaseError):
+                    values = (self._epoch, self._self)
+                    connection.ask(self._statements.release, *values, within_ms=DATABASE_RELEASE_MS)
+            connection.close()
+        self._epoll.close()
+        os.close(self._woken)
+
+
+def _is_at(row: LogRow, head: int, checksum: int) -> bool:
+    return (row.head, row.checksum) == (head, checksum)
+
+
+def _pieces(records: Iterable[bytes]) -> Iterator[bytes]:
+    """Join records to payloads of a length that one statement takes; none is divided."""
+    piece: list[bytes] = []
+    piece_bytes = 0
+    for record in records:
+        if piece and piece_bytes + len(record) > DATABASE_APPEND_BYTES_MAX:
+            yield b"".join(piece)
+            piece, piece_bytes = [], 0
+        piece.append(record)
+        piece_bytes += len(record)
+    if piece:
+        yield b"".join(piece)

@@ -1,0 +1,194 @@
+"""The tables and the statements of a log in PostgreSQL; docs/two-machines.md describes them.
+
+A log has a schema of its own, which is its name. The row in `log` says who owns it, and how far it
+goes. It is changed in place (nothing of it is indexed, half of each page is free), so that it does
+not grow. Frames are appended to one of three tables in turn; when a snapshot covers all that is in
+one, it is emptied as a whole, and nothing has to be vacuumed. Snapshots take turns in two tables.
+
+Whatever changes anything compares epoch and owner in the statement that does: no pause between a
+look and a change can matter. An epoch alone would not do: a failover that loses a takeover may give
+the same number to two daemons.
+"""
+
+from typing import Final, final
+
+from delayd.postgres.connection import Prepared
+
+FORMAT: Final = 1
+FRAME_TABLES: Final = 3
+SNAPSHOT_TABLES: Final = 2
+
+SESSION: Final = """
+SET synchronous_commit = on; SET default_transaction_isolation = 'read committed';
+SET default_transaction_read_only = off; SET statement_timeout = 0; SET lock_timeout = 0;
+SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; SET search_path = '';
+SET client_encoding = 'UTF8'; SET jit = off
+"""
+SETTING: Final = "SELECT current_setting($1)"
+
+_NOW: Final = "clock_timestamp()"
+_MINE: Final = "epoch = $1 AND owner = $2"
+_LEASE: Final = f"lease_until = {_NOW} + $3 * interval '1 millisecond'"
+
+
+def _us(moment: str) -> str:
+    return f"(extract(epoch FROM {moment}) * 1000000)::int8"
+
+
+@final
+class Statements:
+    """The SQL of the log with this name, which holds no quotes."""
+
+    def __init__(self, name: str) -> None:
+        self.schema = schema = f'"{name}"'
+        self._log = log = f"{schema}.log"
+        self._frames = [f"{schema}.frame_{number}" for number in range(FRAME_TABLES)]
+        self._snapshots = [f"{schema}.snapshot_{number}" for number in range(SNAPSHOT_TABLES)]
+        self.row = (
+            "SELECT format, identity, epoch, owner, address, head, checksum, snapshot,"
+            f" snapshot_table, snapshot_bytes, lease_ms, {_us('lease_until')}, {_us(_NOW)}"
+            f" FROM {log}"
+        )
+        self.look = Prepared("look", self.row, ())
+        self.renew = Prepared(
+            "renew",
+            f"UPDATE {log} SET {_LEASE} WHERE {_MINE} RETURNING {_us(_NOW)}",
+            (int, bytes, int),
+        )
+        self.appends = [
+            Prepared(
+                f"append_{number}",
+                f"WITH mine AS (UPDATE {log} SET head = $5, checksum = $6, {_LEASE}"
+                f" WHERE {_MINE} AND head = $4 RETURNING epoch)"
+                f" INSERT INTO {table} (sequence, epoch, payload)"
+                f" SELECT $5, epoch, $7 FROM mine RETURNING {_us(_NOW)}",
+                (int, bytes, int, int, int, int, bytes),
+            )
+            for number, table in enumerate(self._frames)
+        ]
+        # FOR UPDATE waits for the last statements of the owner before that change tables beside
+        # the row, which hold it FOR KEY SHARE; an append does not wait for those.
+        self.take_over = (
+            f"WITH free AS MATERIALIZED (SELECT epoch FROM {log} WHERE epoch = $1 AND head = $4"
+            f" AND (lease_until <= {_NOW} OR {_us('lease_until')} = $5) FOR UPDATE)"
+            f" UPDATE {log} SET epoch = log.epoch + 1, owner = $2, address = $6, lease_ms = $3,"
+            f" {_LEASE} FROM free WHERE log.epoch = free.epoch RETURNING log.epoch, {_us(_NOW)}"
+        )
+        self.release = f"UPDATE {log} SET lease_until = to_timestamp(0) WHERE {_MINE}"
+        self.accept = (
+            f"UPDATE {log} SET snapshot = $3, snapshot_table = $4, snapshot_bytes = $5"
+            f" WHERE {_MINE} AND head >= $3 RETURNING head"
+        )
+
+    # --- Reading ---------------------------------------------------------------------------------
+
+    @property
+    def hold(self) -> str:
+        """Begin to read what is there at one moment; no table is emptied meanwhile."""
+        tables = ", ".join((self._log, *self._frames, *self._snapshots))
+        return f"BEGIN ISOLATION LEVEL REPEATABLE READ; LOCK TABLE {tables} IN ACCESS SHARE MODE"
+
+    @property
+    def frames(self) -> str:
+        """Read the frames after the first and up to the second number."""
+        fields = "SELECT sequence, epoch, payload FROM"
+        each = (
+            f"{fields} {table} WHERE sequence > $1 AND sequence <= $2" for table in self._frames
+        )
+        return f"{' UNION ALL '.join(each)} ORDER BY sequence"
+
+    @property
+    def ends(self) -> str:
+        """Read the number of the last frame in each table."""
+        each = (f"coalesce((SELECT max(sequence) FROM {table}), 0)" for table in self._frames)
+        return f"SELECT {', '.join(each)}"
+
+    def parts(self, number: int) -> str:
+        """Read the parts of the snapshot in that table."""
+        return f"SELECT payload FROM {self._snapshots[number]} WHERE sequence = $1 ORDER BY part"
+
+    # --- Snapshots -------------------------------------------------------------------------------
+
+    def write_part(self, number: int) -> str:
+        """Write a part of a snapshot into that table."""
+        return (
+            f"INSERT INTO {self._snapshots[number]} (part, sequence, payload)"
+            f" SELECT $3, $4, $5 FROM {self._log} WHERE {_MINE} FOR KEY SHARE RETURNING part"
+        )
+
+    def empty_snapshot(self, number: int, epoch: int, owner: bytes) -> str:
+        """Empty the table of a snapshot; see `_empty`."""
+        return self._empty(self._snapshots[number], epoch, owner, "")
+
+    def empty_frames(self, number: int, epoch: int, owner: bytes, covered: int) -> str:
+        """Empty a table of frames, if none of them is past `covered`; see `_empty`."""
+        last = f"(SELECT max(sequence) FROM {self._frames[number]})"
+        guard = f" IF {last} > {covered} THEN RETURN; END IF;"
+        return self._empty(self._frames[number], epoch, owner, guard)
+
+    def _empty(self, table: str, epoch: int, owner: bytes, guard: str) -> str:
+        """Empty a table, if this daemon is the owner.
+
+        One statement: a daemon that is paused in the middle holds no lock meanwhile.
+        """
+        mine = f"epoch = {epoch} AND owner = '\\x{owner.hex()}'"
+        return (
+            f"DO $$ BEGIN PERFORM 1 FROM {self._log} WHERE {mine} FOR KEY SHARE;"
+            " IF NOT FOUND THEN RAISE EXCEPTION 'another daemon owns the log'; END IF;"
+            f"{guard} TRUNCATE {table}; END $$"
+        )
+
+    # --- The tables ------------------------------------------------------------------------------
+
+    @property
+    def has_schema(self) -> str:
+        """Tell whether there is one: made by somebody who may, for a role that may not."""
+        return f"SELECT (to_regnamespace('{self.schema}') IS NOT NULL)::int::int8"
+
+    @property
+    def has_tables(self) -> str:
+        """Tell whether the log was made."""
+        return f"SELECT (to_regclass('{self._log}') IS NOT NULL)::int::int8"
+
+    @property
+    def logged(self) -> str:
+        """Count the tables that are there and survive a crash of the server."""
+        return (
+            "SELECT count(*) FROM pg_catalog.pg_class WHERE relkind = 'r'"
+            f" AND relpersistence = 'p' AND relnamespace = '{self.schema}'::regnamespace"
+            " AND relname ~ '^(log|frame_[0-9]|snapshot_[0-9])$'"
+        )
+
+    @property
+    def table_count(self) -> int:
+        """How many tables a log has."""
+        return 1 + FRAME_TABLES + SNAPSHOT_TABLES
+
+    def create(self, identity: bytes) -> str:
+        """Make the tables, with the row of a log that has no frames."""
+        columns = (
+            *("format int8", "identity bytea", "epoch int8", "owner bytea", "address text"),
+            *("lease_until timestamptz", "lease_ms int8", "head int8", "checksum int8"),
+            *("snapshot int8", "snapshot_table int8", "snapshot_bytes int8"),
+        )
+        fields = ", ".join(f"{column} NOT NULL" for column in columns)
+        rest = "int8 NOT NULL, payload bytea NOT NULL)"
+        first = f"{FORMAT}, '\\x{identity.hex()}', 0, '', '', to_timestamp(0), 0, 0, 0, 0, 0, 0"
+        made = [
+            f"CREATE TABLE {self._log} ({fields}) WITH (fillfactor = 50)",
+            f"INSERT INTO {self._log} VALUES ({first})",
+        ]
+        made += [
+            f"CREATE TABLE {table} (sequence int8 PRIMARY KEY, epoch {rest}"
+            for table in self._frames
+        ]
+        made += [
+            f"CREATE TABLE {table} (part int8 PRIMARY KEY, sequence {rest}"
+            for table in self._snapshots
+        ]
+        # What is compressed already, or short, is not compressed again.
+        made += [
+            f"ALTER TABLE {table} ALTER payload SET STORAGE EXTERNAL"
+            for table in (*self._frames, *self._snapshots)
+        ]
+        return "; ".join(made)

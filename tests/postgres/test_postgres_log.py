@@ -1,0 +1,309 @@
+"""The log in PostgreSQL: answers that are lost, leases that are over, tables that are wrong."""
+
+import os
+import signal
+
+import psycopg
+import pytest
+
+from delayd.exits import Exit
+from delayd.journal.format import FrameKind, frame_mark, pack_frame
+from delayd.log import LogError
+from delayd.postgres.errors import DatabaseCorrupt, DatabaseError, DatabaseLost, DatabaseUnfit
+from delayd.postgres.rows import frames_in
+from tests.postgres_server import PostgresServer, postgres_server
+from tests.rigs.postgres import LEASE_MS, Rig, opened
+
+MARK = frame_mark(bytes(16), 3)
+COUNT = '(SELECT count(*) FROM "LOG".frame_{})'
+
+
+# --- Outcomes that are not known -----------------------------------------------------------------
+
+
+def test_an_append_whose_answer_is_lost_is_settled_once_and_after_another_statement(
+    server: PostgresServer,
+) -> None:
+    with Rig(server) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        rig.put(b"two")
+        rig.lose_answer()
+        rig.until(lambda: "cut off" in rig.said.getvalue())
+        assert rig.settled == [1]  # the frame is there, but nobody here knows
+        rig.put(b"three")
+        rig.until(lambda: rig.settled[-1:] == [3] or rig.settled == [1, 2])
+        assert not rig.failures
+    with Rig(server, rig.name) as again:
+        assert again.payloads == [b"one", b"two", b"three"]
+
+
+def test_an_append_that_did_not_arrive_is_sent_again(server: PostgresServer) -> None:
+    with Rig(server) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        server.kill()
+        rig.put(b"two")
+        rig.until(lambda: "lost" in rig.said.getvalue())
+        server.start()
+        rig.until(lambda: rig.settled == [1, 2])
+        assert not rig.failures
+    with Rig(server, rig.name) as again:
+        assert again.payloads == [b"one", b"two"]
+
+
+def test_a_statement_that_hangs_is_given_up_and_does_no_harm_when_it_wakes(
+    server: PostgresServer,
+) -> None:
+    with Rig(server) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        find = (
+            "SELECT pid FROM pg_stat_activity WHERE query LIKE '%LOG%' AND pid <> pg_backend_pid()"
+        )
+        (hung,) = rig.row(find)
+        assert isinstance(hung, int)
+        os.kill(hung, signal.SIGSTOP)
+        try:
+            rig.put(b"two")
+            rig.until(lambda: "did not answer" in rig.said.getvalue())
+            rig.until(lambda: rig.settled == [1, 2])
+            rig.put(b"three")
+        finally:
+            os.kill(hung, signal.SIGCONT)
+        rig.until(lambda: rig.settled == [1, 2, 3])
+        assert not rig.failures
+    with Rig(server, rig.name) as again:
+        assert again.payloads == [b"one", b"two", b"three"]
+
+
+def test_a_database_that_has_lost_durable_frames_ends_the_log(server: PostgresServer) -> None:
+    with Rig(server) as rig:
+        for payload in (b"one", b"two"):
+            rig.put(payload)
+            rig.until(lambda: not rig.log.is_settling)
+        rig.row('UPDATE "LOG".log SET head = 1')  # as a standby that had not got it
+        rig.put(b"three")
+        rig.until(lambda: bool(rig.failures))
+        assert "ends with frame 1, and frame 2 was durable" in str(rig.failures[0])
+        assert rig.settled == [1, 2]
+
+
+# --- The lease -----------------------------------------------------------------------------------
+
+
+def test_an_idle_owner_renews_its_lease_and_one_that_cannot_knows_when_it_is_over(
+    server: PostgresServer,
+) -> None:
+    with Rig(server) as rig:
+        first = rig.row('SELECT lease_until FROM "LOG".log')
+        rig.until(lambda: rig.row('SELECT lease_until FROM "LOG".log') > first)
+        assert rig.log.is_whole
+        server.kill()
+        rig.until(lambda: not rig.log.is_whole)
+        rig.put(b"waits")
+        assert rig.settled == []
+        server.start()
+        rig.until(lambda: rig.log.is_whole)
+        rig.until(lambda: rig.settled == [1])
+        assert rig.restorations == 1
+
+
+def test_what_is_found_settled_after_the_lease_is_told_after_another_statement(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Rig(server) as rig:
+        rig.put(b"one")
+        # Paused between the commit and the answer, for longer than the lease.
+        now = rig.log._flight
+        assert now is not None
+        paused_ns = LEASE_MS * 1_000_000
+        rig.log._flight = now._replace(began_ns=now.began_ns - paused_ns)
+        sent: list[str] = []
+        launch = rig.log._launch
+
+        def noted() -> None:
+            sent.append("again")
+            launch()
+
+        monkeypatch.setattr(rig.log, "_launch", noted)
+        rig.until(lambda: rig.settled == [1])
+        assert sent[:1] == ["again"]
+
+
+# --- What a start refuses ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("UPDATE {}.log SET format = 2", "is of format 2; this delayd reads 1"),
+        ("DELETE FROM {}.log", "has 0 rows, and must have one"),
+        ("UPDATE {}.log SET identity = 'short'", "the identity has 5 bytes"),
+        ("DROP TABLE {}.snapshot_1", "is missing, or unlogged"),
+        ("ALTER TABLE {}.frame_2 SET unlogged", "is missing, or unlogged"),
+        ("DELETE FROM {}.frame_0 WHERE sequence = 1", "frame 2 is where frame 1 should be"),
+        ("DELETE FROM {}.frame_0 WHERE sequence = 2", "frame 2 is missing"),
+        (r"UPDATE {}.frame_0 SET payload = payload || '\x00'", "is cut off"),
+        (r"UPDATE {}.frame_0 SET payload = set_byte(payload, 20, 1)", "frame 1 is damaged"),
+        ("UPDATE {}.frame_0 SET epoch = 7", "frame 1 is damaged"),
+        ("UPDATE {}.frame_0 SET payload = ''", "is cut off"),
+        ("UPDATE {}.log SET snapshot = 1, snapshot_table = 1, snapshot_bytes = 9", "header"),
+        ("UPDATE {}.log SET snapshot = 1, snapshot_table = 9", "a table that this delayd"),
+    ],
+)
+def test_tables_that_are_not_as_written_are_refused_and_left_alone(
+    server: PostgresServer, change: str, why: str
+) -> None:
+    with Rig(server) as rig:
+        for payload in (b"one of some length", b"two"):
+            rig.put(payload)
+            rig.until(lambda: not rig.log.is_settling)
+    rig.row(change.format(f'"{rig.name}"'))
+    with pytest.raises(DatabaseCorrupt, match=why) as refused:
+        _start(server, rig.name)
+    assert refused.value.exit_code is Exit.CORRUPT_JOURNAL
+
+
+def _start(server: PostgresServer, name: str) -> None:
+    log = opened(server, name)
+    try:
+        assert list(log.follow())
+    finally:
+        log.close()
+
+
+def test_a_server_that_may_lose_jobs_is_refused_until_it_is_accepted_by_name() -> None:
+    with postgres_server("fsync=off") as careless:
+        with pytest.raises(DatabaseUnfit, match=r"fsync = off.*postgres.accept = \[.fsync.\]"):
+            opened(careless, "jobs")
+        log = opened(careless, "jobs", accepted=frozenset({"fsync"}))
+        assert "fsync is off in the database" in log.findings[0].sentence
+        log.close()
+
+
+def test_a_role_without_rights_is_told_which_it_needs(server: PostgresServer) -> None:
+    with psycopg.connect(server.url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE guest LOGIN")
+    with pytest.raises(DatabaseUnfit, match="has to own the schema"):
+        opened(server, "forbidden", url=server.url.replace("postgres@", "guest@"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ada:s3cret@127.0.0.1:1/jobs",
+        "postgresql://ada:s3cret@127.0.0.1:1/jobs?nothing=s3cret",
+        "postgresql:/ada:s3cret",
+        "postgresql://ada:s3cret@[::1/jobs",
+    ],
+)
+def test_no_error_shows_a_password(server: PostgresServer, url: str) -> None:
+    with pytest.raises((DatabaseLost, DatabaseUnfit)) as refused:
+        opened(server, "jobs", url=url)
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+    assert refused.value.__suppress_context__ or refused.value.__context__ is None
+
+
+# --- Snapshots, and what they replace ------------------------------------------------------------
+
+
+def test_tables_of_frames_take_turns_and_are_emptied_when_a_snapshot_covers_them(
+    server: PostgresServer,
+) -> None:
+    counts = f"SELECT {', '.join(map(COUNT.format, range(3)))}"
+    with Rig(server) as rig:
+        for payload in (b"one", b"two"):
+            rig.put(payload)
+            rig.until(lambda: not rig.log.is_settling)
+        assert rig.row(counts) == (2, 0, 0)
+        for _ in range(4):
+            sink = rig.log.begin_snapshot(5, 5)
+            rig.put(b"behind")
+            rig.until(lambda: not rig.log.is_settling)
+            sink.write(b"state")
+            taken = sink.finish(7)
+            rig.log.end_snapshot()
+            assert taken.sequence == rig.log.appended_sequence - 1
+            assert rig.row(counts)[rig.log._table] == 1
+            assert sum(int(str(count)) for count in rig.row(counts)) == 1
+    with Rig(server, rig.name) as again:
+        assert again.payloads == [b"state", b"behind"]
+        assert again.log.snapshot_ms == 5
+
+
+def test_frames_that_somebody_reads_are_kept_until_a_later_snapshot(server: PostgresServer) -> None:
+    with Rig(server) as rig, psycopg.connect(server.url) as reader:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        reader.execute(f'TABLE "{rig.name}".frame_0')
+        sink = rig.log.begin_snapshot(5, 5)
+        sink.write(b"state")
+        sink.finish(7)
+        rig.log.end_snapshot()
+        assert "are kept for now" in rig.said.getvalue()
+        assert rig.row('SELECT count(*) FROM "LOG".frame_0') == (1,)
+        reader.rollback()
+        rig.put(b"two")
+        rig.until(lambda: rig.settled == [1, 2])
+        rig.log.begin_snapshot(6, 6).finish(7)
+        assert rig.row('SELECT count(*) FROM "LOG".frame_0') == (0,)
+
+
+def test_a_daemon_that_was_fenced_cannot_empty_the_tables_of_its_successor(
+    server: PostgresServer,
+) -> None:
+    with Rig(server) as old:
+        old.put(b"one")
+        old.until(lambda: old.settled == [1])
+        sink = old.log.begin_snapshot(5, 5)
+        sink.write(b"state")
+        old.row('UPDATE "LOG".log SET lease_until = to_timestamp(0)')
+        with Rig(server, old.name) as new:
+            with pytest.raises(LogError, match="another daemon owns the log"):
+                sink.finish(1)
+            with pytest.raises(LogError, match="another daemon owns the log"):
+                old.log.begin_snapshot(6, 6).write(b"state")
+            assert new.row('SELECT count(*), sum(snapshot) FROM "LOG".frame_0, "LOG".log') == (1, 0)
+
+
+def test_a_long_turn_is_appended_by_several_statements(server: PostgresServer) -> None:
+    records = [bytes([number]) * (1 << 20) for number in range(5)]
+    with Rig(server) as rig:
+        last = rig.log.append(records, 1, 1)
+        rig.log.settle(in_turn=True)
+        rig.until(lambda: rig.log.durable_sequence < last or not rig.log.is_settling)
+        while rig.log.durable_sequence < last:
+            rig.until(lambda: not rig.log.is_settling)
+            if rig.log.durable_sequence < last:
+                rig.log.settle(in_turn=False)
+        assert last == 3
+        assert len(rig.settled) > 1
+    with Rig(server, rig.name) as again:
+        assert b"".join(again.payloads) == b"".join(records)
+
+
+# --- Bytes ---------------------------------------------------------------------------------------
+
+
+def test_frames_with_any_bit_flipped_or_cut_anywhere_are_refused() -> None:
+    data = b"".join(
+        pack_frame(MARK, FrameKind.RECORDS, number, 0, 1, 2, b"payload") for number in (5, 6)
+    )
+    assert [frame.sequence for frame in frames_in(data, MARK, 5)] == [5, 6]
+    for at in range(len(data) * 8):
+        flipped = bytearray(data)
+        flipped[at // 8] ^= 1 << at % 8
+        with pytest.raises(ValueError, match="frame"):
+            list(frames_in(bytes(flipped), MARK, 5))
+    half = len(data) // 2
+    for end in range(1, len(data)):
+        if end != half:
+            with pytest.raises(ValueError, match="cut off"):
+                list(frames_in(data[:end], MARK, 5))
+
+
+def test_a_database_that_cannot_be_reached_is_named(server: PostgresServer) -> None:
+    with pytest.raises(DatabaseError, match=r"cannot be reached: .*refused"):
+        opened(server, "jobs", url="postgresql://ada@127.0.0.1:1/jobs")
