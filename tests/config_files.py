@@ -2,20 +2,23 @@
 
 import datetime as dt
 import math
+import re
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
 
-from delayd.config import ClockKind, ConfigErrors, SinkSection, SyncPolicy, load
+from delayd.config import SETTINGS, Config, ConfigErrors, SinkSection, load
 from delayd.core.policy import Patterns, Policy
 from delayd.core.targets import Target
-from delayd.log_lines import LogFormat, LogLevel
+from delayd.durations import parse_duration_ms, parse_size_bytes, size_text
+from delayd.fields import Field, Schema
 from delayd.net.addresses import TcpAddress, UnixAddress
 
 PROJECT = Path(__file__).parent.parent
 EXAMPLE = PROJECT / "config.example.toml"
+OPERATIONS = PROJECT / "docs" / "operations.md"
 
 
 def written(directory: Path, text: str) -> str:
@@ -37,113 +40,233 @@ def errors_of(
     return [error.removeprefix(f"{path}: ") for error in errors]
 
 
-class Sample(NamedTuple):
-    """A good value of a setting, in the file not the default, and another in its variable."""
+class Values(NamedTuple):
+    """Values of a setting."""
 
-    in_file: str
+    good: tuple[tuple[str, str | None, object], ...]
+    """As TOML, as a variable has it, and what that is; one is not the default."""
+    rule: str
+    """What begins the rule that the others break."""
+    wrong: tuple[str, ...]
     """As TOML."""
-    of_file: object
-    in_variable: str
-    of_variable: object
+    wrong_text: tuple[str, ...]
+    """In a variable and a flag."""
 
 
 PUSHED: Final = Policy(ttr_ms=120_000, push=Target(url="https://h/?q=1"))
 ODD: Final = {'an "option"': [1, {"on": dt.date(2030, 1, 1), "at": dt.time(9)}], "end": math.inf}
-SAMPLES: Final = {
-    "data_dir": Sample('"jobs\\u202e😀"', "jobs\u202e😀", "d", "d"),
-    "clock": Sample('"virtual"', ClockKind.VIRTUAL, "virtual", ClockKind.VIRTUAL),
-    "insecure_no_auth": Sample("true", True, "true", True),
-    "busy_poll": Sample("false", False, "false", False),
-    "line.listen": Sample(
-        '"unix:/run/delayd/line.sock"',
-        UnixAddress("/run/delayd/line.sock"),
-        "192.0.2.7:1",
-        TcpAddress("192.0.2.7", 1),
+LINE: Final = UnixAddress("/run/delayd/line.sock")
+ADDRESS: Final = Values(
+    (
+        ('"unix:/run/delayd/line.sock"', "unix:/run/delayd/line.sock", LINE),
+        ('"off"', "off", None),
+        ('"192.0.2.7:1"', "192.0.2.7:1", TcpAddress("192.0.2.7", 1)),
+        ('"[::1]:0"', "[::1]:0", TcpAddress("::1", 0)),
     ),
-    "line.unix_mode": Sample('"0600"', 0o600, "666", 0o666),
-    "line.tls": Sample("true", True, "true", True),
-    "line.connections_max": Sample("5", 5, "7", 7),
-    "line.write_buffer_bytes_max": Sample('"64KiB"', 65_536, "1MB", 1_000_000),
-    "http.listen": Sample('"off"', None, "[::1]:0", TcpAddress("::1", 0)),
-    "http.unix_mode": Sample('"666"', 0o666, "0600", 0o600),
-    "http.tls": Sample("true", True, "false", False),
-    "http.hosts": Sample(
-        '["jobs.example.com"]', ("jobs.example.com",), "a.example,B", ("a.example", "b")
+    "must ",
+    ('""', "11300", "false", '"11300"', '"host:65536"', '"::1:5"', '"unix:"', '":1"'),
+    ("", "11300", "host:65536", "host:-1", "::1:5", "unix:", ":1", "a b:1", "Off"),
+)
+MODE: Final = Values(
+    (('"0600"', "600", 0o600), ('"666"', "0666", 0o666)),
+    "must be a file mode in octal digits",
+    ('""', "432", "true", '"0999"', '"1000"', '"00660"', '"0o660"', '"-1"', '"rw"'),
+    ("", "0999", "1000", "0o660", "-1", "rw"),
+)
+IDS: Final = Values(
+    (
+        ("[0, 4294967294]", "4294967294,0", frozenset({0, 2**32 - 2})),
+        ("[33]", "33", frozenset({33})),
+        ('"off"', "off", None),
     ),
-    "http.ui": Sample("false", False, "false", False),
-    "http.connections_max": Sample("50", 50, "8", 8),
-    "http.connections_per_ip_max": Sample("20", 20, "6", 6),
-    "http.strangers_per_ip_max": Sample("10", 10, "4", 4),
-    "http.header_timeout": Sample('"5s"', 5_000, "1500ms", 1_500),
-    "http.body_timeout": Sample("30", 30_000, "2", 2_000),
-    "http.idle_timeout": Sample('"2m"', 120_000, "1h", 3_600_000),
-    "http.body_bytes_max": Sample('"8MiB"', 8 << 20, "1KiB", 1 << 10),
-    "http.held_bytes_max": Sample('"32MiB"', 32 << 20, "1MiB", 1 << 20),
-    "http.write_buffer_bytes_max": Sample('"512KiB"', 512 << 10, "4KiB", 4_096),
-    "http.idempotency_keys_max": Sample("7", 7, "1", 1),
-    "auth.tokens": Sample("'t\"\\.json'", 't"\\.json', "t", "t"),
-    "auth.unix_uids": Sample("[0, 1000]", frozenset({0, 1000}), "1000,0", frozenset({0, 1000})),
-    "auth.unix_gids": Sample("[33]", frozenset({33}), "33", frozenset({33})),
-    "tls.certificate": Sample('"cert.pem"', "cert.pem", "c", "c"),
-    "tls.key": Sample('"key.pem"', "key.pem", "k", "k"),
-    "tls.client_ca": Sample('"ca.pem"', "ca.pem", "a", "a"),
-    "journal.sync": Sample('"interval"', SyncPolicy.INTERVAL, "never", SyncPolicy.NEVER),
-    "journal.sync_interval": Sample("0.2", 200, "1s", 1_000),
-    "journal.sync_in_turn": Sample("false", False, "false", False),
-    "journal.segment_bytes": Sample("1048576", 1 << 20, "4096", 4_096),
-    "wheel.tick": Sample('"10ms"', 10, "0.005", 5),
-    "wheel.size": Sample("20", 20, "64", 64),
-    "jobs.body_bytes_max": Sample('"1GiB"', 1 << 30, "10", 10),
-    "jobs.jobs_max": Sample("1000000", 1_000_000, "7", 7),
-    "jobs.bytes_max": Sample('"2GiB"', 2 << 30, "1GB", 10**9),
-    "topics": Sample(
-        '{"mail.*" = {ttr = "2m", push = {url = "https://h/?q=1"}}}',
-        Patterns({"mail.*": PUSHED}),
-        '{"a?": {"retry": "15s,3m"}}',
-        Patterns({"a?": Policy(retry_ms=(15_000, 180_000))}),
+    "must be a list of whole numbers from 0 to 4294967294",
+    (
+        *('"1000"', '"1000,1001"', "1000", "true", "[-1]", "[1.0]", '["1000"]', "[4294967295]"),
+        "[true]",
     ),
-    "push.enabled": Sample("false", False, "true", True),
-    "push.hosts": Sample(
-        '["*.Example.com", "::1"]',
-        ("*.example.com", "::1"),
-        "hooks.example,10.1.?.*",
-        ("hooks.example", "10.1.?.*"),
+    ("", "root", "1,,2", "-1", "1.5", "4294967295", "[1000]", "1000 1001"),
+)
+OWN: Final = {
+    "line.listen": ADDRESS,
+    "http.listen": ADDRESS._replace(good=ADDRESS.good[1:]),
+    "line.unix_mode": MODE,
+    "http.unix_mode": MODE,
+    "http.hosts": Values(
+        (
+            ('["jobs.example.com", "B_2"]', "jobs.example.com,B_2", ("jobs.example.com", "b_2")),
+            ("[]", "", ()),
+        ),
+        "must be names of hosts",
+        (
+            *('"x"', '""', '"a,b"', "true", "1", '[""]', '["a b"]', '["a:1"]', '["http://a"]'),
+            *("[1]", '["a*"]'),
+        ),
+        ("a:1", "http://a", "[::1]", "a*", "a\0b"),
     ),
-    "push.private_networks": Sample(
-        '["10.1.0.0/16", "fd00::/8", "127.0.0.1"]',
-        (ip_network("10.1.0.0/16"), ip_network("fd00::/8"), ip_network("127.0.0.1")),
-        "10.1.0.0/16,127.0.0.1",
-        (ip_network("10.1.0.0/16"), ip_network("127.0.0.1")),
+    "auth.unix_uids": IDS,
+    "auth.unix_gids": IDS,
+    "topics": Values(
+        (
+            (
+                '{"mail.*" = {ttr = "2m", push = {url = "https://h/?q=1"}}}',
+                '{"mail.*": {"ttr": "2m", "push": {"url": "https://h/?q=1"}}}',
+                Patterns({"mail.*": PUSHED}),
+            ),
+        ),
+        "must ",
+        ('""', "true", "1", '"{}"', "[{}]", "{ a = 1 }", '{ "a b" = {} }', "{ a = { ttr = 0 } }"),
+        ("", "a", "[]", "1", "null", '{"a": 1}', '{"a b": {}}', '{"a": {"ttr": 0}}', "{}{}"),
     ),
-    "push.allow_http": Sample("true", True, "false", False),
-    "push.ports": Sample("[443, 8443]", (443, 8_443), "8080", (8_080,)),
-    "push.secrets": Sample('"secrets.json"', "secrets.json", "s", "s"),
-    "push.sign_with": Sample(
-        '["orders", "orders.old"]', ("orders", "orders.old"), "orders", ("orders",)
+    "push.hosts": Values(
+        (
+            ('["*.Example.com", "::1"]', "*.Example.com,::1", ("*.example.com", "::1")),
+            ("[]", "", ()),
+        ),
+        "must be hosts or patterns",
+        ('"*"', '""', "true", "1", '[""]', '["a b"]', '["a:1"]', '["https://a"]', "[1]", '["a/b"]'),
+        ("a:1", "https://a", "[::1]", "a/b", "a\0b"),
     ),
-    "push.calls_max": Sample("10000", 10_000, "1", 1),
-    "push.calls_per_host_max": Sample("1", 1, "9", 9),
-    "push.timeout": Sample('"100ms"', 100, "10m", 600_000),
-    "push.connect_timeout": Sample("50", 50_000, "2", 2_000),
-    "push.stop_grace": Sample("0", 0, "30s", 30_000),
-    "sinks": Sample(
-        '{a = {kind = "k", "an \\"option\\"" = [1, {on = 2030-01-01, at = 09:00:00}], end = inf}}',
-        {"a": SinkSection("k", ODD)},
-        '{"a": {"kind": "amqp", "url": "amqp://x"}}',
-        {"a": SinkSection("amqp", {"url": "amqp://x"})},
+    "push.private_networks": Values(
+        (
+            (
+                '["10.1.0.0/16", "::1"]',
+                "10.1.0.0/16,::1/128",
+                (ip_network("10.1.0.0/16"), ip_network("::1")),
+            ),
+        ),
+        "must be networks",
+        ('"10.0.0.0/8"', '""', "1", '["x"]', "[1]", '["10.0.0.1/8"]', '["10.0.0.0/33"]', '[""]'),
+        ("x", "10.0.0.1/8", "fe80::/129", "10.0.0.0/8,y", "1"),
     ),
-    "log.format": Sample('"json"', LogFormat.JSON, "json", LogFormat.JSON),
-    "log.level": Sample('"warning"', LogLevel.WARNING, "error", LogLevel.ERROR),
+    "push.ports": Values(
+        (("[1, 65535]", "1,65535", (1, 65_535)),),
+        "must be a list of whole numbers from 1 to 65535",
+        ("443", '"443"', "[0]", "[65536]", '["443"]', "[443.0]", "[true]"),
+        ("0", "65536", "443,x", "-1", "*"),
+    ),
+    "push.sign_with": Values(
+        (('["orders", "orders.old"]', "orders,orders.old", ("orders", "orders.old")),),
+        "must be at most 2 names of secrets",
+        ('"a"', "1", '[""]', "[1]", '["a b"]', '["a", "b", "c"]', '["a/b"]'),
+        ("a/b", "a,b,c", "a\0b"),
+    ),
+    "sinks": Values(
+        (
+            (
+                '{a={kind="k", "an \\"option\\""=[1, {on=2030-01-01, at=09:00:00}], end=inf}}',
+                None,
+                {"a": SinkSection("k", ODD)},
+            ),
+        ),
+        "",
+        (
+            '"{}"',
+            "true",
+            '{ a = "secret" }',
+            "{ a = {} }",
+            '{ "a b" = {} }',
+            "{ a = { kind = 5 } }",
+        ),
+        (
+            "",
+            "a",
+            "[]",
+            "null",
+            '{"a": "secret"}',
+            '{"a": {}}',
+            '{"a": {"kind": 5}}',
+            '{"a b": {}}',
+        ),
+    ),
 }
-"""Of every setting, in the order of the file."""
+"""Of settings whose schema does not say what they may be."""
+PATH: Final = Values(
+    (
+        ("'t\"\\.json'", 't"\\.json', 't"\\.json'),
+        ('"jobs\\u202e😀"', "jobs\u202e😀", "jobs\u202e😀"),
+    ),
+    "must be the path of a ",
+    ("1",),
+    ("", "a\0b"),
+)
+EMPTY: Final[tuple[tuple[str, str | None, object], ...]] = ()
+BOUNDS: Final = re.compile(
+    r"([0-9,]+)(?: (ms|s|B|KiB|MiB))? to ([0-9,]+)(?: (s|min|h|KiB|MiB|GiB)\b)?"
+)
+ROW: Final = r"^\| `([a-z_.]+)` \| `DELAYD_[A-Z_]+` \| [^|]+ \| (.*) \|$"
+PAGE: Final = dict(re.findall(ROW, OPERATIONS.read_text(), re.MULTILINE))
+"""What the page for operators says of the values of each setting."""
+
+
+def values_of(setting: Field) -> Values:
+    """Return what its schema describes and the page says, or what it has of its own."""
+    if setting.name in OWN:
+        return OWN[setting.name]
+    schema, off = setting.kind.schema, EMPTY
+    if {"const": "off"} in schema.get("anyOf", ()):
+        schema, off = schema["anyOf"][0], (('"off"', "off", None),)
+    if "enum" in schema:
+        good = tuple((f'"{word}"', word, setting.kind.read(word)) for word in schema["enum"])
+        return Values(good, "must be one of ", ("1", '"ALWAYS"'), ("", "ALWAYS"))
+    if schema.get("type") == "boolean":
+        good = (("true", "true", True), ("false", "false", False))
+        return Values(good, "must be true or false", ("1", '"true"'), ("", "1", "True"))
+    values = PATH if schema.get("type") == "string" else between(setting.name, schema)
+    return values._replace(good=values.good + off)
+
+
+def between(name: str, schema: Schema) -> Values:
+    """Return the bounds of a quantity, which the page tells too, and what is just beyond them."""
+    said = BOUNDS.match(PAGE[name])
+    if schema.get("type") == "integer":
+        lowest, highest = schema["minimum"], schema["maximum"]
+        assert said is None or (whole(said[1]), whole(said[3])) == (lowest, highest)
+        good = tuple((f"{number}", f"{number}", number) for number in (lowest, highest))
+        beyond = (f"{lowest - 1}", f"{highest + 1}")
+        rule = f"must be a whole number from {lowest} to {highest}"
+        return Values(good, rule, (*beyond, "1.5", "true", f'"{lowest}"'), ("", *beyond))
+    if "anyOf" in schema:
+        assert said is not None
+        lowest, highest = (round(schema["anyOf"][0][end] * 1_000) for end in ("minimum", "maximum"))
+        highest_text = f"{said[3]}{said[4]}".replace("min", "m")
+        told = parse_duration_ms(f"{said[1]}{said[2] or ''}"), parse_duration_ms(highest_text)
+        assert told == (lowest, highest)
+        good = (
+            (f'"{lowest}ms"', f"{lowest / 1_000}", lowest),
+            (f"{highest / 1_000}", highest_text, highest),
+        )
+        beyond = (f"{lowest - 0.1}ms", f"{highest + 0.1}ms")
+        return Values(good, "must be ", (*(f'"{text}"' for text in beyond), "1e400"), beyond)
+    lowest, highest = schema["minimum"], 1 << 62
+    if said is not None:
+        assert parse_size_bytes(f"{said[1]} {said[2]}") == lowest
+        highest = parse_size_bytes(f"{said[3]} {said[4]}")
+    good = ((f"{lowest}", f"{lowest}", lowest), (f'"{size_text(highest)}"', f"{highest}", highest))
+    beyond = (f"{lowest - 1}", f"{highest + 1}")
+    return Values(good, "must be ", (*beyond, f'"{lowest - 1}"'), beyond)
+
+
+def whole(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def chosen() -> dict[str, tuple[str, str | None, object]]:
+    """Return of every setting a good value that is not its default."""
+    default = Config()
+    return {
+        setting.name: next(
+            good for good in values_of(setting).good if good[2] != getattr(default, setting.inside)
+        )
+        for setting in SETTINGS
+    }
 
 
 def every_setting() -> str:
     """Return a file with every setting: what is in no section, and then each section."""
     lines: list[str] = []
-    for name, sample in sorted(SAMPLES.items(), key=lambda item: item[0].rpartition(".")[0]):
+    for name, (in_file, _, _) in sorted(chosen().items(), key=lambda it: it[0].rpartition(".")[0]):
         section, _, key = name.rpartition(".")
         if section and f"[{section}]" not in lines:
             lines.append(f"[{section}]")
-        lines.append(f"{key} = {sample.in_file}")
+        lines.append(f"{key} = {in_file}")
     return "\n".join(lines)

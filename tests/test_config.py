@@ -21,10 +21,7 @@ from delayd.durations import DURATION_RULE
 from delayd.exits import Exit
 from delayd.log_lines import LogFormat
 from delayd.net.addresses import TcpAddress
-from tests.config_files import EXAMPLE, PROJECT, SAMPLES, errors_of, every_setting, written
-
-OPERATIONS = PROJECT / "docs" / "operations.md"
-
+from tests.config_files import EXAMPLE, OPERATIONS, errors_of, written
 
 # --- The table and the example -------------------------------------------------------------------
 
@@ -63,23 +60,6 @@ def test_a_config_cannot_be_changed() -> None:
 
 
 # --- Sources -------------------------------------------------------------------------------------
-
-
-def test_every_setting_can_be_in_the_file_and_none_of_these_is_a_default(tmp_path: Path) -> None:
-    given = load(written(tmp_path, every_setting()), {}, {})
-    for setting, sample in zip(SETTINGS, SAMPLES.values(), strict=True):
-        assert getattr(given, setting.inside) == sample.of_file != getattr(Config(), setting.inside)
-
-
-def test_every_setting_can_be_a_variable() -> None:
-    environment = {
-        "DELAYD_" + name.replace(".", "_").upper(): sample.in_variable
-        for name, sample in SAMPLES.items()
-    }
-    assert set(environment) == set(BY_VARIABLE)
-    given = load(None, environment, {})
-    for setting, sample in zip(SETTINGS, SAMPLES.values(), strict=True):
-        assert getattr(given, setting.inside) == sample.of_variable, setting.name
 
 
 SINKS = """
