@@ -91,22 +91,6 @@ def test_the_replies_of_a_client_keep_their_order_over_turns(always: CommitRig) 
     assert [event for event in seen if "gets" in event] == expected
 
 
-def test_no_reply_ever_leaves_before_the_sync_that_covers_it(always: CommitRig) -> None:
-    always.turn("r0", (always.a, "1"))
-    appended = 1
-    for turn in range(50):
-        if turn % 3 == 2:
-            check_covered(always.thread_syncs(), always.script.synced)
-        appended += 1
-        always.turn(f"r{turn}", (always.a, str(appended)))
-
-
-def check_covered(events: list[str], synced: int) -> None:
-    for event in events:
-        if "gets" in event:
-            assert int(event.rpartition(" ")[2]) <= synced
-
-
 def test_what_depends_on_nothing_new_waits_for_the_sync_going_on_and_for_no_other(
     always: CommitRig,
 ) -> None:

@@ -125,21 +125,12 @@ def test_a_client_has_its_reply_in_the_turn(rig: CommitRig) -> None:
     assert payloads_in(rig.disk) == [b"made", b"put"]
 
 
-def test_all_clients_of_the_turn_have_theirs(rig: CommitRig) -> None:
-    assert rig.turn("puts", (rig.a, "1"), (rig.b, "2")) == ["append puts", "a gets 1", "b gets 2"]
-
-
 def test_replies_that_need_no_sync_leave_before_it(rig: CommitRig, watch: Watch) -> None:
     begun_ns = watch.now_ns
     left = Departures(watch)
     replies, free = [(left, b"INSERTED")], [(left, b"OK")]
     rig.commit.commit([b"put"], replies, must_sync=True, time_ms=1, wall_ms=2, free=free)
     assert left.times_ns == {b"OK": begun_ns, b"INSERTED": begun_ns + QUICK_NS}
-
-
-def test_a_reply_that_needs_no_sync_leaves_after_a_record_alone(rig: CommitRig) -> None:
-    said = rig.turn("reserve", must_sync=False, free=[(rig.b, "RESERVED")])
-    assert said == ["append reserve", "b gets RESERVED"]
 
 
 def test_many_bytes_are_synced_elsewhere(roomy: CommitRig) -> None:
@@ -361,15 +352,6 @@ def test_after_an_error_the_reply_leaves_when_the_fresh_file_is_synced(rig: Comm
     assert is_in_turn(rig)
     rig.disk.crash()
     assert payloads_in(rig.disk) == [b"made", b"put", b"probe"]
-
-
-def test_after_a_second_error_no_reply_leaves(rig: CommitRig) -> None:
-    fail_next(rig, "sync")
-    fail_next(rig, "allocate")
-    assert rig.turn("put", (rig.a, "1")) == ["append put"]
-    assert len(rig.failures) == 1
-    assert rig.turn("put", (rig.a, "2")) == ["append put"]
-    assert len(rig.failures) == 1
 
 
 def test_nothing_promised_is_lost_whenever_the_power_goes(rng: random.Random, watch: Watch) -> None:

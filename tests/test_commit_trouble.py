@@ -33,7 +33,6 @@ from delayd.core.operations.waiting import serve_waiting, wait
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.journal import file_log as file_log_module
 from delayd.journal import file_space as file_space_module
-from delayd.journal.errors import JournalFull
 from delayd.limits import EMERGENCY_BYTES, SLOW_SYNC_MS, SPACE_RETRY_MS, UNSYNCED_BYTES_MAX
 from tests.rigs.commit import CommitRig, Watch, set_watch
 from tests.rigs.disk import SimulatedDisk
@@ -283,24 +282,6 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
 
 
 # --- Group commit by itself ----------------------------------------------------------------------
-
-
-def test_a_turn_that_fits_nowhere_whole_is_written_in_pieces_in_order() -> None:
-    rig = CommitRig(SyncPolicy.NEVER)
-    rig.script.frame_bytes_max = 10
-    rig.write(b"aaaa", b"bbbb", b"cccc", b"dddddddd", b"e")
-    assert b"".join(rig.script.appended) == b"aaaabbbbccccdddddddde"
-    assert len(rig.script.appended) < 5
-    assert not rig.failures
-    rig.close()
-
-
-def test_a_record_that_fits_nowhere_is_a_failure() -> None:
-    rig = CommitRig(SyncPolicy.NEVER)
-    rig.script.frame_bytes_max = 10
-    rig.write(b"aaaa", b"b" * 11)
-    assert [type(error) for error in rig.failures] == [JournalFull]
-    rig.close()
 
 
 @pytest.mark.parametrize("policy", [SyncPolicy.NEVER, SyncPolicy.INTERVAL])

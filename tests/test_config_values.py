@@ -8,8 +8,6 @@ from delayd.core.policy import FIELDS, PATTERN_RULE
 from delayd.durations import DURATION_RULE
 from tests.config_files import EXAMPLE, errors_of, written
 
-IDS_RULE = f"must be a list of whole numbers from 0 to {2**32 - 2}, or off"
-
 
 @pytest.mark.parametrize(
     ("text", "error"),

@@ -117,27 +117,6 @@ def test_time_stands_until_it_is_advanced(server: VirtualServer) -> None:
     assert server.says(client, b"advance-clock 0") == [at(0)]
 
 
-def test_a_job_is_due_when_its_delay_has_been_advanced_and_no_millisecond_before(
-    server: VirtualServer,
-) -> None:
-    client = server.client()
-    server.says(client, b"put 0 604800 60 1", b"x")
-    said = server.says(client, b"advance-clock 604799.999", b"reserve-with-timeout 0")
-    assert said == [at(604_799_999), b"TIMED_OUT"]
-    said = server.says(client, b"advance-clock 0.001", b"reserve-with-timeout 0")
-    assert said == [at(604_800_000), b"RESERVED 1 1", b"x"]
-
-
-def test_offers_of_5_1_and_3_seconds_come_out_as_1_3_5(server: VirtualServer) -> None:
-    client, worker = server.client(), server.client()
-    for delay in (b"5", b"1", b"3"):
-        server.says(client, b"put 0 %b 60 1" % delay, delay)
-    worker.sendall(b"reserve\r\n" * 3)
-    server.turn_until_quiet()
-    server.says(client, b"advance-clock 10")
-    assert heard(worker).split(b"\r\n")[1:-1:2] == [b"1", b"3", b"5"]
-
-
 def test_the_clock_stands_still_while_jobs_are_called(server: VirtualServer) -> None:
     client = server.client()
     calls: list[int] = []
@@ -160,19 +139,6 @@ def test_a_waiting_worker_holds_its_job_from_the_moment_it_was_due(server: Virtu
     assert server.says(client, b"advance-clock 40") == [at(40_000)]
     assert heard(worker) == b"RESERVED 1 1\r\nx\r\n"
     assert server.engine.store.leases.sessions[1].deadlines == {1: START_MS + 2_500 + 60_000}
-
-
-def test_what_a_worker_had_said_in_advance_is_carried_out_at_that_moment(
-    server: VirtualServer,
-) -> None:
-    client, worker = server.client(), server.client()
-    server.says(client, b"put 0 2 60 1", b"x")
-    worker.sendall(b"reserve\r\nrelease 1 0 3\r\nreserve\r\n")
-    server.turn_until_quiet()
-    server.says(client, b"advance-clock 4.999")
-    assert heard(worker) == b"RESERVED 1 1\r\nx\r\nRELEASED\r\n"
-    server.says(client, b"advance-clock 0.001")
-    assert heard(worker) == b"RESERVED 1 1\r\nx\r\n"
 
 
 def test_what_follows_from_a_ttr_that_runs_out_falls_into_the_same_advance(

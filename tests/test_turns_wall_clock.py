@@ -18,7 +18,6 @@ from delayd.core.engine import Engine
 from delayd.core.job_record import State
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.tick import advance
-from delayd.core.session import Handed, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from delayd.log import Space
     from delayd.net.poller import Poller
 
-from tests.test_clock import HOUR_MS, WALL_MS, Machine, MachineClock, MovableClock, both_clocks
+from tests.test_clock import HOUR_MS, WALL_MS, Machine, MovableClock, both_clocks
 
 IN_1970_MS: Final = 600_000
 IN_2106_MS: Final = 4_294_967_300_000
@@ -59,15 +58,6 @@ class NoClients:
         return []
 
     take_free_replies = take_replies
-
-
-class Waiter:
-    def __init__(self) -> None:
-        self.got: list[Handed | WaitEnd] = []
-
-    def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:
-        del now_ms
-        self.got.append(outcome)
 
 
 def turns_without_clients(
@@ -180,26 +170,6 @@ def test_a_clock_that_is_not_set_places_nothing_anew(
     clock.step_wall(1)
     daemon.turn()
     assert daemon.steps_ms == [WALL_STEP_MS]
-
-
-def test_summer_time_and_leap_seconds_are_no_steps() -> None:
-    """The wall clock counts seconds since 1970 in UTC: it knows no summer time.
-
-    A leap second is a step back of one second where the kernel inserts it, and none where it is
-    smeared, which is slewing.
-    """
-    clock = MachineClock()
-    daemon = TurnsOnClock(clock)
-    job_id, other_id = daemon.put_at(WALL_MS + 2_000), daemon.put(1_999)
-    clock.advance(1_000)
-    clock.step_wall(-1_000)
-    daemon.turn()
-    clock.advance(1_000)
-    daemon.turn()
-    assert (daemon.is_ready(job_id), daemon.is_ready(other_id)) == (False, True)
-    clock.advance(1_000)
-    daemon.turn()
-    assert daemon.is_ready(job_id)
 
 
 def test_nobody_reads_the_wall_clock_while_no_job_follows_it() -> None:

@@ -2,7 +2,6 @@
 
 import copy
 import os
-import threading
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -367,34 +366,6 @@ def test_a_sync_reports_a_new_segment_only_with_its_name_on_disk() -> None:
     with pytest.raises(JournalFailed):
         journal.sync()
     assert journal.synced_sequence == 1
-
-
-def test_two_threads_may_append_and_sync(tmp_path: Path) -> None:
-    journal = Journal.open(
-        str(tmp_path / "journal"), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES
-    )
-    assert list(journal.replay()) == []
-    payloads = numbered(500, 300)
-    is_done = threading.Event()
-    reports: list[int] = []
-
-    def sync_until_done() -> None:
-        while not is_done.is_set():
-            reports.append(journal.sync())
-
-    syncing = threading.Thread(target=sync_until_done)
-    syncing.start()
-    append_all(journal, payloads)
-    is_done.set()
-    syncing.join()
-    assert reports == sorted(reports)
-    assert journal.sync() == len(payloads)
-    journal.close()
-    journal = Journal.open(
-        str(tmp_path / "journal"), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES
-    )
-    assert [frame.payload for frame in journal.replay()] == [*payloads, b""]
-    journal.close()
 
 
 def test_a_real_directory_is_locked_recovered_and_closed(tmp_path: Path) -> None:

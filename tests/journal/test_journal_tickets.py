@@ -17,10 +17,8 @@ from delayd.limits import (
     JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC,
 )
 from tests.journal.journals import (
-    DIRECTORY,
     START_MS,
     append_all,
-    numbered,
     opened,
     payloads_in,
 )
@@ -305,17 +303,6 @@ def test_after_an_error_the_log_begins_anew_and_a_sync_makes_it_durable(
     assert left_after_a_power_cut(disk) == [b"first", b"second", b"third"]
 
 
-def test_the_file_whose_sync_failed_is_not_synced_again(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    ticket = begun(journal, b"second")
-    before = disk.file_bytes(ticket.segment.path)
-    assert not journal.end_sync(ticket, EIO)
-    assert journal.sync() == 2
-    append_all(journal, numbered(20, 900), sync_each=True)
-    assert disk.file_bytes(ticket.segment.path) == before
-
-
 def test_a_sync_that_never_began_leaves_everything_as_it_was(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
@@ -406,16 +393,6 @@ def work(journal: Journal, disk: SimulatedDisk, rng: random.Random, appended: li
             payload = (b"%d " % number).ljust(rng.choice((10, 900, 3_000)), b".")
             appended.append(payload)
             journal.append(payload, START_MS, START_MS)
-
-
-def test_closing_after_the_ticket_has_ended_leaves_a_clean_journal(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    ticket = begun(journal, b"second")
-    assert journal.end_sync(ticket, carry_out(disk, ticket))
-    journal.close()
-    assert left_after_a_power_cut(disk) == [b"first", b"second"]
-    assert f"{DIRECTORY}/lock" not in disk._locks
 
 
 # --- In the thread that appends ------------------------------------------------------------------

@@ -71,7 +71,6 @@ FIRST_KEPT: Final = {
     SnapshotsFound.FOREIGN: (0, 1),
 }
 LEFTOVER: Final = {f"{snapshot_name(9)}.new": b"half a snapshot"}
-LOGS: Final = [LogStart.NOTHING, LogStart.REACHES, LogStart.GAP]
 COMBINATIONS: Final = list(itertools.product(SnapshotsFound, LogStart, [{}, LEFTOVER]))
 
 
