@@ -48,11 +48,15 @@ def long_log(rig: CommitRig) -> None:
         rig.append()
 
 
+@pytest.fixture
+def rig() -> CommitRig:
+    return snapshot_rig()
+
+
 # --- When ----------------------------------------------------------------------------------------
 
 
-def test_a_daemon_at_rest_asks_once_and_sleeps() -> None:
-    rig = snapshot_rig()
+def test_a_daemon_at_rest_asks_once_and_sleeps(rig: CommitRig) -> None:
     assert rig.step() == SNAPSHOT_ASK_MS / 1_000
     rig.clock.advance(SNAPSHOT_ASK_MS)
     assert rig.step() is None
@@ -64,8 +68,7 @@ def test_a_daemon_at_rest_asks_once_and_sleeps() -> None:
     assert not rig.workers
 
 
-def test_what_had_become_due_before_the_start_is_taken_soon_after_it() -> None:
-    rig = snapshot_rig()
+def test_what_had_become_due_before_the_start_is_taken_soon_after_it(rig: CommitRig) -> None:
     long_log(rig)
     rig = rig.restarted()
     rig.rest()
@@ -74,8 +77,7 @@ def test_what_had_become_due_before_the_start_is_taken_soon_after_it() -> None:
     assert rig.restarted().state() == rig.state()
 
 
-def test_a_snapshot_waits_for_the_turn_that_appends_what_has_changed() -> None:
-    rig = snapshot_rig()
+def test_a_snapshot_waits_for_the_turn_that_appends_what_has_changed(rig: CommitRig) -> None:
     long_log(rig)
     rig.put()  # not committed
     rig.clock.advance(SNAPSHOT_ASK_MS)
@@ -87,8 +89,9 @@ def test_a_snapshot_waits_for_the_turn_that_appends_what_has_changed() -> None:
     assert rig.restarted().state() == rig.state()
 
 
-def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved() -> None:
-    rig = snapshot_rig()
+def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved(
+    rig: CommitRig,
+) -> None:
     topic = rig.engine.store.topic("default")
     for number in range(200):
         put(
@@ -116,8 +119,7 @@ def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved() 
     assert again.engine.store.wall_times.count == 200
 
 
-def test_turns_between_two_slices_do_not_bring_the_next_one_forward() -> None:
-    rig = snapshot_rig()
+def test_turns_between_two_slices_do_not_bring_the_next_one_forward(rig: CommitRig) -> None:
     rig.put(20 * SNAPSHOT_SLICE_JOBS, delay_ms=HOUR_MS, body=b"")
     rig.append()
     long_log(rig)
@@ -230,8 +232,9 @@ def test_the_disk_never_holds_more_than_twice_what_is_live_and_a_segment(
     assert rig.restarted().state() == rig.state()
 
 
-def test_after_a_mass_of_jobs_has_gone_the_log_is_short_without_another_operation() -> None:
-    rig = snapshot_rig()
+def test_after_a_mass_of_jobs_has_gone_the_log_is_short_without_another_operation(
+    rig: CommitRig,
+) -> None:
     job_ids = []
     for _ in range(300):
         job_ids += rig.put(50)
@@ -248,9 +251,8 @@ def test_after_a_mass_of_jobs_has_gone_the_log_is_short_without_another_operatio
 
 
 def test_a_snapshot_that_changes_nothing_is_not_taken_over_and_over(
-    monkeypatch: pytest.MonkeyPatch,
+    rig: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = snapshot_rig()
     rig.put(10)
     rig.pass_turn()
     monkeypatch.setattr(Journal, "snapshot_is_due", lambda *_: True)
@@ -262,8 +264,7 @@ def test_a_snapshot_that_changes_nothing_is_not_taken_over_and_over(
 # --- Trouble -------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_that_fails_is_tried_again_later_and_later() -> None:
-    rig = snapshot_rig()
+def test_a_snapshot_that_fails_is_tried_again_later_and_later(rig: CommitRig) -> None:
     long_log(rig)
     begun_ms = rig.clock.now_ms()
     waits_ms = []
@@ -290,8 +291,7 @@ def test_a_snapshot_that_fails_is_tried_again_later_and_later() -> None:
     assert rig.restarted().state() == rig.state()
 
 
-def test_turns_while_it_waits_to_try_again_do_not_try() -> None:
-    rig = snapshot_rig()
+def test_turns_while_it_waits_to_try_again_do_not_try(rig: CommitRig) -> None:
     long_log(rig)
     rig.disk.fail(rig.disk.verb_counts["create"] + 1, OSError(errno.EIO, "gone"), "create")
     rig.rest(SNAPSHOT_RETRY_MS_MIN // 2)
@@ -304,9 +304,8 @@ def test_turns_while_it_waits_to_try_again_do_not_try() -> None:
 
 
 def test_no_space_for_the_frame_that_a_snapshot_needs_is_such_a_failure(
-    monkeypatch: pytest.MonkeyPatch,
+    rig: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = snapshot_rig()
     long_log(rig)
 
     def full(*_: object) -> None:
@@ -320,8 +319,7 @@ def test_no_space_for_the_frame_that_a_snapshot_needs_is_such_a_failure(
     assert rig.snapshots.taken >= 1
 
 
-def test_a_failure_of_the_journal_is_told_to_who_must_stop() -> None:
-    rig = snapshot_rig()
+def test_a_failure_of_the_journal_is_told_to_who_must_stop(rig: CommitRig) -> None:
     long_log(rig)
     rig.disk.fail(
         rig.disk.verb_counts["sync_directory"] + 1, OSError(errno.EIO, "gone"), "sync_directory"
@@ -333,9 +331,8 @@ def test_a_failure_of_the_journal_is_told_to_who_must_stop() -> None:
 
 
 def test_a_journal_that_has_failed_before_begins_no_snapshot(
-    monkeypatch: pytest.MonkeyPatch,
+    rig: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = snapshot_rig()
     long_log(rig)
 
     def broken(*_: object) -> None:
@@ -348,9 +345,8 @@ def test_a_journal_that_has_failed_before_begins_no_snapshot(
 
 
 def test_a_fault_of_our_own_in_the_thread_reaches_the_loop(
-    monkeypatch: pytest.MonkeyPatch,
+    rig: CommitRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = snapshot_rig()
     long_log(rig)
 
     def wrong(*_: object) -> None:
@@ -361,8 +357,7 @@ def test_a_fault_of_our_own_in_the_thread_reaches_the_loop(
         rig.rest()
 
 
-def test_a_file_that_cannot_be_removed_is_named() -> None:
-    rig = snapshot_rig()
+def test_a_file_that_cannot_be_removed_is_named(rig: CommitRig) -> None:
     long_log(rig)
     rig.rest()
     for number in range(1, 50):
@@ -409,8 +404,7 @@ def test_an_unfinished_snapshot_is_given_up_at_the_stop(tasks_done: int) -> None
     assert rig.restarted().state() == rig.state()
 
 
-def test_a_stop_in_the_middle_of_the_copy_leaves_neither_file_nor_guard() -> None:
-    rig = snapshot_rig()
+def test_a_stop_in_the_middle_of_the_copy_leaves_neither_file_nor_guard(rig: CommitRig) -> None:
     for _ in range(20):
         rig.put(SNAPSHOT_SLICE_JOBS, delay_ms=HOUR_MS)
         rig.append()
@@ -429,8 +423,7 @@ def test_a_stop_in_the_middle_of_the_copy_leaves_neither_file_nor_guard() -> Non
     assert rig.restarted().state() == rig.state()
 
 
-def test_a_stop_without_a_snapshot_in_the_making_has_nothing_to_do() -> None:
-    rig = snapshot_rig()
+def test_a_stop_without_a_snapshot_in_the_making_has_nothing_to_do(rig: CommitRig) -> None:
     rig.snapshots.close()
     assert not rig.workers
     assert rig.snapshots.step() is None

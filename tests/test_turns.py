@@ -33,7 +33,7 @@ from delayd.log_lines import Log
 from delayd.notices import Notices
 from delayd.service import Service
 from delayd.turns import Turns, TurnSelector
-from tests.rigs.commit import CommitRig, ScriptedSnapshots, Watch, set_watch
+from tests.rigs.commit import DESCRIPTOR, CommitRig, ScriptedSnapshots, Watch, set_watch
 from tests.rigs.disk import SimulatedDisk
 from tests.test_commit_trouble import do_something
 
@@ -293,7 +293,7 @@ def test_what_is_due_happens_before_clients_are_heard_and_all_of_it_is_committed
 def test_the_end_of_a_sync_alone_is_reaped_without_a_turn(rig: CommitRig) -> None:
     rig.look()
     served = len(rig.line.served_ms)
-    rig.line.events = [(rig.commits.fileno(), select.EPOLLIN)]
+    rig.line.events = [(DESCRIPTOR, select.EPOLLIN)]
     rig.slept(None)
     assert rig.look() == ["reap"]
     assert len(rig.line.served_ms) == served
@@ -301,7 +301,7 @@ def test_the_end_of_a_sync_alone_is_reaped_without_a_turn(rig: CommitRig) -> Non
 
 def test_the_end_of_a_sync_with_anything_else_is_seen_in_the_turn(rig: CommitRig) -> None:
     rig.look()
-    rig.line.events = [(rig.commits.fileno(), select.EPOLLIN), (99, select.EPOLLIN)]
+    rig.line.events = [(DESCRIPTOR, select.EPOLLIN), (99, select.EPOLLIN)]
     served = len(rig.line.served_ms)
     rig.slept(None)
     assert rig.look() == []

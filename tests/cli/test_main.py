@@ -118,16 +118,6 @@ def test_an_address_that_others_reach_needs_the_users_word(
     assert invoke([*words, "--insecure-no-auth"]) == EXIT_OF_THE_SERVICE
 
 
-def test_an_address_in_use_exits_71_and_is_named(
-    service: Service, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert invoke(["serve", "--line", f"127.0.0.1:{port}"]) == Exit.CANNOT_LISTEN
-    message = f"cannot listen on 127.0.0.1:{port}: the address is in use"
-    assert capsys.readouterr().err == f"delayd: {message}\n"
-
-
 @pytest.mark.parametrize(
     "line", ["serve --no-such-option", "serve extra", "no-such-command", "serve --line"]
 )
@@ -259,10 +249,14 @@ def test_a_socket_from_systemd_takes_the_place_of_the_address(
     assert service.addresses() == [address]
 
 
+@pytest.mark.parametrize("name", ["", "http"])
 def test_a_socket_from_systemd_that_others_reach_needs_the_users_word(
-    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    address = hand_over(monkeypatch, "0.0.0.0", "")  # noqa: S104 - refused
+    address = hand_over(monkeypatch, "0.0.0.0", name)  # noqa: S104 - refused
     assert invoke(["serve"]) == Exit.BAD_CONFIGURATION
     assert f'systemd = "{address}": must be a loopback address' in capsys.readouterr().err
 
@@ -274,14 +268,6 @@ def test_a_socket_that_systemd_calls_http_takes_the_place_of_the_address_for_htt
     assert invoke(["serve", "--line", "127.0.0.1:0"]) == EXIT_OF_THE_SERVICE
     assert [str(listener.address) for listener in service.listeners.http] == [address]
     assert len(service.listeners.line) == 1
-
-
-def test_a_socket_for_http_that_others_reach_needs_the_users_word(
-    service: Service, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    address = hand_over(monkeypatch, "0.0.0.0", "http")  # noqa: S104 - refused
-    assert invoke(["serve"]) == Exit.BAD_CONFIGURATION
-    assert f'systemd = "{address}": must be a loopback address' in capsys.readouterr().err
 
 
 def test_a_socket_that_others_reach_is_taken_where_tokens_are_asked_for(

@@ -14,7 +14,6 @@ from delayd.clock import system_wall_ms
 from delayd.core.policy import GLOBS_RULE
 from delayd.core.targets import NAME_RULE
 from delayd.exits import Exit
-from delayd.journal.disk import RealDisk
 from delayd.limits import SECRETS_MAX, TOKEN_GLOBS_MAX
 from delayd.push.signing import signature
 from tests.access.secret_samples import named, written
@@ -217,15 +216,6 @@ def test_more_secrets_than_can_be_read_are_not_written(path: Path, capsys: Captu
     written(path, *(named(f"s{number}", 1) for number in range(SECRETS_MAX)))
     assert secret(path, "create", "one-more") == Exit.BAD_CONFIGURATION
     said = f"delayd: {path}: has {SECRETS_MAX} secrets, and no more fit\n"
-    assert capsys.readouterr().err == said
-
-
-def test_of_two_who_change_secrets_at_once_one_is_refused(path: Path, capsys: Capture) -> None:
-    disk = RealDisk()
-    lock = disk.lock(f"{path}.lock")
-    assert secret(path, "create", "a") == Exit.DIRECTORY_LOCKED
-    disk.close(lock)
-    said = f"delayd: {path}: process {os.getpid()} is changing it: try again\n"
     assert capsys.readouterr().err == said
 
 

@@ -6,8 +6,14 @@ from typing import Final
 import pytest
 
 from tests.compat.conftest import Connect, TimeLeft
+from tests.line_client import LineClient
 
 LATE_S_MAX: Final = 60.0
+
+
+@pytest.fixture
+def client(connect_ours: Connect) -> LineClient:
+    return connect_ours()
 
 
 class Stopwatch:
@@ -39,8 +45,7 @@ def test_a_ttr_may_have_a_fraction(connect_ours: Connect) -> None:
     assert watch.shows(0.25)
 
 
-def test_a_release_may_be_delayed_by_a_fraction_of_a_second(connect_ours: Connect) -> None:
-    client = connect_ours()
+def test_a_release_may_be_delayed_by_a_fraction_of_a_second(client: LineClient) -> None:
     job = client.put()
     client.ask("reserve")
     watch = Stopwatch()
@@ -49,8 +54,7 @@ def test_a_release_may_be_delayed_by_a_fraction_of_a_second(connect_ours: Connec
     assert watch.shows(0.3)
 
 
-def test_a_pause_may_last_a_fraction_of_a_second(connect_ours: Connect) -> None:
-    client = connect_ours()
+def test_a_pause_may_last_a_fraction_of_a_second(client: LineClient) -> None:
     job = client.put()
     watch = Stopwatch()
     assert client.ask("pause-tube default 0.3") == "PAUSED"
@@ -64,8 +68,7 @@ def test_a_wait_of_a_fraction_of_a_second_is_no_busy_loop(connect_ours: Connect)
     assert watch.shows(0.3)
 
 
-def test_statistics_show_whole_numbers_for_fractions(connect_ours: Connect) -> None:
-    client = connect_ours()
+def test_statistics_show_whole_numbers_for_fractions(client: LineClient) -> None:
     job = int(client.ask("put 0 1.75 2.5", b"x").split()[1])
     client.ask("pause-tube default 1.5")
     stats = client.stats(f"stats-job {job}")
@@ -83,14 +86,12 @@ def test_statistics_show_whole_numbers_for_fractions(connect_ours: Connect) -> N
         *("delete 1.5", "touch 1.0"),
     ],
 )
-def test_a_fraction_out_of_place_is_refused(connect_ours: Connect, command: str) -> None:
-    client = connect_ours()
+def test_a_fraction_out_of_place_is_refused(client: LineClient, command: str) -> None:
     assert client.ask(command) == "BAD_FORMAT"
     assert client.ask("list-tube-used") == "USING default"
 
 
-def test_a_job_can_be_put_into_a_tube_that_is_not_used(connect_ours: Connect) -> None:
-    client = connect_ours()
+def test_a_job_can_be_put_into_a_tube_that_is_not_used(client: LineClient) -> None:
     job = int(client.ask("put-in-tube elsewhere 5 0 60", b"abc").split()[1])
     assert client.ask("list-tube-used") == "USING default"
     stats = client.stats(f"stats-job {job}")
@@ -100,8 +101,7 @@ def test_a_job_can_be_put_into_a_tube_that_is_not_used(connect_ours: Connect) ->
     assert client.ask("reserve") == f"RESERVED {job} 3\r\nabc"
 
 
-def test_a_put_into_a_tube_is_refused_like_a_put(connect_ours: Connect) -> None:
-    client = connect_ours()
+def test_a_put_into_a_tube_is_refused_like_a_put(client: LineClient) -> None:
     assert client.ask("put-in-tube a 0 0 0") == "BAD_FORMAT"
     for command in ("-a 0 0 0", "a x 0 0", "a 0 0 0 0", f"{'a' * 201} 0 0 0"):
         assert client.ask(f"put-in-tube {command}", b"") == "BAD_FORMAT"
@@ -113,9 +113,8 @@ def test_a_put_into_a_tube_is_refused_like_a_put(connect_ours: Connect) -> None:
 
 
 def test_a_batch_is_as_many_ready_jobs_as_there_are_up_to_the_number_asked_for(
-    connect_ours: Connect,
+    client: LineClient,
 ) -> None:
-    client = connect_ours()
     jobs = [client.put(b"%d" % number, priority=9 - number) for number in range(3)]
     assert client.ask("reserve-batch 2 0") == "RESERVED_BATCH 2"
     assert client.reply() == b"RESERVED %d 1\r\n2\r\n" % jobs[2]
@@ -146,8 +145,7 @@ def test_a_malformed_batch_is_refused(connect_ours: Connect, arguments: str) -> 
     assert connect_ours().ask(f"reserve-batch {arguments}") == "BAD_FORMAT"
 
 
-def test_a_waiting_job_can_be_given_another_time(connect_ours: Connect) -> None:
-    client = connect_ours()
+def test_a_waiting_job_can_be_given_another_time(client: LineClient) -> None:
     ready, delayed = client.put(), client.put(delay=100)
     left = TimeLeft(500)
     assert client.ask(f"reschedule {ready} 500") == "RESCHEDULED"
@@ -162,8 +160,7 @@ def test_a_waiting_job_can_be_given_another_time(connect_ours: Connect) -> None:
     assert client.stats(f"stats-job {ready}")["state"] == "ready"
 
 
-def test_a_job_that_does_not_wait_cannot_be_given_another_time(connect_ours: Connect) -> None:
-    client = connect_ours()
+def test_a_job_that_does_not_wait_cannot_be_given_another_time(client: LineClient) -> None:
     job = client.put()
     assert client.ask(f"reschedule {job + 1} 1") == "NOT_FOUND"
     client.ask("reserve")
@@ -185,8 +182,9 @@ def test_who_waits_longest_in_a_tube_is_served_first(connect_ours: Connect) -> N
 
 
 @pytest.mark.parametrize("line", [b"GET / HTTP/1.1", b"POST /stats HTTP/1.0", b"Host: localhost"])
-def test_a_browser_is_not_listened_to(connect_ours: Connect, line: bytes) -> None:
-    client = connect_ours()
+def test_a_browser_is_not_listened_to(
+    client: LineClient, connect_ours: Connect, line: bytes
+) -> None:
     client.send(line + b"\r\nput 0 0 60 1\r\nx\r\n")
     assert client.rest().startswith(b"HTTP/1.1 426 Upgrade Required\r\n")
     assert connect_ours().ask("peek-ready") == "NOT_FOUND"

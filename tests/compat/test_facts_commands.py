@@ -5,6 +5,7 @@ from typing import Final
 import pytest
 
 from tests.compat.conftest import Connect
+from tests.line_client import LineClient
 
 BAD: Final = "BAD_FORMAT"
 UNKNOWN: Final = "UNKNOWN_COMMAND"
@@ -83,16 +84,14 @@ REFUSALS: Final = (
 
 @pytest.mark.parametrize(("refusal", "commands"), [(row[0], row[1:]) for row in REFUSALS])
 def test_a_bad_command_is_refused_and_the_connection_goes_on(
-    connect: Connect, refusal: str, commands: tuple[str, ...]
+    client: LineClient, refusal: str, commands: tuple[str, ...]
 ) -> None:
-    client = connect()
     for command in commands:
         assert (command, client.ask(command)) == (command, refusal)
     assert client.ask("list-tube-used") == "USING default"
 
 
-def test_the_longest_line_has_224_bytes(connect: Connect) -> None:
-    client = connect()
+def test_the_longest_line_has_224_bytes(client: LineClient) -> None:
     assert client.ask("x" * 222) == "UNKNOWN_COMMAND"
     assert client.ask("x" * 224) == "BAD_FORMAT"
     assert client.ask(f"pause-tube {'a' * 200} 4294967295") == "NOT_FOUND"
@@ -109,23 +108,20 @@ def test_a_line_that_is_too_long_is_refused_once_when_it_ends(connect: Connect) 
     assert client.reply() == b"USING default\r\n"
 
 
-def test_a_line_feed_alone_ends_no_command(connect: Connect) -> None:
-    client = connect()
+def test_a_line_feed_alone_ends_no_command(client: LineClient) -> None:
     client.send(b"list-tube-used\nlist-tube-used\r\nlist-tube-used\r\n")
     assert client.reply() == b"BAD_FORMAT\r\n"
     assert client.reply() == b"USING default\r\n"
 
 
-def test_two_commands_in_one_packet_are_answered_in_order(connect: Connect) -> None:
-    client = connect()
+def test_two_commands_in_one_packet_are_answered_in_order(client: LineClient) -> None:
     client.send(b"use a\r\nuse b\r\n")
     assert client.reply() == b"USING a\r\n"
     assert client.reply() == b"USING b\r\n"
 
 
 @pytest.mark.parametrize("name", ["x_y", "a-+/;.$_()9Z", "a" * 200, "+a", "0"])
-def test_a_legal_tube_name_is_taken(connect: Connect, name: str) -> None:
-    client = connect()
+def test_a_legal_tube_name_is_taken(client: LineClient, name: str) -> None:
     assert client.ask(f"use {name}") == f"USING {name}"
     assert client.ask(f"watch {name}") == "WATCHING 2"
     assert client.ask(f"pause-tube {name} 0") == "PAUSED"
@@ -140,54 +136,49 @@ def test_commands_are_told_apart_by_their_beginning(connect: Connect) -> None:
     assert leaver.reply() == b""
 
 
-def test_leading_zeros_and_spaces_are_part_of_a_number(connect: Connect) -> None:
-    client = connect()
+def test_leading_zeros_and_spaces_are_part_of_a_number(client: LineClient) -> None:
     client.send(b"put  00000000000000000000000000001  0  0  0001\r\na\r\n")
     _word, job = client.reply().split()
     assert client.ask(f"peek  000000000000000000000000{int(job)}") == f"FOUND {int(job)} 1\r\na"
 
 
-def test_a_kick_of_minus_one_kicks_everything(connect: Connect) -> None:
-    client = connect()
+def test_a_kick_of_minus_one_kicks_everything(client: LineClient) -> None:
     for _ in range(3):
         client.put(delay=100)
     assert client.ask("kick 4294967297") == "KICKED 1"  # 2^32 + 1
     assert client.ask("kick -1") == "KICKED 2"
 
 
-def test_a_body_without_its_crlf_is_refused_and_what_follows_is_a_command(connect: Connect) -> None:
-    client = connect()
+def test_a_body_without_its_crlf_is_refused_and_what_follows_is_a_command(
+    client: LineClient,
+) -> None:
     client.send(b"put 0 0 0 3\r\nabcxxlist-tube-used\r\n")
     assert client.reply() == b"EXPECTED_CRLF\r\n"
     assert client.reply() == b"USING default\r\n"
 
 
-def test_a_refused_put_line_leaves_its_body_to_be_read_as_a_command(connect: Connect) -> None:
-    client = connect()
+def test_a_refused_put_line_leaves_its_body_to_be_read_as_a_command(client: LineClient) -> None:
     client.send(b"put x 0 0 14\r\nlist-tube-used\r\n")
     assert client.reply() == b"BAD_FORMAT\r\n"
     assert client.reply() == b"USING default\r\n"
 
 
-def test_a_body_that_is_too_big_is_swallowed(connect: Connect) -> None:
-    client = connect()
+def test_a_body_that_is_too_big_is_swallowed(client: LineClient) -> None:
     client.send(b"put 0 0 0 65536\r\n" + b"delete 9999\r\n" * 5041 + b"xxx\r\n")
     client.send(b"put 0 0 0 1\r\nx\r\n")
     assert client.reply() == b"JOB_TOO_BIG\r\n"
     assert client.reply().startswith(b"INSERTED ")
 
 
-def test_the_biggest_body_is_taken_and_given_back(connect: Connect) -> None:
-    client = connect()
+def test_the_biggest_body_is_taken_and_given_back(client: LineClient) -> None:
     body = bytes(range(256)) * 255 + b"\r\n" * 127 + b"!"
     job = client.put(body)
     assert client.ask("reserve") == f"RESERVED {job} 65535\r\n{body.decode('latin-1')}"
 
 
 def test_an_id_is_used_up_by_a_body_that_is_refused_but_not_by_one_that_is_too_big(
-    connect: Connect,
+    client: LineClient,
 ) -> None:
-    client = connect()
     first = client.put()
     client.send(b"put 0 0 0 0\r\nxx")
     assert client.reply() == b"EXPECTED_CRLF\r\n"
@@ -196,8 +187,7 @@ def test_an_id_is_used_up_by_a_body_that_is_refused_but_not_by_one_that_is_too_b
     assert client.put() == first + 3
 
 
-def test_commands_are_counted_once_their_arguments_are_read(connect: Connect) -> None:
-    client = connect()
+def test_commands_are_counted_once_their_arguments_are_read(client: LineClient) -> None:
     names = ("put", "delete", "touch", "bury", "release", "peek", "kick", "use", "pause-tube")
 
     def counted() -> list[int]:

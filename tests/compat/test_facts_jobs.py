@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from tests.compat.conftest import Connect, TimeLeft
+from tests.line_client import LineClient
 
 STATS_JOB: Final = (
     *("id", "tube", "state", "pri", "age", "delay", "ttr", "time-left", "file", "reserves"),
@@ -33,15 +34,13 @@ STATS: Final = (
 )
 
 
-def test_a_job_can_be_peeked_at_by_its_id(connect: Connect) -> None:
-    client = connect()
+def test_a_job_can_be_peeked_at_by_its_id(client: LineClient) -> None:
     job = client.put(b"a")
     assert client.ask(f"peek {job}") == f"FOUND {job} 1\r\na"
     assert client.ask(f"peek {job + 1}") == "NOT_FOUND"
 
 
-def test_the_delayed_job_that_is_due_first_is_peeked_at(connect: Connect) -> None:
-    client = connect()
+def test_the_delayed_job_that_is_due_first_is_peeked_at(client: LineClient) -> None:
     assert client.ask("peek-delayed") == "NOT_FOUND"
     client.put(b"A")
     late, soon = client.put(b"B", delay=999), client.put(b"C", delay=100)
@@ -52,8 +51,7 @@ def test_the_delayed_job_that_is_due_first_is_peeked_at(connect: Connect) -> Non
     assert client.ask("peek-delayed") == "NOT_FOUND"
 
 
-def test_only_a_reserved_job_can_be_buried_and_a_kick_makes_it_ready(connect: Connect) -> None:
-    client = connect()
+def test_only_a_reserved_job_can_be_buried_and_a_kick_makes_it_ready(client: LineClient) -> None:
     job = client.put(b"A")
     assert client.ask(f"bury {job} 0") == "NOT_FOUND"
     assert client.ask("peek-buried") == "NOT_FOUND"
@@ -66,8 +64,7 @@ def test_only_a_reserved_job_can_be_buried_and_a_kick_makes_it_ready(connect: Co
     assert client.ask("kick 1") == "KICKED 0"
 
 
-def test_kick_job_takes_a_buried_or_delayed_job_and_no_other(connect: Connect) -> None:
-    client = connect()
+def test_kick_job_takes_a_buried_or_delayed_job_and_no_other(client: LineClient) -> None:
     buried, delayed = client.put(b"A"), client.put(b"B", delay=100)
     assert client.ask(f"kick-job {buried}") == "NOT_FOUND"
     client.ask("reserve")
@@ -80,9 +77,8 @@ def test_kick_job_takes_a_buried_or_delayed_job_and_no_other(connect: Connect) -
 
 
 def test_buried_jobs_are_kicked_in_the_order_of_their_burial_and_before_delayed_ones(
-    connect: Connect,
+    client: LineClient,
 ) -> None:
-    client = connect()
     delayed = client.put(delay=100)
     jobs = [client.put() for _ in range(3)]
     for job in (jobs[2], jobs[0], jobs[1]):
@@ -97,9 +93,8 @@ def test_buried_jobs_are_kicked_in_the_order_of_their_burial_and_before_delayed_
 
 
 def test_the_job_with_the_smallest_priority_over_all_watched_tubes_comes_first(
-    connect: Connect,
+    client: LineClient,
 ) -> None:
-    client = connect()
     jobs = []
     for tube, priority in (("abc", 999_999), ("def", 99), ("abc", 99)):
         client.ask(f"use {tube}")
@@ -110,9 +105,8 @@ def test_the_job_with_the_smallest_priority_over_all_watched_tubes_comes_first(
 
 
 def test_among_equal_priorities_the_smaller_id_comes_first_whenever_it_was_released(
-    connect: Connect,
+    client: LineClient,
 ) -> None:
-    client = connect()
     first, second = client.put(priority=5), client.put(priority=5)
     for job in (first, second):
         client.ask(f"reserve-job {job}")
@@ -121,14 +115,12 @@ def test_among_equal_priorities_the_smaller_id_comes_first_whenever_it_was_relea
     assert client.ask("reserve") == f"RESERVED {first} 0\r\n"
 
 
-def test_the_biggest_priority_is_4294967295(connect: Connect) -> None:
-    client = connect()
+def test_the_biggest_priority_is_4294967295(client: LineClient) -> None:
     job = client.put(priority=4_294_967_295)
     assert client.stats(f"stats-job {job}")["pri"] == "4294967295"
 
 
-def test_a_job_is_urgent_below_priority_1024_while_it_is_ready(connect: Connect) -> None:
-    client = connect()
+def test_a_job_is_urgent_below_priority_1024_while_it_is_ready(client: LineClient) -> None:
     client.ask("use urgent")
     for priority in (1023, 1024):
         client.put(priority=priority)
@@ -138,13 +130,11 @@ def test_a_job_is_urgent_below_priority_1024_while_it_is_ready(connect: Connect)
     assert client.stats("stats-tube urgent")["current-jobs-urgent"] == "0"
 
 
-def test_a_ready_job_has_no_time_left(connect: Connect) -> None:
-    client = connect()
+def test_a_ready_job_has_no_time_left(client: LineClient) -> None:
     assert client.stats(f"stats-job {client.put(ttr=5)}")["time-left"] == "0"
 
 
-def test_a_reserved_job_has_less_than_its_ttr_left(connect: Connect) -> None:
-    client = connect()
+def test_a_reserved_job_has_less_than_its_ttr_left(client: LineClient) -> None:
     job = client.put(ttr=100)
     for command, answer in (("reserve", f"RESERVED {job} 0\r\n"), (f"touch {job}", "TOUCHED")):
         left = TimeLeft(100)
@@ -153,8 +143,7 @@ def test_a_reserved_job_has_less_than_its_ttr_left(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("ttr", [0, 1, 120, 4294, 4295, 4296, 4297, 5000, 21600, 4_294_967_295])
-def test_a_job_keeps_its_ttr_and_none_becomes_one_second(connect: Connect, ttr: int) -> None:
-    client = connect()
+def test_a_job_keeps_its_ttr_and_none_becomes_one_second(client: LineClient, ttr: int) -> None:
     assert client.stats(f"stats-job {client.put(ttr=ttr)}")["ttr"] == str(ttr or 1)
 
 
@@ -201,8 +190,7 @@ def test_a_job_in_any_tube_can_be_reserved_by_its_id(connect: Connect, state: st
     assert client.stats(f"stats-job {job}")["state"] == "ready"
 
 
-def test_a_job_counts_what_happened_to_it(connect: Connect) -> None:
-    client = connect()
+def test_a_job_counts_what_happened_to_it(client: LineClient) -> None:
     job = client.put(priority=9, delay=100, ttr=50)
     for command in ("kick-job {}", "reserve-job {}", "release {} 7 0", "reserve-job {}"):
         client.ask(command.format(job))
@@ -214,8 +202,7 @@ def test_a_job_counts_what_happened_to_it(connect: Connect) -> None:
     assert {name: stats[name] for name in expected} == expected
 
 
-def test_statistics_have_the_names_that_clients_look_for_in_order(connect: Connect) -> None:
-    client = connect()
+def test_statistics_have_the_names_that_clients_look_for_in_order(client: LineClient) -> None:
     assert tuple(client.stats(f"stats-job {client.put()}")) == STATS_JOB
     assert tuple(client.stats("stats-tube default")) == STATS_TUBE
     told = tuple(client.stats())
@@ -223,8 +210,7 @@ def test_statistics_have_the_names_that_clients_look_for_in_order(connect: Conne
     assert told[51:] in {(), ("delayd-version",)}
 
 
-def test_a_tube_counts_what_is_in_it_and_who_uses_it(connect: Connect) -> None:
-    client = connect()
+def test_a_tube_counts_what_is_in_it_and_who_uses_it(client: LineClient) -> None:
     client.ask("use tubea")
     client.ask(f"delete {client.put(b'x')}")
     stats = client.stats("stats-tube tubea")
@@ -236,8 +222,7 @@ def test_a_tube_counts_what_is_in_it_and_who_uses_it(connect: Connect) -> None:
     assert (stats["current-using"], stats["current-watching"]) == ("1", "2")  # the other is ours
 
 
-def test_tubes_are_listed_in_the_order_of_their_making(connect: Connect) -> None:
-    client = connect()
+def test_tubes_are_listed_in_the_order_of_their_making(client: LineClient) -> None:
     assert client.ask("watch w") == "WATCHING 2"
     assert client.ask("use u") == "USING u"
     assert client.names() == ["default", "w", "u"]
@@ -248,15 +233,13 @@ def test_tubes_are_listed_in_the_order_of_their_making(connect: Connect) -> None
     assert client.ask("ignore w") == "NOT_IGNORED"
 
 
-def test_watching_twice_and_ignoring_what_is_not_watched_change_nothing(connect: Connect) -> None:
-    client = connect()
+def test_watching_twice_and_ignoring_what_is_not_watched_change_nothing(client: LineClient) -> None:
     assert client.ask("watch w") == client.ask("watch w") == "WATCHING 2"
     assert client.ask("ignore never-seen") == "WATCHING 2"
     assert client.names() == ["default", "w"]
 
 
-def test_the_last_name_fills_the_gap_of_one_that_is_taken_away(connect: Connect) -> None:
-    client = connect()
+def test_the_last_name_fills_the_gap_of_one_that_is_taken_away(client: LineClient) -> None:
     for tube in "abcd":
         client.ask(f"watch {tube}")
     client.ask("ignore a")
@@ -279,8 +262,7 @@ def test_a_tube_lives_as_long_as_it_is_used_watched_or_holds_a_job(connect: Conn
     assert client.ask("stats-tube t") == "NOT_FOUND"
 
 
-def test_a_tube_that_comes_back_is_a_new_one(connect: Connect) -> None:
-    client = connect()
+def test_a_tube_that_comes_back_is_a_new_one(client: LineClient) -> None:
     client.ask("use t")
     client.ask(f"delete {client.put()}")
     client.ask("pause-tube t 100")

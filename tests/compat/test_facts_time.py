@@ -36,8 +36,7 @@ def send_and_wait(client: LineClient, command: str, observer: LineClient) -> Non
     assert not client.something_came()
 
 
-def test_a_paused_tube_hands_out_nothing_until_the_pause_is_over(connect: Connect) -> None:
-    client = connect()
+def test_a_paused_tube_hands_out_nothing_until_the_pause_is_over(client: LineClient) -> None:
     job = client.put(b"x", ttr=0)
     started = time.monotonic()
     # In one packet: the pause cannot be over by the time it is asked for.
@@ -64,16 +63,14 @@ def test_ending_a_pause_wakes_who_waits(connect: Connect) -> None:
     assert waiter.reply() == b"RESERVED %d 0\r\n\r\n" % job
 
 
-def test_a_reserve_right_after_the_end_of_a_pause_succeeds(connect: Connect) -> None:
-    client = connect()
+def test_a_reserve_right_after_the_end_of_a_pause_succeeds(client: LineClient) -> None:
     job = client.put()
     client.ask("pause-tube default 100")
     client.ask("pause-tube default 0")
     assert client.ask("reserve-with-timeout 0") == f"RESERVED {job} 0\r\n"
 
 
-def test_a_delayed_job_becomes_ready_when_it_is_due_and_not_before(connect: Connect) -> None:
-    client = connect()
+def test_a_delayed_job_becomes_ready_when_it_is_due_and_not_before(client: LineClient) -> None:
     later = client.put(delay=1_000)
     assert client.stats(f"stats-job {later}")["state"] == "delayed"
     assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
@@ -144,8 +141,7 @@ def test_a_half_closed_connection_gets_all_its_replies_and_waits_no_longer(
     assert waiter.rest() == b"TIMED_OUT\r\nUSING default\r\nTIMED_OUT\r\n"
 
 
-def test_an_ending_reservation_is_announced_instead_of_another_job(connect: Connect) -> None:
-    client = connect()
+def test_an_ending_reservation_is_announced_instead_of_another_job(client: LineClient) -> None:
     job = client.put(b"a", ttr=1)
     # In one packet, so that the second has not passed before the last of them is read.
     told = b"reserve-with-timeout 1\r\nreserve-with-timeout 1\r\nreserve\r\nrelease %d 0 0\r\n"
@@ -157,9 +153,8 @@ def test_an_ending_reservation_is_announced_instead_of_another_job(connect: Conn
 
 
 def test_an_ending_reservation_is_not_announced_while_there_is_a_ready_job(
-    connect: Connect,
+    client: LineClient,
 ) -> None:
-    client = connect()
     client.put(ttr=1)
     job = client.put(b"b", priority=1)
     client.send(b"reserve\r\nreserve\r\n")
@@ -168,9 +163,8 @@ def test_an_ending_reservation_is_not_announced_while_there_is_a_ready_job(
 
 
 def test_a_job_reserved_by_its_id_is_never_refused_for_an_ending_reservation(
-    connect: Connect,
+    client: LineClient,
 ) -> None:
-    client = connect()
     client.put(ttr=1)
     job = client.put(b"b", delay=100)
     client.send(b"reserve\r\nreserve-job %d\r\n" % job)
@@ -179,9 +173,8 @@ def test_a_job_reserved_by_its_id_is_never_refused_for_an_ending_reservation(
 
 
 def test_who_waits_is_told_one_second_before_a_reservation_ends_and_a_touch_renews_it(
-    connect: Connect,
+    client: LineClient,
 ) -> None:
-    client = connect()
     took_s, told = told_of_the_end(client)
     while took_s > TTR_S:  # the machine stopped until the reservation had ended
         took_s, told = told_of_the_end(client)

@@ -159,8 +159,7 @@ def test_a_job_that_is_reserved_is_not_changed() -> None:
         apply.amend(store, 7, 500, 500, 0, 9, 3, State.DELAYED)
 
 
-def test_a_put_that_finds_its_key_taken_is_recorded_by_what_it_changes() -> None:
-    rig = EngineRig()
+def test_a_put_that_finds_its_key_taken_is_recorded_by_what_it_changes(rig: EngineRig) -> None:
     topic = rig.engine.store.topic("mail")
     for on in (Conflict.REJECT, Conflict.EXTEND, Conflict.REPLACE, Conflict.PRESERVE):
         put_keyed(

@@ -79,8 +79,7 @@ def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> N
     assert steps > JOBS // TASK_STEP_JOBS
 
 
-def test_going_from_one_bucket_to_the_next_is_paid_for() -> None:
-    rig = EngineRig()
+def test_going_from_one_bucket_to_the_next_is_paid_for(rig: EngineRig) -> None:
     for number in range(1_000):
         rig.put(delay_ms=1 + 300 * number)
     wheel = rig.engine.store.topics.by_name["default"].queues.delays.wheel

@@ -18,8 +18,7 @@ def cleared_rig(jobs: int = 3) -> EngineRig:
     return rig
 
 
-def test_cleared_jobs_keep_the_number_and_the_queues_that_the_topic_loses() -> None:
-    rig = EngineRig()
+def test_cleared_jobs_keep_the_number_and_the_queues_that_the_topic_loses(rig: EngineRig) -> None:
     rig.put("mail", delay_ms=50)
     topic = rig.engine.store.topics.by_name["mail"]
     number, queues = topic.number, topic.queues

@@ -304,8 +304,7 @@ def test_a_job_of_a_group_has_its_bytes_for_ever() -> None:
     assert (job_parts.word_of(pushed), job_parts.texts_of(pushed)) == (0, {})
 
 
-def test_every_kind_but_the_snapshots_own_is_written_by_some_operation() -> None:
-    rig = EngineRig()
+def test_every_kind_but_the_snapshots_own_is_written_by_some_operation(rig: EngineRig) -> None:
     engine, me = rig.engine, rig.client()
     for _ in range(5):
         rig.put()

@@ -84,8 +84,7 @@ def record_ends(payload: bytes) -> list[int]:
     return ends
 
 
-def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte() -> None:
-    rig = EngineRig()
+def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte(rig: EngineRig) -> None:
     me = rig.client("topic")
     for _ in range(6):
         rig.put("topic", body=b"body")
@@ -187,16 +186,16 @@ def test_a_key_in_a_run_of_puts_that_is_longer_than_its_job_is_refused() -> None
 
 
 @pytest.mark.parametrize("kind", [0, max(Kind) + 1, 255])
-def test_a_kind_from_another_time_is_refused_and_its_place_is_named(kind: int) -> None:
-    rig = EngineRig()
+def test_a_kind_from_another_time_is_refused_and_its_place_is_named(
+    rig: EngineRig, kind: int
+) -> None:
     rig.put()
     payload, _ = rig.take_log()
     with pytest.raises(UnknownRecord, match=f"byte {len(payload)} .* kind is {kind}"):
         Replay(Engine(start_ms=0)).play(payload + bytes((kind,)) + bytes(40))
 
 
-def test_what_was_held_comes_back_when_its_ttr_runs_out_and_not_before() -> None:
-    rig = EngineRig()
+def test_what_was_held_comes_back_when_its_ttr_runs_out_and_not_before(rig: EngineRig) -> None:
     rig.put(ttr_ms=5000)
     assert rig.reserve(rig.client()) == 1
     rig.run(3000)
@@ -213,8 +212,7 @@ def test_what_was_held_comes_back_when_its_ttr_runs_out_and_not_before() -> None
     assert (seen.reserves, seen.timeouts) == (2, 1)
 
 
-def test_a_touch_survives() -> None:
-    rig = EngineRig()
+def test_a_touch_survives(rig: EngineRig) -> None:
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -228,8 +226,7 @@ def test_a_touch_survives() -> None:
     assert rig.reserve(rig.client()) == 1
 
 
-def test_what_ran_out_before_the_stop_is_ready_at_once() -> None:
-    rig = EngineRig()
+def test_what_ran_out_before_the_stop_is_ready_at_once(rig: EngineRig) -> None:
     rig.put(ttr_ms=5000)
     rig.put(delay_ms=5000)
     rig.reserve(rig.client())
@@ -240,8 +237,7 @@ def test_what_ran_out_before_the_stop_is_ready_at_once() -> None:
     assert rig.reserve_all(rig.client()) == [1, 2]
 
 
-def test_what_came_due_while_the_daemon_was_down_comes_oldest_first() -> None:
-    rig = EngineRig()
+def test_what_came_due_while_the_daemon_was_down_comes_oldest_first(rig: EngineRig) -> None:
     for delay_ms in (5000, 1000, 3000):
         rig.put(delay_ms=delay_ms)
     rig.take_log()
@@ -256,8 +252,7 @@ def test_what_came_due_while_the_daemon_was_down_comes_oldest_first() -> None:
     assert [got[waiter] for waiter in waiters] == [1, 2, 3]
 
 
-def test_a_pause_survives_and_ends_on_time() -> None:
-    rig = EngineRig()
+def test_a_pause_survives_and_ends_on_time(rig: EngineRig) -> None:
     rig.put("a")
     pause(rig.engine, "a", 5000, rig.now_ms)
     rig.run(1000)
@@ -272,8 +267,7 @@ def test_a_pause_survives_and_ends_on_time() -> None:
     assert rig.delivered() == [(me, 1)]
 
 
-def test_a_resumed_topic_stays_so() -> None:
-    rig = EngineRig()
+def test_a_resumed_topic_stays_so(rig: EngineRig) -> None:
     rig.put("a")
     pause(rig.engine, "a", 5000, rig.now_ms)
     pause(rig.engine, "a", 0, rig.now_ms)
@@ -281,8 +275,9 @@ def test_a_resumed_topic_stays_so() -> None:
     assert rig.reserve(rig.client("a")) == 1
 
 
-def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name() -> None:
-    rig = EngineRig()
+def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name(
+    rig: EngineRig,
+) -> None:
     passer_by = rig.client("a")
     pause(rig.engine, "a", HOUR_MS, rig.now_ms)
     close_session(rig.engine, passer_by, rig.now_ms)
@@ -296,8 +291,7 @@ def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name() -
     check(rig.engine)
 
 
-def test_an_id_is_never_given_twice_though_the_job_is_gone() -> None:
-    rig = EngineRig()
+def test_an_id_is_never_given_twice_though_the_job_is_gone(rig: EngineRig) -> None:
     me = rig.client()
     assert [rig.put(), rig.put()] == [1, 2]
     delete_batch(rig.engine, me, [1, 2], rig.now_ms)
@@ -307,8 +301,7 @@ def test_an_id_is_never_given_twice_though_the_job_is_gone() -> None:
     assert rig.put() == 4
 
 
-def test_topics_are_told_apart_by_numbers_that_are_never_given_twice() -> None:
-    rig = EngineRig()
+def test_topics_are_told_apart_by_numbers_that_are_never_given_twice(rig: EngineRig) -> None:
     for life in range(3):
         me = rig.client("a")
         job_id = rig.put("a")
@@ -323,8 +316,7 @@ def test_topics_are_told_apart_by_numbers_that_are_never_given_twice() -> None:
     assert rig.reserve_all(rig.client("b0")) == [2, 8]
 
 
-def test_topics_without_jobs_and_clients_vanish_with_a_restart() -> None:
-    rig = EngineRig()
+def test_topics_without_jobs_and_clients_vanish_with_a_restart(rig: EngineRig) -> None:
     me = rig.client("a", "b")
     rig.put("b")
     delete(rig.engine, me, rig.put("a"), rig.now_ms)
@@ -332,8 +324,7 @@ def test_topics_without_jobs_and_clients_vanish_with_a_restart() -> None:
     assert sorted(rig.engine.store.topics.by_name) == ["b", "default"]
 
 
-def test_counters_begin_at_zero_with_a_restart() -> None:
-    rig = EngineRig()
+def test_counters_begin_at_zero_with_a_restart(rig: EngineRig) -> None:
     rig.put("a", ttr_ms=1000)
     rig.reserve(rig.client("a"))
     rig.run(1000)
@@ -352,8 +343,7 @@ def test_counters_begin_at_zero_with_a_restart() -> None:
     assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
 
 
-def test_buried_jobs_are_kicked_in_the_order_they_were_buried() -> None:
-    rig = EngineRig()
+def test_buried_jobs_are_kicked_in_the_order_they_were_buried(rig: EngineRig) -> None:
     me = rig.client()
     for _ in range(3):
         rig.put()
@@ -366,8 +356,9 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried() -> None:
     assert rig.reserve_all(rig.client()) == [2, 3]
 
 
-def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart() -> None:
-    rig = EngineRig()
+def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart(
+    rig: EngineRig,
+) -> None:
     for _ in range(6):
         rig.put(priority=5, ttr_ms=5000)
     me, other = rig.client(), rig.client()
@@ -390,8 +381,7 @@ def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart() 
     assert [view.kicks for view in seen] == [0, 0, 0, 1, 0, 0]
 
 
-def test_a_job_deleted_long_after_the_last_record_is_deleted_at_its_time() -> None:
-    rig = EngineRig()
+def test_a_job_deleted_long_after_the_last_record_is_deleted_at_its_time(rig: EngineRig) -> None:
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -403,8 +393,7 @@ def test_a_job_deleted_long_after_the_last_record_is_deleted_at_its_time() -> No
     assert state(rig.replayed()) == state(rig.engine)
 
 
-def test_a_session_that_closes_after_its_ttr_ran_out_has_nothing_to_return() -> None:
-    rig = EngineRig()
+def test_a_session_that_closes_after_its_ttr_ran_out_has_nothing_to_return(rig: EngineRig) -> None:
     rig.put(ttr_ms=5000)
     me = rig.client()
     rig.reserve(me)
@@ -416,8 +405,7 @@ def test_a_session_that_closes_after_its_ttr_ran_out_has_nothing_to_return() -> 
     assert state(rig.replayed()) == state(rig.engine)
 
 
-def test_only_handing_out_may_be_lost_by_a_crash() -> None:
-    rig = EngineRig()
+def test_only_handing_out_may_be_lost_by_a_crash(rig: EngineRig) -> None:
     me = rig.client()
     rig.put()
     assert rig.take_log()[1]
@@ -429,8 +417,7 @@ def test_only_handing_out_may_be_lost_by_a_crash() -> None:
     assert rig.take_log()[1]
 
 
-def test_time_is_recorded_once_for_all_that_happens_in_a_turn() -> None:
-    rig = EngineRig()
+def test_time_is_recorded_once_for_all_that_happens_in_a_turn(rig: EngineRig) -> None:
     rig.put()
     rig.put()
     assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.TOPIC, Kind.PUT, Kind.PUT]
@@ -441,8 +428,7 @@ def test_time_is_recorded_once_for_all_that_happens_in_a_turn() -> None:
     assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.PUT]
 
 
-def test_what_the_clock_does_is_not_recorded() -> None:
-    rig = EngineRig()
+def test_what_the_clock_does_is_not_recorded(rig: EngineRig) -> None:
     rig.put(ttr_ms=1000)
     rig.put(delay_ms=1000)
     pause(rig.engine, "default", 500, rig.now_ms)

@@ -178,8 +178,7 @@ def test_topics_vanish_in_the_order_in_which_a_run_empties_them(rng: random.Rand
     twins.compare()
 
 
-def test_a_run_of_reserves_ends_when_there_is_no_space_to_record_more() -> None:
-    rig = EngineRig()
+def test_a_run_of_reserves_ends_when_there_is_no_space_to_record_more(rig: EngineRig) -> None:
     session = rig.client()
     for _ in range(5):
         rig.put()
@@ -189,8 +188,7 @@ def test_a_run_of_reserves_ends_when_there_is_no_space_to_record_more() -> None:
     assert reserve_batch(rig.engine, session, 5, 1_000, RequestMs(0)) == []
 
 
-def test_a_run_that_takes_nothing_records_nothing() -> None:
-    rig = EngineRig()
+def test_a_run_that_takes_nothing_records_nothing(rig: EngineRig) -> None:
     session = rig.client()
     assert reserve_batch(rig.engine, session, 5, 1_000, RequestMs(0)) == []
     rig.put()

@@ -44,8 +44,7 @@ def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
         copied_on_the_way(walk, steps_max=number)
 
 
-def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned() -> None:
-    rig = EngineRig()
+def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned(rig: EngineRig) -> None:
     for _ in range(200):
         rig.put()
     store = rig.engine.store
@@ -67,8 +66,7 @@ def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned() -> None:
     later.abandon()
 
 
-def test_a_slice_stops_at_the_jobs_and_at_the_bytes_it_may_take() -> None:
-    rig = EngineRig()
+def test_a_slice_stops_at_the_jobs_and_at_the_bytes_it_may_take(rig: EngineRig) -> None:
     for number in range(640):
         rig.put(body=b"x" * 1000 if number < 64 else b"")
     copy = SnapshotCopy(rig.engine.store)
@@ -83,8 +81,7 @@ def test_a_slice_stops_at_the_jobs_and_at_the_bytes_it_may_take() -> None:
     assert len(sizes) < 20
 
 
-def test_a_slice_stops_at_topics_too() -> None:
-    rig = EngineRig()
+def test_a_slice_stops_at_topics_too(rig: EngineRig) -> None:
     for number in range(50):
         rig.put(f"topic-{number}")
     copy = SnapshotCopy(rig.engine.store)
@@ -95,8 +92,7 @@ def test_a_slice_stops_at_topics_too() -> None:
     ]
 
 
-def test_topics_without_a_policy_count_when_policies_are_copied() -> None:
-    rig = EngineRig()
+def test_topics_without_a_policy_count_when_policies_are_copied(rig: EngineRig) -> None:
     for number in range(100):
         rig.put(f"topic-{number}")
     copy = SnapshotCopy(rig.engine.store)
@@ -107,8 +103,9 @@ def test_topics_without_a_policy_count_when_policies_are_copied() -> None:
     assert slices >= 10 + 10 + 100 // 64
 
 
-def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_after_them() -> None:
-    rig = EngineRig()
+def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_after_them(
+    rig: EngineRig,
+) -> None:
     me = rig.client()
     for _ in range(5):
         rig.put()
@@ -128,8 +125,9 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_aft
 
 
 @pytest.mark.parametrize("due_ms", [5, 5_000])
-def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(due_ms: int) -> None:
-    rig = EngineRig()
+def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(
+    rig: EngineRig, due_ms: int
+) -> None:
     rig.put("a", ttr_ms=due_ms)
     rig.put("b", delay_ms=due_ms)
     rig.put("c")
@@ -149,8 +147,7 @@ def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(due
     assert views.view_job(engine, 1, RequestMs(due_ms)).timeouts == 1
 
 
-def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
-    rig = EngineRig()
+def test_what_was_held_is_an_orphan_until_its_deadline(rig: EngineRig) -> None:
     rig.put(ttr_ms=5_000)
     rig.reserve(rig.client())
     engine = restored(rig, 0, whole(rig.engine))
@@ -162,8 +159,7 @@ def test_what_was_held_is_an_orphan_until_its_deadline() -> None:
     assert reserve(engine, me, RequestMs(5_000)) == (1, b"")
 
 
-def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was() -> None:
-    rig = EngineRig()
+def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was(rig: EngineRig) -> None:
     me = rig.client("a")
     rig.put("a")
     pause(rig.engine, "a", HOUR_MS, rig.now_ms)
@@ -181,8 +177,7 @@ def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was() -> None:
     assert state(restored(rig, 0, copied, *rig.log[frames:])) == state(rig.engine)
 
 
-def test_a_rank_of_a_job_that_is_not_buried_is_refused() -> None:
-    rig = EngineRig()
+def test_a_rank_of_a_job_that_is_not_buried_is_refused(rig: EngineRig) -> None:
     rig.put()
     payload, _ = rig.take_log()
     with pytest.raises(UnknownRecord, match="not buried"):
@@ -191,8 +186,7 @@ def test_a_rank_of_a_job_that_is_not_buried_is_refused() -> None:
         )
 
 
-def test_people_can_read_a_copy() -> None:
-    rig = EngineRig()
+def test_people_can_read_a_copy(rig: EngineRig) -> None:
     me = rig.client()
     rig.put()
     rig.put()

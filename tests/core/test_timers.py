@@ -160,8 +160,9 @@ def test_an_alarm_rings_once_for_its_owner_unless_it_is_cancelled() -> None:
     alarms.check()
 
 
-def test_the_deadlines_of_delays_leases_waits_and_pauses_are_all_in_the_queue() -> None:
-    rig = EngineRig()
+def test_the_deadlines_of_delays_leases_waits_and_pauses_are_all_in_the_queue(
+    rig: EngineRig,
+) -> None:
     me = rig.client()
     rig.put(ttr_ms=200)
     rig.put("a", delay_ms=100)

@@ -168,8 +168,7 @@ def test_bodies_and_delays_have_caps_of_their_own() -> None:
     rig.put("other", body=b"x" * 11, delay_ms=HOUR_MS + 1)
 
 
-def test_the_cap_on_delays_judges_new_ones_only() -> None:
-    rig = EngineRig()
+def test_the_cap_on_delays_judges_new_ones_only(rig: EngineRig) -> None:
     engine = rig.engine
     job_id = rig.put(delay_ms=300_000)
     set_policy(engine, "default", Policy(delay_ms_max=60_000), rig.now_ms)
@@ -186,8 +185,7 @@ def test_the_cap_on_delays_judges_new_ones_only() -> None:
     reschedule(engine, job_id, 60_000, rig.now_ms)
 
 
-def test_there_are_caps_on_all_topics_together() -> None:
-    rig = EngineRig()
+def test_there_are_caps_on_all_topics_together(rig: EngineRig) -> None:
     rig.put("a", body=b"x")
     configure(rig.engine, None, jobs_max=3, bytes_max=200)
     rig.put("b", body=b"x" * 50)
@@ -202,8 +200,7 @@ def test_there_are_caps_on_all_topics_together() -> None:
     check(rig.engine)
 
 
-def test_the_caps_on_all_topics_count_what_a_restart_finds() -> None:
-    rig = EngineRig()
+def test_the_caps_on_all_topics_count_what_a_restart_finds(rig: EngineRig) -> None:
     for _ in range(3):
         rig.put()
     rig.restart()

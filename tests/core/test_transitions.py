@@ -345,8 +345,9 @@ REFUSALS: Final[tuple[tuple[type[Refusal], Operation], ...]] = (
 
 
 @pytest.mark.parametrize(("refusal", "operation"), REFUSALS)
-def test_a_refused_operation_changes_nothing(refusal: type[Refusal], operation: Operation) -> None:
-    rig = EngineRig()
+def test_a_refused_operation_changes_nothing(
+    rig: EngineRig, refusal: type[Refusal], operation: Operation
+) -> None:
     me = rig.client()
     rig.put()
     rig.put(delay_ms=5000)

@@ -2,7 +2,6 @@
 
 import os
 import resource
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -173,30 +172,6 @@ def test_a_directory_of_somebody_else_exits_65_and_nothing_is_made_in_it(
     assert "journal check" not in refused.log, "there is no journal to look into"
     assert ("delayd import-beanstalkd" in refused.log) == (name == "binlog.1")
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-# --- Addresses and configuration -----------------------------------------------------------------
-
-
-def test_an_address_in_use_exits_71_and_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        refused = refusal("--line", address, data_dir=tmp_path / "data")
-    assert refused.exit_code == Exit.CANNOT_LISTEN
-    assert f"cannot listen on {address}: the address is in use" in refused.log
-    assert not (tmp_path / "data").exists()
-
-
-def test_a_bad_configuration_lists_all_its_errors_and_exits_78(tmp_path: Path) -> None:
-    file = tmp_path / "delayd.toml"
-    file.write_text('[wheel]\ntik = 1\n[journal]\nsync = "sometimes"\n[line]\nlisten = 11300\n')
-    flags = ("--config", str(file), "--log-format", "xml")
-    refused = refusal(*flags, data_dir=tmp_path / "data")
-    assert refused.exit_code == Exit.BAD_CONFIGURATION
-    assert len(refused.log.splitlines()) == 4
-    for wrong in ("wheel.tik", "journal.sync", "line.listen", "--log-format"):
-        assert wrong in refused.log
-    assert not (tmp_path / "data").exists()
 
 
 # --- Disks that fail while it serves -------------------------------------------------------------

@@ -27,15 +27,13 @@ def used(disk: SimulatedDisk, *, is_virtual: bool, frames: int = 1) -> int:
     return found
 
 
-def test_a_fresh_directory_is_marked_and_taken_again() -> None:
-    disk = SimulatedDisk()
+def test_a_fresh_directory_is_marked_and_taken_again(disk: SimulatedDisk) -> None:
     assert used(disk, is_virtual=True) == 0
     assert VIRTUAL_NAME in disk.list_directory(DIRECTORY)
     assert used(disk, is_virtual=True) == 1
 
 
-def test_a_virtual_directory_is_refused_by_the_system_clock() -> None:
-    disk = SimulatedDisk()
+def test_a_virtual_directory_is_refused_by_the_system_clock(disk: SimulatedDisk) -> None:
     used(disk, is_virtual=True)
     before = contents_of(disk)
     with pytest.raises(WrongClock, match="start with --clock virtual"):
@@ -44,8 +42,9 @@ def test_a_virtual_directory_is_refused_by_the_system_clock() -> None:
 
 
 @pytest.mark.parametrize("frames", [0, 1])
-def test_a_directory_in_use_is_refused_by_the_virtual_clock(frames: int) -> None:
-    disk = SimulatedDisk()
+def test_a_directory_in_use_is_refused_by_the_virtual_clock(
+    disk: SimulatedDisk, frames: int
+) -> None:
     used(disk, is_virtual=False, frames=1)
     used(disk, is_virtual=False, frames=frames)
     before = contents_of(disk)
@@ -54,31 +53,27 @@ def test_a_directory_in_use_is_refused_by_the_virtual_clock(frames: int) -> None
     assert contents_of(disk) == before
 
 
-def test_a_directory_without_a_frame_belongs_to_the_clock_all_the_same() -> None:
-    disk = SimulatedDisk()
+def test_a_directory_without_a_frame_belongs_to_the_clock_all_the_same(disk: SimulatedDisk) -> None:
     used(disk, is_virtual=True, frames=0)
     with pytest.raises(WrongClock):
         used(disk, is_virtual=False)
 
 
-def test_the_mark_is_durable_before_the_first_frame_can_be() -> None:
-    disk = SimulatedDisk()
+def test_the_mark_is_durable_before_the_first_frame_can_be(disk: SimulatedDisk) -> None:
     journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES, is_virtual=True)
     assert not list(journal.replay())
     disk.crash()
     assert VIRTUAL_NAME in disk.list_directory(DIRECTORY)
 
 
-def test_a_directory_that_takes_no_mark_is_not_used() -> None:
-    disk = SimulatedDisk()
+def test_a_directory_that_takes_no_mark_is_not_used(disk: SimulatedDisk) -> None:
     Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES).close()
     disk.fail(1, OSError(errno.EROFS, "Read-only file system"), "create")
     with pytest.raises(JournalFailed):
         used(disk, is_virtual=True)
 
 
-def test_check_says_which_clock_it_is() -> None:
-    disk = SimulatedDisk()
+def test_check_says_which_clock_it_is(disk: SimulatedDisk) -> None:
     used(disk, is_virtual=True)
     assert any(line.startswith("clock      virtual") for line in examine(disk, DIRECTORY).lines())
     disk = SimulatedDisk()

@@ -39,8 +39,7 @@ FITTING: Final = SEGMENT_BYTES - HEADER_BYTES - FRAME_OVERHEAD_BYTES
 """The longest payload that shares a segment with nothing else."""
 
 
-def test_a_new_directory_holds_nothing_and_takes_appends() -> None:
-    disk = SimulatedDisk()
+def test_a_new_directory_holds_nothing_and_takes_appends(disk: SimulatedDisk) -> None:
     journal, payloads = opened(disk)
     assert payloads == []
     assert (journal.appended_sequence, journal.synced_sequence) == (0, 0)
@@ -50,9 +49,9 @@ def test_a_new_directory_holds_nothing_and_takes_appends() -> None:
     assert journal.synced_sequence == 1
 
 
-def test_frames_come_back_with_their_times_and_in_order() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_frames_come_back_with_their_times_and_in_order(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     journal.append(b"first", 1_000, -5)
     journal.append(b"second", 1_001, 2**62)
     journal.sync()
@@ -61,9 +60,9 @@ def test_frames_come_back_with_their_times_and_in_order() -> None:
     assert frames == [Frame(1, 1_000, -5, b"first"), Frame(2, 1_001, 2**62, b"second")]
 
 
-def test_what_was_not_synced_is_lost_in_a_power_cut_and_its_number_is_given_again() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_what_was_not_synced_is_lost_in_a_power_cut_and_its_number_is_given_again(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"synced"])
     journal.sync()
     append_all(journal, [b"lost"])
@@ -73,9 +72,9 @@ def test_what_was_not_synced_is_lost_in_a_power_cut_and_its_number_is_given_agai
     assert journal.append(b"other", 0, 0) == 2
 
 
-def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     with pytest.raises(DirectoryLocked) as caught:
         Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
     assert str(caught.value).startswith(f"{DIRECTORY}/lock is held by process ")
@@ -84,9 +83,9 @@ def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed() -
     assert payloads_in(disk) == [b"first"]
 
 
-def test_a_second_journal_is_refused_where_the_lock_file_was_deleted() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_second_journal_is_refused_where_the_lock_file_was_deleted(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     disk.unlink(f"{DIRECTORY}/{LOCK_NAME}")
     with pytest.raises(DirectoryLocked) as caught:
         Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
@@ -99,8 +98,9 @@ def test_a_second_journal_is_refused_where_the_lock_file_was_deleted() -> None:
     assert payloads_in(disk) == [b"first"]
 
 
-def test_a_daemon_of_an_earlier_version_which_locks_the_file_alone_is_respected() -> None:
-    disk = SimulatedDisk()
+def test_a_daemon_of_an_earlier_version_which_locks_the_file_alone_is_respected(
+    disk: SimulatedDisk,
+) -> None:
     disk.make_directory(DIRECTORY)
     handle = disk.lock(f"{DIRECTORY}/{LOCK_NAME}")
     with pytest.raises(DirectoryLocked, match=f"{DIRECTORY}/lock is held by process"):
@@ -110,8 +110,7 @@ def test_a_daemon_of_an_earlier_version_which_locks_the_file_alone_is_respected(
 
 
 @pytest.mark.parametrize("verb", ["lock_directory", "lock"])
-def test_a_lock_that_cannot_be_taken_leaves_none_behind(verb: str) -> None:
-    disk = SimulatedDisk()
+def test_a_lock_that_cannot_be_taken_leaves_none_behind(disk: SimulatedDisk, verb: str) -> None:
     disk.fail(1, OSError(5, "EIO"), verb)
     with pytest.raises(JournalFailed, match="cannot be locked: EIO"):
         opened(disk)
@@ -131,9 +130,9 @@ def test_a_journal_that_is_closed_leaves_no_number_of_a_process_in_its_lock(tmp_
     Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES).close()
 
 
-def test_a_lock_that_cannot_be_emptied_is_given_back_all_the_same() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_lock_that_cannot_be_emptied_is_given_back_all_the_same(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     disk.fail(disk.verb_counts["truncate"] + 1, OSError(28, "ENOSPC"), "truncate")
     journal.close()
     assert payloads_in(disk) == []
@@ -155,9 +154,9 @@ def test_a_directory_that_cannot_be_made_is_told_with_the_reason(directory: str,
     assert str(caught.value) == f"{directory}: cannot be made: {why}"
 
 
-def test_sequences_go_on_across_segments_and_restarts() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_sequences_go_on_across_segments_and_restarts(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(30, 500))
     assert journal.appended_sequence == 30
     journal.close()
@@ -167,9 +166,7 @@ def test_sequences_go_on_across_segments_and_restarts() -> None:
     assert journal.append(b"next", 0, 0) == 32
 
 
-def test_a_segment_is_filled_to_the_last_byte() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_segment_is_filled_to_the_last_byte(disk: SimulatedDisk, journal: Journal) -> None:
     append_all(journal, [bytes(FITTING)])
     assert list(contents_of(disk)) == [segment_name(1)]
     append_all(journal, [b""])
@@ -177,9 +174,9 @@ def test_a_segment_is_filled_to_the_last_byte() -> None:
 
 
 @pytest.mark.parametrize("payload_bytes", [FITTING - 1, FITTING, FITTING + 1, 3 * FITTING])
-def test_a_frame_longer_than_a_segment_gets_one_of_its_own(payload_bytes: int) -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_frame_longer_than_a_segment_gets_one_of_its_own(
+    disk: SimulatedDisk, journal: Journal, payload_bytes: int
+) -> None:
     payloads = [b"before", b"x" * payload_bytes, b"after"]
     append_all(journal, payloads, sync_each=True)
     assert len(frame_ends(disk.file_bytes(path_of(2)))) == 2
@@ -187,8 +184,7 @@ def test_a_frame_longer_than_a_segment_gets_one_of_its_own(payload_bytes: int) -
     assert payloads_in(disk) == payloads
 
 
-def test_frames_longer_than_the_reading_window_are_read_whole() -> None:
-    disk = SimulatedDisk()
+def test_frames_longer_than_the_reading_window_are_read_whole(disk: SimulatedDisk) -> None:
     payloads = [b"a" * (JOURNAL_WINDOW_BYTES - 100), b"b" * (3 * JOURNAL_WINDOW_BYTES), b"c"] * 2
     journal, _ = opened(disk, 16 << 20)
     append_all(journal, payloads)
@@ -197,9 +193,7 @@ def test_frames_longer_than_the_reading_window_are_read_whole() -> None:
     assert payloads_in(disk) == payloads
 
 
-def test_a_full_segment_is_trimmed_when_it_is_synced() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_full_segment_is_trimmed_when_it_is_synced(disk: SimulatedDisk, journal: Journal) -> None:
     append_all(journal, numbered(5, 1_000))
     assert len(disk.file_bytes(path_of(1))) == SEGMENT_BYTES
     journal.sync()
@@ -208,9 +202,9 @@ def test_a_full_segment_is_trimmed_when_it_is_synced() -> None:
     assert len(disk.file_bytes(path_of(2))) == SEGMENT_BYTES
 
 
-def test_closing_trims_the_last_segment_and_gives_the_lock_back() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_closing_trims_the_last_segment_and_gives_the_lock_back(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first"])
     journal.close()
     content = disk.file_bytes(path_of(1))
@@ -219,25 +213,24 @@ def test_closing_trims_the_last_segment_and_gives_the_lock_back() -> None:
     assert payloads_in(disk) == [b"first"]
 
 
-def test_closing_twice_or_before_any_append_does_nothing() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_closing_twice_or_before_any_append_does_nothing(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     journal.close()
     journal.close()
     assert contents_of(disk) == {}
 
 
-def test_closing_before_replay_releases_the_directory_and_changes_nothing() -> None:
-    disk = SimulatedDisk()
+def test_closing_before_replay_releases_the_directory_and_changes_nothing(
+    disk: SimulatedDisk,
+) -> None:
     opened(disk)[0].close()
     before = contents_of(disk)
     Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES).close()
     assert contents_of(disk) == before
 
 
-def test_the_closing_frame_repeats_the_last_times() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_the_closing_frame_repeats_the_last_times(disk: SimulatedDisk, journal: Journal) -> None:
     journal.append(b"first", 1_234, 5_678)
     journal.close()
     opened(disk)[0].close()
@@ -245,8 +238,7 @@ def test_the_closing_frame_repeats_the_last_times() -> None:
     assert [frame[:3] for frame in frames] == [(n, 1_234, 5_678) for n in (1, 2, 3)]
 
 
-def test_appending_before_the_replay_is_done_is_our_own_mistake() -> None:
-    disk = SimulatedDisk()
+def test_appending_before_the_replay_is_done_is_our_own_mistake(disk: SimulatedDisk) -> None:
     journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
     with pytest.raises(AssertionError, match="replay comes before append"):
         journal.append(b"", 0, 0)
@@ -258,9 +250,7 @@ def test_appending_before_the_replay_is_done_is_our_own_mistake() -> None:
         journal.append(b"", 0, 0)
 
 
-def test_a_payload_beyond_the_limit_is_our_own_mistake() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_payload_beyond_the_limit_is_our_own_mistake(journal: Journal) -> None:
     payload = bytes(JOURNAL_PAYLOAD_BYTES_MAX + 1)  # no memory as long as nobody reads it
     with pytest.raises(AssertionError, match="splits its batches"):
         journal.append(payload, 0, 0)
@@ -272,9 +262,9 @@ def test_a_segment_below_the_limit_is_our_own_mistake() -> None:
         opened(SimulatedDisk(), JOURNAL_SEGMENT_BYTES_MIN - 1)
 
 
-def test_a_sync_with_nothing_to_do_asks_nothing_of_the_disk() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_sync_with_nothing_to_do_asks_nothing_of_the_disk(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first"])
     journal.sync()
     calls = disk.call_count
@@ -282,9 +272,9 @@ def test_a_sync_with_nothing_to_do_asks_nothing_of_the_disk() -> None:
     assert disk.call_count == calls
 
 
-def test_one_append_is_one_write_and_one_sync_is_one_sync() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_one_append_is_one_write_and_one_sync_is_one_sync(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first"], sync_each=True)
     calls, before = disk.call_count, disk.verb_counts.copy()
     append_all(journal, [b"second"], sync_each=True)
@@ -292,9 +282,7 @@ def test_one_append_is_one_write_and_one_sync_is_one_sync() -> None:
     assert disk.verb_counts - before == {"pwrite": 1, "sync": 1}
 
 
-def test_unsynced_segments_are_bounded() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_unsynced_segments_are_bounded(journal: Journal) -> None:
     append_all(journal, numbered(50, FITTING - 10))
     assert journal.synced_sequence >= 50 - JOURNAL_UNSYNCED_SEGMENTS_MAX - 1
     assert len(journal._unsynced) <= JOURNAL_UNSYNCED_SEGMENTS_MAX + 1
@@ -344,9 +332,9 @@ class MeddlingList(deque[Segment]):
             append_all(journal, numbered(2, FITTING - 10))
 
 
-def test_a_segment_begun_while_a_sync_looks_around_is_not_reported_by_it() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_segment_begun_while_a_sync_looks_around_is_not_reported_by_it(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first"])
     journal._unsynced = segments = MeddlingList(journal._unsynced)
     segments.journal = journal
@@ -357,9 +345,9 @@ def test_a_segment_begun_while_a_sync_looks_around_is_not_reported_by_it() -> No
     assert len(payloads_in(disk)) == 3
 
 
-def test_a_sync_reports_a_new_segment_only_with_its_name_on_disk() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_sync_reports_a_new_segment_only_with_its_name_on_disk(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(2, FITTING - 10))
     for number in (1, 2):
         disk.fail(disk.verb_counts["sync_directory"] + number, OSError(5, "EIO"), "sync_directory")
@@ -391,10 +379,8 @@ def test_a_real_directory_is_locked_recovered_and_closed(tmp_path: Path) -> None
 @pytest.mark.parametrize("frames", [1, 30, 50])
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_how_much_a_replay_has_to_read_is_told_without_what_is_preallocated(
-    frames: int, is_cut: bool
+    disk: SimulatedDisk, journal: Journal, frames: int, is_cut: bool
 ) -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
     append_all(journal, numbered(frames, 900), sync_each=True)
     if is_cut:
         journal.close()

@@ -150,9 +150,9 @@ def test_two_errors_lead_to_a_fresh_segment_or_to_the_end_and_never_to_a_loss(
     assert outcomes >= {-1, 1, 2}
 
 
-def test_the_fresh_segment_says_how_much_of_the_one_before_was_synced() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_the_fresh_segment_says_how_much_of_the_one_before_was_synced(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first", b"second"], sync_each=True)
     append_all(journal, [b"third", b"fourth"])
     disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
@@ -165,9 +165,9 @@ def test_the_fresh_segment_says_how_much_of_the_one_before_was_synced() -> None:
     assert payloads_in(disk) == [b"first", b"second", b"third", b"fourth"]
 
 
-def test_the_file_whose_sync_failed_is_never_touched_again() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_the_file_whose_sync_failed_is_never_touched_again(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"synced"], sync_each=True)
     append_all(journal, [b"not"])
     before = disk.file_bytes(path_of(1))
@@ -178,9 +178,9 @@ def test_the_file_whose_sync_failed_is_never_touched_again() -> None:
     assert disk.file_bytes(path_of(1)) == before
 
 
-def test_a_segment_without_a_durable_frame_is_replaced() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_segment_without_a_durable_frame_is_replaced(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [bytes(3_950)], sync_each=True)
     append_all(journal, [b"in the second segment"])
     disk.fail(disk.verb_counts["sync"] + 2, EIO, "sync")  # the first one's is the trimming's
@@ -193,9 +193,9 @@ def test_a_segment_without_a_durable_frame_is_replaced() -> None:
     assert payloads_in(disk) == [bytes(3_950), b"in the second segment"]
 
 
-def test_several_files_that_are_not_synced_are_given_up_together() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_several_files_that_are_not_synced_are_given_up_together(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"synced"], sync_each=True)
     append_all(journal, numbered(4, 3_000))
     assert len(contents_of(disk)) > 3
@@ -243,9 +243,7 @@ def test_a_sync_of_a_file_that_was_given_up_meanwhile_reports_nothing() -> None:
     assert payloads_in(disk) == [b"first", b"second", b"beside"]
 
 
-def test_trouble_is_told_and_counted() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_trouble_is_told_and_counted(disk: SimulatedDisk, journal: Journal) -> None:
     told: list[str] = []
     journal.on_trouble = told.append
     append_all(journal, [b"first"], sync_each=True)
@@ -258,9 +256,9 @@ def test_trouble_is_told_and_counted() -> None:
     assert what.endswith(f"the log continues in {DIRECTORY}/segment-0000000002.log")
 
 
-def test_with_more_unsynced_than_memory_may_hold_a_failure_is_final() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_with_more_unsynced_than_memory_may_hold_a_failure_is_final(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     journal._pending = Pending(2_000)
     append_all(journal, numbered(1, 100), sync_each=True)
     append_all(journal, numbered(3, 900))
@@ -271,9 +269,7 @@ def test_with_more_unsynced_than_memory_may_hold_a_failure_is_final() -> None:
     assert payloads_in(disk) == numbered(1, 100)
 
 
-def test_a_sync_makes_a_fresh_start_possible_again() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_sync_makes_a_fresh_start_possible_again(disk: SimulatedDisk, journal: Journal) -> None:
     journal._pending = Pending(2_000)
     append_all(journal, numbered(4, 900))
     journal.sync()
@@ -282,9 +278,7 @@ def test_a_sync_makes_a_fresh_start_possible_again() -> None:
     assert journal.sync() == 5
 
 
-def test_what_is_pending_is_bounded_and_let_go_by_a_sync() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_what_is_pending_is_bounded_and_let_go_by_a_sync(journal: Journal) -> None:
     assert journal._pending._bytes_max == JOURNAL_PENDING_BYTES_MAX
     append_all(journal, numbered(5, 900))
     assert journal._pending.frame_bytes == sum(map(len, numbered(5, 900)))

@@ -15,6 +15,7 @@ import pytest
 
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError, JournalFailed, JournalFull, failing
+from delayd.journal.journal import Journal
 from tests.journal.clients import Client, any_order
 from tests.journal.journals import (
     SEGMENT_BYTES,
@@ -185,9 +186,9 @@ def test_a_short_write_or_read_is_continued(short_bytes: int) -> None:
         assert payloads_in(disk) == PAYLOADS
 
 
-def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_space() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_space(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     disk.capacity_bytes = 2 * SEGMENT_BYTES
     taken = []
     for payload in PAYLOADS:
@@ -207,9 +208,9 @@ def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_space() 
     assert payloads_in(disk) == [*taken, b"again"]
 
 
-def test_a_small_frame_still_fits_where_a_large_one_was_refused() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_small_frame_still_fits_where_a_large_one_was_refused(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(4, 900))
     disk.capacity_bytes = SEGMENT_BYTES
     with pytest.raises(JournalFull):
@@ -221,10 +222,10 @@ def test_a_small_frame_still_fits_where_a_large_one_was_refused() -> None:
 
 
 @pytest.mark.parametrize("space_bytes", [0, 1, 44, 45, 300, 800])
-def test_half_a_frame_on_a_full_disk_leaves_no_trace(space_bytes: int) -> None:
+def test_half_a_frame_on_a_full_disk_leaves_no_trace(
+    disk: SimulatedDisk, journal: Journal, space_bytes: int
+) -> None:
     # A segment that could not be preallocated again when the daemon started on a full disk.
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
     append_all(journal, [b"before"])
     journal.close()
     disk.capacity_bytes = len(disk.file_bytes(path_of(1))) + space_bytes
@@ -243,9 +244,7 @@ def test_half_a_frame_on_a_full_disk_leaves_no_trace(space_bytes: int) -> None:
     assert payloads_in(disk) == [b"before", b"after"]
 
 
-def test_a_journal_closes_on_a_full_disk() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_journal_closes_on_a_full_disk(disk: SimulatedDisk, journal: Journal) -> None:
     append_all(journal, [bytes(SEGMENT_BYTES - 80 - 45)])
     disk.capacity_bytes = SEGMENT_BYTES
     journal.close()

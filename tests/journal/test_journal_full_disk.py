@@ -45,8 +45,9 @@ def spares_in(disk: SimulatedDisk) -> list[str]:
 
 
 @pytest.mark.parametrize("payload_bytes", [9, 500, 5_000, 60_000])
-def test_as_much_as_there_is_space_for_can_be_appended_on_a_full_disk(payload_bytes: int) -> None:
-    disk = SimulatedDisk()
+def test_as_much_as_there_is_space_for_can_be_appended_on_a_full_disk(
+    disk: SimulatedDisk, payload_bytes: int
+) -> None:
     journal = with_space(disk, 1_000_000)
     full(disk)
     appended = 0
@@ -60,8 +61,7 @@ def test_as_much_as_there_is_space_for_can_be_appended_on_a_full_disk(payload_by
     assert payloads_in(disk) == [bytes(payload_bytes)] * appended
 
 
-def test_space_that_is_asked_for_in_vain_changes_nothing() -> None:
-    disk = SimulatedDisk()
+def test_space_that_is_asked_for_in_vain_changes_nothing(disk: SimulatedDisk) -> None:
     journal = with_space(disk, 100_000)
     full(disk)
     before, space_bytes = contents_of(disk), journal.space_bytes
@@ -70,8 +70,7 @@ def test_space_that_is_asked_for_in_vain_changes_nothing() -> None:
     assert (contents_of(disk), journal.space_bytes) == (before, space_bytes)
 
 
-def test_space_is_had_again_when_the_disk_has_it() -> None:
-    disk = SimulatedDisk()
+def test_space_is_had_again_when_the_disk_has_it(disk: SimulatedDisk) -> None:
     journal = with_space(disk, 100_000)
     full(disk)
     assert not journal.make_space(1_000_000)
@@ -87,16 +86,14 @@ def test_a_disk_nearly_full_gives_what_it_has_in_smaller_files() -> None:
     assert journal.space_bytes == usable_bytes(128 << 10) + usable_bytes(256 << 10)
 
 
-def test_no_file_of_the_reserve_is_too_small() -> None:
-    disk = SimulatedDisk()
+def test_no_file_of_the_reserve_is_too_small(disk: SimulatedDisk) -> None:
     disk.make_directory(DIRECTORY)
     reserve = SpareFiles(disk, DIRECTORY)
     reserve.grow(1, 0, 0, usual=4_096)
     assert reserve.space_bytes == usable_bytes(SPARE_BYTES_MIN)
 
 
-def test_each_of_several_long_frames_gets_a_place() -> None:
-    disk = SimulatedDisk()
+def test_each_of_several_long_frames_gets_a_place(disk: SimulatedDisk) -> None:
     journal, _ = opened(disk, SEGMENT)
     assert journal.make_space(0, payload_bytes=900_000, places=3)
     full(disk)
@@ -108,8 +105,7 @@ def test_each_of_several_long_frames_gets_a_place() -> None:
     assert payloads_in(disk) == [bytes(900_000)] * 3
 
 
-def test_space_that_is_no_longer_needed_is_given_back() -> None:
-    disk = SimulatedDisk()
+def test_space_that_is_no_longer_needed_is_given_back(disk: SimulatedDisk) -> None:
     journal = with_space(disk, 10 * FILE)
     journal.shrink_space(3 * FILE)
     assert 3 * FILE <= journal.space_bytes < 4 * FILE
@@ -119,8 +115,9 @@ def test_space_that_is_no_longer_needed_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("ends_well", [True, False])
-def test_a_start_on_a_full_disk_finds_the_space_again(*, ends_well: bool) -> None:
-    disk = SimulatedDisk()
+def test_a_start_on_a_full_disk_finds_the_space_again(
+    disk: SimulatedDisk, *, ends_well: bool
+) -> None:
     journal = with_space(disk, 500_000)
     append_all(journal, numbered(100, 1_000), sync_each=True)
     full(disk)
@@ -186,17 +183,15 @@ def test_a_spare_file_that_does_not_fit_leaves_no_space_taken_even_where_it_cann
     assert list(contents_of(disk).values()) == [b""]
 
 
-def test_a_stop_with_space_left_trims_the_log() -> None:
-    disk = SimulatedDisk()
+def test_a_stop_with_space_left_trims_the_log(disk: SimulatedDisk) -> None:
     journal = with_space(disk, 300_000)
     append_all(journal, [b"payload"])
     journal.close()
     assert len(disk.file_bytes(path_of(1))) < 1_000
 
 
-def test_only_spare_files_of_zeros_are_taken_over() -> None:
+def test_only_spare_files_of_zeros_are_taken_over(disk: SimulatedDisk) -> None:
     # A segment that got its old name back in a power cut: its frames carry the mark of the next.
-    disk = SimulatedDisk()
     disk.put_file(path_of(1), segment_of(numbered(2)))
     stale = frame(4, 3, b"stale", number=2)
     disk.put_file(f"{DIRECTORY}/spare-0000000007.log", bytes(50_000) + stale + bytes(200_000))
@@ -208,8 +203,7 @@ def test_only_spare_files_of_zeros_are_taken_over() -> None:
     assert "spare-0000000010.log" in spares_in(disk), "numbers go on"
 
 
-def test_a_torn_tail_is_cut_on_a_full_disk_at_the_cost_of_the_reserve() -> None:
-    disk = SimulatedDisk()
+def test_a_torn_tail_is_cut_on_a_full_disk_at_the_cost_of_the_reserve(disk: SimulatedDisk) -> None:
     torn = segment_of(numbered(2)) + frame(3, 2, bytes(300))[:-9] + b"torn"
     disk.put_file(path_of(1), torn)
     disk.put_file(f"{DIRECTORY}/spare-0000000001.log", bytes(FILE))
@@ -220,8 +214,7 @@ def test_a_torn_tail_is_cut_on_a_full_disk_at_the_cost_of_the_reserve() -> None:
     assert not spares_in(disk)
 
 
-def test_an_error_while_space_is_taken_refuses_and_is_told() -> None:
-    disk = SimulatedDisk()
+def test_an_error_while_space_is_taken_refuses_and_is_told(disk: SimulatedDisk) -> None:
     journal, _ = opened(disk, SEGMENT)
     disk.fail(disk.verb_counts["allocate"] + 1, OSError(5, "EIO"), "allocate")
     assert not journal.make_space(1_000)
@@ -259,8 +252,7 @@ def test_power_cuts_around_the_reserve_lose_nothing_and_leave_no_stale_bytes(
             attempted = survivors
 
 
-def test_the_reserve_forgets_nothing_it_has_taken() -> None:
-    disk = SimulatedDisk()
+def test_the_reserve_forgets_nothing_it_has_taken(disk: SimulatedDisk) -> None:
     disk.make_directory(DIRECTORY)
     reserve = SpareFiles(disk, DIRECTORY)
     for capacity in (FILE, 2 * FILE, FILE):
@@ -289,9 +281,9 @@ def test_what_the_next_snapshot_needs_is_left_on_the_disk() -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOENT])
-def test_a_file_that_cannot_be_made_is_told_from_a_lack_of_space(number: int) -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_file_that_cannot_be_made_is_told_from_a_lack_of_space(
+    disk: SimulatedDisk, journal: Journal, number: int
+) -> None:
     disk.fail(disk.verb_counts["create"] + 1, OSError(number, os.strerror(number)), "create")
     assert not journal.make_space(1_000_000)
     assert journal.space_trouble == os.strerror(number)

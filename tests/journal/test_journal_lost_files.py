@@ -77,9 +77,9 @@ def test_what_was_in_the_file_that_vanished_is_kept_by_a_snapshot(how: str, unsy
     assert payloads_in(disk) == payloads
 
 
-def test_a_file_that_was_cut_is_missed_also_when_it_was_written_to_since() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_file_that_was_cut_is_missed_also_when_it_was_written_to_since(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(3), sync_each=True)
     lose(disk, path_of(1), "cut")
     append_all(journal, numbered(3), sync_each=True)
@@ -154,9 +154,9 @@ def test_a_file_that_cannot_be_read_once_is_continued_in_another() -> None:
     assert payloads_in(disk) == payloads
 
 
-def test_a_journal_fails_when_it_can_read_none_of_its_files() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_journal_fails_when_it_can_read_none_of_its_files(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(3), sync_each=True)
     fail_reads(disk, 100)
     why = f"^{path_of(2)}: cannot be read: Input/output error$"
@@ -172,10 +172,8 @@ def test_a_journal_fails_when_it_can_read_none_of_its_files() -> None:
 @pytest.mark.parametrize("is_replaced", [False, True])
 @pytest.mark.parametrize("looks", [False, True])
 def test_without_its_directory_a_journal_fails_at_a_look_and_at_the_next_file(
-    is_replaced: bool, looks: bool
+    disk: SimulatedDisk, journal: Journal, is_replaced: bool, looks: bool
 ) -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
     append_all(journal, numbered(3), sync_each=True)
     disk.move_directory(DIRECTORY, "elsewhere")
     if is_replaced:
@@ -189,9 +187,9 @@ def test_without_its_directory_a_journal_fails_at_a_look_and_at_the_next_file(
     assert not is_replaced or disk.list_directory(DIRECTORY) == []
 
 
-def test_a_journal_that_is_closed_while_something_is_missing_says_so() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_journal_that_is_closed_while_something_is_missing_says_so(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(3), sync_each=True)
     lose(disk, path_of(1), "removed")
     journal.look()

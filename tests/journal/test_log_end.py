@@ -7,6 +7,7 @@ import pytest
 
 from delayd.journal.errors import JournalCorrupt, JournalFailed
 from delayd.journal.format import END_NAME
+from delayd.journal.journal import Journal
 from delayd.journal.log_end import LogEnd, pack_log_end, read_log_end, unpack_log_end
 from delayd.journal.repair import prepared
 from tests.journal.journals import (
@@ -149,9 +150,9 @@ def test_what_was_not_durable_is_not_missed() -> None:
     assert payloads_in(disk) == payloads[:3]
 
 
-def test_a_copy_of_the_file_counts_only_after_a_clean_stop() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_copy_of_the_file_counts_only_after_a_clean_stop(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(3), sync_each=True)
     older = disk.file_bytes(path_of(1))
     append_all(journal, numbered(3), sync_each=True)
@@ -171,9 +172,7 @@ def test_a_log_without_the_file_starts_as_ever() -> None:
     assert payloads_in(disk) == numbered(6)[:3]
 
 
-def test_a_file_that_was_removed_is_made_again() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_file_that_was_removed_is_made_again(disk: SimulatedDisk, journal: Journal) -> None:
     append_all(journal, numbered(3), sync_each=True)
     journal.look()
     disk.unlink(PATH)
@@ -185,9 +184,7 @@ def test_a_file_that_was_removed_is_made_again() -> None:
 
 
 @pytest.mark.parametrize("verb", ["create", "pwrite"])
-def test_a_journal_does_not_need_the_file(verb: str) -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_journal_does_not_need_the_file(disk: SimulatedDisk, journal: Journal, verb: str) -> None:
     append_all(journal, numbered(3), sync_each=True)
     disk.fail(disk.verb_counts[verb] + 1, OSError(5, "EIO"), verb)
     journal.look()
@@ -195,9 +192,9 @@ def test_a_journal_does_not_need_the_file(verb: str) -> None:
     assert payloads_in(disk) == numbered(3)
 
 
-def test_it_is_told_once_that_the_file_cannot_be_written() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_it_is_told_once_that_the_file_cannot_be_written(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     told: list[str] = []
     journal.on_unproved = told.append
 
@@ -220,9 +217,9 @@ def test_it_is_told_once_that_the_file_cannot_be_written() -> None:
     journal.close()
 
 
-def test_a_sync_of_the_file_that_fails_does_not_fail_the_stop() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_sync_of_the_file_that_fails_does_not_fail_the_stop(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(3), sync_each=True)
     disk.fail(disk.verb_counts["sync"] + 2, OSError(5, "EIO"), "sync")
     journal.close()
@@ -230,9 +227,7 @@ def test_a_sync_of_the_file_that_fails_does_not_fail_the_stop() -> None:
     assert payloads_in(disk) == numbered(3)
 
 
-def test_nothing_is_said_of_a_log_that_is_not_whole() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_nothing_is_said_of_a_log_that_is_not_whole(disk: SimulatedDisk, journal: Journal) -> None:
     append_all(journal, numbered(3), sync_each=True)
     disk.unlink(path_of(1))
     journal.look()

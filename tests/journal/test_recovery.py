@@ -171,8 +171,7 @@ def test_an_unfinished_segment_behind_a_missing_one_is_removed() -> None:
     assert list(contents_of(disk)) == [segment_name(1)]
 
 
-def test_segments_missing_at_the_beginning_are_refused() -> None:
-    disk = SimulatedDisk()
+def test_segments_missing_at_the_beginning_are_refused(disk: SimulatedDisk) -> None:
     disk.put_file(path_of(2), header(2, 3, synced=2, previous_valid_bytes=END))
     with pytest.raises(JournalCorrupt, match="begins with frame 3, wanted is 1"):
         opened(disk)
@@ -255,8 +254,7 @@ def test_a_file_whose_origin_is_known_is_named_with_what_to_do(name: str, why: s
         check_names("data", ["a", name, "z"])
 
 
-def test_a_directory_that_is_not_ours_is_seen_before_it_gets_a_lock() -> None:
-    disk = SimulatedDisk()
+def test_a_directory_that_is_not_ours_is_seen_before_it_gets_a_lock(disk: SimulatedDisk) -> None:
     look_first(disk, DIRECTORY)
     assert disk.call_count == 1
     disk.put_file(f"{DIRECTORY}/notes.txt", b"")
@@ -328,9 +326,9 @@ def test_recovering_twice_gives_the_same_files() -> None:
     assert contents_of(disk) == once
 
 
-def test_frames_that_were_only_in_the_page_cache_are_durable_after_a_start() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_frames_that_were_only_in_the_page_cache_are_durable_after_a_start(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     journal.append(b"synced", 0, 0)
     journal.sync()
     journal.append(b"cached", 0, 0)
@@ -340,9 +338,9 @@ def test_frames_that_were_only_in_the_page_cache_are_durable_after_a_start() -> 
     assert payloads_in(disk) == [b"synced", b"cached"]
 
 
-def test_a_start_does_not_trust_pages_that_a_failed_sync_called_clean() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_start_does_not_trust_pages_that_a_failed_sync_called_clean(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     journal.append(b"synced", 0, 0)
     journal.sync()
     journal.append(b"lost by the disk, kept by the cache", 0, 0)

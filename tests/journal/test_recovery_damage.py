@@ -7,6 +7,7 @@ import pytest
 
 from delayd.journal.errors import JournalCorrupt, JournalError
 from delayd.journal.format import FRAME, FRAME_OVERHEAD_BYTES, HEADER_BYTES, Frame
+from delayd.journal.journal import Journal
 from delayd.journal.recovery import LogVerdict, Recovery
 from delayd.limits import JOURNAL_WINDOW_BYTES
 from tests.journal.journals import (
@@ -79,9 +80,9 @@ def test_a_log_cut_off_within_its_first_header_is_empty() -> None:
         assert decide(content[:length]) == ([], LogVerdict.CUT)
 
 
-def test_an_earlier_segment_cut_off_at_any_byte_is_refused() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_an_earlier_segment_cut_off_at_any_byte_is_refused(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(8, 900), sync_each=True)
     first, second = contents_of(disk).values()
     ends = frame_ends(first)
@@ -108,9 +109,9 @@ def test_any_flipped_bit_of_a_synced_log_is_refused_or_was_in_the_last_frame(
             assert verdict is (LogVerdict.CUT if is_last else LogVerdict.CORRUPT), bit
 
 
-def test_any_flipped_bit_of_a_closed_log_is_refused_or_was_in_the_closing_frame() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_any_flipped_bit_of_a_closed_log_is_refused_or_was_in_the_closing_frame(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     payloads = numbered(5, 100)
     append_all(journal, payloads)  # never synced but by close
     journal.close()
@@ -140,9 +141,9 @@ def test_any_flipped_bit_of_the_preallocated_rest_loses_nothing() -> None:
         assert decide(content + flip(rest, bit)) == (payloads, LogVerdict.CUT), bit
 
 
-def test_a_header_alone_can_testify_for_the_frames_before_it() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_header_alone_can_testify_for_the_frames_before_it(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(5, 900), sync_each=True)
     first, second = contents_of(disk).values()
     last = len(first) - 1
@@ -256,9 +257,9 @@ def test_unsynced_sectors_that_arrive_in_any_order_never_stop_a_start(rng: rando
         assert len(survivors) >= durable
 
 
-def test_a_lost_page_before_an_unsynced_frame_cuts_there() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_lost_page_before_an_unsynced_frame_cuts_there(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(2, 600), sync_each=True)
     append_all(journal, numbered(3, 600, first=3))
     lost = frame_ends(disk.file_bytes(path_of(1)))[2]

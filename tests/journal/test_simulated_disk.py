@@ -43,8 +43,7 @@ def test_names_survive_a_crash_only_once_their_directory_is_synced(synced: bool)
     assert sorted(disk.list_directory("d")) == (["b", "new"] if synced else ["a", "gone"])
 
 
-def test_syncing_a_file_does_not_make_its_name_durable() -> None:
-    disk = SimulatedDisk()
+def test_syncing_a_file_does_not_make_its_name_durable(disk: SimulatedDisk) -> None:
     disk.make_directory("d")
     handle = disk.create("d/a")
     disk.pwrite(handle, b"x", 0)

@@ -54,9 +54,9 @@ def snapshots_in(disk: SimulatedDisk) -> list[str]:
     return [name for name in contents_of(disk) if name.startswith("snapshot")]
 
 
-def test_a_replay_begins_with_the_snapshot_and_goes_on_with_the_log() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_replay_begins_with_the_snapshot_and_goes_on_with_the_log(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first", b"second"])
     writer = journal.begin_snapshot(2, 7_000, -7)
     append_all(journal, [b"third"])
@@ -78,9 +78,9 @@ def test_a_replay_begins_with_the_snapshot_and_goes_on_with_the_log() -> None:
     assert not journal.damaged_snapshots
 
 
-def test_an_empty_snapshot_still_says_what_time_it_was() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_an_empty_snapshot_still_says_what_time_it_was(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"put", b"delete"])
     journal.begin_snapshot(2, 5_000, 6_000).finish(jobs=0)
     disk.crash()
@@ -88,9 +88,9 @@ def test_an_empty_snapshot_still_says_what_time_it_was() -> None:
     assert list(journal.replay()) == [Frame(2, 5_000, 6_000, b"")]
 
 
-def test_the_log_up_to_a_snapshot_is_durable_before_the_snapshot_is() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_the_log_up_to_a_snapshot_is_durable_before_the_snapshot_is(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, numbered(5))
     take_snapshot(journal, numbered(5))
     assert journal.synced_sequence == 5
@@ -99,9 +99,9 @@ def test_the_log_up_to_a_snapshot_is_durable_before_the_snapshot_is() -> None:
     assert payloads_in(disk) == numbered(5)
 
 
-def test_two_snapshots_and_the_log_since_the_older_one_are_kept() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_two_snapshots_and_the_log_since_the_older_one_are_kept(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     put: list[bytes] = []
     for round_number in range(6):
         fresh = numbered(10, 900, first=round_number * 10)
@@ -121,9 +121,9 @@ def test_two_snapshots_and_the_log_since_the_older_one_are_kept() -> None:
     assert payloads_in(disk) == put
 
 
-def test_a_second_snapshot_of_the_same_state_gets_a_frame_of_its_own() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_second_snapshot_of_the_same_state_gets_a_frame_of_its_own(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first"])
     journal.snapshot_is_due(10_000)
     assert take_snapshot(journal, [b"first"]).sequence == 1
@@ -133,9 +133,9 @@ def test_a_second_snapshot_of_the_same_state_gets_a_frame_of_its_own() -> None:
     assert payloads_in(disk) == [b"first"]
 
 
-def test_a_snapshot_of_a_journal_that_never_held_anything_can_be_taken() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_snapshot_of_a_journal_that_never_held_anything_can_be_taken(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     assert take_snapshot(journal, []).sequence == 1
     disk.crash()
     assert payloads_in(disk) == []
@@ -162,9 +162,7 @@ def test_a_snapshot_of_another_state_than_the_last_is_our_own_mistake() -> None:
         journal.begin_snapshot(1, 0, 0)
 
 
-def test_an_abandoned_snapshot_leaves_nothing() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_an_abandoned_snapshot_leaves_nothing(disk: SimulatedDisk, journal: Journal) -> None:
     append_all(journal, [b"first"])
     before, before_bytes = contents_of(disk), journal.retention.disk_bytes
     writer = journal.begin_snapshot(1, 0, 0)
@@ -176,9 +174,9 @@ def test_an_abandoned_snapshot_leaves_nothing() -> None:
     assert journal.retention.disk_bytes == before_bytes
 
 
-def test_what_a_kill_leaves_of_a_snapshot_is_removed_at_the_next_start() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_what_a_kill_leaves_of_a_snapshot_is_removed_at_the_next_start(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first"])
     journal.begin_snapshot(1, 0, 0).write(b"half")
     disk.kill()
@@ -186,9 +184,9 @@ def test_what_a_kill_leaves_of_a_snapshot_is_removed_at_the_next_start() -> None
     assert snapshots_in(disk) == []
 
 
-def test_a_full_disk_gives_the_snapshot_up_and_the_journal_goes_on() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_full_disk_gives_the_snapshot_up_and_the_journal_goes_on(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first"])
     disk.capacity_bytes = sum(map(len, contents_of(disk).values())) + 1_000
     writer = journal.begin_snapshot(1, 0, 0)
@@ -203,9 +201,9 @@ def test_a_full_disk_gives_the_snapshot_up_and_the_journal_goes_on() -> None:
     assert payloads_in(disk) == [b"first", b"second"]
 
 
-def test_on_a_full_disk_the_older_snapshot_makes_way_for_the_new_one() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_on_a_full_disk_the_older_snapshot_makes_way_for_the_new_one(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     rng = random.Random(1)
     put: list[bytes] = []
     for _ in range(2):
@@ -221,9 +219,9 @@ def test_on_a_full_disk_the_older_snapshot_makes_way_for_the_new_one() -> None:
     assert payloads_in(disk) == [*put, b"third"]
 
 
-def test_a_directory_that_cannot_be_synced_for_a_snapshot_fails_the_journal() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_directory_that_cannot_be_synced_for_a_snapshot_fails_the_journal(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     append_all(journal, [b"first"], sync_each=True)
     writer = journal.begin_snapshot(1, 0, 0)
     writer.write(b"first")
@@ -236,9 +234,9 @@ def test_a_directory_that_cannot_be_synced_for_a_snapshot_fails_the_journal() ->
     assert payloads_in(disk) == [b"first"]
 
 
-def test_what_cannot_be_removed_is_said_and_removed_by_the_next_snapshot() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_what_cannot_be_removed_is_said_and_removed_by_the_next_snapshot(
+    disk: SimulatedDisk, journal: Journal
+) -> None:
     for number in range(1, 5):
         append_all(journal, numbered(1, 900, first=number), sync_each=True)
         journal.snapshot_is_due(100_000)
@@ -269,9 +267,7 @@ def test_a_snapshot_that_does_not_read_as_it_was_written_gets_no_name() -> None:
     assert snapshots_in(disk) == []
 
 
-def test_a_long_snapshot_is_synced_in_between() -> None:
-    disk = SimulatedDisk()
-    journal, _ = opened(disk)
+def test_a_long_snapshot_is_synced_in_between(disk: SimulatedDisk, journal: Journal) -> None:
     append_all(journal, [b"first"])
     journal.snapshot_is_due(1 << 30)
     writer = journal.begin_snapshot(1, 0, 0)

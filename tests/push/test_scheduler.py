@@ -51,11 +51,22 @@ def topics(calls: list[PushCall]) -> dict[str, int]:
     return dict(Counter(call.topic for call in calls))
 
 
+@pytest.fixture
+def rig() -> SchedulerRig:
+    return SchedulerRig()
+
+
+@pytest.fixture
+def job_id(rig: SchedulerRig) -> int:
+    """A job of a topic that sends its jobs to a host."""
+    rig.sends("mail", "a")
+    return rig.put("mail")
+
+
 # --- What begins ---------------------------------------------------------------------------------
 
 
-def test_a_job_is_called_when_it_is_due_and_not_before() -> None:
-    rig = SchedulerRig()
+def test_a_job_is_called_when_it_is_due_and_not_before(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     job_id = rig.put("mail", delay_ms=500)
     assert rig.take() == []
@@ -66,8 +77,7 @@ def test_a_job_is_called_when_it_is_due_and_not_before() -> None:
     assert rig.state(job_id) is State.RESERVED
 
 
-def test_a_call_says_where_the_job_goes_and_how_long_it_may_take() -> None:
-    rig = SchedulerRig()
+def test_a_call_says_where_the_job_goes_and_how_long_it_may_take(rig: SchedulerRig) -> None:
     rig.sends("mail", "a", timeout="2s", method="PUT")
     rig.sends("bulk", "a")
     rig.puts("mail", 1)
@@ -169,8 +179,7 @@ def test_jobs_with_urls_of_their_own_go_there_and_share_its_bound() -> None:
     assert urls[own[0]] == "https://a.example:443/0"
 
 
-def test_a_target_of_the_topic_wins_over_those_of_its_jobs() -> None:
-    rig = SchedulerRig()
+def test_a_target_of_the_topic_wins_over_those_of_its_jobs(rig: SchedulerRig) -> None:
     job_id = rig.put("mail", target=own_url("a", 1))
     rig.sends("mail", "b")
     (call,) = rig.take()
@@ -208,8 +217,7 @@ def test_a_target_that_is_set_away_and_back_while_its_place_is_full_gets_the_job
     assert (rig.take(), kept(rig)) == ([], 0)
 
 
-def test_a_lane_that_ran_dry_is_called_again_when_it_has_jobs() -> None:
-    rig = SchedulerRig()
+def test_a_lane_that_ran_dry_is_called_again_when_it_has_jobs(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     for _ in range(3):
         rig.puts("mail", 2)
@@ -218,8 +226,7 @@ def test_a_lane_that_ran_dry_is_called_again_when_it_has_jobs() -> None:
         rig.all_end(calls)
 
 
-def test_a_paused_topic_is_not_called_until_the_pause_ends() -> None:
-    rig = SchedulerRig()
+def test_a_paused_topic_is_not_called_until_the_pause_ends(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     rig.puts("mail", 1)
     pause(rig.engine, "mail", 500, rig.now_ms)
@@ -228,8 +235,9 @@ def test_a_paused_topic_is_not_called_until_the_pause_ends() -> None:
     assert len(rig.take()) == 1
 
 
-def test_a_topic_as_full_as_its_policy_allows_goes_on_when_a_call_has_ended() -> None:
-    rig = SchedulerRig()
+def test_a_topic_as_full_as_its_policy_allows_goes_on_when_a_call_has_ended(
+    rig: SchedulerRig,
+) -> None:
     rig.sends("mail", "a", {"reserved_max": 1})
     rig.puts("mail", 2)
     (call,) = rig.take()
@@ -238,8 +246,7 @@ def test_a_topic_as_full_as_its_policy_allows_goes_on_when_a_call_has_ended() ->
     assert len(rig.take()) == 1
 
 
-def test_the_rate_of_a_topic_holds_for_calls() -> None:
-    rig = SchedulerRig()
+def test_the_rate_of_a_topic_holds_for_calls(rig: SchedulerRig) -> None:
     rig.sends("mail", "a", {"rate_per_s": 10})
     rig.puts("mail", 100)
     taken = 0
@@ -251,8 +258,7 @@ def test_the_rate_of_a_topic_holds_for_calls() -> None:
     assert 20 <= taken <= 21
 
 
-def test_the_rate_of_a_target_holds_on_the_clock_that_never_stops() -> None:
-    rig = SchedulerRig()
+def test_the_rate_of_a_target_holds_on_the_clock_that_never_stops(rig: SchedulerRig) -> None:
     rig.sends("mail", "a", rate_per_s=10)
     rig.puts("mail", 100)
     taken = len(rig.take())
@@ -267,8 +273,7 @@ def test_the_rate_of_a_target_holds_on_the_clock_that_never_stops() -> None:
     assert (taken, rig.at_ms) == (21, 50_000 + 2_000)
 
 
-def test_the_rate_of_a_target_holds_for_jobs_that_come_one_by_one() -> None:
-    rig = SchedulerRig()
+def test_the_rate_of_a_target_holds_for_jobs_that_come_one_by_one(rig: SchedulerRig) -> None:
     rig.sends("mail", "a", rate_per_s=1)
     for _ in range(3):
         rig.puts("mail", 1)
@@ -312,18 +317,14 @@ def test_a_turn_takes_a_bounded_number_of_steps() -> None:
 # --- What became of it ---------------------------------------------------------------------------
 
 
-def test_a_job_that_is_delivered_is_gone() -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
+def test_a_job_that_is_delivered_is_gone(rig: SchedulerRig, job_id: int) -> None:
     rig.all_end(rig.take())
     assert rig.state(job_id) is None
 
 
-def test_a_failed_attempt_is_repeated_by_the_ladder_until_that_is_exhausted() -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
+def test_a_failed_attempt_is_repeated_by_the_ladder_until_that_is_exhausted(
+    rig: SchedulerRig, job_id: int
+) -> None:
     for delay_ms in (1_000, 2_000):
         rig.all_end(rig.take(), REFUSED)
         assert rig.state(job_id) is State.DELAYED
@@ -334,10 +335,7 @@ def test_a_failed_attempt_is_repeated_by_the_ladder_until_that_is_exhausted() ->
     assert rig.state(job_id) is State.BURIED
 
 
-def test_what_will_never_be_taken_is_a_dead_letter_at_once() -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
+def test_what_will_never_be_taken_is_a_dead_letter_at_once(rig: SchedulerRig, job_id: int) -> None:
     rig.all_end(rig.take(), GONE)
     assert (rig.state(job_id), rig.error(job_id)) == (State.BURIED, "410 Gone")
 
@@ -351,10 +349,9 @@ def test_what_will_never_be_taken_is_a_dead_letter_at_once() -> None:
         (PUSH_RETRY_AFTER_MS_MAX + 1, PUSH_RETRY_AFTER_MS_MAX),
     ],
 )
-def test_what_a_receiver_asks_for_is_kept_to_within_bounds(asked_ms: int, becomes_ms: int) -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
+def test_what_a_receiver_asks_for_is_kept_to_within_bounds(
+    rig: SchedulerRig, job_id: int, asked_ms: int, becomes_ms: int
+) -> None:
     rig.all_end(rig.take(), REFUSED._replace(retry_after_ms=asked_ms))
     rig.pass_ms(becomes_ms - 1)
     assert rig.state(job_id) is State.DELAYED
@@ -362,10 +359,9 @@ def test_what_a_receiver_asks_for_is_kept_to_within_bounds(asked_ms: int, become
     assert rig.state(job_id) is State.READY
 
 
-def test_the_error_and_the_beginning_of_the_answer_are_kept_without_control_characters() -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
+def test_the_error_and_the_beginning_of_the_answer_are_kept_without_control_characters(
+    rig: SchedulerRig, job_id: int
+) -> None:
     answer = b"\x1b[2Jno\xffroom\r\n" + 2_000 * b"x"
     end = AttemptEnd(Result.FAILED, "503 Service\nUnavailable", answer)
     rig.all_end(rig.take(), end)
@@ -375,8 +371,9 @@ def test_the_error_and_the_beginning_of_the_answer_are_kept_without_control_char
     assert len(rest) <= 1_100
 
 
-def test_what_was_not_attempted_is_ready_again_and_the_attempt_does_not_count() -> None:
-    rig = SchedulerRig()
+def test_what_was_not_attempted_is_ready_again_and_the_attempt_does_not_count(
+    rig: SchedulerRig,
+) -> None:
     rig.sends("mail", "a", {"retry": "1s"})
     (job_id,) = rig.puts("mail", 1)
     for _ in range(5):
@@ -386,10 +383,7 @@ def test_what_was_not_attempted_is_ready_again_and_the_attempt_does_not_count() 
     assert rig.state(job_id) is State.DELAYED, "the first failed attempt of two"
 
 
-def test_a_job_is_held_for_longer_than_an_attempt_may_take() -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
+def test_a_job_is_held_for_longer_than_an_attempt_may_take(rig: SchedulerRig, job_id: int) -> None:
     rig.take()
     rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS - 1)
     assert rig.state(job_id) is State.RESERVED
@@ -399,11 +393,8 @@ def test_a_job_is_held_for_longer_than_an_attempt_may_take() -> None:
 
 @pytest.mark.parametrize("end", [AttemptEnd(Result.DELIVERED), REFUSED, GONE, None])
 def test_an_answer_that_comes_when_the_lease_is_over_changes_nothing(
-    end: AttemptEnd | None,
+    rig: SchedulerRig, job_id: int, end: AttemptEnd | None
 ) -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
     (call,) = rig.take()
     rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS)
     rig.ends(call, end)
@@ -411,10 +402,9 @@ def test_an_answer_that_comes_when_the_lease_is_over_changes_nothing(
 
 
 @pytest.mark.parametrize("end", [AttemptEnd(Result.DELIVERED), REFUSED, GONE, None])
-def test_an_answer_for_a_job_that_is_gone_changes_nothing(end: AttemptEnd | None) -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
+def test_an_answer_for_a_job_that_is_gone_changes_nothing(
+    rig: SchedulerRig, job_id: int, end: AttemptEnd | None
+) -> None:
     (call,) = rig.take()
     rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS)
     delete(rig.engine, Session(), job_id, rig.now_ms)
@@ -423,10 +413,9 @@ def test_an_answer_for_a_job_that_is_gone_changes_nothing(end: AttemptEnd | None
     assert rig.scheduler.in_flight == 0
 
 
-def test_an_answer_of_an_earlier_call_does_not_end_the_present_one() -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
+def test_an_answer_of_an_earlier_call_does_not_end_the_present_one(
+    rig: SchedulerRig, job_id: int
+) -> None:
     (early,) = rig.take()
     rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS)
     rig.pass_ms(STEP_MS)
@@ -437,8 +426,7 @@ def test_an_answer_of_an_earlier_call_does_not_end_the_present_one() -> None:
     assert rig.state(job_id) is None
 
 
-def test_a_pause_while_a_call_is_under_way_lets_it_end() -> None:
-    rig = SchedulerRig()
+def test_a_pause_while_a_call_is_under_way_lets_it_end(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     (one, other) = rig.puts("mail", 2)
     first, second = rig.take()
@@ -450,10 +438,7 @@ def test_a_pause_while_a_call_is_under_way_lets_it_end() -> None:
     assert rig.take() == []
 
 
-def test_a_job_under_way_cannot_be_taken_by_its_id() -> None:
-    rig = SchedulerRig()
-    rig.sends("mail", "a")
-    (job_id,) = rig.puts("mail", 1)
+def test_a_job_under_way_cannot_be_taken_by_its_id(rig: SchedulerRig, job_id: int) -> None:
     rig.take()
     with pytest.raises(JobNotFound):
         reserve_job(rig.engine, Session(), job_id, rig.now_ms)
@@ -494,8 +479,7 @@ def test_while_a_breaker_is_open_jobs_stay_ready_and_no_attempt_counts() -> None
     assert rig.scheduler.wake_ms == rig.at_ms + 1
 
 
-def test_when_its_time_is_over_one_probe_is_made_and_decides() -> None:
-    rig = SchedulerRig()
+def test_when_its_time_is_over_one_probe_is_made_and_decides(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     failing_ids = rig.puts("mail", BREAKER_FAILURES)
     rig.all_end(rig.take(), OUTAGE)
@@ -557,8 +541,7 @@ def probes(rig: SchedulerRig, hours: int, end: AttemptEnd = OUTAGE) -> list[Push
     return made
 
 
-def test_probes_cost_no_attempt_while_others_wait_for_the_place() -> None:
-    rig = SchedulerRig()
+def test_probes_cost_no_attempt_while_others_wait_for_the_place(rig: SchedulerRig) -> None:
     job_ids = an_outage(rig, 3, {"max_attempts": 1})
     made = probes(rig, hours=1)
     assert len(made) > 50
@@ -572,8 +555,9 @@ def test_probes_cost_no_attempt_while_others_wait_for_the_place() -> None:
     assert [rig.state(job_id) for job_id in job_ids] == [None] * 3
 
 
-def test_jobs_that_fail_for_ever_do_not_keep_the_breaker_open_for_the_others() -> None:
-    rig = SchedulerRig()
+def test_jobs_that_fail_for_ever_do_not_keep_the_breaker_open_for_the_others(
+    rig: SchedulerRig,
+) -> None:
     job_ids = an_outage(rig, 4, {})
     bad, good = job_ids[:3], job_ids[3]
     while rig.state(good) is not None:
@@ -583,8 +567,7 @@ def test_jobs_that_fail_for_ever_do_not_keep_the_breaker_open_for_the_others() -
         rig.pass_ms(BREAKER_OPEN_MS)
 
 
-def test_a_lone_job_goes_its_ladder_whatever_the_breaker_does() -> None:
-    rig = SchedulerRig()
+def test_a_lone_job_goes_its_ladder_whatever_the_breaker_does(rig: SchedulerRig) -> None:
     rig.sends("mail", "a", {"retry": ["1s"] * 20})
     job_id = rig.put("mail")
     made = 0
@@ -596,16 +579,14 @@ def test_a_lone_job_goes_its_ladder_whatever_the_breaker_does() -> None:
     assert made == 21
 
 
-def test_of_a_spared_probe_the_answer_is_not_kept() -> None:
+def test_of_a_spared_probe_the_answer_is_not_kept(rig: SchedulerRig) -> None:
     """It could be read without the scope admin: its reason is not that of a call."""
-    rig = SchedulerRig()
     job_ids = an_outage(rig, 2, {})
     probes(rig, hours=1, end=OUTAGE._replace(answer=b"secret"))
     assert [rig.error(job_id) for job_id in job_ids] == [OUTAGE.error] * 2
 
 
-def test_a_probe_that_the_place_answers_is_an_attempt() -> None:
-    rig = SchedulerRig()
+def test_a_probe_that_the_place_answers_is_an_attempt(rig: SchedulerRig) -> None:
     job_ids = an_outage(rig, 2, {"max_attempts": 1})
     while not (mine := [call for call in rig.take() if call.job_id in job_ids]):
         rig.pass_ms(BREAKER_OPEN_MS)
@@ -636,8 +617,7 @@ def test_it_is_told_why_jobs_are_not_called() -> None:
     assert blocks() == []
 
 
-def test_it_is_told_of_jobs_with_urls_of_their_own_and_of_rates() -> None:
-    rig = SchedulerRig()
+def test_it_is_told_of_jobs_with_urls_of_their_own_and_of_rates(rig: SchedulerRig) -> None:
     rig.sends("slow", "a", rate_per_s=1)
     rig.puts("slow", 3)
     for number in range(BREAKER_FAILURES + 1):
@@ -653,8 +633,7 @@ def test_it_is_told_of_jobs_with_urls_of_their_own_and_of_rates() -> None:
     assert told == {"slow": [PushBlock.SLOW], "own": [PushBlock.OPEN], "other": []}
 
 
-def test_settling_tells_whether_the_job_is_a_dead_letter_now() -> None:
-    rig = SchedulerRig()
+def test_settling_tells_whether_the_job_is_a_dead_letter_now(rig: SchedulerRig) -> None:
     rig.sends("mail", "a", {"max_attempts": 2})
     rig.sends("moves", "a", {"max_attempts": 1, "exhausted": "dead"})
     first, second = rig.put("mail"), rig.put("moves")
@@ -674,8 +653,7 @@ def test_settling_tells_whether_the_job_is_a_dead_letter_now() -> None:
     assert not settled(two, DELIVERED)
 
 
-def test_after_a_day_of_failures_probes_count_again() -> None:
-    rig = SchedulerRig()
+def test_after_a_day_of_failures_probes_count_again(rig: SchedulerRig) -> None:
     job_ids = an_outage(rig, 3, {"max_attempts": 1})
     rig.at_ms += BREAKER_SPARES_MS
     rig.play(rig.time_ms + BREAKER_SPARES_MS)
@@ -702,8 +680,7 @@ def test_a_refusal_of_one_job_is_no_failure_of_the_place() -> None:
         rig.ends(call, REFUSED)
 
 
-def test_a_probe_that_was_never_made_does_not_close_the_breaker() -> None:
-    rig = SchedulerRig()
+def test_a_probe_that_was_never_made_does_not_close_the_breaker(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     rig.puts("mail", BREAKER_FAILURES)
     rig.all_end(rig.take(), OUTAGE)
@@ -716,8 +693,7 @@ def test_a_probe_that_was_never_made_does_not_close_the_breaker() -> None:
     assert rig.scheduler.breakers == [0, 0, 1]
 
 
-def test_a_probe_that_is_given_back_is_made_again() -> None:
-    rig = SchedulerRig()
+def test_a_probe_that_is_given_back_is_made_again(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     rig.puts("mail", BREAKER_FAILURES)
     rig.all_end(rig.take(), OUTAGE)
@@ -729,8 +705,7 @@ def test_a_probe_that_is_given_back_is_made_again() -> None:
     assert probe.probe
 
 
-def test_the_breaker_of_one_place_is_not_that_of_another() -> None:
-    rig = SchedulerRig()
+def test_the_breaker_of_one_place_is_not_that_of_another(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     rig.sends("bulk", "b")
     rig.puts("mail", BREAKER_FAILURES)
@@ -740,8 +715,7 @@ def test_the_breaker_of_one_place_is_not_that_of_another() -> None:
     assert topics(rig.take()) == {"bulk": 2}
 
 
-def test_a_breaker_is_remembered_when_the_place_has_no_jobs() -> None:
-    rig = SchedulerRig()
+def test_a_breaker_is_remembered_when_the_place_has_no_jobs(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     rig.puts("mail", BREAKER_FAILURES)
     rig.all_end(rig.take(), OUTAGE)
@@ -750,8 +724,9 @@ def test_a_breaker_is_remembered_when_the_place_has_no_jobs() -> None:
     assert rig.take() == []
 
 
-def test_what_opens_and_closes_is_told_once_with_the_reason_and_without_the_path() -> None:
-    rig = SchedulerRig()
+def test_what_opens_and_closes_is_told_once_with_the_reason_and_without_the_path(
+    rig: SchedulerRig,
+) -> None:
     rig.sends("mail", url="https://a.example:443/secret?token=1")
     rig.puts("mail", BREAKER_FAILURES)
     rig.all_end(rig.take(), OUTAGE)
@@ -790,8 +765,7 @@ def test_a_topic_that_fails_keeps_no_job_of_another_waiting(per_place: int) -> N
         rig.pass_ms(500)
 
 
-def test_a_probe_that_hangs_keeps_no_job_of_another_topic_waiting() -> None:
-    rig = SchedulerRig()
+def test_a_probe_that_hangs_keeps_no_job_of_another_topic_waiting(rig: SchedulerRig) -> None:
     rig.sends("bad", "a")
     rig.sends("good", "a")
     fails(rig, "bad")
@@ -829,9 +803,8 @@ def many_topics(rig: SchedulerRig, jobs: int, **push: object) -> list[str]:
 
 @pytest.mark.parametrize("push", [{}, {"concurrency": 20}])
 def test_a_host_that_is_gone_is_found_out_with_one_call_of_each_topic(
-    push: Mapping[str, object],
+    rig: SchedulerRig, push: Mapping[str, object]
 ) -> None:
-    rig = SchedulerRig()
     names = many_topics(rig, 20, **push)
     most = 0
     for _ in names[1:]:
@@ -846,8 +819,9 @@ def test_a_host_that_is_gone_is_found_out_with_one_call_of_each_topic(
     assert len(made) == 5, "of another topic each"
 
 
-def test_a_host_that_answers_one_topic_again_gets_the_jobs_of_all_at_once() -> None:
-    rig = SchedulerRig()
+def test_a_host_that_answers_one_topic_again_gets_the_jobs_of_all_at_once(
+    rig: SchedulerRig,
+) -> None:
     names = many_topics(rig, 3)
     rounds(rig, names, 20_000)
     while not (calls := rig.take()):
@@ -874,8 +848,7 @@ def test_a_topic_that_hangs_keeps_the_others_from_seeing_for_themselves_for_a_se
     assert rig.scheduler.in_flight == 20, "the host answers, and gets all that it may have"
 
 
-def test_so_many_topics_at_once_see_for_themselves_at_a_host_that_hangs() -> None:
-    rig = SchedulerRig()
+def test_so_many_topics_at_once_see_for_themselves_at_a_host_that_hangs(rig: SchedulerRig) -> None:
     many_topics(rig, 3, concurrency=5)
     calls = rig.take()
     for _ in range(3 * BREAKER_FIRST_PROBES_MAX):
@@ -886,8 +859,9 @@ def test_so_many_topics_at_once_see_for_themselves_at_a_host_that_hangs() -> Non
     assert len(rig.take()) == 1
 
 
-def test_a_topic_with_one_job_that_hangs_sends_the_others_when_the_host_answers() -> None:
-    rig = SchedulerRig()
+def test_a_topic_with_one_job_that_hangs_sends_the_others_when_the_host_answers(
+    rig: SchedulerRig,
+) -> None:
     names = many_topics(rig, 3)
     (hanging,) = rig.take()
     rig.pass_ms(BREAKER_FIRST_PROBE_MS)
@@ -950,8 +924,9 @@ def consistent(rig: SchedulerRig) -> None:
         )
 
 
-def test_a_topic_that_goes_elsewhere_at_its_turn_leaves_the_turn_to_the_next() -> None:
-    rig = SchedulerRig()
+def test_a_topic_that_goes_elsewhere_at_its_turn_leaves_the_turn_to_the_next(
+    rig: SchedulerRig,
+) -> None:
     many_topics(rig, 3)
     (call,) = rig.take()
     rig.ends(call, OUTAGE)
@@ -993,8 +968,9 @@ def test_nothing_is_kept_for_a_job_that_waits() -> None:
     assert kept(rig) == before
 
 
-def test_nothing_is_kept_for_a_job_that_waits_for_a_breaker_but_one_alarm_for_all() -> None:
-    rig = SchedulerRig()
+def test_nothing_is_kept_for_a_job_that_waits_for_a_breaker_but_one_alarm_for_all(
+    rig: SchedulerRig,
+) -> None:
     rig.sends("mail", "a")
     rig.puts("mail", BREAKER_FAILURES)
     rig.all_end(rig.take(), OUTAGE)
@@ -1003,8 +979,7 @@ def test_nothing_is_kept_for_a_job_that_waits_for_a_breaker_but_one_alarm_for_al
     assert kept(rig) == 4, "the alarm, the lane, the host, the topic at the host"
 
 
-def test_a_place_that_answered_is_forgotten_with_its_last_job() -> None:
-    rig = SchedulerRig()
+def test_a_place_that_answered_is_forgotten_with_its_last_job(rig: SchedulerRig) -> None:
     rig.sends("mail", "a")
     rig.puts("mail", 4)
     rig.all_end(rig.take())

@@ -20,7 +20,7 @@ import io
 import math
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
@@ -55,6 +55,7 @@ from tests.rigs.clock import FakeClock
 from tests.rigs.disk import SimulatedDisk
 
 if TYPE_CHECKING:
+    from delayd.commit import ReplyReceiver
     from delayd.journal.aio import KernelSync
     from delayd.line.server import LineServer
     from delayd.log import LogError, Space
@@ -318,53 +319,86 @@ class ScriptedLine:
 
 
 class ScriptedCommit:
-    """Notes what it is given and releases it at once."""
+    """A group commit without a log: keeps what turns commit, and sends replies unless it holds."""
 
-    def __init__(self, events: list[str]) -> None:
+    def __init__(self, events: list[str] | None = None) -> None:
         self._events = events
         self.is_syncing = False
         self.is_backed_up = False
         self.in_turn_sync_ns = (0, 0)
         self.gathers_until_ns = 0
+        self.sync_going_on_ms = 0
+        self.missing_files = ""
+        self.space_trouble = ""
         self.durable_id = 0
         self.out_of_order_ids: dict[int, int] = {}
         self.on_commit: Happening = int
         self.is_holding = False
-        """Nothing becomes durable: the test sends what is in `replies`."""
+        """Nothing becomes durable, until `release` or the test sends what is in `replies`."""
+        self.frames: list[bytes] = []
+        self.durable_frames = 0
         self.synced: list[bool] = []
         """Of each commit whether it has to be synced."""
-        self.replies: list[list[tuple[Recipient, bytes]]] = []
+        self.replies: list[list[tuple[ReplyReceiver, bytes]]] = []
         """Of each commit the replies that wait for it."""
+        self._waiting: list[tuple[ReplyReceiver, bytes]] = []
         self.log_bytes = 0
         self.times_ms: list[tuple[int, int]] = []
         """What the frames say of delayd time and the wall clock."""
 
-    def fileno(self) -> int:
-        return DESCRIPTOR
+    def hold(self) -> None:
+        """Let nothing become durable from now on."""
+        self.is_holding = True
+
+    def release(self) -> None:
+        """Let everything be durable, and tell those who wait for it."""
+        self.is_holding = False
+        self._release()
+
+    def fileno(self) -> int | None:
+        return None if self._events is None else DESCRIPTOR
 
     def reap(self) -> None:
-        self._events.append("reap")
+        self._note("reap")
+
+    def note_late(self, job_ids: Sequence[int]) -> None:
+        """Whoever is told waits for all of the log here."""
 
     def commit(
         self,
         log: list[bytes],
-        replies: Sequence[tuple[Recipient, bytes]],
+        replies: Iterable[tuple["ReplyReceiver", bytes]],
         *,
         must_sync: bool,
         time_ms: int,
         wall_ms: int,
         last_id: int,
-        free: Sequence[tuple[Recipient, bytes]],
+        free: Iterable[tuple["ReplyReceiver", bytes]],
     ) -> None:
         self.synced.append(must_sync)
         self.log_bytes += sum(map(len, log))
         self.replies.append([*replies])
         self.times_ms.append((time_ms, wall_ms))
-        self._events.append(f"commit {len(log)} up to {last_id}")
+        self._note(f"commit {len(log)} up to {last_id}")
+        if log:
+            self.frames.append(b"".join(log))
         self.on_commit()
+        for sink, data in free:
+            sink.send(data)
+        self._waiting += self.replies[-1]
         if not self.is_holding:
-            for recipient, data in (*free, *replies):
-                recipient.send(data)
+            self.durable_id = last_id
+            self._release()
+
+    def _release(self) -> None:
+        self.durable_frames = len(self.frames)
+        waiting, self._waiting = self._waiting, []
+        for sink, data in waiting:
+            sink.send(data)
+
+    def _note(self, event: str) -> None:
+        if self._events is not None:
+            self._events.append(event)
 
 
 class ScriptedSnapshots:

@@ -25,7 +25,7 @@ clock that clients may advance.
 import asyncio
 import json as json_module
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
@@ -57,81 +57,16 @@ from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
 from tests.core.check import check
 from tests.rigs.clock import START_MS, FakeClock
-from tests.rigs.commit import CrankedLoop
+from tests.rigs.commit import CrankedLoop, ScriptedCommit
 
 if TYPE_CHECKING:
     from delayd.access.token_entries import Entry
-    from delayd.commit import GroupCommit, ReplyReceiver
+    from delayd.commit import GroupCommit
     from delayd.core.throttle import PushBlock
 
 PEER: Final = ("127.0.0.1", 50_000)
 TURNS_MAX: Final = 100_000
 """What needs more turns than this never ends."""
-
-
-class Disk:
-    """Keeps the frames of all turns, and lets the replies go; a `GroupCommit` without a file."""
-
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
-        self.durable_frames = 0
-        self.is_syncing = False
-        self.is_backed_up = False
-        self.gathers_until_ns = 0
-        self.sync_going_on_ms = 0
-        self.missing_files = ""
-        self.space_trouble = ""
-        self.log_bytes = 0
-        self.durable_id = 0
-        self.out_of_order_ids: dict[int, int] = {}
-        self._is_held = False
-        self._waiting: list[tuple[ReplyReceiver, bytes]] = []
-
-    def hold(self) -> None:
-        """Let nothing become durable from now on."""
-        self._is_held = True
-
-    def release(self) -> None:
-        """Let everything be durable, and tell those who wait for it; `settle` sees what they do."""
-        self._is_held = False
-        self._release()
-
-    def fileno(self) -> None:
-        """Nothing has to be watched."""
-
-    def reap(self) -> None:
-        """Nothing ends by itself."""
-
-    def note_late(self, job_ids: Sequence[int]) -> None:
-        """Whoever is told waits for all of the log here."""
-
-    def commit(
-        self,
-        log: list[bytes],
-        replies: Iterable[tuple["ReplyReceiver", bytes]],
-        *,
-        must_sync: bool,
-        time_ms: int,
-        wall_ms: int,
-        last_id: int,
-        free: Iterable[tuple["ReplyReceiver", bytes]],
-    ) -> None:
-        """Keep the records of a turn."""
-        del must_sync, time_ms, wall_ms
-        if log:
-            self.frames.append(b"".join(log))
-        for sink, data in free:
-            sink.send(data)
-        self._waiting += replies
-        if not self._is_held:
-            self.durable_id = last_id
-            self._release()
-
-    def _release(self) -> None:
-        self.durable_frames = len(self.frames)
-        waiting, self._waiting = self._waiting, []
-        for sink, data in waiting:
-            sink.send(data)
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -412,7 +347,7 @@ class HttpRig:
             VirtualClock(START_MS) if is_virtual else FakeClock(START_MS)
         )
         self.engine = Engine(start_ms=START_MS)
-        self.disk = Disk()
+        self.disk = ScriptedCommit()
         self.push_blocks: dict[str, list[PushBlock]] = {}
         self.faults: list[BaseException] = []
         self.is_checked = is_checked

@@ -26,7 +26,7 @@ from delayd.access.authenticator import Authenticator
 from delayd.access.connection_limits import ConnectionLimits, Peer
 from delayd.access.principal import ALL_TOPICS
 from delayd.access.scopes import Scope
-from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
+from delayd.access.tokens import Tokens
 from delayd.compat import Compat
 from delayd.core.background import BackgroundTasks
 from delayd.core.engine import Engine
@@ -36,19 +36,16 @@ from delayd.core.replay import Replay
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import PlayedMs, RequestMs
-from delayd.core.topic import (
-    Topic,
-)
+from delayd.core.topic import Topic
 from delayd.limits import BODY_BYTES_DEFAULT
 from delayd.line.commands import carry_out
 from delayd.line.connection import LineConnection, LineContext
 from delayd.line.stats import Stats
+from tests.access.samples import made
 from tests.core.check import check
 
 if TYPE_CHECKING:
-    from delayd.access.token_entries import (
-        Entry,
-    )
+    from delayd.access.token_entries import Entry
 
 EPOCH_MS: Final = 1_800_000_000_000
 ALL: Final = tuple(Scope)
@@ -236,15 +233,7 @@ class LineRig:
         not_after_s: int | None = None,
     ) -> bytes:
         """A new token, good for this."""
-        number = len(self.entries) + 1
-        text, entry = issue(
-            number.to_bytes(4, "big") + bytes([number]) * (TOKEN_BYTES - 4),
-            f"user {number}",
-            set(scopes),
-            topics,
-            created_s=0,
-            not_after_s=not_after_s,
-        )
+        text, entry = made(len(self.entries) + 1, scopes, tuple(topics), not_after_s)
         self.entries.append(entry)
         self.reload()
         return text.encode()

@@ -114,8 +114,7 @@ def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
     assert checked
 
 
-def test_jobs_put_after_the_beginning_are_not_touched() -> None:
-    rig = EngineRig()
+def test_jobs_put_after_the_beginning_are_not_touched(rig: EngineRig) -> None:
     for _ in range(10):
         rig.put(delay_ms=50)
     bulk = Bulk(rig.engine, "default", Wanted(), Action.cancel())
@@ -125,8 +124,7 @@ def test_jobs_put_after_the_beginning_are_not_touched() -> None:
     assert [job_id for job_id, _ in rig.engine.store.jobs] == later
 
 
-def test_jobs_in_hand_are_their_holders_affair() -> None:
-    rig = EngineRig()
+def test_jobs_in_hand_are_their_holders_affair(rig: EngineRig) -> None:
     me = rig.client()
     for _ in range(10):
         rig.put()
@@ -135,8 +133,9 @@ def test_jobs_in_hand_are_their_holders_affair() -> None:
     assert {job_id for job_id, _ in rig.engine.store.jobs} == held
 
 
-def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_other() -> None:
-    rig = EngineRig()
+def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_other(
+    rig: EngineRig,
+) -> None:
     me = rig.client()
     for _ in range(6):
         bury(rig.engine, me, rig.put() and rig.reserve(me), 0, RequestMs(rig.engine.store.time_ms))
@@ -167,8 +166,7 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
     assert list(canonical(rig.replayed())) == list(canonical(rig.engine))
 
 
-def test_at_most_so_many_are_changed() -> None:
-    rig = EngineRig()
+def test_at_most_so_many_are_changed(rig: EngineRig) -> None:
     for _ in range(10):
         rig.put(delay_ms=50)
     bulk = Bulk(rig.engine, "default", Wanted(), Action.kick(), limit=3)
@@ -177,8 +175,7 @@ def test_at_most_so_many_are_changed() -> None:
     assert (len(topic.queues.ready), topic.delayed) == (3, 7)
 
 
-def test_when_there_is_no_space_it_ends_and_says_so_with_what_was_done_kept() -> None:
-    rig = EngineRig()
+def test_when_there_is_no_space_it_ends_and_says_so_with_what_was_done_kept(rig: EngineRig) -> None:
     for _ in range(10):
         rig.put(delay_ms=50)
     asked = []
@@ -196,8 +193,7 @@ def test_when_there_is_no_space_it_ends_and_says_so_with_what_was_done_kept() ->
     assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 10
 
 
-def test_a_job_that_goes_to_a_waiting_consumer_is_not_counted() -> None:
-    rig = EngineRig()
+def test_a_job_that_goes_to_a_waiting_consumer_is_not_counted(rig: EngineRig) -> None:
     pause(rig.engine, "default", 100, rig.now_ms)
     for _ in range(3):
         rig.put(delay_ms=50)
@@ -226,8 +222,7 @@ def test_what_cannot_be_done_is_refused_at_once() -> None:
         Action.reschedule_at(WALL_MS_MAX + 1)
 
 
-def test_kicked_at_the_highest_rate_they_keep_their_order() -> None:
-    rig = EngineRig()
+def test_kicked_at_the_highest_rate_they_keep_their_order(rig: EngineRig) -> None:
     for _ in range(100):
         rig.put(delay_ms=50)
     carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))

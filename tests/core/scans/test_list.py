@@ -111,8 +111,7 @@ def test_a_page_tells_what_is_still_true_when_it_is_told() -> None:
     assert told == {not_found, no_longer_there, told_before}
 
 
-def test_what_is_due_counts_as_ready_before_its_slice_has_come() -> None:
-    rig = EngineRig()
+def test_what_is_due_counts_as_ready_before_its_slice_has_come(rig: EngineRig) -> None:
     for _ in range(300):
         rig.put(delay_ms=5)
     rig.put(delay_ms=900)
@@ -125,8 +124,9 @@ def test_what_is_due_counts_as_ready_before_its_slice_has_come() -> None:
     assert [row.job_id for row in delayed.rows] == [301]
 
 
-def test_a_reservation_that_is_over_counts_as_ended_before_its_slice_has_come() -> None:
-    rig = EngineRig()
+def test_a_reservation_that_is_over_counts_as_ended_before_its_slice_has_come(
+    rig: EngineRig,
+) -> None:
     me = rig.client()
     for _ in range(300):
         rig.put(ttr_ms=50)
@@ -136,8 +136,7 @@ def test_a_reservation_that_is_over_counts_as_ended_before_its_slice_has_come() 
     assert len(page_of(rig, Wanted(frozenset({State.READY})), limit=1000).rows) == 300
 
 
-def test_absolute_times_are_placed_before_they_are_looked_at() -> None:
-    rig = EngineRig()
+def test_absolute_times_are_placed_before_they_are_looked_at(rig: EngineRig) -> None:
     engine = rig.engine
     topic = engine.store.topics.by_name["default"]
     for number in range(200):
@@ -156,8 +155,7 @@ def test_absolute_times_are_placed_before_they_are_looked_at() -> None:
     assert [row.due_ms for row in page.rows] == list(range(2 * HOUR_MS, 2 * HOUR_MS + 50))
 
 
-def test_jobs_are_found_by_how_their_keys_begin() -> None:
-    rig = EngineRig()
+def test_jobs_are_found_by_how_their_keys_begin(rig: EngineRig) -> None:
     jobs = rig.engine.store.jobs
     for key in ("order-1", "order-2", "bill-1", "órdenes", ""):
         job_id = rig.put(delay_ms=100, body=b"body")
@@ -179,8 +177,7 @@ def test_jobs_are_found_by_how_their_keys_begin() -> None:
     }
 
 
-def test_the_first_page_of_many_delayed_jobs_looks_at_few() -> None:
-    rig = EngineRig()
+def test_the_first_page_of_many_delayed_jobs_looks_at_few(rig: EngineRig) -> None:
     for number in range(20_000):
         rig.put(delay_ms=1 + number * 37 % 1_000_003)
     search = Search(rig.engine, "default", Wanted(), limit=50)
@@ -231,8 +228,7 @@ def test_what_cannot_be_looked_for_is_refused_at_once() -> None:
             Calendar(engine, "default", from_ms=0, bin_ms=bin_ms, bins=bins)
 
 
-def test_a_page_holds_as_many_jobs_as_are_allowed() -> None:
-    rig = EngineRig()
+def test_a_page_holds_as_many_jobs_as_are_allowed(rig: EngineRig) -> None:
     for _ in range(SEARCH_JOBS_MAX + 1):
         rig.put()
     page = page_of(rig, Wanted(), limit=SEARCH_JOBS_MAX)

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 START_MS = 1_000_000
 
 
+@pytest.fixture
+def rig() -> EngineRig:
+    return EngineRig(time_ms=START_MS)
+
+
 def put(rig: EngineRig, jobs: int = 1, delay_ms: int = 0, ttr_ms: int = 60_000) -> None:
     topic = rig.engine.store.topic("default")
     put_alike(rig.engine, topic, 0, delay_ms, ttr_ms, [b""] * jobs, rig.now_ms)
@@ -90,15 +95,13 @@ def test_quantiles_lie_within_their_bucket() -> None:
 # --- Due to ready, ready to reserved -------------------------------------------------------------
 
 
-def test_what_fires_on_time_is_counted_as_that() -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_what_fires_on_time_is_counted_as_that(rig: EngineRig) -> None:
     put(rig, jobs=300, delay_ms=5_000)
     rig.play(START_MS + 6_000)
     expect(default(rig).overdue, {0: 300})
 
 
-def test_what_fires_late_is_counted_by_how_late_it_is() -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_what_fires_late_is_counted_by_how_late_it_is(rig: EngineRig) -> None:
     for delay_ms in (1_000, 1_900, 1_990, 2_000):
         put(rig, jobs=2, delay_ms=delay_ms)
     while advance(rig.engine, PlayedMs(START_MS + 2_000)):
@@ -106,8 +109,7 @@ def test_what_fires_late_is_counted_by_how_late_it_is() -> None:
     expect(default(rig).overdue, {1_000: 2, 100: 2, 10: 2, 0: 2})
 
 
-def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once() -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once(rig: EngineRig) -> None:
     put(rig, delay_ms=1_000)
     reach(rig.engine, PlayedMs(START_MS + 1_030))
     caught_up(rig.engine, 1, RequestMs(START_MS + 1_030))
@@ -117,8 +119,9 @@ def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once() -> Non
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1_000])
-def test_how_long_jobs_waited_does_not_depend_on_how_they_are_reserved(batch: int) -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_how_long_jobs_waited_does_not_depend_on_how_they_are_reserved(
+    rig: EngineRig, batch: int
+) -> None:
     session = open_session(rig.engine)
     waited_ms = {0: 3, 40: 20, 90: 20, 300: 5, 7_000: 50}
     for waited in sorted(waited_ms, reverse=True):
@@ -143,8 +146,7 @@ def test_who_waits_for_a_job_gets_it_at_once() -> None:
     expect(default(rig).waited, {0: 1})
 
 
-def test_a_job_that_came_back_waits_anew() -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_a_job_that_came_back_waits_anew(rig: EngineRig) -> None:
     session = open_session(rig.engine)
     put(rig, ttr_ms=5_000)
     reserve(rig.engine, session, rig.now_ms)
@@ -156,8 +158,7 @@ def test_a_job_that_came_back_waits_anew() -> None:
     expect(default(rig).waited, {0: 1, 200: 1, 100: 1})
 
 
-def test_nothing_is_counted_that_a_replay_repeats() -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_nothing_is_counted_that_a_replay_repeats(rig: EngineRig) -> None:
     session = open_session(rig.engine)
     put(rig, jobs=5, delay_ms=1_000)
     rig.play(START_MS + 3_000)
@@ -173,8 +174,7 @@ def test_nothing_is_counted_that_a_replay_repeats() -> None:
 # --- Operations ----------------------------------------------------------------------------------
 
 
-def test_every_operation_is_counted() -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_every_operation_is_counted(rig: EngineRig) -> None:
     engine, session = rig.engine, open_session(rig.engine)
     topic = default(rig)
     put(rig, jobs=9, ttr_ms=1_000)
@@ -212,8 +212,7 @@ def test_every_operation_is_counted() -> None:
     assert (topic.jobs_put, topic.reserves, topic.deletes) == (9, 9, 1)
 
 
-def test_what_fails_under_a_rule_is_counted_by_what_it_was() -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_what_fails_under_a_rule_is_counted_by_what_it_was(rig: EngineRig) -> None:
     engine, session = rig.engine, open_session(rig.engine)
     set_policy(engine, "default", Policy.from_json(b'{"max_attempts": 100}'), rig.now_ms)
     put(rig, jobs=4, ttr_ms=1_000)
@@ -229,8 +228,7 @@ def test_what_fails_under_a_rule_is_counted_by_what_it_was() -> None:
     assert counted[Operation.TIMEOUT] == 2
 
 
-def test_counters_over_all_topics_outlive_them() -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_counters_over_all_topics_outlive_them(rig: EngineRig) -> None:
     session = open_session(rig.engine)
     watch(rig.engine, session, "brief")
     topic = rig.engine.store.topics.by_name["brief"]
@@ -248,8 +246,7 @@ def test_counters_over_all_topics_outlive_them() -> None:
 # --- Rates ---------------------------------------------------------------------------------------
 
 
-def test_rates_are_those_of_the_last_minute() -> None:
-    rig = EngineRig(time_ms=START_MS)
+def test_rates_are_those_of_the_last_minute(rig: EngineRig) -> None:
     session = open_session(rig.engine)
     for second in range(300):
         rig.play(START_MS + 1_000 * second)

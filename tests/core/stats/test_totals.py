@@ -72,8 +72,7 @@ def test_a_scan_counts_every_job_once_however_long_its_steps(step: int) -> None:
     assert 1_000_000 <= sums.oldest_ms < 1_000_128
 
 
-def test_topics_that_come_and_go_between_steps_do_no_harm() -> None:
-    rig = EngineRig()
+def test_topics_that_come_and_go_between_steps_do_no_harm(rig: EngineRig) -> None:
     crowd(rig, 30)
     scan = TotalsScan(rig.engine.store)
     scan.step(10)
@@ -89,8 +88,7 @@ def test_topics_that_come_and_go_between_steps_do_no_harm() -> None:
 # --- Who has a name ------------------------------------------------------------------------------
 
 
-def test_so_many_topics_have_a_name_and_no_more() -> None:
-    rig = EngineRig()
+def test_so_many_topics_have_a_name_and_no_more(rig: EngineRig) -> None:
     topics = crowd(rig, TOPICS_SHOWN_MAX + 10)
     # One of them is `default`, which is always there.
     assert sum(topic.has_own_metrics for topic in topics) == TOPICS_SHOWN_MAX - 1
@@ -98,8 +96,7 @@ def test_so_many_topics_have_a_name_and_no_more() -> None:
     assert len(taken(rig).shown) == TOPICS_SHOWN_MAX
 
 
-def test_a_topic_that_vanishes_leaves_its_name_to_the_next() -> None:
-    rig = EngineRig()
+def test_a_topic_that_vanishes_leaves_its_name_to_the_next(rig: EngineRig) -> None:
     topics = crowd(rig, TOPICS_SHOWN_MAX + 10)
     session = rig.client("topic-0")
     delete(rig.engine, session, rig.reserve(session), rig.now_ms)
@@ -111,8 +108,7 @@ def test_a_topic_that_vanishes_leaves_its_name_to_the_next() -> None:
     check(rig.engine)
 
 
-def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest() -> None:
-    rig = EngineRig()
+def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest(rig: EngineRig) -> None:
     topics = crowd(rig, TOPICS_SHOWN_MAX + 40, jobs=2)
     busy = topics[-1]
     for _ in range(50):
@@ -124,8 +120,7 @@ def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest() -> Non
     check(rig.engine)
 
 
-def test_names_do_not_change_hands_for_little() -> None:
-    rig = EngineRig()
+def test_names_do_not_change_hands_for_little(rig: EngineRig) -> None:
     topics = crowd(rig, TOPICS_SHOWN_MAX + 40, jobs=4)
     for topic in topics[-40:]:
         rig.put(topic.name)
@@ -135,8 +130,7 @@ def test_names_do_not_change_hands_for_little() -> None:
         assert taken(rig).shown == shown
 
 
-def test_only_so_many_names_change_hands_at_once() -> None:
-    rig = EngineRig()
+def test_only_so_many_names_change_hands_at_once(rig: EngineRig) -> None:
     topics = crowd(rig, TOPICS_SHOWN_MAX + 40)
     for topic in topics[-40:]:
         for _ in range(20):
@@ -186,8 +180,7 @@ def test_the_figures_of_a_topic() -> None:
     assert 5_000 < (quantile_ms(topic.waited, 0.99) or 0) <= 30_000
 
 
-def test_a_topic_of_which_nothing_is_known_has_no_lateness() -> None:
-    rig = EngineRig()
+def test_a_topic_of_which_nothing_is_known_has_no_lateness(rig: EngineRig) -> None:
     topic = rig.engine.store.topics.by_name["default"]
     assert (count_of(topic.overdue), quantile_ms(topic.overdue, 0.5)) == (0, None)
     assert not any(topic_rates(topic, 0))

@@ -11,6 +11,11 @@ SIZES = (2, 3, 20, 64, 256)
 YEAR_MS = 365 * 24 * 3_600_000
 
 
+@pytest.fixture
+def owned() -> Owned:
+    return Owned(tick_ms=1, wheel_size=20)
+
+
 # --- The worked numbers of the design, and of the documents it is drawn from ----------------------
 
 
@@ -27,22 +32,23 @@ YEAR_MS = 365 * 24 * 3_600_000
         (8000, 4, 1),
     ],
 )
-def test_intervals_of_a_wheel_of_20_are_20_400_and_8000(due_ms: int, level: int, slot: int) -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_intervals_of_a_wheel_of_20_are_20_400_and_8000(
+    owned: Owned, due_ms: int, level: int, slot: int
+) -> None:
     owned.insert(7, due_ms)
     assert owned.places()[7][:2] == (level, slot)
 
 
-def test_446_450_455_and_473_share_a_bucket_of_level_3_that_comes_due_at_400() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_446_450_455_and_473_share_a_bucket_of_level_3_that_comes_due_at_400(owned: Owned) -> None:
     for due_ms in (446, 450, 455, 473):
         owned.insert(due_ms, due_ms)
     assert owned.wheel.layout() == [BucketView(3, 1, 400, (446, 450, 455, 473))]
     assert owned.wheel.next_deadline() == 400
 
 
-def test_450_cascades_to_40_60_of_level_2_then_to_10_11_of_level_1_and_fires_at_450() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_450_cascades_to_40_60_of_level_2_then_to_10_11_of_level_1_and_fires_at_450(
+    owned: Owned,
+) -> None:
     owned.insert(450, 450)
     assert owned.advance(399) == []
     assert owned.places() == {450: (3, 1, 400)}
@@ -85,8 +91,7 @@ def test_a_bucket_of_level_3_cascades_to_where_an_insert_at_its_time_would_go(
     assert cascaded.places() == inserted.places() == {1: place}
 
 
-def test_levels_are_added_when_they_are_needed() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_levels_are_added_when_they_are_needed(owned: Owned) -> None:
     assert len(owned.wheel._levels) == 1
     owned.insert(1, 8000)
     assert [level.interval_ms for level in owned.wheel._levels] == [20, 400, 8000, 160_000]
@@ -192,8 +197,7 @@ def test_a_clock_that_goes_back_fires_nothing_and_loses_nothing() -> None:
     assert owned.advance(1500) == [(1500, 1)]
 
 
-def test_an_insert_after_a_long_idle_time_is_placed_by_the_clock_of_today() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_an_insert_after_a_long_idle_time_is_placed_by_the_clock_of_today(owned: Owned) -> None:
     owned.now_ms = 1_000_000
     owned.insert(1, 1_000_005)
     assert owned.places()[1][0] == 1
@@ -201,9 +205,8 @@ def test_an_insert_after_a_long_idle_time_is_placed_by_the_clock_of_today() -> N
 
 @pytest.mark.parametrize(("due_ms", "place"), [(358, (2, 17, 340)), (360, (2, 18, 360))])
 def test_what_belongs_into_the_bucket_of_the_one_before_goes_there_though_time_has_gone_on(
-    due_ms: int, place: tuple[int, int, int]
+    owned: Owned, due_ms: int, place: tuple[int, int, int]
 ) -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
     owned.insert(1, 350)
     owned.now_ms = 339
     owned.insert(2, due_ms)
@@ -211,8 +214,7 @@ def test_what_belongs_into_the_bucket_of_the_one_before_goes_there_though_time_h
     assert owned.run() == [(350, 1), (due_ms, 2)]
 
 
-def test_insert_tells_when_the_loop_must_wake_earlier() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_insert_tells_when_the_loop_must_wake_earlier(owned: Owned) -> None:
     assert owned.insert(1, 300)
     assert not owned.insert(2, 300)
     assert not owned.insert(3, 1000)
@@ -267,8 +269,7 @@ def test_slices_fire_the_same_in_the_same_order(limit: int, rng: random.Random) 
     assert in_slices == at_once
 
 
-def test_a_crowd_due_at_one_instant_is_cascaded_and_fired_in_slices() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_a_crowd_due_at_one_instant_is_cascaded_and_fired_in_slices(owned: Owned) -> None:
     for entry in range(10_000):
         owned.insert(entry, 450)
     fired = []
@@ -280,8 +281,7 @@ def test_a_crowd_due_at_one_instant_is_cascaded_and_fired_in_slices() -> None:
     assert turns == 3 * 10_000 / 100
 
 
-def test_while_a_bucket_is_pending_the_wheel_asks_to_be_called_again_at_once() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_while_a_bucket_is_pending_the_wheel_asks_to_be_called_again_at_once(owned: Owned) -> None:
     for entry in range(3):
         owned.insert(entry, 450)
     owned.advance(400, limit=1)
@@ -292,8 +292,7 @@ def test_while_a_bucket_is_pending_the_wheel_asks_to_be_called_again_at_once() -
     assert owned.wheel.next_deadline() == 440
 
 
-def test_inserts_during_a_pending_cascade_are_kept_and_fire_in_order() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_inserts_during_a_pending_cascade_are_kept_and_fire_in_order(owned: Owned) -> None:
     for entry in range(100):
         owned.insert(entry, 450)
     assert owned.advance(500, limit=10) == []
@@ -359,8 +358,9 @@ def test_an_entry_moved_away_and_back_fires_once(away_ms: int, back_ms: int) -> 
         assert fired == [(back_ms, 1)]
 
 
-def test_an_entry_moved_earlier_fires_once_although_its_owner_learns_of_it_after_the_call() -> None:
-    owned = Owned(tick_ms=1, wheel_size=20)
+def test_an_entry_moved_earlier_fires_once_although_its_owner_learns_of_it_after_the_call(
+    owned: Owned,
+) -> None:
     owned.insert(1, 15)
     owned.reschedule(1, 10)
     assert owned.advance(19) == [(10, 1)]
