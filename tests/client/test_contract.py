@@ -8,21 +8,14 @@ import pytest
 
 from delayd.client import (
     BodyTooBig,
-    CapReached,
-    DelayTooLong,
     Invalid,
     JobAlreadyExists,
-    JobInfo,
     JobNotFound,
     KeyInvalid,
-    NoRoom,
     NotFound,
     NotReserved,
     NoVirtualClock,
-    PolicyInvalid,
-    PushIsOff,
     Refused,
-    TimedOut,
     TopicNameInvalid,
     TopicNotFound,
     WrongProtocol,
@@ -38,17 +31,6 @@ def http_only(world: World) -> None:
 
 
 # --- Producers -----------------------------------------------------------------------------------
-
-
-def test_a_job_comes_when_it_is_due_and_not_before(world: World) -> None:
-    put = world.client.put(world.topic, "hello", delay="1m")
-    assert put.outcome == "created"
-    world.advance(59.999)
-    with pytest.raises(TimedOut):
-        world.client.reserve(world.topic, timeout=0)
-    world.advance(0.001)
-    job = world.client.reserve(world.topic, timeout=0)
-    assert (job.id, job.topic, job.body) == (put.id, world.topic, b"hello")
 
 
 @pytest.mark.parametrize(
@@ -93,32 +75,6 @@ def test_a_job_may_come_at_a_moment(world: World) -> None:
     assert world.client.put(world.topic, "x", at="2100-01-01T13:00:00+01:00").due == at
     with pytest.raises(ValueError, match="time zone"):
         world.client.put(world.topic, "x", at=at.replace(tzinfo=None))
-
-
-@pytest.mark.parametrize(
-    ("on_conflict", "outcome", "body"),
-    [
-        ("keep", "kept", b"first"),
-        ("replace", "replaced", b"second"),
-        ("preserve", "preserved", b"second"),
-        ("extend", "extended", b"first"),
-    ],
-)
-def test_a_key_that_is_taken_does_what_was_asked_for(
-    world: World, on_conflict: str, outcome: str, body: bytes
-) -> None:
-    first = world.client.put(world.topic, "first", delay=60, key="k")
-    second = world.client.put(world.topic, "second", delay=90, key="k", on_conflict=on_conflict)
-    assert (second.id, second.outcome) == (first.id, outcome)
-    assert world.client.find(world.topic, "k").body == body
-
-
-def test_a_key_that_is_taken_is_refused_with_the_job_that_has_it(world: World) -> None:
-    put = world.client.put(world.topic, "first", delay=60, key="k")
-    with pytest.raises(JobAlreadyExists) as caught:
-        world.client.put(world.topic, "second", key="k")
-    assert caught.value.job_id == put.id
-    assert caught.value.word == "JOB_ALREADY_EXISTS"
 
 
 def test_many_jobs_are_put_at_once_and_each_has_its_result(world: World) -> None:
@@ -229,24 +185,6 @@ def test_a_batch_whose_block_raises_puts_no_more(world: World) -> None:
     assert world.client.topic(world.topic).jobs == 1
 
 
-def test_a_job_may_be_delivered_by_the_daemon_itself(world: World) -> None:
-    url = "https://example.com/due"
-    try:
-        put = world.client.put(world.topic, "x", delay="10h", url=url, method="PUT")
-    except PushIsOff as error:
-        pytest.skip(str(error))
-    assert world.client.get(put.id).details["url"] == url
-    listed = {job.id: job.details for job in world.client.jobs(world.topic)}
-    if world.is_http:
-        assert (listed[put.id]["url"], listed[put.id]["method"]) == (url, "PUT")
-    world.client.change(put.id, url=f"{url}/too", method="PATCH")
-    details = world.client.get(put.id).details
-    assert (details["url"], details["method"]) == (f"{url}/too", "PATCH")
-    world.client.change(put.id, url=None)
-    assert "url" not in world.client.get(put.id).details
-    world.client.cancel(put.id)
-
-
 # --- Workers -------------------------------------------------------------------------------------
 
 
@@ -257,35 +195,6 @@ def test_an_acknowledged_job_is_gone(world: World) -> None:
     assert job.is_finished
     with pytest.raises(JobNotFound):
         world.client.get(put.id)
-
-
-def test_a_job_is_acknowledged_once(world: World) -> None:
-    world.client.put(world.topic, "x")
-    job = world.client.reserve(world.topic, timeout=0)
-    world.client.ack(job)
-    with pytest.raises((NotFound, NotReserved)):
-        world.client.ack(job)
-
-
-def test_a_reservation_that_ran_out_cannot_be_acknowledged(world: World) -> None:
-    world.client.put(world.topic, "x", ttr=10)
-    job = world.client.reserve(world.topic, timeout=0)
-    world.advance(10)
-    second = world.client.reserve(world.topic, timeout=0)
-    assert second.id == job.id
-    with pytest.raises((NotFound, NotReserved)):
-        job.ack()
-    second.ack()
-
-
-def test_a_touch_extends_the_reservation(world: World) -> None:
-    put = world.client.put(world.topic, "x", ttr=10)
-    job = world.client.reserve(world.topic, timeout=0)
-    world.advance(6)
-    job.touch()
-    world.advance(6)
-    assert world.client.get(put.id).state == "reserved"
-    job.ack()
 
 
 def test_several_topics_are_watched_at_once_and_the_most_urgent_job_comes_first(
@@ -340,24 +249,6 @@ def test_a_job_may_be_finished_otherwise_in_its_block(world: World) -> None:
     assert world.client.get(put.id).state == "buried"
 
 
-def test_a_nack_may_say_when_the_job_comes_again(world: World) -> None:
-    put = world.client.put(world.topic, "x")
-    job = world.client.reserve(world.topic, timeout=0)
-    job.nack(delay="5m", error="busy\r\nquit")
-    assert world.client.get(put.id).state == "delayed"
-    assert "busy" in world.client.get(put.id).failure.error
-    world.advance(300)
-    assert world.client.reserve(world.topic, timeout=0).id == put.id
-
-
-def test_a_released_job_is_ready_again(world: World) -> None:
-    put = world.client.put(world.topic, "x")
-    world.client.reserve(world.topic, timeout=0).release()
-    assert world.client.get(put.id).state == "ready"
-    world.client.reserve(world.topic, timeout=0).release(delay=60)
-    assert world.client.get(put.id).state == "delayed"
-
-
 def test_attempts_are_counted_to_the_last_and_the_job_is_a_dead_letter(world: World) -> None:
     world.client.set_policy(world.topic, {"retry": "15s", "max_attempts": 2})
     put = world.client.put(world.topic, "x", key="k")
@@ -372,33 +263,7 @@ def test_attempts_are_counted_to_the_last_and_the_job_is_a_dead_letter(world: Wo
     assert world.client.get(put.id).state == "ready"
 
 
-def test_an_exhausted_job_is_moved_once_and_then_buried(world: World) -> None:
-    other = f"{world.topic}-failed"
-    world.client.set_policy(world.topic, {"max_attempts": 1, "exhausted": other})
-    world.client.set_policy(other, {"max_attempts": 1, "exhausted": world.topic})
-    put = world.client.put(world.topic, "x", key="k")
-    world.client.reserve(world.topic, timeout=0).nack(error="no")
-    moved = world.client.get(put.id)
-    assert (moved.topic, moved.state, moved.key, moved.attempts) == (other, "ready", "", 0)
-    assert moved.failure is not None
-    assert moved.failure.origin == world.topic
-    world.client.reserve(other, timeout=0).nack(error="no again")
-    assert world.client.get(put.id).state == "buried"
-
-
 # --- Jobs ----------------------------------------------------------------------------------------
-
-
-def test_a_job_is_found_by_its_number_and_by_its_key(world: World) -> None:
-    put = world.client.put(world.topic, "x", delay=60, ttr=30, priority=7, key="k")
-    for job in (world.client.get(put.id), world.client.find(world.topic, "k")):
-        assert isinstance(job, JobInfo)
-        assert (job.id, job.topic, job.state, job.key) == (put.id, world.topic, "delayed", "k")
-        assert (job.priority, job.ttr, job.attempts, job.body) == (7, 30.0, 0, b"x")
-    with pytest.raises(JobNotFound):
-        world.client.find(world.topic, "none")
-    with pytest.raises(JobNotFound):
-        world.client.get(1 << 60)
 
 
 def test_peek_shows_the_first_job_of_a_state(world: World) -> None:
@@ -406,51 +271,6 @@ def test_peek_shows_the_first_job_of_a_state(world: World) -> None:
     world.client.put(world.topic, "x", delay=60)
     assert world.client.peek(world.topic) is None
     assert world.client.peek(world.topic, "delayed").text == "x"
-
-
-def test_a_job_is_cancelled_by_its_number_and_by_its_key(world: World) -> None:
-    put = world.client.put(world.topic, "x", delay=60)
-    keyed = world.client.put(world.topic, "x", delay=60, key="k")
-    assert world.client.cancel(put.id) == put.id
-    assert world.client.cancel(world.topic, "k") == keyed.id
-    with pytest.raises(JobNotFound):
-        world.client.cancel(put.id)
-    with pytest.raises(NotFound):  # the topic is gone with its last job
-        world.client.cancel(world.topic, "k")
-
-
-def test_a_job_is_kicked_by_its_number_and_by_its_key(world: World) -> None:
-    put = world.client.put(world.topic, "x", delay=60)
-    keyed = world.client.put(world.topic, "x", delay=60, key="k")
-    assert world.client.kick(put.id) == put.id
-    assert world.client.kick(world.topic, "k") == keyed.id
-    assert world.client.topic(world.topic).ready == 2
-
-
-def test_a_job_that_waits_is_buried_by_its_number_and_by_its_key(world: World) -> None:
-    http_only(world)
-    put = world.client.put(world.topic, "x")
-    keyed = world.client.put(world.topic, "x", delay=60, key="k")
-    world.client.bury(put.id, error="wrong amount", priority=3)
-    world.client.bury(world.topic, "k")
-    (by_id, by_key) = (world.client.get(each.id) for each in (put, keyed))
-    assert (by_id.state, by_id.priority, by_id.attempts) == ("buried", 3, 0)
-    assert (by_id.failure.reason, by_id.failure.error) == ("buried", "wrong amount")
-    assert (by_key.state, by_key.failure.error) == ("buried", "by hand")
-    with pytest.raises(Refused, match="which does not allow to bury it"):
-        world.client.bury(put.id)
-    assert world.client.redrive(world.topic) == 2
-
-
-def test_a_job_is_changed_in_one_step(world: World) -> None:
-    put = world.client.put(world.topic, "x", delay=60, key="k")
-    world.client.change(put.id, priority=5, ttr=20, body={"new": True})
-    info = world.client.get(put.id)
-    assert (info.priority, info.ttr, info.body) == (5, 20.0, b'{"new":true}')
-    world.client.reschedule(world.topic, "k", delay=0)
-    assert world.client.get(put.id).state == "ready"
-    world.client.change(world.topic, "k", priority=6)
-    assert world.client.get(put.id).priority == 6
 
 
 def test_jobs_are_listed_in_due_order_page_after_page(world: World) -> None:
@@ -471,91 +291,7 @@ def test_a_list_of_fewer_than_one_job_is_refused(world: World, limit: int) -> No
     assert [problem.field for problem in caught.value.problems] == ["limit"]
 
 
-def test_jobs_are_filtered(world: World) -> None:
-    world.client.put(world.topic, "a", delay=60, key="order-1")
-    world.client.put(world.topic, "b", delay=120, key="order-2")
-    world.client.put(world.topic, "c", delay=60, key="mail-1")
-    world.client.put(world.topic, "d", key="order-3")
-
-    def keys(**which: object) -> list[str]:
-        return [job.key for job in world.client.jobs(world.topic, **which)]
-
-    assert keys(state="ready") == ["order-3"]
-    assert keys(state=["ready", "delayed"], key_prefix="order-") == [
-        *("order-3", "order-1", "order-2")
-    ]
-    assert keys(due_from="90s") == ["order-2"]
-    assert keys(due_to="90s", state="delayed") == ["order-1", "mail-1"]
-
-
-def test_many_jobs_are_kicked_rescheduled_and_cancelled(world: World) -> None:
-    client, topic = world.client, world.topic
-    client.put_many(topic, [{"body": n, "delay": 60, "key": f"o-{n}"} for n in range(3)])
-    client.put(topic, "x", delay=60, key="other")
-    assert client.reschedule_many(topic, {"delay": "1h"}, key_prefix="o-", dry_run=True) == 3
-    assert client.reschedule_many(topic, {"delay": "1h"}, key_prefix="o-") == 3
-    world.advance(60)
-    assert client.topic(topic).ready == 1
-    assert client.kick_many(topic, key_prefix="o-1") == 1
-    assert client.topic(topic).ready == 2
-    assert client.cancel_many(topic, key_prefix="o-", dry_run=True) == 3
-    assert client.cancel_many(topic, key_prefix="o-") == 3
-    assert client.topic(topic).jobs == 1
-
-
 # --- Topics and the daemon -----------------------------------------------------------------------
-
-
-def test_the_calendar_counts_what_comes_due(world: World) -> None:
-    world.client.put(world.topic, "x", delay="90m")
-    calendar = world.client.calendar(world.topic, horizon="3h", bins=3)
-    assert calendar.bin_s == 3_600
-    assert calendar.topics == {world.topic: [0, 1, 0]}
-    if world.is_http:
-        closer = world.client.calendar(world.topic, due_from="1h", horizon="1h", bins=4)
-        assert closer.topics == {world.topic: [0, 0, 1, 0]}
-
-
-def test_topics_are_listed_with_their_counts(world: World) -> None:
-    world.client.put(world.topic, "x")
-    world.client.put(world.topic, "x", delay=60)
-    (found,) = [topic for topic in world.client.topics() if topic.name == world.topic]
-    assert (found.ready, found.delayed, found.jobs) == (1, 1, 2)
-    assert world.client.topic(world.topic).name == world.topic
-    with pytest.raises(TopicNotFound):
-        world.client.topic("nobody-was-here")
-
-
-def test_a_policy_is_set_read_and_cleared(world: World) -> None:
-    world.client.set_policy(world.topic, {"jobs_max": 1, "delay_max": "1h", "body_bytes_max": 10})
-    assert world.client.policy(world.topic).policy["jobs_max"] == 1
-    with pytest.raises(Invalid) as caught:
-        world.client.put(world.topic, "x", delay="2h")
-    assert isinstance(caught.value, DelayTooLong) or not world.is_http
-    with pytest.raises(BodyTooBig):
-        world.client.put(world.topic, "x" * 11)
-    world.client.put(world.topic, "x")
-    with pytest.raises(NoRoom) as full:
-        world.client.put(world.topic, "x")
-    assert isinstance(full.value, CapReached) or not world.is_http
-    world.client.clear_policy(world.topic)
-    assert world.client.policy(world.topic).policy == {}
-    with pytest.raises(PolicyInvalid, match="retry"):
-        world.client.set_policy(world.topic, {"retry": 15})
-
-
-def test_a_paused_topic_hands_out_nothing(world: World) -> None:
-    world.client.put(world.topic, "x")
-    world.client.pause(world.topic, "10m")
-    assert world.client.reserve_many(world.topic, limit=1, timeout=0) == []
-    world.client.resume(world.topic)
-    assert world.client.reserve(world.topic, timeout=0).text == "x"
-
-
-def test_a_topic_is_cleared(world: World) -> None:
-    world.client.put(world.topic, "x")
-    world.client.put(world.topic, "x", delay=60)
-    assert world.client.clear(world.topic) == 2
 
 
 def test_the_daemon_tells_how_it_is(world: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
+from tests.core.canonical import canonical
 from tests.rigs.http import Answer, Client, HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
@@ -156,6 +157,36 @@ def test_a_call_about_a_job_does_not_tell_whether_it_exists(route: Route, lacks:
             assert b'"status":404' in answer.body
         assert {*told} == {told[0]}
         assert len(rig.disk.frames) == frames, "nothing has changed"
+
+
+LOOKING = {None, Scope.PEEK, Scope.STATS}
+
+
+@every(lambda route: route.scope not in LOOKING)
+def test_what_changes_something_is_answered_when_it_is_durable(route: Route) -> None:
+    """Jobs 1 and 2 wait, 3 is buried, and 4 is in hand."""
+    with HttpRig(is_virtual=True) as rig:
+        rig.ok("PUT", "/v1/topics/mail/policy", {"exhausted": "dead", "max_attempts": 9})
+        for number in range(4):
+            delay = {"delay": 9} if number < 1 else {}
+            rig.ok(
+                "POST", JOBS, {"body": 1, "priority": 9 - number, "key": "abcd"[number], **delay}
+            )
+        held, buried = rig.ok("POST", "/v1/topics/mail/reserve", {"max": 2})["jobs"]
+        rig.ok("POST", f"/v1/jobs/{buried['id']}/bury", {"token": buried["token"]})
+        if route.name == "resume":
+            rig.ok("POST", "/v1/topics/mail/pause", {"duration": 9})
+        given = json.dumps(given_to(route)).replace("1-0-1", held["token"]).encode()
+        is_holders = b"token" in given and "{id}" in route.path
+        path = route.path.format(id=held["id"] if is_holders else 1, topic="mail", key="a")
+        query = "?prefix=a" if route.name == "cancel_jobs" else ""
+        rig.disk.hold()
+        client = rig.send(route.method, path + query, data=given if route.form else None)
+        assert client.answer is None
+        rig.disk.release()
+        rig.settle()
+        assert client.the_answer.status in {200, 201}
+        assert [*canonical(rig.after_restart())] == [*canonical(rig.engine)]
 
 
 @every()

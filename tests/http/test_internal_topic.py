@@ -99,39 +99,6 @@ def test_who_would_reserve_from_it_among_others_watches_none_of_them() -> None:
         assert rig.engine.store.topics.by_name["mail"].watchers == 0
 
 
-def test_a_policy_that_would_move_jobs_there_is_refused() -> None:
-    with HttpRig() as rig:
-        given = {"max_attempts": 1, "exhausted": INTERNAL_TOPIC}
-        is_refused(rig.call("PUT", "/v1/topics/mail/policy", given))
-        assert "mail" not in rig.engine.store.topics.by_name
-
-
-def test_a_script_that_goes_through_all_topics_takes_no_protection_away() -> None:
-    with HttpRig() as rig:
-        assert put(rig) == JOB
-        for topic in rig.ok("GET", "/v1/topics")["topics"]:
-            path = f"/v1/topics/{topic['name']}"
-            is_internal = topic["name"] == INTERNAL_TOPIC
-            for method, where, given in (
-                ("POST", "/jobs/reschedule", {"delay": 0}),
-                ("POST", "/jobs/kick", {}),
-                ("POST", "/kick", {}),
-                ("PUT", "/policy", {"delay_max": 1}),
-                ("DELETE", "/policy", None),
-                ("POST", "/pause", {"duration": "1d"}),
-                ("POST", "/resume", {}),
-                ("DELETE", "/jobs?state=delayed", None),
-                ("POST", "/clear", {}),
-            ):
-                status = rig.call(method, path + where, given).status
-                assert status in ({403} if is_internal else {200, 404})
-        assert put(rig) == JOB
-        rig.pass_ms(IDEMPOTENCY_MS - 1_000)
-        assert put(rig) == JOB
-        rig.pass_ms(2_000)
-        assert put(rig) > JOB, "the day is over"
-
-
 def test_the_daemon_itself_counts_as_no_consumer_of_it() -> None:
     with HttpRig() as rig:
         put(rig)

@@ -19,14 +19,6 @@ def test_puts_are_refused_one_by_one_and_in_runs_and_their_ids_are_burnt() -> No
     assert client.says(put) == b"INSERTED 6\r\n"
 
 
-def test_a_refused_put_into_another_tube_leaves_no_tube_behind() -> None:
-    rig = LineRig()
-    client = rig.client()
-    rig.engine.log_space.limit(0, no_space)
-    assert client.says(b"put-in-tube other 0 0 60 2\r\nhi\r\n") == b"OUT_OF_MEMORY\r\n"
-    assert b"other" not in client.says(b"list-tubes\r\n")
-
-
 def test_a_reserve_that_cannot_be_recorded_says_so_and_a_delete_goes_on() -> None:
     rig = LineRig()
     client = rig.client()

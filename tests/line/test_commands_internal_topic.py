@@ -131,18 +131,6 @@ def test_of_a_run_of_deletes_and_puts_none_is_carried_out() -> None:
     assert client.says(CHANGES[b"delete"] * 2) == NOT_FOUND * 2
 
 
-def test_everybody_may_look_at_it() -> None:
-    rig, client = everybody()
-    MemoConsumer(rig)
-    found = b"FOUND 1 4\r\nmemo\r\n"
-    assert client.says(b"use $idempotency\r\npeek-delayed\r\npeek 1\r\n").endswith(found * 2)
-    assert client.says(b"peek-key $idempotency a\r\n") == found
-    assert b'tube: "$idempotency"' in client.says(b"stats-job 1\r\n")
-    assert b"id: 1, state: delayed" in client.says(b"list-jobs $idempotency\r\n")
-    assert client.says(b"get-policy $idempotency\r\n") == b"OK 2\r\n{}\r\n"
-    assert b"- $idempotency\n" in client.says(b"list-tubes\r\n")
-
-
 def test_the_daemon_itself_is_no_worker_that_waits() -> None:
     rig, client = everybody()
     MemoConsumer(rig)

@@ -27,61 +27,6 @@ def client() -> Client:
 # --- Conflicts -----------------------------------------------------------------------------------
 
 
-def test_a_taken_key_is_refused_and_the_id_that_is_there_named(client: Client) -> None:
-    assert client.says(put(b"a") + put(b"b") + put(b"a", b"new")) == (
-        b"INSERTED 1\r\nINSERTED 2\r\nJOB_ALREADY_EXISTS 1\r\n"
-    )
-    assert client.says(b"peek 1\r\n") == b"FOUND 1 2\r\nhi\r\n"
-
-
-@pytest.mark.parametrize(
-    ("mode", "said", "body", "left_s"),
-    [
-        (b"reject", b"JOB_ALREADY_EXISTS 1", b"old", 8),
-        (b"keep", b"KEPT 1", b"old", 8),
-        (b"replace", b"REPLACED 1", b"new", 19),
-        (b"preserve", b"PRESERVED 1", b"new", 8),
-        (b"extend", b"EXTENDED 1", b"old", 19),
-    ],
-)
-def test_each_mode_says_what_it_has_done(
-    client: Client, mode: bytes, said: bytes, body: bytes, left_s: int
-) -> None:
-    client.says(put(b"a", b"old"))
-    assert client.says(put(b"a", b"new", b" on=" + mode, b"20")) == said + b"\r\n"
-    assert client.says(b"peek-key default a\r\n") == b"FOUND 1 3\r\n%b\r\n" % body
-    assert b"time-left: %d\n" % left_s in client.says(b"stats-job 1\r\n")
-
-
-def test_a_job_in_hand_loses_its_key_to_the_new_one(client: Client) -> None:
-    client.says(put(b"a", delay=b"0") + b"reserve\r\n")
-    assert client.says(put(b"a")) == b"JOB_ALREADY_EXISTS 1\r\n"
-    assert client.says(put(b"a", words=b" on=replace")) == b"INSERTED 2\r\n"
-    assert client.says(b"peek-key default a\r\n").startswith(b"FOUND 2 ")
-    assert client.says(b"delete 1\r\n") == b"DELETED\r\n"
-
-
-def test_the_same_key_in_two_tubes_is_two_jobs(client: Client) -> None:
-    in_tube = b"put-in-tube %b 0 9 60 2 key=a\r\nhi\r\n"
-    assert client.says(in_tube % b"x" + in_tube % b"y") == b"INSERTED 1\r\nINSERTED 2\r\n"
-    assert client.says(in_tube % b"x") == b"JOB_ALREADY_EXISTS 1\r\n"
-    assert client.says(b"delete-key y a\r\n") == b"DELETED\r\n"
-    assert client.says(b"peek-key x a\r\n").startswith(b"FOUND 1 ")
-
-
-def test_a_job_is_found_by_its_key(client: Client) -> None:
-    key = "Größe/17".encode()
-    client.says(put(key, delay=b"60"))
-    assert client.says(b"reschedule-key default %b 0.5\r\n" % key) == b"RESCHEDULED\r\n"
-    assert client.says(b"kick-key default %b\r\n" % key) == b"KICKED\r\n"
-    assert client.says(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 2\r\nhi\r\n"
-    assert client.says(b"delete-key default %b\r\n" % key) == b"DELETED\r\n"
-    for command in (b"delete-key", b"peek-key", b"kick-key"):
-        assert client.says(b"%b default %b\r\n" % (command, key)) == NOT_FOUND
-        assert client.says(b"%b nowhere %b\r\n" % (command, key)) == NOT_FOUND
-    assert client.says(b"reschedule-key default %b 1\r\n" % key) == NOT_FOUND
-
-
 def test_a_key_is_shown_with_the_job(client: Client) -> None:
     client.says(put(b'a"b', words=b" retry=15s,3m attempts=5 jitter=10"))
     shown = client.says(b"stats-job 1\r\n").decode()
@@ -174,14 +119,6 @@ def test_malformed_commands_change_nothing(line: bytes) -> None:
 
 
 # --- Changes -------------------------------------------------------------------------------------
-
-
-def test_a_waiting_job_is_changed_at_one_stroke(client: Client) -> None:
-    client.says(put(b"a"))
-    assert client.says(b"change 1 pri=7 delay=20.5 ttr=5\r\n") == b"CHANGED\r\n"
-    shown = client.says(b"stats-job 1\r\n")
-    for line in (b"pri: 7\n", b"delay: 20\n", b"ttr: 5\n", b'key: "a"\n'):
-        assert line in shown
 
 
 def test_a_body_is_changed_whole_and_in_pieces() -> None:

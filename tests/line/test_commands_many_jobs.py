@@ -60,64 +60,11 @@ def test_pages_follow_each_other(client: Client) -> None:
     assert seen == sorted(seen, key=lambda line: line.split("due: ")[1])
 
 
-def test_a_filter_counts_from_now(client: Client) -> None:
-    for delay in (b"0", b"10", b"20", b"30"):
-        put(client, delay)
-    client.says(b"advance-clock 5\r\n")
-    listed = client.says(b"list-jobs default state=delayed from=5 to=25\r\n")
-    assert listed.count(b"- {id: ") == 2
-    assert b"id: 2," in listed
-    assert b"id: 3," in listed
-
-
 def test_a_calendar_counts_by_spans(client: Client) -> None:
     for delay in (b"1", b"2.5", b"2.6", b"9"):
         put(client, delay)
     said = client.says(b"calendar default 2.5 3\r\n")
     assert said == b"OK 31\r\n---\n0.000: 1\n2.500: 2\n5.000: 0\n\r\n"
-
-
-def test_a_dry_run_counts_and_changes_nothing(client: Client) -> None:
-    many(client, 5)
-    before = client._rig.state()
-    for command in (b"cancel-jobs default", b"kick-jobs default", b"reschedule-jobs default 5"):
-        assert client.says(command + b" dry=1\r\n") == b"MATCHED 5\r\n"
-    after = client._rig.state()
-    assert {**after, "counts": {}} == {**before, "counts": {}}
-
-
-def test_many_are_cancelled_kicked_and_rescheduled(client: Client) -> None:
-    for delay in (b"10", b"20", b"30"):
-        put(client, delay)
-    assert client.says(b"cancel-jobs default to=15\r\n") == b"CANCELLED 1\r\n"
-    assert client.says(b"kick-jobs default to=25\r\n") == b"KICKED 1\r\n"
-    assert client.says(b"reschedule-jobs default 0.5 state=delayed\r\n") == b"RESCHEDULED 1\r\n"
-    assert client.says(b"advance-clock 0.5\r\n", b"reserve-batch 9 0\r\n").count(b"RESERVED ") == 2
-
-
-def test_a_reserved_job_is_its_holders(client: Client) -> None:
-    put(client)
-    client.says(b"reserve\r\n")
-    for command in (b"cancel-jobs default", b"clear-tube default", b"reschedule-jobs default 5"):
-        assert client.says(command + b"\r\n").endswith(b" 0\r\n")
-    assert client.says(b"delete 1\r\n") == b"DELETED\r\n"
-
-
-def test_a_tube_is_cleared_of_all_that_waits(client: Client) -> None:
-    for delay in (b"0", b"10"):
-        put(client, delay)
-    assert client.says(b"clear-tube default\r\n") == b"CLEARED 2\r\n"
-    assert states(client) == [0, 0, 0, 0]
-    assert client.says(b"peek 1\r\npeek 2\r\n") == NOT_FOUND * 2
-
-
-def test_what_nobody_uses_is_not_found(client: Client) -> None:
-    commands = (
-        *(b"list-jobs no", b"calendar no 1 1", b"clear-tube no", b"cancel-jobs no"),
-        *(b"kick-jobs no", b"reschedule-jobs no 1"),
-    )
-    for command in commands:
-        assert client.says(command + b"\r\n") == NOT_FOUND
 
 
 @pytest.mark.parametrize(

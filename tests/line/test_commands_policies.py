@@ -1,13 +1,11 @@
 """Failed attempts and policies on the line: what is said, refused, shown."""
 
-import json
-
 import pytest
 
 from delayd.core.operations.tick import leases_are_caught_up
 from delayd.core.operations.topics import configure
 from delayd.core.times import PlayedMs
-from delayd.limits import POLICIES_MAX, POLICY_JSON_BYTES_MAX
+from delayd.limits import POLICY_JSON_BYTES_MAX
 from tests.rigs.line import Client, LineRig
 
 SET = b"POLICY_SET\r\n"
@@ -33,31 +31,6 @@ def put_and_reserve(client: Client) -> None:
 def stats(client: Client, of: bytes = b"stats-job 1") -> dict[str, str]:
     lines = client.says(of + b"\r\n").decode().split("\r\n")[1].splitlines()[1:]
     return dict(line.split(": ", 1) for line in lines)
-
-
-def test_a_policy_is_set_shown_and_taken_back(client: Client) -> None:
-    assert policy(client, LADDER) == SET
-    said = client.says(b"get-policy default\r\n").split(b"\r\n")
-    assert said[0] == b"OK %d" % len(said[1])
-    assert json.loads(said[1]) == {"retry": ["15s", "3m"]}
-    assert policy(client, b"") == SET
-    assert client.says(b"get-policy default\r\n") == b"OK 2\r\n{}\r\n"
-
-
-def test_a_tube_with_a_policy_stays_though_nobody_uses_it(client: Client) -> None:
-    assert client.says(b"get-policy mail\r\n") == b"OK 2\r\n{}\r\n"
-    assert b"- mail\n" not in client.says(b"list-tubes\r\n")
-    assert policy(client, LADDER, b"mail") == SET
-    assert b"- mail\n" in client.says(b"list-tubes\r\n")
-    assert policy(client, b"", b"mail") == SET
-    assert b"- mail\n" not in client.says(b"list-tubes\r\n")
-
-
-def test_a_policy_too_many_is_refused(client: Client) -> None:
-    client.connection.engine.store.topics.own_policies = POLICIES_MAX
-    assert policy(client, LADDER) == b"OUT_OF_MEMORY\r\n"
-    assert client.says(b"why\r\n") == b"WHY policies_full\r\n"
-    assert policy(client, b"") == SET
 
 
 def test_a_policy_waits_for_what_ran_out_before_it_and_the_client_with_it(client: Client) -> None:
@@ -134,41 +107,6 @@ def test_malformed_lines_are_refused_and_the_connection_goes_on(line: bytes) -> 
     assert stats(client)["state"] == "reserved"
 
 
-def test_a_nack_without_a_rule_is_a_release_that_says_why(client: Client) -> None:
-    put_and_reserve(client)
-    assert client.says(b"nack 1 no route = none\r\n") == b"NACKED\r\n"
-    shown = stats(client)
-    assert (shown["state"], shown["releases"]) == ("ready", "1")
-    assert shown["error"] == '"no route = none"'
-
-
-def test_a_nack_climbs_the_ladder_and_its_own_delay_wins(client: Client) -> None:
-    policy(client, LADDER)
-    put_and_reserve(client)
-    assert client.says(b"nack 1\r\n") == b"NACKED\r\n"
-    assert stats(client)["delay"] == "15"
-    assert client.says(b"advance-clock 14.999\r\n", b"reserve-with-timeout 0\r\n").endswith(
-        b"TIMED_OUT\r\n"
-    )
-    assert client.says(b"advance-clock 0.001\r\n", b"reserve\r\n").endswith(RESERVED)
-    assert client.says(b"nack 1 delay=2.5 later\r\n") == b"NACKED\r\n"
-    assert client.says(b"advance-clock 2.5\r\n", b"reserve\r\n").endswith(RESERVED)
-    assert client.says(b"nack 1 it is over\r\n") == b"NACKED\r\n"
-    shown = stats(client)
-    assert shown["state"] == "buried"
-    assert {**shown, "failure-age": ""} == {**shown, "attempts": "3", "failure": "nacked"} | {
-        "failure-age": "",
-        "error": '"it is over"',
-    }
-
-
-def test_only_the_holder_may_nack(client: Client) -> None:
-    put_and_reserve(client)
-    other = client._rig.client()
-    assert other.says(b"nack 1\r\n") == NOT_FOUND
-    assert client.says(b"nack 2\r\n") == NOT_FOUND
-
-
 def test_dead_letters_are_revived_at_a_rate(client: Client) -> None:
     client.says(b"put 0 0 60 1\r\nx\r\n" * 4, b"reserve\r\n" * 4)
     client.says(*(b"bury %d 0\r\n" % job_id for job_id in (3, 1, 2, 4)))
@@ -222,13 +160,3 @@ def test_use_against_the_caps_of_all_tubes_is_in_the_statistics_only_where_there
     said = client.says(b"put 0 0 60 1\r\nx\r\n" * 2)
     assert said == b"INSERTED 2\r\nOUT_OF_MEMORY\r\n"
     assert rig.engine.store.last_id == 3, "a put that is refused takes an id all the same"
-
-
-def test_a_put_beyond_a_cap_is_refused_and_the_rest_is_safe(client: Client) -> None:
-    policy(client, b'{"jobs_max": 2}')
-    said = client.says(b"put 0 0 60 1\r\nx\r\n" * 3)
-    assert [line.split(b" ")[0] for line in said.split(b"\r\n")] == [
-        *(b"INSERTED", b"INSERTED", b"OUT_OF_MEMORY", b""),
-    ]
-    assert client.says(b"put 0 0 60 1\r\nx\r\n") == b"OUT_OF_MEMORY\r\n"
-    assert stats(client, b"stats-tube default")["current-jobs-ready"] == "2"

@@ -3,7 +3,7 @@
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.errors import NotForTopic, TargetRefused
+from delayd.core.errors import TargetRefused
 from delayd.core.operations.attempts import fail_call
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.session import Session
@@ -41,24 +41,6 @@ def shown(client: Client, job_id: int = 1) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name in {"url", "method"}}
 
 
-def test_a_put_may_say_where_its_job_is_sent() -> None:
-    client = with_push().client()
-    said = client.says(
-        put(b"url=" + URL),
-        put(b"method=PUT url=https://b.example/ key=k attempts=3"),
-        put(b"url=" + URL, b"put-in-tube mail"),
-        put(b"key=plain"),
-    )
-    assert said == b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\nINSERTED 4\r\n"
-    whole = {"url": f'"{URL.decode()}"', "method": '"POST"'}
-    assert [shown(client, job_id) for job_id in (1, 2, 3, 4)] == [
-        whole,
-        {"url": '"https://b.example/"', "method": '"PUT"'},
-        whole,
-        {},
-    ]
-
-
 def test_jobs_put_in_a_run_each_have_the_url_that_they_share() -> None:
     commands = b"".join(put(b"key=k%d url=%b" % (number, URL)) for number in range(3))
     together, bit_by_bit = with_push().client(), with_push().client()
@@ -77,13 +59,6 @@ def test_a_url_that_may_not_be_called_is_refused_with_the_rule(words: bytes) -> 
     said = client.says(put(words % b"ftp://a.example/") + b"list-tube-used\r\n")
     assert said.startswith(b"BAD_FORMAT url 'ftp://a.example/' must begin with https:// or http://")
     assert said.endswith(b"\r\nUSING default\r\n")
-
-
-def test_a_url_is_refused_where_push_is_off() -> None:
-    client = LineRig().client()
-    assert client.says(put(b"url=" + URL) + b"list-tube-used\r\n") == (
-        b"PUSH_IS_OFF\r\nUSING default\r\n"
-    )
 
 
 @pytest.mark.parametrize(
@@ -140,18 +115,6 @@ def test_of_a_calls_answer_only_admins_see_more_than_the_first_line() -> None:
     assert b"failure: push-failed\n" in said
 
 
-def test_where_a_job_is_sent_can_be_changed_and_taken_away() -> None:
-    client = with_push().client()
-    client.says(put(b"url=" + URL))
-    assert client.says(b"change 1 url=https://b.example/ method=PUT\r\n") == CHANGED
-    assert shown(client) == {"url": '"https://b.example/"', "method": '"PUT"'}
-    assert client.says(b"change 1 bytes=3 url=https://c.example/\r\nnew\r\n") == CHANGED
-    assert shown(client) == {"url": '"https://c.example/"', "method": '"POST"'}
-    assert client.says(b"peek 1\r\n") == b"FOUND 1 3\r\nnew\r\n"
-    assert client.says(b"change 1 url=\r\n") == CHANGED
-    assert shown(client) == {}
-
-
 def test_another_url_is_refused_where_that_of_a_put_would_be() -> None:
     rig = with_push(needs_token=True)
     may = rig.user(*ALL)
@@ -164,32 +127,6 @@ def test_another_url_is_refused_where_that_of_a_put_would_be() -> None:
         assert may_not.says(b"change 1 bytes=1 %b\r\nx\r\n" % word) == FORBIDDEN
     assert shown(may)["url"] == f'"{URL.decode()}"'
     assert may.says(b"change 9 url=\r\n") == b"NOT_FOUND\r\n"
-
-
-def test_a_target_that_is_not_for_the_tube_is_refused_on_every_way_in() -> None:
-    def only_b(_target: Target, topic: str) -> None:
-        if topic != "b":
-            raise NotForTopic("secret 'b'", f"is for the topics b, and not for {topic!r}", "url")
-
-    rig = with_push()
-    rig.engine.vet_use = only_b
-    client = rig.client()
-    assert client.says(b"use a\r\n", put(b"key=plain")) == b"USING a\r\nINSERTED 1\r\n"
-    policy = b'{"push": {"url": "https://x.example/", "secrets": ["b"]}}'
-    ways = (
-        put(b"url=" + URL),
-        put(b"key=k url=" + URL),
-        put(b"url=" + URL, b"put-in-tube a"),
-        b"change 1 url=%b\r\n" % URL,
-        b"set-policy a %d\r\n%b\r\n" % (len(policy), policy),
-    )
-    for way in ways:
-        said = client.says(way)
-        assert said == b"NOT_FOR_TOPIC secret 'b' is for the topics b, and not for 'a'\r\n", way
-    assert shown(client) == {}
-    assert client.says(put(b"url=" + URL, b"put-in-tube b")).startswith(b"INSERTED")
-    assert client.says(b"set-policy b %d\r\n%b\r\n" % (len(policy), policy)) == b"POLICY_SET\r\n"
-    assert client.says(b"change 99 url=%b\r\n" % URL) == b"NOT_FOUND\r\n"
 
 
 def test_a_url_that_is_refused_is_told_without_password_and_query() -> None:

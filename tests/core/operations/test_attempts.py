@@ -4,17 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from delayd.core.errors import OutOfSpace
 from delayd.core.job_parts import Failure, Own, Reason, Retry
 from delayd.core.job_record import State
 from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury as bury_job
 from delayd.core.operations.attempts import nack as nack_job
 from delayd.core.operations.attempts import release as release_job
-from delayd.core.operations.change import kick_job
 from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job
-from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import configure, policy_of, set_policy
 from delayd.core.policy import Patterns, Policy
 from delayd.core.records import Kind
@@ -24,7 +20,7 @@ from delayd.core.topic import Source
 from delayd.limits import ERROR_BYTES_MAX
 from tests.core import views
 from tests.core.check import check
-from tests.core.worlds import DAY_MS, SECOND_MS, World, close, finish, hang, nack, release
+from tests.core.worlds import SECOND_MS, World, close, nack
 from tests.rigs.engine import kinds_of
 
 
@@ -59,59 +55,6 @@ def times(came: list[tuple[int, bytes]]) -> list[int]:
 # --- Rules ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("act", [nack, release, close])
-def test_a_jobs_own_ladder_wins_over_its_topics(world: World, act: object) -> None:
-    world.set_policy("mail", retry="1m 1m 1m", attempts_max=2)
-    put_with(world, Retry((1_000, 2_000)))
-    assert times(world.run(DAY_MS, act)) == [0, 1_000, 3_000]  # type: ignore[arg-type]
-    assert world.state(1) is State.BURIED
-
-
-def test_a_jobs_own_ladder_needs_no_policy(world: World) -> None:
-    put_with(world, Retry((1_000,)))
-    assert times(world.run(DAY_MS, hang)) == [0, 31_000]
-    assert world.state(1) is State.BURIED
-
-
-def test_a_job_that_brings_its_attempts_climbs_its_topics_ladder(world: World) -> None:
-    world.set_policy("mail", retry="1s 2s 3s 4s")
-    put_with(world, Retry(attempts_max=3))
-    assert times(world.run(DAY_MS, nack)) == [0, 1_000, 3_000]
-    assert world.state(1) is State.BURIED
-
-
-def test_without_a_ladder_attempts_follow_at_once_until_they_are_used_up(world: World) -> None:
-    world.set_policy("mail", attempts_max=3)
-    put_with(world, None)
-    assert times(world.run(DAY_MS, close)) == [0, 0, 0]
-    assert world.details(1).failure == Failure(Reason.HOLDER_LEFT, 0, 0)
-
-
-def test_a_delay_of_the_workers_own_takes_the_place_of_the_step_and_counts(world: World) -> None:
-    world.set_policy("mail", retry="1s 2s")
-    put_with(world, None)
-
-    def act(world: World, job_id: int, _body: bytes) -> None:
-        if len(world.came) == 1:
-            release_job(world.engine, world.worker, job_id, 0, 500, world.now_ms)
-        else:
-            nack_job(world.engine, world.worker, job_id, world.now_ms, delay_ms=700)
-
-    assert times(world.run(DAY_MS, act)) == [0, 500, 1_200]
-    assert world.state(1) is State.BURIED
-
-
-def test_a_step_counts_from_the_failure_and_not_from_the_first_delay(world: World) -> None:
-    world.set_policy("mail", retry="10s")
-    world.rig.put("mail", delay_ms=5_000)
-
-    def slow(world: World, job_id: int, _body: bytes) -> None:
-        world.pass_until(world.rig.time_ms + 3_000)
-        nack(world, job_id, b"")
-
-    assert times(world.run(DAY_MS, slow)) == [5_000, 18_000]
-
-
 @pytest.mark.parametrize("late_ms", [0, 1, 9_999, 50_000])
 def test_a_lapse_counts_from_the_deadline_however_late_its_slice_comes(
     world: World, late_ms: int
@@ -123,68 +66,6 @@ def test_a_lapse_counts_from_the_deadline_however_late_its_slice_comes(
     details = world.details(1)
     assert details.failure == Failure(Reason.TTR_RAN_OUT, 0, 1_000)
     assert world.state(1) is (State.DELAYED if late_ms < 10_000 else State.READY)
-
-
-def test_a_closed_connection_may_be_no_failure(world: World) -> None:
-    world.set_policy("mail", retry="1s", on_close="return")
-    put_with(world, None)
-    acts = [close, close, close, nack, close, close, nack]
-
-    def act(world: World, job_id: int, body: bytes) -> None:
-        acts[len(world.came) - 1](world, job_id, body)
-
-    assert times(world.run(DAY_MS, act)) == [0, 0, 0, 0, 1_000, 1_000, 1_000]
-    assert world.state(1) is State.BURIED
-    assert world.details(1).failure == Failure(Reason.NACKED, 5, 1_000)
-
-
-def test_connections_that_the_daemon_closes_when_it_stops_are_no_failures(world: World) -> None:
-    world.set_policy("mail", attempts_max=1)
-    put_with(world, None)
-    world.rig.reserve(world.worker)
-    world.engine.is_stopping = True
-    close_session(world.engine, world.worker, world.now_ms)
-    assert world.state(1) is State.READY
-    assert world.details(1).attempts == 0
-
-
-def test_what_a_worker_buries_is_a_dead_letter_whose_ladder_begins_anew(world: World) -> None:
-    world.set_policy("mail", retry="1s 2s")
-    put_with(world, None)
-
-    def bury(world: World, job_id: int, _body: bytes) -> None:
-        bury_job(world.engine, world.worker, job_id, 9, world.now_ms, "poison")
-
-    world.run(10_000, lambda world, *job: (nack if len(world.came) == 1 else bury)(world, *job))
-    details = world.details(1)
-    assert details.failure == Failure(Reason.BURIED, 0, 1_000)
-    assert details.error == "poison"
-    kick_job(world.engine, 1, world.now_ms)
-    began_ms = world.now_ms
-    assert times(world.run(DAY_MS, nack)) == [began_ms, began_ms + 1_000, began_ms + 3_000]
-
-
-def test_a_kicked_delayed_job_stays_where_it_is_on_its_ladder(world: World) -> None:
-    world.set_policy("mail", retry="1h 2s")
-    put_with(world, None)
-    world.run(5, nack)
-    kick_job(world.engine, 1, world.now_ms)
-    assert times(world.run(DAY_MS, nack)) == [5, 2_005]
-    assert world.state(1) is State.BURIED
-
-
-def test_without_a_rule_a_nack_is_a_release_whose_error_is_kept(world: World) -> None:
-    put_with(world, None)
-    world.rig.reserve(world.worker)
-    nack_job(world.engine, world.worker, 1, world.now_ms, delay_ms=50, priority=7, error="no route")
-    seen = views.view_job(world.engine, 1, world.now_ms)
-    assert (seen.state, seen.priority, seen.left_ms, seen.releases) == (State.DELAYED, 7, 50, 1)
-    assert world.details(1).error == "no route"
-    world.pass_until(50)
-    for _ in range(5):
-        world.rig.reserve(world.worker)
-        release(world, 1, b"")
-    assert world.state(1) is State.READY
 
 
 def test_an_error_is_cut_at_a_whole_character_and_the_last_one_known_stays(world: World) -> None:
@@ -202,29 +83,6 @@ def test_an_error_is_cut_at_a_whole_character_and_the_last_one_known_stays(world
 # --- Moved to another topic ----------------------------------------------------------------------
 
 
-def test_an_exhausted_job_moves_once_without_its_key_and_is_buried_the_second_time(
-    world: World,
-) -> None:
-    world.set_policy("mail", retry="1s", exhausted="mail.failed")
-    world.set_policy("mail.failed", attempts_max=2, exhausted="mail")
-    put_with(world, None, b"order-17")
-    assert times(world.run(10_000, nack)) == [0, 1_000]
-    topics = world.engine.store.topics.by_name
-    assert (topics["mail"].jobs, topics["mail.failed"].jobs) == (0, 1)
-    assert put_with(world, None, b"order-17") == 2
-    details = world.details(1)
-    assert (details.key, details.origin, details.attempts) == ("", "mail", 0)
-    assert details.error == "attempt 2: connection refused"
-
-    world.crash()
-    world.watched = ("mail.failed",)
-    world.worker = world.rig.client("mail.failed")
-    assert times(world.run(20_000, close)) == [10_000, 10_000]
-    assert world.state(1) is State.BURIED
-    assert views.view_job(world.engine, 1, world.now_ms).topic == "mail.failed"
-    assert world.details(1).origin == "mail"
-
-
 def test_a_lapse_moves_a_job_as_well_and_serves_who_waits_there(world: World) -> None:
     world.set_policy("mail", attempts_max=2, exhausted="dead")
     world.rig.put("mail", ttr_ms=1_000)
@@ -237,13 +95,6 @@ def test_a_lapse_moves_a_job_as_well_and_serves_who_waits_there(world: World) ->
     assert world.rig.delivered() == [(undertaker, 1)]
     details = world.details(1)
     assert (details.origin, details.error) == ("mail", "no route")
-
-
-def test_a_policy_that_moves_to_its_own_topic_buries(world: World) -> None:
-    world.set_policy("mail", attempts_max=1, exhausted="mail")
-    put_with(world, None)
-    world.run(1_000, nack)
-    assert world.state(1) is State.BURIED
 
 
 def test_a_job_that_was_moved_is_not_woken_by_what_its_old_topics_wheel_still_holds(
@@ -260,15 +111,6 @@ def test_a_job_that_was_moved_is_not_woken_by_what_its_old_topics_wheel_still_ho
     check(world.engine)
     assert len(world.engine.store.topics.by_name["dead"].queues.ready) == 1
     assert not world.engine.store.topics.by_name["mail"].queues.ready
-
-
-def test_who_is_moved_or_retried_is_never_refused_by_a_cap(world: World) -> None:
-    world.set_policy("mail", retry="1s", exhausted="dead", jobs_max=1, bytes_max=50)
-    world.set_policy("dead", jobs_max=1)
-    world.rig.put("dead")
-    put_with(world, None)
-    world.run(5_000, nack)
-    assert world.engine.store.topics.by_name["dead"].jobs == 2
 
 
 # --- Policies ------------------------------------------------------------------------------------
@@ -292,24 +134,6 @@ def test_of_a_topic_that_nobody_uses_is_said_what_would_hold() -> None:
     assert policy_of(world.engine, "orders") == (theirs, Source.CONFIGURATION)
     assert policy_of(world.engine, "others") == (Policy(), Source.CONFIGURATION)
     assert "orders" not in world.engine.store.topics.by_name
-
-
-def test_a_policy_that_is_there_already_is_not_recorded_again(world: World) -> None:
-    world.set_policy("mail", retry="1s")
-    payload, must_sync = world.rig.take_log()
-    assert kinds_of(payload) == [Kind.TURN, Kind.TOPIC, Kind.POLICY]
-    assert must_sync
-    world.set_policy("mail", retry=["1s"], exhausted="bury")
-    assert world.rig.take_log() == (b"", False)
-
-
-def test_a_policy_is_refused_where_the_journal_has_no_space() -> None:
-    world = World("mail")
-    world.engine.log_space.limit(1_000, ask=lambda *_: 0)
-    with pytest.raises(OutOfSpace):
-        world.set_policy("other", retry="1s")
-    assert "other" not in world.engine.store.topics.by_name
-    assert world.rig.take_log() == (b"", False)
 
 
 def test_what_ran_out_before_a_policy_was_set_is_judged_by_what_held_then(world: World) -> None:
@@ -393,11 +217,3 @@ def test_a_topic_that_comes_back_has_what_is_configured_then_and_no_more_what_wa
     assert world.state(2) is State.READY
     world.crash()
     assert world.state(2) is State.READY
-
-
-def test_finishing_a_job_ends_its_story(world: World) -> None:
-    world.set_policy("mail", retry="1s")
-    put_with(world, None, b"a")
-    world.run(DAY_MS, lambda world, *job: (nack if len(world.came) == 1 else finish)(world, *job))
-    assert not world.engine.store.topics.by_name["mail"].jobs
-    assert put_with(world, None, b"a") == 2

@@ -11,11 +11,9 @@ from delayd.core.errors import (
     JobNotFound,
     Refusal,
     TargetRefused,
-    TopicIsInternal,
 )
 from delayd.core.job_parts import Own, Retry, body_of, group_of, key_of, retry_of
 from delayd.core.job_record import STATE_AT, State
-from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations.forward import forward
 from delayd.core.operations.put import Conflict, find_key, put_keyed
 from delayd.core.operations.topics import configure, set_policy
@@ -152,14 +150,6 @@ def test_a_topic_that_only_a_refused_job_would_have_made_is_not_there() -> None:
     with pytest.raises(Draining):
         forward(rig.engine, me, job_id, "mail", rig.now_ms)
     assert "mail" not in rig.engine.store.topics.by_name
-
-
-def test_the_internal_topic_takes_no_job() -> None:
-    rig = with_push()
-    me, job_id = held(rig)
-    with pytest.raises(TopicIsInternal):
-        forward(rig.engine, me, job_id, INTERNAL_TOPIC, rig.now_ms)
-    assert job_id in me.deadlines
 
 
 def test_only_who_holds_the_job_can_forward_it() -> None:

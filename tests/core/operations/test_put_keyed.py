@@ -8,8 +8,6 @@ from delayd.core.dump import Dump
 from delayd.core.errors import (
     JobAlreadyExists,
     KeyInvalid,
-    KeyNotFound,
-    TopicNotFound,
 )
 from delayd.core.job_parts import (
     Failure,
@@ -27,9 +25,9 @@ from delayd.core.job_parts import (
 )
 from delayd.core.job_record import FLAGS_AT, State
 from delayd.core.names import checked_key
-from delayd.core.operations.ack import delete, delete_batch
-from delayd.core.operations.attempts import bury, release
-from delayd.core.operations.change import change, kick_job, reschedule
+from delayd.core.operations.ack import delete
+from delayd.core.operations.attempts import bury
+from delayd.core.operations.change import change, kick_job
 from delayd.core.operations.put import (
     Conflict,
     Outcome,
@@ -38,13 +36,11 @@ from delayd.core.operations.put import (
     put_keyed_run,
     take_id,
 )
-from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.tick import reach
 from delayd.core.operations.topics import configure
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.policy import Patterns, Policy
-from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.transitions import amend, with_note
@@ -52,7 +48,7 @@ from delayd.core.views import peek
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.rigs.engine import TTR_MS, EngineRig, kinds_of
+from tests.rigs.engine import TTR_MS, EngineRig
 from tests.rigs.engine import put as put_job
 
 KEY: Final = b"order-17"
@@ -130,78 +126,6 @@ def put_new(rig: EngineRig, on: Conflict) -> tuple[int, Outcome]:
     return put(rig, on=on, delay_ms=7_000, body=b"new", priority=9)
 
 
-@pytest.mark.parametrize("state", State)
-def test_a_key_that_is_taken_is_refused_with_the_id_that_is_there(state: State) -> None:
-    rig, _ = job_in(state)
-    before, last_id = list(canonical(rig.engine)), rig.engine.store.last_id
-    with pytest.raises(JobAlreadyExists, match="job 1 has the key 'order-17'") as caught:
-        put(rig, body=b"new")
-    assert caught.value.job_id == 1
-    assert list(canonical(rig.engine)) == before
-    assert rig.engine.store.last_id == last_id
-    assert rig.take_log() == (b"", False)
-
-
-@pytest.mark.parametrize("state", State)
-def test_keep_answers_the_old_id_and_changes_nothing(state: State) -> None:
-    rig, _ = job_in(state)
-    before = list(canonical(rig.engine))
-    assert put_new(rig, Conflict.KEEP) == (1, Outcome.KEPT)
-    assert list(canonical(rig.engine)) == before
-    assert rig.take_log() == (b"", False)
-
-
-@pytest.mark.parametrize("state", WAITING)
-def test_replace_gives_the_old_id_a_new_life(state: State) -> None:
-    rig, _ = job_in(state)
-    assert put_new(rig, Conflict.REPLACE) == (1, Outcome.REPLACED)
-    seen = views.view_job(rig.engine, 1, rig.now_ms)
-    assert (seen.state, seen.priority, seen.left_ms) == (State.DELAYED, 9, 7_000)
-    assert (seen.reserves, seen.buries, body_of(rig, 1)) == (0, 0, b"new")
-    assert kinds_of(rig.take_log()[0]) == [Kind.REWRITE]
-    agree_with_the_log(rig)
-
-
-@pytest.mark.parametrize("state", WAITING)
-def test_preserve_changes_what_is_to_be_done_and_not_when(state: State) -> None:
-    rig, _ = job_in(state)
-    before = views.view_job(rig.engine, 1, rig.now_ms)
-    assert put_new(rig, Conflict.PRESERVE) == (1, Outcome.PRESERVED)
-    seen = views.view_job(rig.engine, 1, rig.now_ms)
-    assert (seen.state, seen.left_ms, seen.delay_ms) == (state, before.left_ms, before.delay_ms)
-    assert (seen.priority, seen.buries, body_of(rig, 1)) == (9, before.buries, b"new")
-    assert kinds_of(rig.take_log()[0]) == [Kind.REWRITE]
-    agree_with_the_log(rig)
-
-
-@pytest.mark.parametrize("state", WAITING)
-def test_extend_changes_when_and_not_what_is_to_be_done(state: State) -> None:
-    rig, _ = job_in(state)
-    before = views.view_job(rig.engine, 1, rig.now_ms)
-    assert put_new(rig, Conflict.EXTEND) == (1, Outcome.EXTENDED)
-    seen = views.view_job(rig.engine, 1, rig.now_ms)
-    assert (seen.state, seen.left_ms, seen.delay_ms) == (State.DELAYED, 7_000, 7_000)
-    assert (seen.priority, seen.buries, body_of(rig, 1)) == (before.priority, before.buries, b"old")
-    assert kinds_of(rig.take_log()[0]) == [Kind.RESCHEDULE]
-    agree_with_the_log(rig)
-
-
-@pytest.mark.parametrize("on", [Conflict.REPLACE, Conflict.PRESERVE, Conflict.EXTEND])
-def test_a_job_in_hand_goes_on_without_its_key_which_a_new_one_takes_over(on: Conflict) -> None:
-    rig, worker = job_in(State.RESERVED)
-    assert put_new(rig, on) == (2, Outcome.CREATED)
-    assert find_key(rig.engine, "default", KEY) == 2
-    assert worker.deadlines.keys() == {1}
-    assert (key_of(record_of(rig, 1)), body_of(rig, 1)) == (b"", b"old")
-    assert (body_of(rig, 2), state_of(rig, 2)) == (b"new", State.DELAYED)
-    agree_with_the_log(rig)
-    release(rig.engine, worker, 1, 0, 0, rig.now_ms)
-    assert find_key(rig.engine, "default", KEY) == 2
-    delete(rig.engine, worker, 1, rig.now_ms)
-    assert find_key(rig.engine, "default", KEY) == 2
-    agree_with_the_log(rig)
-
-
 @pytest.mark.parametrize("on", Conflict)
 def test_a_job_whose_ttr_has_run_out_waits_again_though_its_slice_has_not_come(
     on: Conflict,
@@ -240,19 +164,6 @@ def test_a_buried_job_that_is_brought_back_counts_its_attempts_anew() -> None:
         assert record_of(rig, 1)[FLAGS_AT] == Flag.KEY
 
 
-def test_debounce_fires_once_the_last_word_has_been_said() -> None:
-    rig = EngineRig()
-    for second in range(5):
-        rig.run(second * 1_000)
-        put(rig, on=Conflict.EXTEND, delay_ms=2_000, body=b"%d" % second)
-    worker = rig.client()
-    rig.run(5_999)
-    assert rig.reserve(worker) == 0
-    rig.run(6_000)
-    assert reserve(rig.engine, worker, rig.now_ms) == (1, b"0")
-    assert rig.reserve(worker) == 0
-
-
 def test_a_replaced_job_is_handed_to_who_waits_once_it_is_ready() -> None:
     rig, worker = job_in(State.DELAYED)
     rig.wait(worker)
@@ -262,46 +173,6 @@ def test_a_replaced_job_is_handed_to_who_waits_once_it_is_ready() -> None:
 
 
 # --- Keys ----------------------------------------------------------------------------------------
-
-
-def test_the_same_key_in_two_topics_are_two_jobs() -> None:
-    rig = EngineRig()
-    assert put(rig, topic="a")[0] == 1
-    assert put(rig, topic="b")[0] == 2
-    assert find_key(rig.engine, "a", KEY) == 1
-    assert find_key(rig.engine, "b", KEY) == 2
-
-
-def test_a_key_finds_its_job_to_cancel_kick_reschedule_and_look_at() -> None:
-    rig, worker = job_in(State.DELAYED)
-    engine, now_ms = rig.engine, rig.now_ms
-    reschedule(engine, find_key(engine, "default", KEY), 9_000, now_ms)
-    assert views.view_job(engine, 1, now_ms).left_ms == 9_000
-    kick_job(engine, find_key(engine, "default", KEY), now_ms)
-    assert peek(engine, find_key(engine, "default", KEY)) == (1, b"old")
-    delete(engine, worker, find_key(engine, "default", KEY), now_ms)
-    with pytest.raises(KeyNotFound, match="topic 'default' has no job with the key 'order-17'"):
-        find_key(engine, "default", KEY)
-    assert engine.store.topics.by_name["default"].keys is None
-    with pytest.raises(TopicNotFound):
-        find_key(engine, "nowhere", KEY)
-    with pytest.raises(KeyInvalid):
-        find_key(engine, "default", b"")
-
-
-@pytest.mark.parametrize("how", ["one", "run", "ttr"])
-def test_a_key_is_free_again_when_its_job_is_gone_and_not_before(how: str) -> None:
-    rig, worker = job_in(State.RESERVED)
-    if how == "ttr":
-        rig.run(TTR_MS)
-        with pytest.raises(JobAlreadyExists):
-            put(rig)
-    if how == "run":
-        delete_batch(rig.engine, worker, [1], rig.now_ms)
-    else:
-        delete(rig.engine, worker, 1, rig.now_ms)
-    assert put(rig) == (2, Outcome.CREATED)
-    agree_with_the_log(rig)
 
 
 def test_jobs_put_by_name_are_the_same_one_by_one_and_in_a_run() -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from delayd.core.errors import (
     BodyTooBig,
-    CapReached,
     Draining,
     JobAlreadyExists,
     KeyNotFound,
@@ -17,8 +16,7 @@ from delayd.core.job_record import State
 from delayd.core.operations.attempts import release
 from delayd.core.operations.change import change
 from delayd.core.operations.put import Conflict, Outcome, find_key, put_keyed_run
-from delayd.core.operations.topics import clear, set_policy
-from delayd.core.policy import Policy
+from delayd.core.operations.topics import clear
 from delayd.core.times import RequestMs
 from delayd.limits import EMERGENCY_BYTES
 from tests.core.canonical import canonical
@@ -89,24 +87,6 @@ def test_a_replacement_leaves_what_puts_leave_to_others() -> None:
     with pytest.raises(OutOfSpace):
         put(rig, on=Conflict.REPLACE)
     put(rig, on=Conflict.EXTEND)
-
-
-def test_caps_do_not_stand_in_the_way_of_what_takes_no_more_than_it_had() -> None:
-    rig, _ = job_in(State.DELAYED)
-    topic = rig.engine.store.topics.by_name["default"]
-    set_policy(rig.engine, "default", Policy(jobs_max=1, bytes_max=topic.bytes), rig.now_ms)
-    with pytest.raises(CapReached):
-        put(rig, b"other")
-    with pytest.raises(CapReached):
-        put_keyed_run(rig.engine, topic, 0, 0, 9, [b"a", b"b"], [b"", b""], RequestMs(0))
-    assert find_key(rig.engine, "default", KEY) == 1
-    put(rig, on=Conflict.REPLACE, body=b"new")
-    change(rig.engine, 1, rig.now_ms, body=b"neu")
-    with pytest.raises(CapReached):
-        put(rig, on=Conflict.REPLACE, body=b"x" * 100)
-    with pytest.raises(CapReached):
-        change(rig.engine, 1, rig.now_ms, body=b"x" * 100)
-    check(rig.engine)
 
 
 @pytest.mark.parametrize("is_swept", [False, True])

@@ -6,11 +6,9 @@ import pytest
 
 from delayd.core.errors import JobNotFound
 from delayd.core.job_record import State
-from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import release
-from delayd.core.operations.change import reschedule
 from delayd.core.operations.put import put_alike
-from delayd.core.operations.reserve import reserve_job, touch
+from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.stats.counters import Operation
@@ -116,31 +114,6 @@ def test_a_request_counts_from_its_own_time_and_not_from_the_time_played() -> No
     assert state_of(rig, 1) is State.READY
 
 
-def test_a_ttr_of_zero_is_a_second() -> None:
-    rig = EngineRig()
-    rig.put(ttr_ms=0)
-    rig.reserve(rig.client())
-    assert views.view_job(rig.engine, 1, rig.now_ms).ttr_ms == 1000
-    rig.play(999)
-    assert state_of(rig, 1) is State.RESERVED
-    rig.play(1000)
-    assert state_of(rig, 1) is State.READY
-
-
-def test_touch_gives_the_whole_ttr_again() -> None:
-    rig = EngineRig()
-    rig.put(ttr_ms=5000)
-    me = rig.client()
-    rig.reserve(me)
-    rig.play(4000)
-    touch(rig.engine, me, 1, rig.now_ms)
-    rig.play(8999)
-    assert state_of(rig, 1) is State.RESERVED
-    rig.play(9000)
-    assert state_of(rig, 1) is State.READY
-    assert rig.engine.store.counters.operations[Operation.TIMEOUT] == 1
-
-
 def test_one_lapse_gives_the_job_back_once() -> None:
     rig = EngineRig()
     rig.put(ttr_ms=1000)
@@ -168,33 +141,6 @@ def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come()
     rig.run(1000)  # the slice comes, and finds nothing left to do
     check(rig.engine)
     assert rig.reserve_all(me) == [1]
-
-
-def test_a_cancelled_delay_never_fires() -> None:
-    rig = EngineRig()
-    me = rig.client()
-    rig.put(delay_ms=1000)
-    delete(rig.engine, me, 1, rig.now_ms)
-    rig.wait(me)
-    rig.play(YEAR_MS)
-    assert not rig.delivered()
-
-
-def test_a_job_can_be_given_another_time_earlier_or_later() -> None:
-    rig = EngineRig()
-    for _ in range(3):
-        rig.put(delay_ms=5000)
-    rig.put()
-    reschedule(rig.engine, 1, 1000, rig.now_ms)
-    reschedule(rig.engine, 2, 9000, rig.now_ms)
-    reschedule(rig.engine, 3, 0, rig.now_ms)
-    reschedule(rig.engine, 4, 2000, rig.now_ms)
-    me = rig.client()
-    came: dict[int, int] = {}
-    for time_ms in range(0, 10_000, 500):
-        rig.play(time_ms)
-        came.update(dict.fromkeys(rig.reserve_all(me), time_ms))
-    assert came == {3: 0, 1: 1000, 4: 2000, 2: 9000}
 
 
 def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded() -> None:

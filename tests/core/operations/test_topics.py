@@ -5,10 +5,8 @@ import random
 import pytest
 
 from delayd.core.errors import PoliciesFull
-from delayd.core.job_record import State
 from delayd.core.operations.ack import delete, delete_batch
-from delayd.core.operations.attempts import bury, nack, release
-from delayd.core.operations.change import kick_job, reschedule
+from delayd.core.operations.attempts import nack
 from delayd.core.operations.put import put_alike, take_id
 from delayd.core.operations.reserve import reserve_batch, reserve_job
 from delayd.core.operations.sessions import close_session, ignore, use, watch
@@ -16,7 +14,7 @@ from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.times import RequestMs
-from delayd.core.views import peek_buried, peek_delayed, peek_ready
+from delayd.core.views import peek_delayed
 from delayd.limits import POLICIES_MAX, TIMER_STALE_ROWS
 from tests.core import views
 from tests.core.canonical import canonical
@@ -31,52 +29,6 @@ def names(rig: EngineRig) -> list[str]:
 # --- Ready order ---------------------------------------------------------------------------------
 
 
-def test_ready_order_is_priority_and_then_id() -> None:
-    rig = EngineRig()
-    for priority in (5, 0, 5, 2**32 - 1, 1):
-        rig.put(priority=priority)
-    assert rig.reserve_all(rig.client()) == [2, 5, 1, 3, 4]
-
-
-def test_the_best_job_of_all_watched_topics_comes_first() -> None:
-    rig = EngineRig()
-    for name, priority in (("a", 5), ("b", 1), ("a", 1), ("c", 0), ("b", 5)):
-        rig.put(name, priority=priority)
-    assert rig.reserve_all(rig.client("a", "b")) == [2, 3, 1, 5]
-    assert rig.reserve_all(rig.client("c")) == [4]
-
-
-def test_a_released_job_with_a_low_id_goes_first() -> None:
-    rig = EngineRig()
-    me = rig.client()
-    for _ in range(3):
-        rig.put()
-    assert rig.reserve(me) == 1
-    release(rig.engine, me, 1, 0, 0, rig.now_ms)
-    assert rig.reserve_all(me) == [1, 2, 3]
-
-
-def test_a_late_job_with_a_low_id_goes_first() -> None:
-    rig = EngineRig()
-    rig.put(delay_ms=1000)
-    rig.put()
-    rig.play(1000)
-    assert rig.reserve_all(rig.client()) == [1, 2]
-
-
-def test_release_and_bury_give_the_job_another_priority() -> None:
-    rig = EngineRig()
-    me = rig.client()
-    for _ in range(3):
-        rig.put(priority=5)
-    rig.reserve_all(me)
-    release(rig.engine, me, 1, 9, 0, rig.now_ms)
-    release(rig.engine, me, 2, 7, 0, rig.now_ms)
-    bury(rig.engine, me, 3, 8, RequestMs(rig.engine.store.time_ms))
-    kick_job(rig.engine, 3, rig.now_ms)
-    assert rig.reserve_all(me) == [2, 3, 1]
-
-
 def test_a_paused_topic_is_passed_over_and_others_are_not() -> None:
     rig = EngineRig()
     rig.put("a", priority=0)
@@ -86,22 +38,6 @@ def test_a_paused_topic_is_passed_over_and_others_are_not() -> None:
     assert rig.reserve(me) == 2
     assert rig.reserve(me) == 0
     assert reserve_job(rig.engine, me, 1, rig.now_ms)[0] == 1
-
-
-def test_urgent_jobs_are_those_below_1024_that_are_ready() -> None:
-    rig = EngineRig()
-    me = rig.client()
-    for priority in (1023, 1024, 0, 1023):
-        rig.put(priority=priority)
-    rig.put(priority=0, delay_ms=1)
-    urgent = [views.totals(rig.engine).urgent]
-    rig.reserve(me)
-    urgent.append(views.totals(rig.engine).urgent)
-    delete(rig.engine, me, 1, rig.now_ms)
-    urgent.append(views.totals(rig.engine).urgent)
-    rig.run(1)
-    urgent.append(views.totals(rig.engine).urgent)
-    assert urgent == [3, 2, 1, 2]
 
 
 # --- Without jobs --------------------------------------------------------------------------------
@@ -264,25 +200,6 @@ def test_using_another_topic_twice_is_using_it_once() -> None:
 # --- Kicks and peeks -----------------------------------------------------------------------------
 
 
-def test_kick_takes_the_longest_buried_first_and_no_delayed_job_while_one_is_buried() -> None:
-    rig = EngineRig()
-    me = rig.client()
-    for _ in range(3):
-        rig.put()
-    rig.put(delay_ms=1000)
-    rig.reserve_all(me)
-    for job_id in (3, 1, 2):
-        bury(rig.engine, me, job_id, 0, RequestMs(rig.engine.store.time_ms))
-    topic = rig.engine.store.topics.by_name["default"]
-    assert kick(rig.engine, topic, 2, rig.now_ms) == 2
-    assert rig.reserve_all(me) == [1, 3]
-    assert kick(rig.engine, topic, 9, rig.now_ms) == 1
-    assert rig.reserve_all(me) == [2]
-    assert kick(rig.engine, topic, 9, rig.now_ms) == 1
-    assert rig.reserve_all(me) == [4]
-    assert kick(rig.engine, topic, 9, rig.now_ms) == 0
-
-
 def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
     rig = EngineRig()
     for delay_ms in (9000, 10**12, 1000, 5000):
@@ -293,47 +210,12 @@ def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
     assert rig.reserve_all(rig.client()) == [3, 4]
 
 
-def test_peeks_show_the_next_ready_soonest_due_and_longest_buried_job() -> None:
-    rig = EngineRig()
-    me = rig.client()
-    topic = rig.engine.store.topics.by_name["default"]
-    peeks = (peek_ready, peek_delayed, peek_buried)
-    assert [peek(rig.engine, topic) for peek in peeks] == [None, None, None]
-    for number in range(6):
-        rig.put(body=b"%d" % number, priority=number // 2)
-    rig.reserve(me)
-    rig.reserve(me)
-    bury(rig.engine, me, 2, 0, RequestMs(rig.engine.store.time_ms))
-    bury(rig.engine, me, 1, 0, RequestMs(rig.engine.store.time_ms))
-    reschedule(rig.engine, 4, 9000, rig.now_ms)
-    reschedule(rig.engine, 5, 1000, rig.now_ms)
-    assert [peek(rig.engine, topic) for peek in peeks] == [(3, b"2"), (5, b"4"), (2, b"1")]
-    assert views.view_job(rig.engine, 5, rig.now_ms).state is State.DELAYED
-
-
 def test_ids_count_upwards_and_what_a_refused_put_took_is_not_given_again() -> None:
     rig = EngineRig()
     assert rig.put() == 1
     assert take_id(rig.engine) == 2
     delete(rig.engine, rig.client(), 1, rig.now_ms)
     assert rig.put() == 3
-
-
-def test_each_limit_is_accepted_as_it_is() -> None:
-    rig = EngineRig()
-    longest_ms = (2**32 - 1) * 1000
-    name = "x" * 200
-    me = rig.client(name)
-    job_id = rig.put(
-        name, priority=2**32 - 1, delay_ms=longest_ms, ttr_ms=longest_ms, body=b"x" * 65_535
-    )
-    pause(rig.engine, name, longest_ms, rig.now_ms)
-    reserve_job(rig.engine, me, job_id, rig.now_ms)
-    release(rig.engine, me, job_id, 2**32 - 1, longest_ms, rig.now_ms)
-    seen = views.view_job(rig.engine, job_id, rig.now_ms)
-    assert (seen.delay_ms, seen.ttr_ms, seen.left_ms) == (longest_ms, longest_ms, longest_ms)
-    rig.play(longest_ms)
-    assert rig.reserve(me) == job_id
 
 
 def test_so_many_topics_may_have_policies_of_their_own_and_no_more() -> None:

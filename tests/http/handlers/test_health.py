@@ -6,7 +6,6 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.core.log_space import PUT_COST_BYTES, TOPIC_COST_BYTES
-from delayd.core.records import Kind, pack_turn
 from delayd.limits import EMERGENCY_BYTES, READY_BODY_BYTES, SLOW_SYNC_MS, WALL_MS_MAX
 from tests.rigs.http import Answer, HttpRig
 
@@ -191,13 +190,6 @@ def test_the_clock_stays_within_the_calendar() -> None:
         assert told == {"now": "9999-12-31T23:59:59.999Z"}
 
 
-@pytest.mark.parametrize("given", [{}, {"by": -1}, {"by": "soon"}, {"by": 1, "to": 2}])
-def test_an_advance_says_by_how_much(given: dict[str, object]) -> None:
-    with HttpRig(is_virtual=True) as rig:
-        answer = rig.call("POST", "/v1/clock/advance", given)
-        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
-
-
 def test_only_who_may_do_everything_everywhere_advances_the_clock() -> None:
     with HttpRig(is_virtual=True, needs_token=True) as rig:
         given = {"by": 1}
@@ -207,17 +199,6 @@ def test_only_who_may_do_everything_everywhere_advances_the_clock() -> None:
         ):
             assert rig.call("POST", "/v1/clock/advance", given, token=token).status == 403
         rig.ok("POST", "/v1/clock/advance", given, token=rig.token(Scope.ADMIN))
-
-
-def test_the_time_is_durable_before_it_is_told() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        rig.disk.hold()
-        admin = rig.send("POST", "/v1/clock/advance", {"by": "1h"})
-        assert admin.answer is None
-        rig.disk.release()
-        rig.settle()
-        assert admin.the_answer.status == 200
-        assert pack_turn(Kind.TURN, rig.clock.now_ms()) in rig.disk.frames[-1]
 
 
 def test_that_it_is_not_ready_is_told_while_nothing_becomes_durable() -> None:

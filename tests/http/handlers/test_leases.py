@@ -13,7 +13,7 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.http.handlers.job_responses import parse_token
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import ReservationLost
-from delayd.limits import ERROR_BYTES_MAX, HTTP_BATCH_MAX, HTTP_LOOK_ITEMS
+from delayd.limits import HTTP_BATCH_MAX, HTTP_LOOK_ITEMS
 from tests.rigs.http import Answer, HttpRig, SliceWatch
 
 if TYPE_CHECKING:
@@ -56,130 +56,6 @@ def state(rig: HttpRig, job_id: int = 1) -> str:
 # --- One by one ----------------------------------------------------------------------------------
 
 
-def test_an_acknowledged_job_is_gone_for_good() -> None:
-    with HttpRig() as rig:
-        job = reserved(rig)
-        answer = say(rig, "ack", job)
-        assert (answer.status, answer.json) == (200, {"id": 1})
-        assert state(rig) == ""
-        assert rig.after_restart().log_space.jobs == 0
-        answer = say(rig, "ack", job)
-        assert (answer.status, answer.word) == (404, "NOT_FOUND")
-
-
-def test_without_a_rule_a_nacked_job_is_ready_again_and_says_why() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        answer = say(rig, "nack", reserved(rig), error="connection refused")
-        assert answer.json == {"id": 1, "topic": "mail", "state": "ready"}
-        job = reserved(rig)
-        assert job["attempt"] == 2
-        assert job["failure"] == {
-            "reason": "nacked",
-            "at": "2023-11-14T22:13:20.000Z",
-            "error": "connection refused",
-        }
-
-
-def test_a_nack_may_ask_for_a_delay_and_another_priority() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        answer = say(rig, "nack", reserved(rig), delay="5s", priority=7)
-        due = "2023-11-14T22:13:25.000Z"
-        assert answer.json == {"id": 1, "topic": "mail", "state": "delayed", "due": due}
-        told = looked_at(rig)
-        assert (told["due"], told["priority"], told["releases"]) == (due, 7, 1)
-
-
-def test_nacks_climb_the_ladder_until_it_ends() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        put(rig, retry="10s 1m")
-        answers = []
-        for wait_ms in (0, 10_000, 60_000):
-            rig.pass_ms(wait_ms)
-            answers.append(say(rig, "nack", reserved(rig), error=f"{wait_ms}").json)
-        assert [answer["state"] for answer in answers] == ["delayed", "delayed", "buried"]
-        dues = [answer.get("due") for answer in answers]
-        assert dues == ["2023-11-14T22:13:30.000Z", "2023-11-14T22:14:30.000Z", None]
-        told = looked_at(rig)
-        assert (told["attempts"], told["failure"]["error"]) == (3, "60000")
-
-
-def test_an_exhausted_job_is_moved_where_the_policy_says() -> None:
-    with HttpRig() as rig:
-        policy = {"max_attempts": 1, "exhausted": "mail.failed"}
-        rig.ok("PUT", "/v1/topics/mail/policy", policy)
-        answer = say(rig, "nack", reserved(rig), error="no")
-        assert answer.json == {"id": 1, "topic": "mail.failed", "state": "ready"}
-        assert looked_at(rig)["failure"]["origin"] == "mail"
-
-
-def test_of_a_long_error_so_much_is_kept() -> None:
-    with HttpRig() as rig:
-        say(rig, "nack", reserved(rig), error="é" * ERROR_BYTES_MAX)
-        assert looked_at(rig)["failure"]["error"] == "é" * (ERROR_BYTES_MAX // 2)
-
-
-def test_a_touch_lets_the_reservation_last_a_full_ttr_from_now() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        job = reserved(rig, ttr=10)
-        assert job["expires"] == "2023-11-14T22:13:30.000Z"
-        rig.pass_ms(9_000)
-        answer = say(rig, "touch", job)
-        assert answer.json == {"id": 1, "expires": "2023-11-14T22:13:39.000Z"}
-        rig.pass_ms(9_999)
-        assert say(rig, "ack", job).status == 200
-
-
-def test_a_buried_job_stays_until_it_is_kicked() -> None:
-    with HttpRig() as rig:
-        answer = say(rig, "bury", reserved(rig, priority=9), error="what is this?")
-        assert answer.json == {"id": 1, "topic": "mail", "state": "buried"}
-        told = looked_at(rig)
-        assert (told["priority"], told["failure"]["error"]) == (9, "what is this?")
-        assert rig.call("POST", RESERVE).status == 204
-        rig.ok("POST", "/v1/jobs/1/kick")
-        assert say(rig, "bury", reserved(rig), priority=3).status == 200
-        assert looked_at(rig)["priority"] == 3
-
-
-def test_what_a_holder_says_is_durable_before_it_is_answered() -> None:
-    with HttpRig() as rig:
-        jobs = [reserved(rig) for _ in ACTS]
-        rig.disk.hold()
-        clients = []
-        for act, job in zip(ACTS, jobs, strict=True):
-            given = {"token": job["token"]}
-            clients.append(rig.send("POST", f"/v1/jobs/{job['id']}/{act}", given))
-        assert [client.answer for client in clients] == [None] * 4
-        assert len(rig.after_restart().store.leases.sessions) == 4
-        rig.disk.release()
-        rig.settle()
-        assert [client.the_answer.status for client in clients] == [200] * 4
-        assert len(rig.after_restart().store.leases.sessions) == 1, "that which was touched"
-
-
-@pytest.mark.parametrize("act", ACTS)
-@pytest.mark.parametrize(
-    ("given", "fields"),
-    [
-        ({"token": ""}, ["token"]),
-        ({"token": 7}, ["token"]),
-        ({"token": "1-x-1"}, ["token"]),
-        ({"token": "0-0-1"}, ["token"]),
-        ({"token": "1-0-1 "}, ["token"]),
-        ({"token": "2-0-1"}, ["token"]),
-        ({"token": "1-0-1", "colour": 1}, ["colour"]),
-    ],
-)
-def test_what_is_no_token_of_the_job_is_refused(
-    act: str, given: dict[str, object], fields: list[str]
-) -> None:
-    with HttpRig() as rig:
-        reserved(rig)
-        answer = rig.call("POST", f"/v1/jobs/1/{act}", given)
-        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
-        assert state(rig) == "reserved"
-
-
 @pytest.mark.parametrize(
     ("act", "status", "word"),
     [*((act, 422, "BAD_FORMAT") for act in ACTS[:3]), ("bury", 409, "RESERVED")],
@@ -191,24 +67,6 @@ def test_without_its_token_nothing_is_done_to_a_job_in_hand(
         reserved(rig)
         answer = rig.call("POST", f"/v1/jobs/1/{act}", {})
         assert (answer.status, answer.word) == (status, word)
-        assert state(rig) == "reserved"
-
-
-@pytest.mark.parametrize(
-    ("act", "given", "fields"),
-    [
-        ("nack", {"delay": -1, "priority": -1, "error": 7}, ["delay", "error", "priority"]),
-        ("bury", {"priority": 2**32, "error": None, "delay": 1}, ["delay", "error", "priority"]),
-        ("touch", {"delay": 1}, ["delay"]),
-        ("ack", {"error": ""}, ["error"]),
-    ],
-)
-def test_all_that_is_wrong_with_what_a_holder_says_is_named(
-    act: str, given: dict[str, object], fields: list[str]
-) -> None:
-    with HttpRig() as rig:
-        answer = say(rig, act, reserved(rig), **given)
-        assert (answer.status, sorted(answer.fields)) == (422, fields)
         assert state(rig) == "reserved"
 
 
@@ -240,14 +98,6 @@ def lost(rig: HttpRig, job: dict[str, Any]) -> None:
     assert looked_at(rig, job["id"]) == before
 
 
-def test_who_is_slower_than_the_ttr_has_lost_the_job() -> None:
-    with HttpRig() as rig:
-        job = reserved(rig, ttr=5)
-        rig.pass_ms(5_001)
-        lost(rig, job)
-        assert state(rig) == "ready"
-
-
 def test_the_reservation_ends_with_the_ttr_and_not_when_somebody_notices() -> None:
     with HttpRig() as rig:
         job = reserved(rig, ttr=5)
@@ -256,16 +106,6 @@ def test_the_reservation_ends_with_the_ttr_and_not_when_somebody_notices() -> No
         assert record is not None
         with pytest.raises(ReservationLost):
             holder_of(rig.api, parse_token(job["token"]), record)
-
-
-def test_who_is_slower_than_the_ttr_does_not_disturb_the_next_holder() -> None:
-    with HttpRig() as rig:
-        first = reserved(rig, ttr=5)
-        rig.pass_ms(5_001)
-        second = reserved(rig)
-        assert second["id"] == first["id"]
-        lost(rig, first)
-        assert say(rig, "ack", second).status == 200
 
 
 @pytest.mark.parametrize("act", ["ack", "nack", "touch", "bury"])
@@ -287,31 +127,6 @@ def test_each_bad_token_of_a_batch_is_named() -> None:
         answer = rig.call("POST", "/v1/ack", {"tokens": ["1-0-1", "x", 7, "1-0-2", "y"]})
         assert answer.status == 422
         assert answer.fields == ["tokens[1]", "tokens[2]", "tokens[4]"]
-
-
-def test_a_token_of_before_a_nack_is_not_good_after_it() -> None:
-    with HttpRig() as rig:
-        first = reserved(rig)
-        say(rig, "nack", first)
-        second = reserved(rig)
-        lost(rig, first)
-        say(rig, "bury", second)
-        rig.ok("POST", "/v1/jobs/1/kick")
-        reserved(rig)
-        lost(rig, second)
-
-
-def test_a_token_of_a_life_that_was_replaced_is_not_good_in_the_next_one() -> None:
-    with HttpRig() as rig:
-        rig.ok("PUT", "/v1/topics/mail/keys/a", {"body": 1, "ttr": 5})
-        first = reserved(rig)
-        rig.pass_ms(5_001)
-        again = rig.ok("PUT", "/v1/topics/mail/keys/a", {"body": 2})
-        assert (again["id"], again["outcome"]) == (1, "replaced")
-        second = reserved(rig)
-        assert second["token"].rpartition("-")[2] == first["token"].rpartition("-")[2] == "1"
-        lost(rig, first)
-        assert say(rig, "ack", second).status == 200
 
 
 @pytest.mark.parametrize("act", ACTS)
@@ -503,31 +318,6 @@ def test_where_the_disk_is_full_jobs_can_be_acknowledged_and_no_errors_kept() ->
         answer = rig.call("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
         assert answer.status == 200
         assert rig.engine.log_space.jobs == 0
-
-
-@pytest.mark.parametrize(
-    ("path", "given", "fields"),
-    [
-        ("/v1/ack", {}, ["tokens"]),
-        ("/v1/ack", {"tokens": []}, ["tokens"]),
-        ("/v1/ack", {"tokens": ["1-0-1"] * (HTTP_BATCH_MAX + 1)}, ["tokens"]),
-        ("/v1/ack", {"tokens": ["x"]}, ["tokens[0]"]),
-        ("/v1/nack", {"nacks": []}, ["nacks"]),
-        ("/v1/nack", {"nacks": [{"token": "1-0-1"}] * (HTTP_BATCH_MAX + 1)}, ["nacks"]),
-        (
-            "/v1/nack",
-            {"nacks": [{}, {"token": "x", "delay": "y"}]},
-            ["nacks[0].token", "nacks[1].delay", "nacks[1].token"],
-        ),
-    ],
-)
-def test_many_that_are_wrong_are_refused_as_a_whole(
-    path: str, given: dict[str, object], fields: list[str]
-) -> None:
-    with HttpRig() as rig:
-        many(rig, 1)
-        answer = rig.call("POST", path, given)
-        assert (answer.status, sorted(answer.fields)) == (422, fields)
 
 
 def test_whatever_is_said_in_any_order_only_the_latest_token_counts(rng: random.Random) -> None:

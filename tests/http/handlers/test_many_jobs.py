@@ -15,12 +15,10 @@ from delayd.core.operations.topics import clear
 from delayd.core.times import RequestMs
 from delayd.http.handlers import many_jobs
 from delayd.limits import (
-    CALENDAR_BINS_MAX,
     ERROR_BYTES_MAX,
     HTTP_CALENDAR_TOPICS_MAX,
     HTTP_ITEMS_FEW,
     HTTP_PAGE_BYTES_MAX,
-    KEY_BYTES_MAX,
     SEARCH_JOBS_MAX,
     TASK_SLICE_US,
     TASK_STEP_JOBS,
@@ -61,53 +59,6 @@ def one_of_each(rig: HttpRig) -> dict[str, int]:
 # --- Pages ---------------------------------------------------------------------------------------
 
 
-def test_a_row_tells_what_it_takes_to_find_the_job_again() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        put(rig, delay="5s", priority=7, key="order-17")
-        put(rig, delay="1s")
-        assert rig.ok("GET", JOBS) == {
-            "jobs": [
-                {
-                    "id": 2,
-                    "state": "delayed",
-                    "due": "2023-11-14T22:13:21.000Z",
-                    "priority": 65_536,
-                },
-                {
-                    "id": 1,
-                    "state": "delayed",
-                    "due": "2023-11-14T22:13:25.000Z",
-                    "priority": 7,
-                    "key": "order-17",
-                },
-            ],
-            "after": None,
-        }
-
-
-def test_a_row_of_a_job_that_has_failed_tells_what_the_job_itself_tells() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        policy = {"retry": "1s", "exhausted": "mail.failed"}
-        rig.ok("PUT", "/v1/topics/mail/policy", policy)
-        put(rig)
-        for error, topic, origin in (
-            ("no route to host", "mail", None),
-            ("gone", "mail.failed", "mail"),
-        ):
-            rig.pass_ms(1_000)
-            (job,) = rig.ok("POST", "/v1/topics/mail/reserve")["jobs"]
-            token = {"token": job["token"], "error": error}
-            rig.ok("POST", f"/v1/jobs/{job['id']}/nack", token)
-            (row,) = rig.ok("GET", f"/v1/topics/{topic}/jobs")["jobs"]
-            whole = rig.ok("GET", "/v1/jobs/1")
-            assert (row["failure"]["error"], row["failure"].get("origin")) == (error, origin)
-            assert {name: whole[name] for name in row} == row
-            assert row.keys() == {"id", "state", "due", "priority", "attempts", "failure"}
-        rig.ok("POST", "/v1/topics/mail.failed/reserve")
-        (row,) = rig.ok("GET", "/v1/topics/mail.failed/jobs?state=reserved")["jobs"]
-        assert row["attempts"] == rig.ok("GET", "/v1/jobs/1")["attempts"] == 1, "under way"
-
-
 def test_a_row_tells_where_its_job_is_sent() -> None:
     with HttpRig(needs_token=True) as rig:
         rig.engine.vet_target = lambda target: target
@@ -146,17 +97,6 @@ def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
         assert found == [*range(1, SEARCH_JOBS_MAX + 1)] * 2
 
 
-def test_jobs_are_found_by_each_state_and_by_several() -> None:
-    with HttpRig() as rig:
-        jobs = one_of_each(rig)
-        for state, job_id in jobs.items():
-            assert listed(rig, f"state={state}") == [job_id]
-        assert sorted(listed(rig, "state=buried,delayed")) == sorted(
-            [jobs["buried"], jobs["delayed"]]
-        )
-        assert sorted(listed(rig)) == sorted(jobs.values())
-
-
 def test_the_span_counts_from_now_or_from_moments_and_has_an_open_end() -> None:
     with HttpRig(is_virtual=True) as rig:
         for hours in range(4):
@@ -180,51 +120,11 @@ def test_a_moment_is_one_of_the_wall_clock_however_it_was_set() -> None:
         assert listed(rig, "from=2023-11-14T23:13:00Z&to=2023-11-14T23:14:00Z") == []
 
 
-def test_jobs_are_found_by_how_their_keys_begin() -> None:
-    with HttpRig() as rig:
-        for key in ("order-1", "order-2", "größe", "order"):
-            put(rig, key=key)
-        put(rig)
-        assert listed(rig, "prefix=order-") == [1, 2]
-        assert listed(rig, "prefix=gr%C3%B6") == [3]
-        assert listed(rig, "prefix=x") == []
-        assert listed(rig, "prefix=") == [1, 2, 3, 4, 5]
-
-
 def test_a_prefix_that_is_no_text_finds_nothing_and_breaks_nothing() -> None:
     with HttpRig() as rig:
         put(rig, key="order")
         for escaped in ("%FF", "%ED%A0%80", "%00", "%"):
             assert rig.call("GET", f"{JOBS}?prefix={escaped}").status in {200, 422}
-
-
-@pytest.mark.parametrize(
-    ("query", "fields"),
-    [
-        ("state=lost", ["state"]),
-        ("state=", ["state"]),
-        ("state=ready,", ["state"]),
-        ("from=soon&to=2023-11-15", ["from", "to"]),
-        ("from=2h&to=1h", ["to"]),
-        ("from=1h&to=1h", ["to"]),
-        ("from=2023-11-15T00:13:20Z&to=2023-11-14T00:13:20Z", ["to"]),
-        ("from=2023-11-15T00:13:20", ["from"]),
-        ("from=--1h", ["from"]),
-        (f"prefix={'x' * (KEY_BYTES_MAX + 1)}", ["prefix"]),
-        ("limit=0", ["limit"]),
-        (f"limit={SEARCH_JOBS_MAX + 1}", ["limit"]),
-        ("after=7", ["after"]),
-        ("after=1a-7-7", ["after"]),
-        ("bodies=perhaps", ["bodies"]),
-        ("bodys=true&state=ready&state=ready", ["bodys", "state"]),
-        ("dry_run=true", ["dry_run"]),
-    ],
-)
-def test_a_filter_that_is_wrong_is_refused_with_each_field(query: str, fields: list[str]) -> None:
-    with HttpRig() as rig:
-        put(rig)
-        answer = rig.call("GET", f"{JOBS}?{query}")
-        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
 
 
 def test_pages_hold_each_job_once_that_stays_as_it_is(rng: random.Random) -> None:
@@ -339,20 +239,6 @@ def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) 
 # --- Many at once --------------------------------------------------------------------------------
 
 
-def test_cancelling_by_a_filter_spares_all_others() -> None:
-    with HttpRig() as rig:
-        for hours in (1, 2, 3):
-            put(rig, delay=f"{hours}h", key=f"order-{hours}")
-        put(rig, delay="2h", key="x")
-        path = f"{JOBS}?state=delayed&from=90m&prefix=order"
-        assert rig.ok("DELETE", f"{path}&dry_run=true") == {"matched": 2}
-        assert listed(rig) == [1, 2, 4, 3]
-        assert rig.ok("DELETE", path) == {"cancelled": 2}
-        assert listed(rig) == [1, 4]
-        assert rig.ok("DELETE", path) == {"cancelled": 0}
-        assert rig.after_restart().log_space.jobs == 2
-
-
 @pytest.mark.parametrize("query", ["", "?prefix=", "?all=false", "?all=true&prefix=a"])
 def test_a_forgotten_filter_cancels_nothing(query: str) -> None:
     with HttpRig() as rig:
@@ -373,31 +259,6 @@ def test_every_job_of_a_topic_is_cancelled_by_an_admin_only() -> None:
         assert rig.ok("DELETE", f"{JOBS}?all=true", token=token) == {"cancelled": 1}
 
 
-def test_what_somebody_works_on_is_spared() -> None:
-    with HttpRig() as rig:
-        jobs = one_of_each(rig)
-        assert rig.ok("DELETE", f"{JOBS}?state=reserved") == {"cancelled": 0}
-        assert rig.ok("DELETE", f"{JOBS}?all=true") == {"cancelled": 3}
-        assert listed(rig) == [jobs["reserved"]]
-
-
-def test_kicking_by_a_filter_makes_them_ready() -> None:
-    with HttpRig() as rig:
-        jobs = one_of_each(rig)
-        assert rig.ok("POST", f"{JOBS}/kick?dry_run=true") == {"matched": 2}
-        assert rig.ok("POST", f"{JOBS}/kick?state=buried") == {"kicked": 1}
-        assert sorted(listed(rig, "state=ready")) == sorted([jobs["buried"], jobs["ready"]])
-
-
-def test_rescheduling_by_a_filter_moves_what_waits() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        jobs = one_of_each(rig)
-        path = f"{JOBS}/reschedule"
-        assert rig.ok("POST", f"{path}?dry_run=true", {"delay": "2h"}) == {"matched": 2}
-        assert rig.ok("POST", path, {"delay": "2h"}) == {"rescheduled": 2}
-        assert listed(rig, "state=delayed&from=2h&to=121m") == [jobs["ready"], jobs["delayed"]]
-
-
 def test_rescheduling_by_a_filter_to_a_moment_follows_the_wall_clock() -> None:
     with HttpRig(is_virtual=True) as rig:
         jobs = one_of_each(rig)
@@ -406,26 +267,6 @@ def test_rescheduling_by_a_filter_to_a_moment_follows_the_wall_clock() -> None:
         assert answer == {"rescheduled": 2}
         for state in ("delayed", "ready"):
             assert rig.ok("GET", f"/v1/jobs/{jobs[state]}")["due"] == moment
-
-
-@pytest.mark.parametrize(
-    ("query", "given", "fields"),
-    [
-        ("", {}, ["delay"]),
-        ("", {"delay": "soon"}, ["delay"]),
-        ("", {"delay": 1, "at": 4_000_000_000}, ["at"]),
-        ("", {"at": "soon"}, ["at"]),
-        ("?limit=3", {"delay": 1}, ["limit"]),
-        ("?dry_run=2", {"delay": 1}, ["dry_run"]),
-    ],
-)
-def test_a_reschedule_that_is_wrong_is_refused(
-    query: str, given: dict[str, object], fields: list[str]
-) -> None:
-    with HttpRig() as rig:
-        put(rig)
-        answer = rig.call("POST", f"{JOBS}/reschedule{query}", given)
-        assert (answer.status, answer.fields) == (422, fields)
 
 
 def test_a_delay_beyond_what_the_policy_allows_is_refused() -> None:
@@ -498,32 +339,6 @@ def test_a_calendar_of_very_many_topics_comes_in_pages() -> None:
         names = [topic["name"] for topic in told["topics"] + rest["topics"]]
         assert names == [f"t{number:03}" for number in range(count)]
         assert all(topic["counts"] == [1] for topic in told["topics"] + rest["topics"])
-
-
-@pytest.mark.parametrize(
-    ("query", "fields"),
-    [
-        ("bins=0", ["bins"]),
-        (f"bins={CALENDAR_BINS_MAX + 1}&horizon=soon", ["bins", "horizon"]),
-        ("bins=100&horizon=0.05", ["horizon"]),
-        ("horizon=0", ["horizon"]),
-        ("from=noon", ["from"]),
-        ("topic=-x&topic=mail", ["topic"]),
-        ("topic=mail&after=mail", ["after"]),
-        ("&".join(f"topic=t{number}" for number in range(HTTP_CALENDAR_TOPICS_MAX + 1)), ["topic"]),
-    ],
-)
-def test_a_calendar_that_is_wrong_is_refused(query: str, fields: list[str]) -> None:
-    with HttpRig() as rig:
-        put(rig)
-        answer = rig.call("GET", f"/v1/calendar?{query}")
-        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
-
-
-def test_a_calendar_of_a_topic_that_is_not_there_is_not_found() -> None:
-    with HttpRig() as rig:
-        assert rig.call("GET", "/v1/calendar?topic=nothing").status == 404
-        assert rig.ok("GET", "/v1/calendar")["topics"] == []
 
 
 def test_a_calendar_leaves_out_what_the_token_may_not_see() -> None:

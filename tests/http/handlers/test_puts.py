@@ -7,14 +7,13 @@ import orjson
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.errors import NotForTopic, TargetRefused
+from delayd.core.errors import TargetRefused
 from delayd.core.job_parts import body_of
 from delayd.core.operations.attempts import fail_call
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import find_key
 from delayd.core.session import Session
 from delayd.core.targets import Target
-from delayd.limits import KEY_BYTES_MAX
 from tests.rigs.clock import FakeClock
 from tests.rigs.http import JOBS, RESERVE, Answer, HttpRig, put, reserved
 
@@ -24,14 +23,6 @@ def looked_at(rig: HttpRig, job_id: int = 1) -> dict[str, Any]:
 
 
 # --- What is answered -----------------------------------------------------------------------------
-
-
-def test_a_put_is_answered_with_id_time_and_place() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        answer = rig.call("POST", JOBS, {"body": "hello", "delay": "5s"})
-        assert (answer.status, answer.headers["location"]) == (201, "/v1/jobs/1")
-        assert answer.json == {"id": 1, "outcome": "created", "due": "2023-11-14T22:13:25.000Z"}
-        assert rig.ok("GET", answer.headers["location"])["body"] == "hello"
 
 
 def test_every_field_is_kept() -> None:
@@ -192,14 +183,6 @@ def test_a_url_that_may_not_be_called_is_refused_with_field_and_rule() -> None:
         assert rig.call("POST", JOBS, job).word == "PUSH_IS_OFF"
 
 
-def test_a_url_into_a_topic_with_a_target_is_refused_and_the_topic_named() -> None:
-    with with_push() as rig:
-        rig.ok("PUT", "/v1/topics/mail/policy", {"push": {"url": "https://example.com/"}})
-        refused = rig.call("POST", JOBS, {"body": 1, **HOOK})
-        assert (refused.status, refused.fields) == (422, ["url"])
-        assert "'mail'" in refused.json["detail"]
-
-
 def test_a_batch_and_lines_keep_the_target_of_each_job() -> None:
     with with_push() as rig:
         jobs = [{"body": 1}, {"body": 2, **HOOK}, {"body": 3}, {"body": 4, **HOOK, "key": "k"}]
@@ -248,36 +231,12 @@ def test_the_same_idempotency_key_makes_one_job_with_a_url() -> None:
         assert rig.ok("GET", "/v1/topics/mail")["jobs"] == 1
 
 
-def test_a_put_that_replaces_takes_the_new_target() -> None:
-    with with_push() as rig:
-        rig.ok("PUT", KEYED, {"body": 1, **HOOK})
-        rig.ok("PUT", KEYED, {"body": 1, "on_conflict": "extend", "delay": "1h"})
-        assert target_in(looked_at(rig)) == HOOK
-        rig.ok("PUT", KEYED, {"body": 1, "on_conflict": "preserve", "url": "https://b.example/"})
-        assert target_in(looked_at(rig)) == {"url": "https://b.example/", "method": "POST"}
-        rig.ok("PUT", KEYED, {"body": 1})
-        assert target_in(looked_at(rig)) == {}
-
-
 def test_what_is_not_said_has_a_default() -> None:
     with HttpRig(is_virtual=True) as rig:
         rig.ok("POST", JOBS, {"body": None})
         told = looked_at(rig)
         assert (told["state"], told["priority"], told["ttr"]) == ("ready", 65_536, 60.0)
         assert not {"key", "retry", "max_attempts", "failure"} & told.keys()
-
-
-def test_what_the_topics_policy_says_counts_where_the_put_says_nothing() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        rig.ok("PUT", "/v1/topics/mail/policy", {"ttr": "5m", "delay": "10s"})
-        put(rig)
-        put(rig, ttr="7s", delay="1s")
-        rig.ok("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]})
-        put(rig, key="a")
-        ttrs = [looked_at(rig, job_id)["ttr"] for job_id in range(1, 6)]
-        assert ttrs == [300.0, 7.0, 300.0, 300.0, 300.0]
-        dues = [looked_at(rig, job_id)["due"][17:19] for job_id in range(1, 6)]
-        assert dues == ["30", "21", "30", "30", "30"]
 
 
 @pytest.mark.parametrize("delay", [0, 0.0, "0s"])
@@ -431,44 +390,12 @@ def test_a_moment_is_one_of_the_wall_clock_of_now_and_not_of_the_start(
 
 # --- Keys -----------------------------------------------------------------------------------------
 
-OUTCOMES = (
-    ("keep", "kept", "old", "old"),
-    ("replace", "replaced", "new", "new"),
-    ("preserve", "preserved", "new", "old"),
-    ("extend", "extended", "old", "new"),
-)
-
 
 def put_key(rig: HttpRig, method: str, **fields: object) -> Answer:
     """Put under the key a, by one call or the other."""
     if method == "POST":
         return rig.call("POST", JOBS, {"key": "a", **fields})
     return rig.call("PUT", "/v1/topics/mail/keys/a", fields)
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT"])
-@pytest.mark.parametrize(("on", "outcome", "body", "time"), OUTCOMES)
-def test_what_a_put_does_when_its_key_is_taken(
-    method: str, on: str, outcome: str, body: str, time: str
-) -> None:
-    with HttpRig(is_virtual=True) as rig:
-        assert put_key(rig, method, body="old", delay="1h", on_conflict=on).status == 201
-        answer = put_key(rig, method, body="new", delay="2h", on_conflict=on)
-        due = {"old": "2023-11-14T23:13:20.000Z", "new": "2023-11-15T00:13:20.000Z"}[time]
-        assert answer.json == {"id": 1, "outcome": outcome, "due": due}
-        assert (answer.status, answer.headers["location"]) == (200, "/v1/jobs/1")
-        told = looked_at(rig)
-        assert (told["body"], told["due"]) == (body, due)
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_a_put_that_is_to_be_rejected_names_the_job_that_is_there(method: str) -> None:
-    with HttpRig() as rig:
-        put_key(rig, method, body="old", delay=5)
-        answer = put_key(rig, method, body="new", on_conflict="reject")
-        assert (answer.status, answer.word) == (409, "JOB_ALREADY_EXISTS")
-        assert answer.json["job_id"] == 1
-        assert looked_at(rig)["body"] == "old"
 
 
 def test_a_post_rejects_and_a_put_replaces_where_nothing_is_said() -> None:
@@ -478,53 +405,7 @@ def test_a_post_rejects_and_a_put_replaces_where_nothing_is_said() -> None:
         assert put_key(rig, "PUT", body="new").json["outcome"] == "replaced"
 
 
-def test_a_key_is_free_again_when_its_job_is_gone_or_in_somebodys_hands() -> None:
-    with HttpRig() as rig:
-        put(rig, key="a")
-        job = reserved(rig)
-        assert put_key(rig, "PUT", body="new").json["id"] == 2
-        rig.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
-        rig.ok("DELETE", "/v1/jobs/2")
-        assert put(rig, key="a")["outcome"] == "created"
-
-
-def test_a_key_is_the_topics_own() -> None:
-    with HttpRig() as rig:
-        put(rig, key="a")
-        assert rig.ok("POST", "/v1/topics/sms/jobs", {"body": 1, "key": "a"})["id"] == 2
-
-
-@pytest.mark.parametrize("key", ["order-17", "größe", "a/b", "%2F", "x" * KEY_BYTES_MAX, "?#&"])
-def test_a_key_is_any_printable_text(key: str) -> None:
-    with HttpRig() as rig:
-        put(rig, key=key)
-        assert reserved(rig)["key"] == key
-
-
-@pytest.mark.parametrize("key", ["", " ", "a b", "a\n", "\u00a0", "\u200e", "é" * 101, 7, None])
-def test_a_key_that_is_none_is_refused(key: object) -> None:
-    with HttpRig() as rig:
-        answer = rig.call("POST", JOBS, {"body": 1, "key": key})
-        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["key"])
-
-
 # --- Durability -----------------------------------------------------------------------------------
-
-
-def test_a_put_of_any_kind_is_answered_when_it_is_durable() -> None:
-    with HttpRig() as rig:
-        rig.disk.hold()
-        clients = [
-            rig.send("POST", JOBS, {"body": 1}),
-            rig.send("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]}),
-            rig.send("PUT", "/v1/topics/mail/keys/a", {"body": 1}),
-            rig.send("PUT", "/v1/topics/mail/keys/a", {"body": 1, "on_conflict": "keep"}),
-        ]
-        assert [client.answer for client in clients] == [None] * 4
-        rig.disk.release()
-        rig.settle()
-        assert [client.the_answer.status for client in clients] == [201, 201, 201, 200]
-        assert rig.after_restart().log_space.jobs == 4
 
 
 def test_a_job_comes_though_the_daemon_was_killed() -> None:
@@ -534,30 +415,3 @@ def test_a_job_comes_though_the_daemon_was_killed() -> None:
         for engine in (again, rig.engine):
             assert find_key(engine, "mail", b"a") == 1
         assert again.store.jobs.get(1) == rig.engine.store.jobs.get(1)
-
-
-def test_a_target_that_is_not_for_the_topic_is_refused_on_every_way_in() -> None:
-    def only_b(_target: Target, topic: str) -> None:
-        if topic != "b":
-            raise NotForTopic("secret 'b'", f"is for the topics b, and not for {topic!r}", "url")
-
-    hook = {"url": HOOK["url"]}
-    with with_push() as rig:
-        rig.engine.vet_use = only_b
-        rig.ok("POST", "/v1/topics/b/jobs", {"body": 1, **hook})
-        plain = rig.ok("POST", "/v1/topics/a/jobs", {"body": 1})["id"]
-        ways = (
-            ("POST", "/v1/topics/a/jobs", {"body": 1, **hook}),
-            ("PUT", "/v1/topics/a/keys/k", {"body": 1, **hook}),
-            ("PATCH", f"/v1/jobs/{plain}", hook),
-            ("PUT", "/v1/topics/a/policy", {"push": hook | {"secrets": ["b"]}}),
-        )
-        for method, path, what in ways:
-            answer = rig.call(method, path, what)
-            assert (answer.status, answer.word) == (422, "NOT_FOR_TOPIC"), path
-            assert answer.json["detail"] == "secret 'b' is for the topics b, and not for 'a'"
-            assert answer.fields == ["push.url" if "policy" in path else "url"]
-        batch = rig.call("POST", "/v1/topics/a/jobs", {"jobs": [{"body": 1, **hook}, {"body": 2}]})
-        assert [item["status"] for item in batch.json["results"]] == [422, 201]
-        assert "url" not in looked_at(rig, plain)
-        rig.ok("PUT", "/v1/topics/b/policy", {"push": hook | {"secrets": ["b"]}})

@@ -1,7 +1,5 @@
 """Puts that are refused: everything that is wrong with one is named, and nothing has changed."""
 
-import json
-
 import pytest
 
 from delayd.limits import (
@@ -14,66 +12,6 @@ from delayd.limits import (
 from tests.rigs.http import JOBS, HttpRig, put, reserved
 
 # --- What is wrong --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("given", "fields"),
-    [
-        ({}, ["body"]),
-        ([1], [""]),
-        (7, [""]),
-        ({"body": 1, "body_base64": "YQ=="}, ["body_base64"]),
-        ({"body_base64": "YQ"}, ["body_base64"]),
-        ({"body_base64": "%"}, ["body_base64"]),
-        ({"body": 1, "delay": 1, "at": 2}, ["at"]),
-        ({"body": 1, "delay": -1}, ["delay"]),
-        ({"body": 1, "delay": None}, ["delay"]),
-        ({"body": 1, "delay": True}, ["delay"]),
-        ({"body": 1, "delay": "9999999d"}, ["delay"]),
-        ({"body": 1, "at": "2023-11-14"}, ["at"]),
-        ({"body": 1, "at": "2023-11-14T22:13:20"}, ["at"]),
-        ({"body": 1, "at": "2023-11-14T22:13:20.500"}, ["at"]),
-        ({"body": 1, "at": -1}, ["at"]),
-        ({"body": 1, "at": 1e300}, ["at"]),
-        ({"body": 1, "at": "0001-01-01T00:00:00Z"}, ["at"]),
-        ({"body": 1, "priority": -1}, ["priority"]),
-        ({"body": 1, "priority": 2**32}, ["priority"]),
-        ({"body": 1, "priority": 1.5}, ["priority"]),
-        ({"body": 1, "ttr": "x"}, ["ttr"]),
-        ({"body": 1, "ttr": 0}, ["ttr"]),
-        ({"body": 1, "ttr": "0s", "key": "a", "on_conflict": "keep"}, ["ttr"]),
-        ({"jobs": [{"body": 1}, {"body": 1, "ttr": 0.0}]}, ["jobs[1].ttr"]),
-        ({"body": 1, "retry": []}, ["retry"]),
-        ({"body": 1, "retry": "15s x"}, ["retry"]),
-        ({"body": 1, "retry": [1] * 256}, ["retry"]),
-        ({"body": 1, "max_attempts": 0}, ["max_attempts"]),
-        ({"body": 1, "jitter_percent": 5}, ["jitter_percent"]),
-        ({"body": 1, "retry": "x", "jitter_percent": 5}, ["retry"]),
-        ({"body": 1, "retry": "1s", "jitter_percent": 101}, ["jitter_percent"]),
-        ({"body": 1, "on_conflict": "keep"}, ["on_conflict"]),
-        ({"body": 1, "key": "a b", "on_conflict": "keep"}, ["key"]),
-        ({"body": 1, "key": "a", "on_conflict": "fight"}, ["on_conflict"]),
-        ({"body": 1, "url": "ftp://example.com"}, ["url"]),
-        ({"body": 1, "url": 7, "method": "HEAD", "headers": []}, ["url", "method", "headers"]),
-        ({"body": 1, "method": "POST", "headers": {}}, ["method", "headers"]),
-        ({"body": 1, "url": "https://a.b", "headers": {"webhook-id": "1"}}, ["headers"]),
-        ({"body": 1, "url": "https://a.b", "headers": {"X": "a\nb"}}, ["headers"]),
-        ({"body": 1, "url": "https://a.b", "headers": {"X": 1}}, ["headers"]),
-        ({"body": 1, "push": None}, ["push"]),
-        ({"body": 1, "colour": "red"}, ["colour"]),
-        (
-            {"delay": "soon", "at": 1, "ttr": -1, "priority": "high", "colour": 1, "url": ""},
-            ["delay", "ttr", "priority", "colour", "body", "at", "url"],
-        ),
-    ],
-)
-def test_everything_that_is_wrong_is_named(given: object, fields: list[str]) -> None:
-    with HttpRig() as rig:
-        answer = rig.call("POST", JOBS, data=json.dumps(given).encode())
-        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
-        assert sorted(answer.fields) == sorted(fields)
-        assert not rig.disk.frames, "nothing has changed"
-        assert "mail" not in rig.engine.store.topics.by_name
 
 
 def test_a_step_is_wrong_in_its_type_also_after_an_equal_one_that_is_right() -> None:

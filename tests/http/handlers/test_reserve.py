@@ -7,9 +7,7 @@ from delayd.core.operations.put import put_alike
 from delayd.core.times import RequestMs
 from delayd.limits import (
     BODY_BYTES_DEFAULT,
-    HTTP_BATCH_MAX,
     HTTP_RESERVED_BYTES_MAX,
-    HTTP_TOPICS_MAX,
     HTTP_WAIT_MS_MAX,
     RETRY_AFTER_FULL_S,
 )
@@ -45,15 +43,6 @@ def test_what_is_ready_is_handed_out_with_all_that_a_worker_needs() -> None:
                 }
             ]
         }
-
-
-def test_the_most_urgent_come_first_and_no_more_than_are_wanted() -> None:
-    with HttpRig() as rig:
-        for priority in (5, 1, 3, 1):
-            put(rig, priority=priority)
-        jobs = rig.ok("POST", RESERVE, {"max": 3})["jobs"]
-        assert [job["id"] for job in jobs] == [2, 4, 3]
-        assert [job["id"] for job in rig.ok("POST", RESERVE, {"max": 3})["jobs"]] == [1]
 
 
 def test_with_nothing_ready_and_no_wait_the_answer_is_that_there_is_nothing() -> None:
@@ -127,33 +116,6 @@ def test_one_body_is_handed_out_however_long_it_is() -> None:
         body = b"x" * (HTTP_RESERVED_BYTES_MAX + 1)
         put_alike(rig.engine, topic, 0, 0, 60_000, (body, body), RequestMs(rig.clock.now_ms()))
         assert len(rig.ok("POST", RESERVE, {"max": 2})["jobs"]) == 1
-
-
-@pytest.mark.parametrize(
-    ("path", "given", "fields"),
-    [
-        (RESERVE, {"max": 0}, ["max"]),
-        (RESERVE, {"max": HTTP_BATCH_MAX + 1}, ["max"]),
-        (RESERVE, {"wait": HTTP_WAIT_MS_MAX / 1_000 + 0.001}, ["wait"]),
-        (RESERVE, {"wait": "1m1ms", "max": "x"}, ["max", "wait"]),
-        (RESERVE, {"wait": "soon", "bodies": "none"}, ["bodies", "wait"]),
-        (RESERVE, {"topics": ["mail"]}, ["topics"]),
-        ("/v1/reserve", {}, ["topics"]),
-        ("/v1/reserve", {"topics": []}, ["topics"]),
-        ("/v1/reserve", {"topics": ["mail", "-sms"]}, ["topics[1]"]),
-        ("/v1/reserve", {"topics": ["mail"] * (HTTP_TOPICS_MAX + 1)}, ["topics"]),
-        ("/v1/reserve", {"topics": "mail"}, ["topics"]),
-    ],
-)
-def test_a_reserve_that_is_wrong_is_refused(
-    path: str, given: dict[str, object], fields: list[str]
-) -> None:
-    with HttpRig() as rig:
-        put(rig)
-        answer = rig.call("POST", path, given)
-        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
-        assert sorted(answer.fields) == fields
-        assert stored(rig.engine)["state"] == "ready"
 
 
 # --- Waiting --------------------------------------------------------------------------------------
@@ -279,14 +241,6 @@ def test_a_slow_disk_makes_no_job_late_that_was_handed_out_in_time(has_waited: b
 
 
 # --- Several topics -------------------------------------------------------------------------------
-
-
-def test_of_several_topics_the_most_urgent_jobs_come_first() -> None:
-    with HttpRig() as rig:
-        for topic, priority in (("mail", 5), ("sms", 1), ("mail", 3), ("fax", 0), ("sms", 4)):
-            put(rig, topic, priority=priority)
-        jobs = rig.ok("POST", "/v1/reserve", {"topics": ["mail", "sms", "mail"], "max": 3})["jobs"]
-        assert [(job["id"], job["topic"]) for job in jobs] == [(2, "sms"), (3, "mail"), (5, "sms")]
 
 
 def test_who_waits_for_several_topics_gets_what_comes_first() -> None:

@@ -8,15 +8,13 @@ import pytest
 from delayd import turns as turns_module
 from delayd.access.scopes import Scope
 from delayd.core.errors import TargetRefused
-from delayd.core.operations import topics as topic_operations
 from delayd.core.operations.put import put_alike
-from delayd.core.operations.topics import configure, policy_of
+from delayd.core.operations.topics import configure
 from delayd.core.policy import FIELDS, Patterns, Policy
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs
 from delayd.http.answer_forms import PolicyAnswer
 from delayd.limits import (
-    CAP_MAX,
     EMERGENCY_BYTES,
     HTTP_TOPICS_PAGE_MAX,
     HTTP_TOPICS_STEP,
@@ -55,22 +53,6 @@ def names(told: dict[str, Any]) -> list[str]:
 # --- Which there are -----------------------------------------------------------------------------
 
 
-def test_topics_are_told_by_name_with_their_counts() -> None:
-    with HttpRig() as rig:
-        for topic in ("sms", "mail", "fax"):
-            put(rig, topic, delay="1h")
-        put(rig, "mail", priority=1)
-        put(rig, "mail")
-        reserve(rig, "mail")
-        told = rig.ok("GET", "/v1/topics")
-        assert names(told) == sorted([*names(told)])
-        assert {"fax", "mail", "sms"} <= {*names(told)}
-        mail = next(topic for topic in told["topics"] if topic["name"] == "mail")
-        counts = ("jobs", "delayed", "ready", "reserved", "buried", "urgent", "waiting")
-        assert [mail[count] for count in counts] == [3, 1, 1, 1, 0, 0, 0]
-        assert told["after"] is None
-
-
 def test_pages_of_topics_hold_each_of_them_once(rng: random.Random) -> None:
     with HttpRig() as rig:
         expected = {f"{rng.choice('abc')}.{number}" for number in range(150)}
@@ -99,22 +81,6 @@ def test_a_full_page_that_is_the_last_one_says_so() -> None:
         assert (names(told), told["after"]) == (["b", "default"], None)
 
 
-@pytest.mark.parametrize(
-    ("query", "fields"),
-    [
-        ("limit=0", ["limit"]),
-        (f"limit={HTTP_TOPICS_PAGE_MAX + 1}", ["limit"]),
-        ("limit=x&after=-", ["limit", "after"]),
-        ("limit=1&limit=2", ["limit"]),
-        ("aftr=x", ["aftr"]),
-    ],
-)
-def test_a_query_that_is_wrong_is_refused_with_each_field(query: str, fields: list[str]) -> None:
-    with HttpRig() as rig:
-        answer = rig.call("GET", f"/v1/topics?{query}")
-        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", fields)
-
-
 def test_only_topics_are_listed_that_the_token_is_good_for() -> None:
     with HttpRig(needs_token=True) as rig:
         admin = rig.token()
@@ -138,22 +104,6 @@ def test_thousands_of_topics_are_gone_through_in_slices() -> None:
         assert rig.turns_taken - before >= 4_000 // HTTP_TOPICS_STEP + HTTP_TOPICS_PAGE_MAX
 
 
-def test_a_topic_that_is_not_there_is_not_found() -> None:
-    with HttpRig() as rig:
-        for method, path in (
-            ("GET", ""),
-            ("POST", "/resume"),
-            ("POST", "/kick"),
-            ("POST", "/clear"),
-            ("GET", "/jobs"),
-            ("DELETE", "/jobs?all=true"),
-            ("POST", "/jobs/kick"),
-        ):
-            answer = rig.call(method, f"/v1/topics/nothing{path}")
-            assert (answer.status, answer.word) == (404, "NOT_FOUND"), path
-        assert "nothing" not in rig.engine.store.topics.by_name
-
-
 def test_a_name_that_cannot_be_is_refused() -> None:
     with HttpRig() as rig:
         for method, path in (("GET", ""), ("GET", "/policy"), ("GET", "/jobs"), ("POST", "/clear")):
@@ -162,49 +112,6 @@ def test_a_name_that_cannot_be_is_refused() -> None:
 
 
 # --- Policies ------------------------------------------------------------------------------------
-
-
-def test_a_policy_is_set_told_and_dropped() -> None:
-    with HttpRig() as rig:
-        policy = {"retry": ["15s", "3m"], "jobs_max": 10, "exhausted": "mail.failed"}
-        told = rig.ok("PUT", "/v1/topics/mail/policy", policy)
-        assert told == {"policy": policy, "source": "run_time"}
-        assert rig.ok("GET", "/v1/topics/mail/policy") == told
-        whole = rig.ok("GET", "/v1/topics/mail")
-        assert (whole["policy"], whole["source"]) == (policy, "run_time")
-        assert rig.ok("DELETE", "/v1/topics/mail/policy") == {
-            "policy": {},
-            "source": "configuration",
-        }
-        assert "mail" not in rig.engine.store.topics.by_name
-
-
-def test_a_policy_too_many_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_operations, "POLICIES_MAX", 1)
-    with HttpRig() as rig:
-        rig.ok("PUT", "/v1/topics/mail/policy", {"ttr": "1m"})
-        answer = rig.call("PUT", "/v1/topics/sms/policy", {"ttr": "1m"})
-        assert (answer.status, answer.word) == (409, "OUT_OF_MEMORY")
-        assert "sms" not in rig.engine.store.topics.by_name
-
-
-def test_a_policy_is_whole_what_was_not_said_is_gone() -> None:
-    with HttpRig() as rig:
-        rig.ok("PUT", "/v1/topics/mail/policy", {"ttr": "1m", "delay": "2s"})
-        told = rig.ok("PUT", "/v1/topics/mail/policy", {"ttr": "1m", "delay": None})
-        assert told["policy"] == {"ttr": "1m"}
-
-
-def test_a_policy_is_durable_before_it_is_told() -> None:
-    with HttpRig() as rig:
-        rig.disk.hold()
-        admin = rig.send("PUT", "/v1/topics/mail/policy", {"ttr": "1m"})
-        assert admin.answer is None
-        rig.disk.release()
-        rig.settle()
-        assert admin.the_answer.status == 200
-        policy, _ = policy_of(rig.after_restart(), "mail")
-        assert policy == Policy(ttr_ms=60_000)
 
 
 def test_without_a_policy_of_its_own_a_topic_has_the_configurations() -> None:
@@ -313,27 +220,7 @@ def test_each_field_of_a_target_that_is_wrong_is_named_and_no_header_is_shown() 
             assert (answer.status, answer.fields) == (422, ["push"])
 
 
-def test_a_policy_that_does_not_fit_the_journal_is_refused() -> None:
-    with HttpRig() as rig:
-        rig.engine.log_space.limit(100, lambda *_: -1)
-        answer = rig.call("PUT", "/v1/topics/mail/policy", {"ttr": 1})
-        assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
-        assert answer.headers["retry-after"]
-
-
 # --- Pause and resume ----------------------------------------------------------------------------
-
-
-def test_a_paused_topic_hands_out_nothing_until_its_time() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        put(rig, "mail")
-        told = rig.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
-        assert told == {"paused_until": "2023-11-14T23:13:20.000Z"}
-        assert rig.ok("GET", "/v1/topics/mail")["paused_until"] == told["paused_until"]
-        assert rig.call("POST", "/v1/topics/mail/reserve").status == 204
-        rig.pass_ms(3_600_000)
-        assert rig.ok("GET", "/v1/topics/mail")["paused_until"] is None
-        reserve(rig, "mail")
 
 
 def test_resuming_ends_a_pause_at_once_for_who_waits() -> None:
@@ -354,34 +241,7 @@ def test_a_pause_survives_a_restart() -> None:
         assert rig.after_restart().store.topics.by_name["mail"].paused_until_ms is not None
 
 
-@pytest.mark.parametrize(
-    ("given", "fields"),
-    [
-        ({}, ["duration"]),
-        ({"duration": 0}, ["duration"]),
-        ({"duration": "soon", "until": 1}, ["duration", "until"]),
-        ({"duration": -1}, ["duration"]),
-    ],
-)
-def test_a_pause_says_how_long(given: dict[str, object], fields: list[str]) -> None:
-    with HttpRig() as rig:
-        put(rig, "mail")
-        answer = rig.call("POST", "/v1/topics/mail/pause", given)
-        assert (answer.status, answer.fields) == (422, fields)
-
-
 # --- Kick and clear ------------------------------------------------------------------------------
-
-
-def test_buried_jobs_are_kicked_the_longest_buried_first() -> None:
-    with HttpRig() as rig:
-        first, second, third = bury(rig, "mail", 3)
-        put(rig, "mail", delay="1h")
-        assert rig.ok("POST", "/v1/topics/mail/kick", {"max": 2}) == {"kicked": 2}
-        assert [reserve(rig, "mail")["id"] for _ in range(2)] == [first, second]
-        assert rig.ok("POST", "/v1/topics/mail/kick") == {"kicked": 1}
-        assert reserve(rig, "mail")["id"] == third
-        assert rig.ok("POST", "/v1/topics/mail/kick") == {"kicked": 0}
 
 
 def test_a_kick_at_a_rate_makes_them_ready_one_after_the_other() -> None:
@@ -394,23 +254,6 @@ def test_a_kick_at_a_rate_makes_them_ready_one_after_the_other() -> None:
             rig.pass_ms(500)
 
 
-@pytest.mark.parametrize(
-    ("given", "fields"),
-    [
-        ({"max": 0}, ["max"]),
-        ({"max": CAP_MAX + 1, "per_second": -1}, ["max", "per_second"]),
-        ({"per_second": "fast"}, ["per_second"]),
-        ({"per_second": 1e-20}, ["per_second"]),
-        ({"maximum": 1}, ["maximum"]),
-    ],
-)
-def test_a_kick_that_is_wrong_is_refused(given: dict[str, object], fields: list[str]) -> None:
-    with HttpRig() as rig:
-        put(rig, "mail")
-        answer = rig.call("POST", "/v1/topics/mail/kick", given)
-        assert (answer.status, answer.fields) == (422, fields)
-
-
 def test_a_kick_that_finds_no_more_space_says_how_far_it_came() -> None:
     with HttpRig() as rig:
         bury(rig, "mail", 5)
@@ -420,22 +263,6 @@ def test_a_kick_that_finds_no_more_space_says_how_far_it_came() -> None:
         done = answer.json["kicked"]
         assert 0 < done < 5
         assert len(rig.engine.store.topics.by_name["mail"].queues.ready) == done
-
-
-def test_a_clear_forgets_all_but_what_is_worked_on() -> None:
-    with HttpRig() as rig:
-        put(rig, "mail")
-        job = reserve(rig, "mail")
-        bury(rig, "sms", 1)
-        bury(rig, "mail", 1)
-        put(rig, "mail", delay="1h")
-        put(rig, "mail")
-        assert rig.ok("POST", "/v1/topics/mail/clear", {}) == {"cleared": 3}
-        assert rig.ok("GET", "/v1/topics/mail")["jobs"] == 1
-        assert rig.ok("POST", "/v1/topics/mail/clear") == {"cleared": 0}
-        rig.ok("POST", f"/v1/jobs/{job['id']}/ack", {"token": job["token"]})
-        assert rig.after_restart().log_space.jobs == 1
-        assert rig.ok("GET", "/v1/topics/sms")["buried"] == 1
 
 
 def test_others_are_served_while_a_million_are_kicked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,41 +290,6 @@ def test_others_are_served_while_a_million_are_kicked(monkeypatch: pytest.Monkey
 
 
 # --- Who may -------------------------------------------------------------------------------------
-
-CALLS = (
-    ("GET", "/v1/topics/mail", None, Scope.STATS),
-    ("GET", "/v1/topics/mail/policy", None, Scope.STATS),
-    ("PUT", "/v1/topics/mail/policy", {"ttr": 1}, Scope.ADMIN),
-    ("POST", "/v1/topics/mail/pause", {"duration": 1}, Scope.PAUSE),
-    ("POST", "/v1/topics/mail/resume", None, Scope.PAUSE),
-    ("POST", "/v1/topics/mail/kick", None, Scope.KICK),
-    ("GET", "/v1/topics/mail/jobs", None, Scope.PEEK),
-    ("DELETE", "/v1/topics/mail/jobs?state=buried", None, Scope.DELETE),
-    ("POST", "/v1/topics/mail/jobs/kick", None, Scope.KICK),
-    ("POST", "/v1/topics/mail/jobs/reschedule", {"delay": "1h"}, Scope.PUT),
-    ("GET", "/v1/calendar?topic=mail", None, Scope.PEEK),
-    ("POST", "/v1/topics/mail/clear", None, Scope.ADMIN),
-    ("DELETE", "/v1/topics/mail/policy", None, Scope.ADMIN),
-)
-
-
-@pytest.mark.parametrize(("method", "path", "given", "scope"), CALLS)
-def test_a_call_needs_its_scope_for_its_topic_and_nothing_else(
-    method: str, path: str, given: object, scope: Scope
-) -> None:
-    with HttpRig(needs_token=True) as rig:
-        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=rig.token())
-        before = [*rig.disk.frames]
-        others = rig.token(*(other for other in Scope if other is not scope))
-        elsewhere = rig.token(scope, topics=("sms", "mail.*"))
-        answer = rig.call(method, path, given)
-        assert (answer.status, answer.word) == (401, "UNAUTHORIZED")
-        for token in (others, elsewhere):
-            answer = rig.call(method, path, given, token=token)
-            assert (answer.status, answer.word) == (403, "FORBIDDEN")
-        assert rig.disk.frames == before
-        good = rig.token(scope, topics=("ma*",))
-        assert rig.call(method, path, given, token=good).status == 200
 
 
 def test_who_may_not_see_a_topic_learns_nothing_of_whether_it_is_there() -> None:
