@@ -44,7 +44,7 @@ OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]]
     (lambda rig, me: rig.reserve(me), {Kind.RESERVE}),
     (lambda rig, me: reserve_job(rig.engine, me, 4, rig.now_ms), {Kind.RESERVE}),
     (lambda rig, me: rig.reserve_all(me), {Kind.RESERVE}),
-    (lambda rig, me: touch(rig.engine, me, 1, rig.now_ms), {Kind.TOUCH}),
+    (lambda rig, me: rig.run(1_500) or touch(rig.engine, me, 1, rig.now_ms), {Kind.TOUCH}),
     (lambda rig, me: release(rig.engine, me, 1, 7, 0, rig.now_ms), {Kind.RELEASE}),
     (lambda rig, me: release(rig.engine, me, 1, 7, 100, rig.now_ms), {Kind.RELEASE}),
     (lambda rig, me: close_session(rig.engine, me, rig.now_ms), {Kind.RETURN}),

@@ -1,8 +1,6 @@
 import pytest
 
-from delayd.core.apply import APPLY
 from delayd.core.dump import JOB_FIELDS, MOMENTS, Dump, Dumped
-from delayd.core.engine import Engine
 from delayd.core.job_parts import (
     Failure,
     Flag,
@@ -17,12 +15,6 @@ from delayd.core.job_parts import (
     with_parts,
 )
 from delayd.core.job_record import HEADER, State
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury
-from delayd.core.operations.change import kick_job, reschedule
-from delayd.core.operations.reserve import reserve, touch
-from delayd.core.operations.sessions import open_session
-from delayd.core.operations.topics import pause
 from delayd.core.records import (
     LAYOUTS,
     RECORDS,
@@ -32,9 +24,7 @@ from delayd.core.records import (
     pack,
     pack_put,
 )
-from delayd.core.times import RequestMs
 from delayd.core.transitions import amend, buried
-from tests.rigs.engine import put as put_job
 
 
 def whole_job() -> bytes:
@@ -191,26 +181,6 @@ def test_a_job_is_spread_out() -> None:
     }
 
 
-def test_what_the_engine_writes_is_shown_record_for_record() -> None:
-    engine = Engine(start_ms=0)
-    session = open_session(engine)
-    assert session.used is not None
-    put_job(engine, session.used, priority=0, delay_ms=0, ttr_ms=9_000, body=b"x", now_ms=0)
-    reserve(engine, session, RequestMs(0))
-    touch(engine, session, 1, RequestMs(0))
-    bury(engine, session, 1, 4, RequestMs(engine.store.time_ms))
-    kick_job(engine, 1, RequestMs(0))
-    reschedule(engine, 1, 5, RequestMs(0))
-    pause(engine, "default", 9, RequestMs(0))
-    delete(engine, session, 1, RequestMs(0))
-    log, _ = engine.take_log()
-    kinds = [record.kind for record in dumped(*log)]
-    assert kinds == [
-        *(Kind.TURN, Kind.TOPIC, Kind.PUT, Kind.RESERVE, Kind.TOUCH, Kind.BURY, Kind.KICK),
-        *(Kind.RESCHEDULE, Kind.PAUSE, Kind.DELETE),
-    ]
-
-
 @pytest.mark.parametrize(
     ("payload", "why"),
     [
@@ -248,7 +218,3 @@ def test_a_payload_cut_anywhere_is_refused_at_the_record_that_is_cut() -> None:
 def test_a_name_that_no_topic_can_have_is_still_shown() -> None:
     (record,) = dumped(topic(1, b"\xff\n"))
     assert record.fields["topic"] == "\\xff\n"
-
-
-def test_dump_and_replay_know_the_same_kinds() -> None:
-    assert set(APPLY) | {Kind.TURN} == set(RECORDS) == set(Kind)

@@ -19,17 +19,7 @@ from delayd.core.job_parts import (
     tally_of,
 )
 from delayd.core.job_record import State
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury, nack, release
-from delayd.core.operations.change import change as change_job
-from delayd.core.operations.change import kick_job, reschedule
-from delayd.core.operations.reserve import touch
-from delayd.core.operations.sessions import close_session
-from delayd.core.operations.topics import clear, pause, set_policy
-from delayd.core.policy import Policy
 from delayd.core.records import LAYOUTS, RECORDS, Kind, pack
-from delayd.core.times import RequestMs
-from tests.rigs.engine import EngineRig, kinds_of
 
 ROOT: Final = Path(__file__).parents[2]
 NOW_MS: Final = 1_700_000_000_000
@@ -302,28 +292,3 @@ def test_a_job_of_a_group_has_its_bytes_for_ever() -> None:
     pushed = job_parts.with_parts(record, {Flag.GROUP: b""})
     assert pushed == flagged + bytes.fromhex("016b 0500 4745542075") + b"body"
     assert (job_parts.word_of(pushed), job_parts.texts_of(pushed)) == (0, {})
-
-
-def test_every_kind_but_the_snapshots_own_is_written_by_some_operation(rig: EngineRig) -> None:
-    engine, me = rig.engine, rig.client()
-    for _ in range(5):
-        rig.put()
-    rig.reserve_all(me)
-    touch(engine, me, 1, rig.now_ms)  # the same deadline: recorded all the same
-    release(engine, me, 1, 0, 5, rig.now_ms)
-    reschedule(engine, 1, 9, rig.now_ms)
-    reschedule(engine, 1, 0, rig.now_ms, 9)
-    bury(engine, me, 2, 0, RequestMs(engine.store.time_ms))
-    kick_job(engine, 2, rig.now_ms)
-    delete(engine, me, 3, rig.now_ms)
-    pause(engine, "default", 1, rig.now_ms)
-    change_job(engine, 2, rig.now_ms, priority=5)
-    change_job(engine, 2, rig.now_ms, body=b"new", own=Own(group=b"g"))
-    set_policy(engine, "default", Policy(retry_ms=(1_000,)), rig.now_ms)
-    nack(engine, me, 4, rig.now_ms)
-    set_policy(engine, "default", None, rig.now_ms)
-    close_session(engine, me, rig.now_ms)
-    clear(engine, engine.store.topics.by_name["default"])
-    payload, must_sync = rig.take_log()
-    assert must_sync
-    assert set(kinds_of(payload)) == set(Kind) - {Kind.LAST, Kind.RANK}

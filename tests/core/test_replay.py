@@ -212,20 +212,6 @@ def test_what_was_held_comes_back_when_its_ttr_runs_out_and_not_before(rig: Engi
     assert (seen.reserves, seen.timeouts) == (2, 1)
 
 
-def test_a_touch_survives(rig: EngineRig) -> None:
-    rig.put(ttr_ms=5000)
-    me = rig.client()
-    rig.reserve(me)
-    rig.run(3000)
-    touch(rig.engine, me, 1, rig.now_ms)
-    rig.restart()
-    assert next_deadline(rig.engine) is not None
-    rig.run(7999)
-    assert rig.reserve(rig.client()) == 0
-    rig.run(8000)
-    assert rig.reserve(rig.client()) == 1
-
-
 def test_what_ran_out_before_the_stop_is_ready_at_once(rig: EngineRig) -> None:
     rig.put(ttr_ms=5000)
     rig.put(delay_ms=5000)
@@ -265,14 +251,6 @@ def test_a_pause_survives_and_ends_on_time(rig: EngineRig) -> None:
     assert not rig.delivered()
     rig.run(5000)
     assert rig.delivered() == [(me, 1)]
-
-
-def test_a_resumed_topic_stays_so(rig: EngineRig) -> None:
-    rig.put("a")
-    pause(rig.engine, "a", 5000, rig.now_ms)
-    pause(rig.engine, "a", 0, rig.now_ms)
-    rig.restart()
-    assert rig.reserve(rig.client("a")) == 1
 
 
 def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name(
@@ -341,44 +319,6 @@ def test_counters_begin_at_zero_with_a_restart(rig: EngineRig) -> None:
     assert views.totals(rig.engine).jobs_put == 0
     # What belongs to the job stays with it.
     assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
-
-
-def test_buried_jobs_are_kicked_in_the_order_they_were_buried(rig: EngineRig) -> None:
-    me = rig.client()
-    for _ in range(3):
-        rig.put()
-    rig.reserve_all(me)
-    for job_id in (2, 3, 1):
-        bury(rig.engine, me, job_id, 0, RequestMs(rig.engine.store.time_ms))
-    rig.restart()
-    topic = rig.engine.store.topics.by_name["default"]
-    assert kick(rig.engine, topic, 2, rig.now_ms) == 2
-    assert rig.reserve_all(rig.client()) == [2, 3]
-
-
-def test_whichever_way_a_job_came_back_its_record_is_the_same_after_a_restart(
-    rig: EngineRig,
-) -> None:
-    for _ in range(6):
-        rig.put(priority=5, ttr_ms=5000)
-    me, other = rig.client(), rig.client()
-    rig.reserve_all(me)
-    release(rig.engine, me, 1, 9, 0, rig.now_ms)
-    release(rig.engine, me, 2, 8, 7000, rig.now_ms)
-    bury(rig.engine, me, 3, 7, RequestMs(rig.engine.store.time_ms))
-    bury(rig.engine, me, 4, 6, RequestMs(rig.engine.store.time_ms))
-    kick_job(rig.engine, 4, rig.now_ms)
-    reschedule(rig.engine, 1, 6000, rig.now_ms)
-    close_session(rig.engine, me, rig.now_ms)
-    reserve_job(rig.engine, other, 6, rig.now_ms)
-    rig.run(5000)
-    assert state(rig.replayed()) == state(rig.engine)
-    rig.restart()
-    seen = [views.view_job(rig.engine, job_id, rig.now_ms) for job_id in range(1, 7)]
-    assert [view.priority for view in seen] == [9, 8, 7, 6, 5, 5]
-    assert [view.reserves for view in seen] == [1, 1, 1, 1, 1, 2]
-    assert [view.delay_ms for view in seen] == [6000, 7000, 0, 0, 0, 0]
-    assert [view.kicks for view in seen] == [0, 0, 0, 1, 0, 0]
 
 
 def test_a_job_deleted_long_after_the_last_record_is_deleted_at_its_time(rig: EngineRig) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations import tick
 from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.put import put_alike
@@ -176,16 +175,6 @@ def test_topics_vanish_in_the_order_in_which_a_run_empties_them(rng: random.Rand
     twins.watch(0, ["default"])
     twins.delete(0, [1, 3, 2])
     twins.compare()
-
-
-def test_a_run_of_reserves_ends_when_there_is_no_space_to_record_more(rig: EngineRig) -> None:
-    session = rig.client()
-    for _ in range(5):
-        rig.put()
-    rig.engine.log_space.limit(3 * RESERVE_COST_BYTES + 1, lambda *_: -1)
-    assert len(reserve_batch(rig.engine, session, 5, 1_000, RequestMs(0))) == 3
-    assert rig.engine.log_space.free_bytes == 1
-    assert reserve_batch(rig.engine, session, 5, 1_000, RequestMs(0)) == []
 
 
 def test_a_run_that_takes_nothing_records_nothing(rig: EngineRig) -> None:

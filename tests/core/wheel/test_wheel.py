@@ -91,12 +91,6 @@ def test_a_bucket_of_level_3_cascades_to_where_an_insert_at_its_time_would_go(
     assert cascaded.places() == inserted.places() == {1: place}
 
 
-def test_levels_are_added_when_they_are_needed(owned: Owned) -> None:
-    assert len(owned.wheel._levels) == 1
-    owned.insert(1, 8000)
-    assert [level.interval_ms for level in owned.wheel._levels] == [20, 400, 8000, 160_000]
-
-
 # --- Never early, never late ----------------------------------------------------------------------
 
 
@@ -319,17 +313,6 @@ def test_what_is_cancelled_while_its_bucket_is_pending_does_not_fire() -> None:
 # --- Cancelled and rescheduled entries ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wheel_size", SIZES)
-def test_cancelled_entries_never_fire(wheel_size: int, rng: random.Random) -> None:
-    owned = Owned(1, wheel_size)
-    scatter(owned, rng, 1000, 100_000)
-    for entry in range(0, 1000, 2):
-        owned.cancel(entry)
-    owned.check()
-    assert sorted(entry for _, entry in owned.run()) == list(range(1, 1000, 2))
-    assert len(owned.wheel) == 0
-
-
 def test_a_cancel_is_right_before_and_after_the_owner_has_changed_its_mind() -> None:
     due_ms = {1: 450, 2: 450}
     wheel = TimingWheel(1, 20, 0, due_ms.get)
@@ -365,15 +348,6 @@ def test_an_entry_moved_earlier_fires_once_although_its_owner_learns_of_it_after
     owned.reschedule(1, 10)
     assert owned.advance(19) == [(10, 1)]
     owned.check()
-
-
-@pytest.mark.parametrize("wheel_size", SIZES)
-def test_an_entry_that_fired_can_be_inserted_again(wheel_size: int) -> None:
-    owned = Owned(1, wheel_size)
-    for due_ms in boundaries(1, wheel_size, 0):
-        owned.insert(1, due_ms)
-        assert owned.advance(due_ms) == [(due_ms, 1)]
-        owned.check()
 
 
 # --- The soonest ----------------------------------------------------------------------------------
