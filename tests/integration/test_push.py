@@ -144,23 +144,6 @@ def test_where_the_system_allows_no_more_threads_it_imports_what_delivers_withou
         assert daemon.stop() == Exit.OK
 
 
-def test_on_a_virtual_clock_jobs_arrive_when_it_is_advanced(tmp_path: Path) -> None:
-    with (
-        Receiver(tmp_path) as receiver,
-        delivering(tmp_path / "data", receiver, "--clock", "virtual") as daemon,
-        LineClient(daemon.address) as client,
-    ):
-        send_to(client, "out", {"url": receiver.url})
-        client.ask("use out")
-        client.put(b"in an hour", delay=3_600)
-        daemon.advance(3_599)
-        client.put(b"now")
-        wait_for(receiver, 1)
-        daemon.advance(1)
-        wait_for(receiver, 2)
-        assert [arrival.body for arrival in receiver.arrivals()] == ["now", "in an hour"]
-
-
 def test_in_seven_virtual_days_a_receiver_is_called_at_each_step_of_the_ladder(
     tmp_path: Path,
 ) -> None:

@@ -199,37 +199,6 @@ def test_jobs_of_a_topic_with_a_target_go_there_whoever_puts_them(
         assert "'invoices'" in refused.json["detail"]
 
 
-def test_a_job_that_is_gone_at_the_receiver_is_a_dead_letter_at_once(
-    tmp_path: Path, endpoint: Endpoint
-) -> None:
-    endpoint.status_of = lambda _: 410
-    with daemon_for(tmp_path, endpoint.port) as (_, client):
-        put(client, {"body": 1, "url": endpoint.url()})
-        until(lambda: client.ask("GET", "/v1/jobs/1").json["state"] == "buried")
-        failure = client.ask("GET", "/v1/jobs/1").json["failure"]
-        assert (failure["reason"], failure["error"]) == ("push_failed", "410 Gone")
-        endpoint.status_of = lambda _: 204
-        assert client.ask("POST", "/v1/jobs/1/kick", {}).status == 200
-        until(lambda: client.ask("GET", "/v1/jobs/1").status == 404)
-    assert len(endpoint.calls) == 2
-
-
-def test_a_cancelled_job_is_not_called_and_a_paused_topic_waits(
-    tmp_path: Path, endpoint: Endpoint
-) -> None:
-    with daemon_for(tmp_path, endpoint.port) as (_, client):
-        put(client, {"body": 0, "delay": "1h", "url": endpoint.url()})  # there is a topic now
-        assert client.ask("POST", "/v1/topics/orders/pause", {"duration": "1h"}).status == 200
-        job_id = put(client, {"body": 1, "delay": "300ms", "url": endpoint.url()})
-        put(client, {"body": 2, "url": endpoint.url()})
-        put(client, {"body": 3, "url": endpoint.url()}, "others")
-        until(lambda: endpoint.bodies() == [3])
-        assert client.ask("DELETE", f"/v1/jobs/{job_id}").status == 200
-        client.ask("POST", "/v1/topics/orders/resume", {})
-        until(lambda: endpoint.bodies() == [3, 2])
-    assert endpoint.bodies() == [3, 2]
-
-
 def test_after_a_rotation_calls_are_signed_with_both_secrets_and_after_a_retirement_with_one(
     tmp_path: Path, endpoint: Endpoint
 ) -> None:

@@ -142,15 +142,18 @@ class Watch:
         return slow
 
 
-def test_nobody_wakes_anybody_while_nothing_is_half_said() -> None:
-    watch = Watch()
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+def test_nobody_wakes_anybody_while_nothing_is_half_said(watch: Watch) -> None:
     assert not watch.timeouts.note(Incoming(None))
     assert watch.timeouts.alarm_ms is None
     assert not watch.timeouts.is_due
 
 
-def test_a_line_has_ten_seconds() -> None:
-    watch = Watch()
+def test_a_line_has_ten_seconds(watch: Watch) -> None:
     sender = Incoming(0)
     assert watch.timeouts.note(sender)
     assert not watch.after(LINE_INCOMPLETE_S_MAX + 0.999)
@@ -162,8 +165,7 @@ def test_a_handshake_has_as_long_as_a_line() -> None:
     assert TLS_HANDSHAKE_MS == LINE_INCOMPLETE_S_MAX * 1_000
 
 
-def test_what_has_ended_in_time_is_forgotten() -> None:
-    watch = Watch()
+def test_what_has_ended_in_time_is_forgotten(watch: Watch) -> None:
     sender = Incoming(0)
     watch.timeouts.note(sender)
     watch.after(10)
@@ -173,8 +175,7 @@ def test_what_has_ended_in_time_is_forgotten() -> None:
     assert not watch.timeouts.is_too_slow(sender)
 
 
-def test_a_byte_more_of_the_same_line_wins_no_time_and_the_next_line_does() -> None:
-    watch = Watch()
+def test_a_byte_more_of_the_same_line_wins_no_time_and_the_next_line_does(watch: Watch) -> None:
     dripping, talking = Incoming(0), Incoming(0)
     for _ in range(10):
         watch.timeouts.note(dripping)
@@ -183,8 +184,7 @@ def test_a_byte_more_of_the_same_line_wins_no_time_and_the_next_line_does() -> N
     assert watch.after(1) == [dripping]
 
 
-def test_a_body_may_take_as_long_as_its_pace_allows() -> None:
-    watch = Watch()
+def test_a_body_may_take_as_long_as_its_pace_allows(watch: Watch) -> None:
     size = 30 * BYTES_PER_S_MIN
     sender = Incoming(size)
     watch.timeouts.note(sender)
@@ -196,8 +196,7 @@ def test_a_body_may_take_as_long_as_its_pace_allows() -> None:
     assert watch.after(1) == [sender]
 
 
-def test_a_body_that_drips_has_ten_seconds() -> None:
-    watch = Watch()
+def test_a_body_that_drips_has_ten_seconds(watch: Watch) -> None:
     sender = Incoming(1_000)
     watch.timeouts.note(sender)
     assert not watch.after(10)
@@ -213,8 +212,7 @@ def test_a_body_that_drips_has_ten_seconds() -> None:
         (1 << 30, (1 << 30) // LINE_BODY_BYTES_PER_S_IN_ALL),
     ],
 )
-def test_whatever_its_pace_a_body_has_to_end(size: int, seconds: int) -> None:
-    watch = Watch()
+def test_whatever_its_pace_a_body_has_to_end(watch: Watch, size: int, seconds: int) -> None:
     sender = Incoming(size)
     watch.timeouts.note(sender)
     sender.incomplete_bytes = 1
@@ -222,8 +220,7 @@ def test_whatever_its_pace_a_body_has_to_end(size: int, seconds: int) -> None:
     assert watch.after(1) == [sender]
 
 
-def test_a_body_begins_anew_where_the_line_has_ended() -> None:
-    watch = Watch()
+def test_a_body_begins_anew_where_the_line_has_ended(watch: Watch) -> None:
     sender = Incoming(0)
     watch.timeouts.note(sender)
     watch.after(9)
@@ -233,8 +230,7 @@ def test_a_body_begins_anew_where_the_line_has_ended() -> None:
     assert watch.after(1) == [sender]
 
 
-def test_seconds_in_which_nobody_listened_do_not_count() -> None:
-    watch = Watch()
+def test_seconds_in_which_nobody_listened_do_not_count(watch: Watch) -> None:
     sender = Incoming(0)
     watch.timeouts.note(sender)
     assert not watch.after(5)
@@ -244,8 +240,7 @@ def test_seconds_in_which_nobody_listened_do_not_count() -> None:
     assert watch.after(1) == [sender]
 
 
-def test_who_is_not_read_from_has_all_the_time() -> None:
-    watch = Watch()
+def test_who_is_not_read_from_has_all_the_time(watch: Watch) -> None:
     sender = Incoming(0)
     sender.is_read = False
     watch.timeouts.note(sender)
@@ -255,8 +250,7 @@ def test_who_is_not_read_from_has_all_the_time() -> None:
     assert watch.after(1) == [sender]
 
 
-def test_answers_come_when_they_are_to_and_in_order() -> None:
-    watch = Watch()
+def test_answers_come_when_they_are_to_and_in_order(watch: Watch) -> None:
     given: list[int] = []
     for number in range(3):
         watch.timeouts.postpone(1_000, partial(given.append, number))
@@ -277,8 +271,7 @@ def test_answers_come_when_they_are_to_and_in_order() -> None:
     assert watch.timeouts.alarm_ms is None
 
 
-def test_an_answer_and_a_slow_client_wake_each_at_its_time() -> None:
-    watch = Watch()
+def test_an_answer_and_a_slow_client_wake_each_at_its_time(watch: Watch) -> None:
     watch.timeouts.note(Incoming(0))
     watch.now_ms += 600
     watch.timeouts.postpone(1_000, lambda: None)
@@ -288,8 +281,7 @@ def test_an_answer_and_a_slow_client_wake_each_at_its_time() -> None:
     assert watch.timeouts.alarm_ms == 6_600
 
 
-def test_many_that_are_too_slow_at_once_are_told_of_in_slices() -> None:
-    watch = Watch()
+def test_many_that_are_too_slow_at_once_are_told_of_in_slices(watch: Watch) -> None:
     senders = [Incoming(0) for _ in range(2 * LOOKS_MAX + 1)]
     for sender in senders:
         watch.timeouts.note(sender)
