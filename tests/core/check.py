@@ -30,11 +30,12 @@ def check(engine: Engine) -> None:
         part.check()
     counted: Counter[Topic] = Counter()
     lengths: Counter[Topic] = Counter()
+    ready = {topic: frozenset(topic.queues.ready) for topic in store.topics.listing}
     for job_id, record in live_jobs(store):
         topic = store.topic_of(record)
         counted[topic] += 1
         lengths[topic] += len(record)
-        _check_place(store, topic, job_id, record)
+        _check_place(store, topic, job_id, record, ready[topic])
     for topic in store.topics.listing:
         assert topic.jobs == counted[topic]
         assert topic.bytes == lengths[topic]
@@ -78,11 +79,16 @@ def _check_ended_sessions(engine: Engine) -> None:
     assert coming == {job: whose for job, whose in holders.items() if whose.left_for is not None}
 
 
-def _check_place(store: Store, topic: Topic, job_id: int, record: bytes) -> None:
-    """Assert that the job is in the queue of its state, or leased and in none."""
+def _check_place(
+    store: Store, topic: Topic, job_id: int, record: bytes, ready: frozenset[int]
+) -> None:
+    """Assert that the job is in the queue of its state, or leased and in none.
+
+    `ready` are the keys of its topic's ready queue, which has no quick `in`.
+    """
     state = State.RESERVED if job_id in store.leases.sessions else state_of(record)
     priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
-    assert (ready_key(priority, job_id) in topic.queues.ready) == (state is State.READY)
+    assert (ready_key(priority, job_id) in ready) == (state is State.READY)
     assert (ready_key(rank_of(record), job_id) in topic.queues.buried) == (state is State.BURIED)
     assert bool(record[FLAGS_AT] & Flag.RANK) == (state_of(record) is State.BURIED)
 

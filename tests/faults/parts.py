@@ -68,7 +68,7 @@ class Parts:
     commit: type[SteppedCommit] = SteppedCommit
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
     """What a seed has in store."""
 

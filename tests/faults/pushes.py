@@ -11,6 +11,7 @@ or it is exhausted and moved (`unserved`).
 
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, cast
 
 from delayd.core.errors import JobNotFound, OutOfSpace, Refusal
@@ -57,9 +58,7 @@ LADDERS: Final = (DEFAULT, ((40,), 0, 0), ((7, 300), 0, 20), ((40, 1), 2, 0))
 
 def with_pushes(seed: int) -> Plan:
     """Return a plan with jobs that are pushed, drawn for this seed."""
-    plan = Plan.drawn(random.Random(f"plan {seed}"))
-    plan.pushes = True
-    return plan
+    return replace(Plan.drawn(random.Random(f"plan {seed}")), pushes=True)
 
 
 class Begun(NamedTuple):

@@ -18,6 +18,7 @@ import errno
 import math
 import random
 import socket
+from dataclasses import replace
 from typing import Final
 
 from delayd.config import SyncPolicy
@@ -80,7 +81,8 @@ class Run:
         self.quick = random.Random(f"quick {seed}")
         self.burials = random.Random(f"burials {seed}")
         if plan is None:
-            self.plan.quick_share = self.quick.choice((0.0, 0.0, 0.5, 1.0))
+            share = self.quick.choice((0.0, 0.0, 0.5, 1.0))
+            self.plan = replace(self.plan, quick_share=share)
         self.clock = FakeClock()
         self.history = History()
         may_refuse = bool(self.plan.faults & {"full", "error"})

@@ -67,7 +67,7 @@ ENOUGH: Final = 4
 def test_every_seed_keeps_every_promise(runs: Runs, part: int) -> None:
     """T-L1, safety and liveness."""
     seeds = lives = snapshots = 0
-    for seed in runs.seeds("T-L1", 100, 10_000, part, PARTS):
+    for seed in runs.seeds("T-L1", 40, 10_000, part, PARTS):
         run = played(seed)
         seeds += 1
         lives += run.lives
@@ -84,7 +84,7 @@ def test_every_seed_keeps_every_promise(runs: Runs, part: int) -> None:
 def test_every_seed_with_pushes_keeps_every_promise(runs: Runs, part: int) -> None:
     """T-L1: jobs with targets, and a receiver that fails, hangs, answers late and counts."""
     seeds = taken = 0
-    for seed in runs.seeds("T-L1 pushes", 20, 2_000, part, PARTS):
+    for seed in runs.seeds("T-L1 pushes", 10, 2_000, part, PARTS):
         run = played(seed, plan=with_pushes(seed))
         assert run.pushes is not None
         seeds += 1
@@ -133,7 +133,7 @@ def test_a_seed_with_pushes_that_once_failed_passes(seed: int, found: str) -> No
 def test_a_run_without_faults_loses_nothing_under_any_policy(runs: Runs) -> None:
     """T-L1: the baseline."""
     for policy in SyncPolicy:
-        for seed in runs.seeds(f"T-L1 no faults, {policy.value}", short=5, long=200):
+        for seed in runs.seeds(f"T-L1 no faults, {policy.value}", short=2, long=200):
             run = played(seed, plan=Plan(policy, faults=frozenset({"slow", "snapshots"})))
             assert run.lives == 1
 
