@@ -210,6 +210,11 @@ class VirtualClock:
         self._now_ms = time_ms
 
 
+def system_wall_ns() -> int:
+    """As `system_wall_ms`, to compare it with the clock of another machine."""
+    return time.time_ns()
+
+
 def system_wall_ms() -> int:
     """The machine's wall clock whatever clock jobs live by, for what people read: the log."""
     return time.time_ns() // NS_PER_MS

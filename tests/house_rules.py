@@ -40,6 +40,7 @@ MAY_IMPORT: Final = MappingProxyType(
         **dict.fromkeys(("compat", "exits", "files", "log_lines", "systemd"), GROUND),
         "core": GROUND,
         "log": (*GROUND, "exits"),
+        "log_copy": (*TOOLS, "core", "journal.snapshot", "log"),
         "journal": (*TOOLS, "log"),
         "postgres": (*TOOLS, "journal.format", "journal.snapshot", "log"),
         "net": (*GROUND, "clock", "files", "log_lines"),
@@ -68,8 +69,8 @@ MAY_IMPORT: Final = MappingProxyType(
         "testing": (*FRONT_END, "client", "config", "http", "line.stats", "metrics", "push"),
         "binlog": (*GROUND, "core", "journal"),
         "cli": (
-            *(*FRONT_END, "binlog", "client", "config", "journal", "push", "recover"),
-            *("service", "testing"),
+            *(*FRONT_END, "binlog", "client", "config", "journal", "log", "log_copy"),
+            *("postgres", "push", "recover", "service", "testing"),
         ),
         "__main__": ("cli",),
     }

@@ -30,10 +30,8 @@ from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.records import Kind, pack, pack_put, pack_turn
 from delayd.core.replay import Replay
 from delayd.core.wheel.wheel import ceil_to_tick
-from delayd.journal.directory import clear, leftovers, marked
 from delayd.journal.disk import Disk, LockHeldError
 from delayd.journal.errors import DirectoryLocked, failing
-from delayd.journal.format import IMPORT_MARKER
 from delayd.journal.journal import Journal
 from delayd.limits import JOURNAL_WINDOW_BYTES, TTR_MS_FOR_ZERO
 
@@ -59,28 +57,6 @@ def held(disk: Disk, binlog_dir: str) -> Iterator[None]:
     finally:
         if handle is not None:
             disk.close(handle)
-
-
-@contextlib.contextmanager
-def new_journal(disk: Disk, directory: str, segment_bytes: int) -> Iterator[Journal]:
-    """Give out a new journal, ready for appends; what is left half written is marked as such.
-
-    Raises NotEmpty, and what `Journal.open` raises.
-    """
-    # Before the lock, which is a file itself; and again under it, for what has come since.
-    with contextlib.suppress(OSError):
-        leftovers(disk, directory, IMPORT_MARKER)
-    journal = Journal.open(directory, disk=disk, segment_bytes=segment_bytes)
-    try:
-        with failing(directory, "cannot be written to"):
-            clear(disk, directory, IMPORT_MARKER)
-            for _ in journal.replay():
-                raise AssertionError("an empty directory has no frames")
-            with marked(disk, directory, IMPORT_MARKER):
-                yield journal
-                journal.close()
-    finally:
-        journal.close()
 
 
 def write(binlog: Binlog, journal: Journal, engine: Engine, wall_ms: int) -> None:

@@ -4,7 +4,7 @@ import os
 
 import click
 
-from delayd.binlog.convert import held, new_journal, topic_for, write
+from delayd.binlog.convert import held, topic_for, write
 from delayd.binlog.files import Binlog, sized_files
 from delayd.cli.journal_report import collector_off, jobs_of
 from delayd.cli.terminal import (
@@ -21,6 +21,8 @@ from delayd.core.engine import Engine
 from delayd.core.names import INTERNAL_TOPIC
 from delayd.exits import Exit
 from delayd.journal.disk import Disk, RealDisk
+from delayd.journal.format import IMPORT_MARKER
+from delayd.journal.new import new_journal
 
 
 @click.command(
@@ -62,7 +64,7 @@ def import_beanstalkd(
         engine = Engine(
             start_ms=clock.now_ms(), tick_ms=config.tick_ms, wheel_size=config.wheel_size
         )
-        with new_journal(disk, directory, config.segment_bytes) as journal:
+        with new_journal(disk, directory, config.segment_bytes, IMPORT_MARKER) as journal:
             write(binlog, journal, engine, clock.wall_ms())
         if owner is not None:
             give(directory, owner)

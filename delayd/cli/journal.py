@@ -12,11 +12,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from delayd.cli.journal_report import examine, frames_of, lines, log_bytes
+from delayd.cli.journal_report import collector_off, examine, frames_of, lines, log_bytes
 from delayd.cli.terminal import (
     CommandFailed,
     complain,
@@ -26,6 +26,7 @@ from delayd.cli.terminal import (
     print_lines,
     progress,
 )
+from delayd.clock import system_wall_ms
 from delayd.exits import Exit
 from delayd.journal.backup import backup as copied
 from delayd.journal.directory import holder, names_in
@@ -33,10 +34,18 @@ from delayd.journal.disk import Disk, RealDisk
 from delayd.journal.format import check_names
 from delayd.journal.recovery import Recovery
 from delayd.journal.repair import NoSuchPlace, prepared
+from delayd.limits import DATABASE_ANSWER_MS, JOURNAL_SEGMENT_BYTES_DEFAULT
+from delayd.log_lines import Log
 from delayd.net.accept import raise_descriptor_limit
 from delayd.text import counted, visible
 
+if TYPE_CHECKING:
+    from delayd.log_copy import CopySource, CopyTarget
+    from delayd.postgres.place import DatabasePlace
+
 PLACE: Final = re.compile(r"(?:segment-)?([0-9]{1,10})(?:\.log)?:([0-9]{1,19})")
+
+LOG_NAME: Final = re.compile("(?!pg_)[a-z_][a-z0-9_]{0,62}")
 
 DIRECTORY: Final = click.Path(exists=True, file_okay=False)
 
@@ -116,9 +125,7 @@ def backup(directory: str, target: str) -> int:
     The copy holds everything that was acknowledged before the command began. It is on disk and was
     checked as by `delayd journal check` when the exit code is 0; otherwise nothing is left of it.
     """
-    paths = [os.path.realpath(path) for path in (directory, target)]
-    if os.path.commonpath(paths) == paths[0]:
-        raise click.UsageError(f"{target} must not be in {directory}: no daemon would start there")
+    _check_apart(directory, target)
     disk = RealDisk()
     raise_descriptor_limit()  # all files are open at one time
     with (
@@ -135,6 +142,80 @@ def backup(directory: str, target: str) -> int:
     size = f"{counted(len(copy.names), 'file')}, {counted(copy.copied_bytes, 'byte')}"
     print_lines([f"copied     {size}", *map(visible, examination.lines())])
     return Exit.OK
+
+
+@journal.command(
+    short_help="Copy the log at SOURCE to TARGET: directories, or databases.",
+    epilog=examples(
+        "delayd journal copy /var/lib/delayd postgresql://delayd@db-1,db-2/jobs",
+        "delayd journal copy postgresql://delayd@db-1/jobs /var/lib/delayd-again",
+    ),
+)
+@click.argument("source")
+@click.argument("target")
+@click.option("--name", default="delayd", help="Of the log in a database (delayd).")
+def copy(source: str, target: str, *, name: str) -> int:
+    """Copy the log at SOURCE to TARGET, each a directory or the url of a PostgreSQL database.
+
+    No daemon may use the source meanwhile; it is not changed. The target has no log yet. Jobs keep
+    ids, keys, times, attempts and dead letters, policies and pauses stay; the copy is read again
+    and compared with the source. When the exit code is not 0, no daemon starts on what is left.
+    Passwords are taken from PGPASSFILE or ~/.pgpass, as by psql.
+    """
+    from delayd.log_copy import copy_log
+
+    if not (_is_url(source) or _is_url(target)):
+        _check_apart(source, target)
+    with journal_errors(), collector_off():
+        copied = copy_log(_source(source, name), _target(target, name))
+    print_lines([f"copied {counted(copied.jobs, 'job')}, up to frame {copied.sequence}"])
+    return Exit.OK
+
+
+def _check_apart(directory: str, target: str) -> None:
+    paths = [os.path.realpath(path) for path in (directory, target)]
+    if os.path.commonpath(paths) == paths[0]:
+        raise click.UsageError(f"{target} must not be in {directory}: no daemon would start there")
+
+
+def _source(text: str, name: str) -> "CopySource":
+    if _is_url(text):
+        place = _place(text, name)
+        from delayd.postgres.copies import DatabaseSource
+
+        return DatabaseSource(place, Log(sys.stderr, system_wall_ms))
+    if not os.path.isdir(text):
+        raise click.UsageError(f"there is no directory {visible(text)}")
+    from delayd.journal.copies import DirectorySource
+
+    return DirectorySource(RealDisk(), text)
+
+
+def _target(text: str, name: str) -> "CopyTarget":
+    if _is_url(text):
+        place = _place(text, name)
+        from delayd.postgres.copies import DatabaseTarget
+
+        return DatabaseTarget(place)
+    from delayd.journal.copies import DirectoryTarget
+
+    return DirectoryTarget(RealDisk(), text, JOURNAL_SEGMENT_BYTES_DEFAULT)
+
+
+def _place(url: str, name: str) -> "DatabasePlace":
+    if LOG_NAME.fullmatch(name) is None:
+        rule = "must be a name of a schema in small letters, such as delayd"
+        raise click.UsageError(f"--name {visible(repr(name))} {rule}")
+    try:
+        from delayd.postgres.place import DatabasePlace
+    except ImportError:
+        how = "pip install 'delayd[postgres]'"
+        raise CommandFailed(Exit.USAGE, "a log in PostgreSQL needs psycopg", how) from None
+    return DatabasePlace.of(url, name=name, lease_ms=DATABASE_ANSWER_MS, address="")
+
+
+def _is_url(text: str) -> bool:
+    return text.startswith(("postgresql:", "postgres:"))
 
 
 @journal.command(

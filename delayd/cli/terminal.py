@@ -153,10 +153,10 @@ def load_config(path: str | None, flags: Mapping[str, object]) -> "Config":
 
 @contextlib.contextmanager
 def journal_errors() -> Iterator[None]:
-    """Make the command fail on a journal's error, with the exit code of a daemon for it."""
-    from delayd.journal.errors import JournalError
+    """Make the command fail on a log's error, with the exit code of a daemon for it."""
+    from delayd.log import LogError
 
     try:
         yield
-    except JournalError as error:
+    except LogError as error:
         raise CommandFailed(error.exit_code, str(error)) from error

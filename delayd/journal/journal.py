@@ -199,16 +199,25 @@ class Journal:
 
     @classmethod
     def open(
-        cls, directory: str, *, disk: Disk, segment_bytes: int, is_virtual: bool = False
+        cls,
+        directory: str,
+        *,
+        disk: Disk,
+        segment_bytes: int,
+        is_virtual: bool = False,
+        identity: bytes = b"",
     ) -> "Journal":
         """Take the directory, making it if needed; `replay` comes next.
 
-        `is_virtual`: the times to come are those of a virtual clock.
+        `is_virtual`: the times to come are those of a virtual clock. `identity`: of the log that is
+        copied into this one.
         Raises DirectoryLocked when another process has it, JournalFailed when it cannot be used.
         """
         assert segment_bytes >= JOURNAL_SEGMENT_BYTES_MIN, "configuration has a higher minimum"
         owned, found = take_directory(disk, directory)
-        return cls(directory, disk, segment_bytes, owned, found, is_virtual=is_virtual)
+        journal = cls(directory, disk, segment_bytes, owned, found, is_virtual=is_virtual)
+        journal.identity = identity
+        return journal
 
     def replay(self) -> Iterator[Frame]:
         """Yield every durable frame in order; after the last one the journal takes appends."""
@@ -269,7 +278,9 @@ class Journal:
         if recovery.base.snapshot is not None:
             self.snapshot_ms = recovery.base.snapshot.header.time_ms
         self.appended_sequence = self.synced_sequence = recovery.sequence
-        self.identity = recovery.identity or self._disk.unique_bytes(IDENTITY_BYTES)
+        self.identity = (
+            recovery.identity or self.identity or self._disk.unique_bytes(IDENTITY_BYTES)
+        )
         self._end = LogEndFile(self._disk, self.directory, self.identity)
         if active is not None:
             self._active = active

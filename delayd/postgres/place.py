@@ -135,13 +135,22 @@ class DatabasePlace(NamedTuple):
 
     def _create(self, connection: Connection, statements: Statements, identity: bytes) -> None:
         """Make the tables, all or none; where another daemon does so at this moment, it is done."""
-        within_ms = DATABASE_ANSWER_MS
-        connection.run(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK_NUMBER})", within_ms)
-        if not whole(connection.ask(statements.has_tables, within_ms=within_ms)[0][0]):
-            if not whole(connection.ask(statements.has_schema, within_ms=within_ms)[0][0]):
-                connection.run(f"CREATE SCHEMA {statements.schema}", within_ms)
-            connection.run(statements.create(identity), within_ms)
-        connection.run("COMMIT", within_ms)
+        self.begin(connection)
+        if not whole(connection.ask(statements.has_tables, within_ms=DATABASE_ANSWER_MS)[0][0]):
+            self.create(connection, statements, identity)
+        connection.run("COMMIT", DATABASE_ANSWER_MS)
+
+    def begin(self, connection: Connection) -> None:
+        """Begin a transaction, in which nobody else makes tables of logs."""
+        connection.run(f"BEGIN; SELECT pg_advisory_xact_lock({_LOCK_NUMBER})", DATABASE_ANSWER_MS)
+
+    def create(
+        self, connection: Connection, statements: Statements, identity: bytes, head: int = 0
+    ) -> None:
+        """Make the tables of a log whose last frame is `head`; in a transaction."""
+        if not whole(connection.ask(statements.has_schema, within_ms=DATABASE_ANSWER_MS)[0][0]):
+            connection.run(f"CREATE SCHEMA {statements.schema}", DATABASE_ANSWER_MS)
+        connection.run(statements.create(identity, head), DATABASE_ANSWER_MS)
 
 
 _LOCK_NUMBER = 0x64656C61796464

@@ -53,7 +53,7 @@ from delayd.postgres.errors import (
 )
 from delayd.postgres.place import DatabasePlace, closed_after_error
 from delayd.postgres.rows import LogRow, checksum_of, frames_in
-from delayd.postgres.snapshots import PartsWriter, payloads_of
+from delayd.postgres.snapshots import PartsConnection, PartsWriter, payloads_of
 from delayd.postgres.statements import FORMAT, FRAME_TABLES, SNAPSHOT_TABLES, Statements
 
 _BOUNDLESS_BYTES: Final = 1 << 62
@@ -693,7 +693,7 @@ class PostgresLog:
         )
         return self._writer
 
-    def covered(self, connection: Connection, sequence: int) -> None:
+    def covered(self, connection: PartsConnection, sequence: int) -> None:
         """Empty the tables of frames that it replaces; those that are read now, some other time."""
         for number, end in enumerate(self._ends):
             if number == self._table or not 0 < end <= sequence:

@@ -25,7 +25,7 @@ from delayd.journal.snapshot import (
     unpack_snapshot_header,
 )
 from delayd.limits import DATABASE_ANSWER_MS, DATABASE_PART_BYTES, DATABASE_TRUNCATE_MS
-from delayd.postgres.connection import Connection, Row
+from delayd.postgres.connection import Row, Value
 from delayd.postgres.errors import DatabaseError, Fenced, SnapshotGivenUp
 from delayd.postgres.statements import Statements
 from delayd.text import counted
@@ -47,6 +47,19 @@ class PostgresSnapshot(NamedTuple):
         return f"{self.where}: {jobs} up to frame {self.sequence}, {self.stored_bytes} bytes"
 
 
+class PartsConnection(Protocol):
+    """What a snapshot asks of its connection; see `Connection`."""
+
+    def run(self, sql: str, within_ms: int) -> None:
+        """Have statements carried out. Raises DatabaseLost and StatementFailed."""
+
+    def ask(self, sql: str, *values: Value, within_ms: int) -> list[Row]:
+        """Return the rows of a statement. Raises DatabaseLost and StatementFailed."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
 class SnapshotOwner(Protocol):
     """The log that a snapshot is of."""
 
@@ -58,7 +71,7 @@ class SnapshotOwner(Protocol):
     def is_over(self) -> bool:
         """Whether nothing becomes durable any more."""
 
-    def covered(self, connection: Connection, sequence: int) -> None:
+    def covered(self, connection: PartsConnection, sequence: int) -> None:
         """Empty the tables of frames up to this one; in the thread. Raises DatabaseError."""
 
 
@@ -69,7 +82,7 @@ class PartsWriter:
     def __init__(
         self,
         owner: SnapshotOwner,
-        connect: Callable[[], Connection],
+        connect: Callable[[], PartsConnection],
         statements: Statements,
         *,
         proof: tuple[int, bytes],
@@ -86,7 +99,7 @@ class PartsWriter:
         self._header = header
         self._where = where
         self._mark = snapshot_mark(header.identity, header.sequence)
-        self._connection: Connection | None = None
+        self._connection: PartsConnection | None = None
         self._gathered = bytearray()
         self._parts = self._frames = self._payload_bytes = self._running = 0
         self.stored_bytes = 0
@@ -139,7 +152,7 @@ class PartsWriter:
         if connection is not None:
             connection.close()
 
-    def _begun(self) -> Connection:
+    def _begun(self) -> PartsConnection:
         """Return the connection; the first time the table is emptied and the header is written."""
         if self._connection is None:
             self._connection = connection = self._connect()
@@ -158,7 +171,7 @@ class PartsWriter:
         self._running = crc32(data, self._running)
         self.stored_bytes += len(data)
 
-    def _write_part(self, connection: Connection) -> None:
+    def _write_part(self, connection: PartsConnection) -> None:
         part = bytes(self._gathered[:DATABASE_PART_BYTES])
         del self._gathered[:DATABASE_PART_BYTES]
         values = (*self._proof, self._parts, self._header.sequence, part)

@@ -83,6 +83,16 @@ class Statements:
     # --- Reading ---------------------------------------------------------------------------------
 
     @property
+    def now(self) -> str:
+        """Read the database's clock."""
+        return f"SELECT {_us(_NOW)}"
+
+    @property
+    def epoch(self) -> str:
+        """Read how often the log got another owner."""
+        return f"SELECT epoch FROM {self._log}"
+
+    @property
     def hold(self) -> str:
         """Begin to read what is there at one moment; no table is emptied meanwhile."""
         tables = ", ".join((self._log, *self._frames, *self._snapshots))
@@ -164,8 +174,8 @@ class Statements:
         """How many tables a log has."""
         return 1 + FRAME_TABLES + SNAPSHOT_TABLES
 
-    def create(self, identity: bytes) -> str:
-        """Make the tables, with the row of a log that has no frames."""
+    def create(self, identity: bytes, head: int) -> str:
+        """Make the tables, with the row of a log that is nobody's, and whose last frame is that."""
         columns = (
             *("format int8", "identity bytea", "epoch int8", "owner bytea", "address text"),
             *("lease_until timestamptz", "lease_ms int8", "head int8", "checksum int8"),
@@ -173,7 +183,8 @@ class Statements:
         )
         fields = ", ".join(f"{column} NOT NULL" for column in columns)
         rest = "int8 NOT NULL, payload bytea NOT NULL)"
-        first = f"{FORMAT}, '\\x{identity.hex()}', 0, '', '', to_timestamp(0), 0, 0, 0, 0, 0, 0"
+        nobody = "0, '', '', to_timestamp(0), 0"
+        first = f"{FORMAT}, '\\x{identity.hex()}', {nobody}, {head}, 0, 0, 0, 0"
         made = [
             f"CREATE TABLE {self._log} ({fields}) WITH (fillfactor = 50)",
             f"INSERT INTO {self._log} VALUES ({first})",

@@ -1,6 +1,6 @@
 import pytest
 
-from delayd.binlog.convert import held, new_journal, record_of, write
+from delayd.binlog.convert import held, record_of, write
 from delayd.binlog.files import Binlog, BinlogJob, BinlogState, sized_files
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Tally, body_of, tally_of
@@ -18,6 +18,7 @@ from delayd.journal.errors import (
 )
 from delayd.journal.format import IMPORT_MARKER
 from delayd.journal.journal import Journal
+from delayd.journal.new import new_journal
 from delayd.limits import JOURNAL_WINDOW_BYTES
 from tests.binlog.binlogs import BURIED, CREATED_NS, DELAYED, NS, file_of, full
 from tests.rigs.disk import PowerCut, SimulatedDisk
@@ -119,7 +120,7 @@ def some_records() -> list[bytes]:
 
 def import_into(disk: SimulatedDisk, binlog: Binlog) -> Engine:
     engine = Engine(start_ms=NOW_MS)
-    with new_journal(disk, "data", SEGMENT_BYTES) as journal:
+    with new_journal(disk, "data", SEGMENT_BYTES, IMPORT_MARKER) as journal:
         write(binlog, journal, engine, NOW_MS)
     return engine
 

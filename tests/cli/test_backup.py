@@ -1,4 +1,4 @@
-"""`delayd journal backup`: what it says, and how it ends. How it copies: tests/journal."""
+"""`delayd journal backup` and `copy`: what they say, and how they end. How: tests/journal."""
 
 import os
 import resource
@@ -138,3 +138,33 @@ def test_a_full_target_is_an_error_and_leaves_nothing_that_looks_whole(
     assert set(contents(target)) == {LOCK_NAME}
     assert backed_up(source, target) == Exit.OK
     assert BACKUP_MARKER not in contents(target)
+
+
+def test_a_copy_says_what_was_copied_and_is_refused_where_it_must_be(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    source, target = tmp_path / "data", tmp_path / "copy"
+    fill_with_snapshot(source)
+    before = contents(source)
+    assert invoke(["journal", "copy", str(source), str(target)]) == Exit.OK
+    assert lines_of(capsys) == ["copied 12 jobs, up to frame 4"]
+    assert contents(source) == before
+    assert invoke(["journal", "check", str(target)]) == Exit.OK
+    assert any(line.startswith("state      12 jobs in 1 topic:") for line in lines_of(capsys))
+    for arguments, code, message in (
+        (("nowhere", "new"), Exit.USAGE, "there is no directory nowhere"),
+        ((str(source), str(target)), Exit.USAGE, "choose a directory that is new"),
+        ((str(source), f"{source}/in"), Exit.USAGE, "must not be in"),
+        (("postgresql:", "new", "--name", 'a"b'), Exit.USAGE, "must be a name of a schema"),
+        (("postgresql://[", "new"), Exit.BAD_CONFIGURATION, "is not a url that PostgreSQL reads"),
+        (
+            ("postgresql://canary:secret@127.0.0.1:1/jobs", "new"),
+            Exit.JOURNAL_FAILED,
+            "postgresql://127.0.0.1:1/jobs cannot be reached",
+        ),
+    ):
+        assert invoke(["journal", "copy", *arguments]) == code
+        error = capsys.readouterr().err
+        assert message in error
+        assert "canary" not in error
+        assert "secret" not in error

@@ -1,0 +1,261 @@
+"""A log that is copied leads to the same state, and there is all of the copy or nothing."""
+
+import contextlib
+import io
+import random
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from delayd.journal.copies import DirectorySource, DirectoryTarget
+from delayd.journal.errors import DirectoryLocked, JournalError, NotEmpty
+from delayd.journal.format import BACKUP_MARKER
+from delayd.journal.journal import Journal
+from delayd.journal.snapshot import SnapshotHeader
+from delayd.log import DurableLog, LogError, LogFrame
+from delayd.log_copy import CopySource, CopyTarget, copy_log
+from delayd.log_lines import Log
+from tests.core.canonical import canonical
+from tests.core.test_engine_walk import Scan
+from tests.postgres_server import PostgresServer, postgres_server
+from tests.rigs.disk import PowerCut, SimulatedDisk
+from tests.rigs.engine import EngineRig
+
+SEGMENT_BYTES = 4096
+WALL_MS = 1_795_256_100_000
+LEASE_MS = 1_000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+def filled(disk: SimulatedDisk, rng: random.Random, steps: int = 600) -> EngineRig:
+    """A directory `data` with a log of many steps, and the engine that wrote it."""
+    walk = Scan(rng)
+    for _ in range(steps):
+        walk.step()
+    rig: EngineRig = walk.machine.rig
+    rig.take_log()
+    journal = Journal.open("data", disk=disk, segment_bytes=SEGMENT_BYTES)
+    assert [*journal.replay()] == []
+    for payload in rig.log:
+        journal.append(payload, rig.start_ms, WALL_MS)
+    journal.close()
+    return rig
+
+
+def files(disk: SimulatedDisk, directory: str) -> dict[str, bytes]:
+    names = disk.list_directory(directory)
+    return {name: disk.file_bytes(f"{directory}/{name}") for name in names}
+
+
+def state_in(source: CopySource, rig: EngineRig) -> tuple[list[object], LogFrame]:
+    """What a start makes of this log, and its last frame."""
+    with contextlib.closing(source):
+        frames = [*source.frames()]
+    rig.log = [frame.payload for frame in frames]
+    return [*canonical(rig.replayed())], frames[-1]
+
+
+class InDatabase:
+    """A log in the server, as both ends of a copy and as a daemon opens it."""
+
+    def __init__(self, server: PostgresServer, name: str) -> None:
+        from delayd.postgres.place import DatabasePlace
+
+        self.news = Log(io.StringIO(), int)
+        self.place = DatabasePlace.of(server.url, name=name, lease_ms=LEASE_MS, address="here")
+
+    def source(self) -> CopySource:
+        from delayd.postgres.copies import DatabaseSource
+
+        return DatabaseSource(self.place, self.news)
+
+    def target(self) -> CopyTarget:
+        from delayd.postgres.copies import DatabaseTarget
+
+        return DatabaseTarget(self.place)
+
+    def log(self) -> DurableLog:
+        from delayd.postgres.postgres_log import open_log
+
+        return open_log(self.place, self.news, segment_bytes=SEGMENT_BYTES)
+
+
+@pytest.mark.walk(3, 60)
+def test_a_copy_leads_to_the_same_state_and_the_source_stays(
+    number: int, rng: random.Random
+) -> None:
+    disk = SimulatedDisk()
+    rig = filled(disk, rng)
+    before = files(disk, "data")
+    copied = copy_log(DirectorySource(disk, "data"), DirectoryTarget(disk, "copy", SEGMENT_BYTES))
+    assert files(disk, "data") == before
+    wanted, last = state_in(DirectorySource(disk, "data"), rig)
+    found, copy_last = state_in(DirectorySource(disk, "copy"), rig)
+    assert found == wanted
+    assert copied.sequence == last.sequence
+    assert (copy_last.time_ms, copy_last.wall_ms) == (last.time_ms, last.wall_ms)
+    assert BACKUP_MARKER not in disk.list_directory("copy")
+
+
+def test_a_copy_that_is_cut_off_is_nothing_and_can_be_made_again(rng: random.Random) -> None:
+    disk = SimulatedDisk()
+    rig = filled(disk, rng, steps=60)
+    wanted, _ = state_in(DirectorySource(disk, "data"), rig)
+    begun = disk.call_count
+    copy_log(DirectorySource(disk, "data"), DirectoryTarget(disk, "copy", SEGMENT_BYTES))
+    calls = disk.call_count - begun
+    outcomes = set()
+    for number in range(1, calls + 1):
+        source = {name: disk.file_bytes(f"data/{name}") for name in disk.list_directory("data")}
+        again = SimulatedDisk()
+        for name, data in source.items():
+            again.put_file(f"data/{name}", data)
+        again.fail(again.call_count + number, PowerCut())
+        with pytest.raises(PowerCut):
+            copy_log(DirectorySource(again, "data"), DirectoryTarget(again, "copy", SEGMENT_BYTES))
+        again.crash(survives=lambda piece: piece.offset % 2 == 0)
+        try:
+            found, _ = state_in(DirectorySource(again, "copy"), rig)
+            outcomes.add("whole")
+            assert found == wanted
+        except (JournalError, IndexError) as error:
+            outcomes.add(type(error).__name__)
+            target = DirectoryTarget(again, "copy", SEGMENT_BYTES)
+            copy_log(DirectorySource(again, "data"), target)
+            assert state_in(DirectorySource(again, "copy"), rig)[0] == wanted
+    assert outcomes == {"whole", "ForeignFile", "IndexError"}
+
+
+def test_a_source_in_use_one_without_a_log_and_a_target_with_files_are_refused(
+    rng: random.Random,
+) -> None:
+    disk = SimulatedDisk()
+    filled(disk, rng, steps=5)
+    target = DirectoryTarget(disk, "copy", SEGMENT_BYTES)
+    journal = Journal.open("data", disk=disk, segment_bytes=SEGMENT_BYTES)
+    with pytest.raises(DirectoryLocked, match="is held by"):
+        copy_log(DirectorySource(disk, "data"), target)
+    journal.close()
+    with pytest.raises(LogError, match="there is no log in empty"):
+        copy_log(DirectorySource(disk, "empty"), target)
+    disk.put_file("copy/notes.txt", b"precious")
+    with pytest.raises(NotEmpty, match=r"copy .*notes\.txt"):
+        copy_log(DirectorySource(disk, "data"), target)
+    assert disk.file_bytes("copy/notes.txt") == b"precious"
+
+
+def test_what_is_read_again_is_compared_and_doubt_about_clocks_is_late(rng: random.Random) -> None:
+    disk = SimulatedDisk()
+    filled(disk, rng, steps=60)
+    with contextlib.closing(DirectorySource(disk, "data")) as source:
+        last = [*source.frames()][-1]
+    headers = []
+
+    @contextlib.contextmanager
+    def kept(
+        header: SnapshotHeader, payloads: Iterator[bytes], jobs: Callable[[], int]
+    ) -> Iterator[Iterator[LogFrame]]:
+        headers.append(header)
+        pieces = [*payloads]
+        assert jobs() >= 0
+        rig = EngineRig()
+        for _ in range(number):
+            rig.put()
+        yield iter([last._replace(payload=piece + rig.take_log()[0]) for piece in pieces])
+
+    target = SimpleNamespace(shown="x", wall_ahead_ns=(-5_000_000, 6_000_001), filled=kept)
+    number = 0
+    copy_log(DirectorySource(disk, "data"), target)
+    number = 1
+    with pytest.raises(LogError, match=r"x does not hold what was written to it|holds .* not fit"):
+        copy_log(DirectorySource(disk, "data"), target)
+    assert [header.wall_ms - last.wall_ms for header in headers] == [7, 7]
+
+
+@pytest.mark.walk(2, 20)
+def test_a_log_goes_to_a_database_and_back(
+    number: int, rng: random.Random, server: PostgresServer
+) -> None:
+    disk, name = SimulatedDisk(), f"copy_{number}"
+    rig = filled(disk, rng)
+    wanted, last = state_in(DirectorySource(disk, "data"), rig)
+    opened = InDatabase(server, name)
+    source = DirectorySource(disk, "data")
+    copied = copy_log(source, opened.target())
+    assert copied.sequence == last.sequence
+    found, stored = state_in(opened.source(), rig)
+    assert found == wanted
+    with contextlib.closing(opened.source()) as stored_source:
+        assert stored_source.identity == source.identity
+    assert 0 <= stored.wall_ms - last.wall_ms < 60_000
+    copy_log(opened.source(), DirectoryTarget(disk, "back", SEGMENT_BYTES))
+    found, back = state_in(DirectorySource(disk, "back"), rig)
+    assert found == wanted
+    assert 0 <= back.wall_ms - last.wall_ms < 60_000
+    with pytest.raises(LogError, match=f"has a log called {name}: copy to another name"):
+        copy_log(DirectorySource(disk, "data"), opened.target())
+    assert state_in(opened.source(), rig)[0] == wanted
+
+
+def test_a_database_gets_nothing_of_a_copy_that_fails(
+    rng: random.Random, server: PostgresServer
+) -> None:
+    disk = SimulatedDisk()
+    filled(disk, rng, steps=60)
+    opened = InDatabase(server, "nothing")
+    target = opened.target()
+
+    @contextlib.contextmanager
+    def cut_off(
+        header: SnapshotHeader, payloads: Iterator[bytes], jobs: Callable[[], int]
+    ) -> Iterator[Iterator[LogFrame]]:
+        with target.filled(header, payloads, jobs) as frames:
+            next(frames)
+            yield iter(())
+
+    broken = SimpleNamespace(shown="x", wall_ahead_ns=(0, 0), filled=cut_off)
+    with pytest.raises(LogError, match="there is no log in x"):
+        copy_log(DirectorySource(disk, "data"), broken)
+    with pytest.raises(LogError, match="there is no log called nothing in"):
+        opened.source()
+    copy_log(DirectorySource(disk, "data"), opened.target())
+
+
+def test_a_log_that_a_daemon_owns_is_not_copied_nor_one_that_it_owned_meanwhile(
+    rng: random.Random, server: PostgresServer
+) -> None:
+    disk = SimulatedDisk()
+    filled(disk, rng, steps=60)
+    opened = InDatabase(server, "owned")
+    copy_log(DirectorySource(disk, "data"), opened.target())
+    target = DirectoryTarget(disk, "copy", SEGMENT_BYTES)
+
+    def owned() -> DurableLog:
+        log = opened.log()
+        assert [*log.follow()]
+        assert log.take_over()
+        return log
+
+    log = owned()
+    with pytest.raises(LogError, match=r"here owns the log in .*: stop it before"):
+        copy_log(opened.source(), target)
+    log.close()
+
+    @contextlib.contextmanager
+    def late(
+        header: SnapshotHeader, payloads: Iterator[bytes], jobs: Callable[[], int]
+    ) -> Iterator[Iterator[LogFrame]]:
+        with target.filled(header, payloads, jobs) as frames:
+            owned().close()
+            yield frames
+
+    with pytest.raises(LogError, match=r"a daemon has owned the log in .* meanwhile"):
+        copy_log(opened.source(), SimpleNamespace(shown="x", wall_ahead_ns=(0, 0), filled=late))
+    assert BACKUP_MARKER in disk.list_directory("copy")
+    copy_log(opened.source(), target)
