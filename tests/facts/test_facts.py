@@ -27,6 +27,7 @@ from delayd.core.names import INTERNAL_TOPIC
 from delayd.core.operations import topics
 from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import put_keyed
+from delayd.core.policy import FIELDS
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs
 from tests.facts.worlds import WORLDS, Beyond, Told, World, counts, everything, same, truth
@@ -152,7 +153,44 @@ def recorded(act: str, outcome: str, *, is_judged: bool = False) -> str:
     return f"log {'FAIL' if is_judged and log in {'RELEASE', 'BURY'} else log}; {outcome}"
 
 
+POLICIES: Final = {
+    # A field's values: one and the bounds as they are told, and two that are wrong
+    "ttr": ("5m 0.001s 7101w3d6h28m15s", "-1 4294967296"),
+    "delay": ("10s 0s 7101w3d6h28m15s", "-1 soon"),
+    "retry": ("['1s', '3m'] ['1ms']", "0s 15"),
+    "max_attempts": ("3 1 65535", "0 65536"),
+    "exhausted": ("dead " + "a" * 200, "-a " + "a" * 201),
+    "on_close": ("return", "fail 1"),
+    "jobs_max": ("10 1 4611686018427387904", "0 4611686018427387905"),
+    "bytes_max": ("100 1 4611686018427387904", "0 1.5"),
+    "body_bytes_max": ("9 1 1073741824", "0 1073741825"),
+    "delay_max": ("1h 0s 7101w3d6h28m15s", "-1 4294967296"),
+    "reserved_max": ("2 1 4611686018427387904", "0 many"),
+    "rate_per_s": ("0.5 0.001 1000000", "0 1000001"),
+    "push": ("{'topic':'out'}", "0 x"),
+    "jitter_percent": ("10 0 100", "-1 101"),
+}
+
+
+def policies() -> Iterator[tuple[str, Fact]]:
+    for field, (right, wrong) in POLICIES.items():
+        values = re.findall(r"\[.*?\]|\S+", right)
+        then = []
+        for value in values:
+            given = value.replace("', '", ",").strip("[']") if value[0] == "[" else value
+            given = "push.topic=out" if field == "push" else f"{field}={given}"
+            shown = value.replace("0.001s", "1ms").replace(":", ": ")
+            steps = f"set_policy mail {given}; policy mail"
+            then.append((steps, f"= {field}={shown}"))
+        then += [
+            (f"set_policy mail {field}={value}", f"PolicyInvalid {field}")
+            for value in wrong.split()
+        ]
+        yield f"policy of {field}", Fact("push_on", then)
+
+
 def tables() -> Iterator[tuple[str, Fact]]:
+    yield from policies()
     for act, outcomes in BECOMES.items():
         for (state, given), outcome in zip(STATES.items(), outcomes, strict=True):
             yield f"{act}, {state}", Fact(given, [(act, recorded(act, outcome))])
@@ -348,3 +386,7 @@ def refusals(kind: type[errors.Refusal] = errors.Refusal) -> set[type[errors.Ref
 def test_every_refusal_of_the_engine_has_a_fact() -> None:
     outcomes = " ".join(outcome for fact in FACTS.values() for _, outcome in fact.then)
     assert {refusal.__name__ for refusal in refusals()} <= {*re.findall(r"\w+", outcomes)}
+
+
+def test_every_field_of_a_policy_has_facts() -> None:
+    assert {*POLICIES} == {field.name for field in FIELDS}

@@ -142,24 +142,6 @@ def test_a_change_that_cannot_be_swallows_its_body() -> None:
 # --- Runs ----------------------------------------------------------------------------------------
 
 
-def test_new_keys_in_a_run_are_put_at_once() -> None:
-    stream = b"".join(put(b"k%d" % number) for number in range(50))
-    assert both(stream) == b"".join(b"INSERTED %d\r\n" % number for number in range(1, 51))
-
-
-@pytest.mark.parametrize(
-    "words", [b"", b" on=keep", b" on=replace", b" on=preserve", b" on=extend", b" retry=15s"]
-)
-def test_a_run_is_the_same_as_one_by_one(words: bytes, rng: random.Random) -> None:
-    for _ in range(20):
-        stream = b"".join(
-            put(b"k%d" % rng.randrange(12), b"%02d" % number, words) for number in range(20)
-        )
-        replies = both(stream)
-        assert replies.count(b"\r\n") == 20
-        assert both(*in_pieces(stream, rng)) == replies
-
-
 def test_chance_streams_with_keys_are_the_same_in_runs_and_one_by_one(rng: random.Random) -> None:
     for _ in range(100):
         stream = b"".join(chance(rng) for _ in range(30))

@@ -34,27 +34,11 @@ def both(*said: bytes, jobs: int = 0, draining: bool = False) -> bytes:
 PUT = b"put 0 9 60 2\r\nhi\r\n"
 
 
-def test_equal_puts_take_ids_in_sequence() -> None:
-    assert both(PUT * 3) == b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"
-
-
-def test_a_put_that_differs_ends_the_run() -> None:
-    other = PUT.replace(b"put 0", b"put 1")
-    assert both(PUT * 2 + other + PUT) == b"".join(b"INSERTED %d\r\n" % n for n in range(1, 5))
-
-
 @pytest.mark.parametrize("cut", range(1, len(PUT)))
 def test_an_incomplete_last_put_is_finished_by_what_follows(cut: int) -> None:
     replies = b"INSERTED 1\r\nINSERTED 2\r\nINSERTED 3\r\n"
     assert both(PUT * 2 + PUT[:cut], PUT[cut:]) == replies
     assert both(PUT * 2 + PUT[:cut], *bytewise(PUT[cut:])) == replies
-
-
-def test_a_wrong_body_in_a_run_takes_its_id_and_its_bytes() -> None:
-    wrong = b"put 0 9 60 2\r\nhixy"
-    assert both(PUT + wrong + PUT) == b"INSERTED 1\r\nEXPECTED_CRLF\r\nINSERTED 3\r\n"
-    assert both(wrong + PUT) == b"EXPECTED_CRLF\r\nINSERTED 2\r\n"
-    assert both(PUT + wrong) == b"INSERTED 1\r\nEXPECTED_CRLF\r\n"
 
 
 def test_every_put_of_a_run_is_refused_while_draining() -> None:
@@ -86,22 +70,6 @@ def test_an_id_beyond_64_bits_ends_the_run() -> None:
     assert both(said, jobs=2) == b"DELETED\r\nBAD_FORMAT\r\nBAD_FORMAT\r\nDELETED\r\n"
 
 
-def test_a_delete_with_more_behind_it_ends_the_run() -> None:
-    assert both(b"delete 1\r\ndelete 2 \r\ndelete 2\r\n", jobs=2) == (
-        b"DELETED\r\nBAD_FORMAT\r\nDELETED\r\n"
-    )
-
-
-def test_the_jobs_of_others_are_not_deleted_in_a_run() -> None:
-    for one_by_one in (False, True):
-        rig = LineRig()
-        holder, other = rig.client(), rig.client(one_by_one=one_by_one)
-        holder.says(b"put 0 0 60 2\r\nhi\r\n" * 4 + b"reserve\r\nreserve\r\n")
-        deletes = b"".join(b"delete %d\r\n" % job_id for job_id in (1, 3, 2, 4))
-        assert other.says(deletes) == b"NOT_FOUND\r\nDELETED\r\nNOT_FOUND\r\nDELETED\r\n"
-        assert holder.says(deletes) == b"DELETED\r\nNOT_FOUND\r\nDELETED\r\nNOT_FOUND\r\n"
-
-
 def test_a_run_of_reserves_takes_what_is_ready_and_then_waits() -> None:
     for one_by_one in (False, True):
         rig = LineRig()
@@ -114,26 +82,6 @@ def test_a_run_of_reserves_takes_what_is_ready_and_then_waits() -> None:
         producer.says(b"put 0 0 60 1\r\nb\r\n" * 2)
         assert worker.replies() == b"RESERVED 3 1\r\nb\r\nRESERVED 4 1\r\nb\r\nUSING default\r\n"
         assert rig.stats.counts["reserve"] == 4
-
-
-def test_a_run_of_reserves_ends_with_the_warning() -> None:
-    said = b"put 0 0 1 0\r\n\r\n" * 2 + b"reserve\r\n" * 4
-    assert both(said) == (
-        b"INSERTED 1\r\nINSERTED 2\r\nRESERVED 1 0\r\n\r\nRESERVED 2 0\r\n\r\n"
-        b"DEADLINE_SOON\r\nDEADLINE_SOON\r\n"
-    )
-
-
-def test_puts_in_a_run_go_to_those_who_wait_in_the_order_they_came() -> None:
-    for one_by_one in (False, True):
-        rig = LineRig()
-        workers = [rig.client(), rig.client()]
-        for worker in workers:
-            assert worker.says(b"reserve\r\n") == b""
-        producer = rig.client(one_by_one=one_by_one)
-        producer.says(b"put 5 0 60 1\r\na\r\n" * 3)
-        heard = [worker.replies() for worker in workers]
-        assert heard == [b"RESERVED 1 1\r\na\r\n", b"RESERVED 2 1\r\na\r\n"]
 
 
 def random_words(rng: random.Random, jobs: int) -> bytes:

@@ -4,62 +4,15 @@ import random
 
 import pytest
 
-from delayd.core.errors import JobNotFound
-from delayd.core.job_record import State
-from delayd.core.operations.attempts import release
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
-from delayd.core.stats.counters import Operation
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import ADVANCE_SLICE_JOBS
-from tests.core import views
-from tests.core.check import check
 from tests.rigs.engine import EngineRig
 
 YEAR_MS = 365 * 86_400_000
-LENGTHS_MS = (1, 2, 255, 256, 257, 999, 1000, 65_535, 65_536, 3_600_000, YEAR_MS, 136 * YEAR_MS)
-
-
-def state_of(rig: EngineRig, job_id: int) -> State:
-    return views.view_job(rig.engine, job_id, rig.now_ms).state
-
-
-@pytest.mark.parametrize("length_ms", LENGTHS_MS)
-@pytest.mark.parametrize("start_ms", [0, 1_800_000_000_123])
-def test_a_delay_ends_at_its_millisecond(start_ms: int, length_ms: int) -> None:
-    rig = EngineRig(time_ms=start_ms)
-    rig.put(delay_ms=length_ms)
-    rig.play(start_ms + length_ms - 1)
-    assert state_of(rig, 1) is State.DELAYED
-    assert rig.reserve(rig.client()) == 0
-    rig.play(start_ms + length_ms)
-    assert rig.reserve(rig.client()) == 1
-
-
-@pytest.mark.parametrize("length_ms", LENGTHS_MS)
-def test_a_hold_ends_at_its_millisecond(length_ms: int) -> None:
-    rig = EngineRig()
-    rig.put(ttr_ms=length_ms)
-    rig.reserve(rig.client())
-    rig.play(length_ms - 1)
-    assert state_of(rig, 1) is State.RESERVED
-    rig.play(length_ms)
-    assert rig.reserve(rig.client()) == 1
-    assert rig.engine.store.counters.operations[Operation.TIMEOUT] == 1
-
-
-@pytest.mark.parametrize("length_ms", LENGTHS_MS)
-def test_a_pause_ends_at_its_millisecond(length_ms: int) -> None:
-    rig = EngineRig()
-    rig.put()
-    pause(rig.engine, "default", length_ms, rig.now_ms)
-    me = rig.client()
-    rig.play(length_ms - 1)
-    assert rig.reserve(me) == 0
-    rig.play(length_ms)
-    assert rig.reserve(me) == 1
 
 
 @pytest.mark.parametrize("tick_ms", [1, 7, 10, 1000])
@@ -99,48 +52,6 @@ def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.R
         assert (topic.reserved, topic.pause_ms) == (1, ttr_ms)
         rig.play(until_ms + tick_ms - 1)
         assert (topic.reserved, topic.pause_ms) == (0, 0)
-
-
-def test_a_request_counts_from_its_own_time_and_not_from_the_time_played() -> None:
-    rig = EngineRig(skew_ms=1)
-    rig.put(delay_ms=1000, ttr_ms=1000)
-    rig.play(1000)
-    assert rig.reserve(rig.client()) == 0
-    rig.play(1001)
-    assert rig.reserve(rig.client()) == 1
-    rig.play(2001)
-    assert state_of(rig, 1) is State.RESERVED
-    rig.play(2002)
-    assert state_of(rig, 1) is State.READY
-
-
-def test_one_lapse_gives_the_job_back_once() -> None:
-    rig = EngineRig()
-    rig.put(ttr_ms=1000)
-    first, second, third = rig.client(), rig.client(), rig.client()
-    rig.reserve(first)
-    rig.wait(second)
-    rig.wait(third)
-    rig.play(1000)
-    assert rig.delivered() == [(second, 1)]
-    with pytest.raises(JobNotFound):
-        release(rig.engine, first, 1, 0, 0, rig.now_ms)
-    assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
-
-
-def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come() -> None:
-    rig = EngineRig()
-    rig.put(delay_ms=1000)
-    rig.put(ttr_ms=1000)
-    holder, me = rig.client(), rig.client()
-    rig.reserve(holder)
-    rig.engine.store.time_ms = PlayedMs(1000)
-    assert state_of(rig, 1) is State.READY
-    assert reserve_job(rig.engine, me, 2, rig.now_ms)[0] == 2
-    check(rig.engine)
-    rig.run(1000)  # the slice comes, and finds nothing left to do
-    check(rig.engine)
-    assert rig.reserve_all(me) == [1]
 
 
 def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded() -> None:

@@ -5,39 +5,23 @@ import random
 import pytest
 
 from delayd.core.errors import PoliciesFull
-from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import nack
 from delayd.core.operations.put import put_alike, take_id
-from delayd.core.operations.reserve import reserve_batch, reserve_job
-from delayd.core.operations.sessions import close_session, ignore, use, watch
+from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.times import RequestMs
-from delayd.core.views import peek_delayed
 from delayd.limits import POLICIES_MAX, TIMER_STALE_ROWS
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.rigs.engine import EngineRig, kick
+from tests.rigs.engine import EngineRig
 
 
 def names(rig: EngineRig) -> list[str]:
     return [topic.name for topic in rig.engine.store.topics.listing]
-
-
-# --- Ready order ---------------------------------------------------------------------------------
-
-
-def test_a_paused_topic_is_passed_over_and_others_are_not() -> None:
-    rig = EngineRig()
-    rig.put("a", priority=0)
-    rig.put("b", priority=9)
-    pause(rig.engine, "a", 1000, rig.now_ms)
-    me = rig.client("a", "b")
-    assert rig.reserve(me) == 2
-    assert rig.reserve(me) == 0
-    assert reserve_job(rig.engine, me, 1, rig.now_ms)[0] == 1
 
 
 # --- Without jobs --------------------------------------------------------------------------------
@@ -106,22 +90,6 @@ def test_a_batch_ends_with_the_job_that_exceeds_its_bytes() -> None:
     assert [len(batch) for batch in jobs] == [3, 1, 0]
 
 
-def test_a_batch_of_deletes_tells_of_each() -> None:
-    rig = EngineRig()
-    me, other = rig.client(), rig.client()
-    for _ in range(3):
-        rig.put()
-    rig.reserve(other)
-    assert delete_batch(rig.engine, me, [1, 2, 2, 9, 3], rig.now_ms) == [
-        False,
-        True,
-        False,
-        False,
-        True,
-    ]
-    assert delete_batch(rig.engine, other, [1], rig.now_ms) == [True]
-
-
 # --- The lives of topics -------------------------------------------------------------------------
 
 
@@ -139,39 +107,6 @@ def test_a_topic_vanishes_with_its_last_job_and_comes_back_with_counters_at_zero
     assert rig.reserve(rig.client("a")) == 2
 
 
-def test_a_topic_lives_while_it_is_used_watched_or_holds_a_job() -> None:
-    rig = EngineRig()
-    user, watcher = rig.client(), rig.client()
-    use(rig.engine, user, "a")
-    watch(rig.engine, watcher, "a")
-    job_id = rig.put("a", delay_ms=1000)
-    use(rig.engine, user, "default")
-    assert "a" in names(rig)
-    ignore(rig.engine, watcher, "a")
-    assert "a" in names(rig)
-    delete(rig.engine, user, job_id, rig.now_ms)
-    assert names(rig) == ["default"]
-
-
-def test_the_default_topic_never_vanishes() -> None:
-    rig = EngineRig()
-    me = rig.client("a")
-    delete(rig.engine, me, rig.put(), rig.now_ms)
-    assert names(rig) == ["default", "a"]
-    close_session(rig.engine, me, rig.now_ms)
-    assert names(rig) == ["default"]
-
-
-def test_a_topic_that_vanishes_leaves_its_place_in_the_listing_to_the_last() -> None:
-    rig = EngineRig()
-    clients = {name: rig.client(name) for name in "abcd"}
-    assert names(rig) == ["default", "a", "b", "c", "d"]
-    close_session(rig.engine, clients["b"], rig.now_ms)
-    assert names(rig) == ["default", "a", "d", "c"]
-    close_session(rig.engine, clients["c"], rig.now_ms)
-    assert names(rig) == ["default", "a", "d"]
-
-
 def test_a_vanished_topic_leaves_nothing_behind_though_its_jobs_were_due_in_years(
     rng: random.Random,
 ) -> None:
@@ -186,28 +121,7 @@ def test_a_vanished_topic_leaves_nothing_behind_though_its_jobs_were_due_in_year
     check(rig.engine)
 
 
-def test_using_another_topic_twice_is_using_it_once() -> None:
-    rig = EngineRig()
-    me = rig.client()
-    use(rig.engine, me, "a")
-    use(rig.engine, me, "a")
-    watch(rig.engine, me, "a")
-    watch(rig.engine, me, "a")
-    seen = views.view_topic(rig.engine, "a", rig.now_ms)
-    assert (seen.using, seen.watching) == (1, 1)
-
-
 # --- Kicks and peeks -----------------------------------------------------------------------------
-
-
-def test_kick_takes_the_delayed_jobs_that_are_due_soonest() -> None:
-    rig = EngineRig()
-    for delay_ms in (9000, 10**12, 1000, 5000):
-        rig.put(delay_ms=delay_ms)
-    topic = rig.engine.store.topics.by_name["default"]
-    assert peek_delayed(rig.engine, topic) == (3, b"")
-    assert kick(rig.engine, topic, 2, rig.now_ms) == 2
-    assert rig.reserve_all(rig.client()) == [3, 4]
 
 
 def test_ids_count_upwards_and_what_a_refused_put_took_is_not_given_again() -> None:

@@ -2,18 +2,14 @@
 
 import gc
 import tracemalloc
-from collections.abc import Callable
 
 import pytest
 
 from delayd.core.background import BackgroundTask, BackgroundTasks, Work
-from delayd.core.errors import JobNotFound, TopicNotFound
-from delayd.core.job_record import HEADER, State
+from delayd.core.errors import TopicNotFound
 from delayd.core.job_table import PAGE_BITS, PAGE_MASK
 from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury, release
-from delayd.core.operations.change import kick_job, kick_later, reschedule
-from delayd.core.operations.reserve import reserve_job, touch
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import Clear, pause
@@ -30,11 +26,10 @@ from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.times import RequestMs
-from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.rigs.engine import EngineRig, kick, kinds_of, put
+from tests.rigs.engine import EngineRig, kinds_of, put
 
 WHOLE = 1 << 40
 
@@ -65,44 +60,6 @@ def sweep(rig: EngineRig) -> None:
 def same_after_a_restart(rig: EngineRig) -> bool:
     check(rig.engine)
     return list(canonical(rig.replayed())) == list(canonical(rig.engine))
-
-
-def everything_done_to(rig: EngineRig, job_id: int) -> list[Callable[[], object]]:
-    engine, me, now_ms = rig.engine, rig.client(), rig.now_ms
-    return [
-        lambda: peek(engine, job_id),
-        lambda: views.view_job(engine, job_id, now_ms),
-        lambda: delete(engine, me, job_id, now_ms),
-        lambda: kick_job(engine, job_id, now_ms),
-        lambda: kick_later(engine, job_id, 5, now_ms),
-        lambda: reserve_job(engine, me, job_id, now_ms),
-        lambda: reschedule(engine, job_id, 5, now_ms),
-        lambda: reschedule(engine, job_id, 0, now_ms, 5),
-    ]
-
-
-def test_what_is_cleared_is_found_by_nobody_before_it_is_swept_away() -> None:
-    rig = EngineRig()
-    me = crowded(rig)
-    waiting = [job_id for job_id, _ in rig.engine.store.jobs if job_id not in me.deadlines]
-    assert clear(rig) == len(waiting) == 12
-    for job_id in waiting:
-        for do in everything_done_to(rig, job_id):
-            with pytest.raises(JobNotFound):
-                do()
-    topic = rig.engine.store.topics.by_name["default"]
-    assert (topic.jobs, topic.reserved, topic.delayed, topic.queues.ready.urgent) == (4, 4, 0, 0)
-    assert peek_ready(rig.engine, topic) is None
-    assert peek_buried(rig.engine, topic) is None
-    assert peek_delayed(rig.engine, topic) is None
-    assert kick(rig.engine, topic, 10, rig.now_ms) == 0
-    search = Search(rig.engine, "default", Wanted())
-    while not search.step(10, rig.now_ms):
-        pass
-    assert [row.state for row in search.page.rows] == [State.RESERVED] * 4
-    rig.play(1_000)
-    assert rig.reserve(rig.client()) == 0
-    assert same_after_a_restart(rig)
 
 
 def test_one_record_says_it_and_no_record_says_that_there_was_nothing() -> None:
@@ -143,32 +100,6 @@ def test_what_is_in_hand_counts_against_the_cap_on_bytes_after_a_clear() -> None
     assert topic.bytes == 0
 
 
-def test_jobs_in_hand_live_on_and_wait_again_when_they_are_given_back() -> None:
-    rig = EngineRig()
-    me = crowded(rig)
-    released, deleted, kept, lapsing = me.deadlines
-    clear(rig)
-    touch(rig.engine, me, kept, rig.now_ms)
-    release(rig.engine, me, released, 9, 0, rig.now_ms)
-    delete(rig.engine, me, deleted, rig.now_ms)
-    assert same_after_a_restart(rig)
-    you = rig.client()
-    assert rig.reserve(you) == released
-    bury(rig.engine, you, released, 9, RequestMs(rig.engine.store.time_ms))
-    rig.play(60_000)
-    assert {kept, lapsing} == {rig.reserve(you), rig.reserve(you)}
-    assert same_after_a_restart(rig)
-    sweep(rig)
-    store = rig.engine.store
-    assert {job_id for job_id, _ in store.jobs} == {released, kept, lapsing}
-    assert store.topics.by_number == {
-        store.topics.by_name["default"].number: store.topics.by_name["default"]
-    }
-    assert {HEADER.unpack_from(record)[5] for _, record in store.jobs} == set(
-        store.topics.by_number
-    )
-
-
 def test_waiters_go_on_waiting_and_pauses_go_on() -> None:
     rig = EngineRig()
     rig.put(delay_ms=50)
@@ -183,43 +114,6 @@ def test_waiters_go_on_waiting_and_pauses_go_on() -> None:
     assert rig.delivered() == []
     rig.play(500)
     assert rig.delivered() == [(you, job_id)]
-
-
-def test_a_topic_that_nobody_wants_any_more_vanishes_and_may_come_back() -> None:
-    rig = EngineRig()
-    for _ in range(20):
-        rig.put("mail", delay_ms=100)
-    clear(rig, "mail")
-    store = rig.engine.store
-    assert "mail" not in store.topics.by_name
-    again = rig.put("mail", delay_ms=200)
-    assert same_after_a_restart(rig)
-    sweep(rig)
-    assert [job_id for job_id, _ in store.jobs] == [again]
-    assert len(store.topics.by_number) == 2
-    assert same_after_a_restart(rig)
-
-
-def test_clears_in_a_row_are_swept_away_one_after_the_other() -> None:
-    rig = EngineRig()
-    me = rig.client()
-    held = []
-    for _ in range(5):
-        for _ in range(6):
-            rig.put()
-        held.append(rig.reserve(me))
-        assert clear(rig) == 5
-        check(rig.engine)
-    topic = rig.engine.store.topics.by_name["default"]
-    assert len(rig.engine.store.cleared.left) == 5
-    assert sorted(topic.old_held.values()) == [1] * 5
-    assert same_after_a_restart(rig)
-    sweep(rig)
-    assert {job_id for job_id, _ in rig.engine.store.jobs} == set(held)
-    close_session(rig.engine, me, rig.now_ms)
-    assert rig.reserve_all(rig.client()) == held
-    assert len(rig.engine.store.topics.by_number) == 1
-    assert same_after_a_restart(rig)
 
 
 def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared() -> None:
@@ -240,17 +134,6 @@ def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared() -> None:
     assert steps > 2
     assert pass_.count == 500
     assert list(me.deadlines) == [kept]
-    assert same_after_a_restart(rig)
-
-
-def test_what_is_due_and_has_not_come_is_cleared() -> None:
-    rig = EngineRig()
-    for _ in range(500):
-        rig.put(delay_ms=50)
-    rig.advance(50)
-    assert clear(rig) == 500
-    rig.run(100)
-    assert rig.reserve(rig.client()) == 0
     assert same_after_a_restart(rig)
 
 

@@ -18,10 +18,9 @@ from delayd.core.errors import (
 from delayd.core.job_parts import FIXED_END, Flag, body_of, tally_of, wall_of
 from delayd.core.job_record import DUE_AT, FLAGS_AT, U64, State
 from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury, release
+from delayd.core.operations.attempts import bury
 from delayd.core.operations.change import kick_job, reschedule
-from delayd.core.operations.reserve import reserve, reserve_job
-from delayd.core.operations.sessions import close_session
+from delayd.core.operations.reserve import reserve
 from delayd.core.operations.tick import next_deadline, reach
 from delayd.core.operations.topics import pause as pause_topic
 from delayd.core.operations.wall_clock import follow_wall
@@ -100,54 +99,6 @@ def test_a_job_comes_at_its_time_by_the_wall_clock_and_not_a_millisecond_before(
     same(rig)
 
 
-@pytest.mark.parametrize("step_ms", [HOUR_MS, IN_2106_MS - NOW_MS])
-def test_set_forward_past_its_time_it_comes_at_once(step_ms: int) -> None:
-    rig = EngineRig(time_ms=NOW_MS)
-    absolute_id = put_at(rig, NOW_MS + HOUR_MS)
-    relative_id = rig.put(delay_ms=HOUR_MS)
-    set_wall(rig, NOW_MS + step_ms)
-    assert state_of(rig, absolute_id) is State.READY
-    assert state_of(rig, relative_id) is State.DELAYED
-    assert left_ms(rig, relative_id) == HOUR_MS
-    same(rig)
-
-
-@pytest.mark.parametrize("to_ms", [NOW_MS - HOUR_MS, IN_1970_MS])
-def test_set_back_it_waits_longer_and_a_delay_does_not(to_ms: int) -> None:
-    rig = EngineRig(time_ms=NOW_MS)
-    absolute_id = put_at(rig, NOW_MS + HOUR_MS)
-    relative_id = rig.put(delay_ms=HOUR_MS)
-    set_wall(rig, to_ms)
-    assert left_ms(rig, absolute_id) == NOW_MS + HOUR_MS - to_ms
-    rig.play(NOW_MS + HOUR_MS)
-    assert state_of(rig, relative_id) is State.READY
-    rig.play(NOW_MS + HOUR_MS + NOW_MS - to_ms - 1)
-    assert state_of(rig, absolute_id) is State.DELAYED
-    rig.play(NOW_MS + HOUR_MS + NOW_MS - to_ms)
-    assert state_of(rig, absolute_id) is State.READY
-    same(rig)
-
-
-def test_what_has_come_stays_whatever_the_clock_is_set_to() -> None:
-    rig = EngineRig(time_ms=NOW_MS)
-    job_id = put_at(rig, NOW_MS + 5)
-    rig.run(NOW_MS + 5)
-    set_wall(rig, IN_1970_MS)
-    assert state_of(rig, job_id) is State.READY
-    assert rig.engine.store.wall_times.count == 0
-    same(rig)
-
-
-def test_a_small_drift_moves_jobs_by_as_much_each_time() -> None:
-    rig = EngineRig(time_ms=NOW_MS)
-    job_id = put_at(rig, NOW_MS + HOUR_MS)
-    for drift_ms in range(0, -50, -5):
-        rig.run(rig.time_ms + 10_000)
-        set_wall(rig, rig.time_ms + drift_ms)
-        assert left_ms(rig, job_id) == NOW_MS + HOUR_MS - rig.time_ms - drift_ms
-    same(rig)
-
-
 def test_ttr_pause_and_wait_do_not_follow_the_wall_clock() -> None:
     rig = EngineRig(time_ms=NOW_MS)
     worker, waiter = rig.client(), rig.client("other")
@@ -163,15 +114,6 @@ def test_ttr_pause_and_wait_do_not_follow_the_wall_clock() -> None:
         pause = views.view_topic(rig.engine, "paused", rig.now_ms)
         assert pause.pause_left_ms == HOUR_MS
         assert not rig.delivered()
-
-
-def test_a_moment_that_is_past_makes_the_job_ready_at_once() -> None:
-    rig = EngineRig(time_ms=NOW_MS, skew_ms=1)
-    assert state_of(rig, put_at(rig, NOW_MS)) is State.READY
-    assert state_of(rig, put_at(rig, 0)) is State.READY
-    assert state_of(rig, put_at(rig, NOW_MS + 1)) is State.DELAYED
-    assert rig.engine.store.wall_times.count == 1
-    same(rig)
 
 
 def test_somebody_who_waits_gets_the_job_that_the_clock_was_set_past() -> None:
@@ -198,35 +140,6 @@ def test_the_tally_and_the_body_stand_beside_the_moment() -> None:
     view = views.view_job(rig.engine, job_id, rig.now_ms)
     assert (view.state, view.delay_ms, view.left_ms) == (State.DELAYED, HOUR_MS, HOUR_MS)
     assert (view.buries, view.kicks, view.priority) == (1, 1, 5)
-    same(rig)
-
-
-def test_another_delay_makes_a_job_forget_the_wall_clock() -> None:
-    rig = EngineRig(time_ms=NOW_MS)
-    me = rig.client()
-    first, second = put_at(rig, NOW_MS + HOUR_MS), put_at(rig, NOW_MS)
-    reschedule(rig.engine, first, 5_000, rig.now_ms)
-    assert rig.reserve(me) == second
-    release(rig.engine, me, second, 0, 5_000, rig.now_ms)
-    set_wall(rig, IN_2106_MS)
-    for job_id in (first, second):
-        record = rig.engine.store.jobs.get(job_id)
-        assert record is not None
-        assert wall_of(record) is None
-        assert not record[FLAGS_AT] & Flag.WALL
-        assert left_ms(rig, job_id) == 5_000
-    same(rig)
-
-
-def test_a_delayed_job_in_somebodys_hands_is_ready_when_it_comes_back() -> None:
-    rig = EngineRig(time_ms=NOW_MS)
-    me = rig.client()
-    job_id = put_at(rig, NOW_MS + HOUR_MS)
-    reserve_job(rig.engine, me, job_id, rig.now_ms)
-    set_wall(rig, NOW_MS - HOUR_MS)
-    assert state_of(rig, job_id) is State.RESERVED
-    close_session(rig.engine, me, rig.now_ms)
-    assert state_of(rig, job_id) is State.READY
     same(rig)
 
 
@@ -446,18 +359,6 @@ def test_one_step_more_than_are_remembered_places_the_oldest_at_once() -> None:
     rig.run(NOW_MS)
     assert not rig.engine.store.wall_times.layers
     assert left_ms(rig, 1) == HOUR_MS + 3 * WALL_STEPS_MAX
-    same(rig)
-
-
-def test_a_step_forward_and_back_lets_come_what_its_time_had_come_for() -> None:
-    rig = EngineRig(time_ms=NOW_MS)
-    early, late = put_at(rig, NOW_MS + 5_000), put_at(rig, NOW_MS + 2 * HOUR_MS)
-    follow_wall(rig.engine, HOUR_MS)  # the first job's time has come, and nothing has been done
-    follow_wall(rig.engine, 0)
-    fresh = put_at(rig, NOW_MS + 5_000)
-    same(rig)
-    assert state_of(rig, early) is State.READY
-    assert state_of(rig, fresh) is state_of(rig, late) is State.DELAYED
     same(rig)
 
 

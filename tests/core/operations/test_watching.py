@@ -10,7 +10,7 @@ from sortedcontainers import SortedList
 
 from delayd.core.errors import TooManyWatched
 from delayd.core.operations.ack import delete
-from delayd.core.operations.sessions import close_session, ignore, open_session, watch
+from delayd.core.operations.sessions import close_session, ignore, watch
 from delayd.core.operations.topics import pause
 from delayd.core.session import Session
 from delayd.limits import TOPICS_WATCHED_MAX
@@ -61,27 +61,6 @@ def test_a_watch_above_the_limit_is_refused_and_changes_nothing() -> None:
     check(rig.engine)
 
 
-def test_the_last_takes_the_place_of_an_ignored_topic() -> None:
-    rig = EngineRig()
-    rng = random.Random(3)
-    me = open_session(rig.engine)
-    expected = ["default"]
-    for _ in range(400):
-        name = f"t{rng.randrange(30)}"
-        if name not in expected:
-            watch(rig.engine, me, name)
-            expected.append(name)
-        elif len(expected) > 1:
-            ignore(rig.engine, me, name)
-            expected[expected.index(name)] = expected[-1]
-            expected.pop()
-        assert names(me) == expected
-    close_session(rig.engine, me, rig.now_ms)
-    assert not me.watched
-    assert not me.places
-    check(rig.engine)
-
-
 def test_a_reserve_looks_only_at_topics_that_have_ready_jobs() -> None:
     rig = EngineRig()
     me = wide_client(rig)
@@ -121,26 +100,6 @@ def test_a_batch_of_many_topics_is_what_as_many_reserves_are() -> None:
             jobs.append(job_id)
         assert at_once.reserve_all(clients[1]) == jobs
         check(at_once.engine)
-
-
-def test_a_topic_is_found_again_after_it_was_empty_or_gone() -> None:
-    rig = EngineRig()
-    me = wide_client(rig, 20)
-    for turn in range(3):
-        job_id = rig.put("t5", delay_ms=10 * turn)
-        rig.run(rig.time_ms + 100)
-        assert rig.reserve(me) == job_id
-        delete(rig.engine, me, job_id, rig.now_ms)
-        assert rig.reserve(me) == 0
-        assert "t5" in names(me)
-        ignore(rig.engine, me, "t5")
-        check(rig.engine)
-        watch(rig.engine, me, "t5")
-    rig.put("t6")
-    ignore(rig.engine, me, "t6")
-    assert rig.reserve(me) == 0
-    watch(rig.engine, me, "t6")
-    assert rig.reserve(me) == 4
 
 
 def test_topics_of_others_with_ready_jobs_are_not_looked_at() -> None:

@@ -173,32 +173,6 @@ def test_when_a_job_of_a_batch_was_due_is_told_also_if_it_has_gone_meanwhile() -
         assert dues == {"2023-11-14T22:13:20.000Z"}
 
 
-def test_each_job_of_a_batch_has_its_result() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        put(rig, body="old", key="a")
-        answer = rig.call(
-            "POST",
-            JOBS,
-            {
-                "jobs": [
-                    {"body": 1, "delay": "5s"},
-                    {"body": 2, "key": "a"},
-                    {"body": 3, "key": "a", "on_conflict": "replace"},
-                    {"body": "x" * BODY_BYTES_DEFAULT},
-                    {"body_base64": "/w==", "retry": "1s"},
-                ]
-            },
-        )
-        assert answer.status == 207
-        results = answer.json["results"]
-        assert [one["status"] for one in results] == [201, 409, 200, 413, 201]
-        assert results[0]["due"] == "2023-11-14T22:13:25.000Z"
-        assert results[1]["problem"]["job_id"] == 1
-        assert (results[2]["id"], results[2]["outcome"]) == (1, "replaced")
-        assert results[3]["problem"]["word"] == "JOB_TOO_BIG"
-        assert rig.engine.log_space.jobs == 3
-
-
 def test_a_batch_in_which_all_went_well_is_created_whatever_it_replaced() -> None:
     with HttpRig() as rig:
         put(rig, key="a")
@@ -258,14 +232,6 @@ def test_a_batch_may_be_written_with_spaces() -> None:
     with HttpRig() as rig:
         answer = rig.call("POST", JOBS, data=b' { "jobs" : [ { "body" : 1 } ] } ')
         assert (answer.status, len(answer.json["results"])) == (201, 1)
-
-
-def test_a_batch_of_which_all_is_refused_leaves_no_topic() -> None:
-    with HttpRig() as rig:
-        body = "x" * BODY_BYTES_DEFAULT
-        answer = rig.call("POST", JOBS, {"jobs": [{"body": body}, {"body": body, "key": "a"}]})
-        assert [one["status"] for one in answer.json["results"]] == [413, 413]
-        assert "mail" not in rig.engine.store.topics.by_name
 
 
 LINES = {"Content-Type": "application/x-ndjson"}
@@ -356,13 +322,6 @@ def test_lines_are_for_batches_of_puts_alone() -> None:
             assert (answer.status, answer.word) == (415, "UNSUPPORTED_MEDIA_TYPE")
         headers = {**LINES, "Idempotency-Key": "a"}
         assert rig.call("POST", JOBS, data=b'{"body": 1}', headers=headers).status == 422
-
-
-def test_a_cap_stops_a_batch_where_it_is_reached() -> None:
-    with HttpRig() as rig:
-        rig.ok("PUT", "/v1/topics/mail/policy", {"jobs_max": 3})
-        answer = rig.call("POST", JOBS, {"jobs": [{"body": n} for n in range(5)]})
-        assert [one["status"] for one in answer.json["results"]] == [201, 201, 201, 507, 507]
 
 
 def drawn(rng: random.Random) -> dict[str, object]:
