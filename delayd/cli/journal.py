@@ -31,7 +31,7 @@ from delayd.exits import Exit
 from delayd.journal.backup import backup as copied
 from delayd.journal.directory import holder, names_in
 from delayd.journal.disk import Disk, RealDisk
-from delayd.journal.format import check_names
+from delayd.journal.format import IDENTITY_BYTES, check_names
 from delayd.journal.recovery import Recovery
 from delayd.journal.repair import NoSuchPlace, prepared
 from delayd.limits import DATABASE_ANSWER_MS, JOURNAL_SEGMENT_BYTES_DEFAULT
@@ -172,6 +172,32 @@ def copy(source: str, target: str, *, name: str) -> int:
     return Exit.OK
 
 
+@journal.command(
+    short_help="Print the SQL that makes the tables of a log in PostgreSQL.",
+    epilog=examples("delayd journal schema --role delayd | psql -d jobs"),
+)
+@click.option("--name", default="delayd", help="Of the log: its schema (delayd).")
+@click.option("--role", default="delayd", help="As which the daemon connects (delayd).")
+def schema(name: str, role: str) -> int:
+    """Print the SQL that makes the tables of a log in PostgreSQL, for a role that may not do so.
+
+    A daemon makes them at its first start if its role has CREATE on the database. The SQL is for
+    one log: run it once. It lets the role read and append, and not change the tables themselves.
+    """
+    from delayd.postgres.statements import Statements
+
+    for option, value in (("--name", name), ("--role", role)):
+        _check_name(option, value)
+    print_lines(Statements(name).schema_for(os.urandom(IDENTITY_BYTES), role).splitlines())
+    return Exit.OK
+
+
+def _check_name(option: str, name: str) -> None:
+    if LOG_NAME.fullmatch(name) is None:
+        rule = "must be a name in small letters, such as delayd"
+        raise click.UsageError(f"{option} {visible(repr(name))} {rule}")
+
+
 def _check_apart(directory: str, target: str) -> None:
     paths = [os.path.realpath(path) for path in (directory, target)]
     if os.path.commonpath(paths) == paths[0]:
@@ -203,9 +229,7 @@ def _target(text: str, name: str) -> "CopyTarget":
 
 
 def _place(url: str, name: str) -> "DatabasePlace":
-    if LOG_NAME.fullmatch(name) is None:
-        rule = "must be a name of a schema in small letters, such as delayd"
-        raise click.UsageError(f"--name {visible(repr(name))} {rule}")
+    _check_name("--name", name)
     try:
         from delayd.postgres.place import DatabasePlace
     except ImportError:

@@ -127,7 +127,9 @@ class DatabasePlace(NamedTuple):
         except StatementFailed as error:
             if error.state != _NO_RIGHT:
                 raise
-            rule = f"the role has to own the schema {statements.schema} and its tables"
+            rule = (
+                "it may not make the tables: run what `delayd journal schema` prints as their owner"
+            )
             raise DatabaseUnfit(f"{error}: {rule}") from None
         if logged != statements.table_count:
             why = f"a table of the schema {statements.schema} is missing, or unlogged"

@@ -174,6 +174,18 @@ class Statements:
         """How many tables a log has."""
         return 1 + FRAME_TABLES + SNAPSHOT_TABLES
 
+    def schema_for(self, identity: bytes, role: str) -> str:
+        """What somebody runs who may, so that this role needs the least rights."""
+        tables = ", ".join((*self._frames, *self._snapshots))
+        made = (
+            f"CREATE SCHEMA {self.schema}",
+            *self.create(identity, 0).split("; "),
+            f'GRANT USAGE ON SCHEMA {self.schema} TO "{role}"',
+            f'GRANT SELECT, UPDATE ON {self._log} TO "{role}"',
+            f'GRANT SELECT, INSERT, TRUNCATE ON {tables} TO "{role}"',
+        )
+        return "\n".join(("BEGIN;", *(f"{each};" for each in made), "COMMIT;"))
+
     def create(self, identity: bytes, head: int) -> str:
         """Make the tables, with the row of a log that is nobody's, and whose last frame is that."""
         columns = (

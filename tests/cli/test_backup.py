@@ -155,7 +155,7 @@ def test_a_copy_says_what_was_copied_and_is_refused_where_it_must_be(
         (("nowhere", "new"), Exit.USAGE, "there is no directory nowhere"),
         ((str(source), str(target)), Exit.USAGE, "choose a directory that is new"),
         ((str(source), f"{source}/in"), Exit.USAGE, "must not be in"),
-        (("postgresql:", "new", "--name", 'a"b'), Exit.USAGE, "must be a name of a schema"),
+        (("postgresql:", "new", "--name", 'a"b'), Exit.USAGE, "must be a name in small letters"),
         (("postgresql://[", "new"), Exit.BAD_CONFIGURATION, "is not a url that PostgreSQL reads"),
         (
             ("postgresql://canary:secret@127.0.0.1:1/jobs", "new"),

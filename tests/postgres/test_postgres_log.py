@@ -6,6 +6,7 @@ import signal
 import psycopg
 import pytest
 
+from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.journal.format import FrameKind, frame_mark, pack_frame
 from delayd.log import LogError
@@ -182,11 +183,29 @@ def test_a_server_that_may_lose_jobs_is_refused_until_it_is_accepted_by_name() -
         log.close()
 
 
-def test_a_role_without_rights_is_told_which_it_needs(server: PostgresServer) -> None:
+def test_a_role_without_rights_is_told_which_it_needs_and_served_once_it_has_the_tables(
+    server: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = server.url.replace("postgres@", "guest@")
     with psycopg.connect(server.url, autocommit=True) as admin:
         admin.execute("CREATE ROLE guest LOGIN")
-    with pytest.raises(DatabaseUnfit, match="has to own the schema"):
-        opened(server, "forbidden", url=server.url.replace("postgres@", "guest@"))
+        with pytest.raises(DatabaseUnfit, match="run what `delayd journal schema` prints"):
+            opened(server, "lent", url=url)
+        assert invoke(["journal", "schema", "--name", "lent", "--role", "guest"]) == Exit.OK
+        admin.execute(capsys.readouterr().out)
+    with Rig(server, "lent", url=url) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        for _ in range(2):
+            sink = rig.log.begin_snapshot(5, 5)
+            rig.put(b"behind")
+            rig.until(lambda: not rig.log.is_settling)
+            sink.write(b"state")
+            sink.finish(7)
+            rig.log.end_snapshot()
+        assert "are kept for now" not in rig.said.getvalue()
+    with psycopg.connect(url) as guest, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        guest.execute("DROP TABLE lent.frame_0")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,9 @@ SEGMENT_BYTES: Final = 256 << 10
 class Rig:
     """A log that this daemon owns, its user, and what its user was told."""
 
-    def __init__(self, server: PostgresServer, name: str = "", lease_ms: int = LEASE_MS) -> None:
+    def __init__(
+        self, server: PostgresServer, name: str = "", lease_ms: int = LEASE_MS, url: str = ""
+    ) -> None:
         if not name:
             server.logs += 1
             name = f"log_{server.logs}"
@@ -41,7 +43,7 @@ class Rig:
         self.settled: list[int] = []
         self.restorations = 0
         self.failures: list[LogError] = []
-        self.log = opened(server, name, lease_ms, self.said)
+        self.log = opened(server, name, lease_ms, self.said, url=url or server.url)
         self.payloads = [frame.payload for frame in self.log.follow() if frame is not None]
         assert self.log.take_over()
         self.log.serve(self.loop, _User(self))
