@@ -622,8 +622,8 @@ def _in_variable(sink_name: str) -> str:
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[SettingValue]:
     for flag, value in flags.items():
-        given = GivenText(value) if isinstance(value, str) else value
-        yield BY_FLAG[flag], given, "command line", flag
+        read = GivenText(value) if isinstance(value, str) else value
+        yield BY_FLAG[flag], read, "command line", flag
 
 
 def _broken_rules(config: Config) -> Iterator[Wrong]:

@@ -54,8 +54,6 @@ class LogLevel(enum.IntEnum):
 class Log:
     """Writes lines of at least `level` to `stream`, with the time that `wall_ms` tells."""
 
-    __slots__ = ("_format", "_level", "_stream", "_wall_ms")
-
     def __init__(
         self,
         stream: TextIO,

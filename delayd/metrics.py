@@ -308,8 +308,6 @@ def python_info() -> str:
 class Metrics:
     """All metrics of one daemon."""
 
-    __slots__ = ("_booted_s", "_bounds", "_engine", "_refusals", "_sources")
-
     def __init__(self, engine: Engine, refusals: Refusals, sources: Sources) -> None:
         self._engine = engine
         self._refusals = refusals

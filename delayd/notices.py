@@ -1,8 +1,8 @@
 """What a running daemon tells people: the lines of its log, and the one on standard output.
 
 Each outcome is told once, here, in words that say what happened, to what, and what to do. What may
-happen again and again (a client that breaks its connection, a loop that is held) is told now and
-then. Figures for programs are in `figures.py`.
+happen again and again (a client that breaks its connection, a loop that is held) is told once a
+minute at most. Figures for programs are in `figures.py`.
 """
 
 import contextlib
@@ -95,7 +95,6 @@ class Notices:
     # --- The log ---------------------------------------------------------------------------------
 
     def space_changed(self, is_full: bool) -> None:  # noqa: FBT001 (a callback with one argument)
-        """Say that no space is left, or that there is some again."""
         space = self._space
         assert space is not None, "only a log has space"
         if not is_full:
@@ -115,26 +114,21 @@ class Notices:
         self.log.warning(sentence, **figures)
 
     def slow_sync(self, sync_ms: int) -> None:
-        """Say that a sync took long."""
         self.log.warning("the disk was slow to sync", ms=sync_ms)
 
     def disk_hangs(self, settling_ms: int) -> None:
-        """Say for how long a sync has gone on."""
         self.log.error("the disk does not answer", ms=settling_ms)
 
     def lost(self, missing: str) -> None:
-        """Say what is missing in the log."""
         sentence = "the journal is not whole: nothing is acknowledged until a snapshot replaces it"
         self.log.error(sentence, missing=missing)
 
     def failed(self, error: "LogError") -> None:
-        """Say that the log cannot continue."""
         self.log.error("the journal failed", reason=str(error))
 
     # --- The loop --------------------------------------------------------------------------------
 
     def wall_step(self, step_ms: int) -> None:
-        """Say that the wall clock was set."""
         self.log.info("the wall clock was set: jobs with absolute times follow", by_ms=step_ms)
 
     def long_hold(self, held_ns: int, parts: dict[str, int]) -> None:
@@ -144,23 +138,19 @@ class Notices:
             self.log.warning("no client was heard for long", ms=held_ns // NS_PER_MS, **figures)
 
     def overslept(self, late_ms: int) -> None:
-        """Say that a wake-up was missed."""
         self.log.error("a wake-up was missed and is repaired", late_ms=late_ms)
 
     def connection_failed(self, context: Mapping[str, Any]) -> None:
-        """Say what asyncio says of a connection, now and then."""
         if self._sparingly.may_log(type(context["exception"]).__name__):
             reason = f"{context['message']}: {context['exception']}"
             self.log.warning("a connection failed", reason=reason)
 
     def sink_left_behind(self, context: Mapping[str, Any]) -> None:
-        """Say what asyncio says of a sink, now and then."""
         if self._sparingly.may_log("sink"):
             reason = hide_in_urls(str(context.get("exception") or ""))
             self.log.warning("a sink left this behind", what=context["message"], reason=reason)
 
     def stray_sink(self) -> None:
-        """Say that a sink does not end."""
         self.log.warning("a sink goes on although it was told to end: leaving it behind")
 
     def fault(self, context: Mapping[str, Any]) -> None:
@@ -179,7 +169,6 @@ class Notices:
             self.log.warning(sentence, clients=clients)
 
     def draining(self, *, is_new: bool) -> None:
-        """Say that new jobs are refused."""
         self.log.info("draining: new jobs are refused" if is_new else "draining already")
 
     def still_reserved(self, jobs: int) -> None:
@@ -188,5 +177,4 @@ class Notices:
             self.log.warning("jobs stay reserved until their ttr runs out", jobs=jobs)
 
     def stopped(self, code: Exit) -> None:
-        """Say that all is closed."""
         self.log.info("stopped", exit=int(code))

@@ -21,8 +21,6 @@ from delayd.text import parse_whole
 class Notifier:
     """The line to systemd, if there is one. `environment` and `pid` are this process's."""
 
-    __slots__ = ("_address", "watchdog_ms")
-
     def __init__(self, environment: Mapping[str, str], pid: int) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
         # "@" stands for the NUL of an abstract name. Other schemes (vsock:) are for machines.
@@ -61,8 +59,6 @@ class Notifier:
 
 class Watchdog:
     """Checks the daemon again and again, and tells systemd that its loop turns."""
-
-    __slots__ = ("_call_later", "_check", "_notifier", "_wait_s")
 
     def __init__(
         self,

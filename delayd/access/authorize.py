@@ -37,10 +37,7 @@ class Denial(NamedTuple):
 
 
 def denial_of(
-    principal: Principal,
-    *rights: Right,
-    or_scopes: tuple[Scope, ...] = (),
-    hides: bool = False,
+    principal: Principal, *rights: Right, or_scopes: tuple[Scope, ...] = (), hides: bool = False
 ) -> Denial | None:
     """Return what the principal lacks first; None: it may do all of it.
 

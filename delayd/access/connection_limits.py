@@ -59,11 +59,6 @@ class ConnectionLimits:
     The authenticator knows who peers are; by default no authentication is needed.
     """
 
-    __slots__ = (
-        *("_by_origin", "_unauthenticated", "authenticator", "connections_max", "count"),
-        *("per_address_max", "unauthenticated_per_address_max"),
-    )
-
     def __init__(
         self,
         authenticator: Authenticator | None = None,

@@ -9,13 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from delayd.access.authenticator import Authenticator
-from delayd.access.errors import (
-    AccessInvalid,
-    SecretsInvalid,
-    TokensInvalid,
-    redacted,
-    shown,
-)
+from delayd.access.errors import AccessInvalid, SecretsInvalid, TokensInvalid, redacted, shown
 from delayd.access.scopes import Scope
 from delayd.clock import system_wall_ms
 from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE, NAMES_TOLD_MAX

@@ -129,8 +129,6 @@ SECRETS_FILE: Final = EntryFile(
 class Secrets:
     """The secrets of a file, by their names. They change only when the file is read again."""
 
-    __slots__ = ("_keys", "_rules", "path")
-
     def __init__(self, entries: Iterable[NamedSecret] = (), path: str = "") -> None:
         """Take entries with different names."""
         self.path = path

@@ -18,11 +18,7 @@ from delayd.access.errors import TokensInvalid
 from delayd.access.scopes import Scope
 from delayd.core.policy import PATTERNS
 from delayd.fields import TIME, Field, ValueKind, list_of, matching, or_null
-from delayd.limits import (
-    TOKEN_NAME_CHARACTERS_MAX,
-    TOKENS_FILE_BYTES_MAX,
-    TOKENS_MAX,
-)
+from delayd.limits import TOKEN_NAME_CHARACTERS_MAX, TOKENS_FILE_BYTES_MAX, TOKENS_MAX
 from delayd.text import did_you_mean
 
 NAME_RULE: Final = f"must be 1 to {TOKEN_NAME_CHARACTERS_MAX} printable characters"

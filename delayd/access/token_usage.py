@@ -56,8 +56,6 @@ def day_of(wall_ms: int) -> str:
 class TokenUsage:
     """The days in memory."""
 
-    __slots__ = ("_day", "_day_number", "_is_new", "days")
-
     def __init__(self, days: Mapping[str, str] | None = None) -> None:
         self.days = dict(days or {})
         self._day_number = -1

@@ -60,8 +60,6 @@ def issue(
 class Tokens:
     """The tokens of a file, ready to be recognised. They never change: load others instead."""
 
-    __slots__ = ("_known", "entries", "path")
-
     def __init__(self, entries: Iterable[Entry], path: str = "") -> None:
         """Take entries with different ids."""
         self.path = path

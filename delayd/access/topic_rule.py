@@ -21,8 +21,6 @@ from delayd.text import some_of
 class TopicRule:
     """The topics whose names match one of some globs. It never changes."""
 
-    __slots__ = ("_fits", "_globs", "is_given")
-
     def __init__(self, globs: tuple[str, ...] | None) -> None:
         """Take globs of names; None: it is for all topics."""
         self._globs = ("*",) if globs is None else globs

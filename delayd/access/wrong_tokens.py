@@ -37,8 +37,6 @@ def network(peer: str) -> str:
 class WrongTokens:
     """The latest failures of each address; `now_ms` never goes back."""
 
-    __slots__ = ("_times",)
-
     def __init__(self) -> None:
         self._times: OrderedDict[str, deque[int]] = OrderedDict()
 

@@ -231,8 +231,6 @@ class Binlog:
 class _Source:
     """Reads a file from its beginning to its end."""
 
-    __slots__ = ("_at", "_disk", "_handle", "_on_bytes", "_start", "_window")
-
     def __init__(self, disk: Disk, handle: int, on_bytes: Callable[[int], None]) -> None:
         self._disk = disk
         self._handle = handle

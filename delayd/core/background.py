@@ -82,8 +82,6 @@ class BackgroundTask:
 class BackgroundTasks:
     """The unfinished tasks of one engine."""
 
-    __slots__ = ("_engine", "_queue")
-
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._queue: deque[BackgroundTask] = deque()

@@ -59,8 +59,6 @@ class Dumped(NamedTuple):
 class Dump:
     """Reads the frames of one log in their order."""
 
-    __slots__ = ("_names",)
-
     def __init__(self) -> None:
         """Begin at the beginning of a log or of a snapshot: no topic has a name yet."""
         self._names: dict[int, str] = {}

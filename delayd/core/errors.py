@@ -236,9 +236,9 @@ class PoliciesFull(Refusal):
 
 
 class TargetRefused(Refusal):
-    """Its sentence is `what`, a part of the target with its value, and the `rule` for that part.
+    """Its sentence is `part`, a part of the target with its value, and the `rule` for that part.
 
-    `field` is the name of the part; without one `what` begins with it.
+    `field` is the name of the part; without one `part` begins with it.
     """
 
     kind = "target_refused"
@@ -246,11 +246,9 @@ class TargetRefused(Refusal):
     word = "BAD_FORMAT"
     status = 422
 
-    def __init__(self, what: str, rule: str, field: str = "") -> None:
-        super().__init__(f"{what} {rule}")
-        self.what = what
-        self.rule = rule
-        self.field = field or what.partition(" ")[0]
+    def __init__(self, part: str, rule: str, field: str = "") -> None:
+        super().__init__(f"{part} {rule}")
+        self.field = field or part.partition(" ")[0]
 
 
 class NotForTopic(TargetRefused):

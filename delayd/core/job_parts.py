@@ -36,14 +36,7 @@ import struct
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias, final
 
-from delayd.core.job_record import (
-    DUE_AT,
-    FLAGS_AT,
-    HEADER,
-    HEADER_BYTES,
-    U16,
-    U64,
-)
+from delayd.core.job_record import DUE_AT, FLAGS_AT, HEADER, HEADER_BYTES, U16, U64
 from delayd.core.names import GROUP
 from delayd.durations import duration_text
 from delayd.fields import ValueKind
@@ -397,8 +390,6 @@ Show = Callable[[Any], Iterable[tuple[str, Shown]]]
 @final
 class JobPart:
     """One part: its name and flag, how it is read, packed and shown in dumps."""
-
-    __slots__ = ("flag", "kind", "name", "pack", "show", "unpack")
 
     def __init__(
         self,

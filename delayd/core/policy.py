@@ -115,13 +115,8 @@ LADDER: Final = ValueKind(
     {
         "anyOf": [
             {"type": "string", "pattern": "^ *[0-9][0-9.wdhms ,]*$"},
-            {
-                "type": "array",
-                "items": DURATION.schema,
-                "minItems": 1,
-                "maxItems": RETRY_STEPS_MAX,
-            },
-        ],
+            {"type": "array", "items": DURATION.schema, "minItems": 1, "maxItems": RETRY_STEPS_MAX},
+        ]
     },
 ).described(
     "The delays after the first failed attempt, the second, and so on: a text such as 15s 3m 10m,"
@@ -259,8 +254,6 @@ class Patterns:
     >>> patterns.of("mail.urgent.de") is urgent, patterns.of("mail.x") is mail, patterns.of("sms")
     (True, True, None)
     """
-
-    __slots__ = ("_of_wild", "_wild", "by_pattern")
 
     def __init__(self, by_pattern: Mapping[str, Policy] | None = None) -> None:
         """Take valid patterns (`PATTERN_RULE`), in the order in which they were given."""

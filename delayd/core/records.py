@@ -51,8 +51,6 @@ class Kind(enum.IntEnum):
 class Record:
     """One kind: the layout of its fixed part with the first byte, its fields, its tail's name."""
 
-    __slots__ = ("fields", "kind", "layout", "tail")
-
     def __init__(self, kind: Kind, layout: str, fields: str, tail: str = "") -> None:
         """Name the fields in their order, with their units."""
         self.kind = kind

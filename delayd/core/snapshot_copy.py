@@ -68,11 +68,6 @@ Notes = dict[int, int]
 class SnapshotCopy:
     """One copy in the making. There is at most one of a store at a time."""
 
-    __slots__ = (
-        *("_frozen", "_has_due", "_numbers", "_parts", "_paused", "_policies", "_slice_bytes"),
-        *("_store", "_time_ms", "_topic_numbers", "_topics", "is_over", "jobs"),
-    )
-
     def __init__(self, store: Store) -> None:
         """Begin: what the copy will say is decided now. O(topics + jobs / 64).
 

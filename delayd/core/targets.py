@@ -240,8 +240,7 @@ HEADERS: Final = ValueKind(
         "maxProperties": TARGET_HEADERS_MAX,
     },
 ).described(
-    "Of the request to the url, besides those that delayd sends itself.",
-    {"X-Team": "mail"},
+    "Of the request to the url, besides those that delayd sends itself.", {"X-Team": "mail"}
 )
 NAME: Final = matching(f"[A-Za-z0-9._-]{{1,{TARGET_NAME_BYTES_MAX}}}", NAME_RULE)
 """The name of a secret or of a sink."""

@@ -49,12 +49,12 @@ class Topic:
         *("roll_ms", "target", "throttle", "users", "waited", "waiters", "watchers"),
     )
 
-    def __init__(self, name: str, number: int, queues: Queues) -> None:
-        """Make an empty topic; `number` stands for the name in records."""
+    def __init__(self, name: str, queues: Queues) -> None:
         self.name = name
         self.is_internal = name == INTERNAL_TOPIC
         """Only the daemon changes what is in it."""
-        self.number = number
+        self.number = 0
+        """Stands for the name in records; 0: none does yet."""
         self.queues = queues
         """Its jobs at rest."""
         self.keys: KeyIndex | None = None

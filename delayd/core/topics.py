@@ -52,7 +52,7 @@ class Topics:
 
     def add(self, name: str, queues: Queues) -> Topic:
         """Make a topic with these queues; `number` must follow."""
-        topic = Topic(name, 0, queues)
+        topic = Topic(name, queues)
         topic.place = len(self.listing)
         topic.has_own_metrics = self.shown < TOPICS_SHOWN_MAX
         self.shown += topic.has_own_metrics

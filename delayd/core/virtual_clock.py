@@ -33,8 +33,6 @@ class ClockAdvance:
     time, for which the clock stands still: no lease ends meanwhile, and retries come at their time.
     """
 
-    __slots__ = ("_by_ms", "_clock", "_engine", "_until_ms")
-
     def __init__(self, engine: Engine, clock: StandingClock, by_ms: int) -> None:
         self._engine = engine
         self._clock = clock

@@ -50,14 +50,7 @@ from delayd.journal.format import (
     check_names,
     unpack_header,
 )
-from delayd.journal.recovery import (
-    FrameReader,
-    LogVerdict,
-    Position,
-    Recovery,
-    Stop,
-    last_position,
-)
+from delayd.journal.recovery import FrameReader, LogVerdict, Position, Recovery, Stop, last_position
 from delayd.limits import BACKUP_ATTEMPTS_MAX, SNAPSHOT_SYNC_BYTES
 
 

@@ -12,13 +12,7 @@ from typing import NamedTuple
 
 from delayd.journal.disk import Disk, LockHeldError
 from delayd.journal.errors import DirectoryLocked, ForeignFile, JournalFailed, NotEmpty, failing
-from delayd.journal.format import (
-    LOCK_NAME,
-    LOST_NAME,
-    TOLERATED_NAMES,
-    check_names,
-    is_ours,
-)
+from delayd.journal.format import LOCK_NAME, LOST_NAME, TOLERATED_NAMES, check_names, is_ours
 
 
 class Ownership(NamedTuple):

@@ -28,7 +28,7 @@ class FileSpace:
         self._journal = journal
         self._places = 0
         self._asked_ns: int | None = None
-        self.on_change: OnSpaceChange = _ignore
+        self.on_change: OnSpaceChange = lambda _is_full: None
         """Called when the disk becomes full, with True, and when it no longer is."""
         self.is_full = False  # the last request for more failed
         self.is_stale = False
@@ -85,7 +85,3 @@ class FileSpace:
         with contextlib.suppress(OSError):
             figures["free_bytes"] = journal.disk_free_bytes()
         return figures | {"needed_bytes": journal.retention.next_snapshot_bytes + SPARE_BYTES_MIN}
-
-
-def _ignore(_is_full: bool) -> None:  # noqa: FBT001 (a callback with one argument)
-    """Take no notice."""

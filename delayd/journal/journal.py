@@ -176,9 +176,9 @@ class Journal:
         # (file, reason) of the first failure, which is the last thing that happens here.
         self._is_open = True
         self._is_replayed = False
-        self.on_trouble: Callable[[str], object] = _ignore
+        self.on_trouble: Callable[[str], object] = lambda _trouble: None
         """Called with each of these failures, in the thread where it happens."""
-        self.on_unproved: Callable[[str], object] = _ignore
+        self.on_unproved: Callable[[str], object] = lambda _trouble: None
         """Called when the file `log-end` cannot be written, the first time in a row."""
         self.space_trouble = ""
         """Why no file could be made for more space the last time; empty: for lack of space."""
@@ -796,7 +796,3 @@ class Journal:
     def _note_end(self, sequence: int, *, is_closed: bool = False) -> None:
         if trouble := self._end.note(sequence, is_closed=is_closed):
             self.on_unproved(trouble)
-
-
-def _ignore(_trouble: str) -> None:
-    """Take no notice."""

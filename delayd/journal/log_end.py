@@ -69,11 +69,6 @@ def read_log_end(disk: Disk, path: str) -> LogEnd | None:
 class LogEndFile:
     """The file, while a journal is open."""
 
-    __slots__ = (
-        *("_directory", "_disk", "_file_number", "_handle", "_has_failed"),
-        *("_identity", "_sequence"),
-    )
-
     def __init__(self, disk: Disk, directory: str, identity: bytes) -> None:
         self._disk = disk
         self._directory = directory

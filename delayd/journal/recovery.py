@@ -114,8 +114,6 @@ class Position(NamedTuple):
 class FrameReader:
     """The frames of one open segment."""
 
-    __slots__ = ("_disk", "_handle", "_mark", "windows")
-
     def __init__(self, disk: Disk, handle: int, identity: bytes, number: int) -> None:
         self._disk = disk
         self._handle = handle
@@ -459,8 +457,6 @@ UNREADABLE: Final = frozenset({Found.FOREIGN, Found.NEWER, Found.MISPLACED})
 
 class SegmentFile:
     """A segment as it was found; `end` is where its good frames end, once they have been read."""
-
-    __slots__ = ("end", "found", "header", "number", "path", "size_bytes", "why")
 
     def __init__(self, disk: Disk, path: str, number: int) -> None:
         """Read and judge the header: `found` is what is wrong with it, None if nothing is.

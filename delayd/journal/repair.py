@@ -241,8 +241,6 @@ class NoSuchPlace(Exception):
 class Rest:
     """What follows a place, up to the end of the log."""
 
-    __slots__ = ("data_bytes", "first_sequence", "frames", "last_sequence", "segments")
-
     def __init__(self) -> None:
         self.data_bytes = 0  # without the zeros at the ends of files
         self.segments = 0  # how many files it is in

@@ -26,14 +26,7 @@ import contextlib
 import errno
 from typing import NamedTuple
 
-from delayd.journal.disk import (
-    NO_SPACE,
-    Disk,
-    allocate_whole,
-    end_of_data,
-    read_exactly,
-    write_all,
-)
+from delayd.journal.disk import NO_SPACE, Disk, allocate_whole, end_of_data, read_exactly, write_all
 from delayd.journal.format import (
     FRAME_OVERHEAD_BYTES,
     HEADER_BYTES,
@@ -210,11 +203,6 @@ class Segment:
 
 class SpareFiles:
     """The spare files of one journal directory."""
-
-    __slots__ = (
-        *("_directory", "_disk", "_last_number", "_spares", "is_exhausted", "keep_free_bytes"),
-        "space_bytes",
-    )
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk

@@ -288,12 +288,6 @@ def _judged(raw: bytes, mark: int, number: int) -> _Frame | None:
 class SnapshotWriter:
     """One snapshot in the making. `finish` or `abandon` ends it, and so does any failure."""
 
-    __slots__ = (
-        *("_directory", "_disk", "_end", "_fail", "_frames", "_handle", "_header", "_make_durable"),
-        *("_mark", "_path", "_payload_bytes", "_position", "_retention", "_running", "_synced_end"),
-        *("_temporary", "is_over", "is_wanted", "left_behind"),
-    )
-
     def __init__(
         self,
         disk: Disk,

@@ -15,6 +15,7 @@ and is answered in the end.
 import contextlib
 import enum
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, final
 
 from delayd.access.authorize import Denial, Right, to_put, to_set_policy
@@ -145,12 +146,12 @@ def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: RequestMs)
 def _kick(client: LineConnection, bound: int, now_ms: RequestMs) -> bytes:
     kick = Kick(client.engine, client.used, bound)
 
-    def say() -> bytes:
+    def reply() -> bytes:
         return b"KICKED %d\r\n" % kick.done
 
     if kick.step(PASS_ACTION_COST * KICKS_AT_ONCE, now_ms):
-        return say()
-    return client.begin(kick, say, to_the_end=True)
+        return reply()
+    return client.begin(kick, reply, to_the_end=True)
 
 
 def _kick_job(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
@@ -404,15 +405,15 @@ def _list_tubes(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> b
 def _of_all_topics(
     client: LineConnection,
     visit: Callable[[Sequence[Topic]], object],
-    say: Callable[[], bytes],
+    reply: Callable[[], bytes],
     cost: int = 1,
 ) -> bytes:
     """Look at all topics, and then reply: at once, or in slices if that takes long."""
     topics = client.engine.store.topics.listing
     if cost * len(topics) > TOPICS_AT_ONCE:
-        return client.begin(TopicWalk(topics, visit, cost), say)
+        return client.begin(TopicWalk(topics, visit, cost), reply)
     visit(topics)
-    return say()
+    return reply()
 
 
 def _list_tubes_watched(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
@@ -513,22 +514,10 @@ class Command:
         self.counted = name if name in COUNTED else ""
 
 
-def _free(word: bytes, parse: Parser, handle: Handler, about: About, *scopes: Scope) -> Command:
-    """Return a row whose reply is not bound: what begins a put is not yet one."""
-    return Command(word, parse, handle, about, *scopes, is_bound=False)
-
-
-def _look(word: bytes, parse: Parser, handle: Handler, about: About, *scopes: Scope) -> Command:
-    """Return a row that only reads, about jobs."""
-    return Command(word, parse, handle, about, *scopes, only_reads=True)
-
-
-def _free_look(
-    word: bytes, parse: Parser, handle: Handler, about: About, *scopes: Scope
-) -> Command:
-    """Return a row that only reads, and whose reply is not bound."""
-    return Command(word, parse, handle, about, *scopes, is_bound=False, only_reads=True)
-
+# Rows whose reply is not bound (what begins a put is not yet one), that only read, and both.
+_free: Final = partial(Command, is_bound=False)
+_look: Final = partial(Command, only_reads=True)
+_free_look: Final = partial(Command, is_bound=False, only_reads=True)
 
 _id, _nothing, _later = grammar.parse_job_id, grammar.parse_nothing, grammar.parse_nothing_yet
 

@@ -232,12 +232,12 @@ class LineConnection:
         self.batch_max = 0
         return self.long_reply(replies.reserved_batch([job, *more]))
 
-    def begin(self, work: Work, say: Callable[[], bytes], *, to_the_end: bool = False) -> bytes:
+    def begin(self, work: Work, reply: Callable[[], bytes], *, to_the_end: bool = False) -> bytes:
         """Execute a command in slices, and reply in the end; the connection waits meanwhile.
 
         `to_the_end`: also if the client closes before, as beanstalkd would have executed it.
         """
-        self._task = BackgroundTask(work, partial(self._end_task, say), to_the_end=to_the_end)
+        self._task = BackgroundTask(work, partial(self._end_task, reply), to_the_end=to_the_end)
         self.context.tasks.add(self._task)
         self.is_waiting = True
         return b""
@@ -459,11 +459,10 @@ class LineConnection:
         self.resume(now_ms)
 
     def _end_task(
-        self, say: Callable[[], bytes], refusal: Refusal | None, now_ms: RequestMs
+        self, reply: Callable[[], bytes], refusal: Refusal | None, now_ms: RequestMs
     ) -> None:
         self._task = None
-        reply = say() if refusal is None else self.refuse_with(refusal)
-        self.reply_late(reply, now_ms)
+        self.reply_late(reply() if refusal is None else self.refuse_with(refusal), now_ms)
         self._host.listen_again()
 
     def take_out(self) -> bytes:

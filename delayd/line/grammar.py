@@ -624,10 +624,7 @@ _LIST_READERS: Final[Readers] = {
     "limit": whole(1, SEARCH_JOBS_MAX).read,
     "after": _cursor,
 }
-_BULK_READERS: Final[Readers] = {
-    **_WANTED_READERS,
-    "dry": one_of({"1": True}).read,
-}
+_BULK_READERS: Final[Readers] = {**_WANTED_READERS, "dry": one_of({"1": True}).read}
 
 
 def parse_list(rest: bytes) -> tuple[str, Filter]:

@@ -15,28 +15,10 @@ from delayd.core.stats.refusals import Refusals
 from delayd.core.stats.totals import StateTotals
 
 COUNTED: Final = (
-    "put",
-    "peek",
-    "peek-ready",
-    "peek-delayed",
-    "peek-buried",
-    "reserve",
-    "reserve-with-timeout",
-    "delete",
-    "release",
-    "use",
-    "watch",
-    "ignore",
-    "bury",
-    "kick",
-    "touch",
-    "stats",
-    "stats-job",
-    "stats-tube",
-    "list-tubes",
-    "list-tube-used",
-    "list-tubes-watched",
-    "pause-tube",
+    *("put", "peek", "peek-ready", "peek-delayed", "peek-buried"),
+    *("reserve", "reserve-with-timeout", "delete", "release", "use", "watch", "ignore"),
+    *("bury", "kick", "touch", "stats", "stats-job", "stats-tube"),
+    *("list-tubes", "list-tube-used", "list-tubes-watched", "pause-tube"),
 )
 """The commands that `stats` counts, in its order; beanstalkd counts no others."""
 

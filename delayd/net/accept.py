@@ -37,11 +37,6 @@ class Acceptor:
     each lack of one.
     """
 
-    __slots__ = (
-        *("_listeners", "_paused", "_spare", "call_later", "on_connection", "on_no_descriptor"),
-        *("per_turn", "unwatch", "watch"),
-    )
-
     def __init__(
         self,
         listeners: Iterable[socket.socket],

@@ -76,8 +76,6 @@ Address = TcpAddress | UnixAddress
 class Listener:
     """A listening, non-blocking socket and the real address it listens on."""
 
-    __slots__ = ("_unlink_on_close", "address", "socket")
-
     def __init__(
         self, listening: socket.socket, address: Address, *, unlink_on_close: bool = False
     ) -> None:

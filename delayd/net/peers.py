@@ -197,12 +197,12 @@ class RateLimited:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._said_ms: dict[str, int] = {}
+        self._logged_ms: dict[str, int] = {}
 
     def may_log(self, kind: str) -> bool:
         """Tell whether it is time again for this kind; there must be few kinds."""
         now_ms = self._now_ms()
-        if now_ms - self._said_ms.get(kind, -TROUBLE_LOG_MS) < TROUBLE_LOG_MS:
+        if now_ms - self._logged_ms.get(kind, -TROUBLE_LOG_MS) < TROUBLE_LOG_MS:
             return False
-        self._said_ms[kind] = now_ms
+        self._logged_ms[kind] = now_ms
         return True

@@ -40,10 +40,11 @@ def put(
     target: bytes = b"",
 ) -> int:
     """Put a job the cheapest way there is for it; return its id (`job_id` if it was taken)."""
-    job_id = job_id or take_id(engine)
     if retry is None and due_wall_ms is None and not target:
+        job_id = job_id or take_id(engine)
         return put_one(engine, topic, priority, delay_ms, ttr_ms, body, RequestMs(now_ms), job_id)
-    put_keyed(
+    assert not job_id, "only plain puts take their ids before their bodies are there"
+    new_id, _ = put_keyed(
         engine,
         topic,
         b"",
@@ -54,9 +55,8 @@ def put(
         body=body,
         now_ms=RequestMs(now_ms),
         own=Own(retry, target),
-        job_id=job_id,
     )
-    return job_id
+    return new_id
 
 
 class CountingPages(dict[int, Page]):

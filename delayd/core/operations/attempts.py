@@ -234,12 +234,7 @@ def fail_call(
 
 
 def give_back_call(
-    engine: Engine,
-    session: Session,
-    job_id: int,
-    now_ms: RequestMs,
-    *,
-    error: str = "",
+    engine: Engine, session: Session, job_id: int, now_ms: RequestMs, *, error: str = ""
 ) -> None:
     """Take back a job, ready again and its attempt not counted; `JobNotFound`.
 

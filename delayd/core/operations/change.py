@@ -104,12 +104,7 @@ def kick_later(engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs) ->
 
 
 def bury_waiting(
-    engine: Engine,
-    job_id: int,
-    now_ms: RequestMs,
-    *,
-    priority: int | None = None,
-    error: str = "",
+    engine: Engine, job_id: int, now_ms: RequestMs, *, priority: int | None = None, error: str = ""
 ) -> None:
     """Bury a delayed or ready job until it is kicked, as a dead letter with that error.
 

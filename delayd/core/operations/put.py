@@ -58,14 +58,7 @@ from delayd.core.job_parts import (
 )
 from delayd.core.job_record import FLAGS_AT, HEADER, HEADER_BYTES, STATE_AT, U64, State
 from delayd.core.names import check_keys, checked_key
-from delayd.core.operations.change import (
-    PARTS_BYTES,
-    When,
-    give_time,
-    rewrite,
-    tell_parts,
-    when,
-)
+from delayd.core.operations.change import PARTS_BYTES, When, give_time, rewrite, tell_parts, when
 from delayd.core.operations.checks import (
     admit,
     check_own_target,
@@ -306,7 +299,6 @@ def put_keyed(
     body: bytes,
     now_ms: RequestMs,
     own: Own | None = None,
-    job_id: int = 0,
     at_once: bool = False,
 ) -> tuple[int, Outcome]:
     """Accept a job under a key, or change the one that has it as `on` says; return its id.
@@ -344,7 +336,7 @@ def put_keyed(
             new = when(engine, default_ms, None, now_ms)
         content = content._replace(ttr_ms=ttr_ms)
     if not old:
-        return _create(engine, topic, key, content, new, now_ms, job_id), Outcome.CREATED
+        return _create(engine, topic, key, content, new, now_ms), Outcome.CREATED
     if is_extension:
         give_time(engine, old_id, new, Operation.CHANGE, now_ms)
         return old_id, Outcome.EXTENDED
@@ -394,22 +386,13 @@ def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: Reque
 
 
 def _create(
-    engine: Engine,
-    topic: Topic,
-    key: bytes,
-    content: Content,
-    new: When,
-    now_ms: RequestMs,
-    job_id: int,
+    engine: Engine, topic: Topic, key: bytes, content: Content, new: When, now_ms: RequestMs
 ) -> int:
-    """Accept a new job whose key is free, or that of a reserved job."""
+    """Accept a new job whose key is free, or that of a reserved job; return its id."""
     store = engine.store
     parts_bytes = _parts_bytes(key, content) - HEADER_BYTES + U64.size + OFFSET_BYTES + PARTS_BYTES
     engine.log_space.take_for_puts(1, parts_bytes + len(content.body))
-    if not job_id:
-        job_id = take_id(engine)
-    elif job_id < store.last_id:
-        engine.out_of_order_ids.append(job_id)
+    job_id = take_id(engine)
     if new.wall_ms is not None:
         tell_offset(engine)
     if not topic.recorded:

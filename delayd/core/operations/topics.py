@@ -214,8 +214,6 @@ def policy_of(engine: Engine, name: str) -> tuple[Policy, Source]:
 class SetPolicy:
     """Sets the policy of a topic."""
 
-    __slots__ = ("_engine", "_name", "_policy")
-
     def __init__(self, engine: Engine, name: str, policy: Policy | None) -> None:
         """Begin; raises what `vetted_policy` does."""
         self._engine = engine
@@ -232,8 +230,6 @@ class SetPolicy:
 
 class Clear:
     """Clears one topic."""
-
-    __slots__ = ("_engine", "_name", "count")
 
     def __init__(self, engine: Engine, name: str) -> None:
         """Begin; `TopicNotFound`, `TopicNameInvalid`, `TopicIsInternal`."""

@@ -37,11 +37,6 @@ from delayd.limits import DELAYED_SORTED_MAX, PASS_ACTION_COST
 class Kick:
     """Kicks jobs of one topic."""
 
-    __slots__ = (
-        *("_bound", "_engine", "_last_id", "_last_key", "_rows", "_scan", "_seen", "_takes_all"),
-        *("_topic", "done"),
-    )
-
     def __init__(self, engine: Engine, topic: Topic, bound: int) -> None:
         """Begin; at most `bound` jobs are kicked. `TopicIsInternal`."""
         require_writable(engine, topic.name)

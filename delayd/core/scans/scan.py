@@ -81,8 +81,6 @@ def seen_state(store: "Store", job_id: int, record: bytes) -> State:
 class Scan:
     """One unfinished scan."""
 
-    __slots__ = ("_engine", "_parts", "_slice", "_topic", "_wanted", "cost", "until_ms")
-
     def __init__(self, engine: Engine, topic: Topic, wanted: Wanted) -> None:
         self._engine = engine
         self._topic = topic

@@ -22,8 +22,6 @@ from delayd.core.topic import Topic
 class TopicWalk:
     """All topics that there were when it began, those that have gone since included."""
 
-    __slots__ = ("_cost", "_left", "_visit")
-
     def __init__(
         self, topics: Sequence[Topic], visit: Callable[[Sequence[Topic]], object], cost: int = 1
     ) -> None:

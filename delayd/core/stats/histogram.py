@@ -30,12 +30,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, TypeAlias, final
 
-from delayd.limits import (
-    HISTOGRAM_FRESH_MAX,
-    LATENESS_BOUNDS_MS,
-    LONGEST_CELL_NS,
-    LONGEST_CELLS,
-)
+from delayd.limits import HISTOGRAM_FRESH_MAX, LATENESS_BOUNDS_MS, LONGEST_CELL_NS, LONGEST_CELLS
 
 Counts: TypeAlias = list[int]
 """A count for each bucket, then the sum."""
@@ -165,8 +160,6 @@ class Longest:
     >>> longest.within(now_ns=55 * 10**9), longest.within(now_ns=100 * 10**9)
     (7000, 3000)
     """
-
-    __slots__ = ("_cells", "_longest")
 
     def __init__(self) -> None:
         self._cells = array("q", (-1,) * LONGEST_CELLS)

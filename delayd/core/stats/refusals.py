@@ -14,8 +14,6 @@ class Refusals:
     {'DRAINING': 100}
     """
 
-    __slots__ = ("by_reason",)
-
     def __init__(self) -> None:
         self.by_reason: dict[str, int] = {}
 

@@ -73,8 +73,6 @@ def busyness(topic: "Topic") -> int:
 class TotalsScan:
     """One count of all jobs."""
 
-    __slots__ = ("_busiest", "_left", "_store", "all", "is_over", "others", "shown")
-
     def __init__(self, store: "Store") -> None:
         """Begin: those move up that the last scan found to be busier. O(topics), 20 ns each."""
         self._store = store

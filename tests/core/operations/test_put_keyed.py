@@ -34,7 +34,6 @@ from delayd.core.operations.put import (
     find_key,
     put_keyed,
     put_keyed_run,
-    take_id,
 )
 from delayd.core.operations.sessions import stop_consuming, watch
 from delayd.core.operations.tick import reach
@@ -66,7 +65,6 @@ def put(
     priority: int = 0,
     due_wall_ms: int | None = None,
     retry: Retry | None = None,
-    job_id: int = 0,
 ) -> tuple[int, Outcome]:
     return put_keyed(
         rig.engine,
@@ -80,7 +78,6 @@ def put(
         body=body,
         now_ms=rig.now_ms,
         own=Own(retry),
-        job_id=job_id,
     )
 
 
@@ -231,16 +228,6 @@ def test_any_other_key_is_refused(key: bytes) -> None:
         put_keyed_run(rig.engine, topic, 0, 0, 9, [b"good", b""], [b"", b""], RequestMs(0))
     assert rig.take_log() == (b"", False)
     assert topic.keys is None
-
-
-def test_an_id_that_was_taken_before_is_used_and_noted_as_late() -> None:
-    rig = EngineRig()
-    early = take_id(rig.engine)
-    rig.put()
-    assert put(rig, job_id=early) == (1, Outcome.CREATED)
-    assert rig.engine.take_out_of_order_ids() == [1]
-    assert put(rig, b"next") == (3, Outcome.CREATED)
-    assert rig.engine.take_out_of_order_ids() == []
 
 
 def test_keyed_jobs_replaced_five_times_and_cancelled_leave_nothing() -> None:
