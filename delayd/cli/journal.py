@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from delayd.cli.database import check_name, examined, is_url, place_of, source_of
+from delayd.cli.database import frames_of as database_frames
 from delayd.cli.journal_report import collector_off, examine, frames_of, lines, log_bytes
 from delayd.cli.terminal import (
     CommandFailed,
@@ -26,28 +28,41 @@ from delayd.cli.terminal import (
     print_lines,
     progress,
 )
-from delayd.clock import system_wall_ms
 from delayd.exits import Exit
 from delayd.journal.backup import backup as copied
+from delayd.journal.copies import DirectorySource, DirectoryTarget
 from delayd.journal.directory import holder, names_in
 from delayd.journal.disk import Disk, RealDisk
 from delayd.journal.format import IDENTITY_BYTES, check_names
 from delayd.journal.recovery import Recovery
 from delayd.journal.repair import NoSuchPlace, prepared
-from delayd.limits import DATABASE_ANSWER_MS, JOURNAL_SEGMENT_BYTES_DEFAULT
-from delayd.log_lines import Log
+from delayd.limits import JOURNAL_SEGMENT_BYTES_DEFAULT
 from delayd.net.accept import raise_descriptor_limit
 from delayd.text import counted, visible
 
 if TYPE_CHECKING:
     from delayd.log_copy import CopySource, CopyTarget
-    from delayd.postgres.place import DatabasePlace
 
 PLACE: Final = re.compile(r"(?:segment-)?([0-9]{1,10})(?:\.log)?:([0-9]{1,19})")
 
-LOG_NAME: Final = re.compile("(?!pg_)[a-z_][a-z0-9_]{0,62}")
-
 DIRECTORY: Final = click.Path(exists=True, file_okay=False)
+
+
+class LogParameter(click.ParamType[str]):
+    """A directory that is there, or the url of a database."""
+
+    name = "log"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the path or the url."""
+        text = str(value)
+        return text if is_url(text) else str(DIRECTORY.convert(text, param, ctx))
+
+
+LOG: Final = LogParameter()
+NAME: Final = click.option("--name", default="delayd", help="Of the log in a database (delayd).")
 
 
 class PlaceParameter(click.ParamType["tuple[int, int]"]):
@@ -71,15 +86,25 @@ def journal() -> None:
 
 
 @journal.command(
-    short_help="Report what a start would do with DIRECTORY.",
-    epilog=examples("delayd journal check /var/lib/delayd"),
+    short_help="Report what a start would do with LOG.",
+    epilog=examples(
+        "delayd journal check /var/lib/delayd",
+        "delayd journal check postgresql://delayd@db-1/jobs",
+    ),
 )
-@click.argument("directory", type=DIRECTORY)
-def check(directory: str) -> int:
-    """Report what a start of the daemon would do with DIRECTORY, and change nothing.
+@click.argument("directory", metavar="LOG", type=LOG)
+@NAME
+def check(directory: str, *, name: str) -> int:
+    """Report what a start of the daemon would do with LOG, and change nothing.
 
-    The exit code is 0 if it would start and 65 if it would refuse.
+    LOG is a directory or the url of a PostgreSQL database. The exit code is 0 if it would start and
+    65 if it would refuse.
     """
+    if is_url(directory):
+        with journal_errors():
+            findings, code = examined(directory, name)
+        print_lines(map(visible, findings))
+        return code
     disk = RealDisk()
     with journal_errors(), attended(disk, directory):
         examination = examine(disk, directory)
@@ -88,17 +113,25 @@ def check(directory: str) -> int:
 
 
 @journal.command(
-    short_help="Print the records in DIRECTORY, one per line.",
+    short_help="Print the records in LOG, one per line.",
     epilog=examples("delayd journal dump /var/lib/delayd --json | head"),
 )
-@click.argument("directory", type=DIRECTORY)
+@click.argument("directory", metavar="LOG", type=LOG)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
-def dump(directory: str, *, as_json: bool) -> int:
-    """Print the records in DIRECTORY, one per line, in the order of the log.
+@NAME
+def dump(directory: str, *, as_json: bool, name: str) -> int:
+    """Print the records in LOG, a directory or the url of a database, in their order.
 
     A line has the number of its frame, delayd time and wall-clock time of the commit, the record's
     kind and its fields. Bodies are shortened and escaped, with --json whole and in base64.
     """
+    if is_url(directory):
+        with (
+            journal_errors(),
+            contextlib.closing(source_of(directory, name, may_be_owned=True)) as source,
+        ):
+            print_lines(lines(database_frames(source), source.shown, as_json=as_json))
+        return Exit.OK
     disk = RealDisk()
     with journal_errors():
         names = names_in(disk, directory)
@@ -114,17 +147,22 @@ def dump(directory: str, *, as_json: bool) -> int:
 
 
 @journal.command(
-    short_help="Copy DIRECTORY to TARGET, while a daemon uses it or not.",
+    short_help="Copy LOG to the directory TARGET, while a daemon uses it or not.",
     epilog=examples("delayd journal backup /var/lib/delayd /backup/2026-11-21"),
 )
-@click.argument("directory", type=DIRECTORY)
+@click.argument("directory", metavar="LOG", type=LOG)
 @click.argument("target", type=click.Path(file_okay=False))
-def backup(directory: str, target: str) -> int:
-    """Copy DIRECTORY to TARGET, which is new or empty, while a daemon uses it or not.
+@NAME
+def backup(directory: str, target: str, *, name: str) -> int:
+    """Copy LOG to the directory TARGET, which is new or empty, while a daemon uses it or not.
+
+    LOG is a directory or the url of a PostgreSQL database.
 
     The copy holds everything that was acknowledged before the command began. It is on disk and was
     checked as by `delayd journal check` when the exit code is 0; otherwise nothing is left of it.
     """
+    if is_url(directory):
+        return _copied(directory, target, name, may_be_owned=True)
     _check_apart(directory, target)
     disk = RealDisk()
     raise_descriptor_limit()  # all files are open at one time
@@ -151,9 +189,9 @@ def backup(directory: str, target: str) -> int:
         "delayd journal copy postgresql://delayd@db-1/jobs /var/lib/delayd-again",
     ),
 )
-@click.argument("source")
+@click.argument("source", type=LOG)
 @click.argument("target")
-@click.option("--name", default="delayd", help="Of the log in a database (delayd).")
+@NAME
 def copy(source: str, target: str, *, name: str) -> int:
     """Copy the log at SOURCE to TARGET, each a directory or the url of a PostgreSQL database.
 
@@ -162,14 +200,9 @@ def copy(source: str, target: str, *, name: str) -> int:
     and compared with the source. When the exit code is not 0, no daemon starts on what is left.
     Passwords are taken from PGPASSFILE or ~/.pgpass, as by psql.
     """
-    from delayd.log_copy import copy_log
-
-    if not (_is_url(source) or _is_url(target)):
+    if not (is_url(source) or is_url(target)):
         _check_apart(source, target)
-    with journal_errors(), collector_off():
-        copied = copy_log(_source(source, name), _target(target, name))
-    print_lines([f"copied {counted(copied.jobs, 'job')}, up to frame {copied.sequence}"])
-    return Exit.OK
+    return _copied(source, target, name, may_be_owned=False)
 
 
 @journal.command(
@@ -187,59 +220,39 @@ def schema(name: str, role: str) -> int:
     from delayd.postgres.statements import Statements
 
     for option, value in (("--name", name), ("--role", role)):
-        _check_name(option, value)
+        check_name(option, value)
     print_lines(Statements(name).schema_for(os.urandom(IDENTITY_BYTES), role).splitlines())
     return Exit.OK
 
 
-def _check_name(option: str, name: str) -> None:
-    if LOG_NAME.fullmatch(name) is None:
-        rule = "must be a name in small letters, such as delayd"
-        raise click.UsageError(f"{option} {visible(repr(name))} {rule}")
+def _source(text: str, name: str, *, may_be_owned: bool) -> "CopySource":
+    if is_url(text):
+        return source_of(text, name, may_be_owned=may_be_owned)
+    return DirectorySource(RealDisk(), text)
+
+
+def _target(text: str, name: str) -> "CopyTarget":
+    if is_url(text):
+        place = place_of(text, name)
+        from delayd.postgres.copies import DatabaseTarget
+
+        return DatabaseTarget(place)
+    return DirectoryTarget(RealDisk(), text, JOURNAL_SEGMENT_BYTES_DEFAULT)
+
+
+def _copied(source: str, target: str, name: str, *, may_be_owned: bool) -> int:
+    from delayd.log_copy import copy_log
+
+    with journal_errors(), collector_off():
+        made = copy_log(_source(source, name, may_be_owned=may_be_owned), _target(target, name))
+    print_lines([f"copied {counted(made.jobs, 'job')}, up to frame {made.sequence}"])
+    return Exit.OK
 
 
 def _check_apart(directory: str, target: str) -> None:
     paths = [os.path.realpath(path) for path in (directory, target)]
     if os.path.commonpath(paths) == paths[0]:
         raise click.UsageError(f"{target} must not be in {directory}: no daemon would start there")
-
-
-def _source(text: str, name: str) -> "CopySource":
-    if _is_url(text):
-        place = _place(text, name)
-        from delayd.postgres.copies import DatabaseSource
-
-        return DatabaseSource(place, Log(sys.stderr, system_wall_ms))
-    if not os.path.isdir(text):
-        raise click.UsageError(f"there is no directory {visible(text)}")
-    from delayd.journal.copies import DirectorySource
-
-    return DirectorySource(RealDisk(), text)
-
-
-def _target(text: str, name: str) -> "CopyTarget":
-    if _is_url(text):
-        place = _place(text, name)
-        from delayd.postgres.copies import DatabaseTarget
-
-        return DatabaseTarget(place)
-    from delayd.journal.copies import DirectoryTarget
-
-    return DirectoryTarget(RealDisk(), text, JOURNAL_SEGMENT_BYTES_DEFAULT)
-
-
-def _place(url: str, name: str) -> "DatabasePlace":
-    _check_name("--name", name)
-    try:
-        from delayd.postgres.place import DatabasePlace
-    except ImportError:
-        how = "pip install 'delayd[postgres]'"
-        raise CommandFailed(Exit.USAGE, "a log in PostgreSQL needs psycopg", how) from None
-    return DatabasePlace.of(url, name=name, lease_ms=DATABASE_ANSWER_MS, address="")
-
-
-def _is_url(text: str) -> bool:
-    return text.startswith(("postgresql:", "postgres:"))
 
 
 @journal.command(

@@ -141,15 +141,53 @@ def lines(sources: Iterable[FrameSource], directory: str, *, as_json: bool) -> I
 
 
 @dataclass(slots=True)
-class Examination:
-    """The findings of a check; `lines` writes them."""
+class Played:
+    """Where the frames of a log lead, as far as they can be read."""
 
-    recovery: Recovery
     frames: int = 0  # how many were replayed, those of the snapshot included
     first: FrameSource | None = None
     first_of_log: Frame | None = None
     last: FrameSource | None = None
     engine: Engine | None = None
+
+    def play(self, sources: Iterator[FrameSource], directory: str) -> None:
+        """Replay them. Raises JournalCorrupt where one holds what cannot be played."""
+        replay = None
+        for source in sources:
+            frame = source.frame
+            if replay is None:
+                self.first = source
+                replay = Replay(Engine(start_ms=frame.time_ms))
+                self.engine = replay.engine
+            if self.first_of_log is None and not source.is_snapshot:
+                self.first_of_log = frame
+            self.last = source
+            self.frames += 1
+            try:
+                replay.play(frame.payload)
+            except UnknownRecord as error:
+                why = f"frame {frame.sequence} holds {error}"
+                raise JournalCorrupt(directory, 0, why) from error
+
+    def times(self) -> Iterator[str]:
+        """Write from when to when they are."""
+        if self.first and self.last:
+            start, stop = moment(self.first.frame.time_ms), moment(self.last.frame.time_ms)
+            wall = moment(self.last.frame.wall_ms)
+            yield f"time       {start} to {stop}, by the wall clock {wall}"
+
+    def state(self) -> Iterator[str]:
+        """Write what a start would have."""
+        if self.engine:
+            yield f"state      {jobs_of(self.engine)}"
+
+
+@dataclass(slots=True)
+class Examination:
+    """The findings of a check; `lines` writes them."""
+
+    recovery: Recovery
+    played: Played = field(default_factory=Played)
     is_virtual: bool = False  # the directory is one of a virtual clock
     rest: Rest = field(default_factory=Rest)
     refusal: DamageError | None = None
@@ -163,18 +201,15 @@ class Examination:
         if recovery.base.snapshot:
             yield f"snapshot   {recovery.base.snapshot}"
         yield f"segments   {len(recovery.segments)}, {log_bytes(recovery)} bytes"
-        if self.first_of_log and self.last:
-            span = f"{self.first_of_log.sequence} to {self.last.frame.sequence}"
-            end = "closed in good order" if not self.last.frame.payload else "not closed"
+        first, last = self.played.first_of_log, self.played.last
+        if first and last:
+            span = f"{first.sequence} to {last.frame.sequence}"
+            end = "closed in good order" if not last.frame.payload else "not closed"
             yield f"frames     {span}, durable for certain to {recovery.synced}, {end}"
-        if self.first and self.last:
-            start, stop = moment(self.first.frame.time_ms), moment(self.last.frame.time_ms)
-            wall = moment(self.last.frame.wall_ms)
-            yield f"time       {start} to {stop}, by the wall clock {wall}"
+        yield from self.played.times()
         if self.is_virtual:
             yield "clock      virtual: only `delayd serve --clock virtual` takes this directory"
-        if self.engine:
-            yield f"state      {jobs_of(self.engine)}"
+        yield from self.played.state()
         yield from self._verdict()
 
     def _verdict(self) -> Iterator[str]:
@@ -221,7 +256,7 @@ def examine(disk: Disk, directory: str, names: list[str] | None = None) -> Exami
     try:
         check_names(directory, names)
         with collector_off(), progress("checking", log_bytes(recovery)) as on_bytes:
-            _play(examination, frames_of(recovery, on_bytes), directory)
+            examination.played.play(frames_of(recovery, on_bytes), directory)
         examination.warnings = start_warnings(recovery, names)
     except DamageError as error:
         examination.refusal = error
@@ -243,24 +278,6 @@ def collector_off() -> Iterator[None]:
 def log_bytes(recovery: Recovery) -> int:
     """Return how long the files of the log are."""
     return sum(segment.size_bytes for segment in recovery.segments)
-
-
-def _play(examination: Examination, sources: Iterator[FrameSource], directory: str) -> None:
-    replay = None
-    for source in sources:
-        frame = source.frame
-        if replay is None:
-            examination.first = source
-            replay = Replay(Engine(start_ms=frame.time_ms))
-            examination.engine = replay.engine
-        if examination.first_of_log is None and not source.is_snapshot:
-            examination.first_of_log = frame
-        examination.last = source
-        examination.frames += 1
-        try:
-            replay.play(frame.payload)
-        except UnknownRecord as error:
-            raise JournalCorrupt(directory, 0, f"frame {frame.sequence} holds {error}") from error
 
 
 def jobs_of(engine: Engine) -> str:

@@ -16,6 +16,7 @@ from delayd.postgres.connection import Connection, Row, Value, whole
 from delayd.postgres.errors import DatabaseCorrupt, DatabaseUnfit
 from delayd.postgres.place import DatabasePlace, closed_after_error
 from delayd.postgres.postgres_log import PostgresLog
+from delayd.postgres.rows import LogRow
 from delayd.postgres.snapshots import PartsWriter, payloads_of
 from delayd.postgres.statements import Statements
 
@@ -25,10 +26,12 @@ _TABLE = 0
 
 
 class DatabaseSource:
-    """A log in a database that no daemon owns; it is only read."""
+    """A log in a database, which is only read."""
 
-    def __init__(self, place: DatabasePlace, news: Log) -> None:
+    def __init__(self, place: DatabasePlace, news: Log, *, may_be_owned: bool = False) -> None:
+        """`may_be_owned`: what is there at this moment is read, although a daemon goes on."""
         self.shown = place.shown
+        self._may_be_owned = may_be_owned
         statements = Statements(place.name)
         connection = place.connected()
         with closed_after_error(connection):
@@ -46,14 +49,21 @@ class DatabaseSource:
     def frames(self) -> Iterator[Frame]:
         self._epoch = self._read_epoch()
         for frame in self._log.follow():
+            if frame is None and self._may_be_owned:
+                return
             if frame is None:
                 rule = "stop it before its log is copied"
                 raise DatabaseUnfit(f"{self._log.owner} owns the log in {self.shown}: {rule}")
             yield frame
 
     def confirm(self) -> None:
-        if self._read_epoch() != self._epoch:
+        if not self._may_be_owned and self._read_epoch() != self._epoch:
             raise DatabaseUnfit(f"a daemon has owned the log in {self.shown} meanwhile")
+
+    @property
+    def row(self) -> LogRow:
+        """The row of the log; when its frames have been read, of that moment or later."""
+        return self._log.row
 
     def _read_epoch(self) -> bytes:
         with contextlib.closing(self._place.connected()) as connection:

@@ -182,8 +182,8 @@ class PostgresLog:
         self.findings: Sequence[LogFinding] = ()
         self.space = DatabaseSpace(place.shown)
         self._time = DatabaseTime()
-        self._row = self._read_row(connection)
-        self.identity = self._row.identity
+        self.row = self._read_row(connection)
+        self.identity = self.row.identity
         # As standby.
         self.owner = ""
         self._is_loaded = False
@@ -247,7 +247,7 @@ class PostgresLog:
             yield from self._load()
         pause = threading.Event()
         while True:
-            row = self._row
+            row = self.row
             if row.head > self.appended_sequence:
                 yield from self._read_frames(row.head)
             if self._is_free(row):
@@ -279,21 +279,21 @@ class PostgresLog:
                 f"{self._place.shown} has gone back to frame {row.head} from"
                 f" {self.appended_sequence}, or is another log: start again to follow it"
             )
-        self._row = row
+        self.row = row
         return True
 
     def _load(self) -> Iterator[Frame]:
         """Yield the snapshot and the frames behind it, all of one moment."""
         connection = self._linked()
         connection.run(self._statements.hold, DATABASE_ANSWER_MS)
-        self._row = row = self._read_row(connection)
+        self.row = row = self._read_row(connection)
         self.appended_sequence = row.snapshot
         if row.snapshot:
             yield from self._read_snapshot(connection, row)
         yield from self._read_frames(row.head)
         connection.run("COMMIT", DATABASE_ANSWER_MS)
         self._is_loaded = True
-        self._row = self._read_row(connection)
+        self.row = self._read_row(connection)
 
     def _read_snapshot(self, connection: Connection, row: LogRow) -> Iterator[Frame]:
         where = f"{self._place.shown}: the snapshot of frame {row.snapshot}"
@@ -357,7 +357,7 @@ class PostgresLog:
     @property
     def followed_percent(self) -> int:
         """About how much was yielded, if frames take as long as the snapshot."""
-        head = max(1, self._row.head)
+        head = max(1, self.row.head)
         return min(99, 100 * self.appended_sequence // head)
 
     def unreadable(self, why: str) -> LogError:
@@ -365,14 +365,14 @@ class PostgresLog:
 
     def take_over(self) -> bool:
         """Raise the epoch, if the log is still as it was followed and nobody owns it."""
-        row, connection = self._row, self._linked()
+        row, connection = self.row, self._linked()
         lease_us = row.lease_us if row.lease_us == self._lease_seen[0] else _NO_LEASE
         address, lease_ms = self._place.address, self._place.lease_ms
         values = (row.epoch, self._self, lease_ms, self.appended_sequence, lease_us, address)
         began_ns = boot_ns()
         rows = connection.ask(self._statements.take_over, *values, within_ms=DATABASE_ANSWER_MS)
         if not rows:
-            self._row = self._read_row(connection)
+            self.row = self._read_row(connection)
             return False
         self._epoch = whole(rows[0][0])
         self._trust(began_ns)
@@ -687,7 +687,7 @@ class PostgresLog:
             self._place.connected,
             self._statements,
             proof=(self._epoch, self._self),
-            table=(self._row.snapshot_table + 1) % SNAPSHOT_TABLES,
+            table=(self.row.snapshot_table + 1) % SNAPSHOT_TABLES,
             header=header,
             where=f"{self._place.shown}: snapshot",
         )
@@ -711,14 +711,14 @@ class PostgresLog:
     def end_snapshot(self) -> None:
         writer = self._writer
         assert writer is not None, "`begin_snapshot` comes before `end_snapshot`"
-        self._row = self._row._replace(
+        self.row = self.row._replace(
             snapshot_table=writer.table, snapshot_bytes=writer.stored_bytes
         )
         self.snapshot_ms = writer.time_ms
         self.grown_bytes -= self._covered_bytes
 
     def size(self) -> LogSize:
-        return LogSize(self.grown_bytes + self._row.snapshot_bytes)
+        return LogSize(self.grown_bytes + self.row.snapshot_bytes)
 
     # --- The end ---------------------------------------------------------------------------------
 

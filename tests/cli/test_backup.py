@@ -152,7 +152,7 @@ def test_a_copy_says_what_was_copied_and_is_refused_where_it_must_be(
     assert invoke(["journal", "check", str(target)]) == Exit.OK
     assert any(line.startswith("state      12 jobs in 1 topic:") for line in lines_of(capsys))
     for arguments, code, message in (
-        (("nowhere", "new"), Exit.USAGE, "there is no directory nowhere"),
+        (("nowhere", "new"), Exit.USAGE, "Directory 'nowhere' does not exist"),
         ((str(source), str(target)), Exit.USAGE, "choose a directory that is new"),
         ((str(source), f"{source}/in"), Exit.USAGE, "must not be in"),
         (("postgresql:", "new", "--name", 'a"b'), Exit.USAGE, "must be a name in small letters"),

@@ -49,8 +49,8 @@ def what_check_says(disk: SimulatedDisk) -> tuple[int, int, str]:
     assert contents_of(disk) == before
     assert set(disk.verb_counts - calls) <= READING
     if examination.refusal:
-        return examination.frames, 0, str(examination.refusal)
-    return examination.frames, examination.rest.data_bytes, ""
+        return examination.played.frames, 0, str(examination.refusal)
+    return examination.played.frames, examination.rest.data_bytes, ""
 
 
 def flipped(content: bytes) -> Iterator[bytes]:
