@@ -29,7 +29,7 @@ class Exit(enum.IntEnum):
 
     CANNOT_LISTEN = 71  # an address is in use or cannot be listened on; the message names it
     OUTPUT_FAILED = 72
-    """Standard output cannot be written: it is full, closed, or of `reserve` nobody reads it.
+    """Standard output cannot be written: it is full, closed, or (of `reserve`) not read.
     What the command was to do is done, unless it says otherwise."""
 
     NOT_NOW = 73  # the daemon cannot accept this now: it drains, is full, or is busy; try again

@@ -13,7 +13,7 @@ rule that is broken. A `Field` puts its name and the value in front:
 limit = "2m": must be from "1ms" to "1m"
 limmit: there is no such field; did you mean limit?
 
-Everything that is wrong is told at once. Variables, flags and options of the line protocol hold
+All errors are reported together. Variables, flags and options of the line protocol hold
 nothing but text (`GivenText`): numbers, lists and true are read from that as well. In JSON and
 TOML, which have numbers, lists and true, the same text is a mistake.
 
@@ -151,7 +151,7 @@ class ValueKind(NamedTuple):
     """Turns what JSON or TOML holds into a value; `ValueError`, whose message is the rule."""
     show: Callable[[Any], object] = as_it_is
     """Writes a value so that `read` reads the same."""
-    schema: Schema = {}  # noqa: RUF012 - nobody changes it
+    schema: Schema = {}  # noqa: RUF012 - it is never changed
 
     def described(self, description: str, *examples: object) -> "ValueKind":
         """Return the same with a description and examples in its schema."""

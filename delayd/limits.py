@@ -102,7 +102,7 @@ PUSH_CLOSE_MS: Final = 500
 PUSH_LOG_LINES: Final = 60
 PUSH_LOG_MS: Final = 60_000
 # Topics that the log names at a start or SIGHUP because their jobs cannot be delivered.
-PUSH_TOPICS_TOLD: Final = 20
+PUSH_TOPICS_LOGGED_MAX: Final = 20
 # Lanes and jobs that are looked at for calls before clients have a turn: a millisecond.
 PUSH_STEPS_PER_TURN: Final = 128
 # Places without jobs that are remembered because attempts there have failed: 5 MB.
@@ -224,7 +224,7 @@ UNWATCHED_AT_ONCE: Final = 16
 # Jobs that come back at once in one turn because the connections end that held them: 1.5 to 5 ms.
 # The others come back in slices.
 RETURNS_PER_TURN: Final = 128
-RETURNS_PER_STOP_TURN: Final = 4_096  # at a stop, where nobody waits for a turn: 50 to 150 ms
+RETURNS_PER_STOP_TURN: Final = 4_096  # at a stop, where no client waits for a turn: 50 to 150 ms
 # How many of those others the reserves of one turn have given back in vain, while nothing is ready
 # in the topics they watch: 1 ms.
 RETURN_SEARCHES_PER_TURN: Final = 32
@@ -578,7 +578,7 @@ LINE_UNAUTHENTICATED_PER_ADDRESS_MAX: Final = 100
 HANDSHAKES_PER_TURN: Final = 8
 # A file of certificates or keys in PEM: a system's bundle of all authorities has 230 kB.
 PEM_FILE_BYTES_MAX: Final = 1 << 20
-# A certificate is said to expire soon in its last two weeks, a short-lived one in its last third.
+# A certificate "expires soon" in its last two weeks, a short-lived one in its last third.
 CERTIFICATE_SOON_S: Final = 14 * 86_400
 CERTIFICATE_SOON_SHARE: Final = 3
 # A client that has read nothing of its replies for this long is closed; its jobs return.
@@ -777,7 +777,7 @@ MARKS_SHOWN_MAX: Final = 4
 
 # Named secrets of webhooks: one for each receiver, of which there are hundreds at most.
 SECRETS_MAX: Final = 1_000
-NAMES_TOLD_MAX: Final = 20  # of secrets or sinks in one line of the log
+NAMES_LOGGED_MAX: Final = 20  # of secrets or sinks in one line of the log
 # The file of all of them: four times what they take, so that each can have some topics too.
 SECRETS_FILE_BYTES_MAX: Final = 2 << 20
 
@@ -791,7 +791,7 @@ PUSH_URLS_KNOWN_MAX: Final = 1_024
 PUSH_ANSWER_BYTES_MAX: Final = 1_024
 PUSH_ANSWER_READ_BYTES_MAX: Final = 64 << 10
 PUSH_ANSWER_MS: Final = 1_000
-# What may be said before an answer (1xx). Go's client allowed five; this is one every 20 s, as some
+# Interim answers (1xx) before an answer. Go's client allowed five; this is one every 20 s, as some
 # servers say 102 Processing, for the longest timeout there is.
 PUSH_HINTS_MAX: Final = 32
 # Status line and headers, with those of the hints before: twice what servers take of clients.

@@ -16,7 +16,7 @@ from delayd.build import is_compiled
 from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.engine import Engine
 from delayd.exits import Exit
-from delayd.limits import PUSH_TOPICS_TOLD
+from delayd.limits import PUSH_TOPICS_LOGGED_MAX
 from delayd.log_lines import Log, Value
 from delayd.net.addresses import Listeners, TcpAddress
 from delayd.net.peers import RateLimited
@@ -84,7 +84,7 @@ class Notices:
 
         left_out = 0
         for number, (topic, reason) in enumerate(undeliverable(self._engine), 1):
-            if number <= PUSH_TOPICS_TOLD:
+            if number <= PUSH_TOPICS_LOGGED_MAX:
                 sentence = "jobs of this topic cannot be delivered: they wait, or fail"
                 self.log.warning(sentence, topic=topic, reason=reason)
             else:

@@ -416,10 +416,10 @@ class Turns:
         """Fire what is due, for a bounded time; what is left comes after all clients."""
         if self._commit is not None:
             self._commit.reap()
-        state = self._engine
-        if advance(state, played_ms, request_ms):
+        engine = self._engine
+        if advance(engine, played_ms, request_ms):
             until_ns = monotonic_ns() + ADVANCE_SLICE_US * 1_000
-            while not state.is_crowded and advance(state, played_ms, request_ms):
+            while not engine.is_crowded and advance(engine, played_ms, request_ms):
                 if monotonic_ns() > until_ns:
                     break
             self._note_phase("due", self._polled_ns)

@@ -203,7 +203,7 @@ def test_what_comes_due_and_what_goes_on_in_slices_have_parts_of_their_own(watch
         due_ms: int = HEADER.unpack_from(turning.engine.store.jobs.get(job_id) or b"")[1]
         return due_ms
 
-    topic.queues.delays.wheel.ask(due_of_slowly)
+    topic.queues.delays.wheel.replace_due_of(due_of_slowly)
     turning.clock.advance(5)
     turning.tasks.add(BackgroundTask(SlowWork(take(watch, 40)), lambda *_: None))
     turning.slept(None, lambda: None)

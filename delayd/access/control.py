@@ -12,7 +12,7 @@ from delayd.access.authenticator import Authenticator
 from delayd.access.errors import AccessInvalid, SecretsInvalid, TokensInvalid, redacted, shown
 from delayd.access.scopes import Scope
 from delayd.clock import system_wall_ms
-from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE, NAMES_TOLD_MAX
+from delayd.limits import CERTIFICATE_SOON_S, CERTIFICATE_SOON_SHARE, NAMES_LOGGED_MAX
 from delayd.log_lines import Log
 from delayd.moments import time_text
 from delayd.net.addresses import Listeners, is_local
@@ -137,10 +137,10 @@ class AccessControl(NamedTuple):
             advice = (
                 "every topic may have its calls signed with these: `delayd secret restrict` them"
             )
-            log.warning(advice, secrets=some_of(secrets, NAMES_TOLD_MAX))
+            log.warning(advice, secrets=some_of(secrets, NAMES_LOGGED_MAX))
         if sinks:
             advice = "every topic may use these sinks: say topics = [...] in their sections"
-            log.warning(advice, sinks=some_of(sinks, NAMES_TOLD_MAX))
+            log.warning(advice, sinks=some_of(sinks, NAMES_LOGGED_MAX))
 
     def keep_days(self, log: Log) -> None:
         """Write the days on which tokens were used; called once a minute, and at the end."""

@@ -164,16 +164,12 @@ def reschedule(store: Store, job_id: int, due_ms: int, delay_ms: int) -> Topic:
 
 def appoint(store: Store, job_id: int, due_ms: int, delay_ms: int, wall_ms: int) -> Topic:
     """Give a job another wall-clock time."""
-    changed = rescheduled(_record(store, job_id), due_ms, delay_ms, wall_ms)
-    return _change(store, job_id, changed)
+    return _change(store, job_id, rescheduled(_record(store, job_id), due_ms, delay_ms, wall_ms))
 
 
 def amend(store: Store, job_id: int, *fields: int) -> Topic:
     """Change a job, except its body."""
-    changed = amended(_record(store, job_id), *fields)
-    if job_id in store.leases.sessions:
-        raise AssertionError(f"job {job_id} is held and cannot be changed")
-    return _change(store, job_id, changed)
+    return _change(store, job_id, amended(_record(store, job_id), *fields))
 
 
 def rewrite(store: Store, record: bytes) -> Topic:
@@ -187,12 +183,12 @@ def rewrite(store: Store, record: bytes) -> Topic:
         raise AssertionError(f"job {job_id} has another topic")
     if (state == _BURIED) != bool(flags & _RANK):
         raise AssertionError(f"job {job_id} is buried nowhere")
-    if job_id in store.leases.sessions:
-        raise AssertionError(f"job {job_id} is held and cannot be changed")
     return _change(store, job_id, record)
 
 
 def _change(store: Store, job_id: int, changed: bytes) -> Topic:
+    if job_id in store.leases.sessions:
+        raise AssertionError(f"job {job_id} is held and cannot be changed")
     if changed[FLAGS_AT] & _WALL:
         _check_offset(store, job_id)
     here = store.move(job_id, changed)

@@ -128,12 +128,12 @@ class Retry(NamedTuple):
 
 
 class Note(NamedTuple):
-    """What people want to know about a job that failed."""
+    """Where a job that failed came from, and its last error; for people."""
 
     origin: str = ""
     """The topic that it was moved from, empty if it never was."""
     error: str = ""
-    """What its worker, or who buried it, last said of it."""
+    """The last text that its worker gave, or the client that buried it."""
 
 
 class Own(NamedTuple):

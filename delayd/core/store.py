@@ -5,7 +5,7 @@ for replay alike, so that a restart cannot arrive at anything else. The methods 
 arguments: an argument that does not fit the state is a mistake of ours, an `AssertionError` or a
 `KeyError`, never a refusal.
 
-A live job is in exactly one place, told by its record's state and by the leases:
+A live job is in exactly one place, which its record's state and the leases show:
 
     in `leases`           reserved; its session's `deadlines` has it, and the lane of leases
     record DELAYED        its topic's wheel of delays
@@ -389,8 +389,8 @@ class Store:
 
     # --- Keys ------------------------------------------------------------------------------------
 
-    # At most one live job of a topic has a key at a time. It is said twice, in the record of the
-    # job and in the topic's index, which is made with its first keyed job.
+    # At most one live job of a topic has a key at a time. It is in the job's record,
+    # and in the topic's index, which is made with its first keyed job.
 
     def owner_of(self, topic: Topic, key: bytes) -> int:
         """Return the live job of the topic that has the key; 0 when none has."""
@@ -542,7 +542,7 @@ class Store:
             topic.bytes += len(record)
             # The wheel that it leaves may hold a dead entry of it (it was kicked, or reserved by
             # id), which would come alive again with the next delay in the other topic.
-            former.queues.delays.wheel.ask(partial(self._delay_ends_in, former))
+            former.queues.delays.wheel.replace_due_of(partial(self._delay_ends_in, former))
         elif number != topic.number:
             changed = renumbered(changed, topic.number)
         # Released it is due now. If its time ran out or its holder left, that is long past.

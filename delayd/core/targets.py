@@ -252,7 +252,9 @@ _TIMEOUT: Final = duration(PUSH_TIMEOUT_MS_MIN, PUSH_TIMEOUT_MS_MAX)
 
 TARGET_FIELDS: Final = (
     Field("concurrency", "concurrency", whole(1, TARGET_CONCURRENCY_MAX)),
-    Field("headers", "headers", HEADERS, is_secret=True),  # names are told, and not their values
+    Field(
+        "headers", "headers", HEADERS, is_secret=True
+    ),  # errors have its names, and not its values
     Field("method", "method", METHOD),
     Field("rate_per_s", "rate_per_s", RATE),
     Field("secrets", "secrets", _SECRETS._replace(read=_read_secrets)),

@@ -152,7 +152,7 @@ class Alarms(Generic[OwnerT]):
     ) -> None:
         """Start without any; `new_wheel(due_of)` makes the wheel of the lane, which is queued."""
         self.rows: dict[int, tuple[int, OwnerT]] = {}
-        """Alarm → when it rings, and for whom."""
+        """Alarm → when it rings, and what it is set for."""
         self._last = 0
         self._queue = queue
         self.lane = TimerLane(new_wheel(self._rings))

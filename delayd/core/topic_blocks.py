@@ -15,7 +15,7 @@ from delayd.core.times import PlayedMs
 from delayd.core.topic import Topic
 
 AlarmOwner: TypeAlias = Session | Topic | Throttle
-"""For whom an alarm is set: for the end of a wait or a pause, or when the next job is allowed."""
+"""What an alarm is for: a session's wait or a topic's pause ends, or a throttle allows a job."""
 _PAUSED: Final = int(Block.PAUSED)
 _FULL: Final = int(Block.FULL)
 _SLOW: Final = int(Block.SLOW)

@@ -172,7 +172,7 @@ class RealDisk:
     def share_lock(self, path: str) -> int:
         """Keep others from taking the lock file, whichever of the system's two locks they use.
 
-        They know nothing of each other: delayd takes one on its directories, beanstalkd the other.
+        Neither lock sees the other: delayd takes one on its directories, beanstalkd the other.
         """
         handle = self.open(path)
         with self._locking(handle):

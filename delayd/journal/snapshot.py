@@ -178,7 +178,7 @@ def inflated(kind: int, stored: bytes, payload_bytes: int) -> bytes | None:
         payload = inflater.decompress(stored, max(1, payload_bytes))
     except zlib.error:
         return None
-    # The inflater may want to be asked once more before it has seen its own checksum.
+    # The inflater may need one more call to check its own checksum.
     if not inflater.eof and inflater.decompress(inflater.unconsumed_tail, 1):
         return None
     is_whole = inflater.eof and not inflater.unused_data and len(payload) == payload_bytes

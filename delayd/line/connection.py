@@ -99,8 +99,8 @@ class Host(Owner, Protocol):
 
 
 @final
-class Nobody:
-    """In the place of a client that has gone, so that nothing leads back to it."""
+class NoHost:
+    """Takes the place of a client that has gone, so that nothing leads back to it."""
 
     def postpone(self, _by_ms: int, _answer: Callable[[int], object]) -> None:
         """Do nothing."""
@@ -495,7 +495,7 @@ class LineConnection:
         self.stats.forget(self.session)
         close_session(self.engine, self.session, now_ms)
         # What is left of it is freed at once, not by the garbage collector (`recover.py`).
-        self._host = self.session.owner = Nobody()
+        self._host = self.session.owner = NoHost()
         self._framing.close()
 
     # --- One command alone -----------------------------------------------------------------------

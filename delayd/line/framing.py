@@ -89,7 +89,7 @@ class Framing:
         return 0 if self._rest or self._skipping or self._overlong is not None else None
 
     def close(self) -> None:
-        """Take no more input, and let go of whom it was handed to."""
+        """Take no more input, and drop the functions that it was passed to."""
         self._on_line = _nothing_on_line
         self._on_body = _nothing_on_body
         self._refuse = bytes

@@ -11,7 +11,7 @@ from delayd.access.errors import AccessInvalid
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.config import Config, SinkSection
-from delayd.limits import NAMES_TOLD_MAX
+from delayd.limits import NAMES_LOGGED_MAX
 from delayd.log_lines import Log
 from delayd.net.addresses import Listener, Listeners, TcpAddress, open_listener
 from tests.access import secret_samples
@@ -322,7 +322,7 @@ def test_what_a_token_for_some_topics_may_use_for_all_is_warned_of(
             tmp_path / "tokens.json", made(1, (Scope.WEBHOOK, Scope.ADMIN), ("a",))[1]
         ),
         push_secrets=secret_samples.written(
-            path, *(secret_samples.named(f"s{number}", 1) for number in range(NAMES_TOLD_MAX + 1))
+            path, *(secret_samples.named(f"s{number}", 1) for number in range(NAMES_LOGGED_MAX + 1))
         ),
         sinks={"out": SinkSection("redis", {}), "b": SinkSection("redis", {}, ("b*",))},
     )

@@ -9,7 +9,7 @@ operation names is counted as reserved, and is not in the order of ready jobs.
 
 Each return is a record of its own, and one that a crash keeps out of the log has not happened: that
 job is held until its ttr runs out, as after any crash. The same holds of a ttr that runs out before
-the slice has come: a replay knows nothing of sessions, and would not decide otherwise.
+the slice has come: a replay has no sessions, and could not decide otherwise.
 """
 
 from delayd.core.engine import Engine

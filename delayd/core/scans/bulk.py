@@ -5,7 +5,7 @@ changed by the engine's ordinary operation for one job: what has been done is as
 client had done it, and stays done if the rest fails. Jobs put after the beginning are not changed;
 no job is changed twice. One that is replaced under its key meanwhile is matched as it is then.
 
-    Bulk(state, topic_name, wanted, action, dry_run=False)
+    Bulk(engine, name, wanted, action, dry_run=False)
 
       Action.cancel()            delayed, ready, buried: deleted
       Action.kick(per_s=0)       delayed, buried: ready, the first at once, each later one a
@@ -16,9 +16,9 @@ no job is changed twice. One that is replaced under its key meanwhile is matched
     .done: how many were changed (dry run: would be)   .refusal: what ended it early, or None
 
 States to which the action does not apply are left out of the filter, and reserved jobs always.
-`Bulk` raises `TopicNotFound`, `TopicNameInvalid`, `TopicIsInternal` (of a dry
-run too), `ValueOutOfRange` and `DelayTooLong` at once; when a step meets `OutOfSpace` the task is
-over and reports it, with the jobs before it changed.
+`Bulk` raises `TopicNotFound`, `TopicNameInvalid`, `TopicIsInternal` (of a dry run too),
+`ValueOutOfRange` and `DelayTooLong` at once; when a step meets `OutOfSpace` the task is over and
+reports it, with the jobs before it changed.
 
 >>> from delayd.core.engine import Engine
 >>> from delayd.core.operations.put import put_alike
@@ -121,9 +121,8 @@ class Bulk:
         self._action = action
         if action.event is Event.RESCHEDULE:
             check_delay(self._topic, action.delay_ms)
-        self._walk = Scan(
-            engine, self._topic, wanted._replace(states=wanted.states & action.states)
-        )
+        wanted = wanted._replace(states=wanted.states & action.states)
+        self._scan = Scan(engine, self._topic, wanted)
         self._dry_run = dry_run
         self._limit = limit
         self._last_id = engine.store.last_id
@@ -139,8 +138,8 @@ class Bulk:
         """Look at `budget` more jobs, fewer where they are changed; tell whether it is over."""
         cost = 1 if self._dry_run else PASS_ACTION_COST
         while budget > 0 and not self.is_over:
-            rows = self._walk.take(1 + budget // cost, now_ms)
-            budget -= self._walk.cost
+            rows = self._scan.take(1 + budget // cost, now_ms)
+            budget -= self._scan.cost
             if rows is None:
                 self.is_over = True
                 break
@@ -167,13 +166,13 @@ class Bulk:
 
     def _do(self, job_id: int, now_ms: RequestMs) -> bool:
         """Change this job; tell whether it was still there."""
-        state, action = self._engine, self._action
+        engine, action = self._engine, self._action
         if action.event is Event.DELETE:
-            return delete_batch(state, self._session, (job_id,), now_ms)[0]
+            return delete_batch(engine, self._session, (job_id,), now_ms)[0]
         if action.event is Event.RESCHEDULE:
-            reschedule(state, job_id, action.delay_ms, now_ms, action.due_wall_ms)
+            reschedule(engine, job_id, action.delay_ms, now_ms, action.due_wall_ms)
         elif action.per_s and self.done:
-            kick_later(state, job_id, int(self.done * _MS_PER_S / action.per_s) or 1, now_ms)
+            kick_later(engine, job_id, int(self.done * _MS_PER_S / action.per_s) or 1, now_ms)
         else:
-            kick_job(state, job_id, now_ms)
+            kick_job(engine, job_id, now_ms)
         return True

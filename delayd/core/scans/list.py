@@ -5,8 +5,8 @@ after a cursor `(due_ms, job_id)`. A heap keeps the best so far, so that memory 
 page; once it is full, jobs due later than its last are skipped, and the scan of the wheel ends
 there: the first page of two million delayed jobs looks at a few thousand.
 
-    Search(state, topic_name, wanted, limit, after=None)   .page: Page, when it is over
-    Calendar(state, topic_name, from_ms, bin_ms, bins)     .counts: list[int], when it is over
+    Search(engine, name, wanted, limit, after=None)   .page: Page, when it is over
+    Calendar(engine, name, from_ms, bin_ms, bins)     .counts: list[int], when it is over
 
 Both raise `TopicNotFound`, `TopicNameInvalid` and `ValueOutOfRange` at once. A job that is there
 and unchanged from the beginning to the end is on exactly one page, counted exactly once. One that
@@ -119,7 +119,7 @@ class Search:
         self._after_row = -1 if after is None else after.due_ms * ROW_ID_END + after.job_id
         if after is not None:
             wanted = wanted._replace(from_ms=max(wanted.from_ms, after.due_ms))
-        self._walk = Scan(engine, topic_named(engine, name), wanted)
+        self._scan = Scan(engine, topic_named(engine, name), wanted)
         # The negatives of rows, so that the latest of those kept comes first; and whose they are.
         self._heap: list[int] = []
         self._ids: set[int] = set()
@@ -134,12 +134,12 @@ class Search:
         """Look at `budget` more jobs; tell whether the page is complete."""
         while budget > 0 and not self.is_over:
             if self._found is None:
-                rows = self._walk.take(budget, now_ms)
+                rows = self._scan.take(budget, now_ms)
                 if rows is None:
                     self._found = sorted(-row for row in self._heap)
                 else:
                     self._keep(rows)
-                budget -= self._walk.cost
+                budget -= self._scan.cost
             else:
                 self._write(self._found, 1 + budget // ROW_COST)
                 budget = 0
@@ -161,14 +161,14 @@ class Search:
             ids.add(job_id)
         if len(heap) == self._limit:
             latest_ms = -heap[0] // ROW_ID_END
-            self._walk.until_ms = min(self._walk.until_ms, latest_ms + 1)
+            self._scan.until_ms = min(self._scan.until_ms, latest_ms + 1)
 
     def _write(self, found: list[int], count: int) -> None:
         """Put more jobs on the page: those that are still as they were when they were found."""
         store = self._store
         chunk = found[self._written : self._written + count]
         self._written += len(chunk)
-        still = set(self._walk.rows([row % ROW_ID_END for row in chunk]))
+        still = set(self._scan.rows([row % ROW_ID_END for row in chunk]))
         for row in chunk:
             if row not in still:
                 continue
@@ -203,7 +203,7 @@ class Calendar:
         check_range("bins", bins, CALENDAR_BINS_MAX, lowest=1)
         check_range("span in ms", bin_ms, DURATION_MS_MAX, lowest=1)
         wanted = Wanted(frozenset({State.DELAYED}), from_ms, from_ms + bins * bin_ms)
-        self._walk = Scan(engine, topic_named(engine, name), wanted)
+        self._scan = Scan(engine, topic_named(engine, name), wanted)
         self._from_ms = from_ms
         self._bin_ms = bin_ms
         self._seen = IdSet()
@@ -215,9 +215,9 @@ class Calendar:
         """Look at `budget` more jobs; tell whether all have been counted."""
         counts, seen = self.counts, self._seen
         while budget > 0 and not self.is_over:
-            rows = self._walk.take(budget, now_ms)
+            rows = self._scan.take(budget, now_ms)
             self.is_over = rows is None
-            budget -= self._walk.cost
+            budget -= self._scan.cost
             for row in rows or ():
                 due_ms, job_id = divmod(row, ROW_ID_END)
                 if job_id not in seen:

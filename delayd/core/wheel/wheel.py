@@ -126,8 +126,8 @@ class TimingWheel:
         self._sweep_credit = 0
         self._twins_suspected = False
 
-    def ask(self, due_of: Callable[[int], int | None]) -> None:
-        """Replace `due_of` by a function that returns the same for all live entries."""
+    def replace_due_of(self, due_of: Callable[[int], int | None]) -> None:
+        """Take another `due_of`, which returns the same for all live entries."""
         self._due_of = due_of
 
     def __len__(self) -> int:
