@@ -343,6 +343,15 @@ class Config(NamedTuple):
     sync_in_turn: bool = True
     segment_bytes: int = limits.JOURNAL_SEGMENT_BYTES_DEFAULT
 
+    # The database that keeps the log in place of a directory; None: there is none.
+    postgres_url: str | None = None
+    # The schema of the log.
+    postgres_name: str = "delayd"
+    postgres_password_file: str | None = None
+    postgres_lease_ms: int = limits.DATABASE_LEASE_MS_DEFAULT
+    # Settings of the server that are accepted although they may lose jobs.
+    postgres_accept: tuple[str, ...] = ()
+
     tick_ms: int = limits.WHEEL_TICK_MS_DEFAULT
     wheel_size: int = limits.WHEEL_SIZE_DEFAULT
 
@@ -388,6 +397,22 @@ _HTTP_HELD: Final = size(limits.HTTP_HELD_BYTES_MIN, limits.HTTP_HELD_BYTES_MAX)
 _HTTP_TIMEOUT: Final = duration(limits.HTTP_TIMEOUT_MS_MIN, limits.HTTP_TIMEOUT_MS_MAX)
 _SEGMENT: Final = size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX)
 _INTERVAL: Final = duration(1, limits.SYNC_INTERVAL_MS_MAX)
+_DATABASE: Final = or_off(
+    matching(
+        # Neither a user with a password nor an option that is one: others see what a flag says.
+        r"postgres(ql)?://([^/?#:@]*@)?[^/?#@]*(/[^?#@]*)?(\?(?!.*passw)[^#@]*)?",
+        "must be a url such as postgresql://delayd@db.example.com/jobs without a password, which"
+        " is in postgres.password_file or PGPASSFILE",
+    )
+)
+_SCHEMA: Final = matching(
+    "(?!pg_)[a-z_][a-z0-9_]{0,62}", "must be a name of a schema in small letters, such as delayd"
+)
+_LEASE: Final = duration(limits.DATABASE_LEASE_MS_MIN, limits.DATABASE_LEASE_MS_MAX)
+_ACCEPT_RULE: Final = 'must be a list of "fsync", "full_page_writes"'
+_ACCEPT: Final = list_of(
+    only(_ACCEPT_RULE, one_of({name: name for name in ("fsync", "full_page_writes")})), _ACCEPT_RULE
+)
 _TICK: Final = duration(1, limits.WHEEL_TICK_MS_MAX)
 _WHEEL_SIZE: Final = whole(limits.WHEEL_SIZE_MIN, limits.WHEEL_SIZE_MAX)
 _BODY: Final = size(1, limits.BODY_BYTES_CEILING)
@@ -451,6 +476,11 @@ SETTINGS: Final = (
     Field("journal.sync_interval", "sync_interval_ms", _INTERVAL),
     Field("journal.sync_in_turn", "sync_in_turn", FLAG),
     Field("journal.segment_bytes", "segment_bytes", _SEGMENT),
+    Field("postgres.url", "postgres_url", _DATABASE, "--postgres", is_secret=True),
+    Field("postgres.name", "postgres_name", _SCHEMA),
+    Field("postgres.password_file", "postgres_password_file", _FILE_OR_OFF),
+    Field("postgres.lease", "postgres_lease_ms", _LEASE),
+    Field("postgres.accept", "postgres_accept", _ACCEPT),
     Field("wheel.tick", "tick_ms", _TICK),
     Field("wheel.size", "wheel_size", _WHEEL_SIZE),
     Field("jobs.body_bytes_max", "body_bytes_max", _BODY),

@@ -418,6 +418,8 @@ SNAPSHOT_RETRY_MS_MAX: Final = 640_000
 
 # --- The log in PostgreSQL ------------------------------------------------------------------------
 
+# A password is a line of a file; a longer one is another file.
+DATABASE_PASSWORD_BYTES_MAX: Final = 4_096
 # Of what a server says, in a sentence for people; a hostile one may say anything.
 DATABASE_SAID_CHARACTERS_MAX: Final = 300
 # Frames that one statement appends together, if there are several: 20 ms of a network of 1 Gbit/s
@@ -431,6 +433,10 @@ DATABASE_PART_BYTES: Final = 1 << 20
 DATABASE_ANSWER_MS: Final = 30_000
 # How long frames are left for a later time when somebody reads the tables that they are in.
 DATABASE_TRUNCATE_MS: Final = 1_000
+# How long an owner may be silent before another daemon takes over: three renewals may be late.
+DATABASE_LEASE_MS_DEFAULT: Final = 5_000
+DATABASE_LEASE_MS_MIN: Final = 1_000  # a database that is busy answers later than that at times
+DATABASE_LEASE_MS_MAX: Final = 60_000
 # How long the end of a daemon waits until its lease is given up; else it runs out.
 DATABASE_RELEASE_MS: Final = 1_000
 # How often a lost connection is tried again, and a standby looks for new frames.

@@ -8,10 +8,11 @@ when it takes over.
 """
 
 import gc
+import os
 from typing import TYPE_CHECKING
 
 from delayd.clock import NS_PER_MS, Clock, SystemClock, monotonic_ns
-from delayd.config import ClockKind, Config
+from delayd.config import ClockKind, Config, SyncPolicy
 from delayd.core.engine import Engine
 from delayd.core.operations.topics import configure
 from delayd.core.records import UnknownRecord
@@ -49,15 +50,7 @@ def recover(
         engine, log = _new_engine(config, clock.now_ms()), None
         configure(engine, config.topics, config.jobs_max, config.bytes_max)
     else:
-        from delayd.journal.file_log import open_log  # noqa: PLC0415 - only where jobs are kept
-
-        log = open_log(
-            config.data_dir,
-            news,
-            segment_bytes=config.segment_bytes,
-            is_virtual=config.clock is ClockKind.VIRTUAL,
-            syncs_in_turn=config.sync_in_turn,
-        )
+        log = _opened(config, config.data_dir, news)
         try:
             engine = _replayed(config, log, clock, news, notifier)
         except LogError:
@@ -67,6 +60,34 @@ def recover(
     gc.set_threshold(GC_YOUNG_OBJECTS, GC_COLLECTIONS, GC_COLLECTIONS)
     gc.enable()
     return engine, log
+
+
+def _opened(config: Config, data_dir: str, news: Log) -> "DurableLog":
+    """Return the log in the directory, or in the database if one is configured."""
+    if config.postgres_url is None:
+        from delayd.journal.file_log import open_log  # noqa: PLC0415 - only where jobs are kept
+
+        return open_log(
+            data_dir,
+            news,
+            segment_bytes=config.segment_bytes,
+            is_virtual=config.clock is ClockKind.VIRTUAL,
+            syncs_in_turn=config.sync_in_turn,
+        )
+    from delayd.postgres.place import DatabasePlace  # noqa: PLC0415 - needs psycopg
+    from delayd.postgres.postgres_log import open_log as open_database  # noqa: PLC0415
+
+    place = DatabasePlace.of(
+        config.postgres_url,
+        name=config.postgres_name,
+        lease_ms=config.postgres_lease_ms,
+        address=f"{os.uname().nodename} {config.line_listen or config.http_listen}",
+        password_file=config.postgres_password_file,
+        accepted=frozenset(config.postgres_accept),
+    )
+    if config.clock is ClockKind.VIRTUAL or config.sync is not SyncPolicy.ALWAYS:
+        place.refuse('needs clock = "system" and journal.sync = "always"')
+    return open_database(place, news, segment_bytes=config.segment_bytes)
 
 
 def _new_engine(config: Config, start_ms: int) -> Engine:

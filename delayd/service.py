@@ -59,7 +59,7 @@ from delayd.line.stats import Stats
 from delayd.log import LogError
 from delayd.log_lines import Log, keep_libraries_quiet
 from delayd.loop import MainLoop
-from delayd.net.addresses import Listeners
+from delayd.net.addresses import CannotListen, Listeners
 from delayd.net.peers import is_own_fault, is_peer_error
 from delayd.net.poller import Poller
 from delayd.notices import Notices
@@ -69,7 +69,7 @@ from delayd.turns import Turns, TurnSelector
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from delayd.commit import GroupCommit
     from delayd.http.server import HttpServer
@@ -89,13 +89,17 @@ def run(
     *,
     compat: Compat = Compat.V1_13,
     prints: bool = True,
+    listen: "Callable[[], Listeners] | None" = None,
 ) -> int:
     """Serve until told to stop; return the exit code. Takes over the listeners.
 
+    Where another daemon may own the log, clients find the owner by its open ports: `listen` opens
+    them when this one has become it. What is wrong with the configuration is said before that.
     Clients of the line get the answers of the beanstalkd that `compat` names. If it `prints`, a
     line on standard output says when it is ready and where.
     """
     log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
+    given = config
     try:
         access = AccessControl.open(config)
     except AccessInvalid as error:
@@ -118,6 +122,18 @@ def run(
         listeners.close()
         log.error("the journal cannot be used", reason=str(error), **what_helps(error, config))  # noqa: TRY400 (our own log)
         return error.exit_code
+    if durable is not None and listen is not None:
+        if durable.owner and (config.auth_tokens or config.push_secrets or config.tls_certificate):
+            access.reload(log)  # it has stood by, maybe for long
+        try:
+            listeners = listen()
+            config, push = push_of(given, access, listeners)
+        except (CannotListen, ConfigErrors) as wrong:
+            listeners.close()
+            durable.close()
+            log.error("this daemon cannot serve", reason=str(wrong))  # noqa: TRY400 (our own log)
+            return Exit.CANNOT_LISTEN if isinstance(wrong, CannotListen) else Exit.BAD_CONFIGURATION
+        access.warn(listeners, log)
     service = Service(
         *(config, listeners, clock, log, notifier, engine, durable, access, compat, push),
         prints=prints,
@@ -335,11 +351,15 @@ class Service:
         if not self._turns.is_over:  # the journal may have failed in the first turn
             self._notices.undeliverable()
             where = self._notices.serving(
-                *(self._listeners, self._config.data_dir),
+                *(self._listeners, self._where()),
                 prints=self._prints,
                 is_open=self._access.is_open,
             )
             self._notifier.ready(f"serving on {where}")
+
+    def _where(self) -> str | None:
+        """Return the directory of the jobs; None when there is none, or a database."""
+        return self._config.data_dir if self._config.postgres_url is None else None
 
     def _open_http(self) -> None:
         """Serve the API."""

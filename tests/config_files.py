@@ -86,6 +86,7 @@ IDS: Final = Values(
     ),
     ("", "root", "1,,2", "-1", "1.5", "4294967295", "[1000]", "1000 1001"),
 )
+DATABASE: Final = "postgres://ada@a:5433,b/jobs?sslmode=require"
 OWN: Final = {
     "line.listen": ADDRESS,
     "http.listen": ADDRESS._replace(good=ADDRESS.good[1:]),
@@ -105,6 +106,30 @@ OWN: Final = {
     ),
     "auth.unix_uids": IDS,
     "auth.unix_gids": IDS,
+    "postgres.url": Values(
+        (
+            (f'"{DATABASE}"', DATABASE, DATABASE),
+            ('"off"', "off", None),
+        ),
+        "must be a url",
+        (
+            *('""', "1", '"a"', '"mysql://a"', '"postgresql://ada:s3cret@db/jobs"'),
+            *('"postgresql://db/jobs?password=s3cret"', '"postgresql://ada@db@db/jobs"'),
+        ),
+        ("", "host=db", "postgresql://:s3cret@db", "postgres://db/?sslpassword=s3cret"),
+    ),
+    "postgres.name": Values(
+        (('"jobs_2"', "jobs_2", "jobs_2"), ('"delayd"', "delayd", "delayd")),
+        "must be a name of a schema",
+        ("1", '""', '"Jobs"', '"a b"', '"2"', '"pg_jobs"', "'a\"'", f'"{"a" * 64}"'),
+        ("", "Jobs", "a-b", "pg_x"),
+    ),
+    "postgres.accept": Values(
+        (('["fsync"]', "fsync", ("fsync",)), ("[]", "", ())),
+        'must be a list of "fsync", "full_page_writes"',
+        ('"fsync"', "1", '["sync"]', "[1]"),
+        ("sync", "fsync,x"),
+    ),
     "topics": Values(
         (
             (

@@ -54,7 +54,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "metrics": (*TOOLS, "core"),
         "commit": (*TOOLS, "config", "core.stats", "log"),
         "snapshots": (*TOOLS, "core", "log"),
-        "recover": (*TOOLS, "config", "core", "journal", "log"),
+        "recover": (*TOOLS, "config", "core", "journal", "log", "postgres"),
         "turns": (*TOOLS, "commit", "core", "line", "log", "net.poller"),
         "loop": (*GROUND, "clock"),
         "notices": (*FRONT_END, "log"),

@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Mapping
+from functools import partial
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
 @click.option("--data-dir", metavar="DIR", help="The directory of the jobs.")
+@click.option("--postgres", metavar="URL", help="The database of the jobs, instead.")
 @click.option("--line", metavar="ADDRESS", help="HOST:PORT, unix:PATH or off; port 0: any.")
 @click.option("--http", metavar="ADDRESS", help="The same for the HTTP API.")
 @click.option("--sync", metavar="POLICY", help="always, interval or never.")
@@ -51,19 +54,30 @@ def serve(path: str | None, **flags: object) -> int:
     config = load_config(path, {f"--{name.replace('_', '-')}": flags[name] for name in flags})
     if lack := lack_of_descriptors():
         raise CommandFailed(Exit.BAD_CONFIGURATION, lack)
-    try:
-        listeners = open_listeners(config, os.environ, os.getpid())
-    except CannotListen as error:
-        raise CommandFailed(Exit.CANNOT_LISTEN, str(error)) from error
+    listeners, listen = Listeners(), None
+    if config.postgres_url is None:
+        try:
+            listeners = open_listeners(config, os.environ, os.getpid())
+        except CannotListen as error:
+            raise CommandFailed(Exit.CANNOT_LISTEN, str(error)) from error
+        # From here on clients can connect, and the imports take their time.
+    elif find_spec("psycopg") is None:
+        rule = 'postgres.url needs more packages: pip install "delayd[postgres]"'
+        raise CommandFailed(Exit.BAD_CONFIGURATION, rule)
+    elif os.environ.get("LISTEN_PID") == str(os.getpid()):
+        rule = "postgres.url: sockets of systemd take clients while another daemon owns the log"
+        raise CommandFailed(Exit.BAD_CONFIGURATION, rule)
+    else:
+        listen = partial(open_listeners, config, os.environ, os.getpid())
 
-    # From here on clients can connect, and the imports take their time.
     from delayd import service
     from delayd.clock import SystemClock, VirtualClock
     from delayd.config import ClockKind
     from delayd.systemd import Notifier
 
     clock = VirtualClock() if config.clock is ClockKind.VIRTUAL else SystemClock()
-    return service.run(config, listeners, clock, Notifier(os.environ, os.getpid()))
+    notifier = Notifier(os.environ, os.getpid())
+    return service.run(config, listeners, clock, notifier, listen=listen)
 
 
 def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> Listeners:

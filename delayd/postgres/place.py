@@ -8,12 +8,13 @@ what decides whether a lost server is noticed in time the defaults are ours.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from delayd.limits import DATABASE_ANSWER_MS
+from delayd.files import read_file
+from delayd.limits import DATABASE_ANSWER_MS, DATABASE_PASSWORD_BYTES_MAX
 from delayd.log import LogFinding
 from delayd.log_lines import Log
 from delayd.postgres.connection import Connection, whole
@@ -21,13 +22,13 @@ from delayd.postgres.errors import DatabaseCorrupt, DatabaseUnfit, StatementFail
 from delayd.postgres.statements import SESSION, SETTING, Statements
 from delayd.text import visible
 
-VERSION_MIN = 140_000
+VERSION_MIN: Final = 140_000
 
-_LOSSES = (
+_LOSSES: Final = (
     ("fsync", "a power cut or a crash of the machine may lose or damage everything"),
     ("full_page_writes", "a power cut while a page is written may damage the database"),
 )
-_NO_RIGHT = "42501"
+_NO_RIGHT: Final = "42501"
 
 
 class DatabasePlace(NamedTuple):
@@ -49,7 +50,7 @@ class DatabasePlace(NamedTuple):
         name: str,
         lease_ms: int,
         address: str,
-        password: str | None = None,
+        password_file: str | None = None,
         accepted: frozenset[str] = frozenset(),
     ) -> "DatabasePlace":
         """Read the url. Raises DatabaseUnfit, without a quote of it: it may hold a password."""
@@ -65,8 +66,8 @@ class DatabasePlace(NamedTuple):
                 "application_name": "delayd",
             }
             kept = {each: value for each, value in ours.items() if each not in given}
-            if password is not None:
-                kept["password"] = password
+            if password_file is not None:
+                kept["password"] = _password(password_file)
             text = make_conninfo(url, target_session_attrs="read-write", **kept)
         except psycopg.Error:
             rule = "is not a url that PostgreSQL reads, such as postgresql://delayd@host/jobs"
@@ -75,6 +76,10 @@ class DatabasePlace(NamedTuple):
         port = f":{given['port']}" if given.get("port") else ""
         shown = visible(f"postgresql://{host}{port}/{given.get('dbname', '')}")
         return cls(text.encode(), shown, name, lease_ms, address, accepted)
+
+    def refuse(self, why: str) -> NoReturn:
+        """Say what of the configuration does not go with a database. Raises DatabaseUnfit."""
+        raise DatabaseUnfit(f"{self.shown} {why}")
 
     def connected(self) -> Connection:
         """Return a connection whose session is set as statements need it. Raises DatabaseError."""
@@ -155,7 +160,19 @@ class DatabasePlace(NamedTuple):
         connection.run(statements.create(identity, head), DATABASE_ANSWER_MS)
 
 
-_LOCK_NUMBER = 0x64656C61796464
+def _password(path: str) -> str:
+    """Return the first line of the file. Raises DatabaseUnfit, which names the file alone."""
+    try:
+        line = read_file(path, DATABASE_PASSWORD_BYTES_MAX).decode().partition("\n")[0].strip("\r")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text, or too long"
+        raise DatabaseUnfit(f"postgres.password_file {path} cannot be read: {why}") from None
+    if not line or "\0" in line:
+        raise DatabaseUnfit(f"postgres.password_file {path} does not begin with a password")
+    return line
+
+
+_LOCK_NUMBER: Final = 0x64656C61796464
 
 
 @contextmanager

@@ -35,7 +35,9 @@ class Service:
         *,
         compat: Compat = Compat.V1_13,
         prints: bool = True,
+        listen: object = None,
     ) -> int:
+        assert listen is None, "a directory has its lock: its sockets are open at once"
         assert isinstance(clock, SystemClock)
         self.configs.append(config)
         self.listeners = listeners
