@@ -81,10 +81,7 @@ def server_context(files: CertificateFiles, protocols: tuple[str, ...] = ()) -> 
     ]
     if errors:
         raise CertificateInvalid(errors)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # The default of OpenSSL 3 only: each would cost us a handshake, and a client a message.
-    context.options |= ssl.OP_NO_RENEGOTIATION
+    context = _restricted(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH))
     if protocols:
         context.set_alpn_protocols(list(protocols))
     try:
@@ -100,6 +97,18 @@ def server_context(files: CertificateFiles, protocols: tuple[str, ...] = ()) -> 
             errors.append(f"tls.client_ca = {files.client_ca}: {reason}")
     if errors:
         raise CertificateInvalid(errors)
+    return context
+
+
+def client_context(ca_file: str | None = None) -> ssl.SSLContext:
+    """Make a context that trusts the authorities in a file, or those that the system trusts."""
+    return _restricted(ssl.create_default_context(cafile=ca_file))
+
+
+def _restricted(context: ssl.SSLContext) -> ssl.SSLContext:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # Debian leaves it to a file of the system
+    # The default of OpenSSL 3 only: each would cost us a handshake, and a peer a message.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     return context
 
 

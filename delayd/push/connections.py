@@ -1,21 +1,20 @@
-"""Connections of calls: every one is made to an address that the egress rules let pass.
+"""HTTP connections to receivers, each to an address that the egress rules allow.
 
-    host ─► look_up, in a thread ─► addresses that pass ─► one socket for one of them, vetted again
+    host ─► look_up, in a thread ─► allowed addresses ─► a socket for one of them, vetted again
 
-`_socket` makes each socket, and is given the very address that is about to be connected to; so also
-an address in place of a name is vetted, and a name that has another address a second later. No
-proxy and no user of the environment is ever used.
+`_socket` makes each socket, and its argument is the address that is connected to; so an address in
+place of a name is vetted too, and so is a name whose address has changed since it was looked up.
+Proxies and credentials of the environment are never used.
 
-    ask(origin, request) ─► a connection, kept or new ─► status, Retry-After, how the body begins
+    ask(origin, request) ─► a connection, kept or new ─► status, Retry-After, start of the body
 
-A request is written whole, or piece by piece as the receiver takes it, and `push.answers` reads the
-answer as `push.transports` hands it on: a bounded piece at a time, of a bounded number of bytes.
-Nothing is queued between them. A connection that has anything to say while nobody asks is closed at
-once.
+A request is written as a whole, or in pieces as the receiver takes them. `push.transports` passes
+the answer to `push.answers` in pieces of a bounded size, up to a bounded number of bytes; nothing
+is queued between them. A connection on which bytes arrive without a request is closed at once.
 
-Idle connections are kept for a few seconds, of a bounded number of origins: calls to ten thousand
-hosts in turn must not use up the descriptors of the daemon's clients. Others are closed after their
-call.
+Idle connections are kept for a few seconds, for a bounded number of origins: calls to ten thousand
+hosts in turn must not use up the descriptors for the daemon's clients. The connections of other
+origins are closed after their call.
 """
 
 import asyncio
@@ -55,7 +54,7 @@ class NoConnection(Exception):
     def __init__(self, error: OSError, *, is_look_up: bool = False) -> None:
         self.error = error
         self.is_look_up = is_look_up
-        """Its name is to blame."""
+        """The look-up of its name failed."""
         super().__init__(str(error))
 
 
@@ -66,8 +65,8 @@ class NoAnswer(Exception):
 async def look_up(host: str, port: int) -> list[tuple[Any, ...]]:
     """Ask the system for the addresses of a host. Raises `OSError`.
 
-    Each look-up has a thread of its own, which nothing waits for: one that hangs must hold up
-    neither other hosts nor the end of the process.
+    Each look-up has a thread of its own, which is not joined: one that hangs must delay neither
+    other hosts nor the end of the process.
     """
     loop = asyncio.get_running_loop()
     found: asyncio.Future[list[tuple[Any, ...]]] = loop.create_future()
@@ -84,7 +83,7 @@ async def look_up(host: str, port: int) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         failure = None
         try:
-            # As bytes: for a text Python would use its own codec of international names.
+            # As bytes: Python would encode a string with its own codec of international names.
             rows = socket.getaddrinfo(host.encode(), port, type=socket.SOCK_STREAM)
         except OSError as error:
             failure = error
@@ -97,7 +96,7 @@ async def look_up(host: str, port: int) -> list[tuple[Any, ...]]:
 
 @final
 class _Names:
-    """Returns those addresses of a host that may be called; looks up a name once in a while."""
+    """Returns the allowed addresses of hosts; keeps the look-up of a name for a short time."""
 
     __slots__ = ("_known", "_look_up", "_loop", "_places", "_rules")
 
@@ -107,7 +106,7 @@ class _Names:
         self._loop = asyncio.get_running_loop()
         self._places = asyncio.Semaphore(PUSH_LOOKUPS_MAX)
         self._known: dict[tuple[str, int], tuple[float, asyncio.Task[list[tuple[Any, ...]]]]] = {}
-        """When a look-up began; it may be under way. The oldest first."""
+        """For host and port: when the look-up began, and its task. The oldest first."""
 
     async def addresses(self, host: str, port: int) -> list[tuple[Any, ...]]:
         """Return rows as `socket.getaddrinfo` does. Raises `AddressRefused`, or `OSError`."""
@@ -116,10 +115,10 @@ class _Names:
             family = socket.AF_INET if is_v4 else socket.AF_INET6
             where = (host, port) if is_v4 else (host, port, 0, 0)
             return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", where)]
-        return self._passing(host, port, await asyncio.shield(self._asked(host, port)))
+        return self._allowed(host, port, await asyncio.shield(self._recent(host, port)))
 
-    def _asked(self, host: str, port: int) -> "asyncio.Task[list[tuple[Any, ...]]]":
-        """Return a look-up that is new enough."""
+    def _recent(self, host: str, port: int) -> "asyncio.Task[list[tuple[Any, ...]]]":
+        """Return a look-up that began less than `PUSH_NAMES_MS` ago, or begin one."""
         now_s = self._loop.time()
         known = self._known.get((host, port))
         if known is None or now_s - known[0] > PUSH_NAMES_MS / 1_000:
@@ -141,25 +140,25 @@ class _Names:
                 self._known.pop((host, port), None)
         return rows
 
-    def _passing(self, host: str, port: int, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    def _allowed(self, host: str, port: int, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         refused: AddressRefused | None = None
-        passed: list[tuple[Any, ...]] = []
+        allowed: list[tuple[Any, ...]] = []
         for row in rows:
             where = row[4]
-            # A fourth part is the zone, without which the address means another one.
+            # The fourth part is the zone: without it this would be another address.
             address = f"{where[0]}%{where[3]}" if len(where) > 3 and where[3] else where[0]
             try:
                 self._rules.vet_address(address, port, host)
             except AddressRefused as error:
                 refused = refused or error
             else:
-                passed.append(row)
-        if not passed:
+                allowed.append(row)
+        if not allowed:
             raise refused or OSError(f"{host} has no address")
-        return passed
+        return allowed
 
     def close(self) -> None:
-        """Wait for no look-up any more."""
+        """Cancel the look-ups under way."""
         for _since_s, task in self._known.values():
             task.cancel()
         self._known.clear()
@@ -179,13 +178,13 @@ class _Connection(asyncio.Protocol):
         self._answer = AnswerReader()
         self._is_idle = True
         self._cut: asyncio.TimerHandle | None = None
-        """Ends an answer that goes on for too long after its status."""
+        """Ends an answer that takes too long after its status."""
         self._writable: asyncio.Future[None] | None = None
         """Not None: more may be written when it is done."""
         self.over: asyncio.Future[None] = self._loop.create_future()
-        """Done when no more of the answer is awaited."""
+        """Done when the answer is complete, or will not come."""
         self._failure: type[NotHttp | NoAnswer] | None = None
-        """Why there is none. An exception would hold the frames that hold this connection."""
+        """Why there is no answer. A class: an exception's frames would refer to the connection."""
 
     @property
     def is_open(self) -> bool:
@@ -200,7 +199,7 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_idle or self.over.done():
-            # Nobody has asked: whatever it is, it must not be taken for the next answer.
+            # Bytes without a request must not be taken for the next answer.
             self.abort()
             return
         had_status = bool(self._answer.status)
@@ -232,7 +231,7 @@ class _Connection(asyncio.Protocol):
         self._writable = None
 
     def _end(self) -> None:
-        """Wait for no more of the answer: it is known, or there is none."""
+        """End the answer: as received if its status is known, otherwise as `NoAnswer`."""
         if not self.over.done():
             if self._answer.status or self._is_idle:
                 self.over.set_result(None)
@@ -282,7 +281,7 @@ class _Connection(asyncio.Protocol):
         return self._is_idle and self.is_open
 
     async def _write_long(self, head: bytes, body: bytes) -> None:
-        """Write a long body in pieces, as they are taken; an answer may come before its end."""
+        """Write a long body in pieces as the receiver takes them; it may answer before the end."""
         left = memoryview(body)
         piece: bytes | memoryview = head
         while piece and self._transport is not None:
@@ -294,7 +293,7 @@ class _Connection(asyncio.Protocol):
     # --- The end ---------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close; what the peer does not take is sent for a moment only."""
+        """Close once everything is sent, but after `PUSH_CLOSE_MS` at the latest."""
         transport = self._transport
         if transport is not None:
             transport.close()
@@ -309,7 +308,7 @@ class _Connection(asyncio.Protocol):
 
 @final
 class Connections:
-    """Connects, and keeps idle connections."""
+    """Sends requests, on new connections or on idle ones that were kept."""
 
     __slots__ = (
         *("_connect_timeout_ms", "_idle", "_kept", "_loop", "_names", "_rules", "_sweeping"),
@@ -323,7 +322,7 @@ class Connections:
         verified: ssl.SSLContext,
         look_up_host: LookUp = look_up,
     ) -> None:
-        """Be ready to connect, in the loop that is running."""
+        """Belong to the running loop."""
         self._rules = rules
         self._connect_timeout_ms = connect_timeout_ms
         self._verified = verified
@@ -332,15 +331,15 @@ class Connections:
         self._transports = Transports()
         self._used: set[_Connection] = set()
         self._idle: dict[str, list[tuple[float, _Connection]]] = {}
-        """By origin, with when they became idle; what was used last is at the end."""
+        """By origin, with the time at which they became idle; the last used one at the end."""
         self._kept: dict[str, float] = {}
-        """Origins whose connections are kept: when they were last used, the oldest first."""
+        """Origins whose connections are kept, with the time of their last use; the oldest first."""
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def ask(self, origin: str, head: bytes, body: bytes) -> AnswerReader:
-        """Send a request and return its answer; `head` is without the empty line at its end.
+        """Send a request and return its answer; `head` comes without its last, empty line.
 
-        Raises `TimeoutError` if there is no connection in time, `NoConnection` with the reason,
+        Raises `TimeoutError` without a connection in time, `NoConnection` with the reason,
         `NoAnswer` and `NotHttp`.
         """
         is_kept = self._keeps(origin)
@@ -348,7 +347,7 @@ class Connections:
         if connection is not None:
             with contextlib.suppress(NoAnswer):
                 return await self._ask_on(connection, origin, head + b"\r\n", body)
-            # The server has closed a kept connection while the request was on its way.
+            # The server closed the kept connection while the request was being sent.
             is_kept = False
         connection = await self._connect(origin)
         if not is_kept:
@@ -358,7 +357,7 @@ class Connections:
     async def _ask_on(
         self, connection: _Connection, origin: str, head: bytes, body: bytes
     ) -> AnswerReader:
-        """Ask on this connection, which is kept then for its origin, or closed without one."""
+        """Ask on this connection; then keep it for `origin`, or close it if that is empty."""
         self._used.add(connection)
         try:
             answer = await connection.exchange(head, body)
@@ -373,7 +372,10 @@ class Connections:
     # --- Connections that are kept ---------------------------------------------------------------
 
     def _keeps(self, origin: str) -> bool:
-        """Note that connections to this origin are kept; False: those to too many others are."""
+        """Keep connections to this origin from now on; return False if there are too many origins.
+
+        An origin that was not used for `PUSH_IDLE_MS` makes room.
+        """
         now_s = self._loop.time()
         if self._kept.pop(origin, None) is None and len(self._kept) >= PUSH_ORIGINS_KEPT_MAX:
             oldest = next(iter(self._kept))
@@ -384,7 +386,7 @@ class Connections:
         return True
 
     def _idle_one(self, origin: str) -> _Connection | None:
-        """Return a kept connection, if there is one that has not been idle for too long."""
+        """Return a kept connection that has not been idle for too long, if there is one."""
         idle = self._idle.get(origin, [])
         while idle:
             since_s, connection = idle.pop()
@@ -399,7 +401,7 @@ class Connections:
             self._sweeping = self._loop.call_later(PUSH_IDLE_MS / 1_000, self._sweep)
 
     def _sweep(self) -> None:
-        """Close those that have been idle for too long."""
+        """Close connections that have been idle for too long."""
         latest_s = self._loop.time() - PUSH_IDLE_MS / 1_000
         for origin, idle in list(self._idle.items()):
             left = []
@@ -434,13 +436,13 @@ class Connections:
                 )
             except OSError as error:
                 is_look_up = not is_connecting and not isinstance(error, AddressRefused)
-                # With its frames it would hold the job until a collection of all garbage.
+                # Its frames would keep the job in memory until the next full garbage collection.
                 error.with_traceback(None)
                 raise NoConnection(error, is_look_up=is_look_up) from error
         return connection
 
     def _socket(self, place: tuple[Any, ...]) -> socket.socket:
-        """Make the socket for one address, if that may be called. Raises `AddressRefused`."""
+        """Make the socket for an address that the rules allow. Raises `AddressRefused`."""
         family, kind, protocol, _name, where = place
         self._rules.vet_address(where[0], where[1])
         return socket.socket(family, kind, protocol)

@@ -25,6 +25,7 @@ from delayd.limits import (
     SINK_CONNECT_MS_MIN,
     SINK_PASSWORD_BYTES_MAX,
 )
+from delayd.net.tls import client_context
 
 _FILE: Final = text_of("must be the path of a file")
 SERVER_FIELDS: Final = (
@@ -136,12 +137,10 @@ class ServerOptions:
         try:
             if "ca" in files:
                 must_be_file(files["ca"])
-            context = ssl.create_default_context(cafile=files.get("ca"))
+            context = client_context(files.get("ca"))
         except OSError as error:  # ssl.SSLError among them
             rule = f"cannot be used: {error.strerror or error}"
             raise invalid("ca", rule, shown(files.get("ca"))) from None
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost us a handshake
         if "certificate" in files:
             try:
                 for path in (files["certificate"], files.get("key", files["certificate"])):

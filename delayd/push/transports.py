@@ -1,22 +1,22 @@
-"""Transports for sinks: their connections, read within bounds and one after the other.
+"""Transports of sinks: asyncio transports whose reading is bounded in time and in bytes.
 
-    sockets ─► one epoll ─► turn: a piece of this one, a piece of that one … ─► protocols
-                             └─ until nothing has come, or the slice is used up
+    sockets ─► one epoll ─► turn: a piece of each ready connection ─► protocols
+                             └─ until no data are left, or the time slice is used up
 
-asyncio reads every socket that is ready in one pass, 256 KiB of each, and gives all of it to its
-protocol. A server that writes without end would hold up the daemon's clients for as long as that
-takes. Here all connections of a sink share an epoll, which asyncio sees as one descriptor. A turn
-takes them in the order of the kernel, which puts at the end what was served, and ends after
-`PUSH_READ_SLICE_US`: handshakes, decrypting and what the protocol makes of a piece are in it. What
-a protocol hands to a task is not; so its pieces are small, and few in a turn.
+asyncio reads every ready socket in one pass, 256 KiB of each, and gives all of it to the protocols.
+A server that sends without end would delay the daemon's clients for as long as that takes. Here all
+connections of a sink share an epoll, which is one descriptor for asyncio. A turn serves them in the
+kernel's order, in which a served connection comes last, and ends after `PUSH_READ_SLICE_US`:
+handshakes, decryption and the protocol's work on a piece are included. Work that a protocol passes
+to a task is not, so such protocols get small pieces, and few of them in a turn.
 
-    transport.allow(bytes)     so much may come from now on; after that the connection is lost
+    transport.allow(bytes)     receive this many more bytes; with more the connection is lost
 
-bounds what is held for a server, whatever the library in front of it reads and keeps. What TLS adds
-is counted too, so keys and tickets without end are no way around it.
+limits the memory that a server's data can take, whatever the library behind the transport reads and
+keeps. Bytes of TLS itself are counted too, so endless keys and tickets reach the same limit.
 
-A `BoundedTransport` is one of asyncio's, for any protocol. Unlike asyncio's own it closes when its
-peer has said everything.
+A `BoundedTransport` serves any protocol of asyncio. Unlike asyncio's own transports it closes when
+the peer has closed its sending side.
 """
 
 import asyncio
@@ -54,42 +54,35 @@ ADDRESSES_DELAY_S: Final = 0.25
 
 
 class TooMuch(ConnectionAbortedError):
-    """A server has sent more than it may."""
+    """A server has sent more bytes than allowed."""
 
     def __init__(self) -> None:
         super().__init__("it sends more than an answer may have")
 
 
 class Tls(NamedTuple):
-    """How a server is checked."""
+    """The context of TLS, and the host for which the server's certificate must be."""
 
     context: ssl.SSLContext
     host: str
-    """That its certificate must be for."""
 
 
 @final
 class Transports:
-    """All connections of a sink. It belongs to the loop that runs while it has any."""
+    """All connections of a sink; while there are any, they belong to the running loop."""
 
     __slots__ = (
-        "_epoll",
-        "_gate",
-        "_loop",
-        "_more",
-        "_piece_bytes",
-        "_soon",
-        "_transports",
+        *("_epoll", "_gate", "_loop", "_more", "_piece_bytes", "_soon", "_transports"),
         "_turn_bytes",
     )
 
     def __init__(self, piece_bytes: int = PUSH_READ_BYTES, turn_bytes: float = math.inf) -> None:
-        """Hand protocols pieces of so many bytes, and so many bytes in a turn."""
+        """Pass protocols at most `piece_bytes` at once, and `turn_bytes` in a turn."""
         self._piece_bytes: Final = piece_bytes
         self._turn_bytes: Final = turn_bytes
         self._transports: dict[int, BoundedTransport] = {}
         self._more: deque[BoundedTransport] = deque()
-        """Those that have more than was handed on: no event tells of it."""
+        """Those with received data that were not passed on: epoll reports no event for them."""
         self._soon: asyncio.Handle | None = None
         self._gate = Gate(PUSH_BEGUN_PER_PASS)
         self._epoll: select.epoll | None = None
@@ -115,7 +108,7 @@ class Transports:
     async def opened(
         self, sock: socket.socket, make_protocol: Callable[[], ProtocolT], tls: Tls | None = None
     ) -> "tuple[BoundedTransport, ProtocolT]":
-        """Take over a connected socket, with TLS after the handshake. Raises `OSError`."""
+        """Take over a connected socket; with TLS make the handshake. Raises `OSError`."""
         protocol = make_protocol()
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PUSH_RECEIVE_BUFFER_BYTES)
@@ -136,7 +129,7 @@ class Transports:
     # --- For transports ---------------------------------------------------------------------------
 
     def add(self, transport: "BoundedTransport", descriptor: int, mask: int) -> None:
-        """Serve a new one."""
+        """Serve a new transport."""
         if self._epoll is None:
             self._loop = asyncio.get_running_loop()
             self._epoll = select.epoll()
@@ -145,12 +138,12 @@ class Transports:
         self._transports[descriptor] = transport
 
     def change(self, descriptor: int, mask: int) -> None:
-        """Wait for other events of one."""
+        """Wait for other events of a transport."""
         assert self._epoll is not None, "it was added"
         self._epoll.modify(descriptor, mask)
 
     def remove(self, descriptor: int) -> None:
-        """Serve one no more."""
+        """Stop serving a transport."""
         assert self._epoll is not None, "it was added"
         assert self._loop is not None, "it was added"
         del self._transports[descriptor]
@@ -167,7 +160,7 @@ class Transports:
         self._epoll = self._loop = None
 
     def go_on(self, transport: "BoundedTransport") -> None:
-        """Serve one that has more to hand on, behind the others."""
+        """Serve a transport that has more data to pass on, after the others."""
         self._more.append(transport)
         if self._soon is None and self._loop is not None:
             self._soon = self._loop.call_soon(self._take_turn)
@@ -175,11 +168,11 @@ class Transports:
     # --- A turn ----------------------------------------------------------------------------------
 
     def _be_woken(self) -> None:
-        if self._soon is None:  # or a turn comes in this pass anyway
+        if self._soon is None:  # otherwise a turn is scheduled in this pass of the loop
             self._take_turn()
 
     def _take_turn(self) -> None:
-        """Serve what is ready, until the slice is used up."""
+        """Serve the ready connections until the time slice is used up."""
         self._soon = None
         ends_ns = monotonic_ns() + PUSH_READ_SLICE_US * 1_000
         left_bytes = self._turn_bytes
@@ -204,7 +197,7 @@ class Transports:
 
 @final
 class BoundedTransport(asyncio.Transport):
-    """One connection."""
+    """One connection of `Transports`."""
 
     def __init__(
         self,
@@ -213,7 +206,7 @@ class BoundedTransport(asyncio.Transport):
         protocol: asyncio.Protocol,
         tls: Tls | None,
     ) -> None:
-        """Take over a connected socket that does not block."""
+        """Take over a connected, non-blocking socket."""
         super().__init__()
         loop = asyncio.get_running_loop()
         self._transports = transports
@@ -224,7 +217,7 @@ class BoundedTransport(asyncio.Transport):
         self._sock = self._secure or sock
         self._descriptor = sock.fileno()
         self._unread = memoryview(b"")
-        """Bytes that were received and not handed on."""
+        """Bytes that were received and not yet passed on."""
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._allowed_bytes = PUSH_RECEIVED_BYTES_MAX
@@ -244,10 +237,10 @@ class BoundedTransport(asyncio.Transport):
             self._begin()
         else:
             self._is_queued = True
-            transports.go_on(self)  # a handshake has its turn like all else
+            transports.go_on(self)  # a handshake is made within turns, as reading is
 
     def allow(self, count: int) -> None:
-        """Let so many more bytes come."""
+        """Receive this many more bytes before the connection is lost."""
         self._allowed_bytes = count
 
     def _begin(self) -> None:
@@ -257,7 +250,7 @@ class BoundedTransport(asyncio.Transport):
     # --- Events ----------------------------------------------------------------------------------
 
     def serve(self, event: int, piece_bytes: int) -> int:
-        """Handle an event; return how many bytes were handed on."""
+        """Handle an event; return how many bytes were passed on."""
         if self._secure is not None and not self.shaken.done():
             self._shake(self._secure, piece_bytes)
             return piece_bytes
@@ -280,10 +273,10 @@ class BoundedTransport(asyncio.Transport):
             self._begin()
         self._set_mask()
         if is_over and not self._is_closing:
-            self._read(piece_bytes)  # what came behind the handshake, of which no event tells
+            self._read(piece_bytes)  # data after the handshake, for which there is no event
 
     def _count(self, received: int) -> None:
-        """Note what has come. Raises `TooMuch`."""
+        """Count received bytes against the allowance. Raises `TooMuch`."""
         if self._secure is not None:
             received = self._secure.taken_bytes - self._taken_bytes
             self._taken_bytes += received
@@ -292,7 +285,7 @@ class BoundedTransport(asyncio.Transport):
             raise TooMuch
 
     def _read(self, piece_bytes: int) -> int:
-        """Read a piece and hand it on."""
+        """Read a piece and pass it on."""
         if self._unread:
             return self.hand_on(piece_bytes)
         try:
@@ -315,7 +308,7 @@ class BoundedTransport(asyncio.Transport):
         return self.hand_on(piece_bytes)
 
     def hand_on(self, piece_bytes: int, *, is_its_turn: bool = False) -> int:
-        """Hand on a piece of what was read; return how long it was."""
+        """Pass on a piece of the received data; return its length."""
         if is_its_turn:
             self._is_queued = False
             if self._secure is not None and not self.shaken.done():
@@ -329,13 +322,13 @@ class BoundedTransport(asyncio.Transport):
         return len(piece)
 
     def _queue(self) -> None:
-        """Have what is left handed on, in its turn."""
+        """Queue the transport for the next turn if data are left."""
         if self._unread and not self._is_queued and self.is_reading():
             self._is_queued = True
             self._transports.go_on(self)
 
     def _lose(self, error: Exception | None) -> None:
-        """Close at once, and tell the protocol."""
+        """Close at once and call the protocol's `connection_lost`."""
         if self._is_gone:
             return
         self._is_gone = self._is_closing = True
@@ -346,13 +339,13 @@ class BoundedTransport(asyncio.Transport):
         if not self.shaken.done():
             error = error or ConnectionAbortedError("closed")
             self.shaken.set_exception(error.with_traceback(None))
-            self.shaken.exception()  # whoever waits has it; nobody need wait
+            self.shaken.exception()  # or asyncio would log it if it is not awaited
         else:
             self._loop.call_soon(self._protocol.connection_lost, error)
         self._protocol = None
 
     def _set_mask(self) -> None:
-        """Have epoll report what this transport can do something about."""
+        """Have epoll report only the events that this transport can handle."""
         if self._is_gone:
             return
         mask = 0
@@ -370,16 +363,16 @@ class BoundedTransport(asyncio.Transport):
     # --- Reading, for protocols ------------------------------------------------------------------
 
     def is_reading(self) -> bool:
-        """Tell whether data are handed on."""
+        """Tell whether data are passed on."""
         return self._is_reading and not self._is_closing
 
     def pause_reading(self) -> None:
-        """Hand on nothing for now."""
+        """Stop passing on data."""
         self._is_reading = False
         self._set_mask()
 
     def resume_reading(self) -> None:
-        """Hand on again."""
+        """Pass on data again."""
         if self._is_reading or self._is_gone:
             return
         self._is_reading = True
@@ -401,7 +394,7 @@ class BoundedTransport(asyncio.Transport):
             self._steer_writer()
 
     def _send(self) -> None:
-        """Send a piece of what there is."""
+        """Send a piece of the unsent data."""
         try:
             first = self._unsent[0]
             try:
@@ -423,7 +416,7 @@ class BoundedTransport(asyncio.Transport):
             self._set_mask()
 
     def _steer_writer(self) -> None:
-        """Have the protocol wait, or go on."""
+        """Pause or resume the protocol's writing, by how much is unsent."""
         if not self._is_writer_paused and self._unsent_bytes > self._high_bytes:
             self._is_writer_paused = True
             self._protocol.pause_writing()
@@ -432,22 +425,22 @@ class BoundedTransport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def can_write_eof(self) -> bool:
-        """Tell that half a connection is not kept."""
+        """Return False: a transport cannot close only its sending side."""
         return False
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait to be sent."""
+        """Return how many bytes are unsent."""
         return self._unsent_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Have the protocol wait above `high` bytes, until `low` are left."""
+        """Pause the protocol's writing above `high` unsent bytes, and resume it at `low`."""
         self._high_bytes = PUSH_PIECE_BYTES if high is None else high
         self._low_bytes = self._high_bytes // 4 if low is None else low
 
     # --- The end ---------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
-        """Tell whether nothing can be sent any more."""
+        """Tell whether nothing more can be sent."""
         return self._is_closing
 
     def close(self) -> None:
@@ -463,18 +456,18 @@ class BoundedTransport(asyncio.Transport):
         """Close now."""
         self._lose(None)
 
-    # --- What asyncio asks for -------------------------------------------------------------------
+    # --- Required by asyncio ---------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - asyncio's
-        """Return the `socket`, or the context of TLS."""
+        """Return the `socket` or the `sslcontext`."""
         return {"socket": self._plain, "sslcontext": self._context}.get(name) or default
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Return the protocol that gets the bytes."""
+        """Return the protocol that the data are passed to."""
         return self._protocol  # type: ignore[no-any-return]
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tell another one from now on."""
+        """Pass data to another protocol from now on."""
         self._protocol = protocol
 
 

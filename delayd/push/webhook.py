@@ -1,16 +1,16 @@
-"""The sink of urls: each due job is one HTTP request, and the status says what became of it.
+"""The sink of urls: each due job is one HTTP request, whose status decides the result.
 
-    2xx            delivered; what the answer says is of no interest
-    410            exhausted: the receiver wants no more of it
-    anything else  failed; a redirect is one too, and is never followed
+    2xx            delivered; the body of the answer is not read for this
+    410            exhausted: the receiver wants no further attempt
+    anything else  failed; also a redirect, which is never followed
 
-Headers tell what delayd knows of the job, and the request is signed (`push.signing`). The receiver
-sees the same `webhook-id` at every attempt, because a call may reach it whose answer does not reach
-us. A failure is told in one line, for people: what was answered, or why there was no answer. It has
-no query and no path of the url, which may contain secrets.
+Headers describe the job, and the request is signed (`push.signing`). All attempts of a job have the
+same `webhook-id`, because the receiver may have seen a call whose answer was lost. The error of a
+failure is one line for people: the status, or the reason why there was no answer. It contains
+neither the path nor the query of the url, which may be secret.
 
-`Retry-After` is handed on as it came; the scheduler keeps it within its bounds. Deadlines, and how
-many calls are made at once, are the sender's.
+`Retry-After` is passed on unchanged; the scheduler keeps it within its bounds. The sender sets
+deadlines and limits how many calls are made at once.
 """
 
 import asyncio
@@ -31,19 +31,11 @@ from delayd.clock import system_wall_ms
 from delayd.core.errors import NotForTopic
 from delayd.core.targets import is_taken
 from delayd.durations import duration_text
-from delayd.limits import (
-    DURATION_MS_MAX,
-    PUSH_URLS_KNOWN_MAX,
-)
+from delayd.limits import DURATION_MS_MAX, PUSH_URLS_KNOWN_MAX
 from delayd.moments import moment_text
+from delayd.net.tls import client_context
 from delayd.push.answers import AnswerReader, NotHttp
-from delayd.push.connections import (
-    Connections,
-    LookUp,
-    NoAnswer,
-    NoConnection,
-    look_up,
-)
+from delayd.push.connections import Connections, LookUp, NoAnswer, NoConnection, look_up
 from delayd.push.egress import AddressRefused, EgressRules, place_of
 from delayd.push.signing import signature
 from delayd.push.sinks import AttemptEnd, DueJob, Result
@@ -58,34 +50,26 @@ _GONE: Final = 410
 _TOO_MANY: Final = 429
 
 
-def _verified() -> ssl.SSLContext:
-    """Read the certificates that the system trusts."""
-    context = ssl.create_default_context()
-    context.minimum_version = ssl.TLSVersion.TLSv1_2  # Debian leaves it to a file of the system
-    context.options |= ssl.OP_NO_RENEGOTIATION  # each would cost us a handshake
-    return context
-
-
 class _Vetted(NamedTuple):
-    """A url that may be called."""
+    """A url that the egress rules allow."""
 
     origin: str
     tail: str
     """Path and query."""
     place: str
-    """Host and port, for people."""
+    """Host and port, for messages."""
 
 
 class UrlCaller(Protocol):
-    """What asks in place of connections: a receiver in memory."""
+    """A replacement for `Connections`: a receiver in memory."""
 
     async def ask(self, origin: str, head: bytes, body: bytes) -> AnswerReader:
-        """As `Connections.ask`."""
+        """Send a request and return its answer, as `Connections.ask` does."""
         ...
 
 
 class Webhook:
-    """Calls urls. Connections are there from the first call on."""
+    """Calls urls. The first call creates the connections."""
 
     __slots__ = (
         *("_caller", "_connect_timeout_ms", "_connections", "_look_up", "_opening", "_rules"),
@@ -104,7 +88,7 @@ class Webhook:
         ssl_context: ssl.SSLContext | None = None,
         caller: UrlCaller | None = None,
     ) -> None:
-        """`sign_with` names the secrets of targets that name none."""
+        """Sign with the secrets `sign_with` for targets that name none."""
         self._rules = rules
         self._secrets = Secrets() if secrets is None else secrets
         self._sign_with = tuple(sign_with)
@@ -128,7 +112,7 @@ class Webhook:
             self._connections = None
 
     async def call(self, job: DueJob) -> tuple[AttemptEnd, str]:
-        """Call the job's url once; return also the answer's status, empty if there was none."""
+        """Call the job's url once; return the result, and the status of the answer or ""."""
         try:
             vetted = self._vetted.get(job.target.url) or self._vet(job.target.url)
         except ValueError as error:
@@ -160,23 +144,20 @@ class Webhook:
     async def opened(self) -> Connections:
         """Return the connections; the first call reads the system's certificates.
 
-        In a thread, because that takes up to 0.1 s, for which no client of the daemon should wait.
+        In a thread: reading them takes up to 0.1 s, during which the loop would serve no client.
         """
         async with self._opening:
             if self._connections is None:
                 verified = self._ssl_context
                 if verified is None:
-                    verified = await asyncio.to_thread(_verified)
+                    verified = await asyncio.to_thread(client_context)
                 self._connections = Connections(
-                    self._rules,
-                    self._connect_timeout_ms,
-                    verified,
-                    self._look_up or look_up,
+                    self._rules, self._connect_timeout_ms, verified, self._look_up or look_up
                 )
             return self._connections
 
     def _vet(self, text: str) -> _Vetted:
-        """Vet a url; what is allowed may have changed since it was set. Raises `ValueError`."""
+        """Vet a url: the rules may have changed since it was set. Raises `ValueError`."""
         url = self._rules.vet_url(text)
         if len(self._vetted) >= PUSH_URLS_KNOWN_MAX:
             self._vetted.clear()
@@ -187,8 +168,8 @@ class Webhook:
     def _headers(self, job: DueJob) -> dict[str, str]:
         """Return all headers of the call.
 
-        Raises `KeyError` with a secret that is not there, `NotForTopic` with one that is not for
-        the topic in which the job is now.
+        Raises `KeyError` for a secret that does not exist, and `NotForTopic` for one that may not
+        sign jobs of the job's topic.
         """
         wall_ms = self._wall_ms()
         ours = {
@@ -216,7 +197,7 @@ class Webhook:
         return own | ours
 
     def _judged(self, answer: AnswerReader) -> tuple[AttemptEnd, str]:
-        """Return what the answer means, and its status."""
+        """Return the result that follows from an answer, and the answer's status."""
         status, error = answer.status, _status_text(answer.status)
         if 200 <= status < 300:
             return AttemptEnd(Result.DELIVERED, answer=answer.beginning), error
@@ -234,9 +215,9 @@ class Webhook:
 
 def _head(job: DueJob, vetted: _Vetted, headers: dict[str, str]) -> bytes:
     """Write the head of the request, without the empty line at its end."""
-    # What a target says was read when it was set, and so was a topic's name.
+    # Headers of a target, and names of topics, were checked when they were set.
     if not all(map(str.isprintable, headers.values())):
-        raise AssertionError("a header that is no line")
+        raise AssertionError("a header is not one printable line")
     host = vetted.origin.partition("//")[2]
     lines = [f"{job.target.method} {vetted.tail} HTTP/1.1", f"Host: {host}"]
     lines += [f"{name}: {text}" for name, text in headers.items()]
@@ -247,7 +228,7 @@ def _head(job: DueJob, vetted: _Vetted, headers: dict[str, str]) -> bytes:
 
 
 def _is_ours(name: str) -> bool:
-    """Tell whether delayd says this header itself; older versions let some be set."""
+    """Tell whether delayd sets this header itself; older versions let targets set some of them."""
     return name.lower() == "content-type" or is_taken(name)
 
 
@@ -278,12 +259,12 @@ def _traceparent(job: DueJob) -> str:
 
 
 def _status_text(status: int) -> str:
-    """Write a status with the words that everybody knows, not those of the answer."""
+    """Write a status with its standard phrase, not with that of the answer."""
     return _STATUSES.get(status) or str(status)
 
 
 def _reason(error: OSError) -> str:
-    """Say why there is no connection."""
+    """Return the reason why there is no connection."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

@@ -1,7 +1,7 @@
-// The public HTTP API, with the token that the reader has entered. It is kept for this tab alone.
+// Calls of the public HTTP API, with the token that was entered on the page. The token is kept in this tab only.
 
 const TOKEN = "delayd.token";
-// What changes a million jobs takes its time. That a daemon is gone shows in what is read every few seconds.
+// A change of a million jobs takes long. Reads, made every few seconds, show early that the daemon does not answer.
 const READ_MS = 30000;
 const CHANGE_MS = 600000;
 
@@ -59,7 +59,7 @@ export async function call(method, path, content) {
   return answer;
 }
 
-// In a job's body whole numbers that JavaScript would round stay as they are written, where the browser knows how.
+// Keeps whole numbers in a job's body that JavaScript would round as they are written, if the browser supports it.
 export function exact(_name, value, context) {
   const isRounded = Number.isInteger(value) && !Number.isSafeInteger(value);
   return isRounded && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
@@ -79,7 +79,7 @@ export function queryOf(values) {
 
 export const topicPath = (topic, rest = "") => `/v1/topics/${encodeURIComponent(topic)}${rest}`;
 
-// The figures of /metrics: name, with labels as they stand there, to number.
+// The figures of /metrics: a map from the name, with its labels as written there, to the number.
 export async function metrics() {
   const response = await send("GET", "/metrics");
   if (!response.ok) throw new Refused(response.status, {});
@@ -91,18 +91,18 @@ export async function metrics() {
   return figures;
 }
 
-// Whether the token is good for something: what it may not do is not offered.
+// Whether the token has a scope for a topic. The page offers only actions that the token allows.
 export function may(scope, topic) {
   const { scopes, topics } = session.access;
   if (!scopes.includes(scope)) return false;
   return topics.some((glob) => glob === "*" || (topic !== undefined && fits(glob, topic)));
 }
 
-// In one walk that goes back to the last star at most: a regular expression tries all stars anew.
+// Whether a name matches a glob. It goes back to the last star only: a regular expression would try all stars again.
 function fits(glob, topic) {
   let at = 0;
   let star = -1;
-  let held = 0; // what the last star stands for ends here
+  let held = 0; // where the text that the last star matches ends
   for (let character = 0; character < topic.length; ) {
     if (glob[at] === "*") {
       star = at++;

@@ -1,4 +1,4 @@
-// The page: which view the address names, logging in, the theme, and whether the daemon is there.
+// The page: the view of an address, logging in, the theme, and a banner while the daemon does not answer.
 
 import { get, session } from "./api.js";
 import { calendarView } from "./calendar.js";
@@ -38,7 +38,7 @@ function show() {
   document.title = `${VIEWS.find(([href]) => href === root)?.[1] ?? "delayd"} · delayd`;
 }
 
-// --- Who reads ------------------------------------------------------------------------------------
+// --- The token and its name -----------------------------------------------------------------------
 
 async function begin() {
   try {
@@ -82,8 +82,8 @@ session.needsToken = () => {
 function tools() {
   const theme = h("button", { type: "button", class: "plain", "aria-label": "Light or dark", title: "Light or dark", onclick: turnTheme }, "◐");
   const leave = session.token && h("button", { type: "button", class: "plain", onclick: logOut }, "Log out");
-  const who = session.token && h("span", { class: "quiet" }, session.access.name);
-  fill(document.getElementById("tools"), who, leave, theme);
+  const name = session.token && h("span", { class: "quiet" }, session.access.name);
+  fill(document.getElementById("tools"), name, leave, theme);
 }
 
 function logOut() {
@@ -107,7 +107,7 @@ function turnTheme() {
   useTheme();
 }
 
-// --- Whether the daemon is there ------------------------------------------------------------------
+// --- The banner while the daemon does not answer --------------------------------------------------
 
 let wasHeard = true;
 

@@ -1,4 +1,4 @@
-// The future: how many jobs come due when, in ever closer looks.
+// The calendar: how many jobs come due in each part of a period, which can be zoomed.
 
 import { get, queryOf } from "./api.js";
 import { barChart } from "./charts.js";
@@ -85,7 +85,7 @@ export function calendarView(query) {
     fill(table, total > 0 && asTable(sums, found));
   }
 
-  // The same in words, for those who do not see the bars.
+  // The same figures as a table, for readers who cannot see the bars.
   function asTable(sums, found) {
     const rows = sums.map((sum, at) => {
       if (!sum) return null;

@@ -1,4 +1,4 @@
-// Charts by uPlot, in the colours of the page, as wide as their place.
+// Charts by uPlot, in the colours of the page and as wide as the element they are in.
 
 import uPlot from "./uplot.js";
 import { moment } from "./format.js";
@@ -6,14 +6,14 @@ import { moment } from "./format.js";
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function axes(spanOf, valueText) {
-  const look = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+  const style = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return [
-    { ...look, space: 70, size: 32, values: (plot, ticks) => ticks.map((tick) => moment(tick, spanOf(plot))) },
-    { ...look, size: 62, values: (_plot, ticks) => ticks.map(valueText) },
+    { ...style, space: 70, size: 32, values: (plot, ticks) => ticks.map((tick) => moment(tick, spanOf(plot))) },
+    { ...style, size: 62, values: (_plot, ticks) => ticks.map(valueText) },
   ];
 }
 
-// Draws again when the place changes its width, or the page its colours.
+// Draws the chart again when the width of its element or the colours of the page change.
 function keepDrawn(view, place, make) {
   let plot = make(place.clientWidth || 600);
   const again = () => {

@@ -1,4 +1,4 @@
-// Dead letters: buried jobs by topic and reason, and their second life.
+// Dead letters: buried jobs by topic and reason, and how they are redriven.
 
 import { get, may, post, queryOf, topicPath } from "./api.js";
 import { ask, card, fill, h, toast, View } from "./dom.js";
@@ -15,7 +15,7 @@ export function deadView(query) {
   const place = h("div", { class: "stack" }, h("p", { class: "quiet" }, "Loading …"));
   view.element = h("div", { class: "stack" }, h("h1", {}, "Dead letters"), place);
 
-  // Topics stay where they were first seen: one that moved under the pointer would be taken for another.
+  // Topics keep their first order: one that moved under the pointer could be clicked in place of another.
   const ranks = new Map();
   const rank = ({ name }) => ranks.get(name) ?? ranks.size;
 
@@ -63,8 +63,8 @@ function topicCard({ name, buried }, again, isOpen) {
 function groupsOf(topic, buried, page, again) {
   const groups = new Map();
   for (const job of page.jobs) {
-    const said = job.failure?.error?.split("\n")[0] ?? "";
-    const reason = `${job.failure?.reason ?? "buried by its worker"}${said ? `: ${said}` : ""}`;
+    const error = job.failure?.error?.split("\n")[0] ?? "";
+    const reason = `${job.failure?.reason ?? "buried by its worker"}${error ? `: ${error}` : ""}`;
     if (!groups.has(reason)) groups.set(reason, []);
     groups.get(reason).push(job);
   }
@@ -82,7 +82,7 @@ function groupsOf(topic, buried, page, again) {
   ];
 }
 
-// As many a second as wanted: what has failed together need not come back together.
+// Redrives all dead letters of a topic, at a limited rate if one is entered.
 function redriveAll(topic, buried, again) {
   const pace = h("input", { type: "text", inputmode: "numeric", size: "4", placeholder: "any", "aria-label": "Jobs a second at most" });
   const go = async () => {

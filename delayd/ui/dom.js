@@ -1,6 +1,6 @@
-// Elements made by functions. Text is only ever set as text, so nothing that a job says becomes markup.
+// Functions that make elements. Text is only ever set as text, so no content of a job becomes markup.
 
-// What cannot be seen as itself, such as what turns the direction of a text, is shown as an escape, as on a terminal.
+// Invisible characters, such as those that change the direction of text, are shown as escapes, as on a terminal.
 const HIDDEN = /(?![\n\t])[\p{C}\p{Zl}\p{Zp}]/gu;
 
 export function visible(text) {
@@ -32,7 +32,7 @@ function append(element, children) {
 const NAMED = "a, button, input";
 const nameOf = (each) => each.dataset.name ?? each.getAttribute("href") ?? each.textContent;
 
-// What has the focus is replaced by what has its name, so that a page that draws itself anew keeps the keyboard's place.
+// Replaces the content of an element. The focus goes to the new element with the name of the one that had it.
 export function fill(element, ...children) {
   const focused = element.contains(document.activeElement) ? nameOf(document.activeElement) : null;
   element.replaceChildren();
@@ -41,13 +41,13 @@ export function fill(element, ...children) {
   return element;
 }
 
-// A view is an element that may have work to do again and again while it is shown.
+// An element, and the work that is repeated while it is shown.
 export class View {
   #timers = new Set();
   #endings = [];
   isOver = false;
 
-  // Calls at once and then again, so many milliseconds after each end, but not in a hidden tab.
+  // Does the work at once, and again `ms` after each end; not while the tab is hidden.
   every(ms, work) {
     const again = async () => {
       if (this.isOver) return;
@@ -92,7 +92,7 @@ export function facts(pairs) {
   return h("dl", { class: "facts" }, pairs.filter(Boolean).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
-// A question whose answer is a promise: true, or false when it was left.
+// Asks a question in a dialog; the promise is true, or false if the dialog was left.
 export function ask({ title, body, action, isDangerous = false, typed = "" }) {
   return new Promise((resolve) => {
     const input = typed && h("input", { type: "text", id: "typed", autocomplete: "off", oninput: check });

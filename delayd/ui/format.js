@@ -52,7 +52,7 @@ export function fromNow(text) {
   return seconds >= 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
 }
 
-// A moment on the axis of a span that is so many seconds long.
+// The label of a moment on an axis that spans this many seconds.
 export function moment(seconds, span) {
   const at = new Date(seconds * 1000);
   const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;

@@ -1,4 +1,4 @@
-// Jobs: found by id, by key, by topic, state and time; and one job with everything that can be done to it.
+// Jobs: found by id, by key, or by topic, state and time; and one job with all actions on it.
 
 import { call, exact, get, may, post, queryOf, topicPath } from "./api.js";
 import { ask, card, facts, fill, h, pill, toast, View } from "./dom.js";
@@ -10,15 +10,15 @@ const PAGE = 50;
 
 export function jobsView(query) {
   const view = new View();
-  const given = Object.fromEntries(query);
+  const filters = Object.fromEntries(query);
   const field = (name, label, properties = {}) =>
-    h("label", {}, label, h("input", { name, type: "text", value: given[name] ?? "", autocomplete: "off", ...properties }));
+    h("label", {}, label, h("input", { name, type: "text", value: filters[name] ?? "", autocomplete: "off", ...properties }));
   const states = h(
     "fieldset",
     { class: "states" },
     h("legend", {}, "State"),
     STATES.map((state) =>
-      h("label", {}, h("input", { type: "checkbox", name: "state", value: state, checked: (given.state ?? "").split(",").includes(state) }), state),
+      h("label", {}, h("input", { type: "checkbox", name: "state", value: state, checked: (filters.state ?? "").split(",").includes(state) }), state),
     ),
   );
   const results = h("div", { class: "stack" });
@@ -43,7 +43,7 @@ export function jobsView(query) {
     if (id) location.hash = `#/job/${encodeURIComponent(id)}`;
     else if (key && topic) location.hash = `#/key/${encodeURIComponent(topic)}/${encodeURIComponent(key)}`;
     else if (!topic) {
-      // The address stays: with another one the view would begin anew, without what was typed.
+      // The address is not changed: that would begin a new view, without the text in the fields.
       fill(results, h("p", { class: "bad", role: "alert" }, "Enter a job id, or a topic (with a key, or with what its jobs have in common)."));
     } else {
       const wanted = { topic, prefix: data.get("prefix"), from: data.get("from"), to: data.get("to"), state: data.getAll("state").join(",") };
@@ -52,10 +52,8 @@ export function jobsView(query) {
   }
 
   view.element = h("div", { class: "stack" }, h("h1", {}, "Jobs"), form, results);
-  if (given.topic) {
-    const wanted = { state: given.state, from: given.from, to: given.to, prefix: given.prefix };
-    showPage(results, given.topic, wanted, undefined);
-  }
+  const { topic, state, from, to, prefix } = filters;
+  if (topic) showPage(results, topic, { state, from, to, prefix }, undefined);
   return view;
 }
 
@@ -103,7 +101,7 @@ export function jobTable(jobs, topic) {
   );
 }
 
-// All jobs that match: counted first, then asked about, then done.
+// Actions on all jobs that match: they count the jobs, ask for confirmation, and are done.
 function bulkActions(place, topic, wanted) {
   const done = async (title, action, isDangerous, work) => {
     const counted = await attempt(() => call("DELETE", topicPath(topic, `/jobs?${queryOf({ ...wanted, dry_run: true })}`)));
@@ -217,8 +215,8 @@ async function reschedule(job, show) {
   if (!(await ask({ title: `Reschedule job ${job.id}`, body, action: "Reschedule" }))) return;
   const text = when.value.trim();
   const isMoment = /^\d{4}-/.test(text);
-  const given = isMoment ? { at: text } : { delay: text };
-  if (await attempt(() => call("PATCH", `/v1/jobs/${job.id}`, given), "It has another time")) await show();
+  const due = isMoment ? { at: text } : { delay: text };
+  if (await attempt(() => call("PATCH", `/v1/jobs/${job.id}`, due), "It has another time")) await show();
 }
 
 async function bury(job, show) {
@@ -241,16 +239,16 @@ async function change(job, show) {
     text && h("label", {}, `Body (${shown.kind})`, text),
   );
   if (!(await ask({ title: `Change job ${job.id}`, body, action: "Change it" }))) return;
-  const given = {};
-  if (priority.value !== String(job.priority)) given.priority = Number(priority.value);
-  if (ttr.value !== `${job.ttr}s`) given.ttr = ttr.value;
+  const changes = {};
+  if (priority.value !== String(job.priority)) changes.priority = Number(priority.value);
+  if (ttr.value !== `${job.ttr}s`) changes.ttr = ttr.value;
   const work = async () => {
     if (text && text.value !== shown.text) {
-      if (shown.kind === "JSON") given.body = JSON.parse(text.value, exact);
-      else given.body_base64 = btoa(String.fromCharCode(...new TextEncoder().encode(text.value)));
+      if (shown.kind === "JSON") changes.body = JSON.parse(text.value, exact);
+      else changes.body_base64 = btoa(String.fromCharCode(...new TextEncoder().encode(text.value)));
     }
-    if (!Object.keys(given).length) return null;
-    return call("PATCH", `/v1/jobs/${job.id}`, given);
+    if (!Object.keys(changes).length) return null;
+    return call("PATCH", `/v1/jobs/${job.id}`, changes);
   };
   if (await attempt(work)) {
     toast("It is changed");

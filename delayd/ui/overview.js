@@ -1,4 +1,4 @@
-// What the daemon is doing now and has done in the last hour, and all its topics.
+// The daemon's figures now and over the last hour, and all its topics.
 
 import { get, may, metrics } from "./api.js";
 import { card, fill, h, View } from "./dom.js";
@@ -50,7 +50,7 @@ export function overview() {
     const history = await get("/v1/stats/history").catch(() => null);
     if (!history) return;
     const { at, rows } = minutesOf(history);
-    const hasFailed = rows.some((row) => row.failed); // or a red line would lie over the others, at 0
+    const hasFailed = rows.some((row) => row.failed); // without failures a red line at 0 would hide the others
     drawRates([at, ...["put", "reserved", "deleted", "failed"].map((name) => rows.map((row) => (name === "failed" && !hasFailed ? null : row[name])))]);
     drawLate([at, rows.map((row) => row.late_p50), rows.map((row) => row.late_p99)]);
     noneLate.hidden = rows.some((row) => row.late_p99 !== null);
@@ -77,7 +77,7 @@ function use({ in_use: used, max }, text) {
   return max === null ? text(used) : `${text(used)} of ${text(max)} (${Math.round((100 * used) / max)} %)`;
 }
 
-// With less than is needed for the next snapshot, puts are refused.
+// Free bytes, and those that the next snapshot needs: with less puts are refused.
 const diskUse = ({ free_bytes: free, needed_bytes: needed }) => `${size(free)}, ${size(needed)}`;
 
 function healthOf(stats, found) {
@@ -100,7 +100,7 @@ function healthOf(stats, found) {
   return pairs.filter(Boolean).map(([name, value, kind]) => h("div", { class: kind }, h("dt", {}, name), h("dd", {}, value)));
 }
 
-// One row for each of the last 60 minutes: a second's share of what was counted; nothing is 0.
+// One row for each of the last 60 minutes, with counts per second; 0 for a minute without any.
 function minutesOf({ now, minutes }) {
   const end = Date.parse(now) / 1000;
   const at = Array.from({ length: 60 }, (_none, minute) => end - (60 - minute) * 60 + 30);

@@ -151,7 +151,7 @@ function topicFigures(name, topic) {
   return [states, now];
 }
 
-// `latest` tells the topic as it was read last: what is typed here stays while figures change.
+// `latest` returns the topic as last read, so that typed text is kept while figures change.
 function topicActions(name, topic, latest) {
   const duringMinutes = h("input", { type: "text", value: "10m", size: "6", "aria-label": "How long" });
   const pause = async () => {
@@ -209,7 +209,7 @@ const SETTINGS = [
 ];
 const WHOLE_NUMBERS = new Set(["jitter_percent", "max_attempts", "jobs_max", "reserved_max"]);
 
-// `shown` is given the policy that holds after a change.
+// Calls `shown` with the topic's policy after a change.
 function policyForm(name, { policy, source }, shown) {
   const path = topicPath(name, "/policy");
   const isEditable = may("admin", name);
@@ -290,14 +290,14 @@ function policyForm(name, { policy, source }, shown) {
   );
 }
 
-// A setting as the form shows it.
+// The text of a setting in the form.
 function settingText(value) {
   if (value === undefined) return "";
   if (Array.isArray(value)) return value.join(" ");
   return typeof value === "object" ? JSON.stringify(value, null, 1) : String(value);
 }
 
-// In which settings two policies differ, each with what the second says of it.
+// The settings in which two policies differ, each with its value in the second.
 function changesBetween(before, now) {
   const changed = SETTINGS.filter(([field]) => settingText(before[field]) !== settingText(now[field]));
   return changed.map(([field]) => `${field} is ${settingText(now[field]).replaceAll(/\s+/g, " ") || "not set"} now`);
@@ -329,7 +329,7 @@ function showMistakes(error, inputs, problem) {
 
 let known = null;
 
-// What the API's own description says of each setting.
+// The schema of each setting, from the API's own description.
 function policyBounds() {
   known ??= get("/openapi.json").then(
     (document) => {

@@ -29,6 +29,7 @@ from delayd.limits import (
 )
 from delayd.net import tls
 from delayd.net.addresses import TcpAddress
+from delayd.net.tls import client_context
 from delayd.push import connections as connections_module
 from delayd.push import webhook as webhook_module
 from delayd.push.connections import Connections, LookUp, NoConnection, look_up
@@ -986,10 +987,9 @@ def test_what_calls_need_is_made_ready_once_and_in_a_thread(
 
     def verified() -> ssl.SSLContext:
         threads.append(threading.current_thread())
-        return make()
+        return client_context()
 
-    make = webhook_module._verified
-    monkeypatch.setattr(webhook_module, "_verified", verified)
+    monkeypatch.setattr(webhook_module, "client_context", verified)
 
     async def scene() -> None:
         receiver = Receiver()
