@@ -20,7 +20,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled check test test-compiled test-faults lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak clean
+.PHONY: help venv run compiled check test test-compiled test-faults lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -130,6 +130,9 @@ bench-push: $(VENV)/.dev ## measure deliveries of due jobs against a bare aiohtt
 
 bench-instructions: $(VENV)/.dev ## count the instructions of one command, with valgrind
 	$(BIN)/python -m benchmarks.instructions $(ARGS)
+
+bench-two-machines: $(VENV)/.dev ## measure the log in PostgreSQL beside files and a table of jobs in SQL
+	$(BIN)/python -m benchmarks.two_machines $(ARGS)
 
 bench-soak: $(VENV)/.dev ## load a daemon with a mix of everything, hostile receivers too, for an hour
 	$(BIN)/python -m benchmarks.soak $(ARGS)

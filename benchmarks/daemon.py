@@ -73,12 +73,16 @@ def start(
     config: str,
     environment: Mapping[str, str],
     listens: tuple[str, str] = (ANY_PORT, ANY_PORT),
+    *,
+    has_data_dir: bool = True,
 ) -> Started:
     """Start a daemon with this configuration; raise `ServerFailedError` if it does not serve."""
     path = directory / "delayd.toml"
     path.write_text(config, encoding="utf-8")
     line, http = listens
-    command = (sys.executable, "-m", "delayd", "serve", "--data-dir", "data")
+    command = [sys.executable, "-m", "delayd", "serve"]
+    if has_data_dir:
+        command += ("--data-dir", "data")
     started = time.perf_counter()
     with (directory / "log").open("ab") as log:
         process = subprocess.Popen(
