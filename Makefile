@@ -20,7 +20,7 @@ PROJECT  := delayd tests benchmarks
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled check test test-compiled test-faults lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines clean
+.PHONY: help venv run compiled check test test-compiled test-faults mutants lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the r
 	@.ci/debian-packages
 	$(BIN)/python -m pytest tests/faults tests/core --numprocesses $(JOBS) --dist loadgroup --long --timeout 7200 \
 		$(if $(REPORT),--fault-report $(REPORT)) $(ARGS)
+
+mutants: $(VENV)/.dev ## break the code in places drawn from a seed, and print what no test notices; ARGS='ROOM… --count N'
+	@nice -n 19 $(BIN)/python -m tests.mutants $(ARGS)
 
 lint: $(VENV)/.dev ## ruff check, ruff format --check, mypy --strict
 	$(BIN)/ruff check $(PROJECT)

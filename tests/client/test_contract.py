@@ -47,7 +47,9 @@ def http_only(world: World) -> None:
 )
 def test_a_body_is_kept_byte_for_byte(world: World, body: object, kept: bytes) -> None:
     put = world.client.put(world.topic, body)
-    assert world.client.get(put.id).body == kept
+    info = world.client.get(put.id)
+    assert info.body == kept
+    assert "body" not in info.details
     assert world.client.reserve(world.topic, timeout=0).body == kept
 
 
