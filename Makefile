@@ -18,6 +18,9 @@ DEV      := requirements/dev.txt
 COPY     := build/compiled
 PROJECT  := delayd tests benchmarks
 
+# Hundreds of tests start the daemon, which would be compiled from its source each time if Python kept no bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help venv run compiled check test test-compiled test-faults mutants lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines clean

@@ -51,6 +51,19 @@ async def test_a_client_that_takes_less_is_closed(rig: ConnectionRig) -> None:
 
 
 @scenario()
+async def test_a_client_that_stops_taking_in_the_middle_is_closed(rig: ConnectionRig) -> None:
+    client = rig.connect()
+    client.takes = False
+    await client.send(get("/long?bytes=100000"))
+    for _ in range(25):
+        await client.take(1_100)
+        await rig.pass_ms(1_000)
+    assert not client.is_closed()
+    await rig.pass_ms(2 * limits.HTTP_TAKE_MS, steps=20)
+    assert client.was_aborted
+
+
+@scenario()
 async def test_more_than_the_write_buffer_has_to_be_taken_within_ten_seconds(
     rig: ConnectionRig,
 ) -> None:
