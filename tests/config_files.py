@@ -54,7 +54,7 @@ class Values(NamedTuple):
 
 
 PUSHED: Final = Policy(ttr_ms=120_000, push=Target(url="https://h/?q=1"))
-ODD: Final = {'an "option"': [1, {"on": dt.date(2030, 1, 1), "at": dt.time(9)}], "end": math.inf}
+ODD: Final = {'a "b"': [1, {"on": dt.date(2030, 1, 1), "at": dt.time(9)}], "end": math.inf}
 LINE: Final = UnixAddress("/run/delayd/line.sock")
 ADDRESS: Final = Values(
     (
@@ -178,9 +178,9 @@ OWN: Final = {
     "sinks": Values(
         (
             (
-                '{a={kind="k", "an \\"option\\""=[1, {on=2030-01-01, at=09:00:00}], end=inf}}',
+                '{a={kind="\\U0001f600", "a \\"b\\""=[1, {on=2030-01-01, at=09:00:00}], end=inf}}',
                 None,
-                {"a": SinkSection("k", ODD)},
+                {"a": SinkSection("\U0001f600", ODD)},
             ),
         ),
         "",

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import types
@@ -62,6 +63,13 @@ def imported_by(*modules: str) -> set[str]:
         [sys.executable, "-I", "-S", "-c", script], check=True, capture_output=True, text=True
     )
     return set(ran.stdout.split())
+
+
+@pytest.fixture(autouse=True)
+def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in tuple(os.environ):
+        if name.startswith(("DELAYD_", "LISTEN_")):
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture

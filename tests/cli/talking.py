@@ -9,6 +9,8 @@
 Only the socket is missing: what the client asks goes to the API of `tests.rigs.http` as it is.
 """
 
+import errno
+import io
 import json
 import os
 import sys
@@ -38,6 +40,13 @@ class Terminal:
         return f"{self._answer}\n"
 
 
+class FullOutput(io.StringIO):
+    """Standard output that went into a file on a full disk."""
+
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
 class Nowhere(Link):
     """The connection of an answer that came without one; it is used once."""
 
@@ -60,8 +69,6 @@ class Talk:
         self.requests: list[Request] = []
         self._patch = monkeypatch
         self._capsys = capsys
-        for name in ("DELAYD_URL", "DELAYD_TOKEN", "DELAYD_TOKEN_FILE", "DELAYD_CA_FILE"):
-            monkeypatch.delenv(name, raising=False)
         # `self` of the function is the connections of the client that the command has made.
         monkeypatch.setattr(
             Connections,

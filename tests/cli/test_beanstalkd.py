@@ -282,12 +282,6 @@ def test_a_user_who_cannot_read_the_modules_is_named_with_their_folder(
     assert not service.configs
 
 
-def test_nothing_heavy_is_imported_before_it_listens() -> None:
-    heavy = {"asyncio", "click", "dataclasses", "inspect", "ipaddress", "json", "logging"}
-    heavy |= {"msgspec", "ssl", "tomllib"}
-    assert not heavy & imported_by("delayd.cli.beanstalkd")
-
-
 def test_what_the_line_alone_does_not_need_is_not_imported_before_it_answers() -> None:
     heavy = {"aiohttp", "asyncio", "click", "json", "logging", "msgspec", "orjson", "ssl"}
     heavy |= {

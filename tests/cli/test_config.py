@@ -43,26 +43,13 @@ depth = 3
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.delenv("DELAYD_CONFIG", raising=False)
+def file(tmp_path: Path) -> Path:
     path = tmp_path / "delayd.toml"
     path.write_text(FILE)
     return path
 
 
-def test_show_prints_a_file_that_says_the_same(
-    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert invoke(["config", "show", "--config", str(file)]) == Exit.OK
-    again = tmp_path / "again.toml"
-    again.write_text(capsys.readouterr().out)
-    assert load(str(again), {}, {}) == load(str(file), {}, {})
-
-
-def test_show_names_every_setting_of_the_defaults(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("DELAYD_CONFIG", raising=False)
+def test_show_names_every_setting_of_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["config", "show", "--json"]) == Exit.OK
     shown = json.loads(capsys.readouterr().out)["settings"]
     assert set(shown) == {setting.name for setting in SETTINGS}

@@ -17,13 +17,6 @@ from tests.binlog.binlogs import BURIED, file_of, full
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture(autouse=True)
-def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tuple(os.environ):
-        if name.startswith("DELAYD_"):
-            monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def binlog_dir(tmp_path: Path) -> Path:
     directory = tmp_path / "binlog"

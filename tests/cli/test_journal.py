@@ -149,13 +149,6 @@ def test_check_refuses_records_that_no_engine_can_play(tmp_path: Path, capsys: C
         assert "its kind is 255" in said
 
 
-def test_check_refuses_a_directory_with_a_strange_file(tmp_path: Path, capsys: Capture) -> None:
-    fill(tmp_path)
-    (tmp_path / "notes.txt").touch()
-    assert invoke(["journal", "check", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
-    assert f"refuse: {tmp_path}/notes.txt is unknown to this delayd" in "".join(lines_of(capsys))
-
-
 @pytest.mark.parametrize("command", ["check", "dump"])
 def test_a_directory_that_is_not_there_is_a_usage_error(command: str, tmp_path: Path) -> None:
     assert invoke(["journal", command, str(tmp_path / "nothing")]) == Exit.USAGE
@@ -280,11 +273,13 @@ def test_dump_of_an_empty_directory_says_that_there_is_nothing(
     assert capsys.readouterr() == ("", f"delayd: there is no log in {tmp_path}\n")
 
 
-def test_dump_prints_a_log_that_has_a_strange_file_beside_it_and_then_names_that(
+def test_a_strange_file_beside_a_log_is_refused_and_a_dump_prints_the_log_and_then_names_it(
     tmp_path: Path, capsys: Capture
 ) -> None:
     fill(tmp_path, 1)
     (tmp_path / "notes.txt").touch()
+    assert invoke(["journal", "check", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
+    assert f"refuse: {tmp_path}/notes.txt is unknown to this delayd" in "".join(lines_of(capsys))
     assert invoke(["journal", "dump", str(tmp_path)]) == Exit.CORRUPT_JOURNAL
     out, err = capsys.readouterr()
     assert out.endswith("CLOSED\n")

@@ -23,10 +23,7 @@ HTTP_RULE = "must be HOST:PORT or unix:PATH"
 
 
 @pytest.fixture(autouse=True)
-def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tuple(os.environ):
-        if name.startswith(("DELAYD_", "LISTEN_")):
-            monkeypatch.delenv(name)
+def _no_http(monkeypatch: pytest.MonkeyPatch) -> None:
     # Unless a test says otherwise: a daemon may run on the machine that tests.
     monkeypatch.setenv("DELAYD_HTTP_LISTEN", "off")
 
@@ -146,6 +143,10 @@ def test_version_names_delayd_and_python_and_whether_delayd_is_compiled(
     )
     assert invoke(["version"]) == Exit.OK
     assert capsys.readouterr().out.startswith(f"delayd {__version__} ({kind}; Python 3.")
+    assert invoke(["version", "--json"]) == Exit.OK
+    told = json.loads(capsys.readouterr().out)
+    assert (told["version"], told["python"]) == (__version__, platform.python_version())
+    assert told["compiled"] == (kind == "compiled")
 
 
 def test_an_interrupt_is_reported_as_shells_do(service: Service) -> None:
@@ -180,12 +181,8 @@ LEAVES = {
 
 
 @pytest.mark.parametrize("name", LEAVES)
-def test_every_command_has_an_example_that_begins_with_its_words(name: str) -> None:
+def test_every_command_has_an_example_and_every_option_says_what_it_is_for(name: str) -> None:
     assert name in (LEAVES[name].epilog or "")
-
-
-@pytest.mark.parametrize("name", LEAVES)
-def test_every_option_says_what_it_is_for(name: str) -> None:
     options = [param for param in LEAVES[name].params if isinstance(param, click.Option)]
     assert not [option.name for option in options if not option.help]
 
@@ -294,11 +291,3 @@ def test_no_command_is_imported_for_the_list_of_all() -> None:
     imported = imported_by("delayd.cli.main")
     modules = {f"delayd.cli.{subcommand.module}" for subcommand in COMMANDS.values()}
     assert not modules & imported
-
-
-def test_the_versions_can_be_read_by_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["version", "--json"]) == Exit.OK
-    told = json.loads(capsys.readouterr().out)
-    assert told["version"] == __version__
-    assert told["compiled"] in {True, False}
-    assert told["python"] == platform.python_version()

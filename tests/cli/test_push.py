@@ -1,5 +1,4 @@
 import json
-import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -66,13 +65,6 @@ def hook() -> Iterator[Hook]:
     hook.server.shutdown()
     thread.join()
     hook.server.server_close()
-
-
-@pytest.fixture(autouse=True)
-def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tuple(os.environ):
-        if name.startswith("DELAYD_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture

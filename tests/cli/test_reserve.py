@@ -88,13 +88,6 @@ def test_touch_prints_when_the_reservation_ends(talk: Talk) -> None:
     assert talk.ok("touch", token) == "2023-11-14T22:14:50Z\n"
 
 
-def test_bury_keeps_the_reason(talk: Talk) -> None:
-    talk.ok("put", "mail", "x")
-    assert talk.ok("bury", talk.reserved("mail"), "--error", "no such user") == ""
-    (job,) = talk.objects("peek", "1")
-    assert (job["state"], job["failure"]["error"]) == ("buried", "no such user")
-
-
 def test_jobs_that_wait_are_buried_by_number_and_by_key(talk: Talk) -> None:
     for key in ("a", "b", "c"):
         talk.ok("put", "mail", "x", "--key", key, "--delay", "1h")

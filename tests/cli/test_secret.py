@@ -1,7 +1,4 @@
-import errno
-import io
 import json
-import os
 import re
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from delayd.exits import Exit
 from delayd.limits import SECRETS_MAX, TOKEN_GLOBS_MAX
 from delayd.push.signing import signature
 from tests.access.secret_samples import named, written
+from tests.cli.talking import FullOutput
 
 NOW = "2026-11-21T10:15:00Z"
 NOW_MS = 1_795_256_100_000
@@ -32,10 +30,7 @@ def for_all(name: str) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tuple(os.environ):
-        if name.startswith("DELAYD_"):
-            monkeypatch.delenv(name)
+def _now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayd.cli.secret.system_wall_ms", lambda: NOW_MS)
 
 
@@ -217,13 +212,6 @@ def test_more_secrets_than_can_be_read_are_not_written(path: Path, capsys: Captu
     assert secret(path, "create", "one-more") == Exit.BAD_CONFIGURATION
     said = f"delayd: {path}: has {SECRETS_MAX} secrets, and no more fit\n"
     assert capsys.readouterr().err == said
-
-
-class FullOutput(io.StringIO):
-    """Standard output that went into a file."""
-
-    def flush(self) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize(

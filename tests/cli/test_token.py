@@ -1,5 +1,3 @@
-import errno
-import io
 import json
 import os
 import re
@@ -16,6 +14,7 @@ from delayd.core.policy import PATTERN_RULE
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
 from delayd.moments import TIME_RULE
+from tests.cli.talking import FullOutput
 
 NOW = "2026-11-21T10:15:00Z"
 NOW_MS = 1_795_256_100_000
@@ -29,10 +28,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def _environment_of_a_newcomer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tuple(os.environ):
-        if name.startswith("DELAYD_"):
-            monkeypatch.delenv(name)
+def _now(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("delayd.cli.token.system_wall_ms", lambda: NOW_MS)
 
 
@@ -87,13 +83,10 @@ def test_a_token_may_what_was_said_and_is_recognised(path: Path, capsys: Capture
     assert Tokens.load(str(path)).find(text, NOW_MS / 1_000) is not None
 
 
-def test_all_is_every_scope(path: Path, capsys: Capture) -> None:
-    assert made(path, capsys, "w", "--scope", "all", "--topic", "*")[1].scopes == set(Scope)
-
-
-def test_an_end_may_be_a_time(path: Path, capsys: Capture) -> None:
-    words = "w --scope put --topic * --not-after 2027-01-01T00:00:00+01:00"
-    assert made(path, capsys, *words.split())[1].not_after_s == 1_798_758_000
+def test_all_is_every_scope_and_an_end_may_be_a_time(path: Path, capsys: Capture) -> None:
+    words = "w --scope all --topic * --not-after 2027-01-01T00:00:00+01:00"
+    _, entry = made(path, capsys, *words.split())
+    assert (entry.scopes, entry.not_after_s) == (frozenset(Scope), 1_798_758_000)
 
 
 def test_every_token_is_added_to_those_there_are(path: Path, capsys: Capture) -> None:
@@ -142,17 +135,10 @@ def test_an_end_that_is_no_time_to_come_is_refused(path: Path, capsys: Capture, 
         assert only.endswith(f"{TIME_RULE}, or a duration such as 90d")
 
 
-class FullDisk(io.StringIO):
-    """Standard output that went into a file."""
-
-    def flush(self) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-
 def test_a_token_that_nobody_could_be_told_is_named_for_revoking(
     path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdout", FullDisk())
+    monkeypatch.setattr("sys.stdout", FullOutput())
     assert create(path, "w", "--scope", "put", "--topic", "*") == Exit.OUTPUT_FAILED
     (entry,) = Tokens.load(str(path)).entries
     expected = f"could not be printed (No space left on device): revoke {entry.id}"
@@ -295,12 +281,15 @@ def test_a_list_of_nothing_is_its_title(path: Path, capsys: Capture) -> None:
     assert listed(path, capsys, "--json") == []
 
 
-def test_a_list_of_what_is_not_in_order_is_refused(path: Path, capsys: Capture) -> None:
-    words = ["token", "list", "--tokens", str(path)]
+@pytest.mark.parametrize("command", ["list", "revoke 00000000"])
+def test_of_a_file_that_is_not_there_nothing_is_listed_and_revoked(
+    command: str, path: Path, capsys: Capture
+) -> None:
+    words = ["token", *command.split(), "--tokens", str(path)]
     assert invoke(words) == Exit.BAD_CONFIGURATION
-    assert capsys.readouterr().err == (
-        f"delayd: {path}: cannot be read: No such file or directory\n"
-    )
+    said = f"delayd: {path}: cannot be read: No such file or directory\n"
+    assert capsys.readouterr().err == said
+    assert list(path.parent.iterdir()) == []
     path.write_text('{"version": 9, "tokens": []}')
     assert invoke(words) == Exit.BAD_CONFIGURATION
 
@@ -332,13 +321,6 @@ def test_a_token_that_is_not_there_cannot_be_revoked(
     expected = f'delayd: ID "{said}": there is no such token in {path}\n'
     assert capsys.readouterr().err == expected
     assert path.read_bytes() == before
-
-
-def test_nothing_can_be_revoked_in_a_file_that_is_not_there(path: Path, capsys: Capture) -> None:
-    assert invoke(["token", "revoke", "00000000", "--tokens", str(path)]) == Exit.BAD_CONFIGURATION
-    said = f"delayd: {path}: cannot be read: No such file or directory\n"
-    assert capsys.readouterr().err == said
-    assert list(path.parent.iterdir()) == []
 
 
 # --- Secrets -------------------------------------------------------------------------------------
