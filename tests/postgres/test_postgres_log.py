@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -10,7 +11,10 @@ from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.journal.format import FrameKind, frame_mark, pack_frame
 from delayd.log import LogError
+from delayd.postgres.connection import Connection, Value
 from delayd.postgres.errors import DatabaseCorrupt, DatabaseError, DatabaseLost, DatabaseUnfit
+from delayd.postgres.place import DatabasePlace
+from delayd.postgres.postgres_log import Flight
 from delayd.postgres.rows import frames_in
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.rigs.postgres import LEASE_MS, Rig, opened
@@ -23,17 +27,29 @@ COUNT = '(SELECT count(*) FROM "LOG".frame_{})'
 
 
 def test_an_append_whose_answer_is_lost_is_settled_once_and_after_another_statement(
-    server: PostgresServer,
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Rig(server) as rig:
         rig.put(b"one")
         rig.until(lambda: rig.settled == [1])
+        sent: list[tuple[str, list[int]]] = []
+        send = rig.log._send
+
+        def noted(connection: Connection, flight: Flight, *values: Value) -> None:
+            sent.append((flight.statement.name, list(rig.settled)))
+            send(connection, flight, *values)
+
+        monkeypatch.setattr(rig.log, "_send", noted)
         rig.put(b"two")
         rig.lose_answer()
         rig.until(lambda: "cut off" in rig.said.getvalue())
         assert rig.settled == [1]  # the frame is there, but nobody here knows
+        rig.until(lambda: rig.settled == [1, 2])
+        appends = [name for name, _ in sent if name.startswith("append")]
+        assert len(appends) == 1  # it was not sent again
+        assert ("renew", [1]) in sent  # what commits after it is replicated after it
         rig.put(b"three")
-        rig.until(lambda: rig.settled[-1:] == [3] or rig.settled == [1, 2])
+        rig.until(lambda: rig.settled == [1, 2, 3])
         assert not rig.failures
     with Rig(server, rig.name) as again:
         assert again.payloads == [b"one", b"two", b"three"]
@@ -206,6 +222,24 @@ def test_a_role_without_rights_is_told_which_it_needs_and_served_once_it_has_the
         assert "are kept for now" not in rig.said.getvalue()
     with psycopg.connect(url) as guest, pytest.raises(psycopg.errors.InsufficientPrivilege):
         guest.execute("DROP TABLE lent.frame_0")
+
+
+def test_the_password_is_the_first_line_of_its_file(server: PostgresServer, tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    for text, why in (
+        (None, "No such file"),
+        ("", "does not begin with"),
+        ("x" * 5_000, "4KiB"),
+    ):
+        if text is not None:
+            file.write_text(text)
+        with pytest.raises(DatabaseUnfit, match=f"postgres.password_file .*{why}"):
+            opened(server, "jobs", password_file=str(file))
+    file.write_text("s3cret\r\nnot this\n")
+    where = {"name": "jobs", "lease_ms": 1, "address": "", "password_file": str(file)}
+    place = DatabasePlace.of(server.url, **where)  # type: ignore[arg-type]
+    assert place.conninfo.endswith(b"password=s3cret")
+    assert "s3cret" not in place.shown
 
 
 @pytest.mark.parametrize(
