@@ -53,9 +53,11 @@ class DirectoryTarget:
 
     @contextlib.contextmanager
     def filled(
-        self, header: SnapshotHeader, payloads: Iterator[bytes], jobs: Callable[[], int]
+        self,
+        header: SnapshotHeader,
+        payloads: Iterator[bytes],
+        jobs: Callable[[], int],  # noqa: ARG002 (mypyc deletes no argument of a generator)
     ) -> Iterator[Iterator[Frame]]:
-        del jobs
         new = new_journal(
             self._disk, self.shown, self._segment_bytes, BACKUP_MARKER, header.identity
         )
