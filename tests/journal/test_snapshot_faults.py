@@ -93,14 +93,21 @@ def check(disk: SimulatedDisk, client: Client) -> None:
     assert payloads_in(disk) == [*survivors, b"afterwards"]
 
 
+def quarter(number: int, case: str | int, live_bytes: int = LIVE_BYTES) -> range:
+    """Every fourth call, not the same ones in each case; together the long run has all of them."""
+    shift = number + sum(str(case).encode())
+    return range(1 + shift % 4, calls_of_the_workload(live_bytes) + 1, 4)
+
+
 # With so little live the bound gives the older snapshot up while the next is being written.
+@pytest.mark.walk(1, 4)
 @pytest.mark.parametrize("live_bytes", [LIVE_BYTES, 1_000])
 @pytest.mark.parametrize(
     "way",
     ["kill", "nothing survives", "all survives", "any order", "all but the rename"],
 )
 def test_a_stop_at_any_call_loses_nothing_acknowledged(
-    way: str, live_bytes: int, rng: random.Random
+    way: str, live_bytes: int, number: int, rng: random.Random
 ) -> None:
     ways: dict[str, Callable[[], Callable[[Piece], bool] | None]] = {
         "nothing survives": lambda: None,
@@ -109,10 +116,9 @@ def test_a_stop_at_any_call_loses_nothing_acknowledged(
         # The rename that was not synced is lost, the removals after it are not.
         "all but the rename": lambda: lambda piece: (piece.kind, piece.offset) != ("names", 1),
     }
-    # Every other call, the odd ones or the even ones: each run has the half that its seed says.
-    for number in range(1 + rng.randrange(2), calls_of_the_workload(live_bytes) + 1, 2):
+    for call in quarter(number, way, live_bytes):
         disk, client = SimulatedDisk(), Snapshotter()
-        disk.fail(number, PowerCut())
+        disk.fail(call, PowerCut())
         with pytest.raises(PowerCut):
             client.work(disk, live_bytes)
         if way == "kill":
@@ -122,17 +128,18 @@ def test_a_stop_at_any_call_loses_nothing_acknowledged(
         check(disk, client)
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])
+@pytest.mark.walk(1, 4)
+@pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC, errno.EROFS])
 def test_an_error_at_any_call_leads_to_no_false_acknowledgement(
-    number: int, rng: random.Random
+    error_number: int, number: int, rng: random.Random
 ) -> None:
-    for call in range(1 + rng.randrange(2), calls_of_the_workload(LIVE_BYTES) + 1, 2):
+    for call in quarter(number, error_number):
         disk, client = SimulatedDisk(), Snapshotter()
-        disk.fail(call, OSError(number, errno.errorcode[number]))
+        disk.fail(call, OSError(error_number, errno.errorcode[error_number]))
         try:
             client.work(disk)
         except JournalError as error:
-            assert errno.errorcode[number] in str(error)  # noqa: PT017 - not every call shows
+            assert errno.errorcode[error_number] in str(error)  # noqa: PT017 - not every call shows
         disk.crash(any_order(rng))
         check(disk, client)
 
