@@ -20,7 +20,6 @@ from delayd.client import (
     TopicNotFound,
     WrongProtocol,
 )
-from delayd.client.results import PutResult
 from delayd.testing.daemon import Daemon
 from tests.client.worlds import World, asyncio_world, http_url, line_url, plain_world
 
@@ -150,34 +149,6 @@ def test_a_batch_of_long_bodies_has_few_in_flight(world: World) -> None:
             batch.put(world.topic, b"x" * 60_000, delay=60)
     assert len(batch.results) == 30
     assert world.client.topic(world.topic).delayed == 30
-
-
-def test_a_job_belongs_to_a_group_until_a_change_says_otherwise(world: World) -> None:
-    topic, client = world.topic, world.client
-    put = client.put(topic, "x", delay=60, key="k", group="größe-4")
-    many = client.put_many(topic, [{"body": "y", "group": "b"}, {"body": "z"}])
-    infos = [client.get(each.id) for each in (put, *many) if isinstance(each, PutResult)]
-    assert [info.group for info in infos] == ["größe-4", "b", ""]
-    if world.is_http:
-        listed = {job.id: job.details.get("group") for job in client.jobs(topic)}
-        assert listed == {info.id: info.group or None for info in infos}
-    job = client.reserve(topic, timeout=0)
-    assert job.group == ("b" if world.is_http else None)
-    job.ack()
-    assert client.reserve(topic, timeout=0).group is None
-    client.change(put.id, group="c", priority=5)
-    assert client.get(put.id).group == "c"
-    client.change(topic, "k", body="new")
-    assert (client.get(put.id).group, client.get(put.id).body) == ("c", b"new")
-    client.change(put.id, group=None)
-    assert client.get(put.id).group == ""
-    for on_conflict, group, is_now in (
-        ("replace", "d", "d"),
-        ("extend", "e", "d"),
-        ("replace", None, ""),
-    ):
-        client.put(topic, "x", key="k", delay=60, group=group, on_conflict=on_conflict)
-        assert client.get(put.id).group == is_now
 
 
 def test_a_batch_whose_block_raises_puts_no_more(world: World) -> None:

@@ -821,6 +821,10 @@ class ClientWorld:
             self._jobs.setdefault(job.id, []).append(job)
             seen = truth(self.engine, job.id, self.now_ms)
             assert (job.id, job.topic, job.body) == (seen["id"], seen["topic"], seen["body"])
+            told = job.reservation.attempt is not None  # over HTTP
+            assert (job.key, job.group) == (
+                (seen["key"], seen["group"] or None) if told else ("", None)
+            )
         return [job.id for job in jobs]
 
     def _held(self, act: str, job_id: Any, **options: Any) -> Any:

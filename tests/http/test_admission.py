@@ -480,14 +480,6 @@ def test_a_token_is_good_for_what_it_is_at_the_end_of_the_body() -> None:
         assert client.the_answer.word == "FORBIDDEN"
 
 
-def test_a_token_that_was_revoked_lets_nobody_in(guarded: HttpRig) -> None:
-    with guarded as rig:
-        token = rig.token()
-        assert rig.call("GET", "/v1/topics", token=token).status == 200
-        rig.authenticator.tokens = Tokens([])
-        assert rig.call("GET", "/v1/topics", token=token).status == 401
-
-
 def test_who_shows_wrong_tokens_again_and_again_is_answered_late(guarded: HttpRig) -> None:
     with guarded as rig:
         token = rig.token()

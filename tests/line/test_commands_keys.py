@@ -24,19 +24,6 @@ def client() -> Client:
     return LineRig(is_virtual=True).client()
 
 
-# --- Conflicts -----------------------------------------------------------------------------------
-
-
-def test_a_key_is_shown_with_the_job(client: Client) -> None:
-    client.says(put(b'a"b', words=b" retry=15s,3m attempts=5 jitter=10"))
-    shown = client.says(b"stats-job 1\r\n").decode()
-    assert shown.endswith(
-        'kicks: 0\nkey: "a\\"b"\nretry: "15s 3m"\nmax-attempts: 5\njitter-percent: 10\n'
-        "attempts: 0\n\r\n"
-    )
-    assert 'key: "a\\"b"}' in client.says(b"list-jobs default prefix=a\r\n").decode()
-
-
 # --- Malformed -----------------------------------------------------------------------------------
 
 

@@ -149,16 +149,6 @@ def test_half_a_body_is_dropped_with_its_client() -> None:
     assert rig.state()["jobs"] == []
 
 
-def test_closing_gives_back_what_was_held_at_once() -> None:
-    rig = LineRig()
-    holder, other = rig.client(), rig.client()
-    holder.says(PUT * 2 + b"reserve\r\nreserve\r\n")
-    assert other.says(b"reserve\r\n") == b""
-    holder.closes()
-    assert other.replies() == b"RESERVED 1 2\r\nhi\r\n"
-    assert other.says(b"reserve\r\n") == b"RESERVED 2 2\r\nhi\r\n"
-
-
 # --- Long replies --------------------------------------------------------------------------------
 
 

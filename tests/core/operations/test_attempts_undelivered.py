@@ -119,16 +119,6 @@ def test_everything_that_is_held_is_taken_back_in_its_order(world: World) -> Non
     assert world.rig.reserve_all(world.rig.client("mail")) == [1, 2, 3, 4, 5]
 
 
-def test_a_job_that_nobody_heard_of_goes_to_who_waits(world: World) -> None:
-    put(world)
-    gone = world.rig.client("mail")
-    assert world.rig.reserve(gone)
-    world.rig.wait(world.worker)
-    leave(world.engine, gone, Reason.UNDELIVERED, world.now_ms)
-    assert world.rig.delivered() == [(world.worker, 1)]
-    finish(world, 1, b"")
-
-
 def test_a_reservation_that_is_over_was_an_attempt(world: World) -> None:
     put(world, Retry((60_000,)), ttr_ms=1_000)
     put(world, ttr_ms=9_000)

@@ -3,13 +3,10 @@
 import pytest
 
 from delayd.limits import (
-    BODY_BYTES_DEFAULT,
     HTTP_BODY_BYTES_DEFAULT,
     HTTP_DEPTH_READ,
-    RETRY_AFTER_DRAINING_S,
-    RETRY_AFTER_FULL_S,
 )
-from tests.rigs.http import JOBS, HttpRig, put, reserved
+from tests.rigs.http import JOBS, HttpRig, put
 
 # --- What is wrong --------------------------------------------------------------------------------
 
@@ -52,39 +49,6 @@ def test_a_name_that_no_topic_can_have_is_refused(topic: str) -> None:
 # --- What the engine refuses ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("policy", "given"),
-    [
-        ({"jobs_max": 1}, {"body": 2}),
-        ({"bytes_max": 100}, {"body": "x" * 100}),
-    ],
-)
-def test_a_cap_that_is_reached_says_when_to_come_again(
-    policy: dict[str, object], given: dict[str, object]
-) -> None:
-    with HttpRig() as rig:
-        rig.ok("PUT", "/v1/topics/mail/policy", policy)
-        put(rig)
-        for more in ({}, {"key": "a"}, {"retry": "1s"}):
-            answer = rig.call("POST", JOBS, {**given, **more})
-            assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
-            assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
-        assert rig.engine.log_space.jobs == 1
-
-
-def test_what_the_policy_does_not_allow_names_the_field() -> None:
-    with HttpRig() as rig:
-        rig.ok("PUT", "/v1/topics/mail/policy", {"delay_max": "1h", "body_bytes_max": 10})
-        answer = rig.call("POST", JOBS, {"body": 1, "delay": "2h"})
-        assert (answer.status, answer.word, answer.fields) == (422, "BAD_FORMAT", ["delay"])
-        said = "delay_max of topic 'mail' is 1h, and this would be 2h"
-        assert (answer.json["detail"], answer.json["errors"][0]["detail"]) == (said, said)
-        answer = rig.call("POST", JOBS, {"body": "x" * 10})
-        assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
-        said = "body_bytes_max of topic 'mail' is 10, and this body has 12 bytes"
-        assert answer.json["detail"] == said
-
-
 @pytest.mark.parametrize("more", [{}, {"key": "a"}, {"max_attempts": 2}])
 def test_a_moment_beyond_what_the_policy_allows_is_blamed_and_no_delay(
     more: dict[str, object],
@@ -113,33 +77,6 @@ def test_a_ttr_of_0_is_refused_wherever_one_is_said() -> None:
         assert rig.ok("GET", "/v1/jobs/1") == before
         put(rig, ttr=1e-9)
         assert rig.ok("GET", "/v1/jobs/2")["ttr"] == 0.001, "more than 0 is rounded up"
-
-
-def test_a_daemon_that_drains_takes_no_job() -> None:
-    with HttpRig() as rig:
-        put(rig)
-        rig.engine.draining = True
-        for method, path in (("POST", JOBS), ("PUT", "/v1/topics/mail/keys/a")):
-            answer = rig.call(method, path, {"body": 1})
-            assert (answer.status, answer.word) == (503, "DRAINING")
-            assert answer.headers["retry-after"] == str(RETRY_AFTER_DRAINING_S)
-        answer = rig.call("POST", JOBS, {"jobs": [{"body": 1}, {"body": 2}]})
-        assert answer.status == 207
-        assert [one["problem"]["word"] for one in answer.json["results"]] == ["DRAINING"] * 2
-        assert reserved(rig)["id"] == 1
-
-
-def test_a_full_disk_takes_no_job_and_can_be_emptied() -> None:
-    with HttpRig() as rig:
-        put(rig)
-        job = reserved(rig)
-        rig.engine.log_space.limit(2_000, lambda *_: -1)
-        answer = rig.call("POST", "/v1/topics/sms/jobs", {"body": 1})
-        assert (answer.status, answer.word) == (507, "OUT_OF_MEMORY")
-        assert answer.headers["retry-after"] == str(RETRY_AFTER_FULL_S)
-        assert "sms" not in rig.engine.store.topics.by_name
-        rig.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
-        assert rig.engine.log_space.jobs == 0
 
 
 @pytest.mark.parametrize(
@@ -222,16 +159,6 @@ def test_a_mistake_as_long_as_a_request_may_be_is_not_said_again(path: str, data
         answer = rig.call("POST", path, data=data % (b"\xee\x80\x80" * 1_000_000))
         assert (answer.status, answer.word) == (422, "BAD_FORMAT")
         assert len(answer.body) < 20_000
-
-
-def test_a_body_as_long_as_this_daemon_takes_is_taken_and_no_longer_one() -> None:
-    with HttpRig() as rig:
-        put(rig, body="x" * (BODY_BYTES_DEFAULT - 2))
-        answer = rig.call("POST", JOBS, {"body": "x" * (BODY_BYTES_DEFAULT - 1)})
-        assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
-        answer = rig.call("PUT", "/v1/topics/mail/keys/a", {"body": "x" * BODY_BYTES_DEFAULT})
-        assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
-        assert rig.engine.log_space.jobs == 1
 
 
 def test_a_request_that_is_too_long_is_refused_by_its_length() -> None:

@@ -20,31 +20,6 @@ JOBS = "/v1/topics/mail/jobs"
 # --- At once --------------------------------------------------------------------------------------
 
 
-def test_what_is_ready_is_handed_out_with_all_that_a_worker_needs() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        put(rig, body={"a": 1}, key="order-17", priority=7, ttr=90)
-        rig.pass_ms(1_500)
-        answer = rig.call("POST", RESERVE)
-        assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
-        assert answer.json == {
-            "jobs": [
-                {
-                    "id": 1,
-                    "topic": "mail",
-                    "token": f"1-{1_700_000_000_000:x}-1",
-                    "attempt": 1,
-                    "priority": 7,
-                    "due": "2023-11-14T22:13:20.000Z",
-                    "lateness": 1.5,
-                    "ttr": 90.0,
-                    "expires": "2023-11-14T22:14:51.500Z",
-                    "key": "order-17",
-                    "body": {"a": 1},
-                }
-            ]
-        }
-
-
 def test_with_nothing_ready_and_no_wait_the_answer_is_that_there_is_nothing() -> None:
     with HttpRig() as rig:
         put(rig, delay=5)

@@ -234,13 +234,6 @@ def test_resuming_ends_a_pause_at_once_for_who_waits() -> None:
         assert rig.after_restart().store.topics.by_name["mail"].paused_until_ms is None
 
 
-def test_a_pause_survives_a_restart() -> None:
-    with HttpRig() as rig:
-        put(rig, "mail")
-        rig.ok("POST", "/v1/topics/mail/pause", {"duration": "1h"})
-        assert rig.after_restart().store.topics.by_name["mail"].paused_until_ms is not None
-
-
 # --- Kick and clear ------------------------------------------------------------------------------
 
 
