@@ -498,7 +498,6 @@ class PostgresLog:
         except DatabaseLost as error:
             self._lose(error)
         except StatementFailed as error:
-            self._flight = None
             self._refused(error)
         else:
             if rows is not None and flight is not None:
@@ -559,8 +558,10 @@ class PostgresLog:
     def _refused(self, error: StatementFailed) -> None:
         """See what a statement means that was not carried out."""
         if error.state.startswith(_LOSING):
-            self._lose(error)
-        elif error.state.startswith(_PASSING):
+            self._lose(error)  # ended while it waited for the standby, it is committed all the same
+            return
+        self._flight = None
+        if error.state.startswith(_PASSING):
             self.space.note(is_full=error.state in _FULL)  # the next tick sends it again
             self._news.warning("the database refused a statement, trying again", reason=str(error))
         else:

@@ -94,6 +94,29 @@ def test_a_statement_that_hangs_is_given_up_and_does_no_harm_when_it_wakes(
         assert again.payloads == [b"one", b"two", b"three"]
 
 
+def test_an_append_that_only_the_primary_has_is_settled_when_the_standby_has_it(
+    server: PostgresServer,
+) -> None:
+    waits = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    with Rig(server) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        rig.row("ALTER SYSTEM SET synchronous_standby_names = 'one_that_is_away'")
+        try:
+            rig.row("SELECT pg_reload_conf()")
+            rig.until(lambda: bool(rig.put(b"x")) and bool(rig.row(waits)))
+            rig.row(waits.replace("pid", "pg_terminate_backend(pid)"))
+            rig.until(lambda: "lost" in rig.said.getvalue())
+            settled = list(rig.settled)
+            rig.until(lambda: rig.log._head > settled[-1] and bool(rig.row(waits)))
+            assert rig.settled == settled  # it is there, and a failover would lose it
+        finally:
+            rig.row("ALTER SYSTEM RESET synchronous_standby_names")
+            rig.row("SELECT pg_reload_conf()")
+        rig.until(lambda: rig.settled[-1] == rig.log.appended_sequence)
+        assert not rig.failures
+
+
 def test_a_database_that_has_lost_durable_frames_ends_the_log(server: PostgresServer) -> None:
     with Rig(server) as rig:
         for payload in (b"one", b"two"):
