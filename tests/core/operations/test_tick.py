@@ -4,12 +4,15 @@ import random
 
 import pytest
 
+from delayd.core.job_record import State
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import ADVANCE_SLICE_JOBS
+from tests.core import views
+from tests.core.check import check
 from tests.rigs.engine import EngineRig
 
 YEAR_MS = 365 * 86_400_000
@@ -52,6 +55,21 @@ def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.R
         assert (topic.reserved, topic.pause_ms) == (1, ttr_ms)
         rig.play(until_ms + tick_ms - 1)
         assert (topic.reserved, topic.pause_ms) == (0, 0)
+
+
+def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come() -> None:
+    rig = EngineRig()
+    rig.put(delay_ms=1000)
+    rig.put(ttr_ms=1000)
+    holder, me = rig.client(), rig.client()
+    rig.reserve(holder)
+    rig.engine.store.time_ms = PlayedMs(1000)
+    assert views.view_job(rig.engine, 1, rig.now_ms).state is State.READY
+    assert reserve_job(rig.engine, me, 2, rig.now_ms)[0] == 2
+    check(rig.engine)
+    rig.run(1000)  # the slice comes, and finds nothing left to do
+    check(rig.engine)
+    assert rig.reserve_all(me) == [1]
 
 
 def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded() -> None:
