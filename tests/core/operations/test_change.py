@@ -2,7 +2,8 @@
 
 from delayd.core.job_parts import note_of
 from delayd.core.job_record import State
-from delayd.core.operations.change import bury_waiting
+from delayd.core.operations.attempts import bury
+from delayd.core.operations.change import bury_waiting, kick_later
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.limits import ERROR_BYTES_MAX
 from tests.core.operations.test_put_keyed import (
@@ -13,6 +14,7 @@ from tests.core.operations.test_put_keyed import (
     record_of,
     state_of,
 )
+from tests.core.views import view_job
 from tests.rigs.engine import EngineRig
 
 # --- Burying -------------------------------------------------------------------------------------
@@ -36,3 +38,13 @@ def test_a_job_for_a_wall_clock_time_is_buried_and_no_longer_follows_the_clock()
     rig.run(10)
     assert state_of(rig, 1) is State.BURIED
     agree_with_the_log(rig)
+
+
+def test_a_job_that_is_kicked_for_later_comes_due_at_a_tick() -> None:
+    rig = EngineRig(tick_ms=100)
+    me = rig.client()
+    job_id = rig.put()
+    rig.reserve_all(me)
+    bury(rig.engine, me, job_id, 0, rig.now_ms)
+    kick_later(rig.engine, job_id, 101, rig.now_ms)
+    assert view_job(rig.engine, job_id, rig.now_ms).left_ms == 200
