@@ -116,7 +116,7 @@ async def deliver_all(sink: Sink, broker: Broker) -> None:
     waiting = [JOB._replace(id=number, message_id=f"m{number}") for number in range(LOAD)]
     failed: list[AttemptEnd] = []
     delivered = 0
-    killed = asyncio.Event()
+    noticed = asyncio.Event()
 
     async def work() -> None:
         nonlocal delivered
@@ -124,14 +124,14 @@ async def deliver_all(sink: Sink, broker: Broker) -> None:
             job = waiting.pop()
             while (end := await sink.deliver(job)) != DELIVERED:
                 failed.append(end)
+                noticed.set()  # it starts again once an attempt has met its absence
                 await asyncio.sleep(RETRY_S)
             delivered += 1
             if delivered == LOAD // 4:
                 broker.kill()  # here, so that what is left cannot have been delivered before
-                killed.set()
 
     async def restart() -> None:
-        await killed.wait()
+        await noticed.wait()
         await asyncio.to_thread(broker.start)
 
     await asyncio.gather(restart(), *(work() for _ in range(AT_ONCE)))
