@@ -397,7 +397,7 @@ _HTTP_HELD: Final = size(limits.HTTP_HELD_BYTES_MIN, limits.HTTP_HELD_BYTES_MAX)
 _HTTP_TIMEOUT: Final = duration(limits.HTTP_TIMEOUT_MS_MIN, limits.HTTP_TIMEOUT_MS_MAX)
 _SEGMENT: Final = size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX)
 _INTERVAL: Final = duration(1, limits.SYNC_INTERVAL_MS_MAX)
-_DATABASE: Final = or_off(
+DATABASE_URL: Final = or_off(
     matching(
         # Neither a user with a password nor an option that is one: others see what a flag says.
         r"postgres(ql)?://([^/?#:@]*@)?[^/?#@]*(/[^?#@]*)?(\?(?!.*passw)[^#@]*)?",
@@ -405,7 +405,7 @@ _DATABASE: Final = or_off(
         " is in postgres.password_file or PGPASSFILE",
     )
 )
-_SCHEMA: Final = matching(
+LOG_NAME: Final = matching(
     "(?!pg_)[a-z_][a-z0-9_]{0,62}", "must be a name of a schema in small letters, such as delayd"
 )
 _LEASE: Final = duration(limits.DATABASE_LEASE_MS_MIN, limits.DATABASE_LEASE_MS_MAX)
@@ -476,8 +476,8 @@ SETTINGS: Final = (
     Field("journal.sync_interval", "sync_interval_ms", _INTERVAL),
     Field("journal.sync_in_turn", "sync_in_turn", FLAG),
     Field("journal.segment_bytes", "segment_bytes", _SEGMENT),
-    Field("postgres.url", "postgres_url", _DATABASE, "--postgres", is_secret=True),
-    Field("postgres.name", "postgres_name", _SCHEMA),
+    Field("postgres.url", "postgres_url", DATABASE_URL, "--postgres", is_secret=True),
+    Field("postgres.name", "postgres_name", LOG_NAME),
     Field("postgres.password_file", "postgres_password_file", _FILE_OR_OFF),
     Field("postgres.lease", "postgres_lease_ms", _LEASE),
     Field("postgres.accept", "postgres_accept", _ACCEPT),

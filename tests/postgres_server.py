@@ -72,8 +72,9 @@ class PostgresServer:
         self._argv = (*self._prefix, *postgres, *flags)
         self.start()
 
-    def start(self) -> None:
-        self.server: Server = launch("postgres", self._argv, directory=Path("/"))
+    def start(self, *settings: str) -> None:
+        flags = [word for setting in settings for word in ("-c", setting)]
+        self.server: Server = launch("postgres", (*self._argv, *flags), directory=Path("/"))
         self.server.address = (HOST, self.port)
         self.server.wait_until(ready=None)
         deadline = time.monotonic() + START_S_MAX

@@ -3,7 +3,6 @@
 Everything of PostgreSQL is imported when a url was given.
 """
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +13,7 @@ import click
 from delayd.cli.journal_report import FrameSource, Played, collector_off
 from delayd.cli.terminal import CommandFailed
 from delayd.clock import system_wall_ms
+from delayd.config import DATABASE_URL, LOG_NAME
 from delayd.exits import Exit
 from delayd.limits import DATABASE_ANSWER_MS
 from delayd.log import LogError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from delayd.postgres.place import DatabasePlace
     from delayd.postgres.rows import LogRow
 
-_NAME: Final = re.compile("(?!pg_)[a-z_][a-z0-9_]{0,62}")
 _US_PER_S: Final = 1_000_000
 
 
@@ -36,14 +35,19 @@ def is_url(text: str) -> bool:
 
 def check_name(option: str, name: str) -> None:
     """Raise UsageError unless it can be the name of a log or a role."""
-    if _NAME.fullmatch(name) is None:
-        rule = "must be a name in small letters, such as delayd"
-        raise click.UsageError(f"{option} {visible(repr(name))} {rule}")
+    try:
+        LOG_NAME.read(name)
+    except ValueError as rule:
+        raise click.UsageError(f"{option} {visible(repr(name))} {rule}") from None
 
 
 def place_of(url: str, name: str) -> "DatabasePlace":
     """Return the place of the log with this name. Raises LogError and CommandFailed."""
     check_name("--name", name)
+    try:
+        DATABASE_URL.read(url)
+    except ValueError as rule:  # the url may have a password, so it is not shown
+        raise click.UsageError(f"the url of the database {rule}") from None
     try:
         from delayd.postgres.place import DatabasePlace
     except ImportError:

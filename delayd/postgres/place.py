@@ -95,15 +95,11 @@ class DatabasePlace(NamedTuple):
 
     # --- What a start looks at -------------------------------------------------------------------
 
-    def findings(self, connection: Connection, news: Log) -> list[LogFinding]:
-        """Say what an acknowledgement is worth there. Raises DatabaseUnfit if it may be lost."""
-        settings = {
-            name: connection.ask(SETTING, name, within_ms=DATABASE_ANSWER_MS)[0][0].decode()
-            for name in ("fsync", "full_page_writes", "synchronous_standby_names")
-        }
+    def losses(self, connection: Connection) -> list[LogFinding]:
+        """Say which settings may lose jobs. Raises DatabaseUnfit if one was not accepted."""
         found = []
         for name, loss in _LOSSES:
-            if settings[name] == "on":
+            if _setting(connection, name) == "on":
                 continue
             if name not in self.accepted:
                 raise DatabaseUnfit(
@@ -111,8 +107,13 @@ class DatabasePlace(NamedTuple):
                     f' postgres.accept = ["{name}"]'
                 )
             found.append(LogFinding(f"{name} is off in the database: {loss}", {"log": self.shown}))
+        return found
+
+    def findings(self, connection: Connection, news: Log) -> list[LogFinding]:
+        """Say what an acknowledgement is worth there. Raises DatabaseUnfit if it may be lost."""
+        found = self.losses(connection)
         worth = "on this server, and on its synchronous standbys"
-        if not settings["synchronous_standby_names"]:
+        if not _setting(connection, "synchronous_standby_names"):
             worth = "on this server alone"
             sentence = "the database has no synchronous standby: if its disk is lost, so are jobs"
             found.append(LogFinding(sentence, {"log": self.shown}))
@@ -133,7 +134,8 @@ class DatabasePlace(NamedTuple):
             if error.state != _NO_RIGHT:
                 raise
             rule = (
-                "it may not make the tables: run what `delayd journal schema` prints as their owner"
+                "it may not make the tables: run what `delayd journal schema --role ROLE` prints"
+                " as their owner"
             )
             raise DatabaseUnfit(f"{error}: {rule}") from None
         if logged != statements.table_count:
@@ -158,6 +160,10 @@ class DatabasePlace(NamedTuple):
         if not whole(connection.ask(statements.has_schema, within_ms=DATABASE_ANSWER_MS)[0][0]):
             connection.run(f"CREATE SCHEMA {statements.schema}", DATABASE_ANSWER_MS)
         connection.run(statements.create(identity, head), DATABASE_ANSWER_MS)
+
+
+def _setting(connection: Connection, name: str) -> str:
+    return connection.ask(SETTING, name, within_ms=DATABASE_ANSWER_MS)[0][0].decode()
 
 
 def _password(path: str) -> str:

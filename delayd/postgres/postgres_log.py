@@ -270,7 +270,7 @@ class PostgresLog:
             row = self._read_row(self._connection)
         except DatabaseLost as error:
             if self._connection is not None:
-                self._news.warning("the database is away, trying again", reason=str(error))
+                self._news.warning("the database cannot be used, trying again", reason=str(error))
                 self._connection = None
             self._lease_seen = (_NO_LEASE, 0)
             return False
@@ -621,10 +621,11 @@ class PostgresLog:
             try:
                 connection = self._place.connected()
                 with closed_after_error(connection):
+                    self._place.losses(connection)  # it may have been started with other settings
                     self._prepare(connection)
                     found = connection, self._read_row(connection)
             except DatabaseError as error:
-                self._news.warning("the database is away, trying again", reason=str(error))
+                self._news.warning("the database cannot be used, trying again", reason=str(error))
                 self._ended.wait(DATABASE_RETRY_MS / 1_000)
             else:
                 self._found.put(found)

@@ -155,12 +155,17 @@ def test_a_copy_says_what_was_copied_and_is_refused_where_it_must_be(
         (("nowhere", "new"), Exit.USAGE, "Directory 'nowhere' does not exist"),
         ((str(source), str(target)), Exit.USAGE, "choose a directory that is new"),
         ((str(source), f"{source}/in"), Exit.USAGE, "must not be in"),
-        (("postgresql:", "new", "--name", 'a"b'), Exit.USAGE, "must be a name in small letters"),
-        (("postgresql://[", "new"), Exit.BAD_CONFIGURATION, "is not a url that PostgreSQL reads"),
+        (("postgresql:", "new", "--name", 'a"b'), Exit.USAGE, "must be a name of a schema"),
+        (("postgresql://[?#", "new"), Exit.USAGE, "must be a url such as postgresql://"),
         (
-            ("postgresql://canary:secret@127.0.0.1:1/jobs", "new"),
+            ("postgresql://canary@127.0.0.1:1/jobs", "new"),
             Exit.JOURNAL_FAILED,
             "postgresql://127.0.0.1:1/jobs cannot be reached",
+        ),
+        (
+            ("postgresql://canary:secret@127.0.0.1:1/jobs", "new"),
+            Exit.USAGE,
+            "without a password",
         ),
     ):
         assert invoke(["journal", "copy", *arguments]) == code

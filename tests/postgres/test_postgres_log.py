@@ -222,13 +222,28 @@ def test_a_server_that_may_lose_jobs_is_refused_until_it_is_accepted_by_name() -
         log.close()
 
 
+def test_a_server_that_comes_back_with_such_settings_is_not_used() -> None:
+    with postgres_server() as server, Rig(server) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        server.kill()
+        server.start("fsync=off")
+        rig.put(b"two")
+        rig.until(lambda: "has fsync = off" in rig.said.getvalue())
+        assert rig.settled == [1]
+        server.stop()
+        server.start()
+        rig.until(lambda: rig.settled == [1, 2] or bool(rig.failures))
+        assert not rig.failures
+
+
 def test_a_role_without_rights_is_told_which_it_needs_and_served_once_it_has_the_tables(
     server: PostgresServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = server.url.replace("postgres@", "guest@")
     with psycopg.connect(server.url, autocommit=True) as admin:
         admin.execute("CREATE ROLE guest LOGIN")
-        with pytest.raises(DatabaseUnfit, match="run what `delayd journal schema` prints"):
+        with pytest.raises(DatabaseUnfit, match="run what `delayd journal schema --role"):
             opened(server, "lent", url=url)
         assert invoke(["journal", "schema", "--name", "lent", "--role", "guest"]) == Exit.OK
         admin.execute(capsys.readouterr().out)
