@@ -48,6 +48,7 @@ from delayd.postgres.errors import (
     DatabaseCorrupt,
     DatabaseError,
     DatabaseLost,
+    DatabaseUnfit,
     Fenced,
     StatementFailed,
 )
@@ -188,6 +189,7 @@ class PostgresLog:
         self.owner = ""
         self._is_loaded = False
         self._read_bytes = 0
+        self._trouble = ""  # why the database could not be used the last time
         self._lease_seen = (_NO_LEASE, 0)  # of another owner, and since when
         # As owner.
         self._self = os.urandom(IDENTITY_BYTES)
@@ -266,12 +268,11 @@ class PostgresLog:
         """
         try:
             if self._connection is None:
-                self._connection = self._place.connected()
+                self._connection = self._reached()
             row = self._read_row(self._connection)
-        except DatabaseLost as error:
-            if self._connection is not None:
-                self._news.warning("the database cannot be used, trying again", reason=str(error))
-                self._connection = None
+        except (DatabaseLost, DatabaseUnfit) as error:
+            self._note_trouble(error)
+            self._connection = None
             self._lease_seen = (_NO_LEASE, 0)
             return False
         if row.identity != self.identity or row.head < self.appended_sequence:
@@ -280,7 +281,21 @@ class PostgresLog:
                 f" {self.appended_sequence}, or is another log: start again to follow it"
             )
         self.row = row
+        self._trouble = ""
         return True
+
+    def _reached(self) -> Connection:
+        """Connect anew to a server that may have other settings by now. Raises DatabaseError."""
+        connection = self._place.connected()
+        with closed_after_error(connection):
+            self._place.losses(connection)
+        return connection
+
+    def _note_trouble(self, error: DatabaseError) -> None:
+        """Log why the database cannot be used, once for each reason in a row."""
+        if str(error) != self._trouble:
+            self._trouble = str(error)
+            self._news.warning("the database cannot be used, trying again", reason=self._trouble)
 
     def _load(self) -> Iterator[Frame]:
         """Yield the snapshot and the frames behind it, all of one moment."""
@@ -619,15 +634,15 @@ class PostgresLog:
         """Connect again, in a thread, until it succeeds; then wake the loop."""
         while not self._ended.is_set():
             try:
-                connection = self._place.connected()
+                connection = self._reached()
                 with closed_after_error(connection):
-                    self._place.losses(connection)  # it may have been started with other settings
                     self._prepare(connection)
                     found = connection, self._read_row(connection)
             except DatabaseError as error:
-                self._news.warning("the database cannot be used, trying again", reason=str(error))
+                self._note_trouble(error)
                 self._ended.wait(DATABASE_RETRY_MS / 1_000)
             else:
+                self._trouble = ""
                 self._found.put(found)
                 with contextlib.suppress(OSError):  # the log was closed meanwhile
                     os.eventfd_write(self._woken, 1)

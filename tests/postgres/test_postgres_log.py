@@ -1,7 +1,9 @@
 """The log in PostgreSQL: answers that are lost, leases that are over, tables that are wrong."""
 
+import io
 import os
 import signal
+from itertools import islice
 from pathlib import Path
 
 import psycopg
@@ -222,7 +224,7 @@ def test_a_server_that_may_lose_jobs_is_refused_until_it_is_accepted_by_name() -
         log.close()
 
 
-def test_a_server_that_comes_back_with_such_settings_is_not_used() -> None:
+def test_a_server_that_comes_back_with_such_settings_is_used_by_nobody() -> None:
     with postgres_server() as server, Rig(server) as rig:
         rig.put(b"one")
         rig.until(lambda: rig.settled == [1])
@@ -235,6 +237,22 @@ def test_a_server_that_comes_back_with_such_settings_is_not_used() -> None:
         server.start()
         rig.until(lambda: rig.settled == [1, 2] or bool(rig.failures))
         assert not rig.failures
+        assert rig.said.getvalue().count("has fsync = off") == 1
+
+        said = io.StringIO()
+        standby = opened(server, rig.name, said=said)
+        frames = standby.follow()
+        while next(frames) is not None:
+            pass
+        server.kill()
+        server.start("fsync=off")
+        assert any("has fsync = off" in said.getvalue() for _ in islice(frames, 40))
+        assert standby.owner
+        server.stop()
+        server.start()
+        rig.until(lambda: rig.log.is_whole or bool(rig.failures))
+        assert next(frames) is None
+        standby.close()
 
 
 def test_a_role_without_rights_is_told_which_it_needs_and_served_once_it_has_the_tables(
