@@ -25,13 +25,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from benchmarks.arguments import length, positive
 from benchmarks.daemon import start
 from benchmarks.load import BODY_BYTES, HOUR_S, Fleet, prebuilt, put_request
+from benchmarks.peers import free_port
 from benchmarks.table import render
 
 CONNECTIONS: Final = 50
@@ -75,13 +76,6 @@ def as_user(*command: str) -> list[str]:
     """Return the command as it is run by somebody who is not root: PostgreSQL refuses root."""
     prefix = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
     return [*(prefix if os.geteuid() == 0 else ()), *command]
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 class Cluster:
@@ -303,12 +297,12 @@ def measure(servers: Cluster, rounds: int, seconds: float, wal_jobs: int) -> Rat
 
 def rows_of(found: Rates) -> Iterator[tuple[str, ...]]:
     """Write the readings, and what they come to."""
-    median: Callable[[str], float] = lambda name: statistics.median(found[name])  # noqa: E731
+    median = {name: statistics.median(values) for name, values in found.items()}
     for number, name in enumerate(("put 50 x 20", "put 50 x 1", "work 50 x 1")):
-        ours, files = median(f"database {number}"), median(f"files {number}")
+        ours, files = median[f"database {number}"], median[f"files {number}"]
         yield f"{name}, a second", f"{ours:,.0f}", f"files {files:,.0f}", f"{ours / files:.2f}"
     for number, name in enumerate(("put 50 x 1", "work 50 x 1")):
-        ours, table = median(f"database {number + 1}"), median(f"table {number}")
+        ours, table = median[f"database {number + 1}"], median[f"table {number}"]
         yield f"{name}, a second", f"{ours:,.0f}", f"table {table:,.0f}", f"{ours / table:.2f}"
     ours, table = found["wal 0"][0], found["wal 1"][0]
     yield "WAL, bytes a job", f"{ours:,.0f}", f"table {table:,.0f}", f"{ours / table:.2f}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd.cli.journal_report import FrameSource, Played, collector_off
-from delayd.cli.terminal import CommandFailed
+from delayd.cli.terminal import require_psycopg
 from delayd.clock import system_wall_ms
 from delayd.config import DATABASE_URL, LOG_NAME
 from delayd.exits import Exit
@@ -48,11 +48,9 @@ def place_of(url: str, name: str) -> "DatabasePlace":
         DATABASE_URL.read(url)
     except ValueError as rule:  # the url may have a password, so it is not shown
         raise click.UsageError(f"the url of the database {rule}") from None
-    try:
-        from delayd.postgres.place import DatabasePlace
-    except ImportError:
-        how = "pip install 'delayd[postgres]'"
-        raise CommandFailed(Exit.USAGE, "a log in PostgreSQL needs psycopg", how) from None
+    require_psycopg("a log in PostgreSQL", Exit.USAGE)
+    from delayd.postgres.place import DatabasePlace
+
     return DatabasePlace.of(url, name=name, lease_ms=DATABASE_ANSWER_MS, address="")
 
 

@@ -27,6 +27,7 @@ from delayd.cli.terminal import (
     journal_errors,
     print_lines,
     progress,
+    require_psycopg,
 )
 from delayd.exits import Exit
 from delayd.journal.backup import backup as copied
@@ -217,10 +218,11 @@ def schema(name: str, role: str) -> int:
     A daemon makes them at its first start if its role has CREATE on the database. The SQL is for
     one log: run it once. It lets the role read and append, and not change the tables themselves.
     """
-    from delayd.postgres.statements import Statements
-
     for option, value in (("--name", name), ("--role", role)):
         check_name(option, value)
+    require_psycopg("a log in PostgreSQL", Exit.USAGE)
+    from delayd.postgres.statements import Statements
+
     print_lines(Statements(name).schema_for(os.urandom(IDENTITY_BYTES), role).splitlines())
     return Exit.OK
 

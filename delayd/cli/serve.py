@@ -3,12 +3,11 @@
 import os
 from collections.abc import Mapping
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
 
-from delayd.cli.terminal import CommandFailed, examples, load_config
+from delayd.cli.terminal import CommandFailed, examples, load_config, require_psycopg
 from delayd.exits import Exit
 from delayd.net.accept import lack_of_descriptors
 from delayd.net.addresses import (
@@ -61,13 +60,11 @@ def serve(path: str | None, **flags: object) -> int:
         except CannotListen as error:
             raise CommandFailed(Exit.CANNOT_LISTEN, str(error)) from error
         # From here on clients can connect, and the imports take their time.
-    elif find_spec("psycopg") is None:
-        rule = 'postgres.url needs more packages: pip install "delayd[postgres]"'
-        raise CommandFailed(Exit.BAD_CONFIGURATION, rule)
-    elif os.environ.get("LISTEN_PID") == str(os.getpid()):
-        rule = "postgres.url: sockets of systemd take clients while another daemon owns the log"
-        raise CommandFailed(Exit.BAD_CONFIGURATION, rule)
     else:
+        require_psycopg("postgres.url", Exit.BAD_CONFIGURATION)
+        if os.environ.get("LISTEN_PID") == str(os.getpid()):
+            rule = "postgres.url: sockets of systemd take clients while another daemon owns the log"
+            raise CommandFailed(Exit.BAD_CONFIGURATION, rule)
         listen = partial(open_listeners, config, os.environ, os.getpid())
 
     from delayd import service

@@ -151,6 +151,15 @@ def load_config(path: str | None, flags: Mapping[str, object]) -> "Config":
         raise CommandFailed(Exit.BAD_CONFIGURATION, *map(str, wrong.errors)) from None
 
 
+def require_psycopg(subject: str, exit_code: Exit) -> None:
+    """Raise CommandFailed unless the packages for a log in PostgreSQL are installed."""
+    from importlib.util import find_spec
+
+    if find_spec("psycopg") is None:
+        rule = f'{subject} needs more packages: pip install "delayd[postgres]"'
+        raise CommandFailed(exit_code, rule)
+
+
 @contextlib.contextmanager
 def journal_errors() -> Iterator[None]:
     """Make the command fail on a log's error, with the exit code of a daemon for it."""

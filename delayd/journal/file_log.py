@@ -119,7 +119,7 @@ class FileLog:
         return JournalCorrupt(self._journal.directory, 0, why)
 
     def take_over(self) -> bool:
-        """Make the files ready for writing; whoever has locked the directory is the owner."""
+        """Make the files ready for writing; the owner is the process that holds the lock."""
         self._journal.take_over()
         return True
 

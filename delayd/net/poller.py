@@ -158,7 +158,7 @@ class Poller:
         return epoll.poll(wait_s, EVENTS_PER_TURN)
 
     def serve(self, events: Sequence[tuple[int, int]]) -> None:
-        """Serve the clients that have events, and those that go on without one."""
+        """Serve the clients that have events, and those that yielded in the turn before."""
         self.turn += 1
         if self.has_more:
             self.has_more = False

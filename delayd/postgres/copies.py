@@ -44,10 +44,8 @@ class DatabaseSource:
         self.identity = self._log.identity
         self._place = place
         self._statements = statements
-        self._epoch = b""
 
     def frames(self) -> Iterator[Frame]:
-        self._epoch = self._read_epoch()
         for frame in self._log.follow():
             if frame is None and self._may_be_owned:
                 return
@@ -57,17 +55,17 @@ class DatabaseSource:
             yield frame
 
     def confirm(self) -> None:
-        if not self._may_be_owned and self._read_epoch() != self._epoch:
+        if self._may_be_owned:
+            return
+        with contextlib.closing(self._place.connected()) as connection:
+            rows = connection.ask(self._statements.epoch, within_ms=DATABASE_ANSWER_MS)
+        if whole(rows[0][0]) != self.row.epoch:
             raise DatabaseUnfit(f"a daemon has owned the log in {self.shown} meanwhile")
 
     @property
     def row(self) -> LogRow:
         """The row of the log; when its frames have been read, of that moment or later."""
         return self._log.row
-
-    def _read_epoch(self) -> bytes:
-        with contextlib.closing(self._place.connected()) as connection:
-            return connection.ask(self._statements.epoch, within_ms=DATABASE_ANSWER_MS)[0][0]
 
     def close(self) -> None:
         self._log.close()

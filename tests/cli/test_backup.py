@@ -1,5 +1,6 @@
 """`delayd journal backup` and `copy`: what they say, and how they end. How: tests/journal."""
 
+import importlib.util
 import os
 import resource
 from pathlib import Path
@@ -138,6 +139,18 @@ def test_a_full_target_is_an_error_and_leaves_nothing_that_looks_whole(
     assert set(contents(target)) == {LOCK_NAME}
     assert backed_up(source, target) == Exit.OK
     assert BACKUP_MARKER not in contents(target)
+
+
+def test_without_psycopg_commands_say_which_packages_they_need(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    for arguments in (["check", "postgresql://127.0.0.1:1/jobs"], ["schema"]):
+        assert invoke(["journal", *arguments]) == Exit.USAGE
+        error = capsys.readouterr().err
+        assert error == (
+            'delayd: a log in PostgreSQL needs more packages: pip install "delayd[postgres]"\n'
+        )
 
 
 def test_a_copy_says_what_was_copied_and_is_refused_where_it_must_be(

@@ -1,4 +1,4 @@
-"""Two daemons and one PostgreSQL: whoever owns the log serves, and the other takes over."""
+"""Two daemons and one PostgreSQL: the owner of the log serves, and the standby takes over."""
 
 import os
 import signal

@@ -550,7 +550,7 @@ async def test_an_answer_that_came_to_nothing_is_not_taken_for_that_of_the_next_
         once.set()
         while kept.is_open:  # noqa: ASYNC110 - it is closed as soon as anything comes
             await asyncio.sleep(0)
-        server.close()  # whoever connects anew is refused
+        server.close()  # new connections are refused
         assert "no connection" in failure(await sink.deliver(job(receiver.url())))
         await sink.close()
 

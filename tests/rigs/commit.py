@@ -362,7 +362,7 @@ class ScriptedCommit:
         self._note("reap")
 
     def note_late(self, job_ids: Sequence[int]) -> None:
-        """Whoever is told waits for all of the log here."""
+        """All replies wait for all of the log here."""
 
     def commit(
         self,
