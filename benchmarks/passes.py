@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from time import perf_counter, process_time
 
 from benchmarks.arguments import positive
-from delayd.core.background import BackgroundTask, BackgroundTasks, Work
+from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job_record import State
 from delayd.core.operations.attempts import bury

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from delayd import limits
+from delayd.bounded_files import read_file
 from delayd.fields import (
     FLAG,
     OFF,
@@ -43,7 +44,6 @@ from delayd.fields import (
     unknown,
     whole,
 )
-from delayd.files import read_file
 from delayd.log_lines import LogFormat, LogLevel
 from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
 from delayd.text import MASK, with_shown_urls

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from delayd import __version__
-from delayd.build import is_compiled
+from delayd.build_kind import is_compiled
 from delayd.clock import monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.throttle import PushBlock

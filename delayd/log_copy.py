@@ -20,7 +20,7 @@ from zlib import crc32
 
 from delayd.clock import NS_PER_MS
 from delayd.core.engine import Engine
-from delayd.core.records import UnknownRecord
+from delayd.core.log_records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.times import PlayedMs

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd import __version__
-from delayd.build import is_compiled
+from delayd.build_kind import is_compiled
 from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.engine import Engine
 from delayd.exits import Exit

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from delayd.clock import NS_PER_MS, Clock, SystemClock, monotonic_ns
 from delayd.config import ClockKind, Config, SyncPolicy
 from delayd.core.engine import Engine
+from delayd.core.log_records import UnknownRecord
 from delayd.core.operations.topics import configure
-from delayd.core.records import UnknownRecord
 from delayd.limits import GC_COLLECTIONS, GC_YOUNG_OBJECTS, RECOVERY_REPORT_MS
 from delayd.log import LogError
 from delayd.log_lines import Log

@@ -37,7 +37,7 @@ from delayd.clock import (
 )
 from delayd.compat import Compat
 from delayd.config import Config, ConfigErrors
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.stats.refusals import Refusals

@@ -23,7 +23,16 @@ DOCUMENT_COLUMNS_MAX: Final = 120
 
 GROUND: Final = ("limits", "durations", "moments", "text", "fields")
 # Small modules that every shell may lean on.
-TOOLS: Final = (*GROUND, "build", "clock", "compat", "exits", "files", "log_lines", "systemd")
+TOOLS: Final = (
+    *GROUND,
+    "build_kind",
+    "clock",
+    "compat",
+    "exits",
+    "bounded_files",
+    "log_lines",
+    "systemd",
+)
 FRONT_END: Final = (*TOOLS, "access", "core", "net")
 # For each part of delayd, the parts below it that it may import, from the ground upwards. A name
 # with a dot allows that module alone. Parts may always import themselves, and `delayd` for its
@@ -35,17 +44,17 @@ MAY_IMPORT: Final = MappingProxyType(
         **dict.fromkeys(("durations", "text"), ("limits",)),
         "moments": ("limits", "durations"),
         "fields": ("limits", "durations", "moments", "text"),
-        "build": (),
+        "build_kind": (),
         "clock": (*GROUND, "core.times"),
-        **dict.fromkeys(("compat", "exits", "files", "log_lines", "systemd"), GROUND),
+        **dict.fromkeys(("compat", "exits", "bounded_files", "log_lines", "systemd"), GROUND),
         "core": GROUND,
         "log": (*GROUND, "exits"),
         "log_copy": (*TOOLS, "core", "journal.snapshot", "log"),
         "journal": (*TOOLS, "log"),
         "postgres": (*TOOLS, "journal.format", "journal.snapshot", "log"),
-        "net": (*GROUND, "clock", "files", "log_lines"),
+        "net": (*GROUND, "clock", "bounded_files", "log_lines"),
         "access": (
-            *(*TOOLS, "config", "core.errors", "core.matcher", "core.policy", "core.targets"),
+            *(*TOOLS, "config", "core.errors", "core.name_patterns", "core.policy", "core.targets"),
             "net",
         ),
         "config": (*TOOLS, "core", "net"),
@@ -144,7 +153,7 @@ FILE_READERS: Final = MappingProxyType(
     {
         "delayd/access/": "reads tokens, writes the days of their use",
         "delayd/net/tls.py": "tells which file of a certificate cannot be read",
-        "delayd/files.py": "reads files that a path names, for those above it",
+        "delayd/bounded_files.py": "reads files that a path names, for those above it",
         "delayd/http/ui_files.py": "reads the files of the dashboard, once",
         "delayd/metrics.py": "reads what the kernel counts of this process",
         "delayd/cli/machine.py": "reads what the kernel says of the machine, and times its disk",

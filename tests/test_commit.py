@@ -4,7 +4,7 @@ import pytest
 
 from delayd import commit as commit_module
 from delayd.config import SyncPolicy
-from delayd.core.records import Kind, pack_put
+from delayd.core.log_records import Kind, pack_put
 from delayd.journal.errors import JournalError, JournalFailed, JournalFull
 from delayd.limits import (
     UNSYNCED_BYTES_MAX,

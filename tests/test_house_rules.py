@@ -147,7 +147,7 @@ LEGAL: Final = (
     ("delayd/line/server.py", "import asyncio, os\nos.unlink(name)\nos.close(3)\nos.read(3, 8)"),
     ("delayd/journal/disk.py", "import os, fcntl\nos.fsync(3)\nopen('x')"),
     ("delayd/journal/segment.py", "import os.path\nos.path.join(a, b)\ndisk.open(name)"),
-    ("delayd/files.py", "open('delayd.toml', 'rb')"),
+    ("delayd/bounded_files.py", "open('delayd.toml', 'rb')"),
     ("delayd/core/job.py", "__all__ = ['Job']\nNAMES = ('a',)\nTABLE: Final = {'a': 1}\nX = f()"),
     (
         "delayd/core/job.py",

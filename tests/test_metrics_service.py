@@ -11,7 +11,7 @@ from delayd import figures as figures_module
 from delayd import turns as turns_module
 from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
-from delayd.core.background import BackgroundTask
+from delayd.core.background_tasks import BackgroundTask
 from delayd.core.job_record import HEADER
 from delayd.core.stats.histogram import Histogram
 from delayd.core.stats.refusals import Refusals

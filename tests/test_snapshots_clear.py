@@ -1,6 +1,6 @@
 """Snapshots and cleared topics: none begins before all is swept away, and one begins then."""
 
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.operations.topics import clear
 from delayd.limits import SNAPSHOT_ASK_MS
 from tests.rigs.commit import HOUR_MS, SEGMENT_BYTES, snapshot_rig

@@ -10,9 +10,9 @@ import pytest
 
 from delayd import turns as turns_module
 from delayd.clock import NEVER_NS, NS_PER_MS, STANDING_S, VirtualClock
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.records import Kind, pack_turn
+from delayd.core.log_records import Kind, pack_turn
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.limits import (

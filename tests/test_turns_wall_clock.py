@@ -13,7 +13,7 @@ import pytest
 
 from delayd.clock import NS_PER_MS, SetWatch, SystemClock, open_set_watch
 from delayd.config import SyncPolicy, load
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.job_record import State
 from delayd.core.operations.change import kick_job

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from delayd.access.errors import AccessInvalid, shown, without_secrets
+from delayd.bounded_files import read_with_mode
 from delayd.fields import Field, Invalid, Wrong, read_all, read_json, written
-from delayd.files import read_with_mode
 
 VERSION: Final = 1
 

@@ -16,7 +16,7 @@ True
 from typing import Final, final
 
 from delayd.access.scopes import Scope
-from delayd.core.matcher import Matcher
+from delayd.core.name_patterns import Matcher
 from delayd.limits import TOKEN_TOPICS_MATCHED_MAX
 from delayd.text import some_of
 

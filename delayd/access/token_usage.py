@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from delayd.files import read_file
+from delayd.bounded_files import read_file
 from delayd.limits import TOKENS_FILE_BYTES_MAX
 
 SUFFIX: Final = ".used"

@@ -26,8 +26,8 @@ from delayd.binlog.files import LOCK_NAME, Binlog, BinlogJob, BinlogState
 from delayd.core.engine import Engine
 from delayd.core.job_parts import TALLY, Flag, Tally
 from delayd.core.job_record import HEADER, State
+from delayd.core.log_records import Kind, pack, pack_put, pack_turn
 from delayd.core.names import INTERNAL_TOPIC
-from delayd.core.records import Kind, pack, pack_put, pack_turn
 from delayd.core.replay import Replay
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.journal.disk import Disk, LockHeldError

@@ -179,7 +179,7 @@ def context(ca_file: str | None) -> "ssl.SSLContext | None":
         return None
     import ssl
 
-    from delayd.files import must_be_file
+    from delayd.bounded_files import must_be_file
 
     try:
         must_be_file(ca_file)

@@ -25,7 +25,7 @@ import orjson
 from delayd.cli.terminal import progress
 from delayd.core.dump import MOMENTS, Dump, Dumped
 from delayd.core.engine import Engine
-from delayd.core.records import Kind, UnknownRecord
+from delayd.core.log_records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.durations import duration_text
 from delayd.journal.directory import names_in

@@ -165,7 +165,7 @@ class Commands(click.Group):
 
 def _restore_help(command: click.Command) -> None:
     """Give a command and those below it the help that Python left out with their docstrings."""
-    from delayd.build import docstrings_of
+    from delayd.build_kind import docstrings_of
 
     function = command.callback
     if function is not None and command.help is None:

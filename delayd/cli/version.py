@@ -5,7 +5,7 @@ import platform
 import click
 
 from delayd import __version__
-from delayd.build import is_compiled
+from delayd.build_kind import is_compiled
 from delayd.cli.tables import JSON_OPTION, print_json
 from delayd.cli.terminal import examples, print_lines
 from delayd.exits import Exit

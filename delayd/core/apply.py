@@ -25,8 +25,8 @@ from typing import Any, Final
 
 from delayd.core.job_parts import WORD_KNOWN, Flag, head_bytes_of, key_of, word_of
 from delayd.core.job_record import FLAGS_AT, HEADER, STATE_AT, State
+from delayd.core.log_records import Kind
 from delayd.core.policy import Policy
-from delayd.core.records import Kind
 from delayd.core.retry import RetryDecision, failed
 from delayd.core.session import Session
 from delayd.core.store import Store

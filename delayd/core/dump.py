@@ -1,10 +1,10 @@
 """The records of a frame as values with names, for people who read a journal.
 
-The fields of a record have the names that `core.records` gives them; a job is spread out into those
-of its own record. The records of a log name a topic once and use its number from then on, so a
-`Dump` reads the log from its beginning and remembers the names.
+The fields of a record have the names that `core.log_records` gives them; a job is spread out into
+those of its own record. The records of a log name a topic once and use its number from then on, so
+a `Dump` reads the log from its beginning and remembers the names.
 
->>> from delayd.core.records import pack
+>>> from delayd.core.log_records import pack
 >>> dump = Dump()
 >>> payload = pack(Kind.TOPIC, 1, tail=b"mail") + pack(Kind.DELETE, 7)
 >>> for record in dump.records(payload):
@@ -31,7 +31,7 @@ from delayd.core.job_parts import (
     head_bytes_of,
 )
 from delayd.core.job_record import FLAGS_AT, HEADER, State
-from delayd.core.records import RECORDS, Kind, UnknownRecord
+from delayd.core.log_records import RECORDS, Kind, UnknownRecord
 
 JOB_FIELDS: Final = ("id", "due_ms", "created_ms", "ttr_ms", "priority", "topic_number", "state")
 

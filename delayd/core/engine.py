@@ -42,9 +42,9 @@ in between.
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
+from delayd.core.log_records import LAYOUTS, Kind, pack, pack_turn
 from delayd.core.log_space import LogSpace
 from delayd.core.names import DEFAULT_TOPIC
-from delayd.core.records import LAYOUTS, Kind, pack, pack_turn
 from delayd.core.session import Delivery, Session
 from delayd.core.store import Store
 from delayd.core.times import PlayedMs

@@ -19,7 +19,7 @@ never rehashes the whole table: a flat dict stops the world for tens of millisec
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from delayd.core.records import LAYOUTS, Kind
+from delayd.core.log_records import LAYOUTS, Kind
 
 PAGE_BITS: Final = 6
 PAGE_MASK: Final = (1 << PAGE_BITS) - 1

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from delayd.core.errors import PolicyInvalid
 from delayd.core.job_parts import Retry
-from delayd.core.matcher import Matcher
+from delayd.core.name_patterns import Matcher
 from delayd.core.names import INTERNAL_TOPIC, TOPIC
 from delayd.core.targets import RATE, TARGET, Target, way_back
 from delayd.durations import duration_text, parse_duration_ms

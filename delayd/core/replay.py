@@ -1,6 +1,6 @@
 """Playing records back into an engine that has just started.
 
-Each record is unpacked by the table (`core.records`) and executed by the function of its kind
+Each record is unpacked by the table (`core.log_records`) and executed by the function of its kind
 (`core.apply`), as it was live. What time did in between follows from the TURN records: the engine
 is advanced to each of their times. Connections are gone after a restart, so reserved jobs belong
 to the orphan session until their ttr runs out. Nothing here writes to the log.
@@ -14,8 +14,8 @@ from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import Flag, head_bytes_of
 from delayd.core.job_record import DUE_AT, FLAGS_AT, HEADER_BYTES, STATE_AT, U64, State
+from delayd.core.log_records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.operations.tick import advance
-from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.stats.figures import begin_figures
 from delayd.core.store import Store
 from delayd.core.times import PlayedMs

@@ -50,7 +50,7 @@ from delayd.core.job_record import (
     State,
 )
 from delayd.core.job_table import PAGE_BITS, Page
-from delayd.core.records import Kind, pack, pack_put
+from delayd.core.log_records import Kind, pack, pack_put
 from delayd.core.retry import Place, caught_up_expiry
 from delayd.core.store import Store
 from delayd.core.topic import Source, Topic, place_of

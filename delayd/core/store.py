@@ -35,12 +35,12 @@ from delayd.core.job_record import (
 from delayd.core.job_table import JobTable
 from delayd.core.keys import KeyIndex
 from delayd.core.leases import Leases
+from delayd.core.log_records import LAYOUTS, Kind
 from delayd.core.policy import Policy
 from delayd.core.push_lanes import PushLanes
 from delayd.core.queues import Queues
 from delayd.core.ready_queue import ready_key, ready_since
 from delayd.core.ready_topics import ReadyTopics
-from delayd.core.records import LAYOUTS, Kind
 from delayd.core.session import Session
 from delayd.core.stats.counters import Counters
 from delayd.core.stats.histogram import span

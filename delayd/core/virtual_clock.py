@@ -1,7 +1,7 @@
 """A clock that stands still until a client advances it, from deadline to deadline.
 
-`ClockAdvance` is a background task (`core.background`), for tests of programs that use delayd:
-seven days take as long as what is due in them.
+`ClockAdvance` is a background task (`core.background_tasks`), for tests of programs that use
+delayd: seven days take as long as what is due in them.
 """
 
 from typing import Protocol

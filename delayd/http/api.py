@@ -1,8 +1,8 @@
 """What the handlers share (`Api`), and one request with its client and contents (`Call`).
 
     durable()            wait until all changes so far are on disk
-    carry_out(work)      wait until a background task is over (`core.background`)
-    slices()             work on up to a thousand items in slices (`http.slices`)
+    carry_out(work)      wait until a background task is over (`core.background_tasks`)
+    slices()             work on up to a thousand items in slices (`http.long_work`)
     call.allow(...)      refuse a client whose token does not allow this
     call.topic, job_id   the topic and the job of the path, checked
 
@@ -20,7 +20,7 @@ from delayd.access.authorize import Right, denial_of
 from delayd.access.principal import EVERYBODY, Principal
 from delayd.access.scopes import Scope
 from delayd.clock import Clock, monotonic_ns
-from delayd.core.background import BackgroundTask, BackgroundTasks, Work
+from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.names import checked_name
@@ -34,10 +34,10 @@ from delayd.core.topic import Topic
 from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
 from delayd.http.idempotency import Memos
+from delayd.http.long_work import LoopTime, Slices
 from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
 from delayd.http.request_counters import RequestCounters
 from delayd.http.responses import Reply, reply
-from delayd.http.slices import LoopTime, Slices
 from delayd.http.values import Answer
 from delayd.limits import HTTP_BATCH_MAX, HTTP_ITEMS_FEW, JOB_ID_MAX
 from delayd.text import parse_whole

@@ -12,7 +12,7 @@ is longer than `HTTP_JSON_BYTES_MAX` is refused, and lines are not.
 
 >>> import asyncio
 >>> from delayd.http.request_forms import PutJobForm, PutJobsForm
->>> from delayd.http.slices import LoopTime
+>>> from delayd.http.long_work import LoopTime
 >>> reader = BodyReader(PutJobForm, PutJobsForm, 65_535)
 >>> slices = Slices(LoopTime(now_ns=lambda: 0))
 >>> jobs = asyncio.run(reader.read_long(b'{"jobs": [{"body": [ 1]}, {"body": 2}]}', slices)).jobs
@@ -41,8 +41,8 @@ from delayd.http.form_reader import (
     unknown,
     why_not_json,
 )
+from delayd.http.long_work import Slices
 from delayd.http.problems import LINES, BodyTooLong, FieldError, NotJson, RequestInvalid
-from delayd.http.slices import Slices
 from delayd.http.values import UNSET, Unset
 from delayd.limits import (
     HTTP_ERRORS_MAX,

@@ -22,7 +22,7 @@ import orjson
 
 from delayd import __version__
 from delayd.access.scopes import Scope
-from delayd.build import LACKS_DOCSTRINGS, docstrings_of
+from delayd.build_kind import LACKS_DOCSTRINGS, docstrings_of
 from delayd.core.errors import KeyInvalid, Refusal, TopicIsInternal, TopicNameInvalid
 from delayd.core.operations.put import Outcome
 from delayd.http import problems

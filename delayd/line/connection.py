@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol, final
 from delayd.access.authorize import Denial, Right, denial_of, to_put
 from delayd.access.connection_limits import ConnectionLimits, Peer
 from delayd.access.scopes import Scope
-from delayd.core.background import BackgroundTask, BackgroundTasks, Work
+from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, JobNotFound, OutOfSpace, Refusal
 from delayd.core.job_parts import Own

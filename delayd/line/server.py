@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.times import RequestMs

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from delayd import __version__
-from delayd.build import is_compiled
+from delayd.build_kind import is_compiled
 from delayd.compat import Compat
 from delayd.core.engine import Engine
 from delayd.core.session import Session

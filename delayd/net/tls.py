@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar, final
 
-from delayd.files import must_be_file, read_file
+from delayd.bounded_files import must_be_file, read_file
 from delayd.limits import HANDSHAKES_PER_TURN, PEM_FILE_BYTES_MAX, READ_BYTES
 from delayd.moments import parse_time_s
 from delayd.net.poller import Poller

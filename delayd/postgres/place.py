@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, NoReturn
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from delayd.files import read_file
+from delayd.bounded_files import read_file
 from delayd.limits import DATABASE_ANSWER_MS, DATABASE_PASSWORD_BYTES_MAX
 from delayd.log import LogFinding
 from delayd.log_lines import Log

@@ -9,8 +9,9 @@ Proxies and credentials of the environment are never used.
     ask(origin, request) ─► a connection, kept or new ─► status, Retry-After, start of the body
 
 A request is written as a whole, or in pieces as the receiver takes them. `push.transports` passes
-the answer to `push.answers` in pieces of a bounded size, up to a bounded number of bytes; nothing
-is queued between them. A connection on which bytes arrive without a request is closed at once.
+the answer to `push.answer_reader` in pieces of a bounded size, up to a bounded number of bytes;
+nothing is queued between them. A connection on which bytes arrive without a request is closed at
+once.
 
 Idle connections are kept for a few seconds, for a bounded number of origins: calls to ten thousand
 hosts in turn must not use up the descriptors for the daemon's clients. The connections of other
@@ -38,7 +39,7 @@ from delayd.limits import (
     PUSH_PIECE_BYTES,
     PUSH_RECEIVED_BYTES_MAX,
 )
-from delayd.push.answers import AnswerReader, NotHttp
+from delayd.push.answer_reader import AnswerReader, NotHttp
 from delayd.push.egress import AddressRefused, EgressRules
 from delayd.push.transports import BoundedTransport, Tls, TooMuch, Transports
 

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, NamedTuple, final
 
-from delayd.core.matcher import Matcher
+from delayd.core.name_patterns import Matcher
 from delayd.limits import HOSTS_MATCHED_MAX, TARGET_URL_BYTES_MAX
 from delayd.net.addresses import TcpAddress
 from delayd.push.special_addresses import IpAddress, IpNetwork, contained, special

@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, final
 from urllib.parse import unquote, urlsplit
 
+from delayd.bounded_files import must_be_file, read_file
 from delayd.fields import Field, ValueKind, duration, invalid, read_all, shown, text_of
-from delayd.files import must_be_file, read_file
 from delayd.limits import (
     SINK_CONNECT_MS_DEFAULT,
     SINK_CONNECT_MS_MAX,

@@ -34,7 +34,7 @@ from delayd.durations import duration_text
 from delayd.limits import DURATION_MS_MAX, PUSH_URLS_KNOWN_MAX
 from delayd.moments import moment_text
 from delayd.net.tls import client_context
-from delayd.push.answers import AnswerReader, NotHttp
+from delayd.push.answer_reader import AnswerReader, NotHttp
 from delayd.push.connections import Connections, LookUp, NoAnswer, NoConnection, look_up
 from delayd.push.egress import AddressRefused, EgressRules, place_of
 from delayd.push.signing import signature

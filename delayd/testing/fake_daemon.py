@@ -21,7 +21,7 @@ from delayd.client.addresses import DEFAULT_URL
 from delayd.client.errors import Unreachable
 from delayd.clock import VirtualClock
 from delayd.config import Config
-from delayd.core.background import BackgroundTask, BackgroundTasks
+from delayd.core.background_tasks import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.operations.tick import advance, next_deadline
@@ -36,7 +36,7 @@ from delayd.limits import IDEMPOTENCY_KEYS_DEFAULT
 from delayd.line.stats import Stats
 from delayd.log_lines import Log
 from delayd.metrics import CONTENT_TYPE
-from delayd.push.answers import AnswerReader
+from delayd.push.answer_reader import AnswerReader
 from delayd.push.deliveries import Push
 from delayd.push.sender import PushSender
 from delayd.testing.received import ReceivedCall

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from delayd.cli.journal_report import examine
-from delayd.core.records import Kind, pack_turn
+from delayd.core.log_records import Kind, pack_turn
 from delayd.journal.errors import DamageError
 from delayd.journal.journal import Journal
 from tests.journal.journals import (

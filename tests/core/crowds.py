@@ -4,7 +4,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 
-from delayd.core.background import Work
+from delayd.core.background_tasks import Work
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import tally_of
 from delayd.core.job_record import DUE_AT, U64, State

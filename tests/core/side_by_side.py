@@ -8,8 +8,8 @@ from collections.abc import Callable
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import tally_of
 from delayd.core.job_record import State
+from delayd.core.log_records import Kind
 from delayd.core.operations.tick import next_deadline
-from delayd.core.records import Kind
 from delayd.core.session import NEVER_MS, Session
 from delayd.core.times import RequestMs
 from delayd.core.views import peek, peek_buried, peek_delayed, peek_ready

@@ -12,6 +12,7 @@ import pytest
 from delayd.core import apply
 from delayd.core.job_parts import Flag, Own
 from delayd.core.job_record import HEADER, State
+from delayd.core.log_records import Kind
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, nack, release
 from delayd.core.operations.change import (
@@ -26,7 +27,6 @@ from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.topics import clear, pause, set_policy
 from delayd.core.policy import Policy
-from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.store import Store
 from delayd.core.times import PlayedMs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.operations.topics import clear
 from tests.core.check import check
 from tests.rigs.engine import EngineRig

@@ -15,7 +15,7 @@ from delayd.core.job_parts import (
     with_parts,
 )
 from delayd.core.job_record import HEADER, State
-from delayd.core.records import (
+from delayd.core.log_records import (
     LAYOUTS,
     RECORDS,
     TAILED,

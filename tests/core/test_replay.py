@@ -8,6 +8,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job_parts import key_of
 from delayd.core.job_record import State
+from delayd.core.log_records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import kick_job, reschedule
@@ -16,7 +17,6 @@ from delayd.core.operations.reserve import reserve_job, touch
 from delayd.core.operations.sessions import close_session
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
-from delayd.core.records import LAYOUTS, TAILED, Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.stats.counters import Operation
 from delayd.core.times import PlayedMs, RequestMs

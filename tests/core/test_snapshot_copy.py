@@ -10,6 +10,7 @@ import pytest
 
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
+from delayd.core.log_records import Kind, UnknownRecord
 from delayd.core.operations import tick
 from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.attempts import bury
@@ -19,7 +20,6 @@ from delayd.core.operations.sessions import close_session, open_session, watch
 from delayd.core.operations.tick import advance
 from delayd.core.operations.topics import pause
 from delayd.core.ready_queue import job_id_of
-from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.times import PlayedMs, RequestMs

@@ -29,13 +29,13 @@ from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import Own, Reason, Retry, target_of, texts_of
 from delayd.core.job_record import State
+from delayd.core.log_records import Kind
 from delayd.core.names import checked_name
 from delayd.core.operations import ack, attempts, change, put, sessions, topics
 from delayd.core.operations import reserve as reserving
 from delayd.core.operations.checks import topic_named, vetted_own
 from delayd.core.operations.tick import caught_up
 from delayd.core.policy import Policy, parse_ladder
-from delayd.core.records import Kind
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted

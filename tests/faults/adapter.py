@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import delayd.commit
-import delayd.core.background
+import delayd.core.background_tasks
 import delayd.core.engine
 import delayd.core.log_space
 import delayd.core.scans.kick
@@ -28,7 +28,7 @@ import delayd.turns
 from delayd.clock import NEVER_NS
 from delayd.commit import GroupCommit, Replies, ReplyReceiver
 from delayd.config import SyncPolicy
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.journal.errors import JournalError
 from delayd.journal.file_log import FileLog
@@ -332,7 +332,7 @@ def small_limits(clock: FakeClock, rng: random.Random) -> Iterator[None]:
         (delayd.turns, "TASK_SLICE_US", -1),  # one step a turn
         (delayd.core.engine, "RETURNS_PER_TURN", 1),
         (delayd.core.engine, "RETURN_SEARCHES_PER_TURN", 1),
-        (delayd.core.background, "PASS_ACTION_COST", TASK_STEP_JOBS + 1),
+        (delayd.core.background_tasks, "PASS_ACTION_COST", TASK_STEP_JOBS + 1),
         (delayd.core.scans.kick, "PASS_ACTION_COST", TASK_STEP_JOBS),
         (delayd.line.commands, "KICKS_AT_ONCE", 1),
         (delayd.line.connection, "LINE_SLICE_MS", 0),  # one command a turn

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 from unittest import mock
 
-import delayd.core.background
+import delayd.core.background_tasks
 import delayd.core.operations.attempts
 import delayd.core.push_lanes
 import delayd.core.retry
@@ -171,7 +171,7 @@ def returns_forgotten() -> Iterator[None]:
         with mock.patch.object(Engine, "write_promised"):
             give_back_some(engine, limit, now_ms)
 
-    with mock.patch.object(delayd.core.background, "give_back_some", give_back_unrecorded):
+    with mock.patch.object(delayd.core.background_tasks, "give_back_some", give_back_unrecorded):
         yield
 
 

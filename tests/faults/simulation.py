@@ -22,11 +22,11 @@ from dataclasses import replace
 from typing import Final
 
 from delayd.config import SyncPolicy
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.job_record import State, state_of
+from delayd.core.log_records import UnknownRecord
 from delayd.core.operations.tick import next_deadline
-from delayd.core.records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalError
 from delayd.log import LogError

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies
 
 from delayd.core.engine import Engine
-from delayd.core.records import UnknownRecord
+from delayd.core.log_records import UnknownRecord
 from delayd.core.replay import Replay
 from delayd.journal.errors import DamageError, JournalCorrupt, JournalError, JournalFailed
 from delayd.journal.format import HEADER_BYTES, frame_mark

@@ -19,7 +19,7 @@ import pytest
 from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Flag, Reason
-from delayd.core.records import Kind
+from delayd.core.log_records import Kind
 from delayd.journal.errors import JournalVersion
 from delayd.journal.format import END_NAME, FORMAT_VERSION
 from delayd.journal.recovery import Recovery

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from delayd.core.records import UnknownRecord
+from delayd.core.log_records import UnknownRecord
 from tests.faults import bytes_of_a_log, power_cuts
 from tests.faults.conftest import SIMULATED, Runs
 from tests.faults.parts import Parts, Plan

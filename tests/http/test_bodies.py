@@ -11,6 +11,7 @@ import pytest
 from delayd.http import form_reader
 from delayd.http.bodies import BodyReader
 from delayd.http.form_reader import Form, Reader
+from delayd.http.long_work import LoopTime, Slices
 from delayd.http.problems import BodyTooLong, FieldError, NotJson, RequestInvalid
 from delayd.http.request_forms import (
     HeldManyForm,
@@ -21,7 +22,6 @@ from delayd.http.request_forms import (
     PutJobsForm,
     ReserveAnyForm,
 )
-from delayd.http.slices import LoopTime, Slices
 from delayd.limits import (
     BODY_BYTES_DEFAULT,
     HTTP_BATCH_MAX,

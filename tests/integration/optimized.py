@@ -14,7 +14,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import Flag
 from delayd.core.job_record import HEADER, State
-from delayd.core.records import LAYOUTS, Kind, UnknownRecord
+from delayd.core.log_records import LAYOUTS, Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.http import openapi, routes
 from delayd.line import commands, replies

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.build import is_compiled
+from delayd.build_kind import is_compiled
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient

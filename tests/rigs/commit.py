@@ -30,7 +30,7 @@ from delayd import turns as turns_module
 from delayd.clock import NS_PER_MS, NS_PER_S
 from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.operations.ack import delete, delete_batch

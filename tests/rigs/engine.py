@@ -10,12 +10,12 @@ from typing import Any
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Own, Retry
 from delayd.core.job_table import Page
+from delayd.core.log_records import LAYOUTS, TAILED, Kind
 from delayd.core.operations.put import put_keyed, put_one, take_id
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import ignore, open_session, use, watch
 from delayd.core.operations.tick import advance, next_deadline
 from delayd.core.operations.waiting import wait
-from delayd.core.records import LAYOUTS, TAILED, Kind
 from delayd.core.replay import Replay
 from delayd.core.scans.kick import Kick
 from delayd.core.session import Session, WaitEnd

@@ -37,7 +37,7 @@ from delayd.access.control import AccessControl
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.clock import NEVER_NS, VirtualClock
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import LastWatched, Refusal, TooManyWatched
 from delayd.core.replay import Replay

@@ -28,7 +28,7 @@ from delayd.access.principal import ALL_TOPICS
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.compat import Compat
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.operations.tick import advance
 from delayd.core.ready_queue import job_id_of

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from delayd.access.connection_limits import ConnectionLimits
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.stats.refusals import Refusals
 from delayd.core.times import RequestMs

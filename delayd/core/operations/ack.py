@@ -7,10 +7,10 @@ from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job_record import State
+from delayd.core.log_records import Kind, pack_delete
 from delayd.core.operations.checks import is_write_protected, require_writable_job
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.waiting import serve
-from delayd.core.records import Kind, pack_delete
 from delayd.core.session import Session
 from delayd.core.times import RequestMs
 

@@ -25,9 +25,9 @@ from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job_parts import Reason, Retry
 from delayd.core.job_record import FLAGS_AT, State
+from delayd.core.log_records import Kind, pack
 from delayd.core.operations.checks import check_range
 from delayd.core.operations.waiting import serve
-from delayd.core.records import Kind, pack
 from delayd.core.retry import (
     BRINGS_RULE,
     RetryDecision,

@@ -20,11 +20,11 @@ from delayd.core.job_parts import (
     word_of,
 )
 from delayd.core.job_record import FLAGS_AT, HEADER, Event, State
+from delayd.core.log_records import LAYOUTS, Kind, pack
 from delayd.core.operations.checks import admit, check_delay, check_own_target, check_range
 from delayd.core.operations.tick import job_for
 from delayd.core.operations.waiting import serve
 from delayd.core.operations.wall_clock import OFFSET_BYTES, tell_offset
-from delayd.core.records import LAYOUTS, Kind, pack
 from delayd.core.retry import cut_error
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Final
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import TargetRefused
+from delayd.core.log_records import Kind, pack_reserve
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.push_lanes import next_key
 from delayd.core.ready_queue import job_id_of
-from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Session
 from delayd.core.targets import Target, origin_of
 from delayd.core.times import RequestMs

@@ -57,6 +57,7 @@ from delayd.core.job_parts import (
     without_own,
 )
 from delayd.core.job_record import FLAGS_AT, HEADER, HEADER_BYTES, STATE_AT, U64, State
+from delayd.core.log_records import LAYOUTS, Kind, pack_put
 from delayd.core.names import check_keys, checked_key
 from delayd.core.operations.change import PARTS_BYTES, When, give_time, rewrite, tell_parts, when
 from delayd.core.operations.checks import (
@@ -71,7 +72,6 @@ from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
 from delayd.core.operations.wall_clock import OFFSET_BYTES, tell_offset
-from delayd.core.records import LAYOUTS, Kind, pack_put
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic

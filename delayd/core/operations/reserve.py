@@ -8,12 +8,12 @@ from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.job_parts import body_of
 from delayd.core.job_record import TTR_AT, U64, Event
+from delayd.core.log_records import Kind, pack_reserve
 from delayd.core.log_space import RESERVE_COST_BYTES
 from delayd.core.operations.attempts import held
 from delayd.core.operations.sessions import give_back_some
 from delayd.core.operations.tick import job_for
 from delayd.core.operations.waiting import hand_out
-from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import Handed, Session
 from delayd.core.stats.counters import Operation
 from delayd.core.store import Store

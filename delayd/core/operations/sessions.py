@@ -1,11 +1,11 @@
 """Sessions: open, use and watch topics, close; and the jobs that a closed one gives back.
 
 A session may hold a million jobs, so what `RETURNS_PER_TURN` does not cover comes back in slices,
-the longest held first (`core.background`). All of it counts as returned from the end of the session
-on. An operation on such a job finds it returned (`tick.caught_up`); a reserve that finds nothing
-ready has some given back (`reserve`); whatever looks at many jobs, clears them or changes their
-policy comes after all of them (`tick.catch_up_leases`). Until its slice has come, a job that no
-operation names is counted as reserved, and is not in the order of ready jobs.
+the longest held first (`core.background_tasks`). All of it counts as returned from the end of the
+session on. An operation on such a job finds it returned (`tick.caught_up`); a reserve that finds
+nothing ready has some given back (`reserve`); whatever looks at many jobs, clears them or changes
+their policy comes after all of them (`tick.catch_up_leases`). Until its slice has come, a job that
+no operation names is counted as reserved, and is not in the order of ready jobs.
 
 Each return is a record of its own, and one that a crash keeps out of the log has not happened: that
 job is held until its ttr runs out, as after any crash. The same holds of a ttr that runs out before

@@ -12,7 +12,7 @@ A clear of two million jobs takes 50 µs and one record; what is left of them is
 The clock decides the state of a job: one whose ttr has run out waits again, and is judged by the
 policy of then, whether or not its slice has come. So a policy is set and a topic cleared after all
 reservations that are over have been ended, which takes seconds where a million have just run out:
-both are background tasks (`core.background`) that end a slice of them at a time.
+both are background tasks (`core.background_tasks`) that end a slice of them at a time.
 
 >>> from delayd.core.operations.put import put_alike
 >>> engine = Engine(start_ms=0)
@@ -29,6 +29,7 @@ from contextlib import suppress
 from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import PoliciesFull, Refusal, TargetRefused
+from delayd.core.log_records import Kind, pack
 from delayd.core.log_space import TOPIC_COST_BYTES
 from delayd.core.names import INTERNAL_TOPIC, checked_name
 from delayd.core.operations.change import change
@@ -43,7 +44,6 @@ from delayd.core.operations.tick import catch_up_leases, leases_are_caught_up
 from delayd.core.operations.waiting import serve
 from delayd.core.policy import NO_POLICY, Patterns, Policy
 from delayd.core.ready_queue import job_id_of
-from delayd.core.records import Kind, pack
 from delayd.core.stats.counters import Operation
 from delayd.core.targets import way_back
 from delayd.core.times import RequestMs

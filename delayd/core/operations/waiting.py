@@ -12,8 +12,8 @@ from typing import Final
 from delayd.core.engine import Engine
 from delayd.core.job_parts import body_of
 from delayd.core.job_record import FLAGS_AT, HEADER_BYTES
+from delayd.core.log_records import Kind, pack_reserve
 from delayd.core.log_space import RESERVE_COST_BYTES
-from delayd.core.records import Kind, pack_reserve
 from delayd.core.session import NEVER_MS, Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic

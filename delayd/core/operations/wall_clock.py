@@ -15,7 +15,7 @@ from typing import Final
 
 from delayd.core import apply
 from delayd.core.engine import Engine
-from delayd.core.records import LAYOUTS, Kind, pack
+from delayd.core.log_records import LAYOUTS, Kind, pack
 
 OFFSET_BYTES: Final = LAYOUTS[Kind.OFFSET].size
 

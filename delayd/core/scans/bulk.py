@@ -1,7 +1,7 @@
 """One operation on many jobs of a topic: cancel, kick, reschedule, by the filter of a search.
 
-A background task (`core.background`) with a `Scan`. Each job is matched when its turn comes, and
-changed by the engine's ordinary operation for one job: what has been done is as durable as if a
+A background task (`core.background_tasks`) with a `Scan`. Each job is matched when its turn comes,
+and changed by the engine's ordinary operation for one job: what has been done is as durable as if a
 client had done it, and stays done if the rest fails. Jobs put after the beginning are not changed;
 no job is changed twice. One that is replaced under its key meanwhile is matched as it is then.
 

@@ -2,11 +2,11 @@
 
     Kick(engine, topic, bound)    .done: how many were kicked, when it is over
 
-A background task (`core.background`), whose first step is enough where there are few. The longest
-buried come first. Of the delayed it is those that are soonest due: the wheel sorts a thousand; of
-more a scan finds them, with a heap of the best so far where there are more than `bound`. What is
-buried or put after the beginning stays as it is. Each job is kicked by the operation for one job,
-so what has been done stays done if the log has no space for the rest.
+A background task (`core.background_tasks`), whose first step is enough where there are few. The
+longest buried come first. Of the delayed it is those that are soonest due: the wheel sorts a
+thousand; of more a scan finds them, with a heap of the best so far where there are more than
+`bound`. What is buried or put after the beginning stays as it is. Each job is kicked by the
+operation for one job, so what has been done stays done if the log has no space for the rest.
 
 >>> from delayd.core.operations.put import put_alike
 >>> engine = Engine(start_ms=0)

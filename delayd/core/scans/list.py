@@ -1,8 +1,8 @@
 """Lists of a topic's jobs: a page in due order, or how many come due when.
 
-Both are background tasks (`core.background`) with a `Scan`. A *page* is the first `limit` jobs
-after a cursor `(due_ms, job_id)`. A heap keeps the best so far, so that memory is bounded by the
-page; once it is full, jobs due later than its last are skipped, and the scan of the wheel ends
+Both are background tasks (`core.background_tasks`) with a `Scan`. A *page* is the first `limit`
+jobs after a cursor `(due_ms, job_id)`. A heap keeps the best so far, so that memory is bounded by
+the page; once it is full, jobs due later than its last are skipped, and the scan of the wheel ends
 there: the first page of two million delayed jobs looks at a few thousand.
 
     Search(engine, name, wanted, limit, after=None)   .page: Page, when it is over

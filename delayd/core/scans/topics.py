@@ -1,4 +1,4 @@
-"""A walk over all topics: a background task (`core.background`), where there are very many.
+"""A walk over all topics: a background task (`core.background_tasks`), where there are very many.
 
     TopicWalk(topics, visit)    `visit` gets some of them in each step, each topic once
 

@@ -20,10 +20,10 @@ from delayd.http.answer_forms import PutAnswer, PutResultAnswer
 from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import due_text
 from delayd.http.idempotency import Memo, memo_of, refuse_beside
+from delayd.http.long_work import Slices
 from delayd.http.problems import problem_of
 from delayd.http.request_forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
 from delayd.http.responses import Reply, Results, reply
-from delayd.http.slices import Slices
 from delayd.http.values import UNSET
 from delayd.limits import HTTP_RUN_BYTES, HTTP_RUN_JOBS_MAX, TTR_MS_DEFAULT
 

@@ -6,6 +6,7 @@ import pytest
 
 from delayd.core.job_parts import Failure, Own, Reason, Retry
 from delayd.core.job_record import State
+from delayd.core.log_records import Kind
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import nack as nack_job
 from delayd.core.operations.attempts import release as release_job
@@ -13,7 +14,6 @@ from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.topics import configure, policy_of, set_policy
 from delayd.core.policy import Patterns, Policy
-from delayd.core.records import Kind
 from delayd.core.replay import Replay
 from delayd.core.times import PlayedMs
 from delayd.core.topic import Source

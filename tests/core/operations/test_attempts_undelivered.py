@@ -7,12 +7,12 @@ import pytest
 
 from delayd.core.job_parts import Own, Reason, Retry
 from delayd.core.job_record import State
+from delayd.core.log_records import Kind
 from delayd.core.operations.attempts import nack as nack_job
 from delayd.core.operations.attempts import release
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.reserve import touch
 from delayd.core.operations.sessions import close_session, leave, stop_consuming, watch
-from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.times import PlayedMs
 from delayd.limits import HELD_RETURN_BYTES

@@ -14,11 +14,11 @@ from delayd.core.errors import (
 )
 from delayd.core.job_parts import Own, Retry, body_of, group_of, key_of, retry_of
 from delayd.core.job_record import STATE_AT, State
+from delayd.core.log_records import Kind
 from delayd.core.operations.forward import forward
 from delayd.core.operations.put import Conflict, find_key, put_keyed
 from delayd.core.operations.topics import configure, set_policy
 from delayd.core.policy import Patterns, Policy
-from delayd.core.records import Kind
 from delayd.core.session import Session
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from delayd.core.background import BackgroundTasks
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
 from delayd.core.job_parts import Own, Reason, Retry, failure_of, tally_of
 from delayd.core.job_record import State
+from delayd.core.log_records import Kind
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.put import Conflict, put_keyed
@@ -17,7 +18,6 @@ from delayd.core.operations.sessions import close_session, give_back_some, leave
 from delayd.core.operations.tick import catch_up_leases, caught_up, reach
 from delayd.core.operations.topics import Clear, SetPolicy
 from delayd.core.policy import Policy
-from delayd.core.records import Kind
 from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session

@@ -5,9 +5,14 @@ import tracemalloc
 
 import pytest
 
-from delayd.core.background import BackgroundTask, BackgroundTasks, Work
+from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.errors import TopicNotFound
 from delayd.core.job_table import PAGE_BITS, PAGE_MASK
+from delayd.core.log_records import (
+    Kind,
+    UnknownRecord,
+    pack,
+)
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury
 from delayd.core.operations.sessions import close_session
@@ -15,11 +20,6 @@ from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import Clear, pause
 from delayd.core.operations.topics import clear as clear_topic
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.records import (
-    Kind,
-    UnknownRecord,
-    pack,
-)
 from delayd.core.replay import Replay
 from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted

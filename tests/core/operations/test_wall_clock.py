@@ -17,6 +17,7 @@ from delayd.core.errors import (
 )
 from delayd.core.job_parts import FIXED_END, Flag, body_of, tally_of, wall_of
 from delayd.core.job_record import DUE_AT, FLAGS_AT, U64, State
+from delayd.core.log_records import Kind, UnknownRecord
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury
 from delayd.core.operations.change import kick_job, reschedule
@@ -24,7 +25,6 @@ from delayd.core.operations.reserve import reserve
 from delayd.core.operations.tick import next_deadline, reach
 from delayd.core.operations.topics import pause as pause_topic
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.records import Kind, UnknownRecord
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.times import PlayedMs, RequestMs

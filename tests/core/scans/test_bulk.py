@@ -8,10 +8,10 @@ import pytest
 from delayd.core.errors import OutOfSpace, TopicNotFound, ValueOutOfRange
 from delayd.core.job_parts import tally_of, wall_of
 from delayd.core.job_record import Event, State
+from delayd.core.log_records import Kind
 from delayd.core.operations.attempts import bury
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
-from delayd.core.records import Kind
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
 from delayd.core.times import RequestMs

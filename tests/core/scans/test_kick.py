@@ -5,11 +5,11 @@ import random
 import pytest
 
 from delayd.core.errors import OutOfSpace
+from delayd.core.log_records import Kind
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.topics import clear
 from delayd.core.ready_queue import job_id_of
-from delayd.core.records import Kind
 from delayd.core.scans.kick import Kick
 from delayd.core.session import Session
 from delayd.core.topic import Topic

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from delayd import __version__
-from delayd.build import is_compiled
+from delayd.build_kind import is_compiled
 from delayd.core.operations.topics import configure
 from delayd.core.stats.counters import Operation
 from delayd.core.throttle import PushBlock

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delayd.http.slices import LoopTime, Slices
+from delayd.http.long_work import LoopTime, Slices
 from delayd.limits import HTTP_ITEMS_FEW, HTTP_SLICE_NS
 from tests.rigs.http import JOBS, RESERVE, Client, HttpRig, SliceWatch, put
 

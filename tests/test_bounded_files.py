@@ -13,8 +13,8 @@ import trustme
 from delayd.access.signing_secrets import SECRETS_FILE
 from delayd.access.token_usage import SUFFIX, days_of
 from delayd.access.tokens import Tokens
+from delayd.bounded_files import must_be_file, read_file
 from delayd.config import load
-from delayd.files import must_be_file, read_file
 from delayd.journal.disk import RealDisk
 from delayd.limits import PEM_FILE_BYTES_MAX
 from delayd.net.tls import CertificateFiles, server_context

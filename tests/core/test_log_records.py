@@ -19,7 +19,7 @@ from delayd.core.job_parts import (
     tally_of,
 )
 from delayd.core.job_record import State
-from delayd.core.records import LAYOUTS, RECORDS, Kind, pack
+from delayd.core.log_records import LAYOUTS, RECORDS, Kind, pack
 
 ROOT: Final = Path(__file__).parents[2]
 NOW_MS: Final = 1_700_000_000_000

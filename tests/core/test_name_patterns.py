@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delayd.core.matcher import Matcher
+from delayd.core.name_patterns import Matcher
 from delayd.limits import TOPIC_NAME_BYTES_MAX
 
 NAME_MAX = TOPIC_NAME_BYTES_MAX

@@ -10,7 +10,7 @@ from delayd.limits import (
     PUSH_HEAD_BYTES_MAX,
     PUSH_HINTS_MAX,
 )
-from delayd.push.answers import AnswerReader, NotHttp
+from delayd.push.answer_reader import AnswerReader, NotHttp
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

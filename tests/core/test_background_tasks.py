@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from delayd.core.background import BackgroundTask, BackgroundTasks, Work
+from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job_record import State
 from delayd.core.job_table import PAGE_BITS
