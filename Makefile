@@ -138,7 +138,11 @@ bench-push: $(VENV)/.dev ## measure deliveries of due jobs against a bare aiohtt
 bench-instructions: $(VENV)/.dev ## count the instructions of one command, with valgrind
 	$(BIN)/python -m benchmarks.instructions $(ARGS)
 
-bench-two-machines: $(VENV)/.dev ## measure the log in PostgreSQL beside files and a table of jobs in SQL
+$(VENV)/.peers: requirements/peers.txt $(VENV)/.dev
+	$(PIP) install --no-deps --require-hashes --requirement requirements/peers.txt
+	@touch $@
+
+bench-two-machines: $(VENV)/.peers ## measure the log in PostgreSQL beside files, a table of jobs in SQL, and procrastinate
 	$(BIN)/python -m benchmarks.two_machines $(ARGS)
 
 bench-soak: $(VENV)/.dev ## load a daemon with a mix of everything, hostile receivers too, for an hour

@@ -1,12 +1,16 @@
-"""The log in PostgreSQL beside the log in files, and a table of jobs: `make bench-two-machines`.
+"""The log in PostgreSQL beside the log in files, and tables of jobs: `make bench-two-machines`.
 
 One PostgreSQL with a synchronous standby, both of Debian's package, on this machine; delayd over
-it, delayd over files, and the same work in SQL by `pgbench`, whose clients are written in C. Each
-round measures all of them in turn; the table has medians.
+it, delayd over files, the same work in SQL by `pgbench`, whose clients are written in C, and
+procrastinate, a job queue for Python over such a table. Each round measures all of them in turn;
+the table has medians.
 
     put 50 x 20, 50 x 1    puts a second with so many connections, and commands in flight on each
     work 50 x 1            jobs a second, each reserved and deleted, one command in flight
-    WAL                    bytes that the database writes to its log for the life of a job
+    commit                 what one INSERT of a lone client takes: with 50 commands in flight that
+                           wait for a commit each, nothing can do more than 50 in that time
+    WAL                    bytes that the database writes to its log for the life of a job, with
+                           bodies of random letters, which hardly shrink
     takeover               from kill -9 of the owner to the first job that the other daemon hands
                            out, with a lease of 5 s
 
@@ -15,19 +19,23 @@ LOCKED)` over a partial index, and `DELETE`, with prepared statements.
 """
 
 import argparse
+import asyncio
 import contextlib
+import importlib
 import os
+import random
 import re
 import shutil
 import socket
 import statistics
+import string
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.arguments import length, positive
 from benchmarks.daemon import start
@@ -129,15 +137,15 @@ class Cluster:
         """Return how much was written to the log of the database so far."""
         return float(self.ask("SELECT pg_current_wal_lsn() - '0/0'"))
 
-    def bench(self, script: str, seconds: float, *words: str) -> float:
-        """Return how often a second pgbench's 50 clients carry this out."""
+    def bench(self, script: str, seconds: float, *words: str, clients: int = CONNECTIONS) -> float:
+        """Return how often a second pgbench's clients carry this out."""
         path = self._home / "script.sql"
         path.write_text(script, encoding="utf-8")
         path.chmod(0o644)
         time_words = words or ("-T", str(max(1, round(seconds))))
         said = self._run(
-            *("pgbench", "-n", "-M", "prepared", "-c", str(CONNECTIONS), "-j", "2", *time_words),
-            *("-f", str(path), self.url),
+            *("pgbench", "-n", "-M", "prepared", "-c", str(clients), "-j", str(min(clients, 2))),
+            *(*time_words, "-f", str(path), self.url),
         )
         found = re.search(r"tps = ([\d.]+)", said)
         assert found is not None, said
@@ -192,6 +200,18 @@ def daemon_rates(config: str, seconds: float, *, has_data_dir: bool) -> tuple[fl
             daemon.server.kill()
 
 
+def varied_puts() -> Callable[[int], bytes]:
+    """Return a function that gives puts whose bodies hardly shrink, and are alike in no two."""
+    draw = random.Random(1)
+    letters = string.ascii_letters + string.digits
+
+    def requests(count: int) -> bytes:
+        bodies = ("".join(draw.choices(letters, k=BODY_BYTES)) for _ in range(count))
+        return b"".join(put_request(0, body.encode()) for body in bodies)
+
+    return requests
+
+
 def wal_of_daemon(servers: Cluster, jobs: int) -> float:
     """Return the bytes of WAL of a job's life: put, reserved and deleted, one at a time."""
     with tempfile.TemporaryDirectory(prefix="bench-daemon-", dir=DIRECTORY) as name:
@@ -199,7 +219,7 @@ def wal_of_daemon(servers: Cluster, jobs: int) -> float:
         try:
             with Fleet(daemon.server.port, CONNECTIONS) as fleet:
                 before = servers.wal_bytes()
-                fleet.put(prebuilt(put_request(0), 1), 1, jobs=jobs + 2 * CONNECTIONS)
+                fleet.put(varied_puts(), 1, jobs=jobs + 2 * CONNECTIONS)
                 fleet.start_reserving(1)
                 fleet.work(jobs)
                 return (servers.wal_bytes() - before) / jobs
@@ -231,6 +251,34 @@ def table_rates(servers: Cluster, seconds: float) -> tuple[float, float]:
     servers.ask(PUT_MANY.replace("BODY", "x" * BODY_BYTES).replace("COUNT", str(ready)))
     servers.ask("ANALYZE job")
     return puts, servers.bench(TAKE, 0, "-t", str(max(1, ready // CONNECTIONS - 2)))
+
+
+async def procrastinate_rates(url: str, seconds: float) -> tuple[float, float]:
+    """Return tasks deferred a second by 50 at once, and tasks done by a worker with 50 at once."""
+    library: Any = importlib.import_module("procrastinate")
+    pool = library.PsycopgConnector(conninfo=url, min_size=CONNECTIONS, max_size=CONNECTIONS)
+    app = library.App(connector=pool)
+    deferred = 0
+
+    async def do_nothing(body: str) -> None:
+        del body
+
+    async def defer(until_s: float) -> None:
+        nonlocal deferred
+        while time.perf_counter() < until_s:
+            await task.defer_async(body="x" * BODY_BYTES)
+            deferred += 1
+
+    task = app.task(queue="bench")(do_nothing)
+    async with app.open_async():
+        await app.schema_manager.apply_schema_async()
+        begun_s = time.perf_counter()
+        await asyncio.gather(*(defer(begun_s + seconds) for _ in range(CONNECTIONS)))
+        put_s = time.perf_counter() - begun_s
+        once: dict[str, Any] = {"wait": False, "listen_notify": False, "delete_jobs": "always"}
+        begun_s = time.perf_counter()
+        await app.run_worker_async(concurrency=CONNECTIONS, install_signal_handlers=False, **once)
+        return deferred / put_s, deferred / (time.perf_counter() - begun_s)
 
 
 def takeover_s(servers: Cluster, name: str, standing: int) -> float:
@@ -290,7 +338,9 @@ def measure(servers: Cluster, rounds: int, seconds: float, wal_jobs: int) -> Rat
         config = over_database(servers, f"round_{number}")
         note("database", *daemon_rates(config, seconds, has_data_dir=False))
         note("table", *table_rates(servers, seconds))
+        note("commit", servers.bench(put_script("1 hour"), seconds, clients=1))
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
+    note("procrastinate", *asyncio.run(procrastinate_rates(servers.url, seconds)))
     note("wal", wal_of_daemon(servers, wal_jobs), wal_of_table(servers, wal_jobs))
     return found
 
@@ -301,9 +351,26 @@ def rows_of(found: Rates) -> Iterator[tuple[str, ...]]:
     for number, name in enumerate(("put 50 x 20", "put 50 x 1", "work 50 x 1")):
         ours, files = median[f"database {number}"], median[f"files {number}"]
         yield f"{name}, a second", f"{ours:,.0f}", f"files {files:,.0f}", f"{ours / files:.2f}"
-    for number, name in enumerate(("put 50 x 1", "work 50 x 1")):
-        ours, table = median[f"database {number + 1}"], median[f"table {number}"]
-        yield f"{name}, a second", f"{ours:,.0f}", f"table {table:,.0f}", f"{ours / table:.2f}"
+    for peer in ("table", "procrastinate"):
+        for number, name in enumerate(("put 50 x 1", "work 50 x 1")):
+            ours, theirs = median[f"database {number + 1}"], median[f"{peer} {number}"]
+            yield (
+                f"{name}, a second",
+                f"{ours:,.0f}",
+                f"{peer} {theirs:,.0f}",
+                f"{ours / theirs:.2f}",
+            )
+    most = CONNECTIONS * median["commit 0"]
+    commit_ms = f"a commit {1_000 / median['commit 0']:.2f} ms"
+    for number, name, commits in ((1, "put 50 x 1", 1), (2, "work 50 x 1", 2)):
+        ours = median[f"database {number}"]
+        share = f"{ours * commits / most:.2f}"
+        yield (
+            f"{name}, a second",
+            f"{ours:,.0f}",
+            f"at most {most / commits:,.0f}: {commit_ms}",
+            share,
+        )
     ours, table = found["wal 0"][0], found["wal 1"][0]
     yield "WAL, bytes a job", f"{ours:,.0f}", f"table {table:,.0f}", f"{ours / table:.2f}"
 

@@ -22,7 +22,9 @@ SESSION: Final = """
 SET synchronous_commit = on; SET default_transaction_isolation = 'read committed';
 SET default_transaction_read_only = off; SET statement_timeout = 0; SET lock_timeout = 0;
 SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; SET search_path = '';
-SET client_encoding = 'UTF8'; SET jit = off
+SET client_encoding = 'UTF8'; SET jit = off;
+DO $$ BEGIN PERFORM set_config(name, 'lz4', false) FROM pg_catalog.pg_settings
+WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals); END $$
 """
 SETTING: Final = "SELECT current_setting($1)"
 
@@ -209,9 +211,10 @@ class Statements:
             f"CREATE TABLE {table} (part int8 PRIMARY KEY, sequence {rest}"
             for table in self._snapshots
         ]
-        # What is compressed already, or short, is not compressed again.
+        # The server compresses longer frames, in their row; snapshots are compressed already.
         made += [
-            f"ALTER TABLE {table} ALTER payload SET STORAGE EXTERNAL"
-            for table in (*self._frames, *self._snapshots)
+            f"ALTER TABLE {table} ALTER payload SET STORAGE {storage}"
+            for tables, storage in ((self._frames, "MAIN"), (self._snapshots, "EXTERNAL"))
+            for table in tables
         ]
         return "; ".join(made)

@@ -377,6 +377,17 @@ def test_a_daemon_that_was_fenced_cannot_empty_the_tables_of_its_successor(
             assert new.row('SELECT count(*), sum(snapshot) FROM "LOG".frame_0, "LOG".log') == (1, 0)
 
 
+def test_the_server_compresses_longer_frames_in_their_row(server: PostgresServer) -> None:
+    with Rig(server) as rig:
+        rig.put(b"".join(b"job %05d" % number for number in range(500)))
+        rig.until(lambda: rig.settled == [1])
+        stored = 'SELECT pg_column_compression(payload), pg_column_size(payload) FROM "LOG".frame_0'
+        algorithm, stored_bytes = rig.row(stored)
+        assert algorithm in {"lz4", "pglz"}
+        assert isinstance(stored_bytes, int)
+        assert stored_bytes < 500 * 9 // 2
+
+
 def test_a_long_turn_is_appended_by_several_statements(server: PostgresServer) -> None:
     records = [bytes([number]) * (1 << 20) for number in range(5)]
     with Rig(server) as rig:
