@@ -12,7 +12,6 @@ Its methods may be called by many tasks at once, of one event loop.
 """
 
 import asyncio
-import contextlib
 import functools
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
@@ -24,7 +23,7 @@ from delayd.client.batches import AsyncBatch, HttpParts, LineParts
 from delayd.client.connection_pool import AsyncRuns
 from delayd.client.errors import TimedOut
 from delayd.client.http_calls import HttpCalls
-from delayd.client.jobs import Reserved, leaving, touch_every_s, touched
+from delayd.client.jobs import NEVER_S, Reserved, Touches, leaving, touched
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.protocols import way_to
@@ -136,7 +135,7 @@ class AsyncClient:
 
     async def keep(self, job: "AsyncJob") -> None:
         """As `Client.keep`."""
-        self._toucher.add(job, await self._run(self._calls.ttr_of(job.reservation)))
+        self._toucher.add(job, job.reservation.ttr or 0.0)
 
     def keep_no_more(self, job: "AsyncJob") -> None:
         """As `Client.keep_no_more`."""
@@ -215,31 +214,43 @@ class AsyncJob(Reserved[AsyncClient]):
 
 
 class AsyncToucher:
-    """A task for each job in hand, which touches it."""
+    """One timer that touches the jobs in hand, each in a task of its own."""
 
     def __init__(self) -> None:
-        self._tasks: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
+        self._jobs: Touches[AsyncJob] = Touches()
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, job: AsyncJob, ttr_s: float) -> None:
         """Touch the job from now on."""
-        is_over = asyncio.Event()
-        task = asyncio.create_task(
-            _touching(job, touch_every_s(ttr_s), is_over), name="delayd-touch"
-        )
-        self._tasks[id(job)] = (task, is_over)
+        loop = asyncio.get_running_loop()
+        at_s = self._jobs.add(job, ttr_s, loop.time())
+        if self._timer is None or at_s < self._timer.when():
+            self._wake_at(at_s)
 
     def discard(self, job: AsyncJob) -> None:
         """Touch it no more. A touch under way is not cancelled: it might be half sent."""
-        if (entry := self._tasks.pop(id(job), None)) is not None:
-            entry[1].set()
+        self._jobs.discard(job)
 
+    def _wake_at(self, at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at_s, self._wake)
 
-async def _touching(job: AsyncJob, every_s: float, is_over: asyncio.Event) -> None:
-    """Touch a job again and again."""
-    while True:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(every_s):
-                await is_over.wait()
-                return
+    def _wake(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        for job in self._jobs.take_due(loop.time()):
+            task = loop.create_task(self._touch(job), name="delayd-touch")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if (next_s := self._jobs.next_s()) < NEVER_S:
+            self._wake_at(next_s)
+
+    async def _touch(self, job: AsyncJob) -> None:
         if not await awaited(touched(job)):
+            self._jobs.discard(job)
             return
+        self._jobs.was_touched(job, asyncio.get_running_loop().time())
+        next_s = self._jobs.next_s()
+        if next_s < NEVER_S and (self._timer is None or next_s < self._timer.when()):
+            self._wake_at(next_s)

@@ -125,13 +125,17 @@ class ReplyReader:
         self._bytes_max = answer_bytes_max
         self._may_be_batch = count == 1
         self._left = count
-        self._received = bytearray()
+        self._received: bytes | bytearray = b""
+        """The first bytes as they came, which most often are all; otherwise what was collected."""
         self._at = 0
         self._replies: list[Reply] = []
 
     def feed(self, data: bytes) -> Replies | None:
         """Read received bytes."""
-        self._received += data
+        if self._received:
+            self._received += data
+        else:
+            self._received = data
         while self._left and (reply := self._next()) is not None:
             self._replies.append(reply)
             self._left -= 1
@@ -140,12 +144,15 @@ class ReplyReader:
         if self._left:
             if len(self._received) > self._bytes_max:
                 raise self._too_long()
+            if type(self._received) is bytes:
+                self._received = bytearray(self._received)
             return None
         if self._at < len(self._received):
             raise NotUnderstood("more was answered than was asked")
         if self._link is not None:  # before it is given back, so that no other call may have it
-            reserved = (reply for reply in self._replies if reply.word == "RESERVED")
-            self._link.held.update(int(reply.words[1]) for reply in reserved)
+            for reply in self._replies:
+                if reply.words[0] == "RESERVED":
+                    self._link.held.add(int(reply.words[1]))
         return Replies(self._replies, self._link)
 
     def _batch_of(self, reply: Reply) -> int:
@@ -160,32 +167,33 @@ class ReplyReader:
         return NotUnderstood(f"the answer is longer than answer_bytes_max, {self._bytes_max} bytes")
 
     def _next(self) -> Reply | None:
-        end = self._received.find(b"\r\n", self._at)
-        if (len(self._received) if end < 0 else end) - self._at > LINE_BYTES_MAX:
+        received, at = self._received, self._at
+        end = received.find(b"\r\n", at)
+        if (len(received) if end < 0 else end) - at > LINE_BYTES_MAX:
             raise NotUnderstood(f"a line is longer than {LINE_BYTES_MAX} bytes")
         if end < 0:
             return None
-        words = words_of(self._received[self._at : end])
-        if words[0].startswith("HTTP/"):
-            raise WrongProtocol(self._address.url, "HTTP", self._address.other.url)
-        if words[0] in _WITH_BODY:
+        words = words_of(received[at:end])
+        word = words[0]
+        if word in _WITH_BODY:
             whole_at(words, 1)
             size = whole_at(words, 2)
-        elif words[0] == "OK" and len(words) == 2:
+        elif word == "OK" and len(words) == 2:
             size = whole_at(words, 1)
+        elif word.startswith("HTTP/"):
+            raise WrongProtocol(self._address.url, "HTTP", self._address.other.url)
         else:
             self._at = end + 2
             return Reply(words)
         body_at = end + 2
         if size > self._bytes_max:
             raise self._too_long()
-        if len(self._received) < body_at + size + 2:
+        if len(received) < body_at + size + 2:
             return None
         self._at = body_at + size + 2
-        if not self._received.startswith(b"\r\n", self._at - 2):
+        if not received.startswith(b"\r\n", self._at - 2):
             raise NotUnderstood("a body is longer than its reply says")
-        body = bytes(memoryview(self._received)[body_at : body_at + size])
-        return Reply(words, body)
+        return Reply(words, bytes(memoryview(received)[body_at : body_at + size]))
 
 
 class LineWire:
@@ -238,7 +246,7 @@ class LineWire:
 
 def line(*words: object, body: bytes | None = None) -> bytes:
     """Write a command; `body` follows its line, whose last word is the body's length."""
-    text = " ".join(map(str, words)).encode()
+    text = " ".join([str(word) for word in words]).encode()
     return text + b"\r\n" if body is None else b"%b %d\r\n%b\r\n" % (text, len(body), body)
 
 

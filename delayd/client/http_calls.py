@@ -189,11 +189,6 @@ class HttpCalls:
         else:
             yield from _held(job, "bury", body)
 
-    def ttr_of(self, job: Reservation) -> Steps[float]:
-        """Return how long a reservation lasts."""
-        yield from ()  # as all operations, a generator
-        return job.ttr or 0.0
-
     # --- Jobs ------------------------------------------------------------------------------------
 
     def get(self, job_id: int) -> Steps[JobInfo]:

@@ -14,6 +14,7 @@ StopIteration: 17
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, Unpack, get_args
@@ -44,6 +45,7 @@ from delayd.client.beanstalk import (
     refusal_of,
     seconds_word,
     topic_word,
+    whole_at,
     whole_word,
 )
 from delayd.client.errors import (
@@ -94,8 +96,8 @@ T = TypeVar("T")
 Steps = Generator[Commands, Replies, T]
 
 PRIORITY: Final = 65_536
-TTR_S: Final = 60.0
-TTR_UNKNOWN_S: Final = 3.0
+_PRIORITY_WORD: Final = "65536"
+_TTR_WORD: Final = "60"
 IN_FLIGHT_MAX: Final = 1_000
 DEFAULT: Final = "default"
 """The topic that is always there."""
@@ -112,7 +114,9 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "PRESERVED": "preserved",
     "EXTENDED": "extended",
 }
+_NO_JOB: Final = frozenset(("TIMED_OUT", "DEADLINE_SOON"))
 _PLAIN: Final = frozenset(("body", "priority", "delay", "ttr"))
+_TTR: Final = r"[0-9]{1,10}(?:\.[0-9]{1,3})?"
 _HTTP_PUT: Final = ("at", "idempotency_key", "headers")
 _HTTP_CHANGE: Final = ("at", "headers")
 
@@ -135,8 +139,8 @@ class LineCalls:
     def put(self, topic: str, body: Body, **options: Unpack[PutOptions]) -> Steps[PutResult]:
         may_repeat = options.get("on_conflict", "reject") != "reject"
         command = self.put_line(topic, {"body": body, **options})
-        reply = yield from _ask(command, may_repeat=may_repeat)
-        result = put_result(reply, command)
+        replies, _link = yield Commands((command,), may_repeat=may_repeat)
+        result = put_result(replies[0], command)
         if isinstance(result, Refused):
             raise result
         return result
@@ -163,15 +167,19 @@ class LineCalls:
         if is_used and job.keys() <= _PLAIN:
             text = body_bytes(job["body"])
             return b"%b%d\r\n%b\r\n" % (plain_head(job), len(text), text)
-        for name, value in job.items():
-            if name not in NewJob.__annotations__:
-                raise wrong(name, f"there is no such field{_did_you_mean(name)}")
-            if name in _HTTP_PUT and value is not None:
-                raise self._elsewhere(f"a put with {name}")
-        options = list(_option_words(job, _PUT_WORDS))
-        body = body_bytes(job["body"])
-        words = (topic_word(topic), *_plain_words(job), len(body), *options)
-        return line("put-in-tube", *words) + body + b"\r\n"
+        if job.keys() <= _PLAIN:
+            options = ""
+        else:
+            for name, value in job.items():
+                if name not in NewJob.__annotations__:
+                    raise wrong(name, f"there is no such field{_did_you_mean(name)}")
+                if name in _HTTP_PUT and value is not None:
+                    raise self._elsewhere(f"a put with {name}")
+            options = "".join([f" {word}" for word in _option_words(job, _PUT_WORDS)])
+        text = body_bytes(job["body"])
+        plain = " ".join(_plain_words(job))
+        head = f"put-in-tube {topic_word(topic)} {plain} {len(text)}{options}\r\n"
+        return b"%b%b\r\n" % (head.encode(), text)
 
     # --- Workers ---------------------------------------------------------------------------------
 
@@ -180,25 +188,20 @@ class LineCalls:
     ) -> Steps[list[Reservation]]:
         """Reserve jobs; commands about them go over the connection that reserved them."""
         names = [topics] if isinstance(topics, str) else list(topics)
-        watched = frozenset(map(topic_word, names))
+        watched = frozenset([topic_word(name) for name in names])
         most = whole_word(limit, "max", 1, 1_000)
+        only = names[0] if len(watched) == 1 else ""
+        details = "ttr,attempt" if only else "ttr,attempt,tube"
         for wait_s in waits(timeout):
-            command = line("reserve-batch", most, seconds_word(wait_s, "wait"))
-            how = Commands((command,), wait_s=wait_s, may_repeat=True, watched=watched)
-            (first, *jobs), link = yield how
+            wait = seconds_word(wait_s, "wait")
+            command = f"reserve-batch {most} {wait} with={details}\r\n".encode()
+            replies, link = yield Commands((command,), wait_s, may_repeat=True, watched=watched)
+            first = replies[0]
             if first.word == "RESERVED_BATCH":
-                if len(jobs) > limit or [job for job in jobs if job.words[0] != "RESERVED"]:
-                    raise NotUnderstood(f"{len(jobs)} replies, not all of them of reserved jobs")
-                named = names * len(jobs)
-                if len(watched) > 1:  # the reply does not name the topic of each job
-                    commands = [line("stats-job", job.words[1]) for job in jobs]
-                    replies = yield from _ask_many(commands, link=link)
-                    named = [_name_of(read_map(reply.body), "tube", "") for reply in replies]
-                return [
-                    Reservation(int(job.words[1]), name, "", job.body or b"", link=link)
-                    for job, name in zip(jobs, named, strict=False)
-                ]
-            if first.word not in {"TIMED_OUT", "DEADLINE_SOON"}:
+                if len(replies) > limit + 1:
+                    raise NotUnderstood(f"{len(replies) - 1} jobs, and {limit} were asked for")
+                return [_reservation(reply, only, link) for reply in replies[1:]]
+            if first.word not in _NO_JOB:
                 raise refusal_of(first, command, "nothing was reserved")
         return []
 
@@ -250,19 +253,11 @@ class LineCalls:
             raise self._elsewhere("the burial of a job that nobody holds")
         if error:
             raise self._elsewhere("a burial with an error")
-        if priority is None:
-            stats = yield from self._stats_of(self._held(job))
+        if priority is None:  # a token without the scope `peek` is shown none
+            reply = yield from _say_of(self._held(job), "stats-job", {"OK", "FORBIDDEN"})
+            stats = read_map(reply.body)
             priority = whole_in({"pri": PRIORITY, **stats}, "pri")
         yield from self._finish(job, "BURIED", "bury", _priority(priority))
-
-    def ttr_of(self, job: Reservation) -> Steps[float]:
-        """Return how long a reservation lasts, in whole seconds; a guess if it is unknown."""
-        stats = yield from self._stats_of(job)
-        return seconds_in({"ttr": TTR_UNKNOWN_S, **stats}, "ttr") or 0.3
-
-    def _stats_of(self, job: Reservation) -> Steps[dict[str, Any]]:
-        """Return statistics of a job in hand; none for a token without the scope `peek`."""
-        return read_map((yield from _say_of(job, "stats-job", {"OK", "FORBIDDEN"})).body)
 
     def _held(self, job: Held) -> Reservation:
         if isinstance(job, str):
@@ -273,8 +268,8 @@ class LineCalls:
         """Send a command that ends a reservation, on its connection."""
         held = self._held(job)
         command = line(verb, held.id, *words)
-        reply = yield from _ask(command, link=held.link)
-        if (refusal := _not_finished(reply, command, word, held)) is not None:
+        replies, _link = yield Commands((command,), link=held.link)
+        if (refusal := _not_finished(replies[0], command, word, held)) is not None:
             raise refusal
         return held
 
@@ -507,9 +502,9 @@ def plain_head(options: PutOptions) -> bytes:
 def _plain_words(options: PutOptions) -> tuple[str, str, str]:
     priority, delay, ttr = options.get("priority"), options.get("delay"), options.get("ttr")
     return (
-        _priority(PRIORITY if priority is None else priority),
-        seconds_word(0 if delay is None else delay, "delay"),
-        _ttr(TTR_S if ttr is None else ttr),
+        _PRIORITY_WORD if priority is None else _priority(priority),
+        "0" if delay is None else seconds_word(delay, "delay"),
+        _TTR_WORD if ttr is None else _ttr(ttr),
     )
 
 
@@ -743,6 +738,22 @@ def _one_line(text: str) -> str:
     if text.startswith("delay="):
         text = f'"{text}'
     return text.encode()[:900].decode(errors="ignore")
+
+
+def _reservation(reply: Reply, topic: str, link: Any) -> Reservation:  # noqa: ANN401 - a connection of either kind
+    """Return a job of a batch; its line has ttr and attempt, and the tube unless that is known."""
+    words = reply.words
+    if len(words) != (5 if topic else 6) or words[0] != "RESERVED":
+        raise NotUnderstood(f"{shown(' '.join(words))} is not a reserved job with its details")
+    if not re.fullmatch(_TTR, words[3]):
+        raise NotUnderstood(f"{shown(words[3])} is not a ttr")
+    if not topic and not is_topic(words[5]):
+        raise NotUnderstood(f"{shown(words[5])} is not a topic's name")
+    return Reservation(
+        *(int(words[1]), topic or words[5], "", reply.body or b"", whole_at(words, 4)),
+        ttr=float(words[3]),
+        link=link,
+    )
 
 
 def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:

@@ -88,7 +88,7 @@ class Reservation(NamedTuple):
     """Names this one reservation, over HTTP."""
     body: bytes
     attempt: int | None = None
-    """From 1; None on the line: use `get`."""
+    """Attempt number, starting at 1."""
     priority: int | None = None
     due: Time | None = None
     lateness: float | None = None

@@ -115,6 +115,7 @@ class Client:
     def close(self) -> None:
         """Close the connections. On the line this gives back the jobs in hand."""
         self._connections.close()
+        self._toucher.close()
 
     def _run(self, steps: Steps[T]) -> T:
         return self._connections.run(steps)
@@ -219,7 +220,7 @@ class Client:
 
     def keep(self, job: "Job") -> None:
         """Extend a reservation until `keep_no_more`; `with job` does."""
-        self._toucher.add(job, self._run(self._calls.ttr_of(job.reservation)))
+        self._toucher.add(job, job.reservation.ttr or 0.0)
 
     def keep_no_more(self, job: "Job") -> None:
         """Extend it no more."""

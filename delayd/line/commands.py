@@ -57,7 +57,7 @@ from delayd.limits import (
 )
 from delayd.line import grammar, replies
 from delayd.line.connection import LineConnection
-from delayd.line.grammar import BadFormat, Changes, Filter, PutLine
+from delayd.line.grammar import BadFormat, BatchLine, Changes, Filter, PutLine
 from delayd.line.stats import COUNTED
 
 Parser = Callable[[bytes], Any]
@@ -74,11 +74,11 @@ NO_JOB_ID: Final = 0
 # --- Reserving -----------------------------------------------------------------------------------
 
 
-def _reserve_batch(client: LineConnection, args: tuple[int, int], now_ms: RequestMs) -> bytes:
-    jobs_max, wait_ms = args
-    client.batch_max = min(jobs_max, RESERVE_BATCH_MAX)
+def _reserve_batch(client: LineConnection, batch: BatchLine, now_ms: RequestMs) -> bytes:
+    client.batch_max = min(batch.jobs_max, RESERVE_BATCH_MAX)
+    client.batch_details = batch.details
     try:
-        return _reserve(client, wait_ms, now_ms)
+        return _reserve(client, batch.wait_ms, now_ms)
     except OutOfSpace:
         client.batch_max = 0
         raise

@@ -46,6 +46,7 @@ from delayd.line import replies
 from delayd.line.framing import Framing, Then
 from delayd.line.grammar import (
     U32_MAX,
+    Detail,
     PutLine,
     PutWords,
     Shape,
@@ -158,7 +159,7 @@ class LineConnection:
         *("_framing", "_host", "_is_at_rest", "_out_bytes", "_slice_ends_ms", "_task", "batch_max"),
         *("context", "engine", "has_yielded", "is_bound", "is_choked", "is_closing"),
         *("is_half_closed", "is_unheard", "is_waiting", "out", "peer", "refused_kind"),
-        *("reserves_as", "session", "stats"),
+        *("batch_details", "reserves_as", "session", "stats"),
     )
 
     def __init__(self, context: LineContext, host: Host, peer: Peer) -> None:
@@ -191,6 +192,8 @@ class LineConnection:
         """No client gets replies: the rest of the input is executed, but for what only reads."""
         self.batch_max = 0
         """How many jobs the current reserve takes at most; 0 for one in beanstalkd's form."""
+        self.batch_details: tuple[Detail, ...] = ()
+        """What the line of each of its jobs says besides number and length."""
         self._host = host
         self._is_at_rest = True
         """The next byte begins a command."""
@@ -226,11 +229,14 @@ class LineConnection:
         """Return the reply with a job; a batch takes what else is ready."""
         if not self.batch_max:
             return self.long_reply(replies.reserved(job))
-        more = reserve_batch(
-            self.engine, self.session, self.batch_max - 1, self.space_bytes - len(job[1]), now_ms
-        )
+        jobs = [job]
+        if self.batch_max > 1:
+            space_bytes = self.space_bytes - len(job[1])
+            jobs += reserve_batch(
+                self.engine, self.session, self.batch_max - 1, space_bytes, now_ms
+            )
         self.batch_max = 0
-        return self.long_reply(replies.reserved_batch([job, *more]))
+        return self.long_reply(replies.reserved_batch(jobs, self.engine.store, self.batch_details))
 
     def begin(self, work: Work, reply: Callable[[], bytes], *, to_the_end: bool = False) -> bytes:
         """Execute a command in slices, and reply in the end; the connection waits meanwhile.
@@ -447,7 +453,7 @@ class LineConnection:
             self.batch_max = 0
             self.out.append(_WAIT_ENDS[outcome])
         else:
-            self.is_bound |= bool(self.batch_max) or not is_durable
+            self.is_bound |= self.batch_max > 1 or not is_durable
             self.out.append(self.hand_over(outcome, now_ms))
         self.resume(now_ms)
 

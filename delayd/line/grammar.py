@@ -15,6 +15,7 @@ most once. The core decides which keys and ladders are valid; here they are only
 (b'order-17', 'REPLACE', (15000, 180000))
 """
 
+import enum
 import functools
 import re
 from collections.abc import Callable
@@ -47,6 +48,16 @@ from delayd.text import shown_url
 
 U32_MAX: Final = 2**32 - 1
 I32_MAX: Final = 2**31 - 1
+
+
+class Detail(enum.Enum):
+    """What a reserve can tell of each job besides its number and body."""
+
+    TTR = b"ttr"
+    """How long the reservation lasts, in seconds."""
+    ATTEMPT = b"attempt"
+    """Attempt number, starting at 1."""
+    TUBE = b"tube"
 
 
 class BadFormat(Refusal):
@@ -82,6 +93,7 @@ _ONLY_NUMBER: Final = rb" *([0-9]+)"
 _NUMBER_AND_MAYBE_RATE: Final = rb" *([0-9]+)(?: +([0-9]{1,10}(?:\.[0-9]{1,9})?))?"
 _ONLY_SECONDS: Final = rb" *(%b)" % _SECONDS
 _NUMBER_AND_SECONDS: Final = rb" *([0-9]+) +(%b)" % _SECONDS
+_BATCH: Final = rb" *([0-9]+) +(%b)(?: +with=([a-z,]+))?" % _SECONDS
 _SECONDS_AND_NUMBER: Final = rb" *(%b) +([0-9]+)" % _SECONDS
 _RELEASE: Final = rb" *([0-9]+) +([0-9]+) +(%b)" % _SECONDS
 _PAUSE: Final = rb" *([-A-Za-z0-9+/;.$_()]+) +(%b)" % _SECONDS
@@ -156,13 +168,28 @@ def parse_seconds(rest: bytes) -> int:
     return milliseconds(seconds, rest)
 
 
-def parse_batch(rest: bytes) -> tuple[int, int]:
-    """Return how many jobs at most, at least 1, and how long to wait in milliseconds."""
-    number, wait = _matched(_NUMBER_AND_SECONDS, rest)
+class BatchLine(NamedTuple):
+    """What a `reserve-batch` asks for."""
+
+    jobs_max: int
+    """At least 1."""
+    wait_ms: int
+    details: tuple[Detail, ...] = ()
+    """What the line of each job says behind the number of bytes, in this order."""
+
+
+@functools.lru_cache(maxsize=PARSED_LINES_MAX)
+def parse_batch(rest: bytes) -> BatchLine:
+    """Return what is asked for; `BadFormat`. Workers send one line again and again."""
+    number, wait, names = _matched(_BATCH, rest)
     jobs_max = u32(number, rest)
-    if not jobs_max:
+    try:
+        details = tuple(map(Detail, names.split(b","))) if names else ()
+    except ValueError:
+        raise BadFormat(rest) from None
+    if not jobs_max or len(set(details)) < len(details):
         raise BadFormat(rest)
-    return jobs_max, milliseconds(wait, rest)
+    return BatchLine(jobs_max, milliseconds(wait, rest), details)
 
 
 def parse_kick(rest: bytes) -> int:

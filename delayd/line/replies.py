@@ -23,7 +23,7 @@ from delayd.core.job_parts import (
     target_of,
     texts_of,
 )
-from delayd.core.job_record import HEADER, State
+from delayd.core.job_record import HEADER, TTR_AT, U64, State
 from delayd.core.operations.put import Outcome
 from delayd.core.policy import Policy
 from delayd.core.scans.list import Page
@@ -32,6 +32,7 @@ from delayd.core.store import Store
 from delayd.core.targets import masked, own_target
 from delayd.core.topic import Topic
 from delayd.durations import duration_text
+from delayd.line.grammar import Detail
 from delayd.text import visible
 
 AUTHENTICATED: Final = b"OK\r\n"
@@ -147,9 +148,31 @@ def reserved_run(jobs: list[Handed]) -> bytes:
     )
 
 
-def reserved_batch(jobs: list[Handed]) -> bytes:
-    """Reply with a batch."""
-    return b"RESERVED_BATCH %d\r\n%b" % (len(jobs), reserved_run(jobs))
+def reserved_batch(jobs: list[Handed], store: Store, details: tuple[Detail, ...]) -> bytes:
+    """Reply with a batch; each line has these details behind the number of bytes."""
+    if not details:
+        return b"RESERVED_BATCH %d\r\n%b" % (len(jobs), reserved_run(jobs))
+    parts = [b"RESERVED_BATCH %d\r\n" % len(jobs)]
+    for job_id, body in jobs:
+        record = store.jobs.get(job_id)
+        assert record is not None, "a job just handed out is there"
+        words = _details_of(store, record, details)
+        parts.append(b"RESERVED %d %d%b\r\n%b\r\n" % (job_id, len(body), words, body))
+    return b"".join(parts)
+
+
+def _details_of(store: Store, record: bytes, details: tuple[Detail, ...]) -> bytes:
+    """Return the words for them, each after a space."""
+    words = b""
+    for detail in details:
+        if detail is Detail.TTR:
+            whole_s, ms = divmod(U64.unpack_from(record, TTR_AT)[0], 1_000)
+            words += b" %d.%03d" % (whole_s, ms) if ms else b" %d" % whole_s
+        elif detail is Detail.ATTEMPT:
+            words += b" %d" % (attempts_of(record) + 1)
+        else:
+            words += b" %b" % store.topic_of(record).name.encode()
+    return words
 
 
 def found(job: Handed) -> bytes:

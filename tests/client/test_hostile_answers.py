@@ -113,7 +113,6 @@ def operations(topic: str, job: Reservation) -> dict[str, Callable[[Any], Any]]:
         "reserve": lambda calls: calls.reserve(topic, limit=2, timeout=0),
         "reserve of two": lambda calls: calls.reserve([topic, "default"], limit=2, timeout=0),
         "no job": lambda calls: calls.reserve("none", limit=2, timeout=0),
-        "ttr_of": lambda calls: calls.ttr_of(job),
         "touch": lambda calls: calls.touch(job),
         "nack": lambda calls: calls.nack(job, delay=0),
         "ack": lambda calls: calls.ack(job),

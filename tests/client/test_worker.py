@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from queue import Queue
 from typing import Any, Final
 
 import pytest
@@ -205,21 +206,48 @@ def test_a_job_in_its_block_is_touched_until_the_block_ends() -> None:
     assert job.is_lost
 
 
-def test_the_thread_that_touches_ends_with_the_last_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def touchers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "delayd-touch"]
+
+
+def test_one_thread_touches_one_job_after_the_other_and_ends_some_time_after_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = set(touchers())
     fake = FakeDelayd()
     client = fake.client()
     client.put("mail", "x", ttr=0.03)
-    was_touched = threading.Event()
+    touched_jobs: Queue[Job] = Queue()
+    monkeypatch.setattr(client, "touch", touched_jobs.put)
     job = client.reserve("mail", timeout=0)
-    monkeypatch.setattr(client, "touch", lambda _job: was_touched.set())
-    toucher = Toucher()
+    toucher = Toucher(linger_s=0.3)
     toucher.add(job, 0.03)
-    assert was_touched.wait(60)
+    assert touched_jobs.get(timeout=60) is job
+    (thread,) = set(touchers()) - before
     toucher.discard(job)
-    for thread in threading.enumerate():
-        if thread.name == "delayd-touch":
-            thread.join(60)
-            assert not thread.is_alive()
+    toucher.add(job, 0.03)
+    assert touched_jobs.get(timeout=60) is job
+    assert set(touchers()) - before == {thread}
+    toucher.discard(job)
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_toucher_that_is_closed_ends_with_its_last_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(touchers())
+    fake = FakeDelayd()
+    client = fake.client()
+    client.put("mail", "x", ttr=0.03)
+    touched_jobs: Queue[Job] = Queue()
+    monkeypatch.setattr(client, "touch", touched_jobs.put)
+    job = client.reserve("mail", timeout=0)
+    client.keep(job)
+    (thread,) = set(touchers()) - before
+    client.close()
+    assert touched_jobs.get(timeout=60) is job
+    client.keep_no_more(job)
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 # --- Handlers of the wrong kind ------------------------------------------------------------------

@@ -821,7 +821,8 @@ class ClientWorld:
             self._jobs.setdefault(job.id, []).append(job)
             seen = truth(self.engine, job.id, self.now_ms)
             assert (job.id, job.topic, job.body) == (seen["id"], seen["topic"], seen["body"])
-            told = job.reservation.attempt is not None  # over HTTP
+            assert (job.attempt, job.reservation.ttr) == (seen["attempts"], seen["ttr"])
+            told = bool(job.token)  # over HTTP
             assert (job.key, job.group) == (
                 (seen["key"], seen["group"] or None) if told else ("", None)
             )

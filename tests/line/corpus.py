@@ -203,6 +203,26 @@ RESERVING: Final = (
         ),
     ),
     Exchange(
+        "a batch with the details that it asks for, in that order",
+        (
+            *(*HI, b"put 0 0 2.5 0", b"", b"reserve-batch 1 0 with=ttr", b"release 1 0 0"),
+            *(b"reserve-batch 10 0 with=tube,attempt,ttr", b"reserve-batch 1 0 with=ttr"),
+        ),
+        (
+            *(b"INSERTED 1", b"INSERTED 2", b"RESERVED_BATCH 1", b"RESERVED 1 2 60", b"hi"),
+            *(b"RELEASED", b"RESERVED_BATCH 2", b"RESERVED 1 2 default 2 60", b"hi"),
+            *(b"RESERVED 2 0 default 1 2.500", b"", b"TIMED_OUT"),
+        ),
+    ),
+    Exchange(
+        "details of a batch are known ones, each once",
+        (
+            *(*HI, b"reserve-batch 1 0 with=", b"reserve-batch 1 0 with=ttr,ttr"),
+            *(b"reserve-batch 1 0 with=body", b"reserve-batch 1 0 ttr", b"reserve"),
+        ),
+        (b"INSERTED 1", *[b"BAD_FORMAT"] * 4, b"RESERVED 1 2", b"hi"),
+    ),
+    Exchange(
         "a batch is of one at least",
         (*HI, b"reserve-batch 0 0", b"reserve-batch 1", b"reserve-batch 1 x", b"reserve"),
         (b"INSERTED 1", b"BAD_FORMAT", b"BAD_FORMAT", b"BAD_FORMAT", b"RESERVED 1 2", b"hi"),
