@@ -1,6 +1,7 @@
 """How every command that talks to a daemon finds it, and how it fails.
 
-The url is that of `--url`, of `--line` for the line protocol, of DELAYD_URL, or the default. A
+The url is that of `--url`, of `--line` for the line protocol, of DELAYD_URL, or the default; of
+daemons that share a log several, with commas between them. A
 token comes from `--token-file`, DELAYD_TOKEN_FILE or DELAYD_TOKEN; no option takes the token
 itself, since every user of the machine can read the arguments of a process.
 
@@ -74,7 +75,8 @@ OPTIONS: Final = (
         metavar="URL",
         envvar=URL_VARIABLE,
         help="Where the daemon is: http://HOST:PORT, https://HOST, http+unix:/PATH,"
-        " beanstalk://HOST:PORT, unix:/PATH. [env: DELAYD_URL; default: http://127.0.0.1:11301]",
+        " beanstalk://HOST:PORT, unix:/PATH; several with commas if they share a log."
+        " [env: DELAYD_URL; default: http://127.0.0.1:11301]",
     ),
     click.option(
         "--line", metavar="ADDRESS", help="Use the line protocol: HOST:PORT or unix:/PATH."
@@ -136,6 +138,8 @@ def url_of(url: str | None, line: str | None) -> str:
 
     >>> url_of(None, None), url_of(None, "127.0.0.1:11300"), url_of("x", "unix:/run/line.sock")
     ('http://127.0.0.1:11301', 'beanstalk://127.0.0.1:11300', 'unix:/run/line.sock')
+    >>> url_of(None, "db-1:11300,db-2:11300")
+    'beanstalk://db-1:11300,beanstalk://db-2:11300'
     """
     from delayd.client.addresses import DEFAULT_URL
 
@@ -147,7 +151,7 @@ def url_of(url: str | None, line: str | None) -> str:
         )
     if line.startswith(("unix:", "beanstalk://", "beanstalks://")):
         return line
-    return f"beanstalk://{line}"
+    return ",".join(f"beanstalk://{each.strip()}" for each in line.split(","))
 
 
 def token(file: object) -> str:

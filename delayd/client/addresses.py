@@ -3,6 +3,8 @@
     http://127.0.0.1:11301    https://queue.example    http+unix:/run/delayd/http.sock
     beanstalk://127.0.0.1     beanstalks://queue.example:11300     unix:/run/delayd/line.sock
 
+Daemons that share a log (docs/two-machines.md) have several, of which one serves at a time.
+
 >>> read_address("beanstalk://127.0.0.1")
 Address(speaks='line', host='127.0.0.1', port=11300, path='', is_tls=False)
 >>> read_address("http://[::1]:8080").url
@@ -10,6 +12,7 @@ Address(speaks='line', host='127.0.0.1', port=11300, path='', is_tls=False)
 """
 
 import re
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -18,6 +21,8 @@ Protocol = Literal["http", "line"]
 HTTP_PORT: Final = 11301
 LINE_PORT: Final = 11300
 DEFAULT_URL: Final = f"http://127.0.0.1:{HTTP_PORT}"
+ADDRESSES_MAX: Final = 16
+"""Of one client. Daemons that share a log are two or three; each may cost a wait to connect."""
 
 _SCHEMES: Final = MappingProxyType(
     {
@@ -29,7 +34,8 @@ _SCHEMES: Final = MappingProxyType(
 )
 _SOCKETS: Final = MappingProxyType({"http+unix": "http", "unix": "line"})
 # `re` compiles them at their first use, and keeps them; so elsewhere in this package.
-_PLACE: Final = r"([\w+]+)://(?:\[([0-9A-Fa-f:.%\w]+)\]|([^/:@?#\[\]]+))(?::(\d{1,5}))?/?"
+_PLACE: Final = r"([\w+]+)://(?:\[([0-9A-Fa-f:.%\w]+)\]|([^/:@?#,\[\]]+))(?::(\d{1,5}))?/?"
+_BETWEEN: Final = r",\s*(?=[\w+]+:)"
 _FILE: Final = r"([\w+]+):(?://)?(/.+)"
 _RULE: Final = (
     "must be http://HOST:PORT, https://HOST, beanstalk://HOST:PORT, beanstalks://HOST:PORT,"
@@ -88,6 +94,32 @@ beanstalk://127.0.0.1:11301 the line protocol
         schemes = f"http://{url} speaks HTTP, beanstalk://{url} the line protocol"
         raise ValueError(f"the url {url!r} has no scheme: {schemes}")
     raise ValueError(f"the url {_shown(url)!r} {_RULE}")
+
+
+def read_addresses(urls: str | Sequence[str]) -> tuple[Address, ...]:
+    """Read urls of daemons that share a log: a sequence, or one text with commas between them.
+
+    They speak one protocol. A comma in the path of a unix socket is part of the path, unless a
+    scheme follows. Raises ValueError with the rule.
+
+    >>> [each.url for each in read_addresses("http://db-1:80, http://db-2:80")]
+    ['http://db-1:80', 'http://db-2:80']
+    >>> read_addresses(["http://db-1", "unix:/run/line.sock"])
+    Traceback (most recent call last):
+    ValueError: http://db-1:11301 speaks HTTP and unix:/run/line.sock the line protocol: addresses \
+of one client speak the same
+    """
+    texts = re.split(_BETWEEN, urls) if isinstance(urls, str) else urls
+    addresses = tuple(dict.fromkeys(read_address(each.strip()) for each in texts))
+    if not 0 < len(addresses) <= ADDRESSES_MAX:
+        raise ValueError(f"a client has 1 to {ADDRESSES_MAX} addresses, not {len(addresses)}")
+    spoken = {each.speaks: each.url for each in addresses}
+    if len(spoken) > 1:
+        raise ValueError(
+            f"{spoken['http']} speaks HTTP and {spoken['line']} the line protocol: addresses of one"
+            " client speak the same"
+        )
+    return addresses
 
 
 def _shown(url: str) -> str:

@@ -58,7 +58,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | Sequence[str] = DEFAULT_URL,
         *,
         token: str = "",
         tls: ssl.SSLContext | None = None,

@@ -47,16 +47,15 @@ class AsyncConnection(Link, asyncio.Protocol):
     @classmethod
     async def open(cls, way: Way) -> Self:
         """Connect. Raises Unreachable."""
-        loop, address = asyncio.get_running_loop(), way.address
+        loop, made = asyncio.get_running_loop(), cls(way)
+        address = made.place.address
         try:
-            async with asyncio.timeout(way.timeout_s):
+            async with asyncio.timeout(way.connect_s):
                 if address.path:
-                    _, made = await loop.create_unix_connection(lambda: cls(way), address.path)
+                    await loop.create_unix_connection(lambda: made, address.path)
                 else:
                     tls = (way.tls or verified_tls()) if address.is_tls else None
-                    _, made = await loop.create_connection(
-                        lambda: cls(way), address.host, address.port, ssl=tls
-                    )
+                    await loop.create_connection(lambda: made, address.host, address.port, ssl=tls)
         except (OSError, ValueError) as error:
             raise Unreachable(address.url, reason_of(error)) from error
         return made
@@ -67,14 +66,14 @@ class AsyncConnection(Link, asyncio.Protocol):
             return await self._exchange(ask)
 
     async def prepare(self, ask: Ask) -> None:
-        if (first := self.way.wire.before(ask, self)) is not None:
+        if (first := self.place.wire.before(ask, self)) is not None:
             with self.closing(may_have_happened=False):
-                self.way.wire.check_before(ask, first, await self._exchange(first))
+                self.place.wire.check_before(ask, first, await self._exchange(first))
 
     async def _exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the same
-        self._reader = self.way.wire.reader(ask, self)
+        self._reader = self.place.wire.reader(ask, self)
         try:
-            self._send(self.way.wire.encode(ask))
+            self._send(self.place.wire.encode(ask))
             return await self._replied(self.way.timeout_s + ask.wait_s)
         finally:
             self._reader = None
@@ -190,10 +189,10 @@ class AsyncConnections:
         return answered
 
     async def borrow(self, ask: Ask) -> AsyncConnection:
-        connection = await self._take()
-        await connection.prepare(ask)
-        connection.is_lent = True
-        return connection
+        steps = exchanging(ask, self.way, self._pool, self._prepared, self._sleep)
+        lent: tuple[AsyncConnection, None] = await awaited(steps)
+        lent[0].is_lent = True
+        return lent[0]
 
     def give_back(self, connection: AsyncConnection) -> None:
         connection.is_lent = False
@@ -212,6 +211,11 @@ class AsyncConnections:
             connection = await self._take()
             return connection, await connection.exchange(ask)
 
+    async def _prepared(self, ask: Ask) -> tuple[AsyncConnection, None]:
+        connection = await self._take()
+        await connection.prepare(ask)
+        return connection, None
+
     async def _exchange_on(self, link: AsyncConnection, ask: Ask) -> Any:  # noqa: ANN401 - the same
         async with link.lock:
             if link.is_closed:
@@ -219,7 +223,7 @@ class AsyncConnections:
             return await link.exchange(ask)
 
     async def _take(self) -> AsyncConnection:
-        if (connection := self._pool.take()) is None:
+        if (connection := self._pool.take(self.way.place)) is None:
             connection = await AsyncConnection.open(self.way)
             self._pool.was_reached = True
         return connection

@@ -240,6 +240,10 @@ class LineWire:
         if ask.used is not None:
             link.used = ask.used
 
+    def why_elsewhere(self, _reply: object) -> str:
+        """Return an empty text: a daemon that does not serve has no open port."""
+        return ""
+
 
 # --- Writing -------------------------------------------------------------------------------------
 

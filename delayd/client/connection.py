@@ -28,9 +28,9 @@ class Connection(Link):
         super().__init__(way)
         self.lock = threading.Lock()
         try:
-            self._socket = _connected(way.address, way.tls, way.timeout_s)
+            self._socket = _connected(self.place.address, way.tls, way.connect_s)
         except (OSError, ValueError) as error:
-            raise Unreachable(way.address.url, reason_of(error)) from error
+            raise Unreachable(self.place.address.url, reason_of(error)) from error
 
     def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the wire tells
         """Send a request and return the reply. Raises ConnectionLost, and is closed then."""
@@ -40,14 +40,14 @@ class Connection(Link):
 
     def prepare(self, ask: Ask) -> None:
         """Log in, watch and use topics as the request needs; after a failure nothing was done."""
-        if (first := self.way.wire.before(ask, self)) is not None:
+        if (first := self.place.wire.before(ask, self)) is not None:
             with self.closing(may_have_happened=False):
-                self.way.wire.check_before(ask, first, self._exchange(first))
+                self.place.wire.check_before(ask, first, self._exchange(first))
 
     def _exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the same
-        reader = self.way.wire.reader(ask, self)
+        reader = self.place.wire.reader(ask, self)
         ends_s = time.monotonic() + self.way.timeout_s
-        self._send(self.way.wire.encode(ask), ends_s)
+        self._send(self.place.wire.encode(ask), ends_s)
         ends_s += ask.wait_s
         while True:
             received = self._receive(ends_s)
@@ -120,9 +120,9 @@ class Connections:
 
     def borrow(self, ask: Ask) -> Connection:
         """Return a connection ready for the request; the caller gives it back or closes it."""
-        connection = self._take()
-        connection.prepare(ask)
-        return connection
+        steps = exchanging(ask, self.way, self._pool, self._prepared, self._sleep)
+        lent: tuple[Connection, None] = carried_out(steps)
+        return lent[0]
 
     def give_back(self, connection: Connection) -> None:
         """Take back a borrowed connection."""
@@ -138,6 +138,11 @@ class Connections:
         connection = self._take()
         return connection, connection.exchange(ask)
 
+    def _prepared(self, ask: Ask) -> tuple[Connection, None]:
+        connection = self._take()
+        connection.prepare(ask)
+        return connection, None
+
     def _exchange_on(self, link: Connection, ask: Ask) -> Any:  # noqa: ANN401 - the same
         with link.lock:
             if link.is_closed:
@@ -146,7 +151,7 @@ class Connections:
 
     def _take(self) -> Connection:
         """Return an idle connection, or a new one."""
-        if (connection := self._pool.take()) is None:
+        if (connection := self._pool.take(self.way.place)) is None:
             connection = Connection(self.way)
             self._pool.was_reached = True
         return connection

@@ -11,11 +11,17 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from delayd.client.addresses import Address
-from delayd.client.errors import ConnectionLost, DelaydError, NotUnderstood, Unreachable
+from delayd.client.errors import (
+    ConnectionLost,
+    DelaydError,
+    NotReady,
+    NotUnderstood,
+    Unreachable,
+)
 from delayd.client.steps import Steps
 
 if TYPE_CHECKING:
@@ -24,6 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 5.0
+CONNECT_S_MAX: Final = 5.0
+"""How long one of several addresses is waited for: a machine that is off does not refuse."""
 IDLE_CONNECTIONS_MAX: Final = 16
 """So many are kept for the next calls; calls at the same time may have more."""
 
@@ -86,6 +94,9 @@ class Wire(Protocol):
     def check_before(self, ask: Any, first: Any, reply: Any) -> None:  # noqa: ANN401 - the same
         """Note the reply to that request. Raises its refusals."""
 
+    def why_elsewhere(self, reply: Any) -> str:  # noqa: ANN401 - the same
+        """Return why another daemon may do it, where this one has refused it; empty: it may not."""
+
 
 def drawn() -> float:
     """Return a number from 0 up to 1 by chance; `random` takes as long to import as json."""
@@ -123,30 +134,61 @@ class Outage:
                 self.tell(error)
 
 
+class Place(NamedTuple):
+    """An address, and its protocol."""
+
+    address: Address
+    wire: Wire
+
+
 class Way:
-    """A client's address, protocol and patience."""
+    """A client's addresses, protocol and patience.
+
+    Of several addresses one is used, until it fails. No answer of a server adds one.
+    """
 
     def __init__(
         self,
-        address: Address,
-        wire: Wire,
+        places: Sequence[Place],
         tls: "ssl.SSLContext | None",
         timeout_s: float,
         patience_s: float,
     ) -> None:
-        self.address = address
-        self.wire = wire
+        self.places = tuple(places)
+        self.place = self.places[0]
+        """Where new connections are made: the one that answered last."""
+        self._lock = threading.Lock()
         self.tls = tls
         self.timeout_s = timeout_s
         self.patience_s = patience_s
         self.outage = Outage()
         self.chance: Callable[[], float] = drawn
 
+    @property
+    def connect_s(self) -> float:
+        """How long a connection may take; all addresses together have the time of an answer."""
+        count = len(self.places)
+        return self.timeout_s if count == 1 else min(CONNECT_S_MAX, self.timeout_s / count)
+
+    @property
+    def shown(self) -> str:
+        """All addresses, for people."""
+        return ", ".join(each.address.url for each in self.places)
+
+    def leave(self, place: Place) -> None:
+        """Use the next address, unless another call has left this one already."""
+        with self._lock:
+            if self.place is place:
+                at = self.places.index(place) + 1
+                self.place = self.places[at % len(self.places)]
+
 
 class Link(Protocol):
     """A connection of either kind. On the line it holds jobs, watches topics, and is logged in."""
 
     way: Way
+    place: Place
+    """Of the addresses, the one that it was made to."""
     held: set[int]
     """The numbers of the jobs that it holds; then it is used for them alone."""
     watched: frozenset[str]
@@ -156,6 +198,7 @@ class Link(Protocol):
 
     def __init__(self, way: Way) -> None:
         self.way = way
+        self.place = way.place
         self.held = set()
         self.watched = frozenset(("default",))
         self.used = ""
@@ -184,7 +227,7 @@ class Link(Protocol):
             yield
         except OSError as error:
             self.close()
-            where = self.way.address.url
+            where = self.place.address.url
             lost = ConnectionLost(where, reason_of(error), may_have_happened=may_have_happened)
             raise lost from error
         except NotUnderstood as error:
@@ -197,7 +240,7 @@ class Link(Protocol):
     def misunderstood(self, error: NotUnderstood, *, may_have_happened: bool = True) -> None:
         """Close it, since its next bytes cannot be trusted; set its url in the error."""
         self.close()
-        error.where = self.way.address.url
+        error.where = self.place.address.url
         error.may_have_happened = may_have_happened
 
     def close(self) -> None:
@@ -217,13 +260,13 @@ class Pool(Generic[L]):
         self._lock = threading.Lock()
         self._idle: list[L] = []
 
-    def take(self) -> L | None:
-        """Return a connection that holds no jobs, if there is one."""
+    def take(self, place: Place) -> L | None:
+        """Return a connection to this address that holds no jobs, if there is one."""
         with self._lock:
             self._idle = [each for each in self._idle if not each.is_closed]
             for connection in [each for each in reversed(self._idle) if not each.held]:
                 self._idle.remove(connection)
-                if connection.is_usable:
+                if connection.place is place and connection.is_usable:
                     return connection
                 connection.close()
         return None
@@ -255,12 +298,20 @@ class Attempts:
     `ConnectionLost` says whether they may have been carried out. The first connection of all is not
     waited for: a wrong url is an error at once. Patience counts from the first failure, so that a
     slow server does not get the whole time again with each attempt.
+
+    Of several addresses all are tried before a pause, from the one that answered last. A refusal
+    of one that may be done elsewhere counts as a failure, as long as there is patience. Their first
+    connection is waited for too, since the log may be without an owner for a moment.
     """
 
     def __init__(self, ask: Ask, way: Way, pool: Pool[Any]) -> None:
         self.pause_s = 0.0
         """How long to wait before the next one."""
         self._ask = ask
+        self._way = way
+        self._place = way.place
+        self._tried = 0
+        """How many addresses have failed since the last pause."""
         self._pool = pool
         self._outage = way.outage
         self._era = 0
@@ -271,24 +322,52 @@ class Attempts:
 
     def __enter__(self) -> None:
         self._era = self._outage.era
+        self._place = self._way.place if self._ask.link is None else self._ask.link.place
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
         """Return whether to try again; otherwise the error is raised."""
         if error is None and self.pause_s:
             self._outage.end(self._era)
-        if not isinstance(error, Unreachable | ConnectionLost) or not self._pool.was_reached:
+        if not isinstance(error, Unreachable | ConnectionLost):
+            return False
+        self._way.leave(self._place)
+        if not self._pool.was_reached and len(self._way.places) == 1:
             return False
         if self._ask.link is not None:
             return False  # the jobs of that connection are gone with it
         if getattr(error, "may_have_happened", False) and not self._ask.may_repeat:
             return False
+        if self._go_on(error):
+            return True
+        if isinstance(error, Unreachable) and len(self._way.places) > 1:
+            raise Unreachable(self._way.shown, error.reason) from error
+        return False
+
+    def is_elsewhere(self, place: Place, reply: Any) -> bool:  # noqa: ANN401 - the wire tells
+        """Whether to ask at the next address instead of taking this reply."""
+        if len(self._way.places) == 1 or self._ask.link is not None:
+            return False
+        why = place.wire.why_elsewhere(reply)
+        if not why:
+            return False
+        self._way.leave(place)
+        return self._go_on(NotReady(f"{place.address.url}: {why}"))
+
+    def _go_on(self, error: DelaydError) -> bool:
+        """Tell whether there is patience for another attempt, and set the pause before it."""
         now_s = time.monotonic()
         self._failed_s = now_s if self._failed_s is None else self._failed_s
+        if now_s - self._failed_s > self._patience_s:
+            return False
+        self._tried += 1
+        if self._tried < len(self._way.places):
+            self.pause_s = 0.0
+            return True
         pause_s = next(self._pauses, None)
-        if pause_s is None or now_s - self._failed_s > self._patience_s:
+        if pause_s is None:
             return False
         self._outage.begin(error, self._era)
-        self.pause_s = pause_s
+        self.pause_s, self._tried = pause_s, 0
         return True
 
 
@@ -323,8 +402,12 @@ def exchanging(
     attempts = Attempts(ask, way, pool)
     while True:
         with attempts:
-            return (yield attempt(ask))
-        yield sleep(attempts.pause_s)
+            connection, reply = yield attempt(ask)
+            if not attempts.is_elsewhere(connection.place, reply):
+                return connection, reply
+            connection.close()
+        if attempts.pause_s:
+            yield sleep(attempts.pause_s)
 
 
 def pauses(patience_s: float, random: Callable[[], float]) -> Iterator[float]:
@@ -345,4 +428,6 @@ def reason_of(error: Exception) -> str:
     """Return in a few words why a connection failed."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, ConnectionRefusedError):  # asyncio has a sentence of its own
+        return "Connection refused"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -251,6 +251,7 @@ class Unreachable(DelaydError):
             " `delayd serve --data-dir DIRECTORY`, or name another url"
         )
         self.where = where
+        self.reason = reason
 
 
 class ConnectionLost(DelaydError):

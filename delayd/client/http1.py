@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from delayd.client.addresses import Address
-from delayd.client.answers import shown
+from delayd.client.answers import members, read_json, shown
 from delayd.client.errors import NotUnderstood, WrongProtocol
 from delayd.client.limits import (
     ANSWER_BYTES_MAX,
@@ -26,6 +26,9 @@ from delayd.client.limits import (
 JSON_TYPE: Final = "application/json"
 UPGRADE_REQUIRED: Final = 426
 """What delayd's line port answers to HTTP; a beanstalkd answers in words of its own."""
+SERVICE_UNAVAILABLE: Final = 503
+_OF_AN_OWNER: Final = frozenset(("DRAINING", "BUSY", "TOO_MANY_REQUESTS"))
+"""Words of 503 of a daemon that serves: another one has no better answer."""
 _SWITCHING: Final = 101
 _VERSIONS: Final = frozenset(("HTTP/1.1 ", "HTTP/1.0 "))
 _CHUNK_SIZE: Final = rb"0*([0-9A-Fa-f]{1,15})[ \t]*(?:;|$)"
@@ -285,3 +288,14 @@ class HttpWire:
 
     def check_before(self, _ask: Request, _first: object, _reply: object) -> None:
         """Do nothing: there is no such request."""
+
+    def why_elsewhere(self, reply: Response) -> str:
+        """Return what a daemon says that does not serve: it stands by, stops, or has no lease."""
+        if reply.status != SERVICE_UNAVAILABLE:
+            return ""
+        try:
+            problem = members(read_json(reply.body))
+        except NotUnderstood:
+            return ""
+        is_owner = problem.get("word") in _OF_AN_OWNER or "word" not in problem
+        return "" if is_owner else shown(problem.get("detail", ""))

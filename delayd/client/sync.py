@@ -68,7 +68,8 @@ class Client:
 
     `http://HOST:PORT`, `https://HOST` and `http+unix:/PATH` speak HTTP; `beanstalk://HOST:PORT`,
     `beanstalks://HOST:PORT` (TLS) and `unix:/PATH` the line protocol. HTTP has all operations. The
-    line is faster, and a job is ready again as soon as its worker's connection is gone.
+    line is faster, and a job is ready again as soon as its worker's connection is gone. Daemons
+    that share a log have several urls, as a sequence or with commas: the one that serves is found.
 
     `token` is one of `delayd token create`, `tls` a context instead of the system's default.
     `timeout` is how long an answer may take, beside a wait for jobs, and `patience` how long a call
@@ -78,7 +79,7 @@ class Client:
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | Sequence[str] = DEFAULT_URL,
         *,
         token: str = "",
         tls: "ssl.SSLContext | None" = None,

@@ -73,7 +73,10 @@ class Talk:
         monkeypatch.setattr(
             Connections,
             "exchange",
-            lambda made, ask: (Nowhere(made.way), self._exchange(made.way.wire.encode(ask), ask)),
+            lambda made, ask: (
+                Nowhere(made.way),
+                self._exchange(made.way.place.wire.encode(ask), ask),
+            ),
         )
 
     def __enter__(self) -> Self:

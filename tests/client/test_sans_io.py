@@ -113,9 +113,9 @@ def test_a_connection_that_holds_jobs_is_used_for_them_alone() -> None:
     ReplyReader(1, AT, kept).feed(b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\na\r\nRESERVED 2 0\r\n\r\n")
     assert kept.held == {1, 2}
     pool.give_back(kept)
-    assert pool.take() is None
+    assert pool.take(kept.place) is None
     kept.held.clear()
-    assert pool.take() is kept
+    assert pool.take(kept.place) is kept
 
 
 @pytest.mark.parametrize("verb", ["ack", "touch"])
@@ -136,7 +136,7 @@ def test_a_connection_that_was_lost_with_its_jobs_is_not_kept() -> None:
     lost.held.add(7)
     pool.give_back(lost)
     lost.close()
-    assert pool.take() is None
+    assert pool.take(lost.place) is None
     assert pool._idle == []
 
 
