@@ -348,6 +348,8 @@ class Config(NamedTuple):
     # The schema of the log.
     postgres_name: str = "delayd"
     postgres_password_file: str | None = None
+    # The name or number by which other machines reach this one; None: what it listens on.
+    postgres_address: str | None = None
     postgres_lease_ms: int = limits.DATABASE_LEASE_MS_DEFAULT
     # Settings of the server that are accepted although they may lose jobs.
     postgres_accept: tuple[str, ...] = ()
@@ -407,6 +409,12 @@ DATABASE_URL: Final = or_off(
 )
 LOG_NAME: Final = matching(
     "(?!pg_)[a-z_][a-z0-9_]{0,62}", "must be a name of a schema in small letters, such as delayd"
+)
+_REACHED_AT: Final = or_off(
+    matching(
+        rf"{_HOST}|[0-9A-Fa-f.]*:[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*",
+        'must be a name or an IP address of this machine, such as "a.example.com", without a port',
+    )
 )
 _LEASE: Final = duration(limits.DATABASE_LEASE_MS_MIN, limits.DATABASE_LEASE_MS_MAX)
 _ACCEPT_RULE: Final = 'must be a list of "fsync", "full_page_writes"'
@@ -479,6 +487,7 @@ SETTINGS: Final = (
     Field("postgres.url", "postgres_url", DATABASE_URL, "--postgres", is_secret=True),
     Field("postgres.name", "postgres_name", LOG_NAME),
     Field("postgres.password_file", "postgres_password_file", _FILE_OR_OFF),
+    Field("postgres.address", "postgres_address", _REACHED_AT),
     Field("postgres.lease", "postgres_lease_ms", _LEASE),
     Field("postgres.accept", "postgres_accept", _ACCEPT),
     Field("wheel.tick", "tick_ms", _TICK),

@@ -121,6 +121,7 @@ class DaemonFigures:
             lambda: turns.repairs,
             self._push_figures,
             lambda: http().requests,
+            lambda: None if durable is None else durable.ownership,
         )
 
     def _push_figures(self) -> "PushFigures | None":

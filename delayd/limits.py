@@ -448,6 +448,11 @@ DATABASE_LEASE_TICKS: Final = 6
 # Answers that do not fit what was sent, one after the other, before the log has failed.
 DATABASE_ODD_ANSWERS_MAX: Final = 3
 
+# What a standby that takes over, or is stopped, leaves to answers and statements under way.
+STANDBY_END_MS: Final = 100
+# So that requests are answered that have come and were not read yet.
+STANDBY_LINGER_MS: Final = 10
+
 # --- What the configuration may choose -----------------------------------------------------------
 
 # The resolution of every deadline; a coarser tick only makes jobs later.

@@ -92,6 +92,26 @@ class LogSize(NamedTuple):
     jobs_copied: int = 0  # into snapshots, since the start
 
 
+class LogStandby(NamedTuple):
+    """A daemon that follows the log, as it was seen last."""
+
+    address: str
+    lag_frames: int  # that it had not read by then
+    lag_ms: int  # how long ago it had read all that there was
+
+
+class LogOwnership(NamedTuple):
+    """Who owns a log that may get another owner, as far as this daemon knows."""
+
+    is_owner: bool  # this daemon is, or was the last time it heard of the log
+    owner: str  # the address of the owner, for people
+    epoch: int  # raised by each takeover
+    lease_left_ms: int  # for how long the owner's lease goes on; 0: it is over
+    place: str  # where the log is, for people
+    trouble: str  # why the log cannot be reached now; empty: it can
+    standbys: Sequence[LogStandby]  # the owner's; of a standby itself alone
+
+
 class Loop(Protocol):
     """What is needed of the event loop."""
 
@@ -229,6 +249,10 @@ class DurableLog(LogSnapshots, Protocol):
     @property
     def owner(self) -> str:
         """Where the daemon is that owns the log, for people; empty if there is none."""
+
+    @property
+    def ownership(self) -> LogOwnership | None:
+        """Who owns the log, for any thread; None: it is never another daemon's."""
 
     @property
     def followed_percent(self) -> int:

@@ -29,6 +29,7 @@ from delayd.core.stats.refusals import Refusals
 from delayd.core.stats.totals import StateTotals, TotalsScan
 from delayd.core.topic import Topic
 from delayd.limits import LATENESS_BOUNDS_MS, METRICS_STEP_TOPICS, TOTALS_STEP_TOPICS
+from delayd.log import LogOwnership
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -43,6 +44,8 @@ OLDEST: Final = "delayd_oldest_ready_age_seconds"
 TOPIC_OPERATIONS: Final = "delayd_topic_operations"
 OVERDUE: Final = "delayd_due_to_ready_seconds"
 WAITED: Final = "delayd_ready_to_reserved_seconds"
+LAG: Final = "delayd_log_standby_lag_seconds"
+LAG_FRAMES: Final = "delayd_log_standby_lag_frames"
 REQUESTS: Final = "delayd_http_requests"
 REQUEST_TOOK: Final = "delayd_http_request_seconds"
 PUSHES: Final = "delayd_push_attempts"
@@ -73,6 +76,13 @@ HELP: Final = MappingProxyType(
         "delayd_journal_batch_records": "Records that became durable with one sync.",
         "delayd_journal_bytes": "Bytes of log and snapshots on disk.",
         "delayd_snapshot_age_seconds": "Age of the state in the newest snapshot.",
+        "delayd_log_owner": "1 if the daemon owns the log in the database, 0 if it stands by.",
+        "delayd_log_epoch": "How often the log in the database got another owner.",
+        "delayd_log_lease_left_seconds": "How long the owner's lease of the log still lasts.",
+        "delayd_log_reachable": "1 while the database of the log answers, else 0.",
+        "delayd_log_standbys": "How many daemons follow the log, as its owner sees it.",
+        LAG_FRAMES: "Frames that a standby has not read yet.",
+        LAG: "How long ago a standby had read all frames that there were.",
         REQUESTS: "HTTP requests answered since the start, by call and status.",
         REQUEST_TOOK: "How long HTTP answers took, by call, waits for jobs included.",
         PUSHES: "Deliveries attempted since the start, by topic and result.",
@@ -157,6 +167,7 @@ class Sources(NamedTuple):
     watchdog_repairs: Callable[[], int]
     push: Callable[[], PushFigures | None] = lambda: None  # None: nothing is delivered
     requests: Callable[[], Mapping[str, CallFigures]] = dict  # by the name of the call
+    ownership: Callable[[], LogOwnership | None] = lambda: None  # None: the log is in files
 
 
 # --- The text format -----------------------------------------------------------------------------
@@ -261,11 +272,40 @@ def push_families(push: PushFigures) -> Iterator[str]:
     )
 
 
+def log_families(ownership: LogOwnership) -> Iterator[str]:
+    """Yield who owns a log in a database, and how far the others have followed it."""
+    yield gauge("delayd_log_owner", ownership.is_owner)
+    yield gauge("delayd_log_epoch", ownership.epoch)
+    yield gauge("delayd_log_lease_left_seconds", ownership.lease_left_ms / _MS_PER_S)
+    yield gauge("delayd_log_reachable", not ownership.trouble)
+    if ownership.is_owner:
+        yield gauge("delayd_log_standbys", len(ownership.standbys))
+    by_address = {_escaped(each.address): each for each in ownership.standbys}
+    frames = {address: each.lag_frames for address, each in by_address.items()}
+    yield labelled("gauge", LAG_FRAMES, "standby", frames)
+    lags = {address: each.lag_ms / _MS_PER_S for address, each in by_address.items()}
+    yield labelled("gauge", LAG, "standby", lags)
+
+
+def _escaped(value: str) -> str:
+    """Return the value of a label that may have any characters but line breaks."""
+    return value.replace("\\", r"\\").replace('"', r"\"")
+
+
 # --- The process, with the names that prometheus-client has made usual ----------------------------
+
+
+def booted_s() -> float:
+    """When the machine was booted, by the wall clock; 0: the kernel does not say."""
+    with contextlib.suppress(OSError), open("/proc/stat", "rb") as stat:
+        return next(float(line.split()[1]) for line in stat if line.startswith(b"btime "))
+    return 0.0
 
 
 def process_families(booted_s: float) -> Iterator[str]:
     """Yield what the kernel counts of this process."""
+    if not booted_s:
+        return
     with contextlib.suppress(OSError):
         with open("/proc/self/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
@@ -305,6 +345,18 @@ def python_info() -> str:
 # --- The page ------------------------------------------------------------------------------------
 
 
+def standby_page(
+    version: str, ownership: LogOwnership | None, *, is_compiled: bool
+) -> Iterator[bytes]:
+    """Yield the page of a daemon that does not serve; `ownership` once the log is open."""
+    yield build_info(version, is_compiled=is_compiled).encode()
+    if ownership is not None:
+        yield "".join(log_families(ownership)).encode()
+    yield python_info().encode()
+    yield "".join(process_families(booted_s())).encode()
+    yield "".join(collector_families()).encode()
+
+
 class Metrics:
     """All metrics of one daemon."""
 
@@ -312,12 +364,7 @@ class Metrics:
         self._engine = engine
         self._refusals = refusals
         self._sources = sources
-        self._booted_s = 0.0
-        """When the machine was booted, by the wall clock; 0: the kernel does not say."""
-        with contextlib.suppress(OSError), open("/proc/stat", "rb") as stat:
-            self._booted_s = next(
-                float(line.split()[1]) for line in stat if line.startswith(b"btime ")
-            )
+        self._booted_s = booted_s()
         bounds = [number_text(bound / _MS_PER_S) for bound in LATENESS_BOUNDS_MS]
         self._bounds = (*bounds, "+Inf")
 
@@ -357,12 +404,13 @@ class Metrics:
             yield gauge("delayd_journal_bytes", journal.disk_bytes)
             if journal.snapshot_age_ms is not None:
                 yield gauge("delayd_snapshot_age_seconds", journal.snapshot_age_ms / _MS_PER_S)
+        if (ownership := sources.ownership()) is not None:
+            yield from log_families(ownership)
         yield from request_families(sources.requests())
         if (push := sources.push()) is not None:
             yield from push_families(push)
         yield python_info()
-        if self._booted_s:
-            yield from process_families(self._booted_s)
+        yield from process_families(self._booted_s)
         yield from collector_families()
 
     def _topic_families(

@@ -40,6 +40,14 @@ It uses and watches a tube of its own: in `default` it would reserve a job that 
 """
 
 
+def trace_of(context: Mapping[str, Any]) -> str:
+    """Return where a fault is, as asyncio tells its exception handler of one."""
+    import traceback  # noqa: PLC0415 - takes 3 ms
+
+    fault = context.get("exception")
+    return "".join(traceback.format_exception(fault)) if fault else str(context["message"])
+
+
 class Notices:
     """Tells what happens to this engine's daemon; `space` is that of its log."""
 
@@ -155,11 +163,7 @@ class Notices:
 
     def fault(self, context: Mapping[str, Any]) -> None:
         """Say where a fault of our own is."""
-        import traceback  # noqa: PLC0415 - takes 3 ms
-
-        fault = context.get("exception")
-        trace = "".join(traceback.format_exception(fault)) if fault else context["message"]
-        self.log.error("a fault in delayd: stopping at once", trace=trace)
+        self.log.error("a fault in delayd: stopping at once", trace=trace_of(context))
 
     # --- Clients, and the end --------------------------------------------------------------------
 

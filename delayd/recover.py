@@ -4,12 +4,12 @@
 
 With progress in the log, and for systemd, when it takes longer than a second. While another daemon
 owns the log this one stands by: it replays what the owner appends, and has nothing to catch up with
-when it takes over.
+when it takes over. All of it may happen in a thread (`standby.py`), while another one reads from
+`Progress` how far it has come.
 """
 
 import gc
-import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from delayd.clock import NS_PER_MS, Clock, SystemClock, monotonic_ns
 from delayd.config import ClockKind, Config, SyncPolicy
@@ -22,9 +22,28 @@ from delayd.log_lines import Log
 from delayd.systemd import Notifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from delayd.log import DurableLog, LogFrame
+
+
+class GivenUp(LogError):
+    """The start was not wanted any more."""
+
+
+@final
+class Progress:
+    """How far a start has come, for another thread to read."""
+
+    def __init__(self, on_standing_by: "Callable[[], object]" = bool) -> None:
+        """`on_standing_by` is called once, in between, when all frames that there are are read."""
+        self.on_standing_by = on_standing_by
+        self.is_wanted = True
+        """Set it to False to have the start end at the next frame, or look for one."""
+        self.log: DurableLog | None = None
+        """None until it is open."""
+        self.is_standing_by = False
+        """All frames that there are were replayed, and another daemon owns the log."""
 
 
 def what_helps(error: LogError, config: Config) -> dict[str, str]:
@@ -37,32 +56,43 @@ def what_helps(error: LogError, config: Config) -> dict[str, str]:
 
 
 def recover(
-    config: Config, clock: Clock, news: Log, notifier: Notifier
+    config: Config,
+    clock: Clock,
+    news: Log,
+    notifier: Notifier,
+    *,
+    address: str = "",
+    progress: Progress | None = None,
 ) -> "tuple[Engine, DurableLog | None]":
     """Bring the engine to the state in the log, and own that. Raises `LogError`.
 
-    `news` is told of what was found. The garbage collector is off meanwhile, and what was loaded is
-    then frozen: jobs are bytes, but the tables that hold them would be traversed repeatedly. See
-    `Turns.note_collection` too.
+    `news` is told of what was found; `address` is where people find this daemon. The garbage
+    collector is off meanwhile, and what was loaded is then frozen: jobs are bytes, but the tables
+    that hold them would be traversed repeatedly. See `Turns.note_collection` too.
     """
     gc.disable()
+    progress = progress or Progress()
     if config.data_dir is None:
         engine, log = _new_engine(config, clock.now_ms()), None
         configure(engine, config.topics, config.jobs_max, config.bytes_max)
     else:
-        log = _opened(config, config.data_dir, news)
+        progress.log = log = _opened(config, config.data_dir, news, address)
         try:
-            engine = _replayed(config, log, clock, news, notifier)
+            engine = _replayed(config, log, clock, news, notifier, address, progress)
         except LogError:
             log.close()
             raise
-    gc.freeze()
-    gc.set_threshold(GC_YOUNG_OBJECTS, GC_COLLECTIONS, GC_COLLECTIONS)
-    gc.enable()
+    _collect_garbage_again()
     return engine, log
 
 
-def _opened(config: Config, data_dir: str, news: Log) -> "DurableLog":
+def _collect_garbage_again() -> None:
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS, GC_COLLECTIONS, GC_COLLECTIONS)
+    gc.enable()
+
+
+def _opened(config: Config, data_dir: str, news: Log, address: str) -> "DurableLog":
     """Return the log in the directory, or in the database if one is configured."""
     if config.postgres_url is None:
         from delayd.journal.file_log import open_log  # noqa: PLC0415 - only where jobs are kept
@@ -81,7 +111,7 @@ def _opened(config: Config, data_dir: str, news: Log) -> "DurableLog":
         config.postgres_url,
         name=config.postgres_name,
         lease_ms=config.postgres_lease_ms,
-        address=f"{os.uname().nodename} {config.line_listen or config.http_listen}",
+        address=address,
         password_file=config.postgres_password_file,
         accepted=frozenset(config.postgres_accept),
     )
@@ -99,16 +129,27 @@ def _new_engine(config: Config, start_ms: int) -> Engine:
     )
 
 
-def _until_owned(log: "DurableLog") -> "Iterator[LogFrame | None]":
-    """Yield what `follow` does, until this daemon is the owner."""
-    is_owned = False
-    while not is_owned:
-        yield from log.follow()
-        is_owned = log.take_over()
+def _until_owned(log: "DurableLog", progress: Progress) -> "Iterator[LogFrame | None]":
+    """Yield what `follow` does, until this daemon is the owner. Raises `GivenUp`."""
+    while True:
+        for frame in log.follow():
+            if not progress.is_wanted:
+                raise GivenUp
+            yield frame
+        if not progress.is_wanted:
+            raise GivenUp
+        if log.take_over():
+            return
 
 
 def _replayed(
-    config: Config, log: "DurableLog", clock: Clock, news: Log, notifier: Notifier
+    config: Config,
+    log: "DurableLog",
+    clock: Clock,
+    news: Log,
+    notifier: Notifier,
+    address: str,
+    progress: Progress,
 ) -> Engine:
     from delayd.core.replay import Replay  # noqa: PLC0415
 
@@ -116,11 +157,15 @@ def _replayed(
     last = None
     owner = ""
     report_ns = monotonic_ns() + RECOVERY_REPORT_MS * NS_PER_MS
-    for frame in _until_owned(log):
+    for frame in _until_owned(log, progress):
         if frame is None:
+            if not progress.is_standing_by:
+                progress.is_standing_by = True
+                _collect_garbage_again()
+                progress.on_standing_by()
             if owner != log.owner:
                 owner = log.owner
-                news.info("standing by: another daemon owns the log", owner=owner)
+                news.info("standing by: another daemon owns the log", owner=owner, address=address)
                 notifier.ready(f"standing by: {owner} owns the log")
             notifier.watchdog()
             continue

@@ -59,7 +59,7 @@ from delayd.line.stats import Stats
 from delayd.log import LogError
 from delayd.log_lines import Log, keep_libraries_quiet
 from delayd.loop import MainLoop
-from delayd.net.addresses import CannotListen, Listeners
+from delayd.net.addresses import CannotListen, Listeners, TcpAddress, is_local
 from delayd.net.peers import is_own_fault, is_peer_error
 from delayd.net.poller import Poller
 from delayd.notices import Notices
@@ -69,7 +69,7 @@ from delayd.turns import Turns, TurnSelector
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from collections.abc import Coroutine, Iterator, Sequence
 
     from delayd.commit import GroupCommit
     from delayd.http.server import HttpServer
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from delayd.snapshots import Snapshots
 
 _STOP_STEP_MS: Final = 10
+_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
@@ -89,17 +90,14 @@ def run(
     *,
     compat: Compat = Compat.V1_13,
     prints: bool = True,
-    listen: "Callable[[], Listeners] | None" = None,
 ) -> int:
     """Serve until told to stop; return the exit code. Takes over the listeners.
 
-    Where another daemon may own the log, clients find the owner by its open ports: `listen` opens
-    them when this one has become it. What is wrong with the configuration is said before that.
-    Clients of the line get the answers of the beanstalkd that `compat` names. If it `prints`, a
-    line on standard output says when it is ready and where.
+    Those of the line begin to listen when this daemon owns the log, if they do not yet: clients
+    find the owner by its open port. Clients of the line get the answers of the beanstalkd that
+    `compat` names. If it `prints`, a line on standard output says when it is ready and where.
     """
     log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
-    given = config
     try:
         access = AccessControl.open(config)
     except AccessInvalid as error:
@@ -117,28 +115,95 @@ def run(
             log.error("the configuration cannot be used", reason=str(mistake))  # noqa: TRY400 (our own log)
         return Exit.BAD_CONFIGURATION
     try:
-        engine, durable = recover(config, clock, log, notifier)
+        recovered = _recovered(config, clock, log, notifier, access, listeners)
     except LogError as error:
         listeners.close()
         log.error("the journal cannot be used", reason=str(error), **what_helps(error, config))  # noqa: TRY400 (our own log)
         return error.exit_code
-    if durable is not None and listen is not None:
-        if durable.owner and (config.auth_tokens or config.push_secrets or config.tls_certificate):
-            access.reload(log)  # it has stood by, maybe for long
-        try:
-            listeners = listen()
-            config, push = push_of(given, access, listeners)
-        except (CannotListen, ConfigErrors) as wrong:
-            listeners.close()
-            durable.close()
-            log.error("this daemon cannot serve", reason=str(wrong))  # noqa: TRY400 (our own log)
-            return Exit.CANNOT_LISTEN if isinstance(wrong, CannotListen) else Exit.BAD_CONFIGURATION
-        access.warn(listeners, log)
+    except CannotListen as error:
+        log.error("this daemon cannot serve", reason=str(error))  # noqa: TRY400 (our own log)
+        return Exit.CANNOT_LISTEN
+    if recovered is None:
+        listeners.close()
+        log.info("stopped", exit=int(Exit.OK))
+        return Exit.OK
+    engine, durable = recovered
     service = Service(
         *(config, listeners, clock, log, notifier, engine, durable, access, compat, push),
         prints=prints,
     )
     return service.run()
+
+
+def _recovered(
+    config: Config,
+    clock: Clock,
+    log: Log,
+    notifier: Notifier,
+    access: AccessControl,
+    listeners: Listeners,
+) -> "tuple[Engine, DurableLog | None] | None":
+    """Return the engine and its log, which this daemon owns; None: a signal came before.
+
+    Raises LogError, and CannotListen with everything closed.
+    """
+    if config.postgres_url is None:
+        return recover(config, clock, log, notifier)
+    from delayd.standby import Standby  # noqa: PLC0415 - asyncio
+
+    address = announced(config, listeners)
+    standby = Standby(
+        *(config, clock, log, notifier, access, listeners, address),
+        partial(_import_what_serves, config),
+    )
+    recovered = standby.recovered()
+    if recovered is None:
+        return None
+    _, durable = recovered
+    has_stood_by = durable is not None and durable.owner
+    if has_stood_by and (config.auth_tokens or config.push_secrets or config.tls_certificate):
+        access.reload(log)  # it was maybe long
+    try:
+        for listener in listeners.line:
+            listener.listen()
+    except CannotListen:
+        listeners.close()
+        if durable is not None:
+            durable.close()
+        raise
+    return recovered
+
+
+def _import_what_serves(config: Config) -> None:
+    """Import what a daemon imports when it begins to serve, so that a standby takes over sooner."""
+    import delayd.commit  # noqa: PLC0415
+    import delayd.snapshots  # noqa: F401, PLC0415
+
+    if config.push_enabled:
+        from delayd.push.deliveries import import_sender  # noqa: PLC0415
+
+        import_sender()
+
+
+def announced(config: Config, listeners: Listeners) -> str:
+    """Return where other machines find this daemon: by the name of `postgres.address`.
+
+    Without one it is where it listens, or the machine's name where that is every address.
+    """
+    nodename = os.uname().nodename
+    places = []
+    is_here = False
+    for name, opened in listeners._asdict().items():
+        for address in (listener.address for listener in opened):
+            is_here |= config.postgres_address is None and is_local(address)
+            shown = address
+            if isinstance(address, TcpAddress):
+                host = config.postgres_address
+                if host is None and address.host in _WILDCARDS:
+                    host = nodename
+                shown = address._replace(host=host or address.host)
+            places.append(f"{name} {shown}")
+    return ", ".join(places) + f" on {nodename}" * is_here
 
 
 def push_of(

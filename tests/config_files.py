@@ -124,6 +124,16 @@ OWN: Final = {
         ("1", '""', '"Jobs"', '"a b"', '"2"', '"pg_jobs"', "'a\"'", f'"{"a" * 64}"'),
         ("", "Jobs", "a-b", "pg_x"),
     ),
+    "postgres.address": Values(
+        (
+            ('"db-a.example.com"', "db-a.example.com", "db-a.example.com"),
+            ('"2001:db8::1"', "2001:db8::1", "2001:db8::1"),
+            ('"off"', "off", None),
+        ),
+        "must be a name or an IP address of this machine",
+        ("1", '""', '"a:1"', '"[::1]"', '"a b"', '"http://a"'),
+        ("", "a:1", "a b"),
+    ),
     "postgres.accept": Values(
         (('["fsync"]', "fsync", ("fsync",)), ("[]", "", ())),
         'must be a list of "fsync", "full_page_writes"',

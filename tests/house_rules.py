@@ -60,17 +60,18 @@ MAY_IMPORT: Final = MappingProxyType(
         "config": (*TOOLS, "core", "net"),
         **dict.fromkeys(("line", "http"), FRONT_END),
         "push": (*FRONT_END, "config"),
-        "metrics": (*TOOLS, "core"),
+        "metrics": (*TOOLS, "core", "log"),
         "commit": (*TOOLS, "config", "core.stats", "log"),
         "snapshots": (*TOOLS, "core", "log"),
         "recover": (*TOOLS, "config", "core", "journal", "log", "postgres"),
+        "standby": (*FRONT_END, "config", "http", "log", "metrics", "notices", "recover"),
         "turns": (*TOOLS, "commit", "core", "line", "log", "net.poller"),
         "loop": (*GROUND, "clock"),
         "notices": (*FRONT_END, "log"),
         "figures": (*FRONT_END, "commit", "http", "line", "log", "metrics", "push", "turns"),
         "service": (
             *(*FRONT_END, "commit", "config", "figures", "http", "line", "log", "loop"),
-            *("notices", "push", "recover", "snapshots", "turns"),
+            *("notices", "push", "recover", "snapshots", "standby", "turns"),
         ),
         # A program of its own, which may be anywhere.
         "client": (),
@@ -119,7 +120,7 @@ HOMES: Final = MappingProxyType(
         "aiohttp": (("delayd/http/", "delayd/push/"), "put HTTP into delayd/http or delayd/push"),
         "asyncio": (
             (
-                *("delayd/service.py", "delayd/line/server.py"),
+                *("delayd/service.py", "delayd/standby.py", "delayd/line/server.py"),
                 *("delayd/http/", "delayd/push/", "delayd/client/", "delayd/testing/"),
             ),
             "return what should happen, and let the service or a server wait for it",

@@ -31,6 +31,7 @@ from delayd.limits import (
     SYNC_BOUNDS_NS,
     TOPICS_SHOWN_MAX,
 )
+from delayd.log import LogOwnership, LogStandby
 from delayd.metrics import (
     CONTENT_TYPE,
     OTHER_TOPICS,
@@ -40,6 +41,7 @@ from delayd.metrics import (
     Sources,
     TurnFigures,
     number_text,
+    standby_page,
 )
 from tests.rigs.engine import EngineRig
 
@@ -49,10 +51,24 @@ DASHBOARD: Final = ROOT / "docs" / "grafana-dashboard.json"
 START_MS: Final = 1_700_000_000_000
 
 
+AWKWARD: Final = 'line "a\\b":11300'
+OWNERSHIP: Final = LogOwnership(
+    *(True, "line here:11300", 7, 4_500, "postgresql://db/jobs", ""),
+    (LogStandby("line there:11300", 3, 250), LogStandby(AWKWARD, 0, 40)),
+)
+
+
 class Page:
     """Metrics of a rig's engine."""
 
-    def __init__(self, rig: EngineRig, *, has_journal: bool = True, has_push: bool = True) -> None:
+    def __init__(
+        self,
+        rig: EngineRig,
+        *,
+        has_journal: bool = True,
+        has_push: bool = True,
+        ownership: LogOwnership | None = OWNERSHIP,
+    ) -> None:
         self.rig = rig
         self.refusals = Refusals()
         self.journal = JournalFigures(
@@ -84,6 +100,7 @@ class Page:
             lambda: 2,
             lambda: self.push if has_push else None,
             lambda: self.requests,
+            lambda: ownership,
         )
         self.metrics = Metrics(rig.engine, self.refusals, sources)
 
@@ -245,6 +262,32 @@ def test_what_the_daemon_counts_is_told() -> None:
 def test_without_a_journal_nothing_is_told_of_one() -> None:
     names = Page(busy_rig(), has_journal=False).families()
     assert not [name for name in names if "journal" in name or "snapshot" in name]
+
+
+def test_who_owns_the_log_and_who_follows_is_told_of_a_log_in_a_database() -> None:
+    samples = Page(busy_rig()).samples()
+    assert samples["delayd_log_owner", ()] == samples["delayd_log_reachable", ()] == 1
+    assert samples["delayd_log_epoch", ()] == 7
+    assert samples["delayd_log_lease_left_seconds", ()] == 4.5
+    assert samples["delayd_log_standbys", ()] == 2
+    there, awkward = ("standby", "line there:11300"), ("standby", AWKWARD)
+    assert samples["delayd_log_standby_lag_frames", (there,)] == 3
+    assert samples["delayd_log_standby_lag_seconds", (there,)] == 0.25
+    assert samples["delayd_log_standby_lag_seconds", (awkward,)] == 0.04
+    names = Page(busy_rig(), ownership=None).families()
+    assert not [name for name in names if name.startswith("delayd_log_")]
+
+
+def test_a_standby_tells_its_own_lag_and_no_jobs() -> None:
+    ownership = OWNERSHIP._replace(is_owner=False, trouble="no answer")
+    text = b"".join(standby_page("1.2.3", ownership, is_compiled=True)).decode()
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert families["delayd_log_owner"].samples[0].value == 0
+    assert families["delayd_log_reachable"].samples[0].value == 0
+    assert "delayd_log_standbys" not in families
+    assert "delayd_log_standby_lag_seconds" in families
+    assert "process_resident_memory_bytes" in families
+    assert "delayd_jobs" not in families
 
 
 def test_topics_beyond_the_limit_are_told_of_as_one() -> None:

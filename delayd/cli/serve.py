@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -53,19 +52,16 @@ def serve(path: str | None, **flags: object) -> int:
     config = load_config(path, {f"--{name.replace('_', '-')}": flags[name] for name in flags})
     if lack := lack_of_descriptors():
         raise CommandFailed(Exit.BAD_CONFIGURATION, lack)
-    listeners, listen = Listeners(), None
-    if config.postgres_url is None:
-        try:
-            listeners = open_listeners(config, os.environ, os.getpid())
-        except CannotListen as error:
-            raise CommandFailed(Exit.CANNOT_LISTEN, str(error)) from error
-        # From here on clients can connect, and the imports take their time.
-    else:
+    if config.postgres_url is not None:
         require_psycopg("postgres.url", Exit.BAD_CONFIGURATION)
         if os.environ.get("LISTEN_PID") == str(os.getpid()):
             rule = "postgres.url: sockets of systemd take clients while another daemon owns the log"
             raise CommandFailed(Exit.BAD_CONFIGURATION, rule)
-        listen = partial(open_listeners, config, os.environ, os.getpid())
+    try:
+        listeners = open_listeners(config, os.environ, os.getpid())
+    except CannotListen as error:
+        raise CommandFailed(Exit.CANNOT_LISTEN, str(error)) from error
+    # From here on clients can connect, and the imports take their time.
 
     from delayd import service
     from delayd.clock import SystemClock, VirtualClock
@@ -74,14 +70,15 @@ def serve(path: str | None, **flags: object) -> int:
 
     clock = VirtualClock() if config.clock is ClockKind.VIRTUAL else SystemClock()
     notifier = Notifier(os.environ, os.getpid())
-    return service.run(config, listeners, clock, notifier, listen=listen)
+    return service.run(config, listeners, clock, notifier)
 
 
 def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -> Listeners:
     """Listen where systemd or else the configuration says.
 
     Sockets from systemd replace the configured address of their protocol, and the same rules apply
-    to them. Raises `CannotListen` or `CommandFailed`; then nothing is open.
+    to them. Where another daemon may own the log, the line does not listen yet. Raises
+    `CannotListen` or `CommandFailed`; then nothing is open.
     """
     from delayd.config import exposed
 
@@ -101,7 +98,11 @@ def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -
     opened = inherited
     try:
         if not opened.line:
-            opened = opened._replace(line=_opened(config.line_listen, config.line_unix_mode))
+            opened = opened._replace(
+                line=_opened(
+                    config.line_listen, config.line_unix_mode, listens=config.postgres_url is None
+                )
+            )
         if not opened.http:
             opened = opened._replace(http=_opened(config.http_listen, config.http_unix_mode))
     except CannotListen:
@@ -110,5 +111,9 @@ def open_listeners(config: "Config", environment: Mapping[str, str], pid: int) -
     return opened
 
 
-def _opened(address: Address | None, unix_mode: int) -> tuple[Listener, ...]:
-    return () if address is None else (open_listener(address, unix_mode=unix_mode),)
+def _opened(
+    address: Address | None, unix_mode: int, *, listens: bool = True
+) -> tuple[Listener, ...]:
+    if address is None:
+        return ()
+    return (open_listener(address, unix_mode=unix_mode, listens=listens),)

@@ -218,8 +218,8 @@ class Stopping(NotNow, kinds="stopping", words="STOPPING"):
     """The daemon is stopping."""
 
 
-class NotReady(NotNow, kinds="not_ready", words="NOT_READY"):
-    """The daemon cannot accept jobs now."""
+class NotReady(NotNow, kinds="not_ready standing_by", words="NOT_READY"):
+    """The daemon cannot accept jobs now, or another one owns the log."""
 
 
 class Busy(NotNow, kinds="busy", words="BUSY"):

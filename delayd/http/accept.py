@@ -53,8 +53,9 @@ class HttpAcceptor:
     def close(self) -> None:
         """Accept no more, and drop connections in their handshakes."""
         self.acceptor.close()
-        for task in self._arriving:
-            task.cancel()
+        if self._tls is not None:
+            for task in self._arriving:
+                task.cancel()
 
     def _accepted(self, sock: socket.socket, peer: object) -> None:
         admitted = self._connections.admit(peer, sock.fileno())

@@ -46,7 +46,7 @@ _OF_ALL: Final = (
     *(problems.BadRequest, problems.Forbidden, problems.SourceRefused),
     *(problems.TooSlow, problems.PathTooLong, problems.ExpectationWrong),
     *(problems.TooMany, problems.HeaderTooLong, problems.OurFault, problems.CodingUnknown),
-    *(problems.Stopping, problems.Busy, problems.VersionWrong),
+    *(problems.Stopping, problems.StandingBy, problems.Busy, problems.VersionWrong),
 )
 """Refusals of any request; a request of a web page is forbidden."""
 _LOOKING: Final = frozenset({None, Scope.PEEK, Scope.STATS})

@@ -71,6 +71,7 @@ class ProblemAnswer(Answer, kw_only=True):
         | Unset
     ) = UNSET
     job_id: Annotated[JobId | Unset, about("The job that has the key.")] = UNSET
+    owner: Annotated[str | Unset, about("Where the daemon is that owns the log.")] = UNSET
     cancelled: HowMany | Unset = UNSET
     kicked: HowMany | Unset = UNSET
     rescheduled: HowMany | Unset = UNSET
@@ -246,6 +247,11 @@ class NotReady(HttpRefusal, kind="not_ready", word="NOT_READY", status=503, retr
     title = "The daemon cannot accept jobs now."
 
 
+class StandingBy(HttpRefusal, kind="standing_by", word="NOT_READY", status=503, retry_after_s=1):
+    title = "This daemon stands by: another one owns the log."
+    sentence = "another daemon owns the log: {}"
+
+
 class ExpectationWrong(
     HttpRefusal, kind="expectation_unsupported", word="EXPECTATION_FAILED", status=417
 ):
@@ -287,6 +293,7 @@ def problem_of(refusal: Refusal, **done: int) -> ProblemAnswer:
         word=refusal.word,
         kind=refusal.kind,
         errors=errors_of(refusal) or UNSET,
+        owner=refusal.shown[0] if isinstance(refusal, StandingBy) else UNSET,
         **done,
     )
     if isinstance(refusal, JobAlreadyExists):

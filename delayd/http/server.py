@@ -7,7 +7,7 @@ ends the process, as one in a turn does: the state in memory cannot be trusted a
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.control import AccessControl
@@ -20,7 +20,7 @@ from delayd.http.connection import Bounds, HttpRequest, require_c_parser
 from delayd.http.connections import HttpConnections
 from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
-from delayd.http.routing import Router
+from delayd.http.routing import Route, Router
 from delayd.http.ui_files import UI_PATH, page_reply, to_the_page
 from delayd.limits import HTTP_STOP_MS_MAX, HTTP_STOP_STEP_MS
 
@@ -38,10 +38,13 @@ class HttpServer:
         on_fault: Callable[[BaseException], object],
         *,
         serves_ui: bool = False,
+        routes: Iterable[Route] = ROUTES,
+        otherwise: Callable[[], Refusal] | None = None,
     ) -> None:
         """Use the running loop, and accept nothing yet.
 
-        `on_fault` is called with a fault of our own, and does not return.
+        `on_fault` is called with a fault of our own, and does not return. Requests that are none of
+        the `routes` are refused with what `otherwise` returns, if it is there.
 
         Raises `NoCParser`.
         """
@@ -55,7 +58,8 @@ class HttpServer:
         """Answered requests, by the name of the call."""
         self._admission = admission
         self._router: Router[Endpoint] = Router()
-        for route in ROUTES:
+        self._otherwise = otherwise
+        for route in routes:
             self._serve(route.method, route.path, admission.endpoint(route))
         if serves_ui:
             self._serve("GET", UI_PATH.removesuffix("/"), admission.page_endpoint(to_the_page))
@@ -85,7 +89,8 @@ class HttpServer:
         try:
             endpoint, names = self._router.find(request.method, request.target)
         except Refusal as refusal:
-            return self._admission.refuse(refusal)
+            otherwise = self._otherwise
+            return self._admission.refuse(refusal if otherwise is None else otherwise())
         return endpoint(request, names)
 
     def start(self) -> None:

@@ -65,6 +65,7 @@ class FileLog:
 
     owner: Final = ""
     is_shared: Final = False
+    ownership: Final = None
     wall_ns: Final = None
 
     def __init__(

@@ -74,7 +74,7 @@ Address = TcpAddress | UnixAddress
 
 
 class Listener:
-    """A listening, non-blocking socket and the real address it listens on."""
+    """A non-blocking socket and the real address it listens on, or will."""
 
     def __init__(
         self, listening: socket.socket, address: Address, *, unlink_on_close: bool = False
@@ -82,6 +82,13 @@ class Listener:
         self.socket = listening
         self.address = address
         self._unlink_on_close = unlink_on_close
+
+    def listen(self) -> None:
+        """Let clients connect, if it was opened without. Raises `CannotListen`."""
+        try:
+            self.socket.listen(LISTEN_BACKLOG)
+        except OSError as error:
+            raise CannotListen(self.address, _reason(error)) from error
 
     def close(self) -> None:
         """Stop listening and remove a unix path that was created here. May be called twice."""
@@ -166,11 +173,24 @@ def is_local(address: Address) -> bool:
     return ip_address is not None and ip_address.is_loopback
 
 
-def open_listener(address: Address, *, unix_mode: int = UNIX_MODE_DEFAULT) -> Listener:
-    """Listen on the address. Raises `CannotListen`, which names it."""
+def open_listener(
+    address: Address, *, unix_mode: int = UNIX_MODE_DEFAULT, listens: bool = True
+) -> Listener:
+    """Listen on the address. Raises `CannotListen`, which names it.
+
+    Unless it `listens` the address is only taken: clients are refused until `Listener.listen`.
+    """
     if isinstance(address, UnixAddress):
-        return _open_unix(address, unix_mode)
-    return _open_tcp(address)
+        opened = _open_unix(address, unix_mode)
+    else:
+        opened = _open_tcp(address)
+    if listens:
+        try:
+            opened.listen()
+        except CannotListen:
+            opened.close()
+            raise
+    return opened
 
 
 def _open_tcp(address: TcpAddress) -> Listener:
@@ -181,7 +201,7 @@ def _open_tcp(address: TcpAddress) -> Listener:
             # Without it a restart has to wait until the kernel has dropped the old connections.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind(where)
-            return _listening(listening, unlink_on_close=False)
+            return _bound(listening, unlink_on_close=False)
         except OSError as error:
             listening.close()
             reason = _reason(error)
@@ -211,7 +231,7 @@ def _open_unix(address: UnixAddress, mode: int) -> Listener:
                 raise
             _remove_stale(address)
             _bind_unix(listening, address.path, mode)
-        return _listening(listening, unlink_on_close=True)
+        return _bound(listening, unlink_on_close=True)
     except OSError as error:
         listening.close()
         raise CannotListen(address, _reason(error)) from error
@@ -241,8 +261,7 @@ def _remove_stale(address: UnixAddress) -> None:
     os.unlink(address.path)
 
 
-def _listening(bound: socket.socket, *, unlink_on_close: bool) -> Listener:
-    bound.listen(LISTEN_BACKLOG)
+def _bound(bound: socket.socket, *, unlink_on_close: bool) -> Listener:
     bound.setblocking(False)
     return Listener(bound, address_of(bound), unlink_on_close=unlink_on_close)
 

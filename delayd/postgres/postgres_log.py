@@ -41,7 +41,16 @@ from delayd.limits import (
     DATABASE_RELEASE_MS,
     DATABASE_RETRY_MS,
 )
-from delayd.log import LogError, LogFinding, LogSize, LogUser, Loop, OnSpaceChange
+from delayd.log import (
+    LogError,
+    LogFinding,
+    LogOwnership,
+    LogSize,
+    LogStandby,
+    LogUser,
+    Loop,
+    OnSpaceChange,
+)
 from delayd.log_lines import Log
 from delayd.postgres.connection import Connection, Prepared, Row, Value, whole
 from delayd.postgres.errors import (
@@ -191,6 +200,8 @@ class PostgresLog:
         self._read_bytes = 0
         self._trouble = ""  # why the database could not be used the last time
         self._lease_seen = (_NO_LEASE, 0)  # of another owner, and since when
+        self._looked_ns = boot_ns()
+        self._level_ns = self._looked_ns  # the last look of which all frames were read
         # As owner.
         self._self = os.urandom(IDENTITY_BYTES)
         self._epoch = self._mark = 0
@@ -252,6 +263,7 @@ class PostgresLog:
             row = self.row
             if row.head > self.appended_sequence:
                 yield from self._read_frames(row.head)
+            self._level_ns = self._looked_ns
             if self._is_free(row):
                 return
             self.owner = row.address or "another daemon"
@@ -269,6 +281,7 @@ class PostgresLog:
         try:
             if self._connection is None:
                 self._connection = self._reached()
+            looked_ns = boot_ns()
             row = self._read_row(self._connection)
         except (DatabaseLost, DatabaseUnfit) as error:
             self._note_trouble(error)
@@ -280,7 +293,7 @@ class PostgresLog:
                 f"{self._place.shown} has gone back to frame {row.head} from"
                 f" {self.appended_sequence}, or is another log: start again to follow it"
             )
-        self.row = row
+        self.row, self._looked_ns = row, looked_ns
         self._trouble = ""
         return True
 
@@ -368,6 +381,25 @@ class PostgresLog:
         if connection is None:
             raise DatabaseLost(f"the connection to {self._place.shown} was lost")
         return connection
+
+    @property
+    def ownership(self) -> LogOwnership:
+        """Who owns the log, by what was read last."""
+        row, place, now_ns = self.row, self._place, boot_ns()
+        trouble = self._trouble
+        if self._epoch:
+            left_ms = (self._trusted_until_ns - now_ns) // NS_PER_MS
+            if not trouble and self._connection is None:
+                trouble = "the connection was lost"
+            who = True, place.address, self._epoch
+            standbys: tuple[LogStandby, ...] = ()
+        else:
+            left_ms = (row.lease_us - self._time.wall_ns() // 1_000) // 1_000
+            who = False, self.owner, row.epoch
+            lag_frames = max(0, row.head - self.appended_sequence)
+            lag_ms = (now_ns - self._level_ns) // NS_PER_MS
+            standbys = (LogStandby(place.address, lag_frames, lag_ms),)
+        return LogOwnership(*who, max(0, left_ms), place.shown, trouble, standbys)
 
     @property
     def followed_percent(self) -> int:

@@ -77,6 +77,7 @@ EXAMPLES: Final = (
     problems.Busy("no"),
     problems.Stopping(),
     problems.NotReady("no"),
+    problems.StandingBy("line a:11300"),
     problems.ExpectationWrong("\udcff"),
     problems.VersionWrong(),
     problems.CodingUnknown(),
@@ -172,6 +173,10 @@ KNOWN: Final = {
     "source_refused": (
         *("FORBIDDEN", 403),
         "The Host is unknown, or the request comes from a web page.",
+    ),
+    "standing_by": (
+        *("NOT_READY", 503),
+        "This daemon stands by: another one owns the log.",
     ),
     "stopping": ("STOPPING", 503, "The daemon is stopping."),
     "target_refused": ("BAD_FORMAT", 422, "The target of a push is refused."),

@@ -1,13 +1,16 @@
 """Two daemons and one PostgreSQL: the owner of the log serves, and the standby takes over."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.request import urlopen
 
 import pytest
 
 from delayd.exits import Exit
+from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.servers import READY, Server, ServerNotStarted, executable, launch
@@ -44,13 +47,13 @@ class Machines:
         self._running.append(daemon)
         return daemon
 
-    def owner(self) -> Server:
-        daemon = self.start()
+    def owner(self, *flags: str) -> Server:
+        daemon = self.start(*flags)
         daemon.wait_until(ready=READY)
         return daemon
 
-    def standby(self) -> Server:
-        daemon = self.start()
+    def standby(self, *flags: str) -> Server:
+        daemon = self.start(*flags)
         while b"standing by" not in daemon.output():
             assert daemon.process.poll() is None, daemon.output()
         assert b"ready" not in daemon.output()
@@ -108,6 +111,39 @@ def test_a_standby_takes_over_at_once_from_an_owner_that_stops(machines: Machine
     standby.wait_until(ready=READY)
     with client_of(standby) as client:  # it was given back
         assert client.ask("reserve-with-timeout 0") == f"RESERVED {held} 4\r\nheld"
+
+
+def test_a_standby_answers_its_health_and_serves_on_at_the_same_address(
+    machines: Machines,
+) -> None:
+    owner, standby = machines.owner(*HTTP), machines.standby(*HTTP)
+    addresses = re.findall(
+        rb"line ([0-9.]+):([0-9]+), http ([0-9.]+):([0-9]+) on", standby.output()
+    )
+    (owners, own) = ((host.decode(), int(port)) for host, port, _, _ in addresses)
+    http = (addresses[1][2].decode(), int(addresses[1][3]))
+    assert owners == owner.address
+    with HttpClient(http) as client:
+        assert client.ask("GET", "/healthz").status == 200
+        with urlopen("http://{}:{}/metrics".format(*http)) as metrics:  # noqa: S310 - it is http
+            assert b"delayd_log_owner 0.0\n" in metrics.read()
+        for path in ("/readyz", "/v1/stats"):
+            answer = client.ask("GET", path)
+            assert (answer.status, answer.json["kind"]) == (503, "standing_by")
+            assert "line {}:{}".format(*owners) in answer.json["owner"]
+    with pytest.raises(ConnectionRefusedError):
+        LineClient(own)
+    owner.signal(signal.SIGTERM)
+    status = 503
+    while status == 503:
+        with HttpClient(http) as client:  # refused at no time
+            status = client.ask("GET", "/readyz").status
+    assert status == 200
+    standby.wait_until(ready=READY)
+    assert standby.address == own
+    another = machines.standby(*HTTP)
+    another.signal(signal.SIGTERM)
+    assert another.process.wait(60) == Exit.OK
 
 
 def test_an_owner_that_was_paused_answers_nothing_any_more_and_ends(machines: Machines) -> None:

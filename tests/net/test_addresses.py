@@ -3,6 +3,7 @@ import socket
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def opened() -> Iterator[Open]:
     """Open listeners that are closed when the test ends."""
     listeners: list[Listener] = []
 
-    def open_one(address: TcpAddress | UnixAddress, **options: int) -> Listener:
+    def open_one(address: TcpAddress | UnixAddress, **options: Any) -> Listener:  # noqa: ANN401 (of `open_listener`)
         listeners.append(open_listener(address, **options))
         return listeners[-1]
 
@@ -46,6 +47,18 @@ def connect(listener: Listener) -> None:
         client.connect(listener.socket.getsockname())
         listener.socket.setblocking(True)
         listener.socket.accept()[0].close()
+
+
+@pytest.mark.parametrize("is_unix", [False, True])
+def test_clients_are_refused_until_an_address_that_is_taken_listens(
+    opened: Open, tmp_path: Path, *, is_unix: bool
+) -> None:
+    address = UnixAddress(str(tmp_path / "line")) if is_unix else ANY_PORT
+    listener = opened(address, listens=False)
+    with pytest.raises(ConnectionRefusedError):
+        connect(listener)
+    listener.listen()
+    connect(listener)
 
 
 # --- Addresses -----------------------------------------------------------------------------------

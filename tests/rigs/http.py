@@ -48,6 +48,7 @@ from delayd.http.connections import HttpConnections
 from delayd.http.handlers.job_responses import whole_job
 from delayd.http.problems import HttpRefusal
 from delayd.http.server import HttpServer
+from delayd.http.standby import standby_server
 from delayd.limits import HTTP_SLICE_NS, IDEMPOTENCY_KEYS_DEFAULT, PASSES_US
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
@@ -336,12 +337,13 @@ class HttpRig:
         hosts: Sequence[str] = (),
         bounds: Bounds | None = None,
         slice_now_ns: Callable[[], int] = lambda: 0,
+        standing_by: Callable[[], tuple[str, str]] | None = None,
     ) -> None:
         """Begin; `is_checked`: the engine is checked after each turn, which is slow with many jobs.
 
         `slice_now_ns` is the clock of long requests' slices; by default none is ever over.
         `needs_token`: nobody may do anything but by a `token`, which `call` and `send` take.
-        `serves_ui`: with the dashboard.
+        `serves_ui`: with the dashboard. `standing_by`: it is what a standby answers in this state.
         """
         self.clock: FakeClock | VirtualClock = (
             VirtualClock(START_MS) if is_virtual else FakeClock(START_MS)
@@ -379,7 +381,7 @@ class HttpRig:
         self.loop = Loop(selector, self.clock.now_ms)
         self.loop.set_exception_handler(self._note_fault)
         self._is_ending = False
-        self._slice_now_ns = slice_now_ns
+        self._slice_now_ns, self._standing_by = slice_now_ns, standing_by
         self.loop.run_until_complete(self._start(tuple(hosts), bounds or Bounds()))
         self.connections = self.server.connections
         self._client: Client | None = None
@@ -408,9 +410,18 @@ class HttpRig:
         )
         self.api.loop_time.now_ns = self._slice_now_ns
         entrance = AccessControl(self.authenticator)
-        self.server = HttpServer(
-            *(self.api, entrance, bounds, hosts, (), self.faults.append), serves_ui=self._serves_ui
-        )
+        if self._standing_by is not None:
+            self.server = standby_server(
+                *(self.clock, entrance, bounds, hosts, (), self.faults.append),
+                state=self._standing_by,
+                metrics=lambda _now_ms: (b"its lag",),
+                metrics_type=CONTENT_TYPE,
+            )
+        else:
+            self.server = HttpServer(
+                *(self.api, entrance, bounds, hosts, (), self.faults.append),
+                serves_ui=self._serves_ui,
+            )
         self.server.start()
 
     def __enter__(self) -> Self:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from delayd.exits import Exit
-from delayd.log import LogError, LogFinding, LogSize, LogUser, Loop, OnSpaceChange
+from delayd.log import LogError, LogFinding, LogOwnership, LogSize, LogUser, Loop, OnSpaceChange
 
 STEP_BYTES = 1 << 16
 
@@ -133,6 +133,7 @@ class MemoryLog:
         self.is_whole = True
         self.is_shared = False
         self.owner = ""
+        self.ownership: LogOwnership | None = None
         self.wall_ns: Callable[[], int] | None = None
         self._followed_owners = 0
         self.is_behind = False
