@@ -1,20 +1,30 @@
-"""What a client may do to a connection, in memory and on a fake clock."""
+"""What a client may do to a connection, in memory: connections.txt, and what is no text."""
 
 import asyncio
 import gzip
 import inspect
 import re
+import resource
 import socket
+from ast import literal_eval
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
 import pytest
 from aiohttp import http_parser
 
 from delayd import limits
+from delayd.access.connection_limits import Rejection
 from delayd.http import connection as connection_module
 from delayd.http.connection import Bounds, HttpConnection, NoCParser, require_c_parser
+from delayd.http.problems import Busy
+from delayd.http.responses import closing_reply
 from tests.rigs.http import HttpRig, request
 from tests.rigs.http_connections import (
+    FAR,
+    HERE,
     Client,
     ConnectionRig,
     get,
@@ -25,189 +35,177 @@ from tests.rigs.http_connections import (
     with_guard,
 )
 
-HEADER_MS = limits.HTTP_HEADER_MS_DEFAULT
-IDLE_MS = limits.HTTP_IDLE_MS_DEFAULT
-BODY_MS = limits.HTTP_BODY_MS_DEFAULT
+PEERS: Final = {"far": FAR, "here": HERE, "elsewhere": ("198.51.100.7", 50_000)}
+FACTS: Final = [
+    part.split("\n")
+    for part in (Path(__file__).parent / "connections.txt").read_text().split("\n== ")[1:]
+]
+TERM: Final = re.compile(
+    r"(?P<kind>HEAD|head)?(?P<path>/\w+(?:\?bytes=\d+)?)(?:\[(?P<header>.*)\])?(?::(?P<body>\d+))?"
+)
 
 
-# --- Heads -------------------------------------------------------------------------------------
+def bytes_of(told: str) -> bytes:
+    """What `send` sends."""
+    whole = b""
+    for term in told.split(" + "):
+        text, _, times = term.rpartition("*") if re.search(r"\*\d+$", term) else (term, "", "1")
+        if text.startswith("b'"):
+            data = literal_eval(text)
+        elif text.startswith("x:"):
+            data = b"x" * int(text[2:])
+        else:
+            match = TERM.fullmatch(text)
+            assert match is not None, f"no request: {text}"
+            data = get(match["path"], *([match["header"]] if match["header"] else []))
+            if match["kind"] == "head":
+                data = head_of_post(match["path"], int(match["body"]))
+            elif match["kind"] == "HEAD":
+                data = data.replace(b"GET", b"HEAD")
+            elif match["body"]:
+                data = post(match["path"], b"x" * int(match["body"]))
+        whole += data * int(times)
+    return whole
 
 
-@scenario()
-async def test_a_client_that_says_nothing_is_closed_without_a_word(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await rig.pass_ms(HEADER_MS - 1)
-    assert not client.is_closed()
-    await rig.pass_ms(1_001)
-    assert client.is_closed()
-    assert not client.received
-    assert rig.noted["SLOW_HEADER"] == 1
+class Play:
+    """One fact on its way."""
+
+    def __init__(self, rig: ConnectionRig) -> None:
+        self.rig = rig
+        self.clients: dict[str, Client] = {}
+
+    def client(self, name: str, peer: str = "far") -> Client:
+        if name not in self.clients:
+            self.clients[name] = self.rig.connect(PEERS[peer])
+        return self.clients[name]
+
+    async def step(self, step: str) -> None:
+        match = re.fullmatch(r"(?:([a-z])\.)?(\w+) ?(.*)", step)
+        assert match is not None, f"no step: {step}"
+        name, act, more = match[1] or "a", match[2], match[3]
+        if not await self.act(name, act, more):
+            self.look(name, act, more)
+
+    async def act(self, name: str, act: str, more: str) -> bool:
+        rig = self.rig
+        match act:
+            case "connect":
+                self.client(name, more or "far")
+            case "send":
+                await self.client(name).send(bytes_of(more))
+            case "mute":
+                self.client(name).takes = False
+            case "take":
+                await self.client(name).take(int(more))
+            case "taking":  # so many seconds, so many bytes in each
+                seconds, taken = map(int, more.split())
+                for _ in range(seconds):
+                    await self.client(name).take(taken)
+                    await rig.pass_ms(1_000)
+            case "go":
+                rig.go.set()
+                for _ in range(10):
+                    await settle()
+            case "pass":
+                seconds_text, _, steps = more.partition(" in ")
+                await rig.pass_ms(round(float(seconds_text) * 1_000), steps=int(steps or "1"))
+            case "every":
+                pause, times, told = more.split(" ", 2)
+                for _ in range(int(times)):
+                    await self.client(name).send(bytes_of(told))
+                    await rig.pass_ms(int(pause) * 1_000)
+            case "end":
+                await self.client(name).send_no_more()
+            case "vanish":
+                await self.client(name).break_off()
+            case "shows":
+                self.client(name).connection.has_shown_token()
+            case "stop":
+                rig.connections.finish()
+            case "behind":
+                self.client(name).connection.finish()
+            case _:
+                return False
+        return True
+
+    def look(self, name: str, act: str, more: str) -> None:
+        rig = self.rig
+        client = self.clients.get(name)
+        if client is not None:
+            seen = {
+                "open": not client.is_closed() and not client.is_closing(),
+                "unclosed": not client.is_closed(),
+                "closing": client.is_closing(),
+                "closed": client.is_closed(),
+                "aborted": client.was_aborted,
+                "unaborted": not client.was_aborted,
+                "reads": client.is_read_from(),
+                "stuck": not client.is_read_from(),
+            }
+            if act in seen:
+                assert seen[act]
+                return
+        match act:
+            case "says":
+                assert self.client(name).statuses() == [*map(int, more.split())]
+            case "word":
+                assert self.client(name).problem()["word"] == more
+            case "has":
+                assert literal_eval(more) in self.client(name).received
+            case "lacks":
+                assert literal_eval(more) not in self.client(name).received
+            case "unsent":
+                assert compared(self.client(name).unsent, more)
+            case "held":
+                assert compared(rig.connections.held_bytes, more), rig.connections.held_bytes
+            case "noted":
+                word, _, count = more.partition(" ")
+                assert rig.noted[word] == int(count or "1")
+            case "done":
+                paths: list[str] = []
+                for path in more.split():
+                    word, _, times = path.partition("*")
+                    paths += [word.replace("not_told", "not told")] * int(times or "1")
+                assert rig.done == paths
+            case "refused":
+                word, peer = more.split()
+                assert rig.try_to_connect(PEERS[peer]) is Rejection[word]
+            case "all":
+                assert rig.connections.open_count == int(more.split(maxsplit=1)[0])
+            case _:
+                raise AssertionError(f"no step: {act}")
 
 
-@scenario()
-async def test_a_head_that_drips_is_answered_408_ten_seconds_after_the_connection(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    for byte in get("/quick")[:9]:
-        await rig.pass_ms(1_000)
-        await client.send(bytes((byte,)))
-    assert not client.received
-    await rig.pass_ms(1_999)
-    assert client.problem()["word"] == "REQUEST_TIMEOUT"
-    assert client.is_closed()
-    assert not client.was_aborted, "the reply is sent before the connection closes"
-    assert rig.noted["SLOW_HEADER"] == 1
-    assert not rig.done
+def compared(found: int, told: str) -> bool:
+    """Tell whether a number is what `7`, `<7` or `>7` says."""
+    if told[0] in "<>":
+        return found < int(told[1:]) if told[0] == "<" else found > int(told[1:])
+    return found == int(told)
 
 
-@scenario()
-async def test_the_next_head_has_its_time_from_its_first_byte(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/quick"))
-    await rig.pass_ms(IDLE_MS - 2_000)
-    await client.send(b"GET /")
-    await rig.pass_ms(HEADER_MS - 1, steps=7)
-    assert not client.is_closed()
-    await rig.pass_ms(1_001)
-    assert client.statuses() == [200, 408]
+@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact[0].partition(" | ")[0])
+def test_every_fact_is_as_written(fact: list[str]) -> None:
+    options = dict(word.split("=") for word in fact[0].partition(" | ")[2].split())
+    needs_token = bool(options.pop("needs_token", ""))
+    steps = [
+        step for line in fact[1:] if line and not line.startswith("#") for step in line.split(" | ")
+    ]
+
+    async def play(rig: ConnectionRig) -> None:
+        told = Play(rig)
+        for step in steps:
+            try:
+                await told.step(step)
+            except Exception as error:
+                error.add_note(f"in the step: {step}")
+                raise
+
+    bounds = replace(Bounds(), **{name: int(value) for name, value in options.items()})
+    with_guard(play, bounds, needs_token=needs_token)
 
 
-@scenario()
-async def test_a_head_that_came_during_a_request_has_its_time_from_the_answer(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    await client.send(get("/slow"))
-    await client.send(b"GET /")
-    await rig.pass_ms(10 * HEADER_MS + 5_000, steps=105)
-    rig.go.set()
-    await settle()
-    await rig.pass_ms(HEADER_MS - 1, steps=10)
-    assert client.statuses() == [200]
-    await rig.pass_ms(1_001)
-    assert client.statuses() == [200, 408]
-
-
-@scenario()
-async def test_deadlines_that_come_sooner_than_the_idle_one_are_kept_as_well(
-    rig: ConnectionRig,
-) -> None:
-    clients = [rig.connect() for _ in range(3)]
-    for client in clients:
-        await client.send(get("/quick"))
-    await rig.pass_ms(2 * HEADER_MS, steps=2)
-    clients[2].takes = False
-    await clients[0].send(b"GET")
-    await clients[1].send(head_of_post("/body", 10))
-    await clients[2].send(get("/long?bytes=100000"))
-    await rig.pass_ms(HEADER_MS + 1_000)
-    assert [client.statuses() for client in clients] == [[200, 408], [200, 408], [200, 200]]
-    assert clients[2].was_aborted
-
-
-@scenario(Bounds(header_ms=3_000))
-async def test_the_deadlines_can_be_chosen(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await rig.pass_ms(4_000)
-    assert client.is_closed()
-
-
-# --- Idle ----------------------------------------------------------------------------------------
-
-
-@scenario()
-async def test_an_idle_client_is_closed_75_seconds_after_its_last_answer(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    await client.send(get("/quick"))
-    await rig.pass_ms(IDLE_MS - 1, steps=10)
-    await client.send(get("/quick"))
-    await rig.pass_ms(IDLE_MS - 1, steps=10)
-    assert not client.is_closed()
-    await rig.pass_ms(1_001)
-    assert client.is_closed()
-    assert client.statuses() == [200, 200]
-    assert rig.noted["SLOW_IDLE"] == 1
-
-
-@scenario()
-async def test_a_request_may_be_carried_out_for_as_long_as_it_takes(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/slow"))
-    await rig.pass_ms(20 * IDLE_MS, steps=100)
-    assert not client.is_closed()
-    rig.go.set()
-    await settle()
-    assert client.status() == 200
-    await rig.pass_ms(IDLE_MS - 1)
-    assert not client.is_closed(), "its idle time begins with the answer"
-
-
-# --- Bodies --------------------------------------------------------------------------------------
-
-
-@scenario()
-async def test_a_body_that_drips_is_answered_408_after_ten_seconds(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(head_of_post("/body", 100_000))
-    for _ in range(9):
-        await rig.pass_ms(1_000)
-        await client.send(b"x")
-    assert not client.received
-    await rig.pass_ms(2_000)
-    assert client.problem()["word"] == "REQUEST_TIMEOUT"
-    assert client.is_closed()
-    assert rig.noted["SLOW_BODY"] == 1
-    assert not rig.done
-    assert rig.connections.held_bytes == 0
-
-
-@scenario()
-async def test_a_body_may_come_at_a_kibibyte_a_second_for_a_minute(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(head_of_post("/body", 59 * 1_100))
-    for _ in range(59):
-        await client.send(b"x" * 1_100)
-        await rig.pass_ms(1_000)
-    assert client.status() == 200
-    assert rig.done == ["/body"]
-
-
-@scenario()
-async def test_a_body_that_takes_more_than_a_minute_is_refused(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(head_of_post("/body", 100_000))
-    for _ in range(59):
-        await client.send(b"x" * 1_100)
-        await rig.pass_ms(1_000)
-    assert not client.is_closed()
-    await rig.pass_ms(2_000)
-    assert client.status() == 408
-
-
-@scenario()
-async def test_a_body_that_comes_too_slowly_behind_a_request_is_closed_without_a_word(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    await client.send(get("/slow") + head_of_post("/body", 10))
-    await rig.pass_ms(BODY_MS, steps=60)
-    assert client.was_aborted
-    assert not client.received, "it would be taken for the answer to the first request"
-
-
-@scenario()
-async def test_a_chunked_body_that_never_ends_is_refused(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    head = get("/body", "Transfer-Encoding: chunked").replace(b"GET", b"POST")
-    await client.send(head)
-    for _ in range(20):
-        # What stands behind the ; is thrown away, and is not the body.
-        await client.send(b"1;" + b"y" * 10_000 + b"\r\nx\r\n")
-        await rig.pass_ms(1_000)
-    assert client.status() == 408
+# --- What is read --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("headers", [(), ("Connection: close",)])
@@ -256,224 +254,11 @@ def test_a_body_full_of_empty_lines_is_read_in_few_pieces(
 
 
 @scenario()
-async def test_a_body_that_ends_wrongly_behind_another_request_is_refused(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    head = b"POST /body HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-    await client.send(get("/quick") + head + b"5\r\n12345\r\nx\r\n\r\n")
-    assert client.statuses() == [200, 400]
-    assert rig.done == ["/quick"]
-    assert client.is_closed()
-
-
-@scenario()
-async def test_what_is_wrong_inside_a_body_is_told_at_once(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    head = get("/body", "Transfer-Encoding: chunked").replace(b"GET", b"POST")
-    await client.send(head + b"5\r\nhello\r\n")
-    await client.send(b"zz\r\n")
-    assert client.problem()["word"] == "BAD_FORMAT"
-    assert client.is_closed()
-
-
-@scenario()
-async def test_a_request_answered_without_its_body_holds_nothing_while_the_rest_comes(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    await client.send(head_of_post("/early", 1 << 20) + b"x" * 1_000)
-    assert client.status() == 200
-    await client.send(b"x" * 100_000)
-    assert rig.connections.held_bytes == 0
-    await client.send(b"x" * ((1 << 20) - 101_000))
-    await client.send(get("/quick"))
-    assert client.statuses() == [200, 200]
-    assert rig.connections.held_bytes == 0
-
-
-@scenario()
-async def test_a_body_behind_a_request_that_is_answered_is_held_still(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/quick") + head_of_post("/body", 50_000))
-    assert client.status() == 200
-    await client.send(b"x" * 40_000)
-    assert rig.connections.held_bytes >= 40_000
-    await client.send(b"x" * 10_000)
-    assert client.statuses() == [200, 200]
-    assert rig.connections.held_bytes == 0
-
-
-@scenario()
-async def test_nobody_is_too_slow_from_whom_nothing_is_read(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/slow") + head_of_post("/body", 4 << 20))
-    sent = 0
-    while client.is_read_from():
-        await client.send(b"x" * 100_000)
-        sent += 100_000
-    await rig.pass_ms(5 * BODY_MS, steps=50)
-    assert not client.is_closed()
-    rig.go.set()
-    await settle()
-    assert client.is_read_from()
-    await rig.pass_ms(limits.HTTP_BODY_GRACE_MS - 1_000)
-    await client.send(b"x" * ((4 << 20) - sent))
-    assert client.statuses() == [200, 200]
-
-
-@scenario()
-async def test_what_comes_after_the_last_request_is_not_held(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/slow"))
-    client.connection.finish()
-    await client.send(b"x" * 1_000)
-    assert rig.connections.held_bytes == len(get("/slow"))
-    rig.go.set()
-    await settle()
-    assert client.is_closed()
-
-
-@scenario()
-async def test_a_body_that_comes_while_the_daemon_stops_is_read_to_its_end(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    await client.send(head_of_post("/body", 10) + b"12345")
-    (task,) = rig.connections.finish()
-    await client.send(b"67890" + get("/quick") + b"\0")
-    assert client.status() == 200
-    assert client.received.endswith(b"\r\n\r\n10")
-    assert rig.done == ["/body"], "what came behind it is not begun"
-    assert task.done()
-    assert client.is_closed()
-
-
-@scenario()
-async def test_a_body_that_nobody_wants_is_discarded_while_the_daemon_stops(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    await client.send(head_of_post("/early", 10) + b"12345")
-    assert client.status() == 200
-    (task,) = rig.connections.finish()
-    await client.send(b"67890")
-    assert task.done()
-
-
-@scenario()
-async def test_what_is_wrong_inside_a_body_is_told_while_the_daemon_stops(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    head = b"POST /body HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-    await client.send(head + b"5\r\n12345\r\n")
-    rig.connections.finish()
-    await client.send(b"x\r\n")
-    assert client.status() == 400
-    assert client.is_closed()
-
-
-@scenario()
 async def test_packed_bodies_are_not_unpacked(rig: ConnectionRig) -> None:
     client = rig.connect()
     bomb = gzip.compress(bytes(100_000))
     await client.send(post("/body", bomb, "Content-Encoding: gzip"))
     assert client.received.endswith(b"\r\n\r\n%d" % len(bomb))
-
-
-# --- What a request may be -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("target", [b"http://[::1]@", b"http://[@"])
-def test_a_target_over_which_the_parser_stumbles_is_answered_400(target: bytes) -> None:
-    async def play(rig: ConnectionRig) -> None:
-        client = rig.connect()
-        await client.send(b"GET %b HTTP/1.1\r\nHost: here\r\n\r\n" % target)
-        assert client.problem()["word"] == "BAD_FORMAT"
-        assert client.status() == 400
-        assert client.is_closed()
-
-    with_guard(play)
-
-
-@scenario()
-async def test_a_path_that_is_too_long_is_answered_414(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/" + "a" * (limits.HTTP_LINE_BYTES_MAX - 1)))
-    assert client.status() == 404
-    client = rig.connect()
-    await client.send(get("/" + "a" * limits.HTTP_LINE_BYTES_MAX))
-    assert client.problem()["word"] == "URI_TOO_LONG"
-    assert client.status() == 414
-    assert client.is_closed()
-
-
-@scenario()
-async def test_a_header_that_is_too_long_is_answered_431(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/quick", "X: " + "a" * limits.HTTP_HEADER_BYTES_MAX))
-    assert client.status() == 200
-    client = rig.connect()
-    await client.send(get("/quick", "X: " + "a" * (limits.HTTP_HEADER_BYTES_MAX + 1)))
-    assert client.problem()["word"] == "HEADER_TOO_LONG"
-    assert client.status() == 431
-
-
-@pytest.mark.parametrize("is_split", [False, True])
-def test_too_many_trailers_are_answered_431(*, is_split: bool) -> None:
-    @scenario()
-    async def play(rig: ConnectionRig) -> None:
-        client = rig.connect()
-        head = b"POST /body HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-        trailers = b"0\r\n" + b"X: y\r\n" * 200 + b"\r\n"
-        for piece in (head, trailers) if is_split else (head + trailers,):
-            await client.send(piece)
-        await settle()
-        assert client.status() == 431
-        assert client.is_closing()
-
-    play()
-
-
-@scenario()
-async def test_too_many_headers_are_answered_431(rig: ConnectionRig) -> None:
-    few = [f"X-{number}: 1" for number in range(limits.HTTP_HEADERS_MAX - 1)]
-    client = rig.connect()
-    await client.send(get("/quick", *few))
-    assert client.status() == 200
-    client = rig.connect()
-    await client.send(get("/quick", *few, "X: 1"))
-    assert client.problem()["word"] == "HEADER_TOO_LONG"
-
-
-@pytest.mark.parametrize(
-    "request_bytes",
-    [
-        b"HELO there\r\n\r\n",
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        b"GET /quick HTTP/1.1\r\n\r\n",
-        b"GET /quick HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
-        b"GET /quick HTTP/1.1\r\nHost: a\r\n X: folded\r\n\r\n",
-        b"GET /quick HTTP/1.1\r\nHost : a\r\n\r\n",
-        b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-        b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: +1\r\n\r\nx",
-        b"POST /quick HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\nx",
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0",
-        b"GET /quick HTTP/1.1\nHost: a\n\n",
-    ],
-)
-def test_what_is_not_http_is_answered_400_and_closed(request_bytes: bytes) -> None:
-    @scenario()
-    async def play(rig: ConnectionRig) -> None:
-        client = rig.connect()
-        await client.send(request_bytes)
-        assert client.problem()["word"] == "BAD_FORMAT"
-        assert client.status() == 400
-        assert client.is_closed()
-        assert not rig.done
-
-    play()
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 64])
@@ -482,7 +267,6 @@ def test_pieces_of_any_length_are_answered_as_the_whole_is(step: int) -> None:
     chunked = get("/body", "Transfer-Encoding: chunked").replace(b"GET", b"POST")
     whole += chunked + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: z\r\n\r\n" + get("/none")
 
-    @scenario()
     async def play(rig: ConnectionRig) -> None:
         client = rig.connect()
         for at in range(0, len(whole), step):
@@ -491,71 +275,7 @@ def test_pieces_of_any_length_are_answered_as_the_whole_is(step: int) -> None:
         assert rig.done == ["/quick", "/body", "/quick", "/body"]
         assert rig.connections.held_bytes == 0
 
-    play()
-
-
-@scenario()
-async def test_a_row_of_requests_is_answered_in_order_and_none_is_begun_early(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    await client.send(get("/slow") + get("/quick") * 100)
-    assert rig.connections.held_bytes == len(get("/slow") + get("/quick") * 100)
-    assert not rig.done
-    assert not client.is_read_from(), "nobody reads on who has a row waiting"
-    rig.go.set()
-    for _ in range(20):
-        await settle()
-    assert rig.done == ["/slow"] + ["/quick"] * 100
-    assert client.is_read_from(), "and on again"
-    assert rig.connections.held_bytes == 0
-
-
-# --- How it ends ---------------------------------------------------------------------------------
-
-
-@scenario()
-async def test_who_asks_for_the_head_gets_that_alone(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/long?bytes=7").replace(b"GET", b"HEAD") + get("/quick"))
-    assert client.statuses() == [200, 200]
-    assert b"\r\nContent-Length: 7\r\n" in client.received
-    assert b"xxx" not in client.received
-
-
-@pytest.mark.parametrize(
-    ("version", "header", "told"),
-    [
-        (b"1.1", "X: y", []),
-        (b"1.1", "Connection: close", [b"close"]),
-        (b"1.0", "Connection: keep-alive", [b"keep-alive"]),
-        (b"1.0", "X: y", [b"close"]),
-    ],
-)
-def test_the_connection_is_kept_as_its_client_wants(
-    version: bytes, header: str, told: list[bytes]
-) -> None:
-    @scenario()
-    async def play(rig: ConnectionRig) -> None:
-        client = rig.connect()
-        await client.send(get("/quick", header).replace(b"HTTP/1.1", b"HTTP/" + version))
-        assert client.status() == 200
-        assert re.findall(rb"\r\nConnection: (.*)\r\n", client.received) == told
-        assert client.is_closed() == (told == [b"close"])
-
-    play()
-
-
-@scenario()
-async def test_another_protocol_is_not_taken_up_and_what_follows_is_http(
-    rig: ConnectionRig,
-) -> None:
-    client = rig.connect()
-    upgrade = get("/quick", "Connection: upgrade", "Upgrade: websocket")
-    await client.send(upgrade + get("/quick"))
-    await client.send(get("/early"))
-    assert rig.done == ["/quick", "/quick", "/early"]
-    assert client.statuses() == [200, 200, 200]
+    with_guard(play)
 
 
 @scenario()
@@ -575,22 +295,88 @@ async def test_the_rest_of_a_body_that_nobody_reads_has_ten_seconds(rig: Connect
     assert client.is_closed()
 
 
-# --- Coming and going ----------------------------------------------------------------------------
+@scenario()
+async def test_what_flows_is_taken_however_much_always_waits(rig: ConnectionRig) -> None:
+    client = rig.connect()
+    client.takes = False
+    await client.send(get("/long?bytes=20000"))
+    for _ in range(60):
+        await client.send(get("/long?bytes=5000"))
+        await client.take(5_200)
+        await rig.pass_ms(1_000)
+    assert client.unsent > 10_000
+    assert not client.is_closed()
+
+
+# --- All of them ---------------------------------------------------------------------------------
 
 
 @scenario()
-async def test_a_client_that_goes_is_forgotten_whatever_it_was_doing(rig: ConnectionRig) -> None:
-    clients = [rig.connect() for _ in range(5)]
-    await clients[1].send(b"GET ")
-    await clients[2].send(get("/slow"))
-    await clients[3].send(head_of_post("/body", 10) + b"x")
-    clients[4].takes = False
-    await clients[4].send(get("/long?bytes=100000"))
-    for client in clients:
-        await client.break_off()
+async def test_the_last_descriptors_are_left_to_the_journal(rig: ConnectionRig) -> None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    first_reserved = limit - min(limits.DESCRIPTORS_RESERVED, limit // 4)
+    rig.connect(FAR, first_reserved - 1)
+    assert rig.try_to_connect(FAR, first_reserved) is Rejection.DESCRIPTORS
+    admitted = rig.try_to_connect(FAR)
+    assert isinstance(admitted, HttpConnection)
+    for _ in range(2):
+        rig.connections.forget(admitted)
+    assert rig.connections.open_count == 1, "a client that never gets through is forgotten"
+
+
+@scenario(Bounds(held_bytes_max=1 << 20))
+async def test_an_endless_row_does_not_pile_up_in_the_books(rig: ConnectionRig) -> None:
+    client = rig.connect()
+    one = post("/body", b"x" * 10_000)
+    for _ in range(40):
+        await client.send((one * 8)[:-100])
+        await client.send(one[-100:])
+        await settle()
+        assert rig.connections.held_bytes == 0
+    await client.send(one[:5_000])
+    highest = 0
+    for _ in range(300):
+        # There is always the beginning of one more, so the row never ends.
+        await client.send(one[5_000:] + one[:5_000])
+        highest = max(highest, rig.connections.held_bytes)
+    assert client.statuses() == [200] * 620
+    assert highest < 40_000
+
+
+@scenario()
+async def test_many_that_are_due_at_once_are_closed_in_slices(rig: ConnectionRig) -> None:
+    clients = [rig.connect(HERE) for _ in range(3 * limits.LOOKS_MAX)]
+    await settle()
+    rig.clock_ms += 20_000
+    rig.connections.deadlines.go()
+    assert sum(client.is_closing() for client in clients) == limits.LOOKS_MAX
+    for _ in range(2):
+        rig.connections.deadlines.go()
+    await settle()
+    assert all(client.is_closed() for client in clients)
+    assert rig.noted["SLOW_HEADER"] == len(clients)
+
+
+@scenario()
+async def test_the_guard_closes_whatever_is_left(rig: ConnectionRig) -> None:
+    clients = [rig.connect(HERE) for _ in range(3)]
+    await clients[0].send(get("/slow"))
+    clients[1].takes = False
+    await clients[1].send(get("/long?bytes=1000000"))
+    rig.connections.close()
+    await settle()
+    assert all(client.was_aborted for client in clients)
     assert rig.connections.open_count == 0
-    assert rig.connections.held_bytes == 0
-    assert not rig.done or rig.done == ["/long"]
+
+
+def test_a_reply_says_when_it_may_go_better() -> None:
+    head, _, body = closing_reply(Busy("no room")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
+    for line in (b"Retry-After: 1", b"Content-Length: %d\r\n" % len(body), b"Connection: close"):
+        assert b"\r\n" + line in head
+
+
+# --- What is ours and what is aiohttp's ----------------------------------------------------------
 
 
 @scenario(has_faults=True)
@@ -605,23 +391,18 @@ async def test_a_fault_in_a_handler_is_told_and_answered_500(rig: ConnectionRig)
 
 
 @scenario()
-async def test_aiohttp_sets_no_timer_of_its_own(rig: ConnectionRig) -> None:
+async def test_aiohttp_sets_no_timer_of_its_own_and_what_was_answered_is_gone(
+    rig: ConnectionRig,
+) -> None:
     client = rig.connect()
     await client.send(get("/quick"))
+    assert client.connection.task is None, "with all that it held"
     timers = rig.connections.loop._scheduled  # type: ignore[attr-defined]
     assert [timer._callback.__qualname__ for timer in timers if not timer.cancelled()] == [
         "Deadlines.go"
     ]
     await client.break_off()
     assert all(timer.cancelled() for timer in timers), "with nobody there nothing wakes the loop"
-
-
-@scenario()
-async def test_an_answer_that_was_sent_is_not_kept_until_the_next_one(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    await client.send(get("/quick"))
-    assert client.status() == 200
-    assert client.connection.task is None, "what has answered is gone, with all that it held"
 
 
 def test_no_private_name_of_aiohttp_is_used_and_none_is_hidden() -> None:
@@ -644,16 +425,23 @@ def test_the_parser_in_python_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -
         require_c_parser()
 
 
-def test_a_client_that_sends_no_more_gets_its_answers() -> None:
+# --- Clients that send or hear nothing more ------------------------------------------------------
+
+
+def test_a_client_that_sends_no_more_gets_its_answers_and_half_a_request_has_none() -> None:
+    told = request("POST", "/v1/topics/mail/jobs", {"body": 1})
     with HttpRig() as rig:
-        client = rig.connect()
+        client, half = rig.connect(), rig.connect()
         for _ in range(3):
-            client.say("POST", request("POST", "/v1/topics/mail/jobs", {"body": 1}))
-        client.send_no_more()
+            client.say("POST", told)
+        half.say("POST", told[:-3])
+        for each in (client, half):
+            each.send_no_more()
         rig.settle()
-        assert client.the_answer.status == 201
-        assert client.the_answer.json["id"] == 3
+        assert (client.the_answer.status, client.the_answer.json["id"]) == (201, 3)
         assert client.is_closed
+        assert half.is_closed
+        assert rig.ok("GET", "/v1/stats")["jobs"]["ready"] == 3
 
 
 @pytest.mark.parametrize("wait", [0, 30])
@@ -669,39 +457,24 @@ def test_a_reserve_ends_with_its_clients_sending_side(wait: int) -> None:
         assert job["attempt"] == 1
 
 
-def test_half_a_request_is_not_answered() -> None:
-    with HttpRig() as rig:
-        client = rig.connect()
-        client.say("POST", request("POST", "/v1/topics/mail/jobs", {"body": 1})[:-3])
-        client.send_no_more()
-        rig.settle()
-        assert client.is_closed
-        assert rig.ok("GET", "/v1/stats")["jobs"]["ready"] == 0
-
-
-# --- Clients that hear nothing --------------------------------------------------------------------
-
-Sockets = tuple[socket.socket, socket.socket]
-
-
 def looked_at(
     play: Callable[[ConnectionRig, Client, socket.socket], Awaitable[None]],
 ) -> Callable[[], None]:
     """Make a test of a client whose socket the connection can look at; it has the other end."""
 
     def test() -> None:
-        async def scenario(rig: ConnectionRig) -> None:
+        async def run(rig: ConnectionRig) -> None:
             here, there = socket.socketpair()
             with here, there:
                 await play(rig, rig.connect(sock=here), there)
 
-        with_guard(scenario)
+        with_guard(run)
 
     return test
 
 
 @looked_at
-async def test_who_has_closed_its_sending_side_alone_gets_every_answer(
+async def test_a_client_that_has_closed_its_sending_side_alone_gets_every_answer(
     rig: ConnectionRig, client: Client, there: socket.socket
 ) -> None:
     await client.send(get("/slow") + get("/quick") * 3)
@@ -713,29 +486,29 @@ async def test_who_has_closed_its_sending_side_alone_gets_every_answer(
     assert client.statuses() == [200] * 4
 
 
-@looked_at
-async def test_what_only_reads_ends_with_a_client_that_hears_nothing(
-    rig: ConnectionRig, client: Client, there: socket.socket
-) -> None:
-    await client.send(get("/slow") + get("/quick") * 3)
-    there.close()
-    await client.send_no_more()
-    assert client.is_closed()
-    assert not rig.done
+@pytest.mark.parametrize("when", ["before", "after", "unread"])
+def test_what_only_reads_ends_with_a_client_that_hears_nothing(when: str) -> None:
+    """It closes its socket as it sends no more, or some time after, or while nobody reads it."""
 
+    @looked_at
+    async def play(rig: ConnectionRig, client: Client, there: socket.socket) -> None:
+        row = 2 * limits.HTTP_ROW_MAX if when == "unread" else 3
+        await client.send(get("/slow") + get("/quick") * row)
+        assert client.is_read_from() == (when != "unread")
+        if when == "after":
+            there.shutdown(socket.SHUT_WR)
+            await client.send_no_more()
+            assert not client.is_closed()
+        there.close()
+        if when == "before":
+            await client.send_no_more()
+        else:
+            await rig.pass_ms(2 * limits.HTTP_GONE_LOOK_MS, steps=2)
+            assert client.was_aborted
+        assert client.is_closed()
+        assert not rig.done
 
-@looked_at
-async def test_what_only_reads_ends_soon_after_its_client_hears_nothing(
-    rig: ConnectionRig, client: Client, there: socket.socket
-) -> None:
-    await client.send(get("/slow") + get("/quick"))
-    there.shutdown(socket.SHUT_WR)
-    await client.send_no_more()
-    assert not client.is_closed()
-    there.close()
-    await rig.pass_ms(2 * limits.HTTP_GONE_LOOK_MS, steps=2)
-    assert client.was_aborted
-    assert not rig.done
+    play()
 
 
 @looked_at
@@ -753,13 +526,27 @@ async def test_what_only_reads_is_not_begun_for_a_client_that_hears_nothing(
     assert rig.done == ["/slow"]
 
 
-@looked_at
-async def test_a_client_that_is_not_read_from_is_looked_at(
-    rig: ConnectionRig, client: Client, there: socket.socket
-) -> None:
-    await client.send(get("/slow") + get("/quick") * (2 * limits.HTTP_ROW_MAX))
-    assert not client.is_read_from()
-    there.close()
-    await rig.pass_ms(2 * limits.HTTP_GONE_LOOK_MS, steps=2)
-    assert client.was_aborted
-    assert not rig.done
+@pytest.mark.parametrize("how", ["idle", "taken", "untaken"])
+def test_a_stop_waits_for_a_bounded_time_until_what_was_answered_is_taken(how: str) -> None:
+    with HttpRig() as rig:
+        client = rig.connect()
+        if how != "idle":
+            client.is_taking = False
+            client.say("POST", request("POST", "/v1/topics/mail/jobs", {"body": 1}))
+        rig.settle()
+        rig.server.stop_accepting()
+        stopping = rig.loop.create_task(rig.server.stop())
+        if how == "taken":
+            rig.pass_ms(limits.HTTP_STOP_MS_MAX - 1)
+            assert not stopping.done()
+            client.take()
+            rig.pass_ms(limits.HTTP_STOP_STEP_MS)
+            assert client.the_answer.status == 201
+        elif how == "untaken":
+            for _ in range(limits.HTTP_STOP_MS_MAX // limits.HTTP_STOP_STEP_MS + 1):
+                rig.pass_ms(limits.HTTP_STOP_STEP_MS)
+            assert client.is_closed
+        else:
+            rig.settle()
+            assert client.is_closed
+        assert stopping.done()

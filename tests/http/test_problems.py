@@ -31,9 +31,7 @@ from delayd.http.request_forms import AdvanceForm, HorizonForm, KickForm, PauseF
 from delayd.http.responses import refused
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
 from delayd.line import grammar, replies
-from tests.rigs.http import Answer, HttpRig
-
-JOBS = "/v1/topics/mail/jobs"
+from tests.rigs.http import JOBS, Answer, HttpRig, request
 
 EXAMPLES: Final = (
     errors.JobNotFound(7),
@@ -89,118 +87,71 @@ EXAMPLES: Final = (
 """One of each."""
 
 KNOWN: Final = {
-    "body_too_big": (
-        *("JOB_TOO_BIG", 413),
-        "The body is longer than this daemon, or the topic, accepts.",
-    ),
-    "busy": ("BUSY", 503, "The daemon cannot do this now."),
-    "cap_reached": ("OUT_OF_MEMORY", 507, "A cap of the topic or of the daemon is reached."),
-    "delay_too_long": ("BAD_FORMAT", 422, "The delay is longer than the topic allows."),
-    "draining": ("DRAINING", 503, "The daemon was told to accept no more jobs."),
-    "expectation_unsupported": (
-        *("EXPECTATION_FAILED", 417),
-        "The Expect header asks for something that this daemon does not support.",
-    ),
-    "forbidden": ("FORBIDDEN", 403, "The token does not allow this."),
-    "header_too_long": (
-        *("HEADER_TOO_LONG", 431),
-        "A header is longer than this daemon reads, or there are too many of them.",
-    ),
-    "http_version_unsupported": (
-        *("HTTP_VERSION_NOT_SUPPORTED", 505),
-        "The version of HTTP is not supported.",
-    ),
-    "idempotency_key_reused": (
-        *("IDEMPOTENCY_KEY_REUSED", 422),
-        "The Idempotency-Key was used for another request.",
-    ),
-    "idempotency_keys_full": (
-        *("IDEMPOTENCY_KEYS_FULL", 507),
-        "The daemon remembers as many Idempotency-Keys as it may.",
-    ),
-    "internal_error": ("INTERNAL_ERROR", 500, "An internal error of the daemon."),
-    "job_already_exists": (
-        *("JOB_ALREADY_EXISTS", 409),
-        "A live job of the topic has the key; it can be kept, replaced, preserved or extended.",
-    ),
-    "job_not_found": (
-        *("NOT_FOUND", 404),
-        "The job does not exist, or its state or holder does not allow the operation.",
-    ),
-    "job_reserved": ("RESERVED", 409, "The job is reserved by a worker."),
-    "key_invalid": ("BAD_FORMAT", 422, "The key is invalid."),
-    "key_not_found": ("NOT_FOUND", 404, "No live job of the topic has the key."),
-    "last_watched": ("NOT_IGNORED", 409, "A consumer must watch at least one topic."),
-    "line_malformed": ("BAD_FORMAT", 400, "The line is not a well-formed command."),
-    "media_type_unsupported": (
-        *("UNSUPPORTED_MEDIA_TYPE", 415),
-        "The Content-Type is not JSON in UTF-8, or the body is compressed.",
-    ),
-    "method_not_allowed": ("METHOD_NOT_ALLOWED", 405, "The path does not support this method."),
-    "no_such_call": ("UNKNOWN_COMMAND", 404, "There is no such path."),
-    "no_virtual_clock": (
-        *("NO_VIRTUAL_CLOCK", 409),
-        "The clock is not virtual, so it cannot be advanced.",
-    ),
-    "not_for_topic": (
-        *("NOT_FOR_TOPIC", 422),
-        "The secret or the sink of a target is not for this topic.",
-    ),
-    "not_json": ("BAD_JSON", 400, "The body cannot be read as JSON."),
-    "not_ready": ("NOT_READY", 503, "The daemon cannot accept jobs now."),
-    "out_of_space": (
-        *("OUT_OF_MEMORY", 507),
-        "No space is left beyond what is kept for removals and snapshots.",
-    ),
-    "path_too_long": ("URI_TOO_LONG", 414, "The path is longer than this daemon reads."),
-    "policies_full": (
-        *("OUT_OF_MEMORY", 409),
-        "As many topics have policies of their own as may have one.",
-    ),
-    "policy_invalid": ("BAD_FORMAT", 422, "The policy is invalid."),
-    "push_off": ("PUSH_IS_OFF", 422, "This daemon delivers nothing by itself."),
-    "request_invalid": ("BAD_FORMAT", 422, "The request is invalid; `errors` lists every problem."),
-    "request_malformed": (
-        *("BAD_FORMAT", 400),
-        "The request is not valid HTTP, or has a query or body that the call does not take.",
-    ),
-    "request_timeout": ("REQUEST_TIMEOUT", 408, "The request did not arrive in time."),
-    "request_too_long": ("JOB_TOO_BIG", 413, "The request is longer than this daemon reads."),
-    "reservation_lost": (
-        *("NOT_RESERVED", 409),
-        "The reservation has ended: its ttr ran out, or the job went to another worker.",
-    ),
-    "source_refused": (
-        *("FORBIDDEN", 403),
-        "The Host is unknown, or the request comes from a web page.",
-    ),
-    "standing_by": (
-        *("NOT_READY", 503),
-        "This daemon stands by: another one owns the log.",
-    ),
-    "stopping": ("STOPPING", 503, "The daemon is stopping."),
-    "target_refused": ("BAD_FORMAT", 422, "The target of a push is refused."),
-    "too_many_requests": (
-        *("TOO_MANY_REQUESTS", 429),
-        "The client has too many connections or requests.",
-    ),
-    "too_many_watched": ("OUT_OF_MEMORY", 409, "A consumer may watch so many topics at most."),
-    "topic_internal": (
-        *("FORBIDDEN", 403),
-        "The topic is reserved: readable by all, changed only by the daemon.",
-    ),
-    "topic_name_invalid": ("BAD_FORMAT", 422, "The topic's name is invalid."),
-    "topic_not_found": (
-        *("NOT_FOUND", 404),
-        "The topic does not exist: it is unused and has no jobs.",
-    ),
-    "transfer_encoding_unsupported": (
-        *("NOT_IMPLEMENTED", 501),
-        "The Transfer-Encoding is not chunked.",
-    ),
-    "unauthorized": ("UNAUTHORIZED", 401, "A valid token is needed."),
-    "value_out_of_range": ("BAD_FORMAT", 422, "A number is out of range."),
-    "wrong_state": ("WRONG_STATE", 409, "The state of the job does not allow this."),
+    kind: (word, int(status), title)
+    for kind, word, status, title in (
+        line.split(" ", 3)
+        for line in """\
+body_too_big JOB_TOO_BIG 413 The body is longer than this daemon, or the topic, accepts.
+busy BUSY 503 The daemon cannot do this now.
+cap_reached OUT_OF_MEMORY 507 A cap of the topic or of the daemon is reached.
+delay_too_long BAD_FORMAT 422 The delay is longer than the topic allows.
+draining DRAINING 503 The daemon was told to accept no more jobs.
+expectation_unsupported EXPECTATION_FAILED 417 The Expect header asks for something that this
+    daemon does not support.
+forbidden FORBIDDEN 403 The token does not allow this.
+header_too_long HEADER_TOO_LONG 431 A header is longer than this daemon reads, or there are too
+    many of them.
+http_version_unsupported HTTP_VERSION_NOT_SUPPORTED 505 The version of HTTP is not supported.
+idempotency_key_reused IDEMPOTENCY_KEY_REUSED 422 The Idempotency-Key was used for another
+    request.
+idempotency_keys_full IDEMPOTENCY_KEYS_FULL 507 The daemon remembers as many Idempotency-Keys
+    as it may.
+internal_error INTERNAL_ERROR 500 An internal error of the daemon.
+job_already_exists JOB_ALREADY_EXISTS 409 A live job of the topic has the key; it can be kept,
+    replaced, preserved or extended.
+job_not_found NOT_FOUND 404 The job does not exist, or its state or holder does not allow the
+    operation.
+job_reserved RESERVED 409 The job is reserved by a worker.
+key_invalid BAD_FORMAT 422 The key is invalid.
+key_not_found NOT_FOUND 404 No live job of the topic has the key.
+last_watched NOT_IGNORED 409 A consumer must watch at least one topic.
+line_malformed BAD_FORMAT 400 The line is not a well-formed command.
+media_type_unsupported UNSUPPORTED_MEDIA_TYPE 415 The Content-Type is not JSON in UTF-8, or the
+    body is compressed.
+method_not_allowed METHOD_NOT_ALLOWED 405 The path does not support this method.
+no_such_call UNKNOWN_COMMAND 404 There is no such path.
+no_virtual_clock NO_VIRTUAL_CLOCK 409 The clock is not virtual, so it cannot be advanced.
+not_for_topic NOT_FOR_TOPIC 422 The secret or the sink of a target is not for this topic.
+not_json BAD_JSON 400 The body cannot be read as JSON.
+not_ready NOT_READY 503 The daemon cannot accept jobs now.
+out_of_space OUT_OF_MEMORY 507 No space is left beyond what is kept for removals and snapshots.
+path_too_long URI_TOO_LONG 414 The path is longer than this daemon reads.
+policies_full OUT_OF_MEMORY 409 As many topics have policies of their own as may have one.
+policy_invalid BAD_FORMAT 422 The policy is invalid.
+push_off PUSH_IS_OFF 422 This daemon delivers nothing by itself.
+request_invalid BAD_FORMAT 422 The request is invalid; `errors` lists every problem.
+request_malformed BAD_FORMAT 400 The request is not valid HTTP, or has a query or body that the
+    call does not take.
+request_timeout REQUEST_TIMEOUT 408 The request did not arrive in time.
+request_too_long JOB_TOO_BIG 413 The request is longer than this daemon reads.
+reservation_lost NOT_RESERVED 409 The reservation has ended: its ttr ran out, or the job went
+    to another worker.
+source_refused FORBIDDEN 403 The Host is unknown, or the request comes from a web page.
+standing_by NOT_READY 503 This daemon stands by: another one owns the log.
+stopping STOPPING 503 The daemon is stopping.
+target_refused BAD_FORMAT 422 The target of a push is refused.
+too_many_requests TOO_MANY_REQUESTS 429 The client has too many connections or requests.
+too_many_watched OUT_OF_MEMORY 409 A consumer may watch so many topics at most.
+topic_internal FORBIDDEN 403 The topic is reserved: readable by all, changed only by the daemon.
+topic_name_invalid BAD_FORMAT 422 The topic's name is invalid.
+topic_not_found NOT_FOUND 404 The topic does not exist: it is unused and has no jobs.
+transfer_encoding_unsupported NOT_IMPLEMENTED 501 The Transfer-Encoding is not chunked.
+unauthorized UNAUTHORIZED 401 A valid token is needed.
+value_out_of_range BAD_FORMAT 422 A number is out of range.
+wrong_state WRONG_STATE 409 The state of the job does not allow this.""".replace(
+            "\n    ", " "
+        ).splitlines()
+    )
 }
 """Clients rely on these: they are added to, and never changed."""
 
@@ -334,64 +285,20 @@ def test_of_many_mistakes_the_sentence_names_three_and_the_list_so_many() -> Non
 # --- Each can happen -----------------------------------------------------------------------------
 
 
-def bad_format(rig: HttpRig) -> Answer:
-    return rig.call("POST", JOBS, data=b"{")
-
-
-def unauthorized(rig: HttpRig) -> Answer:
-    return rig.call("GET", JOBS)
-
-
-def forbidden(rig: HttpRig) -> Answer:
-    return rig.call("GET", JOBS, token=rig.token(Scope.PUT))
-
-
-def not_found(rig: HttpRig) -> Answer:
-    return rig.call("GET", "/v1/jobs/1")
-
-
-def not_allowed(rig: HttpRig) -> Answer:
-    return rig.call("PUT", "/v1/jobs/1")
+def spoken(rig: HttpRig, data: bytes) -> Answer:
+    client = rig.connect()
+    client.say(data.split()[0].decode(), data)
+    rig.settle()
+    return client.the_answer
 
 
 def too_slow(rig: HttpRig) -> Answer:
     client = rig.connect()
     client.say("GET", b"GET /healthz")
     rig.settle()
-    now_ms = rig.connections.now_ms() + rig.connections.bounds.header_ms + 1
-    client.protocol.expire(now_ms)
+    client.protocol.expire(rig.connections.now_ms() + rig.connections.bounds.header_ms + 1)
     rig.settle()
     return client.the_answer
-
-
-def already_there(rig: HttpRig) -> Answer:
-    first, second = (rig.call("POST", JOBS, {"body": 1, "key": "a"}) for _ in range(2))
-    assert first.status == 201
-    return second
-
-
-def too_long(rig: HttpRig) -> Answer:
-    return rig.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1))
-
-
-def path_too_long(rig: HttpRig) -> Answer:
-    return rig.call("GET", "/" + "x" * 10_000)
-
-
-def of_another_kind(rig: HttpRig) -> Answer:
-    return rig.call("POST", JOBS, {"body": 1}, headers={"Content-Type": "text/plain"})
-
-
-def unexpected(rig: HttpRig) -> Answer:
-    client = rig.connect()
-    head = f"POST {JOBS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-    client.say("POST", f"{head}Content-Length: 9\r\nExpect: luck\r\n\r\n".encode())
-    rig.settle()
-    return client.the_answer
-
-
-def invalid(rig: HttpRig) -> Answer:
-    return rig.call("POST", JOBS, {"body": 1, "delay": "soon"})
 
 
 def too_many(rig: HttpRig) -> Answer:
@@ -404,24 +311,9 @@ def too_many(rig: HttpRig) -> Answer:
     return client.the_answer
 
 
-def header_too_long(rig: HttpRig) -> Answer:
-    return rig.call("GET", "/healthz", headers={"X": "x" * 10_000})
-
-
 def stopping(rig: HttpRig) -> Answer:
     rig.server.stop_accepting()
     return rig.call("GET", "/healthz")
-
-
-def version_wrong(rig: HttpRig) -> Answer:
-    client = rig.connect()
-    client.say("GET", b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n")
-    rig.settle()
-    return client.the_answer
-
-
-def coding_unknown(rig: HttpRig) -> Answer:
-    return rig.call("POST", JOBS, headers={"Transfer-Encoding": "gzip"})
 
 
 def full(rig: HttpRig) -> Answer:
@@ -429,24 +321,26 @@ def full(rig: HttpRig) -> Answer:
     return rig.call("POST", JOBS, {"body": 1})
 
 
+JOB: Final = {"body": 1, "key": "a"}
+EXPECTING: Final = {"Expect": "luck", "Content-Length": "9"}
 HAPPENINGS: Final[dict[int, Callable[[HttpRig], Answer]]] = {
-    400: bad_format,
-    401: unauthorized,
-    403: forbidden,
-    404: not_found,
-    405: not_allowed,
+    400: lambda rig: rig.call("POST", JOBS, data=b"{"),
+    401: lambda rig: rig.call("GET", JOBS),
+    403: lambda rig: rig.call("GET", JOBS, token=rig.token(Scope.PUT)),
+    404: lambda rig: rig.call("GET", "/v1/jobs/1"),
+    405: lambda rig: rig.call("PUT", "/v1/jobs/1"),
     408: too_slow,
-    409: already_there,
-    413: too_long,
-    414: path_too_long,
-    415: of_another_kind,
-    417: unexpected,
-    422: invalid,
+    409: lambda rig: [rig.call("POST", JOBS, JOB) for _ in range(2)][1],
+    413: lambda rig: rig.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1)),
+    414: lambda rig: rig.call("GET", "/" + "x" * 10_000),
+    415: lambda rig: rig.call("POST", JOBS, JOB, headers={"Content-Type": "text/plain"}),
+    417: lambda rig: spoken(rig, request("POST", JOBS, headers=EXPECTING)),
+    422: lambda rig: rig.call("POST", JOBS, {"body": 1, "delay": "soon"}),
     429: too_many,
-    431: header_too_long,
-    501: coding_unknown,
+    431: lambda rig: rig.call("GET", "/healthz", headers={"X": "x" * 10_000}),
+    501: lambda rig: rig.call("POST", JOBS, headers={"Transfer-Encoding": "gzip"}),
     503: stopping,
-    505: version_wrong,
+    505: lambda rig: spoken(rig, b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n"),
     507: full,
 }
 

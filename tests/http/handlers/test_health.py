@@ -1,13 +1,13 @@
-"""The calls about the daemon itself: does it live, does it take jobs, its metrics, its clock."""
+"""The calls about the daemon itself: does it take jobs, and its figures; stories.txt has more."""
 
 from collections.abc import Iterator
 
-import pytest
-
-from delayd.access.scopes import Scope
+from delayd import __version__
+from delayd.build_kind import is_compiled
 from delayd.core.log_space import PUT_COST_BYTES, TOPIC_COST_BYTES
-from delayd.limits import EMERGENCY_BYTES, READY_BODY_BYTES, SLOW_SYNC_MS, WALL_MS_MAX
-from tests.rigs.http import Answer, HttpRig
+from delayd.limits import EMERGENCY_BYTES, READY_BODY_BYTES, SLOW_SYNC_MS, TOTALS_STEP_TOPICS
+from delayd.line.stats import COUNTED, LogFigures, Stats
+from tests.rigs.http import Answer, HttpRig, SliceWatch
 
 
 def not_ready(rig: HttpRig) -> Answer:
@@ -17,30 +17,6 @@ def not_ready(rig: HttpRig) -> Answer:
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0
     return answer
-
-
-# --- Health --------------------------------------------------------------------------------------
-
-
-def test_health_and_readiness_need_no_token() -> None:
-    with HttpRig(needs_token=True) as rig:
-        assert rig.call("GET", "/healthz").json == {"status": "ok"}
-        assert rig.call("GET", "/readyz").json == {"status": "ready"}
-        assert rig.call("HEAD", "/readyz").status == 200
-
-
-def test_a_daemon_that_drains_lives_and_is_not_ready() -> None:
-    with HttpRig() as rig:
-        rig.engine.draining = True
-        assert not_ready(rig).word == "DRAINING"
-
-
-def test_a_daemon_that_stops_is_not_ready() -> None:
-    with HttpRig() as rig:
-        assert rig.call("GET", "/readyz").status == 200
-        rig.server.stop_accepting()
-        answer = rig.call("GET", "/readyz")
-        assert (answer.status, answer.word) == (503, "STOPPING")
 
 
 def test_a_disk_that_does_not_answer_makes_it_unready() -> None:
@@ -113,104 +89,6 @@ def test_metrics_are_sent_in_pieces() -> None:
         assert rig.call("GET", "/metrics").body == answer.body
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/v1/stats"])
-def test_what_concerns_all_topics_needs_a_token_for_all_of_them(path: str) -> None:
-    with HttpRig(needs_token=True) as rig:
-        assert rig.call("GET", path).status == 401
-        for token in (rig.token(Scope.PEEK), rig.token(Scope.STATS, topics=("mail",))):
-            assert rig.call("GET", path, token=token).word == "FORBIDDEN"
-        assert rig.call("GET", path, token=rig.token(Scope.STATS)).status == 200
-
-
-# --- The virtual clock ---------------------------------------------------------------------------
-
-
-def test_the_last_hour_is_told_minute_by_minute() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        rig.ok("POST", "/v1/topics/mail/jobs", {"jobs": [{"body": 1, "delay": "90s"}] * 3})
-        rig.ok("POST", "/v1/clock/advance", {"by": "100s"})
-        job, *_ = rig.ok("POST", "/v1/topics/mail/reserve", {"max": 2})["jobs"]
-        rig.ok("POST", f"/v1/jobs/{job['id']}/ack", {"token": job["token"]})
-        rig.ok("POST", "/v1/clock/advance", {"by": "60s"})
-        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1})
-        told = rig.ok("GET", "/v1/stats/history")
-        assert told["now"] == "2023-11-14T22:16:00.000Z"
-        first, second, third = told["minutes"]
-        assert (first["from"], first["put"], first["reserved"]) == (
-            "2023-11-14T22:13:20.000Z",
-            3,
-            0,
-        )
-        # What is counted begins a minute: the reserve, 100 s after the first put.
-        assert (second["from"], second["put"]) == ("2023-11-14T22:15:00.000Z", 0)
-        assert (second["reserved"], second["deleted"], second["failed"]) == (2, 1, 1)
-        assert (third["from"], third["put"]) == ("2023-11-14T22:16:00.000Z", 1)
-        assert (first["late_p50"], second["late_p50"]) == (0.0005, None)
-        rig.ok("POST", "/v1/clock/advance", {"by": "2h"})
-        assert rig.ok("GET", "/v1/stats/history")["minutes"] == []
-
-
-def test_a_client_is_told_what_it_may_do() -> None:
-    with HttpRig() as rig:
-        told = rig.ok("GET", "/v1/access")
-        assert (told["name"], told["topics"]) == ("everybody", ["*"])
-        assert told["scopes"] == sorted(told["scopes"])
-        assert set(told["scopes"]) == {scope.value for scope in Scope}
-    with HttpRig(needs_token=True) as rig:
-        token = rig.token(Scope.RESERVE, Scope.DELETE, topics=("mail", "sms.*"))
-        told = rig.ok("GET", "/v1/access", token=token)
-        assert (told["scopes"], told["topics"]) == (["delete", "reserve"], ["mail", "sms.*"])
-        assert token not in str(told)
-
-
-def test_the_clock_goes_on_through_everything_that_is_due() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        for delay in ("5s", "1s", "3s"):
-            rig.ok("POST", "/v1/topics/mail/jobs", {"body": delay, "delay": delay})
-        workers = [rig.send("POST", "/v1/topics/mail/reserve", {"wait": "1m"}) for _ in range(3)]
-        told = rig.ok("POST", "/v1/clock/advance", {"by": "7d"})
-        assert told == {"now": "2023-11-21T22:13:20.000Z"}
-        bodies = [worker.the_answer.json["jobs"][0]["body"] for worker in workers]
-        assert bodies == ["1s", "3s", "5s"]
-        assert rig.ok("POST", "/v1/clock/advance", {"by": 0}) == told
-
-
-def test_a_clock_of_the_system_is_not_advanced() -> None:
-    with HttpRig() as rig:
-        answer = rig.call("POST", "/v1/clock/advance", {"by": 1})
-        assert (answer.status, answer.word) == (409, "NO_VIRTUAL_CLOCK")
-
-
-def test_the_clock_stays_within_the_calendar() -> None:
-    with HttpRig(is_virtual=True) as rig:
-        rig.pass_ms(WALL_MS_MAX - rig.clock.now_ms() - 999)
-        answer = rig.call("POST", "/v1/clock/advance", {"by": 1})
-        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
-        told = rig.ok("POST", "/v1/clock/advance", {"by": 0.999})
-        assert told == {"now": "9999-12-31T23:59:59.999Z"}
-
-
-def test_only_who_may_do_everything_everywhere_advances_the_clock() -> None:
-    with HttpRig(is_virtual=True, needs_token=True) as rig:
-        given = {"by": 1}
-        for token in (
-            rig.token(*(scope for scope in Scope if scope is not Scope.ADMIN)),
-            rig.token(Scope.ADMIN, topics=("mail",)),
-        ):
-            assert rig.call("POST", "/v1/clock/advance", given, token=token).status == 403
-        rig.ok("POST", "/v1/clock/advance", given, token=rig.token(Scope.ADMIN))
-
-
-def test_that_it_is_not_ready_is_told_while_nothing_becomes_durable() -> None:
-    with HttpRig() as rig:
-        rig.disk.hold()
-        client = rig.send("POST", "/v1/topics/mail/jobs", {"body": 1})
-        rig.engine.draining = True
-        assert not_ready(rig).word == "DRAINING"
-        assert client.answer is None
-        rig.disk.release()
-
-
 def test_files_that_are_missing_make_it_unready() -> None:
     with HttpRig() as rig:
         rig.disk.missing_files = "data/segment-0000000001.log was removed"
@@ -229,3 +107,32 @@ def test_a_file_that_cannot_be_made_is_not_a_full_disk() -> None:
         assert not_ready(rig).json["detail"] == (
             "no file can be made for the log: Too many open files"
         )
+
+
+def test_stats_tell_what_the_line_knows_of_the_daemon() -> None:
+    with HttpRig(is_virtual=True) as rig:
+        stats = Stats(rig.engine, rig.clock.now_ms(), lambda: LogFigures(1, 2, 3, 4, 5))
+        rig.api.reports = rig.api.reports._replace(beside_jobs=stats.beside_jobs)
+        stats.counts["put"] += 7
+        rig.pass_ms(1_500)
+        told = rig.ok("GET", "/v1/stats")
+        assert (told["version"], told["uptime"]) == (__version__, 1.5)
+        assert told["compiled"] is is_compiled()
+        assert told["journal"] == {
+            "oldest_file": 1,
+            "current_file": 2,
+            "jobs_copied": 3,
+            "records_written": 4,
+            "segment_bytes": 5,
+        }
+        assert told["line"]["commands"] == dict.fromkeys(COUNTED, 0) | {"put": 7}
+
+
+def test_stats_of_thousands_of_topics_are_summed_in_slices() -> None:
+    with HttpRig(is_checked=False, slice_now_ns=SliceWatch()) as rig:
+        topics = 20 * TOTALS_STEP_TOPICS
+        for number in range(topics):
+            rig.engine.store.topic(f"t{number}").users += 1
+        before = rig.turns_taken
+        assert rig.ok("GET", "/v1/stats")["topics"] == topics + 1
+        assert rig.turns_taken - before >= 20

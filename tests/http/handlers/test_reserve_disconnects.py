@@ -1,13 +1,10 @@
 """Those who go away while they wait or before they are answered: their jobs go to somebody else."""
 
 import random
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from delayd.access.scopes import Scope
-from delayd.access.tokens import Tokens
 from delayd.core.operations.put import put_alike
 from delayd.core.times import RequestMs
 from tests.rigs.http import RESERVE, HttpRig, ids, put, stored, wait
@@ -28,17 +25,6 @@ def put_unsettled(rig: HttpRig, delay_ms: int = 0) -> int:
 # --- While waiting --------------------------------------------------------------------------------
 
 
-def test_who_goes_away_while_waiting_is_forgotten_at_once() -> None:
-    with HttpRig() as rig:
-        first, second = wait(rig), wait(rig)
-        first.hang_up()
-        rig.settle()
-        assert len(rig.api.waiting) == 1
-        put(rig)
-        assert ids(second) == [1]
-        assert stored(rig.engine)["reserves"] == 1, "it was handed out once"
-
-
 def test_a_job_that_comes_as_its_waiter_goes_is_the_next_ones() -> None:
     with HttpRig() as rig:
         put(rig, delay=5)
@@ -47,33 +33,6 @@ def test_a_job_that_comes_as_its_waiter_goes_is_the_next_ones() -> None:
         rig.pass_ms(5_001)
         assert ids(second) == [1]
         assert second.the_answer.json["jobs"][0]["attempt"] == 1
-
-
-def test_whose_token_is_revoked_while_they_wait_gets_nothing() -> None:
-    with HttpRig(needs_token=True) as rig:
-        admin, token = rig.token(), rig.token(Scope.RESERVE)
-        waiting = rig.send("POST", RESERVE, {"wait": "30s"}, token=token)
-        assert rig.authenticator.tokens is not None
-        rig.authenticator.tokens = Tokens(rig.authenticator.tokens.entries[:1])
-        assert waiting.answer is None
-        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
-        assert waiting.the_answer.word == "UNAUTHORIZED"
-        job = stored(rig.engine)
-        assert (job["state"], job["attempts"]) == ("ready", 0)
-
-
-@pytest.mark.parametrize("less", [{"scopes": frozenset({Scope.PUT})}, {"topics": ("sms",)}])
-def test_whose_token_is_good_for_less_while_they_wait_gets_nothing(less: dict[str, Any]) -> None:
-    with HttpRig(needs_token=True) as rig:
-        admin, token = rig.token(), rig.token(Scope.RESERVE)
-        waiting = rig.send("POST", RESERVE, {"wait": "30s"}, token=token)
-        assert rig.authenticator.tokens is not None
-        first, second = rig.authenticator.tokens.entries
-        rig.authenticator.tokens = Tokens([first, replace(second, **less)])
-        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1}, token=admin)
-        assert waiting.the_answer.word == "FORBIDDEN"
-        job = stored(rig.engine)
-        assert (job["state"], job["attempts"]) == ("ready", 0)
 
 
 @pytest.mark.parametrize("jobs_max", [1, 2])
@@ -182,18 +141,6 @@ def test_attempts_from_before_stay_counted() -> None:
         assert (job["attempt"], job["failure"]["error"]) == (2, "no luck")
 
 
-def test_a_job_whose_answer_has_left_stays_reserved_though_its_worker_goes() -> None:
-    with HttpRig() as rig:
-        put(rig, ttr=5)
-        client = wait(rig)
-        assert ids(client) == [1]
-        client.hang_up()
-        rig.settle()
-        assert rig.call("POST", RESERVE).status == 204
-        rig.pass_ms(5_001)
-        assert rig.ok("POST", RESERVE)["jobs"][0]["attempt"] == 2
-
-
 def test_who_goes_away_as_the_daemon_stops_is_in_nobodys_way() -> None:
     with HttpRig() as rig:
         leaving, waiting = wait(rig), wait(rig)
@@ -202,17 +149,6 @@ def test_who_goes_away_as_the_daemon_stops_is_in_nobodys_way() -> None:
         rig.settle()
         assert waiting.the_answer.status == 503
         assert not rig.api.waiting
-
-
-def test_who_waits_as_the_daemon_stops_is_told_so_while_nothing_becomes_durable() -> None:
-    with HttpRig() as rig:
-        waiting = wait(rig)
-        rig.disk.hold()
-        rig.send("POST", "/v1/topics/sms/jobs", {"body": 1})
-        rig.loop.call_soon(rig.server.stop_accepting)
-        rig.settle()
-        assert waiting.the_answer.word == "STOPPING"
-        rig.disk.release()
 
 
 # --- All of it at once ----------------------------------------------------------------------------
