@@ -43,6 +43,7 @@ from delayd.fields import (
     text_of,
     unknown,
     whole,
+    written,
 )
 from delayd.log_lines import LogFormat, LogLevel
 from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
@@ -449,6 +450,10 @@ _LOG_FORMAT: Final = one_of({form.value: form for form in LogFormat})
 _LOG_LEVEL: Final = one_of({level.name.lower(): level for level in LogLevel})
 
 
+_SHARED: Final = (
+    *("postgres.lease", "wheel.tick", "topics", "jobs.body_bytes_max", "jobs.jobs_max"),
+    *("jobs.bytes_max", "push.enabled", "push.sign_with"),
+)
 SETTINGS: Final = (
     Field("data_dir", "data_dir", _DIRECTORY, "--data-dir"),
     Field("clock", "clock", _CLOCK, "--clock"),
@@ -548,6 +553,20 @@ def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, o
     if errors:
         raise ConfigErrors(errors)
     return config
+
+
+def shared_settings(config: Config) -> str:
+    """Return what the daemons of one log should have in common: names with checksums, as words.
+
+    >>> shared_settings(Config()).split()[0]
+    'postgres.lease=d8adf403'
+    """
+    import json  # noqa: PLC0415 - only where jobs are in a database
+    from zlib import crc32  # noqa: PLC0415
+
+    shown = written([BY_NAME[name] for name in _SHARED], config)
+    texts = {name: json.dumps(shown.get(name), sort_keys=True) for name in _SHARED}
+    return " ".join(f"{name}={crc32(text.encode()):08x}" for name, text in texts.items())
 
 
 def sources(path: str | None, environment: Mapping[str, str]) -> dict[str, str]:

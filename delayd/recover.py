@@ -12,7 +12,7 @@ import gc
 from typing import TYPE_CHECKING, final
 
 from delayd.clock import NS_PER_MS, Clock, SystemClock, monotonic_ns
-from delayd.config import ClockKind, Config, SyncPolicy
+from delayd.config import ClockKind, Config, SyncPolicy, shared_settings
 from delayd.core.engine import Engine
 from delayd.core.log_records import UnknownRecord
 from delayd.core.operations.topics import configure
@@ -114,6 +114,7 @@ def _opened(config: Config, data_dir: str, news: Log, address: str) -> "DurableL
         address=address,
         password_file=config.postgres_password_file,
         accepted=frozenset(config.postgres_accept),
+        settings=shared_settings(config),
     )
     if config.clock is ClockKind.VIRTUAL or config.sync is not SyncPolicy.ALWAYS:
         place.refuse('needs clock = "system" and journal.sync = "always"')

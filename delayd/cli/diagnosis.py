@@ -196,7 +196,7 @@ def port_findings(port: PortFacts) -> Findings:
         yield Finding(Severity.WRONG, port.name, text, advice)
 
 
-SECRET: Final = frozenset(("auth.tokens", "tls.key"))
+SECRET: Final = frozenset(("auth.tokens", "tls.key", "postgres.password_file"))
 
 
 def permissions(facts: Machine, _config: "Config") -> Findings:
@@ -244,14 +244,14 @@ def service(facts: Machine, _config: "Config") -> Findings:
         yield Finding(Severity.NOTE, subject, text, "systemctl enable --now delayd")
 
 
-RULES: Final[tuple[Rule, ...]] = (
-    *(directory, file_system, syncs, limits, clock, addresses, permissions, service),
-)
+OF_DIRECTORY: Final[tuple[Rule, ...]] = (directory, file_system, syncs)
+RULES: Final[tuple[Rule, ...]] = (*(*OF_DIRECTORY, limits, clock, addresses, permissions, service),)
 
 
 def findings(facts: Machine, config: "Config") -> list[Finding]:
-    """Apply all rules."""
-    return [finding for rule in RULES for finding in rule(facts, config)]
+    """Apply all rules; those of the directory only where jobs are in one."""
+    rules = RULES if config.postgres_url is None else RULES[len(OF_DIRECTORY) :]
+    return [finding for rule in rules for finding in rule(facts, config)]
 
 
 def about(size_bytes: int) -> str:

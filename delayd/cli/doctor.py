@@ -9,7 +9,7 @@ from delayd.cli.config import CONFIG_OPTION
 from delayd.cli.connect import OPTIONS, client, exit_of, explained, url_of
 from delayd.cli.parameters import takes
 from delayd.cli.tables import print_json
-from delayd.cli.terminal import coloured, examples, load_config, print_lines
+from delayd.cli.terminal import coloured, examples, load_config, print_lines, require_psycopg
 from delayd.client.errors import DelaydError
 from delayd.exits import Exit
 from delayd.text import visible
@@ -47,16 +47,22 @@ def doctor(
     """Look for what is wrong on this machine, and say what to do.
 
     The configuration, how long the disk takes to sync, limits, the clock source, ports, free space,
-    permissions, systemd. Nothing is changed. Run it as the user of the daemon. With --url, --line
-    or DELAYD_URL the daemon there is asked, too. Exit code 78 if anything is wrong that keeps a
-    daemon from starting or from keeping its jobs.
+    permissions, systemd; or the database of postgres.url in place of the disk. Nothing is changed.
+    Run it as the user of the daemon. With --url, --line or DELAYD_URL the daemon there is asked,
+    too. Exit code 78 if anything is wrong that keeps a daemon from starting or from keeping its
+    jobs.
     """
     from delayd.cli.diagnosis import Severity, findings
     from delayd.cli.machine import machine
 
     config = load_config(path, {"--data-dir": data_dir})
     found = findings(machine(config, path), config)
-    if not os.path.isdir(str(config.data_dir)):
+    if config.postgres_url is not None:
+        require_psycopg("postgres.url", Exit.BAD_CONFIGURATION)
+        from delayd.cli.database_diagnosis import database_findings
+
+        found[:0] = database_findings(config)
+    elif not os.path.isdir(str(config.data_dir)):
         found[:0] = of_make_run()
     if url is not None or line is not None:
         found += daemon_findings(url, line, token_file, ca_file)

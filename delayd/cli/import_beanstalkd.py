@@ -47,6 +47,11 @@ def import_beanstalkd(
     """
     disk = RealDisk()
     config = load_config(path, {"--data-dir": data_dir})
+    if config.postgres_url is not None and data_dir is None:
+        rule = "name a --data-dir, and move it with `delayd journal copy DIR URL`"
+        raise click.UsageError(
+            f"the configuration keeps jobs in the database of postgres.url: {rule}"
+        )
     directory = str(config.data_dir)
     if os.path.realpath(directory) == os.path.realpath(binlog_dir):
         raise click.UsageError("the data directory must be another one than the binlog's")

@@ -157,6 +157,7 @@ def named_files(config: "Config", config_path: str | None) -> Iterator[FileFacts
         ("tls.certificate", config.tls_certificate),
         ("tls.key", config.tls_key),
         ("tls.client_ca", config.tls_client_ca),
+        ("postgres.password_file", config.postgres_password_file),
     ):
         if path is not None:
             yield file_facts(name, path)

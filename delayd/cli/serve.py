@@ -50,6 +50,11 @@ def serve(path: str | None, **flags: object) -> int:
     variables (DELAYD_...), variables the file, and the file the defaults.
     """
     config = load_config(path, {f"--{name.replace('_', '-')}": flags[name] for name in flags})
+    if flags["data_dir"] is not None and config.postgres_url is not None:
+        rule = (
+            "--data-dir: jobs are in the database of postgres.url; --postgres off keeps them here"
+        )
+        raise CommandFailed(Exit.BAD_CONFIGURATION, rule)
     if lack := lack_of_descriptors():
         raise CommandFailed(Exit.BAD_CONFIGURATION, lack)
     if config.postgres_url is not None:

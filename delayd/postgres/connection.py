@@ -31,6 +31,7 @@ Send = Callable[[], object]
 _WHOLE: Final = struct.Struct(">q")
 _TYPES: Final = {int: 20, bytes: 17, str: 25}
 """Of int8, bytea and text, as every PostgreSQL numbers them."""
+_ENDS: Final = ".,:;?!"
 _BINARY: Final = pq.Format.BINARY
 
 
@@ -245,6 +246,12 @@ def _text(sql: str) -> bytes:
 
 
 def _said(said: bytes) -> str:
-    """Return what a server said, as one line of a length that people read."""
-    words = " ".join(said.decode(errors="replace").split())
-    return visible(words[:DATABASE_SAID_CHARACTERS_MAX])
+    r"""Return what a server said, as one line of a length that people read.
+
+    >>> _said(b"connection to db-1 failed: Connection refused\n\tIs the server running?\n")
+    'connection to db-1 failed: Connection refused. Is the server running?'
+    """
+    lines = [" ".join(each.split()) for each in said.decode(errors="replace").splitlines()]
+    whole = [line if line[-1] in _ENDS else f"{line}." for line in lines if line]
+    words = " ".join(whole)
+    return visible(words.removesuffix(".")[:DATABASE_SAID_CHARACTERS_MAX])

@@ -6,6 +6,7 @@ What the url does not say is left to libpq: PGPASSFILE, PGSSLMODE and the like w
 what decides whether a lost server is noticed in time the defaults are ours.
 """
 
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple, NoReturn
@@ -13,21 +14,23 @@ from typing import Final, NamedTuple, NoReturn
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from delayd.bounded_files import read_file
+from delayd.bounded_files import read_with_mode
 from delayd.limits import DATABASE_ANSWER_MS, DATABASE_PASSWORD_BYTES_MAX
 from delayd.log import LogFinding
 from delayd.log_lines import Log
 from delayd.postgres.connection import Connection, whole
-from delayd.postgres.errors import DatabaseCorrupt, DatabaseUnfit, StatementFailed
+from delayd.postgres.errors import DatabaseCorrupt, DatabaseLost, DatabaseUnfit, StatementFailed
 from delayd.postgres.statements import SESSION, SETTING, Statements
 from delayd.text import visible
 
 VERSION_MIN: Final = 140_000
 
-_LOSSES: Final = (
+LOSSES: Final = (
     ("fsync", "a power cut or a crash of the machine may lose or damage everything"),
     ("full_page_writes", "a power cut while a page is written may damage the database"),
 )
+OPEN_TO_OTHERS: Final = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+"""Bits of the mode that a file with a password must not have."""
 _NO_RIGHT: Final = "42501"
 
 
@@ -41,6 +44,10 @@ class DatabasePlace(NamedTuple):
     address: str
     accepted: frozenset[str]
     """Settings of the server that are accepted although they may lose jobs, by name."""
+    password_file: str | None = None
+    """Read for each connection, so that a new password needs no restart."""
+    settings: str = ""
+    """What an owner and its standbys should have in common: words such as `lease=5s`."""
 
     @classmethod
     def of(
@@ -52,6 +59,7 @@ class DatabasePlace(NamedTuple):
         address: str,
         password_file: str | None = None,
         accepted: frozenset[str] = frozenset(),
+        settings: str = "",
     ) -> "DatabasePlace":
         """Read the url. Raises DatabaseUnfit, without a quote of it: it may hold a password."""
         try:
@@ -66,8 +74,6 @@ class DatabasePlace(NamedTuple):
                 "application_name": "delayd",
             }
             kept = {each: value for each, value in ours.items() if each not in given}
-            if password_file is not None:
-                kept["password"] = _password(password_file)
             text = make_conninfo(url, target_session_attrs="read-write", **kept)
         except psycopg.Error:
             rule = "is not a url that PostgreSQL reads, such as postgresql://delayd@host/jobs"
@@ -75,7 +81,18 @@ class DatabasePlace(NamedTuple):
         host = given.get("host") or given.get("hostaddr") or "localhost"
         port = f":{given['port']}" if given.get("port") else ""
         shown = visible(f"postgresql://{host}{port}/{given.get('dbname', '')}")
-        return cls(text.encode(), shown, name, lease_ms, address, accepted)
+        place = (name, lease_ms, address, accepted, password_file, settings)
+        return cls(text.encode(), shown, *place)
+
+    @property
+    def claim(self) -> str:
+        """What an owner writes into the row of the log: two lines, which `LogRow` divides."""
+        return f"{self.address}\n{self.settings}"
+
+    def differences(self, owners: str) -> list[str]:
+        """Return the names of the settings in which an owner differs; none if it tells nothing."""
+        ours, theirs = (dict(_divided(each)) for each in (self.settings, owners))
+        return [name for name in ours if name in theirs and ours[name] != theirs[name]]
 
     def refuse(self, why: str) -> NoReturn:
         """Say what of the configuration does not go with a database. Raises DatabaseUnfit."""
@@ -83,7 +100,15 @@ class DatabasePlace(NamedTuple):
 
     def connected(self) -> Connection:
         """Return a connection whose session is set as statements need it. Raises DatabaseError."""
-        connection = Connection(self.conninfo, self.shown)
+        password = {} if self.password_file is None else {"password": _password(self.password_file)}
+        conninfo = make_conninfo(self.conninfo.decode(), **password)
+        try:
+            connection = Connection(conninfo.encode(), self.shown)
+        except DatabaseLost as error:
+            if "read-only" not in str(error):
+                raise
+            rule = "name the server that accepts writes too; one in recovery does not"
+            raise DatabaseLost(f"{error}: {rule}") from None
         with closed_after_error(connection):
             if connection.version < VERSION_MIN:
                 found = connection.version // 10_000
@@ -98,8 +123,8 @@ class DatabasePlace(NamedTuple):
     def losses(self, connection: Connection) -> list[LogFinding]:
         """Say which settings may lose jobs. Raises DatabaseUnfit if one was not accepted."""
         found = []
-        for name, loss in _LOSSES:
-            if _setting(connection, name) == "on":
+        for name, loss in LOSSES:
+            if setting_of(connection, name) == "on":
                 continue
             if name not in self.accepted:
                 raise DatabaseUnfit(
@@ -113,7 +138,7 @@ class DatabasePlace(NamedTuple):
         """Say what an acknowledgement is worth there. Raises DatabaseUnfit if it may be lost."""
         found = self.losses(connection)
         worth = "on this server, and on its synchronous standbys"
-        if not _setting(connection, "synchronous_standby_names"):
+        if not setting_of(connection, "synchronous_standby_names"):
             worth = "on this server alone"
             sentence = "the database has no synchronous standby: if its disk is lost, so are jobs"
             found.append(LogFinding(sentence, {"log": self.shown}))
@@ -162,17 +187,30 @@ class DatabasePlace(NamedTuple):
         connection.run(statements.create(identity, head), DATABASE_ANSWER_MS)
 
 
-def _setting(connection: Connection, name: str) -> str:
+def _divided(settings: str) -> Iterator[tuple[str, str]]:
+    for word in settings.split():
+        name, _, value = word.partition("=")
+        yield name, value
+
+
+def setting_of(connection: Connection, name: str) -> str:
+    """Return a setting of the server, as it is in this session. Raises DatabaseError."""
     return connection.ask(SETTING, name, within_ms=DATABASE_ANSWER_MS)[0][0].decode()
 
 
 def _password(path: str) -> str:
     """Return the first line of the file. Raises DatabaseUnfit, which names the file alone."""
     try:
-        line = read_file(path, DATABASE_PASSWORD_BYTES_MAX).decode().partition("\n")[0].strip("\r")
+        data, mode = read_with_mode(path, DATABASE_PASSWORD_BYTES_MAX)
+        line = data.decode().partition("\n")[0].strip("\r")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is no text, or too long"
         raise DatabaseUnfit(f"postgres.password_file {path} cannot be read: {why}") from None
+    if mode & OPEN_TO_OTHERS:
+        rule = "others may read it or write to it: chmod 600"
+        raise DatabaseUnfit(
+            f"postgres.password_file {path} has the mode {stat.S_IMODE(mode):04o}: {rule}"
+        )
     if not line or "\0" in line:
         raise DatabaseUnfit(f"postgres.password_file {path} does not begin with a password")
     return line

@@ -202,6 +202,7 @@ class PostgresLog:
         self._lease_seen = (_NO_LEASE, 0)  # of another owner, and since when
         self._looked_ns = boot_ns()
         self._level_ns = self._looked_ns  # the last look of which all frames were read
+        self._compared = b""  # the owner whose settings were compared
         # As owner.
         self._self = os.urandom(IDENTITY_BYTES)
         self._epoch = self._mark = 0
@@ -267,11 +268,21 @@ class PostgresLog:
             if self._is_free(row):
                 return
             self.owner = row.address or "another daemon"
+            self._compare_settings(row)
             yield None
             pause.wait(DATABASE_RETRY_MS / 1_000)
             while not self._has_looked():
                 yield None
                 pause.wait(DATABASE_RETRY_MS / 1_000)
+
+    def _compare_settings(self, row: LogRow) -> None:
+        """Log which settings differ, once for each owner: after a takeover those of this count."""
+        if row.owner == self._compared:
+            return
+        self._compared = row.owner
+        if differing := self._place.differences(row.settings):
+            reason = "some settings of this daemon are not those of the owner"
+            self._news.warning(reason, settings=", ".join(differing), owner=self.owner)
 
     def _has_looked(self) -> bool:
         """Read the row again, over another connection if this one is lost; tell whether it could.
@@ -414,8 +425,8 @@ class PostgresLog:
         """Raise the epoch, if the log is still as it was followed and nobody owns it."""
         row, connection = self.row, self._linked()
         lease_us = row.lease_us if row.lease_us == self._lease_seen[0] else _NO_LEASE
-        address, lease_ms = self._place.address, self._place.lease_ms
-        values = (row.epoch, self._self, lease_ms, self.appended_sequence, lease_us, address)
+        claim, lease_ms = self._place.claim, self._place.lease_ms
+        values = (row.epoch, self._self, lease_ms, self.appended_sequence, lease_us, claim)
         began_ns = boot_ns()
         rows = connection.ask(self._statements.take_over, *values, within_ms=DATABASE_ANSWER_MS)
         if not rows:

@@ -29,6 +29,7 @@ from delayd.postgres.connection import Row, whole
 from delayd.text import visible
 
 _ADDRESS_CHARACTERS_MAX: Final = 300
+_SETTINGS_CHARACTERS_MAX: Final = 600
 
 
 class LogRow(NamedTuple):
@@ -39,6 +40,7 @@ class LogRow(NamedTuple):
     epoch: int
     owner: bytes
     address: str
+    settings: str  # the owner's, as `DatabasePlace.settings`
     head: int  # the number of the last frame, and its checksum
     checksum: int
     snapshot: int  # the frame that the snapshot is of; 0: there is none
@@ -54,8 +56,12 @@ class LogRow(NamedTuple):
         kind, identity, epoch, owner, address, *numbers = row
         if len(identity) != IDENTITY_BYTES:
             raise ValueError(f"the identity has {len(identity)} bytes")
-        shown = visible(address.decode(errors="replace")[:_ADDRESS_CHARACTERS_MAX])
-        return cls(whole(kind), identity, whole(epoch), owner, shown, *map(whole, numbers))
+        where, _, settings = address.decode(errors="replace").partition("\n")
+        shown = (
+            visible(where[:_ADDRESS_CHARACTERS_MAX]),
+            visible(settings[:_SETTINGS_CHARACTERS_MAX]),
+        )
+        return cls(whole(kind), identity, whole(epoch), owner, *shown, *map(whole, numbers))
 
 
 def checksum_of(frame: bytes) -> int:

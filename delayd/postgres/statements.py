@@ -172,6 +172,13 @@ class Statements:
         )
 
     @property
+    def rights(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Each table with the rights that a daemon needs on it."""
+        others = (*self._frames, *self._snapshots)
+        of_others = ("SELECT", "INSERT", "TRUNCATE")
+        return [(self._log, ("SELECT", "UPDATE")), *((table, of_others) for table in others)]
+
+    @property
     def table_count(self) -> int:
         """How many tables a log has."""
         return 1 + FRAME_TABLES + SNAPSHOT_TABLES

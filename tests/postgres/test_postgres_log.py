@@ -280,7 +280,9 @@ def test_a_role_without_rights_is_told_which_it_needs_and_served_once_it_has_the
         guest.execute("DROP TABLE lent.frame_0")
 
 
-def test_the_password_is_the_first_line_of_its_file(server: PostgresServer, tmp_path: Path) -> None:
+def test_the_password_is_the_first_line_of_its_file_read_for_each_connection(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "password"
     for text, why in (
         (None, "No such file"),
@@ -289,13 +291,28 @@ def test_the_password_is_the_first_line_of_its_file(server: PostgresServer, tmp_
     ):
         if text is not None:
             file.write_text(text)
+            file.chmod(0o600)
         with pytest.raises(DatabaseUnfit, match=f"postgres.password_file .*{why}"):
             opened(server, "jobs", password_file=str(file))
     file.write_text("s3cret\r\nnot this\n")
     where = {"name": "jobs", "lease_ms": 1, "address": "", "password_file": str(file)}
     place = DatabasePlace.of(server.url, **where)  # type: ignore[arg-type]
-    assert place.conninfo.endswith(b"password=s3cret")
-    assert "s3cret" not in place.shown
+    assert "s3cret" not in str(place)
+    used: list[bytes] = []
+
+    def refused(conninfo: bytes, _shown: str) -> None:
+        used.append(conninfo)
+        raise DatabaseLost("here it ends")
+
+    monkeypatch.setattr("delayd.postgres.place.Connection", refused)
+    for password in ("s3cret", "an0ther"):
+        file.write_text(f"{password}\r\nnot this\n")
+        with pytest.raises(DatabaseLost, match="here it ends"):
+            place.connected()
+        assert used.pop().endswith(f"password={password}".encode())
+    file.chmod(0o644)
+    with pytest.raises(DatabaseUnfit, match=f"{file} has the mode 0644: .*chmod 600"):
+        place.connected()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,219 @@
+"""Databases that a daemon cannot use: each is named by a sentence, and nothing is changed there."""
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import psycopg
+import pytest
+
+from delayd.cli import machine as machine_module
+from delayd.cli.database_diagnosis import database_findings
+from delayd.cli.main import invoke
+from delayd.config import Config, load, shared_settings
+from delayd.exits import Exit
+from delayd.log import LogError
+from tests.cli.journals import Capture
+from tests.cli.test_diagnosis import HEALTHY
+from tests.postgres_server import PostgresServer
+from tests.rigs.postgres import Rig, opened
+
+if TYPE_CHECKING:
+    from delayd.postgres.postgres_log import PostgresLog
+
+OURS: Final = shared_settings(load(None, {"DELAYD_TOPICS": '{"mail": {"ttr": "5m"}}'}, {}))
+THEIRS: Final = f"line a:1\n{shared_settings(Config(postgres_lease_ms=1_000))}"
+NAMED: Final = "named_everywhere"
+
+
+class Started(NamedTuple):
+    """How a start went on."""
+
+    code: Exit | None
+    """None: it stands by."""
+    sentence: str
+
+
+def started(server: PostgresServer, url: str) -> Started:
+    """Do what a daemon does at its start until it would take over, or stands by."""
+    said = io.StringIO()
+    log: PostgresLog | None = None
+    try:
+        log = opened(server, NAMED, said=said, url=url, settings=OURS)
+        for _, frame in zip(range(9), log.follow(), strict=False):
+            if frame is None and said.getvalue():
+                return Started(None, said.getvalue())
+        raise AssertionError("nothing is wrong with it")
+    except LogError as error:
+        return Started(error.exit_code, str(error))
+    finally:
+        if log is not None:
+            log.close()
+
+
+@pytest.fixture(scope="module")
+def admin(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        for role, more in (("reader", "SET default_transaction_read_only = on"), ("guest", "")):
+            connection.execute(f"CREATE ROLE {role} LOGIN")
+            if more:
+                connection.execute(f"ALTER ROLE {role} {more}")
+        yield connection
+
+
+@pytest.fixture
+def made(server: PostgresServer, admin: psycopg.Connection[Any]) -> Iterator[None]:
+    """A log with one frame, whose owner has ended."""
+    with Rig(server, NAMED) as rig:
+        rig.put(b"kept")
+        rig.until(lambda: rig.settled == [1])
+    yield
+    admin.execute(f"DROP SCHEMA {NAMED} CASCADE")
+
+
+def state(admin: psycopg.Connection[Any]) -> list[object]:
+    tables = ("log", *(f"frame_{number}" for number in range(3)), "snapshot_0", "snapshot_1")
+    return [admin.execute(f"TABLE {NAMED}.{table}").fetchall() for table in tables]
+
+
+CASES: Final[dict[str, tuple[str, Callable[[str], str], Exit | None, str]]] = {
+    "cannot be reached": (
+        "",
+        lambda _url: "postgresql://ada@127.0.0.1:1,127.0.0.1:2/jobs",
+        Exit.JOURNAL_FAILED,
+        r"cannot be reached: .*port 1 failed: Connection refused\..*port 2 failed: Connection",
+    ),
+    "a role without rights": (
+        "",
+        lambda url: url.replace("postgres@", "guest@"),
+        Exit.BAD_CONFIGURATION,
+        r"permission denied .*: run what `delayd journal schema --role ROLE` prints",
+    ),
+    "a newer format": (
+        "UPDATE LOG.log SET format = 2",
+        str,
+        Exit.CORRUPT_JOURNAL,
+        r"LOG.*\.log is of format 2; this delayd reads 1",
+    ),
+    "in recovery": (
+        "",
+        lambda url: url.replace("postgres@", "reader@"),
+        Exit.JOURNAL_FAILED,
+        r"session is read-only: name the server that accepts writes too",
+    ),
+    "a second daemon with other policies": (
+        "UPDATE LOG.log SET lease_until = now() + interval '1 h', address = 'CLAIM'",
+        str,
+        None,
+        r"settings of this daemon are not those of the owner.*postgres.lease, topics.*line a:1",
+    ),
+}
+
+
+@pytest.mark.usefixtures("made")
+@pytest.mark.parametrize(("change", "url_of", "code", "sentence"), CASES.values(), ids=CASES)
+def test_a_database_that_cannot_be_used_is_named_and_left_alone(
+    server: PostgresServer,
+    admin: psycopg.Connection[Any],
+    change: str,
+    url_of: Callable[[str], str],
+    code: Exit | None,
+    sentence: str,
+) -> None:
+    if change:
+        admin.execute(change.replace("LOG", NAMED).replace("CLAIM", THEIRS))
+    before = state(admin)
+    found = started(server, url_of(server.url))
+    assert found.code is code
+    with pytest.raises(AssertionError, match=sentence.replace("LOG", NAMED)):
+        raise AssertionError(found.sentence)
+    assert state(admin) == before
+
+
+@pytest.mark.usefixtures("made")
+def test_another_log_of_the_name_is_not_followed(
+    server: PostgresServer, admin: psycopg.Connection[Any]
+) -> None:
+    """As after a restored backup, or a failover to a server that went another way."""
+    admin.execute("UPDATE LOG.log SET lease_until = now() + interval '1 h'".replace("LOG", NAMED))
+    log = opened(server, NAMED)
+    followed = log.follow()
+    assert [next(followed) is None for _ in range(2)] == [False, True]
+    another = "UPDATE LOG.log SET identity = decode(repeat('00', 16), 'hex')"
+    admin.execute(another.replace("LOG", NAMED))
+    before = state(admin)
+    with pytest.raises(LogError, match="is another log: start again to follow it"):
+        next(followed)
+    log.close()
+    assert state(admin) == before
+
+
+# --- The doctor ----------------------------------------------------------------------------------
+
+
+def findings(url: str, name: str, **more: Any) -> list[str]:  # noqa: ANN401 - fields
+    """All that is found: level, subject and text."""
+    config = Config(postgres_url=url, postgres_name=name, **more)
+    return [f"{level}, {subject}: {text}" for level, subject, text, _ in database_findings(config)]
+
+
+def test_the_doctor_looks_at_the_database_in_place_of_the_disk(
+    server: PostgresServer,
+    admin: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    def found(text: str, **more: Any) -> bool:  # noqa: ANN401 - fields
+        url = str(more.pop("url", server.url))
+        return any(text in each for each in findings(url, name, **more))
+
+    guest = server.url.replace("postgres@", "guest@")
+    server.logs += 1
+    name = f"log_{server.logs}"
+    assert found("ok, log: the schema log_")
+    assert found("wrong, log: the role guest may not make the tables", url=guest)
+    with Rig(server, name, lease_ms=60_000) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        assert found("no snapshot yet")
+        rig.log.begin_snapshot(5, 5).finish(1)
+        assert found("ok, database: postgresql://127.0.0.1:")
+        assert found("note, durability: no synchronous standby")
+        assert found("ok, clock: the database's is 0.0")
+        assert found("ok, owner: 127.0.0.1:1, lease ")
+        assert found("KiB, the newest snapshot is ")
+        assert found("wrong, rights: the role guest lacks USAGE on schema", url=guest)
+        admin.execute(f"GRANT USAGE ON SCHEMA {name} TO guest")
+        admin.execute(f"GRANT SELECT ON {name}.log TO guest")
+        assert found(f'lacks UPDATE on "{name}".log, SELECT on "{name}".frame_0', url=guest)
+        assert not found("readers")
+        monkeypatch.setattr("delayd.cli.database_diagnosis.READER_S_MIN", 0.0)
+        with psycopg.connect(server.url, application_name="backup") as reader:
+            reader.execute(f"TABLE {name}.frame_0")
+            assert found("(postgres backup) has held its tables for 0 s")
+        admin.execute("UPDATE LOG.log SET address = %s".replace("LOG", name), [THEIRS])
+        assert found(
+            "warning, owner: this configuration differs from the owner's in postgres.lease"
+        )
+    admin.execute("UPDATE LOG.log SET format = 2".replace("LOG", name))
+    assert found("wrong, log: the tables are of format 2; this delayd reads 1")
+    assert found("port 1 failed: Connection refused", url="postgresql://ada@127.0.0.1:1/jobs")
+    monkeypatch.setenv("DELAYD_POSTGRES_URL", server.url)
+    monkeypatch.setenv("DELAYD_POSTGRES_NAME", name)
+    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
+    assert invoke(["doctor"]) == Exit.BAD_CONFIGURATION
+    printed = capsys.readouterr().out
+    assert "format 2" in printed
+    assert "data directory" not in printed
+
+
+def test_jobs_of_a_beanstalkd_go_to_a_directory_first(
+    server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("DELAYD_POSTGRES_URL", server.url)
+    assert invoke(["import-beanstalkd", str(tmp_path)]) == Exit.USAGE
+    assert "name a --data-dir, and move it with `delayd journal copy" in capsys.readouterr().err
+    assert invoke(["serve", "--data-dir", str(tmp_path)]) == Exit.BAD_CONFIGURATION
+    assert "jobs are in the database of postgres.url" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
