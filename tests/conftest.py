@@ -21,6 +21,9 @@ SCENE_S_MAX: Final = 60
 SEED_KEY: Final = pytest.StashKey[int]()
 IS_COMPILED: Final = not str(delayd.core.engine.__file__).endswith(".py")
 
+# What compares for tests of several folders: a failed assertion shows both sides.
+pytest.register_assert_rewrite("tests.facts.rows", "tests.facts.worlds", "tests.rigs.engine")
+
 # Profiles differ only in where the random choices come from: derandomized ones are a function of
 # the test alone, the others of --seed. No example database: a run depends on nothing but the code
 # and the seed. No deadline, and no complaint that drawing is slow: a busy machine is not a failure.

@@ -97,7 +97,7 @@ class SideBySide:
             topic = engine.store.topics.by_name[name]
             jobs = {state: model.in_state(state, name) for state in State}
             until_ms = counts.paused_until_ms
-            assert views.view_topic(engine, name, self.rig.now_ms) == (
+            assert self.rig.view_topic(name) == (
                 name,
                 sum(job.priority < 1024 for job in jobs[State.READY]),
                 len(jobs[State.READY]),

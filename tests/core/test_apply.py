@@ -13,19 +13,8 @@ from delayd.core import apply
 from delayd.core.job_parts import Flag, Own
 from delayd.core.job_record import HEADER, State
 from delayd.core.log_records import Kind
-from delayd.core.operations.ack import delete, delete_batch
-from delayd.core.operations.attempts import bury, nack, release
-from delayd.core.operations.change import (
-    bury_waiting,
-    change,
-    kick_job,
-    kick_later,
-    reschedule,
-)
 from delayd.core.operations.put import Conflict, put_keyed
-from delayd.core.operations.reserve import reserve_job, touch
-from delayd.core.operations.sessions import close_session
-from delayd.core.operations.topics import clear, pause, set_policy
+from delayd.core.operations.topics import clear
 from delayd.core.policy import Policy
 from delayd.core.session import Session
 from delayd.core.store import Store
@@ -39,7 +28,7 @@ WALL_MS: Final = 50_000
 
 def touch_later(rig: EngineRig, me: Session) -> None:
     rig.run(1_500)
-    touch(rig.engine, me, 1, rig.now_ms)
+    rig.touch(me, 1)
 
 
 # What is done to a rig: jobs 1 and 2 are reserved, 3 is ready, 4 delayed, 5 buried. The kinds that
@@ -48,38 +37,29 @@ OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]]
     (lambda rig, _me: rig.put(), {Kind.PUT}),
     (lambda rig, _me: [rig.put("new", delay_ms=9) for _ in range(3)], {Kind.TOPIC, Kind.PUT}),
     (lambda rig, me: rig.reserve(me), {Kind.RESERVE}),
-    (lambda rig, me: reserve_job(rig.engine, me, 4, rig.now_ms), {Kind.RESERVE}),
+    (lambda rig, me: rig.reserve_job(me, 4), {Kind.RESERVE}),
     (lambda rig, me: rig.reserve_all(me), {Kind.RESERVE}),
     (touch_later, {Kind.TOUCH}),
-    (lambda rig, me: release(rig.engine, me, 1, 7, 0, rig.now_ms), {Kind.RELEASE}),
-    (lambda rig, me: release(rig.engine, me, 1, 7, 100, rig.now_ms), {Kind.RELEASE}),
-    (lambda rig, me: close_session(rig.engine, me, rig.now_ms), {Kind.RETURN}),
-    (lambda rig, me: bury(rig.engine, me, 1, 7, rig.now_ms), {Kind.BURY}),
-    (lambda rig, me: nack(rig.engine, me, 1, rig.now_ms, error="why"), {Kind.FAIL}),
-    (lambda rig, _me: kick_job(rig.engine, 5, rig.now_ms), {Kind.KICK}),
+    (lambda rig, me: rig.release(me, 1, 7, 0), {Kind.RELEASE}),
+    (lambda rig, me: rig.release(me, 1, 7, 100), {Kind.RELEASE}),
+    (lambda rig, me: rig.close(me), {Kind.RETURN}),
+    (lambda rig, me: rig.bury(me, 1, 7), {Kind.BURY}),
+    (lambda rig, me: rig.nack(me, 1, error="why"), {Kind.FAIL}),
+    (lambda rig, _me: rig.kick_job(5), {Kind.KICK}),
+    (lambda rig, _me: rig.kick_later(5, 100), {Kind.KICK, Kind.RESCHEDULE}),
+    (lambda rig, _me: rig.reschedule(4, 100), {Kind.RESCHEDULE}),
+    (lambda rig, _me: rig.reschedule(4, 0, WALL_MS), {Kind.OFFSET, Kind.APPOINT}),
+    (lambda rig, _me: rig.change(5, priority=9), {Kind.AMEND}),
+    (lambda rig, _me: rig.change(4, body=b"new"), {Kind.REWRITE}),
+    (lambda rig, _me: rig.change(4, own=Own(group=b"g")), {Kind.PARTS, Kind.REWRITE}),
+    (lambda rig, _me: rig.bury_waiting(3), {Kind.REWRITE}),
+    (lambda rig, _me: rig.bury_waiting(4, error="why"), {Kind.REWRITE}),
+    (lambda rig, me: rig.delete(me, 1), {Kind.DELETE}),
+    (lambda rig, me: rig.delete_batch(me, (1, 2)), {Kind.DELETE}),
+    (lambda rig, me: rig.delete(me, 5), {Kind.DELETE}),
+    (lambda rig, _me: rig.pause("default", 500), {Kind.PAUSE}),
     (
-        lambda rig, _me: kick_later(rig.engine, 5, 100, rig.now_ms),
-        {Kind.KICK, Kind.RESCHEDULE},
-    ),
-    (lambda rig, _me: reschedule(rig.engine, 4, 100, rig.now_ms), {Kind.RESCHEDULE}),
-    (
-        lambda rig, _me: reschedule(rig.engine, 4, 0, rig.now_ms, WALL_MS),
-        {Kind.OFFSET, Kind.APPOINT},
-    ),
-    (lambda rig, _me: change(rig.engine, 5, rig.now_ms, priority=9), {Kind.AMEND}),
-    (lambda rig, _me: change(rig.engine, 4, rig.now_ms, body=b"new"), {Kind.REWRITE}),
-    (
-        lambda rig, _me: change(rig.engine, 4, rig.now_ms, own=Own(group=b"g")),
-        {Kind.PARTS, Kind.REWRITE},
-    ),
-    (lambda rig, _me: bury_waiting(rig.engine, 3, rig.now_ms), {Kind.REWRITE}),
-    (lambda rig, _me: bury_waiting(rig.engine, 4, rig.now_ms, error="why"), {Kind.REWRITE}),
-    (lambda rig, me: delete(rig.engine, me, 1, rig.now_ms), {Kind.DELETE}),
-    (lambda rig, me: delete_batch(rig.engine, me, (1, 2), rig.now_ms), {Kind.DELETE}),
-    (lambda rig, me: delete(rig.engine, me, 5, rig.now_ms), {Kind.DELETE}),
-    (lambda rig, _me: pause(rig.engine, "default", 500, rig.now_ms), {Kind.PAUSE}),
-    (
-        lambda rig, _me: set_policy(rig.engine, "default", Policy(exhausted="dead"), rig.now_ms),
+        lambda rig, _me: rig.set_policy("default", Policy(exhausted="dead")),
         {Kind.TOPIC, Kind.POLICY},
     ),
     (lambda rig, _me: clear(rig.engine, rig.engine.store.topic("default")), {Kind.CLEAR}),
@@ -89,12 +69,11 @@ OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]]
 def five_jobs() -> tuple[EngineRig, Session]:
     rig = EngineRig(time_ms=1_000)
     me = rig.client()
-    for _ in range(5):
-        rig.put(delay_ms=0)
+    rig.put_many(5, delay_ms=0)
     rig.reserve_all(me)
     for job_id, delay_ms in ((3, 0), (4, 1_000)):
-        release(rig.engine, me, job_id, 0, delay_ms, rig.now_ms)
-    bury(rig.engine, me, 5, 0, rig.now_ms)
+        rig.release(me, job_id, 0, delay_ms)
+    rig.bury(me, 5)
     rig.take_log()
     return rig, me
 
@@ -181,4 +160,4 @@ def test_a_put_that_finds_its_key_taken_is_recorded_by_what_it_changes(rig: Engi
         )
     kinds = kinds_of(rig.take_log()[0])
     assert kinds[2:] == [Kind.PUT, Kind.RESCHEDULE, Kind.REWRITE, Kind.REWRITE]
-    assert [*canonical(rig.replayed())] == [*canonical(rig.engine)]
+    rig.agree_with_the_log()

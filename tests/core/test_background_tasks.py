@@ -8,7 +8,6 @@ from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.job_record import State
 from delayd.core.job_table import PAGE_BITS
-from delayd.core.operations.attempts import bury
 from delayd.core.operations.topics import Clear
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.kick import Kick
@@ -33,10 +32,9 @@ def crowded(delay_ms: int) -> tuple[EngineRig, CountingPages]:
     rig = EngineRig()
     pages = rig.engine.store.jobs._pages = CountingPages()
     me = rig.client()
-    for _ in range(2 * JOBS):
-        rig.put(ttr_ms=1_000)
+    rig.put_many(2 * JOBS, ttr_ms=1_000)
     for _ in range(JOBS):
-        bury(rig.engine, me, rig.reserve(me), 0, rig.now_ms)
+        rig.bury(me, rig.reserve(me))
         rig.reserve(me)
     for number in range(2 * JOBS):
         rig.put(delay_ms=delay_ms + number % 2 * number, ttr_ms=1_000)
@@ -82,7 +80,7 @@ def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> N
 def test_going_from_one_bucket_to_the_next_is_paid_for(rig: EngineRig) -> None:
     for number in range(1_000):
         rig.put(delay_ms=1 + 300 * number)
-    wheel = rig.engine.store.topics.by_name["default"].queues.delays.wheel
+    wheel = rig.topic().queues.delays.wheel
     buckets = len(wheel.layout())
     assert buckets > 100
     search = Search(rig.engine, "default", Wanted(from_ms=WEEK_MS))

@@ -6,9 +6,7 @@ import pytest
 
 from delayd.core.engine import Engine
 from delayd.core.job_record import FLAGS_AT, State, state_of
-from delayd.core.operations.attempts import bury
 from delayd.core.operations.put import Conflict, put_keyed
-from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.topics import pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.session import Session
@@ -24,11 +22,10 @@ def busy_engine() -> Engine:
     """An engine with a job in each state, a key, a wall-clock time, a pause, a rate, a waiter."""
     rig = EngineRig()
     engine, worker = rig.engine, rig.client("mail")
-    for _ in range(3):
-        rig.put("mail")
-    reserve_job(engine, worker, RESERVED, rig.now_ms)
-    reserve_job(engine, worker, BURIED, rig.now_ms)
-    bury(engine, worker, BURIED, 0, rig.now_ms)
+    rig.put_many(3, "mail")
+    rig.reserve_job(worker, RESERVED)
+    rig.reserve_job(worker, BURIED)
+    rig.bury(worker, BURIED)
     rig.put("mail", delay_ms=50)
     topic = engine.store.topic("mail")
     now_ms = rig.now_ms

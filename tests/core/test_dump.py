@@ -15,15 +15,7 @@ from delayd.core.job_parts import (
     with_parts,
 )
 from delayd.core.job_record import HEADER, State
-from delayd.core.log_records import (
-    LAYOUTS,
-    RECORDS,
-    TAILED,
-    Kind,
-    UnknownRecord,
-    pack,
-    pack_put,
-)
+from delayd.core.log_records import LAYOUTS, RECORDS, TAILED, Kind, UnknownRecord, pack, pack_put
 from delayd.core.transitions import amend, buried
 
 
@@ -146,10 +138,7 @@ def test_every_time_is_either_a_moment_or_a_duration() -> None:
 def test_a_topic_goes_by_its_name_from_then_on() -> None:
     job = HEADER.pack(7, 2, 1, 9, 0, 3, State.READY, Flag.NONE)
     first, named, paused, unnamed = dumped(
-        topic(3, b"mail"),
-        put(job),
-        pack(Kind.PAUSE, 3, 20, 10),
-        pack(Kind.PAUSE, 4, 20, 10),
+        topic(3, b"mail"), put(job), pack(Kind.PAUSE, 3, 20, 10), pack(Kind.PAUSE, 4, 20, 10)
     )
     assert first.fields == {"topic_number": 3, "topic": "mail"}
     assert named.fields["topic"] == paused.fields["topic"] == "mail"

@@ -198,8 +198,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
             lambda: model.reserve(client, now_ms), lambda: reserve(engine, session, now_ms)
         )
         if job is not None or self.agree(
-            lambda: model.deadline_soon(client, now_ms),
-            lambda: session.deadline_soon(now_ms),
+            lambda: model.deadline_soon(client, now_ms), lambda: session.deadline_soon(now_ms)
         ):
             return
         model.wait(client, now_ms, wait_ms)
@@ -447,8 +446,8 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         assert next_deadline(self.rig.engine) is None
         janitor = open_session(self.rig.engine)
         ids = sorted(self.model.jobs)
-        assert delete_batch(self.rig.engine, janitor, ids, self.rig.now_ms) == [True] * len(ids)
-        close_session(self.rig.engine, janitor, self.rig.now_ms)
+        assert self.rig.delete_batch(janitor, ids) == [True] * len(ids)
+        self.rig.close(janitor)
         assert [topic.name for topic in self.rig.engine.store.topics.listing] == ["default"]
         assert len(self.rig.engine.store.jobs) == 0
 

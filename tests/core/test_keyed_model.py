@@ -88,12 +88,7 @@ class KeyedMachine(EngineMachine):
         ttr_ms=ttrs,
     )
     def put_keyed_run(
-        self,
-        name: str,
-        pairs: list[tuple[bytes, bytes]],
-        priority: int,
-        delay_ms: int,
-        ttr_ms: int,
+        self, name: str, pairs: list[tuple[bytes, bytes]], priority: int, delay_ms: int, ttr_ms: int
     ) -> None:
         self.model.make_topic(name)
         topic = self.rig.engine.store.topic(name)

@@ -199,11 +199,7 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
             job_parts.key_of(record),
             job_parts.retry_of(record),
             job_parts.note_of(record),
-        ) == (
-            key,
-            retry,
-            note,
-        )
+        ) == (key, retry, note)
         assert (job_parts.target_of(record), job_parts.group_of(record)) == (target, group)
         assert job_parts.body_of(record) == b"body"
         is_buried = job_record.state_of(record) is State.BURIED

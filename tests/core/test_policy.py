@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delayd.core.errors import PolicyInvalid
-from delayd.core.policy import (
-    FIELDS,
-    NO_POLICY,
-    PATTERN,
-    Patterns,
-    Policy,
-    parse_ladder,
-)
+from delayd.core.policy import FIELDS, NO_POLICY, PATTERN, Patterns, Policy, parse_ladder
 from delayd.core.targets import METHODS, Target, read_target
 from delayd.durations import duration_text
 from delayd.limits import (

@@ -5,25 +5,17 @@ import random
 import pytest
 
 from delayd.core.engine import Engine
-from delayd.core.errors import JobNotFound
 from delayd.core.job_parts import key_of
-from delayd.core.job_record import State
 from delayd.core.log_records import LAYOUTS, TAILED, Kind, UnknownRecord
-from delayd.core.operations.ack import delete, delete_batch
-from delayd.core.operations.attempts import bury, release
-from delayd.core.operations.change import kick_job, reschedule
 from delayd.core.operations.put import Conflict, put_alike, put_keyed, put_keyed_run
-from delayd.core.operations.reserve import reserve_job, touch
-from delayd.core.operations.sessions import close_session
 from delayd.core.operations.tick import next_deadline
-from delayd.core.operations.topics import pause
 from delayd.core.replay import Replay
 from delayd.core.stats.counters import Operation
-from delayd.core.times import PlayedMs, RequestMs
+from delayd.core.times import PlayedMs
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.rigs.engine import TTR_MS, EngineRig, kick, kinds_of
+from tests.rigs.engine import TTR_MS, EngineRig, kinds_of
 
 HOUR_MS = 3_600_000
 
@@ -41,13 +33,13 @@ def busy(rng: random.Random) -> EngineRig:
         if not job_id:
             continue
         if step % 5 == 1:
-            release(rig.engine, client, job_id, 7, rng.choice((0, 50_000)), rig.now_ms)
+            rig.release(client, job_id, 7, rng.choice((0, 50_000)))
         elif step % 5 == 2:
-            bury(rig.engine, client, job_id, 8, RequestMs(rig.engine.store.time_ms))
+            rig.bury(client, job_id, 8)
         elif step % 5 == 3:
-            delete(rig.engine, client, job_id, rig.now_ms)
-    pause(rig.engine, "a", HOUR_MS, rig.now_ms)
-    kick(rig.engine, rig.engine.store.topics.by_name["b"], 3, rig.now_ms)
+            rig.delete(client, job_id)
+    rig.pause("a", HOUR_MS)
+    rig.kick(3, "b")
     rig.take_log()
     return rig
 
@@ -86,17 +78,16 @@ def record_ends(payload: bytes) -> list[int]:
 
 def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte(rig: EngineRig) -> None:
     me = rig.client("topic")
-    for _ in range(6):
-        rig.put("topic", body=b"body")
+    rig.put_many(6, "topic", body=b"body")
     rig.reserve_all(me)
-    touch(rig.engine, me, 1, rig.now_ms)
-    release(rig.engine, me, 1, 0, 5, rig.now_ms)
-    reschedule(rig.engine, 1, 9, rig.now_ms)
-    bury(rig.engine, me, 2, 0, RequestMs(rig.engine.store.time_ms))
-    kick_job(rig.engine, 2, rig.now_ms)
-    delete(rig.engine, me, 3, rig.now_ms)
-    pause(rig.engine, "topic", 1, rig.now_ms)
-    close_session(rig.engine, me, rig.now_ms)
+    rig.touch(me, 1)
+    rig.release(me, 1, 0, 5)
+    rig.reschedule(1, 9)
+    rig.bury(me, 2)
+    rig.kick_job(2)
+    rig.delete(me, 3)
+    rig.pause("topic", 1)
+    rig.close(me)
     payload, _ = rig.take_log()
     ends = {0, *record_ends(payload)}
     assert len(payload) in ends
@@ -195,34 +186,6 @@ def test_a_kind_from_another_time_is_refused_and_its_place_is_named(
         Replay(Engine(start_ms=0)).play(payload + bytes((kind,)) + bytes(40))
 
 
-def test_what_was_held_comes_back_when_its_ttr_runs_out_and_not_before(rig: EngineRig) -> None:
-    rig.put(ttr_ms=5000)
-    assert rig.reserve(rig.client()) == 1
-    rig.run(3000)
-    rig.restart()
-    me = rig.client()
-    rig.run(4999)
-    assert rig.reserve(me) == 0
-    with pytest.raises(JobNotFound):
-        delete(rig.engine, me, 1, rig.now_ms)
-    assert views.view_job(rig.engine, 1, rig.now_ms).state is State.RESERVED
-    rig.run(5000)
-    assert rig.reserve(me) == 1
-    seen = views.view_job(rig.engine, 1, rig.now_ms)
-    assert (seen.reserves, seen.timeouts) == (2, 1)
-
-
-def test_what_ran_out_before_the_stop_is_ready_at_once(rig: EngineRig) -> None:
-    rig.put(ttr_ms=5000)
-    rig.put(delay_ms=5000)
-    rig.reserve(rig.client())
-    rig.take_log()
-    rig.engine.store.time_ms = PlayedMs(5000)  # the last moment: no slice has come to either
-    rig.restart()
-    rig.run(5000)
-    assert rig.reserve_all(rig.client()) == [1, 2]
-
-
 def test_what_came_due_while_the_daemon_was_down_comes_oldest_first(rig: EngineRig) -> None:
     for delay_ms in (5000, 1000, 3000):
         rig.put(delay_ms=delay_ms)
@@ -238,53 +201,12 @@ def test_what_came_due_while_the_daemon_was_down_comes_oldest_first(rig: EngineR
     assert [got[waiter] for waiter in waiters] == [1, 2, 3]
 
 
-def test_a_pause_survives_and_ends_on_time(rig: EngineRig) -> None:
-    rig.put("a")
-    pause(rig.engine, "a", 5000, rig.now_ms)
-    rig.run(1000)
-    rig.restart()
-    me = rig.client("a")
-    assert views.view_topic(rig.engine, "a", rig.now_ms).pause_left_ms == 4000
-    assert rig.reserve(me) == 0
-    rig.wait(me)
-    rig.run(4999)
-    assert not rig.delivered()
-    rig.run(5000)
-    assert rig.delivered() == [(me, 1)]
-
-
-def test_the_pause_of_a_topic_that_vanished_does_not_come_back_with_its_name(
-    rig: EngineRig,
-) -> None:
-    passer_by = rig.client("a")
-    pause(rig.engine, "a", HOUR_MS, rig.now_ms)
-    close_session(rig.engine, passer_by, rig.now_ms)
-    assert "a" not in rig.engine.store.topics.by_name
-    rig.put("a")
-    assert rig.reserve(rig.client("a")) == 1
-    expected = state(rig.engine)
-    rig.restart()
-    assert state(rig.engine) == expected
-    assert rig.engine.store.topics.by_name["a"].paused_until_ms is None
-    check(rig.engine)
-
-
-def test_an_id_is_never_given_twice_though_the_job_is_gone(rig: EngineRig) -> None:
-    me = rig.client()
-    assert [rig.put(), rig.put()] == [1, 2]
-    delete_batch(rig.engine, me, [1, 2], rig.now_ms)
-    rig.restart()
-    assert rig.put() == 3
-    rig.restart()
-    assert rig.put() == 4
-
-
 def test_topics_are_told_apart_by_numbers_that_are_never_given_twice(rig: EngineRig) -> None:
     for life in range(3):
         me = rig.client("a")
         job_id = rig.put("a")
-        delete(rig.engine, me, job_id, rig.now_ms)
-        close_session(rig.engine, me, rig.now_ms)
+        rig.delete(me, job_id)
+        rig.close(me)
         rig.put(f"b{life}")
         expected = state(rig.engine)
         rig.restart()
@@ -294,22 +216,14 @@ def test_topics_are_told_apart_by_numbers_that_are_never_given_twice(rig: Engine
     assert rig.reserve_all(rig.client("b0")) == [2, 8]
 
 
-def test_topics_without_jobs_and_clients_vanish_with_a_restart(rig: EngineRig) -> None:
-    me = rig.client("a", "b")
-    rig.put("b")
-    delete(rig.engine, me, rig.put("a"), rig.now_ms)
-    rig.restart()
-    assert sorted(rig.engine.store.topics.by_name) == ["b", "default"]
-
-
 def test_counters_begin_at_zero_with_a_restart(rig: EngineRig) -> None:
     rig.put("a", ttr_ms=1000)
     rig.reserve(rig.client("a"))
     rig.run(1000)
-    delete(rig.engine, rig.client("a"), rig.put("a"), rig.now_ms)
-    pause(rig.engine, "a", 1, rig.now_ms)
+    rig.delete(rig.client("a"), rig.put("a"))
+    rig.pause("a", 1)
     rig.restart()
-    topic = views.view_topic(rig.engine, "a", rig.now_ms)
+    topic = rig.view_topic("a")
     assert (
         topic.jobs_put,
         topic.deletes,
@@ -318,31 +232,7 @@ def test_counters_begin_at_zero_with_a_restart(rig: EngineRig) -> None:
     ) == (0, 0, 0, 0)
     assert views.totals(rig.engine).jobs_put == 0
     # What belongs to the job stays with it.
-    assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
-
-
-def test_a_job_deleted_long_after_the_last_record_is_deleted_at_its_time(rig: EngineRig) -> None:
-    rig.put(ttr_ms=5000)
-    me = rig.client()
-    rig.reserve(me)
-    rig.put(delay_ms=1000)
-    rig.run(5000)
-    rig.take_log()
-    delete(rig.engine, me, 1, rig.now_ms)
-    assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.DELETE]
-    assert state(rig.replayed()) == state(rig.engine)
-
-
-def test_a_session_that_closes_after_its_ttr_ran_out_has_nothing_to_return(rig: EngineRig) -> None:
-    rig.put(ttr_ms=5000)
-    me = rig.client()
-    rig.reserve(me)
-    rig.take_log()
-    rig.engine.store.time_ms = PlayedMs(5000)  # its slice has not come
-    close_session(rig.engine, me, rig.now_ms)
-    assert rig.take_log() == (b"", False)
-    assert views.view_job(rig.engine, 1, rig.now_ms).timeouts == 1
-    assert state(rig.replayed()) == state(rig.engine)
+    assert rig.view(1).timeouts == 1
 
 
 def test_only_handing_out_may_be_lost_by_a_crash(rig: EngineRig) -> None:
@@ -353,7 +243,7 @@ def test_only_handing_out_may_be_lost_by_a_crash(rig: EngineRig) -> None:
     payload, must_sync = rig.take_log()
     assert kinds_of(payload) == [Kind.RESERVE]
     assert not must_sync
-    touch(rig.engine, me, 1, rig.now_ms)
+    rig.touch(me, 1)
     assert rig.take_log()[1]
 
 
@@ -366,13 +256,3 @@ def test_time_is_recorded_once_for_all_that_happens_in_a_turn(rig: EngineRig) ->
     rig.run(1)
     rig.put()
     assert kinds_of(rig.take_log()[0]) == [Kind.TURN, Kind.PUT]
-
-
-def test_what_the_clock_does_is_not_recorded(rig: EngineRig) -> None:
-    rig.put(ttr_ms=1000)
-    rig.put(delay_ms=1000)
-    pause(rig.engine, "default", 500, rig.now_ms)
-    reserve_job(rig.engine, rig.client(), 1, rig.now_ms)
-    rig.take_log()
-    rig.run(TTR_MS)
-    assert rig.take_log() == (b"", False)

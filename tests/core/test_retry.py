@@ -35,10 +35,7 @@ def judged(
 ) -> RetryDecision:
     """Decide, and assert that the outcome says what has failed."""
     outcome = decide(
-        *(record, rule, Reason.NACKED, failed_ms),
-        tick_ms=tick_ms,
-        delay_ms=delay_ms,
-        target=target,
+        *(record, rule, Reason.NACKED, failed_ms), tick_ms=tick_ms, delay_ms=delay_ms, target=target
     )
     assert (outcome.job_id, outcome.failed_ms, outcome.priority) == (7, failed_ms, 5)
     assert outcome.reason == Reason.NACKED

@@ -18,13 +18,12 @@ from delayd.core.job_parts import Own, Retry
 from delayd.core.operations import tick
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury, fail_call, give_back_call, nack, release
-from delayd.core.operations.change import bury_waiting, kick_job, reschedule
 from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.put import Conflict, put_keyed
-from delayd.core.operations.reserve import reserve_batch, reserve_job, touch
-from delayd.core.operations.sessions import close_session, give_back_some
+from delayd.core.operations.reserve import reserve_batch, touch
+from delayd.core.operations.sessions import give_back_some
 from delayd.core.operations.tick import catch_up_leases
-from delayd.core.operations.topics import clear, configure, policy_of, set_policy
+from delayd.core.operations.topics import clear, configure, policy_of
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.policy import Patterns, Policy
@@ -156,7 +155,7 @@ class FailingWalk:
                 if not self.rig.reserve(session) and not is_soon:
                     self.rig.wait(session, self.rng.choice((None, 1_000)))
             case 2:
-                reserve_job(self.engine, session, self.some_job(), self.rig.now_ms)
+                self.rig.reserve_job(session, self.some_job())
             case _:
                 self.rig.reserve(session)
 
@@ -182,7 +181,7 @@ class FailingWalk:
     def leave(self) -> None:
         session = self.rng.choice(self.sessions)
         self.engine.returns_left = self.rng.choice((0, 0, 1, 100))
-        close_session(self.engine, session, self.rig.now_ms)
+        self.rig.close(session)
         self.sessions.remove(session)
         self.sessions.append(self.client())
 
@@ -194,19 +193,19 @@ class FailingWalk:
         if topic is not None and self.rng.randrange(2):
             kick(self.engine, topic, self.rng.randrange(4), self.rig.now_ms)
         else:
-            kick_job(self.engine, self.some_job(), self.rig.now_ms)
+            self.rig.kick_job(self.some_job())
 
     def bury_waiting(self) -> None:
         error = self.rng.choice(("", "a person said so", "é" * 700))
-        bury_waiting(self.engine, self.some_job(), self.rig.now_ms, error=error)
+        self.rig.bury_waiting(self.some_job(), error=error)
 
     def reschedule(self) -> None:
-        reschedule(self.engine, self.some_job(), self.rng.choice((0, 300)), self.rig.now_ms)
+        self.rig.reschedule(self.some_job(), self.rng.choice((0, 300)))
 
     def change_policy(self) -> None:
         name, policy = self.rng.choice(TOPICS), self.rng.choice(POLICIES)
         self.engine.vet_target = keep
-        set_policy(self.engine, name, policy, self.rig.now_ms)
+        self.rig.set_policy(name, policy)
         holds, _ = (
             policy_of(self.engine, name) if name in self.engine.store.topics.by_name else (None, 0)
         )
@@ -260,9 +259,7 @@ class FailingWalk:
     def delete(self) -> None:
         if len(dict(self.engine.store.jobs)) > 20:
             for _ in range(3):
-                delete(
-                    self.engine, self.rng.choice(self.sessions), self.some_job(), self.rig.now_ms
-                )
+                self.rig.delete(self.rng.choice(self.sessions), self.some_job())
 
     def step(self) -> None:
         doings = (

@@ -67,10 +67,8 @@ class Twins:
     def delete(self, which: int, job_ids: list[int]) -> None:
         run, single = self.rigs
         session, other = self.sessions[0][which], self.sessions[1][which]
-        deleted = delete_batch(run.engine, session, job_ids, run.now_ms)
-        assert deleted == [
-            delete_batch(single.engine, other, (job_id,), single.now_ms)[0] for job_id in job_ids
-        ]
+        deleted = run.delete_batch(session, job_ids)
+        assert deleted == [single.delete_batch(other, (job_id,))[0] for job_id in job_ids]
 
     def pass_time(self, ms: int) -> None:
         for rig in self.rigs:
@@ -134,9 +132,7 @@ def what_can_be_seen(rig: EngineRig, sessions: list[Session]) -> dict[str, objec
     engine, store = rig.engine, rig.engine.store
     return {
         "jobs": list(canonical(engine)),
-        "topics": [
-            views.view_topic(engine, topic.name, rig.now_ms) for topic in store.topics.listing
-        ],
+        "topics": [rig.view_topic(topic.name) for topic in store.topics.listing],
         "urgent": [topic.queues.ready.urgent for topic in store.topics.listing],
         "totals": views.totals(engine),
         "held": [dict(session.deadlines) for session in sessions],

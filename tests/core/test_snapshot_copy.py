@@ -12,13 +12,9 @@ from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.log_records import Kind, UnknownRecord
 from delayd.core.operations import tick
-from delayd.core.operations.ack import delete_batch
-from delayd.core.operations.attempts import bury
-from delayd.core.operations.change import kick_job
 from delayd.core.operations.reserve import reserve, reserve_batch
-from delayd.core.operations.sessions import close_session, open_session, watch
+from delayd.core.operations.sessions import open_session, watch
 from delayd.core.operations.tick import advance
-from delayd.core.operations.topics import pause
 from delayd.core.ready_queue import job_id_of
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
@@ -45,8 +41,7 @@ def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
 
 
 def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned(rig: EngineRig) -> None:
-    for _ in range(200):
-        rig.put()
+    rig.put_many(200)
     store = rig.engine.store
     copy = SnapshotCopy(store)
     copy.take(1, 1)
@@ -107,17 +102,16 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_aft
     rig: EngineRig,
 ) -> None:
     me = rig.client()
-    for _ in range(5):
-        rig.put()
+    rig.put_many(5)
     rig.reserve_all(me)
     for job_id in (4, 2, 5):
-        bury(rig.engine, me, job_id, 0, RequestMs(rig.engine.store.time_ms))
+        rig.bury(me, job_id)
     copied = whole(rig.engine)
     rig.take_log()
     frames = len(rig.log)
     for job_id in (1, 3):
-        bury(rig.engine, me, job_id, 0, RequestMs(rig.engine.store.time_ms))
-    kick_job(rig.engine, 2, rig.now_ms)
+        rig.bury(me, job_id)
+    rig.kick_job(2)
     rig.take_log()
     engine = restored(rig, rig.time_ms, copied, *rig.log[frames:])
     buried = engine.store.topics.by_name["default"].queues.buried
@@ -131,7 +125,7 @@ def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(
     rig.put("a", ttr_ms=due_ms)
     rig.put("b", delay_ms=due_ms)
     rig.put("c")
-    pause(rig.engine, "c", due_ms, rig.now_ms)
+    rig.pause("c", due_ms)
     rig.reserve(rig.client("a"))
     rig.engine.store.time_ms = PlayedMs(
         due_ms
@@ -162,13 +156,13 @@ def test_what_was_held_is_an_orphan_until_its_deadline(rig: EngineRig) -> None:
 def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was(rig: EngineRig) -> None:
     me = rig.client("a")
     rig.put("a")
-    pause(rig.engine, "a", HOUR_MS, rig.now_ms)
+    rig.pause("a", HOUR_MS)
     rig.take_log()
     expected, frames = state(rig.engine), len(rig.log)
     copy = SnapshotCopy(rig.engine.store)
     rig.put("a")  # without a TOPIC record: the log has one
-    delete_batch(rig.engine, me, [1, 2], rig.now_ms)
-    close_session(rig.engine, me, rig.now_ms)
+    rig.delete_batch(me, [1, 2])
+    rig.close(me)
     assert "a" not in rig.engine.store.topics.by_name
     rig.put("a")
     rig.take_log()
@@ -191,7 +185,7 @@ def test_people_can_read_a_copy(rig: EngineRig) -> None:
     rig.put()
     rig.put()
     rig.reserve_all(me)
-    bury(rig.engine, me, 1, 0, RequestMs(rig.engine.store.time_ms))
+    rig.bury(me, 1)
     shown = [(record.kind, record.fields) for record in Dump().records(whole(rig.engine))]
     assert (Kind.RANK, {"id": 0, "rank": 1}) in shown
     assert [fields["rank"] for kind, fields in shown if fields.get("state") == "buried"] == [1]

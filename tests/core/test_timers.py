@@ -3,7 +3,6 @@
 import random
 
 from delayd.core.operations.tick import next_deadline
-from delayd.core.operations.topics import pause
 from delayd.core.timers import Alarms, TimerLane, TimerQueue
 from delayd.core.times import PlayedMs
 from delayd.core.wheel.buckets import WheelCounts
@@ -167,7 +166,7 @@ def test_the_deadlines_of_delays_leases_waits_and_pauses_are_all_in_the_queue(
     rig.put(ttr_ms=200)
     rig.put("a", delay_ms=100)
     rig.reserve(me)
-    pause(rig.engine, "default", 50, rig.now_ms)
+    rig.pause("default", 50)
     rig.wait(rig.client(), 25)
     wake_ups = []
     while (deadline_ms := next_deadline(rig.engine)) is not None:

@@ -8,30 +8,22 @@ time or later, and what has come has come.
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import pytest
 
 from delayd.core import wall_times
 from delayd.core.job_record import State
 from delayd.core.operations import tick
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import release
-from delayd.core.operations.change import bury_waiting, kick_job, reschedule
-from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.snapshot_copy import SnapshotCopy
 from tests.core.canonical import canonical
 from tests.core.copies import restored
-from tests.core.operations.test_wall_clock import (
-    HOUR_MS,
-    NOW_MS,
-    WHOLE,
-    left_ms,
-    put_at,
-    same,
-    state_of,
-)
 from tests.rigs.engine import EngineRig
+
+HOUR_MS: Final = 3_600_000
+NOW_MS: Final = 1_700_000_000_000
+WHOLE: Final = 1 << 40
 
 
 @dataclass
@@ -73,7 +65,7 @@ class Scan:
     def put(self) -> None:
         for _ in range(self.rng.choice((1, 3, 80))):
             wall_ms = self.wall_near_now()
-            self.jobs[put_at(self.rig, wall_ms)] = Waiting(wall_ms, self.place(wall_ms))
+            self.jobs[self.rig.put(due_wall_ms=wall_ms)] = Waiting(wall_ms, self.place(wall_ms))
 
     def put_relative(self) -> None:
         delay_ms = self.rng.randrange(1, 6_000)
@@ -98,26 +90,25 @@ class Scan:
     def reschedule(self) -> None:
         job_id = self.rng.choice([*self.jobs])
         wall_ms = self.wall_near_now()
-        reschedule(self.rig.engine, job_id, 0, self.rig.now_ms, wall_ms)
+        self.rig.reschedule(job_id, 0, wall_ms)
         self.jobs[job_id] = Waiting(wall_ms, self.place(wall_ms))
 
     def delete_kick_or_reserve(self) -> None:
         job_id = self.rng.choice([*self.jobs])
         del self.jobs[job_id]
-        now_ms = self.rig.now_ms
         match self.rng.randrange(4):
             case 0:
-                delete(self.rig.engine, self.me, job_id, now_ms)
+                self.rig.delete(self.me, job_id)
             case 1:
-                kick_job(self.rig.engine, job_id, now_ms) if self.is_delayed(job_id) else None
+                self.rig.kick_job(job_id) if self.is_delayed(job_id) else None
             case 2:
-                bury_waiting(self.rig.engine, job_id, now_ms)
+                self.rig.bury_waiting(job_id)
             case _:
-                reserve_job(self.rig.engine, self.me, job_id, now_ms)
-                release(self.rig.engine, self.me, job_id, 0, 1_000, now_ms)
+                self.rig.reserve_job(self.me, job_id)
+                self.rig.release(self.me, job_id, 0, 1_000)
 
     def is_delayed(self, job_id: int) -> bool:
-        return state_of(self.rig, job_id) is State.DELAYED
+        return self.rig.view(job_id).state is State.DELAYED
 
     def look(self) -> None:
         self.compare(self.rng.choice([*self.jobs]))
@@ -125,9 +116,9 @@ class Scan:
     def compare(self, job_id: int) -> None:
         job = self.jobs[job_id]
         expected = State.READY if job.has_come else State.DELAYED
-        assert state_of(self.rig, job_id) is expected, (job_id, job)
+        assert self.rig.view(job_id).state is expected, (job_id, job)
         if not job.has_come:
-            assert left_ms(self.rig, job_id) == max(0, job.due_ms - self.rig.now_ms)
+            assert self.rig.view(job_id).left_ms == max(0, job.due_ms - self.rig.now_ms)
 
     def step(self) -> None:
         doings = (
@@ -156,13 +147,13 @@ def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
     for step in range(400):
         walk.step()
         if step % 20 == 0:
-            same(walk.rig)
+            walk.rig.agree_with_the_log()
         if step % 100 == 99:
             walk.rig.restart()
             follow_wall(walk.rig.engine, walk.offset_ms)
             walk.me = walk.rig.client()
     walk.everything()
-    same(walk.rig)
+    walk.rig.agree_with_the_log()
 
 
 def copies(walk: Scan) -> Iterator[None]:

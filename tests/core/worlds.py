@@ -10,21 +10,15 @@ from typing import Final
 
 from delayd.core.engine import Engine
 from delayd.core.job_record import State
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import nack as nack_job
-from delayd.core.operations.attempts import release as release_job
 from delayd.core.operations.reserve import reserve
-from delayd.core.operations.sessions import close_session
 from delayd.core.operations.tick import next_deadline
-from delayd.core.operations.topics import set_policy
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.policy import Policy
 from delayd.core.session import WaitEnd
 from delayd.core.times import RequestMs
-from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.views import JobDetails, job_details
+from tests.core.views import JobDetails
 from tests.rigs.engine import EngineRig
 
 SECOND_MS: Final = 1_000
@@ -54,13 +48,13 @@ class World:
         return self.rig.now_ms
 
     def set_policy(self, name: str, **fields: object) -> None:
-        set_policy(self.engine, name, Policy.from_fields(fields), self.now_ms)
+        self.rig.set_policy(name, Policy.from_fields(fields))
 
     def state(self, job_id: int) -> State:
-        return views.view_job(self.engine, job_id, self.now_ms).state
+        return self.rig.view(job_id).state
 
     def details(self, job_id: int) -> JobDetails:
-        return job_details(self.engine, job_id, self.now_ms)
+        return self.rig.details(job_id)
 
     # --- What happens ----------------------------------------------------------------------------
 
@@ -116,22 +110,22 @@ class World:
 
 
 def finish(world: World, job_id: int, _body: bytes) -> None:
-    delete(world.engine, world.worker, job_id, world.now_ms)
+    world.rig.delete(world.worker, job_id)
 
 
 def nack(world: World, job_id: int, _body: bytes) -> None:
     error = f"attempt {len(world.came)}: connection refused"
-    nack_job(world.engine, world.worker, job_id, world.now_ms, error=error)
+    world.rig.nack(world.worker, job_id, error=error)
 
 
 def release(world: World, job_id: int, _body: bytes) -> None:
     """What stock beanstalk clients know."""
-    release_job(world.engine, world.worker, job_id, 0, 0, world.now_ms)
+    world.rig.release(world.worker, job_id)
 
 
 def close(world: World, _job_id: int, _body: bytes) -> None:
     """Die, and be replaced by another one."""
-    close_session(world.engine, world.worker, world.now_ms)
+    world.rig.close(world.worker)
     world.worker = world.rig.client(*world.watched)
 
 

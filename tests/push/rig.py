@@ -16,7 +16,6 @@ from typing import Final
 from delayd.core.job_parts import note_of
 from delayd.core.job_record import State
 from delayd.core.operations.tick import caught_up
-from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.push.scheduler import PushBounds, PushCall, Scheduler
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
@@ -30,6 +29,15 @@ GONE: Final = AttemptEnd(Result.EXHAUSTED, "410 Gone")
 TIMEOUT_MS: Final = 15_000
 START_MS: Final = 1_000_000
 AT_MS: Final = 50_000
+
+
+def kept(scheduler: Scheduler) -> int:
+    """How many things the scheduler remembers."""
+    names = (
+        *("_alarms", "_calls", "_heard", "_hosts", "_idle", "_known", "_places", "_queue"),
+        *("_rates", "_returning", "_routes"),
+    )
+    return sum(len(getattr(scheduler, name)) for name in names)
 
 
 class SchedulerRig(EngineRig):
@@ -54,10 +62,10 @@ class SchedulerRig(EngineRig):
         if host:
             push["url"] = URL.format(host)
         fields = {"retry": "1s 2s", "push": push, **(rules or {})}
-        set_policy(self.engine, name, Policy.from_fields(fields), self.now_ms)
+        self.set_policy(name, Policy.from_fields(fields))
 
     def puts(self, topic: str, jobs: int) -> list[int]:
-        return [self.put(topic) for _ in range(jobs)]
+        return self.put_many(jobs, topic)
 
     # --- Calls -----------------------------------------------------------------------------------
 

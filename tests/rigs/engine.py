@@ -5,22 +5,30 @@ into a second engine. Requests see a time that is `skew_ms` later than the time 
 played: the service rounds the same instant up for requests and down for what is due.
 """
 
+# ruff: noqa: ANN401 - options go to the operations as they are
+
+from collections.abc import Sequence
 from typing import Any
 
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Own, Retry
 from delayd.core.job_table import Page
 from delayd.core.log_records import LAYOUTS, TAILED, Kind
-from delayd.core.operations.put import put_keyed, put_one, take_id
-from delayd.core.operations.reserve import reserve, reserve_batch
-from delayd.core.operations.sessions import ignore, open_session, use, watch
+from delayd.core.operations import ack, attempts, change, sessions, topics
+from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed, put_one, take_id
+from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.tick import advance, next_deadline
 from delayd.core.operations.waiting import wait
+from delayd.core.operations.wall_clock import follow_wall
+from delayd.core.policy import Policy
 from delayd.core.replay import Replay
 from delayd.core.scans.kick import Kick
 from delayd.core.session import Session, WaitEnd
 from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Topic
+from tests.core.canonical import canonical
+from tests.core.check import check
+from tests.core.views import JobDetails, JobView, TopicView, job_details, view_job, view_topic
 
 TTR_MS = 60_000
 
@@ -66,7 +74,7 @@ class CountingPages(dict[int, Page]):
         super().__init__(pages or {})
         self.looks = 0
 
-    def get(self, number: int, default: Any = None) -> Any:  # noqa: ANN401  # as the dict has it
+    def get(self, number: int, default: Any = None) -> Any:  # as the dict has it
         self.looks += 1
         return super().get(number, default)
 
@@ -122,6 +130,11 @@ class EngineRig:
         """Let one slice happen of what is due by then."""
         return advance(self.engine, PlayedMs(time_ms), RequestMs(time_ms + self.skew_ms))
 
+    def set_wall(self, wall_ms: int) -> None:
+        """Let the wall clock say this now, and all jobs be placed."""
+        follow_wall(self.engine, wall_ms - self.time_ms)
+        self.run(self.time_ms)
+
     def run(self, time_ms: int) -> int:
         """Let all happen that is due by then, in one leap; return the number of slices."""
         slices = 0
@@ -144,32 +157,95 @@ class EngineRig:
         self,
         topic: str = "default",
         *,
-        delay_ms: int = 0,
-        priority: int = 0,
         ttr_ms: int = TTR_MS,
         body: bytes = b"",
-        target: bytes = b"",
+        priority: int = 0,
+        **what: Any,
     ) -> int:
-        return put(
-            self.engine,
-            self.engine.store.topic(topic),
-            priority=priority,
-            delay_ms=delay_ms,
-            ttr_ms=ttr_ms,
-            body=body,
-            now_ms=self.now_ms,
-            target=target,
-        )
+        """Put a job the cheapest way there is for it, as `put` above; return its id."""
+        there = self.engine.store.topic(topic)
+        what = {"priority": priority, "ttr_ms": ttr_ms, "body": body, **what}
+        return put(self.engine, there, now_ms=self.now_ms, **what)
+
+    def put_keyed(
+        self,
+        key: bytes,
+        on: Conflict = Conflict.REJECT,
+        *,
+        topic: str = "default",
+        ttr_ms: int = TTR_MS,
+        body: bytes = b"",
+        priority: int = 0,
+        **what: Any,
+    ) -> tuple[int, Outcome]:
+        """Put a job under the key, which may be empty; return its id and what became of the put."""
+        there = self.engine.store.topic(topic)
+        what = {"priority": priority, "ttr_ms": ttr_ms, "body": body, **what}
+        return put_keyed(self.engine, there, key, on, now_ms=self.now_ms, **what)
+
+    def put_many(self, count: int, topic: str = "default", **what: Any) -> list[int]:
+        """Put so many equal jobs, one after the other; return their ids."""
+        return [self.put(topic, **what) for _ in range(count)]
+
+    def record(self, job_id: int) -> bytes:
+        record = self.engine.store.jobs.get(job_id)
+        assert record is not None
+        return record
+
+    def view(self, job_id: int) -> JobView:
+        return view_job(self.engine, job_id, self.now_ms)
+
+    def details(self, job_id: int) -> JobDetails:
+        return job_details(self.engine, job_id, self.now_ms)
+
+    def view_topic(self, name: str = "default") -> TopicView:
+        return view_topic(self.engine, name, self.now_ms)
+
+    def topic(self, name: str = "default") -> Topic:
+        """Return a topic that is there."""
+        return self.engine.store.topics.by_name[name]
+
+    def reschedule(self, job_id: int, delay_ms: int = 0, due_wall_ms: int | None = None) -> None:
+        change.reschedule(self.engine, job_id, delay_ms, self.now_ms, due_wall_ms)
+
+    def change(self, job_id: int, **what: Any) -> None:
+        change.change(self.engine, job_id, self.now_ms, **what)
+
+    def kick_job(self, job_id: int) -> None:
+        change.kick_job(self.engine, job_id, self.now_ms)
+
+    def kick_later(self, job_id: int, delay_ms: int) -> None:
+        change.kick_later(self.engine, job_id, delay_ms, self.now_ms)
+
+    def bury_waiting(self, job_id: int, **what: Any) -> None:
+        change.bury_waiting(self.engine, job_id, self.now_ms, **what)
+
+    # --- Topics ----------------------------------------------------------------------------------
+
+    def set_policy(self, name: str = "default", policy: Policy | None = None, **of: Any) -> Policy:
+        """Set the policy, or one `of` these fields; return what is kept. Neither is none."""
+        return topics.set_policy(self.engine, name, Policy(**of) if of else policy, self.now_ms)
+
+    def pause(self, name: str, pause_ms: int) -> None:
+        topics.pause(self.engine, name, pause_ms, self.now_ms)
+
+    def clear(self, name: str = "default") -> int:
+        return topics.clear(self.engine, self.topic(name))
+
+    def kick(self, bound: int, name: str = "default") -> int:
+        return kick(self.engine, self.topic(name), bound, self.now_ms)
+
+    # --- Clients ---------------------------------------------------------------------------------
 
     def client(self, *watched: str) -> Session:
         """Return a session that watches these topics, and uses the first."""
-        session = open_session(self.engine)
+        session = sessions.open_session(self.engine)
         for name in watched:
-            watch(self.engine, session, name)
+            sessions.watch(self.engine, session, name)
         if watched:
-            use(self.engine, session, watched[0])
+            sessions.use(self.engine, session, watched[0])
             if "default" not in watched:
-                ignore(self.engine, session, "default")
+                sessions.ignore(self.engine, session, "default")
         return session
 
     def reserve(self, session: Session) -> int:
@@ -181,6 +257,37 @@ class EngineRig:
         return [
             job[0] for job in reserve_batch(self.engine, session, 1 << 62, 1 << 62, self.now_ms)
         ]
+
+    def reserve_job(self, session: Session, job_id: int) -> tuple[int, bytes]:
+        return reserve_job(self.engine, session, job_id, self.now_ms)
+
+    def delete(self, session: Session, *job_ids: int) -> None:
+        for job_id in job_ids:
+            ack.delete(self.engine, session, job_id, self.now_ms)
+
+    def delete_batch(self, session: Session, job_ids: Sequence[int]) -> list[bool]:
+        return ack.delete_batch(self.engine, session, job_ids, self.now_ms)
+
+    def release(self, session: Session, job_id: int, priority: int = 0, delay_ms: int = 0) -> None:
+        attempts.release(self.engine, session, job_id, priority, delay_ms, self.now_ms)
+
+    def nack(self, session: Session, job_id: int, **what: Any) -> None:
+        attempts.nack(self.engine, session, job_id, self.now_ms, **what)
+
+    def bury(self, session: Session, job_id: int, priority: int = 0, error: str = "") -> None:
+        attempts.bury(self.engine, session, job_id, priority, self.now_ms, error)
+
+    def touch(self, session: Session, job_id: int) -> None:
+        touch(self.engine, session, job_id, self.now_ms)
+
+    def close(self, session: Session) -> None:
+        sessions.close_session(self.engine, session, self.now_ms)
+
+    def put_alike(self, bodies: Sequence[bytes], topic: str = "default", **what: Any) -> int:
+        """Put a run; return its first id."""
+        there = self.engine.store.topic(topic)
+        what = {"priority": 0, "delay_ms": 0, "ttr_ms": TTR_MS, **what}
+        return put_alike(self.engine, there, bodies=bodies, now_ms=self.now_ms, **what)
 
     def wait(self, session: Session, wait_ms: int | None = None) -> None:
         wait(self.engine, session, self.now_ms, wait_ms)
@@ -210,6 +317,17 @@ class EngineRig:
             replay.play(payload)
         replay.finish(self.time_ms)
         return replay.engine
+
+    def agree_with_the_log(self) -> None:
+        """See that the log alone makes the same engine, and that both keep their invariants."""
+        check(self.engine)
+        replayed = self.replayed()
+        check(replayed)
+        assert [*canonical(replayed)] == [*canonical(self.engine)]
+
+    def kinds(self) -> list[Kind]:
+        """Return the kinds of what was recorded since the last time."""
+        return kinds_of(self.take_log()[0])
 
     def restart(self) -> None:
         self.engine = self.replayed()

@@ -13,16 +13,10 @@ from delayd.core.errors import CapReached, TopicIsInternal
 from delayd.core.job_parts import Retry
 from delayd.core.job_record import State
 from delayd.core.names import INTERNAL_TOPIC
-from delayd.core.operations.ack import delete, delete_batch
+from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury as bury_job
 from delayd.core.operations.attempts import nack
-from delayd.core.operations.change import (
-    bury_waiting,
-    change,
-    kick_job,
-    kick_later,
-    reschedule,
-)
+from delayd.core.operations.change import kick_job
 from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed_run
 from delayd.core.operations.put import put_keyed as put_job_keyed
@@ -45,10 +39,7 @@ from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.times import RequestMs
-from delayd.core.topic import (
-    Source,
-    Topic,
-)
+from delayd.core.topic import Source, Topic
 from delayd.core.views import peek, peek_delayed
 from delayd.limits import IDEMPOTENCY_MS
 from tests.core import views
@@ -130,19 +121,19 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "put_keyed": put_keyed(Conflict.REJECT, b"b"),
     **{f"put_keyed {on.value}": put_keyed(on) for on in Conflict},
     "watch": lambda s: watch(s.engine, s.me, INTERNAL_TOPIC),
-    "reserve_job": lambda s: reserve_job(s.engine, s.me, MEMO, s.now_ms),
-    "delete": lambda s: delete(s.engine, s.me, MEMO, s.now_ms),
-    "kick_job": lambda s: kick_job(s.engine, MEMO, s.now_ms),
-    "bury_waiting": lambda s: bury_waiting(s.engine, MEMO, s.now_ms),
-    "kick_later": lambda s: kick_later(s.engine, MEMO, 9, s.now_ms),
-    "reschedule": lambda s: reschedule(s.engine, MEMO, 0, s.now_ms),
-    "change": lambda s: change(s.engine, MEMO, s.now_ms, body=b"forged"),
-    "pause": lambda s: pause(s.engine, INTERNAL_TOPIC, 9, s.now_ms),
-    "resume": lambda s: pause(s.engine, INTERNAL_TOPIC, 0, s.now_ms),
-    "set_policy": lambda s: set_policy(s.engine, INTERNAL_TOPIC, NEVER_PLAIN, s.now_ms),
-    "set_policy none": lambda s: set_policy(s.engine, INTERNAL_TOPIC, None, s.now_ms),
-    "set_policy of another": lambda s: set_policy(
-        s.engine, "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), s.now_ms
+    "reserve_job": lambda s: s.reserve_job(s.me, MEMO),
+    "delete": lambda s: s.delete(s.me, MEMO),
+    "kick_job": lambda s: s.kick_job(MEMO),
+    "bury_waiting": lambda s: s.bury_waiting(MEMO),
+    "kick_later": lambda s: s.kick_later(MEMO, 9),
+    "reschedule": lambda s: s.reschedule(MEMO, 0),
+    "change": lambda s: s.change(MEMO, body=b"forged"),
+    "pause": lambda s: s.pause(INTERNAL_TOPIC, 9),
+    "resume": lambda s: s.pause(INTERNAL_TOPIC, 0),
+    "set_policy": lambda s: s.set_policy(INTERNAL_TOPIC, NEVER_PLAIN),
+    "set_policy none": lambda s: s.set_policy(INTERNAL_TOPIC, None),
+    "set_policy of another": lambda s: s.set_policy(
+        "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC)
     ),
 }
 BY_PASS: Final[dict[str, Callable[[MemoRig], object]]] = {
@@ -227,11 +218,7 @@ def test_it_is_refused_also_while_there_is_no_such_topic(name: str) -> None:
 
 def test_among_others_its_jobs_are_not_there_to_be_deleted() -> None:
     rig = MemoRig()
-    assert delete_batch(rig.engine, rig.me, (MEMO, 2, MEMO), rig.now_ms) == [
-        False,
-        True,
-        False,
-    ]
+    assert rig.delete_batch(rig.me, (MEMO, 2, MEMO)) == [False, True, False]
     assert peek(rig.engine, MEMO) == (MEMO, b"memo")
 
 
@@ -240,11 +227,11 @@ def test_other_topics_are_as_they_were() -> None:
     engine = rig.engine
     assert engine.store.topics.by_name["mail"].has_no_rules, "its puts have nothing more to look at"
     assert not rig.own.has_no_rules
-    kick_job(engine, 2, rig.now_ms)
-    pause(engine, "mail", 9, rig.now_ms)
-    set_policy(engine, "mail", Policy(attempts_max=1, exhausted="dead"), rig.now_ms)
-    change(engine, 2, rig.now_ms, priority=7)
-    assert delete_batch(engine, rig.me, (2,), rig.now_ms) == [True]
+    rig.kick_job(2)
+    rig.pause("mail", 9)
+    rig.set_policy("mail", Policy(attempts_max=1, exhausted="dead"))
+    rig.change(2, priority=7)
+    assert rig.delete_batch(rig.me, (2,)) == [True]
 
 
 def test_the_door_is_closed_again_also_behind_a_refusal() -> None:
@@ -338,7 +325,7 @@ def test_a_journal_is_replayed_whatever_it_says_of_that_topic() -> None:
     assert rig.engine.store.topic_of(caught_up(rig.engine, 5, RequestMs(0))[0]) is rig.own, (
         "exhausted"
     )
-    assert [*canonical(rig.replayed())] == [*canonical(rig.engine)]
+    rig.agree_with_the_log()
     check(rig.replayed())
 
 
@@ -364,7 +351,7 @@ def test_a_start_ends_the_pause_and_forgets_no_key_too_soon() -> None:
         topic = engine.store.topics.by_name[INTERNAL_TOPIC]
         assert topic.paused_until_ms is None
         assert not topic.queues.buried
-        assert views.view_job(engine, MEMO, rig.now_ms).left_ms == DAY_MS
+        assert rig.view(MEMO).left_ms == DAY_MS
 
 
 def test_where_nothing_is_left_a_start_records_nothing() -> None:

@@ -10,11 +10,9 @@ from delayd.core.errors import JobAlreadyExists
 from delayd.core.job_parts import Own, Reason, Retry, failure_of, tally_of
 from delayd.core.job_record import State
 from delayd.core.log_records import Kind
-from delayd.core.operations.ack import delete, delete_batch
-from delayd.core.operations.change import kick_job
 from delayd.core.operations.put import Conflict, put_keyed
-from delayd.core.operations.reserve import reserve, reserve_job
-from delayd.core.operations.sessions import close_session, give_back_some, leave
+from delayd.core.operations.reserve import reserve
+from delayd.core.operations.sessions import give_back_some, leave
 from delayd.core.operations.tick import catch_up_leases, caught_up, reach
 from delayd.core.operations.topics import Clear, SetPolicy
 from delayd.core.policy import Policy
@@ -29,7 +27,6 @@ from delayd.limits import (
     RETURNS_PER_TURN,
     TASK_STEP_JOBS,
 )
-from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.rigs.engine import TTR_MS, EngineRig, kinds_of
 
@@ -45,8 +42,7 @@ def holding(
     if policy is not None:
         SetPolicy(rig.engine, "default", policy).step(1, rig.now_ms)
     holder = rig.client()
-    for _ in range(jobs):
-        rig.put(ttr_ms=ttr_ms, delay_ms=delay_ms)
+    rig.put_many(jobs, ttr_ms=ttr_ms, delay_ms=delay_ms)
     assert len(rig.reserve_all(holder)) == jobs
     rig.take_log()
     return rig, holder
@@ -57,7 +53,7 @@ def closed(
 ) -> tuple[EngineRig, Session]:
     """Return a rig in which the client that held so many jobs has closed just now."""
     rig, holder = holding(jobs, policy, ttr_ms=ttr_ms)
-    close_session(rig.engine, holder, rig.now_ms)
+    rig.close(holder)
     return rig, holder
 
 
@@ -104,11 +100,10 @@ def test_the_sessions_that_end_in_one_turn_share_what_comes_back_at_once() -> No
     rig = EngineRig()
     holders = [rig.client() for _ in range(4)]
     for holder in holders:
-        for _ in range(RETURNS_PER_TURN // 2):
-            rig.put()
+        rig.put_many(RETURNS_PER_TURN // 2)
         rig.reserve_all(holder)
     for holder in holders:
-        close_session(rig.engine, holder, rig.now_ms)
+        rig.close(holder)
     assert counts(rig.engine) == (RETURNS_PER_TURN, RETURNS_PER_TURN)
     rig.take_log()
     assert rig.engine.returns_left == RETURNS_PER_TURN
@@ -121,9 +116,9 @@ def test_a_client_with_few_jobs_does_not_wait_for_one_with_many() -> None:
     rig.put()
     small = rig.client()
     for topic_id in (10 * JOBS + 1,):
-        reserve_job(rig.engine, small, topic_id, rig.now_ms)
+        rig.reserve_job(small, topic_id)
     rig.take_log()
-    close_session(rig.engine, small, rig.now_ms)
+    rig.close(small)
     assert not small.deadlines
     assert rig.engine.ended_sessions
 
@@ -131,7 +126,7 @@ def test_a_client_with_few_jobs_does_not_wait_for_one_with_many() -> None:
 def test_each_job_is_found_returned_by_its_id_whether_or_not_its_slice_has_come() -> None:
     rig, _ = closed()
     me = rig.client()
-    assert delete_batch(rig.engine, me, range(1, JOBS + 1), rig.now_ms) == [True] * JOBS
+    assert rig.delete_batch(me, range(1, JOBS + 1)) == [True] * JOBS
     assert not rig.engine.store.leases.sessions
     check(rig.engine)
     return_all(rig)
@@ -143,7 +138,7 @@ def test_it_is_ready_to_whoever_looks_at_it_and_is_reserved_by_its_id(job_id: in
     rig, _ = closed()
     assert caught_up(rig.engine, job_id, rig.now_ms)[1] is State.READY
     me = rig.client()
-    assert reserve_job(rig.engine, me, job_id, rig.now_ms)[0] == job_id
+    assert rig.reserve_job(me, job_id)[0] == job_id
     return_all(rig)
     assert list(me.deadlines) == [job_id]
     assert counts(rig.engine) == (JOBS - 1, 1)
@@ -157,7 +152,7 @@ def test_a_key_is_that_of_a_job_that_is_ready() -> None:
         key = b"k%d" % number
         put_keyed(rig.engine, topic, key, priority=0, ttr_ms=9_000, body=b"", now_ms=rig.now_ms)
     rig.reserve_all(holder)
-    close_session(rig.engine, holder, rig.now_ms)
+    rig.close(holder)
     last = b"k%d" % (JOBS - 1)
     with pytest.raises(JobAlreadyExists):
         put_keyed(rig.engine, topic, last, priority=0, ttr_ms=9, body=b"", now_ms=rig.now_ms)
@@ -186,7 +181,7 @@ def test_who_waits_gets_what_comes_back() -> None:
     waiting = [rig.client() for _ in range(JOBS)]
     for each in waiting:
         rig.wait(each)
-    close_session(rig.engine, holder, rig.now_ms)
+    rig.close(holder)
     assert len(rig.delivered()) == RETURNS_PER_TURN
     return_all(rig)
     assert len(rig.delivered()) == JOBS - RETURNS_PER_TURN
@@ -246,7 +241,7 @@ def test_a_ttr_that_runs_out_before_the_slice_has_come_is_that_of_a_held_job(
     assert operations[Operation.RETURN] == RETURNS_PER_TURN
     assert operations[Operation.TIMEOUT] == JOBS - RETURNS_PER_TURN
     assert counts(rig.engine) == (JOBS, 0)
-    assert [*canonical(rig.replayed())] == [*canonical(rig.engine)]
+    rig.agree_with_the_log()
 
 
 @pytest.mark.parametrize("policy", [None, LADDER])
@@ -258,7 +253,7 @@ def test_a_crash_leaves_with_their_ttr_what_has_not_come_back(
     for _ in range(steps):
         give_back_some(rig.engine, 10, rig.now_ms)
     left = dict(holder.deadlines)
-    assert [*canonical(rig.replayed())] == [*canonical(rig.engine)]
+    rig.agree_with_the_log()
     rig.restart()
     assert rig.engine.store.orphans.deadlines == left
     check(rig.engine)
@@ -268,7 +263,7 @@ def test_a_crash_leaves_with_their_ttr_what_has_not_come_back(
 def test_whoever_closed_before_the_stop_is_not_excused_by_it(is_stopping: bool) -> None:
     rig, holder = holding(policy=LADDER)
     rig.engine.is_stopping = is_stopping
-    close_session(rig.engine, holder, rig.now_ms)
+    rig.close(holder)
     rig.engine.is_stopping = True
     return_all(rig)
     record, state = caught_up(rig.engine, JOBS, rig.now_ms)
@@ -312,7 +307,7 @@ def other_policy(rig: EngineRig) -> object:
     work = SetPolicy(rig.engine, "default", Policy(attempts_max=1))
     while not work.step(TASK_STEP_JOBS, rig.now_ms):
         check(rig.engine)
-    return len(rig.engine.store.topics.by_name["default"].queues.ready)
+    return len(rig.topic().queues.ready)
 
 
 @pytest.mark.parametrize("work", [cleared, listed, other_policy])
@@ -344,8 +339,8 @@ def test_a_job_with_a_rule_of_its_own_may_be_buried_and_kicked_at_once() -> None
             own=Own(Retry((), 1)),
         )
     rig.reserve_all(holder)
-    close_session(rig.engine, holder, rig.now_ms)
-    kick_job(rig.engine, JOBS, rig.now_ms)
-    delete(rig.engine, rig.client(), JOBS - 1, rig.now_ms)
+    rig.close(holder)
+    rig.kick_job(JOBS)
+    rig.delete(rig.client(), JOBS - 1)
     return_all(rig)
     assert (len(topic.queues.ready), len(topic.queues.buried)) == (1, JOBS - 2)

@@ -1,21 +1,17 @@
-"""Delays, holds and pauses end when they should: never early, and due when `due <= now`."""
+"""Delays, holds, pauses and waits end when they should: never early, and in bounded slices."""
 
 import random
+from typing import Final
 
 import pytest
 
-from delayd.core.job_record import State
-from delayd.core.operations.put import put_alike
-from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.tick import next_deadline
-from delayd.core.operations.topics import pause
-from delayd.core.times import PlayedMs, RequestMs
+from delayd.core.session import WaitEnd
+from delayd.core.times import PlayedMs
 from delayd.limits import ADVANCE_SLICE_JOBS
-from tests.core import views
-from tests.core.check import check
 from tests.rigs.engine import EngineRig
 
-YEAR_MS = 365 * 86_400_000
+YEAR_MS: Final = 365 * 86_400_000
 
 
 @pytest.mark.parametrize("tick_ms", [1, 7, 10, 1000])
@@ -23,7 +19,7 @@ def test_nothing_is_early_with_any_tick_and_nothing_is_late_by_more_than_one(
     tick_ms: int, rng: random.Random
 ) -> None:
     rig = EngineRig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
-    topic = rig.engine.store.topics.by_name["default"]
+    topic = rig.topic()
     asked_ms: dict[int, int] = {}
     came: set[int] = set()
     while len(came) < 300:
@@ -42,91 +38,72 @@ def test_nothing_is_early_with_any_tick_and_nothing_is_late_by_more_than_one(
 def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.Random) -> None:
     rig = EngineRig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
     for number in range(50):
-        ttr_ms = rng.randrange(1, 5000)
-        job_id = rig.put(f"t{number}", ttr_ms=ttr_ms)
+        ttr_ms, name = rng.randrange(1, 5000), f"t{number}"
+        job_id = rig.put(name, ttr_ms=ttr_ms)
         if number % 2:
-            reserve_job(rig.engine, rig.client(), job_id, rig.now_ms)
+            rig.reserve_job(rig.client(), job_id)
         else:
-            assert rig.reserve(rig.client(f"t{number}")) == job_id
-        pause(rig.engine, f"t{number}", ttr_ms, rig.now_ms)
-        until_ms = rig.now_ms + ttr_ms
+            assert rig.reserve(rig.client(name)) == job_id
+        rig.pause(name, ttr_ms)
+        until_ms, topic = rig.now_ms + ttr_ms, rig.topic(name)
         rig.play(until_ms - 1)
-        topic = rig.engine.store.topics.by_name[f"t{number}"]
         assert (topic.reserved, topic.pause_ms) == (1, ttr_ms)
         rig.play(until_ms + tick_ms - 1)
         assert (topic.reserved, topic.pause_ms) == (0, 0)
 
 
-def test_a_job_that_is_due_is_ready_for_who_asks_though_its_slice_has_not_come() -> None:
-    rig = EngineRig()
-    rig.put(delay_ms=1000)
-    rig.put(ttr_ms=1000)
-    holder, me = rig.client(), rig.client()
-    rig.reserve(holder)
-    rig.engine.store.time_ms = PlayedMs(1000)
-    assert views.view_job(rig.engine, 1, rig.now_ms).state is State.READY
-    assert reserve_job(rig.engine, me, 2, rig.now_ms)[0] == 2
-    check(rig.engine)
-    rig.run(1000)  # the slice comes, and finds nothing left to do
-    check(rig.engine)
-    assert rig.reserve_all(me) == [1]
+def test_a_job_that_is_kicked_for_later_comes_due_at_a_tick() -> None:
+    rig = EngineRig(tick_ms=100)
+    me = rig.client()
+    rig.bury(me, rig.put() and rig.reserve(me))
+    rig.kick_later(1, 101)
+    assert rig.view(1).left_ms == 200
 
 
-def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded() -> None:
-    rig = EngineRig()
+def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded(rig: EngineRig) -> None:
     jobs = 3 * ADVANCE_SLICE_JOBS
     for number in range(jobs):
         rig.put(delay_ms=jobs - number)
-    topic = rig.engine.store.topics.by_name["default"]
-    seen = 0
+    ready, seen = rig.topic().queues.ready, 0
     while rig.advance(jobs):
-        assert len(topic.queues.ready) - seen <= ADVANCE_SLICE_JOBS
-        seen = len(topic.queues.ready)
+        assert len(ready) - seen <= ADVANCE_SLICE_JOBS
+        seen = len(ready)
         # What has come is what is oldest, which was put last.
-        assert list(topic.queues.ready) == list(range(jobs - seen + 1, jobs + 1))
+        assert list(ready) == list(range(jobs - seen + 1, jobs + 1))
     assert seen == jobs
 
 
-def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each() -> None:
-    rig = EngineRig()
-    crowd = rig.engine.store.topic("crowd")
+def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each(
+    rig: EngineRig,
+) -> None:
     for _ in range(100):
-        put_alike(
-            rig.engine,
-            crowd,
-            priority=0,
-            delay_ms=10_000,
-            ttr_ms=0,
-            bodies=[b""] * 1000,
-            now_ms=RequestMs(0),
-        )
-    me = rig.client("quiet", "other")
+        rig.put_alike([b""] * 1000, "crowd", delay_ms=10_000)
+    crowd, me = rig.topic("crowd").queues, rig.client("quiet", "other")
     rig.play(5000)
     rig.put("quiet", delay_ms=5000)
     rig.put("other", delay_ms=5000)
-    rig.wait(me)
-    slices = 0
     # Each topic's cascade may take a slice of its own.
-    while not rig.delivered():
-        assert rig.advance(10_000)
-        slices += 1
-    assert slices <= 2 * len(rig.engine.store.topics.listing)
+    slices_max = 2 * len(rig.engine.store.topics.listing)
+
+    def slices(time_ms: int) -> int:
+        rig.wait(me)
+        for count in range(slices_max):
+            rig.advance(time_ms)
+            if rig.delivered():
+                return count
+        return slices_max
+
+    assert slices(10_000) < slices_max
     # And again, while the crowd still comes.
     rig.put("quiet", delay_ms=1)
     rig.engine.store.time_ms = PlayedMs(10_001)
-    assert len(crowd.queues.ready) < 100_000
-    rig.wait(me)
-    got = []
-    for _ in range(2 * len(rig.engine.store.topics.listing)):
-        rig.advance(10_001)
-        got += rig.delivered()
-    assert got
+    assert len(crowd.ready) < 100_000
+    assert slices(10_001) < slices_max
     assert rig.run(10_001) >= 100
-    assert len(crowd.queues.ready) == 100_000
+    assert len(crowd.ready) == 100_000
 
 
-def test_an_idle_daemon_with_jobs_in_years_has_nothing_to_wake_for() -> None:
-    rig = EngineRig()
+def test_an_idle_daemon_with_jobs_in_years_has_nothing_to_wake_for(rig: EngineRig) -> None:
     for years in range(1, 100):
         rig.put(delay_ms=years * YEAR_MS)
     wake_ups = 0
@@ -135,3 +112,28 @@ def test_an_idle_daemon_with_jobs_in_years_has_nothing_to_wake_for() -> None:
         wake_ups += 1
     # Once for each level that the first of them goes down.
     assert wake_ups <= 5
+
+
+def test_a_wait_without_end_lasts_for_years_and_needs_no_wake_up(rig: EngineRig) -> None:
+    me = rig.client()
+    rig.wait(me)
+    assert next_deadline(rig.engine) is None
+    rig.run(10**12)
+    rig.put()
+    assert rig.delivered() == [(me, 1)]
+
+
+def test_a_wait_is_not_cut_short_by_an_alarm_that_has_lost_its_reason() -> None:
+    rig = EngineRig(skew_ms=1)
+    rig.put(ttr_ms=2000)
+    me = rig.client("quiet")
+    rig.reserve_job(me, 1)
+    rig.wait(me, 3999)
+    # The daemon stood still. Somebody looks at the job, which ends its hold, before the alarm that
+    # was set for it rings: a millisecond before the wait ends.
+    rig.engine.store.time_ms = PlayedMs(3999)
+    assert rig.view(1).timeouts == 1
+    rig.run(3999)
+    assert not rig.delivered()
+    rig.run(4000)
+    assert rig.delivered() == [(me, WaitEnd.TIMED_OUT)]

@@ -2,203 +2,159 @@
 
 import gc
 import tracemalloc
+from typing import Final
 
 import pytest
 
 from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.errors import TopicNotFound
 from delayd.core.job_table import PAGE_BITS, PAGE_MASK
-from delayd.core.log_records import (
-    Kind,
-    UnknownRecord,
-    pack,
-)
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury
-from delayd.core.operations.sessions import close_session
+from delayd.core.log_records import Kind, UnknownRecord, pack
 from delayd.core.operations.tick import next_deadline
-from delayd.core.operations.topics import Clear, pause
-from delayd.core.operations.topics import clear as clear_topic
+from delayd.core.operations.topics import Clear
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.replay import Replay
 from delayd.core.scans.list import Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.session import Session
 from delayd.core.snapshot_copy import SnapshotCopy
-from delayd.core.times import RequestMs
-from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.rigs.engine import EngineRig, kinds_of, put
+from tests.rigs.engine import EngineRig
 
-WHOLE = 1 << 40
+WHOLE: Final = 1 << 40
 
 
-def crowded(rig: EngineRig, name: str = "default", each: int = 4) -> Session:
+def crowded(rig: EngineRig, each: int = 4) -> Session:
     """Jobs in all states; return who holds some of them."""
-    me = rig.client(name)
-    for _ in range(3 * each):
-        rig.put(name)
+    me = rig.client("default")
+    rig.put_many(3 * each)
     for _ in range(each):
-        bury(rig.engine, me, rig.reserve(me), 0, RequestMs(rig.engine.store.time_ms))
+        rig.bury(me, rig.reserve(me))
         rig.reserve(me)
     for delay_ms in range(each):
-        rig.put(name, delay_ms=100 + delay_ms)
+        rig.put(delay_ms=100 + delay_ms)
     return me
-
-
-def clear(rig: EngineRig, name: str = "default") -> int:
-    return clear_topic(rig.engine, rig.engine.store.topics.by_name[name])
 
 
 def sweep(rig: EngineRig) -> None:
     tasks = BackgroundTasks(rig.engine)
     while tasks.has_more:
         assert tasks.step(rig.now_ms, budget=3) is None
+        check(rig.engine)
 
 
-def same_after_a_restart(rig: EngineRig) -> bool:
+def test_cleared_jobs_keep_the_number_and_the_queues_that_the_topic_loses(rig: EngineRig) -> None:
+    rig.put_many(3, delay_ms=50)
+    store, topic = rig.engine.store, rig.topic()
+    number, queues = topic.number, topic.queues
+    assert rig.clear() == 3
     check(rig.engine)
-    return list(canonical(rig.replayed())) == list(canonical(rig.engine))
+    (cleared,) = store.cleared.left
+    assert cleared.number == number != topic.number
+    assert cleared.queues is queues is not topic.queues
+    assert store.topics.by_number[number] is cleared.topic is topic
+    sweep(rig)
+    assert not store.cleared.left
+    assert number not in store.topics.by_number
 
 
-def test_one_record_says_it_and_no_record_says_that_there_was_nothing() -> None:
-    rig = EngineRig()
-    me = crowded(rig)
-    rig.take_log()
-    clear(rig)
-    payload, must_sync = rig.take_log()
-    assert kinds_of(payload) == [Kind.CLEAR]
-    assert must_sync
-    assert clear(rig) == 0
-    assert rig.take_log() == (b"", False)
-    close_session(rig.engine, me, rig.now_ms)
-    assert clear(rig) == 4
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_check_finds_cleared_jobs_that_are_lost_or_under_another_number(
+    rig: EngineRig, is_lost: bool
+) -> None:
+    rig.put_many(3, delay_ms=50)
+    rig.clear()
+    left = rig.engine.store.cleared.left
+    kept = left.pop()
+    if not is_lost:
+        left.append(kept._replace(number=kept.number + 100))
+    with pytest.raises(AssertionError):
+        check(rig.engine)
 
 
-def test_a_clear_looks_at_no_jobs_but_those_in_hand() -> None:
-    rig = EngineRig()
+def test_a_clear_looks_at_no_jobs_but_those_in_hand_which_count_against_the_caps(
+    rig: EngineRig,
+) -> None:
     me = crowded(rig, each=500)
-    topic = rig.engine.store.topics.by_name["default"]
-    jobs = rig.engine.store.jobs
-    bytes_in_hand = sum(len(record) for job_id, record in jobs if job_id in me.deadlines)
+    topic, jobs = rig.topic(), rig.engine.store.jobs
+    in_hand = [(job_id, len(record)) for job_id, record in jobs if job_id in me.deadlines]
     for job_id in {job_id for job_id, _ in jobs} - me.deadlines.keys():
         jobs._pages[job_id >> PAGE_BITS][job_id & PAGE_MASK] = b""  # reading it fails
-    assert clear(rig) == 1500
-    assert topic.bytes == bytes_in_hand
-
-
-def test_what_is_in_hand_counts_against_the_cap_on_bytes_after_a_clear() -> None:
-    rig = EngineRig()
-    me = crowded(rig)
-    topic = rig.engine.store.topics.by_name["default"]
-    clear(rig)
-    records = [rig.engine.store.jobs.get(job_id) or b"" for job_id in me.deadlines]
-    assert topic.bytes == sum(map(len, records)) > 0
-    for job_id in list(me.deadlines):
-        delete(rig.engine, me, job_id, rig.now_ms)
+    assert rig.clear() == 1500
+    assert topic.bytes == sum(size for _, size in in_hand)
+    rig.delete(me, *(job_id for job_id, _ in in_hand))
     assert topic.bytes == 0
 
 
-def test_waiters_go_on_waiting_and_pauses_go_on() -> None:
-    rig = EngineRig()
-    rig.put(delay_ms=50)
-    you = rig.client()
-    rig.wait(you)
-    pause(rig.engine, "default", 500, rig.now_ms)
-    clear(rig)
-    assert views.view_topic(rig.engine, "default", rig.now_ms).pause_left_ms == 500
-    job_id = rig.put()
-    assert same_after_a_restart(rig)
-    rig.play(499)
-    assert rig.delivered() == []
-    rig.play(500)
-    assert rig.delivered() == [(you, job_id)]
-
-
-def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared() -> None:
-    rig = EngineRig()
+def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared_in_slices(rig: EngineRig) -> None:
     me = rig.client()
-    for _ in range(500):
-        rig.put(ttr_ms=50)
+    rig.put_many(500, ttr_ms=50)
     rig.reserve_all(me)
     kept = rig.put(ttr_ms=5_000)
     rig.reserve(me)
     rig.advance(50)
     with pytest.raises(AssertionError):
-        clear(rig)
-    pass_ = Clear(rig.engine, "default")
+        rig.clear()
+    work = Clear(rig.engine, "default")
     steps = 1
-    while not pass_.step(100, rig.now_ms):
+    while not work.step(100, rig.now_ms):
         steps += 1
     assert steps > 2
-    assert pass_.count == 500
+    assert work.count == 500
     assert list(me.deadlines) == [kept]
-    assert same_after_a_restart(rig)
+    rig.agree_with_the_log()
 
 
-def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not() -> None:
-    rig = EngineRig()
-    engine = rig.engine
-    topic = engine.store.topics.by_name["default"]
+def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not(rig: EngineRig) -> None:
     for number in range(300):
-        put(engine, topic, priority=0, due_wall_ms=9_000 + number, ttr_ms=9, body=b"", now_ms=0)
-    follow_wall(engine, -5_000)
-    engine.store.place_some()
-    clear(rig)
-    check(engine)
-    kept = put(engine, topic, priority=0, due_wall_ms=9_000, ttr_ms=9, body=b"", now_ms=0)
-    follow_wall(engine, -6_000)
+        rig.put(due_wall_ms=9_000 + number)
+    follow_wall(rig.engine, -5_000)
+    rig.engine.store.place_some()
+    rig.clear()
+    check(rig.engine)
+    kept = rig.put(due_wall_ms=9_000)
+    follow_wall(rig.engine, -6_000)
     rig.run(1)
-    check(engine)
-    assert topic.delayed == 1
+    check(rig.engine)
+    assert rig.topic().delayed == 1
     sweep(rig)
-    assert engine.store.wall_times.ids() == ({kept}, set())
-    assert same_after_a_restart(rig)
+    assert rig.engine.store.wall_times.ids() == ({kept}, set())
+    rig.agree_with_the_log()
 
 
-def test_a_clear_is_not_refused_when_the_disk_is_full() -> None:
-    rig = EngineRig()
+def test_a_clear_on_a_full_disk_gives_back_the_places_of_the_jobs(rig: EngineRig) -> None:
     crowded(rig)
     jobs = rig.engine.log_space.jobs
     rig.engine.log_space.limit(0, ask=lambda _missing, _body, _places: 0)
-    assert clear(rig) == 12
+    assert rig.clear() == 12
     assert rig.engine.log_space.jobs == jobs - 12
 
 
-def test_no_copy_begins_before_all_is_swept_away() -> None:
-    rig = EngineRig()
-    crowded(rig)
-    clear(rig)
+def test_no_copy_begins_before_all_is_swept_away_and_jobs_in_hand_have_the_new_number(
+    rig: EngineRig,
+) -> None:
+    me = crowded(rig)
+    rig.clear()
     assert not SnapshotCopy.can_begin(rig.engine.store)
     with pytest.raises(AssertionError):
         SnapshotCopy(rig.engine.store)
     sweep(rig)
-    assert SnapshotCopy.can_begin(rig.engine.store)
-
-
-def test_a_copy_gives_jobs_in_hand_the_number_that_their_topic_has() -> None:
-    rig = EngineRig()
-    me = crowded(rig)
-    clear(rig)
-    sweep(rig)
     rig.advance(10)
-    payload = SnapshotCopy(rig.engine.store).take(WHOLE, WHOLE)
     replay = Replay(rig.new_engine())
-    replay.play(payload)
+    replay.play(SnapshotCopy(rig.engine.store).take(WHOLE, WHOLE))
     replay.finish(rig.time_ms)
+    store = replay.engine.store
     check(replay.engine)
-    live = list(canonical(rig.engine))[1:]
-    assert list(canonical(replay.engine))[1:] == live
-    assert replay.engine.store.orphans.deadlines == me.deadlines
-    assert replay.engine.store.topics.by_name["default"].old_held == {}
+    assert list(canonical(replay.engine))[1:] == list(canonical(rig.engine))[1:]
+    assert store.orphans.deadlines == me.deadlines
+    assert store.topics.by_name["default"].old_held == {}
 
 
-def test_memory_and_everything_else_is_as_it_was_before() -> None:
-    rig = EngineRig()
+def test_memory_and_everything_else_is_as_it_was_before(rig: EngineRig) -> None:
     store = rig.engine.store
     rig.put()
-    clear(rig)
+    rig.clear()
     sweep(rig)
     rig.engine.take_log()
     gc.collect()
@@ -207,8 +163,10 @@ def test_memory_and_everything_else_is_as_it_was_before() -> None:
         rig.put(delay_ms=number % 3 * 1_000_000, body=b"x" * 50)
         rig.engine.take_log()
     filled_bytes = tracemalloc.get_traced_memory()[0]
-    clear(rig)
-    sweep(rig)
+    rig.clear()
+    tasks = BackgroundTasks(rig.engine)
+    while tasks.has_more:
+        tasks.step(rig.now_ms)
     rig.engine.take_log()
     gc.collect()
     left_bytes = tracemalloc.get_traced_memory()[0]
@@ -220,10 +178,9 @@ def test_memory_and_everything_else_is_as_it_was_before() -> None:
     assert next_deadline(rig.engine) is None
 
 
-def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
-    rig = EngineRig()
+def test_a_sweep_shares_the_steps_with_passes_that_take_turns(rig: EngineRig) -> None:
     crowded(rig, each=50)
-    clear(rig)
+    rig.clear()
     for number in range(100):
         rig.put(delay_ms=number)
     tasks = BackgroundTasks(rig.engine)
@@ -244,21 +201,21 @@ def test_a_sweep_shares_the_steps_with_passes_that_take_turns() -> None:
     sweep(rig)
 
 
-def test_a_topic_that_is_not_there_is_refused_at_once_and_one_that_vanishes_is_clear() -> None:
-    rig = EngineRig()
+def test_a_topic_that_is_not_there_is_refused_at_once_and_one_that_vanishes_is_clear(
+    rig: EngineRig,
+) -> None:
     with pytest.raises(TopicNotFound):
         Clear(rig.engine, "nobody")
     job_id = rig.put("mail")
-    pass_ = Clear(rig.engine, "mail")
-    delete(rig.engine, rig.client(), job_id, rig.now_ms)
-    assert pass_.step(1, rig.now_ms)
-    assert pass_.count == 0
+    work = Clear(rig.engine, "mail")
+    rig.delete(rig.client(), job_id)
+    assert work.step(1, rig.now_ms)
+    assert work.count == 0
 
 
 @pytest.mark.parametrize("numbers", [(7, 8), (1, 1), (1, 2)])
 def test_a_clear_that_does_not_fit_what_came_before_is_no_record(numbers: tuple[int, int]) -> None:
     replay = Replay(EngineRig().engine)
-    named = pack(Kind.TOPIC, 1, 1) + b"a" + pack(Kind.TOPIC, 2, 1) + b"b"
-    replay.play(named)
+    replay.play(pack(Kind.TOPIC, 1, 1) + b"a" + pack(Kind.TOPIC, 2, 1) + b"b")
     with pytest.raises(UnknownRecord):
         replay.play(pack(Kind.CLEAR, *numbers))

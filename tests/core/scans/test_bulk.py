@@ -9,12 +9,9 @@ from delayd.core.errors import OutOfSpace, TopicNotFound, ValueOutOfRange
 from delayd.core.job_parts import tally_of, wall_of
 from delayd.core.job_record import Event, State
 from delayd.core.log_records import Kind
-from delayd.core.operations.attempts import bury
 from delayd.core.operations.tick import next_deadline
-from delayd.core.operations.topics import pause
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.scan import Wanted
-from delayd.core.times import RequestMs
 from delayd.limits import BULK_PER_S_MAX, CAP_MAX, DURATION_MS_MAX, TASK_STEP_JOBS, WALL_MS_MAX
 from tests.core import views
 from tests.core.canonical import canonical
@@ -115,8 +112,7 @@ def test_it_is_done_to_a_job_that_nobody_touches_meanwhile(
 
 
 def test_jobs_put_after_the_beginning_are_not_touched(rig: EngineRig) -> None:
-    for _ in range(10):
-        rig.put(delay_ms=50)
+    rig.put_many(10, delay_ms=50)
     bulk = Bulk(rig.engine, "default", Wanted(), Action.cancel())
     bulk.step(1, rig.now_ms)
     later = [rig.put(delay_ms=delay_ms) for delay_ms in (0, 50, 900)]
@@ -126,8 +122,7 @@ def test_jobs_put_after_the_beginning_are_not_touched(rig: EngineRig) -> None:
 
 def test_jobs_in_hand_are_their_holders_affair(rig: EngineRig) -> None:
     me = rig.client()
-    for _ in range(10):
-        rig.put()
+    rig.put_many(10)
     held = {rig.reserve(me) for _ in range(4)}
     assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 6
     assert {job_id for job_id, _ in rig.engine.store.jobs} == held
@@ -138,7 +133,7 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
 ) -> None:
     me = rig.client()
     for _ in range(6):
-        bury(rig.engine, me, rig.put() and rig.reserve(me), 0, RequestMs(rig.engine.store.time_ms))
+        rig.bury(me, rig.put() and rig.reserve(me))
     rig.take_log()
     bulk = Bulk(rig.engine, "default", Wanted(frozenset({State.BURIED})), Action.kick(per_s=4))
     assert carried_out(rig, bulk).done == 6
@@ -149,10 +144,7 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
         *[[Kind.KICK, Kind.RESCHEDULE]] * 5,
     ], "half of such a pair would make the job ready too soon"
     got = []
-    while (
-        rig.engine.store.topics.by_name["default"].jobs
-        > rig.engine.store.topics.by_name["default"].reserved
-    ):
+    while rig.topic().jobs > rig.topic().reserved:
         job_id = rig.reserve(me)
         if job_id:
             got.append((rig.time_ms, job_id))
@@ -163,21 +155,19 @@ def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_o
         record = rig.engine.store.jobs.get(job_id)
         assert record is not None
         assert tally_of(record).kicks == 1
-    assert list(canonical(rig.replayed())) == list(canonical(rig.engine))
+    rig.agree_with_the_log()
 
 
 def test_at_most_so_many_are_changed(rig: EngineRig) -> None:
-    for _ in range(10):
-        rig.put(delay_ms=50)
+    rig.put_many(10, delay_ms=50)
     bulk = Bulk(rig.engine, "default", Wanted(), Action.kick(), limit=3)
     assert carried_out(rig, bulk).done == 3
-    topic = rig.engine.store.topics.by_name["default"]
+    topic = rig.topic()
     assert (len(topic.queues.ready), topic.delayed) == (3, 7)
 
 
 def test_when_there_is_no_space_it_ends_and_says_so_with_what_was_done_kept(rig: EngineRig) -> None:
-    for _ in range(10):
-        rig.put(delay_ms=50)
+    rig.put_many(10, delay_ms=50)
     asked = []
 
     def ask(missing_bytes: int, _body_bytes: int, _places: int) -> int:
@@ -189,19 +179,18 @@ def test_when_there_is_no_space_it_ends_and_says_so_with_what_was_done_kept(rig:
     assert len(asked) == 1, "it tried once more"
     assert isinstance(bulk.refusal, OutOfSpace)
     assert 0 < bulk.done < 10
-    assert list(canonical(rig.replayed())) == list(canonical(rig.engine))
+    rig.agree_with_the_log()
     assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 10
 
 
 def test_a_job_that_goes_to_a_waiting_consumer_is_not_counted(rig: EngineRig) -> None:
-    pause(rig.engine, "default", 100, rig.now_ms)
-    for _ in range(3):
-        rig.put(delay_ms=50)
+    rig.pause("default", 100)
+    rig.put_many(3, delay_ms=50)
     rig.run(60)
     me = rig.client()
     rig.wait(me)
     rig.put(delay_ms=50)
-    pause(rig.engine, "default", 0, rig.now_ms)  # the first goes to the one who waited
+    rig.pause("default", 0)  # the first goes to the one who waited
     bulk = carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel()))
     assert (bulk.done, len(me.deadlines)) == (3, 1)
 
@@ -223,10 +212,9 @@ def test_what_cannot_be_done_is_refused_at_once() -> None:
 
 
 def test_kicked_at_the_highest_rate_they_keep_their_order(rig: EngineRig) -> None:
-    for _ in range(100):
-        rig.put(delay_ms=50)
+    rig.put_many(100, delay_ms=50)
     carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.kick(BULK_PER_S_MAX)))
     rig.run(1)
-    topic = rig.engine.store.topics.by_name["default"]
+    topic = rig.topic()
     assert len(topic.queues.ready) == 100
     assert all(earlier < later for earlier, later in pairwise(topic.queues.ready))

@@ -6,15 +6,12 @@ import pytest
 
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_records import Kind
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.topics import clear
 from delayd.core.ready_queue import job_id_of
 from delayd.core.scans.kick import Kick
 from delayd.core.session import Session
 from delayd.core.topic import Topic
 from delayd.limits import DELAYED_SORTED_MAX, PASS_ACTION_COST
-from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.rigs.engine import EngineRig, kick, kinds_of
 
@@ -25,12 +22,11 @@ MANY = DELAYED_SORTED_MAX + 500
 def with_buried(jobs: int = JOBS) -> tuple[EngineRig, Session, Topic]:
     rig = EngineRig()
     me = rig.client()
-    for _ in range(jobs):
-        rig.put()
+    rig.put_many(jobs)
     for job_id in rig.reserve_all(me):
-        bury(rig.engine, me, job_id, 0, rig.now_ms)
+        rig.bury(me, job_id)
     rig.take_log()
-    return rig, me, rig.engine.store.topics.by_name["default"]
+    return rig, me, rig.topic()
 
 
 def with_delayed(delays_ms: list[int]) -> tuple[EngineRig, Session, Topic]:
@@ -40,7 +36,7 @@ def with_delayed(delays_ms: list[int]) -> tuple[EngineRig, Session, Topic]:
     for delay_ms in delays_ms:
         rig.put(delay_ms=delay_ms)
     rig.take_log()
-    return rig, me, rig.engine.store.topics.by_name["default"]
+    return rig, me, rig.topic()
 
 
 def ready(topic: Topic) -> list[int]:
@@ -64,7 +60,7 @@ def test_those_buried_after_the_beginning_stay_buried() -> None:
     work = Kick(rig.engine, topic, 1_000)
     work.step(10 * PASS_ACTION_COST, rig.now_ms)
     (first, *_) = rig.reserve_all(me)
-    bury(rig.engine, me, first, 0, rig.now_ms)
+    rig.bury(me, first)
     while not work.step(10 * PASS_ACTION_COST, rig.now_ms):
         pass
     assert work.done == 30
@@ -85,7 +81,7 @@ def test_deletes_and_a_clear_in_between_leave_fewer_to_be_kicked() -> None:
     rig, me, topic = with_buried()
     work = Kick(rig.engine, topic, JOBS)
     work.step(10 * PASS_ACTION_COST, rig.now_ms)
-    delete(rig.engine, me, 20, rig.now_ms)
+    rig.delete(me, 20)
     work.step(20 * PASS_ACTION_COST, rig.now_ms)
     clear(rig.engine, topic)
     assert work.step(10 * PASS_ACTION_COST, rig.now_ms)
@@ -97,9 +93,9 @@ def test_a_crash_in_between_leaves_those_that_were_kicked_and_no_other() -> None
     rig, _, topic = with_buried()
     work = Kick(rig.engine, topic, JOBS)
     work.step(33 * PASS_ACTION_COST, rig.now_ms)
-    assert [*canonical(rig.replayed())] == [*canonical(rig.engine)]
+    rig.agree_with_the_log()
     rig.restart()
-    assert ready(rig.engine.store.topics.by_name["default"]) == list(range(1, 34))
+    assert ready(rig.topic()) == list(range(1, 34))
 
 
 def test_without_log_space_it_ends_with_those_it_has_kicked() -> None:
@@ -136,7 +132,7 @@ def test_what_is_put_or_delayed_again_meanwhile_is_not_kicked_twice(bound: int) 
         rig.put(delay_ms=70_000)
         if job_id := rig.reserve(me):
             assert job_id <= MANY
-            release(rig.engine, me, job_id, 0, 61_500, rig.now_ms)
+            rig.release(me, job_id, 0, 61_500)
             kicked_again += 1
     assert kicked_again
     assert work.done == min(bound, MANY)

@@ -9,7 +9,6 @@ import pytest
 from delayd.core.errors import TopicNameInvalid, TopicNotFound, ValueOutOfRange
 from delayd.core.job_parts import Flag, Note, pack_key, with_parts
 from delayd.core.job_record import State
-from delayd.core.operations.ack import delete
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.scans import scan
 from delayd.core.scans.list import Calendar, Cursor, Page, Row, Search
@@ -102,7 +101,7 @@ def test_a_page_tells_what_is_still_true_when_it_is_told() -> None:
         search = Search(rig.engine, "default", Wanted(), limit=3)
         for _ in range(steps):
             search.step(1, rig.now_ms)
-        delete(rig.engine, rig.client(), 2, rig.now_ms)
+        rig.delete(rig.client(), 2)
         while not search.step(1, rig.now_ms):
             pass
         rest = page_of(rig, Wanted(), after=search.page.after)
@@ -112,11 +111,10 @@ def test_a_page_tells_what_is_still_true_when_it_is_told() -> None:
 
 
 def test_what_is_due_counts_as_ready_before_its_slice_has_come(rig: EngineRig) -> None:
-    for _ in range(300):
-        rig.put(delay_ms=5)
+    rig.put_many(300, delay_ms=5)
     rig.put(delay_ms=900)
     rig.advance(5)
-    assert len(rig.engine.store.topics.by_name["default"].queues.ready) < 300
+    assert len(rig.topic().queues.ready) < 300
     ready = page_of(rig, Wanted(frozenset({State.READY})), limit=1000)
     delayed = page_of(rig, Wanted(frozenset({State.DELAYED})), limit=1000)
     assert [row.job_id for row in ready.rows] == list(range(1, 301))
@@ -128,8 +126,7 @@ def test_a_reservation_that_is_over_counts_as_ended_before_its_slice_has_come(
     rig: EngineRig,
 ) -> None:
     me = rig.client()
-    for _ in range(300):
-        rig.put(ttr_ms=50)
+    rig.put_many(300, ttr_ms=50)
     rig.reserve_all(me)
     rig.advance(50)
     assert len(me.deadlines) > 100
@@ -229,8 +226,7 @@ def test_what_cannot_be_looked_for_is_refused_at_once() -> None:
 
 
 def test_a_page_holds_as_many_jobs_as_are_allowed(rig: EngineRig) -> None:
-    for _ in range(SEARCH_JOBS_MAX + 1):
-        rig.put()
+    rig.put_many(SEARCH_JOBS_MAX + 1)
     page = page_of(rig, Wanted(), limit=SEARCH_JOBS_MAX)
     assert len(page.rows) == SEARCH_JOBS_MAX
     assert all(earlier < later for earlier, later in pairwise(page.rows))

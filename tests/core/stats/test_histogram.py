@@ -5,14 +5,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from delayd.core.operations.ack import delete, delete_batch
-from delayd.core.operations.attempts import bury, nack, release
-from delayd.core.operations.change import change, kick_job, reschedule
 from delayd.core.operations.put import put_alike
-from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
-from delayd.core.operations.sessions import close_session, ignore, open_session, watch
+from delayd.core.operations.reserve import reserve, reserve_batch
+from delayd.core.operations.sessions import ignore, open_session, watch
 from delayd.core.operations.tick import advance, caught_up, reach
-from delayd.core.operations.topics import clear, pause, set_policy
+from delayd.core.operations.topics import clear
 from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy
 from delayd.core.stats.counters import Operation
@@ -39,7 +36,7 @@ def put(rig: EngineRig, jobs: int = 1, delay_ms: int = 0, ttr_ms: int = 60_000) 
 
 
 def default(rig: EngineRig) -> "Topic":
-    return rig.engine.store.topics.by_name["default"]
+    return rig.topic()
 
 
 def bucket(waited_ms: int) -> int:
@@ -152,9 +149,9 @@ def test_a_job_that_came_back_waits_anew(rig: EngineRig) -> None:
     reserve(rig.engine, session, rig.now_ms)
     rig.play(START_MS + 5_200)
     reserve_batch(rig.engine, session, 1, 100, rig.now_ms)
-    release(rig.engine, session, 1, 0, 0, rig.now_ms)
+    rig.release(session, 1)
     rig.play(START_MS + 5_300)
-    reserve_job(rig.engine, session, 1, rig.now_ms)
+    rig.reserve_job(session, 1)
     expect(default(rig).waited, {0: 1, 200: 1, 100: 1})
 
 
@@ -163,7 +160,7 @@ def test_nothing_is_counted_that_a_replay_repeats(rig: EngineRig) -> None:
     put(rig, jobs=5, delay_ms=1_000)
     rig.play(START_MS + 3_000)
     reserve_batch(rig.engine, session, 2, 100, rig.now_ms)
-    touch(rig.engine, session, 1, rig.now_ms)
+    rig.touch(session, 1)
     rig.restart()
     topic, counters = default(rig), rig.engine.store.counters
     assert (topic.jobs_put, topic.reserves, topic.deletes) == (0, 0, 0)
@@ -179,19 +176,19 @@ def test_every_operation_is_counted(rig: EngineRig) -> None:
     topic = default(rig)
     put(rig, jobs=9, ttr_ms=1_000)
     reserve_batch(engine, session, 8, 100, rig.now_ms)
-    delete(engine, session, 1, rig.now_ms)
-    release(engine, session, 2, 0, 0, rig.now_ms)
-    nack(engine, session, 3, rig.now_ms)
-    bury(engine, session, 4, 0, rig.now_ms)
-    kick_job(engine, 4, rig.now_ms)
-    touch(engine, session, 5, rig.now_ms)
-    reschedule(engine, 9, 5_000, rig.now_ms)
-    change(engine, 9, rig.now_ms, priority=3)
-    pause(engine, "default", 0, rig.now_ms)
+    rig.delete(session, 1)
+    rig.release(session, 2)
+    rig.nack(session, 3)
+    rig.bury(session, 4)
+    rig.kick_job(4)
+    rig.touch(session, 5)
+    rig.reschedule(9, 5_000)
+    rig.change(9, priority=3)
+    rig.pause("default", 0)
     rig.play(rig.time_ms + 1_000)
     other = open_session(engine)
     reserve(engine, other, rig.now_ms)
-    close_session(engine, other, rig.now_ms)
+    rig.close(other)
     clear(engine, topic)
     expected = {
         Operation.RELEASE: 1,
@@ -214,15 +211,15 @@ def test_every_operation_is_counted(rig: EngineRig) -> None:
 
 def test_what_fails_under_a_rule_is_counted_by_what_it_was(rig: EngineRig) -> None:
     engine, session = rig.engine, open_session(rig.engine)
-    set_policy(engine, "default", Policy.from_json(b'{"max_attempts": 100}'), rig.now_ms)
+    rig.set_policy("default", Policy.from_json(b'{"max_attempts": 100}'))
     put(rig, jobs=4, ttr_ms=1_000)
     reserve_batch(engine, session, 4, 100, rig.now_ms)
-    release(engine, session, 1, 0, 0, rig.now_ms)
-    bury(engine, session, 2, 0, rig.now_ms)
+    rig.release(session, 1)
+    rig.bury(session, 2)
     rig.play(rig.time_ms + 999)
-    reserve_job(engine, session, 1, rig.now_ms)
+    rig.reserve_job(session, 1)
     rig.play(rig.time_ms + 1)
-    close_session(engine, session, rig.now_ms)
+    rig.close(session)
     counted = default(rig).operations
     assert counted[Operation.RELEASE] == counted[Operation.BURY] == counted[Operation.RETURN] == 1
     assert counted[Operation.TIMEOUT] == 2
@@ -231,11 +228,11 @@ def test_what_fails_under_a_rule_is_counted_by_what_it_was(rig: EngineRig) -> No
 def test_counters_over_all_topics_outlive_them(rig: EngineRig) -> None:
     session = open_session(rig.engine)
     watch(rig.engine, session, "brief")
-    topic = rig.engine.store.topics.by_name["brief"]
+    topic = rig.topic("brief")
     put_alike(rig.engine, topic, 0, 0, 1_000, [b""] * 3, rig.now_ms)
     jobs = reserve_batch(rig.engine, session, 3, 100, rig.now_ms)
-    touch(rig.engine, session, jobs[0][0], rig.now_ms)
-    delete_batch(rig.engine, session, [job_id for job_id, _ in jobs], rig.now_ms)
+    rig.touch(session, jobs[0][0])
+    rig.delete_batch(session, [job_id for job_id, _ in jobs])
     ignore(rig.engine, session, "brief")
     assert "brief" not in rig.engine.store.topics.by_name
     counters = rig.engine.store.counters
@@ -252,7 +249,7 @@ def test_rates_are_those_of_the_last_minute(rig: EngineRig) -> None:
         rig.play(START_MS + 1_000 * second)
         put(rig, jobs=10)
         for job_id, _ in reserve_batch(rig.engine, session, 5, 100, rig.now_ms):
-            delete(rig.engine, session, job_id, rig.now_ms)
+            rig.delete(session, job_id)
     topic = default(rig)
     counts = (topic.jobs_put, topic.reserves, topic.deletes)
     assert topic.rates is not None

@@ -4,12 +4,8 @@ import random
 
 import pytest
 
-from delayd.core.operations.ack import delete, delete_batch
-from delayd.core.operations.attempts import bury
-from delayd.core.operations.change import change, kick_job
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import open_session
-from delayd.core.operations.topics import clear
 from delayd.core.stats.ready_ages import ReadyAges
 from delayd.limits import AGE_SLOT_BITS, AGE_SLOTS_MAX, AGES_KEPT_MAX
 from tests.core.check import check
@@ -21,7 +17,7 @@ DAY_MS = 86_400_000
 
 
 def oldest_age_ms(rig: EngineRig) -> int | None:
-    oldest_ms = rig.engine.store.topics.by_name["default"].queues.ready.ages.oldest_ms()
+    oldest_ms = rig.topic().queues.ready.ages.oldest_ms()
     return None if oldest_ms is None else rig.time_ms - oldest_ms
 
 
@@ -57,7 +53,7 @@ def test_a_job_without_priority_behind_others_is_the_oldest() -> None:
     for _ in range(100):
         rig.play(rig.time_ms + 1_000)
         put(rig, priority=0)
-        delete(rig.engine, session, rig.reserve(session), rig.now_ms)
+        rig.delete(session, rig.reserve(session))
     assert_is_about(oldest_age_ms(rig), 100_000)
     reserve(rig.engine, session, rig.now_ms)
     assert oldest_age_ms(rig) is None
@@ -86,16 +82,16 @@ def test_a_kicked_job_is_ready_since_then_and_keeps_it_when_its_priority_is_chan
     session = open_session(rig.engine)
     buried = put(rig)
     reserve(rig.engine, session, rig.now_ms)
-    bury(rig.engine, session, buried, 0, rig.now_ms)
+    rig.bury(session, buried)
     early = put(rig, delay_ms=DAY_MS)
     rig.play(rig.time_ms + 500_000)
-    kick_job(rig.engine, buried, rig.now_ms)
-    kick_job(rig.engine, early, rig.now_ms)
+    rig.kick_job(buried)
+    rig.kick_job(early)
     rig.play(rig.time_ms + 4_000)
-    change(rig.engine, buried, rig.now_ms, priority=7)
+    rig.change(buried, priority=7)
     assert_is_about(oldest_age_ms(rig), 4_000)
     check(rig.engine)
-    delete_batch(rig.engine, session, [buried, early], rig.now_ms)
+    rig.delete_batch(session, [buried, early])
     assert oldest_age_ms(rig) is None
     check(rig.engine)
 
@@ -104,7 +100,7 @@ def test_a_cleared_topic_has_no_ages() -> None:
     rig = EngineRig(time_ms=1_000_000)
     put(rig)
     rig.play(rig.time_ms + 50_000)
-    clear(rig.engine, rig.engine.store.topics.by_name["default"])
+    rig.clear()
     assert oldest_age_ms(rig) is None
 
 

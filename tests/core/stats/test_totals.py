@@ -4,10 +4,6 @@ from bisect import bisect_left
 
 import pytest
 
-from delayd.core.operations.ack import delete, delete_batch
-from delayd.core.operations.attempts import bury
-from delayd.core.operations.sessions import close_session
-from delayd.core.operations.topics import pause, set_policy
 from delayd.core.policy import Policy
 from delayd.core.stats.figures import (
     age_ms,
@@ -44,9 +40,8 @@ def taken(rig: EngineRig, step: int = 1_000_000) -> TotalsScan:
 def crowd(rig: EngineRig, topics: int, jobs: int = 1) -> list[Topic]:
     """So many topics with so many ready jobs each."""
     for number in range(topics):
-        for _ in range(jobs):
-            rig.put(f"topic-{number}")
-    return [rig.engine.store.topics.by_name[f"topic-{number}"] for number in range(topics)]
+        rig.put_many(jobs, f"topic-{number}")
+    return [rig.topic(f"topic-{number}") for number in range(topics)]
 
 
 @pytest.mark.parametrize("step", [1, 7, 1_000])
@@ -57,7 +52,7 @@ def test_a_scan_counts_every_job_once_however_long_its_steps(step: int) -> None:
     for delay_ms in (100, 5_000):
         rig.put("topic-3", delay_ms=delay_ms, priority=5_000)
     job_id = rig.reserve(session)
-    bury(rig.engine, session, job_id, 0, rig.now_ms)
+    rig.bury(session, job_id)
     rig.reserve(session)
     rig.play(rig.time_ms + 1_000)
     scan = taken(rig, step)
@@ -77,8 +72,8 @@ def test_topics_that_come_and_go_between_steps_do_no_harm(rig: EngineRig) -> Non
     scan = TotalsScan(rig.engine.store)
     scan.step(10)
     session = rig.client(*(f"topic-{number}" for number in range(20, 30)))
-    delete_batch(rig.engine, session, rig.reserve_all(session), rig.now_ms)
-    close_session(rig.engine, session, rig.now_ms)
+    rig.delete_batch(session, rig.reserve_all(session))
+    rig.close(session)
     rig.put("late")
     assert scan.step(1_000)
     assert scan.all.topics == 31
@@ -99,11 +94,11 @@ def test_so_many_topics_have_a_name_and_no_more(rig: EngineRig) -> None:
 def test_a_topic_that_vanishes_leaves_its_name_to_the_next(rig: EngineRig) -> None:
     topics = crowd(rig, TOPICS_SHOWN_MAX + 10)
     session = rig.client("topic-0")
-    delete(rig.engine, session, rig.reserve(session), rig.now_ms)
-    close_session(rig.engine, session, rig.now_ms)
+    rig.delete(session, rig.reserve(session))
+    rig.close(session)
     assert "topic-0" not in rig.engine.store.topics.by_name
     rig.put("new")
-    assert rig.engine.store.topics.by_name["new"].has_own_metrics
+    assert rig.topic("new").has_own_metrics
     assert not topics[-1].has_own_metrics
     check(rig.engine)
 
@@ -111,8 +106,7 @@ def test_a_topic_that_vanishes_leaves_its_name_to_the_next(rig: EngineRig) -> No
 def test_a_topic_that_becomes_much_busier_takes_the_place_of_the_idlest(rig: EngineRig) -> None:
     topics = crowd(rig, TOPICS_SHOWN_MAX + 40, jobs=2)
     busy = topics[-1]
-    for _ in range(50):
-        rig.put(busy.name)
+    rig.put_many(50, busy.name)
     assert busy not in taken(rig).shown, "names change between scans, never within one"
     scan = taken(rig)
     assert busy in scan.shown
@@ -133,8 +127,7 @@ def test_names_do_not_change_hands_for_little(rig: EngineRig) -> None:
 def test_only_so_many_names_change_hands_at_once(rig: EngineRig) -> None:
     topics = crowd(rig, TOPICS_SHOWN_MAX + 40)
     for topic in topics[-40:]:
-        for _ in range(20):
-            rig.put(topic.name)
+        rig.put_many(20, topic.name)
     before = set(taken(rig).shown)
     after = set(taken(rig).shown)
     assert len(after - before) == TOPIC_SWAPS_MAX
@@ -157,16 +150,14 @@ def test_what_is_counted_is_counted_for_the_others_only_without_a_name() -> None
 def test_the_figures_of_a_topic() -> None:
     rig = EngineRig(time_ms=1_000_000)
     session = rig.client("mail")
-    topic = rig.engine.store.topics.by_name["mail"]
-    set_policy(rig.engine, "mail", Policy.from_json(b'{"jobs_max": 100}'), rig.now_ms)
-    for _ in range(30):
-        rig.put("mail")
-    for _ in range(10):
-        rig.put("mail", delay_ms=3_000)
-    delete(rig.engine, session, rig.reserve(session), rig.now_ms)
+    topic = rig.topic("mail")
+    rig.set_policy("mail", Policy.from_json(b'{"jobs_max": 100}'))
+    rig.put_many(30, "mail")
+    rig.put_many(10, "mail", delay_ms=3_000)
+    rig.delete(session, rig.reserve(session))
     rig.play(rig.time_ms + 10_000)
     rig.reserve(session)
-    pause(rig.engine, "mail", 5_000, rig.now_ms)
+    rig.pause("mail", 5_000)
     assert (topic.jobs, topic.bytes) == (39, 39 * 42)
     operations = topic_operations(topic)
     assert (operations["put"], operations["reserve"], operations["pause"]) == (40, 2, 1)
@@ -181,7 +172,7 @@ def test_the_figures_of_a_topic() -> None:
 
 
 def test_a_topic_of_which_nothing_is_known_has_no_lateness(rig: EngineRig) -> None:
-    topic = rig.engine.store.topics.by_name["default"]
+    topic = rig.topic()
     assert (count_of(topic.overdue), quantile_ms(topic.overdue, 0.5)) == (0, None)
     assert not any(topic_rates(topic, 0))
     assert oldest_ready_ms(topic) is None

@@ -1,0 +1,53 @@
+"""The facts of facts.txt and lanes.txt: of the engine alone, with all that only it can show."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.core.bench import Bench
+from tests.facts.rows import Fact, rows, run
+
+HERE: Final = Path(__file__).parent
+FREED: Final = {
+    # How a reservation of a ends, and which of four jobs the client gets that waits for a place
+    **dict.fromkeys(("ack 1", "batch_ack 1", "release 1 priority=9", "release 1 delay=99"), 3),
+    **dict.fromkeys(("nack 1 delay=99", "bury 1"), 3),
+    **dict.fromkeys(("leave", "wait 60", "late 60; seen 1"), 1),
+}
+
+
+def tables() -> Iterator[tuple[str, Fact]]:
+    for end, job_id in FREED.items():
+        given = "set_policy mail reserved_max=2; repeat 4 put priority=5; a: reserve; b: reserve"
+        then = [
+            ("c: batch mail", "= none"),
+            (f"c: listen mail; a: {end}; heard".replace("a: wait", "wait"), f"= c:{job_id}"),
+        ]
+        yield f"a place is free after {end}", Fact(given, then)
+
+
+FACTS: Final = dict(rows(HERE / "facts.txt")) | dict(tables())
+LANES: Final = dict(rows(HERE / "lanes.txt"))
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_fact(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    play(FACTS[name], Bench(), monkeypatch)
+
+
+@pytest.mark.parametrize("way", ["url", "sink"])
+@pytest.mark.parametrize("name", LANES)
+def test_fact_of_pushes(name: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    bench.way = way
+    bench.engine.vet_target = lambda target: target
+    bench.rule()
+    play(LANES[name], bench, monkeypatch)
+
+
+def play(fact: Fact, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.patch = monkeypatch  # type: ignore[attr-defined]
+    run(fact, bench)
+    bench.close()

@@ -1,0 +1,146 @@
+"""The scheduler of pushes as a world of facts: scheduler.txt. `Bench` has the engine's acts.
+
+sends mail a max_attempts=1        the policy of mail sends its jobs to a host
+jobs mail 3                        put some
+take                               what may begin now
+end 1 outage                       how the call of a job ended; `1:0` is its first call
+go 0.5                             both clocks go on; `tick` moves the one of calls alone
+"""
+
+# ruff: noqa: ANN401 - options go to the operations as they are
+
+from typing import Any, Final
+
+from delayd.limits import BREAKER_FAILURES
+from delayd.push.scheduler import PushBounds, PushCall, Scheduler
+from delayd.push.sinks import DELIVERED, AttemptEnd
+from tests.core.bench import Bench
+from tests.core.check import check
+from tests.push.rig import AT_MS, GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL, kept
+
+ENDS: Final[dict[str, AttemptEnd | None]] = {
+    "delivered": DELIVERED,
+    "refused": REFUSED,
+    "outage": OUTAGE,
+    "gone": GONE,
+    "none": None,
+    "ours": REFUSED._replace(is_ours=True),
+}
+
+
+class PushBench(Bench):
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine.vet_target = lambda target: target
+        self.at_ms = AT_MS
+        self._calls: dict[int, list[PushCall]] = {}
+        self._open: list[PushCall] = []
+        self.bounds()
+
+    def bounds(self, *, calls: int = 256, per_place: int = 8, breakers: int = 1) -> None:
+        bounds = PushBounds(calls, per_place, TIMEOUT_MS, bool(breakers))
+        self.scheduler = Scheduler(self.engine, bounds)
+
+    def sends(self, topic: str, host: str = "", **fields: Any) -> None:
+        """Let the policy of the topic send its jobs to a host, or wherever `push` says."""
+        push = {**({"url": URL.format(host)} if host else {}), **fields.pop("push", {})}
+        self.set_policy(topic, **{"retry": "1s 2s", "push": push, **fields})
+
+    def own(self, topic: str, host: str) -> str:
+        """Put a job with a url of its own."""
+        return self.put(topic, url=f"https://{host}.example:443/own")
+
+    def fill(self, topic: str, jobs: int = 1) -> list[int]:
+        return self._rig.put_many(jobs, topic)
+
+    # --- Calls -----------------------------------------------------------------------------------
+
+    def take(self) -> list[int]:
+        """What may begin now, however many turns that takes."""
+        calls = self.scheduler.take_calls(self._rig.now_ms, self.at_ms)
+        while self.scheduler.has_more:
+            calls += self.scheduler.take_calls(self._rig.now_ms, self.at_ms)
+        check(self.engine)
+        for call in calls:
+            self._calls.setdefault(call.job_id, []).append(call)
+        self._open += calls
+        return [call.job_id for call in calls]
+
+    def _of(self, which: Any) -> PushCall:
+        job_id, _, number = str(which).partition(":")
+        return self._calls[int(job_id)][int(number or -1)]
+
+    def call(self, which: Any) -> list[Any]:
+        call = self._of(which)
+        return [call.target.method, call.target.url, call.timeout_ms / 1_000]
+
+    def probe(self, which: Any) -> str:
+        probe = self._of(which).probe
+        return probe.name.lower() if probe else "none"
+
+    def settle(self, which: Any, how: str = "delivered", after: float = 0) -> bool:
+        """Say how a call ended, while it goes on; return whether the job is a dead letter now."""
+        end = ENDS[how]
+        if end and after:
+            end = end._replace(retry_after_ms=round(after * 1_000))
+        return self.scheduler.settle(self._of(which), end, self._rig.now_ms, self.at_ms)
+
+    def release_call(self, which: Any) -> None:
+        self.scheduler.release(self._of(which))
+        self._open.remove(self._of(which))
+        check(self.engine)
+
+    def end(self, which: Any, how: str = "delivered", after: float = 0) -> bool:
+        is_dead = self.settle(which, how, after)
+        self.release_call(which)
+        return is_dead
+
+    def end_all(self, how: str = "delivered") -> None:
+        for call in [*self._open]:
+            self.end(f"{call.job_id}:{self._calls[call.job_id].index(call)}", how)
+
+    def down(self, topic: str) -> None:
+        """Have so many jobs of the topic fail that its breaker opens."""
+        self.fill(topic, BREAKER_FAILURES)
+        for _ in range(BREAKER_FAILURES):
+            self.take()
+            self.end_all("outage")
+
+    def stopping(self) -> None:
+        self.scheduler.is_stopping = True
+
+    def give_back_all(self) -> None:
+        self.scheduler.give_back_all(self._rig.now_ms, self.at_ms)
+
+    # --- Time, and what is seen ------------------------------------------------------------------
+
+    def go(self, seconds: float) -> None:
+        self.tick(seconds)
+        self.wait(seconds)
+
+    def tick(self, seconds: float) -> None:
+        self.at_ms += round(seconds * 1_000)
+
+    def wakes_in(self) -> float | None:
+        at_ms = self.scheduler.wake_ms
+        return None if at_ms is None else (at_ms - self.at_ms) / 1_000
+
+    def flights(self) -> int:
+        return self.scheduler.in_flight
+
+    def breakers(self) -> list[int]:
+        return list(self.scheduler.breakers)
+
+    def blocks(self, topic: str) -> list[str]:
+        found = self.scheduler.blocks_of(self.engine.store.topic(topic), self.at_ms)
+        return [block.name.lower() for block in found]
+
+    def turned(self) -> list[str]:
+        """Return which breakers have opened or closed since the last time, and why."""
+        return [
+            f"{turn[0]} {turn[1]} {'open' if turn[2] else 'closed'} {turn[3]}".strip()
+            for turn in self.scheduler.take_turned()
+        ]
+
+    def kept(self) -> int:
+        return kept(self.scheduler)
