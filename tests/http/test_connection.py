@@ -34,12 +34,9 @@ from tests.rigs.http_connections import (
     settle,
     with_guard,
 )
+from tests.rigs.written import Fact, facts_of
 
 PEERS: Final = {"far": FAR, "here": HERE, "elsewhere": ("198.51.100.7", 50_000)}
-FACTS: Final = [
-    part.split("\n")
-    for part in (Path(__file__).parent / "connections.txt").read_text().split("\n== ")[1:]
-]
 TERM: Final = re.compile(
     r"(?P<kind>HEAD|head)?(?P<path>/\w+(?:\?bytes=\d+)?)(?:\[(?P<header>.*)\])?(?::(?P<body>\d+))?"
 )
@@ -184,17 +181,14 @@ def compared(found: int, told: str) -> bool:
     return found == int(told)
 
 
-@pytest.mark.parametrize("fact", FACTS, ids=lambda fact: fact[0].partition(" | ")[0])
-def test_every_fact_is_as_written(fact: list[str]) -> None:
-    options = dict(word.split("=") for word in fact[0].partition(" | ")[2].split())
+@pytest.mark.parametrize("fact", facts_of(Path(__file__).parent / "connections.txt"), ids=str)
+def test_every_fact_is_as_written(fact: Fact) -> None:
+    options = dict(option.split("=") for option in fact.options)
     needs_token = bool(options.pop("needs_token", ""))
-    steps = [
-        step for line in fact[1:] if line and not line.startswith("#") for step in line.split(" | ")
-    ]
 
     async def play(rig: ConnectionRig) -> None:
         told = Play(rig)
-        for step in steps:
+        for step in fact.steps:
             try:
                 await told.step(step)
             except Exception as error:

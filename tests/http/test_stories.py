@@ -3,10 +3,9 @@
 import json
 import re
 from ast import literal_eval
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -22,8 +21,11 @@ from delayd.core.targets import Target
 from delayd.core.throttle import PushBlock
 from tests.rigs.clock import FakeClock
 from tests.rigs.http import Answer, Client, HttpRig, stored
+from tests.rigs.written import ABSENT, Fact, covers, facts_of
 
-ABSENT: Final = "-"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SHORT: Final = {
     "put": ("POST", "topics/{}/jobs"),
     "reserve": ("POST", "topics/{}/reserve"),
@@ -39,42 +41,6 @@ EXPECTED: Final = re.compile(
     r"(?P<headers>(?: [a-z-]+=(?:\"[^\"]*\"|\S+))*)(?P<json> [{\[].*)?"
 )
 HEADER: Final = re.compile(r"([A-Za-z-]+)=(\"[^\"]*\"|\S+)")
-
-
-class Story(NamedTuple):
-    fact: str
-    options: frozenset[str]
-    steps: list[str]
-
-    def __str__(self) -> str:
-        return self.fact
-
-
-def stories() -> Iterator[Story]:
-    for part in (Path(__file__).parent / "stories.txt").read_text().split("\n== ")[1:]:
-        head, *lines = part.splitlines()
-        fact, _, options = head.partition(" | ")
-        written = [line for line in lines if line and not line.startswith("#")]
-        yield Story(fact, frozenset(options.split()), steps_of(written))
-
-
-def steps_of(lines: list[str]) -> list[str]:
-    """The steps, each in one line: what is indented goes on with the one before."""
-    steps: list[str] = []
-    for line in lines:
-        if line.startswith(" "):
-            steps[-1] += f" {line.strip()}"
-        else:
-            steps.append(line)
-    return [each for line in steps for step in line.split(" | ") for each in spread(step)]
-
-
-def spread(step: str) -> Iterator[str]:
-    """One step for each of the alternatives in <…|…>."""
-    before, opening, rest = step.partition("<")
-    alternatives, _, after = rest.partition(">")
-    for alternative in alternatives.split("|") if opening else [""]:
-        yield f"{before}{alternative.strip()}{after}"
 
 
 def vet(target: Target) -> Target:
@@ -263,31 +229,8 @@ def same(found: object, expected: object) -> None:
     assert found == expected
 
 
-def covers(found: Any, expected: object, names: dict[str, str], at: str = "") -> None:  # noqa: ANN401
-    """Raise unless the answer has all that is expected; of a list each item, in its order."""
-    if isinstance(expected, dict):
-        for name, value in expected.items():
-            if value == ABSENT:
-                assert name not in found, f"{at}.{name}: {found}"
-            else:
-                assert name in found, f"{at}.{name} is missing: {found}"
-                covers(found[name], value, names, f"{at}.{name}")
-    elif isinstance(expected, list):
-        assert len(found) == len(expected), f"{at}: {found}"
-        for number, (each, value) in enumerate(zip(found, expected, strict=True)):
-            covers(each, value, names, f"{at}[{number}]")
-    elif isinstance(expected, str) and expected.startswith("$"):
-        names[expected] = str(found)
-    elif isinstance(expected, str) and expected.startswith("~"):
-        assert expected[1:] in found, f"{at}: {found}"
-    elif isinstance(expected, float):
-        assert found == pytest.approx(expected, rel=0.02), at
-    else:
-        assert found == expected, f"{at}: {found!r}"
-
-
-@pytest.mark.parametrize("story", [*stories()], ids=str)
-def test_every_story_goes_as_written(story: Story) -> None:
+@pytest.mark.parametrize("story", facts_of(Path(__file__).parent / "stories.txt"), ids=str)
+def test_every_story_goes_as_written(story: Fact) -> None:
     options = dict(option.split("=") for option in story.options if "=" in option)
     with HttpRig(
         is_virtual="virtual" in story.options,
@@ -296,10 +239,4 @@ def test_every_story_goes_as_written(story: Story) -> None:
     ) as rig:
         if "push" in story.options:
             rig.engine.vet_target = vet
-        play = Play(rig)
-        for step in story.steps:
-            try:
-                play.step(step)
-            except Exception as error:
-                error.add_note(f"in the step: {step}")
-                raise
+        story.play(Play(rig).step)
