@@ -56,18 +56,6 @@ def test_show_names_every_setting_of_the_defaults(capsys: pytest.CaptureFixture[
     assert shown["journal.sync_interval"] == {"value": "50ms", "source": "default"}
 
 
-def test_show_says_where_a_value_comes_from(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("DELAYD_CONFIG", str(file))
-    monkeypatch.setenv("DELAYD_LOG_LEVEL", "debug")
-    assert invoke(["config", "show"]) == Exit.OK
-    lines = capsys.readouterr().out.splitlines()
-    assert f'data_dir = "jobs"  # {file}' in lines
-    assert 'level = "debug"  # environment' in lines
-    assert "tick = " + '"1ms"' in lines
-
-
 def test_the_output_for_programs_is_one_object_with_sources(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,49 +67,6 @@ def test_the_output_for_programs_is_one_object_with_sources(
     assert topics == tomllib.loads(FILE)["topics"] | {
         "mail.*": {"retry": ["15s", "3m"], "jobs_max": 100}
     }
-
-
-def test_show_has_sinks_without_their_passwords(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file.write_text('[sinks.a]\nkind = "redis"\nurl = "redis://ada:s3c@ret@h"\npassword_file = "f"')
-    monkeypatch.setenv("DELAYD_SINKS_A_PASSWORD", "s3cret")
-    for json_or_toml in (["--json"], []):
-        assert invoke(["config", "show", "--config", str(file), *json_or_toml]) == Exit.OK
-        shown = capsys.readouterr().out
-        assert "s3c" not in shown
-        assert "redis://***@h" in shown
-        assert '"f"' in shown
-
-
-def test_check_says_that_a_file_is_valid(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text(FILE.partition("[sinks")[0])
-    assert invoke(["config", "check", "--config", str(file)]) == Exit.OK
-    assert capsys.readouterr().out == f"{file}: the configuration is valid\n"
-
-
-def test_check_reports_all_errors_and_those_of_the_files_it_names(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file.write_text('[line]\nlisten = 7\n[wheel]\ntik = "1ms"\n')
-    assert invoke(["config", "check", "--config", str(file)]) == Exit.BAD_CONFIGURATION
-    assert len(capsys.readouterr().err.splitlines()) == 2
-    file.write_text('[auth]\ntokens = "/nowhere/tokens.json"\n')
-    assert invoke(["config", "check", "--config", str(file)]) == Exit.BAD_CONFIGURATION
-    assert "/nowhere/tokens.json" in capsys.readouterr().err
-    file.write_text('[auth]\ntokens = "/nowhere/t.json"\n[sinks.a]\nkind = "no such kind"\n')
-    assert invoke(["config", "check", "--config", str(file)]) == Exit.BAD_CONFIGURATION
-    tokens, sink = capsys.readouterr().err.splitlines()
-    assert "/nowhere/t.json" in tokens
-    assert 'sinks.a.kind = "no such kind": there is no such kind' in sink
-
-
-@pytest.mark.parametrize("name", ["DELAYD_URL", "DELAYD_TOKEN", "DELAYD_TOKEN_FILE"])
-def test_a_variable_of_the_clients_is_no_wrong_setting(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(name, "x")
-    assert invoke(["config", "check"]) == Exit.OK
 
 
 def test_every_setting_is_shown_with_another_value_than_its_default(
@@ -161,43 +106,3 @@ def test_check_judges_the_targets_of_policies_and_warns_of_what_is_for_all_topic
     assert capsys.readouterr().err == (
         "delayd: topics.\"a\".push: secret 'b' is for the topics b*, and not for 'a'\n"
     )
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '[topics.a]\npush = {url = "https://ada:s3cret@x.example/"}\n',
-        '[topics.a]\npush = {url = "http://x.example/?key=s3cret"}\n',
-        '[topics.a]\npush = "https://x.example/?key=s3cret"\n',
-        'topics = "https://ada:s3cret@x.example/"\n',
-        '[push]\nhosts = "https://ada:s3cret@x.example/"\n',
-        '[push]\nhosts = ["https://x.example/?key=s3cret"]\n',
-        '[line]\nlisten = "tcp://ada:s3cret@127.0.0.1:1"\n',
-        '[sinks.a]\nkind = "redis"\nurl = "http://ada:s3cret@h"\n',
-        '[sinks.a]\nkind = "redis"\nurl = "redis://h"\nlist = "a"\nca = "x://ada:s3cret@h"\n',
-    ],
-)
-def test_no_message_about_a_url_that_is_refused_has_its_password_or_query(
-    file: Path, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file.write_text(text)
-    assert invoke(["config", "check", "--config", str(file)]) == Exit.BAD_CONFIGURATION
-    printed = capsys.readouterr()
-    assert printed.err
-    assert "s3cret" not in printed.out + printed.err
-    assert "ada" not in printed.out + printed.err
-
-
-def test_show_hides_what_is_secret_in_every_url_of_a_sink(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file.write_text(
-        '[sinks.a]\nkind = "x"\nurl = "http://h/a?key=s3cret"\n'
-        'nodes = ["amqp://ada:s3cret@h"]\nmore = {at = "amqp://ada:s3cret@h"}\n'
-    )
-    for json_or_toml in (["--json"], []):
-        assert invoke(["config", "show", "--config", str(file), *json_or_toml]) == Exit.OK
-        shown = capsys.readouterr().out
-        assert "s3cret" not in shown
-        assert shown.count("amqp://***@h") == 2
-        assert "http://h/a?***" in shown

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.scopes import Scope
-from delayd.access.tokens import Tokens
-from delayd.cli.connect import EXITS, SCOPES, URL_VARIABLE, client, exit_of, explained, url_of
+from delayd.cli.connect import EXITS, URL_VARIABLE, client, exit_of, explained, url_of
 from delayd.cli.main import invoke
 from delayd.cli.terminal import CommandFailed
 from delayd.client import errors
@@ -15,7 +13,6 @@ from delayd.client.addresses import read_address
 from delayd.client.errors import DelaydError
 from delayd.exits import Exit
 from tests.cli.conftest import imported_by
-from tests.cli.talking import Talk
 
 
 def test_a_daemon_that_cannot_be_reached_is_named_with_what_to_do(
@@ -51,61 +48,6 @@ def test_a_url_that_is_none_is_refused_with_the_rule() -> None:
 def test_schemes_may_be_in_capitals_and_beside_line_too() -> None:
     assert read_address("HTTP://h:1") == read_address("http://h:1")
     assert url_of(None, "beanstalks://h:1") == "beanstalks://h:1"
-
-
-def test_the_token_comes_from_a_file_or_a_variable(
-    talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    talk.rig.authenticator.tokens = talk.rig.authenticator.tokens or None
-    path = tmp_path / "worker.token"
-    path.write_text("dlyd_x\n")
-    talk.has_token(Scope.STATS)
-    talk.ok("topics")
-    monkeypatch.delenv("DELAYD_TOKEN")
-    assert "asks for a token: --token-file" in talk.fails(Exit.NOT_ALLOWED, "topics")
-    told = talk.fails(Exit.NOT_ALLOWED, "topics", "--token-file", str(path))
-    assert "the token was not taken" in told
-    assert "asks for a token" not in told
-    path.write_text("")
-    assert "holds no token" in talk.fails(Exit.USAGE, "topics", "--token-file", str(path))
-    talk.fails(Exit.USAGE, "topics", "--token-file", str(tmp_path / "nowhere"))
-
-
-def test_a_token_without_the_scope_names_the_scope(talk: Talk) -> None:
-    talk.has_token(Scope.PEEK)
-    told = talk.fails(Exit.NOT_ALLOWED, "put", "mail", "x")
-    assert "the token lacks the scope put" in told
-    assert "delayd token create NAME --scope put --topic mail\n" in told
-    told = talk.fails(Exit.NOT_ALLOWED, "reserve", "other", "mail")
-    assert "delayd token create NAME --scope reserve --topic other,mail\n" in told
-
-
-def test_without_a_token_the_hint_names_the_scopes_and_topics_of_the_command(talk: Talk) -> None:
-    talk.rig.authenticator.tokens = Tokens(())
-    for words, flags in (
-        ("reserve mail", "--scope reserve --topic mail"),
-        ("work mail sms --drain -- true", "--scope reserve,delete,release,bury --topic mail,sms"),
-        ("cancel 17", "--scope delete --topic TOPIC"),
-        ("dead list", "--scope stats,peek --topic TOPIC"),
-    ):
-        told = talk.fails(Exit.NOT_ALLOWED, *words.split())
-        assert f"one that may: delayd token create NAME {flags}\n" in told
-    assert {scope for scopes in SCOPES.values() for scope in scopes.split(",")} <= {*Scope}
-
-
-def test_what_no_token_would_change_has_no_hint_at_one(talk: Talk) -> None:
-    told = talk.fails(Exit.NOT_ALLOWED, "put", "$idempotency", "x")
-    assert "is reserved" in told
-    assert "token" not in told
-
-
-def test_a_token_for_other_topics_names_the_topic_and_the_flags(talk: Talk) -> None:
-    talk.has_token(Scope.RESERVE, topics=("mail.*",))
-    told = talk.fails(Exit.NOT_ALLOWED, "reserve", "other")
-    assert "the token allows reserve for the topics mail.*, and not for 'other'\n" in told
-    assert "delayd token create NAME --scope reserve --topic other\n" in told
-    talk.has_token(Scope.STATS, topics=("mail.*",))
-    assert "--scope stats --topic '*'\n" in talk.fails(Exit.NOT_ALLOWED, "stats")
 
 
 def test_what_is_no_certificate_is_said(tmp_path: Path) -> None:

@@ -116,22 +116,6 @@ def test_an_address_that_others_reach_needs_the_users_word(
 
 
 @pytest.mark.parametrize(
-    "line", ["serve --no-such-option", "serve extra", "no-such-command", "serve --line"]
-)
-def test_a_wrong_command_line_exits_64(
-    line: str, service: Service, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert invoke(line.split()) == Exit.USAGE
-    assert "Error: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("line", ["--help", "serve -h", "--version"])
-def test_help_exits_0(line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(line.split()) == Exit.OK
-    assert "delayd" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
     ("file", "kind"),
     [("turns.py", "not compiled"), ("turns.cpython-311-x86_64-linux-gnu.so", "compiled")],
 )
@@ -201,27 +185,6 @@ def test_the_lists_of_subcommands_are_whole_sentences(
     assert invoke([name, "--help"]) == Exit.OK
     listed = capsys.readouterr().out.partition("Commands:")[2].strip().splitlines()
     assert [line for line in listed if not line.endswith(".") or line.endswith("...")] == []
-
-
-def test_a_wrong_command_or_flag_gets_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    assert invoke(["sreve"]) == Exit.USAGE
-    assert "there is no command 'sreve'; did you mean serve?" in capsys.readouterr().err
-    for typed, hint in (
-        ("revoke", "delayd cancel"),
-        ("delete", "delayd cancel"),
-        ("rm", "delayd cancel"),
-        ("start", "delayd serve"),
-        ("help", "delayd --help"),
-        ("ls", "delayd jobs"),
-        ("list", "delayd jobs"),
-        ("status", "delayd stats"),
-    ):
-        assert invoke([typed]) == Exit.USAGE
-        assert f"there is no command {typed!r}; use {hint}" in capsys.readouterr().err
-    assert invoke(["docs"]) == Exit.USAGE
-    assert "there is no command 'docs'\n" in capsys.readouterr().err
-    assert invoke(["serve", "--synk", "never"]) == Exit.USAGE
-    assert "Did you mean '--sync'?" in capsys.readouterr().err
 
 
 # --- Sockets from systemd ------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from delayd.access.signing_secrets import SECRETS_FILE, Secrets
 from delayd.cli.main import invoke
 from delayd.clock import system_wall_ms
 from delayd.core.policy import GLOBS_RULE
-from delayd.core.targets import NAME_RULE
 from delayd.exits import Exit
 from delayd.limits import SECRETS_MAX, TOKEN_GLOBS_MAX
 from delayd.push.signing import signature
@@ -113,100 +112,6 @@ def test_a_secret_is_exchanged_without_a_break(path: Path, capsys: Capture) -> N
     assert is_accepted(path, other, "mail")
 
 
-def test_a_secret_is_removed_by_its_name(path: Path, capsys: Capture) -> None:
-    for name in ("a", "b", "c"):
-        shown_by(path, capsys, "create", name)
-    assert secret(path, "remove", "b") == Exit.OK
-    said = f"secret b was removed from {path}: calls to targets that name it will fail"
-    assert capsys.readouterr().err.splitlines() == [f"delayd: {said}", RELOAD]
-    assert [entry.name for entry in SECRETS_FILE.load(str(path))] == ["a", "c"]
-
-
-def test_what_cannot_be_done_to_a_secret_is_refused_with_what_to_do(
-    path: Path, capsys: Capture
-) -> None:
-    assert complaints(path, capsys, "create", "a b") == [f'delayd: NAME "a b": {NAME_RULE}']
-    shown_by(path, capsys, "create", "a")
-    assert complaints(path, capsys, "create", "a") == [
-        f'delayd: NAME "a": is in {path} already: `delayd secret rotate` makes another'
-    ]
-    assert complaints(path, capsys, "retire", "a") == [
-        'delayd: NAME "a": has only one secret: `delayd secret remove` drops the name'
-    ]
-    shown_by(path, capsys, "rotate", "a")
-    assert complaints(path, capsys, "rotate", "a") == [
-        'delayd: NAME "a": has 2 secrets: `delayd secret retire` the older'
-    ]
-    for verb in ("rotate", "retire", "remove"):
-        assert complaints(path, capsys, verb, "x") == [
-            f'delayd: NAME "x": there is no such secret in {path}'
-        ]
-
-
-def test_a_list_shows_names_and_ages_and_no_secrets(
-    path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    texts = [shown_by(path, capsys, "create", "orders"), shown_by(path, capsys, "create", "b")]
-    monkeypatch.setattr("delayd.cli.secret.system_wall_ms", lambda: NOW_MS + 3_600_000)
-    texts.append(shown_by(path, capsys, "rotate", "orders"))
-    capsys.readouterr()
-    assert secret(path, "list") == Exit.OK
-    printed = capsys.readouterr()
-    table = printed.out
-    assert table.splitlines() == [
-        "NAME    TOPICS  CREATED               OLDER ONE",
-        f"orders  *       2026-11-21T11:15:00Z  {NOW}",
-        f"b       *       {NOW}  -",
-    ]
-    assert printed.err.splitlines() == [for_all("orders"), for_all("b")]
-    assert secret(path, "list", "--json") == Exit.OK
-    lines = capsys.readouterr().out
-    assert [json.loads(line) for line in lines.splitlines()] == [
-        {"name": "orders", "topics": None, "created": [NOW, "2026-11-21T11:15:00Z"]},
-        {"name": "b", "topics": None, "created": [NOW]},
-    ]
-    assert not any(text[6:] in table + lines for text in texts)
-
-
-def test_the_secrets_file_is_the_one_that_the_daemon_reads(
-    path: Path, capsys: Capture, tmp_path: Path
-) -> None:
-    config = tmp_path / "delayd.toml"
-    config.write_text(f'push.secrets = "{path}"')
-    assert invoke(["secret", "create", "a", "--config", str(config)]) == Exit.OK
-    assert len(Secrets.load(str(path))) == 1
-
-
-@pytest.mark.parametrize("command", ["create a", "rotate a", "retire a", "remove a", "list"])
-def test_without_a_secrets_file_nothing_is_done(
-    command: str, capsys: Capture, path: Path, tmp_path: Path
-) -> None:
-    assert invoke(["secret", *command.split()]) == Exit.USAGE
-    said = "--secrets FILE names one, or push.secrets"
-    assert capsys.readouterr().err == f"delayd: no secrets file is known: {said}\n"
-    config = tmp_path / "delayd.toml"
-    config.write_text("")
-    assert invoke(["secret", *command.split(), "--config", str(config)]) == Exit.USAGE
-    assert capsys.readouterr().err == f"delayd: push.secrets is off: {said}\n"
-    if command == "create a":
-        return
-    assert secret(path, *command.split()) == Exit.BAD_CONFIGURATION
-    said = f"delayd: {path}: cannot be read: No such file or directory\n"
-    assert capsys.readouterr().err == said
-    assert [each.name for each in tmp_path.iterdir()] == ["delayd.toml"]
-
-
-@pytest.mark.parametrize("command", ["create a", "rotate a", "retire a", "remove a", "list"])
-def test_a_secrets_file_that_is_not_in_order_is_left_alone(
-    command: str, capsys: Capture, path: Path
-) -> None:
-    path.write_text("[]")
-    path.chmod(0o600)
-    assert secret(path, *command.split()) == Exit.BAD_CONFIGURATION
-    assert capsys.readouterr().err.startswith(f"delayd: {path}: must be an object of")
-    assert path.read_text() == "[]"
-
-
 def test_more_secrets_than_can_be_read_are_not_written(path: Path, capsys: Capture) -> None:
     written(path, *(named(f"s{number}", 1) for number in range(SECRETS_MAX)))
     assert secret(path, "create", "one-more") == Exit.BAD_CONFIGURATION
@@ -238,24 +143,6 @@ def test_a_secret_in_the_wrong_place_is_not_repeated(path: Path, capsys: Capture
 
 
 # --- For which topics ----------------------------------------------------------------------------
-
-
-def test_a_secret_is_for_the_topics_that_are_said_and_rotating_keeps_them(
-    path: Path, capsys: Capture
-) -> None:
-    words = ("--topic", "orders*,mail", "--topic", "b.?")
-    assert secret(path, "create", "orders", *words) == Exit.OK
-    assert "every topic" not in capsys.readouterr().err
-    globs = ("orders*", "mail", "b.?")
-    (entry,) = SECRETS_FILE.load(str(path))
-    assert entry.topics == globs
-    assert secret(path, "rotate", "orders") == Exit.OK
-    assert secret(path, "retire", "orders") == Exit.OK
-    assert SECRETS_FILE.load(str(path))[0].topics == globs
-    assert secret(path, "restrict", "orders", "--topic", "*") == Exit.OK
-    assert f"secret orders in {path} is for the topics * from now on" in capsys.readouterr().err
-    assert secret(path, "list") == Exit.OK
-    assert "every topic" not in capsys.readouterr().err, "somebody has said so"
 
 
 def test_an_older_secret_is_restricted_without_another_one(path: Path, capsys: Capture) -> None:

@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import NAME_RULE, SCOPE_RULE, Entry
+from delayd.access.token_entries import Entry
 from delayd.access.token_usage import TokenUsage
 from delayd.access.tokens import Tokens
 from delayd.cli.main import invoke
-from delayd.core.policy import PATTERN_RULE
 from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
-from delayd.moments import TIME_RULE
 from tests.cli.talking import FullOutput
 
 NOW = "2026-11-21T10:15:00Z"
@@ -105,36 +103,6 @@ def test_an_id_that_is_taken_is_drawn_again(
     assert ids == ["61616161", "63636363"]
 
 
-def test_all_mistakes_are_told_at_once_with_their_values(path: Path, capsys: Capture) -> None:
-    words = "--scope putt,, --topic a[b --not-after 2020-01-01T00:00:00Z"
-    assert create(path, "a\nb", *words.split()) == Exit.USAGE
-    assert capsys.readouterr().err.splitlines() == [
-        f'delayd: NAME "a\\nb": {NAME_RULE}',
-        f'delayd: --scope "putt": {SCOPE_RULE}; did you mean put?',
-        f'delayd: --scope "": {SCOPE_RULE}',
-        f'delayd: --scope "": {SCOPE_RULE}',
-        f'delayd: --topic "a[b": {PATTERN_RULE}',
-        f'delayd: --not-after "2020-01-01T00:00:00Z": {END_RULE}',
-    ]
-    assert not path.exists()
-
-
-def test_nothing_is_allowed_that_was_not_said(path: Path, capsys: Capture) -> None:
-    assert create(path, "w") == Exit.USAGE
-    scope, topic = capsys.readouterr().err.splitlines()
-    assert scope.startswith("delayd: --scope is missing: what the token may do")
-    assert topic.startswith("delayd: --topic is missing: for which topics")
-
-
-@pytest.mark.parametrize("text", ["soon", "2027-01-01", "9000y", "0", "2026-11-21T10:15:00Z"])
-def test_an_end_that_is_no_time_to_come_is_refused(path: Path, capsys: Capture, text: str) -> None:
-    assert create(path, "w", "--scope", "put", "--topic", "*", "--not-after", text) == Exit.USAGE
-    (only,) = capsys.readouterr().err.splitlines()
-    assert only.startswith(f'delayd: --not-after "{text}": must be ')
-    if text == "soon":
-        assert only.endswith(f"{TIME_RULE}, or a duration such as 90d")
-
-
 def test_a_token_that_nobody_could_be_told_is_named_for_revoking(
     path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,35 +114,6 @@ def test_a_token_that_nobody_could_be_told_is_named_for_revoking(
 
 
 # --- Where the file is ---------------------------------------------------------------------------
-
-
-def test_the_file_is_the_one_that_the_daemon_reads(
-    path: Path, capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    words = ["token", "create", "w", "--scope", "put", "--topic", "*"]
-    config = tmp_path / "delayd.toml"
-    config.write_text(f'auth.tokens = "{path}"')
-    assert invoke([*words, "--config", str(config)]) == Exit.OK
-    monkeypatch.setenv("DELAYD_CONFIG", str(config))
-    assert invoke(words) == Exit.OK
-    monkeypatch.delenv("DELAYD_CONFIG")
-    monkeypatch.setenv("DELAYD_AUTH_TOKENS", str(path))
-    assert invoke(words) == Exit.OK
-    assert len(Tokens.load(str(path)).entries) == 3
-
-
-@pytest.mark.parametrize("command", ["create w --scope put --topic *", "list", "revoke 00000000"])
-def test_without_a_file_nothing_is_done(command: str, capsys: Capture, tmp_path: Path) -> None:
-    assert invoke(["token", *command.split()]) == Exit.USAGE
-    said = "--tokens FILE names one, or auth.tokens"
-    assert capsys.readouterr().err == f"delayd: no tokens file is known: {said}\n"
-    config = tmp_path / "delayd.toml"
-    config.write_text("")
-    assert invoke(["token", *command.split(), "--config", str(config)]) == Exit.USAGE
-    assert capsys.readouterr().err == f"delayd: auth.tokens is off: {said}\n"
-    config.write_text("wheel.size = 1\nwheel.tik = 1")
-    assert invoke(["token", *command.split(), "--config", str(config)]) == Exit.BAD_CONFIGURATION
-    assert len(capsys.readouterr().err.splitlines()) == 2
 
 
 def test_the_file_behind_a_link_is_changed_and_the_link_stays(
@@ -204,20 +143,6 @@ def test_a_file_that_root_makes_is_of_whoever_has_its_directory(
     os.chown(path.parent, 1_234, 2_345)
     made(path, capsys, "w", "--scope", "put", "--topic", "*")
     assert (path.stat().st_uid, path.stat().st_gid) == (1_234, 2_345)
-
-
-@pytest.mark.parametrize("command", ["create w --scope put --topic *", "revoke 00000000"])
-def test_a_file_that_is_not_in_order_is_left_alone(
-    path: Path, capsys: Capture, command: str
-) -> None:
-    path.write_text("[]")
-    words = ["token", *command.split(), "--tokens"]
-    assert invoke([*words, str(path)]) == Exit.BAD_CONFIGURATION
-    assert capsys.readouterr().err.startswith(f"delayd: {path}: must be an object of")
-    assert path.read_text() == "[]"
-    missing = path / "missing" / "tokens.json"
-    assert invoke([*words, str(missing)]) == Exit.BAD_CONFIGURATION
-    assert f"{missing}: cannot be changed: Not a directory" in capsys.readouterr().err
 
 
 def test_who_comes_second_is_told_who_is_first(path: Path, capsys: Capture) -> None:
@@ -281,19 +206,6 @@ def test_a_list_of_nothing_is_its_title(path: Path, capsys: Capture) -> None:
     assert listed(path, capsys, "--json") == []
 
 
-@pytest.mark.parametrize("command", ["list", "revoke 00000000"])
-def test_of_a_file_that_is_not_there_nothing_is_listed_and_revoked(
-    command: str, path: Path, capsys: Capture
-) -> None:
-    words = ["token", *command.split(), "--tokens", str(path)]
-    assert invoke(words) == Exit.BAD_CONFIGURATION
-    said = f"delayd: {path}: cannot be read: No such file or directory\n"
-    assert capsys.readouterr().err == said
-    assert list(path.parent.iterdir()) == []
-    path.write_text('{"version": 9, "tokens": []}')
-    assert invoke(words) == Exit.BAD_CONFIGURATION
-
-
 @pytest.mark.parametrize("by", ["its id", "itself"])
 def test_a_token_is_revoked_by(by: str, path: Path, capsys: Capture) -> None:
     text, entry = made(path, capsys, "one", "--scope", "put", "--topic", "*")
@@ -309,18 +221,6 @@ def test_a_token_is_revoked_by(by: str, path: Path, capsys: Capture) -> None:
     tokens = Tokens.load(str(path))
     assert tokens.find(text, 0.0) is None
     assert tokens.find(kept, 0.0) is not None
-
-
-@pytest.mark.parametrize("said", ["00000000", "w", "", "0000"])
-def test_a_token_that_is_not_there_cannot_be_revoked(
-    path: Path, capsys: Capture, said: str
-) -> None:
-    made(path, capsys, "w", "--scope", "put", "--topic", "*")
-    before = path.read_bytes()
-    assert invoke(["token", "revoke", said, "--tokens", str(path)]) == Exit.USAGE
-    expected = f'delayd: ID "{said}": there is no such token in {path}\n'
-    assert capsys.readouterr().err == expected
-    assert path.read_bytes() == before
 
 
 # --- Secrets -------------------------------------------------------------------------------------

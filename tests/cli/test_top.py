@@ -4,8 +4,6 @@ import pytest
 from rich.console import Console
 
 from delayd.cli.top import COLUMNS, Picture, TopicRow, View, figure, ordered, picture
-from delayd.exits import Exit
-from tests.cli.talking import Talk
 
 MAIL = TopicRow("mail", 3, 1, 0, 0, 2, 1.5, 1.0, 1.0, 0.5, 0.99)
 ORDERS = TopicRow("orders", 1, 9, 0, 4, 0, 0.0, 0.0, 0.0, None, None)
@@ -58,24 +56,3 @@ def test_sorting_goes_round_and_other_keys_do_nothing() -> None:
     for _ in COLUMNS:
         view = view.after("s")
     assert view == View() == View().after("x")
-
-
-def test_one_picture_can_be_printed_without_a_terminal(talk: Talk) -> None:
-    talk.ok("put", "mail", "x")
-    talk.ok("put", "mail", "x", "--delay", "7m")
-    lines = talk.ok("top", "--once").splitlines()
-    assert lines[0].endswith("2 jobs in 2 topics")
-    assert lines[1].split()[:3] == ["TOPIC", "READY", "DELAYED"]
-    assert [line.split()[:3] for line in lines if line.startswith("mail")] == [["mail", "1", "1"]]
-    assert lines[-1] == "due in the next 1h, by 5 minutes: 0 1 0 0 0 0 0 0 0 0 0 0"
-
-
-def test_one_picture_as_json_has_all_figures(talk: Talk) -> None:
-    talk.ok("put", "mail", "x")
-    (seen,) = talk.objects("top")
-    assert [(row["topic"], row["ready"]) for row in seen["topics"]] == [("mail", 1), ("default", 0)]
-    assert seen["due"] == {"horizon": "1h", "counts": [0] * 12}
-
-
-def test_without_a_terminal_nothing_is_watched(talk: Talk) -> None:
-    assert "--once" in talk.fails(Exit.USAGE, "top")
