@@ -139,10 +139,3 @@ def test_the_daemon_itself_is_no_worker_that_waits() -> None:
     said = stats(client, b"stats-tube $idempotency\r\n")
     assert (said["current-watching"], said["current-waiting"]) == ("0", "0")
     assert said["current-jobs-delayed"] == "1"
-
-
-def test_a_token_that_may_not_is_told_what_it_is_told_of_every_tube() -> None:
-    rig = LineRig(needs_token=True)
-    MemoConsumer(rig)
-    user = rig.user(Scope.PUT, topics=("mail",))
-    assert user.says(b"put-in-tube $idempotency 0 0 9 1\r\nx\r\n") == b"FORBIDDEN\r\n"

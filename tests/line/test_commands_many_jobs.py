@@ -28,22 +28,6 @@ def client() -> Client:
     return LineRig(is_virtual=True).client()
 
 
-def test_a_list_has_its_jobs_in_due_order_with_what_they_are(client: Client) -> None:
-    for delay in (b"30", b"0", b"10"):
-        put(client, delay)
-    client.says(b"reserve\r\n", b"bury 2 7\r\n")
-    assert client.says(b"list-jobs default\r\n").split(b"\r\n")[1] == (
-        b'---\nafter: ""\njobs:\n'
-        b'- {id: 2, state: buried, pri: 7, due: 1000.000, key: ""}\n'
-        b'- {id: 3, state: delayed, pri: 0, due: 1010.000, key: ""}\n'
-        b'- {id: 1, state: delayed, pri: 0, due: 1030.000, key: ""}\n'
-    )
-
-
-def test_an_empty_list_is_empty_yaml(client: Client) -> None:
-    assert client.says(b"list-jobs default\r\n") == b'OK 23\r\n---\nafter: ""\njobs: []\n\r\n'
-
-
 def test_pages_follow_each_other(client: Client) -> None:
     for delay in range(25):
         put(client, b"%d" % (delay % 5))
@@ -58,33 +42,6 @@ def test_pages_follow_each_other(client: Client) -> None:
         after = f" after={cursor}"
     assert len(seen) == len(set(seen)) == 25
     assert seen == sorted(seen, key=lambda line: line.split("due: ")[1])
-
-
-def test_a_calendar_counts_by_spans(client: Client) -> None:
-    for delay in (b"1", b"2.5", b"2.6", b"9"):
-        put(client, delay)
-    said = client.says(b"calendar default 2.5 3\r\n")
-    assert said == b"OK 31\r\n---\n0.000: 1\n2.500: 2\n5.000: 0\n\r\n"
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(b"list-jobs ", b"list-jobs -x", b"list-jobs default x", b"list-jobs default dry=1"),
-        *(b"list-jobs default limit=0", b"list-jobs default state=", b"list-jobs default after=1"),
-        *(b"calendar default", b"calendar default 1", b"calendar default 0 5", b"calendar default"),
-        *(b"calendar default 1 0", b"calendar default 1 1001", b"calendar default x 1"),
-        *(b"cancel-jobs default limit=1", b"cancel-jobs default dry=2", b"kick-jobs default ="),
-        *(b"reschedule-jobs default", b"reschedule-jobs default x", b"clear-tube default x"),
-        *(b"reschedule-jobs default -1", b"cancel-jobs default\0", b"cancel-jobs default to=1q"),
-        b"reschedule-jobs default 4294967296",
-    ],
-)
-def test_what_is_malformed_changes_nothing_and_the_connection_goes_on(line: bytes) -> None:
-    client = LineRig().client()
-    many(client, 3)
-    assert client.says(line + b"\r\nlist-tube-used\r\n") == BAD + b"USING default\r\n"
-    assert states(client) == [0, 0, 3, 0]
 
 
 def test_a_connection_waits_for_its_pass_and_others_are_served() -> None:
@@ -117,13 +74,6 @@ def test_who_says_no_more_is_answered_all_the_same() -> None:
     client.connection.half_close(rig.now_ms)
     rig.turn()
     assert client.replies() == b"CANCELLED 768\r\nTIMED_OUT\r\n"
-
-
-def test_who_had_said_so_before_the_command_was_read_is_answered_too() -> None:
-    rig = LineRig()
-    client = rig.client()
-    client.connection.half_close(rig.now_ms)
-    assert client.says(b"clear-tube default\r\nreserve\r\n") == b"CLEARED 0\r\nTIMED_OUT\r\n"
 
 
 def test_passes_take_turns() -> None:

@@ -8,7 +8,6 @@ import pytest
 from delayd.access.scopes import Scope
 from delayd.core.operations.tick import reach
 from delayd.core.times import PlayedMs, RequestMs
-from delayd.limits import AUTH_DELAY_MS, AUTH_FAILURES_MAX
 from delayd.line.commands import COMMANDS, About, Command
 from tests.line.corpus import BODY_BYTES_MAX, EXCHANGES, Exchange
 from tests.rigs.line import ALL, EPOCH_MS, WRONG, Client, LineRig, bytewise, in_pieces, topic_state
@@ -166,19 +165,6 @@ def test_what_counts_is_the_tube_that_a_command_is_about(line: bytes) -> None:
         assert there == FORBIDDEN != elsewhere
 
 
-def test_a_change_whose_body_comes_after_the_job_takes_the_scope_like_any_other() -> None:
-    rig = LineRig(needs_token=True)
-    stranger, looker = rig.user(*ALL, topics=("post",)), rig.user(Scope.PEEK)
-    producer = rig.user(Scope.PUT)
-    for user in (stranger, looker, producer):
-        assert user.says(b"change 1 bytes=3\r\n") == b""
-    assert rig.user(*ALL).says(b"put-in-tube mail 0 0 60 2\r\nhi\r\n") == b"INSERTED 1\r\n"
-    assert stranger.says(b"bye\r\n") == NOT_FOUND
-    assert looker.says(b"bye\r\n") == FORBIDDEN
-    assert looker.says(b"peek 1\r\n") == b"FOUND 1 2\r\nhi\r\n"
-    assert producer.says(b"bye\r\n") == b"CHANGED\r\n"
-
-
 # --- Unauthenticated ------------------------------------------------------------------------------
 
 
@@ -221,45 +207,7 @@ def test_a_body_longer_than_any_job_is_thrown_away_too() -> None:
     assert unknown.says(b"put 0 0 60 200000\r\n" + body + b"\r\nstats\r\n") == UNAUTHORIZED * 2
 
 
-def test_refusals_of_unauthenticated_clients_are_counted() -> None:
-    rig = LineRig(needs_token=True)
-    unknown = rig.unauthenticated()
-    unknown.says(HI + b"stats\r\nnonsense\r\nauth x\r\nput-in-tube t 0 0 1 2\r\nhi\r\n")
-    assert rig.refusals.by_reason == {"UNAUTHORIZED": 5}
-    user = rig.user(Scope.PEEK)
-    user.says(HI + b"reserve\r\nstats\r\npeek 7\r\ndelete 7\r\n")
-    assert rig.refusals.by_reason == {"UNAUTHORIZED": 5, "FORBIDDEN": 3, "NOT_FOUND": 2}
-
-
-def test_an_unauthenticated_client_may_quit() -> None:
-    unknown = LineRig(needs_token=True).unauthenticated()
-    assert unknown.says(b"quit\r\n") == b""
-    assert unknown.connection.is_closing
-
-
-def test_a_nul_tells_an_unauthenticated_client_nothing_new() -> None:
-    assert (
-        LineRig(needs_token=True).unauthenticated().says(b"stats\0\r\nauth \0\r\n")
-        == UNAUTHORIZED * 2
-    )
-
-
 # --- Showing a token -----------------------------------------------------------------------------
-
-
-def test_where_nobody_has_to_say_who_it_is_auth_is_unknown() -> None:
-    assert LineRig().client().says(b"auth %b\r\n" % WRONG) == b"UNKNOWN_COMMAND\r\n"
-
-
-@pytest.mark.parametrize(
-    "said", [WRONG, b"", b"x", WRONG[:-1], WRONG + b"x", b"\xff\xfe", b"a b", b" " + WRONG]
-)
-def test_a_wrong_token_changes_nothing(said: bytes) -> None:
-    rig = LineRig(needs_token=True)
-    unknown = rig.unauthenticated()
-    assert unknown.says(b"auth %b\r\nlist-tube-used\r\n" % said) == UNAUTHORIZED * 2
-    user = rig.user(Scope.STATS)
-    assert user.says(b"auth %b\r\nlist-tubes\r\n" % said).startswith(UNAUTHORIZED + b"OK ")
 
 
 def test_a_right_token_is_known_in_any_pieces(rng: random.Random) -> None:
@@ -270,51 +218,6 @@ def test_a_right_token_is_known_in_any_pieces(rng: random.Random) -> None:
             rig.unauthenticated().says(*in_pieces(said, rng))
             == UNAUTHORIZED + OK + b"USING default\r\n"
         )
-
-
-def test_another_token_takes_the_place_of_the_first() -> None:
-    rig = LineRig(needs_token=True)
-    user = rig.user(Scope.PUT)
-    assert user.says(HI + b"stats-tube default\r\n") == b"INSERTED 1\r\n" + FORBIDDEN
-    assert user.says(b"auth %b\r\n" % rig.token(Scope.PEEK)) == OK
-    assert user.says(HI + b"peek 1\r\n") == FORBIDDEN + b"FOUND 1 2\r\nhi\r\n"
-
-
-def test_who_fails_often_is_answered_late_and_nobody_else() -> None:
-    rig = LineRig(needs_token=True)
-    unknown, other, elsewhere = (
-        rig.unauthenticated(),
-        rig.unauthenticated(),
-        rig.unauthenticated("192.0.2.8"),
-    )
-    auth = b"auth %b\r\n" % WRONG
-    assert unknown.says(auth * (AUTH_FAILURES_MAX - 1)) == UNAUTHORIZED * (AUTH_FAILURES_MAX - 1)
-    assert unknown.says(auth + b"stats\r\n") == b""
-    assert other.says(auth) == b""
-    assert elsewhere.says(auth) == UNAUTHORIZED
-    user = rig.user(Scope.PUT)
-    assert user.says(HI) == b"INSERTED 1\r\n"
-    rig.pass_ms(AUTH_DELAY_MS - 1)
-    assert unknown.replies() == other.replies() == b""
-    rig.pass_ms(1)
-    assert unknown.replies() == UNAUTHORIZED * 2
-    assert other.replies() == UNAUTHORIZED
-
-
-def test_a_right_token_is_answered_at_once_however_often_that_address_has_failed() -> None:
-    rig = LineRig(needs_token=True)
-    for _ in range(AUTH_FAILURES_MAX):
-        rig.unauthenticated().says(b"auth %b\r\n" % WRONG)
-    assert rig.user(Scope.PUT).says(HI) == b"INSERTED 1\r\n"
-
-
-def test_who_goes_while_its_answer_is_late_is_forgotten() -> None:
-    rig = LineRig(needs_token=True)
-    unknown = rig.unauthenticated()
-    unknown.says(b"auth %b\r\n" % WRONG * AUTH_FAILURES_MAX)
-    unknown.closes()
-    rig.pass_ms(AUTH_DELAY_MS)
-    assert not rig.late
 
 
 def test_a_token_is_not_in_what_is_raised_or_shown() -> None:
@@ -366,76 +269,6 @@ def test_a_client_that_waits_for_jobs_it_may_no_longer_have_is_not_welcome() -> 
 
 
 # --- Tubes ---------------------------------------------------------------------------------------
-
-
-def test_list_tubes_shows_what_the_client_may_see() -> None:
-    rig = LineRig(needs_token=True)
-    admin = rig.user(*ALL)
-    for name in (b"mail", b"post", b"mail.out"):
-        admin.says(b"put-in-tube %b 0 0 60 2\r\nhi\r\n" % name)
-    names = b"- default\n- mail\n- post\n- mail.out\n"
-    assert admin.says(b"list-tubes\r\n") == b"OK %d\r\n---\n%b\r\n" % (4 + len(names), names)
-    seen = b"---\n- mail\n- mail.out\n"
-    for scope in (Scope.STATS, Scope.PEEK):
-        user = rig.user(scope, topics=("mail*",))
-        assert user.says(b"list-tubes\r\n") == b"OK %d\r\n%b\r\n" % (len(seen), seen)
-    for user in (rig.user(Scope.PUT), rig.user(Scope.STATS, topics=("x",))):
-        assert user.says(b"list-tubes\r\n") == b"OK 4\r\n---\n\r\n"
-
-
-def test_nobody_reserves_while_it_watches_a_tube_that_it_may_not_reserve_from() -> None:
-    rig = LineRig(needs_token=True)
-    rig.user(*ALL).says(HI + b"put-in-tube mail 0 0 60 4\r\nmail\r\n")
-    worker = rig.user(Scope.RESERVE, topics=("mail",))
-    reserves = b"reserve\r\nreserve-with-timeout 0\r\nreserve-batch 2 0\r\nreserve\r\nreserve\r\n"
-    assert worker.says(reserves) == FORBIDDEN * 5
-    assert worker.says(b"watch post\r\nwatch mail\r\n" + reserves) == (
-        FORBIDDEN + b"WATCHING 2\r\n" + FORBIDDEN * 5
-    )
-    assert (
-        worker.says(b"ignore default\r\nreserve\r\n") == b"WATCHING 1\r\nRESERVED 2 4\r\nmail\r\n"
-    )
-
-
-def test_a_tube_that_the_client_may_not_use_is_not_made() -> None:
-    rig = LineRig(needs_token=True)
-    user = rig.user(*ALL, topics=("mail",))
-    before = rig.state()["topics"]
-    assert user.says(b"use post\r\nwatch post\r\nput-in-tube post 0 0 1 0\r\n\r\n") == FORBIDDEN * 3
-    assert rig.state()["topics"] == before
-
-
-def test_a_policy_moves_jobs_only_to_where_its_maker_is_admin_too() -> None:
-    rig = LineRig(needs_token=True)
-    user = rig.user(*ALL, topics=("mail*",))
-    theirs, ours = b'{"retry": "1s", "exhausted": "post"}', b'{"exhausted": "mail.dead"}'
-    assert user.says(b"set-policy mail %d\r\n%b\r\n" % (len(theirs), theirs)) == FORBIDDEN
-    assert user.says(b"get-policy mail\r\n") == b"OK 2\r\n{}\r\n"
-    assert user.says(b"set-policy mail %d\r\n%b\r\n" % (len(ours), ours)) == b"POLICY_SET\r\n"
-
-
-def policy_command(policy: bytes) -> bytes:
-    return b"set-policy mail %d\r\n%b\r\n" % (len(policy), policy)
-
-
-def test_a_policy_sends_jobs_only_for_who_has_the_scope_webhook_and_where_it_is_admin() -> None:
-    rig = LineRig(needs_token=True)
-    rig.engine.vet_target = lambda target: target
-    url, topic = b'{"push": {"url": "https://example.com/"}}', b'{"push": {"topic": "post"}}'
-    admin = rig.user(Scope.ADMIN, topics=("mail",))
-    assert admin.says(policy_command(url), policy_command(topic)) == FORBIDDEN * 2
-    both = rig.user(Scope.ADMIN, Scope.WEBHOOK, topics=("mail",))
-    assert both.says(policy_command(url), policy_command(topic)) == b"POLICY_SET\r\n" + FORBIDDEN
-
-
-def test_what_may_be_secret_of_a_target_is_shown_to_admins_only() -> None:
-    rig = LineRig(needs_token=True)
-    rig.engine.vet_target = lambda target: target
-    target = b'{"push": {"headers": {"X-Key": "%b"}, "url": "https://example.com/?%b"}}'
-    shown, hidden = target % (b"s3", b"s3"), target % (b"***", b"***")
-    ask = b"get-policy mail\r\n"
-    assert rig.user(*ALL).says(policy_command(shown), ask).endswith(b"\r\n%b\r\n" % shown)
-    assert rig.user(Scope.STATS).says(ask) == b"OK %d\r\n%b\r\n" % (len(hidden), hidden)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
@@ -493,33 +326,6 @@ def test_a_job_that_the_client_may_see_and_not_touch_is_forbidden(command: Comma
     rig.user(*ALL).says(HI)
     said = rig.user(Scope.PEEK).says(sample_of(command))
     assert (said == FORBIDDEN) == (command.scope is not Scope.PEEK)
-
-
-MALFORMED: Final = (
-    *(b"delete 1 x", b"release 1", b"release 1 0", b"release 1 0 x", b"bury 1", b"bury 1 -1"),
-    *(b"kick-job 1 1", b"touch 1x", b"reschedule 1", b"change 1", b"change 1 pri=x", b"nack 1x"),
-    *(b"reserve-job 1 0",),
-)
-
-
-@pytest.mark.parametrize("line", MALFORMED)
-def test_a_malformed_command_is_that_for_who_may_see_the_job_and_for_who_may_not(
-    line: bytes,
-) -> None:
-    rig = LineRig(needs_token=True)
-    rig.user(*ALL).says(HI)
-    for user in (rig.user(*ALL), rig.user(Scope.PEEK), rig.user(Scope.PUT, topics=("mine",))):
-        assert user.says(line + b"\r\n") == b"BAD_FORMAT\r\n"
-
-
-def test_a_job_in_hand_is_no_secret_to_its_holder() -> None:
-    rig = LineRig(needs_token=True)
-    rig.user(*ALL).says(HI)
-    worker = rig.user(Scope.RESERVE, Scope.DELETE)
-    assert worker.says(b"reserve\r\nbury 1 0\r\nrelease 1 0 0\r\nbury 2 0\r\n") == (
-        b"RESERVED 1 2\r\nhi\r\n" + FORBIDDEN * 2 + NOT_FOUND
-    )
-    assert worker.says(b"delete 1\r\n") == b"DELETED\r\n"
 
 
 def test_deletes_in_a_run_are_looked_at_one_by_one_where_they_differ(rng: random.Random) -> None:
@@ -592,15 +398,3 @@ def test_a_reserve_by_who_watches_much_asks_for_its_rights_once() -> None:
     assert client.says(b"auth %b\r\n" % rig.token(*ALL, topics=("mail.*", "sms"))) == OK
     assert client.says(b"watch sms\r\n") == b"WATCHING 52\r\n"
     assert client.connection.reserves_as is None, "who was allowed the others is another"
-
-
-def test_rights_that_were_found_before_another_token_do_not_count() -> None:
-    rig = LineRig(needs_token=True)
-    client = rig.user(*ALL, topics=("mail", "default"))
-    client.says(b"watch mail\r\n")
-    assert client.says(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
-    assert client.says(b"auth %b\r\n" % rig.token(*ALL, topics=("sms",))) == OK
-    assert client.says(b"reserve-with-timeout 0\r\n") == FORBIDDEN
-    assert client.says(b"watch sms\r\n") == b"WATCHING 3\r\n"
-    assert client.says(b"auth %b\r\n" % rig.token(*ALL, topics=("mail", "default"))) == OK
-    assert client.says(b"reserve-with-timeout 0\r\n") == FORBIDDEN

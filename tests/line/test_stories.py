@@ -1,0 +1,134 @@
+"""What several clients of the line say and are answered; stories.txt says how it is written."""
+
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from delayd.access.scopes import Scope
+from delayd.compat import Compat
+from delayd.core.errors import TargetRefused
+from delayd.core.operations.attempts import fail_call
+from delayd.core.operations.push import reserve_call, take_fresh
+from delayd.core.operations.topics import configure
+from delayd.core.session import Session
+from delayd.core.targets import Target
+from tests.line.corpus import lines_in
+from tests.rigs.line import WRONG, Client, LineRig
+from tests.rigs.written import Fact, facts_of
+
+
+def vet(target: Target) -> Target:
+    if target.url and not target.url.startswith("https:"):
+        raise TargetRefused(f"url {target.url!r}", "must be https")
+    return target
+
+
+class Play:
+    """One story on its way."""
+
+    def __init__(self, rig: LineRig) -> None:
+        self.rig = rig
+        self.clients: dict[str, Client] = {}
+        self.said: dict[str, bytes] = defaultdict(bytes)
+        """What clients have been answered that no step has looked at."""
+        self.names = {"$wrong": WRONG}
+
+    def client(self, name: str) -> Client:
+        if name not in self.clients:
+            self.clients[name] = self.rig.client()
+        return self.clients[name]
+
+    def step(self, step: str) -> None:
+        name, mark, told = step[:1], step[1:2], step[3:]
+        if mark == ">":
+            self.said[name] += self.client(name).says(b"".join(map(self.line, lines_in(told))))
+        elif mark == "~":  # as it is, without CRLF
+            (data,) = lines_in(told)
+            self.said[name] += self.client(name).says(self.put_in(data))
+        elif mark == "<":
+            self.check(name, told)
+        else:
+            word, *words = step.split()
+            self.arrange(word, words)
+
+    def put_in(self, data: bytes) -> bytes:
+        return re.sub(rb"\$[a-z]+", lambda m: self.names.get(m[0].decode(), m[0]), data)
+
+    def line(self, data: bytes) -> bytes:
+        return self.put_in(data) + b"\r\n"
+
+    def check(self, name: str, told: str) -> None:
+        found = self.said.pop(name, b"") + self.client(name).replies()
+        if told.startswith("~ "):
+            (part,) = lines_in(told.removeprefix("~ "))
+            assert part in found, found
+        else:
+            assert found == b"".join(map(self.line, lines_in(told)))
+
+    def arrange(self, word: str, words: list[str]) -> None:
+        rig = self.rig
+        match word:
+            case "wait":
+                rig.pass_ms(round(float(words[0]) * 1_000))
+            case "may":  # CLIENT SCOPES TOPICS: it has shown a token that is good for them
+                name, scopes, *topics = words
+                chosen = Scope if scopes == "all" else map(Scope, scopes.split(","))
+                self.clients[name] = rig.user(*chosen, topics=topics or ("*",))
+            case "token":
+                name, scopes, *topics = words
+                token = rig.token(*map(Scope, scopes.split(",")), topics=topics or ("*",))
+                self.names[f"${name}"] = token
+            case "far":
+                self.clients[words[0]] = rig.unauthenticated("192.0.2.8")
+            case "ends":
+                self.said[words[0]] += self.client(words[0]).half_closes()
+            case "leaves":
+                self.clients[words[0]].closes()
+            case "closing":
+                assert self.client(words[0]).connection.is_closing
+            case "listening":
+                assert self.client(words[0]).connection.is_listening
+            case "drain":
+                rig.engine.draining = True
+            case "full":
+                rig.engine.log_space.limit(0, lambda *_: -1)
+            case "room":
+                rig.engine.log_space.limit(1 << 40, lambda *_: -1)
+            case "jobs":
+                assert [job_id for job_id, _ in sorted(rig.engine.store.jobs)] == [*map(int, words)]
+            case "last_id":
+                assert rig.engine.store.last_id == int(words[0])
+            case "tubes":
+                assert {*rig.engine.store.topics.by_name} == {*words}
+            case "waiting":
+                assert rig.stats.report(rig.now_ms)["current-waiting"] == int(words[0])
+            case "refused":
+                reasons = (word.split("=") for word in words)
+                assert rig.refusals.by_reason == {name: int(count) for name, count in reasons}
+            case "jobs_max":
+                configure(rig.engine, jobs_max=int(words[0]))
+            case "call_fails":
+                (lane,) = take_fresh(rig.engine)
+                session = Session()
+                assert reserve_call(rig.engine, session, lane, 60_000, rig.now_ms) is not None
+                error = "503 Service Unavailable\nTraceback: s3"
+                fail_call(rig.engine, session, 1, rig.now_ms, error=error)
+            case _:
+                raise AssertionError(f"no step: {word}")
+
+
+@pytest.mark.parametrize(
+    "story", facts_of(Path(__file__).parent / "stories.txt", separator=" ; "), ids=str
+)
+def test_every_story_goes_as_written(story: Fact) -> None:
+    rig = LineRig(
+        is_virtual="virtual" in story.options,
+        needs_token="tokens" in story.options,
+        compat=Compat.V1_12 if "1.12" in story.options else Compat.V1_13,
+    )
+    if "push" in story.options:
+        rig.engine.vet_target = vet
+    story.play(Play(rig).step)
+    rig.state()
