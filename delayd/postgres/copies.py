@@ -22,7 +22,6 @@ from delayd.postgres.statements import Statements
 
 _NOBODY = (0, b"")
 """Epoch and owner of a log that no daemon has owned yet."""
-_TABLE = 0
 
 
 class DatabaseSource:
@@ -97,7 +96,7 @@ class DatabaseTarget:
             for payload in payloads:
                 writer.write(payload)
             writer.finish(jobs())
-            yield self._read_again(header, writer.stored_bytes)
+            yield self._read_again(header, writer)
             connection.run("COMMIT", DATABASE_ANSWER_MS)
 
     def _writer(self, header: SnapshotHeader) -> PartsWriter:
@@ -106,17 +105,16 @@ class DatabaseTarget:
             lambda: _Kept(self._connection),
             self._statements,
             proof=_NOBODY,
-            table=_TABLE,
             header=header,
             where=f"{self.shown}: the copy",
         )
 
-    def _read_again(self, header: SnapshotHeader, stored_bytes: int) -> Iterator[Frame]:
+    def _read_again(self, header: SnapshotHeader, writer: PartsWriter) -> Iterator[Frame]:
         parts = self._connection.stream(
-            self._statements.parts(_TABLE), header.sequence, within_ms=DATABASE_ANSWER_MS
+            self._statements.parts(writer.table), header.sequence, within_ms=DATABASE_ANSWER_MS
         )
         try:
-            header, payloads = payloads_of(parts, stored_bytes, f"{self.shown}: the copy")
+            header, payloads = payloads_of(parts, writer.stored_bytes, f"{self.shown}: the copy")
             for payload in payloads:
                 yield Frame(header.sequence, header.time_ms, header.wall_ms, payload)
         except Damage as error:

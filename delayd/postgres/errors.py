@@ -46,6 +46,12 @@ class Fenced(DatabaseError):
     exit_code = Exit.FENCED
 
 
+class LeftBehind(DatabaseError):
+    """What this standby has read is not, or no longer, the log: it starts again to follow it."""
+
+    exit_code = Exit.FENCED
+
+
 class StatementFailed(DatabaseError):
     """The server refused a statement, which changed nothing."""
 

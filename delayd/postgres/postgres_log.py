@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, final
 
 from delayd.clock import NS_PER_MS, boot_ns, monotonic_ns
-from delayd.journal.format import IDENTITY_BYTES, Frame, FrameKind, frame_mark, pack_frame
+from delayd.journal.format import CHECKSUM, IDENTITY_BYTES, Frame, FrameKind, frame_mark, pack_frame
 from delayd.journal.snapshot import Damage, SnapshotHeader
 from delayd.limits import (
     DATABASE_ANSWER_MS,
@@ -59,15 +59,18 @@ from delayd.postgres.errors import (
     DatabaseLost,
     DatabaseUnfit,
     Fenced,
+    LeftBehind,
     StatementFailed,
 )
 from delayd.postgres.place import DatabasePlace, closed_after_error
 from delayd.postgres.rows import LogRow, checksum_of, frames_in
 from delayd.postgres.snapshots import PartsConnection, PartsWriter, payloads_of
-from delayd.postgres.statements import FORMAT, FRAME_TABLES, SNAPSHOT_TABLES, Statements
+from delayd.postgres.statements import FORMAT, FRAME_TABLES, Statements
 
 _BOUNDLESS_BYTES: Final = 1 << 62
 _NO_LEASE: Final = -1
+_LEAP_NS: Final = 100 * NS_PER_MS
+"""No clock that is slewed gets ahead by so much between two looks of a standby."""
 _SNAPSHOTS_PER_SEGMENT: Final = 8
 """As with files: a snapshot for every 32 MiB of log, if less than that lives."""
 _STEPS_PER_SNAPSHOT: Final = 8
@@ -116,18 +119,31 @@ class DatabaseTime:
     >>> time.note(5_000_000, before_ns=1_000, after_ns=9_000)  # it said 5 s between these two
     >>> time.ahead_ns
     4999991000
+
+    A standby does not follow it when it is set forward (`leap_ns`), before the owner has: else it
+    would take an hour by which it was set for one that has passed since the owner's last frame.
     """
 
-    __slots__ = ("ahead_ns",)
+    __slots__ = ("ahead_ns", "leap_ns")
 
     def __init__(self) -> None:
-        self.ahead_ns = 0
+        self.ahead_ns = self.leap_ns = 0
 
-    def note(self, said_us: int, *, before_ns: int, after_ns: int) -> None:
+    def note(self, said_us: int, *, before_ns: int, after_ns: int, may_leap: bool = True) -> None:
         """Take note of what it said between two readings of the boot clock."""
         least_ns, most_ns = said_us * 1_000 - after_ns, said_us * 1_000 + 999 - before_ns
-        if not least_ns <= self.ahead_ns <= most_ns:
+        self.leap_ns = 0
+        if least_ns <= self.ahead_ns <= most_ns:
+            return
+        if self.ahead_ns and not may_leap and least_ns - self.ahead_ns > _LEAP_NS:
+            self.leap_ns = least_ns - self.ahead_ns
+        else:
             self.ahead_ns = least_ns
+
+    def note_frame(self, wall_ms: int) -> None:
+        """Follow the owner, which has seen the clock at this time."""
+        if self.leap_ns:
+            self.ahead_ns = max(self.ahead_ns, wall_ms * NS_PER_MS - boot_ns())
 
     def wall_ns(self) -> int:
         """Return what it says now."""
@@ -151,7 +167,7 @@ class DatabaseSpace:
 
     def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
         del missing_bytes, body_bytes, places
-        return -1
+        return -1 if self.is_full else _BOUNDLESS_BYTES
 
     def figures(self) -> dict[str, str | int]:
         """Return where it is."""
@@ -192,14 +208,16 @@ class PostgresLog:
         self.findings: Sequence[LogFinding] = ()
         self.space = DatabaseSpace(place.shown)
         self._time = DatabaseTime()
+        self._user: LogUser | None = None
+        self._loop: Loop | None = None
         self.row = self._read_row(connection)
         self.identity = self.row.identity
         # As standby.
         self.owner = ""
-        self._is_loaded = False
+        self._is_loaded = self._is_closed = False
         self._read_bytes = 0
         self._trouble = ""  # why the database could not be used the last time
-        self._lease_seen = (_NO_LEASE, 0)  # of another owner, and since when
+        self._lease_seen = (_NO_LEASE, 0)  # of another owner, and when it is over here
         self._looked_ns = boot_ns()
         self._level_ns = self._looked_ns  # the last look of which all frames were read
         self._compared = b""  # the owner whose settings were compared
@@ -209,15 +227,18 @@ class PostgresLog:
         self._trusted_until_ns = 0
         self.appended_sequence = self._head = self._checksum = 0
         self._waiting: deque[Waiting] = deque()
+        self._kept: deque[Waiting] = (
+            deque()
+        )  # those before that are there, but perhaps not for good
+        self._sure = (0, 0)  # the last frame before those, and its checksum
         self._flight: Flight | None = None
-        self._unknown: Flight | None = None  # was under way when the connection was lost
-        self._is_doubtful = False  # what is settled next was not replicated for certain
-        self._has_lapsed = False
+        self._doubted: set[int] = (
+            set()
+        )  # tables of appends of which it is not known whether they came
+        self._is_doubtful = self._has_lapsed = False  # perhaps was not replicated; lease was over
         self._odd_answers = 0
         self._table = 0
         self._ends = [0] * FRAME_TABLES  # the last frame in each table; 0: it is empty
-        self._user: LogUser | None = None
-        self._loop: Loop | None = None
         self._failure: LogError | None = None
         self._ended = threading.Event()
         self._epoll = select.epoll()
@@ -231,8 +252,6 @@ class PostgresLog:
         self._covered_bytes = 0  # how much log the snapshot in the making covers
         self._writer: PartsWriter | None = None
         self.snapshot_ms: int | None = None
-        self._jobs_copied = 0
-        self._is_closed = False
 
     # --- A start ---------------------------------------------------------------------------------
 
@@ -252,7 +271,8 @@ class PostgresLog:
             raise DatabaseCorrupt(f"{where} cannot be read: {error}") from None
         if row.format != FORMAT:
             raise DatabaseCorrupt(f"{where} is of format {row.format}; this delayd reads {FORMAT}")
-        self._time.note(row.now_us, before_ns=before_ns, after_ns=boot_ns())
+        may_leap = self._user is not None
+        self._time.note(row.now_us, before_ns=before_ns, after_ns=boot_ns(), may_leap=may_leap)
         return row
 
     def follow(self) -> Iterator[Frame | None]:
@@ -262,13 +282,17 @@ class PostgresLog:
         pause = threading.Event()
         while True:
             row = self.row
-            if row.head > self.appended_sequence:
-                yield from self._read_frames(row.head)
-            self._level_ns = self._looked_ns
-            if self._is_free(row):
-                return
-            self.owner = row.address or "another daemon"
-            self._compare_settings(row)
+            is_free = self._is_free(row)  # frames that were appended since say nothing of that
+            try:
+                yield from self._read_news(row)
+            except (DatabaseLost, StatementFailed) as error:
+                self._note_trouble(error)
+            else:
+                self._level_ns = self._looked_ns
+                if is_free and self._connection is not None:
+                    return
+                self.owner = row.address or "another daemon"
+                self._compare_settings(row)
             yield None
             pause.wait(DATABASE_RETRY_MS / 1_000)
             while not self._has_looked():
@@ -285,28 +309,42 @@ class PostgresLog:
             self._news.warning(reason, settings=", ".join(differing), owner=self.owner)
 
     def _has_looked(self) -> bool:
-        """Read the row again, over another connection if this one is lost; tell whether it could.
-
-        While it cannot the owner may not be able to renew its lease either.
-        """
+        """Read the row again, over another connection if this one is lost; tell if it could."""
         try:
             if self._connection is None:
                 self._connection = self._reached()
             looked_ns = boot_ns()
             row = self._read_row(self._connection)
-        except (DatabaseLost, DatabaseUnfit) as error:
+            if row.epoch != self.row.epoch:
+                self._require_same(self._connection, row)
+        except (DatabaseLost, DatabaseUnfit, StatementFailed) as error:
             self._note_trouble(error)
-            self._connection = None
-            self._lease_seen = (_NO_LEASE, 0)
             return False
         if row.identity != self.identity or row.head < self.appended_sequence:
-            raise DatabaseCorrupt(
-                f"{self._place.shown} has gone back to frame {row.head} from"
-                f" {self.appended_sequence}, or is another log: start again to follow it"
-            )
+            raise self._left_behind(f"has gone back to frame {row.head}")
         self.row, self._looked_ns = row, looked_ns
         self._trouble = ""
         return True
+
+    def _require_same(self, connection: Connection, row: LogRow) -> None:
+        """See that another owner goes on behind the last frame that was read. Raises LeftBehind.
+
+        A failover may have dropped that frame, which nobody was told of, and the new owner appended
+        another one in its place.
+        """
+        if row.head == self.appended_sequence:
+            found = row.checksum
+        else:
+            last = self.appended_sequence
+            values = (last - 1, last)
+            rows = connection.ask(self._statements.frames, *values, within_ms=DATABASE_ANSWER_MS)
+            found = checksum_of(rows[0][2]) if rows and len(rows[0][2]) >= CHECKSUM.size else -1
+        if found != self._checksum:
+            raise self._left_behind("has got another owner, who goes on elsewhere")
+
+    def _left_behind(self, what: str) -> LeftBehind:
+        rule = "start again to follow it"
+        return LeftBehind(f"{self._place.shown} {what}; {self.appended_sequence} was read: {rule}")
 
     def _reached(self) -> Connection:
         """Connect anew to a server that may have other settings by now. Raises DatabaseError."""
@@ -316,7 +354,10 @@ class PostgresLog:
         return connection
 
     def _note_trouble(self, error: DatabaseError) -> None:
-        """Log why the database cannot be used, once for each reason in a row."""
+        """Give the connection up; log why, once for each reason in a row."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._news.warning("the database cannot be used, trying again", reason=self._trouble)
@@ -331,13 +372,11 @@ class PostgresLog:
             yield from self._read_snapshot(connection, row)
         yield from self._read_frames(row.head)
         connection.run("COMMIT", DATABASE_ANSWER_MS)
-        self._is_loaded = True
+        self._is_loaded, self._checksum = True, row.checksum
         self.row = self._read_row(connection)
 
     def _read_snapshot(self, connection: Connection, row: LogRow) -> Iterator[Frame]:
         where = f"{self._place.shown}: the snapshot of frame {row.snapshot}"
-        if row.snapshot_table not in range(SNAPSHOT_TABLES):
-            raise DatabaseCorrupt(f"{where} is in a table that this delayd does not know")
         parts = connection.stream(
             self._statements.parts(row.snapshot_table), row.snapshot, within_ms=DATABASE_ANSWER_MS
         )
@@ -353,6 +392,17 @@ class PostgresLog:
         except Damage as error:
             raise DatabaseCorrupt(str(error)) from None
 
+    def _read_news(self, row: LogRow) -> Iterator[Frame]:
+        """Yield the frames that the owner has appended since. Raises LeftBehind."""
+        if row.head == self.appended_sequence:
+            return
+        try:
+            yield from self._read_frames(row.head)
+        except DatabaseCorrupt:
+            if self._read_row(self._linked()).snapshot > self.appended_sequence:
+                raise self._left_behind("has frames in a snapshot alone by now") from None
+            raise
+
     def _read_frames(self, last: int) -> Iterator[Frame]:
         """Yield the frames up to this one. Raises DatabaseCorrupt if one is missing or damaged."""
         where = f"{self._place.shown}: {self._statements.schema}"
@@ -363,29 +413,32 @@ class PostgresLog:
             mark = frame_mark(self.identity, whole(epoch))
             try:
                 for frame in frames_in(payload, mark, self.appended_sequence + 1):
+                    if frame.sequence <= self.appended_sequence:
+                        continue  # in the snapshot, which was begun in the middle of the row
                     self.appended_sequence = frame.sequence
                     self.wall_offset_ms = frame.wall_ms - frame.time_ms
                     self._read_bytes += len(frame.payload)
                     self.grown_bytes += len(frame.payload)
+                    self._time.note_frame(frame.wall_ms)
                     yield frame
             except ValueError as error:
                 raise DatabaseCorrupt(f"{where}: {error}") from None
             if self.appended_sequence != whole(sequence):
                 raise DatabaseCorrupt(f"{where}: the row of frame {whole(sequence)} is cut off")
+            self._checksum = checksum_of(payload)
         if self.appended_sequence != last:
             raise DatabaseCorrupt(f"{where}: frame {self.appended_sequence + 1} is missing")
 
     def _is_free(self, row: LogRow) -> bool:
-        """Whether the lease is over: by the database's clock, or since it was not renewed for long.
+        """Whether the lease is over: what was left of it when it was seen has passed here since.
 
-        A failover may set that clock back, and nobody would be the owner for as long.
+        A failover may set the database's clock either way, and the owner goes by its own.
         """
-        if row.lease_us <= row.now_us:
-            return True
-        now_ns = boot_ns()
         if row.lease_us != self._lease_seen[0]:
-            self._lease_seen = row.lease_us, now_ns
-        return now_ns - self._lease_seen[1] > 2 * row.lease_ms * NS_PER_MS
+            lease_us = row.lease_ms * 1_000
+            left_us = lease_us if self._time.leap_ns else min(row.lease_us - row.now_us, lease_us)
+            self._lease_seen = row.lease_us, boot_ns() + left_us * 1_000 * bool(row.lease_us)
+        return boot_ns() >= self._lease_seen[1]
 
     def _linked(self) -> Connection:
         connection = self._connection
@@ -422,21 +475,32 @@ class PostgresLog:
         return DatabaseCorrupt(f"{self._place.shown}: {why}")
 
     def take_over(self) -> bool:
-        """Raise the epoch, if the log is still as it was followed and nobody owns it."""
-        row, connection = self.row, self._linked()
-        lease_us = row.lease_us if row.lease_us == self._lease_seen[0] else _NO_LEASE
+        """Raise the epoch, if the log is still as it was followed and nobody owns it.
+
+        After a lost answer the log goes on to be followed; if it is ours, it is taken over again.
+        """
+        try:
+            return self._takes_over(self.row, self._linked())
+        except (DatabaseLost, StatementFailed) as error:
+            self._note_trouble(error)
+            return False
+
+    def _takes_over(self, row: LogRow, connection: Connection) -> bool:
         claim, lease_ms = self._place.claim, self._place.lease_ms
-        values = (row.epoch, self._self, lease_ms, self.appended_sequence, lease_us, claim)
+        values = (row.epoch, self._self, lease_ms, self.appended_sequence, row.lease_us, claim)
         began_ns = boot_ns()
         rows = connection.ask(self._statements.take_over, *values, within_ms=DATABASE_ANSWER_MS)
         if not rows:
-            self.row = self._read_row(connection)
+            self._has_looked()
             return False
         self._epoch = whole(rows[0][0])
-        self._trust(began_ns)
-        self._time.note(whole(rows[0][1]), before_ns=began_ns, after_ns=boot_ns())
+        self._is_doubtful = connection.was_warned
+        if not self._is_doubtful:
+            self._trust(began_ns)
+        after_ns, now_us = boot_ns(), whole(rows[0][1])
+        self._time.note(now_us, before_ns=began_ns, after_ns=after_ns, may_leap=False)
         self._mark = frame_mark(self.identity, self._epoch)
-        self._head, self._checksum = row.head, row.checksum
+        self._head, self._checksum = self._sure = row.head, row.checksum
         ends = connection.ask(self._statements.ends, within_ms=DATABASE_ANSWER_MS)
         self._ends = [*map(whole, ends[0])]
         self._table = self._ends.index(max(self._ends))
@@ -523,6 +587,7 @@ class PostgresLog:
         checksum = checksum_of(frames[-1])
         append = statements.appends[table]
         flight = Flight(append, last, checksum, len(frames), table, began_ns)
+        self._doubted.add(table)
         values = (self._head, last, checksum, b"".join(frames))
         self._send(connection, flight, *proof, *values)
 
@@ -565,20 +630,23 @@ class PostgresLog:
     def _answered(self, connection: Connection, flight: Flight, rows: list[Row]) -> None:
         """Go on behind a statement that was carried out."""
         if flight.statement is self._statements.look:
-            self._judge(self._unknown, self._noted(rows, flight.began_ns))
+            self._judge(self._noted(rows, flight.began_ns))
         elif not rows:
             self._odd_answers += 1
-            self._unknown = flight
             self._send(connection, Flight(self._statements.look, began_ns=boot_ns()))
         else:
             self._odd_answers = 0
             self._time.note(whole(rows[0][0]), before_ns=flight.began_ns, after_ns=boot_ns())
             self._has_lapsed |= not self.is_whole
-            self._trust(flight.began_ns)
-            self.space.note(is_full=False)
+            if flight.last or not self._waiting:  # else nothing shows that there is space again
+                self.space.note(is_full=False)
             if flight.last:
                 self._landed(flight)
             self._is_doubtful = connection.was_warned
+            if not self._is_doubtful:  # what the standby does not have may be taken back
+                self._trust(flight.began_ns)
+                self._sure = self._head, self._checksum
+                self._kept.clear()
             self._go_on(has_landed=bool(flight.last))
 
     def _trust(self, began_ns: int) -> None:
@@ -590,8 +658,9 @@ class PostgresLog:
         """Take note that its frames are in the database."""
         self._head, self._checksum = flight.last, flight.checksum
         self._ends[flight.table] = flight.last
+        self._doubted.clear()  # whatever was to come behind another frame comes no more
         for _ in range(flight.frames):
-            self._waiting.popleft()
+            self._kept.append(self._waiting.popleft())
 
     def _go_on(self, *, has_landed: bool) -> None:
         """Tell what is settled, if that is certain; else send the next statement."""
@@ -618,33 +687,48 @@ class PostgresLog:
         if error.state.startswith(_LOSING):
             self._lose(error)  # ended while it waited for the standby, it is committed all the same
             return
-        self._flight = None
+        flight, self._flight = self._flight, None
         if error.state.startswith(_PASSING):
-            self.space.note(is_full=error.state in _FULL)  # the next tick sends it again
+            if flight is not None and flight.last:
+                self.space.note(is_full=error.state in _FULL)  # the next tick sends it again
             self._news.warning("the database refused a statement, trying again", reason=str(error))
         else:
             self._fail(error)
 
-    def _judge(self, flight: Flight | None, row: LogRow) -> None:
-        """Find out what came of a statement, from the row of the log."""
-        self._unknown = None
-        shown = self._place.shown
+    def _judge(self, row: LogRow) -> None:
+        """Find out what came of statements, from the row of the log.
+
+        Any of those that were lost may have come, also one that was sent long ago; and what was
+        there without being replicated may be lost with a failover, and is sent again.
+        """
+        shown, place = self._place.shown, self._place_of(row)
         if (row.epoch, row.owner) != (self._epoch, self._self):
             who = row.address or "another daemon"
             self._fail(Fenced(f"{shown}: {who} owns the log by now (epoch {row.epoch})"))
-        elif flight is not None and flight.last and _is_at(row, flight.last, flight.checksum):
-            self._landed(flight)
-            self._is_doubtful = True
-            self._launch()
-        elif not _is_at(row, self._head, self._checksum):
-            why = f"ends with frame {row.head}, and frame {self._head} was durable"
+        elif place < 0:
+            why = f"ends with frame {row.head}, and frame {self._sure[0]} was durable"
             rule = "it was restored, or failed over to a server that had not got everything"
             self._fail(DatabaseError(f"{shown} {why}: {rule}"))
         elif self._odd_answers > DATABASE_ODD_ANSWERS_MAX:
             self._fail(DatabaseError(f"{shown} does not change the row of the log"))
         else:
+            frames = [*self._kept, *self._waiting]
+            self._kept, self._waiting = deque(frames[:place]), deque(frames[place:])
+            self._head, self._checksum = row.head, row.checksum
+            for table in self._doubted:
+                self._ends[table] = row.head
             self._is_doubtful = True
             self._launch()
+
+    def _place_of(self, row: LogRow) -> int:
+        """Return how many frames behind the sure ones are in the database; -1: not all of those."""
+        found = row.head, row.checksum
+        if found == self._sure:
+            return 0
+        for number, frame in enumerate((*self._kept, *self._waiting), 1):
+            if found == (frame.sequence, checksum_of(frame.data)):
+                return number
+        return -1
 
     def _fail(self, error: LogError) -> None:
         self._failure = error
@@ -665,8 +749,6 @@ class PostgresLog:
     def _lose(self, error: DatabaseError) -> None:
         """Give the connection up, and have another one made; what was under way is unknown."""
         self._news.warning("the connection to the database is lost", reason=str(error))
-        if self._flight is not None and self._flight.last:
-            self._unknown = self._flight
         self._flight = None
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -694,7 +776,7 @@ class PostgresLog:
     def _connected(self, connection: Connection, row: LogRow) -> None:
         self._connection = connection
         self._watch(connection)
-        self._judge(self._unknown, row)
+        self._judge(row)
 
     def _tick(self) -> None:
         """Renew the lease, send again what was refused, and give up what is not answered."""
@@ -747,7 +829,6 @@ class PostgresLog:
             self._place.connected,
             self._statements,
             proof=(self._epoch, self._self),
-            table=(self.row.snapshot_table + 1) % SNAPSHOT_TABLES,
             header=header,
             where=f"{self._place.shown}: snapshot",
         )
@@ -772,7 +853,7 @@ class PostgresLog:
         writer = self._writer
         assert writer is not None, "`begin_snapshot` comes before `end_snapshot`"
         self.row = self.row._replace(
-            snapshot_table=writer.table, snapshot_bytes=writer.stored_bytes
+            snapshot_round=writer.accepted_round, snapshot_bytes=writer.stored_bytes
         )
         self.snapshot_ms = writer.time_ms
         self.grown_bytes -= self._covered_bytes
@@ -790,7 +871,7 @@ class PostgresLog:
     def settle_all(self) -> bool:
         """Append what waits, for as long as a lease; tell whether replies may leave."""
         until_ns = boot_ns() + self._place.lease_ms * NS_PER_MS
-        while self._waiting or self._flight or self._unknown or self._is_doubtful:
+        while self._waiting or self._flight or self._is_doubtful:
             if self._failure is not None:
                 raise self._failure
             if boot_ns() > until_ns:
@@ -815,10 +896,6 @@ class PostgresLog:
             connection.close()
         self._epoll.close()
         os.close(self._woken)
-
-
-def _is_at(row: LogRow, head: int, checksum: int) -> bool:
-    return (row.head, row.checksum) == (head, checksum)
 
 
 def _pieces(records: Iterable[bytes]) -> Iterator[bytes]:

@@ -26,6 +26,7 @@ from delayd.journal.format import (
     FrameKind,
 )
 from delayd.postgres.connection import Row, whole
+from delayd.postgres.statements import SNAPSHOT_TABLES
 from delayd.text import visible
 
 _ADDRESS_CHARACTERS_MAX: Final = 300
@@ -44,11 +45,16 @@ class LogRow(NamedTuple):
     head: int  # the number of the last frame, and its checksum
     checksum: int
     snapshot: int  # the frame that the snapshot is of; 0: there is none
-    snapshot_table: int
+    snapshot_round: int  # the last bit is the number of its table
     snapshot_bytes: int
     lease_ms: int
     lease_us: int
     now_us: int  # when it was read, by the database's clock
+
+    @property
+    def snapshot_table(self) -> int:
+        """In which table the snapshot is."""
+        return self.snapshot_round % SNAPSHOT_TABLES
 
     @classmethod
     def read(cls, row: Row) -> "LogRow":
@@ -71,8 +77,13 @@ def checksum_of(frame: bytes) -> int:
 
 
 def frames_in(data: bytes, mark: int, first: int) -> Iterator[Frame]:
-    """Yield the frames of a row, the first of which has this number. Raises ValueError."""
+    """Yield the frames of a row, among which this number is. Raises ValueError.
+
+    The row may begin with earlier ones.
+    """
     at = 0
+    if len(data) >= FRAME_OVERHEAD_BYTES:
+        first = min(first, FRAME.unpack_from(data)[3])
     while at < len(data):
         if at + FRAME_OVERHEAD_BYTES > len(data):
             raise ValueError(f"frame {first} is cut off")

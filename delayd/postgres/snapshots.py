@@ -25,9 +25,9 @@ from delayd.journal.snapshot import (
     unpack_snapshot_header,
 )
 from delayd.limits import DATABASE_ANSWER_MS, DATABASE_PART_BYTES, DATABASE_TRUNCATE_MS
-from delayd.postgres.connection import Row, Value
+from delayd.postgres.connection import Row, Value, whole
 from delayd.postgres.errors import DatabaseError, Fenced, SnapshotGivenUp
-from delayd.postgres.statements import Statements
+from delayd.postgres.statements import SNAPSHOT_TABLES, Statements
 from delayd.text import counted
 
 _WAIT_S: Final = 0.01
@@ -86,16 +86,15 @@ class PartsWriter:
         statements: Statements,
         *,
         proof: tuple[int, bytes],
-        table: int,
         header: SnapshotHeader,
         where: str,
     ) -> None:
-        """Write into that table; `proof` is epoch and owner. Nothing is touched before `write`."""
+        """`proof` is epoch and owner. Nothing is touched before `write`."""
         self._owner = owner
         self._connect = connect
         self._statements = statements
         self._proof = proof
-        self.table = table
+        self._round = 0  # as the log counts those that were begun
         self._header = header
         self._where = where
         self._mark = snapshot_mark(header.identity, header.sequence)
@@ -105,6 +104,16 @@ class PartsWriter:
         self.stored_bytes = 0
         self.is_wanted = True
         self.is_over = False
+
+    @property
+    def accepted_round(self) -> int:
+        """What the row of the log has when it names this one."""
+        return self._round + 1
+
+    @property
+    def table(self) -> int:
+        """The table that it is written into; the snapshot before is in the other one."""
+        return self.accepted_round % SNAPSHOT_TABLES
 
     @property
     def time_ms(self) -> int:
@@ -135,10 +144,7 @@ class PartsWriter:
                 self._write_part(connection)
             self._wait_for_log()
             sequence = self._header.sequence
-            values = (*self._proof, sequence, self.table, self.stored_bytes)
-            accept = self._statements.accept
-            if not connection.ask(accept, *values, within_ms=DATABASE_ANSWER_MS):
-                raise Fenced(f"{self._where}: another daemon owns the log")
+            self._changed(connection, self._statements.accept, sequence, self.stored_bytes)
             self._owner.covered(connection, sequence)
         except DatabaseError as error:
             raise self._given_up(error) from error
@@ -157,7 +163,12 @@ class PartsWriter:
         if self._connection is None:
             self._connection = connection = self._connect()
             connection.run(f"SET lock_timeout = {DATABASE_TRUNCATE_MS}", DATABASE_ANSWER_MS)
-            empty = self._statements.empty_snapshot(self.table, *self._proof)
+            begin = self._statements.begin_snapshot
+            rows = connection.ask(begin, *self._proof, within_ms=DATABASE_ANSWER_MS)
+            if not rows:
+                raise self._fenced()
+            self._round = whole(rows[0][0])
+            empty = self._statements.empty_snapshot(self.table, *self._proof, self._round)
             connection.run(empty, DATABASE_ANSWER_MS)
             self._add(pack_snapshot_header(self._header))
         return self._connection
@@ -174,11 +185,18 @@ class PartsWriter:
     def _write_part(self, connection: PartsConnection) -> None:
         part = bytes(self._gathered[:DATABASE_PART_BYTES])
         del self._gathered[:DATABASE_PART_BYTES]
-        values = (*self._proof, self._parts, self._header.sequence, part)
         write = self._statements.write_part(self.table)
-        if not connection.ask(write, *values, within_ms=DATABASE_ANSWER_MS):
-            raise Fenced(f"{self._where}: another daemon owns the log")
+        self._changed(connection, write, self._parts, self._header.sequence, part)
         self._parts += 1
+
+    def _changed(self, connection: PartsConnection, sql: str, *values: Value) -> None:
+        """Have something changed that is this snapshot's. Raises DatabaseError."""
+        proof = (*self._proof, self._round)
+        if not connection.ask(sql, *proof, *values, within_ms=DATABASE_ANSWER_MS):
+            raise self._fenced()
+
+    def _fenced(self) -> Fenced:
+        return Fenced(f"{self._where}: another daemon owns the log, or has begun another one")
 
     def _wait_for_log(self) -> None:
         """Wait until the frames that it covers are durable."""

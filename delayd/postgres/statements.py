@@ -3,11 +3,13 @@
 A log has a schema of its own, which is its name. The row in `log` says who owns it, and how far it
 goes. It is changed in place (nothing of it is indexed, half of each page is free), so that it does
 not grow. Frames are appended to one of three tables in turn; when a snapshot covers all that is in
-one, it is emptied as a whole, and nothing has to be vacuumed. Snapshots take turns in two tables.
+one, it is emptied as a whole, and nothing has to be vacuumed. Snapshots take turns in two tables:
+the last bit of `snapshot_round` says in which the newest is, the rest counts those that were begun.
 
 Whatever changes anything compares epoch and owner in the statement that does: no pause between a
 look and a change can matter. An epoch alone would not do: a failover that loses a takeover may give
-the same number to two daemons.
+the same number to two daemons. Statements of a snapshot compare the round as well: one whose
+connection was lost may be carried out when the next snapshot has been begun.
 """
 
 from typing import Final, final
@@ -30,11 +32,17 @@ SETTING: Final = "SELECT current_setting($1)"
 
 _NOW: Final = "clock_timestamp()"
 _MINE: Final = "epoch = $1 AND owner = $2"
+_THIS: Final = f"{_MINE} AND snapshot_round = $3"
 _LEASE: Final = f"lease_until = {_NOW} + $3 * interval '1 millisecond'"
 
 
 def _us(moment: str) -> str:
     return f"(extract(epoch FROM {moment}) * 1000000)::int8"
+
+
+def _mine(epoch: int, owner: bytes) -> str:
+    """Return `_MINE` for a statement that has no values."""
+    return f"epoch = {epoch} AND owner = '\\x{owner.hex()}'"
 
 
 @final
@@ -48,7 +56,7 @@ class Statements:
         self._snapshots = [f"{schema}.snapshot_{number}" for number in range(SNAPSHOT_TABLES)]
         self.row = (
             "SELECT format, identity, epoch, owner, address, head, checksum, snapshot,"
-            f" snapshot_table, snapshot_bytes, lease_ms, {_us('lease_until')}, {_us(_NOW)}"
+            f" snapshot_round, snapshot_bytes, lease_ms, {_us('lease_until')}, {_us(_NOW)}"
             f" FROM {log}"
         )
         self.look = Prepared("look", self.row, ())
@@ -77,9 +85,13 @@ class Statements:
             f" {_LEASE} FROM free WHERE log.epoch = free.epoch RETURNING log.epoch, {_us(_NOW)}"
         )
         self.release = f"UPDATE {log} SET lease_until = to_timestamp(0) WHERE {_MINE}"
+        self.begin_snapshot = (
+            f"UPDATE {log} SET snapshot_round = snapshot_round + {SNAPSHOT_TABLES}"
+            f" WHERE {_MINE} RETURNING snapshot_round"
+        )
         self.accept = (
-            f"UPDATE {log} SET snapshot = $3, snapshot_table = $4, snapshot_bytes = $5"
-            f" WHERE {_MINE} AND head >= $3 RETURNING head"
+            f"UPDATE {log} SET snapshot = $4, snapshot_round = $3 + 1, snapshot_bytes = $5"
+            f" WHERE {_THIS} AND head >= $4 RETURNING head"
         )
 
     # --- Reading ---------------------------------------------------------------------------------
@@ -125,27 +137,29 @@ class Statements:
         """Write a part of a snapshot into that table."""
         return (
             f"INSERT INTO {self._snapshots[number]} (part, sequence, payload)"
-            f" SELECT $3, $4, $5 FROM {self._log} WHERE {_MINE} FOR KEY SHARE RETURNING part"
+            f" SELECT $4, $5, $6 FROM {self._log} WHERE {_THIS} FOR KEY SHARE RETURNING part"
         )
 
-    def empty_snapshot(self, number: int, epoch: int, owner: bytes) -> str:
-        """Empty the table of a snapshot; see `_empty`."""
-        return self._empty(self._snapshots[number], epoch, owner, "")
+    def empty_snapshot(self, number: int, epoch: int, owner: bytes, this_round: int) -> str:
+        """Empty the table for a snapshot, if it is still to be written; see `_empty`."""
+        this = f"{_mine(epoch, owner)} AND snapshot_round = {this_round}"
+        return self._empty(self._snapshots[number], this, "")
 
     def empty_frames(self, number: int, epoch: int, owner: bytes, covered: int) -> str:
         """Empty a table of frames, if none of them is past `covered`; see `_empty`."""
         last = f"(SELECT max(sequence) FROM {self._frames[number]})"
         guard = f" IF {last} > {covered} THEN RETURN; END IF;"
-        return self._empty(self._frames[number], epoch, owner, guard)
+        return self._empty(self._frames[number], _mine(epoch, owner), guard)
 
-    def _empty(self, table: str, epoch: int, owner: bytes, guard: str) -> str:
+    def _empty(self, table: str, mine: str, guard: str) -> str:
         """Empty a table, if this daemon is the owner.
 
-        One statement: a daemon that is paused in the middle holds no lock meanwhile.
+        One statement: a daemon that is paused in the middle holds no lock meanwhile. The table is
+        locked first: nothing is written to it behind what is compared.
         """
-        mine = f"epoch = {epoch} AND owner = '\\x{owner.hex()}'"
         return (
-            f"DO $$ BEGIN PERFORM 1 FROM {self._log} WHERE {mine} FOR KEY SHARE;"
+            f"DO $$ BEGIN LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE;"
+            f" PERFORM 1 FROM {self._log} WHERE {mine} FOR KEY SHARE;"
             " IF NOT FOUND THEN RAISE EXCEPTION 'another daemon owns the log'; END IF;"
             f"{guard} TRUNCATE {table}; END $$"
         )
@@ -200,7 +214,7 @@ class Statements:
         columns = (
             *("format int8", "identity bytea", "epoch int8", "owner bytea", "address text"),
             *("lease_until timestamptz", "lease_ms int8", "head int8", "checksum int8"),
-            *("snapshot int8", "snapshot_table int8", "snapshot_bytes int8"),
+            *("snapshot int8", "snapshot_round int8", "snapshot_bytes int8"),
         )
         fields = ", ".join(f"{column} NOT NULL" for column in columns)
         rest = "int8 NOT NULL, payload bytea NOT NULL)"

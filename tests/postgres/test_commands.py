@@ -59,7 +59,7 @@ def test_a_damaged_log_in_a_database_is_refused_and_named(
     name: str, server: PostgresServer, capsys: Capture
 ) -> None:
     with psycopg.connect(server.url, autocommit=True) as admin:
-        damage = "UPDATE LOG.snapshot_0 SET payload = set_byte(payload, 200, 1)"
+        damage = "UPDATE LOG.snapshot_1 SET payload = set_byte(payload, 200, 1)"
         admin.execute(damage.replace("LOG", name))
     assert invoke(["journal", "check", server.url, "--name", name]) == Exit.CORRUPT_JOURNAL
     lines = lines_of(capsys)

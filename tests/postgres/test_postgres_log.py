@@ -190,8 +190,7 @@ def test_what_is_found_settled_after_the_lease_is_told_after_another_statement(
         (r"UPDATE {}.frame_0 SET payload = set_byte(payload, 20, 1)", "frame 1 is damaged"),
         ("UPDATE {}.frame_0 SET epoch = 7", "frame 1 is damaged"),
         ("UPDATE {}.frame_0 SET payload = ''", "is cut off"),
-        ("UPDATE {}.log SET snapshot = 1, snapshot_table = 1, snapshot_bytes = 9", "header"),
-        ("UPDATE {}.log SET snapshot = 1, snapshot_table = 9", "a table that this delayd"),
+        ("UPDATE {}.log SET snapshot = 1, snapshot_round = 1, snapshot_bytes = 9", "header"),
     ],
 )
 def test_tables_that_are_not_as_written_are_refused_and_left_alone(
