@@ -227,14 +227,10 @@ class PostgresLog:
         self._trusted_until_ns = 0
         self.appended_sequence = self._head = self._checksum = 0
         self._waiting: deque[Waiting] = deque()
-        self._kept: deque[Waiting] = (
-            deque()
-        )  # those before that are there, but perhaps not for good
+        self._kept: deque[Waiting] = deque()  # before those; there, but perhaps not for good
         self._sure = (0, 0)  # the last frame before those, and its checksum
         self._flight: Flight | None = None
-        self._doubted: set[int] = (
-            set()
-        )  # tables of appends of which it is not known whether they came
+        self._doubted: set[int] = set()  # tables of appends whose outcome is not known
         self._is_doubtful = self._has_lapsed = False  # perhaps was not replicated; lease was over
         self._odd_answers = 0
         self._table = 0
@@ -321,7 +317,8 @@ class PostgresLog:
             self._note_trouble(error)
             return False
         if row.identity != self.identity or row.head < self.appended_sequence:
-            raise self._left_behind(f"has gone back to frame {row.head}")
+            gone = f"has gone back to frame {row.head} from {self.appended_sequence}"
+            raise self._left_behind(f"{gone}, or is another log")
         self.row, self._looked_ns = row, looked_ns
         self._trouble = ""
         return True
@@ -343,8 +340,7 @@ class PostgresLog:
             raise self._left_behind("has got another owner, who goes on elsewhere")
 
     def _left_behind(self, what: str) -> LeftBehind:
-        rule = "start again to follow it"
-        return LeftBehind(f"{self._place.shown} {what}; {self.appended_sequence} was read: {rule}")
+        return LeftBehind(f"{self._place.shown} {what}: start again to follow it")
 
     def _reached(self) -> Connection:
         """Connect anew to a server that may have other settings by now. Raises DatabaseError."""

@@ -1,0 +1,142 @@
+"""Logs in a database that are broken on purpose: what the simulation of machines must find."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+from unittest import mock
+
+from delayd.journal.format import FrameKind, pack_frame
+from delayd.postgres import postgres_log as log_module
+from delayd.postgres.connection import Connection
+from delayd.postgres.postgres_log import PostgresLog, Waiting
+from delayd.postgres.rows import LogRow, frames_in
+from tests.faults.database import Rules
+
+Patch = contextlib.AbstractContextManager[object]
+
+
+class ComparingNoOwner(Rules):
+    """An append compares neither epoch nor owner."""
+
+    def _append(self, *what: Any) -> Any:  # noqa: ANN401
+        self.compares_owner = False
+        outcome = super()._append(*what)
+        self.compares_owner = True
+        return outcome
+
+
+class ComparingNoHead(Rules):
+    """An append does not compare the head."""
+
+    compares_head = False
+
+
+class RaisingNoEpoch(Rules):
+    """A takeover does not raise the epoch, by which alone owners are told apart."""
+
+    raises_epoch = False
+
+    def _is_mine(self, store: Any, epoch: int, _owner: bytes) -> bool:  # noqa: ANN401
+        return bool(store.row.epoch == epoch)
+
+
+def patched(name: str, function: Callable[..., object]) -> Patch:
+    return mock.patch.object(PostgresLog, name, function)
+
+
+def trusting_from_the_answer() -> Patch:
+    trust = PostgresLog._trust
+
+    def trust_from_now(self: PostgresLog, _began_ns: int) -> None:
+        trust(self, vars(log_module)["boot_ns"]())
+
+    return patched("_trust", trust_from_now)
+
+
+def believing_what_is_unknown() -> Patch:
+    lose = PostgresLog._lose
+
+    def lose_and_believe(self: PostgresLog, error: Any) -> None:  # noqa: ANN401
+        flight = self._flight
+        lose(self, error)
+        if flight is not None and flight.last and self._user is not None:
+            self._landed(flight)
+            self._sure = self._head, self._checksum
+            self.is_settling = False
+            self._user.settled(flight.last, 0)
+
+    return patched("_lose", lose_and_believe)
+
+
+def answering_what_was_found() -> Patch:
+    judge = PostgresLog._judge
+
+    def judge_and_answer(self: PostgresLog, row: LogRow) -> None:
+        judge(self, row)
+        if self._failure is None and self._user is not None and row.head > self._sure[0]:
+            self._sure = self._head, self._checksum
+            self._user.settled(row.head, 0)
+
+    return patched("_judge", judge_and_answer)
+
+
+def sending_again_without_looking() -> Patch:
+    """What was lost is sent again, behind whatever the head is by now."""
+
+    def connected(self: PostgresLog, connection: Connection, row: LogRow) -> None:
+        self._connection = connection
+        self._watch(connection)
+        waiting = [*self._waiting]
+        self._waiting.clear()
+        self.appended_sequence = row.head
+        self._head, self._checksum = self._sure = row.head, row.checksum
+        for frame in waiting:
+            for each in frames_in(frame.data, self._mark, frame.sequence):
+                self.appended_sequence += 1
+                what = (self.appended_sequence, row.head, each.time_ms, each.wall_ms, each.payload)
+                data = pack_frame(self._mark, FrameKind.RECORDS, *what)
+                self._waiting.append(Waiting(self.appended_sequence, data))
+        self._launch()
+
+    return patched("_connected", connected)
+
+
+def taking_over_early() -> Patch:
+    return patched("_is_free", lambda _self, _row: True)
+
+
+def answering_reserves_at_once() -> Patch:
+    return mock.patch.object(PostgresLog, "is_shared", new=False)
+
+
+def taking_over_unread() -> Patch:
+    read = PostgresLog._read_news
+
+    def read_while_owned(self: PostgresLog, row: LogRow) -> Iterator[Any]:
+        if row.lease_us <= row.now_us:
+            self.appended_sequence, self._checksum = row.head, row.checksum
+        else:
+            yield from read(self, row)
+
+    return patched("_read_news", read_while_owned)
+
+
+def taking_time_from_the_machine() -> Patch:
+    return mock.patch.object(PostgresLog, "wall_ns", new=None)
+
+
+RULES: Final[dict[str, type[Rules]]] = {
+    "an append does not compare the epoch": ComparingNoOwner,
+    "an append does not compare the head": ComparingNoHead,
+    "a takeover does not raise the epoch": RaisingNoEpoch,
+}
+PATCHES: Final[dict[str, Callable[[], Patch]]] = {
+    "a lease counts from the answer": trusting_from_the_answer,
+    "an unknown outcome is taken for a success": believing_what_is_unknown,
+    "an unknown outcome is acknowledged before the next append": answering_what_was_found,
+    "an unknown outcome is sent again without a look": sending_again_without_looking,
+    "a standby takes over before the lease is over": taking_over_early,
+    "a reserve does not wait for its record": answering_reserves_at_once,
+    "a standby takes over before it has read all frames": taking_over_unread,
+    "delayd time goes on by the machine's clock": taking_time_from_the_machine,
+}
