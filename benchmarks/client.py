@@ -11,8 +11,9 @@ A real daemon on this machine, and one client after the other, in turn (A B C â€
 
 Each put has a body of 100 bytes and a delay of an hour. The table has the median of the runs, the
 spread, how much of one processor the client took, and the ratio to the generator, whose goal is 0.5
-for `batch`. Run it alone: daemon and client share the processors. The load average before and after
-is printed, because a figure that was measured beside other work says little.
+for `batch`. A second table compares calls one by one with other clients (`client_peers`). Run it
+alone: daemon and client share the processors. The load average before and after is printed, because
+a figure that was measured beside other work says little.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import statistics
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from benchmarks import client_peers
 from benchmarks.arguments import positive
 from benchmarks.load import BODY, HOUR_S, Fleet, Pace, Stopwatch, prebuilt, put_request
 from delayd.client import AsyncClient, Client
@@ -31,6 +33,8 @@ JOBS: Final = 100_000
 ONE_BY_ONE: Final = 2_000
 IN_FLIGHT: Final = 100
 RUNS: Final = 5
+PEERS_SHARE: Final = 50
+"""The calls that wait for each answer are this part of the jobs."""
 GOAL: Final = 0.5
 TOPIC: Final = "bench"
 
@@ -149,6 +153,8 @@ def main() -> None:
     options = parser.parse_args()
     print("load average before: {:.2f} {:.2f} {:.2f}".format(*os.getloadavg()))
     print(table(measure(options.runs, options.jobs)))
+    print()
+    print(client_peers.table(client_peers.measure(options.runs, options.jobs // PEERS_SHARE)))
     print("load average after: {:.2f} {:.2f} {:.2f}".format(*os.getloadavg()))
 
 

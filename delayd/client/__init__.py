@@ -8,7 +8,7 @@
             print(job.json())
 
 The way of one call, in the order in which to read it; over the line `line_calls` and `beanstalk`
-stand in place of `http_calls` and `http1`. Together they are 2,000 lines, over the line 2,300:
+stand in place of `http_calls` and `http1`. Together they are 2,100 lines, over the line 2,400:
 
     sync               `Client`, with one method for each operation, and `Job`
     http_calls         requests and answers of each operation; generators without a socket
@@ -17,9 +17,10 @@ stand in place of `http_calls` and `http1`. Together they are 2,000 lines, over 
     http1              requests and responses as bytes
 
 Workers are in `jobs`, which extends reservations while a handler runs, `work_loop`, the loop of all
-workers, and `worker`. `aio` and `aio_connection` are the same with asyncio: the same generators,
-pools and attempts, awaited (`steps`). `values` are arguments, `results` and `errors` the outcomes;
-`answers` checks a server's answers before they are used, and `limits` bounds them.
+workers, `crew`, which reserves and acknowledges for the threads or tasks of one, and `worker`.
+`aio` and `aio_connection` are the same with asyncio: the same generators, pools and attempts,
+awaited (`steps`). `values` are arguments, `results` and `errors` the outcomes; `answers` checks a
+server's answers before they are used, and `limits` bounds them.
 
 Names are loaded when they are first used, so that importing the package costs nothing. The package
 imports nothing of the daemon, and only Python's standard library.

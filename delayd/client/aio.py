@@ -94,8 +94,8 @@ class AsyncClient:
         """As `Client.close`."""
         await self._connections.close()
 
-    async def _run(self, steps: Steps[T]) -> T:
-        return await self._connections.run(steps)
+    def _run(self, steps: Steps[T]) -> Coroutine[Any, Any, T]:
+        return self._connections.run(steps)
 
     # --- Producers -------------------------------------------------------------------------------
 

@@ -5,22 +5,22 @@ for a job, and calls about jobs in hand, are not counted: a waiting worker delay
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Self, TypeVar
 
 from delayd.client.connection import verified_tls
 from delayd.client.connection_pool import (
     Ask,
+    Failed,
     Link,
     Pool,
     Reader,
     Way,
-    carrying,
     exchanging,
     reason_of,
+    resumed,
 )
-from delayd.client.errors import Unreachable, reservation_lost
+from delayd.client.errors import ConnectionLost, Unreachable, reservation_lost
 from delayd.client.steps import Steps, awaited
 
 T = TypeVar("T")
@@ -40,6 +40,10 @@ class AsyncConnection(Link, asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader: Reader | None = None
         self._reply: asyncio.Future[Any] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._ends_s = 0.0
+        """When the time of the present call is over."""
+        self._timer: asyncio.TimerHandle | None = None
         self._is_enough: Callable[[bytes], bool] | None = None
         self._received: list[bytes] = []
         self._received_bytes = 0
@@ -61,9 +65,13 @@ class AsyncConnection(Link, asyncio.Protocol):
         return made
 
     async def exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the wire tells
-        await self.prepare(ask)
-        with self.closing():
+        if self.place.wire.before(ask, self) is not None:
+            await self.prepare(ask)
+        try:
             return await self._exchange(ask)
+        except BaseException as error:
+            self.fail(error)
+            raise
 
     async def prepare(self, ask: Ask) -> None:
         if (first := self.place.wire.before(ask, self)) is not None:
@@ -74,9 +82,9 @@ class AsyncConnection(Link, asyncio.Protocol):
         self._reader = self.place.wire.reader(ask, self)
         try:
             self._send(self.place.wire.encode(ask))
-            return await self._replied(self.way.timeout_s + ask.wait_s)
+            return await self._next_reply(self.way.timeout_s + ask.wait_s)
         finally:
-            self._reader = None
+            self._reader = self._reply = None
 
     def send(self, data: bytes) -> None:
         """Send. Raises ConnectionLost."""
@@ -92,9 +100,9 @@ class AsyncConnection(Link, asyncio.Protocol):
                 return
             self._is_enough = is_enough
             try:
-                await self._replied(self.way.timeout_s)
+                await self._next_reply(self.way.timeout_s)
             finally:
-                self._is_enough = None
+                self._is_enough = self._reply = None
 
     @property
     def has_surplus(self) -> bool:
@@ -106,16 +114,34 @@ class AsyncConnection(Link, asyncio.Protocol):
             raise ConnectionResetError("the daemon closed it")
         self._transport.write(data)
 
-    async def _replied(self, within_s: float) -> Any:  # noqa: ANN401 - the wire tells
-        """Wait for the reply that `data_received` reads."""
+    def _next_reply(self, within_s: float) -> asyncio.Future[Any]:
+        """Return a future of the reply that `data_received` reads.
+
+        One timer bounds all of them: only when it rings is it found out whether a reply is late.
+        """
         if self.is_closed:
             raise ConnectionResetError("the daemon closed it")
-        self._reply = asyncio.get_running_loop().create_future()
-        try:
-            async with asyncio.timeout(within_s):
-                return await self._reply
-        finally:
-            self._reply = None
+        loop = self._loop
+        self._reply = loop.create_future()
+        self._ends_s = ends_s = loop.time() + within_s
+        if self._timer is None or ends_s < self._timer.when():
+            self._ring_at(ends_s)
+        return self._reply
+
+    def _ring_at(self, ends_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(ends_s, self._rung)
+
+    def _rung(self) -> None:
+        """End the call whose time is over; otherwise ring when that of the present one is."""
+        self._timer = None
+        if self._reply is None or self._reply.done():
+            return
+        if self._ends_s <= self._loop.time():
+            self._reply.set_exception(TimeoutError())
+        else:
+            self._ring_at(self._ends_s)
 
     @property
     def descriptor(self) -> int:
@@ -124,8 +150,14 @@ class AsyncConnection(Link, asyncio.Protocol):
 
     def close(self) -> None:
         self.is_closed = True
+        self._end_timer()
         if self._transport is not None:
             self._transport.abort()
+
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     # --- Called by asyncio -----------------------------------------------------------------------
 
@@ -167,6 +199,7 @@ class AsyncConnection(Link, asyncio.Protocol):
         if self._reply is not None and not self._reply.done():
             self.data_received(b"")  # the end may be the end of a reply
         self.is_closed = True
+        self._end_timer()
         if self._reply is not None and not self._reply.done():
             self._reply.set_exception(ConnectionResetError("the daemon closed it"))
 
@@ -181,10 +214,24 @@ class AsyncConnections:
         self._turn = asyncio.Semaphore(CALLS_MAX)
 
     async def run(self, steps: Steps[T]) -> T:
-        return await awaited(carrying(steps, self.exchange, self._pool))
+        pool = self._pool
+        try:
+            ask = next(steps)
+            while True:
+                connection, reply = await self.exchange(ask)
+                ask = resumed(steps, ask, connection, reply, pool)
+        except StopIteration as done:
+            result: T = done.value
+            return result
 
     async def exchange(self, ask: Ask) -> tuple[AsyncConnection, Any]:
-        steps = exchanging(ask, self.way, self._pool, self._try, self._sleep)
+        era, failed = self.way.outage.era, None
+        if len(self.way.places) == 1:
+            try:
+                return await self._try(ask)
+            except (Unreachable, ConnectionLost) as error:
+                failed = Failed(error, era)
+        steps = exchanging(ask, self.way, self._pool, self._try, self._sleep, failed)
         answered: tuple[AsyncConnection, Any] = await awaited(steps)
         return answered
 
@@ -207,12 +254,15 @@ class AsyncConnections:
     async def _try(self, ask: Ask) -> tuple[AsyncConnection, Any]:
         if ask.link is not None:
             return ask.link, await self._exchange_on(ask.link, ask)
-        async with contextlib.nullcontext() if ask.wait_s else self._turn:
-            connection = await self._take()
+        if ask.wait_s:
+            connection = self._pool.take(self.way.place) or await self._connected()
+            return connection, await connection.exchange(ask)
+        async with self._turn:
+            connection = self._pool.take(self.way.place) or await self._connected()
             return connection, await connection.exchange(ask)
 
     async def _prepared(self, ask: Ask) -> tuple[AsyncConnection, None]:
-        connection = await self._take()
+        connection = self._pool.take(self.way.place) or await self._connected()
         await connection.prepare(ask)
         return connection, None
 
@@ -222,8 +272,8 @@ class AsyncConnections:
                 raise reservation_lost()
             return await link.exchange(ask)
 
-    async def _take(self) -> AsyncConnection:
-        if (connection := self._pool.take(self.way.place)) is None:
-            connection = await AsyncConnection.open(self.way)
-            self._pool.was_reached = True
+    async def _connected(self) -> AsyncConnection:
+        """Return a new connection."""
+        connection = await AsyncConnection.open(self.way)
+        self._pool.was_reached = True
         return connection

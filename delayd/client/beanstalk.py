@@ -6,6 +6,7 @@ r"""The line protocol as bytes: commands in, replies out, and no socket.
 [Reply(words=['FOUND', '7', '2'], body=b'hi'), Reply(words=['NOT_FOUND'], body=None)]
 """
 
+import functools
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -34,6 +35,8 @@ from delayd.client.values import Duration, seconds
 
 SECONDS_MAX: Final = (1 << 32) - 1
 _TOPIC: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}"
+TOPICS_KEPT: Final = 256
+"""So many names are not checked again."""
 _LABEL_RULE: Final = "1 to 200 bytes of printable UTF-8 without spaces"
 _REFUSAL: Final = r"[A-Z][A-Z_]*"
 _DONE: Final = frozenset(
@@ -45,6 +48,8 @@ _DONE: Final = frozenset(
     )
 )
 """Words of successful replies: to a wrong command such a reply is no refusal either."""
+_PLAIN: Final = frozenset((b"INS", b"DEL", b"TOU", b"TIM"))
+"""How replies begin that are one short line, if nothing is wrong."""
 _WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))
 _SCOPES: Final = MappingProxyType(
     {
@@ -134,6 +139,8 @@ class ReplyReader:
         """Read received bytes."""
         if self._received:
             self._received += data
+        elif self._is_short(data):
+            return Replies([Reply(words_of(data))], self._link)  # most of them are no longer
         else:
             self._received = data
         while self._left and (reply := self._next()) is not None:
@@ -154,6 +161,14 @@ class ReplyReader:
                 if reply.words[0] == "RESERVED":
                     self._link.held.add(int(reply.words[1]))
         return Replies(self._replies, self._link)
+
+    def _is_short(self, data: bytes) -> bool:
+        """Tell whether this is a whole answer of one short line, as most are."""
+        return (
+            self._left == 1
+            and data[:3] in _PLAIN
+            and data.find(b"\r\n") == len(data) - 2 <= NUMBER_DIGITS_MAX * 2
+        )
 
     def _batch_of(self, reply: Reply) -> int:
         """Return how many jobs follow; a batch is the only command of its exchange."""
@@ -259,6 +274,7 @@ def is_topic(name: str) -> bool:
     return re.fullmatch(_TOPIC, name) is not None
 
 
+@functools.lru_cache(maxsize=TOPICS_KEPT)
 def topic_word(name: str) -> str:
     """Return a topic as it can stand in a line. Raises TopicNameInvalid."""
     if not is_topic(name):

@@ -11,7 +11,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from delayd.client.addresses import Address
@@ -65,7 +65,7 @@ class Runs(Protocol):
 class AsyncRuns(Protocol):
     """The same with asyncio."""
 
-    async def run(self, steps: Steps[T]) -> T:
+    def run(self, steps: Steps[T]) -> Coroutine[Any, Any, T]:
         """Carry out an operation."""
 
     async def close(self) -> None:
@@ -195,6 +195,7 @@ class Link(Protocol):
     used: str
     is_greeted: bool
     is_closed: bool
+    _poll: "select.poll | None"
 
     def __init__(self, way: Way) -> None:
         self.way = way
@@ -203,6 +204,7 @@ class Link(Protocol):
         self.watched = frozenset(("default",))
         self.used = ""
         self.is_greeted = self.is_closed = False
+        self._poll = None
 
     @property
     def descriptor(self) -> int:
@@ -216,26 +218,31 @@ class Link(Protocol):
         """
         if self.is_closed:
             return False
-        poll = select.poll()
-        poll.register(self.descriptor, select.POLLIN)
-        return not poll.poll(0)
+        if self._poll is None:
+            self._poll = select.poll()
+            self._poll.register(self.descriptor, select.POLLIN)
+        return not self._poll.poll(0)
 
     @contextlib.contextmanager
     def closing(self, *, may_have_happened: bool = True) -> Iterator[None]:
-        """Close it when the block fails: it may be in the middle of a reply."""
+        """Close it when the block fails, as `fail` does."""
         try:
             yield
-        except OSError as error:
+        except BaseException as error:
+            self.fail(error, may_have_happened=may_have_happened)
+            raise
+
+    def fail(self, error: BaseException, *, may_have_happened: bool = True) -> None:
+        """Close it after an error: it may be in the middle of a reply. Raises ConnectionLost."""
+        if isinstance(error, OSError):
             self.close()
             where = self.place.address.url
             lost = ConnectionLost(where, reason_of(error), may_have_happened=may_have_happened)
             raise lost from error
-        except NotUnderstood as error:
+        if isinstance(error, NotUnderstood):
             self.misunderstood(error, may_have_happened=may_have_happened)
-            raise
-        except BaseException:
+        else:
             self.close()
-            raise
 
     def misunderstood(self, error: NotUnderstood, *, may_have_happened: bool = True) -> None:
         """Close it, since its next bytes cannot be trusted; set its url in the error."""
@@ -263,10 +270,14 @@ class Pool(Generic[L]):
     def take(self, place: Place) -> L | None:
         """Return a connection to this address that holds no jobs, if there is one."""
         with self._lock:
-            self._idle = [each for each in self._idle if not each.is_closed]
-            for connection in [each for each in reversed(self._idle) if not each.held]:
-                self._idle.remove(connection)
-                if connection.place is place and connection.is_usable:
+            idle = self._idle
+            for at in range(len(idle) - 1, -1, -1):
+                connection = idle[at]
+                is_closed = connection.is_closed
+                if connection.held and not is_closed:
+                    continue
+                del idle[at]
+                if connection.place is place and not is_closed and connection.is_usable:
                     return connection
                 connection.close()
         return None
@@ -274,8 +285,9 @@ class Pool(Generic[L]):
     def give_back(self, connection: L, *, is_last: bool = False) -> None:
         """Keep a connection for the next call, unless there are enough, or it is to be closed."""
         with self._lock:
-            free = sum(not each.held for each in self._idle)
-            has_place = connection.held or free < IDLE_CONNECTIONS_MAX
+            has_place = connection.held or len(self._idle) < IDLE_CONNECTIONS_MAX
+            if not has_place:
+                has_place = sum([not each.held for each in self._idle]) < IDLE_CONNECTIONS_MAX
             if has_place and not (is_last or self._is_closed or connection.is_closed):
                 self._idle.append(connection)
                 return
@@ -314,20 +326,20 @@ class Attempts:
         """How many addresses have failed since the last pause."""
         self._pool = pool
         self._outage = way.outage
-        self._era = 0
+        self.era = 0
         self._pauses = pauses(way.patience_s, way.chance)
         self._patience_s = way.patience_s
         self._failed_s: float | None = None
         """When the first attempt failed."""
 
     def __enter__(self) -> None:
-        self._era = self._outage.era
+        self.era = self._outage.era
         self._place = self._way.place if self._ask.link is None else self._ask.link.place
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
         """Return whether to try again; otherwise the error is raised."""
         if error is None and self.pause_s:
-            self._outage.end(self._era)
+            self._outage.end(self.era)
         if not isinstance(error, Unreachable | ConnectionLost):
             return False
         self._way.leave(self._place)
@@ -366,29 +378,32 @@ class Attempts:
         pause_s = next(self._pauses, None)
         if pause_s is None:
             return False
-        self._outage.begin(error, self._era)
+        self._outage.begin(error, self.era)
         self.pause_s, self._tried = pause_s, 0
         return True
 
 
-def carrying(steps: Steps[T], exchange: Callable[[Any], Any], pool: Pool[Any]) -> Steps[T]:
-    """Carry out an operation: exchange its requests, and give back each connection."""
+def resumed(steps: Steps[Any], ask: Ask, connection: L, reply: Any, pool: Pool[L]) -> Ask:  # noqa: ANN401 - the wire tells
+    """Send a reply to its operation, and give the connection back; return the next request.
+
+    Raises StopIteration with the result of the operation.
+    """
     try:
-        ask = next(steps)
-        while True:
-            connection, reply = yield exchange(ask)
-            is_free = ask.link is None
-            try:
-                ask = steps.send(reply)
-            except NotUnderstood as error:
-                connection.misunderstood(error)
-                raise
-            finally:
-                if is_free:
-                    pool.give_back(connection, is_last=reply.is_last)
-    except StopIteration as done:
-        result: T = done.value
-        return result
+        following: Ask = steps.send(reply)
+    except NotUnderstood as error:
+        connection.misunderstood(error)
+        raise
+    finally:
+        if ask.link is None:
+            pool.give_back(connection, is_last=reply.is_last)
+    return following
+
+
+class Failed(NamedTuple):
+    """A first attempt that has failed, and the era in which it began."""
+
+    error: Exception
+    era: int
 
 
 def exchanging(
@@ -397,11 +412,20 @@ def exchanging(
     pool: Pool[Any],
     attempt: Callable[[Ask], Any],
     sleep: Callable[[float], Any],
+    failed: Failed | None = None,
 ) -> Steps[Any]:
-    """Attempt an exchange, again while that does no harm, until one does not fail."""
+    """Attempt an exchange, again while that does no harm, until one does not fail.
+
+    The first attempt of most exchanges does not fail, so it is made without all this; if it has
+    `failed` after all, this goes on from there.
+    """
     attempts = Attempts(ask, way, pool)
     while True:
         with attempts:
+            if failed is not None:
+                error, attempts.era = failed
+                failed = None
+                raise error
             connection, reply = yield attempt(ask)
             if not attempts.is_elsewhere(connection.place, reply):
                 return connection, reply

@@ -13,8 +13,8 @@ StopIteration: 17
 """
 
 import datetime as dt
+import functools
 import json
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, Unpack, get_args
@@ -116,7 +116,10 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
 }
 _NO_JOB: Final = frozenset(("TIMED_OUT", "DEADLINE_SOON"))
 _PLAIN: Final = frozenset(("body", "priority", "delay", "ttr"))
-_TTR: Final = r"[0-9]{1,10}(?:\.[0-9]{1,3})?"
+LINES_KEPT: Final = 64
+"""So many sets of topics and commands of workers are kept, of all clients."""
+TTR_DIGITS_MAX: Final = 14
+"""Of a ttr with its decimals: 4294967295.000."""
 _HTTP_PUT: Final = ("at", "idempotency_key", "headers")
 _HTTP_CHANGE: Final = ("at", "headers")
 
@@ -187,14 +190,9 @@ class LineCalls:
         self, topics: str | Sequence[str], *, limit: int = 1, timeout: Duration | None = None
     ) -> Steps[list[Reservation]]:
         """Reserve jobs; commands about them go over the connection that reserved them."""
-        names = [topics] if isinstance(topics, str) else list(topics)
-        watched = frozenset([topic_word(name) for name in names])
-        most = whole_word(limit, "max", 1, 1_000)
-        only = names[0] if len(watched) == 1 else ""
-        details = "ttr,attempt" if only else "ttr,attempt,tube"
+        watched, only = _watched(topics if isinstance(topics, str) else tuple(topics))
         for wait_s in waits(timeout):
-            wait = seconds_word(wait_s, "wait")
-            command = f"reserve-batch {most} {wait} with={details}\r\n".encode()
+            command = _reserve_line(limit, wait_s, is_named=bool(only))
             replies, link = yield Commands((command,), wait_s, may_repeat=True, watched=watched)
             first = replies[0]
             if first.word == "RESERVED_BATCH":
@@ -206,7 +204,11 @@ class LineCalls:
         return []
 
     def ack(self, job: Held) -> Steps[None]:
-        yield from self._finish(job, "DELETED", "delete")
+        held = self._held(job)
+        command = b"delete %d\r\n" % held.id
+        replies, _link = yield Commands((command,), link=held.link)
+        if (refusal := _not_finished(replies[0], command, "DELETED", held)) is not None:
+            raise refusal
 
     def ack_many(self, jobs: Iterable[Held]) -> Steps[list[Refused | None]]:
         """Acknowledge many jobs, with the commands of each connection in flight together."""
@@ -214,7 +216,7 @@ class LineCalls:
         outcomes: dict[int, Refused | None] = {}
         for link in {id(job.link): job.link for job in held}.values():
             mine = [number for number, job in enumerate(held) if job.link is link]
-            commands = [line("delete", held[number].id) for number in mine]
+            commands = [b"delete %d\r\n" % held[number].id for number in mine]
             replies = yield from _ask_many(commands, link=link)
             for number, command, reply in zip(mine, commands, replies, strict=True):
                 outcomes[number] = _not_finished(reply, command, "DELETED", held[number])
@@ -740,18 +742,36 @@ def _one_line(text: str) -> str:
     return text.encode()[:900].decode(errors="ignore")
 
 
+@functools.lru_cache(maxsize=LINES_KEPT)
+def _watched(topics: str | tuple[str, ...]) -> tuple[frozenset[str], str]:
+    """Return the topics of a reserve, and their name if there is only one."""
+    names = [topics] if isinstance(topics, str) else topics
+    watched = frozenset(map(topic_word, names))
+    return watched, names[0] if len(watched) == 1 else ""
+
+
+@functools.lru_cache(maxsize=LINES_KEPT)
+def _reserve_line(limit: int, wait_s: float, *, is_named: bool) -> bytes:
+    """Write a reserve, which a worker sends again and again; the topic may be known by name."""
+    most, wait = whole_word(limit, "max", 1, 1_000), seconds_word(wait_s, "wait")
+    details = "ttr,attempt" if is_named else "ttr,attempt,tube"
+    return line("reserve-batch", most, wait, f"with={details}")
+
+
 def _reservation(reply: Reply, topic: str, link: Any) -> Reservation:  # noqa: ANN401 - a connection of either kind
     """Return a job of a batch; its line has ttr and attempt, and the tube unless that is known."""
-    words = reply.words
+    words, body = reply
     if len(words) != (5 if topic else 6) or words[0] != "RESERVED":
         raise NotUnderstood(f"{shown(' '.join(words))} is not a reserved job with its details")
-    if not re.fullmatch(_TTR, words[3]):
-        raise NotUnderstood(f"{shown(words[3])} is not a ttr")
+    ttr = words[3]
+    if not (ttr.isascii() and ttr.replace(".", "", 1).isdigit() and len(ttr) <= TTR_DIGITS_MAX):
+        raise NotUnderstood(f"{shown(ttr)} is not a ttr")
     if not topic and not is_topic(words[5]):
         raise NotUnderstood(f"{shown(words[5])} is not a topic's name")
+    attempt = whole_at(words, 4)
     return Reservation(
-        *(int(words[1]), topic or words[5], "", reply.body or b"", whole_at(words, 4)),
-        ttr=float(words[3]),
+        *(int(words[1]), topic or words[5], "", body or b"", attempt),
+        *(None, None, None, float(ttr)),
         link=link,
     )
 

@@ -400,7 +400,11 @@ class Job(Reserved[Client]):
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        carried_out(leaving(self, error))
+        if error is None and not self.is_finished:
+            self.client.keep_no_more(self)
+            self.client.ack(self)
+        else:
+            carried_out(leaving(self, error))
 
     def ack(self) -> None:
         """Acknowledge it: it is done and deleted.

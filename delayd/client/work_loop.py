@@ -69,21 +69,25 @@ def work_loop(
     reserve: Callable[[], Any],
     handle: Callable[[Any], Any],
     wait: Callable[[float], Any],
+    has_jobs: Callable[[], bool] = bool,
     idle: Callable[[], Any] | None = None,
     chance: Callable[[], float] = drawn,
 ) -> Steps[None]:
     """Work on one job after the other as long as `goes_on` says so.
 
+    Jobs that were reserved before, which `has_jobs` tells, do not wait for the pause to end.
     `idle` is called if there is none and `reserve` has not waited. Raises errors that do not pass.
     """
     pauses_s = pauses(FOR_EVER_S, chance)
     while goes_on():
         era = outage.era
         try:
-            if left_s := pause.left_s():
+            if not has_jobs() and (left_s := pause.left_s()):
                 yield wait(left_s)
                 continue
             jobs = yield reserve()
+            if jobs is None:  # another thread or task has asked
+                continue
             if idle is not None and not jobs:
                 yield idle()
             outage.end(era)

@@ -25,7 +25,9 @@ from typing import Any, Final
 
 from delayd.client.aio import AsyncClient, AsyncJob
 from delayd.client.connection_pool import drawn
+from delayd.client.crew import Crew
 from delayd.client.errors import DelaydError
+from delayd.client.jobs import leaving
 from delayd.client.steps import Steps, awaited, carried_out
 from delayd.client.sync import Client, Job
 from delayd.client.work_loop import FailurePause, comes_at_once, work_loop
@@ -91,18 +93,28 @@ class Worker:
         self._is_stopping.set()
 
     def _work(self) -> None:
+        wait = self._is_stopping.wait
         try:
-            carried_out(self._loop.steps(self._is_stopping, self._handle, self._is_stopping.wait))
+            carried_out(self._loop.steps(self._is_stopping, self._take, self._handle, wait))
         except BaseException as error:  # noqa: BLE001 - `run` raises it
             self._fault = error
             self.stop()
+        self._loop.crew.wake_all()
+
+    def _take(self) -> list[Job] | None:
+        return carried_out(self._loop.crew.taking(threading.Event))
 
     def _handle(self, job: Job) -> None:
         carried_out(self._loop.tried(job, self._call))
 
     def _call(self, job: Job) -> None:
-        with job:
+        job.client.keep(job)
+        try:
             _check_finished(self._handler(job))
+        except BaseException as error:
+            carried_out(leaving(job, error))
+            raise
+        carried_out(self._loop.left(job))
 
 
 class AsyncWorker:
@@ -153,10 +165,14 @@ class AsyncWorker:
 
     async def _work(self) -> None:
         try:
-            await awaited(self._loop.steps(self._is_stopping, self._handle, self._wait))
+            await awaited(self._loop.steps(self._is_stopping, self._take, self._handle, self._wait))
         except Exception as error:  # noqa: BLE001 - `run` raises it
             self._fault = error
             self.stop()
+        self._loop.crew.wake_all()
+
+    async def _take(self) -> list[AsyncJob] | None:
+        return await awaited(self._loop.crew.taking(asyncio.Event))
 
     async def _wait(self, pause_s: float) -> None:
         with contextlib.suppress(TimeoutError):
@@ -167,7 +183,8 @@ class AsyncWorker:
         await awaited(self._loop.tried(job, self._call))
 
     async def _call(self, job: AsyncJob) -> None:
-        async with job:
+        await job.client.keep(job)
+        try:
             result = self._handler(job)
             if not inspect.isawaitable(result):
                 raise TypeError(
@@ -175,6 +192,10 @@ class AsyncWorker:
                     " or give it to a Worker"
                 )
             await result
+        except BaseException as error:
+            await awaited(leaving(job, error))
+            raise
+        await awaited(self._loop.left(job))
 
 
 class _Loop:
@@ -191,47 +212,59 @@ class _Loop:
         chance: Callable[[], float],
     ) -> None:
         self._client = client
-        self._topics = topics
         self._on_error = on_error
         self._chance = chance
         self._log = logging.getLogger("delayd")
         self.pause = FailurePause()
+        wait_s = WAIT_S if client.idle is None else 0.0  # a double idles instead
+        self.crew = Crew(client, topics, wait_s, self._report)
 
     def steps(
         self,
         is_stopping: threading.Event | asyncio.Event,
+        take: Callable[[], Any],
         handle: Callable[[Any], Any],
         wait: Callable[[float], Any],
     ) -> Steps[None]:
         """Work on one job after the other until `is_stopping` is set."""
-        client, topics = self._client, self._topics
+        client, crew = self._client, self.crew
         client.outage.tell = self._tell_outage
-        wait_s = WAIT_S if client.idle is None else 0.0  # a double idles instead
         return work_loop(
             client.outage,
             self.pause,
-            goes_on=lambda: not is_stopping.is_set(),
-            reserve=lambda: client.reserve_many(topics, limit=1, timeout=wait_s),
+            goes_on=lambda: not is_stopping.is_set() or crew.has_jobs,
+            reserve=take,
             handle=handle,
             wait=wait,
+            has_jobs=lambda: crew.has_jobs,
             idle=client.idle,
             chance=self._chance,
         )
+
+    def left(self, job: Job | AsyncJob) -> Steps[None]:
+        """End a job whose handler has returned."""
+        if job.is_finished:  # by the handler
+            job.client.keep_no_more(job)  # type: ignore[arg-type]  # which is of its own kind
+        else:
+            yield from self.crew.acknowledging(job)
 
     def tried(self, job: Job | AsyncJob, call: Callable[[Any], Any]) -> Steps[None]:
         """Make an attempt at a job; an exception is reported, and the worker goes on."""
         try:
             yield call(job)
         except Exception as error:  # noqa: BLE001 - the attempt failed
-            if self._on_error is not None:
-                self._on_error(error, job)
-            else:
-                text = "an attempt at job %d of topic %r failed: %s"
-                self._log.error(text, job.id, job.topic, error, exc_info=error)
+            self._report(error, job)
         if (yield from comes_at_once(job)):
             self.pause.failed()
         else:
             self.pause.ended()
+
+    def _report(self, error: Exception, job: Job | AsyncJob) -> None:
+        if self._on_error is not None:
+            self._on_error(error, job)
+        else:
+            text = "an attempt at job %d of topic %r failed: %s"
+            self._log.error(text, job.id, job.topic, error, exc_info=error)
 
     def _tell_outage(self, error: DelaydError | None) -> None:
         if error is None:

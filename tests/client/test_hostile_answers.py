@@ -593,6 +593,21 @@ def test_more_jobs_than_were_asked_for_are_not_understood() -> None:
         steps.send(Response(200, {}, b'{"jobs":[%b,%b]}' % (job, job)))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("RESERVED 1 1", "RESERVED 1 1 60", "RESERVED 1 1 60 1 mail", "FOUND 1 1 60 1"),
+        *("RESERVED 1 1 -1 1", "RESERVED 1 1 1e9 1", "RESERVED 1 1 . 1", "RESERVED 1 1 60 x"),
+        *("RESERVED 1 1 nan 1", "RESERVED 1 1 999999999999999 1", "RESERVED 1 1 \u0661 1"),
+    ],
+)
+def test_a_reserved_job_has_the_details_that_were_asked_for(line: str) -> None:
+    steps = LineCalls("").reserve("mail", timeout=0)
+    next(steps)
+    with pytest.raises(NotUnderstood):
+        steps.send(Replies([Reply(["RESERVED_BATCH", "1"]), Reply(line.split(), b"x")], None))
+
+
 def test_a_long_detail_is_cut_short() -> None:
     steps = HttpCalls().cancel(7)
     next(steps)

@@ -26,9 +26,11 @@ from delayd.client import (
     Worker,
 )
 from delayd.client.connection_pool import Outage
+from delayd.client.crew import Crew
 from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Toucher, touched
-from delayd.client.steps import carried_out
+from delayd.client.results import Reservation
+from delayd.client.steps import Steps, carried_out
 from delayd.client.work_loop import FailurePause
 from delayd.limits import ERROR_BYTES_MAX
 from delayd.testing.daemon import Daemon
@@ -248,6 +250,110 @@ def test_a_toucher_that_is_closed_ends_with_its_last_job(monkeypatch: pytest.Mon
     client.keep_no_more(job)
     thread.join(60)
     assert not thread.is_alive()
+
+
+# --- What threads or tasks of a worker do together -----------------------------------------------
+
+
+class Alarm:
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def set(self) -> None:
+        self.is_set = True
+
+    def wait(self) -> "Alarm":
+        return self
+
+
+class Desk:
+    """A client, which notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def reserve_many(self, _topics: object, *, limit: int, timeout: float) -> None:
+        self.asked.append(("reserve", limit))
+
+    def ack_many(self, jobs: list[Any]) -> None:
+        self.asked.append(("ack", [job.id for job in jobs]))
+
+    def keep(self, job: Any) -> None:  # noqa: ANN401 - a job
+        self.asked.append(("keep", job.id))
+
+    def keep_no_more(self, job: Any) -> None:  # noqa: ANN401 - a job
+        self.asked.append(("keep no more", job.id))
+
+
+def job_of(number: int, link: object = None) -> Job:
+    return Job(Client(), Reservation(number, "mail", "", b"", link=link))
+
+
+def ended(steps: Steps[Any], answer: object) -> Any:  # noqa: ANN401 - its result
+    """Return the result of steps that end with this answer."""
+    with pytest.raises(StopIteration) as done:
+        steps.send(answer)
+    return done.value.value
+
+
+def test_one_of_a_crew_reserves_for_all_that_wait() -> None:
+    desk = Desk()
+    crew = Crew(desk, "mail", 1.0, lambda *_: None)
+    first, second, third = (crew.taking(Alarm) for _ in range(3))
+    next(first)
+    alarms = next(second), next(third)
+    jobs = [job_of(number) for number in range(4)]
+    assert ended(first, jobs[:1]) == jobs[:1]
+    assert [alarm.is_set for alarm in alarms] == [True, False]
+    assert ended(second, None) is None  # it may reserve now
+    fourth = crew.taking(Alarm)
+    next(fourth)
+    assert desk.asked == [("reserve", 1), ("reserve", 2)]
+    fourth.send(jobs[1:3])
+    assert desk.asked[-1] == ("keep", 2)
+    assert ended(fourth, None) == [jobs[1]]
+    assert alarms[1].is_set
+    assert crew.has_jobs
+    assert ended(third, None) == [jobs[2]]
+    assert not crew.has_jobs
+
+
+def test_a_crew_reserves_again_after_one_that_failed() -> None:
+    desk = Desk()
+    crew = Crew(desk, "mail", 1.0, lambda *_: None)
+    first, second = crew.taking(Alarm), crew.taking(Alarm)
+    next(first)
+    alarm = next(second)
+    with pytest.raises(Draining):
+        first.throw(Draining("", "DRAINING"))
+    assert alarm.is_set
+    assert ended(second, None) is None
+    next(crew.taking(Alarm))
+    assert desk.asked == [("reserve", 1)] * 2
+
+
+def test_one_of_a_crew_acknowledges_what_is_done_meanwhile_by_connections() -> None:
+    desk, reports = Desk(), []
+    crew = Crew(desk, "mail", 1.0, lambda *report: reports.append(report))
+    jobs = [*(job_of(number, "a") for number in range(3)), job_of(3, "b")]
+    first = crew.acknowledging(jobs[0])
+    next(first)
+    for job in jobs[1:]:
+        with pytest.raises(StopIteration):
+            next(crew.acknowledging(job))
+    first.send([None])
+    refusal, lost = NotReserved("", "NOT_RESERVED"), ConnectionLost("", "", may_have_happened=True)
+    first.send([refusal, None])
+    with pytest.raises(StopIteration):
+        first.throw(lost)
+    assert [each for each in desk.asked if each[0] == "ack"] == [
+        *(("ack", [0]), ("ack", [1, 2]), ("ack", [3])),
+    ]
+    assert [each for each in desk.asked if each[0] == "keep no more"] == [
+        ("keep no more", number) for number in range(4)
+    ]
+    assert reports == [(refusal, jobs[1]), (lost, jobs[3])]
+    next(crew.acknowledging(jobs[0]))  # and is ready for more
 
 
 # --- Handlers of the wrong kind ------------------------------------------------------------------

@@ -1,0 +1,159 @@
+"""What the threads or tasks of one worker do together: reserve jobs, and acknowledge them.
+
+One of those that have no job reserves, for itself and for all that wait, so many jobs as they are;
+the others wait for it. One of those whose job is done acknowledges it, and goes on until none is
+left of those that were done meanwhile. So nothing waits for others to come, and the more there is
+to do, the more is done by one request:
+
+    reserve  1 ─► work          reserve  5 ─► work          ...
+                    └─► ack  1 ────────────► ack  4 ──────► ...
+
+It does not wait itself (`steps`), so that it is the same for threads and for tasks of asyncio.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+from delayd.client.errors import DelaydError
+from delayd.client.jobs import Reserved
+from delayd.client.limits import BATCH_JOBS_MAX
+from delayd.client.steps import Steps
+
+
+class Alarm(Protocol):
+    """An event, to be waited for."""
+
+    def set(self) -> None:
+        """End the wait."""
+
+    def wait(self) -> Any:  # noqa: ANN401 - a truth, or an awaitable
+        """Wait."""
+
+
+class Works(Protocol):
+    """A client of either kind."""
+
+    def reserve_many(self, topics: str | Sequence[str], *, limit: int, timeout: float) -> Any:  # noqa: ANN401 - jobs, or an awaitable
+        """Reserve jobs."""
+
+    def ack_many(self, jobs: Iterable[Any]) -> Any:  # noqa: ANN401 - the same
+        """Acknowledge jobs."""
+
+    def keep(self, job: Any) -> Any:  # noqa: ANN401 - the same
+        """Extend a reservation from now on."""
+
+    def keep_no_more(self, job: Any) -> None:  # noqa: ANN401 - the same
+        """Extend it no more."""
+
+
+class Crew:
+    """The jobs of a worker that none of its threads or tasks has yet, or has no more.
+
+    `report` is called with each error of an acknowledgement and its job.
+    """
+
+    def __init__(
+        self,
+        client: Any,  # noqa: ANN401 - a `Works`, whose jobs are of its own kind
+        topics: str | Sequence[str],
+        wait_s: float,
+        report: Callable[[Exception, Any], None],
+    ) -> None:
+        self._client: Final[Works] = client
+        self._topics = topics
+        self._wait_s = wait_s
+        self._report = report
+        self._lock = threading.Lock()
+        self._jobs: deque[Reserved[Any]] = deque()
+        """Reserved, and not begun."""
+        self._waiting: deque[Alarm] = deque()
+        self._is_reserving = False
+        self._done: list[Reserved[Any]] = []
+        self._is_acknowledging = False
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether a job is reserved that is not begun."""
+        return bool(self._jobs)
+
+    # --- Reserving -------------------------------------------------------------------------------
+
+    def taking(self, waiter: Callable[[], Alarm]) -> Steps[list[Any] | None]:
+        """Return a job, or an empty list if none is ready.
+
+        None: another one was to reserve, and is over without a job for this one. `waiter` makes an
+        event of `threading` or of `asyncio`.
+        """
+        with self._lock:
+            if self._jobs:
+                return [self._pop()]
+            limit = min(1 + len(self._waiting), BATCH_JOBS_MAX)
+            alarm = waiter() if self._is_reserving else None
+            if alarm is not None:
+                self._waiting.append(alarm)
+            self._is_reserving = True
+        if alarm is not None:
+            yield alarm.wait()
+            with self._lock:
+                return [self._pop()] if self._jobs else None
+        jobs: list[Any] = []
+        try:
+            jobs = yield self._client.reserve_many(self._topics, limit=limit, timeout=self._wait_s)
+            for job in jobs[1:]:  # they may have to wait: for a pause after a failure
+                yield self._client.keep(job)
+        finally:
+            with self._lock:
+                self._is_reserving = False
+                self._jobs += jobs[1:]
+                self._wake()
+        return jobs[:1]
+
+    def wake_all(self) -> None:
+        """End all waits: the worker stops, or one of its threads or tasks has ended."""
+        with self._lock:
+            while self._waiting:
+                self._wake()
+
+    def _pop(self) -> Reserved[Any]:
+        """Return a job, and have another one take the next."""
+        job = self._jobs.popleft()
+        if self._jobs:
+            self._wake()
+        return job
+
+    def _wake(self) -> None:
+        """Wake one: for a job, or to reserve. It wakes the next if there are more jobs."""
+        if self._waiting:
+            self._waiting.popleft().set()
+
+    # --- Acknowledging ---------------------------------------------------------------------------
+
+    def acknowledging(self, job: Reserved[Any]) -> Steps[None]:
+        """Acknowledge a job now, or leave it to the one that is acknowledging."""
+        with self._lock:
+            self._done.append(job)
+            if self._is_acknowledging:
+                return
+            self._is_acknowledging = True
+        while True:
+            with self._lock:
+                jobs, self._done = self._done, []
+                if not jobs:
+                    self._is_acknowledging = False
+                    return
+            for link in {id(job.reservation.link): job.reservation.link for job in jobs}.values():
+                yield from self._acknowledge([j for j in jobs if j.reservation.link is link])
+
+    def _acknowledge(self, jobs: list[Reserved[Any]]) -> Steps[None]:
+        """Acknowledge jobs of one connection, whose loss concerns no others."""
+        outcomes: Sequence[DelaydError | None]
+        try:
+            outcomes = yield self._client.ack_many(jobs)
+        except DelaydError as error:
+            outcomes = [error] * len(jobs)
+        for job, refusal in zip(jobs, outcomes, strict=True):
+            self._client.keep_no_more(job)
+            if refusal is not None:
+                self._report(refusal, job)
