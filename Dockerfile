@@ -1,11 +1,12 @@
 # delayd in a container: docs/operations.md, "Container", says how to run it.
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY requirements/build.txt requirements/runtime.txt requirements/
+COPY requirements/build.txt requirements/runtime.txt requirements/postgres.txt requirements/
 RUN python -m venv /build \
  && /build/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement requirements/build.txt \
  && python -m venv --without-pip /opt/delayd \
- && python -m pip --python /opt/delayd install --no-cache-dir --no-deps --require-hashes --requirement requirements/runtime.txt
+ && python -m pip --python /opt/delayd install --no-cache-dir --no-deps --require-hashes --requirement requirements/runtime.txt \
+ && python -m pip --python /opt/delayd install --no-cache-dir --no-deps --require-hashes --requirement requirements/postgres.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY .ci/compile.py .ci/compile.py
 COPY delayd delayd

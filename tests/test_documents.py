@@ -29,6 +29,7 @@ FOLDERS: Final = ("", "delayd", "delayd/core", "delayd/http", "delayd/journal", 
 ELSEWHERE: Final = frozenset(
     (
         "delayd.toml",
+        "drill.py",
         "producer.py",
         "protocol.txt",
         "receiver.py",

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from delayd.config import HTTP_LISTEN_DEFAULT, LINE_LISTEN_DEFAULT
+from delayd.exits import Exit
 
 UNITS: Final = Path(__file__).parent.parent / "systemd"
 EXPOSURE_MAX_TENTHS: Final = 12  # Debian's redis-server scores 12, a unit without hardening 96
@@ -40,6 +41,38 @@ def test_systemd_finds_the_service_hardly_exposed() -> None:
 def test_the_service_is_not_restarted_where_that_would_not_help() -> None:
     service = read_unit("delayd.service")["Service"]
     assert service["RestartPreventExitStatus"].split() == ["64", "65", "75", "78"]
+
+
+def test_with_a_database_it_is_restarted_without_end_and_reaches_other_machines(
+    tmp_path: Path,
+) -> None:
+    page = (UNITS.parent / "docs" / "two-machines.md").read_text(encoding="utf-8")
+    added = page.split("```ini\n")[1].split("```")[0]
+    drop_in = configparser.RawConfigParser(strict=False, delimiters=("=",))
+    drop_in.read_string(added)
+    assert drop_in["Unit"]["StartLimitIntervalSec"] == "0"
+    shipped = read_unit("delayd.service")["Service"]
+    for name in ("IPAddressDeny", "IPAddressAllow"):
+        assert shipped[name]
+        assert drop_in["Service"][name] == ""
+    never = shipped["RestartPreventExitStatus"].split()
+    assert not {str(int(code)) for code in (Exit.FENCED, Exit.JOURNAL_FAILED)} & {*never}
+    name, _, _ = drop_in["Service"]["LoadCredential"].partition(":")
+    assert f"/run/credentials/delayd.service/{name}`" in page
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    unit = (UNITS / "delayd.service").read_text().replace("/usr/bin/delayd", "/bin/true")
+    (tmp_path / "delayd.service").write_text(unit)
+    (tmp_path / "delayd.service.d").mkdir()
+    (tmp_path / "delayd.service.d" / "override.conf").write_text(added)
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", str(tmp_path / "delayd.service")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "override.conf" not in verified.stderr
+    assert "Unknown" not in verified.stderr
 
 
 def test_the_sockets_are_the_default_addresses() -> None:

@@ -35,6 +35,7 @@ from delayd.client.answers import (
     whole_in,
 )
 from delayd.client.errors import (
+    ConnectionLost,
     DelaydError,
     FieldProblem,
     Invalid,
@@ -82,6 +83,7 @@ T = TypeVar("T")
 Steps = Generator[Request, Response, T]
 
 NoneType: Final = type(None)
+_OF_A_PROXY: Final = frozenset((502, 503, 504))
 _MISSING: Final = object()
 _A_TIME: Final = (dt.datetime,)
 _A_TEXT: Final = (str,)
@@ -517,11 +519,18 @@ def _read(response: Response) -> Any:  # noqa: ANN401 - JSON
 
 
 def _problem(response: Response) -> dict[str, Any]:
-    """Return the problem in an answer. Raises NotUnderstood: all of delayd's errors have one."""
+    """Return the problem in an answer. Raises NotUnderstood: all of delayd's errors have one.
+
+    Raises ConnectionLost where a proxy says that it has no answer of the daemon.
+    """
     try:
         problem = read_json(response.body)
     except NotUnderstood:
         problem = None
+    is_problem = isinstance(problem, dict) and "word" in problem
+    if not is_problem and response.status in _OF_A_PROXY:
+        why = f"a proxy answered {response.status}"
+        raise ConnectionLost("the daemon", why, may_have_happened=True)
     if not isinstance(problem, dict) or "word" not in problem:
         raise NotUnderstood(f"status {response.status}, which delayd does not send so")
     return problem

@@ -222,6 +222,16 @@ def test_a_batch_whose_connection_is_lost_keeps_what_was_answered(made: Made) ->
         assert peer.received[1] == b""
 
 
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_what_a_proxy_has_no_answer_to_may_have_been_done(made: Made, status: int) -> None:
+    page = b"HTTP/1.1 %d -\r\nContent-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>" % status
+    with ScriptedPeer([[Read(b"}"), Send(page), Hold()]]) as proxy:
+        with pytest.raises(ConnectionLost, match=f"a proxy answered {status}") as caught:
+            made.client(http(proxy)).ack(TOKEN)
+        assert caught.value.may_have_happened
+        assert proxy.received[0].count(b"/ack") == 1
+
+
 def test_a_reply_that_nobody_asked_for_is_not_taken_for_the_next_one(made: Made) -> None:
     scripts: list[list[Step]] = [
         [Read(b"\r\n\r\n"), Send(ALIVE + ACKED), Hold()],

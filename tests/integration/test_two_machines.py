@@ -2,19 +2,31 @@
 
 import os
 import re
+import shutil
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, TypeVar, cast
 from urllib.request import urlopen
 
 import pytest
 
+from delayd.client import Client, ConnectionLost, NotNow, Unreachable
 from delayd.exits import Exit
 from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
+from tests.pages import BLOCK, Reader, is_as_told, text_of
 from tests.postgres_server import PostgresServer, postgres_server
-from tests.servers import READY, Server, ServerNotStarted, executable, launch
+from tests.servers import READY, Server, ServerNotStarted, executable, free_port, launch
 
+if TYPE_CHECKING:
+    from delayd.testing.daemon import Daemon
+
+T = TypeVar("T")
 LEASE = "1s"
 
 
@@ -28,22 +40,22 @@ class Machines:
     """Daemons that share one log."""
 
     def __init__(self, server: PostgresServer) -> None:
-        self._url = server.url
         server.logs += 1
-        self._name = f"log_{server.logs}"
+        self.environment = {
+            "DELAYD_POSTGRES_URL": server.url,
+            "DELAYD_POSTGRES_NAME": f"log_{server.logs}",
+            "DELAYD_POSTGRES_LEASE": LEASE,
+        }
         self._running: list[Server] = []
 
     def start(self, *flags: str, **variables: str) -> Server:
         """Start a daemon; it serves when the log is free."""
         argv = (executable("delayd"), "serve", "--line", "127.0.0.1:0", "--http", "off")
-        environment = {
-            **os.environ,
-            "DELAYD_POSTGRES_URL": self._url,
-            "DELAYD_POSTGRES_NAME": self._name,
-            "DELAYD_POSTGRES_LEASE": LEASE,
-            **variables,
-        }
-        daemon = launch("delayd serve", (*argv, *flags), environment=environment)
+        return self.run((*argv, *flags), {**os.environ, **self.environment, **variables})
+
+    def run(self, argv: tuple[str, ...], environment: Mapping[str, str]) -> Server:
+        """Run a command that starts a daemon."""
+        daemon = launch("delayd serve", argv, environment=environment)
         self._running.append(daemon)
         return daemon
 
@@ -199,3 +211,104 @@ def test_what_cannot_be_is_named_without_secrets(
     with pytest.raises(ServerNotStarted, match=why) as said:
         daemon.fail_to_start()
     assert "s3cret" not in str(said.value)
+
+
+Ports = tuple[int, int]
+"""Of the line and of HTTP."""
+
+
+def proxy(directory: Path, here: Ports, machines: Mapping[str, Ports]) -> Server:
+    """HAProxy with the configuration of the page, but for its addresses."""
+    section = text_of("two-machines.md", "Clients find the owner")
+    text = section.split("```haproxy\n")[1].split("```")[0]
+    for name, (line, http) in machines.items():
+        text = text.replace(f"{name}:11300 port 11301", f"127.0.0.1:{line} port {http}")
+        text = text.replace(f"{name}:11301", f"127.0.0.1:{http}")
+    for written, port in zip((11300, 11301), here, strict=True):
+        text = text.replace(f"bind :{written}", f"bind 127.0.0.1:{port}")
+    assert "1130" not in text
+    file = directory / "haproxy.cfg"
+    file.write_text(text)
+    command = (shutil.which("haproxy") or "haproxy", "-f", str(file))
+    checked = subprocess.run((*command, "-c"), check=False, capture_output=True, text=True)
+    assert "WARNING" not in checked.stderr, checked.stderr
+    assert checked.returncode == 0, checked.stderr
+    return launch("haproxy", (*command, "-db"))
+
+
+def until_done(call: Callable[[], T]) -> T:
+    """Call again while nobody owns the log: a client of a proxy hears of that as a refusal."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except (Unreachable, ConnectionLost, NotNow):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+@pytest.mark.skipif(shutil.which("haproxy") is None, reason="haproxy is not installed")
+def test_haproxy_leads_to_the_owner_before_and_after_a_takeover(
+    machines: Machines, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        here, a, b = (
+            (stack.enter_context(free_port()), stack.enter_context(free_port())) for _ in range(3)
+        )
+        flags = [
+            ("--line", f"127.0.0.1:{line}", "--http", f"127.0.0.1:{http}") for line, http in (a, b)
+        ]
+        owner = machines.owner(*flags[0])
+        machines.standby(*flags[1])
+        stack.enter_context(proxy(tmp_path, here, {"a.example.com": a, "b.example.com": b}))
+        over_http = stack.enter_context(Client(f"http://127.0.0.1:{here[1]}"))
+        on_line = stack.enter_context(Client(f"beanstalk://127.0.0.1:{here[0]}"))
+        put = [
+            until_done(lambda: over_http.put("mail", "one")).id,
+            until_done(lambda: on_line.put("mail", "two")).id,
+        ]
+        owner.kill()
+        put.append(until_done(lambda: over_http.put("mail", "three")).id)
+        put.append(until_done(lambda: on_line.put("mail", "four")).id)
+        found: set[int] = set()
+        while not found.issuperset(put):  # a put whose answer was lost may be there twice
+            with until_done(lambda: over_http.reserve("mail", timeout=5)) as job:
+                found.add(job.id)
+
+
+def test_the_drill_ends_with_every_acknowledged_job(
+    server: PostgresServer, machines: Machines, tmp_path: Path
+) -> None:
+    with ExitStack() as stack:
+        ports = {
+            f"127.0.0.1:{written}": f"127.0.0.1:{stack.enter_context(free_port())}"
+            for written in (11300, 11301, 11400, 11401)
+        }
+        first = cast(
+            "Daemon",
+            SimpleNamespace(
+                http_listens_on=ports["127.0.0.1:11301"], listens_on=ports["127.0.0.1:11300"]
+            ),
+        )
+        also = {**ports, "127.0.0.1:5432": f"127.0.0.1:{server.port}", "RUNS_S = 20": "RUNS_S = 6"}
+        reader = Reader(tmp_path, first, also)
+        reader.environment |= machines.environment
+        started: list[Server] = []
+        for block in BLOCK.finditer(text_of("two-machines.md", "A drill")):
+            text = reader.here(block["text"])
+            if block["name"]:
+                (tmp_path / block["name"]).write_text(text)
+            elif text.startswith("$ delayd serve"):
+                command, _, told = text.removeprefix("$ ").partition("\n")
+                argv = (executable("delayd"), *command.split()[1:])
+                started.append(machines.run(argv, reader.environment))
+                while not is_as_told(told.rstrip(), started[-1].output().decode().rstrip()):
+                    assert started[-1].process.poll() is None, started[-1].output()
+                    time.sleep(0.05)
+            else:
+                reader.type(text)
+        first_one, second, again = started
+        assert first_one.process.wait(60) == -signal.SIGKILL
+        second.signal(signal.SIGINT)
+        again.wait_until(ready=READY)
