@@ -437,6 +437,10 @@ DATABASE_TRUNCATE_MS: Final = 1_000
 DATABASE_LEASE_MS_DEFAULT: Final = 5_000
 DATABASE_LEASE_MS_MIN: Final = 1_000  # a database that is busy answers later than that at times
 DATABASE_LEASE_MS_MAX: Final = 60_000
+# Space that is kept in the database for removals when it is full: some 40,000, one after the other.
+DATABASE_RESERVE_BYTES: Final = 4 << 20
+# How often a database that was full is tried again: each time takes all that is free for a moment.
+DATABASE_RESERVE_RETRY_MS: Final = 5_000
 # How long the end of a daemon waits until its lease is given up; else it runs out.
 DATABASE_RELEASE_MS: Final = 1_000
 # How often a lost connection is tried again, and a standby looks for new frames.

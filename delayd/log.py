@@ -69,7 +69,7 @@ class LogFrame(Protocol):
 
     @property
     def wall_ms(self) -> int:
-        """What the wall clock said at that time, at most."""
+        """What the wall clock said at that time."""
 
     @property
     def payload(self) -> bytes:

@@ -1,8 +1,9 @@
 """The log in PostgreSQL: one statement for each group commit, and a lease that says who owns it.
 
-    log.py          the log: follow, take over, append, settle     statements.py   its SQL
+    postgres_log.py the log: follow, take over, append, settle     statements.py   its SQL
     connection.py   one connection, with deadlines of our own      rows.py         bytes in rows
-    snapshots.py    snapshots, in parts                            worth.py        what it is worth
+    snapshots.py    snapshots, in parts                            place.py        where it is
+    reserve.py      space for removals, when the database is full  copies.py       copied logs
 
 docs/two-machines.md says what it promises. Needs psycopg, which `delayd[postgres]` brings along, so
 nothing here is imported unless the configuration names a database.

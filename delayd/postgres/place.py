@@ -170,7 +170,7 @@ class DatabasePlace(NamedTuple):
     def _create(self, connection: Connection, statements: Statements, identity: bytes) -> None:
         """Make the tables, all or none; where another daemon does so at this moment, it is done."""
         self.begin(connection)
-        if not whole(connection.ask(statements.has_tables, within_ms=DATABASE_ANSWER_MS)[0][0]):
+        if not whole(connection.ask(statements.was_made, within_ms=DATABASE_ANSWER_MS)[0][0]):
             self.create(connection, statements, identity)
         connection.run("COMMIT", DATABASE_ANSWER_MS)
 

@@ -63,6 +63,7 @@ from delayd.postgres.errors import (
     StatementFailed,
 )
 from delayd.postgres.place import DatabasePlace, closed_after_error
+from delayd.postgres.reserve import FULL, Reserve
 from delayd.postgres.rows import LogRow, checksum_of, frames_in
 from delayd.postgres.snapshots import PartsConnection, PartsWriter, payloads_of
 from delayd.postgres.statements import FORMAT, FRAME_TABLES, Statements
@@ -74,7 +75,6 @@ _LEAP_NS: Final = 100 * NS_PER_MS
 _SNAPSHOTS_PER_SEGMENT: Final = 8
 """As with files: a snapshot for every 32 MiB of log, if less than that lives."""
 _STEPS_PER_SNAPSHOT: Final = 8
-_FULL: Final = ("53100",)
 _PASSING: Final = ("53", "40", "55P03", "57014")
 """What begins the SQLSTATE of a refusal that may not be there the next time."""
 _LOSING: Final = ("57P", "08", "25006")
@@ -117,43 +117,33 @@ class DatabaseTime:
 
     >>> time = DatabaseTime()
     >>> time.note(5_000_000, before_ns=1_000, after_ns=9_000)  # it said 5 s between these two
-    >>> time.ahead_ns, time.most_ns
-    (4999991000, 4999999999)
-
-    What is written down for the next owner is the latest that it can have been (`doubt_ms`), so
-    that an answer which was slow makes jobs late, and not early.
+    >>> time.ahead_ns
+    4999991000
 
     A standby does not follow it when it is set forward (`leap_ns`), before the owner has: else it
     would take an hour by which it was set for one that has passed since the owner's last frame.
     """
 
-    __slots__ = ("ahead_ns", "leap_ns", "most_ns")
+    __slots__ = ("ahead_ns", "leap_ns")
 
     def __init__(self) -> None:
-        self.ahead_ns = self.most_ns = self.leap_ns = 0
+        self.ahead_ns = self.leap_ns = 0
 
     def note(self, said_us: int, *, before_ns: int, after_ns: int, may_leap: bool = True) -> None:
         """Take note of what it said between two readings of the boot clock."""
         least_ns, most_ns = said_us * 1_000 - after_ns, said_us * 1_000 + 999 - before_ns
-        both_ns = max(least_ns, self.ahead_ns), min(most_ns, self.most_ns)
         self.leap_ns = 0
-        if both_ns[0] <= both_ns[1]:
-            self.ahead_ns, self.most_ns = both_ns
-        elif self.ahead_ns and not may_leap and least_ns - self.most_ns > _LEAP_NS:
-            self.leap_ns = least_ns - self.most_ns
+        if least_ns <= self.ahead_ns <= most_ns:
+            return
+        if self.ahead_ns and not may_leap and least_ns - self.ahead_ns > _LEAP_NS:
+            self.leap_ns = least_ns - self.ahead_ns
         else:
-            self.ahead_ns, self.most_ns = least_ns, most_ns
+            self.ahead_ns = least_ns
 
     def note_frame(self, wall_ms: int) -> None:
         """Follow the owner, which has seen the clock at this time."""
         if self.leap_ns:
             self.ahead_ns = max(self.ahead_ns, wall_ms * NS_PER_MS - boot_ns())
-            self.most_ns = max(self.most_ns, self.ahead_ns)
-
-    @property
-    def doubt_ms(self) -> int:
-        """How much later than this it may be."""
-        return -(-(self.most_ns - self.ahead_ns) // NS_PER_MS)
 
     def wall_ns(self) -> int:
         """Return what it says now."""
@@ -257,6 +247,7 @@ class PostgresLog:
         self.appended_bytes = self.grown_bytes = 0
         self._covered_bytes = 0  # how much log the snapshot in the making covers
         self._writer: PartsWriter | None = None
+        self._reserve: Reserve | None = None
         self.snapshot_ms: int | None = None
 
     # --- A start ---------------------------------------------------------------------------------
@@ -524,6 +515,9 @@ class PostgresLog:
 
     def serve(self, loop: Loop, user: LogUser) -> None:
         self._loop, self._user = loop, user
+        proof = (self._epoch, self._self)
+        self._reserve = Reserve(self._place.connected, self._statements, proof, self._wake)
+        self._reserve.keep()
         self._tick()
 
     # --- Appends ---------------------------------------------------------------------------------
@@ -532,10 +526,9 @@ class PostgresLog:
         """Pack the records as frames, several where one statement would take long."""
         if self._failure is not None:
             raise self._failure
-        latest_ms = wall_ms + self._time.doubt_ms
         for payload in _pieces(records):
             self.appended_sequence += 1
-            frame = (self.appended_sequence, self._head, time_ms, latest_ms, payload)
+            frame = (self.appended_sequence, self._head, time_ms, wall_ms, payload)
             data = pack_frame(self._mark, FrameKind.RECORDS, *frame)
             self._waiting.append(Waiting(self.appended_sequence, data))
             self.appended_bytes += len(payload)
@@ -616,6 +609,7 @@ class PostgresLog:
         """Read what has come, and take a connection that was made anew."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._woken)
+            self._note_space()
         while not self._found.empty():
             self._connected(*self._found.get())
         connection, flight = self._connection, self._flight
@@ -646,7 +640,7 @@ class PostgresLog:
             self._time.note(whole(rows[0][0]), before_ns=flight.began_ns, after_ns=boot_ns())
             self._has_lapsed |= not self.is_whole
             if flight.last or not self._waiting:  # else nothing shows that there is space again
-                self.space.note(is_full=False)
+                self._note_space()
             if flight.last:
                 self._landed(flight)
             self._is_doubtful = connection.was_warned
@@ -655,6 +649,11 @@ class PostgresLog:
                 self._sure = self._head, self._checksum
                 self._kept.clear()
             self._go_on(has_landed=bool(flight.last))
+
+    def _note_space(self) -> None:
+        """Take note whether there is space: none of the reserve's may be left to puts."""
+        reserve = self._reserve
+        self.space.note(is_full=reserve is not None and reserve.is_released)
 
     def _trust(self, began_ns: int) -> None:
         """Rely on the lease from before the statement that prolonged it."""
@@ -697,7 +696,9 @@ class PostgresLog:
         flight, self._flight = self._flight, None
         if error.state.startswith(_PASSING):
             if flight is not None and flight.last:
-                self.space.note(is_full=error.state in _FULL)  # the next tick sends it again
+                self.space.note(is_full=error.state == FULL)  # the next tick sends it again
+                if error.state == FULL and self._reserve is not None:
+                    self._reserve.release()
             self._news.warning("the database refused a statement, trying again", reason=str(error))
         else:
             self._fail(error)
@@ -776,9 +777,13 @@ class PostgresLog:
             else:
                 self._trouble = ""
                 self._found.put(found)
-                with contextlib.suppress(OSError):  # the log was closed meanwhile
-                    os.eventfd_write(self._woken, 1)
+                self._wake()
                 return
+
+    def _wake(self) -> None:
+        """Have the loop call `reap`; from any thread."""
+        with contextlib.suppress(OSError):  # the log was closed meanwhile
+            os.eventfd_write(self._woken, 1)
 
     def _connected(self, connection: Connection, row: LogRow) -> None:
         self._connection = connection
@@ -830,7 +835,6 @@ class PostgresLog:
         if free and self._ends[self._table]:
             self._table = free[0]
         self._covered_bytes = self.grown_bytes
-        wall_ms += self._time.doubt_ms
         header = SnapshotHeader(self.identity, self.appended_sequence, time_ms, wall_ms)
         self._writer = PartsWriter(
             self,
@@ -895,6 +899,8 @@ class PostgresLog:
             return
         self._is_closed = True
         self._ended.set()
+        if self._reserve is not None:
+            self._reserve.close()
         connection, self._connection = self._connection, None
         if connection is not None:
             if self._epoch and self._failure is None and self._flight is None:

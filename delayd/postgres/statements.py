@@ -50,10 +50,12 @@ class Statements:
     """The SQL of the log with this name, which holds no quotes."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self.schema = schema = f'"{name}"'
         self._log = log = f"{schema}.log"
         self._frames = [f"{schema}.frame_{number}" for number in range(FRAME_TABLES)]
         self._snapshots = [f"{schema}.snapshot_{number}" for number in range(SNAPSHOT_TABLES)]
+        self._reserve = f"{schema}.reserve"
         self.row = (
             "SELECT format, identity, epoch, owner, address, head, checksum, snapshot,"
             f" snapshot_round, snapshot_bytes, lease_ms, {_us('lease_until')}, {_us(_NOW)}"
@@ -151,6 +153,24 @@ class Statements:
         guard = f" IF {last} > {covered} THEN RETURN; END IF;"
         return self._empty(self._frames[number], _mine(epoch, owner), guard)
 
+    @property
+    def has_reserve(self) -> str:
+        """Tell whether the reserve is there."""
+        return f"SELECT EXISTS (SELECT 1 FROM {self._reserve})::int::int8"
+
+    @property
+    def fill_reserve(self) -> str:
+        """Write so many rows into the reserve."""
+        return (
+            f"WITH filled AS (INSERT INTO {self._reserve} (number) SELECT number"
+            f" FROM {self._log}, generate_series(1, $3) AS number WHERE {_MINE}"
+            f" FOR KEY SHARE OF log RETURNING 1) SELECT count(*) FROM filled"
+        )
+
+    def empty_reserve(self, epoch: int, owner: bytes) -> str:
+        """Give the space of the reserve back; see `_empty`."""
+        return self._empty(self._reserve, _mine(epoch, owner), "")
+
     def _empty(self, table: str, mine: str, guard: str) -> str:
         """Empty a table, if this daemon is the owner.
 
@@ -177,29 +197,39 @@ class Statements:
         return f"SELECT (to_regclass('{self._log}') IS NOT NULL)::int::int8"
 
     @property
+    def was_made(self) -> str:
+        """Tell the same, also of what another session made while this one waited for it.
+
+        `to_regclass` may not know of that in a transaction; the catalogue read like any table does.
+        """
+        found = "FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace n ON n.oid = relnamespace"
+        where = f"WHERE nspname = '{self._name}' AND relname = 'log'"
+        return f"SELECT EXISTS (SELECT 1 {found} {where})::int::int8"
+
+    @property
     def logged(self) -> str:
         """Count the tables that are there and survive a crash of the server."""
         return (
             "SELECT count(*) FROM pg_catalog.pg_class WHERE relkind = 'r'"
             f" AND relpersistence = 'p' AND relnamespace = '{self.schema}'::regnamespace"
-            " AND relname ~ '^(log|frame_[0-9]|snapshot_[0-9])$'"
+            " AND relname ~ '^(log|frame_[0-9]|snapshot_[0-9]|reserve)$'"
         )
 
     @property
     def rights(self) -> list[tuple[str, tuple[str, ...]]]:
         """Each table with the rights that a daemon needs on it."""
-        others = (*self._frames, *self._snapshots)
+        others = (*self._frames, *self._snapshots, self._reserve)
         of_others = ("SELECT", "INSERT", "TRUNCATE")
         return [(self._log, ("SELECT", "UPDATE")), *((table, of_others) for table in others)]
 
     @property
     def table_count(self) -> int:
         """How many tables a log has."""
-        return 1 + FRAME_TABLES + SNAPSHOT_TABLES
+        return 2 + FRAME_TABLES + SNAPSHOT_TABLES
 
     def schema_for(self, identity: bytes, role: str) -> str:
         """What somebody runs who may, so that this role needs the least rights."""
-        tables = ", ".join((*self._frames, *self._snapshots))
+        tables = ", ".join((*self._frames, *self._snapshots, self._reserve))
         made = (
             f"CREATE SCHEMA {self.schema}",
             *self.create(identity, 0).split("; "),
@@ -223,6 +253,7 @@ class Statements:
         made = [
             f"CREATE TABLE {self._log} ({fields}) WITH (fillfactor = 50)",
             f"INSERT INTO {self._log} VALUES ({first})",
+            f"CREATE TABLE {self._reserve} (number int8 NOT NULL) WITH (fillfactor = 10)",
         ]
         made += [
             f"CREATE TABLE {table} (sequence int8 PRIMARY KEY, epoch {rest}"

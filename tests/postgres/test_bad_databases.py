@@ -182,7 +182,7 @@ def test_the_doctor_looks_at_the_database_in_place_of_the_disk(
         assert found("note, durability: no synchronous standby")
         assert found("ok, clock: the database's is 0.0")
         assert found("ok, owner: 127.0.0.1:1, lease ")
-        assert found("KiB, the newest snapshot is ")
+        assert found("iB, the newest snapshot is ")
         assert found("wrong, rights: the role guest lacks USAGE on schema", url=guest)
         admin.execute(f"GRANT USAGE ON SCHEMA {name} TO guest")
         admin.execute(f"GRANT SELECT ON {name}.log TO guest")

@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 
@@ -438,6 +439,13 @@ def test_frames_with_any_bit_flipped_or_cut_anywhere_are_refused() -> None:
         if end != half:
             with pytest.raises(ValueError, match="cut off"):
                 list(frames_in(data[:end], MARK, 5))
+
+
+def test_daemons_that_start_at_once_make_the_tables_once(server: PostgresServer) -> None:
+    server.logs += 1
+    with ThreadPoolExecutor(4) as starts:
+        for log in starts.map(lambda _: opened(server, f"log_{server.logs}"), range(4)):
+            log.close()
 
 
 def test_a_database_that_cannot_be_reached_is_named(server: PostgresServer) -> None:

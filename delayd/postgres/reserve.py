@@ -1,0 +1,101 @@
+"""Space that is kept in the database, so that jobs can be removed when it is full.
+
+    taken     the table of the reserve holds rows that mean nothing, as many as removals need
+    released  an append was refused, the database is full: the table is emptied, and appends go on;
+              puts are refused, so that what removals leave of the log is a snapshot that is smaller
+    taken     there is space again: it is filled again, and only then puts are accepted
+
+Its table has neither an index nor long values: to empty it takes no space. A thread of its own does
+it over a connection of its own, since it may take as long as the disk.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Final, final
+
+from delayd.limits import DATABASE_ANSWER_MS, DATABASE_RESERVE_BYTES, DATABASE_RESERVE_RETRY_MS
+from delayd.postgres.connection import Connection, whole
+from delayd.postgres.errors import DatabaseError, StatementFailed
+from delayd.postgres.statements import Statements
+
+FULL: Final = "53100"
+"""SQLSTATE of a disk that is full."""
+_PAGE_BYTES: Final = 8_192
+_ROWS: Final = DATABASE_RESERVE_BYTES // _PAGE_BYTES * 22
+"""Of 36 bytes, in the tenth of a page that its table's fillfactor says."""
+
+
+@final
+class Reserve:
+    """The reserve of a log that this daemon owns."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        statements: Statements,
+        proof: tuple[int, bytes],
+        on_change: Callable[[], object],
+    ) -> None:
+        """`on_change` is called in a thread when `is_released` has changed."""
+        self._connect = connect
+        self._statements = statements
+        self._proof = proof
+        self._on_change = on_change
+        self._is_over = False
+        self._is_wanted = threading.Event()
+        """Set when it is to be released, and at the end."""
+        self.is_released = False
+        """The database was full, and has no space for it yet."""
+
+    def keep(self) -> None:
+        """Take it, if it is not there from before, and go on in a thread."""
+        threading.Thread(target=self._keep, name="reserve", daemon=True).start()
+
+    def release(self) -> None:
+        """Let appends have its space. Does nothing if they have it already."""
+        self._is_wanted.set()
+
+    def close(self) -> None:
+        """Leave it as it is."""
+        self._is_over = True
+        self._is_wanted.set()
+
+    def _keep(self) -> None:
+        pause_s = None
+        while not self._is_over:
+            is_taken = False
+            # What is wrong with the database beside it, the log itself finds out and tells.
+            with contextlib.suppress(DatabaseError), contextlib.closing(self._connect()) as own:
+                is_taken = self._settled(own)
+            pause_s = None if is_taken else DATABASE_RESERVE_RETRY_MS / 1_000
+            self._is_wanted.wait(pause_s)
+
+    def _settled(self, connection: Connection) -> bool:
+        """Release it if that is wanted, and else take it; tell whether it is there then."""
+        statements, proof = self._statements, self._proof
+        if self._is_wanted.is_set():
+            self._is_wanted.clear()
+            self._empty(connection)
+            return False
+        there = connection.ask(statements.has_reserve, within_ms=DATABASE_ANSWER_MS)
+        try:
+            if not whole(there[0][0]):
+                values = (*proof, _ROWS)
+                connection.ask(statements.fill_reserve, *values, within_ms=DATABASE_ANSWER_MS)
+        except StatementFailed as error:
+            if error.state != FULL:
+                raise
+            self._empty(connection)  # what was written before it failed takes space, too
+            return False
+        self._tell(is_released=False)
+        return True
+
+    def _empty(self, connection: Connection) -> None:
+        connection.run(self._statements.empty_reserve(*self._proof), DATABASE_ANSWER_MS)
+        self._tell(is_released=True)
+
+    def _tell(self, *, is_released: bool) -> None:
+        if is_released is not self.is_released:
+            self.is_released = is_released
+            self._on_change()
