@@ -1,3 +1,4 @@
+
 import pytest
 
 from delayd.cli.calendar import bar

@@ -27,12 +27,16 @@ from typing import Final, NamedTuple, NoReturn
 
 from delayd.limits import LOOK_MS
 from tests.faults.checker import Checker, Violation
+from tests.faults.clients import MODES, OUTCOMES
 from tests.faults.history import Entry, History, Seen
 from tests.faults.real_daemon import now_ms, started
 from tests.journal.journals import durable_in
 from tests.line_client import Address, LineClient
 
 TOPICS: Final = ("default", "mail", "push")
+KEYED: Final = "mail"
+"""The topic of jobs with keys."""
+
 WORKERS: Final = 4
 LATE_MS_MAX: Final = 60_000.0
 """Beyond this a job is late even on a busy machine."""
@@ -74,6 +78,12 @@ class Record:
         """The highest id that anybody was told."""
         self.acknowledged = 0
         """How many operations had a good answer."""
+        self.handed = Counter[int]()
+        """By job: how often clients were given it."""
+        self.reserves: dict[int, int] = {}
+        """By job: how often it was handed out, by its own count, when it was looked at last."""
+        self.restarted: set[int] = set()
+        """Jobs whose count may have begun again: they were put under a key."""
         self.is_deaf = False
         """What is answered does not count any more; see `hear_no_more`."""
         self.has_space = True
@@ -114,8 +124,8 @@ class Record:
         with self._lock:
             self.is_deaf = True
 
-    def ok(self, number: int, job_id: int, **rest: object) -> None:
-        """It was acknowledged. Raises `Unheard`."""
+    def ok(self, number: int, job_id: int = 0, **rest: object) -> None:
+        """It was acknowledged, of this job if the answer says which. Raises `Unheard`."""
         with self._lock:
             if self.is_deaf:
                 self.last_id = max(self.last_id, job_id)
@@ -123,7 +133,8 @@ class Record:
             self.last_id = max(self.last_id, job_id)
             self.acknowledged += 1
             self.history.ok(number, now_ms(), job_id=job_id, **rest)
-            self._changes[job_id] = len(self.history.entries)
+            if job_id:
+                self._changes[job_id] = len(self.history.entries)
             del self._begun[number]
 
     def fail(self, number: int, why: str, job_id: int = 0) -> None:
@@ -173,6 +184,13 @@ class Record:
             self._taken = len(entries)
         return self.checker.violations
 
+    def handed_out_twice(self) -> list[int]:
+        """Return jobs that clients were given more often than they were handed out: one attempt
+        went to two of them. For logs in which a job's attempt is durable before a client has it.
+        """
+        counted = self.reserves.keys() - self.restarted
+        return [job_id for job_id in counted if self.handed[job_id] > self.reserves[job_id]]
+
     def check(self, about: str = "") -> None:
         """Fail if a promise was broken, with all that was written about the job."""
         if broken := self.violations():
@@ -219,9 +237,13 @@ class Worker(threading.Thread):
         record: Record,
         rng: random.Random,
         sizes: Sequence[int] = SIZES,
+        *,
+        has_keys: bool = False,
     ) -> None:
+        """`has_keys`: it also puts jobs under keys of its own, and deletes them by key."""
         super().__init__(name=name, daemon=True)
         self._sizes = sizes
+        self._has_keys = has_keys
         self.client = PatientClient(address)
         self.record = record
         self.rng = rng
@@ -288,6 +310,8 @@ class Worker(threading.Thread):
                 self._say_of_held(self._held.pop(rng.randrange(len(self._held))))
         if self._known and rng.random() < 0.4:
             self._say_of_any(rng.choice(self._known))
+        if self._has_keys and rng.random() < 0.4:
+            self._say_of_key(f"{self.name.replace(' ', '-')}-{rng.randrange(3)}")
         if len(self._held) > HELD_MAX:
             self._say("delete", b"delete %d\r\n", self._held.pop(0))
 
@@ -344,6 +368,23 @@ class Worker(threading.Thread):
         else:
             self._say(kind, b"kick-job %d\r\n" if kind == "kick" else b"delete %d\r\n", job_id)
 
+    def _say_of_key(self, key: str) -> None:
+        """Say one thing of a key, which is answered before another is said."""
+        rng = self.rng
+        if rng.random() < 0.3:
+            number = self._invoke("delete-key", topic=KEYED, key=key)
+            self._pieces.append(f"delete-key {KEYED} {key}\r\n".encode())
+            self._said.append(Said([number], "delete-key"))
+            return
+        self._count += 1
+        mode, delay_ms = rng.choice(MODES), rng.choice(DELAYS_MS)
+        body = f"{self.name} {self._count}".encode()
+        what = {"topic": KEYED, "delay_ms": delay_ms, "ttr_ms": 60_000, "key": key, "on": mode}
+        number = self._invoke("put", body=body, priority=0, **what)
+        head = f"put-in-tube {KEYED} 0 {delay_ms / 1_000} 60 {len(body)} key={key} on={mode}"
+        self._pieces.append(b"%b\r\n%b\r\n" % (head.encode(), body))
+        self._said.append(Said([number], "put-key"))
+
     def _say(self, kind: str, line: bytes, job_id: int, **rest: object) -> None:
         number = self._invoke(kind, job_id=job_id, **rest)
         self._pieces.append(line % job_id)
@@ -373,6 +414,11 @@ class Worker(threading.Thread):
                 self.record.fail(each, "no more")
         elif word == b"RESERVED":
             self._reserved(number, reply)
+        elif said.kind == "put-key" and word in OUTCOMES:
+            self.record.restarted.add(int(rest))
+            self.record.ok(number, int(rest), outcome=OUTCOMES[word])
+        elif said.kind == "delete-key" and word == b"DELETED":
+            self.record.ok(number)
         elif word == b"INSERTED":
             self.record.ok(number, int(rest))
             self._known.append(int(rest))
@@ -391,16 +437,25 @@ class Worker(threading.Thread):
         head, _, rest = reply.partition(b"\r\n")
         job_id = int(head.split()[1])
         self.record.ok(number, job_id, body=rest[:-2])
+        self.record.handed[job_id] += 1
         self._held.append(job_id)
 
 
 @contextlib.contextmanager
 def load(
-    address: Address, record: Record, seed: str, *, workers: int = WORKERS
+    address: Address,
+    record: Record,
+    seed: str,
+    *,
+    workers: int = WORKERS,
+    has_keys: bool = False,
 ) -> Iterator[list[Worker]]:
     """Let workers work until the block ends or the daemon does. They are gone afterwards."""
     crew = [
-        Worker(address, f"{seed}/{number}", record, random.Random(f"{seed} {number}"))
+        Worker(
+            *(address, f"{seed}/{number}", record, random.Random(f"{seed} {number}")),
+            has_keys=has_keys,
+        )
         for number in range(workers)
     ]
     for worker in crew:
@@ -443,20 +498,22 @@ def wait_for_log_end(client: LineClient, home: Path, frames: int) -> None:
 def look(client: LineClient, record: Record) -> list[Seen]:
     """Look at every job there is, and write that down."""
     last_id = record.last_id + PEEKS_BEYOND + WORKERS * 12
-    seen = list(_found(client, range(1, last_id + 1)))
+    record.reserves.clear()
+    seen = list(_found(client, range(1, last_id + 1), record.reserves))
     stats = client.stats()
     kinds = ("ready", "reserved", "delayed", "buried")
     there = sum(int(stats[f"current-jobs-{kind}"]) for kind in kinds)
     while len(seen) < there and last_id < record.last_id + REFUSED_MAX:
-        seen += _found(client, range(last_id + 1, last_id + 1 + PEEKS_AT_ONCE))
+        more = range(last_id + 1, last_id + 1 + PEEKS_AT_ONCE)
+        seen += _found(client, more, record.reserves)
         last_id += PEEKS_AT_ONCE
     assert there == len(seen), f"{there} jobs are there, {len(seen)} were found up to {last_id}"
     record.observe(seen)
     return seen
 
 
-def _found(client: LineClient, job_ids: range) -> Iterator[Seen]:
-    """Yield what there is of these jobs."""
+def _found(client: LineClient, job_ids: range, reserves: dict[int, int]) -> Iterator[Seen]:
+    """Yield what there is of these jobs, and note how often they were handed out."""
     for at, job_id in enumerate(job_ids):
         if at % PEEKS_AT_ONCE == 0:
             some = job_ids[at : at + PEEKS_AT_ONCE]
@@ -468,6 +525,8 @@ def _found(client: LineClient, job_ids: range) -> Iterator[Seen]:
             fields = dict(line.split(b": ", 1) for line in told.split(b"\n")[2:-1] if b": " in line)
             body = peeked.partition(b"\r\n")[2][:-2]
             state = fields[b"state"].decode()
+            if b"key" not in fields:
+                reserves[job_id] = int(fields[b"reserves"])
             yield Seen(job_id, state, body, None, int(fields[b"pri"]))
 
 
