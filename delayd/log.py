@@ -69,7 +69,7 @@ class LogFrame(Protocol):
 
     @property
     def wall_ms(self) -> int:
-        """What the wall clock said at that time."""
+        """What the wall clock said at that time, at most."""
 
     @property
     def payload(self) -> bytes:

@@ -4,7 +4,9 @@ import contextlib
 import io
 import random
 from collections.abc import Callable, Iterator
+from itertools import count
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -225,6 +227,108 @@ def test_a_database_gets_nothing_of_a_copy_that_fails(
     with pytest.raises(LogError, match="there is no log called nothing in"):
         opened.source()
     copy_log(DirectorySource(disk, "data"), opened.target())
+
+
+def rows(server: PostgresServer, name: str) -> list[tuple[Any, ...]]:
+    """What is in the tables of a log."""
+    import psycopg
+
+    with psycopg.connect(server.url) as asked:
+        tables = ("log", "snapshot_0", "snapshot_1", "frame_0")
+        return [row for table in tables for row in asked.execute(f'TABLE "{name}".{table}')]
+
+
+class Cuts:
+    """Connections to a server, of which one is lost behind the statement of that number.
+
+    It is carried out: to lose the one after it would be the same.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def connection(self, conninfo: bytes, shown: str) -> "CutConnection":
+        from delayd.postgres.connection import Connection
+
+        return CutConnection(self, Connection(conninfo, shown))
+
+    @contextlib.contextmanager
+    def statement(self, real: Any) -> Iterator[None]:  # noqa: ANN401 - a connection
+        from delayd.postgres.errors import DatabaseLost
+
+        yield
+        self.at -= 1
+        if not self.at:
+            real.close()
+            raise DatabaseLost("cut off by the test")
+
+
+class CutConnection:
+    """One of them."""
+
+    def __init__(self, cuts: Cuts, real: Any) -> None:  # noqa: ANN401 - a connection
+        self._cuts, self._real = cuts, real
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._real, name)
+
+    def run(self, *what: object) -> None:
+        with self._cuts.statement(self._real):
+            self._real.run(*what)
+
+    def ask(self, *what: object, within_ms: int) -> Any:  # noqa: ANN401
+        with self._cuts.statement(self._real):
+            answer = self._real.ask(*what, within_ms=within_ms)
+        return answer  # noqa: RET504 - it may be lost
+
+    def stream(self, *what: object, within_ms: int) -> Iterator[Any]:
+        with self._cuts.statement(self._real):
+            yield from self._real.stream(*what, within_ms=within_ms)
+
+
+@pytest.mark.walk(1, 10)
+def test_a_copy_to_or_from_a_database_that_is_cut_off_is_all_or_nothing(
+    number: int, rng: random.Random, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T-H8: at every statement; the source stays."""
+    disk = SimulatedDisk()
+    rig = filled(disk, rng, steps=40)
+    before = files(disk, "data")
+    wanted, _ = state_in(DirectorySource(disk, "data"), rig)
+
+    def is_cut(at: int, source: Callable[[], CopySource], target: Callable[[], CopyTarget]) -> bool:
+        cuts = Cuts(at)
+        with monkeypatch.context() as patch, contextlib.suppress(LogError):
+            patch.setattr("delayd.postgres.place.Connection", cuts.connection)
+            copy_log(source(), target())
+        return cuts.at <= 0
+
+    outcomes: list[str] = []
+    opened = InDatabase(server, f"cut_{number}_1")
+    while is_cut(len(outcomes) + 1, lambda: DirectorySource(disk, "data"), opened.target):
+        try:
+            source = opened.source()
+        except LogError:
+            outcomes.append("nothing")  # and the next one begins with that
+        else:
+            outcomes.append("all")
+            assert state_in(source, rig)[0] == wanted
+            opened = InDatabase(server, f"cut_{number}_2")
+        assert files(disk, "data") == before
+    assert len(outcomes) > 10
+    assert outcomes == ["nothing"] * (len(outcomes) - 1) + ["all"]
+    assert state_in(opened.source(), rig)[0] == wanted
+
+    stored = rows(server, opened.place.name)
+    copy = SimulatedDisk()
+    for at in count(1):
+        copy = SimulatedDisk()
+        if not is_cut(at, opened.source, lambda: DirectoryTarget(copy, "copy", SEGMENT_BYTES)):  # noqa: B023 - called here
+            break
+        with contextlib.suppress(FileNotFoundError):
+            assert BACKUP_MARKER in copy.list_directory("copy")
+    assert state_in(DirectorySource(copy, "copy"), rig)[0] == wanted
+    assert rows(server, opened.place.name) == stored
 
 
 def test_a_log_that_a_daemon_owns_is_not_copied_nor_one_that_it_owned_meanwhile(

@@ -117,33 +117,43 @@ class DatabaseTime:
 
     >>> time = DatabaseTime()
     >>> time.note(5_000_000, before_ns=1_000, after_ns=9_000)  # it said 5 s between these two
-    >>> time.ahead_ns
-    4999991000
+    >>> time.ahead_ns, time.most_ns
+    (4999991000, 4999999999)
+
+    What is written down for the next owner is the latest that it can have been (`doubt_ms`), so
+    that an answer which was slow makes jobs late, and not early.
 
     A standby does not follow it when it is set forward (`leap_ns`), before the owner has: else it
     would take an hour by which it was set for one that has passed since the owner's last frame.
     """
 
-    __slots__ = ("ahead_ns", "leap_ns")
+    __slots__ = ("ahead_ns", "leap_ns", "most_ns")
 
     def __init__(self) -> None:
-        self.ahead_ns = self.leap_ns = 0
+        self.ahead_ns = self.most_ns = self.leap_ns = 0
 
     def note(self, said_us: int, *, before_ns: int, after_ns: int, may_leap: bool = True) -> None:
         """Take note of what it said between two readings of the boot clock."""
         least_ns, most_ns = said_us * 1_000 - after_ns, said_us * 1_000 + 999 - before_ns
+        both_ns = max(least_ns, self.ahead_ns), min(most_ns, self.most_ns)
         self.leap_ns = 0
-        if least_ns <= self.ahead_ns <= most_ns:
-            return
-        if self.ahead_ns and not may_leap and least_ns - self.ahead_ns > _LEAP_NS:
-            self.leap_ns = least_ns - self.ahead_ns
+        if both_ns[0] <= both_ns[1]:
+            self.ahead_ns, self.most_ns = both_ns
+        elif self.ahead_ns and not may_leap and least_ns - self.most_ns > _LEAP_NS:
+            self.leap_ns = least_ns - self.most_ns
         else:
-            self.ahead_ns = least_ns
+            self.ahead_ns, self.most_ns = least_ns, most_ns
 
     def note_frame(self, wall_ms: int) -> None:
         """Follow the owner, which has seen the clock at this time."""
         if self.leap_ns:
             self.ahead_ns = max(self.ahead_ns, wall_ms * NS_PER_MS - boot_ns())
+            self.most_ns = max(self.most_ns, self.ahead_ns)
+
+    @property
+    def doubt_ms(self) -> int:
+        """How much later than this it may be."""
+        return -(-(self.most_ns - self.ahead_ns) // NS_PER_MS)
 
     def wall_ns(self) -> int:
         """Return what it says now."""
@@ -526,9 +536,10 @@ class PostgresLog:
         """Pack the records as frames, several where one statement would take long."""
         if self._failure is not None:
             raise self._failure
+        latest_ms = wall_ms + self._time.doubt_ms
         for payload in _pieces(records):
             self.appended_sequence += 1
-            frame = (self.appended_sequence, self._head, time_ms, wall_ms, payload)
+            frame = (self.appended_sequence, self._head, time_ms, latest_ms, payload)
             data = pack_frame(self._mark, FrameKind.RECORDS, *frame)
             self._waiting.append(Waiting(self.appended_sequence, data))
             self.appended_bytes += len(payload)
@@ -835,6 +846,7 @@ class PostgresLog:
         if free and self._ends[self._table]:
             self._table = free[0]
         self._covered_bytes = self.grown_bytes
+        wall_ms += self._time.doubt_ms
         header = SnapshotHeader(self.identity, self.appended_sequence, time_ms, wall_ms)
         self._writer = PartsWriter(
             self,

@@ -1,4 +1,3 @@
-
 import pytest
 
 from delayd.cli.main import invoke

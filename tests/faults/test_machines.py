@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from tests.faults.conftest import SIMULATED, Runs
-from tests.faults.database import Rules
+from tests.faults.database import LEASE_MS, Rules
 from tests.faults.planted_machines import PATCHES, RULES
 from tests.faults.two_machines import MachinesPlan, played
 
@@ -56,6 +56,22 @@ def test_a_run_without_faults_has_one_owner_who_answers_everything() -> None:
     counts = run.ledger.counts
     assert counts["takeovers"] == 1
     assert counts["asked"] - len(run.clients) <= counts["answered"] > 50
+
+
+@SIMULATED
+@pytest.mark.parametrize("faults", [{"kill"}, {"stop"}, {"kill", "pause", "slow"}])
+def test_delayd_time_is_exact_to_the_gaps_whatever_the_clocks_of_the_machines_say(
+    faults: set[str], runs: Runs
+) -> None:
+    """T-H6: a year before and behind; what an answer took makes it late, and nothing early."""
+    gaps = 0
+    for seed in runs.seeds("T-H6", 4, 400):
+        run = played(seed, MachinesPlan(machines=3, faults=frozenset(faults)))
+        takeovers = run.ledger.counts["takeovers"]
+        gap_ms = 3 * LEASE_MS if "pause" in faults else 4
+        assert 0 <= run.lag_ms() <= gap_ms * takeovers
+        gaps += takeovers
+    runs.count("T-H6", gaps, "takeovers")
 
 
 @SIMULATED

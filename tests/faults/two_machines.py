@@ -88,6 +88,7 @@ PATIENCE_NS: Final = 3 * LEASE_NS
 
 SAFETY_NS: Final = 20_000 * NS_PER_MS
 DRAINED_NS: Final = 60_000 * NS_PER_MS
+DRAINING_NS: Final = 60 * NS_PER_MS
 FAULTS: Final = frozenset(
     (
         *("lost", "ghost", "slow", "refused", "cut off", "pause", "kill", "stop", "crash"),
@@ -613,6 +614,11 @@ class MachinesRun:
         """Return what was wrong."""
         return self.ledger.violations
 
+    def lag_ms(self) -> float:
+        """By how much the owner's delayd time is behind the world's, which began with it."""
+        owners = [each for each in self.daemons if each is not None and self._is_owner(each)]
+        return self.wall_ns() / NS_PER_MS - owners[0].clock.now_ms()
+
     # --- From beginning to end -------------------------------------------------------------------
 
     def play(self) -> None:
@@ -639,7 +645,9 @@ class MachinesRun:
         for daemon in self.daemons:
             if daemon is not None:
                 daemon.process.paused_until_ns = 0
-        stage.run(stage.now_ns + DRAINED_NS, lambda: self._is_broken() or self._is_drained())
+        until_ns = stage.now_ns + DRAINED_NS
+        while stage.now_ns < until_ns and not (self._is_broken() or self._is_drained()):
+            stage.run(stage.now_ns + DRAINING_NS, self._is_broken)
         if not self._is_broken():
             if not self._is_drained():
                 left = sum(job.was_told and not job.may_be_gone for job in self._jobs())
@@ -665,8 +673,8 @@ class MachinesRun:
 
     def _act(self, client: Client) -> None:
         client.act(drains=not self.has_faults)
-        pause_ms = self.rng.randrange(5, 400) if self.has_faults else 20
-        self.stage.after(pause_ms * NS_PER_MS, partial(self._act, client))
+        pause_ns = self.rng.randrange(5, 400) * NS_PER_MS if self.has_faults else DRAINING_NS
+        self.stage.after(pause_ns, partial(self._act, client))
 
     # --- Daemons ---------------------------------------------------------------------------------
 
