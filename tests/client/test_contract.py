@@ -16,7 +16,6 @@ from delayd.client import (
     NotReserved,
     NoVirtualClock,
     Refused,
-    TopicNameInvalid,
     TopicNotFound,
     WrongProtocol,
 )
@@ -161,26 +160,6 @@ def test_a_batch_whose_block_raises_puts_no_more(world: World) -> None:
 # --- Workers -------------------------------------------------------------------------------------
 
 
-def test_an_acknowledged_job_is_gone(world: World) -> None:
-    put = world.client.put(world.topic, "x")
-    job = world.client.reserve(world.topic, timeout=0)
-    job.ack()
-    assert job.is_finished
-    with pytest.raises(JobNotFound):
-        world.client.get(put.id)
-
-
-def test_several_topics_are_watched_at_once_and_the_most_urgent_job_comes_first(
-    world: World,
-) -> None:
-    other = f"{world.topic}-b"
-    world.client.put(world.topic, "later", priority=10)
-    world.client.put(other, "first", priority=5)
-    job = world.client.reserve([world.topic, other], timeout=0)
-    assert (job.topic, job.text) == (other, "first")
-    assert world.client.reserve([world.topic, other], timeout=0).text == "later"
-
-
 def test_many_are_reserved_and_acknowledged_at_once(world: World) -> None:
     world.client.put_many(world.topic, [{"body": n} for n in range(5)])
     jobs = world.client.reserve_many(world.topic, limit=4, timeout=0)
@@ -197,8 +176,11 @@ def test_a_job_that_ends_well_is_acknowledged(world: World) -> None:
     put = world.client.put(world.topic, "x")
     with world.client.reserve(world.topic, timeout=0) as job:
         assert job.text == "x"
+        assert not job.is_finished
+    assert job.is_finished
     with pytest.raises(JobNotFound):
         world.client.get(put.id)
+    assert world.client.peek(world.topic) is None
 
 
 def test_a_job_that_raises_is_nacked_with_the_reason(world: World) -> None:
@@ -222,28 +204,7 @@ def test_a_job_may_be_finished_otherwise_in_its_block(world: World) -> None:
     assert world.client.get(put.id).state == "buried"
 
 
-def test_attempts_are_counted_to_the_last_and_the_job_is_a_dead_letter(world: World) -> None:
-    world.client.set_policy(world.topic, {"retry": "15s", "max_attempts": 2})
-    put = world.client.put(world.topic, "x", key="k")
-    world.client.reserve(world.topic, timeout=0).nack(error="first")
-    world.advance(15)
-    world.client.reserve(world.topic, timeout=0).nack(error="second")
-    (dead,) = world.client.dead_letters(world.topic)
-    assert (dead.id, dead.state, dead.attempts, dead.body) == (put.id, "buried", 2, b"x")
-    assert dead.failure is not None
-    assert dead.failure.error == "second"
-    assert world.client.redrive(world.topic) == 1
-    assert world.client.get(put.id).state == "ready"
-
-
 # --- Jobs ----------------------------------------------------------------------------------------
-
-
-def test_peek_shows_the_first_job_of_a_state(world: World) -> None:
-    assert world.client.peek(world.topic) is None
-    world.client.put(world.topic, "x", delay=60)
-    assert world.client.peek(world.topic) is None
-    assert world.client.peek(world.topic, "delayed").text == "x"
 
 
 def test_jobs_are_listed_in_due_order_page_after_page(world: World) -> None:
@@ -312,87 +273,78 @@ def test_jobs_that_are_none_are_refused_with_an_example(world: World) -> None:
         world.client.topic(world.topic)
 
 
+PUTS: list[dict[str, Any]] = [
+    *({"delay": wrong} for wrong in ("soon", True, -1, "1m1h", b"1", {1}, float("inf"))),
+    *({"ttr": wrong} for wrong in (0, {1})),
+    *({"priority": wrong} for wrong in (1 << 32, -1, "high", {1})),
+    *({"key": wrong} for wrong in ("a b", 5, b"x", "\ud800")),
+    *({"group": wrong} for wrong in ("a b", 5, ["a"], b"a", "\ud800", "g" * 201, "")),
+    *({"retry": wrong} for wrong in (5, b"x", "\ud800", ["1s", b"2s"], "15s soon", "", ["1s", 0])),
+    *({"max_attempts": wrong} for wrong in ({1}, -1, 1 << 20)),
+    *({"retry": "1s", "jitter_percent": wrong} for wrong in (-1, 101)),
+    *({"url": 5}, {"url": b"x"}, {"method": b"x"}, {"dellay": "1s"}),
+    {"key": "k", "on_conflict": "merge"},
+]
+"""What a put may not be given."""
 MISTAKES: dict[str, Callable[[Any, str], object]] = {
-    "delay": lambda client, topic: client.put(topic, "x", delay="soon"),
-    "delay of None": lambda client, topic: client.put(topic, "x", delay=True),
-    "delay below 0": lambda client, topic: client.put(topic, "x", delay=-1),
-    "delay of units": lambda client, topic: client.put(topic, "x", delay="1m1h"),
-    "ttr": lambda client, topic: client.put(topic, "x", ttr=0),
-    "priority": lambda client, topic: client.put(topic, "x", priority=1 << 32),
-    "priority below 0": lambda client, topic: client.put(topic, "x", priority=-1),
-    "priority of text": lambda client, topic: client.put(topic, "x", priority="high"),
-    "key": lambda client, topic: client.put(topic, "x", key="a b"),
-    "group of words": lambda client, topic: client.put(topic, "x", group="a b"),
-    "group of a number": lambda client, topic: client.put(topic, "x", group=5),
-    "group of a list": lambda client, topic: client.put(topic, "x", group=["a"]),
-    "group of bytes": lambda client, topic: client.put(topic, "x", group=b"a"),
-    "half a pair as group": lambda client, topic: client.put(topic, "x", group="\ud800"),
-    "change to half a pair": lambda client, topic: client.change(
-        client.put(topic, "x", delay=60).id, group="\ud800"
-    ),
-    "half a pair in one of many": lambda client, topic: client.put_many(
-        topic, [{"body": 1}, {"body": 2, "group": "\ud800"}]
-    ),
-    "key of a number": lambda client, topic: client.put(topic, "x", key=5),
-    "key of bytes": lambda client, topic: client.put(topic, "x", key=b"x"),
-    "half a pair as key": lambda client, topic: client.put(topic, "x", key="\ud800"),
-    "retry of a number": lambda client, topic: client.put(topic, "x", retry=5),
-    "retry of bytes": lambda client, topic: client.put(topic, "x", retry=b"x"),
-    "half a pair as retry": lambda client, topic: client.put(topic, "x", retry="\ud800"),
-    "a step that is none": lambda client, topic: client.put(topic, "x", retry=["1s", b"2s"]),
-    "delay of bytes": lambda client, topic: client.put(topic, "x", delay=b"1"),
-    "delay of a set": lambda client, topic: client.put(topic, "x", delay={1}),
-    "delay without end": lambda client, topic: client.put(topic, "x", delay=float("inf")),
-    "ttr of a set": lambda client, topic: client.put(topic, "x", ttr={1}),
-    "priority of a set": lambda client, topic: client.put(topic, "x", priority={1}),
-    "attempts of a set": lambda client, topic: client.put(topic, "x", max_attempts={1}),
-    "url of a number": lambda client, topic: client.put(topic, "x", url=5),
-    "url of bytes": lambda client, topic: client.put(topic, "x", url=b"x"),
-    "method of bytes": lambda client, topic: client.put(topic, "x", method=b"x"),
-    "pause of a set": lambda client, topic: client.pause(topic, {1}),
-    "long group": lambda client, topic: client.put(topic, "x", group="g" * 201),
-    "no group": lambda client, topic: client.put(topic, "x", group=""),
-    "group of a change": lambda client, topic: client.change(
-        client.put(topic, "x", delay=60).id, group="ü" * 101
-    ),
-    "change to no group": lambda client, topic: client.change(
-        client.put(topic, "x", delay=60).id, group=""
-    ),
-    "on_conflict": lambda client, topic: client.put(topic, "x", key="k", on_conflict="merge"),
-    "retry": lambda client, topic: client.put(topic, "x", retry="15s soon"),
-    "max_attempts": lambda client, topic: client.put(topic, "x", max_attempts=-1),
-    "too many attempts": lambda client, topic: client.put(topic, "x", max_attempts=1 << 20),
-    "jitter below 0": lambda client, topic: client.put(topic, "x", retry="1s", jitter_percent=-1),
-    "no steps": lambda client, topic: client.put(topic, "x", retry=""),
-    "a step of 0": lambda client, topic: client.put(topic, "x", retry=["1s", 0]),
-    "jitter_percent": lambda client, topic: client.put(topic, "x", retry="1s", jitter_percent=101),
-    "a name": lambda client, topic: client.put(topic, "x", dellay="1s"),
     "topic": lambda client, _: client.put("-bad", "x"),
     "one of many": lambda client, topic: client.put_many(
         topic, [{"body": 1}, {"body": 2, "ttr": 0}]
     ),
+    "half a pair in one of many": lambda client, topic: client.put_many(
+        topic, [{"body": 1}, {"body": 2, "group": "\ud800"}]
+    ),
     "no body": lambda client, topic: client.put_many(topic, [{"delay": 1}]),
     "pause": lambda client, topic: client.pause(topic, "soon"),
+    "pause of a set": lambda client, topic: client.pause(topic, {1}),
     "state": lambda client, topic: client.kick_many(topic, state="sleeping"),
     "limit": lambda client, topic: client.reserve_many(topic, limit=0, timeout=0),
     "bins": lambda client, topic: client.calendar(topic, bins=0),
     "horizon": lambda client, topic: client.calendar(topic, horizon="soon"),
     "by": lambda client, _: client.advance_clock("soon"),
     "redrive": lambda client, topic: client.redrive(topic, 0),
-    "change": lambda client, topic: client.change(
-        client.put(topic, "x", delay=60).id, priority="high"
-    ),
 }
+
+
+def told_of(ask: Callable[[World], object], rivals: list[World]) -> None:
+    """Raise unless both clients refuse it with the same error."""
+    told = []
+    for world in rivals:
+        with pytest.raises(Invalid) as caught:
+            ask(world)
+        told.append((type(caught.value), str(caught.value), caught.value.problems))
+    assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("wrong", PUTS, ids=repr)
+def test_a_wrong_put_is_the_same_error_over_both_protocols(
+    wrong: dict[str, Any], rivals: list[World]
+) -> None:
+    told_of(lambda world: world.client.put(world.topic, "x", **wrong), rivals)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_the_same_error_over_both_protocols(mistake: str, rivals: list[World]) -> None:
-    told = []
-    for world in rivals:
-        with pytest.raises(Invalid) as caught:
-            MISTAKES[mistake](world.client, world.topic)
-        told.append((type(caught.value), str(caught.value), caught.value.problems))
-    assert told[0] == told[1]
+    told_of(lambda world: MISTAKES[mistake](world.client, world.topic), rivals)
+
+
+def test_a_wrong_change_is_the_same_error_over_both_protocols(rivals: list[World]) -> None:
+    for wrong in ({"group": "\ud800"}, {"group": "ü" * 101}, {"group": ""}, {"priority": "high"}):
+        told_of(
+            lambda world, wrong=wrong: world.client.change(  # type: ignore[misc]
+                world.client.put(world.topic, "x", delay=60).id, **wrong
+            ),
+            rivals,
+        )
+
+
+def test_what_cannot_be_a_key_or_says_no_job_is_refused(world: World) -> None:
+    world.client.put(world.topic, "x", delay=60)
+    with pytest.raises(KeyInvalid):
+        world.client.find(world.topic, "\ud800")
+    with pytest.raises(TypeError):
+        world.client.cancel(world.topic)
+    assert issubclass(NoVirtualClock, Refused)
 
 
 def test_an_argument_that_http_alone_takes_is_checked_too(world: World) -> None:
@@ -405,20 +357,3 @@ def test_an_argument_that_http_alone_takes_is_checked_too(world: World) -> None:
             world.client.put(world.topic, "x", url="https://example.com", headers=headers)
     with pytest.raises(Invalid, match=r"^idempotency_key: "):
         world.client.put(world.topic, "x", idempotency_key="\ud800")
-
-
-def test_what_is_malformed_is_refused(world: World) -> None:
-    world.client.put(world.topic, "x", delay=60)
-    with pytest.raises(KeyInvalid):
-        world.client.find(world.topic, "\ud800")
-    with pytest.raises(KeyInvalid):
-        world.client.put(world.topic, "x", key="a b")
-    with pytest.raises(TopicNameInvalid):
-        world.client.put("-bad", "x")
-    with pytest.raises((Invalid, ValueError)):
-        world.client.put(world.topic, "x", delay="soon")
-    with pytest.raises(Invalid):
-        world.client.put(world.topic, "x", priority=1 << 40)
-    with pytest.raises(TypeError):
-        world.client.cancel(world.topic)
-    assert issubclass(NoVirtualClock, Refused)

@@ -1,4 +1,6 @@
 import random
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -34,87 +36,62 @@ U32 = 2**32 - 1
 U64 = 2**64 - 1
 
 
-@pytest.mark.parametrize(
-    ("seconds", "ms"),
-    [
-        (b"0", 0),
-        (b"1", 1_000),
-        (b"007", 7_000),
-        (b"0.0", 0),
-        (b"0.5", 500),
-        (b"1.001", 1_001),
-        (b"1.0001", 1_001),
-        (b"0.000000000000000000000000000000000001", 1),
-        (b"0.999", 999),
-        (b"0.9990", 999),
-        (b"0.99900001", 1_000),
-        (b"2.9999", 3_000),
-        (b"4294967294.9999", DURATION_MS_MAX),
-        (b"4294967295", DURATION_MS_MAX),
-        (b"4294967295.000", DURATION_MS_MAX),
-    ],
+SECONDS: Final = {
+    b"0": 0, b"1": 1_000, b"007": 7_000, b"0.0": 0, b"0.5": 500, b"1.001": 1_001,
+    b"1.0001": 1_001, b"0.000000000000000000000000000000000001": 1, b"0.999": 999,
+    b"0.9990": 999, b"0.99900001": 1_000, b"2.9999": 3_000,
+    b"4294967294.9999": DURATION_MS_MAX,
+    b"4294967295": DURATION_MS_MAX,
+    b"4294967295.000": DURATION_MS_MAX,
+}
+NO_SECONDS: Final = (
+    *(b"4294967296", b"4294967295.0001", b"1.", b".5", b"1..5", b"1.5.", b"1,5", b"1e3", b"-1"),
+    *(b"+1", b"x", b"", b"1s", b"0x1", b"1_0", b"\xd9\xa1", b"9" * 100),
 )
-def test_seconds_are_rounded_up_to_the_millisecond(seconds: bytes, ms: int) -> None:
-    assert parse_put(b"put 0 %b 0 0" % seconds) == PutLine(0, ms, 0, 0, b"")
-    assert parse_put(b"put 0 0 %b 0" % seconds) == PutLine(0, 0, ms, 0, b"")
-    assert grammar.parse_release(b"1 0 %b" % seconds) == (1, 0, ms)
-    assert grammar.parse_pause(b"default %b" % seconds) == ("default", ms)
-    assert grammar.parse_reschedule(b"1 %b" % seconds) == (1, ms)
-    assert grammar.parse_batch(b"1 %b" % seconds)[:2] == (1, ms)
+OF_SECONDS: Final[dict[bytes, Callable[[bytes], Any]]] = {
+    b"7 9 %b": grammar.parse_release,
+    b"default %b": grammar.parse_pause,
+    b"7 %b": grammar.parse_reschedule,
+    b"7  %b": grammar.parse_batch,
+}
+"""What stands before the seconds of each command."""
 
 
-@pytest.mark.parametrize(
-    "seconds",
-    [
-        *(b"4294967296", b"4294967295.0001", b"1.", b".5", b"1..5", b"1.5.", b"1,5", b"1e3", b"-1"),
-        *(b"+1", b"x", b"", b"1s", b"0x1", b"1_0", b"\xd9\xa1", b"9" * 100),
-    ],
-)
-def test_what_is_not_a_number_of_seconds_is_badly_formed(seconds: bytes) -> None:
-    assert parse_put(b"put 0 %b 0 0" % seconds) is None
-    assert parse_put(b"put 0 0 %b 0" % seconds) is None
-    for parse, line in (
-        (grammar.parse_release, b"1 0 %b"),
-        (grammar.parse_pause, b"default %b"),
-        (grammar.parse_reschedule, b"1 %b"),
-        (grammar.parse_batch, b"1 %b"),
-    ):
-        with pytest.raises(BadFormat):
-            parse(line % seconds)
+def test_seconds_are_rounded_up_to_the_millisecond() -> None:
+    for seconds, ms in SECONDS.items():
+        assert parse_put(b"put 0 %b 0 0" % seconds) == PutLine(0, ms, 0, 0, b"")
+        assert parse_put(b"put 0 0 %b 0" % seconds) == PutLine(0, 0, ms, 0, b"")
+        for line, parse in OF_SECONDS.items():
+            assert ms in parse(line % seconds), (line, seconds)
+    for seconds in NO_SECONDS:
+        assert parse_put(b"put 0 %b 0 0" % seconds) is None
+        assert parse_put(b"put 0 0 %b 0" % seconds) is None
+        for line, parse in OF_SECONDS.items():
+            with pytest.raises(BadFormat):
+                parse(line % seconds)
 
 
-def test_priorities_and_sizes_are_of_32_bits() -> None:
+def test_priorities_and_sizes_are_of_32_bits_and_ids_of_64() -> None:
     assert parse_put(b"put %d 0 0 %d" % (U32, U32)) == PutLine(U32, 0, 0, U32, b"")
     assert parse_put(b"put %d 0 0 0" % (U32 + 1)) is None
     assert parse_put(b"put 0 0 0 %d" % (U32 + 1)) is None
-    assert grammar.parse_release(b"1 %d 0" % U32) == (1, U32, 0)
-    assert grammar.parse_bury(b"1 %d" % U32) == (1, U32)
-    for parse, line in ((grammar.parse_release, b"1 %d 0"), (grammar.parse_bury, b"1 %d")):
-        with pytest.raises(BadFormat):
-            parse(line % (U32 + 1))
-
-
-def test_ids_are_of_64_bits() -> None:
     assert U64 == JOB_ID_MAX
-    assert grammar.parse_job_id(b"%d" % U64) == U64
     assert grammar.parse_job_id(b"   000%d" % U64) == U64
-    assert grammar.parse_bury(b"%d 0" % U64) == (U64, 0)
-    assert grammar.parse_release(b"%d 0 0" % U64) == (U64, 0, 0)
-    assert grammar.parse_reschedule(b"%d 0" % U64) == (U64, 0)
-    for parse, line in (
-        (grammar.parse_job_id, b"%d"),
-        (grammar.parse_bury, b"%d 0"),
-        (grammar.parse_release, b"%d 0 0"),
-        (grammar.parse_reschedule, b"%d 0"),
+    for parse, line, read in (
+        (grammar.parse_release, b"1 %d 0", (1, U32, 0)),
+        (grammar.parse_bury, b"1 %d", (1, U32)),
+        (grammar.parse_job_id, b"%d", U64),
+        (grammar.parse_bury, b"%d 0", (U64, 0)),
+        (grammar.parse_release, b"%d 0 0", (U64, 0, 0)),
+        (grammar.parse_reschedule, b"%d 0", (U64, 0)),
     ):
+        highest = U32 if line.startswith(b"1") else U64
+        assert parse(line % highest) == read
         with pytest.raises(BadFormat):
-            parse(line % (U64 + 1))
-
-
-@pytest.mark.parametrize("rest", [b"", b" ", b"x", b"1 ", b"1 1", b"\t1", b"-1", b"1.0", b"\xb2"])
-def test_what_is_not_an_id_is_badly_formed(rest: bytes) -> None:
-    with pytest.raises(BadFormat):
-        grammar.parse_job_id(rest)
+            parse(line % (highest + 1))
+    for rest in (b"", b" ", b"x", b"1 ", b"1 1", b"\t1", b"-1", b"1.0", b"\xb2"):
+        with pytest.raises(BadFormat):
+            grammar.parse_job_id(rest)
 
 
 def test_what_follows_the_size_of_a_put_is_kept_apart() -> None:
@@ -130,100 +107,49 @@ def test_so_many_put_lines_are_remembered_and_no_more() -> None:
     assert parse_put.cache_info().currsize == PARSED_LINES_MAX
 
 
+WAITS_1_12: Final[dict[bytes, int | None]] = {
+    **dict.fromkeys((b"", b"x", b"-0", b"0", b"-", b"- 5", b"--5", b"0x10", b".5"), 0),
+    **dict.fromkeys((b"1", b"1e3", b"1 2", b"1.", b"4294967297", b"-4294967295"), 1_000),
+    b" \t\n\v\f\r7x": 7_000, b"+7": 7_000, b"0.5": 500, b"0.0001": 1, b"3.25y": 3_250,
+    b"2147483647": 2_147_483_647_000, b"2147483647.5": 2_147_483_647_500,
+    b"4294967296": 0, b"-9223372036854775808": 0,
+    **dict.fromkeys((b"-1", b"-5", b"2147483648", b"4294967295", b"9223372036854775807"), None),
+    b"-2147483648": None,
+}
+BEYOND_64: Final = (b"9223372036854775808", b"-9223372036854775809", b"9" * 200)
+WAITS: Final = {
+    b"0": 0, b"1": 1_000, b"007": 7_000, b"  7": 7_000, b"0.5": 500, b"0.0001": 1,
+    b"2147483647": 2_147_483_647_000, b"00000000000001": 1_000,
+}
+NO_WAITS: Final = (
+    *(b"", b" ", b"x", b"-1", b"-0", b"+7", b"7x", b"7 ", b"1 2", b"\t7", b"0x10", b"1e3", b"5s"),
+    *(b"1.", b".5", b"2147483648", b"2147483647.5", b"4294967296", b"9" * 200),
+)
+BOUNDS: Final = {
+    b"0": 0, b"1": 1, b"5 5": 5, b"10abc": 10, b"+3": 3, b"\t 4": 4, b"-0": 0, b"0.9": 0,
+    b"-1": U32, b"4294967295": U32, b"4294967296": 0, b"4294967297": 1,
+    b"18446744073709551615": U32, b"-18446744073709551615": 1,
+}
+NO_BOUNDS: Final = (
+    *(b"", b" ", b"x", b"-", b"+-1", b"18446744073709551616", b"-18446744073709551616"),
+)
+
+
 @pytest.mark.parametrize(
-    ("rest", "ms"),
+    ("parse", "good", "wrong"),
     [
-        *((b"", 0), (b"x", 0), (b"-0", 0), (b"0", 0), (b"-", 0), (b"- 5", 0), (b"--5", 0)),
-        *(
-            (b"1", 1_000),
-            (b" \t\n\v\f\r7x", 7_000),
-            (b"+7", 7_000),
-            (b"1e3", 1_000),
-            (b"1 2", 1_000),
-        ),
-        *(
-            (b"0x10", 0),
-            (b"0.5", 500),
-            (b"0.0001", 1),
-            (b"3.25y", 3_250),
-            (b"1.", 1_000),
-            (b".5", 0),
-        ),
-        *((b"2147483647", 2_147_483_647_000), (b"4294967296", 0), (b"4294967297", 1_000)),
-        *(
-            (b"-9223372036854775808", 0),
-            (b"-4294967295", 1_000),
-            (b"2147483647.5", 2_147_483_647_500),
-        ),
-        *((b"-1", None), (b"-5", None), (b"2147483648", None), (b"4294967295", None)),
-        *((b"9223372036854775807", None), (b"-2147483648", None)),
+        (grammar.parse_wait_1_12, WAITS_1_12, BEYOND_64),  # as strtol, but with a fraction
+        (grammar.parse_wait, WAITS, NO_WAITS),
+        (grammar.parse_kick, BOUNDS, NO_BOUNDS),  # as strtoul
     ],
 )
-def test_1_12_reads_a_wait_as_strtol_does_but_with_a_fraction(rest: bytes, ms: int | None) -> None:
-    assert grammar.parse_wait_1_12(rest) == ms
-
-
-@pytest.mark.parametrize("rest", [b"9223372036854775808", b"-9223372036854775809", b"9" * 200])
-def test_a_wait_beyond_64_bits_is_badly_formed_in_1_12_too(rest: bytes) -> None:
-    with pytest.raises(BadFormat):
-        grammar.parse_wait_1_12(rest)
-
-
-@pytest.mark.parametrize(
-    ("rest", "ms"),
-    [
-        *((b"0", 0), (b"1", 1_000), (b"007", 7_000), (b"  7", 7_000), (b"0.5", 500)),
-        *((b"0.0001", 1), (b"2147483647", 2_147_483_647_000), (b"00000000000001", 1_000)),
-    ],
-)
-def test_a_wait_is_a_number_of_seconds_with_or_without_a_fraction(rest: bytes, ms: int) -> None:
-    assert grammar.parse_wait(rest) == ms
-
-
-@pytest.mark.parametrize(
-    "rest",
-    [
-        *(
-            b"",
-            b" ",
-            b"x",
-            b"-1",
-            b"-0",
-            b"+7",
-            b"7x",
-            b"7 ",
-            b"1 2",
-            b"\t7",
-            b"0x10",
-            b"1e3",
-            b"5s",
-        ),
-        *(b"1.", b".5", b"2147483648", b"2147483647.5", b"4294967296", b"9" * 200),
-    ],
-)
-def test_a_wait_that_is_no_such_number_is_badly_formed(rest: bytes) -> None:
-    with pytest.raises(BadFormat):
-        grammar.parse_wait(rest)
-
-
-@pytest.mark.parametrize(
-    ("rest", "bound"),
-    [
-        *((b"0", 0), (b"1", 1), (b"5 5", 5), (b"10abc", 10), (b"+3", 3), (b"\t 4", 4), (b"-0", 0)),
-        *((b"-1", U32), (b"4294967295", U32), (b"4294967296", 0), (b"4294967297", 1)),
-        *((b"18446744073709551615", U32), (b"-18446744073709551615", 1), (b"0.9", 0)),
-    ],
-)
-def test_a_bound_is_read_as_strtoul_reads_it(rest: bytes, bound: int) -> None:
-    assert grammar.parse_kick(rest) == bound
-
-
-@pytest.mark.parametrize(
-    "rest", [b"", b" ", b"x", b"-", b"+-1", b"18446744073709551616", b"-18446744073709551616"]
-)
-def test_no_bound_is_badly_formed(rest: bytes) -> None:
-    with pytest.raises(BadFormat):
-        grammar.parse_kick(rest)
+def test_waits_and_bounds_are_read_as_beanstalkd_reads_them(
+    parse: Callable[[bytes], int | None], good: dict[bytes, int | None], wrong: tuple[bytes, ...]
+) -> None:
+    assert {rest: parse(rest) for rest in good} == good
+    for rest in wrong:
+        with pytest.raises(BadFormat):
+            parse(rest)
 
 
 def test_a_batch_is_of_1_to_32_bits() -> None:
