@@ -122,7 +122,7 @@ def lines_of(text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "session", facts_of(Path(__file__).parent / "sessions.txt", separator="\0"), ids=str
+    "session", facts_of(Path(__file__).parent / "sessions.txt"), ids=str
 )
 def test_every_session_goes_as_written(
     session: Fact,

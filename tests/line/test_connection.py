@@ -47,9 +47,6 @@ def test_a_client_just_handed_a_job_may_close(wait: bytes, behind: bytes) -> Non
     rig.state()
 
 
-# --- Half a connection ---------------------------------------------------------------------------
-
-
 # --- Long replies --------------------------------------------------------------------------------
 
 
@@ -110,9 +107,6 @@ def test_a_batch_takes_so_many_at_most() -> None:
     reply = client.says(b"reserve-batch 4294967295 0\r\n")
     assert reply.startswith(b"RESERVED_BATCH %d\r\n" % RESERVE_BATCH_MAX)
     assert client.says(b"reserve-batch 1001 0\r\n").startswith(b"RESERVED_BATCH 100\r\n")
-
-
-# --- Draining, tubes, the unauthenticated --------------------------------------------------------
 
 
 # --- Any pieces ----------------------------------------------------------------------------------

@@ -48,37 +48,6 @@ def has_unsent(rig: ServerRig) -> bool:
 # --- Sending -------------------------------------------------------------------------------------
 
 
-def test_the_replies_of_a_turn_leave_in_one_send(rig: ServerRig) -> None:
-    clients = [rig.client(), rig.client()]
-    for client in clients:
-        client.sendall(PUT + b"list-tube-used\r\nreserve\r\nuse a\r\nbogus\r\n")
-    rig.turn_until_quiet(some=True)
-    for number, client in enumerate(clients, 1):
-        assert heard(client) == (
-            b"INSERTED %d\r\nUSING default\r\nRESERVED %d 2\r\nhi\r\nUSING a\r\nUNKNOWN_COMMAND\r\n"
-            % (number, number)
-        )
-    assert len(rig.sends) == len(set(rig.sends)) == 2
-
-
-def test_a_job_and_what_follows_it_leave_in_one_send(rig: ServerRig) -> None:
-    worker, producer = rig.client(), rig.client()
-    rig.says(worker, b"reserve\r\nlist-tube-used\r\n")
-    assert not rig.sends
-    rig.says(producer, PUT)
-    assert heard(worker) == b"RESERVED 1 2\r\nhi\r\nUSING default\r\n"
-    assert len(rig.sends) == 2
-
-
-def test_a_job_that_comes_in_the_turn_of_another_reply_leaves_with_it(rig: ServerRig) -> None:
-    worker, producer = rig.client(), rig.client()
-    worker.sendall(b"list-tube-used\r\nreserve\r\n")
-    producer.sendall(PUT)
-    rig.turn_until_quiet(some=True)
-    assert heard(worker) == b"USING default\r\nRESERVED 1 2\r\nhi\r\n"
-    assert len(rig.sends) == 2
-
-
 def test_a_reply_that_the_socket_does_not_take_at_once_arrives_whole(rig: ServerRig) -> None:
     client = rig.client(buffer_bytes=SMALL_BUFFERS)
     rig.says(client, PUT_BIG + b"peek 1\r\n" * 3 + b"list-tube-used\r\n")
@@ -183,25 +152,6 @@ def test_a_half_closed_client_gets_all_its_replies_and_then_the_end(rig: ServerR
     assert not rig.clients
 
 
-def test_half_closing_ends_the_wait_of_a_client(rig: ServerRig) -> None:
-    client = rig.client()
-    rig.says(client, b"reserve\r\nreserve\r\nlist-tube-used\r\n")
-    client.shutdown(socket.SHUT_WR)
-    rig.turn_until_quiet(some=True)
-    assert heard(client) == b"TIMED_OUT\r\nTIMED_OUT\r\nUSING default\r\n"
-    assert not rig.clients
-
-
-def test_a_client_that_waits_and_says_more_does_not_keep_the_server_busy(rig: ServerRig) -> None:
-    client = rig.client()
-    rig.says(client, b"reserve\r\n")
-    rig.says(client, b"list-tube-used\r\n")
-    client.shutdown(socket.SHUT_WR)
-    rig.turn_until_quiet(some=True)
-    assert heard(client) == b"TIMED_OUT\r\nUSING default\r\n"
-    assert not rig.clients
-
-
 @pytest.mark.parametrize(
     ("end", "reply"), [(b"quit\r\n", b""), (b"GET / HTTP/1.1\r\n", replies.NOT_HTTP)]
 )
@@ -216,28 +166,6 @@ def test_replies_that_are_still_to_be_sent_arrive_before_the_close(
     assert not rig.clients
 
 
-@pytest.mark.parametrize("end", [b"quit\r\n", b""])
-def test_replies_promised_by_earlier_turns_arrive_before_the_close(
-    rig: ServerRig, end: bytes
-) -> None:
-    client = rig.client()
-    rig.holds = True
-    rig.says(client, PUT)
-    client.sendall(PUT + end)
-    client.shutdown(socket.SHUT_WR)
-    rig.turn_until_quiet(some=True)
-    assert len(rig.clients) == 1
-    assert heard(client) == b""
-    rig.release(1)
-    rig.turn_until_quiet()
-    assert len(rig.clients) == 1
-    rig.holds = False
-    rig.release()
-    rig.turn_until_quiet()
-    assert receive_all(rig, client, 1_000) == b"INSERTED 1\r\nINSERTED 2\r\n"
-    assert not rig.clients
-
-
 def test_a_client_that_goes_without_reading_gives_back_what_it_held(rig: ServerRig) -> None:
     client, other = rig.client(buffer_bytes=SMALL_BUFFERS), rig.client()
     rig.says(client, PUT_BIG + b"reserve\r\n" + b"peek 1\r\n" * 20)
@@ -247,17 +175,6 @@ def test_a_client_that_goes_without_reading_gives_back_what_it_held(rig: ServerR
     assert len(rig.clients) == 1
     rig.says(other, b"reserve\r\n")
     assert heard(other).startswith(b"RESERVED 1 ")
-
-
-def test_replies_to_a_client_that_has_gone_are_dropped(rig: ServerRig) -> None:
-    client = rig.client()
-    rig.holds = True
-    rig.says(client, PUT)
-    reset(client)
-    rig.turn_until_quiet(some=True)
-    assert not rig.clients
-    rig.release()
-    rig.turn_until_quiet()
 
 
 def test_a_client_that_goes_in_the_turn_in_which_it_gets_a_job_gives_it_back(
@@ -290,17 +207,6 @@ def test_what_was_said_over_a_unix_socket_before_it_was_closed_is_carried_out(
     assert b"current-jobs-ready: %d\n" % puts in heard(other)
 
 
-def test_a_waiting_client_of_a_unix_socket_is_forgotten_when_it_closes(
-    unix_rig: ServerRig,
-) -> None:
-    client, other = unix_rig.client(), unix_rig.client()
-    unix_rig.says(client, b"reserve\r\n")
-    client.close()
-    unix_rig.turn_until_quiet(some=True)
-    unix_rig.says(other, PUT + b"peek-ready\r\n")
-    assert heard(other) == b"INSERTED 1\r\nFOUND 1 2\r\nhi\r\n"
-
-
 def test_closing_all_clients_survives_jobs_that_pass_from_one_to_the_next(rig: ServerRig) -> None:
     workers = [rig.client() for _ in range(5)]
     rig.says(workers[2], PUT + b"reserve\r\n")
@@ -317,22 +223,6 @@ def test_closing_all_clients_survives_jobs_that_pass_from_one_to_the_next(rig: S
 # --- In the order of arrival ---------------------------------------------------------------------
 
 PUT_HALF = b"put 0 0 60 9\r\nhal"
-
-
-@pytest.mark.parametrize("end", [b"", b"quit\r\n", b"list-tubes\r\n", PUT_HALF, b"reserve\r\n"])
-def test_the_end_of_a_holder_comes_before_commands_that_others_send_after_it(
-    rig: ServerRig, end: bytes
-) -> None:
-    holder, other = rig.client(), rig.client()
-    rig.says(holder, PUT + b"reserve\r\n")
-    heard(holder)
-    holder.sendall(end)
-    holder.close()
-    other.sendall(b"delete 1\r\n")
-    rig.turn()
-    assert heard(other) == b"DELETED\r\n"
-    rig.turn_until_quiet()
-    assert len(rig.clients) == 1
 
 
 @pytest.mark.parametrize("end", [b"", b"quit\r\n", b"list-tubes\r\n", PUT_HALF, b"reserve\r\n"])
@@ -357,44 +247,6 @@ def test_the_end_of_a_holder_comes_first_although_the_kernel_reports_it_behind_t
     assert len(rig.clients) == 1
 
 
-def test_quit_gives_back_jobs_before_the_client_closes(rig: ServerRig) -> None:
-    holder, other = rig.client(), rig.client()
-    rig.says(holder, PUT + b"reserve\r\n")
-    holder.sendall(b"quit\r\n")
-    other.sendall(b"delete 1\r\n")
-    rig.turn()
-    assert heard(other) == b"DELETED\r\n"
-    assert is_cut_off(holder)
-
-
-def test_a_tube_goes_with_the_last_client_that_used_it(rig: ServerRig) -> None:
-    client, other = rig.client(), rig.client()
-    rig.says(client, b"use short-lived\r\nwatch short-lived\r\n")
-    heard(client)
-    client.close()
-    other.sendall(b"list-tubes\r\n")
-    rig.turn()
-    assert heard(other) == b"OK 14\r\n---\n- default\n\r\n"
-
-
-def test_jobs_are_given_back_while_replies_still_wait_for_the_disk(rig: ServerRig) -> None:
-    holder, other = rig.client(), rig.client()
-    rig.says(holder, PUT + b"reserve\r\n")
-    heard(holder)
-    rig.holds = True
-    rig.says(holder, PUT)
-    holder.shutdown(socket.SHUT_WR)
-    rig.turn_until_quiet(some=True)
-    rig.says(other, b"peek-ready\r\n")
-    assert len(rig.clients) == 2
-    rig.holds = False
-    rig.release()
-    rig.turn_until_quiet()
-    assert receive_all(rig, holder, 100) == b"INSERTED 2\r\n"
-    assert heard(other) == b"FOUND 1 2\r\nhi\r\n"
-    assert len(rig.clients) == 1
-
-
 def test_the_input_of_a_client_that_has_ended_is_read_in_pieces(rig: ServerRig) -> None:
     client, other = rig.client(), rig.client()
     puts = 6 * READ_BYTES // len(PUT)
@@ -415,17 +267,6 @@ def reset(client: socket.socket) -> None:
 
 
 # --- Coming --------------------------------------------------------------------------------------
-
-
-def test_beyond_so_many_connections_a_new_one_is_closed_at_once() -> None:
-    with ServerRig(connections_max=2) as rig:
-        first, second, third = rig.client(), rig.client(), rig.client()
-        assert is_cut_off(third)
-        rig.says(first, b"quit\r\n")
-        fourth = rig.client()
-        for client in (second, fourth):
-            rig.says(client, b"list-tube-used\r\n")
-            assert heard(client) == b"USING default\r\n"
 
 
 def test_without_a_descriptor_a_new_connection_is_closed_and_nothing_spins(rig: ServerRig) -> None:

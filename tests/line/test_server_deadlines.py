@@ -1,12 +1,10 @@
 """Slow clients of a server with real sockets, on a clock of deadlines that is told to go on."""
 
-import socket
 from collections.abc import Iterator
 
 import pytest
 
 from delayd.core.stats.refusals import Refusals
-from delayd.limits import LINE_INCOMPLETE_S_MAX
 from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
@@ -65,67 +63,6 @@ def test_what_drips_is_cut_off(
     assert heard(other).endswith(b" 2\r\nhi\r\n")
 
 
-def test_what_is_begun_and_left_is_cut_off_after_ten_seconds(rig: ServerRig) -> None:
-    client = rig.client()
-    rig.says(client, b"list-tu")
-    rig.elapses(LINE_INCOMPLETE_S_MAX)
-    assert rig.clients
-    rig.elapses(1)
-    assert not rig.clients
-    assert is_cut_off(client)
-
-
-def test_who_says_nothing_may_stay_and_costs_nothing(rig: ServerRig) -> None:
-    client, worker = rig.client(), rig.client()
-    rig.says(client, USED)
-    rig.says(worker, b"reserve\r\n")
-    assert rig.poller.timeouts.alarm_ms is None
-    rig.elapses(100_000)
-    assert len(rig.clients) == 2
-    rig.says(client, PUT)
-    assert heard(client) == USING + b"INSERTED 1\r\n"
-
-
-def test_nobody_is_woken_when_what_was_begun_has_ended(rig: ServerRig) -> None:
-    client = rig.client()
-    for said in (b"list-", b"tube-used\r\nput 0 0 60 2\r\n", b"hi\r\nrese", b"rve\r\nstats"):
-        assert rig.poller.timeouts.alarm_ms is None or said != b"list-"
-        rig.says(client, said)
-    assert rig.poller.timeouts.alarm_ms is not None
-    rig.says(client, b"\r\n")
-    assert rig.poller.timeouts.alarm_ms is None
-
-
-def test_each_command_has_its_own_ten_seconds(rig: ServerRig) -> None:
-    client = rig.client()
-    rig.says(client, b"list-")
-    for _ in range(20):
-        rig.elapses(9)
-        rig.says(client, b"tube-used\r\nlist-")
-    assert heard(client) == USING * 20
-
-
-def test_a_line_behind_a_wait_has_its_time_from_the_end_of_the_wait(rig: ServerRig) -> None:
-    worker, producer = rig.client(), rig.client()
-    rig.says(worker, b"reserve\r\nlist-")
-    rig.elapses(100)
-    rig.says(producer, PUT)
-    assert heard(worker) == b"RESERVED 1 2\r\nhi\r\n"
-    rig.elapses(10)
-    rig.says(worker, b"tube-used\r\nlist-")
-    assert heard(worker) == USING
-    rig.elapses(11)
-    assert len(rig.clients) == 1
-
-
-def test_a_line_that_was_begun_behind_a_wait_has_to_end(rig: ServerRig) -> None:
-    worker, producer = rig.client(), rig.client()
-    rig.says(worker, b"reserve\r\nlist-")
-    rig.says(producer, PUT)
-    rig.elapses(11)
-    assert len(rig.clients) == 1
-
-
 def test_a_body_that_keeps_its_pace_may_take_a_minute(rig: ServerRig) -> None:
     client = rig.client()
     rig.says(client, b"put 0 0 60 %d\r\n" % BIG)
@@ -134,16 +71,6 @@ def test_a_body_that_keeps_its_pace_may_take_a_minute(rig: ServerRig) -> None:
         rig.elapses(1)
     rig.says(client, b"\r\n")
     assert heard(client) == b"INSERTED 1\r\n"
-
-
-def test_a_body_has_to_end_within_a_minute(rig: ServerRig) -> None:
-    client = rig.client()
-    rig.says(client, b"put 0 0 60 %d\r\n" % BIG)
-    rig.says(client, BIG_BODY[:-1])
-    rig.elapses(58)
-    assert rig.clients
-    rig.elapses(5)
-    assert not rig.clients
 
 
 def test_who_does_not_take_its_replies_is_not_called_slow(
@@ -190,49 +117,3 @@ def test_a_second_in_which_clients_are_not_listened_to_does_not_count(rig: Serve
         rig.poller.serve(rig.poller.poll(0, hears_clients=False))
     rig.says(client, b"tube-used\r\n")
     assert heard(client) == USING
-
-
-def test_a_half_closed_client_waits_for_its_replies_and_not_for_its_line(rig: ServerRig) -> None:
-    client = rig.client()
-    rig.holds = True
-    client.sendall(PUT + b"list-")
-    client.shutdown(socket.SHUT_WR)
-    rig.turn_until_quiet(some=True)
-    rig.elapses(60)
-    rig.holds = False
-    rig.release()
-    rig.turn_until_quiet()
-    assert heard(client) == b"INSERTED 1\r\n"
-    assert not rig.clients
-    assert rig.poller.timeouts.alarm_ms is None
-
-
-def test_whoever_goes_is_waited_for_no_longer(rig: ServerRig) -> None:
-    client = rig.client()
-    rig.says(client, b"list-")
-    client.close()
-    rig.turn_until_quiet(some=True)
-    assert not rig.clients
-    assert rig.poller.timeouts.alarm_ms is None
-
-
-def test_what_was_refused_is_counted_by_its_word(rig: ServerRig, reasons: Refusals) -> None:
-    client = rig.client()
-    rig.says(
-        client,
-        b"nonsense\r\nput x\r\ndelete 1\r\ndelete 2\r\ndelete 3\r\nkick-job 7\r\n"
-        b"put 0 0 1 99999\r\n"
-        + b"x" * 100_001
-        + b"put 0 0 1 1\r\nabc"
-        + b"x" * 300
-        + b"\r\nadvance-clock 1\r\nput 0 0 1 1 key=a b\r\nx\r\nignore default\r\n"
-        + PUT,
-    )
-    assert reasons.by_reason == {
-        "UNKNOWN_COMMAND": 2,
-        "BAD_FORMAT": 3,
-        "NOT_FOUND": 4,
-        "JOB_TOO_BIG": 1,
-        "EXPECTED_CRLF": 1,
-        "NOT_IGNORED": 1,
-    }

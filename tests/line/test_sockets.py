@@ -1,0 +1,115 @@
+"""What clients do to a server with real sockets; sockets.txt says how it is written."""
+
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from delayd.core.operations.tick import advance
+from delayd.core.stats.refusals import Refusals
+from delayd.core.times import PlayedMs, RequestMs
+from tests.line.corpus import lines_in
+from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
+from tests.rigs.written import Fact, facts_of
+
+
+class Play:
+    """One story on its way."""
+
+    def __init__(self, rig: ServerRig, reasons: Refusals) -> None:
+        self.rig = rig
+        self.reasons = reasons
+        self.clients: dict[str, socket.socket] = {}
+
+    def client(self, name: str) -> socket.socket:
+        if name not in self.clients:
+            self.clients[name] = self.rig.client()
+        return self.clients[name]
+
+    def step(self, step: str) -> None:
+        name, mark, told = step[:1], step[1:2], step[3:]
+        match mark:
+            case ">":
+                self.rig.says(self.client(name), whole(told))
+            case "~":
+                self.rig.says(self.client(name), b"".join(lines_in(told)))
+            case "+":
+                self.client(name).sendall(whole(told))
+            case "<" if told.startswith("~ "):
+                (part,) = lines_in(told.removeprefix("~ "))
+                found = heard(self.client(name))
+                assert part in found, found
+            case "<":
+                assert heard(self.client(name)) == whole(told)
+            case _:
+                self.arrange(*step.split())
+
+    def arrange(self, word: str, *words: str) -> None:
+        rig = self.rig
+        match word:
+            case "let_in":
+                self.client(words[0])
+            case "shut":
+                self.client(words[0]).shutdown(socket.SHUT_WR)
+            case "close":
+                self.client(words[0]).close()
+            case "reset":  # without a word, so that the other side sees an error
+                linger = struct.pack("ii", 1, 0)
+                self.client(words[0]).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.client(words[0]).close()
+            case "cut":
+                assert is_cut_off(self.client(words[0]))
+            case "turn":
+                rig.turn()
+            case "quiet":
+                rig.turn_until_quiet(some=True)
+            case "hold":
+                rig.holds = True
+            case "release":
+                rig.release(int(words[0]) if words else None)
+                rig.turn_until_quiet()
+            case "flow":
+                rig.holds = False
+                rig.release()
+                rig.turn_until_quiet()
+            case "wait":
+                rig.now_ms = RequestMs(rig.now_ms + round(float(words[0]) * 1_000))
+                while advance(rig.engine, PlayedMs(rig.now_ms - 1), rig.now_ms):
+                    pass
+                rig.end_turn()
+                rig.turn_until_quiet()
+            case "elapse":
+                rig.elapses(float(words[0]))
+            case "clients":
+                assert len(rig.clients) == int(words[0])
+            case "alarm":
+                assert (rig.poller.timeouts.alarm_ms is None) == (words == ("none",))
+            case "durable":
+                rig.durable.durable_id = int(words[0])
+            case "late":
+                rig.durable.out_of_order_ids = {*map(int, words)}
+            case "were_late":
+                assert rig.engine.take_out_of_order_ids() == [*map(int, words)]
+            case "sends":
+                assert len(rig.sends) == len(set(rig.sends)) == int(words[0])
+            case "refused":
+                reasons = (each.split("=") for each in words)
+                assert self.reasons.by_reason == {name: int(count) for name, count in reasons}
+            case _:
+                raise AssertionError(f"no step: {word}")
+
+
+def whole(told: str) -> bytes:
+    return b"".join(line + b"\r\n" for line in lines_in(told))
+
+
+@pytest.mark.parametrize(
+    "story", facts_of(Path(__file__).parent / "sockets.txt", separator=" ; "), ids=str
+)
+def test_every_story_goes_as_written(story: Fact, tmp_path: Path) -> None:
+    reasons = Refusals()
+    path = tmp_path / "line.sock" if "unix" in story.options else None
+    connections_max = 2 if "two" in story.options else 100
+    with ServerRig(path=path, refusals=reasons, connections_max=connections_max) as rig:
+        story.play(Play(rig, reasons).step)
