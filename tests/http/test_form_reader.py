@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from delayd.http.form_reader import Form, Reader
-from delayd.http.problems import FieldError, NotJson, RequestInvalid
+from delayd.http.problems import FieldError, RequestInvalid
 from delayd.http.request_forms import (
     HeldForm,
     HeldManyForm,
@@ -12,7 +12,7 @@ from delayd.http.request_forms import (
     PutJobsForm,
     ReserveAnyForm,
 )
-from delayd.limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_ERRORS_MAX, HTTP_TOPICS_MAX
+from delayd.limits import HTTP_BATCH_MAX, HTTP_CONTAINERS_MAX, HTTP_TOPICS_MAX
 
 
 def refusal_of(kind: type[Form], body: bytes) -> RequestInvalid:
@@ -39,48 +39,6 @@ def test_of_a_list_that_is_too_long_no_item_is_looked_at(
     body = f'{{"{field}": [{", ".join([item] * (items_max + 1))}]}}'.encode()
     (error,) = refusal_of(kind, body).errors
     assert error == FieldError(field, f"has more than {items_max} items")
-
-
-def test_no_more_mistakes_are_named_than_anybody_reads() -> None:
-    body = b'{"jobs": [%b]}' % b", ".join([b"{}"] * HTTP_BATCH_MAX)
-    errors = refusal_of(PutJobsForm, body).errors
-    assert len(errors) == HTTP_ERRORS_MAX
-    assert errors[-1].field == f"jobs[{HTTP_ERRORS_MAX - 1}].body"
-
-
-def test_all_mistakes_of_a_job_are_named_with_their_fields() -> None:
-    body = b'{"delay": -1, "priority": "high", "colour": 1, "key": "two words", "at": 1}'
-    errors = {error.field: error.detail for error in refusal_of(PutJobForm, body).errors}
-    assert set(errors) == {"at", "delay", "priority", "colour", "key", "body"}
-    assert errors["body"].startswith("is missing")
-    assert "two words" in errors["key"]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b'{"body": NaN}',
-        b'{"body": "\xff"}',
-        b'{"body": "\\ud800"}',
-        b'{"body": "a\nb"}',
-        b'{"body": ' + b"[" * 2_000 + b"]" * 2_000 + b"}",
-    ],
-)
-def test_what_is_no_json_is_refused_as_a_whole(body: bytes) -> None:
-    with pytest.raises(NotJson):
-        Reader(PutJobForm).read(body)
-
-
-@pytest.mark.parametrize("depth", [990, 1_010])
-def test_a_body_that_is_nested_deeply_is_read_or_refused_and_never_our_fault(depth: int) -> None:
-    body = b'{"body": ' + b"[" * depth + b"]" * depth + b"}"
-    try:
-        read = Reader(PutJobForm).read(body)
-    except NotJson:
-        return
-    assert read.body_bytes == b"[" * depth + b"]" * depth
 
 
 @pytest.mark.parametrize("token", ["", "foo", "x" * 61, "1-x-1", "dlyd_0a1b2c3d_secret"])

@@ -227,13 +227,6 @@ def test_a_token_of_a_job_number_beyond_all_numbers_is_refused() -> None:
         assert answer.json["results"][0]["status"] == 404
 
 
-def test_what_bodies_may_be_is_exact_to_the_line_end() -> None:
-    """A pattern that ends in `$` would let a line end pass."""
-    with HttpRig() as rig:
-        answer = rig.call("POST", "/v1/topics/a/reserve", {"bodies": "auto\n"})
-        assert (answer.status, answer.fields) == (422, ["bodies"])
-
-
 def test_every_refusal_is_one_of_some_call() -> None:
     of_calls = {refusal for route in ROUTES for refusal in refusals_of(route)}
     assert {*http_refusals()} - of_calls == {NoSuchCall, MethodNotAllowed}, "of no call at all"

@@ -45,22 +45,6 @@ def test_a_refusal_is_a_problem_with_its_headers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "closes", "told"),
-    [
-        (HTTP_1_1, False, b""),
-        (HTTP_1_1, True, b"close"),
-        (HTTP_1_0, False, b"keep-alive"),
-        (HTTP_1_0, True, b"close"),
-    ],
-)
-def test_the_connection_is_kept_as_its_client_wants(
-    version: tuple[int, int], closes: bool, told: bytes
-) -> None:
-    whole = sent(Reply(200), version=version, closes=closes)
-    assert re.findall(rb"\r\nConnection: (.*)\r\n", whole) == ([told] if told else [])
-
-
-@pytest.mark.parametrize(
     ("version", "closes", "is_chunked", "told"),
     [
         (HTTP_1_1, False, True, b"HTTP/1.1 Transfer-Encoding: chunked"),
