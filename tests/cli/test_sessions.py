@@ -121,9 +121,7 @@ def lines_of(text: str) -> str:
     return " / ".join(" ".join(line.split()) for line in text.splitlines())
 
 
-@pytest.mark.parametrize(
-    "session", facts_of(Path(__file__).parent / "sessions.txt"), ids=str
-)
+@pytest.mark.parametrize("session", facts_of(Path(__file__).parent / "sessions.txt"), ids=str)
 def test_every_session_goes_as_written(
     session: Fact,
     monkeypatch: pytest.MonkeyPatch,

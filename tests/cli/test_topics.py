@@ -6,7 +6,6 @@ from delayd.client import Client
 from delayd.exits import Exit
 from delayd.testing.daemon import running_daemon
 
-
 # --- dead ----------------------------------------------------------------------------------------
 
 
