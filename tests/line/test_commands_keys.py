@@ -129,8 +129,12 @@ def test_a_change_that_cannot_be_swallows_its_body() -> None:
 # --- Runs ----------------------------------------------------------------------------------------
 
 
-def test_chance_streams_with_keys_are_the_same_in_runs_and_one_by_one(rng: random.Random) -> None:
-    for _ in range(100):
+@pytest.mark.walk(1, 5)
+def test_chance_streams_with_keys_are_the_same_in_runs_and_one_by_one(
+    number: int, rng: random.Random
+) -> None:
+    del number  # of which `rng` knows
+    for _ in range(20):
         stream = b"".join(chance(rng) for _ in range(30))
         replies = both(stream)
         assert both(*in_pieces(stream, rng)) == replies, stream

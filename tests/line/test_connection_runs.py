@@ -137,11 +137,11 @@ def random_walk(rng: random.Random, *, one_by_one: bool) -> tuple[object, ...]:
     return heard, rig.state()
 
 
-def test_random_walks_end_where_they_end_one_by_one(seed: int) -> None:
-    for number in range(150):
-        seeds = [random.Random(f"{seed} {number}") for _ in range(2)]
-        walk = random_walk(seeds[0], one_by_one=False)
-        assert walk == random_walk(seeds[1], one_by_one=True), number
+@pytest.mark.walk(30, 150)
+def test_random_walks_end_where_they_end_one_by_one(number: int, seed: int) -> None:
+    seeds = [random.Random(f"{seed} {number}") for _ in range(2)]
+    walk = random_walk(seeds[0], one_by_one=False)
+    assert walk == random_walk(seeds[1], one_by_one=True)
 
 
 # --- One command alone ---------------------------------------------------------------------------
@@ -190,11 +190,11 @@ def walk_alone(rng: random.Random, *, one_by_one: bool) -> tuple[object, ...]:
     return heard, rig.state(), rig.log, rig.refusals.by_reason
 
 
-def test_a_command_alone_does_what_it_does_byte_by_byte(seed: int) -> None:
-    for number in range(100):
-        seeds = [random.Random(f"{seed} {number}") for _ in range(2)]
-        walk = walk_alone(seeds[0], one_by_one=False)
-        assert walk == walk_alone(seeds[1], one_by_one=True), number
+@pytest.mark.walk(25, 100)
+def test_a_command_alone_does_what_it_does_byte_by_byte(number: int, seed: int) -> None:
+    seeds = [random.Random(f"{seed} {number}") for _ in range(2)]
+    walk = walk_alone(seeds[0], one_by_one=False)
+    assert walk == walk_alone(seeds[1], one_by_one=True)
 
 
 def test_a_plain_command_alone_takes_the_straight_way_and_another_does_not() -> None:

@@ -416,8 +416,12 @@ def test_pieces_make_no_difference(rng: random.Random) -> None:
         assert LineRig().client().says(*in_pieces(stream, rng)) == whole
 
 
-def test_pieces_make_no_difference_whatever_is_in_a_line_of_ours(rng: random.Random) -> None:
-    for _ in range(200):
+@pytest.mark.walk(1, 5)
+def test_pieces_make_no_difference_whatever_is_in_a_line_of_ours(
+    number: int, rng: random.Random
+) -> None:
+    del number  # of which `rng` knows
+    for _ in range(40):
         stream = b"".join(bit_of_ours(rng) for _ in range(rng.randrange(1, 25)))
         whole = LineRig().client().says(stream)
         assert LineRig().client().says(*in_pieces(stream, rng)) == whole, stream
