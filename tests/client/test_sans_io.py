@@ -118,6 +118,19 @@ def test_a_connection_that_holds_jobs_is_used_for_them_alone() -> None:
     assert pool.take(kept.place) is kept
 
 
+def test_no_call_uses_a_connection_to_an_address_that_was_left() -> None:
+    urls = ["http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"]
+    _calls, way = way_to(urls, "", None, 1, 1)
+    left, pool = Kept(way), Pool[Kept]()
+    pool.give_back(left)
+    way.leave(left.place)
+    way.leave(way.place)
+    way.leave(left.place)  # by another call, which failed there as well
+    assert way.place.address.port == 3
+    assert pool.take(way.place) is None
+    assert left.is_closed
+
+
 @pytest.mark.parametrize("verb", ["ack", "touch"])
 def test_a_job_that_has_ended_is_held_no_more_however_often_that_is_said(verb: str) -> None:
     kept = link()
