@@ -9,7 +9,6 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,6 +24,7 @@ from tests.rigs.line_sockets import ServerRig
 @pytest.fixture(autouse=True)
 def _no_collector() -> Iterator[None]:
     gc.collect()
+    gc.freeze()  # what there was before is not looked at by each collection
     gc.disable()
     yield
     gc.unfreeze()
@@ -132,10 +132,17 @@ ANSWERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("tls"))
+
+
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("fault", ANSWERS)
-def test_calls_of_urls_leave_nothing_to_collect(scheme: str, fault: str, tmp_path: Path) -> None:
-    answer, authority = ANSWERS[fault], Authority(tmp_path)
+def test_calls_of_urls_leave_nothing_to_collect(
+    scheme: str, fault: str, authority: Authority
+) -> None:
+    answer = ANSWERS[fault]
     secure = tls.server_context(authority.files(HOST)) if scheme == "https" else None
     if fault == "other scheme":
         scheme = {"http": "https", "https": "http"}[scheme]

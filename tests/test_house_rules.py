@@ -1,5 +1,6 @@
 """Holds the tree to the house rules, and the rules to a table of planted offences."""
 
+import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -162,7 +163,7 @@ LEGAL: Final = (
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_module_keeps_the_house_rules(path: str) -> None:
-    module = Module.parse(path, (ROOT / path).read_text(encoding="utf-8"))
+    module = module_of(path)
     complaints = [f"{path}, {words}" for rule in RULES for words in rule(module)]
     assert not complaints, "\n" + "\n".join(complaints)
 
@@ -193,7 +194,7 @@ def test_the_tree_and_the_documents_keep_the_house_rules_but_for_the_listed_offe
 
 def offenders() -> dict[str, str]:
     """What offends the rules that may have listed offenders, with the advice about it."""
-    tree = Tree.of(Module.parse(path, (ROOT / path).read_text(encoding="utf-8")) for path in PATHS)
+    tree = Tree.of(map(module_of, PATHS))
     found = {
         f"{rule.__name__}: {what}": advice for rule in TREE_RULES for what, advice in rule(tree)
     }
@@ -238,6 +239,11 @@ def test_nothing_that_may_be_imported_imports_back() -> None:
 
     for part in house_rules.MAY_IMPORT:
         assert part not in set(below(part))
+
+
+@functools.cache
+def module_of(path: str) -> Module:
+    return Module.parse(path, (ROOT / path).read_text(encoding="utf-8"))
 
 
 def complaints_of(rule: str, path: str, source: str) -> list[str]:

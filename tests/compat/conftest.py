@@ -106,9 +106,3 @@ def connect(any_server: Server) -> Iterator[Connect]:
 @pytest.fixture
 def client(connect: Connect) -> LineClient:
     return connect()
-
-
-@pytest.fixture
-def connect_ours(our_server: Server) -> Iterator[Connect]:
-    """Opens connections to each way of running delayd in turn."""
-    yield from connections_to(our_server.address)

@@ -7,7 +7,8 @@ from typing import Final
 import pytest
 
 from tests.core.bench import Bench
-from tests.facts.rows import Fact, rows, run
+from tests.fact_rows import Fact, rows
+from tests.facts.rows import run
 
 HERE: Final = Path(__file__).parent
 FREED: Final = {

@@ -18,10 +18,8 @@ has more than one: in the facts of the engine alone, tests/core/facts.txt.
 
 import re
 import shlex
-from collections.abc import Iterator
 from fnmatch import fnmatch
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
 
@@ -32,25 +30,11 @@ from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import put_keyed
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs
+from tests.fact_rows import Fact
 from tests.facts.worlds import Beyond, Told, World, counts, everything, same, truth
 
 AT_FAULT: Final = {"line_malformed", "request_invalid"}
 """The kinds of wires that find it in the request, before the engine is asked."""
-
-
-class Fact(NamedTuple):
-    """A row of the table."""
-
-    given: str
-    then: list[tuple[str, str]]
-
-
-def rows(path: Path) -> Iterator[tuple[str, Fact]]:
-    text = path.read_text(encoding="utf-8")
-    text = re.sub(r"\n +", " ", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE))
-    for line in filter(None, text.splitlines()):
-        name, given, *then = (column.strip() for column in line.split("|"))
-        yield name, Fact(given, list(zip(then[::2], then[1::2], strict=True)))
 
 
 def refuse(refusal: errors.Refusal, world: World) -> None:

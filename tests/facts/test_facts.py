@@ -9,7 +9,8 @@ import pytest
 
 from delayd.core import errors
 from delayd.core.policy import FIELDS
-from tests.facts.rows import Fact, rows, run
+from tests.fact_rows import Fact, rows
+from tests.facts.rows import run
 from tests.facts.worlds import WORLDS, World
 
 STATES: Final = {

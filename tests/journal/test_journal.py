@@ -39,16 +39,6 @@ FITTING: Final = SEGMENT_BYTES - HEADER_BYTES - FRAME_OVERHEAD_BYTES
 """The longest payload that shares a segment with nothing else."""
 
 
-def test_a_new_directory_holds_nothing_and_takes_appends(disk: SimulatedDisk) -> None:
-    journal, payloads = opened(disk)
-    assert payloads == []
-    assert (journal.appended_sequence, journal.synced_sequence) == (0, 0)
-    assert journal.append(b"first", 0, 0) == 1
-    assert (journal.appended_sequence, journal.synced_sequence) == (1, 0)
-    assert journal.sync() == 1
-    assert journal.synced_sequence == 1
-
-
 def test_frames_come_back_with_their_times_and_in_order(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
@@ -58,18 +48,6 @@ def test_frames_come_back_with_their_times_and_in_order(
     disk.crash()
     frames = list(Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES).replay())
     assert frames == [Frame(1, 1_000, -5, b"first"), Frame(2, 1_001, 2**62, b"second")]
-
-
-def test_what_was_not_synced_is_lost_in_a_power_cut_and_its_number_is_given_again(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"synced"])
-    journal.sync()
-    append_all(journal, [b"lost"])
-    disk.crash()
-    journal, payloads = opened(disk)
-    assert payloads == [b"synced"]
-    assert journal.append(b"other", 0, 0) == 2
 
 
 def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed(
@@ -211,14 +189,6 @@ def test_closing_trims_the_last_segment_and_gives_the_lock_back(
     assert len(content) == HEADER_BYTES + 2 * FRAME_OVERHEAD_BYTES + len(b"first")
     disk.crash()
     assert payloads_in(disk) == [b"first"]
-
-
-def test_closing_twice_or_before_any_append_does_nothing(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    journal.close()
-    journal.close()
-    assert contents_of(disk) == {}
 
 
 def test_closing_before_replay_releases_the_directory_and_changes_nothing(

@@ -20,13 +20,12 @@ import pytest
 from delayd.journal.disk import Disk, RealDisk
 from delayd.journal.errors import JournalFailed
 from delayd.journal.format import unpack_header
-from delayd.journal.journal import Journal, Pending
+from delayd.journal.journal import Journal
 from delayd.limits import JOURNAL_PENDING_BYTES_MAX
 from tests.journal.journals import (
     DIRECTORY,
     START_MS,
     append_all,
-    contents_of,
     frame_ends,
     numbered,
     opened,
@@ -165,47 +164,6 @@ def test_the_fresh_segment_says_how_much_of_the_one_before_was_synced(
     assert payloads_in(disk) == [b"first", b"second", b"third", b"fourth"]
 
 
-def test_the_file_whose_sync_failed_is_never_touched_again(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"synced"], sync_each=True)
-    append_all(journal, [b"not"])
-    before = disk.file_bytes(path_of(1))
-    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
-    journal.sync()
-    append_all(journal, numbered(20, 900), sync_each=True)
-    journal.close()
-    assert disk.file_bytes(path_of(1)) == before
-
-
-def test_a_segment_without_a_durable_frame_is_replaced(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [bytes(3_950)], sync_each=True)
-    append_all(journal, [b"in the second segment"])
-    disk.fail(disk.verb_counts["sync"] + 2, EIO, "sync")  # the first one's is the trimming's
-    assert journal.sync() == 2
-    assert [name for name in contents_of(disk) if name.startswith("segment")] == [
-        "segment-0000000001.log",
-        "segment-0000000002.log",
-    ]
-    disk.crash()
-    assert payloads_in(disk) == [bytes(3_950), b"in the second segment"]
-
-
-def test_several_files_that_are_not_synced_are_given_up_together(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"synced"], sync_each=True)
-    append_all(journal, numbered(4, 3_000))
-    assert len(contents_of(disk)) > 3
-    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
-    assert journal.sync() == 5
-    assert len(contents_of(disk)) == 2
-    disk.crash()
-    assert payloads_in(disk) == [b"synced", *numbered(4, 3_000)]
-
-
 def test_a_kill_after_a_fresh_start_loses_nothing_that_was_written() -> None:
     for number in calls_of("pwrite"):
         disk = SimulatedDisk()
@@ -254,28 +212,6 @@ def test_trouble_is_told_and_counted(disk: SimulatedDisk, journal: Journal) -> N
     (what,) = told
     assert what.startswith(f"{DIRECTORY}/segment-0000000001.log: cannot be synced: EIO")
     assert what.endswith(f"the log continues in {DIRECTORY}/segment-0000000002.log")
-
-
-def test_with_more_unsynced_than_memory_may_hold_a_failure_is_final(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    journal._pending = Pending(2_000)
-    append_all(journal, numbered(1, 100), sync_each=True)
-    append_all(journal, numbered(3, 900))
-    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
-    with pytest.raises(JournalFailed, match="EIO"):
-        journal.sync()
-    disk.crash()
-    assert payloads_in(disk) == numbered(1, 100)
-
-
-def test_a_sync_makes_a_fresh_start_possible_again(disk: SimulatedDisk, journal: Journal) -> None:
-    journal._pending = Pending(2_000)
-    append_all(journal, numbered(4, 900))
-    journal.sync()
-    append_all(journal, [b"more"])
-    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
-    assert journal.sync() == 5
 
 
 def test_what_is_pending_is_bounded_and_let_go_by_a_sync(journal: Journal) -> None:

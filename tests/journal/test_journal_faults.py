@@ -208,19 +208,6 @@ def test_a_full_disk_refuses_appends_and_takes_them_again_when_there_is_space(
     assert payloads_in(disk) == [*taken, b"again"]
 
 
-def test_a_small_frame_still_fits_where_a_large_one_was_refused(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, numbered(4, 900))
-    disk.capacity_bytes = SEGMENT_BYTES
-    with pytest.raises(JournalFull):
-        journal.append(bytes(900), 0, 0)
-    assert journal.append(b"small", 0, 0) == 5
-    journal.sync()
-    disk.crash()
-    assert payloads_in(disk) == [*numbered(4, 900), b"small"]
-
-
 @pytest.mark.parametrize("space_bytes", [0, 1, 44, 45, 300, 800])
 def test_half_a_frame_on_a_full_disk_leaves_no_trace(
     disk: SimulatedDisk, journal: Journal, space_bytes: int

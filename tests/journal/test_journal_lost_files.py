@@ -77,31 +77,6 @@ def test_what_was_in_the_file_that_vanished_is_kept_by_a_snapshot(how: str, unsy
     assert payloads_in(disk) == payloads
 
 
-def test_a_file_that_was_cut_is_missed_also_when_it_was_written_to_since(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, numbered(3), sync_each=True)
-    lose(disk, path_of(1), "cut")
-    append_all(journal, numbered(3), sync_each=True)
-    journal.look()
-    assert journal.lost.startswith(f"{path_of(1)} was cut to ")
-
-
-def test_files_vanish_once_more_while_they_are_written_again() -> None:
-    disk, payloads = SimulatedDisk(), numbered(3)
-    journal, _ = opened(disk)
-    append_all(journal, payloads, sync_each=True)
-    lose(disk, path_of(1), "removed")
-    journal.look()
-    lose(disk, path_of(2), "removed")
-    take_snapshot(journal, payloads)
-    journal.look()
-    assert journal.lost == f"{path_of(2)} was removed"
-    heal(journal, payloads)
-    disk.crash()
-    assert payloads_in(disk) == payloads
-
-
 def test_an_older_file_of_the_log_and_a_snapshot_are_missed_as_well() -> None:
     disk, payloads = SimulatedDisk(), numbered(200)
     journal, _ = opened(disk)

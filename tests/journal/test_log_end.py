@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from delayd.journal.errors import JournalCorrupt, JournalFailed
+from delayd.journal.errors import JournalCorrupt
 from delayd.journal.format import END_NAME
 from delayd.journal.journal import Journal
 from delayd.journal.log_end import LogEnd, pack_log_end, read_log_end, unpack_log_end
@@ -71,31 +71,6 @@ def test_what_is_short_flipped_or_of_another_version_proves_nothing() -> None:
 # --- After a clean stop --------------------------------------------------------------------------
 
 
-def test_an_older_copy_of_the_last_file_is_refused_after_a_clean_stop() -> None:
-    disk, older = stopped(numbered(6))
-    newest = disk.file_bytes(path_of(1))
-    disk.put_file(path_of(1), older)
-    error = refusal(disk)
-    assert error.why == (
-        "the frames end here; the frames 4 to 6 are missing, which had been durable: "
-        f"{PATH} says so"
-    )
-    assert error.file == path_of(1)
-    disk.put_file(path_of(1), newest)
-    assert payloads_in(disk) == numbered(6)
-
-
-@pytest.mark.parametrize("what", ["removed", "emptied"])
-def test_a_log_that_is_gone_is_refused(what: str) -> None:
-    disk, _ = stopped(numbered(6))
-    if what == "removed":
-        disk.unlink(path_of(1))
-    else:
-        disk.put_file(path_of(1), b"")
-    message = str(refusal(disk))
-    assert (PATH in message, "6 " in message) == (True, True)
-
-
 def test_the_loss_is_accepted_with_a_cut_or_where_no_log_is_left_by_removing_the_file() -> None:
     disk, older = stopped(numbered(6))
     disk.put_file(path_of(1), older)
@@ -116,24 +91,6 @@ def test_the_end_of_another_journal_is_refused() -> None:
 
 
 # --- After a crash -------------------------------------------------------------------------------
-
-
-def test_after_a_crash_the_log_reaches_at_least_to_the_last_look() -> None:
-    disk, payloads = SimulatedDisk(), numbered(9)
-    journal, _ = opened(disk)
-    append_all(journal, payloads[:3], sync_each=True)
-    before_look = disk.file_bytes(path_of(1))
-    append_all(journal, payloads[3:6], sync_each=True)
-    journal.look()
-    after_look = disk.file_bytes(path_of(1))
-    append_all(journal, payloads[6:], sync_each=True)
-    disk.kill()
-    for older, is_noticed in ((before_look, True), (after_look, False)):
-        disk.put_file(path_of(1), older)
-        if is_noticed:
-            assert "the frames 4 to 6 are missing" in refusal(disk).why
-        else:
-            assert payloads_in(disk) == payloads[:6]
 
 
 def test_what_was_not_durable_is_not_missed() -> None:
@@ -165,33 +122,6 @@ def test_a_copy_of_the_file_counts_only_after_a_clean_stop(
     assert payloads_in(moved) == numbered(3)
 
 
-def test_a_log_without_the_file_starts_as_ever() -> None:
-    disk, older = stopped(numbered(6))
-    disk.unlink(PATH)
-    disk.put_file(path_of(1), older)
-    assert payloads_in(disk) == numbered(6)[:3]
-
-
-def test_a_file_that_was_removed_is_made_again(disk: SimulatedDisk, journal: Journal) -> None:
-    append_all(journal, numbered(3), sync_each=True)
-    journal.look()
-    disk.unlink(PATH)
-    append_all(journal, numbered(1), sync_each=True)
-    journal.look()
-    assert read_log_end(disk, PATH) is not None
-    journal.close()
-    assert payloads_in(disk) == [*numbered(3), *numbered(1)]
-
-
-@pytest.mark.parametrize("verb", ["create", "pwrite"])
-def test_a_journal_does_not_need_the_file(disk: SimulatedDisk, journal: Journal, verb: str) -> None:
-    append_all(journal, numbered(3), sync_each=True)
-    disk.fail(disk.verb_counts[verb] + 1, OSError(5, "EIO"), verb)
-    journal.look()
-    journal.close()
-    assert payloads_in(disk) == numbered(3)
-
-
 def test_it_is_told_once_that_the_file_cannot_be_written(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
@@ -215,22 +145,3 @@ def test_it_is_told_once_that_the_file_cannot_be_written(
     look_behind_one_more(OSError(5, "EIO"))
     assert told == [f"{PATH}: EIO"] * 3
     journal.close()
-
-
-def test_a_sync_of_the_file_that_fails_does_not_fail_the_stop(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, numbered(3), sync_each=True)
-    disk.fail(disk.verb_counts["sync"] + 2, OSError(5, "EIO"), "sync")
-    journal.close()
-    disk.crash()
-    assert payloads_in(disk) == numbered(3)
-
-
-def test_nothing_is_said_of_a_log_that_is_not_whole(disk: SimulatedDisk, journal: Journal) -> None:
-    append_all(journal, numbered(3), sync_each=True)
-    disk.unlink(path_of(1))
-    journal.look()
-    with pytest.raises(JournalFailed):
-        journal.close()
-    assert END_NAME not in disk.list_directory(DIRECTORY)

@@ -88,17 +88,6 @@ def test_an_empty_snapshot_still_says_what_time_it_was(
     assert list(journal.replay()) == [Frame(2, 5_000, 6_000, b"")]
 
 
-def test_the_log_up_to_a_snapshot_is_durable_before_the_snapshot_is(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, numbered(5))
-    take_snapshot(journal, numbered(5))
-    assert journal.synced_sequence == 5
-    append_all(journal, [b"lost"])
-    disk.crash()
-    assert payloads_in(disk) == numbered(5)
-
-
 def test_two_snapshots_and_the_log_since_the_older_one_are_kept(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
@@ -119,26 +108,6 @@ def test_two_snapshots_and_the_log_since_the_older_one_are_kept(
     # The newest is gone bad: the one before and the log since give the same.
     disk.put_file(f"{DIRECTORY}/{second}", b"")
     assert payloads_in(disk) == put
-
-
-def test_a_second_snapshot_of_the_same_state_gets_a_frame_of_its_own(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"first"])
-    journal.snapshot_is_due(10_000)
-    assert take_snapshot(journal, [b"first"]).sequence == 1
-    assert take_snapshot(journal, [b"first"]).sequence == 2
-    assert snapshots_in(disk) == [snapshot_name(1), snapshot_name(2)]
-    disk.crash()
-    assert payloads_in(disk) == [b"first"]
-
-
-def test_a_snapshot_of_a_journal_that_never_held_anything_can_be_taken(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    assert take_snapshot(journal, []).sequence == 1
-    disk.crash()
-    assert payloads_in(disk) == []
 
 
 def test_a_second_snapshot_beside_one_in_the_making_is_our_own_mistake() -> None:

@@ -5,7 +5,8 @@ from typing import Final
 
 import pytest
 
-from tests.facts.rows import Fact, rows, run
+from tests.fact_rows import Fact, rows
+from tests.facts.rows import run
 from tests.push.bench import ENDS, PushBench
 
 LATE: Final = {

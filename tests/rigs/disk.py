@@ -163,6 +163,10 @@ class SimulatedDisk:
         """Return what a program would read in the file now."""
         return bytes(self._find(path)[2].volatile)
 
+    def file_sizes(self, path: str) -> dict[str, int]:
+        """Return how long each file of the directory is now, in bytes."""
+        return {name: len(file.volatile) for name, file in self._directory(path).volatile.items()}
+
     def put_file(self, path: str, data: bytes) -> None:
         """Set a file, durably, making it and its directory if needed."""
         parent, _, name = path.rpartition("/")
