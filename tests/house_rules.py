@@ -159,6 +159,7 @@ FILE_READERS: Final = MappingProxyType(
         "delayd/metrics.py": "reads what the kernel counts of this process",
         "delayd/cli/machine.py": "reads what the kernel says of the machine, and times its disk",
         "delayd/cli/terminal.py": "opens the file that swallows everything",
+        "delayd/cli/worker.py": "looks when the files of a program were changed",
         "delayd/testing/": "makes and clears the directories of daemons under test",
     }
 )

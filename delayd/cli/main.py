@@ -48,6 +48,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
         "nack": Subcommand("reserve", "Report that the attempt failed."),
         "touch": Subcommand("reserve", "Extend reservations by a full ttr from now."),
         "work": Subcommand("work", "Run a command for each job, its body on standard input."),
+        "worker": Subcommand("worker", "Work on the tasks of a Python program."),
         "bury": Subcommand("reserve", "Set jobs aside until they are kicked or redriven."),
     },
     "Topics": {
@@ -102,7 +103,7 @@ OTHERS_NAMES: Final = {
     **dict.fromkeys(("start", "run", "daemon", "server"), "delayd serve"),
     **dict.fromkeys(("status", "info", "inspect"), "delayd stats, delayd top, or delayd peek ID"),
     **dict.fromkeys(("add", "enqueue", "publish", "send", "produce"), "delayd put"),
-    **dict.fromkeys(("consume", "worker", "get"), "delayd work, or delayd reserve"),
+    **dict.fromkeys(("consume", "get"), "delayd work, or delayd reserve"),
     "purge": "delayd clear TOPIC",
 }
 """Names of commands in other programs, with delayd's for the same."""

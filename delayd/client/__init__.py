@@ -17,10 +17,11 @@ stand in place of `http_calls` and `http1`. Together they are 2,100 lines, over 
     http1              requests and responses as bytes
 
 Workers are in `jobs`, which extends reservations while a handler runs, `work_loop`, the loop of all
-workers, `crew`, which reserves and acknowledges for the threads or tasks of one, and `worker`.
-`aio` and `aio_connection` are the same with asyncio: the same generators, pools and attempts,
-awaited (`steps`). `values` are arguments, `results` and `errors` the outcomes; `answers` checks a
-server's answers before they are used, and `limits` bounds them.
+workers, `crew`, which reserves and acknowledges for the threads or tasks of one, and `worker`;
+`tasks` are functions that workers call. `aio` and `aio_connection` are the same with asyncio: the
+same generators, pools and attempts, awaited (`steps`). `values` are arguments, `results` and
+`errors` the outcomes; `answers` checks a server's answers before they are used, and `limits` bounds
+them.
 
 Names are loaded when they are first used, so that importing the package costs nothing. The package
 imports nothing of the daemon, and only Python's standard library.
@@ -83,6 +84,9 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.results import TopicInfo as TopicInfo
     from delayd.client.sync import Client as Client
     from delayd.client.sync import Job as Job
+    from delayd.client.tasks import NotATask as NotATask
+    from delayd.client.tasks import Task as Task
+    from delayd.client.tasks import Tasks as Tasks
     from delayd.client.values import Changes as Changes
     from delayd.client.values import Filter as Filter
     from delayd.client.values import NewJob as NewJob
@@ -107,6 +111,7 @@ _NAMES = MappingProxyType(
             "Became Calendar Failure Health JobInfo PolicyInfo PutResult Reservation TopicInfo"
         ),
         "sync": "Client Job",
+        "tasks": "NotATask Task Tasks",
         "values": "Changes Filter NewJob PutOptions Timing",
         "worker": "AsyncWorker Worker",
     }

@@ -1,4 +1,4 @@
-"""Every example of docs/client.md does what it says, against the daemon; of the fake all do."""
+"""Every example of docs/client.md and docs/tasks.md does what it says."""
 
 import contextlib
 import inspect
@@ -16,9 +16,11 @@ from delayd.testing.daemon import running_daemon
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
 TESTING: Final = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+TASKS: Final = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
 PROGRAMS: Final = [
     *re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL),
     *re.findall(r"```python\n(from delayd.testing import FakeDelayd.*?)```", TESTING, re.DOTALL),
+    *re.findall(r"```python\n((?:import|from delayd).*?)```", TASKS, re.DOTALL),
 ]
 PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 

@@ -1,0 +1,139 @@
+"""`delayd worker MODULE:APP`: work on the tasks of a Python program (`delayd.client.tasks`).
+
+The program has its own client, and with it the address and the token. The first SIGTERM or Ctrl-C
+ends the reserving, and tasks that run may finish; the second ends at once. With `--reload` a parent
+process looks at the Python files below the working directory each second, and begins the worker
+anew when one has changed, gracefully too.
+"""
+
+import contextlib
+import importlib
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from delayd.cli.connect import client_errors
+from delayd.cli.terminal import CommandFailed, complain, examples
+from delayd.exits import Exit
+from delayd.text import did_you_mean
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from delayd.client.tasks import Tasks
+
+LOOK_S: Final = 1.0
+FILES_MAX: Final = 10_000
+"""So many files are looked at; a tree of programs has fewer."""
+NOT_OURS: Final = frozenset(("__pycache__", "node_modules", "site-packages"))
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
+
+
+@click.command(
+    epilog=examples(
+        "delayd worker shop.tasks:app",
+        "delayd worker shop.tasks:app --concurrency 16 --topic mail --topic sms",
+        "delayd worker tasks:app --reload",
+    ),
+)
+@click.argument("app", metavar="MODULE:APP")
+@click.option("--concurrency", type=click.IntRange(1, 1000), default=8, help="How many at once: 8.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; by default those of all.")
+@click.option("--reload", is_flag=True, help="Begin anew when a Python file has changed.")
+def worker(app: str, *, concurrency: int, topics: tuple[str, ...], reload: bool) -> int:
+    """Work on the tasks of APP, a Tasks object in the Python module MODULE.
+
+    The module is looked for in the working directory first. Reservations are extended while tasks
+    run. SIGTERM and Ctrl-C let them finish; the second ends at once.
+    """
+    if reload:
+        only = [word for topic in topics for word in ("--topic", topic)]
+        return Reloader(["worker", app, "--concurrency", str(concurrency), *only]).run()
+    logging.basicConfig(format=LOG_FORMAT, level=logging.INFO)
+    tasks = found(app)
+    if unknown := [topic for topic in topics if topic not in tasks.topics]:
+        near = did_you_mean(unknown[0], tasks.topics)
+        raise CommandFailed(Exit.USAGE, f"no task of {app} has the topic {unknown[0]!r}{near}")
+    with client_errors():
+        tasks.run(concurrency=concurrency, topics=list(topics) or None)
+    return Exit.OK
+
+
+def found(app: str) -> "Tasks[Any, Any]":
+    """Return the tasks of MODULE:APP. Raises CommandFailed."""
+    from delayd.client.tasks import Tasks
+
+    name, colon, attribute = app.partition(":")
+    if not (name and colon and attribute):
+        raise CommandFailed(Exit.USAGE, f"{app!r}: write MODULE:APP, such as tasks:app")
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise CommandFailed(Exit.USAGE, f"{name} cannot be imported: {error}") from error
+        where = f"neither in {here} nor among what is installed"
+        raise CommandFailed(Exit.USAGE, f"there is no module {error.name!r}, {where}") from None
+    names = [each for each, value in vars(module).items() if isinstance(value, Tasks)]
+    tasks = getattr(module, attribute, None)
+    if not isinstance(tasks, Tasks):
+        what = f"a {type(tasks).__name__}" if hasattr(module, attribute) else "not there"
+        have = f"; it has {', '.join(names)}" if names else "; it has no Tasks object"
+        raise CommandFailed(Exit.USAGE, f"{attribute!r} in {name} is {what}{have}")
+    if not tasks.tasks:
+        raise CommandFailed(Exit.USAGE, f"{app} has no tasks")
+    return tasks
+
+
+class Reloader:
+    """Runs a worker in a child process, and another one when a file has changed."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self._command = [sys.executable, "-m", "delayd", *arguments]
+        self._is_stopping = False
+
+    def run(self) -> int:
+        """Run until SIGTERM or Ctrl-C; return the exit code of the last worker."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        while True:
+            stamps = python_files(os.getcwd())
+            # In a group of its own, so that a Ctrl-C comes to it once, from here.
+            child = subprocess.Popen(self._command, process_group=0)  # noqa: S603 - delayd itself
+            while not self._is_stopping and python_files(os.getcwd()) == stamps:
+                select.select((), (), (), LOOK_S)
+            if child.poll() is None:
+                child.terminate()
+            code = child.wait()
+            if self._is_stopping:
+                return code
+            complain("a file has changed: the worker begins anew")
+
+    def _stop(self, _number: int, _frame: "FrameType | None") -> None:
+        self._is_stopping = True
+
+
+def python_files(directory: str) -> dict[str, int]:
+    """Return when each Python file below a directory was changed, in ns; hidden ones are not ours.
+
+    A directory with a `pyvenv.cfg` is an environment, and passed over.
+    """
+    stamps: dict[str, int] = {}
+    for path, directories, files in os.walk(directory):
+        if "pyvenv.cfg" in files:
+            directories.clear()
+            continue
+        directories[:] = [d for d in directories if d not in NOT_OURS and d[:1] != "."]
+        for name in files:
+            if name.endswith(".py") and len(stamps) < FILES_MAX:
+                with contextlib.suppress(OSError):
+                    stamps[os.path.join(path, name)] = os.stat(os.path.join(path, name)).st_mtime_ns
+    return stamps

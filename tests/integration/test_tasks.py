@@ -1,0 +1,128 @@
+"""`delayd worker`: the first examples of docs/tasks.md, and how it begins anew and ends."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from delayd.cli.terminal import CommandFailed
+from delayd.cli.worker import found, python_files
+from delayd.client import Client
+from delayd.exits import Exit
+from delayd.testing.daemon import running_daemon
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = (ROOT / "docs" / "tasks.md").read_text(encoding="utf-8")
+TASKS: Final = re.findall(r"```python\n(# shop/tasks.py.*?)```", PAGE, re.DOTALL)[0]
+PRODUCER: Final = re.findall(r"```python\n(from shop.tasks.*?)```", PAGE, re.DOTALL)[0]
+SLOW: Final = """
+
+@app.task("slow")
+def slow() -> None:
+    import time
+    print("slow begins", flush=True)
+    time.sleep(1)
+    print("slow ends", flush=True)
+"""
+
+
+def lines_until(process: "subprocess.Popen[str]", last: str) -> list[str]:
+    """Return what it prints, up to this line."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line.rstrip())
+        if lines[-1] == last:
+            return lines
+    raise AssertionError(lines)
+
+
+def test_a_worker_does_what_the_page_says_begins_anew_and_lets_what_runs_finish(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "shop" / "tasks.py"
+    file.parent.mkdir()
+    with running_daemon("--http", "127.0.0.1:0") as daemon:
+        url = f"http://{daemon.http_listens_on}"
+        text = TASKS.replace("http://127.0.0.1:11301", url)
+        file.write_text(text, encoding="utf-8")
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "delayd", "worker", "shop.tasks:app", "--reload"]
+        worker = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+        )
+        try:
+            ran = subprocess.run(
+                [sys.executable, "-c", PRODUCER],
+                cwd=tmp_path,
+                env=environment,
+                check=True,
+                text=True,
+                stdout=subprocess.PIPE,
+            )
+            assert ran.stdout == "to ada with Hello\n"
+            lines_until(worker, "to ada with Hello")
+            file.write_text(text + SLOW, encoding="utf-8")
+            with Client(url) as client:
+                assert client.find("mail", "welcome-ada").state == "delayed"
+                client.put("slow", {"task": "slow"})
+                lines_until(worker, "slow begins")
+                worker.send_signal(signal.SIGTERM)
+                assert lines_until(worker, "slow ends")
+                assert worker.wait(60) == Exit.OK
+                assert not [each.name for each in client.topics() if each.name == "slow"]
+        finally:
+            worker.terminate()
+            worker.communicate(timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("app", "words"),
+    [
+        ("tasks", "'tasks': write MODULE:APP, such as tasks:app"),
+        (":app", "':app': write MODULE:APP"),
+        ("nowhere_to_be_found:app", "there is no module 'nowhere_to_be_found', neither in /"),
+        ("broken_tasks:app", "broken_tasks cannot be imported: No module named 'not_installed'"),
+        ("some_tasks:ap", "'ap' in some_tasks is not there; it has app, empty"),
+        ("some_tasks:other", "'other' in some_tasks is a dict; it has app, empty"),
+        ("some_tasks:empty", "some_tasks:empty has no tasks"),
+        ("json:app", "'app' in json is not there; it has no Tasks object"),
+    ],
+)
+def test_an_app_that_is_not_there_is_told_by_what_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str, words: str
+) -> None:
+    (tmp_path / "broken_tasks.py").write_text("import not_installed", encoding="utf-8")
+    (tmp_path / "some_tasks.py").write_text(
+        "from delayd.client import Client, Tasks\n"
+        "app, empty, other = Tasks(Client()), Tasks(Client()), {}\n"
+        "app.task('mail')(print)\n",
+        encoding="utf-8",
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("broken_tasks", "some_tasks"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(CommandFailed) as failed:
+        found(app)
+    assert str(failed.value).startswith(words)
+    assert failed.value.exit_code is Exit.USAGE
+    for name in ("broken_tasks", "some_tasks"):
+        sys.modules.pop(name, None)
+
+
+def test_only_the_files_of_a_program_are_looked_at(tmp_path: Path) -> None:
+    for name in ("a.py", "b/c.py", "b/d.txt", ".git/e.py", "env/pyvenv.cfg", "env/f.py", "g.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("", encoding="utf-8")
+    before = python_files(str(tmp_path))
+    assert {os.path.relpath(each, tmp_path) for each in before} == {"a.py", "b/c.py", "g.py"}
+    os.utime(tmp_path / "b" / "c.py", ns=(0, time.time_ns() + 10**9))
+    assert python_files(str(tmp_path)) != before
