@@ -243,7 +243,8 @@ class DurableLog(LogSnapshots, Protocol):
         """Yield the frames that there are, in order, behind those yielded before.
 
         While another daemon owns the log it goes on, and yields None when nothing has come for a
-        moment. Raises LogError.
+        moment. A frame with the number 0 says that all before it are void: the log is read anew,
+        since the owner has removed frames that were not read yet. Raises LogError.
         """
 
     @property

@@ -170,6 +170,10 @@ def _replayed(
                 notifier.ready(f"standing by: {owner} owns the log")
             notifier.watchdog()
             continue
+        if not frame.sequence:
+            replay = last = None
+            gc.collect()
+            continue
         if replay is None:
             replay = Replay(_new_engine(config, frame.time_ms))
         try:

@@ -47,9 +47,7 @@ class Fenced(DatabaseError):
 
 
 class LeftBehind(DatabaseError):
-    """What this standby has read is not, or no longer, the log: it starts again to follow it."""
-
-    exit_code = Exit.FENCED
+    """What this standby has read is not, or no longer, the log: it has to read the snapshot."""
 
 
 class StatementFailed(DatabaseError):

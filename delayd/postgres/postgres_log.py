@@ -69,6 +69,7 @@ from delayd.postgres.snapshots import PartsConnection, PartsWriter, payloads_of
 from delayd.postgres.statements import FORMAT, FRAME_TABLES, Statements
 
 _BOUNDLESS_BYTES: Final = 1 << 62
+_VOID: Final = Frame(0, 0, 0, b"")
 _NO_LEASE: Final = -1
 _LEAP_NS: Final = 100 * NS_PER_MS
 """No clock that is slewed gets ahead by so much between two looks of a standby."""
@@ -283,10 +284,33 @@ class PostgresLog:
         return row
 
     def follow(self) -> Iterator[Frame | None]:
-        """Yield what is there, and then what the owner appends, until nobody owns the log."""
+        """Yield what is there, and then what the owner appends, until nobody owns the log.
+
+        A standby that the owner has left behind begins again with the snapshot.
+        """
         if not self._is_loaded:
             yield from self._load()
         pause = threading.Event()
+        while True:
+            try:
+                yield from self._followed(pause)
+            except LeftBehind as error:
+                self._note_trouble(error)
+            else:
+                return
+            self._is_loaded = False
+            while not self._is_loaded:
+                yield _VOID
+                try:
+                    self._connection = self._reached()
+                    yield from self._load()
+                except (DatabaseLost, DatabaseUnfit, StatementFailed) as error:
+                    self._note_trouble(error)
+                    yield None
+                    pause.wait(DATABASE_RETRY_MS / 1_000)
+
+    def _followed(self, pause: threading.Event) -> Iterator[Frame | None]:
+        """Yield what is appended behind what was read. Raises LeftBehind."""
         while True:
             row = self.row
             is_free = self._is_free(row)  # frames that were appended since say nothing of that
@@ -327,9 +351,12 @@ class PostgresLog:
         except (DatabaseLost, DatabaseUnfit, StatementFailed) as error:
             self._note_trouble(error)
             return False
-        if row.identity != self.identity or row.head < self.appended_sequence:
+        if row.identity != self.identity:
+            rule = "start again to follow it"
+            raise DatabaseError(f"{self._place.shown} has another log by now: {rule}")
+        if row.head < self.appended_sequence:
             gone = f"has gone back to frame {row.head} from {self.appended_sequence}"
-            raise self._left_behind(f"{gone}, or is another log")
+            raise LeftBehind(f"{self._place.shown} {gone}")
         self.row, self._looked_ns = row, looked_ns
         self._trouble = ""
         return True
@@ -348,10 +375,7 @@ class PostgresLog:
             rows = connection.ask(self._statements.frames, *values, within_ms=DATABASE_ANSWER_MS)
             found = checksum_of(rows[0][2]) if rows and len(rows[0][2]) >= CHECKSUM.size else -1
         if found != self._checksum:
-            raise self._left_behind("has got another owner, who goes on elsewhere")
-
-    def _left_behind(self, what: str) -> LeftBehind:
-        return LeftBehind(f"{self._place.shown} {what}: start again to follow it")
+            raise LeftBehind(f"{self._place.shown} has another owner, who goes on elsewhere")
 
     def _reached(self) -> Connection:
         """Connect anew to a server that may have other settings by now. Raises DatabaseError."""
@@ -374,7 +398,7 @@ class PostgresLog:
         connection = self._linked()
         connection.run(self._statements.hold, DATABASE_ANSWER_MS)
         self.row = row = self._read_row(connection)
-        self.appended_sequence = row.snapshot
+        self.appended_sequence, self.grown_bytes = row.snapshot, 0
         if row.snapshot:
             yield from self._read_snapshot(connection, row)
         yield from self._read_frames(row.head)
@@ -406,9 +430,12 @@ class PostgresLog:
         try:
             yield from self._read_frames(row.head)
         except DatabaseCorrupt:
-            if self._read_row(self._linked()).snapshot > self.appended_sequence:
-                raise self._left_behind("has frames in a snapshot alone by now") from None
-            raise
+            with contextlib.closing(self._reached()) as other:  # not all has come over this one
+                row = self._read_row(other)
+            if row.snapshot <= self.appended_sequence:
+                raise
+            gone = f"has the frames behind {self.appended_sequence} in a snapshot alone by now"
+            raise LeftBehind(f"{self._place.shown} {gone}") from None
 
     def _read_frames(self, last: int) -> Iterator[Frame]:
         """Yield the frames up to this one. Raises DatabaseCorrupt if one is missing or damaged."""

@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,8 +29,8 @@ from tests.line_client import Address, LineClient
 from tests.postgres_server import USER, PostgresServer
 from tests.servers import HOST, READY, Server, free_port, launch
 
-SEGMENT_BYTES: Final = "8MiB"
-"""A snapshot for every MiB of log."""
+SEGMENT_BYTES: Final = "256KiB"
+"""A snapshot for every 32 KiB of log, so that a standby is left behind at times."""
 
 PROBE: Final = "probe"
 """The topic of the job by which is seen that a daemon serves."""
@@ -127,7 +127,16 @@ class Machines:
         url = f"postgresql://{USER}@/{self._database}?host={hosts}&port={ports}"
         environment = {**os.environ, **self._settings, **machine.environment}
         host, port = machine.address
-        command = (sys.executable, "-m", "delayd", "serve", "--line", f"{host}:{port}")
+        command = (
+            sys.executable,
+            "-X",
+            "faulthandler",
+            "-m",
+            "delayd",
+            "serve",
+            "--line",
+            f"{host}:{port}",
+        )
         machine.process = launch(
             f"delayd {name}",
             (*command, "--http", "off"),
@@ -162,11 +171,13 @@ class Machines:
         return "standing by" in said or READY.search(said.encode()) is not None
 
     @staticmethod
-    def wait_for(is_so: object, machine: Machine) -> None:
+    def wait_for(is_so: Callable[[], bool], machine: Machine) -> None:
         """Wait until this is so. Fails with what the machine said."""
-        assert callable(is_so)
         until_s = time.monotonic() + WAIT_S_MAX
         while not is_so():
+            if time.monotonic() > until_s and machine.is_running:
+                machine.signal(signal.SIGABRT)
+                machine.code()
             assert time.monotonic() < until_s, machine.output()
             time.sleep(POLL_S)
 

@@ -506,12 +506,16 @@ def test_h4_jobs_of_a_full_database_are_removed_and_puts_are_refused(
             kept = fill_and_remove(owner, disk)
             other = cluster.start("b")
             owner.signal(signal.SIGTERM)
-            cluster.wait_for(lambda said=other.output: "ready: " in said(), other)
+            cluster.wait_for(partial(serves, other), other)
             with PatientClient(other.address) as client:
                 assert int(client.stats()["current-jobs-delayed"]) == 2
                 assert client.ask(f"delete {kept[0]}") == "DELETED"
                 assert client.ask("cancel-jobs default") == "CANCELLED 1"
         runs.count("T-H4 full database", len(kept) - 1, "jobs removed")
+
+
+def serves(machine: Machine) -> bool:
+    return "ready: " in machine.output()
 
 
 def has_reserve(server: PostgresServer) -> bool:

@@ -143,7 +143,7 @@ def test_another_log_of_the_name_is_not_followed(
     another = "UPDATE LOG.log SET identity = decode(repeat('00', 16), 'hex')"
     admin.execute(another.replace("LOG", NAMED))
     before = state(admin)
-    with pytest.raises(LogError, match="is another log: start again to follow it"):
+    with pytest.raises(LogError, match="has another log by now: start again"):
         next(followed)
     log.close()
     assert state(admin) == before

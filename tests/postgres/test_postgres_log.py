@@ -4,6 +4,7 @@ import io
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -357,6 +358,28 @@ def test_tables_of_frames_take_turns_and_are_emptied_when_a_snapshot_covers_them
     with Rig(server, rig.name) as again:
         assert again.payloads == [b"state", b"behind"]
         assert again.log.snapshot_ms == 5
+
+
+def test_a_standby_that_was_left_behind_begins_again_with_the_snapshot(
+    server: PostgresServer,
+) -> None:
+    with Rig(server) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        standby = opened(server, rig.name)
+        frames = standby.follow()
+        assert [frame.payload for frame in iter(partial(next, frames), None) if frame] == [b"one"]
+        rig.put(b"two")
+        rig.until(lambda: not rig.log.is_settling)
+        sink = rig.log.begin_snapshot(5, 5)
+        sink.write(b"state")
+        sink.finish(7)
+        rig.put(b"three")
+        rig.until(lambda: not rig.log.is_settling)
+        again = [frame for frame in iter(partial(next, frames), None) if frame]
+        standby.close()
+    assert [frame.sequence for frame in again] == [0, 2, 3]
+    assert [frame.payload for frame in again] == [b"", b"state", b"three"]
 
 
 def test_frames_that_somebody_reads_are_kept_until_a_later_snapshot(server: PostgresServer) -> None:
