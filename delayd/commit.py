@@ -108,6 +108,14 @@ class GroupCommit:
         """Tell whether so much waits for the log that no more should be read from clients."""
         return self._waiting_bytes > UNSYNCED_BYTES_MAX or self._log.is_behind
 
+    @property
+    def is_cut_off(self) -> bool:
+        """Tell whether another daemon may own the log by now: until that is known none answers.
+
+        New clients should look for that daemon.
+        """
+        return self._log.is_shared and not self._log.is_whole
+
     # --- Each turn -------------------------------------------------------------------------------
 
     def commit(

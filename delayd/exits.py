@@ -46,6 +46,9 @@ class Exit(enum.IntEnum):
     FENCED = 79
     """Another daemon owns the log by now; nothing was answered after that. A restart stands by."""
 
+    HANDED_OVER = 80
+    """The log was given up on request, so that a standby took it over. A restart stands by."""
+
     BAD_CONFIGURATION = 78
     """Values of the configuration break rules, all of them listed; or the files of tokens,
     secrets or certificates cannot be used; or a clock was chosen that the data directory was not

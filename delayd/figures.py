@@ -13,6 +13,7 @@ from delayd.build_kind import is_compiled
 from delayd.clock import monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.throttle import PushBlock
+from delayd.limits import SLOW_SYNC_MS
 from delayd.line.stats import LogFigures, Stats
 from delayd.turns import Turns
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from delayd.core.topic import Topic
     from delayd.http.api import Reports
     from delayd.http.server import HttpServer
-    from delayd.log import DurableLog
+    from delayd.log import DurableLog, LogOwnership
     from delayd.metrics import PushFigures, Sources
     from delayd.push.deliveries import Deliveries
 
@@ -35,6 +36,41 @@ def log_figures(
         return LogFigures(max_bytes=segment_bytes)
     size = durable.size()
     return LogFigures(size.oldest, size.newest, size.jobs_copied, commit.records, segment_bytes)
+
+
+def log_trouble(durable: "DurableLog") -> str:
+    """Return why nothing becomes durable now; empty: it does."""
+    ownership, settling_ms = durable.ownership, durable.settling_ms
+    keeper = durable.keeper if ownership is None else f"{durable.keeper} {ownership.place}"
+    silent = f"the {keeper} has not answered for {settling_ms // 1_000} s"
+    if ownership is not None and not durable.is_whole:
+        why = f"the {keeper}: {ownership.trouble}" if ownership.trouble else silent
+        return f"the lease of the log is over, another daemon may own it by now; {why}"
+    if settling_ms > SLOW_SYNC_MS:
+        return silent
+    if missing := durable.look():
+        return f"{missing}: nothing is acknowledged until a snapshot replaces it"
+    return ""
+
+
+def _shown(ownership: "LogOwnership") -> dict[str, object]:
+    """Return who owns the log as `stats` has it, in seconds."""
+    return {
+        "owner": ownership.is_owner,
+        "address": ownership.owner,
+        "epoch": ownership.epoch,
+        "lease_left": ownership.lease_left_ms / 1_000,
+        "database": ownership.place,
+        "trouble": ownership.trouble,
+        "standbys": [
+            {
+                "address": each.address,
+                "lag_frames": each.lag_frames,
+                "lag": each.lag_ms / 1_000,
+            }
+            for each in ownership.standbys
+        ],
+    }
 
 
 class DaemonFigures:
@@ -56,20 +92,28 @@ class DaemonFigures:
         self._commit = commit
         self._deliveries = deliveries
 
-    def reports(self, refusals: "Refusals", http: "Callable[[], HttpServer]") -> "Reports":
+    def reports(
+        self,
+        refusals: "Refusals",
+        http: "Callable[[], HttpServer]",
+        hand_over: "Callable[[], tuple[str, str]]",
+    ) -> "Reports":
         """Return what the API of that server reads; `http` is called when it exists."""
         from delayd.http.api import Reports  # noqa: PLC0415 - HTTP alone
         from delayd.metrics import CONTENT_TYPE, Metrics  # noqa: PLC0415
 
-        durable = self._durable
+        durable, commit = self._durable, self._commit
         return Reports(
             self._beside_jobs,
             metrics=Metrics(self._engine, refusals, self.sources(http)).chunks,
             metrics_type=CONTENT_TYPE,
-            sync_going_on_ms=lambda: durable.settling_ms if durable else 0,
-            missing_files=lambda: durable.look() if durable else "",
+            log_trouble=lambda: log_trouble(durable) if durable else "",
             space_trouble=lambda: durable.space.trouble if durable else "",
             push_blocks=self._push_blocks,
+            cut_off=lambda: (
+                log_trouble(durable) if commit and durable and commit.is_cut_off else ""
+            ),
+            hand_over=hand_over,
         )
 
     def _push_blocks(self, topic: "Topic") -> list[PushBlock]:
@@ -86,6 +130,8 @@ class DaemonFigures:
         space = {} if self._durable is None else self._durable.space.figures()
         if "free_bytes" in space:
             figures["disk"] = {name: space[name] for name in ("free_bytes", "needed_bytes")}
+        if self._durable is not None and (ownership := self._durable.ownership) is not None:
+            figures["ownership"] = _shown(ownership)
         return figures
 
     # --- For Prometheus --------------------------------------------------------------------------

@@ -445,6 +445,14 @@ DATABASE_RESERVE_RETRY_MS: Final = 5_000
 DATABASE_RELEASE_MS: Final = 1_000
 # How often a lost connection is tried again, and a standby looks for new frames.
 DATABASE_RETRY_MS: Final = 250
+# How often a standby tells of itself at most, and how often the owner reads of standbys.
+DATABASE_ANNOUNCE_MS: Final = 1_000
+# A standby that has not told of itself for so long is gone.
+DATABASE_STANDBY_GONE_MS: Final = 10_000
+DATABASE_STANDBYS_MAX: Final = 16
+# A handover needs a standby that is not further behind. It looks four times a second, tells of that
+# once a second, and is read of once a second.
+HANDOVER_LAG_MS_MAX: Final = 3_000
 # A tenth of a lease: how much earlier its owner stops to rely on it; clocks differ in their rate.
 DATABASE_LEASE_MARGIN_PARTS: Final = 10
 # The owner looks so many times in a lease whether it has to be renewed, which is due after a third.

@@ -10,7 +10,8 @@ and how it is noticed that a file has vanished: all of that is the log's own aff
 
 A daemon has one role after the other, and each only once:
 
-    standby   `follow` yields what the owner appends, for hours; over when nobody owns the log
+    standby   `follow` yields what the owner appends, for hours; over when nobody owns the log. It
+              tells the owner how far it is
     owner     from the `take_over` that succeeds; only now clients are served
     ended     by `close`, or by an append that was fenced: another daemon is the owner
 
@@ -281,11 +282,18 @@ class DurableLog(LogSnapshots, Protocol):
         """Whether another daemon may become the owner meanwhile: all replies wait for appends."""
 
     @property
+    def keeper(self) -> str:
+        """What keeps it, for people: "disk", or "database"."""
+
+    @property
     def wall_ns(self) -> Callable[[], int] | None:
         """Reads the log's own wall clock, the same for every owner; None: the machine's is it."""
 
     def serve(self, loop: Loop, user: LogUser) -> None:
         """Tell this user from now on how appends end."""
+
+    def watch_standbys(self) -> None:
+        """Know from now on which daemons follow; `ownership` says it."""
 
     # --- Appends ---------------------------------------------------------------------------------
 

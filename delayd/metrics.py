@@ -72,9 +72,9 @@ HELP: Final = MappingProxyType(
         "delayd_journal_commit_seconds": (
             "From the first append of a batch until its replies were released."
         ),
-        "delayd_journal_fsync_seconds": "Duration of syncs of the journal.",
+        "delayd_journal_fsync_seconds": "Duration of syncs of the journal; in a database: commits.",
         "delayd_journal_batch_records": "Records that became durable with one sync.",
-        "delayd_journal_bytes": "Bytes of log and snapshots on disk.",
+        "delayd_journal_bytes": "Bytes of log and snapshots on disk, or in the database.",
         "delayd_snapshot_age_seconds": "Age of the state in the newest snapshot.",
         "delayd_log_owner": "1 if the daemon owns the log in the database, 0 if it stands by.",
         "delayd_log_epoch": "How often the log in the database got another owner.",

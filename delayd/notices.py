@@ -40,6 +40,21 @@ It uses and watches a tube of its own: in `default` it would reserve a job that 
 """
 
 
+_SLOW: Final = {
+    "disk": "the disk was slow to sync",
+    "database": "the database was slow to commit",
+}
+_SILENT: Final = {
+    "disk": "the disk does not answer",
+    "database": "the database does not answer",
+}
+_FAILED: Final = {
+    "disk": "the journal failed",
+    "database": "the log in the database failed",
+}
+"""By what keeps the log."""
+
+
 def trace_of(context: Mapping[str, Any]) -> str:
     """Return where a fault is, as asyncio tells its exception handler of one."""
     import traceback  # noqa: PLC0415 - takes 3 ms
@@ -49,9 +64,12 @@ def trace_of(context: Mapping[str, Any]) -> str:
 
 
 class Notices:
-    """Tells what happens to this engine's daemon; `space` is that of its log."""
+    """Tells what happens to this engine's daemon; `space` is that of its log, on this `keeper`."""
 
-    def __init__(self, log: Log, engine: Engine, space: "Space | None") -> None:
+    def __init__(
+        self, log: Log, engine: Engine, space: "Space | None", keeper: str = "disk"
+    ) -> None:
+        self._keeper = keeper
         self.log = log
         self._engine = engine
         self._space = space
@@ -122,17 +140,20 @@ class Notices:
         self.log.warning(sentence, **figures)
 
     def slow_sync(self, sync_ms: int) -> None:
-        self.log.warning("the disk was slow to sync", ms=sync_ms)
+        self.log.warning(_SLOW[self._keeper], ms=sync_ms)
 
-    def disk_hangs(self, settling_ms: int) -> None:
-        self.log.error("the disk does not answer", ms=settling_ms)
+    def log_hangs(self, settling_ms: int) -> None:
+        self.log.error(_SILENT[self._keeper], ms=settling_ms)
+
+    def handing_over(self, standby: str) -> None:
+        self.log.info("handing the log over, as requested", standby=standby)
 
     def lost(self, missing: str) -> None:
         sentence = "the journal is not whole: nothing is acknowledged until a snapshot replaces it"
         self.log.error(sentence, missing=missing)
 
     def failed(self, error: "LogError") -> None:
-        self.log.error("the journal failed", reason=str(error))
+        self.log.error(_FAILED[self._keeper], reason=str(error))
 
     # --- The loop --------------------------------------------------------------------------------
 

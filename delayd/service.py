@@ -46,6 +46,7 @@ from delayd.fields import Wrong
 from delayd.figures import DaemonFigures, log_figures
 from delayd.limits import (
     BUSY_POLL_US,
+    HANDOVER_LAG_MS_MAX,
     LOG_ID_BYTES,
     READY_BODY_BYTES,
     RETURNS_PER_STOP_TURN,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
 
     from delayd.commit import GroupCommit
     from delayd.http.server import HttpServer
-    from delayd.log import DurableLog
+    from delayd.log import DurableLog, LogOwnership
     from delayd.push.deliveries import Deliveries, Push
     from delayd.snapshots import Snapshots
 
@@ -174,6 +175,19 @@ def _recovered(
     return recovered
 
 
+def successor(ownership: "LogOwnership | None") -> tuple[str, str]:
+    """Return the address of the standby that can take the log over, or else why none can."""
+    if ownership is None:
+        return "", "the log is not in a database, so no other daemon can follow it"
+    if not ownership.standbys:
+        return "", "no other daemon follows the log: start one with the same configuration"
+    best = min(ownership.standbys, key=lambda each: each.lag_ms)
+    if best.lag_ms > HANDOVER_LAG_MS_MAX:
+        lag = f"{best.lag_ms / 1_000:.1f} s behind"
+        return "", f"the standby {best.address} is {lag}: try again when it has caught up"
+    return best.address, ""
+
+
 def _import_what_serves(config: Config) -> None:
     """Import what a daemon imports when it begins to serve, so that a standby takes over sooner."""
     import delayd.commit  # noqa: PLC0415
@@ -257,7 +271,8 @@ class Service:
         """A signal or a failure has begun the stop."""
         self._loop = loop = MainLoop()
         space = None if durable is None else durable.space
-        self._notices = notices = Notices(log, engine, space)
+        keeper = "disk" if durable is None else durable.keeper
+        self._notices = notices = Notices(log, engine, space, keeper)
         self._snapshots: Snapshots | None = None
         self._commit: GroupCommit | None = None
         if durable is not None:
@@ -304,6 +319,7 @@ class Service:
             on_slow_sync=notices.slow_sync,
         )
         durable.space.on_change = notices.space_changed
+        durable.watch_standbys()
         engine.log_space.jobs = len(engine.store.jobs)
         return snapshots, commit
 
@@ -440,7 +456,7 @@ class Service:
             *(engine, turns, clock, self._tasks),
             standing=clock if isinstance(clock, VirtualClock) else None,
             refusals=self._refusals,
-            reports=figures.reports(self._refusals, lambda: http),
+            reports=figures.reports(self._refusals, lambda: http, self._hand_over),
             idempotency_keys_max=self._config.http_idempotency_keys_max,
         )
         self._http = http = server.HttpServer(
@@ -512,7 +528,7 @@ class Service:
         self._close_unauthorized()
         if self._durable is not None:
             if self._durable.settling_ms > SLOW_SYNC_MS:
-                self._notices.disk_hangs(self._durable.settling_ms)
+                self._notices.log_hangs(self._durable.settling_ms)
             self._durable.look()
         self._access.keep_days(self._notices.log)
         self._turns.note_wall_clock()
@@ -522,6 +538,15 @@ class Service:
     def _ask_to_stop(self) -> None:
         self._is_ending = True
         self._loop.stop()
+
+    def _hand_over(self) -> tuple[str, str]:
+        """Stop if a standby can take over; return its address, or else why that cannot be."""
+        standby, why = successor(None if self._durable is None else self._durable.ownership)
+        if not why:
+            self._notices.handing_over(standby)
+            self._exit = Exit.HANDED_OVER
+            self._ask_to_stop()
+        return standby, why
 
     def _fail(self, error: LogError) -> None:
         """Stop at once: nothing more may be acknowledged."""
@@ -539,7 +564,7 @@ class Service:
         deadline_ns = monotonic_ns() + (STOP_MS_MAX - STOP_CLOSE_MS) * NS_PER_MS
         self._stop_accepting()
         http, deliveries = self._http, self._deliveries
-        if self._exit is Exit.OK:
+        if self._exit in {Exit.OK, Exit.HANDED_OVER}:
             self._turns.turn()
             ends = [] if http is None else [http.stop()]
             ends += [] if deliveries is None else deliveries.stop()

@@ -10,10 +10,13 @@ import pytest
 
 from delayd import recover as recover_module
 from delayd.config import Config, load
+from delayd.figures import log_trouble
+from delayd.limits import HANDOVER_LAG_MS_MAX, SLOW_SYNC_MS
+from delayd.log import LogOwnership, LogStandby
 from delayd.log_lines import Log
 from delayd.net.addresses import Listener, Listeners, TcpAddress, UnixAddress
 from delayd.recover import GivenUp, Progress, recover
-from delayd.service import announced
+from delayd.service import announced, successor
 from delayd.systemd import Notifier
 from tests.rigs.clock import START_MS, FakeClock
 from tests.rigs.log import MemoryLog, Place
@@ -41,6 +44,48 @@ def test_an_owner_announces_where_others_reach_it(
         for address in (line, http)
     ]
     assert announced(config, Listeners(*opened)) == told.replace("HERE", os.uname().nodename)
+
+
+OWNERSHIP = LogOwnership(*(True, "here", 3, 900, "postgresql://db/jobs", ""), ())
+
+
+def test_the_log_is_handed_over_to_a_standby_that_has_followed_it() -> None:
+    assert "not in a database" in successor(None)[1]
+    assert "no other daemon follows" in successor(OWNERSHIP)[1]
+    behind = LogStandby("there", 7, HANDOVER_LAG_MS_MAX + 1)
+    assert successor(OWNERSHIP._replace(standbys=(behind,))) == (
+        "",
+        "the standby there is 3.0 s behind: try again when it has caught up",
+    )
+    level = LogStandby("elsewhere", 1, HANDOVER_LAG_MS_MAX)
+    assert successor(OWNERSHIP._replace(standbys=(behind, level))) == ("elsewhere", "")
+
+
+@pytest.mark.parametrize(
+    ("is_whole", "settling_ms", "missing", "trouble", "told"),
+    [
+        (True, SLOW_SYNC_MS, "", "", ""),
+        (True, 3_500, "", "", "the database DB has not answered for 3 s"),
+        (False, 4_100, "", "", "OVER; the database DB has not answered for 4 s"),
+        (False, 9_000, "", "connection refused", "OVER; the database DB: connection refused"),
+        (True, 0, "a file", "", "a file: nothing is acknowledged until a snapshot replaces it"),
+    ],
+)
+def test_why_nothing_becomes_durable_is_said_of_the_database(
+    is_whole: bool, settling_ms: int, missing: str, trouble: str, told: str
+) -> None:
+    log = MemoryLog(Place())
+    log.ownership, log.keeper = OWNERSHIP._replace(trouble=trouble), "database"
+    log.is_whole, log.settling_ms = is_whole, settling_ms
+    log.missing = missing
+    over = "the lease of the log is over, another daemon may own it by now"
+    assert log_trouble(log) == told.replace("OVER", over).replace("DB", "postgresql://db/jobs")
+
+
+def test_of_a_disk_it_is_said_in_words_of_disks() -> None:
+    log = MemoryLog(Place())
+    log.settling_ms = 3_500
+    assert log_trouble(log) == "the disk has not answered for 3 s"
 
 
 class Following:

@@ -41,6 +41,7 @@ def test_systemd_finds_the_service_hardly_exposed() -> None:
 def test_the_service_is_not_restarted_where_that_would_not_help() -> None:
     service = read_unit("delayd.service")["Service"]
     assert service["RestartPreventExitStatus"].split() == ["64", "65", "75", "78"]
+    assert service["Restart"] == "on-failure"  # so that it stands by after FENCED and HANDED_OVER
 
 
 def test_with_a_database_it_is_restarted_without_end_and_reaches_other_machines(

@@ -34,6 +34,7 @@ class Rejection(enum.StrEnum):
     DESCRIPTORS = "descriptors"
     HELD_BYTES = "held_bytes"
     PEER_NOT_ALLOWED = "peer_not_allowed"
+    DATABASE_AWAY = "database_away"
 
 
 @final

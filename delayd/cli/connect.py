@@ -62,6 +62,7 @@ SCOPES: Final = {
     **dict.fromkeys(("jobs", "peek", "calendar", "show"), "peek"),
     **dict.fromkeys(("pause", "resume"), "pause"),
     **dict.fromkeys(("topics", "stats", "get"), "stats"),
+    "handover": "admin",
     **dict.fromkeys(("top", "list"), "stats,peek"),
     **dict.fromkeys(("set", "clear"), "admin,stats"),
 }

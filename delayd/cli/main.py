@@ -63,6 +63,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
         "serve": Subcommand("serve", "Run the daemon until it is stopped."),
         "stats": Subcommand("stats", "Show the daemon's figures."),
         "top": Subcommand("top", "Watch topics, rates, lateness and what comes due, live."),
+        "handover": Subcommand("handover", "Have a standby take over from the daemon."),
         "config": Subcommand("config", "Check and show the configuration."),
         "doctor": Subcommand(
             "doctor", "Look for what is wrong on this machine, and say what to do."

@@ -31,7 +31,7 @@ from delayd.cli.terminal import CommandFailed, examples, print_lines
 from delayd.client.errors import ConnectionLost, TopicNotFound, Unreachable
 from delayd.client.values import seconds
 from delayd.exits import Exit
-from delayd.text import visible
+from delayd.text import counted, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -162,7 +162,27 @@ def fetched(client: "Client") -> Picture:
     # On the line `version` is that of beanstalkd.
     version = stats.get("delayd-version", stats.get("version", ""))
     head = f"delayd {visible(str(version))}: {jobs} jobs in {len(topics)} topics"
-    return Picture(head, tuple(rows), due)
+    return Picture(head + ownership(stats.get("ownership")), tuple(rows), due)
+
+
+def ownership(stats: object) -> str:
+    """Return what a log in a database adds to the head; nothing without one.
+
+    >>> ownership({"epoch": 3, "trouble": "", "standbys": [{"lag": 0.25}, {"lag": 7}]})
+    '; epoch 3 of the log, 2 standbys, 7 s behind at most'
+    >>> ownership({"epoch": 1, "trouble": "no answer", "standbys": []}), ownership(None)
+    ('; epoch 1 of the log, no standby; the database cannot be reached', '')
+    """
+    if not isinstance(stats, dict):
+        return ""
+    told = stats.get("standbys")
+    rows = told if isinstance(told, list) else []
+    lags = [figures({"standby": each}, "standby").get("lag", 0) for each in rows]
+    standbys = counted(len(lags), "standby") if lags else "no standby"
+    behind = f", {max(lags):g} s behind at most" if lags else ""
+    away = "; the database cannot be reached" if stats.get("trouble") else ""
+    epoch = visible(str(stats.get("epoch", "")))
+    return f"; epoch {epoch} of the log, {standbys}{behind}{away}"
 
 
 def figures(details: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -53,7 +53,11 @@ def flattened(fields: object, before: str = "") -> "list[tuple[str, object]]":
 
     >>> flattened({"name": "mail", "rates": {"put": 0.5}})
     [('name', 'mail'), ('rates.put', 0.5)]
+    >>> flattened({"standbys": [{"lag": 0.25}, {"lag": 7}]})
+    [('standbys.1.lag', 0.25), ('standbys.2.lag', 7)]
     """
+    if isinstance(fields, list) and fields and all(isinstance(each, dict) for each in fields):
+        fields = {str(number): each for number, each in enumerate(fields, 1)}
     if not isinstance(fields, dict) or not fields:
         return [(before, fields)]
     return [

@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.errors import JobReserved as JobReserved
     from delayd.client.errors import KeyInvalid as KeyInvalid
     from delayd.client.errors import NoRoom as NoRoom
+    from delayd.client.errors import NoStandby as NoStandby
     from delayd.client.errors import NotFound as NotFound
     from delayd.client.errors import NotNow as NotNow
     from delayd.client.errors import NotOnThisProtocol as NotOnThisProtocol
@@ -101,7 +102,7 @@ _NAMES = MappingProxyType(
         "errors": (
             "BodyTooBig Busy CapReached ConnectionLost DelayTooLong DelaydError Draining "
             "FieldProblem Forbidden IdempotencyKeyReused IdempotencyKeysFull Invalid "
-            "JobAlreadyExists JobNotFound JobReserved KeyInvalid NoRoom NoVirtualClock "
+            "JobAlreadyExists JobNotFound JobReserved KeyInvalid NoRoom NoStandby NoVirtualClock "
             "NotFound NotNow NotOnThisProtocol NotReady NotReserved NotUnderstood OutOfSpace "
             "PolicyInvalid PushIsOff Refused ServerFault StateConflict Stopping TargetRefused "
             "TimedOut TooManyRequests TopicNameInvalid TopicNotFound Unauthorized Unreachable "

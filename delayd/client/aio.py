@@ -191,6 +191,7 @@ class AsyncClient:
     stats = _awaited(Client.stats)
     health = _awaited(Client.health)
     metrics = _awaited(Client.metrics)
+    hand_over = _awaited(Client.hand_over)
     advance_clock = _awaited(Client.advance_clock)
 
 

@@ -129,6 +129,10 @@ class WrongState(StateConflict, kinds="wrong_state", words="WRONG_STATE"):
     """The state of the job does not allow this."""
 
 
+class NoStandby(StateConflict, kinds="no_standby", words="NO_STANDBY"):
+    """No standby can take the log over now."""
+
+
 class NoVirtualClock(StateConflict, kinds="no_virtual_clock", words="NO_VIRTUAL_CLOCK"):
     """The daemon's clock is not virtual, so it cannot be advanced."""
 

@@ -315,6 +315,9 @@ class HttpCalls:
         except ValueError:
             raise NotUnderstood(f"{shown(response.body)} is not UTF-8") from None
 
+    def hand_over(self) -> Steps[str]:
+        return text_in((yield from _ask("POST", "/v1/handover")), "standby")
+
     def advance_clock(self, by: Duration) -> Steps[Time]:
         answer = yield from _ask("POST", "/v1/clock/advance", {"by": duration_value(by)})
         return moment_in(answer, "now")

@@ -484,6 +484,11 @@ class LineCalls:
         raise self._elsewhere("the page for Prometheus")
         yield  # type: ignore[unreachable]  # as all operations, a generator
 
+    def hand_over(self) -> Steps[str]:
+        """Refuse: only HTTP has it."""
+        raise self._elsewhere("a handover")
+        yield  # type: ignore[unreachable]  # as all operations, a generator
+
     def advance_clock(self, by: Duration) -> Steps[Time]:
         command = line("advance-clock", seconds_word(by, "by"))
         reply = yield from _ask(command)

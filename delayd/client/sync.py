@@ -374,6 +374,13 @@ class Client:
         """Return the figures for Prometheus. HTTP only."""
         return self._run(self._calls.metrics())
 
+    def hand_over(self) -> str:
+        """Have a standby take over from this daemon, which ends; return where it is. HTTP only.
+
+        Raises NoStandby if none has followed the log.
+        """
+        return self._run(self._calls.hand_over())
+
     def advance_clock(self, by: Duration) -> Time:
         """Advance a virtual clock; return its time. What is due by then has happened."""
         return self._run(self._calls.advance_clock(by))

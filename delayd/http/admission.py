@@ -33,6 +33,7 @@ from delayd.http.problems import (
     CodingUnknown,
     ExpectationWrong,
     MediaTypeWrong,
+    NotReady,
     SourceRefused,
     Stopping,
     Unauthorized,
@@ -102,6 +103,7 @@ class RequestAdmission:
         empty = b"{}" if route.may_be_empty else b""
         query = route.query
         counters = api.counters_of(route.name)
+        waits_for_log, cut_off = not route.is_of_process, api.reports.cut_off
 
         async def respond(request: HttpRequest, names: Names) -> Reply:
             begun_ns = monotonic_ns()
@@ -111,6 +113,8 @@ class RequestAdmission:
                     raise Stopping
                 if request.version[0] != 1:
                     raise VersionWrong
+                if waits_for_log and (why := cut_off()):
+                    raise NotReady(why)
                 if hdrs.TRANSFER_ENCODING in request.headers:
                     _check_coding(request)
                 self._check_source(request, is_guarded=is_guarded)

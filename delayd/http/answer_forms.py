@@ -423,7 +423,7 @@ class MachineAnswer(Answer, kw_only=True):
 
 
 class JournalAnswer(Answer, kw_only=True):
-    """The log, in files of `segment_bytes`."""
+    """The log, in files of `segment_bytes`, or in a database, which has no files."""
 
     oldest_file: Count
     current_file: Count
@@ -439,6 +439,26 @@ class DiskAnswer(Answer, kw_only=True):
     needed_bytes: Annotated[
         Count, about("With less, puts are refused once the files made in advance are full.")
     ]
+
+
+class StandbyAnswer(Answer, kw_only=True):
+    """A daemon that follows the log."""
+
+    address: str
+    lag_frames: Annotated[Count, about("Frames that it had not read.")]
+    lag: Annotated[Seconds, about("How long ago it had read all that there was.")]
+
+
+class OwnershipAnswer(Answer, kw_only=True):
+    """Who owns the log in a database."""
+
+    owner: Annotated[bool, about("Whether this daemon does.")]
+    address: Annotated[str, about("Of the owner.")]
+    epoch: Annotated[Count, about("How often it got another owner.")]
+    lease_left: Annotated[Seconds, about("0: another daemon may own it by now.")]
+    database: str
+    trouble: Annotated[str, about("Why the database cannot be reached; empty: it can.")]
+    standbys: list[StandbyAnswer]
 
 
 class LineAnswer(Answer, kw_only=True):
@@ -502,6 +522,9 @@ class StatsAnswer(Answer, kw_only=True):
     http: HttpAnswer
     push: Annotated[PushAnswer | None, about("null: nothing is delivered.")] = None
     disk: Annotated[DiskAnswer | None, about("null: the system does not tell.")] = None
+    ownership: Annotated[
+        OwnershipAnswer | Unset, about("Of a log in a database; else it is left out.")
+    ] = UNSET
     draining: bool
     topics: Count
     jobs: JobCountsAnswer
@@ -549,6 +572,12 @@ class ReadyAnswer(Answer, kw_only=True):
     """Jobs are taken on."""
 
     status: Literal["ready"]
+
+
+class HandoverAnswer(Answer, kw_only=True):
+    """The daemon ends, and gives its log up."""
+
+    standby: Annotated[str, about("Where the daemon is that has followed the log furthest.")]
 
 
 class AdvancedAnswer(Answer, kw_only=True):

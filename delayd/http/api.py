@@ -71,14 +71,16 @@ class Reports(NamedTuple):
     metrics: Callable[[int], Iterable[bytes]]
     """A page of metrics for Prometheus at this time, in pieces, some of which may be empty."""
     metrics_type: str
-    sync_going_on_ms: Callable[[], int]
-    """For how long the journal's disk has been syncing; 0: it is not."""
-    missing_files: Callable[[], str]
-    """Which of the journal's files are missing on the disk; empty: none."""
+    log_trouble: Callable[[], str]
+    """Why nothing becomes durable now; empty: it does."""
     space_trouble: Callable[[], str]
     """Why the journal got no more space the last time; empty: the disk is full."""
     push_blocks: Callable[[Topic], Iterable[PushBlock]]
     """Why jobs of a topic that are ready are not pushed."""
+    cut_off: Callable[[], str] = str
+    """Why another daemon may own the log by now, so that nothing is answered; empty: none may."""
+    hand_over: Callable[[], tuple[str, str]] = lambda: ("", "the log is kept by this daemon alone")
+    """Ends the daemon so that a standby takes over; its address, or else why that cannot be."""
 
 
 class Api:

@@ -280,6 +280,10 @@ class NoClock(HttpRefusal, kind="no_virtual_clock", word="NO_VIRTUAL_CLOCK", sta
     )
 
 
+class NoStandby(HttpRefusal, kind="no_standby", word="NO_STANDBY", status=409):
+    title = "No standby can take the log over now."
+
+
 # --- From a refusal to its answer ----------------------------------------------------------------
 
 

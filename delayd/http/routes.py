@@ -414,9 +414,20 @@ _DAEMON: Final = (
     Route(
         *("GET", "/readyz", health.readyz, None),
         *("readyz", Section.DAEMON, "Readiness: the daemon accepts jobs"),
-        "503 while the daemon drains or stops, and while its disk is full or does not answer.",
+        "503 while the daemon drains, stops or stands by, and while its disk is full, or disk or"
+        " database do not answer.",
         {200: Response("The daemon accepts jobs.", (answer_forms.ReadyAnswer,))},
         (problems.NotReady, errors.Draining),
+    ),
+    Route(
+        *("POST", "/v1/handover", health.hand_over, Scope.ADMIN),
+        *("hand_over", Section.DAEMON, "Hand the log over to a standby"),
+        "Of a daemon whose log is in a database. It ends gracefully, and a standby that has"
+        " followed the log takes over.",
+        {200: Response("The daemon ends now.", (answer_forms.HandoverAnswer,))},
+        (problems.NoStandby,),
+        form=request_forms.NothingForm,
+        may_be_empty=True,
     ),
     Route(
         *("POST", "/v1/clock/advance", health.advance, Scope.ADMIN),

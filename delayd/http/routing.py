@@ -85,6 +85,11 @@ class Route(NamedTuple):
     """A call without a scope needs a valid token, whatever its scopes."""
 
     @property
+    def is_of_process(self) -> bool:
+        """Whether it tells of the process, and not of jobs that another daemon may own by now."""
+        return self.section is Section.DAEMON and self.method == "GET"
+
+    @property
     def is_guarded(self) -> bool:
         """Whether it needs a token, if the daemon has tokens."""
         return self.scope is not None or self.needs_token

@@ -66,6 +66,7 @@ class FileLog:
     owner: Final = ""
     is_shared: Final = False
     ownership: Final = None
+    keeper: Final = "disk"
     wall_ns: Final = None
 
     def __init__(
@@ -142,6 +143,9 @@ class FileLog:
     def serve(self, loop: Loop, user: LogUser) -> None:
         self._loop, self._user = loop, user
         self._worker.start()
+
+    def watch_standbys(self) -> None:
+        """There are none."""
 
     # --- Appending -------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ REFUSAL_WORDS: Final = MappingProxyType(
         Rejection.STRANGERS_PER_IP: "TOO_MANY_STRANGERS",
         Rejection.DESCRIPTORS: "NO_DESCRIPTORS",
         Rejection.PEER_NOT_ALLOWED: "PEER_NOT_ALLOWED",
+        Rejection.DATABASE_AWAY: "DATABASE_AWAY",
     }
 )
 """The word under which a refused connection is counted."""
@@ -66,6 +67,10 @@ class Durable(Protocol):
     @property
     def out_of_order_ids(self) -> Container[int]:
         """But not these."""
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether another daemon may own the log by now."""
 
 
 @final
@@ -456,7 +461,10 @@ class LineServer:
     # --- Accepting -------------------------------------------------------------------------------
 
     def _accepted(self, sock: socket.socket, address: object) -> None:
-        """Admit a connection, or close it."""
+        """Admit a connection, or close it: also where another daemon may own the log by now."""
+        if self.durable is not None and self.durable.is_cut_off:
+            self._refuse(sock, Rejection.DATABASE_AWAY)
+            return
         peer = self.admission.admit(address, sock.fileno())
         if isinstance(peer, Rejection):
             self._refuse(sock, peer)

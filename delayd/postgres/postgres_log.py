@@ -66,6 +66,7 @@ from delayd.postgres.place import DatabasePlace, closed_after_error
 from delayd.postgres.reserve import FULL, Reserve
 from delayd.postgres.rows import LogRow, checksum_of, frames_in
 from delayd.postgres.snapshots import PartsConnection, PartsWriter, payloads_of
+from delayd.postgres.standbys import Announcer, StandbyWatch
 from delayd.postgres.statements import FORMAT, FRAME_TABLES, Statements
 
 _BOUNDLESS_BYTES: Final = 1 << 62
@@ -196,6 +197,7 @@ class PostgresLog:
     """A log in a database; see `delayd.log.DurableLog` for what each method promises."""
 
     is_shared: Final = True
+    keeper: Final = "database"
     is_behind: Final = False
     last_in_turn_ns: Final = (0, 0)
     free_bytes: Final = _BOUNDLESS_BYTES
@@ -229,11 +231,12 @@ class PostgresLog:
         self._read_bytes = 0
         self._trouble = ""  # why the database could not be used the last time
         self._lease_seen = (_NO_LEASE, 0)  # of another owner, and when it is over here
-        self._looked_ns = boot_ns()
-        self._level_ns = self._looked_ns  # the last look of which all frames were read
+        self._looked_ns = self._level_ns = boot_ns()  # the last look; the last that was all read
         self._compared = b""  # the owner whose settings were compared
         # As owner.
         self._self = os.urandom(IDENTITY_BYTES)
+        self._announcer = Announcer(place, statements, self._self, news)
+        self._standbys = StandbyWatch(place, statements, self._self, news)
         self._epoch = self._mark = 0
         self._trusted_until_ns = 0
         self.appended_sequence = self._head = self._checksum = 0
@@ -253,8 +256,7 @@ class PostgresLog:
         self._epoll.register(self._woken, select.EPOLLIN)
         self._found: queue.SimpleQueue[tuple[Connection, LogRow]] = queue.SimpleQueue()
         self.is_settling = False
-        self._begun_ns = 0
-        self.wall_offset_ms = 0
+        self._begun_ns = self.wall_offset_ms = 0
         self.appended_bytes = self.grown_bytes = 0
         self._covered_bytes = 0  # how much log the snapshot in the making covers
         self._writer: PartsWriter | None = None
@@ -348,6 +350,11 @@ class PostgresLog:
             row = self._read_row(self._connection)
             if row.epoch != self.row.epoch:
                 self._require_same(self._connection, row)
+            self._announcer.announce(
+                *(self._connection, self.appended_sequence),
+                lag_frames=max(0, row.head - self.appended_sequence),
+                lag_ms=self._lag_ms(),
+            )
         except (DatabaseLost, DatabaseUnfit, StatementFailed) as error:
             self._note_trouble(error)
             return False
@@ -490,14 +497,17 @@ class PostgresLog:
             if not trouble and self._connection is None:
                 trouble = "the connection was lost"
             who = True, place.address, self._epoch
-            standbys: tuple[LogStandby, ...] = ()
+            standbys = self._standbys.known
         else:
             left_ms = (row.lease_us - self._time.wall_ns() // 1_000) // 1_000
             who = False, self.owner, row.epoch
             lag_frames = max(0, row.head - self.appended_sequence)
-            lag_ms = (now_ns - self._level_ns) // NS_PER_MS
-            standbys = (LogStandby(place.address, lag_frames, lag_ms),)
+            standbys = (LogStandby(place.address, lag_frames, self._lag_ms()),)
         return LogOwnership(*who, max(0, left_ms), place.shown, trouble, standbys)
+
+    def _lag_ms(self) -> int:
+        """How long ago this daemon had read all frames that there were."""
+        return (boot_ns() - self._level_ns) // NS_PER_MS
 
     @property
     def followed_percent(self) -> int:
@@ -549,6 +559,9 @@ class PostgresLog:
     @property
     def wall_ns(self) -> Callable[[], int]:
         return self._time.wall_ns
+
+    def watch_standbys(self) -> None:
+        self._standbys.start()
 
     def serve(self, loop: Loop, user: LogUser) -> None:
         self._loop, self._user = loop, user
@@ -940,8 +953,12 @@ class PostgresLog:
         self._ended.set()
         if self._reserve is not None:
             self._reserve.close()
+        self._standbys.stop()
         connection, self._connection = self._connection, None
         if connection is not None:
+            if not self._epoch:
+                with contextlib.suppress(DatabaseError):
+                    self._announcer.withdraw(connection)
             if self._epoch and self._failure is None and self._flight is None:
                 with contextlib.suppress(DatabaseError):
                     values = (self._epoch, self._self)

@@ -63,11 +63,13 @@ class LogRow(NamedTuple):
         if len(identity) != IDENTITY_BYTES:
             raise ValueError(f"the identity has {len(identity)} bytes")
         where, _, settings = address.decode(errors="replace").partition("\n")
-        shown = (
-            visible(where[:_ADDRESS_CHARACTERS_MAX]),
-            visible(settings[:_SETTINGS_CHARACTERS_MAX]),
-        )
+        shown = shown_address(where), visible(settings[:_SETTINGS_CHARACTERS_MAX])
         return cls(whole(kind), identity, whole(epoch), owner, *shown, *map(whole, numbers))
+
+
+def shown_address(address: str) -> str:
+    """Return an address as people may see it, whatever the database says."""
+    return visible(address[:_ADDRESS_CHARACTERS_MAX])
 
 
 def checksum_of(frame: bytes) -> int:

@@ -5,6 +5,7 @@ goes. It is changed in place (nothing of it is indexed, half of each page is fre
 not grow. Frames are appended to one of three tables in turn; when a snapshot covers all that is in
 one, it is emptied as a whole, and nothing has to be vacuumed. Snapshots take turns in two tables:
 the last bit of `snapshot_round` says in which the newest is, the rest counts those that were begun.
+Daemons that follow the log tell of themselves in `standby` (see `standbys.py`).
 
 Whatever changes anything compares epoch and owner in the statement that does: no pause between a
 look and a change can matter. An epoch alone would not do: a failover that loses a takeover may give
@@ -14,9 +15,11 @@ connection was lost may be carried out when the next snapshot has been begun.
 
 from typing import Final, final
 
+from delayd.limits import DATABASE_STANDBY_GONE_MS, DATABASE_STANDBYS_MAX
 from delayd.postgres.connection import Prepared
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""2: with the table `standby`."""
 FRAME_TABLES: Final = 3
 SNAPSHOT_TABLES: Final = 2
 
@@ -56,6 +59,7 @@ class Statements:
         self._frames = [f"{schema}.frame_{number}" for number in range(FRAME_TABLES)]
         self._snapshots = [f"{schema}.snapshot_{number}" for number in range(SNAPSHOT_TABLES)]
         self._reserve = f"{schema}.reserve"
+        self._standby = f"{schema}.standby"
         self.row = (
             "SELECT format, identity, epoch, owner, address, head, checksum, snapshot,"
             f" snapshot_round, snapshot_bytes, lease_ms, {_us('lease_until')}, {_us(_NOW)}"
@@ -132,6 +136,40 @@ class Statements:
     def parts(self, number: int) -> str:
         """Read the parts of the snapshot in that table."""
         return f"SELECT payload FROM {self._snapshots[number]} WHERE sequence = $1 ORDER BY part"
+
+    # --- Standbys --------------------------------------------------------------------------------
+
+    @property
+    def announce(self) -> str:
+        """Tell of a standby, and delete those that are gone."""
+        fields = ("address", "frame", "lag_frames", "lag_ms", "seen")
+        return (
+            f"WITH gone AS (DELETE FROM {self._standby} WHERE id <> $1 AND {self._is_gone})"
+            f" INSERT INTO {self._standby} (id, {', '.join(fields)})"
+            f" SELECT $1, $2, $3, $4, $5, {_NOW} WHERE"
+            f" (SELECT count(*) FROM {self._standby} WHERE id <> $1) < {DATABASE_STANDBYS_MAX}"
+            " ON CONFLICT (id) DO UPDATE SET"
+            f" {', '.join(f'{field} = excluded.{field}' for field in fields)}"
+        )
+
+    @property
+    def withdraw(self) -> str:
+        """Tell that a daemon stands by no more."""
+        return f"DELETE FROM {self._standby} WHERE id = $1"
+
+    @property
+    def standbys(self) -> str:
+        """Read of the daemons that stand by, but for this one."""
+        since_ms = f"(extract(epoch FROM {_NOW} - seen) * 1000)::int8"
+        return (
+            f"SELECT address, lag_frames, lag_ms, {since_ms} FROM {self._standby}"
+            f" WHERE id <> $1 AND NOT {self._is_gone}"
+            f" ORDER BY address, id LIMIT {DATABASE_STANDBYS_MAX}"
+        )
+
+    @property
+    def _is_gone(self) -> str:
+        return f"(seen < {_NOW} - {DATABASE_STANDBY_GONE_MS} * interval '1 millisecond')"
 
     # --- Snapshots -------------------------------------------------------------------------------
 
@@ -220,7 +258,11 @@ class Statements:
         """Each table with the rights that a daemon needs on it."""
         others = (*self._frames, *self._snapshots, self._reserve)
         of_others = ("SELECT", "INSERT", "TRUNCATE")
-        return [(self._log, ("SELECT", "UPDATE")), *((table, of_others) for table in others)]
+        return [
+            (self._log, ("SELECT", "UPDATE")),
+            *((table, of_others) for table in others),
+            (self._standby, ("SELECT", "INSERT", "UPDATE", "DELETE")),
+        ]
 
     @property
     def table_count(self) -> int:
@@ -229,13 +271,11 @@ class Statements:
 
     def schema_for(self, identity: bytes, role: str) -> str:
         """What somebody runs who may, so that this role needs the least rights."""
-        tables = ", ".join((*self._frames, *self._snapshots, self._reserve))
         made = (
             f"CREATE SCHEMA {self.schema}",
             *self.create(identity, 0).split("; "),
             f'GRANT USAGE ON SCHEMA {self.schema} TO "{role}"',
-            f'GRANT SELECT, UPDATE ON {self._log} TO "{role}"',
-            f'GRANT SELECT, INSERT, TRUNCATE ON {tables} TO "{role}"',
+            *(f'GRANT {", ".join(of)} ON {table} TO "{role}"' for table, of in self.rights),
         )
         return "\n".join(("BEGIN;", *(f"{each};" for each in made), "COMMIT;"))
 
@@ -250,10 +290,15 @@ class Statements:
         rest = "int8 NOT NULL, payload bytea NOT NULL)"
         nobody = "0, '', '', to_timestamp(0), 0"
         first = f"{FORMAT}, '\\x{identity.hex()}', {nobody}, {head}, 0, 0, 0, 0"
+        standby = (
+            "id bytea PRIMARY KEY, address text NOT NULL, frame int8 NOT NULL,"
+            " lag_frames int8 NOT NULL, lag_ms int8 NOT NULL, seen timestamptz NOT NULL"
+        )
         made = [
             f"CREATE TABLE {self._log} ({fields}) WITH (fillfactor = 50)",
             f"INSERT INTO {self._log} VALUES ({first})",
             f"CREATE TABLE {self._reserve} (number int8 NOT NULL) WITH (fillfactor = 10)",
+            f"CREATE UNLOGGED TABLE {self._standby} ({standby}) WITH (fillfactor = 50)",
         ]
         made += [
             f"CREATE TABLE {table} (sequence int8 PRIMARY KEY, epoch {rest}"

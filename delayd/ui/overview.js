@@ -80,6 +80,18 @@ function use({ in_use: used, max }, text) {
 // Free bytes, and those that the next snapshot needs: with less puts are refused.
 const diskUse = ({ free_bytes: free, needed_bytes: needed }) => `${size(free)}, ${size(needed)}`;
 
+// Of a log in a database; in files there is nothing to say.
+function logOf(log) {
+  if (!log) return [];
+  const lag = Math.max(0, ...log.standbys.map((standby) => standby.lag));
+  const standbys = log.standbys.length ? `${whole(log.standbys.length)}, ${duration(lag)} behind at most` : "none";
+  return [
+    ["Log", `${log.database}, epoch ${whole(log.epoch)}`],
+    ["Lease", log.trouble || `${duration(log.lease_left)} left`, (log.trouble || !log.lease_left) && "warn"],
+    ["Standbys", standbys, !log.standbys.length && "warn"],
+  ];
+}
+
 function healthOf(stats, found) {
   const fsyncs = found.get("delayd_journal_fsync_seconds_count");
   const fsync = fsyncs ? found.get("delayd_journal_fsync_seconds_sum") / fsyncs : null;
@@ -92,6 +104,7 @@ function healthOf(stats, found) {
     ["Memory", resident === undefined ? "–" : size(resident)],
     ["Journal on disk", size(found.get("delayd_journal_bytes") ?? 0)],
     stats.disk && ["Disk free, needed", diskUse(stats.disk), stats.disk.free_bytes < 4 * stats.disk.needed_bytes && "warn"],
+    ...logOf(stats.ownership),
     ["Mean sync", duration(fsync)],
     ["Last snapshot", found.has("delayd_snapshot_age_seconds") ? `${duration(found.get("delayd_snapshot_age_seconds"))} ago` : "none yet"],
     ["Connections", `${whole(stats.line.connections)} line, ${whole(stats.http.connections)} HTTP`],

@@ -64,7 +64,10 @@ class NamedStatements:
         self.look = Prepared("look", self.row, ())
         self.renew = prepared("renew")
         self.appends = [prepared("append", number) for number in range(FRAME_TABLES)]
-        for each in ("take_over", "release", "begin_snapshot", "accept", "hold", "frames", "ends"):
+        for each in (
+            *("take_over", "release", "begin_snapshot", "accept", "hold", "frames", "ends"),
+            *("announce", "withdraw"),
+        ):
             setattr(self, each, Named(each))
 
     def parts(self, number: int) -> str:
@@ -120,6 +123,12 @@ class Rules:
         assert isinstance(sql, Named), f"{sql} is no statement of a log"
         outcome: Outcome = getattr(self, f"_{sql}")(store, now_us, *sql.what, *values)
         return outcome
+
+    def _announce(self, *_: object) -> "Outcome":
+        """Nothing depends on what standbys tell of themselves."""
+        return Outcome([], [])
+
+    _withdraw = _announce
 
     def _is_mine(self, store: Store, epoch: int, owner: bytes) -> bool:
         return not self.compares_owner or (store.row.epoch, store.row.owner) == (epoch, owner)

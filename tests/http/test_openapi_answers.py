@@ -147,6 +147,7 @@ class Life:
     def step(self) -> None:
         """Ask something, and check what is answered."""
         route = self.rng.choices(ROUTES, WEIGHTS)[0]
+        self.rig.handover = self.rng.choice((("line b:11300", ""), ("", "the log is in files")))
         token = self.rng.choice(self.tokens[-8:]) if "token" in FIELDS[route.name] else ""
         ask = self.asks(route.name, token)
         path = self.path(route, token) + (f"?{ask.query}" if ask.query else "")

@@ -76,6 +76,7 @@ EXAMPLES: Final = (
     problems.Stopping(),
     problems.NotReady("no"),
     problems.StandingBy("line a:11300"),
+    problems.NoStandby("no other daemon follows the log"),
     problems.ExpectationWrong("\udcff"),
     problems.VersionWrong(),
     problems.CodingUnknown(),
@@ -120,6 +121,7 @@ media_type_unsupported UNSUPPORTED_MEDIA_TYPE 415 The Content-Type is not JSON i
     body is compressed.
 method_not_allowed METHOD_NOT_ALLOWED 405 The path does not support this method.
 no_such_call UNKNOWN_COMMAND 404 There is no such path.
+no_standby NO_STANDBY 409 No standby can take the log over now.
 no_virtual_clock NO_VIRTUAL_CLOCK 409 The clock is not virtual, so it cannot be advanced.
 not_for_topic NOT_FOR_TOPIC 422 The secret or the sink of a target is not for this topic.
 not_json BAD_JSON 400 The body cannot be read as JSON.

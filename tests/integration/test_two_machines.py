@@ -125,7 +125,7 @@ def test_a_standby_takes_over_at_once_from_an_owner_that_stops(machines: Machine
         assert client.ask("reserve-with-timeout 0") == f"RESERVED {held} 4\r\nheld"
 
 
-def test_a_standby_answers_its_health_and_serves_on_at_the_same_address(
+def test_a_standby_answers_its_health_and_takes_over_at_the_same_address(
     machines: Machines,
 ) -> None:
     owner, standby = machines.owner(*HTTP), machines.standby(*HTTP)
@@ -133,7 +133,7 @@ def test_a_standby_answers_its_health_and_serves_on_at_the_same_address(
         rb"line ([0-9.]+):([0-9]+), http ([0-9.]+):([0-9]+) on", standby.output()
     )
     (owners, own) = ((host.decode(), int(port)) for host, port, _, _ in addresses)
-    http = (addresses[1][2].decode(), int(addresses[1][3]))
+    owner_http, http = ((host.decode(), int(port)) for _, _, host, port in addresses)
     assert owners == owner.address
     with HttpClient(http) as client:
         assert client.ask("GET", "/healthz").status == 200
@@ -145,7 +145,12 @@ def test_a_standby_answers_its_health_and_serves_on_at_the_same_address(
             assert "line {}:{}".format(*owners) in answer.json["owner"]
     with pytest.raises(ConnectionRefusedError):
         LineClient(own)
-    owner.signal(signal.SIGTERM)
+    with HttpClient(owner_http) as client:
+        while not client.ask("GET", "/v1/stats").json["ownership"]["standbys"]:
+            pass
+        answer = client.ask("POST", "/v1/handover", {})
+        assert (answer.status, "line {}:{}".format(*own) in answer.json["standby"]) == (200, True)
+    assert owner.process.wait(60) == Exit.HANDED_OVER
     status = 503
     while status == 503:
         with HttpClient(http) as client:  # refused at no time
@@ -177,13 +182,23 @@ def test_an_owner_that_was_paused_answers_nothing_any_more_and_ends(machines: Ma
 def test_replies_wait_while_the_database_is_away(
     server: PostgresServer, machines: Machines
 ) -> None:
-    with client_of(machines.owner()) as client:
+    owner = machines.owner(*HTTP)
+    (port,) = re.findall(rb", http 127.0.0.1:([0-9]+)\n", owner.output())
+    with client_of(owner) as client, HttpClient(("127.0.0.1", int(port))) as http:
         client.put(b"one")
         server.kill()
         client.send(b"put 0 0 60 3\r\ntwo\r\nlist-tubes\r\n")
+        while (answer := http.ask("GET", "/readyz")).status == 200:
+            pass
+        assert "the database postgresql://127.0.0.1" in answer.json["detail"]
+        with client_of(owner) as late:
+            assert late.rest() == b""  # it is closed, so that the client looks for the owner
+        assert http.ask("POST", "/v1/topics/a/jobs", {"body": 1}).status == 503
+        assert http.ask("GET", "/v1/stats").json["ownership"]["trouble"]
         server.start()
         assert client.reply() == b"INSERTED 2\r\n"
         assert client.reply().startswith(b"OK ")
+        assert http.ask("GET", "/readyz").status == 200
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,19 @@ def test_connections_beyond_the_highest_number_are_counted() -> None:
     assert reasons.by_reason == {"TOO_MANY_CONNECTIONS": 1}
 
 
+def test_new_connections_are_closed_while_another_daemon_may_own_the_log() -> None:
+    reasons = Refusals()
+    with ServerRig(refusals=reasons) as rig:
+        before = rig.client()
+        rig.durable.is_cut_off = True
+        assert is_cut_off(rig.client())
+        rig.durable.is_cut_off = False
+        for client in (before, rig.client()):
+            rig.says(client, PUT)
+            assert heard(client).startswith(b"INSERTED")
+    assert reasons.by_reason == {"DATABASE_AWAY": 1}
+
+
 # --- By unix sockets -----------------------------------------------------------------------------
 
 

@@ -91,10 +91,10 @@ CASES: Final[dict[str, tuple[str, Callable[[str], str], Exit | None, str]]] = {
         r"permission denied .*: run what `delayd journal schema --role ROLE` prints",
     ),
     "a newer format": (
-        "UPDATE LOG.log SET format = 2",
+        "UPDATE LOG.log SET format = 9",
         str,
         Exit.CORRUPT_JOURNAL,
-        r"LOG.*\.log is of format 2; this delayd reads 1",
+        r"LOG.*\.log is of format 9; this delayd reads 2",
     ),
     "in recovery": (
         "",
@@ -196,15 +196,15 @@ def test_the_doctor_looks_at_the_database_in_place_of_the_disk(
         assert found(
             "warning, owner: this configuration differs from the owner's in postgres.lease"
         )
-    admin.execute("UPDATE LOG.log SET format = 2".replace("LOG", name))
-    assert found("wrong, log: the tables are of format 2; this delayd reads 1")
+    admin.execute("UPDATE LOG.log SET format = 9".replace("LOG", name))
+    assert found("wrong, log: the tables are of format 9; this delayd reads 2")
     assert found("port 1 failed: Connection refused", url="postgresql://ada@127.0.0.1:1/jobs")
     monkeypatch.setenv("DELAYD_POSTGRES_URL", server.url)
     monkeypatch.setenv("DELAYD_POSTGRES_NAME", name)
     monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
     assert invoke(["doctor"]) == Exit.BAD_CONFIGURATION
     printed = capsys.readouterr().out
-    assert "format 2" in printed
+    assert "format 9" in printed
     assert "data directory" not in printed
 
 

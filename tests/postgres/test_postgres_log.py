@@ -14,12 +14,13 @@ import pytest
 from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.journal.format import FrameKind, frame_mark, pack_frame
-from delayd.log import LogError
+from delayd.log import LogError, LogStandby
 from delayd.postgres.connection import Connection, Value
 from delayd.postgres.errors import DatabaseCorrupt, DatabaseError, DatabaseLost, DatabaseUnfit
 from delayd.postgres.place import DatabasePlace
 from delayd.postgres.postgres_log import Flight
 from delayd.postgres.rows import frames_in
+from delayd.postgres.standbys import _standby
 from tests.postgres_server import PostgresServer, postgres_server
 from tests.rigs.postgres import LEASE_MS, Rig, opened
 
@@ -181,7 +182,7 @@ def test_what_is_found_settled_after_the_lease_is_told_after_another_statement(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("UPDATE {}.log SET format = 2", "is of format 2; this delayd reads 1"),
+        ("UPDATE {}.log SET format = 9", "is of format 9; this delayd reads 2"),
         ("DELETE FROM {}.log", "has 0 rows, and must have one"),
         ("UPDATE {}.log SET identity = 'short'", "the identity has 5 bytes"),
         ("DROP TABLE {}.snapshot_1", "is missing, or unlogged"),
@@ -334,6 +335,54 @@ def test_no_error_shows_a_password(server: PostgresServer, url: str) -> None:
 
 
 # --- Snapshots, and what they replace ------------------------------------------------------------
+
+
+def test_an_owner_knows_its_standbys_and_how_far_they_are(server: PostgresServer) -> None:
+    with Rig(server) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        rig.log.watch_standbys()
+        owned = rig.log.ownership
+        assert (owned.is_owner, owned.epoch, owned.standbys, owned.trouble) == (True, 1, (), "")
+        standby = opened(server, rig.name)
+        following = standby.follow()
+        own: list[LogStandby] = []
+
+        def is_known() -> bool:
+            next(following)
+            own[:] = standby.ownership.standbys
+            return bool(rig.log.ownership.standbys)
+
+        rig.until(is_known)
+        (known,) = rig.log.ownership.standbys
+        assert known.address == own[0].address == "127.0.0.1:1"
+        assert known.lag_frames == own[0].lag_frames == 0
+        assert 0 <= own[0].lag_ms < known.lag_ms + 1_000
+        assert not standby.ownership.is_owner
+        assert 0 < standby.ownership.lease_left_ms <= LEASE_MS
+        pages = rig.row("SELECT pg_relation_size('\"LOG\".standby')")
+        rig.row("UPDATE \"LOG\".standby SET seen = seen - interval '1 hour'")
+        rig.until(lambda: not rig.log.ownership.standbys)
+        standby.close()
+        assert rig.row('SELECT count(*) FROM "LOG".standby') == (0,)
+        assert pages == (8192,)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (b"a\x1b[2Jb\xff", *(number.to_bytes(8, signed=True) for number in (-3, 5, -9))),
+        (b"a", b"short", bytes(8), bytes(8)),
+    ],
+)
+def test_a_row_of_a_standby_may_hold_anything(row: tuple[bytes, ...]) -> None:
+    try:
+        told = _standby(row)
+    except ValueError:
+        assert len(row[1]) != 8
+    else:
+        assert told.address.isprintable()
+        assert (told.lag_frames, told.lag_ms) == (0, 5)
 
 
 def test_tables_of_frames_take_turns_and_are_emptied_when_a_snapshot_covers_them(

@@ -327,10 +327,10 @@ class ScriptedCommit:
         self.is_backed_up = False
         self.in_turn_sync_ns = (0, 0)
         self.gathers_until_ns = 0
-        self.sync_going_on_ms = 0
-        self.missing_files = ""
+        self.trouble = ""
         self.space_trouble = ""
         self.durable_id = 0
+        self.is_cut_off = False
         self.out_of_order_ids: dict[int, int] = {}
         self.on_commit: Happening = int
         self.is_holding = False

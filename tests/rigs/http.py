@@ -327,6 +327,9 @@ def request(
 class HttpRig:
     """A daemon without disk and network, and its clients."""
 
+    cut_off = ""
+    handover = ("", "the log is in files")
+
     def __init__(
         self,
         *,
@@ -402,10 +405,11 @@ class HttpRig:
                 lambda _now_ms: beside_jobs,
                 metrics=lambda _now_ms: (),
                 metrics_type=CONTENT_TYPE,
-                sync_going_on_ms=lambda: self.disk.sync_going_on_ms,
-                missing_files=lambda: self.disk.missing_files,
+                log_trouble=lambda: self.disk.trouble,
                 space_trouble=lambda: self.disk.space_trouble,
                 push_blocks=lambda topic: self.push_blocks.get(topic.name, ()),
+                cut_off=lambda: self.cut_off,
+                hand_over=lambda: self.handover,
             ),
         )
         self.api.loop_time.now_ns = self._slice_now_ns

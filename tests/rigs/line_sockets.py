@@ -71,6 +71,7 @@ class DurableUpTo:
     def __init__(self) -> None:
         self.durable_id = JOB_ID_MAX
         self.out_of_order_ids: Container[int] = ()
+        self.is_cut_off = False
 
 
 class ServerRig:

@@ -134,6 +134,8 @@ class MemoryLog:
         self.is_shared = False
         self.owner = ""
         self.ownership: LogOwnership | None = None
+        self.keeper = "disk"
+        self.missing = ""
         self.wall_ns: Callable[[], int] | None = None
         self._followed_owners = 0
         self.is_behind = False
@@ -179,6 +181,9 @@ class MemoryLog:
     def serve(self, loop: Loop, user: LogUser) -> None:
         del loop
         self._user = user
+
+    def watch_standbys(self) -> None:
+        """There are none."""
 
     # --- Appending and settling ------------------------------------------------------------------
 
@@ -238,7 +243,7 @@ class MemoryLog:
         pass
 
     def look(self) -> str:
-        return ""
+        return self.missing
 
     # --- Snapshots -------------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from delayd.core.virtual_clock import ClockAdvance
 from delayd.http import answer_forms
 from delayd.http.api import Call
 from delayd.http.handlers.figures import history_answer, stats_answer
-from delayd.http.problems import NoClock, NotReady
+from delayd.http.problems import NoClock, NoStandby, NotReady
 from delayd.http.responses import Reply, reply
-from delayd.limits import READY_BODY_BYTES, SLOW_SYNC_MS, TOTALS_STEP_TOPICS
+from delayd.limits import READY_BODY_BYTES, TOTALS_STEP_TOPICS
 from delayd.moments import moment_text
 
 if TYPE_CHECKING:
@@ -34,11 +34,8 @@ async def readyz(call: Call) -> Reply:
     api = call.api
     if api.engine.draining:
         raise Draining
-    sync_ms = api.reports.sync_going_on_ms()
-    if sync_ms > SLOW_SYNC_MS:
-        raise NotReady(f"the disk has not answered for {sync_ms // 1_000} s")
-    if missing := api.reports.missing_files():
-        raise NotReady(f"{missing}: nothing is acknowledged until a snapshot replaces it")
+    if trouble := api.reports.log_trouble():
+        raise NotReady(trouble)
     try:
         # It tries a full disk again, since there may be no put that would.
         api.engine.log_space.require_for_put(READY_BODY_BYTES)
@@ -50,7 +47,7 @@ async def readyz(call: Call) -> Reply:
 
 
 async def stats(call: Call) -> Reply:
-    """Answer the figures of the whole daemon."""
+    """Answer the figures of the whole daemon, also while nothing becomes durable."""
     call.allow(None)
     api = call.api
     scan = TotalsScan(api.engine.store)
@@ -66,7 +63,7 @@ async def stats(call: Call) -> Reply:
         scan,
         now_ms,
     )
-    return await call.answered(answer)
+    return reply(200, answer)
 
 
 async def history(call: Call) -> Reply:
@@ -91,6 +88,15 @@ async def metrics(call: Call) -> Reply:
     reports = call.api.reports
     pieces = reports.metrics(call.api.now_ms())
     return Reply(200, media_type=reports.metrics_type, pieces=pieces)
+
+
+async def hand_over(call: Call) -> Reply:
+    """Answer which standby takes over from this daemon, which ends now."""
+    call.allow(None)
+    standby, why = call.api.reports.hand_over()
+    if why:
+        raise NoStandby(why)
+    return reply(200, answer_forms.HandoverAnswer(standby=standby))
 
 
 async def advance(call: Call) -> Reply:

@@ -1,0 +1,31 @@
+"""`delayd handover`: have a standby take over from the daemon, for an update of its machine."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from delayd.cli.connect import with_client
+from delayd.cli.tables import JSON_OPTION, print_json
+from delayd.cli.terminal import examples, print_lines
+from delayd.exits import Exit
+from delayd.text import visible
+
+if TYPE_CHECKING:
+    from delayd.client.sync import Client
+
+
+@click.command(epilog=examples("delayd handover", "delayd handover --url http://db-a:11301"))
+@JSON_OPTION
+@with_client
+def handover(client: "Client", *, as_json: bool) -> int:
+    """Have a standby take over from the daemon, whose log is in a database.
+
+    The daemon stops gracefully, with exit code 80: where systemd starts it again, it stands by. It
+    refuses if no standby follows the log, or if the one that is furthest is seconds behind.
+    """
+    standby = client.hand_over()
+    if as_json:
+        print_json([{"standby": standby}])
+    else:
+        print_lines([f"handed over to {visible(standby)}"])
+    return Exit.OK
