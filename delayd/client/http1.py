@@ -298,4 +298,4 @@ class HttpWire:
         except NotUnderstood:
             return ""
         is_owner = problem.get("word") in _OF_AN_OWNER or "word" not in problem
-        return "" if is_owner else shown(problem.get("detail", ""))
+        return "" if is_owner else shown(problem.get("detail", "")).removeprefix("the text ")
