@@ -118,6 +118,11 @@ class Replies(NamedTuple):
 class ReplyReader:
     """Reads so many replies of the daemon at `address`; `feed` returns them when they are whole."""
 
+    __slots__ = (
+        *("_address", "_at", "_bytes_max", "_left", "_link", "_may_be_batch", "_received"),
+        "_replies",
+    )
+
     def __init__(
         self,
         count: int,

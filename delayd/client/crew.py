@@ -137,14 +137,21 @@ class Crew:
             if self._is_acknowledging:
                 return
             self._is_acknowledging = True
-        while True:
-            with self._lock:
-                jobs, self._done = self._done, []
-                if not jobs:
-                    self._is_acknowledging = False
-                    return
-            for link in {id(job.reservation.link): job.reservation.link for job in jobs}.values():
-                yield from self._acknowledge([j for j in jobs if j.reservation.link is link])
+        try:
+            while jobs := self._take_done():
+                links = {id(job.reservation.link): job.reservation.link for job in jobs}
+                for link in links.values():
+                    yield from self._acknowledge([j for j in jobs if j.reservation.link is link])
+        except BaseException:  # cancelled: another one may go on
+            self._is_acknowledging = False
+            raise
+
+    def _take_done(self) -> list[Reserved[Any]]:
+        """Return the jobs that are done; none: then the acknowledging has ended."""
+        with self._lock:
+            jobs, self._done = self._done, []
+            self._is_acknowledging = bool(jobs)
+            return jobs
 
     def _acknowledge(self, jobs: list[Reserved[Any]]) -> Steps[None]:
         """Acknowledge jobs of one connection, whose loss concerns no others."""

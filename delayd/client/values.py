@@ -11,6 +11,7 @@ A body is `bytes`, which are kept as they are, `str`, kept as UTF-8, or any valu
 """
 
 import datetime as dt
+import itertools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -161,7 +162,12 @@ def waits(timeout: Duration | None) -> Iterator[float]:
     >>> list(waits("2m")), list(waits(0.0004)), list(waits(0))
     ([60.0, 60.0], [0.001], [0.0])
     """
-    left_ms = float("inf") if timeout is None else -(-seconds(timeout) * 1_000 // 1)
+    if timeout is None:
+        return itertools.repeat(WAIT_MS_MAX / 1_000)
+    return _waits(-(-seconds(timeout) * 1_000 // 1))
+
+
+def _waits(left_ms: float) -> Iterator[float]:
     while True:
         wait_ms = min(left_ms, WAIT_MS_MAX)
         yield wait_ms / 1_000
