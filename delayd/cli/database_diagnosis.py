@@ -17,7 +17,7 @@ from delayd.log import LogError
 from delayd.postgres.connection import Connection, whole
 from delayd.postgres.errors import StatementFailed
 from delayd.postgres.place import LOSSES, DatabasePlace, setting_of
-from delayd.postgres.rows import LogRow
+from delayd.postgres.rows import LogRow, shown_address
 from delayd.postgres.statements import FORMAT, SNAPSHOT_TABLES, Statements
 from delayd.text import visible
 
@@ -49,6 +49,8 @@ _READERS: Final = (
 )
 _SHOWN_READERS: Final = 5
 
+_NO_DAEMON: Final = b""
+
 Findings = Iterator[Finding]
 
 
@@ -72,6 +74,9 @@ def database_findings(config: "Config") -> Findings:
             yield from _log_findings(place, connection)
     except StatementFailed as error:
         yield Finding(Severity.WRONG, _SUBJECT, str(error), "look into the log of the server")
+    except ValueError as error:
+        text = f"the server answers what delayd does not ask for: {error}"
+        yield Finding(Severity.WRONG, _SUBJECT, text, "see what postgres.url leads to")
     except LogError as error:
         advice = "see docs/two-machines.md; psql with the same url shows whether it is the network"
         yield Finding(Severity.WRONG, _SUBJECT, str(error), advice)
@@ -156,9 +161,21 @@ def _row_findings(place: DatabasePlace, connection: Connection, statements: Stat
         text = f"this configuration differs from the owner's in {', '.join(differing)}"
         advice = "give both machines the same file: after a takeover the standby's counts"
         yield Finding(Severity.WARNING, "owner", text, advice)
+    yield from _standby_findings(connection, statements)
     size = about(whole(_asked(connection, _BYTES, place.name)[0]))
     yield Finding(Severity.OK, "size", f"{size}, {_snapshot_age(connection, statements, row)}")
     yield from _reader_findings(place, connection)
+
+
+def _standby_findings(connection: Connection, statements: Statements) -> Findings:
+    rows = connection.ask(statements.standbys, _NO_DAEMON, within_ms=DATABASE_ANSWER_MS)
+    for address, lag_frames, lag_ms, _since_ms in rows:
+        where = shown_address(address.decode(errors="replace"))
+        text = f"{where}: {whole(lag_frames)} frames and {whole(lag_ms) / 1_000:.1f} s behind"
+        yield Finding(Severity.OK, "standby", text)
+    if not rows:
+        text = "there is none: while the owner is down, nothing is delivered"
+        yield Finding(Severity.NOTE, "standby", text, "start delayd on another machine, too")
 
 
 def _snapshot_age(connection: Connection, statements: Statements, row: LogRow) -> str:

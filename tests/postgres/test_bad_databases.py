@@ -187,6 +187,12 @@ def test_the_doctor_looks_at_the_database_in_place_of_the_disk(
         admin.execute(f"GRANT USAGE ON SCHEMA {name} TO guest")
         admin.execute(f"GRANT SELECT ON {name}.log TO guest")
         assert found(f'lacks UPDATE on "{name}".log, SELECT on "{name}".frame_0', url=guest)
+        assert found("note, standby: there is none")
+        following = opened(server, name)
+        assert next(frame is None for frame in following.follow() if frame is None)
+        assert following._has_looked()
+        assert found("ok, standby: 127.0.0.1:1: 0 frames and 0.")
+        following.close()
         assert not found("readers")
         monkeypatch.setattr("delayd.cli.database_diagnosis.READER_S_MIN", 0.0)
         with psycopg.connect(server.url, application_name="backup") as reader:
