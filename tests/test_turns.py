@@ -56,94 +56,59 @@ def rig(watch: Watch) -> CommitRig:
 # --- How long it sleeps --------------------------------------------------------------------------
 
 
-def test_with_nothing_due_it_sleeps_until_something_happens(rig: CommitRig) -> None:
-    assert rig.slept(None) == [None]
-
-
-def test_the_first_turn_comes_at_once(watch: Watch) -> None:
-    assert CommitRig(watch=watch).slept(None) == [0.0]
-
-
-def test_the_first_turn_fires_what_came_due_before(watch: Watch) -> None:
+def test_the_first_turn_comes_at_once_and_fires_what_came_due_before(watch: Watch) -> None:
     rig = CommitRig(watch=watch)
     rig.put(delay_ms=250)
     rig.clock.advance(1_000)
-    rig.turns.turn()
-    assert rig.engine.store.topics.by_name["default"].queues.ready
-
-
-def test_it_wakes_when_a_job_is_due(rig: CommitRig) -> None:
-    rig.put(delay_ms=250)
-    rig.turns.end_turn()
-    assert rig.slept(None, int) == [0.25, None]
-    assert rig.engine.store.topics.by_name["default"].queues.ready
-
-
-def test_what_is_overdue_is_not_waited_for(rig: CommitRig) -> None:
-    rig.put(delay_ms=250)
-    rig.turns.end_turn()
-    rig.clock.advance(1_000)
     assert rig.slept(None) == [0.0]
+    assert rig.engine.store.topics.by_name["default"].queues.ready
 
 
-def test_it_sleeps_no_longer_than_asyncio_says(rig: CommitRig) -> None:
-    rig.put(delay_ms=250)
-    rig.turns.end_turn()
-    assert rig.slept(0.1) == [0.1]
-    assert rig.slept(0.2, int)[0] == 0.15
+SLEEPS: Final[dict[str, tuple[str, float | None, list[float | None]]]] = {
+    "with nothing due until something happens": ("", None, [None]),
+    "it wakes when a job is due": ("put 250", None, [0.25, None]),
+    "overdue is not waited for": ("put 250; pass 1000", None, [0.0]),
+    "no longer than asyncio says": ("put 250", 0.1, [0.1]),
+    "to the job and then as asyncio says": ("put 250; pass 100", 0.2, [0.15, 0.05]),
+    "turns until the time is over": (
+        "put 30; put 60; put 90; put 200",
+        0.1,
+        [0.03, 0.03, 0.03, 0.01],
+    ),
+    "without time one turn": ("", 0, [0.0]),
+    "being woken ends it after the turn": ("", None, [None, None, None]),
+    "woken before is forgotten": ("wake", None, [None, None]),
+    "who asks gets a turn at once and once": ("ask", None, [0.0, None]),
+    "a line with something to do": ("more", None, [0.0, None]),
+    "jobs due give a sync a breather": ("put 5; pass 10; sync", None, [BREATHER_S]),
+    "no longer than asyncio says, a breather": ("sync; ask", BREATHER_S / 4, [BREATHER_S / 4]),
+    "a sync going on shortens no sleep": ("sync", None, [None]),
+    "nor one until a job is due": ("put 250; sync", None, [0.25]),
+}
 
 
-def test_it_takes_turns_until_the_time_is_over(rig: CommitRig) -> None:
-    for delay_ms in (30, 60, 90, 200):
-        rig.put(delay_ms=delay_ms)
-    rig.turns.end_turn()
-    waits_s = rig.slept(0.1, int, int, int, int)
-    assert waits_s == pytest.approx([0.03, 0.03, 0.03, 0.01])
-
-
-def test_without_time_it_looks_once_and_takes_one_turn(rig: CommitRig) -> None:
+@pytest.mark.parametrize("name", SLEEPS)
+def test_how_long_it_sleeps(name: str, rig: CommitRig) -> None:
+    """A turn follows each sleep; in the last one it is woken."""
+    steps, timeout_s, waits_s = SLEEPS[name]
+    for step in filter(None, steps.split("; ")):
+        match step.split():
+            case ["put", delay_ms]:
+                rig.put(delay_ms=int(delay_ms))
+                rig.turns.end_turn()
+            case ["pass", ms]:
+                rig.clock.advance(int(ms))
+            case ["wake"]:
+                rig.turns.wake_loop()
+            case ["ask"]:
+                rig.turns.ask()
+            case ["more"]:
+                rig.line.has_more = True
+            case ["sync"]:
+                rig.commits.is_syncing = True
     served = len(rig.line.served_ms)
-    assert rig.slept(0) == [0.0]
-    assert len(rig.line.served_ms) == served + 1
-
-
-def test_being_woken_ends_the_sleep_after_the_turn(rig: CommitRig) -> None:
-    served = len(rig.line.served_ms)
-    assert rig.slept(None, int, int) == [None, None, None]
-    assert len(rig.line.served_ms) == served + 3
-
-
-def test_being_woken_before_the_sleep_is_forgotten(rig: CommitRig) -> None:
-    rig.turns.wake_loop()
-    assert rig.slept(None, int) == [None, None]
-
-
-def test_who_asks_for_a_turn_gets_it_at_once_and_once(rig: CommitRig) -> None:
-    rig.turns.ask()
-    assert rig.slept(None, int) == [0.0, None]
-
-
-def test_a_line_with_something_to_do_is_not_waited_for(rig: CommitRig) -> None:
-    rig.line.has_more = True
-    assert rig.slept(None, int) == [0.0, None]
-
-
-def test_with_jobs_due_a_sync_going_on_gets_a_breather(rig: CommitRig) -> None:
-    rig.put(delay_ms=5)
-    rig.turns.end_turn()
-    rig.clock.advance(10)
-    rig.commits.is_syncing = True
-    assert rig.slept(None) == [BREATHER_S]
-    rig.turns.ask()
-    assert rig.slept(BREATHER_S / 4) == [BREATHER_S / 4]
-
-
-def test_a_sync_going_on_shortens_no_sleep(rig: CommitRig) -> None:
-    rig.commits.is_syncing = True
-    assert rig.slept(None) == [None]
-    rig.put(delay_ms=250)
-    rig.turns.end_turn()
-    assert rig.slept(None) == [0.25]
+    assert rig.slept(timeout_s, *[int] * (len(waits_s) - 1)) == pytest.approx(waits_s)
+    assert len(rig.line.served_ms) == served + len(waits_s)
 
 
 def test_clients_are_not_heard_while_too_much_waits_for_the_disk(rig: CommitRig) -> None:

@@ -3,11 +3,14 @@
 import asyncio
 import io
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from delayd.access.topic_rule import TopicRule
+from delayd.core.engine import Engine
+from delayd.core.job_parts import note_of
 from delayd.core.job_record import State
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import set_policy
@@ -28,6 +31,7 @@ from delayd.push.sender import PushCounters, PushSender, SinkTable, checked_end
 from delayd.push.sinks import BYTES, DELIVERED, JSON, AttemptEnd, DueJob, Result, content_type_of
 from delayd.push.topic_sink import TopicSink
 from tests.core.check import check
+from tests.fact_rows import rows
 from tests.push.rig import GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL
 from tests.rigs.http import HttpRig
 
@@ -143,6 +147,128 @@ class SenderRig(HttpRig):
         return [line.partition(" ")[2] for line in self.said.getvalue().splitlines()]
 
 
+class SenderBench(SenderRig):
+    """The steps of senders.txt."""
+
+    ENDS: Final = {"delivered": DELIVERED, "refused": REFUSED, "gone": GONE}
+    TIMES_MS: Final = {
+        "timeout": TIMEOUT_MS,
+        "extra": PUSH_LEASE_EXTRA_MS + 1,
+        "lease": TIMEOUT_MS + PUSH_LEASE_EXTRA_MS + 1,
+        "grace": GRACE_MS,
+    }
+
+    def __init__(self, per_place: int = 8) -> None:
+        super().__init__(per_place=per_place)
+        self.stopping: asyncio.Task[None] | None = None
+        self._seen = [0, 0]
+        self._frames = 0
+
+    def take(self, said: str) -> object:
+        act, *words = said.split()
+        given = dict(word.split("=") for word in words if "=" in word)
+        words = [word for word in words if "=" not in word]
+        match act:
+            case "sends":
+                self.sends(words[0], "" if "sink" in given else "a", **given)
+            case "put":
+                self.put(*words, **given)
+            case "posts":
+                self.send("POST", f"/v1/topics/{words[0]}/jobs", {"body": 1})
+            case "wait":
+                self.pass_ms(self.TIMES_MS.get(words[0]) or int(words[0]))
+            case "hold":
+                self.disk.hold()
+            case "release":
+                self.disk.release()
+                self.settle()
+            case "step_wall":
+                self.clock.step_wall(int(words[0]))  # type: ignore[union-attr]
+            case "says":
+                self.answers(int(words[0]), self.ENDS[words[1]])
+            case "has_said":
+                self.hand.answers[int(words[0])].set_result(self.ENDS[words[1]])
+            case "soon":
+                answer = self.hand.answers[int(words[0])]
+                self.loop.call_soon(answer.set_result, self.ENDS[words[1]])
+            case "stop":
+                self.stopping = self.stop()
+            case "abort":
+                self.sender.abort()
+                self.settle()
+            case "restart":
+                again = self.after_restart()
+                check(again)
+                return self.states(again)
+            case _:
+                return self.shown(act, *words)
+        return None
+
+    def shown(self, what: str, *words: str) -> object:
+        counters = self.sender.counters.by_topic
+        match what:
+            case "in_flight":
+                return self.scheduler.in_flight
+            case "message_ids":
+                return " ".join({job.message_id for job in self.hand.jobs})
+            case "counted":
+                counts = counters.get(words[0], {})
+                return " ".join(f"{end.value}={count}" for end, count in counts.items() if count)
+            case "error":
+                record = self.engine.store.jobs.get(int(words[0]))
+                note = None if record is None else note_of(record)
+                return "" if note is None else note.error
+            case "after_due":
+                return self.clock.wall_ms() - self.hand.jobs[-1].due_ms
+            case "frames":
+                before, self._frames = self._frames, len(self.disk.frames)
+                return self._frames - before
+        raise AssertionError(what)
+
+    def states(self, engine: Engine) -> str:
+        jobs, now_ms = engine.store.jobs, self.clock.request_ms()
+        numbers = range(1, self.engine.store.counters.jobs_put + 1)
+        return ", ".join(
+            f"{n} {caught_up(engine, n, now_ms)[1].name.lower() if jobs.get(n) else 'gone'}"
+            for n in numbers
+        )
+
+    def look(self) -> str:
+        given, cancelled = self._seen
+        self._seen = [len(self.hand.jobs), len(self.hand.cancelled)]
+        calls = " ".join(f"{job.id}#{job.attempt}" for job in self.hand.jobs[given:])
+        ended = " ".join(map(str, self.hand.cancelled[cancelled:]))
+        told = [
+            self.states(self.engine),
+            calls and f"given {calls}",
+            ended and f"cancelled {ended}",
+        ]
+        if self.stopping and self.stopping.done():
+            assert self.hand.is_closed
+            assert not self.sender.has_strays
+            told.append("stopped")
+        return ", ".join(filter(None, told))
+
+
+FACTS: Final = dict(rows(Path(__file__).parent / "senders.txt"))
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_fact(name: str) -> None:
+    given = FACTS[name].given.split("; ")
+    bounds = [step.split("=") for step in given if " " not in step and "=" in step]
+    with SenderBench(**{name: int(value) for name, value in bounds}) as bench:
+        for step in given[len(bounds) :]:
+            if step:
+                bench.take(step)
+        for steps, outcome in FACTS[name].then:
+            *others, last = steps.split("; ")
+            for step in others:
+                bench.take(step)
+            returned = bench.take(last)
+            assert str(bench.look() if returned is None else returned) == outcome
+
+
 @pytest.fixture
 def rig() -> Iterator[SenderRig]:
     with SenderRig() as made:
@@ -184,25 +310,6 @@ def test_a_sink_is_told_everything_about_the_job_that_is_due(rig: SenderRig) -> 
             secrets=("main",),
         ),
     )
-
-
-def test_the_attempts_of_a_job_are_numbered_and_have_one_message_id(rig: SenderRig) -> None:
-    rig.sends("mail", "a")
-    job_id = rig.put("mail")
-    for _ in range(3):
-        rig.answers(job_id, REFUSED)
-        rig.pass_ms(2_001)
-    assert [(job.attempt, job.message_id) for job in rig.hand.jobs] == [
-        (number, f"{LOG_ID}_{job_id}") for number in (1, 2, 3)
-    ]
-
-
-def test_the_time_when_a_job_was_due_is_told_by_the_wall_clock(rig: SenderRig) -> None:
-    rig.sends("mail", "a")
-    rig.clock.step_wall(3_600_000)  # type: ignore[union-attr]
-    rig.put("mail")
-    (job,) = rig.hand.jobs
-    assert job.due_ms == rig.clock.wall_ms() + 1
 
 
 def test_what_is_not_known_of_the_wall_clock_lets_no_job_seem_early(
@@ -251,104 +358,6 @@ def test_a_topic_that_is_a_target_is_given_the_job(rig: SenderRig) -> None:
 
 
 # --- When a call begins and ends -----------------------------------------------------------------
-
-
-def test_a_call_begins_when_its_reservation_is_durable(rig: SenderRig) -> None:
-    rig.sends("mail", "a")
-    job_id = rig.put("mail", delay="1s")
-    rig.disk.hold()
-    rig.pass_ms(1_001)
-    assert (rig.state(job_id), rig.given()) == (State.RESERVED, [])
-    rig.disk.release()
-    rig.settle()
-    assert rig.given() == [job_id]
-
-
-def test_a_call_whose_reservation_ran_out_before_it_was_durable_never_begins(
-    rig: SenderRig,
-) -> None:
-    rig.sends("mail", "a")
-    rig.disk.hold()
-    rig.send("POST", "/v1/topics/mail/jobs", {"body": 1})
-    rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS + 1)
-    assert rig.state(1) is State.DELAYED
-    rig.disk.release()
-    rig.settle()
-    assert (rig.given(), rig.scheduler.in_flight) == ([], 0)
-    rig.pass_ms(1_000)
-    assert [(job.id, job.attempt) for job in rig.hand.jobs] == [(1, 2)]
-    rig.answers(1)
-    assert rig.state(1) is None
-
-
-def test_of_two_calls_that_become_durable_at_once_the_later_one_alone_begins(
-    rig: SenderRig,
-) -> None:
-    rig.sends("mail", "a")
-    rig.disk.hold()
-    rig.send("POST", "/v1/topics/mail/jobs", {"body": 1})
-    rig.pass_ms(TIMEOUT_MS + PUSH_LEASE_EXTRA_MS + 1)
-    rig.pass_ms(1_000)
-    rig.disk.release()
-    rig.settle()
-    assert [(job.id, job.attempt) for job in rig.hand.jobs] == [(1, 2)]
-    assert rig.scheduler.in_flight == 1
-
-
-def test_a_call_that_begins_late_ends_with_its_reservation(rig: SenderRig) -> None:
-    rig.sends("mail", "a")
-    rig.disk.hold()
-    rig.send("POST", "/v1/topics/mail/jobs", {"body": 1})
-    rig.pass_ms(TIMEOUT_MS)
-    rig.disk.release()
-    rig.settle()
-    assert rig.given() == [1]
-    rig.pass_ms(PUSH_LEASE_EXTRA_MS + 1)
-    assert rig.hand.cancelled == [1]
-
-
-def test_what_a_sink_says_is_recorded(rig: SenderRig) -> None:
-    rig.sends("mail", "a")
-    jobs = [rig.put("mail") for _ in range(3)]
-    for job_id, end in zip(jobs, (DELIVERED, REFUSED, GONE), strict=True):
-        rig.answers(job_id, end)
-    states = [rig.state(job_id) for job_id in jobs]
-    assert states == [None, State.DELAYED, State.BURIED]
-    again = rig.after_restart()
-    check(again)
-    assert [again.store.jobs.get(job_id) is None for job_id in jobs] == [True, False, False]
-
-
-def test_the_next_call_begins_when_one_has_ended() -> None:
-    with SenderRig(per_place=1) as rig:
-        rig.sends("mail", "a")
-        first, second = rig.put("mail"), rig.put("mail")
-        assert rig.given() == [first]
-        rig.answers(first)
-        assert rig.given() == [first, second]
-
-
-def test_an_attempt_that_gets_no_answer_in_time_has_failed_and_is_cancelled(
-    rig: SenderRig,
-) -> None:
-    rig.sends("mail", "a", timeout="2s")
-    job_id = rig.put("mail")
-    rig.pass_ms(1_999)
-    assert rig.state(job_id) is State.RESERVED
-    rig.pass_ms(1)
-    assert (rig.state(job_id), rig.hand.cancelled) == (State.DELAYED, [job_id])
-    assert rig.sender.counters.by_topic["mail"][Result.FAILED] == 1
-    assert rig.scheduler.in_flight == 0
-
-
-def test_an_answer_at_the_deadline_counts_once() -> None:
-    with SenderRig() as rig:
-        rig.sends("mail", "a", timeout="2s")
-        job_id = rig.put("mail")
-        rig.hand.answers[job_id].set_result(DELIVERED)
-        rig.pass_ms(2_000)
-        assert rig.state(job_id) is None
-        assert sum(rig.sender.counters.by_topic["mail"].values()) == 1
 
 
 def test_when_a_breaker_lets_a_probe_through_it_is_made_without_anything_else_happening(
@@ -450,14 +459,6 @@ def test_no_sink_can_return_what_is_no_end_of_an_attempt() -> None:
         assert len(checked_end(wrong).error) < 200
 
 
-def test_a_sink_that_is_not_configured_any_more_is_a_failed_attempt(rig: SenderRig) -> None:
-    rig.sends("mail", sink="former")
-    job_id = rig.put("mail")
-    assert rig.state(job_id) is State.DELAYED
-    assert "the configuration has no sink former" in str(rig.ok("GET", f"/v1/jobs/{job_id}"))
-    assert rig.sender.counters.by_topic["mail"][Result.FAILED] == 1
-
-
 def test_no_error_of_a_sink_has_the_password_or_query_of_a_url(rig: SenderRig) -> None:
     async def raises(_job: DueJob) -> AttemptEnd:
         raise OSError("no route to amqp://ada:s3cret@host:5672/v and https://a.example/?s3cret")
@@ -525,17 +526,6 @@ def let_go(rig: SenderRig) -> None:
 # --- The end -------------------------------------------------------------------------------------
 
 
-def test_a_stop_lets_calls_under_way_end_and_begins_no_other() -> None:
-    with SenderRig(per_place=1) as rig:
-        rig.sends("mail", "a")
-        first, second = rig.put("mail"), rig.put("mail")
-        stopping = rig.stop()
-        rig.answers(first)
-        assert stopping.done()
-        assert (rig.state(first), rig.state(second)) == (None, State.READY)
-        assert (rig.given(), rig.hand.is_closed) == ([first], True)
-
-
 def test_what_is_said_during_a_stop_is_recorded_at_once(
     rig: SenderRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -548,60 +538,6 @@ def test_what_is_said_during_a_stop_is_recorded_at_once(
     assert (asked, stopping.done()) == ([None], False), "it would have waited for the next timer"
     monkeypatch.undo()
     rig.answers(second)
-
-
-def test_an_answer_at_the_end_of_the_grace_period_counts(rig: SenderRig) -> None:
-    rig.sends("mail", "a")
-    job_id = rig.put("mail")
-    stopping = rig.stop()
-    rig.loop.call_soon(rig.hand.answers[job_id].set_result, DELIVERED)
-    rig.pass_ms(GRACE_MS)
-    assert (stopping.done(), rig.state(job_id)) == (True, None)
-    assert rig.sender.counters.by_topic["mail"][Result.DELIVERED] == 1
-
-
-def test_calls_that_take_longer_than_the_grace_period_are_given_back_uncounted(
-    rig: SenderRig,
-) -> None:
-    rig.sends("mail", "a")
-    job_id = rig.put("mail")
-    stopping = rig.stop()
-    rig.pass_ms(GRACE_MS - 1)
-    assert not stopping.done()
-    rig.pass_ms(1)
-    assert stopping.done()
-    assert (rig.state(job_id), rig.hand.cancelled) == (State.READY, [job_id])
-    assert not rig.sender.has_strays
-    assert rig.sender.counters.by_topic == {}
-    again = rig.after_restart()
-    assert caught_up(again, job_id, rig.clock.request_ms())[1] is State.READY
-
-
-def test_calls_that_wait_for_the_disk_at_a_stop_are_given_back_and_never_begun(
-    rig: SenderRig,
-) -> None:
-    rig.sends("mail", "a")
-    job_id = rig.put("mail", delay="1s")
-    rig.disk.hold()
-    rig.pass_ms(1_001)
-    stopping = rig.stop()
-    assert (stopping.done(), rig.state(job_id)) == (True, State.READY)
-    rig.disk.release()
-    rig.settle()
-    assert (rig.given(), rig.state(job_id)) == ([], State.READY)
-
-
-def test_a_stop_with_nothing_under_way_takes_no_time(rig: SenderRig) -> None:
-    assert rig.stop().done()
-
-
-def test_an_abort_records_nothing_any_more(rig: SenderRig) -> None:
-    rig.sends("mail", "a")
-    job_id = rig.put("mail")
-    frames = len(rig.disk.frames)
-    rig.sender.abort()
-    rig.settle()
-    assert (rig.state(job_id), len(rig.disk.frames)) == (State.RESERVED, frames)
 
 
 # --- The log and figures -------------------------------------------------------------------------

@@ -6,11 +6,10 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Self
 
 import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
@@ -58,48 +57,70 @@ def answer(status: str, *headers: str, body: bytes = b"") -> bytes:
     return "\r\n".join(lines).encode() + body
 
 
-@contextlib.asynccontextmanager
-async def calling(
-    receiver: Receiver,
-    dns: LookUp | None = None,
-    **changes: Any,  # noqa: ANN401
-) -> AsyncIterator[Webhook]:
-    async with receiver:
-        sink = webhook(receiver, dns, **changes)
-        try:
-            yield sink
-        finally:
-            await sink.close()
+class Hook(Receiver):
+    """A receiver, and a webhook that calls it."""
+
+    sink: Webhook
+
+    def __init__(
+        self,
+        *answers: bytes,
+        dns: LookUp | None = None,
+        server_tls: ssl.SSLContext | None = None,
+        **changes: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(*answers, tls=server_tls)
+        self._made_with = (dns, changes)
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        dns, changes = self._made_with
+        self.sink = webhook(self, dns, **changes)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.sink.close()
+        await super().__aexit__()
+
+    async def call(
+        self,
+        tail: str = "/",
+        scheme: str = "http",
+        **fields: Any,  # noqa: ANN401
+    ) -> AttemptEnd:
+        return await self.sink.deliver(job(self.url(tail, scheme), **fields))
+
+    async def delivers(self, times: int = 1, **fields: Any) -> None:  # noqa: ANN401
+        for _ in range(times):
+            assert (await self.call(**fields)).result is Result.DELIVERED
 
 
-def end_of(answered: bytes) -> AttemptEnd:
-    """What one call comes to that is answered like this."""
-    ends = []
+def failed(error: str) -> AttemptEnd:
+    return AttemptEnd(Result.FAILED, error)
 
-    async def scene() -> None:
-        receiver = Receiver(answered)
-        async with calling(receiver) as sink:
-            ends.append(await sink.deliver(job(receiver.url())))
-        assert len(receiver.got) == 1
 
-    play(scene())
-    return ends[0]
+def outage(error: str) -> AttemptEnd:
+    return AttemptEnd(Result.FAILED, error, is_outage=True)
+
+
+def is_outage(end: AttemptEnd, error: str) -> bool:
+    """See how the error of an outage ends."""
+    return end == outage(end.error) and end.error.endswith(error)
 
 
 # --- What is sent --------------------------------------------------------------------------------
 
 
 async def test_a_call_says_what_delayd_knows_of_the_job() -> None:
-    receiver = Receiver()
-    async with calling(receiver) as sink:
-        end = await sink.deliver(job(receiver.url("/a/b?c=d%20e"), key=b"order 4/\xff"))
+    async with Hook() as hook:
+        end = await hook.call("/a/b?c=d%20e", key=b"order 4/\xff")
     assert end == DELIVERED._replace(answer=b"ok")
-    (got,) = receiver.got
+    (got,) = hook.got
     assert got.line == "POST /a/b?c=d%20e HTTP/1.1"
     assert got.body == b'{"hello": "world"}'
     trace = got.headers.pop("traceparent")
     assert got.headers == {
-        "host": f"{HOST}:{receiver.port}",
+        "host": f"{HOST}:{hook.port}",
         "accept": "*/*",
         "content-length": "18",
         "content-type": "application/json",
@@ -119,17 +140,17 @@ async def test_a_call_says_what_delayd_knows_of_the_job() -> None:
 
 
 async def test_attempts_of_a_job_share_their_id_and_trace_and_differ_in_span_and_time() -> None:
-    receiver = Receiver()
-    async with receiver:
+    async with Hook() as hook:
         for attempt in (1, 2):
-            sink = webhook(receiver, wall_ms=WALL_MS + attempt * 60_000)
-            await sink.deliver(job(receiver.url(), attempt=attempt))
-            await sink.close()
-    one, two = (got.headers for got in receiver.got)
+            await hook.sink.close()
+            hook.sink = webhook(hook, wall_ms=WALL_MS + attempt * 60_000)
+            await hook.call(attempt=attempt)
+    one, two = (got.headers for got in hook.got)
     assert one["webhook-id"] == two["webhook-id"]
     assert int(two["webhook-timestamp"]) - int(one["webhook-timestamp"]) == 60
-    assert one["traceparent"].split("-")[1] == two["traceparent"].split("-")[1]
-    assert one["traceparent"].split("-")[2] != two["traceparent"].split("-")[2]
+    traces = [got.headers["traceparent"].split("-") for got in hook.got]
+    assert traces[0][1] == traces[1][1]
+    assert traces[0][2] != traces[1][2]
 
 
 @pytest.mark.parametrize(
@@ -147,11 +168,9 @@ async def test_attempts_of_a_job_share_their_id_and_trace_and_differ_in_span_and
 async def test_method_and_body_are_the_targets_and_the_jobs(
     method: str, body: bytes, length: str | None
 ) -> None:
-    receiver = Receiver()
-    async with calling(receiver) as sink:
-        call = job(receiver.url(), method=method, body=body, content_type="a/b")
-        assert (await sink.deliver(call)).result is Result.DELIVERED
-    (got,) = receiver.got
+    async with Hook() as hook:
+        await hook.delivers(method=method, body=body, content_type="a/b")
+    (got,) = hook.got
     assert got.line == f"{method} / HTTP/1.1"
     assert got.body == body
     assert got.headers.get("content-length") == length
@@ -160,64 +179,46 @@ async def test_method_and_body_are_the_targets_and_the_jobs(
 
 
 async def test_headers_of_the_target_are_sent_but_for_those_that_are_delayds() -> None:
-    receiver = Receiver()
     taken = (
         *("WEBHOOK-ID", "Webhook-Signature", "delayd-key", "Delayd-Id", "user-agent"),
         *("Delayd_Topic", "Webhook_Id", "Content_Length", "Transfer_Encoding", "Content_Type"),
         "Proxy",
     )
-    own = (
-        ("Authorization", "Bearer x"),
-        ("X-Team", "mail"),
-        ("content-type", "x/y"),
-        ("ACCEPT", "a/b"),
-    )
-    async with calling(receiver) as sink:
-        headers = (*own, *((name, "forged") for name in taken))
-        await sink.deliver(job(receiver.url(), headers=headers, content_type="a/b"))
-    (got,) = receiver.got
-    assert got.headers["authorization"] == "Bearer x"
-    assert got.headers["x-team"] == "mail"
-    assert got.headers["content-type"] == "a/b"
-    assert got.headers["accept"] == "a/b"
+    own = {"Authorization": "Bearer x", "X-Team": "mail", "content-type": "x/y", "ACCEPT": "a/b"}
+    async with Hook() as hook:
+        headers = (*own.items(), *((name, "forged") for name in taken))
+        await hook.call(headers=headers, content_type="a/b")
+    (got,) = hook.got
+    sent = {name.lower(): value for name, value in own.items()} | {"content-type": "a/b"}
+    assert sent.items() <= got.headers.items()
     assert "forged" not in got.headers.values()
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Forged: b", "a\nb", "a\rb", "a\0b"])
 async def test_a_header_of_more_than_a_line_is_never_sent(value: str) -> None:
-    receiver = Receiver()
-    async with calling(receiver) as sink:
+    async with Hook() as hook:
         with pytest.raises(AssertionError):
-            await sink.deliver(job(receiver.url(), headers=(("X-Team", value),)))
-    assert receiver.connections == 0
+            await hook.call(headers=(("X-Team", value),))
+    assert hook.connections == 0
 
 
 async def test_a_job_of_a_topic_that_a_secret_is_not_for_is_not_called() -> None:
     """It was moved there, or its target was set before the secret had topics."""
-    receiver = Receiver()
     secrets = Secrets([replace(named("b", 1), topics=("b*",))])
-    async with calling(receiver, secrets=secrets, sign_with=("b",)) as sink:
+    async with Hook(secrets=secrets, sign_with=("b",)) as hook:
         for names, said in ((("b",), ""), ((), " of push.sign_with")):
-            end = await sink.deliver(job(receiver.url(), topic="a", secrets=names))
             error = f"secret 'b'{said} is for the topics b*, and not for 'a'"
-            assert end == AttemptEnd(Result.FAILED, error, is_ours=True)
-            end = await sink.deliver(job(receiver.url(), topic="b1", secrets=names))
-            assert end.result is Result.DELIVERED
-    assert [got.headers["delayd-topic"] for got in receiver.got] == ["b1", "b1"]
+            assert await hook.call(topic="a", secrets=names) == failed(error)._replace(is_ours=True)
+            await hook.delivers(topic="b1", secrets=names)
+    assert [got.headers["delayd-topic"] for got in hook.got] == ["b1", "b1"]
 
 
 async def test_a_call_is_signed_so_that_the_library_of_the_standard_accepts_it() -> None:
-    receiver = Receiver()
     secrets = Secrets([named("a", 1, 2), named("b", 3)])
-    changes: dict[str, Any] = {
-        "secrets": secrets,
-        "sign_with": ("b",),
-        "wall_ms": system_wall_ms(),
-    }
-    async with calling(receiver, **changes) as sink:
-        await sink.deliver(job(receiver.url()))
-        await sink.deliver(job(receiver.url(), secrets=("a",)))
-    by_default, by_name = receiver.got
+    async with Hook(secrets=secrets, sign_with=("b",), wall_ms=system_wall_ms()) as hook:
+        await hook.call()
+        await hook.call(secrets=("a",))
+    by_default, by_name = hook.got
     assert Verifier(text(3)).verify(by_default.body, by_default.headers) == {"hello": "world"}
     for number in (1, 2):
         assert Verifier(text(number)).verify(by_name.body, by_name.headers)
@@ -226,51 +227,116 @@ async def test_a_call_is_signed_so_that_the_library_of_the_standard_accepts_it()
 
 
 async def test_a_secret_that_is_there_no_more_fails_the_attempt_before_anything_is_sent() -> None:
-    receiver = Receiver()
-    async with calling(receiver, secrets=Secrets([named("a", 1)])) as sink:
-        end = await sink.deliver(job(receiver.url(), secrets=("a", "gone")))
-    assert end == AttemptEnd(Result.FAILED, "there is no secret gone to sign with", is_ours=True)
-    assert receiver.connections == 0
+    async with Hook(secrets=Secrets([named("a", 1)])) as hook:
+        end = await hook.call(secrets=("a", "gone"))
+    assert end == failed("there is no secret gone to sign with")._replace(is_ours=True)
+    assert hook.connections == 0
 
 
 # --- What is answered ----------------------------------------------------------------------------
 
+LONG: Final = bytes(range(256)) * 10
+HINT: Final = b"HTTP/1.1 103 x\r\nLink: </a>\r\n\r\n"
+NO_HTTP: Final = outage(f"{HOST}:PORT does not answer in HTTP")
+BROKEN_OFF: Final = b"HTTP/1.1 500 x\r\nConnection: close\r\nContent-Length: 9999\r\n\r\n"
 
-@pytest.mark.parametrize("status", ["200 OK", "201 Created", "202 Hm", "204 No Content", "299 x"])
-def test_a_success_is_delivered(status: str) -> None:
-    assert end_of(answer(status)) == DELIVERED
+
+def http_date(after_s: int) -> str:
+    moment = dt.datetime.fromtimestamp(WALL_MS / 1_000 + after_s, dt.UTC)
+    return format_datetime(moment, usegmt=True)
 
 
-@pytest.mark.parametrize(
-    ("status", "error", "is_outage"),
-    [
-        ("400 Nope", "400 Bad Request", False),
-        ("401 x", "401 Unauthorized", False),
-        ("404 x", "404 Not Found", False),
-        ("409 x", "409 Conflict", False),
-        ("429 x", "429 Too Many Requests", True),
-        ("499 x", "499", False),
-        ("500 x", "500 Internal Server Error", True),
-        ("502 x", "502 Bad Gateway", True),
-        ("503 \x80", "503 Service Unavailable", True),
-        ("599 x", "599", True),
-        ("301 x", "301 Moved Permanently: redirects are not followed", False),
-        ("302 x", "302 Found: redirects are not followed", False),
-        ("304 x", "304 Not Modified: redirects are not followed", False),
-        ("308 x", "308 Permanent Redirect: redirects are not followed", False),
-    ],
-)
-def test_anything_else_is_a_failure_in_words_that_everybody_knows(
-    status: str, error: str, is_outage: bool
+SUCCESSES: Final = ("200 OK", "201 Created", "202 Hm", "204 No Content", "299 x")
+FAILURES: Final = {
+    "400 Nope": "400 Bad Request",
+    "401 x": "401 Unauthorized",
+    "404 x": "404 Not Found",
+    "409 x": "409 Conflict",
+    "499 x": "499",
+    "301 x": "301 Moved Permanently: redirects are not followed",
+    "302 x": "302 Found: redirects are not followed",
+    "304 x": "304 Not Modified: redirects are not followed",
+    "308 x": "308 Permanent Redirect: redirects are not followed",
+}
+OUTAGES: Final = {
+    "429 x": "429 Too Many Requests",
+    "500 x": "500 Internal Server Error",
+    "502 x": "502 Bad Gateway",
+    "503 \x80": "503 Service Unavailable",
+    "599 x": "599",
+}
+ERROR: Final = outage("500 Internal Server Error")
+ENDS: Final = {
+    **{status: (answer(status), DELIVERED) for status in SUCCESSES},
+    **{status: (answer(status), failed(error)) for status, error in FAILURES.items()},
+    **{status: (answer(status), outage(error)) for status, error in OUTAGES.items()},
+    "gone exhausts at once": (
+        answer("410 Gone", body=b"no more"),
+        AttemptEnd(Result.EXHAUSTED, "410 Gone", b"no more"),
+    ),
+    "the beginning is kept": (
+        answer("500 x", body=LONG),
+        ERROR._replace(answer=LONG[:PUSH_ANSWER_BYTES_MAX]),
+    ),
+    "the beginning is kept, broken off": (
+        BROKEN_OFF + LONG,
+        ERROR._replace(answer=LONG[:PUSH_ANSWER_BYTES_MAX]),
+    ),
+    "broken off soon": (BROKEN_OFF + b"begun", ERROR._replace(answer=b"begun")),
+    "short": (answer("500 x", body=b"short"), ERROR._replace(answer=b"short")),
+    "fine": (answer("200 x", body=b"fine"), DELIVERED._replace(answer=b"fine")),
+    "compressed, not unpacked": (
+        answer("500 x", "Content-Encoding: gzip", body=b"\x1f\x8b bomb"),
+        ERROR._replace(answer=b"\x1f\x8b bomb"),
+    ),
+    # What is said before the answer is not the answer, and is not heard for ever.
+    "continue": (
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 2 + answer("410 Gone"),
+        AttemptEnd(Result.EXHAUSTED, "410 Gone"),
+    ),
+    "hints": (HINT * PUSH_HINTS_MAX + answer("201 x"), DELIVERED),
+    "too many hints": (HINT * (PUSH_HINTS_MAX + 1) + OK, NO_HTTP),
+    "another protocol is not switched to": (
+        b"HTTP/1.1 101 x\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n",
+        failed("101 Switching Protocols"),
+    ),
+    "closed": (b"", outage(f"{HOST}:PORT closed the connection before it answered")),
+    "no HTTP": (b"220 mail.example ESMTP\r\n\r\n", NO_HTTP),
+    "no status": (b"HTTP/1.1 abc\r\n\r\n", NO_HTTP),
+    "no length": (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", NO_HTTP),
+    "a long header": (b"HTTP/1.1 200 OK\r\nX: " + b"a" * 20_000 + b"\r\n\r\n", NO_HTTP),
+    # Retry-After of a failure is handed on.
+    "after seconds": (
+        answer("503 x", "Retry-After: 30"),
+        outage("503 Service Unavailable")._replace(retry_after_ms=30_000),
+    ),
+    "after a date": (
+        answer("404 x", f"Retry-After: {http_date(5)}"),
+        failed("404 Not Found")._replace(retry_after_ms=5_000),
+    ),
+    "after a success": (answer("200 x", "Retry-After: 30"), DELIVERED),
+    "after the end": (
+        answer("410 x", "Retry-After: 30"),
+        AttemptEnd(Result.EXHAUSTED, "410 Gone"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDS)
+async def test_what_an_answer_comes_to(name: str) -> None:
+    answered, expected = ENDS[name]
+    async with Hook(answered) as hook:
+        end = await hook.call()
+    assert end._replace(error=end.error.replace(str(hook.port), "PORT")) == expected
+    assert len(hook.got) == 1
+
+
+async def test_an_answer_that_never_ends_does_not_change_what_its_status_says(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    end = end_of(answer(status))
-    assert end == AttemptEnd(Result.FAILED, error, is_outage=is_outage)
-
-
-def test_gone_exhausts_at_once() -> None:
-    assert end_of(answer("410 Gone", body=b"no more")) == AttemptEnd(
-        Result.EXHAUSTED, "410 Gone", b"no more"
-    )
+    monkeypatch.setattr(connections_module, "PUSH_ANSWER_MS", 1)
+    async with Hook(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun") as hook:
+        assert await hook.call() == DELIVERED._replace(answer=b"begun")
 
 
 @pytest.mark.parametrize(
@@ -278,81 +344,19 @@ def test_gone_exhausts_at_once() -> None:
 )
 async def test_a_redirect_is_never_followed(where: str) -> None:
     dns = FakeDns(b_example=["127.0.0.1"])
-    receiver = Receiver(answer("307 Temporary Redirect", f"Location: {where}"))
-    async with calling(receiver, dns) as sink:
-        end = await sink.deliver(job(receiver.url()))
+    async with Hook(answer("307 Temporary Redirect", f"Location: {where}"), dns=dns) as hook:
+        end = await hook.call()
     assert end.result is Result.FAILED
-    assert len(receiver.got) == 1
+    assert len(hook.got) == 1
     assert dns.asked == [HOST]
 
 
-def test_of_an_answer_the_beginning_is_kept() -> None:
-    body = bytes(range(256)) * 10
-    end = end_of(answer("500 x", body=body))
-    assert end.answer == body[:PUSH_ANSWER_BYTES_MAX]
-    broken_off = b"HTTP/1.1 500 x\r\nConnection: close\r\nContent-Length: 9999\r\n\r\n" + body
-    assert end_of(broken_off).answer == body[:PUSH_ANSWER_BYTES_MAX]
-    assert end_of(answer("500 x", body=b"short")).answer == b"short"
-    assert end_of(answer("200 x", body=b"fine")).answer == b"fine"
-
-
-def test_a_compressed_answer_is_not_unpacked() -> None:
-    end = end_of(answer("500 x", "Content-Encoding: gzip", body=b"\x1f\x8b bomb"))
-    assert end.answer == b"\x1f\x8b bomb"
-
-
 async def test_no_compression_is_asked_for_and_no_cookie_is_sent_back() -> None:
-    receiver = Receiver(answer("200 OK", "Set-Cookie: a=b; Path=/"))
-    async with calling(receiver) as sink:
+    async with Hook(answer("200 OK", "Set-Cookie: a=b; Path=/")) as hook:
         for _ in range(2):
-            await sink.deliver(job(receiver.url()))
-    for got in receiver.got:
+            await hook.call()
+    for got in hook.got:
         assert not {"cookie", "accept-encoding"} & set(got.headers)
-
-
-@pytest.mark.parametrize(
-    ("body_bytes", "is_reused"),
-    [(PUSH_ANSWER_READ_BYTES_MAX, True), (PUSH_ANSWER_READ_BYTES_MAX * 20, False)],
-)
-async def test_no_more_of_an_answer_is_read_than_the_limit_and_its_connection_is_given_up(
-    body_bytes: int, is_reused: bool
-) -> None:
-    receiver = Receiver(answer("200 OK", body=bytes(body_bytes)))
-    async with calling(receiver) as sink:
-        for _ in range(2):
-            assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
-    assert receiver.connections == (1 if is_reused else 2)
-
-
-def test_an_answer_that_never_ends_or_breaks_off_does_not_change_what_its_status_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("delayd.push.connections.PUSH_ANSWER_MS", 1)
-    begun = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun"
-    assert end_of(begun) == DELIVERED._replace(answer=b"begun")
-    monkeypatch.undo()
-    broken = b"HTTP/1.1 500 x\r\nConnection: close\r\nContent-Length: 100\r\n\r\nbegun"
-    end = end_of(broken)
-    assert (end.error, end.answer) == ("500 Internal Server Error", b"begun")
-
-
-@pytest.mark.parametrize("hint", ["100 Continue", "103 Early Hints"])
-def test_what_is_said_before_the_answer_is_not_the_answer(hint: str) -> None:
-    hinted = f"HTTP/1.1 {hint}\r\nLink: </a>\r\n\r\n".encode()
-    assert end_of(hinted * 2 + answer("410 Gone")).error == "410 Gone"
-
-
-def test_what_is_said_before_the_answer_is_not_heard_for_ever() -> None:
-    hint = b"HTTP/1.1 103 x\r\n\r\n"
-    assert end_of(hint * PUSH_HINTS_MAX + OK).result is Result.DELIVERED
-    end = end_of(hint * (PUSH_HINTS_MAX + 1) + OK)
-    assert (end.result, end.is_outage) == (Result.FAILED, True)
-    assert "does not answer in HTTP" in end.error
-
-
-def test_another_protocol_is_not_switched_to() -> None:
-    switched = b"HTTP/1.1 101 x\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n"
-    assert end_of(switched) == AttemptEnd(Result.FAILED, "101 Switching Protocols")
 
 
 async def test_an_answer_may_come_before_all_of_a_long_body_is_sent() -> None:
@@ -385,11 +389,6 @@ async def test_an_answer_may_come_before_all_of_a_long_body_is_sent() -> None:
 # --- Retry-After ---------------------------------------------------------------------------------
 
 
-def http_date(after_s: int) -> str:
-    moment = dt.datetime.fromtimestamp(WALL_MS / 1_000 + after_s, dt.UTC)
-    return format_datetime(moment, usegmt=True)
-
-
 @pytest.mark.parametrize(
     ("value", "after_ms"),
     [
@@ -416,40 +415,25 @@ def test_retry_after_is_seconds_or_a_date(value: str, after_ms: int) -> None:
     assert retry_after_ms(value, WALL_MS) == after_ms
 
 
-def test_retry_after_of_a_failure_is_handed_on() -> None:
-    assert end_of(answer("503 x", "Retry-After: 30")).retry_after_ms == 30_000
-    assert end_of(answer("404 x", f"Retry-After: {http_date(5)}")).retry_after_ms == 5_000
-    assert end_of(answer("200 x", "Retry-After: 30")).retry_after_ms == 0
-    assert end_of(answer("410 x", "Retry-After: 30")).retry_after_ms == 0
-
-
 # --- No answer -----------------------------------------------------------------------------------
 
 
-def failure(end: AttemptEnd) -> str:
-    assert end.result is Result.FAILED
-    assert end.is_outage
-    assert (end.answer, end.retry_after_ms) == (b"", 0)
-    return end.error
-
-
 async def test_a_refused_connection_is_told_with_host_and_port_and_no_query() -> None:
-    receiver = Receiver()
-    with free_port() as receiver.port:
-        sink = webhook(receiver)
-        end = await sink.deliver(job(receiver.url("/path?token=canary")))
-        await sink.close()
-    assert failure(end) == f"no connection to {HOST}:{receiver.port}: connection refused"
+    async with Hook() as hook:
+        with free_port() as hook.port:
+            hook.sink = webhook(hook)
+            end = await hook.call("/path?token=canary")
+    assert end == outage(f"no connection to {HOST}:{hook.port}: connection refused")
 
 
 async def test_a_host_that_nobody_knows_is_told() -> None:
-    receiver, dns = Receiver(), FakeDns(empty_example=[])
-    async with calling(receiver, dns) as sink:
-        end = await sink.deliver(job(f"http://nobody.example:{receiver.port}/"))
+    dns = FakeDns(empty_example=[])
+    async with Hook(dns=dns) as hook:
+        end = await hook.sink.deliver(job(f"http://nobody.example:{hook.port}/"))
         said = "its name cannot be looked up: name or service not known"
-        assert failure(end) == f"no connection to nobody.example:{receiver.port}: {said}"
-        end = await sink.deliver(job(f"http://empty.example:{receiver.port}/"))
-        assert failure(end).endswith("cannot be looked up: empty.example has no address")
+        assert end == outage(f"no connection to nobody.example:{hook.port}: {said}")
+        end = await hook.sink.deliver(job(f"http://empty.example:{hook.port}/"))
+        assert is_outage(end, "cannot be looked up: empty.example has no address")
     assert dns.asked == ["nobody.example", "empty.example"]
 
 
@@ -457,39 +441,12 @@ async def test_a_look_up_that_hangs_ends_with_the_time_for_the_connection() -> N
     async def hang(_host: str, _port: int) -> list[tuple[Any, ...]]:
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
-    receiver = Receiver()
-    async with calling(receiver, hang, connect_timeout_ms=20) as sink:
-        end = await sink.deliver(job(receiver.url()))
-    assert failure(end) == f"no connection to {HOST}:{receiver.port} within 20ms"
-
-
-async def test_a_connection_that_is_closed_without_an_answer_is_told() -> None:
-    receiver = Receiver(b"")
-    async with calling(receiver) as sink:
-        end = await sink.deliver(job(receiver.url()))
-    said = f"{HOST}:{receiver.port} closed the connection before it answered"
-    assert failure(end) == said
-    assert len(receiver.got) == 1
-
-
-@pytest.mark.parametrize(
-    "answered",
-    [
-        b"220 mail.example ESMTP\r\n\r\n",
-        b"HTTP/1.1 abc\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
-    ],
-)
-async def test_what_does_not_speak_http_is_told(answered: bytes) -> None:
-    receiver = Receiver(answered)
-    async with calling(receiver) as sink:
-        end = await sink.deliver(job(receiver.url()))
-    assert failure(end) == f"{HOST}:{receiver.port} does not answer in HTTP"
+    async with Hook(dns=hang, connect_timeout_ms=20) as hook:
+        end = await hook.call()
+    assert end == outage(f"no connection to {HOST}:{hook.port} within 20ms")
 
 
 async def test_a_call_that_is_cancelled_leaves_no_connection() -> None:
-    receiver = Receiver()
     arrived = asyncio.Event()
     never = asyncio.Event()  # kept, or the collector takes it with all that waits for it
 
@@ -497,36 +454,42 @@ async def test_a_call_that_is_cancelled_leaves_no_connection() -> None:
         arrived.set()
         await never.wait()
 
-    receiver.on_request = hang
-    async with calling(receiver) as sink:
-        call = asyncio.create_task(sink.deliver(job(receiver.url())))
+    async with Hook() as hook:
+        hook.on_request = hang
+        call = asyncio.create_task(hook.call())
         await arrived.wait()
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        receiver.on_request = None
-        assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
-    assert receiver.connections == 2
+        hook.on_request = None
+        await hook.delivers()
+    assert hook.connections == 2
     never.set()
 
 
 # --- Connections ---------------------------------------------------------------------------------
 
 
-async def test_a_kept_connection_that_the_server_closes_is_replaced_within_the_attempt() -> None:
-    receiver = Receiver(OK, b"", OK)
-    async with calling(receiver) as sink:
-        for _ in range(2):
-            assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
-    assert [got.connection for got in receiver.got] == [1, 1, 2]
+CLOSED: Final = " closed the connection before it answered"
+FULL: Final = answer("200 OK", body=bytes(PUSH_ANSWER_READ_BYTES_MAX))
+MORE: Final = answer("200 OK", body=bytes(PUSH_ANSWER_READ_BYTES_MAX * 20))
+REUSES: Final[dict[str, tuple[tuple[bytes, ...], list[str], list[int]]]] = {
+    "one the server closes is replaced within the attempt": ((OK, b"", OK), [""] * 2, [1, 1, 2]),
+    "a server that closes again": ((OK, b""), ["", CLOSED], [1, 1, 2]),
+    "one with a surplus": ((OK + b"\r\n", OK + OK, OK), [""] * 4, [1, 2, 3, 3]),
+    "no more is read than the limit": ((FULL,), [""] * 2, [1, 1]),
+    "given up with the rest of an answer": ((MORE,), [""] * 2, [1, 2]),
+}
 
 
-async def test_a_server_that_closes_again_has_failed_the_attempt() -> None:
-    receiver = Receiver(OK, b"")
-    async with calling(receiver) as sink:
-        assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
-        assert "closed the connection" in failure(await sink.deliver(job(receiver.url())))
-    assert [got.connection for got in receiver.got] == [1, 1, 2]
+@pytest.mark.parametrize("name", REUSES)
+async def test_when_a_connection_is_used_again(name: str) -> None:
+    answers, errors, connections = REUSES[name]
+    async with Hook(*answers) as hook:
+        for error in errors:
+            end = await hook.call()
+            assert is_outage(end, error) if error else end.result is Result.DELIVERED
+    assert [got.connection for got in hook.got] == connections
 
 
 async def test_an_answer_that_came_to_nothing_is_not_taken_for_that_of_the_next_call() -> None:
@@ -551,7 +514,7 @@ async def test_an_answer_that_came_to_nothing_is_not_taken_for_that_of_the_next_
         while kept.is_open:  # noqa: ASYNC110 - it is closed as soon as anything comes
             await asyncio.sleep(0)
         server.close()  # new connections are refused
-        assert "no connection" in failure(await sink.deliver(job(receiver.url())))
+        assert (await sink.deliver(job(receiver.url()))).error.startswith("no connection")
         await sink.close()
 
 
@@ -573,24 +536,16 @@ async def test_an_answer_without_end_ends_the_call_and_its_connection(
     authority = Authority(tmp_path)
     server = tls.server_context(authority.files(HOST)) if is_secure else None
     first, again, _ = KINDS[kind]
-    receiver = Receiver(first + again * ((1 << 20) // len(again)), tls=server)
-    async with calling(receiver, tls=authority.client()) as sink:
+    answered = first + again * ((1 << 20) // len(again))
+    async with Hook(answered, server_tls=server, tls=authority.client()) as hook:
         for _ in range(2):
-            end = await sink.deliver(job(receiver.url(scheme="https" if is_secure else "http")))
+            end = await hook.call(scheme="https" if is_secure else "http")
             assert (end.result is Result.DELIVERED) is (not error)
             assert end.error.endswith(error)
-        connections = await sink.opened()
+        connections = await hook.sink.opened()
         assert not connections._idle
         assert not connections._transports._transports
-    assert receiver.connections == 2
-
-
-async def test_a_connection_with_a_surplus_is_not_used_again() -> None:
-    receiver = Receiver(OK + b"\r\n", OK + OK, OK)
-    async with calling(receiver) as sink:
-        for _ in range(4):
-            assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
-    assert [got.connection for got in receiver.got] == [1, 2, 3, 3]
+    assert hook.connections == 2
 
 
 @pytest.mark.parametrize("is_answered", [False, True])
@@ -655,11 +610,10 @@ async def test_a_connection_that_is_not_kept_is_closed_after_its_call() -> None:
 
 
 async def test_a_webhook_that_is_closed_opens_again() -> None:
-    receiver = Receiver()
-    async with calling(receiver) as sink:
+    async with Hook() as hook:
         for _ in range(2):
-            assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
-            await sink.close()
+            await hook.delivers()
+            await hook.sink.close()
 
 
 async def test_urls_are_vetted_once_and_a_bounded_number_is_remembered(
@@ -674,14 +628,13 @@ async def test_urls_are_vetted_once_and_a_bounded_number_is_remembered(
         return vet(self, url)
 
     monkeypatch.setattr(EgressRules, "vet_url", note)
-    receiver = Receiver()
-    async with calling(receiver) as sink:
+    async with Hook() as hook:
         for tail in "aabbacca":
-            end = await sink.deliver(job(receiver.url(f"/{tail}")))
+            end = await hook.call(f"/{tail}")
             assert end.result is Result.DELIVERED
-            assert len(sink._vetted) <= 2
+            assert len(hook.sink._vetted) <= 2
     assert "".join(vetted) == "abca"
-    assert [got.line[6] for got in receiver.got] == list("aabbacca")
+    assert [got.line[6] for got in hook.got] == list("aabbacca")
 
 
 def test_calls_do_without_the_framework_of_the_front_end() -> None:
@@ -695,34 +648,25 @@ def test_calls_do_without_the_framework_of_the_front_end() -> None:
 # --- TLS -----------------------------------------------------------------------------------------
 
 
-def https_end(tmp_path: Path, name: str, client: str) -> AttemptEnd:
-    """What a call to a server with a certificate of this name comes to."""
-    ends = []
-
-    async def scene() -> None:
-        authority = Authority(tmp_path)
-        server = tls.server_context(authority.files(name))
-        contexts = {"trusts": authority.client(), "default": None}
-        receiver = Receiver(tls=server)
-        async with calling(receiver, tls=contexts[client]) as sink:
-            ends.append(await sink.deliver(job(receiver.url(scheme="https"))))
-
-    play(scene())
-    return ends[0]
+BAD_CERTIFICATE: Final = "its certificate is not accepted: "
 
 
-def test_tls_is_verified(tmp_path: Path) -> None:
-    assert https_end(tmp_path, HOST, "trusts").result is Result.DELIVERED
-
-
-def test_a_certificate_of_another_host_is_not_accepted(tmp_path: Path) -> None:
-    said = failure(https_end(tmp_path, "other.example", "trusts"))
-    assert "its certificate is not accepted: Hostname mismatch" in said
-
-
-def test_a_certificate_of_an_authority_that_nobody_trusts_is_not_accepted(tmp_path: Path) -> None:
-    said = failure(https_end(tmp_path, HOST, "default"))
-    assert "its certificate is not accepted: " in said
+@pytest.mark.parametrize(
+    ("name", "is_trusted", "error"),
+    [
+        (HOST, True, ""),
+        ("other.example", True, f"{BAD_CERTIFICATE}Hostname mismatch"),
+        (HOST, False, BAD_CERTIFICATE),
+    ],
+)
+async def test_tls_is_verified(tmp_path: Path, name: str, error: str, *, is_trusted: bool) -> None:
+    authority = Authority(tmp_path)
+    server = tls.server_context(authority.files(name))
+    client = authority.client() if is_trusted else None
+    async with Hook(server_tls=server, tls=client) as hook:
+        end = await hook.call(scheme="https")
+    assert end == (outage(end.error) if error else DELIVERED._replace(answer=b"ok"))
+    assert error in end.error
 
 
 async def test_a_port_that_speaks_no_tls_is_told() -> None:
@@ -736,7 +680,7 @@ async def test_a_port_that_speaks_no_tls_is_told() -> None:
     receiver.port = server.sockets[0].getsockname()[1]
     sink = webhook(receiver)
     end = await sink.deliver(job(receiver.url(scheme="https")))
-    assert failure(end).endswith("TLS failed: wrong version number")
+    assert is_outage(end, "TLS failed: wrong version number")
     await sink.close()
     server.close()
 
@@ -751,13 +695,11 @@ def refused(end: AttemptEnd) -> str:
 
 
 async def test_a_url_that_may_no_longer_be_called_is_not_called() -> None:
-    receiver, dns = Receiver(), FakeDns()
-    async with receiver:
-        egress = rules(receiver, hosts=("other.example",))
-        sink = webhook(receiver, dns, egress=egress)
+    dns = FakeDns()
+    async with Hook() as hook:
+        hook.sink = webhook(hook, dns, egress=rules(hook, hosts=("other.example",)))
         rule = f"must have a host that [push] hosts allows: {HOST} is not there"
-        end = await sink.deliver(job(receiver.url()))
-        assert refused(end) == f"the url may not be called: {rule}"
+        assert refused(await hook.call()) == f"the url may not be called: {rule}"
     assert dns.asked == []
 
 
@@ -766,16 +708,15 @@ async def test_a_url_that_may_no_longer_be_called_is_not_called() -> None:
     ["10.0.0.7", "169.254.169.254", "::1", "::ffff:10.0.0.7", "64:ff9b::7f00:1", "fe80::1%2", "::"],
 )
 async def test_a_name_that_means_a_private_address_is_not_connected_to(address: str) -> None:
-    receiver = Receiver()
-    async with calling(receiver, FakeDns(x_example=[address])) as sink:
-        end = await sink.deliver(job(f"http://x.example:{receiver.port}/"))
+    async with Hook(dns=FakeDns(x_example=[address])) as hook:
+        end = await hook.sink.deliver(job(f"http://x.example:{hook.port}/"))
     assert refused(end).startswith(f"the address {address} of x.example ")
     if address == "10.0.0.7":
         assert end.error == (
             "the address 10.0.0.7 of x.example is private: [push] private_networks would have "
             "to allow it"
         )
-    assert receiver.connections == 0
+    assert hook.connections == 0
 
 
 async def test_of_several_addresses_only_those_that_may_be_called_are_connected_to(
@@ -789,39 +730,32 @@ async def test_of_several_addresses_only_those_that_may_be_called_are_connected_
         return make(self, place)
 
     monkeypatch.setattr(Connections, "_socket", note)
-    receiver = Receiver()
     many = ["10.0.0.7", "::1", "169.254.169.254", "127.0.0.1", "192.168.0.1", "::ffff:10.0.0.8"]
     for order in (many, many[::-1]):
         made.clear()
-        async with calling(receiver, FakeDns(x_example=order)) as sink:
-            end = await sink.deliver(job(f"http://x.example:{receiver.port}/"))
+        async with Hook(dns=FakeDns(x_example=order)) as hook:
+            end = await hook.sink.deliver(job(f"http://x.example:{hook.port}/"))
         assert end.result is Result.DELIVERED
-        assert set(made) == {("127.0.0.1", receiver.port)}
+        assert set(made) == {("127.0.0.1", hook.port)}
 
 
 async def test_a_name_that_means_another_address_a_second_later_is_looked_at_again() -> None:
-    receiver = Receiver(answer("200 OK", "Connection: close"))
     dns = FakeDns()
-    async with receiver:
-        for addresses, result in (
-            (["127.0.0.1"], Result.DELIVERED),
-            (["10.0.0.7"], Result.FAILED),
-            (["127.0.0.1"], Result.DELIVERED),
-        ):
-            dns.hosts[HOST] = addresses
-            sink = webhook(receiver, dns)
-            assert (await sink.deliver(job(receiver.url()))).result is result
-            await sink.close()
+    async with Hook(answer("200 OK", "Connection: close"), dns=dns) as hook:
+        for address in ("127.0.0.1", "10.0.0.7", "127.0.0.1"):
+            dns.hosts[HOST] = [address]
+            result = Result.DELIVERED if address == "127.0.0.1" else Result.FAILED
+            assert (await hook.call()).result is result
+            await hook.sink.close()
 
 
 async def test_the_address_that_is_connected_to_is_vetted_whatever_was_looked_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The look-up is trusted for nothing: what it lets pass is vetted when the socket is made."""
-    receiver = Receiver()
-    async with calling(receiver) as sink:
+    async with Hook() as hook:
         vetted: list[str] = []
-        egress = sink._rules
+        egress = hook.sink._rules
         vet = EgressRules.vet_address
 
         def first_passes(self: EgressRules, address: str, port: int, host: str = "") -> None:
@@ -833,13 +767,13 @@ async def test_the_address_that_is_connected_to_is_vetted_whatever_was_looked_up
         monkeypatch.setattr(EgressRules, "vet_address", first_passes)
         for address in ("10.0.0.7", "169.254.169.254", "::1"):
             vetted.clear()
-            sink._look_up = FakeDns(hook_example=[address])
-            end = await sink.deliver(job(receiver.url()))
+            hook.sink._look_up = FakeDns(hook_example=[address])
+            end = await hook.call()
             assert refused(end).startswith(f"the address {address} is ")
             assert vetted == [address, address]
-            await sink.close()
-        assert egress is sink._rules
-    assert receiver.connections == 0
+            await hook.sink.close()
+        assert egress is hook.sink._rules
+    assert hook.connections == 0
 
 
 async def test_an_address_in_place_of_a_name_is_vetted_when_it_is_connected_to() -> None:
@@ -863,11 +797,10 @@ async def test_an_address_in_place_of_a_name_is_vetted_when_it_is_connected_to()
 async def test_no_proxy_of_the_environment_is_used(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    proxy, receiver = Receiver(), Receiver()
-    async with proxy, calling(receiver) as sink:
+    async with Receiver() as proxy, Hook() as hook:
         monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        assert (await sink.deliver(job(receiver.url()))).result is Result.DELIVERED
-    assert (proxy.connections, receiver.connections) == (0, 1)
+        await hook.delivers()
+    assert (proxy.connections, hook.connections) == (0, 1)
 
 
 async def test_no_password_of_the_environment_is_sent(
@@ -876,10 +809,9 @@ async def test_no_password_of_the_environment_is_sent(
     netrc = tmp_path / "netrc"
     netrc.write_text(f"machine {HOST} login me password canary\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    receiver = Receiver()
-    async with calling(receiver) as sink:
-        await sink.deliver(job(receiver.url()))
-    assert "authorization" not in receiver.got[0].headers
+    async with Hook() as hook:
+        await hook.call()
+    assert "authorization" not in hook.got[0].headers
 
 
 # --- Look-ups ------------------------------------------------------------------------------------
@@ -942,7 +874,6 @@ def test_a_look_up_that_nobody_waits_for_any_more_is_forgotten(
 
 
 async def test_so_many_names_are_looked_up_at_once_and_no_more() -> None:
-    receiver = Receiver()
     under_way = 0
     go_on = asyncio.Event()
     go_on.set()
@@ -954,12 +885,12 @@ async def test_so_many_names_are_looked_up_at_once_and_no_more() -> None:
         under_way -= 1
         return [row("127.0.0.1", port)]
 
-    async with calling(receiver, slow) as sink:
-        await sink.deliver(job(receiver.url()))
+    async with Hook(dns=slow) as hook:
+        await hook.call()
         go_on.clear()
         calls = asyncio.gather(
             *(
-                sink.deliver(job(f"http://{number}.example:{receiver.port}/"))
+                hook.sink.deliver(job(f"http://{number}.example:{hook.port}/"))
                 for number in range(PUSH_LOOKUPS_MAX + 5)
             )
         )
@@ -971,9 +902,8 @@ async def test_so_many_names_are_looked_up_at_once_and_no_more() -> None:
 
 
 async def test_the_default_context_verifies_certificates_and_hosts() -> None:
-    receiver = Receiver()
-    async with calling(receiver) as sink:
-        context = (await sink.opened())._verified
+    async with Hook() as hook:
+        context = (await hook.sink.opened())._verified
         assert context.verify_mode is ssl.CERT_REQUIRED
         assert context.check_hostname
         assert context.minimum_version >= ssl.TLSVersion.TLSv1_2
@@ -992,9 +922,8 @@ def test_what_calls_need_is_made_ready_once_and_in_a_thread(
     monkeypatch.setattr(webhook_module, "client_context", verified)
 
     async def scene() -> None:
-        receiver = Receiver()
-        async with calling(receiver) as sink:
-            await asyncio.gather(*(sink.deliver(job(receiver.url())) for _ in range(5)))
+        async with Hook() as hook:
+            await asyncio.gather(*(hook.call() for _ in range(5)))
 
     play(scene())
     (thread,) = threads
