@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 import trustme
 
-from delayd import limits
 from delayd.access.rejections import reason_of
 from delayd.http.accept import HttpAcceptor
 from delayd.http.connection import Bounds, HttpConnection
@@ -137,30 +136,6 @@ def test_without_descriptors_a_client_is_turned_away_by_a_spare_one() -> None:
             assert rig.connections.open_count == 0
             served.accept()
             assert rig.connections.open_count == 1
-            await settle()
-
-    with_guard(play)
-
-
-@pytest.mark.parametrize("error", [errno.ECONNABORTED, errno.EPROTO, errno.ENETDOWN, errno.EPERM])
-def test_a_client_that_is_gone_before_it_is_accepted_troubles_nobody(error: int) -> None:
-    async def play(rig: ConnectionRig) -> None:
-        with accepting(rig, script=[error, None]) as served:
-            served.accept()
-            served.accept()
-            assert rig.connections.open_count == 1
-            await settle()
-
-    with_guard(play)
-
-
-def test_a_storm_of_connections_is_taken_a_few_at_a_time() -> None:
-    async def play(rig: ConnectionRig) -> None:
-        with accepting(rig, script=[None] * (limits.ACCEPTS_PER_TURN + 7)) as served:
-            served.accept()
-            assert rig.connections.open_count == limits.ACCEPTS_PER_TURN
-            served.accept()
-            assert rig.connections.open_count == limits.ACCEPTS_PER_TURN + 7
             await settle()
 
     with_guard(play)

@@ -10,7 +10,7 @@ from delayd.access.scopes import Scope
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from tests.core.canonical import canonical
-from tests.rigs.http import Answer, Client, HttpRig
+from tests.rigs.http import Answer, HttpRig
 
 JOBS = "/v1/topics/mail/jobs"
 GIVEN: Final[dict[str, Any]] = {
@@ -63,14 +63,6 @@ def ask(rig: HttpRig, route: Route, **how: Any) -> Answer:  # noqa: ANN401 (as `
     how.setdefault("json", given_to(route))
     query = "?prefix=a" if route.name == "cancel_jobs" else ""  # which refuses to take all
     return rig.call(route.method, path_of(route) + query, **how)
-
-
-def spoken(rig: HttpRig, data: bytes, method: str = "GET") -> Client:
-    """Say something that no client of ours would say."""
-    client = rig.connect()
-    client.say(method, data)
-    rig.settle()
-    return client
 
 
 def test_every_form_has_something_that_it_takes() -> None:
@@ -259,10 +251,3 @@ def test_a_daemon_that_stops_says_so_to_every_call(route: Route) -> None:
         answer = ask(rig, route)
         assert (answer.status, answer.word) == (503, "STOPPING")
         assert answer.headers["retry-after"] == "1"
-
-
-@every()
-def test_no_call_is_one_of_http_2(route: Route) -> None:
-    with HttpRig() as rig:
-        data = f"{route.method} {path_of(route)} HTTP/2.0\r\nHost: localhost\r\n\r\n".encode()
-        assert spoken(rig, data, route.method).the_answer.status == 505

@@ -11,7 +11,7 @@ import pytest
 
 from delayd.limits import ACCEPT_PAUSE_MS, READ_BYTES, STALLED_CLIENT_MS
 from delayd.line import replies
-from tests.rigs.line_sockets import Listener, ServerRig, heard, is_cut_off
+from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
 
 PUT = b"put 0 0 60 2\r\nhi\r\n"
 BIG = 60_000
@@ -308,30 +308,6 @@ def test_when_no_descriptor_can_be_given_up_nobody_is_listened_to_for_a_second(
     rig.says(waiting, b"list-tube-used\r\n")
     assert heard(waiting) == b"USING default\r\n"
     waiting.close()
-
-
-class Reluctant(Listener):
-    """A listener whose next accept fails."""
-
-    error = 0
-
-    def accept(self) -> tuple[socket.socket, object]:
-        if self.error:
-            number, self.error = self.error, 0
-            raise OSError(number, os.strerror(number))
-        return super().accept()
-
-
-@pytest.mark.parametrize("number", [errno.ECONNABORTED, errno.EPROTO, errno.EINTR])
-def test_a_connection_lost_before_it_was_accepted_is_nothing(number: int) -> None:
-    listener = Reluctant()
-    listener.bind(("127.0.0.1", 0))
-    listener.listen()
-    listener.setblocking(False)
-    with ServerRig(listener=listener) as rig:
-        listener.error = number
-        rig.says(rig.client(), b"list-tube-used\r\n")
-        assert len(rig.clients) == 1
 
 
 def test_a_connection_of_which_the_kernel_says_nothing_any_more_is_nothing(
