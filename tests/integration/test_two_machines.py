@@ -306,7 +306,7 @@ def test_the_drill_ends_with_every_acknowledged_job(
                 http_listens_on=ports["127.0.0.1:11301"], listens_on=ports["127.0.0.1:11300"]
             ),
         )
-        also = {**ports, "127.0.0.1:5432": f"127.0.0.1:{server.port}", "RUNS_S = 20": "RUNS_S = 6"}
+        also = {**ports, "127.0.0.1:5432": f"127.0.0.1:{server.port}", "RUNS_S = 20": "RUNS_S = 4"}
         reader = Reader(tmp_path, first, also)
         reader.environment |= machines.environment
         started: list[Server] = []

@@ -213,6 +213,12 @@ def test_the_doctor_looks_at_the_database_in_place_of_the_disk(
     assert "format 9" in printed
     assert "data directory" not in printed
 
+    def odd(_value: bytes) -> int:
+        raise ValueError("a number does not have eight bytes")
+
+    monkeypatch.setattr("delayd.cli.database_diagnosis.whole", odd)
+    assert found("wrong, database: the server answers what delayd does not ask for: a number")
+
 
 def test_jobs_of_a_beanstalkd_go_to_a_directory_first(
     server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
