@@ -115,6 +115,11 @@ class Standby:
         loop.add_signal_handler(signal.SIGHUP, self._access.reload, self._news)
         loop.add_signal_handler(signal.SIGUSR1, self._news.info, "standing by: nothing to drain")
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        http = self._server() if self._listeners.http else None
+        if http is not None:
+            http.start()
+        # Only now: what the server imports would wait for the replay as well, and has to come first
+        # in a daemon that serves too.
         thread = threading.Thread(
             target=self._recover,
             args=(lambda: loop.call_soon_threadsafe(over.set),),
@@ -122,9 +127,6 @@ class Standby:
             daemon=True,
         )
         thread.start()
-        http = self._server() if self._listeners.http else None
-        if http is not None:
-            http.start()
         await over.wait()
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         if http is not None:
