@@ -79,9 +79,11 @@ def found(app: str) -> "Tasks[Any, Any]":
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise CommandFailed(Exit.USAGE, f"{name} cannot be imported: {error}") from error
+            raise CommandFailed(Exit.USAGE, f"{name} cannot be imported: {_why(error)}") from error
         where = f"neither in {here} nor among what is installed"
         raise CommandFailed(Exit.USAGE, f"there is no module {error.name!r}, {where}") from None
+    except Exception as error:
+        raise CommandFailed(Exit.USAGE, f"{name} cannot be imported: {_why(error)}") from error
     names = [each for each, value in vars(module).items() if isinstance(value, Tasks)]
     tasks = getattr(module, attribute, None)
     if not isinstance(tasks, Tasks):
@@ -91,6 +93,17 @@ def found(app: str) -> "Tasks[Any, Any]":
     if not tasks.tasks:
         raise CommandFailed(Exit.USAGE, f"{app} has no tasks")
     return tasks
+
+
+def _why(error: Exception) -> str:
+    """Return the exception of an import, and the line that has raised it."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    place = ""
+    if traceback is not None and not isinstance(error, SyntaxError):  # which names its place itself
+        place = f" ({traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
+    return f"{type(error).__name__}: {error}{place}"
 
 
 class Reloader:

@@ -88,7 +88,14 @@ def test_a_worker_does_what_the_page_says_begins_anew_and_lets_what_runs_finish(
         ("tasks", "'tasks': write MODULE:APP, such as tasks:app"),
         (":app", "':app': write MODULE:APP"),
         ("nowhere_to_be_found:app", "there is no module 'nowhere_to_be_found', neither in /"),
-        ("broken_tasks:app", "broken_tasks cannot be imported: No module named 'not_installed'"),
+        (
+            "broken_tasks:app",
+            "broken_tasks cannot be imported: ModuleNotFoundError: No module named 'not_installed'",
+        ),
+        (
+            "zero_tasks:app",
+            "zero_tasks cannot be imported: ZeroDivisionError: division by zero (HERE/",
+        ),
         ("some_tasks:ap", "'ap' in some_tasks is not there; it has app, empty"),
         ("some_tasks:other", "'other' in some_tasks is a dict; it has app, empty"),
         ("some_tasks:empty", "some_tasks:empty has no tasks"),
@@ -98,6 +105,7 @@ def test_a_worker_does_what_the_page_says_begins_anew_and_lets_what_runs_finish(
 def test_an_app_that_is_not_there_is_told_by_what_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, app: str, words: str
 ) -> None:
+    (tmp_path / "zero_tasks.py").write_text("1 / 0", encoding="utf-8")
     (tmp_path / "broken_tasks.py").write_text("import not_installed", encoding="utf-8")
     (tmp_path / "some_tasks.py").write_text(
         "from delayd.client import Client, Tasks\n"
@@ -111,7 +119,7 @@ def test_an_app_that_is_not_there_is_told_by_what_is(
         monkeypatch.delitem(sys.modules, name, raising=False)
     with pytest.raises(CommandFailed) as failed:
         found(app)
-    assert str(failed.value).startswith(words)
+    assert str(failed.value).startswith(words.replace("HERE", str(tmp_path)))
     assert failed.value.exit_code is Exit.USAGE
     for name in ("broken_tasks", "some_tasks"):
         sys.modules.pop(name, None)
