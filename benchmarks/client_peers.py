@@ -263,9 +263,14 @@ def fill(daemon: Daemon, topic: str, jobs: int) -> None:
 
 
 def measure(rounds: int, jobs: int) -> dict[str, list[float]]:
-    """Let all take turns; return by their names what each did a second, in each round."""
-    plays = {name: (play, " loop " in name) for name, play in peers().items()}
-    plays |= {row.name: (row.play, row.has_jobs) for row in rows()}
+    """Let all take turns; return by their names what each did a second, in each round.
+
+    Each row follows its peer, so that both meet the same other work of the machine.
+    """
+    plays = {}
+    for peer, play in peers().items():
+        plays[peer] = (play, " loop " in peer)
+        plays |= {row.name: (row.play, row.has_jobs) for row in rows() if row.peer == peer}
     rates: dict[str, list[float]] = {name: [] for name in plays}
     with running_daemon("--http", "127.0.0.1:0") as daemon:
         for number in range(rounds):
