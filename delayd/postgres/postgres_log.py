@@ -119,8 +119,8 @@ class DatabaseTime:
 
     >>> time = DatabaseTime()
     >>> time.note(5_000_000, before_ns=1_000, after_ns=9_000)  # it said 5 s between these two
-    >>> time.ahead_ns, time.most_ns
-    (4999991000, 4999999999)
+    >>> time.ahead_ns, time.most_ns, time.doubt_ms
+    (4999991000, 4999999999, 1)
 
     What is written down for the next owner is the latest that it can have been (`doubt_ms`), so
     that an answer which was slow makes jobs late, and not early.

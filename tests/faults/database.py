@@ -117,6 +117,7 @@ class Rules:
     compares_owner = True
     compares_head = True
     raises_epoch = True
+    compares_round = True
 
     def run(self, store: Store, now_us: int, sql: str, values: tuple[Value, ...]) -> "Outcome":
         """Return what it changes, and its rows. Raises StatementFailed."""
@@ -132,6 +133,9 @@ class Rules:
 
     def _is_mine(self, store: Store, epoch: int, owner: bytes) -> bool:
         return not self.compares_owner or (store.row.epoch, store.row.owner) == (epoch, owner)
+
+    def _is_this(self, store: Store, this_round: int) -> bool:
+        return not self.compares_round or store.row.snapshot_round == this_round
 
     def _take_over(
         self,
@@ -190,7 +194,7 @@ class Rules:
         *values: Any,  # noqa: ANN401
     ) -> "Outcome":
         epoch, owner, this_round, sequence, stored_bytes = values
-        is_mine = self._is_mine(store, epoch, owner) and store.row.snapshot_round == this_round
+        is_mine = self._is_mine(store, epoch, owner) and self._is_this(store, this_round)
         if not is_mine or store.row.head < sequence:
             return NOTHING
         where = {"snapshot": sequence, "snapshot_round": this_round + 1}
@@ -205,7 +209,7 @@ class Rules:
         *values: Any,  # noqa: ANN401
     ) -> "Outcome":
         epoch, owner, this_round, part, sequence, payload = values
-        if not self._is_mine(store, epoch, owner) or store.row.snapshot_round != this_round:
+        if not self._is_mine(store, epoch, owner) or not self._is_this(store, this_round):
             return NOTHING
         if part in store.parts[table]:
             raise StatementFailed(SHOWN, "23505", "there is such a part")
@@ -229,7 +233,7 @@ class Rules:
         this_round: int,
     ) -> "Outcome":
         self._require_mine(store, epoch, owner)
-        if store.row.snapshot_round != this_round:
+        if not self._is_this(store, this_round):
             raise StatementFailed(SHOWN, "P0001", "another snapshot was begun")
         return Outcome([lambda to: to.parts[table].clear()], [])
 

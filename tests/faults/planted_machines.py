@@ -10,7 +10,8 @@ from delayd.postgres import postgres_log as log_module
 from delayd.postgres.connection import Connection
 from delayd.postgres.postgres_log import PostgresLog, Waiting
 from delayd.postgres.rows import LogRow, frames_in
-from tests.faults.database import Rules
+from tests.faults.database import Rules, SimulatedConnection
+from tests.faults.two_machines import MachinesPlan
 
 Patch = contextlib.AbstractContextManager[object]
 
@@ -125,10 +126,66 @@ def taking_time_from_the_machine() -> Patch:
     return mock.patch.object(PostgresLog, "wall_ns", new=None)
 
 
+# --- What was wrong once -------------------------------------------------------------------------
+
+
+class ComparingNoRound(Rules):
+    """Statements of a snapshot do not know which one they are of."""
+
+    compares_round = False
+
+
+def refusing_rows_that_begin_earlier() -> Patch:
+    def frames_from(data: bytes, mark: int, first: int) -> Iterator[Any]:
+        for frame in frames_in(data, mark, first):
+            if frame.sequence < first:
+                raise ValueError(f"frame {frame.sequence} is where frame {first} should be")
+            yield frame
+
+    return mock.patch.object(log_module, "frames_in", frames_from)
+
+
+def believing_what_was_found() -> Patch:
+    """What is there is there for good."""
+    judge = PostgresLog._judge
+
+    def judge_for_good(self: PostgresLog, row: LogRow) -> None:
+        judge(self, row)
+        if self._failure is None:
+            self._kept.clear()
+            self._sure = self._head, self._checksum
+
+    return patched("_judge", judge_for_good)
+
+
+def hearing_no_warning() -> Patch:
+    silent = property(lambda _self: False, lambda _self, _value: None)
+    return mock.patch.object(SimulatedConnection, "was_warned", silent, create=True)
+
+
+def full_for_ever() -> Patch:
+    return mock.patch.object(log_module.DatabaseSpace, "more", return_value=-1)
+
+
+def following_every_clock() -> Patch:
+    return mock.patch.object(log_module, "_LEAP_NS", 1 << 62)
+
+
+PLANS: Final[dict[str, MachinesPlan]] = {
+    "a statement of a snapshot is carried out for the next one": MachinesPlan(
+        2, 4, frozenset({"ghost", "lost", "kill"}), 250
+    ),
+    "a standby follows a clock that was set forward": MachinesPlan(
+        2, 4, frozenset({"failover", "clock", "kill"})
+    ),
+}
+"""What makes a fault likely that few seeds would meet."""
+
 RULES: Final[dict[str, type[Rules]]] = {
     "an append does not compare the epoch": ComparingNoOwner,
     "an append does not compare the head": ComparingNoHead,
     "a takeover does not raise the epoch": RaisingNoEpoch,
+    "a statement of a snapshot is carried out for the next one": ComparingNoRound,
 }
 PATCHES: Final[dict[str, Callable[[], Patch]]] = {
     "a lease counts from the answer": trusting_from_the_answer,
@@ -139,4 +196,9 @@ PATCHES: Final[dict[str, Callable[[], Patch]]] = {
     "a reserve does not wait for its record": answering_reserves_at_once,
     "a standby takes over before it has read all frames": taking_over_unread,
     "delayd time goes on by the machine's clock": taking_time_from_the_machine,
+    "a snapshot ends in the middle of a row": refusing_rows_that_begin_earlier,
+    "a frame that was found is never sent again": believing_what_was_found,
+    "an append is sure though the standby was not waited for": hearing_no_warning,
+    "a database that was full is full for ever": full_for_ever,
+    "a standby follows a clock that was set forward": following_every_clock,
 }

@@ -89,6 +89,7 @@ PATIENCE_NS: Final = 3 * LEASE_NS
 SAFETY_NS: Final = 20_000 * NS_PER_MS
 DRAINED_NS: Final = 60_000 * NS_PER_MS
 DRAINING_NS: Final = 60 * NS_PER_MS
+FEW: Final = 8
 FAULTS: Final = frozenset(
     (
         *("lost", "ghost", "slow", "refused", "cut off", "pause", "kill", "stop", "crash"),
@@ -772,7 +773,10 @@ class MachinesRun:
     # --- Faults ----------------------------------------------------------------------------------
 
     def _has(self, fault: str, share: float) -> bool:
-        return self.has_faults and fault in self.plan.faults and self.rng.random() < share
+        """Tell whether a statement meets this; with few kinds of faults there are more of each."""
+        faults = self.plan.faults
+        more = FEW / len(faults) if len(faults) < FEW else 1
+        return self.has_faults and fault in faults and self.rng.random() < share * more
 
     def fate(self, name: str) -> Fate:
         """Draw what becomes of a statement; its daemon may be paused before or behind it."""
@@ -810,8 +814,10 @@ class MachinesRun:
             fails_ns = self.rng.randrange(LEASE_NS // 2)
             fail_over = partial(self.database.fail_over, 10 * NS_PER_MS, keeps=False, set_us=0)
             self.stage.after(fails_ns, fail_over)
-        lost_ns = 2 * NS_PER_MS
-        return Fate(returns_ns=None, lost_ns=lost_ns, is_cut_off=True, replicated_ns=late_ns)
+        fate = USUAL._replace(is_cut_off=True, replicated_ns=late_ns)
+        if self.rng.random() < 0.5:
+            return fate  # its owner hears of it, and that the standby was not waited for
+        return fate._replace(returns_ns=None, lost_ns=2 * NS_PER_MS)
 
     def replicated_ns(self) -> int:
         """Draw how long the standby takes."""

@@ -134,6 +134,30 @@ def test_a_database_that_has_lost_durable_frames_ends_the_log(server: PostgresSe
         assert rig.settled == [1, 2]
 
 
+def test_a_standby_that_read_what_a_failover_dropped_does_not_follow_who_goes_on_elsewhere(
+    server: PostgresServer,
+) -> None:
+    with Rig(server) as rig:
+        rig.put(b"one")
+        rig.until(lambda: rig.settled == [1])
+        (checksum,) = rig.row('SELECT checksum FROM "LOG".log')
+        rig.put(b"dropped")
+        rig.until(lambda: rig.settled == [1, 2])
+        standby = opened(server, rig.name)
+        following = standby.follow()
+        assert [next(following) is None for _ in range(3)] == [False, False, True]
+        rig.row('DELETE FROM "LOG".frame_0 WHERE sequence = 2')
+        back = 'UPDATE "LOG".log SET head = 1, checksum = {}, lease_until = to_timestamp(0)'
+        rig.row(back.format(checksum))
+        with Rig(server, rig.name) as other:
+            other.put(b"another")
+            other.until(lambda: other.settled == [2])
+            with pytest.raises(LogError, match="another owner, who goes on elsewhere") as left:
+                next(following)
+            assert left.value.exit_code is Exit.FENCED
+        standby.close()
+
+
 # --- The lease -----------------------------------------------------------------------------------
 
 
