@@ -246,8 +246,7 @@ class PostgresLog:
         self._flight: Flight | None = None
         self._doubted: set[int] = set()  # tables of appends whose outcome is not known
         self._is_doubtful = self._has_lapsed = False  # perhaps was not replicated; lease was over
-        self._odd_answers = 0
-        self._table = 0
+        self._odd_answers = self._table = self._covered_to = 0
         self._ends = [0] * FRAME_TABLES  # the last frame in each table; 0: it is empty
         self._failure: LogError | None = None
         self._ended = threading.Event()
@@ -548,6 +547,7 @@ class PostgresLog:
         ends = connection.ask(self._statements.ends, within_ms=DATABASE_ANSWER_MS)
         self._ends = [*map(whole, ends[0])]
         self._table = self._ends.index(max(self._ends))
+        self._covered_to = row.snapshot
         self._prepare(connection)
         self._watch(connection)
         return True
@@ -899,12 +899,17 @@ class PostgresLog:
         return self._writer
 
     def covered(self, connection: PartsConnection, sequence: int) -> None:
-        """Empty the tables of frames that it replaces; those that are read now, some other time."""
+        """Empty the tables of frames that it and the one before it replace.
+
+        A standby that looks now and then finds the frames behind the one before. Tables that are
+        read now are emptied some other time.
+        """
+        before, self._covered_to = self._covered_to, sequence
         for number, end in enumerate(self._ends):
-            if number == self._table or not 0 < end <= sequence:
+            if number == self._table or not 0 < end <= before:
                 continue
             proof = (self._epoch, self._self)
-            empty = self._statements.empty_frames(number, *proof, covered=sequence)
+            empty = self._statements.empty_frames(number, *proof, covered=before)
             try:
                 connection.run(empty, DATABASE_ANSWER_MS)
             except StatementFailed as error:

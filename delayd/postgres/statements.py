@@ -2,10 +2,10 @@
 
 A log has a schema of its own, which is its name. The row in `log` says who owns it, and how far it
 goes. It is changed in place (nothing of it is indexed, half of each page is free), so that it does
-not grow. Frames are appended to one of three tables in turn; when a snapshot covers all that is in
-one, it is emptied as a whole, and nothing has to be vacuumed. Snapshots take turns in two tables:
-the last bit of `snapshot_round` says in which the newest is, the rest counts those that were begun.
-Daemons that follow the log tell of themselves in `standby` (see `standbys.py`).
+not grow. Frames are appended to one of three tables in turn; when two snapshots cover all that is
+in one, it is emptied as a whole, and nothing has to be vacuumed. Snapshots take turns in two
+tables: the last bit of `snapshot_round` says in which the newest is, the rest counts those that
+were begun. Daemons that follow the log tell of themselves in `standby` (see `standbys.py`).
 
 Whatever changes anything compares epoch and owner in the statement that does: no pause between a
 look and a change can matter. An epoch alone would not do: a failover that loses a takeover may give
