@@ -146,11 +146,14 @@ class DatabaseTime:
         else:
             self.ahead_ns, self.most_ns = least_ns, most_ns
 
-    def note_frame(self, wall_ms: int) -> None:
-        """Follow the owner, which has seen the clock at this time."""
+    def note_frame(self, wall_ms: int, age_ns: int) -> None:
+        """Follow the owner, which has seen the clock at this time, so long ago at most."""
+        then_ns = wall_ms * NS_PER_MS - boot_ns()
         if self.leap_ns:
-            self.ahead_ns = max(self.ahead_ns, wall_ms * NS_PER_MS - boot_ns())
+            self.ahead_ns = max(self.ahead_ns, then_ns)
             self.most_ns = max(self.most_ns, self.ahead_ns)
+        if self.ahead_ns > then_ns + age_ns:  # it was set back, and forward since
+            self.ahead_ns = self.most_ns = then_ns + age_ns
 
     @property
     def doubt_ms(self) -> int:
@@ -433,8 +436,11 @@ class PostgresLog:
         """Yield the frames that the owner has appended since. Raises LeftBehind."""
         if row.head == self.appended_sequence:
             return
+        waits_ns = self._place.lease_ms * NS_PER_MS  # in the owner, until they are appended
         try:
-            yield from self._read_frames(row.head)
+            for frame in self._read_frames(row.head):
+                self._time.note_frame(frame.wall_ms, boot_ns() - self._level_ns + waits_ns)
+                yield frame
         except DatabaseCorrupt:
             with contextlib.closing(self._reached()) as other:  # not all has come over this one
                 row = self._read_row(other)
@@ -459,7 +465,6 @@ class PostgresLog:
                     self.wall_offset_ms = frame.wall_ms - frame.time_ms
                     self._read_bytes += len(frame.payload)
                     self.grown_bytes += len(frame.payload)
-                    self._time.note_frame(frame.wall_ms)
                     yield frame
             except ValueError as error:
                 raise DatabaseCorrupt(f"{where}: {error}") from None
@@ -470,14 +475,16 @@ class PostgresLog:
             raise DatabaseCorrupt(f"{where}: frame {self.appended_sequence + 1} is missing")
 
     def _is_free(self, row: LogRow) -> bool:
-        """Whether the lease is over: what was left of it when it was seen has passed here since.
+        """Whether the lease is over: it has not changed for its length, by this machine's clock.
 
-        A failover may set the database's clock either way, and the owner goes by its own.
+        A failover may set the database's clock either way, and the owner goes by its own. That of
+        the database only tells how old a lease is that is seen for the first time.
         """
         if row.lease_us != self._lease_seen[0]:
-            lease_us = row.lease_ms * 1_000
-            left_us = lease_us if self._time.leap_ns else min(row.lease_us - row.now_us, lease_us)
-            self._lease_seen = row.lease_us, boot_ns() + left_us * 1_000 * bool(row.lease_us)
+            left_us = row.lease_ms * 1_000 * bool(row.lease_us)
+            if self._lease_seen[0] == _NO_LEASE:
+                left_us = min(left_us, row.lease_us - row.now_us)
+            self._lease_seen = row.lease_us, boot_ns() + left_us * 1_000
         return boot_ns() >= self._lease_seen[1]
 
     def _linked(self) -> Connection:
