@@ -25,6 +25,7 @@ from unittest import mock
 import delayd.commit
 import delayd.postgres.postgres_log as log_module
 import delayd.postgres.snapshots as parts_module
+import delayd.postgres.standbys as standbys_module
 import delayd.recover
 import delayd.snapshots
 import delayd.turns
@@ -884,6 +885,7 @@ def on_stage(stage: Stage, rng: random.Random) -> Iterator[None]:
             "Reserve": mock.Mock(return_value=mock.Mock(is_released=False)),
             "DATABASE_APPEND_BYTES_MAX": rng.choice((300, 2_000)),
         },
+        standbys_module: {"boot_ns": stage.boot_ns},
         parts_module: {"threading": threads, "DATABASE_PART_BYTES": 1_000},
         delayd.commit: {"monotonic_ns": stage.boot_ns},
         delayd.turns: {"monotonic_ns": stage.boot_ns},
