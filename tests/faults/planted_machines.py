@@ -163,6 +163,10 @@ def hearing_no_warning() -> Patch:
     return mock.patch.object(SimulatedConnection, "was_warned", silent, create=True)
 
 
+def counting_by_the_database() -> Patch:
+    return patched("_is_free", lambda _self, row: row.lease_us <= row.now_us)
+
+
 def full_for_ever() -> Patch:
     return mock.patch.object(log_module.DatabaseSpace, "more", return_value=-1)
 
@@ -171,13 +175,13 @@ def following_every_clock() -> Patch:
     return mock.patch.object(log_module, "_LEAP_NS", 1 << 62)
 
 
+CLOCKS: Final = MachinesPlan(2, 4, frozenset({"failover", "clock", "kill"}))
 PLANS: Final[dict[str, MachinesPlan]] = {
     "a statement of a snapshot is carried out for the next one": MachinesPlan(
         2, 4, frozenset({"ghost", "lost", "kill"}), 250
     ),
-    "a standby follows a clock that was set forward": MachinesPlan(
-        2, 4, frozenset({"failover", "clock", "kill"})
-    ),
+    "a standby follows a clock that was set forward": CLOCKS,
+    "a standby counts a lease by the database's clock": CLOCKS,
 }
 """What makes a fault likely that few seeds would meet."""
 
@@ -201,4 +205,5 @@ PATCHES: Final[dict[str, Callable[[], Patch]]] = {
     "an append is sure though the standby was not waited for": hearing_no_warning,
     "a database that was full is full for ever": full_for_ever,
     "a standby follows a clock that was set forward": following_every_clock,
+    "a standby counts a lease by the database's clock": counting_by_the_database,
 }
