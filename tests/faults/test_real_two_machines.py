@@ -31,6 +31,7 @@ from tests.faults.conftest import COUNTS_KEY, Runs
 from tests.faults.real_daemon import need_root
 from tests.faults.real_disk import small_disk
 from tests.faults.real_load import (
+    GONE,
     PatientClient,
     Record,
     Worker,
@@ -118,7 +119,9 @@ class Course:
         rng, record = self.rng, self.record
         before = record.acknowledged
         self.how = "kill"
+        self._settle()
         self.cluster.put_probe(self.owner)
+        old = self.machine
         with ExitStack() as clients, ExitStack() as trouble:
             crew = clients.enter_context(self._load())
             time.sleep(rng.uniform(0.02, 0.12))
@@ -131,10 +134,9 @@ class Course:
                 self._hand_over(clients, crew, served.name)
                 crew = clients.enter_context(self._load())
             trouble.close()
+            assert self.machine is old or old.code() in WELL, old.output()
             time.sleep(rng.uniform(0.02, 0.12))
-        self._settle(crew)
-        with self.client() as client:
-            look(client, record)
+        self._look()
         record.check(f"after {kind}")
         assert not (twice := record.handed_out_twice()), (kind, twice[:5])
         self.cluster.start_ended(WELL)
@@ -162,7 +164,15 @@ class Course:
         self.owner = to
         self.record.note("started")
 
-    def _settle(self, crew: Sequence[Worker]) -> None:
+    def _look(self) -> None:
+        """Look at all jobs, at whoever serves by now."""
+        while True:
+            self._settle()
+            with contextlib.suppress(*GONE), self.client() as client:
+                look(client, self.record)
+                return
+
+    def _settle(self) -> None:
         """See that all is as it was believed: a machine that is busy may have lost its lease."""
         owner = self.cluster.owner()
         if owner != self.owner:
@@ -172,9 +182,10 @@ class Course:
 
     def end(self) -> None:
         """Take what is due, and look at the rest."""
+        self._look()
+        time.sleep(0.3)  # longer than all delays but those of an hour
+        self._settle()
         with self.client() as client:
-            look(client, self.record)
-            time.sleep(0.3)  # longer than all delays but those of an hour
             drain(client, self.record)
         self.record.note("drained")
         self.record.check("in the end")
