@@ -11,16 +11,19 @@ never cancelled: PostgreSQL ends the wait for a synchronous standby then, and co
 Values go both ways as bytes (whole numbers with eight, big-endian), and never as text of SQL.
 """
 
+import contextlib
 import select
+import socket
 import struct
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, final
 
 import psycopg
 from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from delayd.clock import NS_PER_MS, monotonic_ns
-from delayd.limits import DATABASE_SAID_CHARACTERS_MAX
+from delayd.limits import DATABASE_ANSWER_MS, DATABASE_SAID_CHARACTERS_MAX
 from delayd.postgres.errors import DatabaseLost, StatementFailed
 from delayd.text import visible
 
@@ -62,13 +65,23 @@ class Connection:
     """A connection; `close` it, also after an error."""
 
     def __init__(self, conninfo: bytes, shown: str) -> None:
-        """Connect, blocking for as long as `connect_timeout` says. Raises DatabaseLost."""
+        """Connect, blocking for as long as `connect_timeout` says at each address.
+
+        `PGconn.connect` waits without letting other threads run, the loop among them, so it is not
+        used. Raises DatabaseLost.
+        """
         self._shown = shown
-        self._server = server = pq.PGconn.connect(conninfo)
-        if server.status != pq.ConnStatus.OK:
-            said = _said(server.error_message)
+        failures = []
+        for way in _ways(conninfo.decode()):
+            server = pq.PGconn.connect_start(make_conninfo("", **way).encode())
+            failure = _failure_of(server, way.get("connect_timeout", ""))
+            if not failure:
+                break
+            failures.append(failure)
             server.finish()
-            raise DatabaseLost(f"{shown} cannot be reached: {said}")
+        else:
+            raise DatabaseLost(f"{shown} cannot be reached: {'; '.join(failures)}")
+        self._server = server
         server.nonblocking = 1
         server.notice_handler = self._note
         self.was_warned = False
@@ -231,6 +244,46 @@ class Connection:
             return self._lost(result.error_message)
         said = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
         return StatementFailed(self._shown, _said(state), _said(said))
+
+
+def _ways(conninfo: str) -> list[dict[str, str]]:
+    """Return how to connect to each address of each host, in their order."""
+    given = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
+    hosts = given.get("host", "").split(",")
+    ports = given.get("port", "").split(",")
+    ways = []
+    for number, host in enumerate(hosts):
+        port = ports[number % len(ports)]
+        way = given | {"host": host, "port": port}
+        if not host or host.startswith("/") or "hostaddr" in given:
+            ways.append(given if len(hosts) == 1 else way)
+            continue
+        with contextlib.suppress(OSError):  # else libpq says that it does not know the host
+            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = dict.fromkeys(str(address[0]) for *_, address in found)
+            ways += [way | {"hostaddr": address} for address in addresses]
+            continue
+        ways.append(way)
+    return ways
+
+
+def _failure_of(server: pq.abc.PGconn, timeout_s: str) -> str:
+    """Wait until it is connected, and return nothing then, or why it is not."""
+    within_ms = int(timeout_s) * 1_000 if timeout_s.isdecimal() else 0
+    until_ns = monotonic_ns() + (within_ms or DATABASE_ANSWER_MS) * NS_PER_MS
+    poll, wanted = select.poll(), select.POLLOUT
+    while server.status != pq.ConnStatus.BAD:
+        descriptor = server.socket
+        poll.register(descriptor, wanted)
+        left_ms = (until_ns - monotonic_ns()) // NS_PER_MS
+        if left_ms <= 0 or not poll.poll(left_ms):
+            return f"{_said(server.error_message)} timeout expired".strip()
+        poll.unregister(descriptor)
+        status = server.connect_poll()
+        if status == pq.PollingStatus.OK:
+            return ""
+        wanted = select.POLLIN if status == pq.PollingStatus.READING else select.POLLOUT
+    return _said(server.error_message) or "unknown error"
 
 
 def _rows(result: pq.abc.PGresult) -> list[Row]:

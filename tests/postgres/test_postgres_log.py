@@ -3,6 +3,8 @@
 import io
 import os
 import signal
+import socket
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -536,6 +538,22 @@ def test_frames_with_any_bit_flipped_or_cut_anywhere_are_refused() -> None:
         if end != half:
             with pytest.raises(ValueError, match="cut off"):
                 list(frames_in(data[:end], MARK, 5))
+
+
+def test_other_threads_run_while_a_server_does_not_answer() -> None:
+    """The loop is one of them: it serves what needs no database."""
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as threads:
+        port = silent.getsockname()[1]
+        url = f"postgresql://127.0.0.1:{port}/jobs?connect_timeout=1"
+        place = DatabasePlace.of(url, name="jobs", lease_ms=1, address="")
+        connecting = threads.submit(place.connected)
+        ticks = 0
+        while not connecting.done():
+            time.sleep(0.01)
+            ticks += 1
+        assert ticks > 5
+        with pytest.raises(DatabaseLost, match=r"cannot be reached: .*timeout expired"):
+            connecting.result()
 
 
 def test_daemons_that_start_at_once_make_the_tables_once(server: PostgresServer) -> None:
