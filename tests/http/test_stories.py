@@ -68,6 +68,7 @@ class Play:
             "drain": lambda: setattr(rig.engine, "draining", True),
             "stop": self.stop,
             "free": lambda free: rig.engine.log_space.limit(int(free), lambda *_: -1),
+            "make_room": lambda: rig.engine.log_space.limit(0, lambda missing, *_: missing),
             "room": lambda: rig.engine.log_space.limit(10**9, lambda missing, *_: missing),
             "leave": self.leave,
             "token": self.add_token,

@@ -85,6 +85,9 @@ def test_a_request_that_is_too_long_is_refused_by_its_length() -> None:
     with HttpRig() as rig:
         answer = rig.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1))
         assert (answer.status, answer.word) == (413, "JOB_TOO_BIG")
+        (error,) = rig.call("POST", JOBS, {"body": 1, "x" * 10_000: 1}).json["errors"]
+        assert error["detail"] == "there is no such field"
+        assert len(error["field"]) < 1_100
         data = b'{"body":1}'.ljust(HTTP_BODY_BYTES_DEFAULT)
         assert rig.call("POST", JOBS, data=data).status == 201
 
