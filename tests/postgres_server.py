@@ -12,6 +12,8 @@
 It refuses to run as root, and is run as the user `postgres` then.
 """
 
+import atexit
+import functools
 import os
 import shutil
 import signal
@@ -46,6 +48,34 @@ def programs() -> Path | None:
     return found[-1].parent if found else None
 
 
+def prefix() -> tuple[str, ...]:
+    """What runs a command as somebody who is not root."""
+    as_user = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
+    return as_user if os.geteuid() == 0 else ()
+
+
+def run(command: tuple[str, ...]) -> str:
+    """Run a command as that user; return what it prints."""
+    ran = subprocess.run(
+        (*prefix(), *command), capture_output=True, check=False, text=True, cwd="/"
+    )
+    assert not ran.returncode, f"{command[0]} failed: {ran.stderr}"
+    return ran.stdout.strip()
+
+
+@functools.cache
+def new_data(initdb: str) -> str:
+    """A directory of data as `initdb` makes it, which takes it seconds: it is made once."""
+    home = tempfile.mkdtemp(
+        prefix="postgres-new-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None
+    )
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    if prefix():
+        shutil.chown(home, USER)
+    run((initdb, "-D", f"{home}/data", "-U", USER, "-A", "trust", "-N"))
+    return f"{home}/data"
+
+
 class PostgresServer:
     """A server that can be started again."""
 
@@ -64,14 +94,12 @@ class PostgresServer:
         self.url = f"postgresql://{USER}@{HOST}:{port}/postgres"
         bin_directory = programs()
         assert bin_directory is not None
-        prefix = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
-        self._prefix = prefix if os.geteuid() == 0 else ()
         self._bin = bin_directory
         self._data = home / "data"
-        if self._prefix:
+        if prefix():
             shutil.chown(home, USER)
         if standby_of is None:
-            self.run("initdb", "-D", str(self._data), "-U", USER, "-A", "trust", "-N")
+            run(("cp", "-a", new_data(str(bin_directory / "initdb")), str(self._data)))
         else:
             self.copy(standby_of)
         flags = [word for setting in (*SETTINGS, *settings) for word in ("-c", setting)]
@@ -79,15 +107,12 @@ class PostgresServer:
         self._is_ready = (str(bin_directory / "pg_isready"), "-h", HOST, "-p", str(port))
         # As variables of the server alone: what libfaketime makes belongs to who runs first.
         variables = [f"{name}={value}" for name, value in (environment or {}).items()]
-        self._argv = (*self._prefix, "env", *variables, *postgres, *flags)
+        self._argv = (*prefix(), "env", *variables, *postgres, *flags)
         self.start()
 
     def run(self, program: str, *words: str) -> str:
         """Run one of PostgreSQL's programs; return what it prints."""
-        command = (*self._prefix, str(self._bin / program), *words)
-        ran = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/")
-        assert not ran.returncode, f"{program} failed: {ran.stderr}"
-        return ran.stdout.strip()
+        return run((str(self._bin / program), *words))
 
     def ask(self, *statements: str) -> str:
         """Have statements carried out, one after the other; return what they say."""

@@ -38,6 +38,7 @@ from delayd.limits import (
     DATABASE_LEASE_MARGIN_PARTS,
     DATABASE_LEASE_TICKS,
     DATABASE_ODD_ANSWERS_MAX,
+    DATABASE_PATIENCE_DOUBLINGS,
     DATABASE_RELEASE_MS,
     DATABASE_RETRY_MS,
 )
@@ -249,7 +250,7 @@ class PostgresLog:
         self._flight: Flight | None = None
         self._doubted: set[int] = set()  # tables of appends whose outcome is not known
         self._is_doubtful = self._has_lapsed = False  # perhaps was not replicated; lease was over
-        self._odd_answers = self._table = self._covered_to = 0
+        self._odd_answers = self._given_up = self._table = self._covered_to = 0
         self._ends = [0] * FRAME_TABLES  # the last frame in each table; 0: it is empty
         self._failure: LogError | None = None
         self._ended = threading.Event()
@@ -694,7 +695,7 @@ class PostgresLog:
             self._odd_answers += 1
             self._send(connection, Flight(self._statements.look, began_ns=boot_ns()))
         else:
-            self._odd_answers = 0
+            self._odd_answers = self._given_up = 0
             self._time.note(whole(rows[0][0]), before_ns=flight.began_ns, after_ns=boot_ns())
             self._has_lapsed |= not self.is_whole
             if flight.last or not self._waiting:  # else nothing shows that there is space again
@@ -855,9 +856,13 @@ class PostgresLog:
         lease_ms, now_ns = self._place.lease_ms, boot_ns()
         flight = self._flight
         if flight is not None:
-            if now_ns - flight.began_ns > lease_ms * NS_PER_MS:
+            # Each time it is left waiting for longer: a server whose synchronous standby is away
+            # keeps a connection for each statement that was given up, and has only so many.
+            patience_ms = lease_ms << min(self._given_up, DATABASE_PATIENCE_DOUBLINGS)
+            if now_ns - flight.began_ns > patience_ms * NS_PER_MS:
+                self._given_up += 1
                 shown = self._place.shown
-                self._lose(DatabaseLost(f"{shown} did not answer within {lease_ms} ms"))
+                self._lose(DatabaseLost(f"{shown} did not answer within {patience_ms} ms"))
         elif self.is_settling or self._is_due(now_ns):
             self._launch()
         if self._loop is not None:

@@ -97,6 +97,7 @@ def test_a_command_imports_little_and_neither_rich_nor_the_daemon() -> None:
 OF_PYTHON = {
     *("_json", "_locale", "_socket", "array", "atexit", "binascii", "json", "json.decoder"),
     *("json.encoder", "json.scanner", "locale", "select", "selectors", "signal", "socket"),
+    *("_struct", "struct"),
 }
 OF_DELAYD = {
     *("cli", "cli.connect", "cli.main", "cli.parameters", "cli.tables", "cli.terminal"),

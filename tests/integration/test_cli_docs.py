@@ -26,7 +26,16 @@ SPAN: Final = timedelta(days=400)
 """Times that far from the start, as 2030, were named by an option and stay."""
 TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d")
 TOKEN: Final = re.compile(r"\b(\d+)-([0-9a-f]{11})-(\d+)\b")
-ELSEWHERE: Final = ("serve", "token", "secret", "journal", "import-beanstalkd", "push", "worker")
+ELSEWHERE: Final = (
+    "serve",
+    "token",
+    "secret",
+    "journal",
+    "import-beanstalkd",
+    "push",
+    "worker",
+    "handover",
+)
 """Described on other pages."""
 
 

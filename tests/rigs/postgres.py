@@ -79,6 +79,12 @@ class Rig:
         assert connection is not None
         self.log._connection = _Cut(connection)  # type: ignore[assignment]
 
+    @property
+    def backend(self) -> int:
+        """The process of the server that carries appends out, as far as there is a connection."""
+        connection = self.log._connection
+        return 0 if connection is None else int(connection._server.backend_pid)
+
     def row(self, sql: str) -> tuple[object, ...]:
         with psycopg.connect(self.server.url, autocommit=True) as asked:
             found = asked.execute(sql.replace("LOG", self.name))
