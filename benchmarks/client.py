@@ -47,11 +47,6 @@ class Contender(NamedTuple):
     goal: float | None = None
 
 
-def line_url(daemon: Daemon) -> str:
-    """Return where the line is spoken."""
-    return f"beanstalk://{daemon.listens_on}"
-
-
 def generator(daemon: Daemon, jobs: int) -> Pace:
     """Put with the load generator."""
     with Fleet(daemon.address[1], 1) as fleet:
@@ -60,7 +55,7 @@ def generator(daemon: Daemon, jobs: int) -> Pace:
 
 def batch(daemon: Daemon, jobs: int) -> Pace:
     """Put with a batch over the line."""
-    return batch_at(line_url(daemon), jobs)
+    return batch_at(client_peers.line(daemon), jobs)
 
 
 def batch_http(daemon: Daemon, jobs: int) -> Pace:
@@ -84,7 +79,7 @@ def batch_asyncio(daemon: Daemon, jobs: int) -> Pace:
     """Put with a batch and asyncio."""
 
     async def run() -> Pace:
-        async with AsyncClient(line_url(daemon)) as client:
+        async with AsyncClient(client_peers.line(daemon)) as client:
             await client.health()
             watch = Stopwatch()
             async with client.batch() as puts:
@@ -99,7 +94,7 @@ def batch_asyncio(daemon: Daemon, jobs: int) -> Pace:
 def one_by_one(daemon: Daemon, jobs: int) -> Pace:
     """Put and wait for each answer."""
     jobs = min(jobs, ONE_BY_ONE)
-    with Client(line_url(daemon)) as client:
+    with Client(client_peers.line(daemon)) as client:
         client.health()
         watch = Stopwatch()
         for _ in range(jobs):

@@ -15,6 +15,8 @@ from delayd.durations import size_text
 from delayd.limits import PEM_FILE_BYTES_MAX
 
 NO_FILE = "it is not a file"
+OPEN_TO_OTHERS = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+"""Bits of the mode that a file with secrets must not have."""
 
 
 def read_file(path: str, bytes_max: int) -> bytes:

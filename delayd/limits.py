@@ -459,7 +459,7 @@ DATABASE_LEASE_MARGIN_PARTS: Final = 10
 DATABASE_LEASE_TICKS: Final = 6
 # Answers that do not fit what was sent, one after the other, before the log has failed.
 DATABASE_ODD_ANSWERS_MAX: Final = 3
-# How often the time is doubled for which a statement may take longer than a lease: to 10 minutes.
+# How often the time of an answer is doubled, which is a lease at first: from 5 s to 11 minutes.
 DATABASE_PATIENCE_DOUBLINGS: Final = 7
 
 # What a standby that takes over, or is stopped, leaves to answers and statements under way.

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from delayd.log import DurableLog, LogFrame
+    from delayd.postgres.place import DatabasePlace
 
 
 class GivenUp(LogError):
@@ -104,10 +105,23 @@ def _opened(config: Config, data_dir: str, news: Log, address: str) -> "DurableL
             is_virtual=config.clock is ClockKind.VIRTUAL,
             syncs_in_turn=config.sync_in_turn,
         )
-    from delayd.postgres.place import DatabasePlace  # noqa: PLC0415 - needs psycopg
-    from delayd.postgres.postgres_log import open_log as open_database  # noqa: PLC0415
+    from delayd.postgres.postgres_log import open_log as open_database  # noqa: PLC0415 - psycopg
 
-    place = DatabasePlace.of(
+    place = database_place(config, address)
+    if config.clock is ClockKind.VIRTUAL or config.sync is not SyncPolicy.ALWAYS:
+        place.refuse('needs clock = "system" and journal.sync = "always"')
+    return open_database(place, news, segment_bytes=config.segment_bytes)
+
+
+def database_place(config: Config, address: str) -> "DatabasePlace":
+    """Return the log that the configuration names in a database. Raises DatabaseUnfit.
+
+    `address` is where people find the daemon that owns it, or will.
+    """
+    from delayd.postgres.place import DatabasePlace  # noqa: PLC0415 - needs psycopg
+
+    assert config.postgres_url is not None, "the caller has looked"
+    return DatabasePlace.of(
         config.postgres_url,
         name=config.postgres_name,
         lease_ms=config.postgres_lease_ms,
@@ -116,9 +130,6 @@ def _opened(config: Config, data_dir: str, news: Log, address: str) -> "DurableL
         accepted=frozenset(config.postgres_accept),
         settings=shared_settings(config),
     )
-    if config.clock is ClockKind.VIRTUAL or config.sync is not SyncPolicy.ALWAYS:
-        place.refuse('needs clock = "system" and journal.sync = "always"')
-    return open_database(place, news, segment_bytes=config.segment_bytes)
 
 
 def _new_engine(config: Config, start_ms: int) -> Engine:

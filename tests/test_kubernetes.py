@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 import yaml  # type: ignore[import-untyped]  # comes with openapi-spec-validator
 
+from delayd.bounded_files import OPEN_TO_OTHERS
 from delayd.config import Config, load
 from delayd.http.routes import ROUTES
-from delayd.postgres.place import OPEN_TO_OTHERS
 
 ROOT: Final = Path(__file__).parent.parent
 MANIFESTS: Final[list[dict[str, Any]]] = list(

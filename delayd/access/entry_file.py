@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from delayd.access.errors import AccessInvalid, shown, without_secrets
-from delayd.bounded_files import read_with_mode
+from delayd.bounded_files import OPEN_TO_OTHERS, read_with_mode
 from delayd.fields import Field, Invalid, Wrong, read_all, read_json, written
 
 VERSION: Final = 1
@@ -26,7 +26,7 @@ NOT_WRITTEN_BY_OTHERS: Final = (
 )
 """Bits of the mode that a file must not have, and why."""
 NOT_READ_BY_OTHERS: Final = (
-    stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH,
+    OPEN_TO_OTHERS,
     "others may read it or write to it, and there are secrets in it",
 )
 

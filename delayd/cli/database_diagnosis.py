@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from delayd.cli.diagnosis import Finding, Severity, about
 from delayd.clock import system_wall_ns
-from delayd.config import shared_settings
 from delayd.journal.snapshot import SNAPSHOT_HEADER_BYTES, unpack_snapshot_header
 from delayd.limits import DATABASE_ANSWER_MS
 from delayd.log import LogError
@@ -19,6 +18,7 @@ from delayd.postgres.errors import StatementFailed
 from delayd.postgres.place import LOSSES, DatabasePlace, setting_of
 from delayd.postgres.rows import LogRow, shown_address
 from delayd.postgres.statements import FORMAT, SNAPSHOT_TABLES, Statements
+from delayd.recover import database_place
 from delayd.text import visible
 
 if TYPE_CHECKING:
@@ -56,17 +56,8 @@ Findings = Iterator[Finding]
 
 def database_findings(config: "Config") -> Findings:
     """Look at the database of the configuration, which names one."""
-    assert config.postgres_url is not None
     try:
-        place = DatabasePlace.of(
-            config.postgres_url,
-            name=config.postgres_name,
-            lease_ms=config.postgres_lease_ms,
-            address="",
-            password_file=config.postgres_password_file,
-            accepted=frozenset(config.postgres_accept),
-            settings=shared_settings(config),
-        )
+        place = database_place(config, address="")
         with closing(place.connected()) as connection:
             version = f"PostgreSQL {connection.version // 10_000}.{connection.version % 10_000}"
             yield Finding(Severity.OK, _SUBJECT, f"{place.shown}, {version}, accepts writes")

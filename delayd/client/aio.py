@@ -225,18 +225,17 @@ class AsyncToucher:
     def add(self, job: AsyncJob, ttr_s: float) -> None:
         """Touch the job from now on."""
         loop = asyncio.get_running_loop()
-        at_s = self._jobs.add(job, ttr_s, loop.time())
-        if self._timer is None or at_s < self._timer.when():
-            self._wake_at(at_s)
+        self._wake_by(self._jobs.add(job, ttr_s, loop.time()))
 
     def discard(self, job: AsyncJob) -> None:
         """Touch it no more. A touch under way is not cancelled: it might be half sent."""
         self._jobs.discard(job)
 
-    def _wake_at(self, at_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(at_s, self._wake)
+    def _wake_by(self, at_s: float) -> None:
+        if at_s < (NEVER_S if self._timer is None else self._timer.when()):
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(at_s, self._wake)
 
     def _wake(self) -> None:
         loop, self._timer = asyncio.get_running_loop(), None
@@ -244,14 +243,11 @@ class AsyncToucher:
             task = loop.create_task(self._touch(job), name="delayd-touch")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        if (next_s := self._jobs.next_s()) < NEVER_S:
-            self._wake_at(next_s)
+        self._wake_by(self._jobs.next_s())
 
     async def _touch(self, job: AsyncJob) -> None:
         if not await awaited(touched(job)):
             self._jobs.discard(job)
             return
         self._jobs.was_touched(job, asyncio.get_running_loop().time())
-        next_s = self._jobs.next_s()
-        if next_s < NEVER_S and (self._timer is None or next_s < self._timer.when()):
-            self._wake_at(next_s)
+        self._wake_by(self._jobs.next_s())

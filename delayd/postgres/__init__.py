@@ -4,6 +4,7 @@
     connection.py   one connection, with deadlines of our own      rows.py         bytes in rows
     snapshots.py    snapshots, in parts                            place.py        where it is
     reserve.py      space for removals, when the database is full  copies.py       copied logs
+    standbys.py     who follows the log, and how far they are
 
 docs/two-machines.md says what it promises. Needs psycopg, which `delayd[postgres]` brings along, so
 nothing here is imported unless the configuration names a database.

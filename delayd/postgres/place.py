@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, NoReturn
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from delayd.bounded_files import read_with_mode
+from delayd.bounded_files import OPEN_TO_OTHERS, read_with_mode
 from delayd.limits import DATABASE_ANSWER_MS, DATABASE_PASSWORD_BYTES_MAX
 from delayd.log import LogFinding
 from delayd.log_lines import Log
@@ -29,8 +29,6 @@ LOSSES: Final = (
     ("fsync", "a power cut or a crash of the machine may lose or damage everything"),
     ("full_page_writes", "a power cut while a page is written may damage the database"),
 )
-OPEN_TO_OTHERS: Final = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
-"""Bits of the mode that a file with a password must not have."""
 _NO_RIGHT: Final = "42501"
 
 

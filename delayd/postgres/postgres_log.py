@@ -355,7 +355,7 @@ class PostgresLog:
                 self._require_same(self._connection, row)
             self._announcer.announce(
                 *(self._connection, self.appended_sequence),
-                lag_frames=max(0, row.head - self.appended_sequence),
+                lag_frames=self._lag_frames(row),
                 lag_ms=self._lag_ms(),
             )
         except (DatabaseLost, DatabaseUnfit, StatementFailed) as error:
@@ -508,9 +508,12 @@ class PostgresLog:
         else:
             left_ms = (row.lease_us - self._time.wall_ns() // 1_000) // 1_000
             who = False, self.owner, row.epoch
-            lag_frames = max(0, row.head - self.appended_sequence)
-            standbys = (LogStandby(place.address, lag_frames, self._lag_ms()),)
+            standbys = (LogStandby(place.address, self._lag_frames(row), self._lag_ms()),)
         return LogOwnership(*who, max(0, left_ms), place.shown, trouble, standbys)
+
+    def _lag_frames(self, row: LogRow) -> int:
+        """How many of its frames this daemon has not read."""
+        return max(0, row.head - self.appended_sequence)
 
     def _lag_ms(self) -> int:
         """How long ago this daemon had read all frames that there were."""

@@ -212,16 +212,20 @@ def touchers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "delayd-touch"]
 
 
+def in_hand(monkeypatch: pytest.MonkeyPatch) -> tuple[Job, "Queue[Job]"]:
+    """A job that is to be touched every 10 ms, and the jobs that are."""
+    client = FakeDelayd().client()
+    client.put("mail", "x", ttr=0.03)
+    touched_jobs: Queue[Job] = Queue()
+    monkeypatch.setattr(client, "touch", touched_jobs.put)
+    return client.reserve("mail", timeout=0), touched_jobs
+
+
 def test_one_thread_touches_one_job_after_the_other_and_ends_some_time_after_the_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = set(touchers())
-    fake = FakeDelayd()
-    client = fake.client()
-    client.put("mail", "x", ttr=0.03)
-    touched_jobs: Queue[Job] = Queue()
-    monkeypatch.setattr(client, "touch", touched_jobs.put)
-    job = client.reserve("mail", timeout=0)
+    job, touched_jobs = in_hand(monkeypatch)
     toucher = Toucher(linger_s=0.3)
     toucher.add(job, 0.03)
     assert touched_jobs.get(timeout=60) is job
@@ -237,17 +241,12 @@ def test_one_thread_touches_one_job_after_the_other_and_ends_some_time_after_the
 
 def test_a_toucher_that_is_closed_ends_with_its_last_job(monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(touchers())
-    fake = FakeDelayd()
-    client = fake.client()
-    client.put("mail", "x", ttr=0.03)
-    touched_jobs: Queue[Job] = Queue()
-    monkeypatch.setattr(client, "touch", touched_jobs.put)
-    job = client.reserve("mail", timeout=0)
-    client.keep(job)
+    job, touched_jobs = in_hand(monkeypatch)
+    job.client.keep(job)
     (thread,) = set(touchers()) - before
-    client.close()
+    job.client.close()
     assert touched_jobs.get(timeout=60) is job
-    client.keep_no_more(job)
+    job.client.keep_no_more(job)
     thread.join(60)
     assert not thread.is_alive()
 

@@ -115,8 +115,6 @@ class Bench(EngineWorld):
 
     def put(self, topic: str = "mail", body: bytes = b"x", **options: Any) -> str:
         options["url"] = URLS.get(options.get("url", ""), options.get("url", ""))
-        if "at_once" in options:
-            options["at_once"] = bool(options["at_once"])
         return super().put(topic, body, **options)
 
     def _put(

@@ -2,7 +2,8 @@
 
 A row is a name, a set-up, and acts each with an outcome. Steps stand between semicolons: an act of
 the worlds with its arguments (`put sms key=k delay=90`), or one of `GIVEN`. `x*99` is 99 times x,
-`null` is None, and `body=` is bytes; `ack 1:0` is the first time that job 1 was in hand. Outcomes:
+`null` is None, `true` is True, and `body=` is bytes; `ack 1:0` is the first time that job 1 was in
+hand. Outcomes:
 
     JobNotFound 7                   the last step is refused, and the sentence says 7
     JobNotFound/NOT_RESERVED 7      and HTTP, which knows more, has this word
@@ -90,7 +91,7 @@ def value_of(text: str) -> Any:  # noqa: ANN401 - as it is written
         return float(text)
     if "\\" in text:
         return text.encode().decode("unicode_escape")
-    return None if text == "null" else text
+    return {"null": None, "true": True}.get(text, text)
 
 
 def fields_of(words: list[str]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What clients were told, and whether it was true: the oracle where several daemons share a log.
 
-    put "x", delay 500 ─► ok, job 7            job 7 is there from now on, whoever owns the log
+    put "x", delay 500 ─► ok, job 7            job 7 is there from now on, with every later owner
     reserve ─► job 7, attempt 1                nobody gets attempt 1 again, nobody attempt 2 early
     delete 7 ─► ok                             job 7 is never seen again
 
@@ -103,7 +103,7 @@ class Ledger:
         job.due_ns = asked_ns + ttr_ms * NS_PER_MS
 
     def letting_go(self, job_id: int, now_ns: int, delay_ms: int = 0) -> None:
-        """Whoever holds a job may have given it back: a release is sent, or it leaves."""
+        """The holder of a job may have given it back: a release is sent, or it leaves."""
         job = self.by_id[job_id]
         job.due_ns = min(job.due_ns, now_ns + delay_ms * NS_PER_MS)
 

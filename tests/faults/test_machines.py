@@ -98,7 +98,7 @@ def test_a_planted_fault_is_found(fault: str, runs: Runs) -> None:
     """The oracle is tested too."""
     rules, patch = RULES.get(fault), PATCHES.get(fault, contextlib.nullcontext)
     first = 0 if runs.is_long else FOUND_AT.get(fault, 0)
-    # What cannot be played, or asserts something, is found by whoever meets it.
+    # What cannot be played, or asserts something, is found by the daemon that meets it.
     with pytest.raises(AssertionError), patch():
         _play_all(range(first, first + SEEDS_MAX), PLANS.get(fault), rules)
     runs.count("planted", what=f"{fault}: found by T-H9")

@@ -165,7 +165,7 @@ class Course:
         self.record.note("started")
 
     def _look(self) -> None:
-        """Look at all jobs, at whoever serves by now."""
+        """Look at all jobs, at the daemon that serves by now."""
         while True:
             self._settle()
             with contextlib.suppress(*GONE), self.client() as client:
