@@ -48,8 +48,12 @@ _DONE: Final = frozenset(
     )
 )
 """Words of successful replies: to a wrong command such a reply is no refusal either."""
-_PLAIN: Final = frozenset((b"INS", b"DEL", b"TOU", b"TIM"))
-"""How replies begin that are one short line, if nothing is wrong."""
+_SHORT: Final = re.compile(rb"(?:INSERTED|DELETED|TOUCHED|TIMED_OUT)(?: [0-9]{1,20})?\r\n")
+"""A whole answer of one short line, as most are."""
+_ONE_JOB: Final = re.compile(
+    rb"RESERVED_BATCH 1\r\n(RESERVED ([0-9]{1,20}) ([0-9]{1,20})(?: [!-~]{1,200}){0,3})\r\n"
+)
+"""How a batch of one job begins, as a worker gets who reserves job after job."""
 _WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))
 _SCOPES: Final = MappingProxyType(
     {
@@ -144,8 +148,8 @@ class ReplyReader:
         """Read received bytes."""
         if self._received:
             self._received += data
-        elif self._is_short(data):
-            return Replies([Reply(words_of(data))], self._link)  # most of them are no longer
+        elif self._may_be_batch and (replies := self._whole(data)) is not None:
+            return replies
         else:
             self._received = data
         while self._left and (reply := self._next()) is not None:
@@ -167,13 +171,19 @@ class ReplyReader:
                     self._link.held.add(int(reply.words[1]))
         return Replies(self._replies, self._link)
 
-    def _is_short(self, data: bytes) -> bool:
-        """Tell whether this is a whole answer of one short line, as most are."""
-        return (
-            self._left == 1
-            and data[:3] in _PLAIN
-            and data.find(b"\r\n") == len(data) - 2 <= NUMBER_DIGITS_MAX * 2
-        )
+    def _whole(self, data: bytes) -> Replies | None:
+        """Read one of the two answers that nearly all are, if this is all of it."""
+        if _SHORT.fullmatch(data):
+            return Replies([Reply(data.decode().split())], self._link)
+        if (head := _ONE_JOB.match(data)) is None:
+            return None
+        size = len(data) - head.end() - 2
+        if int(head[3]) != size or size > self._bytes_max or not data.endswith(b"\r\n"):
+            return None
+        if self._link is not None:
+            self._link.held.add(int(head[2]))
+        job = Reply(head[1].decode().split(), data[head.end() : -2])
+        return Replies([Reply(["RESERVED_BATCH", "1"]), job], self._link)
 
     def _batch_of(self, reply: Reply) -> int:
         """Return how many jobs follow; a batch is the only command of its exchange."""

@@ -15,6 +15,7 @@ StopIteration: 17
 import datetime as dt
 import functools
 import json
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, Unpack, get_args
@@ -118,8 +119,8 @@ _NO_JOB: Final = frozenset(("TIMED_OUT", "DEADLINE_SOON"))
 _PLAIN: Final = frozenset(("body", "priority", "delay", "ttr"))
 LINES_KEPT: Final = 64
 """So many sets of topics and commands of workers are kept, of all clients."""
-TTR_DIGITS_MAX: Final = 14
-"""Of a ttr with its decimals: 4294967295.000."""
+_TTR: Final = re.compile(r"[0-9]{1,10}(?:\.[0-9]{1,3})?")
+"""Seconds up to 4294967295.000."""
 _HTTP_PUT: Final = ("at", "idempotency_key", "headers")
 _HTTP_CHANGE: Final = ("at", "headers")
 
@@ -768,16 +769,13 @@ def _reservation(reply: Reply, topic: str, link: Any) -> Reservation:  # noqa: A
     words, body = reply
     if len(words) != (5 if topic else 6) or words[0] != "RESERVED":
         raise NotUnderstood(f"{shown(' '.join(words))} is not a reserved job with its details")
-    ttr = words[3]
-    if not (ttr.isascii() and ttr.replace(".", "", 1).isdigit() and len(ttr) <= TTR_DIGITS_MAX):
-        raise NotUnderstood(f"{shown(ttr)} is not a ttr")
+    if not _TTR.fullmatch(words[3]):
+        raise NotUnderstood(f"{shown(words[3])} is not a ttr")
     if not topic and not is_topic(words[5]):
         raise NotUnderstood(f"{shown(words[5])} is not a topic's name")
-    attempt = whole_at(words, 4)
+    where = topic or words[5]
     return Reservation(
-        *(int(words[1]), topic or words[5], "", body or b"", attempt),
-        *(None, None, None, float(ttr)),
-        link=link,
+        int(words[1]), where, "", body or b"", whole_at(words, 4), ttr=float(words[3]), link=link
     )
 
 
