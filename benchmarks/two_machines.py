@@ -10,7 +10,7 @@ the table has medians.
     commit                 what one INSERT of a lone client takes: with 50 commands in flight that
                            wait for a commit each, nothing can do more than 50 in that time
     WAL                    bytes that the database writes to its log for the life of a job, with
-                           bodies of random letters, which hardly shrink
+                           bodies of random letters, which hardly shrink, and of JSON
     takeover               from kill -9 of the owner to the first job that the other daemon hands
                            out, with a lease of 5 s
 
@@ -67,6 +67,8 @@ TAKE: Final = (
     " RETURNING id \\gset\nDELETE FROM job WHERE id = :id;\n"
 )
 Rates = dict[str, list[float]]
+Body = Callable[[random.Random], str]
+"""Draws a body."""
 
 
 # --- The database --------------------------------------------------------------------------------
@@ -200,29 +202,40 @@ def daemon_rates(config: str, seconds: float, *, has_data_dir: bool) -> tuple[fl
             daemon.server.kill()
 
 
-def varied_puts() -> Callable[[int], bytes]:
-    """Return a function that gives puts whose bodies hardly shrink, and are alike in no two."""
+def letters(draw: random.Random) -> str:
+    """Return a body that hardly shrinks."""
+    return "".join(draw.choices(string.ascii_letters + string.digits, k=BODY_BYTES))
+
+
+def order(draw: random.Random) -> str:
+    """Return a body as programs put them, of the same length."""
+    number, customer, cents = (draw.randrange(10**digits) for digits in (8, 6, 7))
+    text = f'{{"order":{number},"customer":{customer},"cents":{cents},"currency":"EUR"'
+    return text + " " * (BODY_BYTES - len(text) - 1) + "}"
+
+
+def puts_of(body: Body) -> Callable[[int], bytes]:
+    """Return a function that gives so many puts, with drawn bodies of this kind."""
     draw = random.Random(1)
-    letters = string.ascii_letters + string.digits
-
-    def requests(count: int) -> bytes:
-        bodies = ("".join(draw.choices(letters, k=BODY_BYTES)) for _ in range(count))
-        return b"".join(put_request(0, body.encode()) for body in bodies)
-
-    return requests
+    return lambda count: b"".join(put_request(0, body(draw).encode()) for _ in range(count))
 
 
-def wal_of_daemon(servers: Cluster, jobs: int) -> float:
+def wal_of_daemon(servers: Cluster, body: Body, jobs: int) -> float:
     """Return the bytes of WAL of a job's life: put, reserved and deleted, one at a time."""
     with tempfile.TemporaryDirectory(prefix="bench-daemon-", dir=DIRECTORY) as name:
-        daemon = start(Path(name), over_database(servers, "wal"), {}, has_data_dir=False)
+        config = over_database(servers, f"wal_{body.__name__}")
+        daemon = start(Path(name), config, {}, has_data_dir=False)
+        puts = puts_of(body)
         try:
             with Fleet(daemon.server.port, CONNECTIONS) as fleet:
                 before = servers.wal_bytes()
-                fleet.put(varied_puts(), 1, jobs=jobs + 2 * CONNECTIONS)
+                fleet.put(puts, 1, jobs=jobs)
+                put_bytes = servers.wal_bytes() - before
+                fleet.put(puts, 1, jobs=2 * CONNECTIONS)  # for the reserves that are under way
+                before = servers.wal_bytes()
                 fleet.start_reserving(1)
                 fleet.work(jobs)
-                return (servers.wal_bytes() - before) / jobs
+                return (put_bytes + servers.wal_bytes() - before) / jobs
         finally:
             daemon.server.kill()
 
@@ -341,7 +354,8 @@ def measure(servers: Cluster, rounds: int, seconds: float, wal_jobs: int) -> Rat
         note("commit", servers.bench(put_script("1 hour"), seconds, clients=1))
         print(f"round {number + 1} of {rounds}", file=sys.stderr)
     note("procrastinate", *asyncio.run(procrastinate_rates(servers.url, seconds)))
-    note("wal", wal_of_daemon(servers, wal_jobs), wal_of_table(servers, wal_jobs))
+    ours = [wal_of_daemon(servers, body, wal_jobs) for body in (letters, order)]
+    note("wal", *ours, wal_of_table(servers, wal_jobs))
     return found
 
 
@@ -371,8 +385,11 @@ def rows_of(found: Rates) -> Iterator[tuple[str, ...]]:
             f"at most {most / commits:,.0f}: {commit_ms}",
             share,
         )
-    ours, table = found["wal 0"][0], found["wal 1"][0]
-    yield "WAL, bytes a job", f"{ours:,.0f}", f"table {table:,.0f}", f"{ours / table:.2f}"
+    table = median["wal 2"]
+    for number, body in enumerate(("random letters", "JSON")):
+        ours = median[f"wal {number}"]
+        what = f"WAL, bytes a job of {body}"
+        yield what, f"{ours:,.0f}", f"table {table:,.0f}", f"{ours / table:.2f}"
 
 
 def main() -> None:
@@ -380,7 +397,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=positive, default=3, help="(%(default)s)")
     parser.add_argument("--seconds", type=length, default=3.0, help="of a reading (%(default)s)")
-    parser.add_argument("--wal-jobs", type=positive, default=5_000, help="(%(default)s)")
+    parser.add_argument("--wal-jobs", type=positive, default=20_000, help="(%(default)s)")
     parser.add_argument("--standing", type=positive, default=1_000_000, help="(%(default)s)")
     options = parser.parse_args()
     with cluster() as servers:

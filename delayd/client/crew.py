@@ -2,8 +2,8 @@
 
 One of those that have no job reserves, for itself and for all that wait, so many jobs as they are;
 the others wait for it. One of those whose job is done acknowledges it, and goes on until none is
-left of those that were done meanwhile. So nothing waits for others to come, and the more there is
-to do, the more is done by one request:
+left of those that its connection holds and that were done meanwhile. So nothing waits for others to
+come, and the more there is to do, the more is done by one request:
 
     reserve  1 ─► work          reserve  5 ─► work          ...
                     └─► ack  1 ────────────► ack  4 ──────► ...
@@ -70,8 +70,9 @@ class Crew:
         """Reserved, and not begun."""
         self._waiting: deque[Alarm] = deque()
         self._is_reserving = False
-        self._done: list[Reserved[Any]] = []
-        self._is_acknowledging = False
+        self._done: dict[Any, list[Reserved[Any]]] = {}
+        """By the connections that hold them; over HTTP that is None."""
+        self._acknowledging: set[Any] = set()
 
     @property
     def has_jobs(self) -> bool:
@@ -131,30 +132,33 @@ class Crew:
     # --- Acknowledging ---------------------------------------------------------------------------
 
     def acknowledging(self, job: Reserved[Any]) -> Steps[None]:
-        """Acknowledge a job now, or leave it to the one that is acknowledging."""
+        """Acknowledge a job now, or leave it to the one that does so on its connection.
+
+        Those of several connections are under way at once, and the daemon syncs them together.
+        """
+        link = job.reservation.link
         with self._lock:
-            self._done.append(job)
-            if self._is_acknowledging:
+            self._done.setdefault(link, []).append(job)
+            if link in self._acknowledging:
                 return
-            self._is_acknowledging = True
+            self._acknowledging.add(link)
         try:
-            while jobs := self._take_done():
-                links = {id(job.reservation.link): job.reservation.link for job in jobs}
-                for link in links.values():
-                    yield from self._acknowledge([j for j in jobs if j.reservation.link is link])
+            while jobs := self._take_done(link):
+                yield from self._acknowledge(jobs)
         except BaseException:  # cancelled: another one may go on
-            self._is_acknowledging = False
+            self._acknowledging.discard(link)
             raise
 
-    def _take_done(self) -> list[Reserved[Any]]:
+    def _take_done(self, link: Any) -> list[Reserved[Any]]:  # noqa: ANN401 - a connection of either kind
         """Return the jobs that are done; none: then the acknowledging has ended."""
         with self._lock:
-            jobs, self._done = self._done, []
-            self._is_acknowledging = bool(jobs)
+            jobs = self._done.pop(link, [])
+            if not jobs:
+                self._acknowledging.discard(link)
             return jobs
 
     def _acknowledge(self, jobs: list[Reserved[Any]]) -> Steps[None]:
-        """Acknowledge jobs of one connection, whose loss concerns no others."""
+        """Acknowledge jobs of one connection."""
         outcomes: Sequence[DelaydError | None]
         try:
             outcomes = yield self._client.ack_many(jobs)

@@ -331,28 +331,32 @@ def test_a_crew_reserves_again_after_one_that_failed() -> None:
     assert desk.asked == [("reserve", 1)] * 2
 
 
-def test_one_of_a_crew_acknowledges_what_is_done_meanwhile_by_connections() -> None:
+def test_one_of_a_crew_acknowledges_what_its_connection_holds_and_waits_for_no_other() -> None:
     desk, reports = Desk(), []
     crew = Crew(desk, "mail", 1.0, lambda *report: reports.append(report))
-    jobs = [*(job_of(number, "a") for number in range(3)), job_of(3, "b")]
+    jobs = [*(job_of(number, "a") for number in range(3)), *(job_of(n, "b") for n in (3, 4))]
     first = crew.acknowledging(jobs[0])
     next(first)
-    for job in jobs[1:]:
+    for job in jobs[1:3]:
         with pytest.raises(StopIteration):
             next(crew.acknowledging(job))
-    first.send([None])
+    second = crew.acknowledging(jobs[3])
+    next(second)
+    assert desk.asked == [("ack", [0]), ("ack", [3])]  # both are under way
     refusal, lost = NotReserved("", "NOT_RESERVED"), ConnectionLost("", "", may_have_happened=True)
-    first.send([refusal, None])
     with pytest.raises(StopIteration):
-        first.throw(lost)
-    assert [each for each in desk.asked if each[0] == "ack"] == [
-        *(("ack", [0]), ("ack", [1, 2]), ("ack", [3])),
-    ]
-    assert [each for each in desk.asked if each[0] == "keep no more"] == [
-        ("keep no more", number) for number in range(4)
-    ]
-    assert reports == [(refusal, jobs[1]), (lost, jobs[3])]
-    next(crew.acknowledging(jobs[0]))  # and is ready for more
+        second.throw(lost)
+    first.send([None])
+    assert ended(first, [refusal, None]) is None
+    third = crew.acknowledging(jobs[4])
+    next(third)
+    third.close()  # cancelled
+    next(crew.acknowledging(jobs[4]))
+    acks = [each for each in desk.asked if each[0] == "ack"]
+    assert acks == [("ack", numbers) for numbers in ([0], [3], [1, 2], [4], [4])]
+    kept_no_more = [each[1] for each in desk.asked if each[0] == "keep no more"]
+    assert kept_no_more == [3, 0, 1, 2]
+    assert reports == [(lost, jobs[3]), (refusal, jobs[1])]
 
 
 # --- Handlers of the wrong kind ------------------------------------------------------------------
