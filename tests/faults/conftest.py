@@ -8,6 +8,7 @@ The long form runs in several processes: the tests that measure time in one of t
 other, so that they do not disturb each other. What each process has counted goes into one table.
 """
 
+import gc
 import os
 import random
 import shutil
@@ -62,6 +63,7 @@ class Runs:
         first = self._base * SEEDS_PER_BASE
         for number in range(part, self.times(short, long), parts):
             yield first + number if self._chosen is None else self._chosen
+            gc.unfreeze()  # the daemons of the run froze what they had loaded
             self.count(test_id)
 
     def rng(self, test_id: str, short: int, long: int) -> Iterator[random.Random]:

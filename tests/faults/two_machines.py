@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from delayd.postgres.place import DatabasePlace
 
 LEASE_NS: Final = LEASE_MS * NS_PER_MS
+NO_LEASE: Final = log_module._NO_LEASE
 HOUR_MS: Final = 3_600_000
 YEAR_MS: Final = 365 * 24 * HOUR_MS
 SET_MS: Final = (0, 0, 0, -300, 300, -HOUR_MS, HOUR_MS, -YEAR_MS, YEAR_MS)
@@ -254,7 +255,8 @@ class Daemon:
         self.log: PostgresLog | None = None
         self.is_serving = False
         self.is_stopping = False
-        self.begun_ns = self.stage.now_ns
+        self.looked_ns = self.stage.now_ns
+        """When it first saw the lease of another owner; until then, now."""
         self.has_begun = False
         self.ended: LogError | None = None
         self._wakes = 0
@@ -730,14 +732,14 @@ class MachinesRun:
             self.ledger.violations.append(f"I8: {why}")
 
     def _excuse(self) -> None:
-        """Take into account that an owner was started after the database's clock was set forward.
+        """Take into account that an owner first looked after the database's clock was set forward.
 
         It cannot know that, unlike a standby: a lease seems to be over, and a stop to be longer.
         """
         for daemon in self.daemons:
             if daemon is None or not self._is_owner(daemon):
                 continue
-            before = [leap for leap in self.leaps if leap.at_ns < daemon.begun_ns]
+            before = [leap for leap in self.leaps if leap.at_ns < daemon.looked_ns]
             if before:
                 self.excused_until_ns = max(self.database.granted_ns.values())
                 self.ledger.early_ns += sum(leap.by_ns for leap in before)
@@ -759,7 +761,11 @@ class MachinesRun:
     def _look_at_owners(self) -> None:
         now_ns, owners = self.stage.now_ns, []
         for daemon in self.daemons:
-            if daemon is None or not daemon.is_serving or daemon.log is None:
+            if daemon is None:
+                continue
+            if daemon.log is None or daemon.log._lease_seen[0] == NO_LEASE:
+                daemon.looked_ns = now_ns
+            if not daemon.is_serving or daemon.log is None:
                 continue
             if daemon.log.is_whole and not daemon.log._is_closed:
                 owners.append(daemon)
