@@ -1,7 +1,7 @@
 """The house rules as functions: a module's path and its syntax tree in, complaints out.
 
-The rules are those of docs/architecture.md: what imports what, who reads clocks and touches files,
-how long a function may get, where state lives. A complaint says what to do instead,
+The rules are those of docs/internals/architecture.md: what imports what, who reads clocks and
+touches files, how long a function may get, where state lives. A complaint says what to do instead,
 so that someone new learns the rule from the test that fails. `test_house_rules.py` applies them to
 the tree, and to planted offences, one at least for each rule.
 
@@ -249,7 +249,7 @@ def imports_go_downwards(module: Module) -> Iterator[str]:
     if module.part not in MAY_IMPORT:
         yield (
             f"line 1: `{module.part}` is a new part of delayd: say in MAY_IMPORT (tests/house_rules"
-            ".py) what it may import, and in docs/architecture.md what it is for"
+            ".py) what it may import, and in docs/internals/architecture.md what it is for"
         )
         return
     allowed = MAY_IMPORT[module.part]

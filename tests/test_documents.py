@@ -15,7 +15,7 @@ PAGES: Final = sorted(
     (
         *ROOT.glob("*.md"),
         *ROOT.glob("*/*.md"),
-        *ROOT.glob("docs/decisions/*.md"),
+        *ROOT.glob("docs/internals/**/*.md"),
         ROOT / "config.example.toml",
     )
 )
@@ -24,7 +24,10 @@ PATH: Final = re.compile(
     r"`((?:[\w.-]+/)*[\w-]+\.(?:py|md|toml|json|service|socket|txt)|(?:[\w-]+/)+)`"
 )
 """A file with an ending of ours, or a folder, which ends in a slash."""
-FOLDERS: Final = ("", "delayd", "delayd/core", "delayd/http", "delayd/journal", "systemd", "tests")
+FOLDERS: Final = (
+    *("", "delayd", "delayd/core", "delayd/http", "delayd/journal"),
+    *("docs", "systemd", "tests"),
+)
 """From where a page may name a path: `turns.py`, `core/engine.py`, `delayd/core/engine.py`."""
 ELSEWHERE: Final = frozenset(
     (
@@ -84,7 +87,7 @@ def test_a_path_that_does_not_exist_is_found(tmp_path: Path) -> None:
 
 
 def test_every_folder_and_module_of_delayd_is_in_the_table_of_the_architecture() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
     table = text.split("## Where things are\n")[1].split("\n## ")[0]
     found = (*(ROOT / "delayd").glob("*.py"), *(ROOT / "delayd").glob("*/__init__.py"))
     for path in found:

@@ -7,7 +7,8 @@ them.
 
 A record is its kind (u8) and then its fields, little-endian. `RECORDS` has a row for each kind;
 packing, replay (`core.apply` has the function that carries it out), dump and the table in
-docs/journal-format.md follow it. The last field of a kind with a tail is the tail's length.
+docs/internals/journal-format.md follow it. The last field of a kind with a tail is the tail's
+length.
 
 >>> pack(Kind.DELETE, 5).hex(" ")
 '0b 05 00 00 00 00 00 00 00'

@@ -1,8 +1,8 @@
 """The bytes of the log, version 1, and the names of the files in a journal directory.
 
-docs/journal-format.md says the same for people. A segment is a file: a header, then frames without
-gaps, then zeros up to its preallocated length. A frame is one group commit. Two fields carry the
-safety of recovery:
+docs/internals/journal-format.md says the same for people. A segment is a file: a header, then
+frames without gaps, then zeros up to its preallocated length. A frame is one group commit. Two
+fields carry the safety of recovery:
 
 - `mark`, the first four bytes of each frame, is computed from the journal's id and the segment's
   number, so that recovery can find frames after damage, and nothing that a client put into a body,

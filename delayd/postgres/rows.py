@@ -1,8 +1,8 @@
 """What is in rows, as values: the row that says who owns the log, and frames.
 
 A row of frames holds one group commit: its frames one after the other, with the bytes that they
-have in a file (docs/journal-format.md). Their mark is made of the log's identity and the epoch of
-the owner that appended them, in place of the number of a segment.
+have in a file (docs/internals/journal-format.md). Their mark is made of the log's identity and the
+epoch of the owner that appended them, in place of the number of a segment.
 
 >>> from delayd.journal.format import frame_mark, pack_frame
 >>> identity = bytes(range(16))

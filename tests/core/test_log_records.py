@@ -111,7 +111,7 @@ def test_the_document_lists_the_records_as_the_table_has_them() -> None:
             ]
         ]
     ]
-    text = (ROOT / "docs" / "journal-format.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals" / "journal-format.md").read_text(encoding="utf-8")
     cells = [[cell.strip() for cell in line.split("|")[1:4]] for line in text.splitlines()]
     shown = [cell for cell in cells if len(cell) == 3 and cell[0] in Kind.__members__]
     assert sorted(shown) == sorted(rows)
@@ -213,7 +213,7 @@ def test_parts_are_told_apart_whichever_there_are(flags: int) -> None:
 
 
 def test_the_document_shows_a_job_with_all_that_a_failure_leaves() -> None:
-    text = (ROOT / "docs" / "journal-format.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "internals" / "journal-format.md").read_text(encoding="utf-8")
     block = text.split("with the words `no`:\n")[1].strip().split("\n\n")[0]
     shown = "".join(line.strip().split("  ")[0] for line in block.splitlines())
     record = bytes.fromhex(shown)

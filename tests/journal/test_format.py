@@ -37,7 +37,7 @@ from tests.journal.journals import (
 )
 
 ROOT = Path(__file__).parent.parent.parent
-DOCUMENT = ROOT / "docs" / "journal-format.md"
+DOCUMENT = ROOT / "docs" / "internals" / "journal-format.md"
 GOLDEN = Path(__file__).parent / "golden"
 
 

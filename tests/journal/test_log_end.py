@@ -21,7 +21,7 @@ from tests.journal.journals import (
 )
 from tests.rigs.disk import SimulatedDisk
 
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "internals" / "journal-format.md"
 GOLDEN = Path(__file__).parent / "golden" / "log-end-version-1"
 PATH = f"{DIRECTORY}/{END_NAME}"
 

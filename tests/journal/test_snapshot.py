@@ -45,7 +45,7 @@ from tests.journal.journals import (
 from tests.rigs.disk import SimulatedDisk
 
 ROOT: Final = Path(__file__).parent.parent.parent
-DOCUMENT: Final = ROOT / "docs" / "journal-format.md"
+DOCUMENT: Final = ROOT / "docs" / "internals" / "journal-format.md"
 GOLDEN: Final = Path(__file__).parent / "golden" / "snapshot-version-1"
 EIO: Final = OSError(errno.EIO, "EIO")
 

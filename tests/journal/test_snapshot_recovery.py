@@ -25,7 +25,7 @@ from tests.journal.journals import (
 )
 from tests.rigs.disk import SimulatedDisk
 
-DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "journal-format.md"
+DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "internals" / "journal-format.md"
 
 
 FILES: Final = files_of()

@@ -84,7 +84,7 @@ def test_a_record_of_an_absolute_job_has_its_bytes_for_ever_as_the_document_show
     dumped = list(Dump().records(payload))
     assert dumped[1].fields == {"offset_ms": -1}
     assert (dumped[3].fields["wall_ms"], dumped[3].body) == (NOW_MS + 4, b"hi")
-    text = (TESTS.parent / "docs" / "journal-format.md").read_text(encoding="utf-8")
+    text = (TESTS.parent / "docs" / "internals" / "journal-format.md").read_text(encoding="utf-8")
     block = text.split("as it stands in the log:\n")[1].split("\n\n")[0]
     shown = "".join(line.strip().split("  ")[0] for line in block.splitlines())
     assert bytes.fromhex(shown) == payload
