@@ -129,6 +129,7 @@ AGE_SLOTS_MAX: Final = 128
 AGES_KEPT_MAX: Final = 100_000
 
 RATE_WINDOW_MS: Final = 60_000  # rates are reported for the last minute
+RATE_WINDOW_MS_MIN: Final = 1_000  # after the start; of less time a rate says nothing
 # How often counters are written down for it, at most: a sixth of the minute.
 RATE_CELL_MS: Final = 10_000
 HISTORY_CELL_MS: Final = 60_000

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 from delayd.core.engine import Engine
 from delayd.core.stats.counters import COUNTED_APART, Operation
 from delayd.core.stats.figures import age_ms, daemon_operations, oldest_ready_ms, topic_operations
-from delayd.core.stats.histogram import Histogram, count_of
+from delayd.core.stats.histogram import Histogram, count_of, sum_ms
 from delayd.core.stats.refusals import Refusals
 from delayd.core.stats.totals import StateTotals, TotalsScan
 from delayd.core.topic import Topic
@@ -225,10 +225,13 @@ def histogram(name: str, counted: Histogram, unit: int = 1) -> str:
 
 def _gathered(name: str, counted: Histogram, unit: int, label: str = "") -> str:
     bounds = (*(number_text(bound / unit) for bound in counted.bounds), "+Inf")
-    return _buckets(name, bounds, counted.counts, unit, label)
+    counts = counted.counts
+    return _buckets(name, bounds, counts, counts[-1] / unit, label)
 
 
-def _buckets(name: str, bounds: Sequence[str], counts: Sequence[int], unit: int, label: str) -> str:
+def _buckets(
+    name: str, bounds: Sequence[str], counts: Sequence[int], total: float, label: str
+) -> str:
     """Return the lines of a histogram, with a label beside the bounds if there is one."""
     alone = f"{{{label}}}" if label else ""
     lines = []
@@ -238,7 +241,7 @@ def _buckets(name: str, bounds: Sequence[str], counts: Sequence[int], unit: int,
         labels = ",".join(sorted(filter(None, (f'le="{bound}"', label))))
         lines.append(f"{name}_bucket{{{labels}}} {number_text(below)}\n")
     lines.append(f"{name}_count{alone} {number_text(below)}\n")
-    lines.append(f"{name}_sum{alone} {number_text(counts[-1] / unit)}\n")
+    lines.append(f"{name}_sum{alone} {number_text(total)}\n")
     return "".join(lines)
 
 
@@ -450,9 +453,10 @@ class Metrics:
 
     def _lateness(self, name: str, topic: str, histogram: Sequence[int]) -> str:
         """Return the lines of one histogram; none when it has counted nothing."""
-        if not count_of([*histogram]):
+        if not count_of(histogram):
             return ""
-        return _buckets(name, self._bounds, histogram, _MS_PER_S, f'topic="{topic}"')
+        total_s = sum_ms(histogram) / _MS_PER_S
+        return _buckets(name, self._bounds, histogram, total_s, f'topic="{topic}"')
 
 
 def _states(name: str, counts: Sequence[int]) -> str:

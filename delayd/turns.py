@@ -349,7 +349,7 @@ class Turns:
             self._next_ms = 0
             self._advance(played_ms, request_ms)
         elif played_ms > engine.store.time_ms:
-            engine.store.time_ms = played_ms
+            engine.store.reach(played_ms)
         self._poller.serve(events)
         if self._tasks.has_more:
             self._step_tasks()

@@ -175,7 +175,7 @@ def test_a_histogram_of_a_topic_is_written_like_prometheus_client_writes_it(jobs
     )
     bounds = [*(str(bound / 1_000) for bound in LATENESS_BOUNDS_MS), "+Inf"]
     buckets = [(bound, jobs if at < 7 else 2 * jobs) for at, bound in enumerate(bounds)]
-    family.add_metric(["mail"], buckets, jobs / 4)
+    family.add_metric(["mail"], buckets, 251 * jobs / 1_000)
     assert exposition.generate_latest(One(family)).decode() in Page(rig).text()
 
 
@@ -220,12 +220,12 @@ def test_lateness_is_told_in_seconds() -> None:
     samples = page.samples()
     name, topic = "delayd_due_to_ready_seconds", ("topic", "mail.0")
     assert samples[f"{name}_count", (topic,)] == 1
-    assert samples[f"{name}_sum", (topic,)] == 0.25
+    assert samples[f"{name}_sum", (topic,)] == 0.2505
     assert samples[f"{name}_bucket", (("le", "0.2"), topic)] == 0
     assert samples[f"{name}_bucket", (("le", "0.5"), topic)] == 1
     assert samples[f"{name}_bucket", (("le", "+Inf"), topic)] == 1
     # Three that were put at once, and one that came later.
-    assert samples["delayd_ready_to_reserved_seconds_sum", (topic,)] == 3 * 1.25 + 0.25
+    assert samples["delayd_ready_to_reserved_seconds_sum", (topic,)] == 3 * 1.2505 + 0.2505
     assert ("delayd_oldest_ready_age_seconds", (topic,)) not in samples, "none is ready"
     assert 1.1 < samples["delayd_oldest_ready_age_seconds", (("topic", "mail.1"),)] <= 1.25
 

@@ -114,7 +114,7 @@ def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
     """Watch topics by state, rates, lateness and what comes due in the next hour.
 
     Keys: q quits, p pauses, s sorts by the next column, r reverses. Rates are jobs a second in the
-    last minute; lateness is how late delays ended, in milliseconds.
+    last minute; lateness is how late delays ended in it, in milliseconds.
     """
     if as_json:
         seen = fetched(client)
@@ -147,7 +147,7 @@ def fetched(client: "Client") -> Picture:
             details = client.topic(topic.name).details
         except TopicNotFound:  # since it was listed
             continue
-        rates, late = figures(details, "rates"), figures(details, "due_to_ready")
+        rates, late = figures(details, "rates"), figures(details, "late")
         rows.append(
             TopicRow(
                 *(topic.name, topic.ready, topic.delayed, topic.reserved, topic.buried),

@@ -98,9 +98,9 @@ class Replay:
         store.topics.keeps_all = False
         for topic in list(store.topics.listing):
             store.drop_if_unwanted(topic)
-        begin_figures(self.engine)
         self.engine.log_space.jobs = len(store.jobs)
         store.time_ms = max(store.time_ms, now_ms)
+        begin_figures(self.engine)
 
 
 # --- Puts ----------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Store:
         """Holds what was reserved before a restart."""
         self.wall_times = WallTimes(tick_ms)
         self.cleared = Cleared(self.jobs, self.leases, self.topics, self.wall_times)
-        self.counters = Counters()
+        self.counters = Counters(start_ms)
 
     @property
     def live_bytes(self) -> int:
@@ -187,6 +187,13 @@ class Store:
         if former is not None:
             self.drop_if_unwanted(former)
         self.blocks.limit(topic, policy, self.time_ms)
+
+    def reach(self, time_ms: PlayedMs) -> None:
+        """Set the time, which never goes back; what is counted from now on is counted as of now."""
+        if time_ms > self.time_ms:
+            self.time_ms = time_ms
+            if time_ms >= self.counters.next_ms:
+                self.counters.begin_cells(time_ms)
 
     def roll(self, topic: Topic) -> None:
         """Begin a new cell of the topic's rates: something is about to be counted."""

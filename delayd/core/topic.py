@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from delayd.core.keys import KeyIndex
     from delayd.core.policy import Policy
     from delayd.core.stats.histogram import Counts
-    from delayd.core.stats.rates import Rates
+    from delayd.core.stats.last_minute import LastMinute
     from delayd.core.throttle import Throttle
 
 
@@ -43,10 +43,11 @@ class Topic:
 
     __slots__ = (
         *("blocks", "bytes", "deletes", "feeders", "has_no_rules", "has_own_metrics"),
-        *("is_internal", "is_pushed", "jobs", "jobs_put", "keys", "name", "number", "old_held"),
-        *("operations", "overdue", "pause_alarm", "pause_ms", "paused_until_ms", "pauses", "place"),
-        *("policy", "policy_source", "queues", "rates", "recorded", "reserved", "reserves"),
-        *("roll_ms", "target", "throttle", "users", "waited", "waiters", "watchers"),
+        *("is_internal", "is_pushed", "jobs", "jobs_put", "keys", "late", "name", "number"),
+        *("old_held", "operations", "overdue", "pause_alarm", "pause_ms", "paused_until_ms"),
+        *("pauses", "place", "policy", "policy_source", "queues", "rates", "recorded"),
+        *("reserved", "reserves", "roll_ms", "target", "throttle", "users", "waited"),
+        *("waiters", "watchers"),
     )
 
     def __init__(self, name: str, queues: Queues) -> None:
@@ -109,11 +110,13 @@ class Topic:
         self.deletes = 0
         self.operations: list[int] = []
         """How often what happened, by `Operation`, without those three; empty before the first."""
-        self.rates: Rates | None = None
+        self.rates: LastMinute | None = None
         self.roll_ms = 0
-        """When the next of those three begins a new cell of the rates; see `Counters.roll`."""
+        """When the next of what has rates begins a new cell of them; see `Counters.roll`."""
         self.overdue: Counts = []
         """How late delays ended; empty before the first."""
+        self.late: LastMinute | None = None
+        """The same, of the last minute."""
         self.waited: Counts = []
         """How long jobs were ready until they were reserved."""
 

@@ -348,11 +348,13 @@ class PolicyOfTopicAnswer(Answer, kw_only=True):
 
 
 class RatesAnswer(Answer, kw_only=True):
-    """Jobs a second, in the last minute."""
+    """Jobs a second, in the last minute, or since the daemon's start if that was later."""
 
     put: float
     reserved: float
     deleted: float
+    failed: Annotated[float, about("Attempts that ended in a nack, or because the ttr ran out.")]
+    window: Annotated[Seconds, about("How long that time is, in seconds: 60, or less.")]
 
 
 class LatenessAnswer(Answer, kw_only=True):
@@ -390,8 +392,11 @@ class TopicAnswer(TopicCountsAnswer, kw_only=True):
         float | None, about("How long the oldest ready job has been ready, in seconds.")
     ]
     rates: RatesAnswer
-    due_to_ready: Annotated[LatenessAnswer, about("How late delays ended.")]
-    ready_to_reserved: Annotated[LatenessAnswer, about("How long ready jobs waited.")]
+    late: Annotated[LatenessAnswer, about("How late delays ended, in the last minute.")]
+    due_to_ready: Annotated[LatenessAnswer, about("The same, since the daemon's start.")]
+    ready_to_reserved: Annotated[
+        LatenessAnswer, about("How long ready jobs waited, since the daemon's start.")
+    ]
     operations: dict[str, Count]
     usage: TopicUsageAnswer
     policy: PolicyAnswer
@@ -530,13 +535,14 @@ class StatsAnswer(Answer, kw_only=True):
     jobs: JobCountsAnswer
     oldest_ready_age: float | None
     rates: RatesAnswer
+    late: Annotated[LatenessAnswer, about("How late delays ended, in the last minute.")]
     operations: dict[str, Count]
     usage: DaemonUsageAnswer
     body_bytes_max: Count
 
 
 class MinuteAnswer(Answer, kw_only=True):
-    """What has happened in a minute; a minute without any of it is left out."""
+    """What has happened in a minute of the clock."""
 
     from_: MomentText = msgspec.field(name="from")
     put: Count
@@ -551,6 +557,9 @@ class HistoryAnswer(Answer, kw_only=True):
     """The last hour."""
 
     now: MomentText
+    start: Annotated[
+        MomentText, about("Of the daemon: the first minute begins then. Nothing older is known.")
+    ]
     minutes: Annotated[list[MinuteAnswer], about("The oldest first; the last is not over yet.")]
 
 

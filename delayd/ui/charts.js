@@ -30,14 +30,14 @@ function keepDrawn(view, place, make) {
     document.removeEventListener("themechange", again);
     plot.destroy();
   });
-  return { update: (data) => plot.setData(data), draw: again };
+  return (data) => plot.setData(data);
 }
 
 // Lines over time: `series` has a name and a colour variable for each; data is [seconds, ...values].
 export function lineChart(view, place, series, valueText, height = 180) {
   let data = [[], ...series.map(() => [])];
   const spanOf = (plot) => plot.scales.x.max - plot.scales.x.min;
-  const chart = keepDrawn(view, place, (width) => new uPlot(
+  const update = keepDrawn(view, place, (width) => new uPlot(
     {
       width,
       height,
@@ -52,7 +52,7 @@ export function lineChart(view, place, series, valueText, height = 180) {
           stroke: colour(tint),
           width: 2,
           spanGaps: false,
-          points: { show: data[0].length < 3 },
+          points: { show: false },
           value: (_plot, value) => (value === null || value === undefined ? "–" : valueText(value)),
         })),
       ],
@@ -61,10 +61,8 @@ export function lineChart(view, place, series, valueText, height = 180) {
     place,
   ));
   return (newData) => {
-    const isFirst = data[0].length < 3;
     data = newData;
-    if (isFirst) chart.draw();
-    else chart.update(data);
+    update(data);
   };
 }
 
@@ -74,7 +72,7 @@ export function barChart(view, place, { valueText, onSelect, onPick, height = 26
   let width = 1;
   const spanOf = (plot) => plot.scales.x.max - plot.scales.x.min;
   const bars = uPlot.paths.bars({ size: [0.9, 200], align: 1 });
-  const chart = keepDrawn(view, place, (wide) => {
+  const update = keepDrawn(view, place, (wide) => {
     let pressedX = null;
     const plot = new uPlot(
       {
@@ -117,6 +115,6 @@ export function barChart(view, place, { valueText, onSelect, onPick, height = 26
   return (newData, newWidth) => {
     data = newData;
     width = newWidth;
-    chart.update(data);
+    update(data);
   };
 }

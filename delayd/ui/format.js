@@ -37,6 +37,9 @@ export function duration(seconds) {
   return rest ? `${count}${name} ${rest}${next[0]}` : `${count}${name}`;
 }
 
+// Of which time a rate is.
+export const lately = (window) => (window < 60 ? `last ${duration(Math.floor(window))}` : "last minute");
+
 const two = (number) => String(number).padStart(2, "0");
 
 export function time(text) {

@@ -3,9 +3,10 @@
 import { get, may, metrics } from "./api.js";
 import { card, fill, h, View } from "./dom.js";
 import { lineChart } from "./charts.js";
-import { duration, rate, short, size, whole } from "./format.js";
+import { duration, lately, rate, short, size, whole } from "./format.js";
 import { topicTable } from "./topics.js";
 
+const LINES = ["put", "reserved", "deleted", "failed"];
 const STATES = ["delayed", "ready", "reserved", "buried"];
 
 export function overview() {
@@ -25,7 +26,7 @@ export function overview() {
     { class: "stack" },
     h("h1", { class: "sr" }, "Overview"),
     figures,
-    h("div", { class: "columns" }, card("Jobs a second, last hour", rates), card("Lateness, last hour", late)),
+    h("div", { class: "columns" }, card("Jobs a second, by minute, last hour", rates), card("Lateness, by minute, last hour", late)),
     card("The daemon", health),
     topicTable(view),
   );
@@ -37,9 +38,23 @@ export function overview() {
   );
   const drawLate = lineChart(view, late, [{ name: "p50", tint: "--accent" }, { name: "p99", tint: "--amber" }], (value) => duration(value));
 
+  let latest = null;
+  let history = null;
+  // The minute that is not over is drawn as the last 60 s, which is what the figures say.
+  function draw() {
+    if (!latest || !history || view.isOver) return;
+    const { at, rows } = stepsOf(history, latest);
+    const hasFailed = rows.some((row) => row?.failed); // without failures a red line at 0 would hide the others
+    const line = (name) => rows.map((row) => (name === "failed" && !hasFailed ? null : (row?.[name] ?? null)));
+    drawRates([at, ...LINES.map(line)]);
+    drawLate([at, line("late_p50"), line("late_p99")]);
+    noneLate.hidden = rows.some((row) => row && row.late_p99 !== null);
+  }
+
   view.every(2000, async () => {
-    const stats = await get("/v1/stats").catch(() => null);
-    if (stats) fill(figures, figuresOf(stats));
+    latest = await get("/v1/stats").catch(() => latest);
+    if (latest) fill(figures, figuresOf(latest));
+    draw();
   });
   view.every(5000, async () => {
     const found = await metrics().catch(() => null);
@@ -47,29 +62,25 @@ export function overview() {
     if (stats) fill(health, healthOf(stats, found));
   });
   view.every(10000, async () => {
-    const history = await get("/v1/stats/history").catch(() => null);
-    if (!history) return;
-    const { at, rows } = minutesOf(history);
-    const hasFailed = rows.some((row) => row.failed); // without failures a red line at 0 would hide the others
-    drawRates([at, ...["put", "reserved", "deleted", "failed"].map((name) => rows.map((row) => (name === "failed" && !hasFailed ? null : row[name])))]);
-    drawLate([at, rows.map((row) => row.late_p50), rows.map((row) => row.late_p99)]);
-    noneLate.hidden = rows.some((row) => row.late_p99 !== null);
+    history = await get("/v1/stats/history").catch(() => history);
+    draw();
   });
   return view;
 }
 
 function figuresOf(stats) {
-  const failed = stats.operations.nack + stats.operations.timeout;
+  const { rates } = stats;
+  const within = lately(rates.window);
   const rows = [
-    ...STATES.map((state) => [state, short(stats.jobs[state]), whole(stats.jobs[state]), state === "buried" && stats.jobs.buried ? "warn" : ""]),
-    ["put / s", rate(stats.rates.put), "in the last minute"],
-    ["handed out / s", rate(stats.rates.reserved), "in the last minute"],
-    ["acked / s", rate(stats.rates.deleted), "in the last minute"],
-    ["failed attempts", short(failed), "since the start"],
-    ["oldest ready", duration(stats.oldest_ready_age), "how long it has been ready"],
+    ...STATES.map((state) => [state, short(stats.jobs[state]), "now", state === "buried" && stats.jobs.buried ? "warn" : "", whole(stats.jobs[state])]),
+    ["put / s", rate(rates.put), within],
+    ["handed out / s", rate(rates.reserved), within],
+    ["acked / s", rate(rates.deleted), within],
+    ["failed / s", rate(rates.failed), within, rates.failed ? "warn" : "", "attempts that ended in a nack, or because the ttr ran out"],
+    ["oldest ready", duration(stats.oldest_ready_age), "now", "", "how long it has been ready"],
   ];
-  return rows.map(([name, value, title, kind]) =>
-    h("div", { class: `figure ${kind ?? ""}`, title }, h("span", { class: "name" }, name), h("span", { class: "value" }, value)),
+  return rows.map(([name, value, when, kind, title]) =>
+    h("div", { class: `figure ${kind ?? ""}`, title }, h("span", { class: "name" }, name), h("span", { class: "value" }, value), h("span", { class: "name" }, when)),
   );
 }
 
@@ -113,18 +124,22 @@ function healthOf(stats, found) {
   return pairs.filter(Boolean).map(([name, value, kind]) => h("div", { class: kind }, h("dt", {}, name), h("dd", {}, value)));
 }
 
-// One row for each of the last 60 minutes, with counts per second; 0 for a minute without any.
-function minutesOf({ now, minutes }) {
+// Each minute of the last hour as a step: two moments with the same row. Rows have counts per second; before the daemon's
+// start there are none.
+function stepsOf({ now, minutes }, { rates, late }) {
   const end = Date.parse(now) / 1000;
-  const at = Array.from({ length: 60 }, (_none, minute) => end - (60 - minute) * 60 + 30);
-  const rows = at.map(() => ({ put: 0, reserved: 0, deleted: 0, failed: 0, late_p50: null, late_p99: null }));
-  for (const minute of minutes) {
-    const from = Date.parse(minute.from) / 1000;
-    const row = rows[Math.min(59, Math.floor((from - (end - 3600)) / 60))];
-    if (!row) continue;
-    const lasted = Math.max(10, Math.min(60, end - from));
-    for (const name of ["put", "reserved", "deleted", "failed"]) row[name] += minute[name] / lasted;
-    if (minute.late_p99 !== null) Object.assign(row, { late_p50: minute.late_p50, late_p99: minute.late_p99 });
-  }
+  const begins = minutes.map((minute) => Date.parse(minute.from) / 1000);
+  const at = [Math.min(end - 3600, begins[0])];
+  const rows = [null];
+  minutes.forEach((minute, index) => {
+    const from = begins[index];
+    const to = begins[index + 1] ?? end;
+    const row = { late_p50: minute.late_p50, late_p99: minute.late_p99 };
+    for (const name of LINES) row[name] = minute[name] / Math.max(1, to - from);
+    const isOver = index + 1 < minutes.length;
+    const shown = isOver ? row : { ...rates, late_p50: late.p50, late_p99: late.p99 };
+    at.push(from, Math.max(from, to - 0.001));
+    rows.push(shown, shown);
+  });
   return { at, rows };
 }

@@ -2,7 +2,7 @@
 
 import { call, get, may, post, topicPath } from "./api.js";
 import { ask, card, facts, fill, h, toast, View } from "./dom.js";
-import { duration, fromNow, rate, short, time, whole } from "./format.js";
+import { duration, fromNow, lately, rate, short, time, whole } from "./format.js";
 
 const COLUMNS = [["name", "Topic"], ["delayed", "Delayed"], ["ready", "Ready"], ["reserved", "Reserved"], ["buried", "Buried"], ["waiting", "Waiting workers"]];
 const PAGE = 50;
@@ -132,6 +132,8 @@ function topicFigures(name, topic) {
       h("span", { class: "value", title: whole(topic[state]) }, short(topic[state])),
     );
   const cap = ({ in_use: used, max }) => (max === null ? whole(used) : `${whole(used)} of ${whole(max)}`);
+  const within = lately(topic.rates.window);
+  const rates = ["put", "reserved", "deleted", "failed"];
   const late = ({ jobs, p50, p99 }) => (jobs ? `p50 ${duration(p50)}, p99 ${duration(p99)}` : "–");
   const states = h("div", { class: "figures" }, ["delayed", "ready", "reserved", "buried"].map(tile));
   const now = card(
@@ -141,11 +143,11 @@ function topicFigures(name, topic) {
       ["Hands out", topic.blocks.length ? `no: ${topic.blocks.join(", ")}` : "yes"],
       topic.paused_until && ["Paused until", `${time(topic.paused_until)} (${fromNow(topic.paused_until)})`],
       ["Oldest ready", duration(topic.oldest_ready_age)],
-      ["Put, handed out, acked", `${rate(topic.rates.put)}, ${rate(topic.rates.reserved)}, ${rate(topic.rates.deleted)} a second`],
-      ["From due to ready", late(topic.due_to_ready)],
-      ["From ready to a worker", late(topic.ready_to_reserved)],
+      [`Put, handed out, acked, failed, ${within}`, `${rates.map((each) => rate(topic.rates[each])).join(", ")} a second`],
+      [`From due to ready, ${within}`, late(topic.late)],
+      ["From ready to a worker, since the start", late(topic.ready_to_reserved)],
       ["Jobs, of the cap", cap(topic.usage.jobs)],
-      ["Failed attempts", short(topic.operations.nack + topic.operations.timeout)],
+      ["Failed attempts, since the start", short(topic.operations.nack + topic.operations.timeout)],
     ]),
   );
   return [states, now];

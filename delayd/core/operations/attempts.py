@@ -115,8 +115,11 @@ def _end(
         engine.write_promised(item)
     else:
         engine.write(item)
-    engine.store.counters.count(topic, _COUNTED_AS[Reason(outcome.reason)])
-    _serve_both(engine, topic, apply.fail(engine.store, *outcome, text), now_ms)
+    store = engine.store
+    if store.time_ms >= topic.roll_ms:
+        store.roll(topic)
+    store.counters.count(topic, _COUNTED_AS[Reason(outcome.reason)])
+    _serve_both(engine, topic, apply.fail(store, *outcome, text), now_ms)
 
 
 def _serve_both(engine: Engine, former: Topic, here: Topic, now_ms: RequestMs) -> None:
@@ -255,6 +258,8 @@ def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool 
     record = store.jobs.get(job_id)
     assert record is not None
     topic = store.topic_of(record)
+    if store.time_ms >= topic.roll_ms:
+        store.roll(topic)
     store.counters.count(topic, Operation.TIMEOUT)
     if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
         changed = expired(record)

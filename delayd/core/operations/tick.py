@@ -38,8 +38,7 @@ def next_deadline(engine: Engine) -> int | None:
 
 def reach(engine: Engine, time_ms: PlayedMs) -> None:
     """Set the time, when nothing is due by then."""
-    store = engine.store
-    store.time_ms = max(store.time_ms, time_ms)
+    engine.store.reach(time_ms)
 
 
 def record_time(engine: Engine) -> None:
@@ -60,7 +59,7 @@ def advance(engine: Engine, due_by_ms: PlayedMs, now_ms: RequestMs | None = None
     if now_ms is None:
         now_ms = RequestMs(due_by_ms)
     store = engine.store
-    store.time_ms = max(store.time_ms, due_by_ms)
+    store.reach(due_by_ms)
     engine.is_crowded = False
     if store.wall_times.layers and engine.places_next:
         store.place_some()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from delayd.core.stats.histogram import new_histogram, note_run
 from delayd.core.stats.history import History
-from delayd.core.stats.rates import Rates
+from delayd.core.stats.last_minute import LastMinute
 from delayd.limits import RATE_CELL_MS
 
 if TYPE_CHECKING:
@@ -51,24 +51,41 @@ class Operation(enum.IntEnum):
 
 COUNTED_APART = 3
 """The first three, which happen too often to be found in a list: `Topic` has a number for each."""
+RATES = 4
+"""How many counters have rates: jobs put, reserved and deleted, and attempts that failed."""
+LATENESSES = len(new_histogram())
+
+
+def attempts_failed(operations: list[int]) -> int:
+    """Return how many attempts have ended in a nack, or because their ttr ran out."""
+    return operations[Operation.NACK] + operations[Operation.TIMEOUT] if operations else 0
+
+
+def counts_of(counter: "Topic | Counters") -> tuple[int, int, int, int]:
+    """Return what has rates: of a topic, or of all of them."""
+    failed = attempts_failed(counter.operations)
+    return counter.jobs_put, counter.reserves, counter.deletes, failed
 
 
 class Counters:
     """What has happened in all topics, also those that have vanished."""
 
     __slots__ = (
-        *("busiest", "deletes", "history", "jobs_put", "operations", "others_overdue"),
-        *("others_waited", "overdue", "rates", "reserves"),
+        *("busiest", "deletes", "history", "jobs_put", "late", "next_ms", "operations"),
+        *("others_overdue", "others_waited", "overdue", "rates", "reserves"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, start_ms: int) -> None:
+        """Count from zero, from then on."""
         self.jobs_put = 0
         self.reserves = 0
         self.deletes = 0
         self.operations = [0] * len(Operation)
         """What else has happened, by `Operation`; three of them are counted apart."""
-        self.rates = Rates()
-        self.history = History()
+        self.rates = LastMinute(RATES)
+        self.late = LastMinute(LATENESSES)
+        """How late delays ended, as `overdue`."""
+        self.history = History(start_ms)
         self.overdue = new_histogram()
         """How late delays ended, in all topics."""
         self.others_overdue = new_histogram()
@@ -76,23 +93,30 @@ class Counters:
         self.others_waited = new_histogram()
         self.busiest: list[Topic] = []
         """Topics that are not shown and might be, as the last scan found."""
+        self.next_ms = start_ms
+        """From then on, what is counted begins a new cell of all topics together."""
+        self.begin_cells(start_ms)
+
+    def begin_cells(self, time_ms: int) -> None:
+        """Begin what is a new cell by now; it is `next_ms`, and nothing was counted since."""
+        if time_ms >= self.rates.next_ms:
+            self.rates.begin(time_ms, counts_of(self))
+            self.late.begin(time_ms, self.overdue)
+        if time_ms >= self.history.next_ms:
+            self.history.begin(time_ms, counts_of(self), self.overdue)
+        self.next_ms = min(self.rates.next_ms, self.history.next_ms)
 
     def roll(self, topic: "Topic", time_ms: int) -> None:
-        """Begin a new cell of the rates: a put, reserve or delete is about to be counted.
+        """Begin a new cell of the topic's rates: what has rates is about to be counted.
 
         It is `topic.roll_ms` by now, which happens once in `RATE_CELL_MS`.
         """
         topic.roll_ms = time_ms + RATE_CELL_MS
         if topic.rates is None:
-            topic.rates = Rates()
+            topic.rates = LastMinute(RATES)
             topic.waited = new_histogram()
-        topic.rates.begin(time_ms, (topic.jobs_put, topic.reserves, topic.deletes))
+        topic.rates.begin(time_ms, counts_of(topic))
         topic.queues.ready.ages.tidy()
-        if time_ms >= self.rates.next_ms:
-            counts = (self.jobs_put, self.reserves, self.deletes)
-            self.rates.begin(time_ms, counts)
-            if time_ms >= self.history.next_ms:
-                self.history.begin(time_ms, (*counts, self.attempts_failed), self.overdue)
 
     def count(self, topic: "Topic", operation: Operation, jobs: int = 1) -> None:
         """Count what happened to jobs of the topic; not put, reserve and delete."""
@@ -107,8 +131,11 @@ class Counters:
     ) -> None:
         """Count jobs of one `span` whose delay has ended now, and was to end then."""
         first_ms, last_ms = time_ms - first_ms, time_ms - last_ms
-        if not topic.overdue:
+        if topic.late is None:
             topic.overdue = new_histogram()
+            topic.late = LastMinute(LATENESSES)
+        if time_ms >= topic.late.next_ms:
+            topic.late.begin(time_ms, topic.overdue)
         note_run(topic.overdue, first_ms, last_ms, jobs)
         note_run(self.overdue, first_ms, last_ms, jobs)
         if not topic.has_own_metrics:
@@ -122,8 +149,3 @@ class Counters:
         note_run(topic.waited, first_ms, last_ms, jobs)
         if not topic.has_own_metrics:
             note_run(self.others_waited, first_ms, last_ms, jobs)
-
-    @property
-    def attempts_failed(self) -> int:
-        """How many attempts have ended in a nack, or because their ttr ran out."""
-        return self.operations[Operation.NACK] + self.operations[Operation.TIMEOUT]

@@ -1,18 +1,24 @@
 """How a topic and the daemon are doing: operations, rates, ages, as plain values.
 
-Operations are counted since the start of the daemon. Rates are those of the last minute.
+Operations are counted since the start of the daemon. Rates are those of the last minute, or since
+the start if that was later.
 """
 
+from typing import Final
+
 from delayd.core.engine import Engine
-from delayd.core.stats.counters import Counters, Operation
+from delayd.core.stats.counters import Counters, Operation, counts_of
 from delayd.core.stats.history import Cell
 from delayd.core.topic import Topic
+from delayd.limits import RATE_WINDOW_MS, RATE_WINDOW_MS_MIN
+
+_NOTHING: Final = (0.0, 0.0, 0.0, 0.0)
 
 
 def begin_figures(engine: Engine) -> None:
     """Count from zero: what was counted so far was the past. O(topics)."""
     store = engine.store
-    store.counters = Counters()
+    store.counters = Counters(store.time_ms)
     store.wheel_counts.cascaded = 0
     for topic in store.topics.listing:
         topic.begin_figures()
@@ -49,21 +55,36 @@ def _named(apart: tuple[int, int, int], counted: list[int]) -> dict[str, int]:
     return {operation.word: numbers[operation] for operation in Operation}
 
 
-def topic_rates(topic: Topic, now_ms: int) -> tuple[float, float, float]:
-    """Return how many jobs of the topic are put, reserved and deleted a second."""
+def window_ms(engine: Engine, now_ms: int) -> int:
+    """Return how long the time is that rates are of: a minute, or less after the start."""
+    running_ms = now_ms - engine.store.counters.history.start_ms
+    return min(RATE_WINDOW_MS, max(RATE_WINDOW_MS_MIN, running_ms))
+
+
+def topic_rates(engine: Engine, topic: Topic, now_ms: int) -> tuple[float, ...]:
+    """Return how many jobs of the topic are put, reserved and deleted, and fail, a second."""
     if topic.rates is None:
-        return 0.0, 0.0, 0.0
-    return topic.rates.per_s(now_ms, (topic.jobs_put, topic.reserves, topic.deletes))
+        return _NOTHING
+    return _per_s(engine, topic.rates.counted(now_ms, counts_of(topic)), now_ms)
 
 
-def daemon_rates(engine: Engine, now_ms: int) -> tuple[float, float, float]:
+def daemon_rates(engine: Engine, now_ms: int) -> tuple[float, ...]:
     """Return the same of all topics."""
     counters = engine.store.counters
-    return counters.rates.per_s(now_ms, (counters.jobs_put, counters.reserves, counters.deletes))
+    return _per_s(engine, counters.rates.counted(now_ms, counts_of(counters)), now_ms)
+
+
+def _per_s(engine: Engine, counted: list[float], now_ms: int) -> tuple[float, ...]:
+    window_s = window_ms(engine, now_ms) / 1_000
+    return tuple(jobs / window_s for jobs in counted)
+
+
+def late_lately(of: Topic | Counters, now_ms: int) -> list[float]:
+    """Return the histogram of how late delays ended in the last minute; empty: none has."""
+    return [] if of.late is None else of.late.counted(now_ms, of.overdue)
 
 
 def daemon_history(engine: Engine) -> list[Cell]:
     """Return what has happened in each minute of the last hour, the oldest first."""
     counters = engine.store.counters
-    counts = (counters.jobs_put, counters.reserves, counters.deletes, counters.attempts_failed)
-    return counters.history.cells(counts, counters.overdue)
+    return counters.history.cells(counts_of(counters), counters.overdue)

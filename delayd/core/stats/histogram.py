@@ -75,12 +75,21 @@ def span(since_ms: int, time_ms: int, shift: int) -> tuple[int, int]:
     return low_ms, high_ms
 
 
-def count_of(histogram: Counts) -> int:
+def count_of(histogram: Sequence[float]) -> float:
     """Return how many it has counted; an empty list has counted nothing."""
     return sum(histogram[:-1])
 
 
-def quantile_ms(histogram: Counts, share: float) -> float | None:
+def sum_ms(histogram: Sequence[float]) -> float:
+    """Return how long all took together, in milliseconds.
+
+    The clock says the millisecond that has begun, so each took half a one more on average. Without
+    it the mean of what takes less than a millisecond would be 0, and the median 0.5.
+    """
+    return histogram[-1] + count_of(histogram) / 2
+
+
+def quantile_ms(histogram: Sequence[float], share: float) -> float | None:
     """Return what this share of all took at most, in milliseconds; None when nothing was counted.
 
     Interpolated within its bucket, like Prometheus' `histogram_quantile`; what took longer than the
@@ -89,7 +98,7 @@ def quantile_ms(histogram: Counts, share: float) -> float | None:
     rank = share * count_of(histogram)
     if not rank:
         return None
-    below = 0
+    below = 0.0
     low_ms = 0
     for high_ms, jobs in zip(LATENESS_BOUNDS_MS, histogram, strict=False):
         if jobs and below + jobs >= rank:

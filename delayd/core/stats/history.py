@@ -1,18 +1,18 @@
-"""What has happened in each minute of the last hour, without reading a clock for it.
+"""What has happened in each minute of the last hour.
 
-Like `core.stats.rates`, but for a picture of an hour: counters only go up, and when something is
-about to be counted and the last *cell* is a minute old, their values begin another one. A minute in
-which nothing was counted has none. What a cell has counted is the difference to the next one's
-beginning.
+Like `core.stats.last_minute`, but for a picture of an hour: counters only go up, and when time has
+reached another minute of the clock, before anything is counted in it, their values begin another
+*cell*. What a cell has counted is the difference to the next one's beginning. The first begins with
+the daemon, somewhere within its minute.
 
 >>> from delayd.core.stats.histogram import new_histogram, note_run
->>> history = History()
 >>> late = new_histogram()
->>> history.begin(0, (0, 0, 0, 0), late)
+>>> history = History(start_ms=30_000)
+>>> history.begin(30_000, (0, 0, 0, 0), late)
 >>> note_run(late, first_ms=3, last_ms=3, jobs=2)
->>> history.begin(60_000, (5, 2, 1, 0), late)
+>>> history.begin(61_000, (5, 2, 1, 0), late)
 >>> [(cell.from_ms, cell.counted, cell.late_p50_ms) for cell in history.cells((9, 2, 2, 1), late)]
-[(0, (5, 2, 1, 0), 3.5), (60000, (4, 0, 1, 1), None)]
+[(30000, (5, 2, 1, 0), 3.5), (60000, (4, 0, 1, 1), None)]
 """
 
 from collections import deque
@@ -40,18 +40,25 @@ class Cell(NamedTuple):
 class History:
     """The cells of the last hour."""
 
-    __slots__ = ("_begun", "next_ms")
+    __slots__ = ("_begun", "next_ms", "start_ms")
 
-    def __init__(self) -> None:
+    def __init__(self, start_ms: int) -> None:
         self._begun: deque[tuple[int, Sequence[int], Counts]] = deque(maxlen=HISTORY_CELLS)
         """When each began, and what the counters and the histogram were then."""
-        self.next_ms = 0
-        """From then on, what is counted begins a new cell."""
+        self.start_ms = start_ms
+        """When the first cell began; before that nothing is known."""
+        self.next_ms = start_ms
+        """From then on, what is counted belongs to a new cell."""
 
     def begin(self, time_ms: int, counters: Sequence[int], late: Counts) -> None:
         """Begin a cell with the counters as they are; it is `next_ms` by now."""
-        self._begun.append((time_ms, counters, late.copy()))
-        self.next_ms = time_ms + HISTORY_CELL_MS
+        minute_ms = time_ms - time_ms % HISTORY_CELL_MS
+        late = late.copy()
+        idle_ms = max(self.next_ms, minute_ms - HISTORY_CELLS * HISTORY_CELL_MS)
+        for from_ms in range(idle_ms, minute_ms, HISTORY_CELL_MS):
+            self._begun.append((from_ms, counters, late))
+        self._begun.append((max(minute_ms, self.start_ms), counters, late))
+        self.next_ms = minute_ms + HISTORY_CELL_MS
 
     def cells(self, counters: Sequence[int], late: Counts) -> list[Cell]:
         """Return the cells, the oldest first; the counters are those of now."""

@@ -1,11 +1,11 @@
 """The figures of a topic and of the daemon, as answers have them.
 
-Times are in seconds, rates in jobs a second. Counters begin with the start of the daemon; rates are
-those of the last minute.
+Times are in seconds, rates in jobs a second. Counters and what took how long begin with the start
+of the daemon; rates and lateness are those of the last minute.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,41 +15,43 @@ from delayd.core.stats.figures import (
     daemon_history,
     daemon_operations,
     daemon_rates,
+    late_lately,
     oldest_ready_ms,
     topic_operations,
     topic_rates,
+    window_ms,
 )
-from delayd.core.stats.histogram import count_of, quantile_ms
+from delayd.core.stats.histogram import count_of, quantile_ms, sum_ms
 from delayd.core.throttle import Block, PushBlock
 from delayd.core.times import RequestMs
 from delayd.http import answer_forms
-from delayd.limits import HISTORY_CELL_MS, HISTORY_CELLS
 from delayd.moments import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.engine import Engine
-    from delayd.core.stats.histogram import Counts
     from delayd.core.stats.totals import TotalsScan
     from delayd.core.topic import Topic
-
-
-HISTORY_MS: Final = HISTORY_CELLS * HISTORY_CELL_MS
 
 
 def _seconds(duration_ms: float | None) -> float | None:
     return None if duration_ms is None else duration_ms / 1_000
 
 
-def _lateness(histogram: "Counts") -> answer_forms.LatenessAnswer:
-    jobs = count_of(histogram)
+def _lateness(histogram: Sequence[float]) -> answer_forms.LatenessAnswer:
+    jobs = round(count_of(histogram))
+    if not jobs:
+        return answer_forms.LatenessAnswer(jobs=0, mean=None, p50=None, p90=None, p99=None)
     p50, p90, p99 = (_seconds(quantile_ms(histogram, share)) for share in (0.5, 0.9, 0.99))
-    mean = _seconds(histogram[-1] / jobs) if jobs else None
+    mean = _seconds(sum_ms(histogram) / count_of(histogram))
     return answer_forms.LatenessAnswer(jobs=jobs, mean=mean, p50=p50, p90=p90, p99=p99)
 
 
-def _rates(rates: tuple[float, float, float]) -> answer_forms.RatesAnswer:
-    put, reserved, deleted = rates
-    return answer_forms.RatesAnswer(put=put, reserved=reserved, deleted=deleted)
+def _rates(engine: "Engine", rates: Sequence[float], now_ms: int) -> answer_forms.RatesAnswer:
+    put, reserved, deleted, failed = rates
+    window_s = window_ms(engine, now_ms) / 1_000
+    return answer_forms.RatesAnswer(
+        put=put, reserved=reserved, deleted=deleted, failed=failed, window=window_s
+    )
 
 
 def _use(in_use: int, cap: int | None) -> answer_forms.UseAnswer:
@@ -57,6 +59,7 @@ def _use(in_use: int, cap: int | None) -> answer_forms.UseAnswer:
 
 
 def topic_answer(
+    engine: "Engine",
     topic: "Topic",
     counts: answer_forms.TopicCountsAnswer,
     policy: answer_forms.PolicyOfTopicAnswer,
@@ -74,7 +77,8 @@ def topic_answer(
             *(block.value for block in push_blocks),
         ],
         oldest_ready_age=_seconds(age_ms(oldest_ready_ms(topic), now_ms)),
-        rates=_rates(topic_rates(topic, now_ms)),
+        rates=_rates(engine, topic_rates(engine, topic, now_ms), now_ms),
+        late=_lateness(late_lately(topic, now_ms)),
         due_to_ready=_lateness(topic.overdue),
         ready_to_reserved=_lateness(topic.waited),
         operations=topic_operations(topic),
@@ -91,21 +95,20 @@ def topic_answer(
 def history_answer(engine: "Engine", now_ms: RequestMs) -> answer_forms.HistoryAnswer:
     """Return the figures of each minute of the last hour."""
     offset_ms = engine.store.wall_times.offset_ms
-    minutes = []
-    for cell in daemon_history(engine):
-        if cell.from_ms + HISTORY_MS > now_ms:
-            put, reserved, deleted, failed = cell.counted
-            minute = answer_forms.MinuteAnswer(
-                from_=moment_text(cell.from_ms + offset_ms),
-                put=put,
-                reserved=reserved,
-                deleted=deleted,
-                failed=failed,
-                late_p50=_seconds(cell.late_p50_ms),
-                late_p99=_seconds(cell.late_p99_ms),
-            )
-            minutes.append(minute)
-    return answer_forms.HistoryAnswer(now=moment_text(now_ms + offset_ms), minutes=minutes)
+    minutes = [
+        answer_forms.MinuteAnswer(
+            from_=moment_text(cell.from_ms + offset_ms),
+            **dict(zip(("put", "reserved", "deleted", "failed"), cell.counted, strict=True)),
+            late_p50=_seconds(cell.late_p50_ms),
+            late_p99=_seconds(cell.late_p99_ms),
+        )
+        for cell in daemon_history(engine)
+    ]
+    return answer_forms.HistoryAnswer(
+        now=moment_text(now_ms + offset_ms),
+        start=moment_text(engine.store.counters.history.start_ms + offset_ms),
+        minutes=minutes,
+    )
 
 
 def stats_answer(
@@ -131,7 +134,8 @@ def stats_answer(
             buried=sums.buried,
         ),
         oldest_ready_age=_seconds(age_ms(sums.oldest_ms, now_ms)),
-        rates=_rates(daemon_rates(engine, now_ms)),
+        rates=_rates(engine, daemon_rates(engine, now_ms), now_ms),
+        late=_lateness(late_lately(engine.store.counters, now_ms)),
         operations=daemon_operations(engine),
         usage=answer_forms.DaemonUsageAnswer(
             jobs=_use(engine.log_space.jobs, engine.jobs_max),

@@ -112,7 +112,8 @@ async def get_topic(call: Call) -> Reply:
         raise TopicNotFound(name)
     policy = policy_answer(call, name, topic.policy, topic.policy_source)
     push_blocks = api.reports.push_blocks(topic)
-    answer = topic_answer(topic, counts_of(api, topic), policy, api.now_ms(), push_blocks)
+    counts = counts_of(api, topic)
+    answer = topic_answer(api.engine, topic, counts, policy, api.now_ms(), push_blocks)
     return await call.answered(answer)
 
 

@@ -13,10 +13,9 @@ from delayd.core.operations.topics import clear
 from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy
 from delayd.core.stats.counters import Operation
-from delayd.core.stats.histogram import new_histogram, note_run, quantile_ms, span
-from delayd.core.stats.rates import Rates
+from delayd.core.stats.histogram import new_histogram, note_run, quantile_ms, span, sum_ms
 from delayd.core.times import PlayedMs, RequestMs
-from delayd.limits import LATENESS_BOUNDS_MS, RATE_CELL_MS, RATE_CELLS
+from delayd.limits import LATENESS_BOUNDS_MS
 from tests.rigs.engine import EngineRig
 
 if TYPE_CHECKING:
@@ -240,31 +239,9 @@ def test_counters_over_all_topics_outlive_them(rig: EngineRig) -> None:
     assert (*counted, counters.operations[Operation.TOUCH]) == (3, 3, 3, 1)
 
 
-# --- Rates ---------------------------------------------------------------------------------------
-
-
-def test_rates_are_those_of_the_last_minute(rig: EngineRig) -> None:
-    session = open_session(rig.engine)
-    for second in range(300):
-        rig.play(START_MS + 1_000 * second)
-        put(rig, jobs=10)
-        for job_id, _ in reserve_batch(rig.engine, session, 5, 100, rig.now_ms):
-            rig.delete(session, job_id)
-    topic = default(rig)
-    counts = (topic.jobs_put, topic.reserves, topic.deletes)
-    assert topic.rates is not None
-    assert topic.rates.per_s(rig.now_ms, counts) == pytest.approx((10, 5, 5), rel=0.05)
-    counters = rig.engine.store.counters
-    everything = (rig.engine.store.counters.jobs_put, counters.reserves, counters.deletes)
-    assert counters.rates.per_s(rig.now_ms, everything) == pytest.approx((10, 5, 5), rel=0.05)
-    assert topic.rates.per_s(rig.now_ms + 30_000, counts)[0] == pytest.approx(5, rel=0.1)
-    assert topic.rates.per_s(rig.now_ms + 61_000, counts) == (0, 0, 0)
-
-
-def test_the_cells_reach_over_the_minute() -> None:
-    rates = Rates()
-    for cell in range(20):
-        rates.begin(cell * RATE_CELL_MS, (cell * 100, 0, 0))
-    per_s = rates.per_s(20 * RATE_CELL_MS, (2_000, 0, 0))[0]
-    assert per_s == pytest.approx(100 / (RATE_CELL_MS / 1_000))
-    assert RATE_CELLS * RATE_CELL_MS > 60_000 + RATE_CELL_MS
+def test_the_mean_and_the_median_of_what_takes_less_than_a_millisecond_agree() -> None:
+    took = new_histogram()
+    note_run(took, first_ms=0, last_ms=0, jobs=95)
+    note_run(took, first_ms=1, last_ms=1, jobs=5)
+    assert sum_ms(took) / 100 == pytest.approx(0.55)
+    assert quantile_ms(took, 0.5) == pytest.approx(0.526, abs=0.001)

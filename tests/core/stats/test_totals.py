@@ -161,7 +161,7 @@ def test_the_figures_of_a_topic() -> None:
     assert (topic.jobs, topic.bytes) == (39, 39 * 42)
     operations = topic_operations(topic)
     assert (operations["put"], operations["reserve"], operations["pause"]) == (40, 2, 1)
-    assert topic_rates(topic, rig.now_ms)[0] == pytest.approx(40 / 60)
+    assert topic_rates(rig.engine, topic, rig.now_ms)[0] == pytest.approx(40 / 10)
     ready_ms = age_ms(oldest_ready_ms(topic), rig.now_ms)
     assert ready_ms is not None
     assert 10_000 - 128 < ready_ms <= 10_000
@@ -174,7 +174,7 @@ def test_the_figures_of_a_topic() -> None:
 def test_a_topic_of_which_nothing_is_known_has_no_lateness(rig: EngineRig) -> None:
     topic = rig.topic()
     assert (count_of(topic.overdue), quantile_ms(topic.overdue, 0.5)) == (0, None)
-    assert not any(topic_rates(topic, 0))
+    assert not any(topic_rates(rig.engine, topic, rig.now_ms))
     assert oldest_ready_ms(topic) is None
     assert set(topic_operations(topic).values()) == {0}
 
@@ -185,7 +185,7 @@ def test_the_figures_of_the_daemon() -> None:
     rig.reserve_all(rig.client("topic-7"))
     operations = daemon_operations(rig.engine)
     assert (operations["put"], operations["reserve"]) == (60, 3)
-    assert daemon_rates(rig.engine, rig.now_ms)[0] == pytest.approx(1)
+    assert daemon_rates(rig.engine, rig.now_ms + 60_000)[0] == pytest.approx(1)
 
 
 # --- Other counts --------------------------------------------------------------------------------

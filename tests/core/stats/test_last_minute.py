@@ -1,0 +1,99 @@
+"""Rates, failures and lateness of the last minute."""
+
+import pytest
+
+from delayd.core.operations.reserve import reserve_batch
+from delayd.core.operations.sessions import open_session
+from delayd.core.policy import Policy
+from delayd.core.stats.counters import counts_of
+from delayd.core.stats.figures import daemon_rates, late_lately, topic_rates, window_ms
+from delayd.core.stats.histogram import count_of, quantile_ms
+from delayd.core.stats.last_minute import LastMinute
+from delayd.limits import RATE_CELL_MS, RATE_CELLS
+from tests.rigs.engine import EngineRig
+
+START_MS = 1_000_000
+
+
+@pytest.fixture
+def rig() -> EngineRig:
+    return EngineRig(time_ms=START_MS)
+
+
+def test_rates_are_those_of_the_last_minute(rig: EngineRig) -> None:
+    session = open_session(rig.engine)
+    for second in range(300):
+        rig.play(START_MS + 1_000 * second)
+        rig.put_many(10)
+        for job_id, _ in reserve_batch(rig.engine, session, 5, 100, rig.now_ms):
+            rig.delete(session, job_id)
+    engine, topic, now_ms = rig.engine, rig.topic(), rig.now_ms
+    for rates in (topic_rates(engine, topic, now_ms), daemon_rates(engine, now_ms)):
+        assert rates == pytest.approx((10, 5, 5, 0), rel=0.05)
+    assert topic_rates(engine, topic, now_ms + 30_000)[0] == pytest.approx(5, rel=0.1)
+    assert topic_rates(engine, topic, now_ms + 61_000) == (0, 0, 0, 0)
+
+
+def test_rates_soon_after_the_start_are_of_the_time_since_then(rig: EngineRig) -> None:
+    rig.play(START_MS + 27_000)
+    rig.put_many(2_700)
+    for rates in (
+        topic_rates(rig.engine, rig.topic(), rig.now_ms),
+        daemon_rates(rig.engine, rig.now_ms),
+    ):
+        assert rates[0] == pytest.approx(100)
+    assert window_ms(rig.engine, rig.now_ms) == 27_000
+    assert window_ms(rig.engine, rig.now_ms + 3_600_000) == 60_000
+
+
+def test_a_restart_begins_the_time_of_rates_anew(rig: EngineRig) -> None:
+    rig.play(START_MS + 3_600_000)
+    rig.restart()
+    rig.play(rig.time_ms + 4_000)
+    assert window_ms(rig.engine, rig.now_ms) == 4_000
+
+
+def test_the_cells_reach_over_the_minute() -> None:
+    puts = LastMinute(counters=1)
+    for cell in range(20):
+        puts.begin(cell * RATE_CELL_MS, (cell * 100,))
+    counted = puts.counted(20 * RATE_CELL_MS, (2_000,))[0]
+    assert counted == pytest.approx(60_000 / RATE_CELL_MS * 100)
+    assert RATE_CELLS * RATE_CELL_MS > 60_000 + RATE_CELL_MS
+
+
+@pytest.mark.parametrize("rule", [None, '{"retry": "1h"}'])
+def test_attempts_that_fail_long_after_the_last_put_are_of_the_last_minute(
+    rig: EngineRig, rule: str | None
+) -> None:
+    if rule:
+        rig.set_policy("mail", Policy.from_json(rule))
+    session = rig.client("mail")
+    nacked, _expired = rig.put("mail"), rig.put("mail", ttr_ms=300_000)
+    rig.reserve(session)
+    rig.reserve(session)
+    rig.play(START_MS + 55_000)
+    rig.nack(session, nacked, delay_ms=3_600_000)
+    rig.play(START_MS + 100_000)
+    assert topic_rates(rig.engine, rig.topic("mail"), rig.now_ms)[3] == pytest.approx(1 / 60)
+    rig.play(START_MS + 340_000)
+    topic, now_ms = rig.topic("mail"), rig.now_ms
+    assert counts_of(topic)[3] == 2
+    assert topic_rates(rig.engine, topic, now_ms)[3] == pytest.approx(1 / 60)
+    assert daemon_rates(rig.engine, now_ms)[3] == pytest.approx(1 / 60)
+
+
+def test_lateness_is_that_of_the_last_minute(rig: EngineRig) -> None:
+    rig.put_many(100, delay_ms=1_000)
+    rig.run(START_MS + 1_000 + 700)  # all of them late
+    rig.play(START_MS + 120_000)
+    rig.put_many(50, delay_ms=1_000)
+    rig.play(START_MS + 125_000)
+    topic = rig.topic()
+    for of in (topic, rig.engine.store.counters):
+        assert count_of(of.overdue) == 150
+        late = late_lately(of, rig.now_ms)
+        assert count_of(late) == pytest.approx(50)
+        assert quantile_ms(late, 0.99) == pytest.approx(0.99)
+        assert count_of(late_lately(of, rig.now_ms + 120_000)) == 0
+    assert late_lately(rig.engine.store.topic("sms"), rig.now_ms) == []
