@@ -129,6 +129,9 @@ AGE_SLOTS_MAX: Final = 128
 AGES_KEPT_MAX: Final = 100_000
 
 RATE_WINDOW_MS: Final = 60_000  # rates are reported for the last minute
+# A ready job that has waited so long is more than a burst: as long as the time of rates, in which
+# nobody has taken one then.
+READY_AGE_TROUBLE_MS: Final = RATE_WINDOW_MS
 RATE_WINDOW_MS_MIN: Final = 1_000  # after the start; of less time a rate says nothing
 # How often counters are written down for it, at most: a sixth of the minute.
 RATE_CELL_MS: Final = 10_000

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 URL_VARIABLE: Final = "DELAYD_URL"
 TOKEN_VARIABLE: Final = "DELAYD_TOKEN"  # noqa: S105 - the name of a variable
 TOKEN_BYTES_MAX: Final = 4_096
+PATIENCE_S: Final = 30.0
 COMPLETION_S: Final = 0.5
 """How long a shell waits for the daemon that knows topics and keys."""
 KEYS_MAX: Final = 100
@@ -111,25 +112,42 @@ EXITS: Final = (
 
 def with_client(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options above, and call it with the client for them."""
+    return with_patience(PATIENCE_S)(command)
 
-    @functools.wraps(command)
-    def run(
-        url: str | None, line: str | None, token_file: object, ca_file: str | None, **rest: object
-    ) -> int:
-        with client_errors(), client(url, line, token_file, ca_file) as found:
-            return command(found, **rest)
 
-    return takes(*OPTIONS)(run)
+def with_patience(patience_s: float) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """The same, with a client that tries so long to reach again a daemon that is away."""
+
+    def with_options(command: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(command)
+        def run(
+            url: str | None,
+            line: str | None,
+            token_file: object,
+            ca_file: str | None,
+            **rest: object,
+        ) -> int:
+            with client_errors(), client(url, line, token_file, ca_file, patience_s) as found:
+                return command(found, **rest)
+
+        return takes(*OPTIONS)(run)
+
+    return with_options
 
 
 def client(
-    url: str | None, line: str | None, token_file: object = None, ca_file: str | None = None
+    url: str | None,
+    line: str | None,
+    token_file: object = None,
+    ca_file: str | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> "Client":
     """Return a client; nothing is connected before its first call. Raises CommandFailed."""
     from delayd.client.sync import Client
 
+    where = url_of(url, line)
     try:
-        return Client(url_of(url, line), token=token(token_file), tls=context(ca_file))
+        return Client(where, token=token(token_file), tls=context(ca_file), patience=patience_s)
     except ValueError as error:
         raise CommandFailed(Exit.USAGE, str(error)) from None
 
@@ -235,10 +253,10 @@ def _asked_quickly(ctx: click.Context, ask: "Callable[[Client], Iterable[str]]")
     import threading
 
     found: list[str] = []
-    where = [ctx.params.get(name) for name in ("url", "line", "token_file", "ca_file")]
+    url, line, token_file, ca_file = map(ctx.params.get, ("url", "line", "token_file", "ca_file"))
 
     def fetch() -> None:
-        with contextlib.suppress(Exception), client(*where) as daemon:
+        with contextlib.suppress(Exception), client(url, line, token_file, ca_file) as daemon:
             found.extend(ask(daemon))
 
     thread = threading.Thread(target=fetch, daemon=True)

@@ -144,6 +144,28 @@ def shown(value: object, *, has_ms: bool = True) -> str:
     return visible(text)
 
 
+def duration_shown(duration_s: float) -> str:
+    """Write a duration with its unit, or its two largest.
+
+    >>> duration_shown(0.00051), duration_shown(0.25), duration_shown(1.5), duration_shown(59.8)
+    ('0.51 ms', '250 ms', '1.5 s', '59 s')
+    >>> duration_shown(80), duration_shown(7_200), duration_shown(90_061)
+    ('1m 20s', '2h', '1d 1h')
+    """
+    if duration_s < 1:
+        duration_ms = 1_000 * duration_s
+        return f"{duration_ms:.2g} ms" if duration_ms < 1 else f"{duration_ms:.0f} ms"
+    if duration_s < 60:
+        text = f"{duration_s:.1f}".removesuffix(".0") if duration_s < 10 else f"{int(duration_s)}"
+        return f"{text} s"
+    left_s, parts = int(duration_s), []
+    for unit, unit_s in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        count, left_s = divmod(left_s, unit_s)
+        parts.append(f"{count}{unit}" if count else "")
+    first = next(place for place, part in enumerate(parts) if part)
+    return " ".join(filter(None, parts[first : first + 2]))
+
+
 def time_shown(time: "dt.datetime | Any") -> str:
     """Write a time in UTC, with milliseconds only where there are any."""
     text: str = time.isoformat(timespec="milliseconds").removesuffix("+00:00")
@@ -166,10 +188,19 @@ def cut(text: str, columns: int) -> str:
 
 def columns_here() -> int:
     """Return how wide the terminal is."""
+    return _size_here().columns
+
+
+def rows_here() -> int:
+    """Return how high the terminal is."""
+    return _size_here().lines
+
+
+def _size_here() -> os.terminal_size:
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns
+        return os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):
-        return 80
+        return os.terminal_size((80, 24))
 
 
 def print_rich(drawing: "Callable[[], RenderableType]") -> None:

@@ -1,75 +1,94 @@
-"""`delayd top`: topics, rates, lateness and what comes due, live.
+"""`delayd top`: topics, the worst first, with rates, lateness and what comes due, live.
 
     q quits    p pauses    s sorts by the next column    r reverses
 
-Each picture is drawn from values alone (`picture`); requests and keys are handled in the loop.
+A thread asks the daemon, so that the screen can say that it does not answer (`Asking`). Each
+picture is drawn from values alone (`picture`).
 """
 
 import os
 import select
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from delayd.cli.calendar import BAR_COLUMNS, bar
-from delayd.cli.connect import with_client
+from delayd.cli.connect import with_patience
 from delayd.cli.parameters import DURATION
 from delayd.cli.tables import (
     Column,
     columns_here,
     cut,
+    duration_shown,
     fitted,
     plain,
     print_json,
     print_rich,
+    rows_here,
     table,
 )
 from delayd.cli.terminal import CommandFailed, examples, print_lines
-from delayd.client.errors import ConnectionLost, TopicNotFound, Unreachable
+from delayd.client.errors import ConnectionLost, DelaydError, Unreachable
 from delayd.client.values import seconds
+from delayd.clock import monotonic_ns
 from delayd.exits import Exit
 from delayd.text import counted, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from delayd.client.results import TopicInfo
     from delayd.client.sync import Client
 
 COLUMNS: Final = (
-    *("topic", "ready", "delayed", "reserved", "buried", "waiting"),
-    *("put/s", "taken/s", "done/s", "late p50", "late p99"),
+    *("topic", "trouble", "ready", "oldest", "buried", "delayed", "reserved", "waiting"),
+    *("put/s", "taken/s", "done/s", "failed/s", "late p50", "late p99"),
 )
+TROUBLES: Final = ("untaken", "buried", "behind", "failing")
+"""What the daemon says is wrong with a topic, the worst first."""
+LOUD: Final = frozenset(("untaken", "buried"))
+"""Nothing will happen to these jobs until somebody does something."""
 TOPIC_COLUMNS: Final = 40
 TOPIC_LEAST: Final = 8
-CHART_GAPS: Final = 11
-"""What stands beside the number and the bar of a row of the chart: its label, and two gaps."""
 LEFT_OUT: Final = (
-    *("late p50", "waiting", "taken/s", "reserved", "done/s", "put/s", "late p99"),
-    *("buried", "delayed", "ready"),
+    *("late p50", "waiting", "delayed", "reserved", "done/s", "failed/s", "put/s"),
+    *("late p99", "taken/s", "oldest", "buried", "ready", "trouble"),
 )
 """In this order, where the terminal is too narrow; the column of the order stays."""
-ROWS_MAX: Final = 40
-"""Topics whose rates are requested: so many requests for each picture."""
+ROWS_BESIDE: Final = 5
+"""Rows of the screen beside the topics: head, names, how many are left out, what is due, keys."""
 HORIZON: Final = "1h"
 BINS: Final = 12
+BARS: Final = "▁▂▃▄▅▆▇█"
 QUIT: Final = "q"
+ASK_S: Final = 1.0
+"""The daemon is asked so often, if only whether it is there: it may be gone for 2 s unsaid."""
+SILENT_S: Final = 0.7
+"""A question without an answer for so long is told."""
+LOOK_S: Final = 0.2
+"""How often the screen looks whether there is an answer."""
 
 
 class TopicRow(NamedTuple):
-    """One topic, in the order of `COLUMNS`."""
+    """One topic, in the order of `COLUMNS`; None: the daemon does not tell, as over the line."""
 
     topic: str
+    trouble: str
+    """One of `TROUBLES`; empty: nothing is wrong."""
     ready: int
+    oldest_s: float | None
+    """How long the oldest ready job has been ready."""
+    buried: int
     delayed: int
     reserved: int
-    buried: int
     waiting: int
-    put_rate: float
-    taken_rate: float
-    done_rate: float
+    put_rate: float | None
+    taken_rate: float | None
+    done_rate: float | None
+    failed_rate: float | None
     late_p50_ms: float | None
     late_p99_ms: float | None
 
@@ -81,6 +100,8 @@ class Picture(NamedTuple):
     rows: tuple[TopicRow, ...]
     due: tuple[int, ...]
     """How many jobs come due in each twelfth of the next hour."""
+    window_s: float | None = None
+    """Of which time the rates are; None: there are none."""
 
 
 class View(NamedTuple):
@@ -109,24 +130,30 @@ class View(NamedTuple):
 @click.option("--every", type=DURATION, default="1s", help="How often it looks: 1s.")
 @click.option("--once", is_flag=True, help="Print one picture, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one picture as JSON, and end.")
-@with_client
+@with_patience(0.0)
 def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
-    """Watch topics by state, rates, lateness and what comes due in the next hour.
+    """Watch the topics, those with trouble first, and what comes due in the next hour.
 
-    Keys: q quits, p pauses, s sorts by the next column, r reverses. Rates are jobs a second in the
-    last minute; lateness is how late delays ended in it, in milliseconds.
+    Keys: q quits, p pauses, s sorts by the next column, r reverses. Rates are jobs a second, and
+    "late" is how late delays ended, both in the last minute; "oldest" is how long the oldest ready
+    job has been ready.
+
+    Trouble: "untaken" jobs have been ready for a minute and no worker takes any; "buried" jobs wait
+    for a person; "behind": jobs have been ready for a minute, although some are taken; "failing":
+    attempts have failed in the last minute.
     """
     if as_json:
         seen = fetched(client)
         rows = [row._asdict() for row in ordered(seen.rows, View())]
-        print_json([{"topics": rows, "due": {"horizon": HORIZON, "counts": seen.due}}])
+        due = {"horizon": HORIZON, "counts": seen.due}
+        print_json([{"topics": rows, "window": seen.window_s, "due": due}])
         return Exit.OK
     if once:
         seen, view = fetched(client), View()
         if sys.stdout.isatty():
-            print_rich(lambda: picture(seen, view, columns_here()))
+            print_rich(lambda: picture(seen, view, columns_here(), rows_here()))
         else:
-            cells = [[figure(cell) for cell in row] for row in ordered(seen.rows, view)]
+            cells = [cells_of(row) for row in ordered(seen.rows, view)]
             print_lines([seen.head, *plain(COLUMNS, cells), due_line(seen.due)])
         return Exit.OK
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -135,34 +162,41 @@ def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
     return Exit.OK
 
 
+# --- What the daemon says ------------------------------------------------------------------------
+
+
 def fetched(client: "Client") -> Picture:
-    """Return the figures of a picture, from the daemon. Only HTTP has the rates."""
+    """Return the figures of a picture, from the daemon. Only HTTP has rates and ages."""
     stats = client.stats()
     topics = client.topics()
-    # The topics with most jobs first, so that those with least are left out.
-    topics.sort(key=lambda topic: topic.jobs, reverse=True)
-    rows = []
-    for topic in topics[:ROWS_MAX]:
-        try:
-            details = client.topic(topic.name).details
-        except TopicNotFound:  # since it was listed
-            continue
-        rates, late = figures(details, "rates"), figures(details, "late")
-        rows.append(
-            TopicRow(
-                *(topic.name, topic.ready, topic.delayed, topic.reserved, topic.buried),
-                topic.waiting,
-                *(rates.get(name, 0.0) for name in ("put", "reserved", "deleted")),
-                *(in_ms(late.get(name)) for name in ("p50", "p99")),
-            )
-        )
     calendar = client.calendar(horizon=HORIZON, bins=BINS)
     due = tuple(map(sum, zip(*calendar.topics.values(), strict=True))) or (0,) * BINS
+    rows = tuple(map(row_of, topics))
     jobs = sum(topic.jobs for topic in topics)
     # On the line `version` is that of beanstalkd.
     version = stats.get("delayd-version", stats.get("version", ""))
-    head = f"delayd {visible(str(version))}: {jobs} jobs in {len(topics)} topics"
-    return Picture(head + ownership(stats.get("ownership")), tuple(rows), due)
+    head = f"delayd {visible(str(version))}: {jobs} jobs in {counted(len(topics), 'topic')}"
+    if troubled := sum(bool(row.trouble) for row in rows):
+        head += f", {troubled} with trouble"
+    window_s = figures(stats, "rates").get("window")
+    return Picture(head + ownership(stats.get("ownership")), rows, due, window_s)
+
+
+def row_of(topic: "TopicInfo") -> TopicRow:
+    """Return what is shown of a topic."""
+    rates, late = figures(topic.details, "rates"), figures(topic.details, "late")
+    trouble = topic.details.get("trouble")
+    if "trouble" not in topic.details and topic.buried:  # over the line
+        trouble = "buried"
+    return TopicRow(
+        topic.name,
+        str(trouble) if trouble in TROUBLES else "",
+        topic.ready,
+        figures({"of": topic.details}, "of").get("oldest_ready_age"),
+        *(topic.buried, topic.delayed, topic.reserved, topic.waiting),
+        *(rates.get(name) for name in ("put", "reserved", "deleted", "failed")),
+        *(in_ms(late.get(name)) for name in ("p50", "p99")),
+    )
 
 
 def ownership(stats: object) -> str:
@@ -192,7 +226,7 @@ def figures(details: Mapping[str, Any], name: str) -> dict[str, Any]:
     ({'put': 0.5}, {})
     """
     table = details.get(name)
-    pairs = table.items() if isinstance(table, dict) else ()
+    pairs = table.items() if isinstance(table, Mapping) else ()
     return {name: value for name, value in pairs if isinstance(value, int | float)}
 
 
@@ -201,29 +235,43 @@ def in_ms(late_s: float | None) -> float | None:
     return None if late_s is None else late_s * 1_000
 
 
+# --- Drawing -------------------------------------------------------------------------------------
+
+
 def ordered(rows: Sequence[TopicRow], view: View) -> list[TopicRow]:
-    """Return the rows in the order of the view: numbers from the highest, names from A."""
+    """Return the rows in the order of the view: numbers from the highest, names from A.
+
+    By trouble: the worst first, and the same by age, and then by how many jobs there are.
+    """
 
     def key(row: TopicRow) -> Any:
+        if COLUMNS[view.sorted_by] == "trouble":
+            rank = TROUBLES.index(row.trouble) if row.trouble else len(TROUBLES)
+            return rank, -(row.oldest_s or 0.0), -row.buried, -(row.ready + row.delayed)
         value = row[view.sorted_by]
         return value if isinstance(value, str) else -(value or 0.0)
 
     return sorted(rows, key=key, reverse=view.is_reversed)
 
 
-def figure(value: object) -> str:
-    """Write a cell.
+def cells_of(row: TopicRow) -> list[str]:
+    """Write the cells of a row, durations with their units.
 
-    >>> figure(12), figure(0.256), figure(1234.5), figure(None), figure("mail")
-    ('12', '0.26', '1234', '', 'mail')
+    >>> cells_of(TopicRow("a", "", 3, 80.5, 0, 1, 0, 2, 1.5, 1234.5, None, 0.0, 0.51, None))
+    ['a', '', '3', '1m 20s', '0', '1', '0', '2', '1.50', '1234', '', '0', '0.51 ms', '']
     """
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return visible(value)
-    if isinstance(value, float):
-        return f"{value:.2f}" if value < 100 else f"{value:.0f}"
-    return str(value)
+    cells = [visible(row.topic), row.trouble]
+    for name, value in zip(COLUMNS[2:], row[2:], strict=True):
+        if value is None:
+            cells.append("")
+        elif name.startswith("late"):
+            cells.append(duration_shown(value / 1_000))
+        elif name == "oldest":
+            cells.append(duration_shown(value))
+        else:
+            is_small_rate = name.endswith("/s") and 0 < value < 100
+            cells.append(f"{value:.2f}" if is_small_rate else f"{value:.0f}")
+    return cells
 
 
 def due_line(due: Sequence[int]) -> str:
@@ -231,36 +279,66 @@ def due_line(due: Sequence[int]) -> str:
     return f"due in the next {HORIZON}, by 5 minutes: {' '.join(map(str, due))}"
 
 
-def picture(seen: Picture, view: View, width: int) -> "RenderableType":
-    """Draw a picture, as wide as the terminal is."""
+def due_drawn(due: Sequence[int]) -> str:
+    """Draw the counts of jobs that come due as one line.
+
+    >>> due_drawn((0, 40, 10, *[0] * 9))
+    'due in the next hour  .█▂.........  50 jobs; most, 40, in 5 to 10 minutes'
+    >>> due_drawn((0,) * 12)
+    'due in the next hour  ............  no job'
+    """
+    most = max(due)
+    bars = "".join(BARS[(len(BARS) * each - 1) // most] if each else "." for each in due)
+    told = "no job"
+    if most:
+        begins = due.index(most) * 60 // BINS
+        when = f"in {begins} to {begins + 60 // BINS} minutes"
+        told = f"{counted(sum(due), 'job')}; most, {most}, {when}"
+    return f"due in the next hour  {bars}  {told}"
+
+
+def picture(
+    seen: Picture, view: View, width: int, height: int, trouble: str = ""
+) -> "RenderableType":
+    """Draw a picture that fits the terminal; `trouble`: why it is old."""
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
     rows = ordered(seen.rows, view)
-    cells = [[cut(row.topic, TOPIC_COLUMNS), *map(figure, row[1:])] for row in rows]
+    left_out = len(rows) - max(1, height - ROWS_BESIDE)
+    if left_out > 0:
+        rows = rows[:-left_out]
+    cells = [[cut(row.topic, TOPIC_COLUMNS), *cells_of(row)[1:]] for row in rows]
     topics = table(*fitted(columns_of(view), cells, width))
     for drawn, row in zip(topics.rows, rows, strict=True):
-        drawn.style = "red" if row.buried else None
-    most = max(*seen.due, 1)
-    counts = [str(count or "") for count in seen.due]
-    bar_columns = min(BAR_COLUMNS, width - CHART_GAPS - max(map(len, counts)))
-    chart = Table.grid(padding=(0, 2))
-    for index, (count, text) in enumerate(zip(seen.due, counts, strict=True)):
-        label = f"in {index * 60 // BINS:2d} m"
-        drawn_bar = bar(count, most, max(1, bar_columns))
-        chart.add_row(Text(label, "dim"), Text(text), Text(drawn_bar, "cyan"))
-    paused = "  [paused]" if view.is_paused else ""
-    keys = Text(f"q quits  p pauses  s sorts  r reverses{paused}", "dim")
-    due = Text("due in the next hour", "bold")
-    return Group(Text(seen.head, "bold"), topics, Text(), due, chart, keys)
+        loud = "red" if row.trouble in LOUD else "yellow" if row.trouble else None
+        drawn.style = "dim" if trouble else loud
+    more = f"and {counted(left_out, 'more topic')}" if left_out > 0 else ""
+    keys = "q quits  p pauses  s sorts  r reverses"
+    if view.is_paused:
+        keys = f"[paused]  {keys}"
+    if seen.window_s is not None:
+        keys += f"  |  /s, late: last {window_shown(seen.window_s)}"
+    lines = ((more, "dim"), (due_drawn(seen.due), ""), (keys, "dim"))
+    head = (trouble, "bold red") if trouble else (seen.head, "bold")
+    first, *others = (Text(cut(text, width), style) for text, style in (head, *lines))
+    return Group(first, topics, *others)
+
+
+def window_shown(window_s: float) -> str:
+    """Write of which time the rates are.
+
+    >>> window_shown(60.0), window_shown(27.4)
+    ('minute', '27 s')
+    """
+    return "minute" if window_s >= 60 else duration_shown(int(window_s))
 
 
 def columns_of(view: View) -> list[Column]:
     """Return the columns; the one of the order is marked.
 
     >>> [column.name for column in columns_of(View())][:3]
-    ['topic', 'ready ▼', 'delayed']
+    ['topic', 'trouble ▼', 'ready']
     """
     columns = []
     for index, name in enumerate(COLUMNS):
@@ -277,35 +355,103 @@ def columns_of(view: View) -> list[Column]:
 # --- Watching ------------------------------------------------------------------------------------
 
 
+class Asking:
+    """What the daemon has answered, and whether it does.
+
+    >>> asking = Asking(Picture("delayd", (), ()), now_s=10.0)
+    >>> asking.begin(11.0); asking.trouble(11.2), asking.trouble(12.0)
+    ('', 'the daemon has not answered for 2 s; what is below is as old')
+    >>> asking.end(12.5, why="Connection refused"); asking.trouble(15.0)
+    'the daemon has not answered for 5 s (Connection refused); what is below is as old'
+    >>> asking.begin(16.0); asking.end(16.1, Picture("new", (), ())); asking.trouble(16.2)
+    ''
+    """
+
+    def __init__(self, seen: Picture, now_s: float) -> None:
+        self.seen = seen
+        """The last picture."""
+        self._heard_s = now_s
+        self._asked_s: float | None = None
+        """When the question was sent that has no answer yet."""
+        self._why = ""
+        self.refusal: DelaydError | None = None
+        """Why it is asked no more: the same would be answered again."""
+
+    def begin(self, now_s: float) -> None:
+        """Note that it is asked."""
+        self._asked_s = now_s
+
+    def end(self, now_s: float, seen: Picture | None = None, why: str = "") -> None:
+        """Note what it answered: a picture, that it is there, or `why` it did not."""
+        self._asked_s = None
+        self._why = why
+        if not why:
+            self._heard_s = now_s
+        if seen is not None:
+            self.seen = seen
+
+    def trouble(self, now_s: float) -> str:
+        """Return that it does not answer; empty: it does."""
+        asked_s = self._asked_s
+        if not (self._why or (asked_s is not None and now_s - asked_s > SILENT_S)):
+            return ""
+        why = f" ({self._why})" if self._why else ""
+        silent = duration_shown(int(now_s - self._heard_s))
+        return f"the daemon has not answered for {silent}{why}; what is below is as old"
+
+
+def ask_again_and_again(
+    client: "Client", asking: Asking, every_s: float, is_over: threading.Event
+) -> None:
+    """Ask for a picture every so often, and between them whether the daemon is there."""
+    wait_s = 0.0
+    while not is_over.wait(min(every_s, ASK_S)):
+        wait_s += min(every_s, ASK_S)
+        asking.begin(now_s())
+        seen, why = None, ""
+        try:
+            if wait_s >= every_s:
+                seen, wait_s = fetched(client), 0.0
+            else:
+                client.health()
+        except (Unreachable, ConnectionLost) as error:
+            why = visible(error.reason if isinstance(error, Unreachable) else str(error))
+            wait_s = every_s  # a picture as soon as it is back
+        except DelaydError as error:
+            asking.refusal = error
+            return
+        asking.end(now_s(), seen, why)
+
+
+def now_s() -> float:
+    """Return the seconds of a clock that nobody sets."""
+    return monotonic_ns() / 1e9
+
+
 def watch(client: "Client", every_s: float) -> None:
-    """Draw a picture every so often until a key or Ctrl-C ends it."""
+    """Draw pictures until a key or Ctrl-C ends it."""
     from rich.console import Console
     from rich.live import Live
 
-    view, seen = View(), fetched(client)
+    asking, is_over = Asking(fetched(client), now_s()), threading.Event()
+    asks = (client, asking, every_s, is_over)
+    thread = threading.Thread(target=ask_again_and_again, args=asks, daemon=True)
+    thread.start()
+    view, seen = View(), asking.seen
     with (
+        suppress(KeyboardInterrupt),
         keys_one_by_one(),
         Live(console=Console(), screen=True, auto_refresh=False, transient=True) as live,
     ):
-        try:
-            while True:
-                live.update(picture(seen, view, live.console.width), refresh=True)
-                key = key_within(every_s)
-                if key == QUIT:
-                    return
-                view = view.after(key)
-                if not (key or view.is_paused):
-                    seen = fetched_again(client, seen)
-        except KeyboardInterrupt:
-            return
-
-
-def fetched_again(client: "Client", seen: Picture) -> Picture:
-    """Return the next picture; while the daemon is away the last one, with the error."""
-    try:
-        return fetched(client)
-    except (Unreachable, ConnectionLost) as error:
-        return seen._replace(head=visible(str(error)))
+        while (key := key_within(LOOK_S)) != QUIT:
+            view = view.after(key)
+            seen = seen if view.is_paused else asking.seen
+            size, trouble = live.console.size, asking.trouble(now_s())
+            live.update(picture(seen, view, size.width, size.height, trouble), refresh=True)
+            if asking.refusal is not None:
+                raise asking.refusal
+    is_over.set()
+    thread.join(LOOK_S)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ import msgspec
 from delayd.core.job_parts import Reason
 from delayd.core.job_record import State
 from delayd.core.operations.put import Outcome
+from delayd.core.stats.trouble import Trouble
 from delayd.core.throttle import Block, PushBlock
 from delayd.core.topic import Source
 from delayd.http.problems import ProblemAnswer
@@ -72,6 +73,16 @@ BlockName = Annotated[
                 *(block.value for block in PushBlock),
             ]
         },
+    ),
+]
+
+TroubleName = Annotated[
+    str,
+    about(
+        "untaken: a ready job has waited for a minute, and nobody took or held one in it; buried:"
+        " there are buried jobs; behind: a ready job has waited for a minute, although jobs are"
+        " taken; failing: attempts have failed in the last minute.",
+        extra_json_schema={"enum": [each.value for each in Trouble]},
     ),
 ]
 
@@ -300,8 +311,28 @@ class CalendarAnswer(Answer, kw_only=True):
 # --- Topics --------------------------------------------------------------------------------------
 
 
+class RatesAnswer(Answer, kw_only=True):
+    """Jobs a second, in the last minute, or since the daemon's start if that was later."""
+
+    put: float
+    reserved: float
+    deleted: float
+    failed: Annotated[float, about("Attempts that ended in a nack, or because the ttr ran out.")]
+    window: Annotated[Seconds, about("How long that time is, in seconds: 60, or less.")]
+
+
+class LatenessAnswer(Answer, kw_only=True):
+    """How long something took, in seconds; null where it has not happened."""
+
+    jobs: Annotated[Count, about("How often it has happened.")]
+    mean: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+
+
 class TopicCountsAnswer(Answer, kw_only=True):
-    """Jobs of a topic by state, and how many consumers wait for them."""
+    """Jobs of a topic by state, how many consumers wait for them, and how it is doing."""
 
     name: str
     jobs: Count
@@ -312,6 +343,12 @@ class TopicCountsAnswer(Answer, kw_only=True):
     urgent: Annotated[Count, about("Ready with a priority below 1024.")]
     waiting: Annotated[Count, about("Consumers that wait for a job.")]
     paused_until: Annotated[MomentText | None, about("null: it is not paused.")]
+    oldest_ready_age: Annotated[
+        float | None, about("How long the oldest ready job has been ready, in seconds.")
+    ]
+    trouble: Annotated[TroubleName | None, about("The worst that is wrong with it; null: nothing.")]
+    rates: RatesAnswer
+    late: Annotated[LatenessAnswer, about("How late delays ended, in the last minute.")]
 
 
 class TopicPageAnswer(Answer, kw_only=True):
@@ -347,26 +384,6 @@ class PolicyOfTopicAnswer(Answer, kw_only=True):
     source: SourceName
 
 
-class RatesAnswer(Answer, kw_only=True):
-    """Jobs a second, in the last minute, or since the daemon's start if that was later."""
-
-    put: float
-    reserved: float
-    deleted: float
-    failed: Annotated[float, about("Attempts that ended in a nack, or because the ttr ran out.")]
-    window: Annotated[Seconds, about("How long that time is, in seconds: 60, or less.")]
-
-
-class LatenessAnswer(Answer, kw_only=True):
-    """How long something took, in seconds; null where it has not happened."""
-
-    jobs: Annotated[Count, about("How often it has happened.")]
-    mean: float | None
-    p50: float | None
-    p90: float | None
-    p99: float | None
-
-
 class UseAnswer(Answer, kw_only=True):
     """How much of a cap is used."""
 
@@ -388,12 +405,9 @@ class TopicAnswer(TopicCountsAnswer, kw_only=True):
     using: Annotated[Count, about("Connections of the line protocol that put here.")]
     watching: Annotated[Count, about("Consumers that would take jobs of it.")]
     blocks: Annotated[list[BlockName], about("Why nothing is handed out.")]
-    oldest_ready_age: Annotated[
-        float | None, about("How long the oldest ready job has been ready, in seconds.")
+    due_to_ready: Annotated[
+        LatenessAnswer, about("How late delays ended, since the daemon's start.")
     ]
-    rates: RatesAnswer
-    late: Annotated[LatenessAnswer, about("How late delays ended, in the last minute.")]
-    due_to_ready: Annotated[LatenessAnswer, about("The same, since the daemon's start.")]
     ready_to_reserved: Annotated[
         LatenessAnswer, about("How long ready jobs waited, since the daemon's start.")
     ]

@@ -22,6 +22,7 @@ from delayd.core.stats.figures import (
     window_ms,
 )
 from delayd.core.stats.histogram import count_of, quantile_ms, sum_ms
+from delayd.core.stats.trouble import trouble_of
 from delayd.core.throttle import Block, PushBlock
 from delayd.core.times import RequestMs
 from delayd.http import answer_forms
@@ -58,12 +59,35 @@ def _use(in_use: int, cap: int | None) -> answer_forms.UseAnswer:
     return answer_forms.UseAnswer(in_use=in_use, max=cap)
 
 
+def topic_counts(
+    engine: "Engine", topic: "Topic", now_ms: RequestMs, paused_until: str | None
+) -> answer_forms.TopicCountsAnswer:
+    """Return a topic's jobs by state, and how it is doing. About 30 µs."""
+    ready_age_ms = age_ms(oldest_ready_ms(topic), now_ms)
+    rates = topic_rates(engine, topic, now_ms)
+    _put, reserved, _deleted, failed = rates
+    trouble = trouble_of(topic, ready_age_ms, reserved, failed)
+    return answer_forms.TopicCountsAnswer(
+        name=topic.name,
+        jobs=topic.jobs,
+        delayed=topic.delayed,
+        ready=len(topic.queues.ready),
+        reserved=topic.reserved,
+        buried=len(topic.queues.buried),
+        urgent=topic.queues.ready.urgent,
+        waiting=len(topic.clients_waiting),
+        paused_until=paused_until,
+        oldest_ready_age=_seconds(ready_age_ms),
+        trouble=None if trouble is None else trouble.value,
+        rates=_rates(engine, rates, now_ms),
+        late=_lateness(late_lately(topic, now_ms)),
+    )
+
+
 def topic_answer(
-    engine: "Engine",
     topic: "Topic",
     counts: answer_forms.TopicCountsAnswer,
     policy: answer_forms.PolicyOfTopicAnswer,
-    now_ms: RequestMs,
     push_blocks: Iterable[PushBlock],
 ) -> answer_forms.TopicAnswer:
     """Return everything about a topic."""
@@ -76,9 +100,6 @@ def topic_answer(
             *((block.name or "").lower() for block in Block if topic.blocks & block),
             *(block.value for block in push_blocks),
         ],
-        oldest_ready_age=_seconds(age_ms(oldest_ready_ms(topic), now_ms)),
-        rates=_rates(engine, topic_rates(engine, topic, now_ms), now_ms),
-        late=_lateness(late_lately(topic, now_ms)),
         due_to_ready=_lateness(topic.overdue),
         ready_to_reserved=_lateness(topic.waited),
         operations=topic_operations(topic),

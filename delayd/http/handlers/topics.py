@@ -21,7 +21,7 @@ from delayd.core.targets import masked
 from delayd.core.topic import Source, Topic
 from delayd.http import answer_forms
 from delayd.http.api import Api, Call
-from delayd.http.handlers.figures import topic_answer
+from delayd.http.handlers.figures import topic_answer, topic_counts
 from delayd.http.responses import Reply, refused, reply
 from delayd.http.values import UNSET
 from delayd.limits import HTTP_TOPICS_STEP, HTTP_TOPICS_STEP_US
@@ -85,18 +85,8 @@ async def list_topics(call: Call) -> Reply:
 
 
 def counts_of(api: Api, topic: Topic) -> answer_forms.TopicCountsAnswer:
-    """Return a topic's jobs by state, and its pause."""
-    return answer_forms.TopicCountsAnswer(
-        name=topic.name,
-        jobs=topic.jobs,
-        delayed=topic.delayed,
-        ready=len(topic.queues.ready),
-        reserved=topic.reserved,
-        buried=len(topic.queues.buried),
-        urgent=topic.queues.ready.urgent,
-        waiting=len(topic.clients_waiting),
-        paused_until=_paused_until(api, topic),
-    )
+    """Return a topic's jobs by state, its pause, and how it is doing."""
+    return topic_counts(api.engine, topic, api.now_ms(), _paused_until(api, topic))
 
 
 def _paused_until(api: Api, topic: Topic) -> str | None:
@@ -112,8 +102,7 @@ async def get_topic(call: Call) -> Reply:
         raise TopicNotFound(name)
     policy = policy_answer(call, name, topic.policy, topic.policy_source)
     push_blocks = api.reports.push_blocks(topic)
-    counts = counts_of(api, topic)
-    answer = topic_answer(api.engine, topic, counts, policy, api.now_ms(), push_blocks)
+    answer = topic_answer(topic, counts_of(api, topic), policy, push_blocks)
     return await call.answered(answer)
 
 

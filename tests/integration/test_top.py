@@ -1,0 +1,94 @@
+"""`delayd top` on a terminal, while its daemon stops to answer."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from delayd.client.sync import Client
+from delayd.testing.daemon import Daemon, running_daemon
+
+WAIT_S: Final = 60.0
+
+
+class Screen:
+    """What a program writes to its terminal of 80 x 24."""
+
+    def __init__(self, *command: str) -> None:
+        self._terminal, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        environment = {**os.environ, "TERM": "xterm"}
+        self._process = subprocess.Popen(
+            command, stdin=inner, stdout=inner, stderr=inner, env=environment, close_fds=True
+        )
+        os.close(inner)
+
+    def shows(self, text: str) -> None:
+        """Wait until it writes this."""
+        ends_s = time.monotonic() + WAIT_S
+        seen = b""
+        while text.encode() not in seen:
+            assert time.monotonic() < ends_s, f"no {text!r} in {seen[-4_000:].decode()}"
+            if select.select([self._terminal], [], [], 1.0)[0]:
+                seen = seen[-10_000:] + os.read(self._terminal, 65_536)
+
+    def type(self, keys: str) -> None:
+        os.write(self._terminal, keys.encode())
+
+    def ends(self) -> int:
+        """Return its exit code."""
+        while self._process.poll() is None:
+            with contextlib.suppress(OSError):  # it has closed the terminal
+                if select.select([self._terminal], [], [], 0.1)[0]:
+                    os.read(self._terminal, 65_536)
+        return self._process.wait(WAIT_S)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._terminal)
+
+
+def url_of(daemon: Daemon) -> str:
+    return "http://{}:{}".format(*daemon.http_address)
+
+
+@contextlib.contextmanager
+def top(daemon: Daemon) -> Iterator[Screen]:
+    screen = Screen(sys.executable, "-m", "delayd", "top", "--url", url_of(daemon))
+    try:
+        yield screen
+    finally:
+        screen.close()
+
+
+def test_top_says_that_the_daemon_does_not_answer_and_that_it_does_again() -> None:
+    with running_daemon("--http", "127.0.0.1:0") as daemon, top(daemon) as screen:
+        with Client(url_of(daemon)) as client:
+            for number in range(300):
+                client.put(f"orders.{number}", "x")
+        screen.shows("more topics")
+        os.kill(daemon.pid, signal.SIGSTOP)
+        screen.shows("the daemon has not answered for")
+        os.kill(daemon.pid, signal.SIGCONT)
+        screen.shows("300 jobs in 301 topics")
+        screen.type("q")
+        assert screen.ends() == 0
+
+
+def test_top_says_why_the_daemon_is_gone() -> None:
+    with running_daemon("--http", "127.0.0.1:0") as daemon, top(daemon) as screen:
+        screen.shows("q quits")
+        daemon.kill()
+        screen.shows("Connection refused")
+        screen.type("q")
+        assert screen.ends() == 0
