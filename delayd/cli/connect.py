@@ -60,7 +60,7 @@ SCOPES: Final = {
     "bury": "bury",
     "kick": "kick",
     "redrive": "kick,stats",
-    **dict.fromkeys(("jobs", "peek", "calendar", "show"), "peek"),
+    **dict.fromkeys(("jobs", "find", "peek", "calendar", "show"), "peek"),
     **dict.fromkeys(("pause", "resume"), "pause"),
     **dict.fromkeys(("topics", "stats", "get"), "stats"),
     "handover": "admin",

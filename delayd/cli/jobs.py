@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from delayd.cli.connect import known_topics, with_client
+from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.parameters import DURATION, MOMENT, PRIORITY, takes
 from delayd.cli.put import body_of, called
 from delayd.cli.reserve import body_fields
@@ -27,12 +27,13 @@ from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
 from delayd.client.errors import TopicNotFound
 from delayd.durations import duration_text
 from delayd.exits import Exit
+from delayd.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import BinaryIO
 
-    from delayd.client.results import JobInfo
+    from delayd.client.results import JobInfo, TopicInfo
     from delayd.client.sync import Client
     from delayd.client.values import Filter
 
@@ -58,6 +59,7 @@ TIMES = (
         "delayd jobs orders",
         "delayd jobs orders --state delayed --to 1h --bodies",
         "delayd jobs orders --prefix order- --all --json | jq -r .key",
+        "delayd jobs --prefix order- --all    # of all topics, in any state",
         "delayd jobs    # what comes next, of all topics",
     )
 )
@@ -69,7 +71,7 @@ TIMES = (
     default=100,
     help="How many at most: 100; where there are more, standard error says so.",
 )
-@click.option("--all", "are_all", is_flag=True, help="All of them, page by page; as --limit 0.")
+@click.option("--all", "are_all", is_flag=True, help="All of them, of all topics, page by page.")
 @click.option("--bodies", is_flag=True, help="Show the bodies too.")
 @JSON_OPTION
 @with_client
@@ -88,43 +90,85 @@ def jobs(
 ) -> int:
     """List the jobs of TOPIC in the order in which they are due.
 
-    Without TOPIC the delayed and ready jobs of all topics; --state lists others.
+    Without TOPIC those of all topics: the delayed and ready ones, and with --prefix or --all in
+    any state. Of more than 100 topics only those with most jobs are searched, except with --all.
     """
     limit = 0 if are_all else limit
     # One more than is shown tells whether there are more.
     limit_asked = limit + 1 if limit else None
+    if topic is None and not (states or prefix or are_all):
+        states = WAITING
+    which = filter_of(states, prefix, due_from, due_to)
+    searched, is_part = "", False
     if topic is None:
-        which = filter_of(states or WAITING, prefix, due_from, due_to)
-        found = of_all_topics(client, limit_asked, which, bodies=bodies)
+        topics = with_jobs(client, states)
+        of_these = topics if are_all else topics[:TOPICS_MAX]
+        is_part = len(of_these) < len(topics)
+        searched = searched_text(states, len(of_these), len(topics))
+        found = of_topics(client, of_these, limit_asked, which, bodies=bodies)
     else:
-        which = filter_of(states, prefix, due_from, due_to)
         found = client.jobs(topic, limit=limit_asked, bodies=bodies, **which)
-    page = list(itertools.islice(found, limit)) if limit else found
+    first = next(found, None)
+    if first is None:
+        complain(f"there is no such job{seen()}{searched}")
+        return Exit.NOTHING_THERE if is_part else Exit.OK
+    page = itertools.islice(itertools.chain((first,), found), limit or None)
     if as_json:
         print_json(map(job_fields, page))
     else:
         print_jobs(page, bodies=bodies, topics=topic is None)
     if limit and next(found, None) is not None:
         complain(f"there are more than {limit}: --all prints all of them; or use a filter")
+    elif is_part:
+        complain(f"there may be more{searched}")
     return Exit.OK
 
 
-def of_all_topics(
-    client: "Client", limit: int | None, which: "Filter", *, bodies: bool
+def with_jobs(client: "Client", states: "Sequence[str]") -> "list[TopicInfo]":
+    """Return the topics with jobs in these states, those with most first; none: in any state."""
+
+    def jobs_of(topic: "TopicInfo") -> int:
+        return sum(getattr(topic, state) for state in states) if states else topic.jobs
+
+    return sorted(filter(jobs_of, client.topics()), key=lambda topic: -jobs_of(topic))
+
+
+def searched_text(states: "Sequence[str]", searched: int, topics: int) -> str:
+    """Say what was searched, and how all of it is.
+
+    >>> searched_text(("delayed", "ready"), 3, 3)
+    '; searched: 3 topics, jobs that are delayed or ready'
+    >>> searched_text((), 100, 2_300)
+    '; searched: the 100 topics with most jobs, of 2300; --all searches all'
+    """
+    of_states = f", jobs that are {' or '.join(states)}" if states else ""
+    if searched < topics:
+        most = f"the {searched} topics with most jobs, of {topics}"
+        return f"; searched: {most}{of_states}; --all searches all"
+    return f"; searched: {counted(topics, 'topic')}{of_states}"
+
+
+def of_topics(
+    client: "Client",
+    topics: "Sequence[TopicInfo]",
+    limit: int | None,
+    which: "Filter",
+    *,
+    bodies: bool,
 ) -> "Iterator[JobInfo]":
-    """Yield jobs of all topics in the order in which they are due; `limit` is that of each topic.
+    """Yield jobs of topics in the order in which they are due; `limit` is that of each topic.
 
     The daemon has lists of single topics. At most TOPICS_MAX are merged: each has a page in memory.
+    More come one topic after the other.
     """
-    topics = sorted((each for each in client.topics() if each.jobs), key=lambda each: -each.jobs)
-    if len(topics) > TOPICS_MAX:
-        complain(f"of {len(topics)} topics the {TOPICS_MAX} with most jobs are listed; name others")
 
     def of_one(topic: str) -> "Iterator[JobInfo]":
         with contextlib.suppress(TopicNotFound):  # since it was listed
             yield from client.jobs(topic, limit=limit, bodies=bodies, **which)
 
-    lists = [of_one(each.name) for each in topics[:TOPICS_MAX]]
+    lists = (of_one(each.name) for each in topics)
+    if len(topics) > TOPICS_MAX:
+        return itertools.chain.from_iterable(lists)
     return heapq.merge(*lists, key=lambda job: (job.due is not None, job.due, job.id))
 
 
@@ -140,10 +184,30 @@ def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False
         ]
         for job in found
     ]
-    if rows:
-        print_table([column for column in COLUMNS if column.name not in left_out], rows)
+    print_table([column for column in COLUMNS if column.name not in left_out], rows)
+
+
+@click.command(epilog=examples("delayd find order-17", "delayd find order-17 --json | jq .topic"))
+@click.argument("key")
+@JSON_OPTION
+@with_client
+def find(client: "Client", key: str, *, as_json: bool) -> int:
+    """Find the jobs that have KEY, in all topics and states."""
+    found = client.find_key(key)
+    first = next(found, None)
+    if first is None:
+        raise CommandFailed(Exit.NOTHING_THERE, no_key(key))
+    jobs = itertools.chain((first,), found)
+    if as_json:
+        print_json(map(job_fields, jobs))
     else:
-        complain("there is no such job")
+        print_jobs(jobs, bodies=False, topics=True)
+    return Exit.OK
+
+
+def no_key(key: str) -> str:
+    """Say that no job has the key."""
+    return f"no job of any topic{seen()} has the key {key!r}"
 
 
 def job_fields(job: "JobInfo") -> dict[str, Any]:
@@ -166,6 +230,7 @@ def job_fields(job: "JobInfo") -> dict[str, Any]:
 @click.command(
     epilog=examples(
         "delayd peek 17",
+        "delayd peek --key order-17    # of whichever topics",
         "delayd peek --topic orders --key order-17 --json",
         "delayd peek --topic orders --state buried    # the first",
     )
@@ -195,15 +260,19 @@ def peek(
     """Show a job with its body, and why it failed if it did; nothing is changed."""
     from delayd.cli.reserve import print_body
 
-    if bool(ids) == bool(topic):
-        raise click.UsageError("which job? Give IDs, or --topic with --key or --state")
+    if bool(ids) == bool(topic or key):
+        raise click.UsageError("which job? Give IDs, --key, or --topic with --key or --state")
     found: list[JobInfo | None]
     if ids:
         found = [client.get(job_id) for job_id in ids]
-    elif topic is not None and key is not None:
+    elif topic is None:
+        found = [client.get(job.id) for job in client.find_key(str(key))]
+        if not found:
+            raise CommandFailed(Exit.NOTHING_THERE, no_key(str(key)))
+    elif key is not None:
         found = [client.find(topic, key)]
     else:
-        found = [client.peek(str(topic), state)]  # type: ignore[arg-type]
+        found = [client.peek(topic, state)]  # type: ignore[arg-type]
     for job in found:
         if job is None:
             raise CommandFailed(Exit.NOTHING_THERE, f"no job of {topic} is {state}")

@@ -35,6 +35,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
     "Jobs": {
         "put": Subcommand("put", "Put a job into TOPIC: BODY, a file, or standard input."),
         "jobs": Subcommand("jobs", "List jobs in the order in which they are due."),
+        "find": Subcommand("jobs", "Find the jobs that have KEY, in all topics and states."),
         "peek": Subcommand("jobs", "Show a job with its body, and why it failed if it did."),
         "change": Subcommand("jobs", "Change a waiting or buried job in one step."),
         "reschedule": Subcommand("jobs", "Give waiting jobs another time."),

@@ -147,6 +147,16 @@ class AsyncClient:
     find = _awaited(Client.find)
     peek = _awaited(Client.peek)
 
+    async def find_key(self, key: str) -> AsyncIterator[JobInfo]:
+        """As `Client.find_key`."""
+        after: str | None = None
+        while True:
+            page, after = await self._run(self._calls.page_of_key(key, after=after))
+            for job in page:
+                yield job
+            if after is None:
+                return
+
     async def jobs(
         self, topic: str, *, limit: int | None = None, bodies: bool = False, **which: Unpack[Filter]
     ) -> AsyncIterator[JobInfo]:

@@ -65,7 +65,7 @@ _SCOPES: Final = MappingProxyType(
             ("release", "nack release touch"),
             ("bury", "bury"),
             ("kick", "kick-job kick-key kick-jobs redrive"),
-            ("peek", "peek peek-key stats-job list-jobs calendar"),
+            ("peek", "peek peek-key find-key stats-job list-jobs calendar"),
             ("pause", "pause-tube"),
             ("stats", "stats stats-tube get-policy"),
             ("admin", "set-policy clear-tube advance-clock"),
@@ -416,8 +416,8 @@ def read_names(body: bytes | None) -> list[str]:
 
 
 _ROW: Final = (
-    r"- \{id: ([0-9]{1,20}), state: (\w+), pri: ([0-9]{1,20}), due: ([0-9]{1,20}(?:\.[0-9]{1,9})?),"
-    r" key: (.*)\}"
+    r"- \{id: ([0-9]{1,20}),(?: tube: \"([^\"]*)\",)? state: (\w+), pri: ([0-9]{1,20}),"
+    r" due: ([0-9]{1,20}(?:\.[0-9]{1,9})?), key: (.*)\}"
 )
 
 
@@ -431,8 +431,12 @@ def read_rows(body: bytes | None) -> tuple[list[dict[str, Any]], str]:
     for text in lines[3:]:
         if (row := re.fullmatch(_ROW, text)) is None:
             raise NotUnderstood(f"{shown(text)} is no job of a list")
-        named = {"id": int(row[1]), "state": row[2], "priority": int(row[3])}
-        rows.append({**named, "due": from_epoch(float(row[4])), "key": _text_of(row[5])})
+        named: dict[str, Any] = {"id": int(row[1]), "state": row[3], "priority": int(row[4])}
+        if row[2] is not None:
+            if not is_topic(row[2]):
+                raise NotUnderstood(f"{shown(text)} is in no topic")
+            named["topic"] = row[2]
+        rows.append({**named, "due": from_epoch(float(row[5])), "key": _text_of(row[6])})
     return rows, after
 
 

@@ -199,6 +199,17 @@ class HttpCalls:
     def find(self, topic: str, key: str) -> Steps[JobInfo]:
         return (yield from _look(_job_path(topic, key)))
 
+    def page_of_key(
+        self, key: str, *, after: str | None
+    ) -> Steps[tuple[list[JobInfo], str | None]]:
+        """Return a page of the jobs that have a key; the rest as `page`."""
+        query = [("limit", str(PAGE_JOBS)), *([("after", after)] if after else [])]
+        answer = yield from _get(f"/v1/keys/{quoted(key)}?{query_text(query)}")
+        jobs, next_after = array_in(answer, "jobs"), _after(answer)
+        if len(jobs) > PAGE_JOBS or (next_after and next_after <= (after or "")):
+            raise NotUnderstood(f"a page of {len(jobs)} jobs and `after` {shown(next_after)}")
+        return [_job_info(job, iter(())) for job in jobs], next_after
+
     def page(
         self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
     ) -> Steps[tuple[list[JobInfo], str | None]]:

@@ -287,6 +287,18 @@ class LineCalls:
     def find(self, topic: str, key: str) -> Steps[JobInfo]:
         return (yield from self.get((yield from self._id_of(topic, key))))
 
+    def page_of_key(
+        self, key: str, *, after: str | None
+    ) -> Steps[tuple[list[JobInfo], str | None]]:
+        """Return a page of the jobs that have a key; the rest as `page`."""
+        words = [key_word(key), f"limit={PAGE_JOBS}"]
+        words += [f"after={topic_word(after)}"] if after else []
+        reply = yield from _done(line("find-key", *words), "OK", may_repeat=True)
+        rows, next_after = read_rows(reply.body)
+        if len(rows) > PAGE_JOBS or (next_after and next_after <= (after or "")):
+            raise NotUnderstood(f"a page of {len(rows)} jobs and `after` {shown(next_after)}")
+        return [JobInfo(**{"topic": "", **row}) for row in rows], next_after or None
+
     def page(
         self, topic: str, which: Filter, *, limit: int | None, after: str | None, bodies: bool
     ) -> Steps[tuple[list[JobInfo], str | None]]:

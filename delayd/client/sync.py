@@ -237,6 +237,19 @@ class Client:
         """Return the job that has the key. Raises JobNotFound."""
         return self._run(self._calls.find(topic, key))
 
+    def find_key(self, key: str) -> Iterator[JobInfo]:
+        """Iterate over the jobs that have the key, in whichever topics, without their bodies.
+
+        They come by the names of their topics. A token finds them in the topics that it may peek
+        into.
+        """
+        after: str | None = None
+        while True:
+            page, after = self._run(self._calls.page_of_key(key, after=after))
+            yield from page
+            if after is None:
+                return
+
     def peek(self, topic: str, state: State = "ready") -> JobInfo | None:
         """Return the first job of a topic in that state; None if there is none."""
         wanted: Filter = {"state": state}

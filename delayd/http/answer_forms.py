@@ -282,6 +282,19 @@ class PageAnswer(Answer, kw_only=True):
     after: After
 
 
+class FoundJobAnswer(PageJobAnswer, kw_only=True):
+    """A job that was found in any topic."""
+
+    topic: str
+
+
+class FoundAnswer(Answer, kw_only=True):
+    """One page of jobs that have a key, by the names of their topics."""
+
+    jobs: list[FoundJobAnswer]
+    after: After
+
+
 class ManyAnswer(Answer, kw_only=True):
     """How many jobs were changed; `matched` if it was a dry run."""
 

@@ -419,6 +419,17 @@ class ListJobsForm(WhichForm, kw_only=True):
     )
 
 
+class FindKeyForm(Form, kw_only=True):
+    """Which page of the jobs that have a key."""
+
+    limit: Annotated[int, about("Jobs of the page.", ge=1, le=limits.SEARCH_JOBS_MAX)] = (
+        limits.HTTP_PAGE_DEFAULT
+    )
+    after: Annotated[
+        TopicName | Unset, about("Topics behind this one: `after` of that answer.")
+    ] = UNSET
+
+
 class ManyJobsForm(WhichForm, kw_only=True):
     """Which jobs are changed."""
 

@@ -290,6 +290,15 @@ _MANY_JOBS: Final = (
         query=request_forms.ManyJobsForm,
     ),
     Route(
+        *("GET", "/v1/keys/{key}", many_jobs.find_key, Scope.PEEK),
+        *("find_key", Section.JOBS, "Find the jobs that have a key"),
+        "In whichever topics and states: keys are unique within a topic only. A page of those that"
+        " the token may see, by the names of their topics; an empty one if no job has the key.",
+        {200: Response("A page.", (answer_forms.FoundAnswer,))},
+        (errors.KeyInvalid,),
+        query=request_forms.FindKeyForm,
+    ),
+    Route(
         *("GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK),
         *("get_calendar", Section.JOBS, "Count what comes due when"),
         "Delayed jobs in each of a number of time spans, by topic.",
@@ -448,5 +457,5 @@ ROUTES: Final = (
     # In the order in which the document has always had them: its readers draw by it.
     *(_PRODUCERS[0], *_WORKERS, _JOBS[3], *_JOBS[:3]),
     *(_PRODUCERS[1], *_BY_KEY, _BURY_BY_KEY, *_MANY_JOBS[:4]),
-    *(*_TOPICS, _MANY_JOBS[4], *_DAEMON),
+    *(*_TOPICS, *_MANY_JOBS[4:], *_DAEMON),
 )

@@ -36,6 +36,7 @@ from delayd.core.operations.topics import Clear, SetPolicy, pause, policy_of
 from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.find import KeySearch
 from delayd.core.scans.kick import Kick
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
@@ -57,7 +58,7 @@ from delayd.limits import (
 )
 from delayd.line import grammar, replies
 from delayd.line.connection import LineConnection
-from delayd.line.grammar import BadFormat, BatchLine, Changes, Filter, PutLine
+from delayd.line.grammar import BadFormat, BatchLine, Changes, Filter, KeyLine, PutLine
 from delayd.line.stats import COUNTED
 
 Parser = Callable[[bytes], Any]
@@ -308,6 +309,16 @@ def _list_jobs(client: LineConnection, args: tuple[str, Filter], now_ms: Request
     return client.begin(search, lambda: replies.jobs_page(search.page, wall_times.offset_ms))
 
 
+def _find_key(client: LineConnection, wanted: KeyLine, _now_ms: RequestMs) -> bytes:
+    may_see = partial(client.may, Scope.PEEK)
+    cost = 1 + client.visible_us
+    search = KeySearch(client.engine, wanted.key, may_see, wanted.limit, wanted.after, cost=cost)
+    wall_times = client.engine.store.wall_times
+    return client.begin(
+        search, lambda: client.long_reply(replies.jobs_with_key(search, wall_times.offset_ms))
+    )
+
+
 def _calendar(client: LineConnection, args: tuple[str, int, int], now_ms: RequestMs) -> bytes:
     name, bin_ms, bins = args
     calendar = Calendar(client.engine, name, from_ms=now_ms, bin_ms=bin_ms, bins=bins)
@@ -469,6 +480,9 @@ class About(enum.Enum):
     WATCHED = enum.auto()
     """Each of the topics watched."""
 
+    VISIBLE = enum.auto()
+    """All topics for which the client has the scope; the reply leaves the others out."""
+
     NAMED = enum.auto()
     """The topic whose name is the first word behind the command's."""
 
@@ -572,6 +586,7 @@ COMMANDS: Final = (
     _look(b"get-policy ", grammar.parse_only_topic, _get_policy, About.NAMED, Scope.STATS),
     Command(b"redrive ", grammar.parse_redrive, _redrive, About.NAMED, Scope.KICK),
     _look(b"list-jobs ", grammar.parse_list, _list_jobs, About.NAMED, Scope.PEEK),
+    _look(b"find-key ", grammar.parse_find, _find_key, About.VISIBLE, Scope.PEEK),
     _look(b"calendar ", grammar.parse_calendar, _calendar, About.NAMED, Scope.PEEK),
     Command(b"cancel-jobs ", grammar.parse_bulk, _cancel_jobs, About.NAMED, Scope.DELETE),
     Command(b"kick-jobs ", grammar.parse_bulk, _kick_jobs, About.NAMED, Scope.KICK),
@@ -678,6 +693,9 @@ def _denial_of(
                 return None
             watched = [each.name for each in client.session.watched]
             topic = next(each for each in watched if not client.may(command.scope, each))
+        case About.VISIBLE:
+            if client.has_scope(command.scope):
+                return None
         case About.USED:
             topic = client.used.name
         case About.NAMED:

@@ -328,6 +328,11 @@ class LineConnection:
         principal = self.peer.principal
         return principal is not None and principal.may(scope, topic)
 
+    def has_scope(self, scope: Scope) -> bool:
+        """Tell whether the client may do this to any topic at all."""
+        principal = None if self.peer is None else self.peer.principal
+        return self.peer is None or (principal is not None and scope in principal.scopes)
+
     def denial_of(
         self, *rights: Right, or_scopes: tuple[Scope, ...] = (), hides: bool = False
     ) -> Denial | None:

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from delayd.core.errors import Refusal, TargetRefused
 from delayd.core.job_parts import TEXTS, Own, Retry
 from delayd.core.job_record import State
-from delayd.core.names import checked_key, checked_name
+from delayd.core.names import TOPIC, checked_key, checked_name
 from delayd.core.operations.put import Conflict
 from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.scans.list import Cursor
@@ -81,7 +81,7 @@ _SECONDS: Final = rb"[0-9]+(?:\.[0-9]+)?"
 _PUT: Final = re.compile(rb"put  *([0-9]+) +(%b) +(%b) +([0-9]+)([^\0]*)" % (_SECONDS, _SECONDS))
 LONG_LINE: Final = (
     rb"put +[^ ]+ +[^ ]+ +[^ ]+ +[0-9][^=]*="
-    rb"|(?:put-in-tube|(?:delete|reschedule|peek|kick)-key|change|nack|(?:set|get)-policy|redrive"
+    rb"|(?:put-in-tube|(?:delete|reschedule|peek|kick|find)-key|change|nack|(?:set|get)-policy|redrive"
     rb"|(?:list|cancel|kick|reschedule)-jobs|calendar|clear-tube) "
 )
 """How lines begin that may be longer than beanstalkd's: a put with words, and commands of ours."""
@@ -297,6 +297,22 @@ def parse_key(rest: bytes) -> tuple[str, bytes]:
     name, key, rest = _parse_key_and(rest)
     parse_nothing(rest)
     return name, key
+
+
+class KeyLine(NamedTuple):
+    """What a `find-key` asks for. The names but for the key's are the words."""
+
+    key: bytes
+    limit: int = SEARCH_JOBS_MAX
+    """Jobs at most."""
+    after: str = ""
+    """The tube behind which the page begins."""
+
+
+def parse_find(rest: bytes) -> KeyLine:
+    """Return the key, and which page of the jobs that have it."""
+    key, _, rest = rest.lstrip(b" ").partition(b" ")
+    return KeyLine(checked_key(key), **_words(rest, _FIND_READERS))
 
 
 def parse_key_and_delay(rest: bytes) -> tuple[str, bytes, int]:
@@ -651,6 +667,7 @@ _LIST_READERS: Final[Readers] = {
     "limit": whole(1, SEARCH_JOBS_MAX).read,
     "after": _cursor,
 }
+_FIND_READERS: Final[Readers] = {"limit": whole(1, SEARCH_JOBS_MAX).read, "after": TOPIC.read}
 _BULK_READERS: Final[Readers] = {**_WANTED_READERS, "dry": one_of({"1": True}).read}
 
 

@@ -26,7 +26,8 @@ from delayd.core.job_parts import (
 from delayd.core.job_record import HEADER, TTR_AT, U64, State
 from delayd.core.operations.put import Outcome
 from delayd.core.policy import Policy
-from delayd.core.scans.list import Page
+from delayd.core.scans.find import KeySearch
+from delayd.core.scans.list import Page, Row
 from delayd.core.session import Handed
 from delayd.core.store import Store
 from delayd.core.targets import masked, own_target
@@ -210,12 +211,25 @@ def jobs_page(page: Page, offset_ms: int) -> bytes:
     A key is quoted as in JSON, which is YAML too: it may hold whatever can be printed.
     """
     after = "" if page.after is None else f"{page.after.due_ms}:{page.after.job_id}"
-    rows = "".join(
-        f"- {{id: {row.job_id}, state: {row.state.name.lower()}, pri: {row.priority}, "
+    return _page(after, [_row(row, offset_ms) for row in page.rows])
+
+
+def jobs_with_key(search: KeySearch, offset_ms: int) -> bytes:
+    """Answer a page of jobs that have a key, with the tube of each."""
+    rows = [_row(row, offset_ms, f" tube: {quoted(name)},") for name, row in search.found]
+    return _page(search.after or "", rows)
+
+
+def _page(after: str, rows: list[str]) -> bytes:
+    """Answer rows of jobs, and where the next page begins; empty: there is none."""
+    return _yaml(f"after: {quoted(after)}\njobs:{'' if rows else ' []'}\n{''.join(rows)}")
+
+
+def _row(row: Row, offset_ms: int, tube: str = "") -> str:
+    return (
+        f"- {{id: {row.job_id},{tube} state: {row.state.name.lower()}, pri: {row.priority}, "
         f"due: {_epoch(row.due_ms + offset_ms)}, key: {_any_text(row.key)}}}\n"
-        for row in page.rows
     )
-    return _yaml(f"after: {quoted(after)}\njobs:{' []' if not rows else ''}\n{rows}")
 
 
 def calendar(counts: list[int], bin_ms: int) -> bytes:

@@ -42,9 +42,10 @@ export function jobsView(query) {
     const key = data.get("key").trim();
     if (id) location.hash = `#/job/${encodeURIComponent(id)}`;
     else if (key && topic) location.hash = `#/key/${encodeURIComponent(topic)}/${encodeURIComponent(key)}`;
+    else if (key) location.hash = `#/jobs?${queryOf({ key })}`;
     else if (!topic) {
       // The address is not changed: that would begin a new view, without the text in the fields.
-      fill(results, h("p", { class: "bad", role: "alert" }, "Enter a job id, or a topic (with a key, or with what its jobs have in common)."));
+      fill(results, h("p", { class: "bad", role: "alert" }, "Enter a job id, a key, or a topic (with what its jobs have in common)."));
     } else {
       const wanted = { topic, prefix: data.get("prefix"), from: data.get("from"), to: data.get("to"), state: data.getAll("state").join(",") };
       location.hash = `#/jobs?${queryOf(wanted)}`;
@@ -52,9 +53,27 @@ export function jobsView(query) {
   }
 
   view.element = h("div", { class: "stack" }, h("h1", {}, "Jobs"), form, results);
-  const { topic, state, from, to, prefix } = filters;
+  const { topic, key, state, from, to, prefix } = filters;
+  if (key && !topic) showFound(results, key, undefined);
   if (topic) showPage(results, topic, { state, from, to, prefix }, undefined);
   return view;
+}
+
+// The jobs that have a key, in whichever topics; if it is one job, its page.
+async function showFound(place, key, after) {
+  try {
+    const page = await get(`/v1/keys/${encodeURIComponent(key)}`, { limit: PAGE, after });
+    if (!page.jobs.length && !after) {
+      fill(place, card("", h("p", { class: "quiet" }, `No job of any topic has the key ${key}.`)));
+    } else if (page.jobs.length === 1 && !after && !page.after) {
+      location.replace(`#/job/${page.jobs[0].id}`);
+    } else {
+      const next = page.after && h("button", { type: "button", onclick: () => showFound(place, key, page.after) }, "Next page");
+      fill(place, jobTable(page.jobs), h("div", { class: "buttons" }, next));
+    }
+  } catch (error) {
+    fill(place, card("", h("p", { class: "bad" }, error.message)));
+  }
 }
 
 async function showPage(place, topic, wanted, after) {
@@ -81,12 +100,13 @@ async function showPage(place, topic, wanted, after) {
 }
 
 export function jobTable(jobs, topic) {
-  const head = ["Job", "State", "Due", "Priority", "Key", "Failed"].map((title) => h("th", { scope: "col", class: title === "Priority" ? "number" : "" }, title));
+  const head = ["Job", ...(topic ? [] : ["Topic"]), "State", "Due", "Priority", "Key", "Failed"].map((title) => h("th", { scope: "col", class: title === "Priority" ? "number" : "" }, title));
   const rows = jobs.map((job) =>
     h(
       "tr",
       {},
       h("th", { scope: "row" }, h("a", { href: `#/job/${job.id}` }, String(job.id))),
+      !topic && h("td", {}, job.topic),
       h("td", {}, pill(job.state)),
       h("td", { title: job.due, class: "when" }, time(job.due), " ", h("span", { class: "quiet" }, fromNow(job.due))),
       h("td", { class: "number" }, whole(job.priority)),
@@ -97,7 +117,7 @@ export function jobTable(jobs, topic) {
   return h(
     "section",
     { class: "card" },
-    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Jobs of ${topic}` }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows))),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": topic ? `Jobs of ${topic}` : "Jobs found" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows))),
   );
 }
 

@@ -49,7 +49,7 @@ def test_of_very_many_topics_those_with_most_jobs_are_listed(
     orders.ok("put", "mail", "x")
     _code, out, err = orders.run("jobs", "--json")
     assert [json.loads(line)["topic"] for line in out.splitlines()] == ["orders"] * 3
-    assert "of 2 topics the 1 with most jobs are listed" in err
+    assert "searched: the 1 topics with most jobs, of 2" in err
 
 
 # --- Texts of others -----------------------------------------------------------------------------

@@ -72,6 +72,9 @@ class Typed:
             case "call":
                 method, path, body = more.split(" ", 2)
                 rig.ok(method, path, json.loads(body))
+            case "topics":
+                for number in range(int(more)):
+                    rig.ok("POST", f"/v1/topics/t{number}/jobs", {"body": 1})
             case "push_on":
                 rig.engine.vet_target = lambda target: target
             case "jobs":

@@ -14,6 +14,7 @@ class here, and a row in `WORLDS`; then it sees every fact.
 
 import asyncio
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Generator
 from functools import partial
@@ -37,6 +38,7 @@ from delayd.core.operations.checks import topic_named, vetted_own
 from delayd.core.operations.tick import caught_up
 from delayd.core.policy import Policy, parse_ladder
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.find import KeySearch
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.scan import Wanted
 from delayd.core.targets import Target, own_target
@@ -270,6 +272,10 @@ class EngineWorld:
         search = self._do(lambda engine: self._pass(Search(engine, topic, wanted, limit)))
         return [row.job_id for row in search.page.rows]
 
+    def find_key(self, key: str) -> list[str]:
+        search = self._do(lambda engine: self._pass(KeySearch(engine, key.encode(), bool)))
+        return [f"{name}:{row.job_id}:{row.state.name.lower()}" for name, row in search.found]
+
     def _bulk(self, topic: str, action: Any, *, dry_run: int = 0, **which: Any) -> int:
         wanted, is_dry = self._wanted(**which), bool(dry_run)
         bulk = partial(Bulk, name=topic, wanted=wanted, dry_run=is_dry)
@@ -478,6 +484,12 @@ class LineWorld:
             due_s = f"{(self.now_ms + round(seen['left'] * 1_000)) / 1_000:.3f}"
             assert state != "delayed" or row.removeprefix(shown).startswith(due_s)
         return jobs
+
+    def find_key(self, key: str) -> list[str]:
+        text = self._say("OK", f"find-key {key}")[-1]
+        row = r'- {id: (\d+), tube: "(.*)", state: (\w+), pri: \d+, due: [\d.]+, key: ".*"}'
+        found = [re.fullmatch(row, line) for line in text.splitlines()[3:]]
+        return ["{1}:{0}:{2}".format(*each.groups()) for each in found if each]
 
     def _bulk(self, done: str, command: str, which: dict[str, Any]) -> int:
         return int(self._say(f"{done}|MATCHED", command + self._options(which, self.FILTER))[1])
@@ -708,6 +720,13 @@ class HttpWorld:
             assert row == {name: whole[name] for name in names & whole.keys()}
         return [row["id"] for row in rows]
 
+    def find_key(self, key: str) -> list[str]:
+        rows = self._ask("GET", f"/keys/{quote(key, safe='')}").json["jobs"]
+        for row in rows:
+            whole = self._ask("GET", f"/jobs/{row['id']}").json
+            assert row.items() <= whole.items()
+        return [f"{row['topic']}:{row['id']}:{row['state']}" for row in rows]
+
     def _bulk(self, method: str, path: str, which: dict[str, Any], given: Any = None) -> int:
         which = {self.FILTER.get(name, name): value for name, value in which.items()}
         if "dry_run" in which:
@@ -853,6 +872,10 @@ class ClientWorld:
         if "state" in which:
             which["state"] = which["state"].split(",")
         return [job.id for job in self._do(lambda: list(self._client.jobs(topic, **which)))]
+
+    def find_key(self, key: str) -> list[str]:
+        jobs = self._do(lambda: list(self._client.find_key(key)))
+        return [f"{job.topic}:{job.id}:{job.state}" for job in jobs]
 
     def reschedule_many(self, topic: str, delay: float, **which: Any) -> int:
         return int(self._do(self._client.reschedule_many, topic, {"delay": delay}, **which))

@@ -31,7 +31,7 @@ is changed meanwhile may be missing: a page shows each job as it was when it was
 from collections.abc import Mapping
 from heapq import heappush, heapreplace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.engine import Engine
 from delayd.core.job_parts import (
@@ -44,12 +44,15 @@ from delayd.core.job_parts import (
     target_of,
     texts_of,
 )
-from delayd.core.job_record import PRIORITY_AND_TOPIC, PRIORITY_AT, State
+from delayd.core.job_record import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, U64, State
 from delayd.core.operations.checks import check_range, topic_named
 from delayd.core.scans.scan import ROW_ID_END, Scan, Wanted, seen_state
 from delayd.core.times import RequestMs
 from delayd.core.wall_times import IdSet
 from delayd.limits import CALENDAR_BINS_MAX, DURATION_MS_MAX, SEARCH_JOBS_MAX
+
+if TYPE_CHECKING:
+    from delayd.core.store import Store
 
 ROW_COST: Final = 8
 """Jobs that could have been looked at in the time it takes to write one: 6 µs where an attempt
@@ -100,6 +103,21 @@ class Page(NamedTuple):
     """In due order; sometimes fewer than `limit`, because some were changed meanwhile."""
     after: Cursor | None
     """Where the next page begins; None when this one is the last."""
+
+
+def row_of(store: "Store", job_id: int, record: bytes) -> Row:
+    """Return what a page says of a job."""
+    due_ms: int = U64.unpack_from(record, DUE_AT)[0]
+    state = seen_state(store, job_id, record)
+    priority: int = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
+    key = key_of(record).decode()
+    failure = failure_of(record)
+    failed = None
+    if failure is not None:
+        attempts = attempts_of(record) + (state is State.RESERVED)
+        failed = Failed(attempts, failure, note_of(record))
+    target = target_of(record)
+    return Row(job_id, state, due_ms, priority, key, failed, target, texts_of(record))
 
 
 class Search:
@@ -172,20 +190,10 @@ class Search:
         for row in chunk:
             if row not in still:
                 continue
-            due_ms, job_id = divmod(row, ROW_ID_END)
+            job_id = row % ROW_ID_END
             record = store.jobs.get(job_id)
             assert record is not None
-            state = seen_state(store, job_id, record)
-            priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
-            key = key_of(record).decode()
-            failure = failure_of(record)
-            failed = None
-            if failure is not None:
-                attempts = attempts_of(record) + (state is State.RESERVED)
-                failed = Failed(attempts, failure, note_of(record))
-            target = target_of(record)
-            texts = texts_of(record)
-            self.page.rows.append(Row(job_id, state, due_ms, priority, key, failed, target, texts))
+            self.page.rows.append(row_of(store, job_id, record))
         if self._written == len(found):
             if len(found) == self._limit:
                 self.page = self.page._replace(after=Cursor(*divmod(found[-1], ROW_ID_END)))

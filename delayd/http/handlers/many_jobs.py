@@ -9,7 +9,8 @@ stay.
     an operation    {"cancelled": 17}; with dry_run=true {"matched": 17}
 """
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,6 +20,7 @@ from delayd.access.scopes import Scope
 from delayd.core.errors import JobNotFound, TopicNotFound
 from delayd.core.job_parts import body_of
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.find import KeySearch
 from delayd.core.scans.list import Calendar, Cursor, Row, Search
 from delayd.core.targets import masked, own_target
 from delayd.core.times import RequestMs
@@ -65,6 +67,29 @@ async def list_jobs(call: Call) -> Reply:
         return reply(200, answer_forms.PageAnswer(jobs=jobs, after=mark))
 
 
+async def find_key(call: Call) -> Reply:
+    """Answer one page of the jobs that have a key, in all topics that the token allows."""
+    api, principal = call.api, call.principal
+    query: request_forms.FindKeyForm = call.query
+    assert call.scope is not None
+    call.allow_some()
+    after = query.after if isinstance(query.after, str) else ""
+    may_see = partial(principal.may, call.scope)
+    cost = 1 + principal.cost_us
+    search = KeySearch(api.engine, call.key, may_see, query.limit, after, cost=cost)
+    await api.carry_out(search)
+    offset_ms = api.engine.store.wall_times.offset_ms
+    jobs = []
+    async with api.slices(len(search.found)) as slices:
+        for name, row in search.found:
+            if slices.is_over:
+                await slices.rest()
+            found = answer_forms.FoundJobAnswer(**_members(row, offset_ms), topic=name)
+            _add_further(found, row, offset_ms, sees_all=call.is_admin(name))
+            jobs.append(found)
+        return reply(200, answer_forms.FoundAnswer(jobs=jobs, after=search.after))
+
+
 async def _rows(
     call: Call, topic: str, rows: list[Row], *, with_bodies: bool
 ) -> tuple[list[answer_forms.PageJobAnswer], Cursor | None]:
@@ -81,7 +106,8 @@ async def _rows(
         for number, row in enumerate(rows):
             if slices.is_over:
                 await slices.rest()
-            job, row_bytes = _row(row, offset_ms, sees_all=sees_all)
+            job = answer_forms.PageJobAnswer(**_members(row, offset_ms))
+            row_bytes = _add_further(job, row, offset_ms, sees_all=sees_all)
             body = b""
             if with_bodies:
                 try:
@@ -102,19 +128,25 @@ async def _rows(
     return jobs, None
 
 
-def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[answer_forms.PageJobAnswer, int]:
-    """Return a job without its body, and how many bytes its failure and target have.
+def _members(row: Row, offset_ms: int) -> dict[str, Any]:
+    """Return the members of an answer that every job of a list has."""
+    return {
+        "id": row.job_id,
+        "state": row.state.name.lower(),
+        "due": moment_text(row.due_ms + offset_ms),
+        "priority": row.priority,
+        "key": row.key or UNSET,
+    }
+
+
+def _add_further(
+    job: answer_forms.PageJobAnswer, row: Row, offset_ms: int, *, sees_all: bool
+) -> int:
+    """Add failure, target and texts; return how many bytes the first two have.
 
     The failure is written as JSON here, in a slice: a thousand errors of control characters take
     16 ms.
     """
-    job = answer_forms.PageJobAnswer(
-        id=row.job_id,
-        state=row.state.name.lower(),
-        due=moment_text(row.due_ms + offset_ms),
-        priority=row.priority,
-        key=row.key or UNSET,
-    )
     for name, value in row.texts.items():
         setattr(job, name, value)
     if row.target:
@@ -122,12 +154,12 @@ def _row(row: Row, offset_ms: int, *, sees_all: bool) -> tuple[answer_forms.Page
         job.url = (target if sees_all else masked(target)).url
         job.method = target.method
     if row.failed is None:
-        return job, len(row.target)
+        return len(row.target)
     attempts, failure, note = row.failed
     text = msgspec.json.encode(failure_answer(failure, note, offset_ms, sees_all=sees_all))
     job.attempts = attempts
     job.failure = answer_forms.as_written(text)
-    return job, len(text) + len(row.target)
+    return len(text) + len(row.target)
 
 
 # --- Many at once --------------------------------------------------------------------------------
