@@ -38,7 +38,9 @@ class AsyncConnection(Link, asyncio.Protocol):
         self.is_lent = False
         """Whether it is borrowed, and read by `receive_until`."""
         self._transport: asyncio.Transport | None = None
+        self._ask: Ask | None = None
         self._reader: Reader | None = None
+        """Of the reply to that request, if its first bytes were not all of it."""
         self._reply: asyncio.Future[Any] | None = None
         self._loop = asyncio.get_running_loop()
         self._ends_s = 0.0
@@ -79,12 +81,12 @@ class AsyncConnection(Link, asyncio.Protocol):
                 self.place.wire.check_before(ask, first, await self._exchange(first))
 
     async def _exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the same
-        self._reader = self.place.wire.reader(ask, self)
+        self._ask = ask
         try:
             self._send(self.place.wire.encode(ask))
             return await self._next_reply(self.way.timeout_s + ask.wait_s)
         finally:
-            self._reader = self._reply = None
+            self._ask = self._reader = self._reply = None
 
     def send(self, data: bytes) -> None:
         """Send. Raises ConnectionLost."""
@@ -175,7 +177,7 @@ class AsyncConnection(Link, asyncio.Protocol):
             if self._received_bytes > EARLY_BYTES_MAX:
                 self.close()
             return
-        if not is_waited_for or (self._reader is None and self._is_enough is None):
+        if not is_waited_for or (self._ask is None and self._is_enough is None):
             self.close()
             return
         assert self._reply is not None
@@ -191,7 +193,12 @@ class AsyncConnection(Link, asyncio.Protocol):
         """Return the reply once it is whole; None: not yet."""
         if self._is_enough is not None:
             return True if data and self._is_enough(data) else None
-        assert self._reader is not None
+        if self._reader is None:
+            assert self._ask is not None
+            wire = self.place.wire
+            if (reply := wire.whole(self._ask, self, data)) is not None:
+                return reply
+            self._reader = wire.reader(self._ask, self)
         return self._reader.feed(data)
 
     def connection_lost(self, _error: Exception | None) -> None:

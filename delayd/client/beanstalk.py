@@ -148,8 +148,6 @@ class ReplyReader:
         """Read received bytes."""
         if self._received:
             self._received += data
-        elif self._may_be_batch and (replies := self._whole(data)) is not None:
-            return replies
         else:
             self._received = data
         while self._left and (reply := self._next()) is not None:
@@ -170,20 +168,6 @@ class ReplyReader:
                 if reply.words[0] == "RESERVED":
                     self._link.held.add(int(reply.words[1]))
         return Replies(self._replies, self._link)
-
-    def _whole(self, data: bytes) -> Replies | None:
-        """Read one of the two answers that nearly all are, if this is all of it."""
-        if _SHORT.fullmatch(data):
-            return Replies([Reply(data.decode().split())], self._link)
-        if (head := _ONE_JOB.match(data)) is None:
-            return None
-        size = len(data) - head.end() - 2
-        if int(head[3]) != size or size > self._bytes_max or not data.endswith(b"\r\n"):
-            return None
-        if self._link is not None:
-            self._link.held.add(int(head[2]))
-        job = Reply(head[1].decode().split(), data[head.end() : -2])
-        return Replies([Reply(["RESERVED_BATCH", "1"]), job], self._link)
 
     def _batch_of(self, reply: Reply) -> int:
         """Return how many jobs follow; a batch is the only command of its exchange."""
@@ -245,6 +229,21 @@ class LineWire:
     def reader(self, ask: Commands, link: Link) -> ReplyReader:
         """Return the reader of their replies."""
         return ReplyReader(len(ask.lines), self._address, link, self._bytes_max)
+
+    def whole(self, ask: Commands, link: Link, data: bytes) -> Replies | None:
+        """Read one of the two answers that nearly all are, if this is all of it."""
+        if len(ask.lines) != 1:
+            return None
+        if _SHORT.fullmatch(data):
+            return Replies([Reply(data.decode().split())], link)
+        if (head := _ONE_JOB.match(data)) is None:
+            return None
+        size = len(data) - head.end() - 2
+        if int(head[3]) != size or size > self._bytes_max or not data.endswith(b"\r\n"):
+            return None
+        link.held.add(int(head[2]))
+        job = Reply(head[1].decode().split(), data[head.end() : -2])
+        return Replies([Reply(["RESERVED_BATCH", "1"]), job], link)
 
     def before(self, ask: Commands, link: Link) -> Commands | None:
         """Return the commands to send before: a token, the topics to watch and to use."""

@@ -67,16 +67,18 @@ class Connection(Link):
 
     def _exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the same
         wire = self.place.wire
-        reader = wire.reader(ask, self)
         ends_s = time.monotonic() + self.way.timeout_s
         self._send(wire.encode(ask), ends_s)
         ends_s += ask.wait_s
-        while True:
-            received = self._receive(ends_s)
-            if (reply := reader.feed(received)) is not None:
-                return reply
+        received = self._receive(ends_s)
+        if (reply := wire.whole(ask, self, received)) is not None:
+            return reply
+        reader = wire.reader(ask, self)
+        while (reply := reader.feed(received)) is None:
             if not received:
                 raise ConnectionResetError("the daemon closed it")
+            received = self._receive(ends_s)
+        return reply
 
     def send(self, data: bytes) -> None:
         """Send. Raises ConnectionLost, and is closed then."""
@@ -164,13 +166,14 @@ class Connections:
 
         If the connection fails, and a repetition does no harm, a new one is used.
         """
-        era, failed = self.way.outage.era, None
-        if len(self.way.places) == 1:
+        way, failed = self.way, None
+        era = way.outage.era
+        if len(way.places) == 1:
             try:
                 return self._try(ask)
             except (Unreachable, ConnectionLost) as error:
                 failed = Failed(error, era)
-        steps = exchanging(ask, self.way, self._pool, self._try, self._sleep, failed)
+        steps = exchanging(ask, way, self._pool, self._try, self._sleep, failed)
         answered: tuple[Connection, Any] = carried_out(steps)
         return answered
 

@@ -88,6 +88,9 @@ class Wire(Protocol):
     def reader(self, ask: Any, link: Any) -> Reader:  # noqa: ANN401 - the same, and a connection
         """Return the reader of the reply on this connection."""
 
+    def whole(self, ask: Any, link: Any, data: bytes) -> Any:  # noqa: ANN401 - the same
+        """Return the reply if its first bytes are all of it, as most often; None: use a reader."""
+
     def before(self, ask: Any, link: Any) -> Ask | None:  # noqa: ANN401 - the same
         """Return the request that this connection needs first; None: none."""
 

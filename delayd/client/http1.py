@@ -283,6 +283,9 @@ class HttpWire:
         """Return a reader of one response."""
         return ResponseReader(self._address, self._bytes_max)
 
+    def whole(self, _ask: Request, _link: object, _data: bytes) -> None:
+        """Return None: responses are left to the reader."""
+
     def before(self, _ask: Request, _link: object) -> None:
         """Return None: a request needs nothing before it."""
 

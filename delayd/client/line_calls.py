@@ -171,6 +171,9 @@ class LineCalls:
         if is_used and job.keys() <= _PLAIN:
             text = body_bytes(job["body"])
             return b"%b%d\r\n%b\r\n" % (plain_head(job), len(text), text)
+        if len(job) == 1:
+            text = body_bytes(job["body"])
+            return b"%b%d\r\n%b\r\n" % (_bare_head(topic), len(text), text)
         if job.keys() <= _PLAIN:
             options = ""
         else:
@@ -181,9 +184,8 @@ class LineCalls:
                     raise self._elsewhere(f"a put with {name}")
             options = "".join([f" {word}" for word in _option_words(job, _PUT_WORDS)])
         text = body_bytes(job["body"])
-        plain = " ".join(_plain_words(job))
-        head = f"put-in-tube {topic_word(topic)} {plain} {len(text)}{options}\r\n"
-        return b"%b%b\r\n" % (head.encode(), text)
+        head = f"put-in-tube {topic_word(topic)} {' '.join(_plain_words(job))}"
+        return b"%b %d%b\r\n%b\r\n" % (head.encode(), len(text), options.encode(), text)
 
     # --- Workers ---------------------------------------------------------------------------------
 
@@ -512,6 +514,12 @@ class LineCalls:
 
     def _elsewhere(self, operation: str) -> NotOnThisProtocol:
         return NotOnThisProtocol(operation, self._http_url)
+
+
+@functools.lru_cache(maxsize=LINES_KEPT)
+def _bare_head(topic: str) -> bytes:
+    """Write a put without options up to the number of bytes."""
+    return f"put-in-tube {topic_word(topic)} {' '.join(_plain_words({}))} ".encode()
 
 
 def plain_head(options: PutOptions) -> bytes:
