@@ -1,5 +1,6 @@
 """Two daemons and one PostgreSQL: the owner of the log serves, and the standby takes over."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -7,7 +8,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -15,7 +18,17 @@ from urllib.request import urlopen
 
 import pytest
 
-from delayd.client import Client, ConnectionLost, NotNow, Unreachable
+from delayd.client import (
+    AsyncClient,
+    AsyncJob,
+    AsyncWorker,
+    Client,
+    ConnectionLost,
+    Job,
+    NotNow,
+    Unreachable,
+    Worker,
+)
 from delayd.exits import Exit
 from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
@@ -290,6 +303,61 @@ def test_haproxy_leads_to_the_owner_before_and_after_a_takeover(
         while not found.issuperset(put):  # a put whose answer was lost may be there twice
             with until_done(lambda: over_http.reserve("mail", timeout=5)) as job:
                 found.add(job.id)
+
+
+def test_workers_of_all_kinds_go_on_with_the_standby_when_the_owner_is_killed(
+    machines: Machines, tmp_path: Path
+) -> None:
+    """Over the line and over HTTP, with both addresses."""
+    ports = [(owner := machines.owner(*HTTP)), machines.standby(*HTTP)]
+    line, http = zip(*map(addresses_of, ports), strict=True)
+    done: list[str] = []
+
+    async def work_with_asyncio() -> None:
+        async with AsyncClient(line) as client:
+
+            async def handle(job: AsyncJob) -> None:
+                done.append(f"asyncio {job.text}")
+                if job.text == "last":
+                    worker.stop()
+
+            worker = AsyncWorker(client, "asyncio", handle, concurrency=4)
+            await worker.run()
+
+    def handle(job: Job) -> None:
+        done.append(f"threads {job.text}")
+
+    output = tmp_path / "done.txt"
+    command = (executable("delayd"), "work", "command", "--", "sh", "-c", 'cat >>"$0"', str(output))
+    environment = {**os.environ, "DELAYD_URL": ",".join(http)}
+    with (
+        Client(http) as client,
+        Client(line) as of_worker,
+        launch("delayd work", command, environment=environment),
+        ThreadPoolExecutor() as threads,
+    ):
+        worker = Worker(of_worker, "threads", handle, concurrency=4)
+        running = [threads.submit(worker.run), threads.submit(asyncio.run, work_with_asyncio())]
+        for body in ("first", "last"):
+            for topic in ("asyncio", "threads", "command"):
+                until_done(partial(client.put, topic, body))
+            deadline = time.monotonic() + 60
+            wanted = {f"asyncio {body}", f"threads {body}"}
+            while not (wanted.issubset(done) and output.exists() and body in output.read_text()):
+                assert time.monotonic() < deadline, (body, done)
+                time.sleep(0.02)
+            if body == "first":
+                owner.kill()
+        worker.stop()
+        for each in running:
+            each.result(60)
+
+
+def addresses_of(daemon: Server) -> tuple[str, str]:
+    """Return the urls of a daemon, which need not serve yet, over the line and over HTTP."""
+    found = re.findall(rb"line ([0-9.:]+), http ([0-9.:]+)", daemon.output())
+    line, http = found[-1]
+    return f"beanstalk://{line.decode()}", f"http://{http.decode()}"
 
 
 def test_the_drill_ends_with_every_acknowledged_job(
