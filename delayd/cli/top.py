@@ -185,14 +185,14 @@ def fetched(client: "Client") -> Picture:
 def row_of(topic: "TopicInfo") -> TopicRow:
     """Return what is shown of a topic."""
     rates, late = figures(topic.details, "rates"), figures(topic.details, "late")
-    trouble = topic.details.get("trouble")
+    trouble = topic.trouble
     if "trouble" not in topic.details and topic.buried:  # over the line
         trouble = "buried"
     return TopicRow(
         topic.name,
-        str(trouble) if trouble in TROUBLES else "",
+        trouble if trouble in TROUBLES else "",
         topic.ready,
-        figures({"of": topic.details}, "of").get("oldest_ready_age"),
+        topic.oldest_ready_age,
         *(topic.buried, topic.delayed, topic.reserved, topic.waiting),
         *(rates.get(name) for name in ("put", "reserved", "deleted", "failed")),
         *(in_ms(late.get(name)) for name in ("p50", "p99")),

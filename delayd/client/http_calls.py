@@ -96,12 +96,12 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         **dict.fromkeys(("id", "attempts"), _WHOLE),
         **dict.fromkeys(("delayed", "ready", "reserved", "buried", "urgent", "waiting"), _WHOLE),
         **dict.fromkeys(("topic", "state", "token", "key", "group", "name"), _A_TEXT),
-        **dict.fromkeys(("outcome", "source"), _A_TEXT),
+        **dict.fromkeys(("outcome", "source", "trouble"), _A_TEXT),
         **dict.fromkeys(("reason", "error", "origin"), _A_TEXT),
         **dict.fromkeys(("at", "created", "due", "expires", "paused_until"), _A_TIME),
         "policy": (dict,),
         **dict.fromkeys(("attempt", "priority"), _WHOLE),
-        **dict.fromkeys(("lateness", "ttr"), _SECONDS),
+        **dict.fromkeys(("lateness", "ttr", "oldest_ready_age"), _SECONDS),
         "failure": (dict,),
     }
 )

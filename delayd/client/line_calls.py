@@ -822,7 +822,7 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
 def _topic_info(stats: dict[str, Any]) -> TopicInfo:
     kinds = ("jobs-delayed", "jobs-ready", "jobs-reserved", "jobs-buried", "jobs-urgent", "waiting")
     counts = [whole_in(stats, f"current-{kind}") for kind in kinds]
-    return TopicInfo._make((_name_of(stats, "name"), *counts, None, stats))
+    return TopicInfo._make((_name_of(stats, "name"), *counts, None, stats, None, None))
 
 
 def _name_of(stats: Mapping[str, Any], field: str, *default: str) -> str:

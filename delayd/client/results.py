@@ -117,6 +117,10 @@ class TopicInfo(NamedTuple):
     paused_until: Time | None = None
     details: Mapping[str, Any] = NO_DETAILS
     """All members of the daemon's answer, under its names."""
+    oldest_ready_age: float | None = None
+    """How long the oldest ready job has been ready, in seconds; None on the line, as the next."""
+    trouble: str | None = None
+    """The worst that is wrong with it: untaken, buried, behind or failing; None: nothing."""
 
     @property
     def jobs(self) -> int:

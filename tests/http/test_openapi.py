@@ -260,7 +260,7 @@ def test_the_kinds_of_the_document_are_those_of_the_refusals() -> None:
         (results.JobInfo, "Job", {"details", "body_base64"}),
         (results.Reservation, "ReservedJob", {"link", "body_base64"}),
         (results.Failure, "Failure", set()),
-        (results.TopicInfo, "TopicCounts", {"details", "jobs"}),
+        (results.TopicInfo, "TopicCounts", {"details", "jobs", "rates", "late"}),
         (results.Became, "Became", {"id"}),
     ],
 )
