@@ -16,6 +16,7 @@ The module imports little, since `delayd serve` listens only after it.
 
 import enum
 import itertools
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -32,6 +33,7 @@ from delayd.fields import (
     ValueKind,
     Wrong,
     duration,
+    invalid,
     list_of,
     matching,
     one_of,
@@ -46,7 +48,15 @@ from delayd.fields import (
     written,
 )
 from delayd.log_lines import LogFormat, LogLevel
-from delayd.net.addresses import UNIX_MODE_DEFAULT, Address, TcpAddress, is_local, parse_address
+from delayd.net.addresses import (
+    UNIX_MODE_DEFAULT,
+    UNIX_PREFIX,
+    Address,
+    TcpAddress,
+    UnixAddress,
+    is_local,
+    parse_address,
+)
 from delayd.text import MASK, with_shown_urls
 
 if TYPE_CHECKING:
@@ -59,6 +69,8 @@ _HOST_GLOB: Final = r"[A-Za-z0-9._*?-]+|[0-9A-Fa-f.*?]*:[0-9A-Fa-f.*?]*:[0-9A-Fa
 """A host with wildcards; what has two colons or more is the text of an IPv6 address."""
 _NAME: Final = rf"[A-Za-z0-9._-]{{1,{limits.TARGET_NAME_BYTES_MAX}}}"
 """The name of a secret or of a sink."""
+_PATHS_OF_SINKS: Final = ("password_file", "ca", "certificate", "key")
+"""Options that are paths, as in `push.options`."""
 _OF_EVERY_SINK: Final = ("kind", "topics")
 """Options that are not of the kind."""
 _NOT_SHOWN: Final = "passw|passphrase|secret|token|credential|api_?key"
@@ -278,6 +290,15 @@ class SinkSection(NamedTuple):
     options: Mapping[str, object]
     topics: tuple[str, ...] | None = None
     """Globs of the topics that may use it; None: all may."""
+
+    def beside(self, home: str) -> "SinkSection":
+        """Return the same with paths that count from this directory."""
+        paths = {
+            option: os.path.join(home, value)
+            for option, value in self.options.items()
+            if option in _PATHS_OF_SINKS and isinstance(value, str) and value
+        }
+        return self._replace(options={**self.options, **paths})
 
     def without_secrets(self) -> dict[str, object]:
         """Return the section as people may see it.
@@ -540,9 +561,13 @@ def load(path: str | None, environment: Mapping[str, str], flags: Mapping[str, o
     """
     errors: list[Wrong] = []
     fields: dict[str, Any] = {}
+    home = os.path.dirname(os.path.abspath(path or ""))
     for setting, value, source, name in _by_source(path, environment, flags, errors):
         try:
-            fields[setting.inside] = setting.read(value, name)
+            is_in_file = name == setting.name  # variables and flags have names of their own
+            fields[setting.inside] = (
+                _in_file(setting, value, home) if is_in_file else setting.read(value, name)
+            )
         except Invalid as wrong:
             errors += [each._replace(source=source) for each in wrong.errors]
     _add_sink_options(fields, environment, errors)
@@ -609,6 +634,31 @@ def _from_file(path: str | None, errors: list[Wrong]) -> Iterator[SettingValue]:
             yield BY_NAME[name], value, path, name
         else:
             errors.append(Wrong(name, unknown(name, sorted(BY_NAME), "setting"), source=path))
+
+
+def _in_file(setting: Field, value: object, home: str) -> Any:  # noqa: ANN401 - what a setting is
+    """Read the value of a file in which paths count from its directory. Raises `Invalid`.
+
+    >>> _in_file(BY_NAME["data_dir"], "jobs", "/etc/delayd")
+    '/etc/delayd/jobs'
+    >>> print(_in_file(BY_NAME["line.listen"], "unix:line.sock", "/run"))
+    unix:/run/line.sock
+    """
+    read = setting.read(value)
+    if setting.kind in (_DIRECTORY, _FILE_OR_OFF) and read is not None:
+        path = os.path.join(home, read)
+        if setting.kind == _DIRECTORY and not os.path.exists(path) and os.path.isdir(read):
+            rule = (
+                "counts from the directory of this file, where it is not there, but it is in the"
+                f" working directory: write {shown(os.path.abspath(read))} if that is meant"
+            )
+            raise invalid(setting.name, rule, shown(value))
+        return path
+    if isinstance(read, UnixAddress):
+        return setting.read(UNIX_PREFIX + os.path.join(home, read.path))
+    if setting.name == "sinks":
+        return {name: section.beside(home) for name, section in read.items()}
+    return read
 
 
 def _flattened(

@@ -217,8 +217,8 @@ OWN: Final = {
 """Of settings whose schema does not say what they may be."""
 PATH: Final = Values(
     (
-        ("'t\"\\.json'", 't"\\.json', 't"\\.json'),
-        ('"jobs\\u202e😀"', "jobs\u202e😀", "jobs\u202e😀"),
+        ("'/t\"\\.json'", '/t"\\.json', '/t"\\.json'),
+        ('"/jobs\\u202e😀"', "/jobs\u202e😀", "/jobs\u202e😀"),
     ),
     "must be the path of a ",
     ("1",),

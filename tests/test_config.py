@@ -31,7 +31,9 @@ def test_nothing_said_gives_the_defaults() -> None:
 
 
 def test_the_example_is_the_defaults() -> None:
-    assert load(str(EXAMPLE), {}, {}) == Config()
+    found = load(str(EXAMPLE), {}, {})
+    assert found._replace(data_dir=Config().data_dir) == Config()
+    assert found.data_dir == str(EXAMPLE.with_name("delayd-data"))
 
 
 def test_the_example_has_every_setting() -> None:
@@ -101,6 +103,50 @@ def test_a_sink_says_which_topics_may_use_it(tmp_path: Path) -> None:
             load(written(tmp_path, f'[sinks.a]\nkind = "redis"\ntopics = {wrong}\n'), {}, {})
     with pytest.raises(ConfigErrors, match='DELAYD_SINKS_A_TOPICS = "": must be'):
         load(written(tmp_path, text), {"DELAYD_SINKS_A_TOPICS": ""}, {})
+
+
+def test_paths_in_the_file_count_from_its_directory(tmp_path: Path) -> None:
+    text = """
+data_dir = "jobs"
+line.listen = "unix:line.sock"
+auth.tokens = "/etc/tokens.json"
+push.secrets = "off"
+tls = {certificate = "tls/cert.pem", key = "../key.pem"}
+line.tls = true
+[sinks.a]
+kind = "redis"
+password_file = "a.password"
+list = "due"
+ca = 7
+"""
+    config = load(written(tmp_path, text.replace("line.tls = true", "http.tls = true")), {}, {})
+    assert config.data_dir == f"{tmp_path}/jobs"
+    assert str(config.line_listen) == f"unix:{tmp_path}/line.sock"
+    assert (config.auth_tokens, config.push_secrets) == ("/etc/tokens.json", None)
+    assert (config.tls_certificate, config.tls_key) == (
+        *(f"{tmp_path}/tls/cert.pem", f"{tmp_path}/../key.pem"),
+    )
+    sink = {"password_file": f"{tmp_path}/a.password", "list": "due", "ca": 7}
+    assert config.sinks["a"].options == sink
+
+
+def test_paths_in_variables_and_flags_count_from_the_working_directory(tmp_path: Path) -> None:
+    environment = {"DELAYD_AUTH_TOKENS": "t", "DELAYD_SINKS_A_CA": "c"}
+    config = load(written(tmp_path, SINKS), environment, {"--data-dir": "jobs"})
+    assert (config.auth_tokens, config.data_dir) == ("t", "jobs")
+    assert config.sinks["a"].options["ca"] == "c"
+
+
+def test_a_data_directory_where_it_counted_from_before_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "jobs").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    (error,) = errors_of(path := written(tmp_path, 'data_dir = "jobs"'))
+    assert error.startswith('data_dir = "jobs": counts from the directory of this file')
+    assert f'write "{tmp_path}/here/jobs" if that is meant' in error
+    (tmp_path / "jobs").mkdir()
+    assert load(path, {}, {}).data_dir == f"{tmp_path}/jobs"
 
 
 def test_two_sinks_cannot_have_the_same_variables(tmp_path: Path) -> None:

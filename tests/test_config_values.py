@@ -48,11 +48,11 @@ from tests.config_files import EXAMPLE, errors_of, written
         ('push.sign_with = ["a"]', 'push.sign_with = ["a"]: needs a push.secrets'),
         ("line.tls = true", "line.tls = true: needs a tls.certificate"),
         ("http.tls = true", "http.tls = true: needs a tls.certificate"),
-        ('tls.key = "k"', 'tls.key = "k": needs a tls.certificate'),
-        ('tls.client_ca = "k"', 'tls.client_ca = "k": needs a tls.certificate'),
+        ('tls.key = "/k"', 'tls.key = "/k": needs a tls.certificate'),
+        ('tls.client_ca = "/k"', 'tls.client_ca = "/k": needs a tls.certificate'),
         (
-            'tls.certificate = "c"',
-            'tls.certificate = "c": has no effect while line.tls and http.tls are false',
+            'tls.certificate = "/c"',
+            'tls.certificate = "/c": has no effect while line.tls and http.tls are false',
         ),
     ],
 )

@@ -74,10 +74,10 @@ def test_the_file_may_be_named_by_a_flag_or_a_variable(
         (tmp_path / name).write_text(f'data_dir = "{name}"\nline.listen = "127.0.0.1:0"')
     monkeypatch.setenv("DELAYD_CONFIG", str(tmp_path / "variable"))
     invoke(["serve"])
-    assert service.configs.pop().data_dir == "variable"
+    assert service.configs.pop().data_dir == f"{tmp_path}/variable"
     service.listeners.close()
     invoke(["serve", "--config", str(tmp_path / "flag")])
-    assert service.config.data_dir == "flag"
+    assert service.config.data_dir == f"{tmp_path}/flag"
 
 
 def test_the_unix_sockets_have_the_configured_modes(
