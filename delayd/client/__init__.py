@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.errors import BodyTooBig as BodyTooBig
     from delayd.client.errors import Busy as Busy
     from delayd.client.errors import CapReached as CapReached
+    from delayd.client.errors import ClientClosed as ClientClosed
     from delayd.client.errors import ConnectionLost as ConnectionLost
     from delayd.client.errors import DelaydError as DelaydError
     from delayd.client.errors import DelayTooLong as DelayTooLong
@@ -100,7 +101,8 @@ _NAMES = MappingProxyType(
     {
         "aio": "AsyncClient AsyncJob",
         "errors": (
-            "BodyTooBig Busy CapReached ConnectionLost DelayTooLong DelaydError Draining "
+            "BodyTooBig Busy CapReached ClientClosed ConnectionLost DelayTooLong DelaydError "
+            "Draining "
             "FieldProblem Forbidden IdempotencyKeyReused IdempotencyKeysFull Invalid "
             "JobAlreadyExists JobNotFound JobReserved KeyInvalid NoRoom NoStandby NoVirtualClock "
             "NotFound NotNow NotOnThisProtocol NotReady NotReserved NotUnderstood OutOfSpace "
@@ -120,6 +122,11 @@ _NAMES = MappingProxyType(
 _HOMES = MappingProxyType({name: home for home, names in _NAMES.items() for name in names.split()})
 """The module of each name."""
 __all__ = list(_HOMES)
+
+
+def __dir__() -> list[str]:
+    """Return the names that are there, loaded or not."""
+    return __all__
 
 
 def __getattr__(name: str) -> object:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 
 from delayd.client.addresses import Address
 from delayd.client.errors import (
+    ClientClosed,
     ConnectionLost,
     DelaydError,
     NotReady,
@@ -271,8 +272,13 @@ class Pool(Generic[L]):
         self._idle: list[L] = []
 
     def take(self, place: Place) -> L | None:
-        """Return a connection to this address that holds no jobs, if there is one."""
+        """Return a connection to this address that holds no jobs, if there is one.
+
+        Raises ClientClosed.
+        """
         with self._lock:
+            if self._is_closed:
+                raise ClientClosed
             idle = self._idle
             for at in range(len(idle) - 1, -1, -1):
                 connection = idle[at]

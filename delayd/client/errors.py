@@ -15,6 +15,7 @@
       NotOnThisProtocol         the line or HTTP cannot do this; the other one can
       WrongProtocol             the address is that of the other protocol, and is named for it
       NotUnderstood             the answer is not of delayd's protocol
+      ClientClosed              the client was closed before the call
 
 A refusal's class follows from its `kind`, which never changes, and for some from the wrong field.
 On the line, and from daemons that know no kinds, it follows from the `word`, and where several
@@ -273,6 +274,13 @@ class ConnectionLost(DelaydError):
 
 class TimedOut(DelaydError):
     """No job became ready in time."""
+
+
+class ClientClosed(DelaydError):
+    """The client was closed before the call; nothing was sent."""
+
+    def __init__(self) -> None:
+        super().__init__("the client is closed: make a new one, or call it before the block ends")
 
 
 class NotOnThisProtocol(DelaydError):

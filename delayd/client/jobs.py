@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from delayd.client.errors import DelaydError, NotFound, NotReserved, Refused
+from delayd.client.errors import ClientClosed, DelaydError, NotFound, NotReserved, Refused
 from delayd.client.limits import TOUCH_S_MAX, TOUCH_S_MIN
 from delayd.client.results import Became, Failure, Reservation, Time
 from delayd.client.steps import Steps, carried_out
@@ -295,6 +295,8 @@ def touched(job: Reserved[Any]) -> Steps[bool]:
     """Touch a job; tell whether to go on. A daemon that is away may come back."""
     try:
         yield job.client.touch(job)
+    except ClientClosed:
+        return False
     except (NotReserved, NotFound):
         job.is_lost = not job.is_finished
         return False

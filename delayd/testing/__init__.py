@@ -24,6 +24,11 @@ _HOMES: Final = MappingProxyType(
 )
 
 
+def __dir__() -> list[str]:
+    """Return the names that are there, loaded or not."""
+    return [*__all__]
+
+
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any of them
     """Import the module of a name."""
     if name not in _HOMES:

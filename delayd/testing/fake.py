@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
-from delayd.client import AsyncClient, Client, TimedOut
+from delayd.client import AsyncClient, Client, ClientClosed, TimedOut
 from delayd.client.addresses import DEFAULT_URL, read_address
 from delayd.client.http1 import HttpWire
 from delayd.client.http_calls import HttpCalls
@@ -143,9 +143,12 @@ class FakeRuns:
         self._fake = fake
         self._wire = HttpWire(read_address(DEFAULT_URL), token)
         self._never = threading.Event()
+        self._is_closed = False
 
     def run(self, steps: Steps[T]) -> T:
-        """Carry out an operation."""
+        """Carry out an operation. Raises ClientClosed."""
+        if self._is_closed:
+            raise ClientClosed
         return carried_out(answered_by(steps, partial(self._fake.answer, self._wire)))
 
     def pause(self) -> None:
@@ -158,7 +161,8 @@ class FakeRuns:
             self.pause()
 
     def close(self) -> None:
-        """Do nothing: there are no connections."""
+        """Carry out nothing more."""
+        self._is_closed = True
 
 
 class AsyncFakeRuns:
@@ -168,9 +172,12 @@ class AsyncFakeRuns:
         self._fake = fake
         self._wire = HttpWire(read_address(DEFAULT_URL), token)
         self._pause_s = 0.0
+        self._is_closed = False
 
     async def run(self, steps: Steps[T]) -> T:
-        """Carry out an operation."""
+        """Carry out an operation. Raises ClientClosed."""
+        if self._is_closed:
+            raise ClientClosed
         return await awaited(answered_by(steps, self._exchange))
 
     async def _exchange(self, ask: Any) -> Any:  # noqa: ANN401 - the wire tells
@@ -187,7 +194,8 @@ class AsyncFakeRuns:
         await asyncio.sleep(0.0 if self._fake.pass_time() else YIELD_S)
 
     async def close(self) -> None:
-        """Do nothing: there are no connections."""
+        """Carry out nothing more."""
+        self._is_closed = True
 
 
 def _milliseconds(duration: Duration) -> int:

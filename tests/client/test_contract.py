@@ -8,6 +8,7 @@ import pytest
 
 from delayd.client import (
     BodyTooBig,
+    ClientClosed,
     Invalid,
     JobAlreadyExists,
     JobNotFound,
@@ -130,6 +131,15 @@ def test_a_batch_has_every_result_in_order(world: World) -> None:
     assert ids == sorted(ids)
     jobs = world.client.reserve_many(world.topic, limit=1_000, timeout=0)
     assert [job.json() for job in jobs] == list(range(1_000))
+
+
+def test_a_client_that_is_closed_does_nothing_more(world: World) -> None:
+    put = world.client.put(world.topic, "x")
+    world.client.close()
+    for call, argument in (("get", put.id), ("topics", None), ("cancel", put.id)):
+        with pytest.raises(ClientClosed, match="make a new one"):
+            getattr(world.client, call)(*[] if argument is None else [argument])
+    world.client.close()
 
 
 def test_a_batch_puts_into_several_topics(world: World) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import delayd.client
+import delayd.testing
 from delayd.client import errors
 
 
@@ -49,6 +50,11 @@ def test_every_name_that_types_promise_is_there() -> None:
     assert promised == set(delayd.client.__all__)
     for name in promised:
         assert getattr(delayd.client, name).__name__ == name
+
+
+def test_dir_lists_what_can_be_imported_loaded_or_not() -> None:
+    assert dir(delayd.client) == sorted(delayd.client.__all__)
+    assert dir(delayd.testing) == sorted(delayd.testing.__all__)
 
 
 def test_a_star_brings_the_clients_and_every_error() -> None:
