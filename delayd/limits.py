@@ -653,6 +653,10 @@ RETRY_AFTER_FULL_S: Final = 5
 HTTP_BODY_BYTES_DEFAULT: Final = 4 << 20  # a request's: a thousand jobs of 4 kB each
 HTTP_BODY_BYTES_MIN: Final = 1 << 10  # less would refuse requests of every client
 HTTP_BODY_BYTES_MAX: Final = 64 << 20  # held in memory while it is read, in slices
+# What `delayd put --ndjson` keeps in memory of a pipe, which it looks at before the first put.
+NDJSON_PIPE_BYTES_MAX: Final = 64 << 20
+NDJSON_LINE_BYTES_MAX: Final = 64 << 20  # as long as the longest request
+NDJSON_WRONG_SHOWN_MAX: Final = 20  # wrong lines that are shown: a screen of them
 HTTP_BATCH_MAX: Final = 1_000  # jobs put, reserved, acknowledged by one request: some 10 ms of work
 # The longest long poll: proxies often close a connection after a minute.
 HTTP_WAIT_MS_MAX: Final = 60_000

@@ -292,14 +292,13 @@ def explained(error: DelaydError) -> Iterator[str]:
         yield str(error)
     if isinstance(error, Unauthorized):
         if has_token():
-            yield "the token was not taken: it has another text, is revoked or over, or is so new"
-            yield "that the daemon has not read it yet: systemctl reload delayd"
+            yield "a token that was just created is accepted after: systemctl reload delayd"
         else:
-            how = "--token-file FILE, DELAYD_TOKEN_FILE or DELAYD_TOKEN"
-            yield f"the daemon asks for a token: {how}"
+            yield "show one with --token-file FILE, DELAYD_TOKEN_FILE or DELAYD_TOKEN"
     if isinstance(error, Unauthorized | Forbidden) and error.kind not in NOT_FOR_TOKENS:
         scope, topic = missing(error)
-        yield f"one that may: delayd token create NAME --scope {scope} --topic {topic}"
+        how = f"delayd token create NAME --scope {scope} --topic {topic}"
+        yield f"create a token that may: {how}"
     if isinstance(error, NotNow | NoRoom):
         later = "later" if error.retry_after_s is None else f"in {error.retry_after_s:g} s"
         yield f"nothing was changed; try again {later}"

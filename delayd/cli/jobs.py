@@ -3,13 +3,14 @@
 import contextlib
 import heapq
 import itertools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.parameters import DURATION, MOMENT, PRIORITY, takes
-from delayd.cli.put import body_of, called
+from delayd.cli.put import body_of, called, warn_of_past
 from delayd.cli.reserve import body_fields
 from delayd.cli.selection import FILTERS, MANY, WHICH, carried_out, filter_of, selection
 from delayd.cli.tables import (
@@ -24,13 +25,13 @@ from delayd.cli.tables import (
     time_shown,
 )
 from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
-from delayd.client.errors import TopicNotFound
+from delayd.client.errors import ConnectionLost, TopicNotFound, Unreachable
 from delayd.durations import duration_text
 from delayd.exits import Exit
 from delayd.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
     from delayd.client.results import JobInfo, TopicInfo
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 BODY_COLUMNS = 40
 TOPICS_MAX = 100
+WATCH_S = 2.0
 WAITING = ("delayed", "ready")
 COLUMNS = (
     *(Column("id"), Column("topic", 1, text_least=6), Column("state", 3), Column("due")),
@@ -73,6 +75,7 @@ TIMES = (
 )
 @click.option("--all", "are_all", is_flag=True, help="All of them, of all topics, page by page.")
 @click.option("--bodies", is_flag=True, help="Show the bodies too.")
+@click.option("--watch", "is_watched", is_flag=True, help="List them again every 2 seconds.")
 @JSON_OPTION
 @with_client
 def jobs(
@@ -86,6 +89,7 @@ def jobs(
     limit: int,
     are_all: bool,
     bodies: bool,
+    is_watched: bool,
     as_json: bool,
 ) -> int:
     """List the jobs of TOPIC in the order in which they are due.
@@ -99,28 +103,50 @@ def jobs(
     if topic is None and not (states or prefix or are_all):
         states = WAITING
     which = filter_of(states, prefix, due_from, due_to)
-    searched, is_part = "", False
-    if topic is None:
-        topics = with_jobs(client, states)
-        of_these = topics if are_all else topics[:TOPICS_MAX]
-        is_part = len(of_these) < len(topics)
-        searched = searched_text(states, len(of_these), len(topics))
-        found = of_topics(client, of_these, limit_asked, which, bodies=bodies)
-    else:
-        found = client.jobs(topic, limit=limit_asked, bodies=bodies, **which)
-    first = next(found, None)
-    if first is None:
-        complain(f"there is no such job{seen()}{searched}")
-        return Exit.NOTHING_THERE if is_part else Exit.OK
-    page = itertools.islice(itertools.chain((first,), found), limit or None)
-    if as_json:
-        print_json(map(job_fields, page))
-    else:
-        print_jobs(page, bodies=bodies, topics=topic is None)
-    if limit and next(found, None) is not None:
-        complain(f"there are more than {limit}: --all prints all of them; or use a filter")
-    elif is_part:
-        complain(f"there may be more{searched}")
+
+    def show() -> int:
+        searched, is_part = "", False
+        if topic is None:
+            topics = with_jobs(client, states)
+            of_these = topics if are_all else topics[:TOPICS_MAX]
+            is_part = len(of_these) < len(topics)
+            searched = searched_text(states, len(of_these), len(topics))
+            found = of_topics(client, of_these, limit_asked, which, bodies=bodies)
+        else:
+            found = client.jobs(topic, limit=limit_asked, bodies=bodies, **which)
+        first = next(found, None)
+        if first is None:
+            complain(f"there is no such job{seen()}{searched}")
+            return Exit.NOTHING_THERE if is_part else Exit.OK
+        page = itertools.islice(itertools.chain((first,), found), limit or None)
+        if as_json:
+            print_json(map(job_fields, page))
+        else:
+            print_jobs(page, bodies=bodies, topics=topic is None)
+        if limit and next(found, None) is not None:
+            complain(f"there are more than {limit}: --all prints all of them; or use a filter")
+        elif is_part:
+            complain(f"there may be more{searched}")
+        return Exit.OK
+
+    return watch(show) if is_watched else show()
+
+
+def watch(show: "Callable[[], int]") -> int:
+    """Show it on a cleared terminal every WATCH_S, until q or Ctrl-C. Raises CommandFailed."""
+    from delayd.cli import top
+
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CommandFailed(Exit.USAGE, "--watch needs a terminal")
+    with top.keys_one_by_one(), contextlib.suppress(KeyboardInterrupt):
+        key = ""
+        while key != top.QUIT:
+            click.clear()
+            try:
+                show()
+            except (ConnectionLost, Unreachable) as error:
+                complain(str(error))
+            key = top.key_within(WATCH_S)
     return Exit.OK
 
 
@@ -378,7 +404,7 @@ def reschedule(
         return client.reschedule_many(topic, timing, **which)
 
     def one(*name: Any) -> None:
-        client.reschedule(*name, **timing)
+        warn_of_past(at, client.reschedule(*name, **timing))
 
     return carried_out(selection(ids, topic, key, **rest), "rescheduled", one, many)
 
@@ -430,5 +456,6 @@ def change(
         )
     for name in chosen.names:
         due = client.change(*name, **changes)
+        warn_of_past(changes.get("at"), due)
         print_lines(["changed" if due is None else f"changed: due {time_shown(due)}"])
     return Exit.OK

@@ -55,9 +55,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
     "Topics": {
         "topics": Subcommand("topics", "List the topics with their jobs by state."),
         "calendar": Subcommand("calendar", "Show how many delayed jobs come due when."),
-        "policy": Subcommand("policy", "Show, set and remove the policies of topics."),
+        "policy": Subcommand("policy", "List, show, set and remove the policies of topics."),
         "pause": Subcommand("topics", "Hand out no jobs of a topic for a while."),
-        "resume": Subcommand("topics", "End a pause."),
+        "resume": Subcommand("topics", "End the pause of a topic, or of several."),
         "clear": Subcommand("topics", "Delete every job of a topic that is not reserved."),
     },
     "The daemon": {

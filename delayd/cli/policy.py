@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from delayd.cli.connect import known_topics, with_client
-from delayd.cli.tables import JSON_OPTION, print_fields, print_json
+from delayd.cli.connect import known_topics, seen, with_client
+from delayd.cli.tables import JSON_OPTION, Column, json_text, print_fields, print_json, print_table
 from delayd.cli.terminal import complain, examples
 from delayd.exits import Exit
 from delayd.limits import POLICY_JSON_BYTES_MAX
@@ -16,10 +16,45 @@ if TYPE_CHECKING:
     from delayd.client.results import PolicyInfo
     from delayd.client.sync import Client
 
+COLUMNS: Final = (
+    *(Column("topic", text_least=8), Column("source", 1)),
+    Column("policy", text_least=12),
+)
+SOURCES: Final = {"run_time": "set at run time", "configuration": "the configuration"}
+
 
 @click.group()
 def policy() -> None:
-    """Show, set and remove the policies of topics."""
+    """List, show, set and remove the policies of topics."""
+
+
+@policy.command(
+    "list",
+    short_help="List the topics that have a policy, and where it comes from.",
+    epilog=examples("delayd policy list", "delayd policy list --json | jq -r .topic"),
+)
+@JSON_OPTION
+@with_client
+def list_(client: "Client", *, as_json: bool) -> int:
+    """List the topics that have a policy, with the policy and where it comes from.
+
+    Each topic is asked for by itself: with thousands of them this takes seconds. A pattern of the
+    configuration shows where there is a topic that it matches.
+    """
+    found = ((each.name, client.policy(each.name)) for each in client.topics())
+    rows = [(name, info) for name, info in found if info.policy]
+    if as_json:
+        print_json(
+            {"topic": name, "policy": info.policy, "source": info.source} for name, info in rows
+        )
+    elif rows:
+        print_table(
+            COLUMNS,
+            [(name, SOURCES.get(info.source, ""), json_text(info.policy)) for name, info in rows],
+        )
+    else:
+        complain(f"no topic{seen()} has a policy")
+    return Exit.OK
 
 
 @policy.command(
@@ -30,7 +65,7 @@ def policy() -> None:
 @JSON_OPTION
 @with_client
 def get(client: "Client", topic: str, *, as_json: bool) -> int:
-    """Show the policy of TOPIC, and whether it is of the configuration or was set."""
+    """Show the policy of TOPIC, and whether it was set at run time or in the configuration."""
     show(client.policy(topic), as_json=as_json)
     return Exit.OK
 
@@ -124,4 +159,4 @@ def show(info: "PolicyInfo", *, as_json: bool) -> None:
     if not info.policy:
         complain("the topic has no policy")
     elif info.source:
-        complain(f"from {'what was set' if info.source == 'run_time' else 'the configuration'}")
+        complain(f"source: {SOURCES.get(info.source, info.source)}")

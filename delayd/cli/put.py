@@ -1,11 +1,13 @@
 """`delayd put`: one job from the command line, or many from NDJSON."""
 
 import binascii
+import io
+import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 import click
 
@@ -13,13 +15,20 @@ from delayd.cli.connect import known_topics, with_client
 from delayd.cli.parameters import DURATION, MOMENT, PRIORITY
 from delayd.cli.tables import JSON_OPTION, print_json, time_or_none, time_shown
 from delayd.cli.terminal import CommandFailed, complain, examples, print_lines, progress
-from delayd.client.errors import Invalid, Refused
+from delayd.client.errors import FieldProblem, Invalid, Refused, refused
 from delayd.client.results import PutResult
 from delayd.durations import size_text
 from delayd.exits import Exit
-from delayd.limits import BODY_BYTES_CEILING
+from delayd.limits import (
+    BODY_BYTES_CEILING,
+    NDJSON_LINE_BYTES_MAX,
+    NDJSON_PIPE_BYTES_MAX,
+    NDJSON_WRONG_SHOWN_MAX,
+)
 
 if TYPE_CHECKING:
+    import datetime as dt
+
     from delayd.client.sync import Client
     from delayd.client.values import NewJob
 
@@ -27,22 +36,27 @@ BATCH_JOBS: Final = 1_000
 BATCH_BYTES: Final = 1 << 20
 """A request has both bounds; the daemon's own are higher."""
 
-FIELDS: Final = frozenset(
-    (
-        *("body", "body_base64", "delay", "at", "priority", "ttr", "key", "on_conflict"),
-        "group",
-        *("retry", "max_attempts", "jitter_percent", "url", "method", "headers"),
-    )
-)
-"""The fields of a line of NDJSON."""
+TIMES: Final = frozenset(("delay", "at"))
+"""One excludes the other."""
+
+PAST_MS: Final = 1_000
+"""By more than any tick: a time is rounded up to the next one."""
 
 PUT: Final = "put"
 REFUSED: Final = "refused"
 COUNTED: Final = (PUT, "kept", "replaced", "preserved", "extended", REFUSED)
 """What became of a line; a job that was there already was not put."""
 
-Line = tuple[int, "NewJob"]
-"""The number of a line, from 1, and its job."""
+
+class JobLine(NamedTuple):
+    """A line of NDJSON."""
+
+    number: int
+    """From 1."""
+    job: "NewJob | Invalid"
+    """Or what is wrong with it."""
+    size: int
+    """In bytes."""
 
 
 def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -77,6 +91,17 @@ def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | No
 @click.option(
     "--ndjson", type=click.File("rb"), help="Put many jobs: one JSON object a line; - is stdin."
 )
+@click.option(
+    "--keep-going",
+    is_flag=True,
+    help="With --ndjson: report wrong lines and put the others, without looking at all first.",
+)
+@click.option(
+    "--from-line",
+    type=click.IntRange(1),
+    metavar="N",
+    help="With --ndjson: begin with line N, to go on where a file ended.",
+)
 @click.option("--delay", type=DURATION, help="How long until it is due: 15s, 30m, 1h30m, 7d.")
 @click.option("--at", type=MOMENT, help="When it is due: 2030-01-01T09:00:00Z.")
 @click.option("--key", metavar="KEY", help="A name of yours, unique in the topic.")
@@ -104,13 +129,17 @@ def put(
     *,
     file: BinaryIO | None,
     ndjson: BinaryIO | None,
+    keep_going: bool,
+    from_line: int | None,
     as_json: bool,
     **options: object,
 ) -> int:
     """Put a job into TOPIC: BODY, a file, or standard input.
 
-    Prints the id of the job. When the command ends, the job is on the daemon's disk. With --ndjson
-    the options are those of every job whose line does not say otherwise.
+    Prints the id of the job. When the command ends, the job is on the daemon's disk.
+
+    With --ndjson the options apply to each line that does not set them itself. All lines are looked
+    at before the first is put, of a pipe up to 64 MiB; with --keep-going each when its turn comes.
     """
     job: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "delay" in job and "at" in job:
@@ -121,8 +150,16 @@ def put(
             raise click.UsageError("with --ndjson the bodies are in its lines")
         if "idempotency_key" in job:
             raise click.UsageError("--idempotency-key is for one job; give each line a key")
-        return put_lines(client, topic, lines_of(ndjson, job), size_of(ndjson), as_json=as_json)
+        if not keep_going:
+            ndjson = ahead(ndjson)
+            start = ndjson.tell()
+            check_lines(lines_of(ndjson, job, from_line or 1))
+            ndjson.seek(start)
+        return put_lines(client, topic, ndjson, job, from_line or 1, as_json=as_json)
+    if keep_going or from_line is not None:
+        raise click.UsageError("--keep-going and --from-line are for --ndjson")
     result = client.put(topic, body_of(body, file), **job)
+    warn_of_past(job.get("at"), result.due)
     try:
         if as_json:
             print_json([result_fields(result)])
@@ -134,6 +171,18 @@ def put(
         due = "" if result.due is None else f", due {time_shown(result.due)}"
         complain(f"{result.outcome}{due}")
     return Exit.OK
+
+
+def warn_of_past(at: str | None, due: "dt.datetime | None") -> None:
+    """Say that a job is due now, because the time that was given has passed."""
+    from delayd.moments import parse_moment_ms
+
+    if (
+        at is not None
+        and due is not None
+        and due.timestamp() * 1_000 > parse_moment_ms(at) + PAST_MS
+    ):
+        complain(f"{at} is in the past: the job is due at once")
 
 
 def called(url: str, headers: Sequence[str]) -> dict[str, object]:
@@ -193,100 +242,186 @@ def size_of(file: BinaryIO) -> int:
     return size
 
 
-def lines_of(file: BinaryIO, defaults: Mapping[str, Any]) -> Iterator[tuple[Line, int]]:
-    """Read the jobs of the lines, each with how many bytes were read for it.
+def ahead(file: BinaryIO) -> BinaryIO:
+    """Return the file so that it can be read twice; a pipe is read, and kept in memory.
 
-    Raises CommandFailed at the first line that is wrong; blank ones are left out.
+    Raises CommandFailed for one that is too long.
     """
-    for number, text in enumerate(file, 1):
-        if text.strip():
-            yield (number, job_of(number, text, defaults)), len(text)
+    if file.seekable():
+        return file
+    kept = file.read(NDJSON_PIPE_BYTES_MAX + 1)
+    if len(kept) > NDJSON_PIPE_BYTES_MAX:
+        most = size_text(NDJSON_PIPE_BYTES_MAX)
+        why = f"the pipe holds more than {most}, too much to look at before the first put"
+        raise CommandFailed(Exit.USAGE, f"{why}: nothing was put; give a file, or --keep-going")
+    return io.BytesIO(kept)
 
 
-def job_of(number: int, text: bytes, defaults: Mapping[str, Any]) -> "NewJob":
-    """Read a line.
+def lines_of(file: BinaryIO, defaults: Mapping[str, Any], first: int) -> Iterator[JobLine]:
+    """Read the lines from the `first` on; blank ones are left out.
 
-    >>> job_of(1, b'{"body": "hello", "at": "2030-01-01T09:00:00Z"}', {"delay": "1h"})
+    Raises CommandFailed for one that is too long.
+    """
+    check = checker()
+    for number in itertools.count(1):
+        text = file.readline(NDJSON_LINE_BYTES_MAX + 1)
+        if not text:
+            return
+        if len(text) > NDJSON_LINE_BYTES_MAX:
+            why = f"line {number} is longer than {size_text(NDJSON_LINE_BYTES_MAX)}"
+            raise CommandFailed(Exit.USAGE, f"{why}: put its body by itself, with --file")
+        if number >= first and text.strip():
+            try:
+                job: NewJob | Invalid = job_of(text, defaults, check)
+            except Invalid as error:
+                job = error
+            yield JobLine(number, job, len(text))
+
+
+Check = Callable[[bytes], object]
+"""Raises `Invalid`."""
+
+
+def checker() -> Check:
+    """Return what checks a job as the daemon would."""
+    from delayd.http.form_reader import Reader
+    from delayd.http.problems import NotJson, RequestInvalid
+    from delayd.http.request_forms import PutJobForm
+
+    read = Reader(PutJobForm).read
+
+    def check(text: bytes) -> None:
+        try:
+            read(text)
+        except NotJson as error:
+            raise invalid(FieldProblem("", f"is not JSON: {error.shown[0]}")) from None
+        except RequestInvalid as error:
+            raise invalid(
+                *(FieldProblem(each.field, each.detail) for each in error.errors)
+            ) from None
+
+    return check
+
+
+def invalid(*problems: FieldProblem) -> Refused:
+    """Return the error for a line with these mistakes."""
+    text = "; ".join(": ".join(filter(None, problem)) for problem in problems)
+    return refused("BAD_FORMAT", text, problems=problems)
+
+
+def job_of(text: bytes, defaults: Mapping[str, Any], check: Check) -> "NewJob":
+    """Read a line. Raises Invalid with all its mistakes.
+
+    >>> job_of(b'{"body": "hello", "at": "2030-01-01T09:00:00Z"}', {"delay": "1h"}, checker())
     {'body': b'"hello"', 'at': '2030-01-01T09:00:00Z'}
     """
-    from delayd.text import did_you_mean
-
     try:
         job = json.loads(text)
-    except ValueError as error:
-        raise wrong_line(number, f"is not JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise invalid(FieldProblem("", f"is not JSON: {error}")) from None
     if not isinstance(job, dict):
-        raise wrong_line(number, "must be an object")
-    for name in job:
-        if name not in FIELDS:
-            raise wrong_line(number, f"there is no field {name!r}{did_you_mean(name, FIELDS)}")
-    if ("body" in job) == ("body_base64" in job):
-        raise wrong_line(number, "must have body or body_base64")
-    if "body" in job:
+        raise invalid(FieldProblem("", "must be an object"))
+    is_timed = not job.keys().isdisjoint(TIMES)
+    kept = {name: value for name, value in defaults.items() if not (is_timed and name in TIMES)}
+    merged: Any = {**kept, **job}
+    check(json.dumps(merged).encode())
+    if "body" in merged:
         # As JSON, whatever it is: so a body is the same as in the daemon's own batches.
-        job["body"] = json.dumps(job["body"], ensure_ascii=False, separators=(",", ":")).encode()
+        body = json.dumps(merged["body"], ensure_ascii=False, separators=(",", ":"))
+        merged["body"] = body.encode()
     else:
-        try:
-            job["body"] = binascii.a2b_base64(job.pop("body_base64"), strict_mode=True)
-        except (ValueError, TypeError):
-            raise wrong_line(number, "body_base64 is not base64") from None
-    timed = {"delay", "at"} & job.keys()
-    kept = {
-        name: value for name, value in defaults.items() if not (timed and name in {"delay", "at"})
-    }
-    merged: NewJob = {**kept, **job}  # type: ignore[typeddict-item]
-    return merged
+        merged["body"] = binascii.a2b_base64(merged.pop("body_base64"))
+    return merged  # type: ignore[no-any-return]
 
 
-def wrong_line(number: int, mistake: str) -> CommandFailed:
-    """Return the failure for a line."""
-    return CommandFailed(Exit.USAGE, f"line {number}: {mistake}")
+def check_lines(lines: Iterator[JobLine]) -> None:
+    """Look at all lines. Raises CommandFailed with the first of those that are wrong."""
+    mistakes = ((line.number, line.job) for line in lines if isinstance(line.job, Invalid))
+    shown = [
+        f"line {number}: {job}"
+        for number, job in itertools.islice(mistakes, NDJSON_WRONG_SHOWN_MAX)
+    ]
+    if shown:
+        count = len(shown) + sum(1 for _ in mistakes)
+        are = "1 line is" if count == 1 else f"{count} lines are"
+        end = f"nothing was put, because {are} wrong; --keep-going puts the others"
+        raise CommandFailed(Exit.USAGE, *shown, end)
 
 
-def batches(jobs: Iterator[tuple[Line, int]]) -> Iterator[tuple[list[Line], int]]:
-    """Put the jobs together to requests, each with how many bytes of the file it is."""
-    batch: list[Line] = []
+def batches(lines: Iterator[JobLine]) -> Iterator[list[JobLine]]:
+    """Put the lines together to requests."""
+    batch: list[JobLine] = []
     batch_bytes = 0
-    for line, line_bytes in jobs:
-        if batch and (len(batch) == BATCH_JOBS or batch_bytes + line_bytes > BATCH_BYTES):
-            yield batch, batch_bytes
+    for line in lines:
+        if batch and (len(batch) == BATCH_JOBS or batch_bytes + line.size > BATCH_BYTES):
+            yield batch
             batch, batch_bytes = [], 0
         batch.append(line)
-        batch_bytes += line_bytes
+        batch_bytes += line.size
     if batch:
-        yield batch, batch_bytes
+        yield batch
 
 
 def put_lines(
     client: "Client",
     topic: str,
-    jobs: Iterator[tuple[Line, int]],
-    total_bytes: int,
+    file: BinaryIO,
+    defaults: Mapping[str, Any],
+    first: int,
     *,
     as_json: bool,
 ) -> int:
     """Put all jobs; print the result of each in their order, and report refusals."""
     counts: Counter[str] = Counter()
-    ended = "; it ended before line 1"
+    lines = lines_of(file, defaults, first)
+    batch: list[JobLine] = []
     try:
-        with progress(f"putting into {topic}", total_bytes) as on_bytes:
-            for batch, batch_bytes in batches(jobs):
+        with progress(f"putting into {topic}", size_of(file)) as on_bytes:
+            for batch in batches(lines):
                 results = put_batch(client, topic, batch)
+                first = batch[-1].number + 1
                 counts.update(map(word_of, results))
-                ended = f"; it ended before line {batch[-1][0] + 1}"
-                for (number, _job), result in zip(batch, results, strict=True):
+                for line, result in zip(batch, results, strict=True):
                     if isinstance(result, Refused):
-                        complain(f"line {number}: {result}")
+                        complain(f"line {line.number}: {result}")
                 if as_json:
                     print_json(map(outcome, batch, results))
                 else:
                     print_lines(str(each.id) for each in results if isinstance(each, PutResult))
-                on_bytes(batch_bytes)
-        ended = ""
-    finally:
-        words = [word for word in COUNTED if counts[word] or word in {PUT, REFUSED}]
-        complain(", ".join(f"{counts[word]} {word}" for word in words) + ended)
+                on_bytes(sum(line.size for line in batch))
+    except BaseException as error:
+        complain(f"{summary(counts)}; {where_to_go_on(batch, first, error)}")
+        raise
+    complain(summary(counts))
     return Exit.REFUSED if counts[REFUSED] else Exit.OK
+
+
+def summary(counts: Mapping[str, int]) -> str:
+    """Say what became of the lines.
+
+    >>> summary(Counter({"put": 2, "kept": 1}))
+    '2 put, 1 kept, 0 refused'
+    """
+    words = [word for word in COUNTED if counts[word] or word in {PUT, REFUSED}]
+    return ", ".join(f"{counts[word]} {word}" for word in words)
+
+
+def where_to_go_on(batch: Sequence[JobLine], first: int, error: BaseException) -> str:
+    """Say with which line to go on, if the lines before the `first` have their results.
+
+    >>> lost = ConnectionResetError()
+    >>> where_to_go_on([JobLine(7, {"body": b""}, 9), JobLine(9, {"body": b""}, 9)], 7, lost)
+    'to go on: --from-line 7'
+    >>> lost.may_have_happened = True
+    >>> where_to_go_on([JobLine(7, {"body": b""}, 9), JobLine(9, {"body": b""}, 9)], 7, lost)
+    'lines 7 to 9 may have been put: go on with --from-line 10 if they were, else --from-line 7'
+    """
+    is_unknown = getattr(error, "may_have_happened", isinstance(error, KeyboardInterrupt))
+    if not (is_unknown and batch and batch[-1].number >= first):
+        return f"to go on: --from-line {first}"
+    last = batch[-1].number
+    lines = f"lines {batch[0].number} to {last} may have been put"
+    return f"{lines}: go on with --from-line {last + 1} if they were, else --from-line {first}"
 
 
 def word_of(result: PutResult | Refused) -> str:
@@ -296,25 +431,31 @@ def word_of(result: PutResult | Refused) -> str:
     return PUT if result.outcome == "created" else result.outcome
 
 
-def outcome(line: Line, result: PutResult | Refused) -> dict[str, object]:
+def outcome(line: JobLine, result: PutResult | Refused) -> dict[str, object]:
     """Return the result of a line, for JSON."""
     if isinstance(result, Refused):
-        return {"line": line[0], "error": str(result), "word": result.word, "kind": result.kind}
-    return {"line": line[0], **result_fields(result)}
+        told = {"error": str(result), "word": result.word, "kind": result.kind}
+        return {"line": line.number, **told}
+    return {"line": line.number, **result_fields(result)}
 
 
-def put_batch(client: "Client", topic: str, batch: list[Line]) -> list[PutResult | Refused]:
-    """Put a batch. A mistake in one of its jobs refuses all of it; it is named by its line."""
+def put_batch(
+    client: "Client", topic: str, batch: Sequence[JobLine]
+) -> "list[PutResult | Refused]":
+    """Put a batch; the result of a line that is wrong is what is wrong with it.
+
+    What the daemon refuses of a whole batch is named by its line. Raises CommandFailed then.
+    """
+    good = [line for line in batch if not isinstance(line.job, Invalid)]
     try:
-        return client.put_many(topic, [job for _number, job in batch])
+        results = iter(client.put_many(topic, [line.job for line in good]) if good else [])  # type: ignore[misc]
     except Invalid as error:
         errors = []
         for problem in error.problems:
             place, _, field = problem.field.partition(".")
             index = place.removeprefix("jobs[").removesuffix("]")
-            if index.isdigit() and int(index) < len(batch):
-                place = f"line {batch[int(index)][0]}"
-            errors.append(
-                f"{place}: {field}: {problem.detail}" if field else f"{place}: {problem.detail}"
-            )
+            if index.isdigit() and int(index) < len(good):
+                place = f"line {good[int(index)].number}"
+            errors.append(": ".join(filter(None, (place, field, problem.detail))))
         raise CommandFailed(Exit.USAGE, *(errors or [str(error)])) from error
+    return [line.job if isinstance(line.job, Invalid) else next(results) for line in batch]

@@ -1,6 +1,6 @@
 """Topics as a whole: counts, pauses, `clear`."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,8 +12,11 @@ from delayd.exits import Exit
 from delayd.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from delayd.client.sync import Client
 
+ORDERS: Final = ("name", "jobs", "ready", "delayed", "reserved", "buried", "waiting")
 COLUMNS = (
     *(Column("topic", text_least=8), Column("ready"), Column("delayed")),
     *(Column("reserved", 3), Column("buried", 1), Column("waiting", 4), Column("paused until", 2)),
@@ -21,14 +24,28 @@ COLUMNS = (
 
 
 @click.command(
-    epilog=examples("delayd topics", "delayd topics mail", "delayd topics --json | jq -r .name")
+    epilog=examples(
+        "delayd topics",
+        "delayd topics --sort buried",
+        "delayd topics mail",
+        "delayd topics --json | jq -r .name",
+    )
 )
 @click.argument("topic", required=False, shell_complete=known_topics)
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(ORDERS),
+    default=ORDERS[0],
+    help="By name, or by one of these numbers, the highest first.",
+)
 @JSON_OPTION
 @with_client
-def topics(client: "Client", topic: str | None, *, as_json: bool) -> int:
+def topics(client: "Client", topic: str | None, *, order: str, as_json: bool) -> int:
     """List the topics with their jobs by state, or show everything about one TOPIC."""
     found = client.topics() if topic is None else [client.topic(topic)]
+    if order != ORDERS[0]:
+        found.sort(key=lambda info: getattr(info, order), reverse=True)
     if as_json:
         print_json(each.details for each in found)
     elif topic is None:
@@ -67,25 +84,66 @@ def flattened(fields: object, before: str = "") -> "list[tuple[str, object]]":
     ]
 
 
-@click.command(epilog=examples("delayd pause mail 10m"))
+@click.command(epilog=examples("delayd pause mail 10m", "delayd pause 'mail.*' 1h"))
 @click.argument("topic", shell_complete=known_topics)
 @click.argument("duration", type=DURATION)
 @with_client
 def pause(client: "Client", topic: str, duration: str) -> int:
-    """Hand out no jobs of TOPIC for DURATION; they still come due."""
-    client.pause(topic, duration)
-    print_lines([f"{topic} is paused for {duration}; delayd resume {topic} ends it"])
-    return Exit.OK
+    """Hand out no jobs of TOPIC for DURATION; they still come due.
+
+    TOPIC may be a pattern: * is any text, ? any character. It stands for the topics that exist now.
+    """
+
+    def one(name: str) -> None:
+        client.pause(name, duration)
+        print_lines([f"{name} is paused for {duration}; delayd resume {name} ends it"])
+
+    return of_each(named(client, topic), one)
 
 
-@click.command(epilog=examples("delayd resume mail"))
+@click.command(epilog=examples("delayd resume mail", "delayd resume 'mail.*'"))
 @click.argument("topic", shell_complete=known_topics)
 @with_client
 def resume(client: "Client", topic: str) -> int:
-    """End the pause of TOPIC."""
-    client.resume(topic)
-    print_lines([f"{topic} hands out jobs"])
-    return Exit.OK
+    """End the pause of TOPIC, or of all paused topics that a pattern such as 'mail.*' matches."""
+
+    def one(name: str) -> None:
+        client.resume(name)
+        print_lines([f"{name} hands out jobs again"])
+
+    return of_each(named(client, topic, are_paused=True), one)
+
+
+def of_each(names: list[str], one: "Callable[[str], object]") -> int:
+    """Do it to each of the topics, and report refusals; return the exit code."""
+    from delayd.cli.selection import each
+
+    return each(((name,) for name in names), one)[1]
+
+
+def named(client: "Client", topic: str, *, are_paused: bool = False) -> list[str]:
+    """Return the topic, or those that match a pattern. Raises CommandFailed if none does."""
+    if "*" not in topic and "?" not in topic:
+        return [topic]
+    from delayd.core.name_patterns import Matcher
+    from delayd.core.names import INTERNAL_TOPIC
+    from delayd.core.policy import PATTERN
+
+    try:
+        matcher = Matcher([PATTERN.read(topic)], known_max=1)
+    except ValueError as error:
+        raise click.UsageError(f"{topic!r} {error}") from None
+    found = [
+        info.name
+        for info in client.topics()
+        if matcher.first(info.name) == 0
+        and info.name != INTERNAL_TOPIC
+        and not (are_paused and info.paused_until is None)
+    ]
+    if not found:
+        paused = "paused " * are_paused
+        raise CommandFailed(Exit.NOTHING_THERE, f"no {paused}topic{seen()} matches {topic!r}")
+    return found
 
 
 @click.command(epilog=examples("delayd clear mail --dry-run", "delayd clear mail --yes"))

@@ -8,8 +8,8 @@ kinds and titles, so these never change, whatever becomes of the name of the cla
 is one of beanstalkd's, which the line replies where clients that know no other may get the refusal.
 Mistakes of our own are `AssertionError`s and never reach a client as a refusal.
 
->>> str(JobNotFound(7))
-'there is no job 7, or its state does not allow this'
+>>> str(JobNotFound(7)), str(JobNotFound(7, 6))
+('there is no job 7, or its state does not allow this', 'there has never been a job 7')
 >>> JobNotFound.kind, JobNotFound.word, JobNotFound.status
 ('job_not_found', 'NOT_FOUND', 404)
 """
@@ -61,8 +61,15 @@ class JobNotFound(Refusal):
     word = "NOT_FOUND"
     status = 404
 
-    def __init__(self, job_id: int) -> None:
-        super().__init__(f"there is no job {job_id}, or its state does not allow this")
+    def __init__(self, job_id: int, last_id: int = -1) -> None:
+        """With `last_id`, the highest that a job has had, it is known that no job has this id."""
+        if last_id < 0:
+            sentence = f"there is no job {job_id}, or its state does not allow this"
+        elif 0 < job_id <= last_id:
+            sentence = f"there is no job {job_id} any more: it was done or deleted"
+        else:
+            sentence = f"there has never been a job {job_id}"
+        super().__init__(sentence)
 
 
 class KeyNotFound(Refusal):
@@ -170,7 +177,8 @@ class BodyTooBig(Refusal):
 
     def __init__(self, body_bytes: int, body_bytes_max: int, topic: str | None = None) -> None:
         super().__init__(
-            f"the body has {body_bytes} bytes, at most {body_bytes_max} are accepted"
+            f"jobs.body_bytes_max of this daemon is {body_bytes_max},"
+            f" and this body has {body_bytes} bytes"
             if topic is None
             else f"body_bytes_max of topic {topic!r} is {body_bytes_max},"
             f" and this body has {body_bytes} bytes"

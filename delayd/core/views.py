@@ -23,7 +23,7 @@ def live_record(store: Store, job_id: int) -> bytes:
     if record is None or (
         store.cleared.left and job_id not in store.leases.sessions and store.cleared.has(record)
     ):
-        raise JobNotFound(job_id)
+        raise JobNotFound(job_id, store.last_put_id)
     return record
 
 

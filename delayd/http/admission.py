@@ -26,8 +26,10 @@ from delayd.http.bodies import BodyReader
 from delayd.http.connection import HttpRequest
 from delayd.http.form_reader import Form, read_query
 from delayd.http.problems import (
+    ENDED_TOKEN,
     JSON,
     LINES,
+    WRONG_TOKEN,
     BadRequest,
     BodyTooLong,
     CodingUnknown,
@@ -49,6 +51,7 @@ Names = Mapping[str, str]
 Endpoint = Callable[[HttpRequest, Names], Awaitable[Reply]]
 
 _BEARER: Final = "bearer "
+OF_SETTING: Final = ", the setting http.body_bytes_max"
 
 
 class Hosts:
@@ -227,7 +230,7 @@ class RequestAdmission:
         if is_late and principal is not EVERYBODY:
             renewed = self._authenticator.renewed(principal)
             if renewed is None:
-                raise Unauthorized
+                raise Unauthorized(ENDED_TOKEN)
             principal = renewed
         return data, principal
 
@@ -244,7 +247,9 @@ class RequestAdmission:
         if principal is None:
             if delay_ms := authenticator.delay_ms(peer, now_ms):
                 await asyncio.sleep(delay_ms / 1_000)
-            raise Unauthorized(authenticator.expiry(token))
+            if not token:
+                raise Unauthorized
+            raise Unauthorized(authenticator.expiry(token) or WRONG_TOKEN)
         return principal
 
 
@@ -283,11 +288,11 @@ async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
     if stream is EMPTY_PAYLOAD:
         return b""
     if int(headers.get(hdrs.CONTENT_LENGTH, 0)) > bytes_max:
-        raise BodyTooLong(bytes_max)
+        raise BodyTooLong(bytes_max, OF_SETTING)
     if stream.is_eof():  # it came with the head, as short bodies do
         data = stream.read_nowait()
         if len(data) > bytes_max:
-            raise BodyTooLong(bytes_max)
+            raise BodyTooLong(bytes_max, OF_SETTING)
         return data
     if hdrs.EXPECT in headers and request.version != HTTP_1_0:  # the client waits with the body
         if headers[hdrs.EXPECT].lower() != "100-continue":
@@ -297,7 +302,7 @@ async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
     while chunk := await stream.readany():
         body += chunk
         if len(body) > bytes_max:
-            raise BodyTooLong(bytes_max)
+            raise BodyTooLong(bytes_max, OF_SETTING)
     return bytes(body)
 
 

@@ -35,7 +35,13 @@ from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
 from delayd.http.idempotency import Memos
 from delayd.http.long_work import LoopTime, Slices
-from delayd.http.problems import FieldError, Forbidden, RequestInvalid, Unauthorized
+from delayd.http.problems import (
+    ENDED_TOKEN,
+    FieldError,
+    Forbidden,
+    RequestInvalid,
+    Unauthorized,
+)
 from delayd.http.request_counters import RequestCounters
 from delayd.http.responses import Reply, reply
 from delayd.http.values import Answer
@@ -219,7 +225,7 @@ class Call:
         if job_id is None:
             raise RequestInvalid([FieldError("id", f"{text!r} is not the id of a job")])
         if not 0 < job_id <= JOB_ID_MAX:
-            raise JobNotFound(job_id)
+            raise JobNotFound(job_id, 0)
         return job_id
 
     def renew(self) -> None:
@@ -230,7 +236,7 @@ class Call:
         if self.principal is not EVERYBODY:
             principal = self.api.renewed(self.principal)
             if principal is None:
-                raise Unauthorized
+                raise Unauthorized(ENDED_TOKEN)
             self.principal = principal
 
     def allow(self, topic: str | None) -> None:
@@ -261,7 +267,12 @@ class Call:
         refusal names the scope that it lacks.
         """
         engine, principal, scope = self.api.engine, self.principal, self.scope
-        record = live_record(engine.store, job_id)
+        try:
+            record = live_record(engine.store, job_id)
+        except JobNotFound:
+            if scope is None or principal.may(scope, None):
+                raise
+            raise JobNotFound(job_id) from None  # whether it was is not for this client either
         if principal is not EVERYBODY and scope is not None:
             # Its ttr may have run out just now, and that may have moved it to another topic.
             record, _ = caught_up(engine, job_id, self.api.now_ms())

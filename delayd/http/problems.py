@@ -77,6 +77,9 @@ class ProblemAnswer(Answer, kw_only=True):
     rescheduled: HowMany | Unset = UNSET
 
 
+WRONG_TOKEN: Final = "the token is not valid: it is misspelt, was revoked, or is not read yet"  # noqa: S105 - a sentence
+ENDED_TOKEN: Final = "the token was revoked or has expired meanwhile"  # noqa: S105 - the same
+
 # --- Refusals that only HTTP has -----------------------------------------------------------------
 
 
@@ -134,9 +137,8 @@ def _cut(text: str) -> str:
 class Unauthorized(HttpRefusal, kind="unauthorized", word="UNAUTHORIZED", status=401):
     title = "A valid token is needed."
 
-    # It does not say why a token is wrong; only the holder of an expired one sees when it expired.
-    def __init__(self, expiry: str = "") -> None:
-        super().__init__(expiry or "a valid token is needed: Authorization: Bearer dlyd_...")
+    def __init__(self, why: str = "a token is needed: Authorization: Bearer dlyd_...") -> None:
+        super().__init__(why)
 
 
 class Forbidden(HttpRefusal, kind="forbidden", word="FORBIDDEN", status=403):

@@ -1,9 +1,12 @@
+import contextlib
+import io
 import json
 import re
 from typing import Any
 
 import pytest
 
+from delayd.cli.jobs import WATCH_S
 from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.limits import MARKS_SHOWN_MAX
@@ -50,6 +53,29 @@ def test_of_very_many_topics_those_with_most_jobs_are_listed(
     _code, out, err = orders.run("jobs", "--json")
     assert [json.loads(line)["topic"] for line in out.splitlines()] == ["orders"] * 3
     assert "searched: the 1 topics with most jobs, of 2" in err
+
+
+def test_a_watched_list_is_drawn_again_until_a_key_ends_it(
+    orders: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--watch needs a terminal" in orders.fails(Exit.USAGE, "jobs", "orders", "--watch")
+    keys = iter(["", "x", "q"])
+    drawn: list[str] = []
+
+    def key_within(wait_s: float) -> str:
+        assert wait_s == WATCH_S
+        drawn.append(screen.getvalue())
+        orders.rig.ok("DELETE", f"/v1/jobs/{len(drawn)}")
+        return next(keys)
+
+    monkeypatch.setattr("delayd.cli.top.key_within", key_within)
+    monkeypatch.setattr("delayd.cli.top.keys_one_by_one", contextlib.nullcontext)
+    orders.answers("")
+    screen = io.StringIO()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert invoke(["jobs", "orders", "--watch", "--json"]) == Exit.OK
+    assert [len(re.findall(r'"id": \d', each)) for each in drawn] == [3, 5, 6]
 
 
 # --- Texts of others -----------------------------------------------------------------------------

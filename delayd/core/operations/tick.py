@@ -112,7 +112,7 @@ def caught_up(engine: Engine, job_id: int, now_ms: RequestMs) -> tuple[bytes, St
     store = engine.store
     record = store.jobs.get(job_id)
     if record is None:
-        raise JobNotFound(job_id)
+        raise JobNotFound(job_id, store.last_put_id)
     holder = store.leases.sessions.get(job_id)
     if holder is not None:
         if holder.left_for is not None:
@@ -123,7 +123,7 @@ def caught_up(engine: Engine, job_id: int, now_ms: RequestMs) -> tuple[bytes, St
             expire(engine, job_id, now_ms)
         return caught_up(engine, job_id, now_ms)
     if store.cleared.left and store.cleared.has(record):
-        raise JobNotFound(job_id)
+        raise JobNotFound(job_id, store.last_put_id)
     if record[STATE_AT] == _DELAYED:
         if store.wall_times.layers:
             record = store.place_anew(job_id)
