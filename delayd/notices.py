@@ -27,17 +27,10 @@ if TYPE_CHECKING:
 
 TRY_IT: Final = (
     "to put a job that comes in 5 seconds and is done then: "
-    "bash -c 'exec 3<>/dev/tcp/{host}/{port}; "
-    r'printf "use hello\r\nwatch hello\r\nignore default\r\n'
-    r'put 0 5 60 5\r\nhello\r\nreserve\r\n" >&3; '
-    "for i in 1 2 3 4; do read -r said id <&3; echo $said $id; done; "
-    r'head -n 2 <&3; printf "delete $id\nquit\r\n" >&3; cat <&3'
-    "'\n"
+    "delayd put hello 'hello' --delay 5s --line {address} && "
+    "delayd reserve hello --wait 30s --ack --line {address}\n"
 )
-"""For a newcomer, to paste into a shell; `$id` ends in the CR of the reply it was read from.
-
-It uses and watches a tube of its own: in `default` it would reserve a job that others wait for.
-"""
+"""For a newcomer, to paste into a shell."""
 
 
 _SLOW: Final = {
@@ -91,7 +84,7 @@ class Notices:
         text = f"delayd {__version__} ready: {where}\n"
         for address in addresses[:1]:
             if isinstance(address, TcpAddress) and is_open:
-                text += TRY_IT.format(host=address.host, port=address.port)
+                text += TRY_IT.format(address=address)
         if prints and sys.stdout is not None:  # a closed output is no reason to stop
             with contextlib.suppress(OSError):
                 sys.stdout.write(text)

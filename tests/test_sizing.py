@@ -8,11 +8,14 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # comes with openapi-spec-validator
 
 from tests.rigs.http import http_refusals
+from tests.test_documents import anchor_of
 from tests.test_metrics import Page, busy_rig
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 TEXT: Final = (DOCS / "sizing.md").read_text(encoding="utf-8")
-FIGURES: Final = re.findall(r"^\| .+ \| (.+) \| \[\w+\]\(([^)#]+)[^)]*\) \|$", TEXT, re.MULTILINE)
+FIGURES: Final = re.findall(
+    r"^\| .+ \| (.+) \| \[\w+\]\(([^)#]+)#?([^)]*)\) \|$", TEXT, re.MULTILINE
+)
 RULES: Final[list[dict[str, Any]]] = yaml.safe_load((DOCS / "alerts.yaml").read_text())["groups"][
     0
 ]["rules"]
@@ -25,9 +28,18 @@ def test_there_are_figures() -> None:
     assert len(FIGURES) > 10
 
 
-@pytest.mark.parametrize(("figure", "page"), FIGURES)
-def test_a_figure_stands_on_the_page_that_it_is_from(figure: str, page: str) -> None:
-    said = " ".join((DOCS / page).read_text(encoding="utf-8").split())
+@pytest.mark.parametrize(("figure", "page", "anchor"), FIGURES)
+def test_a_figure_stands_in_the_section_that_it_is_from(
+    figure: str, page: str, anchor: str
+) -> None:
+    sections = re.split(
+        r"^#+ (.*)\n", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    (said,) = (
+        " ".join(text.split())
+        for heading, text in zip(sections[1::2], sections[2::2], strict=True)
+        if not anchor or anchor_of(heading) == anchor
+    )
     assert re.search(rf"(?<![\d,]){re.escape(figure)}", said)
 
 

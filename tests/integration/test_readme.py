@@ -11,22 +11,18 @@ from typing import Final
 import pytest
 
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.pages import Reader, passing_time, text_of
 
-README: Final = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-
-
-def section(heading: str) -> str:
-    return README.split(f"## {heading}\n")[1].split("\n## ")[0]
+README: Final = "../README.md"
+HTTP: Final = ("--http", "127.0.0.1:0")
 
 
-def typed(text: str, daemon: Daemon, data_dir: Path) -> str:
-    """What a reader types, for this daemon in this directory."""
+def typed(text: str, daemon: Daemon) -> str:
+    """What a reader types, for this daemon."""
     for written, meant in (
         ("11300", str(daemon.address[1])),
         ("localhost:11301", daemon.http_listens_on),
         ("127.0.0.1:11301", daemon.http_listens_on),
-        ("data/lock", f"{data_dir}/lock"),
-        ("put 0 20 ", "put 0 1 "),
         ("delay=10", "delay=1"),
         ('"delay": "10s"', '"delay": "1s"'),
     ):
@@ -34,31 +30,33 @@ def typed(text: str, daemon: Daemon, data_dir: Path) -> str:
     return text
 
 
-def test_a_job_outlives_the_kill_that_the_readme_proposes(tmp_path: Path) -> None:
-    before, after = re.findall(r"(?:^    .*\n)+", section("Kill it"), re.MULTILINE)
-    shell = subprocess.Popen(
-        ["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    with shell:
-        assert shell.stdin is not None
-        assert shell.stdout is not None
-        with running_daemon(data_dir=tmp_path) as daemon:
-            shell.stdin.write(typed(before, daemon, tmp_path))
-            shell.stdin.flush()
-            assert daemon.process.wait(60) == -9
-            assert shell.stdout.readline() == "INSERTED 1\n"
-        with running_daemon(data_dir=tmp_path) as daemon:
-            out, err = shell.communicate(typed(after, daemon, tmp_path), timeout=60)
-    assert out == "WATCHING 2\nWATCHING 1\nRESERVED 1 5\nhello\nDELETED\n"
-    assert not err
+def test_what_a_newcomer_types_first_is_answered_as_it_says_and_outlives_a_kill(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    before, after = re.findall("```console\n(.*?)```", text_of(README, "Kill it"), re.DOTALL)
+    with running_daemon(*HTTP, data_dir=data, clock="virtual") as daemon:
+        reader = Reader(tmp_path, daemon, {"data/lock": f"{data}/lock"})
+        reader.follow(README, "Start", time_passes=True)
+        reader.type(before)
+        assert daemon.process.wait(60) == -9
+    home = tmp_path / "again"
+    home.mkdir()
+    with running_daemon(*HTTP, data_dir=data, clock="virtual") as daemon:
+        reader = Reader(home, daemon)
+        with passing_time(daemon):
+            reader.type(after)
+        reader.follow(README, "Keys")
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_the_programs_of_the_readme_work(tmp_path: Path, number: int) -> None:
-    program = re.findall(r"```python\n(.*?)```", section("From a program"), re.DOTALL)[number]
-    with running_daemon("--http", "127.0.0.1:0", data_dir=tmp_path) as daemon:
+    program = re.findall(r"```python\n(.*?)```", text_of(README, "From a program"), re.DOTALL)[
+        number
+    ]
+    with running_daemon(*HTTP, data_dir=tmp_path) as daemon:
         ran = subprocess.run(
-            [sys.executable, "-c", typed(program, daemon, tmp_path)],
+            [sys.executable, "-c", typed(program, daemon)],
             check=True,
             capture_output=True,
             text=True,
@@ -69,14 +67,10 @@ def test_the_programs_of_the_readme_work(tmp_path: Path, number: int) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_the_job_over_http_comes_and_is_acknowledged(tmp_path: Path) -> None:
-    blocks = re.findall(r"(?:^    .*\n)+", section("Over HTTP"), re.MULTILINE)
-    with running_daemon("--http", "127.0.0.1:0", data_dir=tmp_path) as daemon:
+    blocks = re.findall(r"(?:^    .*\n)+", text_of(README, "Over HTTP"), re.MULTILINE)
+    with running_daemon(*HTTP, data_dir=tmp_path) as daemon:
         ran = subprocess.run(
-            [
-                "bash",
-                "-c",
-                typed("\n".join(blocks).replace("curl ", "curl -sS "), daemon, tmp_path),
-            ],
+            ["bash", "-c", typed("\n".join(blocks).replace("curl ", "curl -sS "), daemon)],
             check=True,
             capture_output=True,
             text=True,
