@@ -10,14 +10,18 @@ RUN python -m venv /build \
 COPY pyproject.toml README.md LICENSE ./
 COPY .ci/compile.py .ci/compile.py
 COPY delayd delayd
+# Bytecode is not compared with its source: layers may have other times, and nothing in an image changes.
 RUN /build/bin/pip wheel --no-cache-dir --no-build-isolation --no-deps --wheel-dir /wheel . \
- && python -m pip --python /opt/delayd install --no-cache-dir --no-index --no-deps /wheel/*.whl
+ && python -m pip --python /opt/delayd install --no-cache-dir --no-index --no-deps /wheel/*.whl \
+ && python -m compileall -q -f --invalidation-mode unchecked-hash /opt/delayd/lib
 
 FROM python:3.11-slim
 # No pip is left, nor the copies of pip and setuptools that Python brings along to install them from.
+# The image of Python has no bytecode of the standard library, and the daemon's user could write none.
 # The jobs' directory belongs to the user of the daemon.
 RUN python -m pip uninstall --yes setuptools wheel pip \
  && rm -r /usr/local/lib/python3.*/ensurepip \
+ && python -m compileall -q -f --invalidation-mode unchecked-hash -x '/(idlelib|lib2to3|tkinter|turtledemo)/' /usr/local/lib/python3.* \
  && install --directory --owner 65532 --group 65532 --mode 0700 /var/lib/delayd
 COPY --from=build /opt/delayd /opt/delayd
 # Other machines reach these addresses: without tokens or certificates the daemon refuses to start.

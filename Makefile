@@ -18,7 +18,7 @@ DEV      := requirements/dev.txt
 COPY     := build/compiled
 PROJECT  := delayd tests benchmarks
 
-# Hundreds of tests start the daemon, which would be compiled from its source each time if Python kept no bytecode.
+# Each start would compile the daemon from its source if Python kept no bytecode: `make run`, and hundreds of tests.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
@@ -39,6 +39,7 @@ $(BIN)/python:
 $(VENV)/.runtime: $(RUNTIME) pyproject.toml | $(BIN)/python
 	$(PIP) install --no-deps --require-hashes $(addprefix --requirement ,$(RUNTIME))
 	$(PIP) install --no-build-isolation --no-deps --editable .
+	@$(BIN)/python -m compileall -q delayd
 	@touch $@
 
 $(VENV)/.dev: $(DEV) $(VENV)/.runtime

@@ -5,7 +5,9 @@ is started on a fresh unix socket, and the times from just before exec are taken
 connect that succeeds, and to the reply to the `stats` that is sent then. Beside them the processor
 time until that reply, which other work on the machine does not change. The floor is a Python that
 imports sockets and a selector, and ends; beanstalkd runs in the same rounds where it is installed.
-All take turns, and the medians of twenty rounds count, after one that warms the caches.
+One row is without any bytecode, neither of delayd nor of Python's library, as in an image whose
+Python writes none. All take turns, and the medians of twenty rounds count, after one that warms the
+caches.
 """
 
 import contextlib
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,6 +30,12 @@ ENVIRONMENT: Final = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
 }
 """As it is for users: what the first start compiles is kept for the others."""
+NO_BYTECODE: Final = {
+    **ENVIRONMENT,
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONPYCACHEPREFIX": "/nonexistent",
+}
+UNCOMPILED: Final = "without bytecode"
 
 
 class Start(NamedTuple):
@@ -47,11 +55,11 @@ def floor() -> Start:
     return Start(took, took, (used.ru_utime + used.ru_stime) * 1_000)
 
 
-def started(command: Sequence[str], path: Path) -> Start:
+def started(command: Sequence[str], path: Path, environment: Mapping[str, str]) -> Start:
     """Start the command, which listens on `path`; stop it once it has answered."""
     began = time.perf_counter()
     nowhere = subprocess.DEVNULL
-    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere, env=ENVIRONMENT) as process:
+    with subprocess.Popen(command, stdout=nowhere, stderr=nowhere, env=environment) as process:
         try:
             while time.perf_counter() - began < GIVE_UP_S:
                 with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError):
@@ -74,6 +82,7 @@ def main() -> None:
     drop_in = str(beside / "delayd-beanstalkd")
     commands = {
         "delayd-beanstalkd": [drop_in, "-l", "unix:{}"],
+        f"… {UNCOMPILED}": [drop_in, "-l", "unix:{}"],
         "delayd-beanstalkd -b": [drop_in, "-l", "unix:{}", "-b", "{}.data"],
         "delayd serve": [
             *(str(beside / "delayd"), "serve", "--http", "off"),
@@ -88,7 +97,9 @@ def main() -> None:
         for name, command in commands.items():
             with tempfile.TemporaryDirectory() as directory:
                 path = Path(directory) / "line.sock"
-                starts[name].append(started([word.format(path) for word in command], path))
+                words = [word.format(path) for word in command]
+                environment = NO_BYTECODE if name.endswith(UNCOMPILED) else ENVIRONMENT
+                starts[name].append(started(words, path, environment))
     print(f"{f'ms from exec, medians of {ROUNDS}':<26} {'listening':>10} {'reply':>8} {'CPU':>8}")
     for name, taken in starts.items():
         of_each = zip(*taken[1:], strict=True)

@@ -1,7 +1,8 @@
 """Where the commands begin: `delayd`, which `python -m delayd` is too, and `delayd-beanstalkd`.
 
 SIGUSR1 and SIGHUP end a process that has no handler for them. A daemon has none before it serves,
-so they wait from here on, before anything that takes time is imported, until it has.
+so they wait from here on, before anything that takes time is imported, until it has. SIGINT ends a
+start as SIGTERM does: Python's own handler would say where it was.
 """
 
 import signal
@@ -11,7 +12,7 @@ import sys
 def main() -> None:
     """Run the command `delayd`."""
     if sys.argv[1:2] == ["serve"]:  # the tools do without these signals, and end by them
-        _hold_signals()
+        _prepare_signals()
     from delayd.cli.main import main as run
 
     run()
@@ -19,14 +20,16 @@ def main() -> None:
 
 def beanstalkd() -> None:
     """Run the command `delayd-beanstalkd`."""
-    _hold_signals()
+    _prepare_signals()
     from delayd.cli.beanstalkd import main as run
 
     run()
 
 
-def _hold_signals() -> None:
+def _prepare_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGHUP))
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where it is ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 if __name__ == "__main__":

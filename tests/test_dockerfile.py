@@ -35,6 +35,19 @@ def test_nothing_is_written_outside_of_the_volume() -> None:
     assert "DELAYD_DATA_DIR=/var/lib/delayd" in environment
 
 
+def test_bytecode_is_in_the_image_for_a_daemon_that_writes_none() -> None:
+    compiled = [
+        command.split()
+        for name, rest in STEPS
+        for command in rest.split(" && ")
+        if name == "RUN" and command.startswith("python -m compileall ")
+    ]
+    assert [words[-1] for words in compiled] == ["/opt/delayd/lib", "/usr/local/lib/python3.*"]
+    for words in compiled:
+        assert "unchecked-hash" in words
+    assert compiled[1] in [each.split() for run in said("RUN") for each in run.split(" && ")]
+
+
 def test_nothing_that_builds_or_installs_is_left() -> None:
     assert any(
         run.startswith("python -m pip uninstall --yes setuptools wheel pip") for run in said("RUN")

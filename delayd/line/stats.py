@@ -104,8 +104,8 @@ class Stats:
         """Return beanstalkd's 51 values, in its order; then delayd's own.
 
         `totals` is the sum over all topics, if it was taken before: O(topics).
-        Those are its version, and use against caps if there are any. Clients choose their commands
-        by `version`, so that is beanstalkd's.
+        Those are its version, but not for clients of 1.12, and use against caps if there are any.
+        Clients choose their commands by `version`, so that is beanstalkd's.
         """
         engine = self._engine
         text = self.compat.name_text
@@ -149,7 +149,7 @@ class Stats:
             "hostname": text(machine.nodename),
             "os": text(machine.version),
             "platform": text(machine.machine),
-            "delayd-version": f'"{__version__}"',
+            **({} if self.compat is Compat.V1_12 else {"delayd-version": f'"{__version__}"'}),
             **self._caps(),
         }
 

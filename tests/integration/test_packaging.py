@@ -4,6 +4,7 @@ Built by the locked build backend, without network, and installed into a new env
 the libraries, but not delayd, where the tests have them.
 """
 
+import importlib.util
 import json
 import os
 import re
@@ -109,6 +110,17 @@ def test_the_installed_commands_are_of_the_wheel(installed: Path) -> None:
     )
     assert where.startswith(str(installed))
     assert ran(installed / "bin" / "delayd-beanstalkd", "-v", directory=installed)
+
+
+def test_what_pip_installs_has_its_bytecode(installed: Path) -> None:
+    """So a daemon whose Python writes none compiles nothing either."""
+    (package,) = installed.glob("lib/python*/site-packages/delayd")
+    missing = [
+        path
+        for path in package.rglob("*.py")
+        if not Path(importlib.util.cache_from_source(str(path))).exists()
+    ]
+    assert not missing
 
 
 def test_the_installed_daemon_serves_its_dashboard(installed: Path, tmp_path: Path) -> None:

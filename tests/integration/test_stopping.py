@@ -163,6 +163,48 @@ def test_a_signal_that_comes_before_it_serves_does_what_it_does_later(
         assert process.wait(60) == Exit.OK
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
+@pytest.mark.parametrize("command", ["drop-in", "serve"])
+def test_a_signal_that_is_blocked_from_the_beginning_is_remembered(
+    command: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    program = "beanstalkd()" if command == "drop-in" else "main()"
+    words = ["-p", "0"] if command == "drop-in" else (*SERVE[3:], "off")
+    script = f"from delayd.__main__ import beanstalkd, main; {program}"
+    said = tmp_path / "said"
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        with said.open("wb") as output:
+            process = subprocess.Popen(
+                (sys.executable, "-c", script, *words), cwd=tmp_path, stdout=output, stderr=output
+            )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+    process.send_signal(number)  # before Python has begun
+    try:
+        deadline_s = time.monotonic() + 60
+        sentence = "draining: new jobs are refused" if number is signal.SIGUSR1 else "serving"
+        while sentence not in said.read_text():
+            assert process.poll() is None, said.read_text()
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        assert not signal_is_held(process.pid, number)
+    finally:
+        process.terminate()
+        assert process.wait(60) == Exit.OK
+
+
+@pytest.mark.parametrize("program", ["beanstalkd()", "main()"])
+def test_an_interrupt_during_the_start_ends_it_without_a_traceback(
+    program: str, tmp_path: Path
+) -> None:
+    script = f"{EARLY.replace('SIGUSR1', 'SIGINT').replace('SIGHUP', 'SIGINT')}{program}"
+    ran = subprocess.run(
+        (sys.executable, "-c", script, "serve"), check=False, capture_output=True, cwd=tmp_path
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (-signal.SIGINT, b"", b"")
+
+
 def signal_is_held(pid: int, number: signal.Signals) -> bool:
     """Whether the process lets signals of this number wait."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
