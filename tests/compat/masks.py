@@ -2,7 +2,7 @@
 
 Masked are times (`age`, `time-left`, `pause-time-left`, `uptime`, `rusage-*`), what names the
 process (`pid`, `id`) and the log's figures (`binlog-*`). A time that must be 0 (the time left of a
-ready job) stays as it is. delayd's own version is left out.
+ready job) stays as it is.
 
 >>> comparable(b"OK 34\\r\\n---\\nid: 3\\ntube: a\\nstate: ready\\nage: 7\\n\\r\\n")
 b'OK\\r\\n---\\nid: 3\\ntube: a\\nstate: ready\\nage: #\\n\\r\\n'
@@ -11,7 +11,6 @@ b'OK\\r\\n---\\nid: 3\\ntube: a\\nstate: ready\\nage: #\\n\\r\\n'
 import re
 from typing import Final
 
-OWN_VERSION: Final = re.compile(rb"^delayd-version: .*\n", re.MULTILINE)
 # A job's id never has 16 digits here.
 SERVER_ID: Final = re.compile(rb"^id: [0-9a-f]{16}$", re.MULTILINE)
 RUSAGE: Final = re.compile(rb"^(rusage-[us]time): [0-9]+\.[0-9]{6}$", re.MULTILINE)
@@ -31,7 +30,6 @@ def comparable(reply: bytes) -> bytes:
     if not reply.startswith(b"OK "):
         return reply
     _size, _crlf, yaml = reply.partition(b"\r\n")
-    yaml = OWN_VERSION.sub(b"", yaml)
     yaml = SERVER_ID.sub(b"id: #", yaml)
     for pattern in (RUSAGE, NUMBERS, TIME_LEFT, PAUSE_LEFT):
         yaml = pattern.sub(rb"\1: #", yaml)
