@@ -34,6 +34,7 @@ WAYS: Final = ("command", "HTTP", "line", "Python")
 SHOWS: Final = {
     "A job by its number": "close",
     "A job by its name": "close",
+    "A job by its name, whatever its topic": "orders",
     "The jobs of a topic, the next one first": "order-17",
     "How many come due when": "1",
     "The topics, and how many jobs each has": "orders",
