@@ -26,6 +26,12 @@ KEY_BYTES_MAX: Final = 200
 GROUP_BYTES_MAX: Final = 200  # of a job's group, as of a key
 # How much of a worker's error text is kept: the line that matters of a traceback.
 ERROR_BYTES_MAX: Final = 1_024
+# Attempts of a job that are kept: the last ones. With names and words of usual length one takes 60
+# bytes, at most 284: a policy may ask for 6 kB a job.
+HISTORY_DEFAULT: Final = 5
+HISTORY_MAX: Final = 20
+HISTORY_WHO_BYTES_MAX: Final = 64  # a token's name, and an address: 39 characters at most
+HISTORY_ERROR_BYTES_MAX: Final = 200  # the first line; the last error is kept whole beside it
 # A consumer whose reservation ends this soon gets DEADLINE_SOON at once (beanstalkd).
 DEADLINE_SOON_MS: Final = 1_000
 

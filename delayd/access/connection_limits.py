@@ -37,6 +37,17 @@ class Rejection(enum.StrEnum):
     DATABASE_AWAY = "database_away"
 
 
+def who_at(address: str, principal: Principal | None) -> str:
+    """Return a client's name, if it has one, and its address.
+
+    >>> who_at("10.0.0.7", Principal("mailer")), who_at("unix", EVERYBODY)
+    ('mailer 10.0.0.7', 'unix')
+    """
+    if principal is None or principal is EVERYBODY:
+        return address
+    return f"{principal.name} {address}"
+
+
 @final
 class Peer:
     """The other end of a connection that was admitted."""
@@ -51,6 +62,11 @@ class Peer:
         """It is counted among those of its origin without a valid token."""
         self.principal: Principal | None = EVERYBODY
         """None while it has not authenticated."""
+
+    @property
+    def who(self) -> str:
+        """Its name, if it has shown one, and its address: for the history of attempts."""
+        return who_at(self.address, self.principal)
 
 
 @final

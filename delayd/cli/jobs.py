@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import BinaryIO
 
-    from delayd.client.results import JobInfo, TopicInfo
+    from delayd.client.results import Attempt, JobInfo, TopicInfo
     from delayd.client.sync import Client
     from delayd.client.values import Filter
 
@@ -325,9 +325,26 @@ def print_job(job: "JobInfo") -> None:
             ("failed", failure and f"{failure.reason} {failed_at(job)}"),
             ("error", failure and failure.error),
             ("moved from", failure and failure.origin),
+            *(("attempt", attempt_text(each)) for each in job.history),
             ("body", job.body),
         ]
     )
+
+
+def attempt_text(attempt: "Attempt") -> str:
+    """Write an attempt of the history on one line.
+
+    >>> from delayd.client.results import Attempt
+    >>> attempt_text(Attempt("nacked", "delayed", lasted=1.5, who="10.0.0.7", error="busy", age=60))
+    '1m ago by 10.0.0.7, after 1.5 s: nacked, then delayed: busy'
+    """
+    ended = f"at {time_shown(attempt.ended)}" if attempt.ended is not None else ""
+    if attempt.age is not None:
+        ended = f"{duration_text(attempt.age * 1_000)} ago"
+    by = f" by {attempt.who}" if attempt.who else ""
+    after = "" if attempt.lasted is None else f", after {attempt.lasted:g} s"
+    error = f": {attempt.error}" if attempt.error else ""
+    return f"{ended}{by}{after}: {attempt.reason}, then {attempt.outcome}{error}"
 
 
 def failed_at(job: "JobInfo") -> str:

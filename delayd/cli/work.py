@@ -7,8 +7,10 @@
 
 One thread reserves, as many jobs as commands may still be started, and one thread for each job
 waits for its command; the client extends the reservations meanwhile. The first SIGTERM or SIGINT
-ends the reserving, and what runs may finish; the second kills it. The commands are in sessions of
-their own, so that a Ctrl-C at the terminal is for the worker alone.
+ends the reserving, and what runs may finish; the second kills it, and gives its jobs back as if
+nobody had tried. The commands are in sessions of their own, so that a Ctrl-C at the terminal is for
+the worker alone. What they write on standard error goes on to the worker's, and its last line is
+kept as the reason of a failure.
 """
 
 import contextlib
@@ -18,7 +20,7 @@ import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 from click import Command as ClickCommand
@@ -42,11 +44,15 @@ DECIDED: Final = frozenset((0, BURY, TRY_LATER))
 """Exit codes with an outcome of their own; for any other the retry rule decides."""
 WAIT: Final = "5s"
 """How long one request waits for a job: the next shows whether the daemon still answers."""
+LINE_BYTES_MAX: Final = 1_024
+"""So much of a line of standard error is kept as the reason of a failure."""
+CHUNK_BYTES: Final = 1 << 16
+LAST_LINE_S: Final = 1.0
+"""How long the last line is waited for: a child of the command may keep standard error open."""
 NOT_NOTED: Final = (
     "job {} was run, and the daemon did not take what came of it, so it comes again: a token for"
     " work needs the scopes reserve, delete, release and bury"
 )
-KILLED: Final = 128 + signal.SIGTERM
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -98,8 +104,9 @@ def work(
 
     Exit code 0 acknowledges the job, 65 buries it, 75 tries it again after --retry-after; any other
     is a failed attempt. DELAYD_JOB_ID, _TOPIC, _KEY, _GROUP, _ATTEMPT, _PRIORITY, _DUE, _LATENESS,
-    _TOKEN and _FAILURE tell about the job. Reservations are extended while commands run. SIGTERM
-    and Ctrl-C let them finish; the second kills them.
+    _TOKEN and _FAILURE tell about the job. Reservations are extended while commands run. The last
+    line on standard error is kept as the reason of a failure. SIGTERM and Ctrl-C let them finish;
+    the second kills them, and gives their jobs back without counting an attempt.
     """
     ctx = click.get_current_context()
     command: list[str] = ctx.meta[COMMAND_KEY]
@@ -186,6 +193,7 @@ class CommandWorker:
         self._running: dict[threading.Thread, subprocess.Popen[bytes] | None] = {}
         self._is_waiting = False
         self._signals = 0
+        self._second_signal = 0
         self._pause = FailurePause()
         self._failed: set[int] = set()
         """Jobs that failed while the topics are drained: they are not tried twice."""
@@ -218,14 +226,15 @@ class CommandWorker:
                     job.release()
         if self._fault is not None:
             raise self._fault
-        if self._signals > 1:
-            return KILLED
+        if self._second_signal:
+            return 128 + self._second_signal
         return Exit.JOBS_FAILED if self._is_draining and self._has_failed else Exit.OK
 
-    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def on_signal(self, number: int, _frame: FrameType | None) -> None:
         """Stop reserving; at the second signal kill the running commands."""
         self._signals += 1
         if self._signals > 1:
+            self._second_signal = self._second_signal or number
             complain("killing what runs")
             for process in list(self._running.values()):
                 kill(process)
@@ -310,35 +319,48 @@ class CommandWorker:
                 self._changed.notify_all()
 
     def _run_command(self, job: "Job") -> tuple[int, str]:
-        """Run the command; return its exit code and, if it was killed for its time, why."""
-        process = subprocess.Popen(  # noqa: S603 - it is what the user wants
-            self._command,
-            stdin=subprocess.PIPE,
-            env={**self._environment, **variables(job)},
-            start_new_session=True,
-        )
-        with process:
-            with self._changed:
-                self._running[threading.current_thread()] = process
-            if self._signals > 1:
-                kill(process)
-            try:
-                process.communicate(job.body, self._timeout_s)
-            except subprocess.TimeoutExpired:
-                kill(process)
-                process.communicate()
-                return process.returncode, f"killed after {self._timeout_s:g} s"
-        return process.returncode, ""
+        """Run the command; return its exit code and, if that is not 0, how it ended, and why."""
+        with LastLine() as last_line:
+            process = subprocess.Popen(  # noqa: S603 - it is what the user wants
+                self._command,
+                stdin=subprocess.PIPE,
+                stderr=last_line.writes,
+                env={**self._environment, **variables(job)},
+                start_new_session=True,
+            )
+            last_line.follow()
+            with process:
+                with self._changed:
+                    self._running[threading.current_thread()] = process
+                if self._signals > 1:
+                    kill(process)
+                why = self._wait_for(process, job.body)
+        how = why or (ended(process.returncode) if process.returncode else "")
+        return process.returncode, f"{how}: {last_line}" if how and str(last_line) else how
+
+    def _wait_for(self, process: "subprocess.Popen[bytes]", body: bytes) -> str:
+        """Give a command its body, and wait for its end; return why it was killed, if it was."""
+        try:
+            process.communicate(body, self._timeout_s)
+        except subprocess.TimeoutExpired:
+            kill(process)
+            process.communicate()
+            return f"killed after {self._timeout_s:g} s"
+        return ""
 
     def _finish(self, job: "Job", code: int, why: str) -> None:
+        if code == -signal.SIGKILL and self._second_signal:
+            job.nack(counts=False)
+            complain(f"job {job.id} of {job.topic}: given back")
+            return
         if code == 0:
             job.ack()
         elif code == BURY:
-            job.bury(error=f"exit code {BURY}")
+            job.bury(error=why)
         elif code == TRY_LATER:
-            job.nack(delay=self._retry_after, error=f"exit code {TRY_LATER}")
+            job.nack(delay=self._retry_after, error=why)
         else:
-            job.nack(error=why or ended(code))
+            job.nack(error=why)
         if code not in DECIDED and carried_out(comes_at_once(job)):
             self._pause.failed()
             if self._is_draining:
@@ -348,7 +370,7 @@ class CommandWorker:
         if code not in {0, TRY_LATER}:
             self._has_failed = True
         if code:
-            complain(f"job {job.id} of {job.topic}: {why or ended(code)}")
+            complain(f"job {job.id} of {job.topic}: {why}")
 
 
 def tell_outage(error: DelaydError | None) -> None:
@@ -368,6 +390,47 @@ def ended(code: int) -> str:
         return f"killed by {signal.Signals(-code).name}"
     except ValueError:
         return f"killed by signal {-code}"
+
+
+class LastLine:
+    """Passes on what a command writes on standard error, and keeps its last line with words.
+
+    `writes` is for the command; after its start `follow` closes it here.
+    """
+
+    def __init__(self) -> None:
+        self._reads, self.writes = os.pipe()
+        self._line = b""
+        self._thread = threading.Thread(target=self._pass_on, daemon=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._thread.is_alive():
+            self._thread.join(LAST_LINE_S)
+        elif self._thread.ident is None:  # the command could not be started
+            os.close(self.writes)
+            os.close(self._reads)
+
+    def __str__(self) -> str:
+        return self._line.decode(errors="replace").strip()
+
+    def follow(self) -> None:
+        """Begin to read; the command has its own end now."""
+        os.close(self.writes)
+        self._thread.start()
+
+    def _pass_on(self) -> None:
+        began = b""
+        while text := os.read(self._reads, CHUNK_BYTES):
+            with contextlib.suppress(OSError):
+                os.write(2, text)
+            *whole, began = (began + text).split(b"\n")
+            began = began[:LINE_BYTES_MAX]
+            said = [line for line in [*whole, began] if line.strip()]
+            self._line = said[-1][:LINE_BYTES_MAX] if said else self._line
+        os.close(self._reads)
 
 
 def kill(process: subprocess.Popen[bytes] | None) -> None:

@@ -75,6 +75,7 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.errors import Unreachable as Unreachable
     from delayd.client.errors import WrongProtocol as WrongProtocol
     from delayd.client.errors import WrongState as WrongState
+    from delayd.client.results import Attempt as Attempt
     from delayd.client.results import Became as Became
     from delayd.client.results import Calendar as Calendar
     from delayd.client.results import Failure as Failure
@@ -111,7 +112,8 @@ _NAMES = MappingProxyType(
             "WrongProtocol WrongState"
         ),
         "results": (
-            "Became Calendar Failure Health JobInfo PolicyInfo PutResult Reservation TopicInfo"
+            "Attempt Became Calendar Failure Health JobInfo PolicyInfo PutResult Reservation "
+            "TopicInfo"
         ),
         "sync": "Client Job",
         "tasks": "NotATask Task Tasks",

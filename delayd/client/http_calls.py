@@ -48,6 +48,7 @@ from delayd.client.errors import (
 from delayd.client.http1 import Request, Response, query_text, quoted
 from delayd.client.limits import BATCH_JOBS_MAX, DETAIL_CHARACTERS_MAX, PAGES_BYTES_MAX, PAGES_MAX
 from delayd.client.results import (
+    Attempt,
     Became,
     Calendar,
     Failure,
@@ -97,11 +98,11 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         **dict.fromkeys(("delayed", "ready", "reserved", "buried", "urgent", "waiting"), _WHOLE),
         **dict.fromkeys(("topic", "state", "token", "key", "group", "name"), _A_TEXT),
         **dict.fromkeys(("outcome", "source", "trouble"), _A_TEXT),
-        **dict.fromkeys(("reason", "error", "origin"), _A_TEXT),
-        **dict.fromkeys(("at", "created", "due", "expires", "paused_until"), _A_TIME),
+        **dict.fromkeys(("reason", "error", "origin", "who"), _A_TEXT),
+        **dict.fromkeys(("at", "created", "due", "ended", "expires", "paused_until"), _A_TIME),
         "policy": (dict,),
-        **dict.fromkeys(("attempt", "priority"), _WHOLE),
-        **dict.fromkeys(("lateness", "ttr", "oldest_ready_age"), _SECONDS),
+        **dict.fromkeys(("age", "attempt", "priority"), _WHOLE),
+        **dict.fromkeys(("lasted", "lateness", "ttr", "oldest_ready_age"), _SECONDS),
         "failure": (dict,),
     }
 )
@@ -165,9 +166,17 @@ class HttpCalls:
         return (yield from _in_parts("/v1/ack", "tokens", [*map(_token, jobs)], lambda _: None))
 
     def nack(
-        self, job: Held, delay: Duration | None = None, error: str = "", priority: int | None = None
+        self,
+        job: Held,
+        delay: Duration | None = None,
+        error: str = "",
+        priority: int | None = None,
+        *,
+        counts: bool = True,
     ) -> Steps[Became]:
         body: dict[str, Any] = _present(error=error or None, priority=priority)
+        if not counts:
+            body["counts"] = False
         if delay is not None:
             body["delay"] = duration_value(delay)
         return _named(Became, (yield from _held(job, "nack", body)))
@@ -653,7 +662,8 @@ def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> J
     elif "body_base64" in job:
         body = _base64_of(job)
         del job["body_base64"]
-    return _named(JobInfo, {"topic": topic, **job}, body=body, details=job)
+    history = tuple(_named(Attempt, each) for each in array_in({"history": [], **job}, "history"))
+    return _named(JobInfo, {"topic": topic, **job}, body=body, history=history, details=job)
 
 
 def _topic_info(topic: dict[str, Any]) -> TopicInfo:

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar, Unpack, get_args
 
 from delayd.client.answers import (
+    array_in,
     checked,
     from_epoch,
     members,
@@ -62,6 +63,7 @@ from delayd.client.errors import (
     wrong,
 )
 from delayd.client.results import (
+    Attempt,
     Became,
     Calendar,
     Failure,
@@ -226,11 +228,19 @@ class LineCalls:
         return [outcomes[number] for number in range(len(held))]
 
     def nack(
-        self, job: Held, delay: Duration | None = None, error: str = "", priority: int | None = None
+        self,
+        job: Held,
+        delay: Duration | None = None,
+        error: str = "",
+        priority: int | None = None,
+        *,
+        counts: bool = True,
     ) -> Steps[Became]:
         if priority is not None:
             raise self._elsewhere("a nack with a priority")
-        words = [] if delay is None else [f"delay={seconds_word(delay, 'delay')}"]
+        words = [] if counts else ["counts=0"]
+        if delay is not None:
+            words.append(f"delay={seconds_word(delay, 'delay')}")
         if text := _one_line(error):
             words.append(text)
         held = yield from self._finish(job, "NACKED", "nack", *words)
@@ -763,7 +773,7 @@ def _one_line(text: str) -> str:
     ('busy quit', '"delay=5')
     """
     text = " ".join(text.split())
-    if text.startswith("delay="):
+    if text.startswith(("delay=", "counts=")):
         text = f'"{text}'
     return text.encode()[:900].decode(errors="ignore")
 
@@ -804,6 +814,8 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
     if "failure" in stats:
         error, origin = str(stats.get("error", "")), str(stats.get("moved-from", ""))
         failure = Failure(str(stats["failure"]).replace("-", "_"), error=error, origin=origin)
+    if "history" in stats:
+        stats["history"] = read_json(str(stats["history"]).encode())
     return JobInfo(
         whole_in(stats, "id"),
         _name_of(stats, "tube"),
@@ -814,8 +826,22 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
         group=str(stats.get("group", "")),
         attempts=whole_in({"attempts": 0, **stats}, "attempts"),
         failure=failure,
+        history=tuple(map(_attempt, array_in({"history": [], **stats}, "history"))),
         body=body,
         details=stats,
+    )
+
+
+def _attempt(answer: object) -> Attempt:
+    about = members(answer)
+    lasted = about.get("lasted")
+    return Attempt(
+        text_in(about, "reason").replace("-", "_"),
+        text_in(about, "outcome"),
+        lasted=None if lasted is None else seconds_in(about, "lasted"),
+        who=text_in({"who": "", **about}, "who"),
+        error=text_in({"error": "", **about}, "error"),
+        age=whole_in(about, "age"),
     )
 
 

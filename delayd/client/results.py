@@ -48,6 +48,23 @@ class Failure(NamedTuple):
     """The topic that the job was moved from."""
 
 
+class Attempt(NamedTuple):
+    """A failed attempt of a job."""
+
+    reason: str
+    outcome: str
+    """What became of the job: `delayed`, `ready`, `buried`, `moved`."""
+    ended: Time | None = None
+    """None on the line, which has `age`."""
+    lasted: float | None = None
+    """How long it was, in seconds; None: not known."""
+    who: str = ""
+    """Who had the job: the name of a token, an address; empty: not known."""
+    error: str = ""
+    age: int | None = None
+    """How long ago it ended, in seconds, on the line."""
+
+
 class JobInfo(NamedTuple):
     """A job as it was at the time of the request."""
 
@@ -64,6 +81,8 @@ class JobInfo(NamedTuple):
     """Empty: none."""
     attempts: int = 0
     failure: Failure | None = None
+    history: tuple[Attempt, ...] = ()
+    """The last attempts that failed, the oldest first; not in a list."""
     body: bytes | None = None
     """None in a list without bodies."""
     details: Mapping[str, Any] = NO_DETAILS

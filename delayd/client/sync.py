@@ -187,9 +187,16 @@ class Client:
         delay: Duration | None = None,
         error: str = "",
         priority: int | None = None,
+        counts: bool = True,
     ) -> Became:
-        """Report a failed attempt; return the outcome."""
-        steps = self._calls.nack(held(job), delay=delay, error=error, priority=priority)
+        """Report a failed attempt; return the outcome.
+
+        With `counts=False` no attempt is counted: the job is ready again, after the delay if there
+        is one, whatever its retry rule says.
+        """
+        steps = self._calls.nack(
+            held(job), delay=delay, error=error, priority=priority, counts=counts
+        )
         return self._run(nacking(job, steps))
 
     def release(
@@ -434,10 +441,15 @@ class Job(Reserved[Client]):
         return self.client.ack(self)
 
     def nack(
-        self, *, delay: Duration | None = None, error: str = "", priority: int | None = None
+        self,
+        *,
+        delay: Duration | None = None,
+        error: str = "",
+        priority: int | None = None,
+        counts: bool = True,
     ) -> Became:
-        """Report a failed attempt; return the outcome."""
-        return self.client.nack(self, delay=delay, error=error, priority=priority)
+        """Report a failed attempt; return the outcome. As `Client.nack`."""
+        return self.client.nack(self, delay=delay, error=error, priority=priority, counts=counts)
 
     def release(self, *, delay: Duration | None = None, priority: int | None = None) -> Became:
         """Give it back; under a retry rule this is a failed attempt too."""

@@ -27,7 +27,7 @@ from delayd.core.job_parts import WORD_KNOWN, Flag, head_bytes_of, key_of, word_
 from delayd.core.job_record import FLAGS_AT, HEADER, STATE_AT, State
 from delayd.core.log_records import Kind
 from delayd.core.policy import Policy
-from delayd.core.retry import RetryDecision, failed
+from delayd.core.retry import RetryDecision, failed, kept_under
 from delayd.core.session import Session
 from delayd.core.store import Store
 from delayd.core.topic import Source, Topic
@@ -144,9 +144,23 @@ def fail(store: Store, *fields: Any) -> Topic:  # noqa: ANN401 - numbers, and at
     """End a failed attempt as its outcome says; return the topic in which the job is now."""
     outcome, error = RetryDecision(*fields[:-1]), fields[-1].decode()
     record = _record(store, outcome.job_id)
-    origin, rank = store.topic_of(record).name, store.next_rank()
-    changed = failed(record, outcome, origin=origin, rank=rank, error=error)
+    topic, rank = store.topic_of(record), store.next_rank()
+    told, store.leases.told = store.leases.told, (0, 0, "")
+    changed = failed(
+        *(record, outcome),
+        origin=topic.name,
+        rank=rank,
+        error=error,
+        lasted_ms=told[1] if told[0] == outcome.job_id else 0,
+        who=told[2] if told[0] == outcome.job_id else "",
+        kept=kept_under(topic.policy),
+    )
     return store.put_back(outcome.job_id, record, changed)
+
+
+def attempt(store: Store, job_id: int, lasted_ms: int, who: bytes) -> None:
+    """Note how long a job was held, and by whom: its FAIL follows."""
+    store.leases.told = job_id, lasted_ms, who.decode()
 
 
 # --- Jobs that wait or are buried ----------------------------------------------------------------
@@ -282,5 +296,6 @@ APPLY: Final[dict[int, Callable[..., object]]] = {
     Kind.POLICY: policy,
     Kind.CLEAR: clear,
     Kind.PARTS: parts,
+    Kind.ATTEMPT: attempt,
 }
 """The function of each kind, which takes the store, the fields of the record and its tail."""

@@ -17,6 +17,8 @@ The first four have one length each, so where they end follows from the flags al
 the header have no bit left, so the word has those of the further parts: bit 15 is set, the others
 say which follow. A word without bit 15 is from before there was more than one: it is the length of
 a target, and nothing else follows. A job that has no other of them is written so to this day.
+They are a target, a group, and the *history*: the last attempts, one behind the other (`ATTEMPT`,
+then who made it, then the error).
 
 >>> from delayd.core.job_record import State
 >>> record = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.KEY) + b"\4a-17hello"
@@ -44,6 +46,8 @@ from delayd.fields import ValueKind
 TALLY: Final = struct.Struct("<QIIIII")
 FAILURE: Final = struct.Struct("<BIQ")
 RETRY_HEAD: Final = struct.Struct("<BHB")
+ATTEMPT: Final = struct.Struct("<QQBBBB")
+"""When it ended, how long it was, reason, outcome, the lengths of who made it and of the error."""
 HEADER_AND_TALLY: Final = HEADER.size + TALLY.size
 COUNT_MAX: Final = 2**32 - 1
 WORD_BIT: Final = 0x8000
@@ -74,6 +78,8 @@ class Flag(enum.IntFlag):
     """The job has a target of its own."""
     GROUP = 2 << WORD_SHIFT
     """The job belongs to a group."""
+    HISTORY = 4 << WORD_SHIFT
+    """Attempts of the job have failed."""
 
 
 class Tally(NamedTuple):
@@ -136,6 +142,32 @@ class Note(NamedTuple):
     """The last text that its worker gave, or the client that buried it."""
 
 
+class AttemptOutcome(enum.IntEnum):
+    """What became of a job whose attempt failed. Numbers never change: those of states, and one."""
+
+    DELAYED = 0
+    READY = 1
+    BURIED = 3
+    MOVED = 4
+    """To another topic, where it is ready."""
+
+
+class Attempt(NamedTuple):
+    """One failed attempt, as it is kept."""
+
+    ended_ms: int
+    lasted_ms: int
+    """0: it is not known."""
+    reason: int
+    """A `Reason`."""
+    outcome: int
+    """An `AttemptOutcome`."""
+    who: str
+    """Who had the job: the name of a token, an address; empty: it is not known."""
+    error: str
+    """The first line of what its worker said."""
+
+
 class Own(NamedTuple):
     """The parts that a client sets, by the names of their rows.
 
@@ -159,6 +191,7 @@ _NOTE: Final = 64
 _MORE: Final = 128
 _TARGET: Final = 1 << WORD_SHIFT
 _GROUP: Final = 2 << WORD_SHIFT
+_HISTORY: Final = 4 << WORD_SHIFT
 FIXED_MASK: Final = _TALLY | _WALL | _RANK | _FAILURE
 FIXED_END: Final = tuple(
     HEADER_BYTES
@@ -345,6 +378,23 @@ def group_of(record: bytes) -> bytes:
     return further_of(record, _GROUP)
 
 
+def history_of(record: bytes) -> list[Attempt]:
+    """Return the last failed attempts that are kept, the oldest first."""
+    packed = further_of(record, _HISTORY)
+    attempts = []
+    at = 0
+    while at < len(packed):
+        ended_ms, lasted_ms, reason, outcome, who_bytes, error_bytes = ATTEMPT.unpack_from(
+            packed, at
+        )
+        error_at = at + ATTEMPT.size + who_bytes
+        who = packed[at + ATTEMPT.size : error_at].decode("utf-8", "replace")
+        at = error_at + error_bytes
+        error = packed[error_at:at].decode("utf-8", "replace")
+        attempts.append(Attempt(ended_ms, lasted_ms, reason, outcome, who, error))
+    return attempts
+
+
 def attempts_of(record: bytes) -> int:
     """Return how often the job came back from a holder since it was put or last revived."""
     failure = failure_of(record)
@@ -379,6 +429,29 @@ def pack_note(note: Note | None) -> bytes:
 def pack_further(text: bytes) -> bytes:
     """Return a further part of a record; nothing for an empty one."""
     return U16.pack(len(text)) + text if text else b""
+
+
+def pack_attempt(attempt: Attempt) -> bytes:
+    """Return one attempt of a history."""
+    *numbers, who, error = attempt
+    packed = who.encode(), error.encode()
+    return ATTEMPT.pack(*numbers, *map(len, packed)) + b"".join(packed)
+
+
+def pack_history(attempts: Iterable[Attempt]) -> bytes:
+    """Return the part of a record that says which attempts have failed; nothing for none."""
+    return pack_further(b"".join(map(pack_attempt, attempts)))
+
+
+def longer_history(record: bytes, attempt: Attempt, kept: int) -> bytes:
+    """Return that part of a record with one attempt more, at most `kept` of them."""
+    packed = further_of(record, _HISTORY)
+    ends = [0]
+    while (at := ends[-1]) < len(packed):
+        lengths_at = at + ATTEMPT.size - 2
+        ends.append(at + ATTEMPT.size + packed[lengths_at] + packed[lengths_at + 1])
+    oldest_at = ends[max(0, len(ends) - kept)] if kept else 0
+    return pack_further(packed[oldest_at:] + pack_attempt(attempt) if kept else b"")
 
 
 # --- The table -----------------------------------------------------------------------------------
@@ -420,6 +493,15 @@ def _text(name: str) -> Show:
     return lambda text: ((name, text.decode("utf-8", "backslashreplace")),)
 
 
+def _attempts(history: list[Attempt]) -> Iterable[tuple[str, Shown]]:
+    """Yield how a history is shown: a value for each attempt, from 1."""
+    for number, each in enumerate(history, 1):
+        what = f"{Reason(each.reason).name.lower()} {AttemptOutcome(each.outcome).name.lower()}"
+        where = f" by {each.who}" if each.who else ""
+        error = f": {each.error}" if each.error else ""
+        yield f"attempt_{number}", f"{each.ended_ms} {each.lasted_ms} {what}{where}{error}"
+
+
 PARTS: Final = (
     JobPart("tally", Flag.TALLY, tally_of, lambda tally: tally._asdict().items()),
     JobPart("wall", Flag.WALL, wall_of, lambda wall_ms: (("wall_ms", wall_ms),)),
@@ -440,6 +522,7 @@ PARTS: Final = (
     JobPart("note", Flag.NOTE, note_of, lambda note: note._asdict().items(), pack_note),
     JobPart("target", Flag.TARGET, target_of, _text("target"), pack_further),
     JobPart("group", Flag.GROUP, group_of, _text("group"), pack_further, GROUP),
+    JobPart("history", Flag.HISTORY, history_of, _attempts, pack_history),
 )
 """In the order in which records have them."""
 

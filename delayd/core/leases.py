@@ -2,6 +2,7 @@
 
 A lease is in three places: `sessions` leads from the job to its session, the session's `deadlines`
 say until when, and the lane of leases has an entry that fires then. `Leases` keeps them consistent.
+It began a ttr before its deadline; `begun` has those that were extended since, or lent for longer.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from delayd.core.wheel.wheel import TimingWheel, ceil_to_tick
 class Leases:
     """All reserved jobs."""
 
-    __slots__ = ("_queue", "lane", "sessions")
+    __slots__ = ("_queue", "begun", "lane", "sessions", "told")
 
     def __init__(
         self, new_wheel: Callable[[Callable[[int], int | None]], TimingWheel], queue: TimerQueue
@@ -26,6 +27,10 @@ class Leases:
         self._queue = queue
         self.sessions: dict[int, Session] = {}
         """Job id → the session that holds it."""
+        self.begun: dict[int, int] = {}
+        """Job id → when it was handed out, of leases that do not end a ttr after that."""
+        self.told: tuple[int, int, str] = (0, 0, "")
+        """A job, how long it was held, and by whom, for the history: its lease is about to end."""
         self.lane = TimerLane(new_wheel(self._ends))
 
     def _ends(self, job_id: int) -> int | None:
@@ -60,8 +65,13 @@ class Leases:
             leased.append((deadline_ms, job_ids))
         return leased
 
-    def extend(self, job_id: int, deadline_ms: int, time_ms: PlayedMs) -> None:
-        """Extend the lease to this deadline."""
+    def begun_ms(self, job_id: int, ttr_ms: int) -> int:
+        """Return when a job with this ttr was handed out."""
+        return self.begun.get(job_id) or self.sessions[job_id].deadlines[job_id] - ttr_ms
+
+    def extend(self, job_id: int, deadline_ms: int, ttr_ms: int, time_ms: PlayedMs) -> None:
+        """Extend the lease of a job with this ttr to this deadline."""
+        self.begun[job_id] = self.begun_ms(job_id, ttr_ms)
         self.sessions[job_id].deadlines[job_id] = deadline_ms
         self.lane.wheel.cancel()
         if self.lane.wheel.insert(job_id, deadline_ms, time_ms):
@@ -70,6 +80,8 @@ class Leases:
     def remove(self, job_id: int, *, has_fired: bool = False) -> None:
         """End a lease, whose entry may have fired already."""
         del self.sessions.pop(job_id).deadlines[job_id]
+        if self.begun:
+            self.begun.pop(job_id, None)
         if not has_fired:
             self.lane.wheel.cancel()
 
@@ -77,4 +89,5 @@ class Leases:
         """Assert that each lease is where it belongs."""
         assert all(job_id in session.deadlines for job_id, session in self.sessions.items())
         assert len(self.lane.wheel) == len(self.sessions)
+        assert self.begun.keys() <= self.sessions.keys()
         self.lane.wheel.check()

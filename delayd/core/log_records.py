@@ -46,6 +46,7 @@ class Kind(enum.IntEnum):
     POLICY = 20
     CLEAR = 21
     PARTS = 22
+    ATTEMPT = 23
 
 
 @final
@@ -105,6 +106,8 @@ _ROWS: Final = (
     Record(Kind.CLEAR, "<BII", "topic_number next_topic_number"),
     # Which further parts jobs may have from now on: their bits in the word of `core.job_parts`.
     Record(Kind.PARTS, "<BH", "parts"),
+    # How long a job was held, and by whom: of the attempt that the FAIL behind it ends.
+    Record(Kind.ATTEMPT, "<BQQB", "id lasted_ms who_bytes", "who"),
 )
 
 RECORDS: Final = {row.kind: row for row in _ROWS}

@@ -43,6 +43,7 @@ from delayd.limits import (
     ATTEMPTS_MAX,
     BODY_BYTES_CEILING,
     CAP_MAX,
+    HISTORY_MAX,
     JITTER_PERCENT_MAX,
     POLICY_JSON_BYTES_MAX,
     QUANTITY_CHARACTERS_MAX,
@@ -139,6 +140,7 @@ FIELDS: Final = (
     _ATTEMPTS,
     Field("exhausted", "exhausted", ValueKind(_read_exhausted, schema=TOPIC.schema)),
     Field("on_close", "returns_on_close", _ON_CLOSE),
+    Field("history", "history", whole(0, HISTORY_MAX)),
     Field("jobs_max", "jobs_max", _CAP),
     Field("bytes_max", "bytes_max", size(1, CAP_MAX)._replace(show=as_it_is)),
     Field("body_bytes_max", "body_bytes_max", size(1, BODY_BYTES_CEILING)._replace(show=as_it_is)),
@@ -167,6 +169,8 @@ class Policy(NamedTuple):
     """The topic that exhausted jobs are moved to; None: they are buried."""
     returns_on_close: bool | None = None
     """A connection that closes is no failed attempt: its jobs are ready again at once."""
+    history: int | None = None
+    """How many of its last attempts a job keeps; None: `HISTORY_DEFAULT`."""
 
     jobs_max: int | None = None
     """How many jobs the topic may hold; a put above it is refused, as with the other caps."""

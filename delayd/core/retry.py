@@ -28,6 +28,8 @@ from typing import Final, NamedTuple
 
 from delayd.core.job_parts import (
     COUNT_MAX,
+    Attempt,
+    AttemptOutcome,
     Failure,
     Flag,
     Note,
@@ -35,10 +37,13 @@ from delayd.core.job_parts import (
     Retry,
     attempts_of,
     failure_of,
+    longer_history,
     note_of,
+    pack_note,
     retry_of,
     tally_of,
     target_of,
+    with_parts,
 )
 from delayd.core.job_record import (
     DUE_AT,
@@ -47,6 +52,7 @@ from delayd.core.job_record import (
     PRIORITY_AND_TOPIC,
     PRIORITY_AT,
     STATE_AT,
+    TTR_AT,
     U64,
     State,
 )
@@ -57,11 +63,15 @@ from delayd.core.transitions import (
     expired,
     rank_at,
     was_moved,
-    with_note,
-    without_key,
 )
 from delayd.core.wheel.wheel import ceil_to_tick
-from delayd.limits import DURATION_MS_MAX, ERROR_BYTES_MAX
+from delayd.limits import (
+    DURATION_MS_MAX,
+    ERROR_BYTES_MAX,
+    HISTORY_DEFAULT,
+    HISTORY_ERROR_BYTES_MAX,
+    HISTORY_WHO_BYTES_MAX,
+)
 
 PUSH_STEPS_MS: Final = (
     *(15_000, 180_000, 600_000, 1_800_000, 1_800_000),
@@ -79,6 +89,9 @@ _GIVES_BACK: Final = frozenset({Reason.NACKED, Reason.RELEASED, Reason.PUSH_FAIL
 NO_END: Final = "delayd ended while the call was under way, or the ttr of its worker ran out"
 """The error of a job that is pushed and whose lease has run out. A call ends before its lease."""
 
+_KEY: Final = int(Flag.KEY)
+_NOTE: Final = int(Flag.NOTE)
+_HISTORY: Final = int(Flag.HISTORY)
 BRINGS_RULE: Final = int(Flag.RETRY)
 """Flags of a record below this: the job brings no retry rule and no target of its own."""
 
@@ -229,20 +242,37 @@ def decide(
 
 def cut_error(error: str) -> bytes:
     """Return what is kept of an error's text: whole characters, as many as fit the limit."""
-    text = error.encode("utf-8", "replace")
-    return text[:ERROR_BYTES_MAX].decode("utf-8", "ignore").encode()
+    return _cut(error, ERROR_BYTES_MAX)
+
+
+def cut_who(who: str) -> bytes:
+    """Return what is kept of who made an attempt."""
+    return _cut(who, HISTORY_WHO_BYTES_MAX)
+
+
+def _cut(text: str, bytes_max: int) -> bytes:
+    return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore").encode()
 
 
 # --- The record afterwards -----------------------------------------------------------------------
 
 
 def failed(
-    record: bytes, outcome: RetryDecision, *, origin: str, rank: int, error: str = ""
+    record: bytes,
+    outcome: RetryDecision,
+    *,
+    origin: str,
+    rank: int,
+    error: str = "",
+    lasted_ms: int = 0,
+    who: str = "",
+    kept: int = 0,
 ) -> bytes:
     """Return the record of a job whose attempt ended so.
 
     `origin` is the topic that it leaves if it is moved, `rank` its place among the buried if it is
-    buried. One of `UNCOUNTED` does not count; of an error that is not known the last one stays.
+    buried. One of `UNCOUNTED` does not count; of an error that is not known the last one stays. Of
+    its attempts so many are `kept`; this one lasted so long, 0 if that is not known.
     """
     reason, state, failed_ms = Reason(outcome.reason), State(outcome.state), outcome.failed_ms
     reserves = 0 if reason is Reason.UNDELIVERED else tally_of(record).reserves
@@ -268,14 +298,27 @@ def failed(
         releases=int(reason in _GIVES_BACK),
         buries=int(is_buried),
     )
+    parts: dict[int, bytes] = {}
     if outcome.target:
-        changed = without_key(changed) if changed[FLAGS_AT] & Flag.KEY else changed
+        parts[_KEY] = b""
     else:
         origin = ""
     if origin or error:
         note = note_of(changed) or Note()
-        changed = with_note(changed, Note(origin or note.origin, error or note.error))
-    return changed
+        parts[_NOTE] = pack_note(Note(origin or note.origin, error or note.error))
+    if reason not in UNCOUNTED:
+        what = AttemptOutcome.MOVED if outcome.target else AttemptOutcome(outcome.state)
+        line = _cut(error.partition("\n")[0], HISTORY_ERROR_BYTES_MAX)
+        attempt = Attempt(failed_ms, lasted_ms, reason, what, who, line.decode())
+        parts[_HISTORY] = longer_history(record, attempt, kept)
+    return with_parts(changed, parts) if parts else changed
+
+
+def kept_under(policy: Policy | None) -> int:
+    """Return how many attempts of a job are kept in a topic of that policy."""
+    if policy is None or policy.history is None:
+        return HISTORY_DEFAULT
+    return policy.history
 
 
 class Place(NamedTuple):
@@ -288,16 +331,34 @@ class Place(NamedTuple):
 
 
 def expired_under(
-    record: bytes, policy: Policy | None, place: Place, deadline_ms: int, *, tick_ms: int
+    record: bytes,
+    policy: Policy | None,
+    place: Place,
+    deadline_ms: int,
+    *,
+    tick_ms: int,
+    begun_ms: int = 0,
 ) -> bytes:
-    """Return the record of a job whose ttr ran out at the deadline, under a rule or not."""
+    """Return the record of a job whose ttr ran out at the deadline, under a rule or not.
+
+    It was handed out at `begun_ms`; 0: a ttr before.
+    """
     rule = rule_of(record, policy)
     if rule is None:
         return expired(record)
     reason = Reason.TTR_RAN_OUT
     outcome = decide(record, rule, reason, deadline_ms, tick_ms=tick_ms, target=place.target)
-    error = NO_END if is_pushed(record, policy) else ""
-    return failed(record, outcome, origin=place.name, rank=rank_at(deadline_ms), error=error)
+    pushed = is_pushed(record, policy)
+    ttr_ms: int = U64.unpack_from(record, TTR_AT)[0]
+    return failed(
+        *(record, outcome),
+        origin=place.name,
+        rank=rank_at(deadline_ms),
+        error=NO_END if pushed else "",
+        # Of a call no record says when it began, and a replay must arrive at the same.
+        lasted_ms=0 if pushed else deadline_ms - begun_ms if begun_ms else ttr_ms,
+        kept=kept_under(policy),
+    )
 
 
 def caught_up_expiry(
@@ -308,9 +369,10 @@ def caught_up_expiry(
     *,
     tick_ms: int,
     time_ms: int,
+    begun_ms: int = 0,
 ) -> bytes:
     """Return the same decision as of a later time: a delay may have ended since."""
-    changed = expired_under(record, policy, place, deadline_ms, tick_ms=tick_ms)
+    changed = expired_under(record, policy, place, deadline_ms, tick_ms=tick_ms, begun_ms=begun_ms)
     if changed[STATE_AT] == State.DELAYED and U64.unpack_from(changed, DUE_AT)[0] <= time_ms:
         return came_due(changed)
     return changed

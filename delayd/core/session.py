@@ -42,12 +42,14 @@ class Session:
 
     __slots__ = (
         *("deadlines", "left_for", "left_ms", "owner", "places", "produces", "soonest_ms", "used"),
-        *("wait_alarm", "wait_ends_ms", "wait_number", "waiting", "watched", "works"),
+        *("wait_alarm", "wait_ends_ms", "wait_number", "waiting", "watched", "who", "works"),
     )
 
     def __init__(self, owner: Owner | None = None) -> None:
         """Make a session that uses and watches nothing; `owner` is told when a wait ends."""
         self.owner = owner
+        self.who = ""
+        """The client's name and address, for the history of attempts; empty: not known."""
         self.used: Topic | None = None
         self.watched: list[Topic] = []
         """In the order in which they are listed, a removed one's place taken by the last

@@ -10,7 +10,7 @@ cannot disagree about what a record means.
     RANK                  the last position among the buried, if others may follow now
     TOPIC, PAUSE          for each topic that records may name
     POLICY                for each of them that has one
-    PUT, RESERVE          for each job; RESERVE if it was reserved
+    PUT, RESERVE, TOUCH   for each job; RESERVE if it was reserved, TOUCH if that was extended
 
 What was due by then is copied as having happened, whether or not its slice had come: a delay that
 had ended, a ttr that had run out (judged by the policy of then), a pause that was over.
@@ -46,6 +46,7 @@ from delayd.core.job_record import (
     PRIORITY_AND_TOPIC,
     PRIORITY_AT,
     STATE_AT,
+    TTR_AT,
     U64,
     State,
 )
@@ -61,8 +62,9 @@ _DELAYED: Final = int(State.DELAYED)
 
 _NO_POLICY: Final = (None, Source.CONFIGURATION, Place(""))
 
-Notes = dict[int, int]
-"""Id → deadline, of reserved jobs: what their records do not have."""
+Notes = dict[int, tuple[int, int]]
+"""Id → deadline, and `Leases.begun`, 0 if it is not there, of reserved jobs: what their records do
+not have."""
 
 
 class SnapshotCopy:
@@ -149,12 +151,12 @@ class SnapshotCopy:
         """Keep the page as it is, with the leases of its jobs."""
         notes: Notes = {}
         store = self._store
-        holders = store.leases.sessions
+        holders, begun = store.leases.sessions, store.leases.begun
         if holders:
             base = number << PAGE_BITS
             for job_id in map(base.__or__, page):
                 if job_id in holders:
-                    notes[job_id] = holders[job_id].deadlines[job_id]
+                    notes[job_id] = holders[job_id].deadlines[job_id], begun.get(job_id, 0)
         self._frozen[number] = (list(page.values()), notes)
 
     # --- Packing ---------------------------------------------------------------------------------
@@ -195,12 +197,15 @@ class SnapshotCopy:
             return []
         return [pack(Kind.POLICY, number, source, tail=policy.to_json().encode("ascii"))]
 
-    def _lapsed(self, record: bytes, deadline_ms: int) -> bytes:
+    def _lapsed(self, record: bytes, deadline_ms: int, begun_ms: int) -> bytes:
         """Return the record of a job whose ttr had run out when the copy began."""
         number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
         policy, _, place = self._policies.get(number, _NO_POLICY)
         return caught_up_expiry(
-            record, policy, place, deadline_ms, tick_ms=self._store.tick_ms, time_ms=self._time_ms
+            *(record, policy, place, deadline_ms),
+            tick_ms=self._store.tick_ms,
+            time_ms=self._time_ms,
+            begun_ms=begun_ms,
         )
 
     def _copied_jobs(self, records: list[bytes], notes: Notes) -> Iterator[list[bytes]]:
@@ -208,18 +213,22 @@ class SnapshotCopy:
         time_ms = self._time_ms
         for record in records:
             job_id: int = U64.unpack_from(record, ID_AT)[0]
-            deadline_ms = notes.get(job_id)
+            deadline_ms, begun_ms = notes.get(job_id, (None, 0))
             now = record
             if self._numbers:  # the job may be held since before a clear of its topic
                 number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
                 now = renumbered(record, self._numbers.get(number, number))
             if deadline_ms is not None and deadline_ms <= time_ms:
-                now, deadline_ms = self._lapsed(now, deadline_ms), None
+                now, deadline_ms = self._lapsed(now, deadline_ms, begun_ms), None
             elif deadline_ms is None and record[STATE_AT] == _DELAYED:
                 due_ms: int = U64.unpack_from(record, DUE_AT)[0]
                 now = came_due(now) if due_ms <= time_ms else now
             part = [pack_put(_PUT, len(now)), now]
-            if deadline_ms is not None:
+            if deadline_ms is not None and begun_ms:
+                ttr_ms: int = U64.unpack_from(record, TTR_AT)[0]
+                part.append(pack(Kind.RESERVE, job_id, begun_ms + ttr_ms))
+                part.append(pack(Kind.TOUCH, job_id, deadline_ms))
+            elif deadline_ms is not None:
                 part.append(pack(Kind.RESERVE, job_id, deadline_ms))
             self.jobs += 1
             yield part

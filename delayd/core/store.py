@@ -22,13 +22,14 @@ from functools import partial
 from typing import Final, final
 
 from delayd.core.cleared_jobs import Cleared
-from delayd.core.job_parts import Flag, has_key, key_of, rank_of
+from delayd.core.job_parts import Flag, has_key, key_of, rank_of, word_of
 from delayd.core.job_record import (
     DUE_AT,
     FLAGS_AT,
     PRIORITY_AND_TOPIC,
     PRIORITY_AT,
     STATE_AT,
+    TTR_AT,
     U64,
     State,
 )
@@ -110,7 +111,9 @@ class Store:
     @property
     def live_bytes(self) -> int:
         """How long the records of a copy of all jobs would be, but for a few bytes a topic."""
-        return self.jobs.put_bytes + LAYOUTS[Kind.RESERVE].size * len(self.leases.sessions)
+        leases = self.leases
+        lease_bytes = LAYOUTS[Kind.RESERVE].size * len(leases.sessions)
+        return self.jobs.put_bytes + lease_bytes + LAYOUTS[Kind.TOUCH].size * len(leases.begun)
 
     # --- Wheels and alarms -----------------------------------------------------------------------
 
@@ -526,7 +529,10 @@ class Store:
         if deadline_ms != self.leases.sessions[job_id].deadlines[job_id]:
             if self.jobs.guarded:
                 self.jobs.preserve(job_id)
-            self.leases.extend(job_id, deadline_ms, self.time_ms)
+            record = self.jobs.get(job_id)
+            assert record is not None
+            ttr_ms: int = _unpack_u64(record, TTR_AT)[0]
+            self.leases.extend(job_id, deadline_ms, ttr_ms, self.time_ms)
 
     def put_back(
         self, job_id: int, record: bytes, changed: bytes, *, lease_fired: bool = False
@@ -552,6 +558,8 @@ class Store:
             former.queues.delays.wheel.replace_due_of(partial(self._delay_ends_in, former))
         elif number != topic.number:
             changed = renumbered(changed, topic.number)
+        if changed[FLAGS_AT] & _MORE:  # it has a history now: it follows from what the log says
+            self.parts_recorded |= word_of(changed)
         # Released it is due now. If its time ran out or its holder left, that is long past.
         is_late = _unpack_u64(changed, DUE_AT)[0] < self.time_ms
         self._replace(topic, job_id, changed, self.time_ms if is_late else 0)
@@ -598,6 +606,9 @@ class Store:
             del deadlines[job_id]
         assert topic is not None
         self._lose_run(topic, jobs, gone_bytes, touched)
+        if self.leases.begun:
+            for job_id in job_ids:
+                self.leases.begun.pop(job_id, None)
         self.leases.lane.wheel.cancel(len(job_ids))
         return touched
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from delayd.core.job_parts import Reason
+from delayd.core.job_parts import AttemptOutcome, Reason
 from delayd.core.job_record import State
 from delayd.core.operations.put import Outcome
 from delayd.core.stats.trouble import Trouble
@@ -145,6 +145,19 @@ class FailureAnswer(Answer, kw_only=True):
     origin: Annotated[str | Unset, about("The topic that it was moved from.")] = UNSET
 
 
+class AttemptAnswer(Answer, kw_only=True):
+    """A failed attempt of a job."""
+
+    ended: MomentText
+    lasted: Annotated[Seconds | None, about("How long it was, in seconds; null: not known.")]
+    who: Annotated[
+        str | Unset, about("Who had the job: the name of a token, an address; push: a delivery.")
+    ] = UNSET
+    reason: ReasonName
+    outcome: Annotated[str, _named(AttemptOutcome, "What became of the job.")]
+    error: Annotated[str | Unset, about("The first line of what its worker said.")] = UNSET
+
+
 class ReservedJobAnswer(Answer, kw_only=True):
     """A job for its worker."""
 
@@ -246,6 +259,10 @@ class JobAnswer(Answer, kw_only=True):
     max_attempts: Annotated[int, Meta(ge=1)] | Unset = UNSET
     jitter_percent: Annotated[int, Meta(ge=1, le=100)] | Unset = UNSET
     failure: FailureAnswer | Unset = UNSET
+    history: Annotated[
+        list[AttemptAnswer] | Unset,
+        about("The last attempts that failed, the oldest first: as many as the policy says."),
+    ] = UNSET
     url: OwnUrl = UNSET
     method: OwnMethod = UNSET
     headers: OwnHeaders = UNSET
@@ -381,6 +398,7 @@ class PolicyAnswer(Answer, kw_only=True):
     max_attempts: Count | Unset = UNSET
     exhausted: str | Unset = UNSET
     on_close: str | Unset = UNSET
+    history: Count | Unset = UNSET
     jobs_max: Count | Unset = UNSET
     bytes_max: Count | Unset = UNSET
     body_bytes_max: Count | Unset = UNSET

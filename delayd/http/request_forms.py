@@ -274,6 +274,10 @@ class NackForm(HeldForm, kw_only=True):
     delay: Duration = NO_TIME
     error: ErrorText = ""
     priority: Priority | Unset = UNSET
+    counts: Annotated[
+        bool,
+        about("false: no attempt is counted; it is ready again, after the delay, under any rule."),
+    ] = True
 
 
 class BuryWaitingForm(Form, kw_only=True):

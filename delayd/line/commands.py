@@ -135,9 +135,14 @@ def _touch(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     return replies.TOUCHED
 
 
-def _nack(client: LineConnection, args: tuple[int, int, str], now_ms: RequestMs) -> bytes:
-    job_id, delay_ms, error = args
-    attempts.nack(client.engine, client.session, job_id, now_ms, delay_ms=delay_ms, error=error)
+def _nack(client: LineConnection, args: tuple[int, int, str, bool], now_ms: RequestMs) -> bytes:
+    job_id, delay_ms, error, counts = args
+    attempts.nack(
+        *(client.engine, client.session, job_id, now_ms),
+        delay_ms=delay_ms,
+        error=error,
+        counts=counts,
+    )
     return b"NACKED\r\n"
 
 

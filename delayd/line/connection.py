@@ -168,6 +168,7 @@ class LineConnection:
         self.engine = context.engine
         self.stats = context.stats
         self.session: Session = open_session(context.engine, host)
+        self.session.who = peer.who
         self.peer = peer if context.admission.has_tokens else None
         """None where clients need not authenticate."""
         self.reserves_as: Principal | None = None
@@ -313,6 +314,7 @@ class LineConnection:
         context = self.context
         late_ms = context.admission.login(self.peer, text, context.elapsed_ms())
         if late_ms is None:
+            self.session.who = self.peer.who
             return replies.AUTHENTICATED
         reply = self.refuse(replies.unauthorized(context.admission.authenticator.expiry(text)))
         if not late_ms:

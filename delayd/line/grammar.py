@@ -321,21 +321,25 @@ def parse_key_and_delay(rest: bytes) -> tuple[str, bytes, int]:
     return name, key, parse_seconds(rest)
 
 
-def parse_nack(rest: bytes) -> tuple[int, int, str]:
-    """Return id, delay in milliseconds (0: none was asked for), and the worker's error text.
+def parse_nack(rest: bytes) -> tuple[int, int, str, bool]:
+    """Return id, delay in milliseconds (0: none was asked for), error, and whether it counts.
 
     The error is free text for people: bytes that are not UTF-8 are replaced, not refused.
     """
     job_id, _, text = rest.lstrip(b" ").partition(b" ")
-    delay_ms = 0
     text = text.lstrip(b" ")
+    word, _, behind = text.partition(b" ")
+    counts = word != b"counts=0"
+    if not counts:
+        text = behind
+    delay_ms = 0
     if text.startswith(b"delay="):
         word, _, text = text.partition(b" ")
         try:
             delay_ms = _duration(word.removeprefix(b"delay=").decode())
         except ValueError as error:
             raise BadFormat(word) from error
-    return parse_job_id(job_id), delay_ms, text.decode(errors="replace")
+    return parse_job_id(job_id), delay_ms, text.decode(errors="replace"), counts
 
 
 # --- Puts ----------------------------------------------------------------------------------------

@@ -13,9 +13,12 @@ from typing import Final
 from delayd.compat import Compat
 from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal, TargetRefused
 from delayd.core.job_parts import (
+    Attempt,
+    AttemptOutcome,
     Reason,
     attempts_of,
     failure_of,
+    history_of,
     key_of,
     note_of,
     retry_of,
@@ -319,15 +322,30 @@ def _job_details(record: bytes, state: State, now_ms: int, *, sees_all: bool) ->
         values["url"] = _any_text((target if sees_all else masked(target)).url)
         values["method"] = quoted(target.method)
     values.update((name, _any_text(text)) for name, text in texts_of(record).items())
+    if history := history_of(record):
+        values["history"] = _any_text([_attempt(each, now_ms) for each in history])
     return values
+
+
+def _attempt(attempt: Attempt, now_ms: int) -> dict[str, object]:
+    """Return an attempt; what is not known is left out."""
+    about = {
+        "age": max(0, now_ms - attempt.ended_ms) // 1_000,
+        "lasted": attempt.lasted_ms / 1_000 or None,
+        "who": attempt.who or None,
+        "reason": _words_of(Reason(attempt.reason)),
+        "outcome": _words_of(AttemptOutcome(attempt.outcome)),
+        "error": attempt.error or None,
+    }
+    return {name: value for name, value in about.items() if value is not None}
 
 
 def _words_of(member: enum.Enum) -> str:
     return member.name.lower().replace("_", "-")
 
 
-def _any_text(text: str) -> str:
-    """Quote a client's text as JSON does, which YAML reads too."""
+def _any_text(text: object) -> str:
+    """Write a client's text as JSON does, which YAML reads too; or a list of texts."""
     import json  # noqa: PLC0415 - takes 1 ms
 
     return json.dumps(text, ensure_ascii=False)

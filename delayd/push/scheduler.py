@@ -206,6 +206,7 @@ class Scheduler:
         self._engine = engine
         self._bounds = bounds
         self.session: Final = Session()
+        self.session.who = "push"
         """Holds the jobs of all calls."""
         self._heard: deque[Lane] = deque()
         """Fresh lanes that have no place yet."""

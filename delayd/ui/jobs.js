@@ -198,8 +198,26 @@ function jobPage(job, show) {
         error && h("pre", { tabindex: "0" }, error),
         answer.length > 0 && [h("h3", {}, "The beginning of the last answer"), h("pre", { tabindex: "0" }, answer.join("\n"))],
       ),
+    job.history && card("The last attempts that failed", attempts(job.history)),
     card(`Body (${shown.kind})`, h("pre", { tabindex: "0" }, shown.text)),
   ];
+}
+
+function attempts(history) {
+  const head = ["Ended", "After", "Who", "Reason", "Then", "Error"].map((title) => h("th", { scope: "col" }, title));
+  const rows = history.map((each) =>
+    h(
+      "tr",
+      {},
+      h("td", { title: each.ended, class: "when" }, time(each.ended), " ", h("span", { class: "quiet" }, fromNow(each.ended))),
+      h("td", {}, duration(each.lasted)),
+      h("td", {}, each.who),
+      h("td", {}, each.reason),
+      h("td", {}, each.outcome),
+      h("td", {}, each.error),
+    ),
+  );
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Attempts" }, h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows)));
 }
 
 function ladder(retry, attempts) {

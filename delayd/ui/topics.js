@@ -201,6 +201,7 @@ const SETTINGS = [
   ["max_attempts", "Attempts", "10", "how often a job is handed out at most"],
   ["exhausted", "When used up", "bury", "bury, or the topic that dead letters move to"],
   ["on_close", "Closed connection", "failure", "failure, or return: no attempt is counted"],
+  ["history", "Attempts kept", "5", "the last ones of each job, with why they failed"],
   ["jobs_max", "Jobs", "100000", "puts above this are refused"],
   ["bytes_max", "Bytes", "64MiB", "of all its records"],
   ["body_bytes_max", "Bytes of a body", "16KiB", ""],
@@ -209,7 +210,7 @@ const SETTINGS = [
   ["rate_per_s", "Rate", "50", "handed out in a second at most"],
   ["push", "Push", '{"url": "https://example.com/hook"}', "where due jobs are sent, as JSON"],
 ];
-const WHOLE_NUMBERS = new Set(["jitter_percent", "max_attempts", "jobs_max", "reserved_max"]);
+const WHOLE_NUMBERS = new Set(["jitter_percent", "max_attempts", "history", "jobs_max", "reserved_max"]);
 
 // Calls `shown` with the topic's policy after a change.
 function policyForm(name, { policy, source }, shown) {

@@ -39,6 +39,7 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
                     deadline_ms,
                     tick_ms=store.tick_ms,
                     time_ms=time_ms,
+                    begun_ms=store.leases.begun.get(job_id, 0),
                 ),
                 None,
             )

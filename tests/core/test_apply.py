@@ -44,7 +44,7 @@ OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]]
     (lambda rig, me: rig.release(me, 1, 7, 100), {Kind.RELEASE}),
     (lambda rig, me: rig.close(me), {Kind.RETURN}),
     (lambda rig, me: rig.bury(me, 1, 7), {Kind.BURY}),
-    (lambda rig, me: rig.nack(me, 1, error="why"), {Kind.FAIL}),
+    (lambda rig, me: rig.nack(me, 1, error="why"), {Kind.ATTEMPT, Kind.FAIL}),
     (lambda rig, _me: rig.kick_job(5), {Kind.KICK}),
     (lambda rig, _me: rig.kick_later(5, 100), {Kind.KICK, Kind.RESCHEDULE}),
     (lambda rig, _me: rig.reschedule(4, 100), {Kind.RESCHEDULE}),

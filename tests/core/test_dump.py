@@ -131,7 +131,7 @@ def test_every_time_is_either_a_moment_or_a_duration() -> None:
         for name in fields
     }
     times = {name for name in names if name.endswith("_ms")}
-    assert times - MOMENTS == {"delay_ms", "offset_ms", "pause_ms", "ttr_ms"}
+    assert times - MOMENTS == {"delay_ms", "lasted_ms", "offset_ms", "pause_ms", "ttr_ms"}
     assert times >= MOMENTS
 
 

@@ -42,10 +42,22 @@ def test_a_lease_that_ends_early_does_not_fire() -> None:
 def test_an_extended_lease_fires_at_its_new_deadline_and_not_before() -> None:
     (leases, _), session = new_leases(), Session()
     leases.add(7, session, 15, PlayedMs(0))
-    leases.extend(7, 18, PlayedMs(0))
+    leases.extend(7, 18, 15, PlayedMs(0))
     leases.check()
     assert list(leases.lane.wheel.advance(17, 10)) == []
     assert list(leases.lane.wheel.advance(18, 10)) == [7]
+
+
+def test_a_lease_that_was_extended_keeps_when_it_began() -> None:
+    (leases, _), session = new_leases(), Session()
+    leases.add(7, session, 15, PlayedMs(5))
+    assert (leases.begun_ms(7, 10), leases.begun) == (5, {})
+    leases.extend(7, 18, 10, PlayedMs(8))
+    leases.extend(7, 21, 10, PlayedMs(11))
+    leases.check()
+    assert (leases.begun_ms(7, 10), leases.begun) == (5, {7: 5})
+    leases.remove(7)
+    assert leases.begun == {}
 
 
 def test_the_lane_is_queued_for_the_next_lease_to_fire() -> None:
@@ -54,7 +66,7 @@ def test_the_lane_is_queued_for_the_next_lease_to_fire() -> None:
     for job_id, due_ms in ((1, 9), (2, 12), (3, 8)):
         leases.add(job_id, session, due_ms, PlayedMs(0))
         wakes.append((queue.next_deadline(), queue.changes))
-    leases.extend(2, 4, PlayedMs(0))
+    leases.extend(2, 4, 12, PlayedMs(0))
     wakes.append((queue.next_deadline(), queue.changes))
     assert wakes == [(9, 1), (9, 1), (8, 2), (4, 3)]
 

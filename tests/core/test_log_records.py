@@ -64,6 +64,7 @@ GOLDEN: Final = (
     (Kind.POLICY, (5, 1, 2), "14 05000000 01 02000000"),
     (Kind.CLEAR, (5, 6), "15 05000000 06000000"),
     (Kind.PARTS, (0x0102,), "16 0201"),
+    (Kind.ATTEMPT, (5, 1_500, 2), "17 0500000000000000 dc05000000000000 02"),
 )
 
 FRESH: Final = (
@@ -265,6 +266,23 @@ def test_a_count_stops_at_its_limit() -> None:
     record = job_record.HEADER.pack(7, 0, 0, 1, 0, 1, State.READY, Flag.NONE)
     full = transitions.amend(record, State.READY, kicks=COUNT_MAX)
     assert tally_of(transitions.kicked(full)).kicks == COUNT_MAX
+
+
+def test_a_job_with_a_history_has_its_bytes_for_ever() -> None:
+    fresh = bytes.fromhex(FRESH)
+    flagged = fresh[: job_record.FLAGS_AT] + b"\x80"
+    attempts = [
+        job_parts.Attempt(0x0102, 0x0304, Reason.NACKED, job_parts.AttemptOutcome.MOVED, "me", "n"),
+        job_parts.Attempt(5, 0, Reason.TTR_RAN_OUT, job_parts.AttemptOutcome.BURIED, "", ""),
+    ]
+    record = job_parts.with_parts(fresh, {Flag.HISTORY: job_parts.pack_history(attempts)}, b"body")
+    golden = bytes.fromhex(
+        "0480 2b00 0201000000000000 0403000000000000 01 04 02 01 6d65 6e"
+        "0500000000000000 0000000000000000 03 03 00 00"
+    )
+    assert record == flagged + golden + b"body"
+    assert job_parts.history_of(record) == attempts
+    assert job_parts.word_of(record) == 4
 
 
 def test_a_job_of_a_group_has_its_bytes_for_ever() -> None:

@@ -41,6 +41,7 @@ EVERYTHING = Policy(
     attempts_max=7,
     exhausted="mail.dead",
     returns_on_close=True,
+    history=9,
     jobs_max=1_000,
     bytes_max=1 << 20,
     body_bytes_max=100,
@@ -57,8 +58,9 @@ EVERYTHING = Policy(
 def test_a_policy_is_read_as_people_write_it() -> None:
     text = f"""{{
         "ttr": "2m", "delay": 1.5, "retry": "{LADDER}", "jitter_percent": 10, "max_attempts": 7,
-        "exhausted": "mail.dead", "on_close": "return", "jobs_max": 1000, "bytes_max": "1MiB",
-        "body_bytes_max": 100, "delay_max": "30d", "reserved_max": 20, "rate_per_s": 0.5,
+        "exhausted": "mail.dead", "on_close": "return", "history": 9, "jobs_max": 1000,
+        "bytes_max": "1MiB", "body_bytes_max": 100, "delay_max": "30d", "reserved_max": 20,
+        "rate_per_s": 0.5,
         "push": {{"topic": "mail.out", "concurrency": 3}}
     }}"""
     assert Policy.from_json(text) == Policy.from_json(text.encode()) == EVERYTHING
@@ -110,6 +112,7 @@ policies = st.builds(
     attempts_max=st.none() | st.integers(1, ATTEMPTS_MAX),
     exhausted=st.none() | st.text(string.ascii_letters, min_size=1).filter("bury".__ne__),
     returns_on_close=st.none() | st.just(value=True),
+    history=st.none() | st.integers(0, 20),
     jobs_max=st.none() | numbers,
     bytes_max=st.none() | numbers,
     body_bytes_max=st.none() | st.integers(1, 1 << 30),
@@ -176,6 +179,7 @@ def test_the_former_name_of_a_field_is_read_but_not_written() -> None:
         ("max_attempts", 0, "must be a whole number from 1 to 65535"),
         ("exhausted", "a b", 'must be "bury" or the name of a topic'),
         ("on_close", "bury", "must be one of failure, return"),
+        ("history", 21, "must be a whole number from 0 to 20"),
         ("bytes_max", 0, f"must be from 1 to {CAP_MAX} bytes"),
         ("body_bytes_max", "2GiB", 'must be from "1B" to "1GiB"'),
         ("delay_max", "137y", "must be seconds, or a duration"),

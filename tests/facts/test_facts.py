@@ -100,7 +100,7 @@ LOGS: Final = {
     "put key=k on=extend": "RESCHEDULE",
     "put key=k on": "REWRITE",
     "ack": "DELETE",
-    "nack": "FAIL",
+    "nack": "ATTEMPT FAIL",
     "release": "RELEASE",
     "bury": "BURY",
     "touch": "TOUCH",
@@ -112,7 +112,7 @@ def recorded(act: str, outcome: str, *, is_judged: bool = False) -> str:
     log = next((kind for start, kind in LOGS.items() if act.startswith(start)), None)
     if log is None or "JobNotFound" in outcome or "created" in outcome:
         return outcome
-    return f"log {'FAIL' if is_judged and log in {'RELEASE', 'BURY'} else log}; {outcome}"
+    return f"log {'ATTEMPT FAIL' if is_judged and log in {'RELEASE', 'BURY'} else log}; {outcome}"
 
 
 POLICIES: Final = {
@@ -123,6 +123,7 @@ POLICIES: Final = {
     "max_attempts": ("3 1 65535", "0 65536"),
     "exhausted": ("dead " + "a" * 200, "-a " + "a" * 201),
     "on_close": ("return", "fail 1"),
+    "history": ("3 0 20", "-1 21"),
     "jobs_max": ("10 1 4611686018427387904", "0 4611686018427387905"),
     "bytes_max": ("100 1 4611686018427387904", "0 1.5"),
     "body_bytes_max": ("9 1 1073741824", "0 1073741825"),

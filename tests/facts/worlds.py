@@ -16,7 +16,7 @@ import asyncio
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -28,7 +28,15 @@ from delayd.client.beanstalk import LineWire
 from delayd.client.line_calls import LineCalls
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
-from delayd.core.job_parts import Own, Reason, Retry, target_of, texts_of
+from delayd.core.job_parts import (
+    AttemptOutcome,
+    Own,
+    Reason,
+    Retry,
+    history_of,
+    target_of,
+    texts_of,
+)
 from delayd.core.job_record import State
 from delayd.core.log_records import Kind
 from delayd.core.names import checked_name
@@ -113,8 +121,26 @@ def truth(engine: Engine, job_id: int, now_ms: int) -> dict[str, Any]:
         "max_attempts": retry.attempts_max,
         "jitter_percent": retry.jitter_percent,
         "method": target.method if target.url else "",
+        "history": attempts_told(each._asdict() for each in history_of(record)),
         **texts_of(record),
     }
+
+
+def attempts_told(history: Iterable[dict[str, Any]]) -> list[tuple[str, str, str, float]]:
+    """Attempts of a job, with what every wire tells of them."""
+    return [
+        (
+            each["reason"].replace("-", "_")
+            if isinstance(each["reason"], str)
+            else Reason(each["reason"]).name.lower(),
+            each["outcome"]
+            if isinstance(each["outcome"], str)
+            else AttemptOutcome(each["outcome"]).name.lower(),
+            each.get("error", ""),
+            each["lasted_ms"] / 1_000 if "lasted_ms" in each else each.get("lasted") or 0,
+        )
+        for each in history
+    ]
 
 
 def counts(engine: Engine, name: str, now_ms: int) -> dict[str, Any]:
@@ -464,6 +490,7 @@ class LineWorld:
         said = {names.get(n, n.replace("-", "_")): value for n, value in told.items()}
         said["reason"] = said.get("reason", "").replace("-", "_")
         unsaid = UNSAID if "attempts" in said else {**UNSAID, "attempts": expected["attempts"]}
+        said["history"] = attempts_told(said.get("history", []))
         return {**unsaid, **said, "body": body.encode("latin-1")}
 
     def _read(self, line: str) -> dict[str, Any]:
@@ -702,6 +729,8 @@ class HttpWorld:
             told["created"] = parse_moment_ms(told["created"])
         if "retry" in told:
             told["retry"] = " ".join(told["retry"])
+        if unsaid is UNSAID:
+            told["history"] = attempts_told(told.get("history", []))
         return {**unsaid, **told, **failure, "body": body}
 
     def look(self, *which: Any) -> dict[str, Any]:
@@ -866,6 +895,7 @@ class ClientWorld:
         said = {name: getattr(job, name) for name in names}
         if "attempts" not in job.details:  # without a failure or rule the line does not tell
             del said["attempts"]
+        said["history"] = attempts_told(each._asdict() for each in job.history)
         return {"reason": "", "error": "", "origin": "", **said, **failure}
 
     def jobs(self, topic: str, **which: Any) -> list[int]:

@@ -261,8 +261,9 @@ def test_sigterm_ends_a_worker_that_waits(daemon: Daemon, client: Client, topic:
     assert worker.returncode == Exit.OK
 
 
-def test_a_second_signal_kills_what_runs(
-    daemon: Daemon, client: Client, topic: str, tmp_path: Path
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_kills_what_runs_and_no_attempt_is_counted(
+    daemon: Daemon, client: Client, topic: str, tmp_path: Path, second: signal.Signals
 ) -> None:
     job = client.put(topic, "x", retry="2h")
     script = f"touch {tmp_path}/began; sleep 600"
@@ -271,12 +272,37 @@ def test_a_second_signal_kills_what_runs(
     worker.send_signal(signal.SIGTERM)
     assert worker.stderr is not None
     worker.stderr.readline()
-    worker.send_signal(signal.SIGTERM)
+    worker.send_signal(second)
     worker.communicate(timeout=WITHIN_S)
-    assert worker.returncode == 128 + signal.SIGTERM
+    assert worker.returncode == 128 + second
+    found = client.get(job.id)
+    assert (found.state, found.attempts, found.history) == ("ready", 0, ())
+
+
+def test_the_last_line_on_standard_error_is_the_reason(
+    daemon: Daemon, client: Client, topic: str
+) -> None:
+    job = client.put(topic, "x", retry="2h")
+    script = "echo trying >&2; echo 'no route to host' >&2; echo >&2; exit 3"
+    _, err = drained(daemon, topic, "--", "sh", "-c", script)
+    assert "trying\nno route to host\n" in err
+    assert "exit code 3: no route to host" in err
+    (attempt,) = client.get(job.id).history
+    assert attempt.error == "exit code 3: no route to host"
+    assert (attempt.reason, attempt.outcome, attempt.who) == ("nacked", "delayed", "127.0.0.1")
+
+
+def test_standard_error_that_a_child_keeps_open_holds_nothing_up(
+    daemon: Daemon, client: Client, topic: str
+) -> None:
+    job = client.put(topic, "x", retry="2h")
+    script = "echo 'gone on' >&2; (sleep 100 >/dev/null <&-) & exit 3"
+    worker = work(f"http://{daemon.http_listens_on}", "--drain", topic, "--", "sh", "-c", script)
+    worker.communicate(timeout=WITHIN_S)
+    assert worker.returncode == Exit.JOBS_FAILED
     failure = client.get(job.id).failure
     assert failure is not None
-    assert failure.error == "killed by SIGKILL"
+    assert failure.error == "exit code 3: gone on"
 
 
 def test_a_worker_waits_for_a_daemon_that_is_not_there_yet() -> None:

@@ -24,18 +24,21 @@ from delayd.core import apply
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
 from delayd.core.job_parts import Reason, Retry
-from delayd.core.job_record import FLAGS_AT, State
+from delayd.core.job_record import FLAGS_AT, TTR_AT, U64, State
 from delayd.core.log_records import Kind, pack
 from delayd.core.operations.checks import check_range
 from delayd.core.operations.waiting import serve
 from delayd.core.retry import (
     BRINGS_RULE,
+    UNCOUNTED,
     RetryDecision,
     cut_error,
+    cut_who,
     decide,
     ended,
     exhausted,
     expired_under,
+    kept_under,
     rule_of,
 )
 from delayd.core.session import Session
@@ -103,23 +106,48 @@ def _decide(
 
 
 def _end(
-    engine: Engine, topic: Topic, outcome: RetryDecision, now_ms: RequestMs, error: str = ""
+    engine: Engine,
+    session: Session,
+    topic: Topic,
+    outcome: RetryDecision,
+    now_ms: RequestMs,
+    error: str = "",
 ) -> None:
-    """Record how an attempt has ended, and apply it.
+    """Record how an attempt of the session has ended, and apply it.
 
-    Raises `OutOfSpace`, unless no client asked for it and there is no error text.
+    Raises `OutOfSpace`, unless no client asked for it and there is no error text. Then the history
+    does without what its end would need more space for: how long it was, and who made it.
     """
     text = cut_error(error)
     item = pack(Kind.FAIL, *outcome, tail=text)
-    if outcome.reason in _UNASKED and not text:
-        engine.write_promised(item)
+    store, space = engine.store, engine.log_space
+    who, lasted_ms, about = cut_who(session.who), 0, b""
+    if outcome.reason not in UNCOUNTED and kept_under(topic.policy):
+        lasted_ms = _lasted_ms(engine, outcome)
+        about = pack(Kind.ATTEMPT, outcome.job_id, lasted_ms, tail=who)
+    # One item of the log: the first belongs to the attempt that the second ends.
+    if outcome.reason not in _UNASKED or text:
+        engine.write(about + item)
     else:
-        engine.write(item)
-    store = engine.store
+        if space.free_bytes >= 2 * len(about):
+            space.free_bytes -= 2 * len(about)
+        else:
+            about = b""
+        engine.write_promised(about + item)
+    if about:
+        apply.attempt(store, outcome.job_id, lasted_ms, who)
     if store.time_ms >= topic.roll_ms:
         store.roll(topic)
     store.counters.count(topic, _COUNTED_AS[Reason(outcome.reason)])
     _serve_both(engine, topic, apply.fail(store, *outcome, text), now_ms)
+
+
+def _lasted_ms(engine: Engine, outcome: RetryDecision) -> int:
+    """Return how long an attempt was that ends so."""
+    record = engine.store.jobs.get(outcome.job_id)
+    assert record is not None
+    ttr_ms: int = U64.unpack_from(record, TTR_AT)[0]
+    return max(1, outcome.failed_ms - engine.store.leases.begun_ms(outcome.job_id, ttr_ms))
 
 
 def _serve_both(engine: Engine, former: Topic, here: Topic, now_ms: RequestMs) -> None:
@@ -154,7 +182,7 @@ def release(
     else:
         failed = (engine, topic, record, rule, Reason.RELEASED, now_ms)
         outcome = _decide(*failed, delay_ms=delay_ms, priority=priority)
-        _end(engine, topic, outcome, now_ms)
+        _end(engine, session, topic, outcome, now_ms)
 
 
 def nack(
@@ -166,11 +194,12 @@ def nack(
     delay_ms: int = 0,
     priority: int | None = None,
     error: str = "",
+    counts: bool = True,
 ) -> None:
     """Release a job as failed, with an error; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
 
     Without a retry rule it is ready again after the delay, and the error is still kept, at most
-    `ERROR_BYTES_MAX` of it.
+    `ERROR_BYTES_MAX` of it. So it is where no attempt `counts`: nobody has worked on it.
     """
     record = held(engine, session, job_id)
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
@@ -178,9 +207,15 @@ def nack(
         check_range("priority", priority, PRIORITY_MAX)
     topic = engine.store.topic_of(record)
     rule = _rule_under(topic, record) or _NO_RULE
-    failed = (engine, topic, record, rule, Reason.NACKED, now_ms)
-    outcome = _decide(*failed, delay_ms=delay_ms, priority=priority)
-    _end(engine, topic, outcome, now_ms, error)
+    if counts:
+        failed = (engine, topic, record, rule, Reason.NACKED, now_ms)
+        outcome = _decide(*failed, delay_ms=delay_ms, priority=priority)
+    else:
+        outcome = ended(record, Reason.UNDELIVERED, now_ms, State.READY, priority=priority)
+        if delay_ms:
+            due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms)
+            outcome = outcome._replace(state=State.DELAYED, due_ms=due_ms, delay_ms=delay_ms)
+    _end(engine, session, topic, outcome, now_ms, error)
 
 
 def bury(
@@ -202,7 +237,7 @@ def bury(
             serve(engine, topic, now_ms)
     else:
         outcome = ended(record, Reason.BURIED, now_ms, State.BURIED, priority=priority)
-        _end(engine, topic, outcome, now_ms, error)
+        _end(engine, session, topic, outcome, now_ms, error)
 
 
 # --- By the scheduler that pushes it -------------------------------------------------------------
@@ -232,7 +267,7 @@ def fail_call(
         outcome = exhausted(record, reason, now_ms, target=place_of(topic).target)
     elif outcome.delay_ms < delay_ms:
         outcome = _decide(engine, topic, record, rule, reason, now_ms, delay_ms=delay_ms)
-    _end(engine, topic, outcome, now_ms, error)
+    _end(engine, session, topic, outcome, now_ms, error)
     return outcome.state == State.BURIED or bool(outcome.target)
 
 
@@ -246,7 +281,7 @@ def give_back_call(
     record = held(engine, session, job_id)
     topic = engine.store.topic_of(record)
     outcome = ended(record, Reason.UNDELIVERED, now_ms, State.READY)
-    _end(engine, topic, outcome, now_ms, error)
+    _end(engine, session, topic, outcome, now_ms, error)
 
 
 # --- By time, and with its session ---------------------------------------------------------------
@@ -266,8 +301,11 @@ def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool 
     else:
         # Counted from the deadline, not from now: when its slice comes makes no difference.
         deadline_ms = store.leases.sessions[job_id].deadlines[job_id]
-        place = place_of(topic)
-        changed = expired_under(record, topic.policy, place, deadline_ms, tick_ms=engine.tick_ms)
+        changed = expired_under(
+            *(record, topic.policy, place_of(topic), deadline_ms),
+            tick_ms=engine.tick_ms,
+            begun_ms=store.leases.begun.get(job_id, 0),
+        )
     here = store.put_back(job_id, record, changed, lease_fired=lease_fired)
     _serve_both(engine, topic, here, now_ms)
 
@@ -294,4 +332,4 @@ def give_back(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) 
             outcome = outcome._replace(reason=Reason.EXCUSED)
         elif reason is Reason.HOLDER_LEFT:
             outcome = _decide(engine, topic, record, rule, reason, session.left_ms)
-    _end(engine, topic, outcome, now_ms)
+    _end(engine, session, topic, outcome, now_ms)

@@ -16,6 +16,8 @@ import orjson
 
 from delayd.core.job_parts import (
     TALLY,
+    Attempt,
+    AttemptOutcome,
     Failure,
     Flag,
     Note,
@@ -23,6 +25,7 @@ from delayd.core.job_parts import (
     attempts_of,
     body_of,
     failure_of,
+    history_of,
     key_of,
     note_of,
     retry_of,
@@ -35,6 +38,7 @@ from delayd.core.scans.scan import seen_state
 from delayd.core.targets import masked, own_target
 from delayd.durations import duration_text
 from delayd.http.answer_forms import (
+    AttemptAnswer,
     FailureAnswer,
     JobAnswer,
     PageJobAnswer,
@@ -240,7 +244,19 @@ def whole_job(store: "Store", job_id: int, record: bytes, is_admin: IsAdmin) -> 
         answer.jitter_percent = retry.jitter_percent or UNSET
     if record[FLAGS_AT] & _MORE:
         _set_further(answer, record, is_admin)
+        answer.history = [_attempt(each, offset_ms) for each in history_of(record)] or UNSET
     return answer
+
+
+def _attempt(attempt: Attempt, offset_ms: int) -> AttemptAnswer:
+    return AttemptAnswer(
+        ended=moment_text(attempt.ended_ms + offset_ms),
+        lasted=attempt.lasted_ms / 1_000 or None,
+        who=attempt.who or UNSET,
+        reason=Reason(attempt.reason).name.lower(),
+        outcome=AttemptOutcome(attempt.outcome).name.lower(),
+        error=attempt.error or UNSET,
+    )
 
 
 def due_text(store: "Store", job_id: int) -> str:

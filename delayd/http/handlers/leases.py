@@ -70,6 +70,7 @@ def _nack(api: Api, session: "Session", job_id: int, form: "NackForm") -> None:
         delay_ms=form.delay,
         priority=form.priority if isinstance(form.priority, int) else None,
         error=form.error,
+        counts=form.counts,
     )
 
 

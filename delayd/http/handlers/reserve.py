@@ -14,6 +14,7 @@ connection ends the reservation: a token must never be used twice.
 import asyncio
 from typing import TYPE_CHECKING
 
+from delayd.access.connection_limits import who_at
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import Reason
 from delayd.core.operations.checks import require_writable_job
@@ -50,11 +51,12 @@ class Consumer:
 
     __slots__ = ("_api", "_jobs_max", "future", "handed_ms", "jobs", "session", "was_stopped")
 
-    def __init__(self, api: Api, topics: "Sequence[str]", jobs_max: int) -> None:
-        """Watch these topics; `TopicIsInternal`."""
+    def __init__(self, api: Api, topics: "Sequence[str]", jobs_max: int, who: str) -> None:
+        """Watch these topics for this client; `TopicIsInternal`."""
         self._api = api
         self._jobs_max = jobs_max
         self.session = Session(self)
+        self.session.who = who
         self.jobs: list[Handed] = []
         self.handed_ms = 0
         """When it got its jobs, all at one time; the answer follows when they are durable."""
@@ -132,7 +134,7 @@ async def _reserve(call: Call, topics: tuple[str, ...]) -> Reply:
     connection = call.request.connection
     if connection.is_half_closed:
         raise ConnectionResetError
-    consumer = Consumer(api, topics, form.max)
+    consumer = Consumer(api, topics, form.max, who_at(connection.peer.address, call.principal))
     connection.is_reserving = True
     try:
         async with api.slices(form.max):

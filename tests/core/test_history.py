@@ -1,0 +1,166 @@
+"""The history of a job: its last failed attempts, kept through restarts and copies."""
+
+import random
+
+import pytest
+
+from delayd.core.engine import Engine
+from delayd.core.job_parts import (
+    ATTEMPT,
+    Attempt,
+    AttemptOutcome,
+    Flag,
+    Reason,
+    further_of,
+    history_of,
+    longer_history,
+    pack_history,
+    with_parts,
+)
+from delayd.core.job_record import HEADER, State
+from delayd.core.log_records import Kind
+from delayd.core.operations.sessions import leave
+from delayd.core.operations.tick import advance
+from delayd.core.replay import Replay
+from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.views import live_record
+from delayd.limits import (
+    HISTORY_DEFAULT,
+    HISTORY_ERROR_BYTES_MAX,
+    HISTORY_MAX,
+    HISTORY_WHO_BYTES_MAX,
+)
+from tests.core.canonical import canonical
+from tests.rigs.engine import EngineRig
+
+RECORD = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.NONE) + b"hello"
+
+
+def attempt(number: int, *, who: str = "", error: str = "") -> Attempt:
+    return Attempt(1_000 + number, number, Reason.NACKED, AttemptOutcome.READY, who, error)
+
+
+@pytest.fixture
+def rig() -> EngineRig:
+    rig = EngineRig()
+    rig.set_policy(retry_ms=(1_000,) * 8)
+    rig.put(ttr_ms=9_000)
+    return rig
+
+
+def fail(rig: EngineRig, **why: str) -> None:
+    me = rig.client()
+    me.who = "me"
+    rig.nack(me, rig.reserve(me), **why)
+    rig.play(rig.time_ms + 1_000)
+
+
+def history(engine: Engine) -> list[Attempt]:
+    return history_of(live_record(engine.store, 1))
+
+
+def test_a_job_without_attempts_has_no_byte_of_it() -> None:
+    assert history_of(RECORD) == []
+    assert pack_history([]) == b""
+    assert with_parts(RECORD, {Flag.HISTORY: b""}) == RECORD
+
+
+@pytest.mark.parametrize("kept", range(5))
+def test_of_more_attempts_the_last_ones_are_kept(kept: int) -> None:
+    record = RECORD
+    all_of_them = [attempt(n, who="w" * (n % 3), error="e" * n) for n in range(7)]
+    for each in all_of_them:
+        record = with_parts(record, {Flag.HISTORY: longer_history(record, each, kept)})
+    assert history_of(record) == (all_of_them[-kept:] if kept else [])
+    assert (record == RECORD) == (kept == 0)
+
+
+def test_a_lower_bound_drops_what_is_too_much() -> None:
+    record = with_parts(RECORD, {Flag.HISTORY: pack_history(map(attempt, range(9)))})
+    record = with_parts(record, {Flag.HISTORY: longer_history(record, attempt(9), 2)})
+    assert history_of(record) == [attempt(8), attempt(9)]
+
+
+def test_the_longest_history_fits_a_part(rig: EngineRig) -> None:
+    rig.set_policy(retry_ms=(1_000,) * 99, history=HISTORY_MAX)
+    for _ in range(HISTORY_MAX + 1):
+        me = rig.client()
+        me.who = "ä" * 200
+        rig.nack(me, rig.reserve(me), error="ö" * 500)
+        rig.play(rig.time_ms + 1_000)
+    kept = history(rig.engine)
+    assert len(kept) == HISTORY_MAX
+    assert len(kept[0].who.encode()) == HISTORY_WHO_BYTES_MAX
+    assert len(kept[0].error.encode()) == HISTORY_ERROR_BYTES_MAX
+    packed = further_of(live_record(rig.engine.store, 1), Flag.HISTORY)
+    entry_bytes = ATTEMPT.size + HISTORY_WHO_BYTES_MAX + HISTORY_ERROR_BYTES_MAX
+    assert len(packed) == HISTORY_MAX * entry_bytes < 1 << 16
+
+
+def test_as_many_are_kept_as_without_a_policy_of_it(rig: EngineRig) -> None:
+    for number in range(HISTORY_DEFAULT + 2):
+        fail(rig, error=f"no {number}")
+    assert [each.error for each in history(rig.engine)] == [
+        f"no {number}" for number in range(2, HISTORY_DEFAULT + 2)
+    ]
+    assert {each.who for each in history(rig.engine)} == {"me"}
+
+
+def test_a_copy_and_a_replay_have_the_same_history(rig: EngineRig) -> None:
+    fail(rig, error="no")
+    me = rig.client()
+    job_id = rig.reserve(me)
+    rig.play(rig.time_ms + 4_000)
+    rig.touch(me, job_id)
+    copy = SnapshotCopy(rig.engine.store)
+    replay = Replay(rig.new_engine())
+    while not copy.is_over:
+        replay.play(copy.take(100, 1 << 20))
+    rig.agree_with_the_log()
+    assert [*canonical(replay.engine)] == [*canonical(rig.engine)]
+    rig.play(rig.time_ms + 9_000)
+    rig.agree_with_the_log()
+    replay.finish(rig.time_ms)
+    while advance(replay.engine, rig.time_ms):
+        pass
+    assert [*canonical(replay.engine)] == [*canonical(rig.engine)]
+    (_, last) = history(replay.engine)
+    assert (last.reason, last.lasted_ms) == (Reason.TTR_RAN_OUT, 13_000)
+
+
+def test_without_log_space_an_attempt_is_kept_without_who_and_how_long(rig: EngineRig) -> None:
+    me = rig.client()
+    me.who = "me"
+    rig.reserve(me)
+    rig.take_log()
+    rig.engine.log_space.limit(0, lambda *_: -1)
+    leave(rig.engine, me, Reason.HOLDER_LEFT, rig.now_ms)
+    assert rig.kinds() == [Kind.FAIL]
+    (only,) = history(rig.engine)
+    assert (only.reason, only.lasted_ms, only.who) == (Reason.HOLDER_LEFT, 0, "")
+
+
+def test_what_ends_as_in_beanstalkd_is_counted_and_not_kept() -> None:
+    rig = EngineRig()
+    rig.put()
+    me = rig.client()
+    rig.release(me, rig.reserve(me))
+    assert rig.kinds()[-1] == Kind.RELEASE
+    assert history(rig.engine) == []
+
+
+def test_no_lease_is_remembered_that_has_ended(rig: EngineRig, rng: random.Random) -> None:
+    begun = rig.engine.store.leases.begun
+    me = rig.client()
+    job_id = rig.reserve(me)
+    rig.play(rig.time_ms + 10)
+    rig.touch(me, job_id)
+    assert begun.keys() == {job_id}
+    rig.nack(me, job_id)
+    assert not begun
+    rig.play(rig.time_ms + 1_000)
+    job_id = rig.reserve(me)
+    rig.play(rig.time_ms + rng.randrange(1, 100))
+    rig.touch(me, job_id)
+    rig.delete(me, job_id)
+    assert not begun
