@@ -51,6 +51,7 @@ class Exit(enum.IntEnum):
 
     BAD_CONFIGURATION = 78
     """Values of the configuration break rules, all of them listed; or the files of tokens,
-    secrets or certificates cannot be used; or a clock was chosen that the data directory was not
+    secrets or certificates cannot be used; or the database may lose jobs, or its url, role or
+    password is wrong; or a clock was chosen that the data directory was not
     used with; or the process may open too few files; or `delayd doctor` found something wrong;
     or `delayd push test` was not allowed to make the call."""

@@ -14,8 +14,14 @@ from delayd.journal.snapshot import SNAPSHOT_HEADER_BYTES, unpack_snapshot_heade
 from delayd.limits import DATABASE_ANSWER_MS
 from delayd.log import LogError
 from delayd.postgres.connection import Connection, whole
-from delayd.postgres.errors import StatementFailed
-from delayd.postgres.place import LOSSES, DatabasePlace, setting_of
+from delayd.postgres.errors import DatabaseLost, StatementFailed
+from delayd.postgres.place import (
+    LOSSES,
+    DatabasePlace,
+    rights_lacking,
+    role_of,
+    setting_of,
+)
 from delayd.postgres.rows import LogRow, shown_address
 from delayd.postgres.statements import FORMAT, SNAPSHOT_TABLES, Statements
 from delayd.recover import database_place
@@ -32,9 +38,6 @@ _US_PER_S: Final = 1_000_000
 _SUBJECT: Final = "database"
 
 _MAY_CREATE: Final = "SELECT has_database_privilege(current_database(), 'CREATE')::int::int8"
-_MAY_USE: Final = "SELECT has_schema_privilege($1, 'USAGE')::int::int8"
-_ROLE: Final = "SELECT current_user::text"
-_RIGHT: Final = "SELECT has_table_privilege($1, $2)::int::int8"
 _BYTES: Final = (
     "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::int8 FROM pg_catalog.pg_class"
     " WHERE relkind = 'r' AND relnamespace = to_regnamespace($1)"
@@ -68,8 +71,11 @@ def database_findings(config: "Config") -> Findings:
     except ValueError as error:
         text = f"the server answers what delayd does not ask for: {error}"
         yield Finding(Severity.WRONG, _SUBJECT, text, "see what postgres.url leads to")
-    except LogError as error:
+    except DatabaseLost as error:
         advice = "see docs/two-machines.md; psql with the same url shows whether it is the network"
+        yield Finding(Severity.WRONG, _SUBJECT, str(error), advice)
+    except LogError as error:
+        advice = "correct that, and look again; see docs/two-machines.md"
         yield Finding(Severity.WRONG, _SUBJECT, str(error), advice)
 
 
@@ -103,32 +109,19 @@ def _server_findings(place: DatabasePlace, connection: Connection) -> Findings:
 def _log_findings(place: DatabasePlace, connection: Connection) -> Findings:
     """Judge the tables: rights, owner, settings, size, and who reads them."""
     statements, subject = Statements(place.name), "log"
-    role = visible(_asked(connection, _ROLE)[0].decode(errors="replace"))
-    schema = f"delayd journal schema --name {place.name} --role {role}"
-    lent = f"grant them: see `{schema}`"
-    has_schema = whole(_asked(connection, statements.has_schema)[0])
-    if has_schema and not whole(_asked(connection, _MAY_USE, place.name)[0]):
-        text = f"the role {role} lacks USAGE on schema {place.name}"
-        yield Finding(Severity.WRONG, "rights", text, lent)
+    role = role_of(connection)
+    advice = f"run what `{place.schema_command(role)}` prints, as the owner of the database"
+    if lacking := rights_lacking(connection, statements):
+        text = f"the role {role} lacks {', '.join(lacking)}"
+        yield Finding(Severity.WRONG, "rights", text, advice)
         return
-    if not has_schema or not whole(_asked(connection, statements.has_tables)[0]):
+    if not whole(_asked(connection, statements.has_tables)[0]):
         if whole(_asked(connection, _MAY_CREATE)[0]):
             text = f"the schema {place.name} is not there yet; a start makes it"
             yield Finding(Severity.OK, subject, text)
         else:
             text = f"the role {role} may not make the tables of {place.name}"
-            advice = f"run what `{schema}` prints, as the owner of the database"
             yield Finding(Severity.WRONG, subject, text, advice)
-        return
-    missing = [
-        f"{right} on {table}"
-        for table, rights in statements.rights
-        for right in rights
-        if not whole(_asked(connection, _RIGHT, table, right)[0])
-    ]
-    if missing:
-        text = f"the role {role} lacks {', '.join(missing)}"
-        yield Finding(Severity.WRONG, "rights", text, lent)
         return
     yield Finding(Severity.OK, "rights", f"the role {role} has those that it needs")
     yield from _row_findings(place, connection, statements)

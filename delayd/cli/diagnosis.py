@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from delayd.bounded_files import OPEN_TO_OTHERS
 from delayd.cli.machine import ANOTHER, CLOCK_SOURCE, DELAYD, FREE, FileFacts, Machine, PortFacts
 from delayd.durations import size_text
 from delayd.limits import DESCRIPTORS_MIN, DESCRIPTORS_RESERVED
@@ -213,6 +214,10 @@ def permissions(facts: Machine, _config: "Config") -> Findings:
 
 
 def _mode_findings(file: FileFacts, mode: int) -> Findings:
+    if file.name == "postgres.password_file" and mode & OPEN_TO_OTHERS:
+        text = f"others may read {file.path} or write to it (mode {mode:04o}): a start refuses it"
+        yield Finding(Severity.WRONG, file.name, text, f"chmod 600 {file.path}")
+        return
     too_open = (stat.S_IWGRP | stat.S_IWOTH) if file.name not in SECRET else 0o077
     if mode & stat.S_IWOTH:
         text = f"every user may change {file.path} (mode {mode:04o})"

@@ -215,8 +215,9 @@ def copy(source: str, target: str, *, name: str) -> int:
 def schema(name: str, role: str) -> int:
     """Print the SQL that makes the tables of a log in PostgreSQL, for a role that may not do so.
 
-    A daemon makes them at its first start if its role has CREATE on the database. The SQL is for
-    one log: run it once. It lets the role read and append, and not change the tables themselves.
+    A daemon makes them at its first start if its role has CREATE on the database. The SQL lets the
+    role read and append, and not change the tables themselves. Where the tables are there it only
+    grants, so it can be run again, for another role too.
     """
     for option, value in (("--name", name), ("--role", role)):
         check_name(option, value)

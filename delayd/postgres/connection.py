@@ -12,6 +12,7 @@ Values go both ways as bytes (whole numbers with eight, big-endian), and never a
 """
 
 import contextlib
+import re
 import select
 import socket
 import struct
@@ -24,7 +25,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.limits import DATABASE_ANSWER_MS, DATABASE_SAID_CHARACTERS_MAX
-from delayd.postgres.errors import DatabaseLost, StatementFailed
+from delayd.postgres.errors import DatabaseLost, DatabaseUnfit, StatementFailed
 from delayd.text import visible
 
 Value = int | bytes | str
@@ -36,6 +37,16 @@ _TYPES: Final = {int: 20, bytes: 17, str: 25}
 """Of int8, bytea and text, as every PostgreSQL numbers them."""
 _ENDS: Final = ".,:;?!"
 _BINARY: Final = pq.Format.BINARY
+
+_NOT_BY_TRYING: Final = re.compile(
+    r"^invalid |^could not match |^definition of service |invalid integer value "
+    r"|no password supplied|authentication failed for user|pg_hba\.conf (entry|rejects) "
+    r"|(role|database) \"[^\"]*\" does not exist|is not permitted to log in|permission denied for "
+    r"|root certificate file|could not load .*(certificate|private key) file"
+)
+"""What libpq and a server say of a wrong url, role, password or certificate. libpq does not tell
+the SQLSTATE (28, 3D, 42501) of a refused connection; a server that says it in another language is
+tried again, as one that is away."""
 
 
 class Prepared(NamedTuple):
@@ -68,19 +79,25 @@ class Connection:
         """Connect, blocking for as long as `connect_timeout` says at each address.
 
         `PGconn.connect` waits without letting other threads run, the loop among them, so it is not
-        used. Raises DatabaseLost.
+        used. Raises DatabaseLost, and DatabaseUnfit if each host says that the url is wrong.
         """
         self._shown = shown
         failures = []
+        unfit: dict[str, bool] = {}  # by host, of which another address may say more
         for way in _ways(conninfo.decode()):
             server = pq.PGconn.connect_start(make_conninfo("", **way).encode())
             failure = _failure_of(server, way.get("connect_timeout", ""))
             if not failure:
                 break
             failures.append(failure)
+            host = f"{way.get('host')}:{way.get('port')}"
+            unfit[host] = unfit.get(host, False) or _NOT_BY_TRYING.search(failure) is not None
             server.finish()
         else:
-            raise DatabaseLost(f"{shown} cannot be reached: {'; '.join(failures)}")
+            why = "; ".join(failures)
+            if all(unfit.values()):
+                raise DatabaseUnfit(f"{shown} cannot be used: {why}")
+            raise DatabaseLost(f"{shown} cannot be reached: {why}")
         self._server = server
         server.nonblocking = 1
         server.notice_handler = self._note

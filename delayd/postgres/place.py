@@ -6,6 +6,7 @@ What the url does not say is left to libpq: PGPASSFILE, PGSSLMODE and the like w
 what decides whether a lost server is noticed in time the defaults are ours.
 """
 
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ LOSSES: Final = (
     ("full_page_writes", "a power cut while a page is written may damage the database"),
 )
 _NO_RIGHT: Final = "42501"
+_ROLE: Final = "SELECT current_user::text"
+_PARAMETER: Final = re.compile(r'invalid URI query parameter: "([^"]*)"')
 
 
 class DatabasePlace(NamedTuple):
@@ -59,7 +62,7 @@ class DatabasePlace(NamedTuple):
         accepted: frozenset[str] = frozenset(),
         settings: str = "",
     ) -> "DatabasePlace":
-        """Read the url. Raises DatabaseUnfit, without a quote of it: it may hold a password."""
+        """Read the url. Raises DatabaseUnfit, which quotes no value: one may be a password."""
         try:
             given = conninfo_to_dict(url)
             seconds = str(max(2, lease_ms // 1_000))
@@ -73,7 +76,10 @@ class DatabasePlace(NamedTuple):
             }
             kept = {each: value for each, value in ours.items() if each not in given}
             text = make_conninfo(url, target_session_attrs="read-write", **kept)
-        except psycopg.Error:
+        except psycopg.Error as error:
+            if (unknown := _PARAMETER.search(str(error))) is not None:
+                name = visible(repr(unknown[1]))
+                raise DatabaseUnfit(f"postgres.url: libpq knows no parameter {name}") from None
             rule = "is not a url that PostgreSQL reads, such as postgresql://delayd@host/jobs"
             raise DatabaseUnfit(f"postgres.url {rule}") from None
         host = given.get("host") or given.get("hostaddr") or "localhost"
@@ -107,6 +113,11 @@ class DatabasePlace(NamedTuple):
                 raise
             rule = "name the server that accepts writes too; one in recovery does not"
             raise DatabaseLost(f"{error}: {rule}") from None
+        except DatabaseUnfit as error:
+            if "password" not in str(error):
+                raise
+            rule = "it is that of postgres.password_file, or else of PGPASSFILE or PGPASSWORD"
+            raise DatabaseUnfit(f"{error}: {rule}") from None
         with closed_after_error(connection):
             if connection.version < VERSION_MIN:
                 found = connection.version // 10_000
@@ -149,21 +160,26 @@ class DatabasePlace(NamedTuple):
     def prepare(self, connection: Connection, statements: Statements, identity: bytes) -> None:
         """See that the tables are there and survive crashes; make them where there are none."""
         within_ms = DATABASE_ANSWER_MS
+        role = role_of(connection)
+        advice = f"as their owner run what `{self.schema_command(role)}` prints"
+        if lacking := rights_lacking(connection, statements):
+            what = f"the role {role} lacks {', '.join(lacking)}"
+            raise DatabaseUnfit(f"{self.shown}: {what}: {advice}")
         try:
             if not whole(connection.ask(statements.has_tables, within_ms=within_ms)[0][0]):
                 self._create(connection, statements, identity)
-            logged = whole(connection.ask(statements.logged, within_ms=within_ms)[0][0])
         except StatementFailed as error:
             if error.state != _NO_RIGHT:
                 raise
-            rule = (
-                "it may not make the tables: run what `delayd journal schema --role ROLE` prints"
-                " as their owner"
-            )
-            raise DatabaseUnfit(f"{error}: {rule}") from None
+            raise DatabaseUnfit(f"{error}: it may not make the tables: {advice}") from None
+        logged = whole(connection.ask(statements.logged, within_ms=within_ms)[0][0])
         if logged != statements.table_count:
             why = f"a table of the schema {statements.schema} is missing, or unlogged"
             raise DatabaseCorrupt(f"{self.shown}: {why}")
+
+    def schema_command(self, role: str) -> str:
+        """Return the command whose SQL makes the tables for this role, and grants its rights."""
+        return f"delayd journal schema --name {self.name} --role {role}"
 
     def _create(self, connection: Connection, statements: Statements, identity: bytes) -> None:
         """Make the tables, all or none; where another daemon does so at this moment, it is done."""
@@ -194,6 +210,20 @@ def _divided(settings: str) -> Iterator[tuple[str, str]]:
 def setting_of(connection: Connection, name: str) -> str:
     """Return a setting of the server, as it is in this session. Raises DatabaseError."""
     return connection.ask(SETTING, name, within_ms=DATABASE_ANSWER_MS)[0][0].decode()
+
+
+def role_of(connection: Connection) -> str:
+    """Return the role of this session, as people may see it. Raises DatabaseError."""
+    rows = connection.ask(_ROLE, within_ms=DATABASE_ANSWER_MS)
+    return visible(rows[0][0].decode(errors="replace"))
+
+
+def rights_lacking(connection: Connection, statements: Statements) -> list[str]:
+    """Return the rights on a log that the role lacks; none where there is no log yet."""
+    if not whole(connection.ask(statements.may_use, within_ms=DATABASE_ANSWER_MS)[0][0]):
+        return [f"USAGE on schema {statements.schema}"]
+    rows = connection.ask(statements.lacking, within_ms=DATABASE_ANSWER_MS)
+    return [f"{right.decode()} on {table.decode()}" for right, table in rows]
 
 
 def _password(path: str) -> str:

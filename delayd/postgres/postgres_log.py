@@ -321,7 +321,7 @@ class PostgresLog:
             is_free = self._is_free(row)  # frames that were appended since say nothing of that
             try:
                 yield from self._read_news(row)
-            except (DatabaseLost, StatementFailed) as error:
+            except (DatabaseLost, DatabaseUnfit, StatementFailed) as error:
                 self._note_trouble(error)
             else:
                 self._level_ns = self._looked_ns

@@ -265,19 +265,43 @@ class Statements:
         ]
 
     @property
+    def may_use(self) -> str:
+        """Tell whether the role may look into the schema, or there is none."""
+        schema = f"to_regnamespace('{self.schema}')"
+        return f"SELECT coalesce(has_schema_privilege({schema}, 'USAGE'), true)::int::int8"
+
+    @property
+    def lacking(self) -> str:
+        """Read which of those rights the role does not have on tables that are there."""
+        needed = (f"('{right}', '{table}')" for table, of in self.rights for right in of)
+        return (
+            f"SELECT kind, name FROM (VALUES {', '.join(needed)}) AS needed (kind, name)"
+            " WHERE NOT has_table_privilege(to_regclass(name), kind)"
+        )
+
+    @property
     def table_count(self) -> int:
         """How many tables a log has."""
         return 2 + FRAME_TABLES + SNAPSHOT_TABLES
 
     def schema_for(self, identity: bytes, role: str) -> str:
-        """What somebody runs who may, so that this role needs the least rights."""
+        """What somebody runs who may, so that this role needs the least rights.
+
+        Tables that are there stay, and are not locked: a daemon may use them.
+        """
         made = (
-            f"CREATE SCHEMA {self.schema}",
-            *self.create(identity, 0).split("; "),
-            f'GRANT USAGE ON SCHEMA {self.schema} TO "{role}"',
-            *(f'GRANT {", ".join(of)} ON {table} TO "{role}"' for table, of in self.rights),
+            "DO $$ BEGIN",
+            f"IF to_regclass('{self._log}') IS NULL THEN",
+            f"CREATE SCHEMA IF NOT EXISTS {self.schema};",
+            *(f"{each};" for each in self.create(identity, 0).split("; ")),
+            "END IF;",
+            "END $$;",
         )
-        return "\n".join(("BEGIN;", *(f"{each};" for each in made), "COMMIT;"))
+        grants = (
+            f"GRANT USAGE ON SCHEMA {self.schema}",
+            *(f"GRANT {', '.join(of)} ON {table}" for table, of in self.rights),
+        )
+        return "\n".join(("BEGIN;", *made, *(f'{each} TO "{role}";' for each in grants), "COMMIT;"))
 
     def create(self, identity: bytes, head: int) -> str:
         """Make the tables, with the row of a log that is nobody's, and whose last frame is that."""

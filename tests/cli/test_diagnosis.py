@@ -108,6 +108,8 @@ def test_what_is_wrong_with_the_data_directory(
         (file("auth.tokens", None), "wrong", "auth.tokens", "/etc/f is not there"),
         (file("tls.key", 0o600, is_readable=False), "wrong", "tls.key", "1000 cannot read"),
         (file("tls.key", 0o644), "warning", "tls.key", "others may read /etc/f (mode 0644)"),
+        (file("postgres.password_file", 0o644), "wrong", "postgres.password_file", "start refuses"),
+        (file("postgres.password_file", 0o660), "wrong", "postgres.password_file", "(mode 0660)"),
         (file("the configuration", 0o666), "wrong", "the configuration", "every user may change"),
         (file("the configuration", 0o664), "warning", "the configuration", "others may change"),
         ({"has_systemd": False}, "note", "systemd", "nothing starts the daemon again"),
@@ -132,6 +134,7 @@ def test_what_is_wrong_with_the_machine(
         port(DELAYD),
         file("auth.tokens", 0o640),
         file("tls.key", 0o600),
+        file("postgres.password_file", 0o640),
         {"directory": DIRECTORY._replace(path="/", mode=0o755)},
     ],
 )

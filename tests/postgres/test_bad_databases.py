@@ -88,7 +88,37 @@ CASES: Final[dict[str, tuple[str, Callable[[str], str], Exit | None, str]]] = {
         "",
         lambda url: url.replace("postgres@", "guest@"),
         Exit.BAD_CONFIGURATION,
-        r"permission denied .*: run what `delayd journal schema --role ROLE` prints",
+        r"guest lacks USAGE .* run what `delayd journal schema --name LOG --role guest` prints",
+    ),
+    "a wrong sslmode": (
+        "",
+        lambda url: f"{url}?sslmode=bogus",
+        Exit.BAD_CONFIGURATION,
+        r'cannot be used: invalid sslmode value: "bogus"',
+    ),
+    "an unknown parameter": (
+        "",
+        lambda url: f"{url}?foo=1",
+        Exit.BAD_CONFIGURATION,
+        r"postgres.url: libpq knows no parameter 'foo'",
+    ),
+    "no such database": (
+        "",
+        lambda url: f"{url.removesuffix('/postgres')}/nowhere",
+        Exit.BAD_CONFIGURATION,
+        r'cannot be used: .*database "nowhere" does not exist',
+    ),
+    "no such role": (
+        "",
+        lambda url: url.replace("postgres@", "nobody@"),
+        Exit.BAD_CONFIGURATION,
+        r'cannot be used: .*role "nobody" does not exist',
+    ),
+    "no such role at one host of two": (
+        "",
+        lambda url: url.replace("postgres@127.0.0.1", "nobody@127.0.0.1:1,127.0.0.1"),
+        Exit.JOURNAL_FAILED,
+        r'cannot be reached: .*Connection refused.*role "nobody" does not exist',
     ),
     "a newer format": (
         "UPDATE LOG.log SET format = 9",

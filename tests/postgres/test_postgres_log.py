@@ -288,10 +288,23 @@ def test_a_role_without_rights_is_told_which_it_needs_and_served_once_it_has_the
     url = server.url.replace("postgres@", "guest@")
     with psycopg.connect(server.url, autocommit=True) as admin:
         admin.execute("CREATE ROLE guest LOGIN")
-        with pytest.raises(DatabaseUnfit, match="run what `delayd journal schema --role"):
+        with pytest.raises(DatabaseUnfit, match=r"run what .* --name lent --role guest`"):
             opened(server, "lent", url=url)
         assert invoke(["journal", "schema", "--name", "lent", "--role", "guest"]) == Exit.OK
-        admin.execute(capsys.readouterr().out)
+        schema = capsys.readouterr().out
+        admin.execute(schema)
+        admin.execute('REVOKE TRUNCATE ON "lent".frame_2 FROM guest')
+        with pytest.raises(DatabaseUnfit, match="guest lacks TRUNCATE on"):
+            opened(server, "lent", url=url)
+        admin.execute("REVOKE USAGE ON SCHEMA lent FROM guest")
+        with pytest.raises(DatabaseUnfit, match='lacks USAGE on schema "lent": as their owner'):
+            opened(server, "lent", url=url)
+        identity = admin.execute("SELECT identity FROM lent.log").fetchall()
+        admin.execute("BEGIN; LOCK TABLE lent.frame_0 IN ACCESS SHARE MODE")  # a reader
+        with psycopg.connect(server.url) as other:
+            other.execute(f"SET lock_timeout = 1; {schema}")
+        admin.execute("COMMIT")
+        assert admin.execute("SELECT identity FROM lent.log").fetchall() == identity
     with Rig(server, "lent", url=url) as rig:
         rig.put(b"one")
         rig.until(lambda: rig.settled == [1])
@@ -340,6 +353,39 @@ def test_the_password_is_the_first_line_of_its_file_read_for_each_connection(
     file.chmod(0o644)
     with pytest.raises(DatabaseUnfit, match=f"{file} has the mode 0644: .*chmod 600"):
         place.connected()
+
+
+def test_a_wrong_password_ends_a_start_and_no_standby_that_runs(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.touch(0o600)
+    with postgres_server() as server:
+        server.ask(
+            "CREATE ROLE ada LOGIN SUPERUSER PASSWORD 'first'",
+            "COPY (SELECT 'host all ada all scram-sha-256' UNION ALL"
+            " SELECT 'host all all all trust') TO PROGRAM 'cat > pg_hba.conf'",
+            "SELECT pg_reload_conf()",
+        )
+        url = server.url.replace("postgres@", "ada@")
+        with pytest.raises(DatabaseUnfit, match="no password supplied: it is that of"):
+            opened(server, "kept", url=url)
+        file.write_text("wrong")
+        with pytest.raises(DatabaseUnfit, match=r"authentication failed .*: it is that of"):
+            opened(server, "kept", url=url, password_file=str(file))
+        file.write_text("first")
+        with Rig(server, "kept"):
+            said = io.StringIO()
+            standby = opened(server, "kept", said=said, url=url, password_file=str(file))
+            frames = standby.follow()
+            assert next(frames) is None
+            server.ask(
+                "ALTER ROLE ada PASSWORD 'second'",
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'ada'",
+            )
+            assert any("authentication failed" in said.getvalue() for _ in islice(frames, 40))
+            file.write_text("second")
+            looked = standby.row.now_us
+            assert any(standby.row.now_us > looked for _ in islice(frames, 40))
+            standby.close()
 
 
 @pytest.mark.parametrize(
