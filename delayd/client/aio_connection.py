@@ -70,7 +70,7 @@ class AsyncConnection(Link, asyncio.Protocol):
         if self.place.wire.before(ask, self) is not None:
             await self.prepare(ask)
         try:
-            return await self._exchange(ask)
+            return await self._exchange(ask, self.way.timeout_s)
         except BaseException as error:
             self.fail(error)
             raise
@@ -78,13 +78,14 @@ class AsyncConnection(Link, asyncio.Protocol):
     async def prepare(self, ask: Ask) -> None:
         if (first := self.place.wire.before(ask, self)) is not None:
             with self.closing(may_have_happened=False):
-                self.place.wire.check_before(ask, first, await self._exchange(first))
+                reply = await self._exchange(first, self.way.connect_s)
+                self.place.wire.check_before(ask, first, self, reply)
 
-    async def _exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the same
+    async def _exchange(self, ask: Ask, within_s: float) -> Any:  # noqa: ANN401 - the same
         self._ask = ask
         try:
             self._send(self.place.wire.encode(ask))
-            return await self._next_reply(self.way.timeout_s + ask.wait_s)
+            return await self._next_reply(within_s + ask.wait_s)
         finally:
             self._ask = self._reader = self._reply = None
 

@@ -246,7 +246,10 @@ class LineWire:
         return Replies([Reply(["RESERVED_BATCH", "1"]), job], link)
 
     def before(self, ask: Commands, link: Link) -> Commands | None:
-        """Return the commands to send before: a token, the topics to watch and to use."""
+        """Return the commands to send before: a token, the topics to watch and to use.
+
+        If there are none, and nothing was answered yet, one that changes nothing.
+        """
         lines = []
         if self._token and not link.is_greeted:
             lines.append(line("auth", self._token))
@@ -255,15 +258,16 @@ class LineWire:
             lines += [line("ignore", name) for name in sorted(link.watched - ask.watched)]
         if ask.used is not None and ask.used != link.used:
             lines.append(line("use", ask.used))
+        if not lines and not link.is_proven:
+            lines.append(line("list-tube-used"))
         return Commands(tuple(lines)) if lines else None
 
-    def check_before(self, ask: Commands, first: Commands, replies: Replies) -> None:
+    def check_before(self, ask: Commands, first: Commands, link: Link, replies: Replies) -> None:
         """Note which topics the connection watches and uses now. Raises refusals."""
-        link = replies.link
         for command, reply in zip(first.lines, replies.replies, strict=True):
             if reply.word not in {"OK", "WATCHING", "USING"}:
                 raise refusal_of(reply, command, "nothing was done")
-        link.is_greeted = True
+        link.is_greeted = link.is_proven = True
         if ask.watched is not None:
             link.watched = ask.watched
         if ask.used is not None:

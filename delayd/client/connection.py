@@ -54,20 +54,24 @@ class Connection(Link):
         """Send a request and return the reply. Raises ConnectionLost, and is closed then."""
         self.prepare(ask)
         try:
-            return self._exchange(ask)
+            return self._exchange(ask, self.way.timeout_s)
         except BaseException as error:
             self.fail(error)
             raise
 
     def prepare(self, ask: Ask) -> None:
-        """Log in, watch and use topics as the request needs; after a failure nothing was done."""
+        """Log in, watch and use topics as the request needs; after a failure nothing was done.
+
+        Of several addresses the next one is tried where that is not answered within `connect_s`.
+        """
         if (first := self.place.wire.before(ask, self)) is not None:
             with self.closing(may_have_happened=False):
-                self.place.wire.check_before(ask, first, self._exchange(first))
+                reply = self._exchange(first, self.way.connect_s)
+                self.place.wire.check_before(ask, first, self, reply)
 
-    def _exchange(self, ask: Ask) -> Any:  # noqa: ANN401 - the same
+    def _exchange(self, ask: Ask, within_s: float) -> Any:  # noqa: ANN401 - the same
         wire = self.place.wire
-        ends_s = time.monotonic() + self.way.timeout_s
+        ends_s = time.monotonic() + within_s
         self._send(wire.encode(ask), ends_s)
         ends_s += ask.wait_s
         received = self._receive(ends_s)

@@ -32,7 +32,8 @@ T = TypeVar("T")
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 5.0
 CONNECT_S_MAX: Final = 5.0
-"""How long one of several addresses is waited for: a machine that is off does not refuse."""
+"""How long one of several addresses is waited for: a machine that is off does not refuse, and a
+daemon that hangs does not answer."""
 IDLE_CONNECTIONS_MAX: Final = 16
 """So many are kept for the next calls; calls at the same time may have more."""
 
@@ -95,8 +96,8 @@ class Wire(Protocol):
     def before(self, ask: Any, link: Any) -> Ask | None:  # noqa: ANN401 - the same
         """Return the request that this connection needs first; None: none."""
 
-    def check_before(self, ask: Any, first: Any, reply: Any) -> None:  # noqa: ANN401 - the same
-        """Note the reply to that request. Raises its refusals."""
+    def check_before(self, ask: Any, first: Any, link: Any, reply: Any) -> None:  # noqa: ANN401 - the same
+        """Note on the connection the reply to that request. Raises its refusals, and OSError."""
 
     def why_elsewhere(self, reply: Any) -> str:  # noqa: ANN401 - the same
         """Return why another daemon may do it, where this one has refused it; empty: it may not."""
@@ -170,7 +171,10 @@ class Way:
 
     @property
     def connect_s(self) -> float:
-        """How long a connection may take; all addresses together have the time of an answer."""
+        """How long a connection may take, and again what is asked before a request over it.
+
+        All addresses together have the time of an answer.
+        """
         count = len(self.places)
         return self.timeout_s if count == 1 else min(CONNECT_S_MAX, self.timeout_s / count)
 
@@ -198,6 +202,10 @@ class Link(Protocol):
     watched: frozenset[str]
     used: str
     is_greeted: bool
+    is_proven: bool
+    """Whether something was answered over it. One to one of several addresses is asked something
+    harmless first: the kernel of a daemon that hangs accepts connections, and what is sent there
+    may be carried out later."""
     is_closed: bool
     _poll: "select.poll | None"
 
@@ -208,6 +216,7 @@ class Link(Protocol):
         self.watched = frozenset(("default",))
         self.used = ""
         self.is_greeted = self.is_closed = False
+        self.is_proven = len(way.places) == 1
         self._poll = None
 
     @property

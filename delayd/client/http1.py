@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from delayd.client.addresses import Address
 from delayd.client.answers import members, read_json, shown
+from delayd.client.connection_pool import Link
 from delayd.client.errors import NotUnderstood, WrongProtocol
 from delayd.client.limits import (
     ANSWER_BYTES_MAX,
@@ -51,6 +52,9 @@ class Request(NamedTuple):
     """Whether a repetition does no harm."""
     link: object = None
     """The connection to use; None: any."""
+
+
+_LIVES: Final = Request("GET", "/healthz")
 
 
 class Response(NamedTuple):
@@ -274,6 +278,9 @@ class HttpWire:
         self._address = address
         self._token = token
         self._bytes_max = answer_bytes_max
+        self._closes = False
+        """Whether the last answer closed its connection, as a proxy may do with each: then nothing
+        is asked before a request."""
 
     def encode(self, ask: Request) -> bytes:
         """Write a request."""
@@ -286,14 +293,20 @@ class HttpWire:
     def whole(self, _ask: Request, _link: object, _data: bytes) -> None:
         """Return None: responses are left to the reader."""
 
-    def before(self, _ask: Request, _link: object) -> None:
-        """Return None: a request needs nothing before it."""
+    def before(self, _ask: Request, link: Link) -> Request | None:
+        """Return a request that changes nothing, if nothing was answered yet."""
+        return None if link.is_proven or self._closes else _LIVES
 
-    def check_before(self, _ask: Request, _first: object, _reply: object) -> None:
-        """Do nothing: there is no such request."""
+    def check_before(self, _ask: Request, _first: Request, link: Link, reply: Response) -> None:
+        """Take any answer: what it refuses, the request itself will be refused."""
+        link.is_proven = True
+        self._closes = reply.is_last
+        if self._closes:
+            raise ConnectionResetError("the daemon closed it")
 
     def why_elsewhere(self, reply: Response) -> str:
         """Return what a daemon says that does not serve: it stands by, stops, or has no lease."""
+        self._closes = reply.is_last
         if reply.status != SERVICE_UNAVAILABLE:
             return ""
         try:

@@ -18,6 +18,9 @@ TOKEN: Final = "7-1a1ff7acb80-1"  # noqa: S105 - of a reservation
 ACKED: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":7}'
 DOES: Final[list[Step]] = [Read(b"}"), Send(ACKED)]
 """What the owner does with an ack."""
+LIVES: Final[list[Step]] = [Read(b"\r\n\r\n"), Send(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n")]
+"""What a daemon does with the first request over a connection, which changes nothing."""
+LIVES_ON_LINE: Final[list[Step]] = [Read(b"list-tube-used\r\n"), Send(b"USING default\r\n")]
 
 
 def refusal(word: str, **more: object) -> bytes:
@@ -27,7 +30,7 @@ def refusal(word: str, **more: object) -> bytes:
 
 
 def standby(word: str = "NOT_READY", **more: object) -> list[Step]:
-    return [Read(b"}"), Send(refusal(word, **more)), Close()]
+    return [*LIVES, Read(b"}"), Send(refusal(word, **more)), Close()]
 
 
 def urls(*ports: int, scheme: str = "http") -> str:
@@ -47,7 +50,7 @@ def trap() -> Iterator[socket.socket]:
 def test_an_address_that_refuses_is_passed_over_and_the_one_that_answers_is_remembered(
     made: Made,
 ) -> None:
-    with free_port() as away, ScriptedPeer([[*DOES, *DOES, Hold()]]) as owner:
+    with free_port() as away, ScriptedPeer([[*LIVES, *DOES, *DOES, Hold()]]) as owner:
         client = made.client(urls(away, owner.port))
         client.ack(TOKEN)
         with ScriptedPeer([[Hold()]], away) as other:
@@ -63,7 +66,7 @@ def test_what_a_daemon_refuses_that_does_not_serve_is_done_by_the_one_that_does(
 ) -> None:
     elsewhere = f"http://127.0.0.1:{trap.getsockname()[1]}"
     script = standby(word, owner=elsewhere, kind="standby")
-    with ScriptedPeer([script]) as waits, ScriptedPeer([[*DOES, *DOES, Hold()]]) as owner:
+    with ScriptedPeer([script]) as waits, ScriptedPeer([[*LIVES, *DOES, *DOES, Hold()]]) as owner:
         client = made.client(urls(waits.port, owner.port))
         client.ack(TOKEN)
         client.ack(TOKEN)
@@ -78,7 +81,7 @@ def test_no_answer_leads_to_an_address_that_is_not_in_the_list(
     to = b"http://127.0.0.1:%d/v1/jobs/7/ack" % trap.getsockname()[1]
     moved = b"HTTP/1.1 307 -\r\nContent-Length: 0\r\nLocation: %b\r\n\r\n" % to
     with (
-        ScriptedPeer([[Read(b"}"), Send(moved), Hold()]]) as hostile,
+        ScriptedPeer([[*LIVES, Read(b"}"), Send(moved), Hold()]]) as hostile,
         free_port() as away,
         pytest.raises(NotUnderstood, match="status 307"),
     ):
@@ -97,10 +100,11 @@ def test_what_a_serving_daemon_refuses_for_now_is_not_asked_of_the_others(made: 
 def test_what_the_owner_may_have_done_is_not_asked_of_the_next_one(made: Made, scheme: str) -> None:
     end = (b"}", b"\r\nx\r\n")
     done = b'HTTP/1.1 201 -\r\nContent-Length: 29\r\n\r\n{"id":7, "outcome":"created"}'
+    lives = LIVES if scheme == "http" else LIVES_ON_LINE
     done = done if scheme == "http" else b"INSERTED 7\r\n"
     with (
-        ScriptedPeer([[Read(end), Close()]]) as fenced,
-        ScriptedPeer([[Read(end), Send(done), Hold()]]) as owner,
+        ScriptedPeer([[*lives, Read(end), Close()]]) as fenced,
+        ScriptedPeer([[*lives, Read(end), Send(done), Hold()]]) as owner,
     ):
         client = made.client(urls(fenced.port, owner.port, scheme=scheme))
         with pytest.raises(ConnectionLost) as caught:
@@ -134,7 +138,7 @@ def test_while_none_serves_the_others_are_asked_again_and_then_the_refusal_is_to
 
 def test_an_owner_that_comes_while_it_is_waited_for_is_found(made: Made) -> None:
     with (
-        ScriptedPeer([standby(), DOES]) as takes_over,
+        ScriptedPeer([standby(), [*LIVES, *DOES]]) as takes_over,
         free_port() as away,
     ):
         made.client(urls(away, takes_over.port)).ack(TOKEN)
@@ -150,6 +154,53 @@ def test_a_batch_on_the_line_passes_over_a_daemon_without_an_open_port(made: Mad
         with made.client(urls(away, owner.port, scheme="beanstalk")).batch() as batch:
             batch.put("mail", b"x")
         assert [each.id for each in batch.results] == [7]
+
+
+@pytest.mark.parametrize("scheme", ["http", "beanstalk"])
+def test_a_daemon_that_hangs_is_passed_over_before_anything_was_asked_of_it(
+    made: Made, scheme: str
+) -> None:
+    done = b'HTTP/1.1 201 -\r\nContent-Length: 29\r\n\r\n{"id":7, "outcome":"created"}'
+    lives, does = (LIVES, done) if scheme == "http" else (LIVES_ON_LINE, b"INSERTED 7\r\n")
+    end = (b"}", b"\r\nx\r\n")
+    with (
+        ScriptedPeer([[Hold()]]) as paused,
+        ScriptedPeer([[*lives, Read(end), Send(does), Read(end), Send(does), Hold()]]) as owner,
+    ):
+        client = made.client(urls(paused.port, owner.port, scheme=scheme), timeout_s=0.2)
+        assert client.put("mail", b"x").id == 7
+        assert client.put("mail", b"x").id == 7
+        assert b"/healthz" not in owner.received[0].partition(b"\r\n\r\n")[2]
+    assert made.pauses == []
+
+
+def test_a_token_or_the_topics_of_a_worker_are_asked_about_as_briefly(made: Made) -> None:
+    watches: list[Step] = [Read(b"ignore default\r\n"), Send(b"WATCHING 2\r\nWATCHING 1\r\n")]
+    script: list[Step] = [*watches, Read(b"\r\n"), Send(b"RESERVED_BATCH 0\r\n"), Hold()]
+    with ScriptedPeer([[Hold()]]) as paused, ScriptedPeer([script]) as owner:
+        client = made.client(urls(paused.port, owner.port, scheme="beanstalk"), timeout_s=0.2)
+        assert client.reserve_many("mail", limit=1, timeout=0) == []
+        assert b"list-tube-used" not in owner.received[0]
+    assert made.pauses == []
+
+
+def test_a_proxy_that_closes_each_connection_after_its_answer_is_not_asked_before(
+    made: Made,
+) -> None:
+    closes = b'HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\n{"id":7}'
+    lives: list[Step] = [Read(b"\r\n\r\n"), Send(closes), Close()]
+    does: list[Step] = [Read(b"}"), Send(closes), Close()]
+    with ScriptedPeer([lives, does, does]) as proxy, free_port() as away:
+        client = made.client(urls(proxy.port, away))
+        client.ack(TOKEN)
+        client.ack(TOKEN)
+    assert made.pauses == [0.05]
+
+
+def test_a_client_of_one_address_asks_nothing_before(made: Made) -> None:
+    with ScriptedPeer([[*DOES, Hold()]]) as owner:
+        made.client(urls(owner.port)).ack(TOKEN)
+        assert owner.received[0].startswith(b"POST /v1/jobs/7/ack")
 
 
 def test_machines_that_do_not_refuse_have_together_the_time_of_an_answer() -> None:
