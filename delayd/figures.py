@@ -39,14 +39,18 @@ def log_figures(
 
 
 def log_trouble(durable: "DurableLog") -> str:
-    """Return why nothing becomes durable now; empty: it does."""
+    """Return why nothing becomes durable now; empty: it does, or soon.
+
+    The owner of a lease is the daemon to wait at, however slow the database is: if it said
+    otherwise, a proxy would close its clients' connections, with the jobs that they hold.
+    """
     ownership, settling_ms = durable.ownership, durable.settling_ms
     keeper = durable.keeper if ownership is None else f"{durable.keeper} {ownership.place}"
     silent = f"the {keeper} has not answered for {settling_ms // 1_000} s"
     if ownership is not None and not durable.is_whole:
         why = f"the {keeper}: {ownership.trouble}" if ownership.trouble else silent
         return f"the lease of the log is over, another daemon may own it by now; {why}"
-    if settling_ms > SLOW_SYNC_MS:
+    if settling_ms > SLOW_SYNC_MS and ownership is None:
         return silent
     if missing := durable.look():
         return f"{missing}: nothing is acknowledged until a snapshot replaces it"
