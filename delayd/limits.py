@@ -55,6 +55,8 @@ RATE_BURST_MS: Final = 100
 RETRY_STEPS_NAMED_MAX: Final = 10
 # A policy as text: a ladder of 255 steps written at length takes half of it.
 POLICY_JSON_BYTES_MAX: Final = 16 << 10
+# Hexadecimal digits: of two policies of one topic, one in 10**19 pairs has the same tag.
+POLICY_TAG_CHARACTERS: Final = 16
 # Topics that clients have given policies: each stays with no job, 10 MB with policies of a few
 # fields, 160 with the longest, and a start reads them all. More are patterns of the configuration.
 POLICIES_MAX: Final = 10_000
@@ -141,8 +143,8 @@ READY_AGE_TROUBLE_MS: Final = RATE_WINDOW_MS
 RATE_WINDOW_MS_MIN: Final = 1_000  # after the start; of less time a rate says nothing
 # How often counters are written down for it, at most: a sixth of the minute.
 RATE_CELL_MS: Final = 10_000
-HISTORY_CELL_MS: Final = 60_000
-HISTORY_CELLS: Final = 61  # an hour, and the minute that has just begun
+MINUTE_MS: Final = 60_000
+HISTORY_MINUTES_MAX: Final = 1_440  # a day of what has happened in each: 400 kB
 RATE_CELLS: Final = 8  # six make a minute; one may reach into it, and one has just begun
 
 # Topics whose metrics have their name as a label. Each has up to 50 series, so a scrape has 10,000

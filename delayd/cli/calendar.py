@@ -10,7 +10,7 @@ import click
 
 from delayd.cli.connect import known_topics, with_client
 from delayd.cli.parameters import BOUND, DURATION
-from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, time_or_none
+from delayd.cli.tables import JSON_OPTION, columns_here, print_json, print_rich, shown, time_or_none
 from delayd.cli.terminal import complain, examples, print_lines
 from delayd.client.values import seconds
 from delayd.exits import Exit
@@ -84,13 +84,13 @@ def calendar(
             for name, counts in found.topics.items()
         )
         return Exit.OK
-    shown = rows(found)
+    labelled = rows(found)
     if sys.stdout.isatty():
-        print_rich(lambda: chart(shown))
+        print_rich(lambda: chart(labelled))
     else:
-        print_lines(f"{label}  {count}" for label, count in shown)
-    jobs = sum(count for _, count in shown)
-    complain(f"coming due in these {len(shown)} rows: {counted(jobs, 'job')}")
+        print_lines(f"{label}  {count}" for label, count in labelled)
+    jobs = sum(count for _, count in labelled)
+    complain(f"coming due in these {len(labelled)} rows: {counted(jobs, 'job')}")
     return Exit.OK
 
 
@@ -111,7 +111,7 @@ def rows(found: "Calendar") -> list[tuple[str, int]]:
         if found.start is None:
             label = f"+{dt.timedelta(seconds=at_s)}"
         else:
-            label = f"{found.start + dt.timedelta(seconds=at_s):%Y-%m-%d %H:%M:%S}"
+            label = shown(found.start + dt.timedelta(seconds=at_s), has_ms=False)
         labelled.append((label, sum(counts[index] for counts in found.topics.values())))
     return labelled
 
@@ -128,14 +128,14 @@ def bar(count: int, most: int, columns: int = BAR_COLUMNS) -> str:
     return "█" * (eighths // 8) + BLOCKS[eighths % 8].strip()
 
 
-def chart(shown: Sequence[tuple[str, int]]) -> "RenderableType":
+def chart(labelled: Sequence[tuple[str, int]]) -> "RenderableType":
     """Draw the rows for a terminal."""
     from rich.table import Table
 
-    most = max((count for _, count in shown), default=0)
+    most = max((count for _, count in labelled), default=0)
     columns = max(10, columns_here() - 32)
     table = Table.grid(padding=(0, 2))
-    for label, count in shown:
+    for label, count in labelled:
         table.add_row(
             f"[dim]{label}[/]",
             f"[bold]{count}[/]" if count else "",

@@ -100,8 +100,10 @@ def set_(
     """
     if (file is None) == (not fields):
         raise click.UsageError("give FIELD=VALUE, or --file")
+    if_tag = ""
     if file is None:
-        wanted = changed(client.policy(topic).policy, fields)
+        held = client.policy(topic)
+        wanted, if_tag = changed(held.policy, fields), held.policy_tag
     else:
         try:
             wanted = json.loads(file.read(POLICY_JSON_BYTES_MAX + 1))
@@ -112,7 +114,7 @@ def set_(
     if dry_run:
         print_json([wanted])
         return Exit.OK
-    show(client.set_policy(topic, wanted), as_json=as_json)
+    show(client.set_policy(topic, wanted, if_tag=if_tag), as_json=as_json)
     return Exit.OK
 
 
@@ -153,7 +155,8 @@ def clear(client: "Client", topic: str, *, as_json: bool) -> int:
 def show(info: "PolicyInfo", *, as_json: bool) -> None:
     """Print a policy."""
     if as_json:
-        print_json([{"policy": info.policy, "source": info.source}])
+        told = {"policy": info.policy, "policy_tag": info.policy_tag, "source": info.source}
+        print_json([told])
         return
     print_fields(info.policy.items())
     if not info.policy:

@@ -130,6 +130,10 @@ class WrongState(StateConflict, kinds="wrong_state", words="WRONG_STATE"):
     """The state of the job does not allow this."""
 
 
+class PolicyChanged(StateConflict, kinds="policy_changed", words="POLICY_CHANGED"):
+    """The topic's policy was changed since it was read."""
+
+
 class NoStandby(StateConflict, kinds="no_standby", words="NO_STANDBY"):
     """No standby can take the log over now."""
 

@@ -76,6 +76,7 @@ from delayd.client.values import (
     listed,
     moment,
     seconds,
+    tag_word,
     waits,
 )
 
@@ -97,7 +98,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
         **dict.fromkeys(("id", "attempts"), _WHOLE),
         **dict.fromkeys(("delayed", "ready", "reserved", "buried", "urgent", "waiting"), _WHOLE),
         **dict.fromkeys(("topic", "state", "token", "key", "group", "name"), _A_TEXT),
-        **dict.fromkeys(("outcome", "source", "trouble"), _A_TEXT),
+        **dict.fromkeys(("outcome", "source", "trouble", "policy_tag"), _A_TEXT),
         **dict.fromkeys(("reason", "error", "origin", "who"), _A_TEXT),
         **dict.fromkeys(("at", "created", "due", "ended", "expires", "paused_until"), _A_TIME),
         "policy": (dict,),
@@ -290,13 +291,20 @@ class HttpCalls:
     def policy(self, topic: str) -> Steps[PolicyInfo]:
         return _named(PolicyInfo, (yield from _get(f"{_topic(topic)}/policy")))
 
-    def set_policy(self, topic: str, policy: Mapping[str, Any]) -> Steps[PolicyInfo]:
-        target = f"{_topic(topic)}/policy"
-        return _named(PolicyInfo, (yield from _ask("PUT", target, dict(policy), may_repeat=True)))
+    def set_policy(self, topic: str, policy: Mapping[str, Any], if_tag: str) -> Steps[PolicyInfo]:
+        return (yield from self._change_policy("PUT", topic, dict(policy), if_tag))
 
-    def clear_policy(self, topic: str) -> Steps[PolicyInfo]:
+    def clear_policy(self, topic: str, if_tag: str) -> Steps[PolicyInfo]:
+        return (yield from self._change_policy("DELETE", topic, None, if_tag))
+
+    def _change_policy(
+        self, method: str, topic: str, policy: dict[str, Any] | None, if_tag: str
+    ) -> Steps[PolicyInfo]:
+        # Once it is done the tag is another one: a repetition would be refused.
+        headers = {"If-Match": f'"{tag_word(if_tag)}"'} if if_tag else {}
+        how: dict[str, Any] = {"may_repeat": not if_tag, "headers": headers}
         target = f"{_topic(topic)}/policy"
-        return _named(PolicyInfo, (yield from _ask("DELETE", target, may_repeat=True)))
+        return _named(PolicyInfo, (yield from _ask(method, target, policy, **how)))
 
     def pause(self, topic: str, duration: Duration) -> Steps[None]:
         body = {"duration": duration_value(duration)}

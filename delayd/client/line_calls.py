@@ -92,6 +92,7 @@ from delayd.client.values import (
     json_bytes,
     listed,
     seconds,
+    tag_word,
     waits,
 )
 
@@ -464,17 +465,21 @@ class LineCalls:
     def policy(self, topic: str) -> Steps[PolicyInfo]:
         command = line("get-policy", topic_word(topic))
         reply = yield from _done(command, "OK", may_repeat=True)
-        return PolicyInfo(members(read_json(reply.body or b"{}")), "")
+        import hashlib  # noqa: PLC0415 - takes 1 ms, and few ask for a policy
 
-    def set_policy(self, topic: str, policy: Mapping[str, Any]) -> Steps[PolicyInfo]:
-        return (yield from self._set_policy(topic, json_bytes(dict(policy))))
+        text = reply.body or b"{}"
+        return PolicyInfo(members(read_json(text)), "", hashlib.sha256(text).hexdigest()[:16])
 
-    def clear_policy(self, topic: str) -> Steps[PolicyInfo]:
-        return (yield from self._set_policy(topic, b""))
+    def set_policy(self, topic: str, policy: Mapping[str, Any], if_tag: str) -> Steps[PolicyInfo]:
+        return (yield from self._set_policy(topic, json_bytes(dict(policy)), if_tag))
 
-    def _set_policy(self, topic: str, body: bytes) -> Steps[PolicyInfo]:
-        command = line("set-policy", topic_word(topic), body=body)
-        yield from _done(command, "POLICY_SET", may_repeat=True)
+    def clear_policy(self, topic: str, if_tag: str) -> Steps[PolicyInfo]:
+        return (yield from self._set_policy(topic, b"", if_tag))
+
+    def _set_policy(self, topic: str, body: bytes, if_tag: str) -> Steps[PolicyInfo]:
+        words = [f"if={tag_word(if_tag)}"] if if_tag else []
+        command = line("set-policy", topic_word(topic), len(body), *words) + body + b"\r\n"
+        yield from _done(command, "POLICY_SET", may_repeat=not if_tag)
         return (yield from self.policy(topic))
 
     def pause(self, topic: str, duration: Duration) -> Steps[None]:

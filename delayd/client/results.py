@@ -153,6 +153,8 @@ class PolicyInfo(NamedTuple):
     policy: dict[str, Any]
     source: str
     """`configuration` or `run_time`; empty on the line, whose reply has no source."""
+    policy_tag: str = ""
+    """Another one as soon as the policy says something else; for `if_tag` of `set_policy`."""
 
 
 class Calendar(NamedTuple):

@@ -354,13 +354,17 @@ class Client:
         """Return the policy in force."""
         return self._run(self._calls.policy(topic))
 
-    def set_policy(self, topic: str, policy: Mapping[str, Any]) -> PolicyInfo:
-        """Replace a topic's policy: `set_policy("mail", {"retry": "15s 3m", "jobs_max": 1000})`."""
-        return self._run(self._calls.set_policy(topic, policy))
+    def set_policy(self, topic: str, policy: Mapping[str, Any], *, if_tag: str = "") -> PolicyInfo:
+        """Replace a topic's policy: `set_policy("mail", {"retry": "15s 3m", "jobs_max": 1000})`.
 
-    def clear_policy(self, topic: str) -> PolicyInfo:
-        """Remove a topic's own policy, so that the configuration applies."""
-        return self._run(self._calls.clear_policy(topic))
+        With `if_tag`, the `policy_tag` of a policy that was read, only if it was not changed since:
+        else it raises PolicyChanged.
+        """
+        return self._run(self._calls.set_policy(topic, policy, if_tag))
+
+    def clear_policy(self, topic: str, *, if_tag: str = "") -> PolicyInfo:
+        """Remove a topic's own policy, so that the configuration applies; `if_tag` as above."""
+        return self._run(self._calls.clear_policy(topic, if_tag))
 
     def pause(self, topic: str, duration: Duration) -> None:
         """Hand out no jobs of the topic for so long."""

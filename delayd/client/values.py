@@ -190,3 +190,10 @@ def moment(time: Moment, field: str = "") -> str:
     if time.tzinfo is None:
         raise wrong(field, f"{time!r} needs a time zone: dt.now(UTC), or .astimezone()")
     return time.isoformat()
+
+
+def tag_word(tag: object) -> str:
+    """Return the tag of a policy as it can stand in a line or a header. Raises Invalid."""
+    if not isinstance(tag, str) or not re.fullmatch("[0-9a-f]{16}", tag):
+        raise wrong("if_tag", f"{tag!r:.80} is not the policy_tag of a policy")
+    return tag

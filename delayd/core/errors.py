@@ -230,6 +230,19 @@ class PolicyInvalid(Refusal):
         self.errors = errors
 
 
+class PolicyChanged(Refusal):
+    kind = "policy_changed"
+    title = "The policy is not the one that the request is about: it was changed since."
+    word = "POLICY_CHANGED"
+    status = 412
+
+    def __init__(self, name: str, tag: str, wanted: str) -> None:
+        super().__init__(
+            f"the policy of topic {name!r} has the tag {tag} now, and not {wanted}: it was changed"
+            " since; read it again"
+        )
+
+
 class PoliciesFull(Refusal):
     kind = "policies_full"
     title = "As many topics have policies of their own as may have one."

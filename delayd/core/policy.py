@@ -46,6 +46,7 @@ from delayd.limits import (
     HISTORY_MAX,
     JITTER_PERCENT_MAX,
     POLICY_JSON_BYTES_MAX,
+    POLICY_TAG_CHARACTERS,
     QUANTITY_CHARACTERS_MAX,
     RETRY_STEPS_MAX,
     RETRY_STEPS_NAMED_MAX,
@@ -232,6 +233,17 @@ class Policy(NamedTuple):
         import json  # noqa: PLC0415 - takes 1 ms, and few topics have a policy
 
         return json.dumps(written(FIELDS, self), sort_keys=True, ensure_ascii=True)
+
+    @property
+    def tag(self) -> str:
+        """A digest of what it says, to tell whether it has changed.
+
+        >>> Policy().tag, Policy(jobs_max=5).tag
+        ('44136fa355b3678a', '536a641d83c29df1')
+        """
+        import hashlib  # noqa: PLC0415 - the same
+
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:POLICY_TAG_CHARACTERS]
 
 
 NO_POLICY: Final = Policy()

@@ -76,6 +76,9 @@ BlockName = Annotated[
     ),
 ]
 
+PolicyTag = Annotated[
+    str, about("Another one as soon as the policy says something else; for `If-Match`.")
+]
 TroubleName = Annotated[
     str,
     about(
@@ -412,6 +415,7 @@ class PolicyOfTopicAnswer(Answer, kw_only=True):
     """The policy of a topic, and where it was set."""
 
     policy: PolicyAnswer
+    policy_tag: PolicyTag
     source: SourceName
 
 
@@ -445,6 +449,7 @@ class TopicAnswer(TopicCountsAnswer, kw_only=True):
     operations: dict[str, Count]
     usage: TopicUsageAnswer
     policy: PolicyAnswer
+    policy_tag: PolicyTag
     source: SourceName
 
 
@@ -599,7 +604,7 @@ class MinuteAnswer(Answer, kw_only=True):
 
 
 class HistoryAnswer(Answer, kw_only=True):
-    """The last hour."""
+    """The last minutes."""
 
     now: MomentText
     start: Annotated[

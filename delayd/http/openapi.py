@@ -23,10 +23,10 @@ import orjson
 from delayd import __version__
 from delayd.access.scopes import Scope
 from delayd.build_kind import LACKS_DOCSTRINGS, docstrings_of
-from delayd.core.errors import KeyInvalid, Refusal, TopicIsInternal, TopicNameInvalid
+from delayd.core.errors import KeyInvalid, PolicyChanged, Refusal, TopicIsInternal, TopicNameInvalid
 from delayd.core.operations.put import Outcome
 from delayd.http import problems
-from delayd.http.answer_forms import PutAnswer, ReservedAnswer
+from delayd.http.answer_forms import PolicyOfTopicAnswer, PutAnswer, ReservedAnswer
 from delayd.http.form_reader import Form, form_in, rules_of
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from delayd.http.routing import Response, Route, Section
@@ -222,6 +222,15 @@ def _parameters(route: Route) -> Iterable[Schema]:
             "second job. For one job without a key; not for a batch.",
             "schema": {"type": "string", "minLength": 1, "maxLength": IDEMPOTENCY_KEY_BYTES_MAX},
         }
+    if PolicyChanged in route.refusals:
+        yield {
+            "name": "If-Match",
+            "in": "header",
+            "required": False,
+            "description": "The `ETag` of the policy as it was read: if it has changed since,"
+            " nothing is set.",
+            "schema": {"type": "string", "pattern": '^("[!#-~]{1,64}"|\\*)$'},
+        }
 
 
 def _query_parameter(field: msgspec.structs.FieldInfo) -> Schema:
@@ -314,6 +323,9 @@ def _response(response: Response) -> Schema:
         location = _header("Leads to the job.", {"type": "string"})
         location["required"] = len(response.structs) == 1  # a batch has none
         schema["headers"] = {"Location": location}
+    if PolicyOfTopicAnswer in response.structs:
+        etag = _header("The `policy_tag`, in quotes.", {"type": "string"})
+        schema["headers"] = {"ETag": etag}
     if response.structs:
         schema["content"] = {problems.JSON: {"schema": _one_of(response.structs)}}
     elif response.media:

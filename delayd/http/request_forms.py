@@ -538,3 +538,14 @@ PolicyBodyForm: Final = cast(
         forbid_unknown_fields=False,
     ),
 )
+
+
+class HistoryForm(Form, kw_only=True):
+    """How many minutes."""
+
+    minutes: Annotated[
+        int,
+        about(
+            "So many that are over, and the one that is not.", ge=1, le=limits.HISTORY_MINUTES_MAX
+        ),
+    ] = 60

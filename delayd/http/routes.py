@@ -336,6 +336,7 @@ _TOPICS: Final = (
         _POLICY,
         (
             errors.PolicyInvalid,
+            errors.PolicyChanged,
             errors.PoliciesFull,
             errors.TargetRefused,
             errors.NotForTopic,
@@ -349,7 +350,7 @@ _TOPICS: Final = (
         *("drop_policy", Section.TOPICS, "Remove the topic's own policy"),
         "The configured policy applies again, and is the answer.",
         _POLICY,
-        (errors.OutOfSpace,),
+        (errors.PolicyChanged, errors.OutOfSpace, problems.RequestInvalid),
     ),
     Route(
         *("POST", "/v1/topics/{topic}/pause", topics.pause, Scope.PAUSE),
@@ -404,8 +405,9 @@ _DAEMON: Final = (
     Route(
         *("GET", "/v1/stats/history", health.history, Scope.STATS),
         *("get_history", Section.DAEMON, "The last hour, minute by minute"),
-        "Counted since the daemon's start.",
+        "Or more or less than an hour, up to a day; since the daemon's start.",
         {200: Response("Figures of each minute.", (answer_forms.HistoryAnswer,))},
+        query=request_forms.HistoryForm,
     ),
     Route(
         *("GET", "/v1/access", health.access, None),

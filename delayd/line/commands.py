@@ -278,8 +278,8 @@ def _put_in_tube(client: LineConnection, args: tuple[str, PutLine], _now_ms: Req
     return client.begin_put(put, name)
 
 
-def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestMs) -> bytes:
-    name, json_bytes = args
+def _set_policy(client: LineConnection, args: tuple[str, int, str], _now_ms: RequestMs) -> bytes:
+    name, json_bytes, if_tag = args
 
     def set_it(json: bytes, now_ms: RequestMs) -> bytes:
         try:
@@ -288,7 +288,7 @@ def _set_policy(client: LineConnection, args: tuple[str, int], _now_ms: RequestM
             return client.refuse(replies.policy_refused(refusal), kind=refusal.kind)
         if denial := client.denial_of(*to_set_policy(name, policy)):
             return client.refuse(replies.forbidden(denial.lack))
-        work = SetPolicy(client.engine, name, policy)
+        work = SetPolicy(client.engine, name, policy, if_tag)
         if leases_are_caught_up(client.engine):
             work.step(0, now_ms)
             return b"POLICY_SET\r\n"

@@ -91,6 +91,7 @@ _FIRST_DIGITS: Final = rb"(?:bytes=)?([0-9]+)"
 _ID_AND_PRIORITY: Final = rb" *([0-9]+) +([0-9]+)"
 _ONLY_NUMBER: Final = rb" *([0-9]+)"
 _NUMBER_AND_MAYBE_RATE: Final = rb" *([0-9]+)(?: +([0-9]{1,10}(?:\.[0-9]{1,9})?))?"
+_NUMBER_AND_MAYBE_TAG: Final = rb" *([0-9]+)(?: +if=([0-9a-f]{16}))?"
 _ONLY_SECONDS: Final = rb" *(%b)" % _SECONDS
 _NUMBER_AND_SECONDS: Final = rb" *([0-9]+) +(%b)" % _SECONDS
 _BATCH: Final = rb" *([0-9]+) +(%b)(?: +with=([a-z,]+))?" % _SECONDS
@@ -261,11 +262,11 @@ def parse_only_topic(rest: bytes) -> str:
     return name
 
 
-def parse_set_policy(rest: bytes) -> tuple[str, int]:
-    """Return the topic, and how long the policy is in bytes."""
+def parse_set_policy(rest: bytes) -> tuple[str, int, str]:
+    """Return the topic, how long the policy is in bytes, and the tag that the one in force has."""
     name, rest = _parse_topic_and(rest)
-    (json_bytes,) = _matched(_ONLY_NUMBER, rest)
-    return name, u32(json_bytes, rest)
+    json_bytes, tag = _matched(_NUMBER_AND_MAYBE_TAG, rest)
+    return name, u32(json_bytes, rest), (tag or b"").decode()
 
 
 def parse_redrive(rest: bytes) -> tuple[str, int, float]:

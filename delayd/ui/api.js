@@ -29,8 +29,9 @@ export const session = {
   isHeard: () => {},
 };
 
-async function send(method, path, content) {
+async function send(method, path, content, tag) {
   const headers = {};
+  if (tag) headers["If-Match"] = `"${tag}"`;
   if (session.token) headers.Authorization = `Bearer ${session.token}`;
   if (content !== undefined) headers["Content-Type"] = "application/json";
   let response;
@@ -50,8 +51,9 @@ async function send(method, path, content) {
   return response;
 }
 
-export async function call(method, path, content) {
-  const response = await send(method, path, content);
+// With a `tag` the call is refused, status 412, if what it changes is not as it was with that tag.
+export async function call(method, path, content, tag) {
+  const response = await send(method, path, content, tag);
   const text = await response.text();
   const answer = text ? JSON.parse(text) : {};
   if ("body" in answer) answer.body = JSON.parse(text, exact).body;

@@ -83,7 +83,8 @@ function tools() {
   const theme = h("button", { type: "button", class: "plain", "aria-label": "Light or dark", title: "Light or dark", onclick: turnTheme }, "◐");
   const leave = session.token && h("button", { type: "button", class: "plain", onclick: logOut }, "Log out");
   const name = session.token && h("span", { class: "quiet" }, session.access.name);
-  fill(document.getElementById("tools"), name, leave, theme);
+  const zone = h("span", { class: "quiet", title: "The times of this page and of the commands" }, "Times in UTC");
+  fill(document.getElementById("tools"), zone, name, leave, theme);
 }
 
 function logOut() {

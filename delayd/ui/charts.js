@@ -3,6 +3,7 @@
 import uPlot from "./uplot.js";
 import { moment } from "./format.js";
 
+const tzDate = (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC");
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 function axes(spanOf, valueText) {
@@ -41,12 +42,13 @@ export function lineChart(view, place, series, valueText, height = 180) {
     {
       width,
       height,
+      tzDate,
       legend: { live: true },
       cursor: { points: { size: 6 }, drag: { x: false, y: false } },
       scales: { y: { range: (_plot, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
       axes: axes(spanOf, valueText),
       series: [
-        { label: "Time", value: (plot, at) => (at === null ? "–" : moment(at, Math.min(spanOf(plot), 86400))) },
+        { label: "Time (UTC)", value: (plot, at) => (at === null ? "–" : moment(at, Math.min(spanOf(plot), 86400))) },
         ...series.map(({ name, tint }) => ({
           label: name,
           stroke: colour(tint),
@@ -78,6 +80,7 @@ export function barChart(view, place, { valueText, onSelect, onPick, height = 26
       {
         width: wide,
         height,
+        tzDate,
         legend: { show: false },
         cursor: { drag: { x: true, y: false, setScale: false, dist: 6 }, points: { show: false } },
         scales: {

@@ -40,30 +40,21 @@ export function duration(seconds) {
 // Of which time a rate is.
 export const lately = (window) => (window < 60 ? `last ${duration(Math.floor(window))}` : "last minute");
 
-const two = (number) => String(number).padStart(2, "0");
-
-export function time(text) {
-  const at = new Date(text);
-  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
-  const ms = at.getMilliseconds();
-  return `${day} ${clock}${ms ? `.${String(ms).padStart(3, "0")}` : ""}`;
-}
+// A moment as the commands write it, in UTC: 2026-11-21T19:00:00Z, with milliseconds only where there are any.
+export const time = (text) => new Date(text).toISOString().replace(".000Z", "Z");
 
 export function fromNow(text) {
   const seconds = (new Date(text) - Date.now()) / 1000;
   return seconds >= 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
 }
 
-// The label of a moment on an axis that spans this many seconds.
+// The label of a moment on an axis that spans this many seconds, in UTC.
 export function moment(seconds, span) {
-  const at = new Date(seconds * 1000);
-  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  if (span > 200 * 86400) return day.slice(0, 7);
-  if (span > 3 * 86400) return day.slice(5);
-  const clock = `${two(at.getHours())}:${two(at.getMinutes())}`;
-  if (span > 86400) return `${day.slice(5)} ${clock}`;
-  return span > 600 ? clock : `${clock}:${two(at.getSeconds())}`;
+  const text = new Date(seconds * 1000).toISOString();
+  if (span > 200 * 86400) return text.slice(0, 7);
+  if (span > 3 * 86400) return text.slice(5, 10);
+  if (span > 86400) return `${text.slice(5, 10)} ${text.slice(11, 16)}`;
+  return text.slice(11, span > 600 ? 16 : 19);
 }
 
 // The body of a job: JSON with indentation, other text as it is, everything else as hexadecimal digits.

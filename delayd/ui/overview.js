@@ -1,4 +1,4 @@
-// The daemon's figures now and over the last hour, and all its topics.
+// The daemon's figures now and over the last minutes, and all its topics.
 
 import { get, may, metrics } from "./api.js";
 import { card, fill, h, View } from "./dom.js";
@@ -7,7 +7,8 @@ import { duration, lately, rate, short, size, whole } from "./format.js";
 import { topicTable } from "./topics.js";
 
 const LINES = ["put", "reserved", "deleted", "failed"];
-const STATES = ["delayed", "ready", "reserved", "buried"];
+// In minutes.
+const RANGES = [["15 minutes", 15], ["1 hour", 60], ["6 hours", 360], ["24 hours", 1440]];
 
 export function overview() {
   const view = new View();
@@ -19,16 +20,27 @@ export function overview() {
   const figures = h("div", { class: "figures" });
   const health = h("dl", { class: "health" });
   const rates = h("div", { class: "chart" });
-  const noneLate = h("p", { class: "quiet none", hidden: true }, "No delay has ended in this hour.");
+  const noneLate = h("p", { class: "quiet none", hidden: true }, "No delay has ended in this time.");
   const late = h("div", { class: "chart" }, noneLate);
+  let latest = null;
+  let history = null;
+  let untaken = [];
+  let range = 60;
+  const ranges = RANGES.map(([title, minutes]) =>
+    h("button", { type: "button", "aria-pressed": String(minutes === range), onclick: (event) => choose(event.target, minutes) }, title),
+  );
   view.element = h(
     "div",
     { class: "stack" },
     h("h1", { class: "sr" }, "Overview"),
     figures,
-    h("div", { class: "columns" }, card("Jobs a second, by minute, last hour", rates), card("Lateness, by minute, last hour", late)),
+    h("div", { class: "choice", role: "group", "aria-label": "How far back" }, ranges),
+    h("div", { class: "columns" }, card("Jobs a second, by minute", rates), card("Lateness, by minute", late)),
     card("The daemon", health),
-    topicTable(view),
+    topicTable(view, (topics) => {
+      untaken = topics.filter(({ trouble }) => trouble === "untaken");
+      show();
+    }),
   );
   const drawRates = lineChart(
     view,
@@ -38,12 +50,14 @@ export function overview() {
   );
   const drawLate = lineChart(view, late, [{ name: "p50", tint: "--accent" }, { name: "p99", tint: "--amber" }], (value) => duration(value));
 
-  let latest = null;
-  let history = null;
+  function show() {
+    if (latest) fill(figures, figuresOf(latest, untaken));
+  }
+
   // The minute that is not over is drawn as the last 60 s, which is what the figures say.
   function draw() {
     if (!latest || !history || view.isOver) return;
-    const { at, rows } = stepsOf(history, latest);
+    const { at, rows } = stepsOf(history, latest, range * 60);
     const hasFailed = rows.some((row) => row?.failed); // without failures a red line at 0 would hide the others
     const line = (name) => rows.map((row) => (name === "failed" && !hasFailed ? null : (row?.[name] ?? null)));
     drawRates([at, ...LINES.map(line)]);
@@ -51,9 +65,23 @@ export function overview() {
     noneLate.hidden = rows.some((row) => row && row.late_p99 !== null);
   }
 
+  async function readHistory() {
+    const minutes = range;
+    const read = await get("/v1/stats/history", { minutes }).catch(() => null);
+    if (!read || minutes !== range) return;
+    history = read;
+    draw();
+  }
+
+  function choose(chosen, minutes) {
+    for (const button of ranges) button.setAttribute("aria-pressed", String(button === chosen));
+    range = minutes;
+    readHistory();
+  }
+
   view.every(2000, async () => {
     latest = await get("/v1/stats").catch(() => latest);
-    if (latest) fill(figures, figuresOf(latest));
+    show();
     draw();
   });
   view.every(5000, async () => {
@@ -61,26 +89,28 @@ export function overview() {
     const stats = found && (await get("/v1/stats").catch(() => null));
     if (stats) fill(health, healthOf(stats, found));
   });
-  view.every(10000, async () => {
-    history = await get("/v1/stats/history").catch(() => history);
-    draw();
-  });
+  view.every(10000, readHistory);
   return view;
 }
 
-function figuresOf(stats) {
-  const { rates } = stats;
+// Ready jobs that nobody takes are as loud as buried ones: neither goes away by itself.
+function figuresOf(stats, untaken) {
+  const { jobs, rates } = stats;
   const within = lately(rates.window);
+  const waits = untaken.length > 0 && `nobody takes: ${untaken.length === 1 ? untaken[0].name : `${whole(untaken.length)} topics`}`;
   const rows = [
-    ...STATES.map((state) => [state, short(stats.jobs[state]), "now", state === "buried" && stats.jobs.buried ? "warn" : "", whole(stats.jobs[state])]),
+    ["delayed", short(jobs.delayed), "now", "", whole(jobs.delayed)],
+    ["ready", short(jobs.ready), waits || "now", waits && "warn", whole(jobs.ready)],
+    ["oldest ready", duration(stats.oldest_ready_age), "now", waits && "warn", "how long it has been ready"],
+    ["reserved", short(jobs.reserved), "now", "", whole(jobs.reserved)],
+    ["buried", short(jobs.buried), "now", jobs.buried && "warn", whole(jobs.buried)],
     ["put / s", rate(rates.put), within],
     ["handed out / s", rate(rates.reserved), within],
     ["acked / s", rate(rates.deleted), within],
-    ["failed / s", rate(rates.failed), within, rates.failed ? "warn" : "", "attempts that ended in a nack, or because the ttr ran out"],
-    ["oldest ready", duration(stats.oldest_ready_age), "now", "", "how long it has been ready"],
+    ["failed / s", rate(rates.failed), within, rates.failed && "warn", "attempts that ended in a nack, or because the ttr ran out"],
   ];
   return rows.map(([name, value, when, kind, title]) =>
-    h("div", { class: `figure ${kind ?? ""}`, title }, h("span", { class: "name" }, name), h("span", { class: "value" }, value), h("span", { class: "name" }, when)),
+    h("div", { class: `figure ${kind || ""}`, title }, h("span", { class: "name" }, name), h("span", { class: "value" }, value), h("span", { class: "name" }, when)),
   );
 }
 
@@ -124,12 +154,12 @@ function healthOf(stats, found) {
   return pairs.filter(Boolean).map(([name, value, kind]) => h("div", { class: kind }, h("dt", {}, name), h("dd", {}, value)));
 }
 
-// Each minute of the last hour as a step: two moments with the same row. Rows have counts per second; before the daemon's
+// Each minute of so many seconds as a step: two moments with the same row. Rows have counts per second; before the daemon's
 // start there are none.
-function stepsOf({ now, minutes }, { rates, late }) {
+export function stepsOf({ now, minutes }, { rates, late }, seconds) {
   const end = Date.parse(now) / 1000;
   const begins = minutes.map((minute) => Date.parse(minute.from) / 1000);
-  const at = [Math.min(end - 3600, begins[0])];
+  const at = [Math.min(end - seconds, begins[0])];
   const rows = [null];
   minutes.forEach((minute, index) => {
     const from = begins[index];

@@ -4,7 +4,30 @@ import { call, get, may, post, topicPath } from "./api.js";
 import { ask, card, facts, fill, h, toast, View } from "./dom.js";
 import { duration, fromNow, lately, rate, short, time, whole } from "./format.js";
 
-const COLUMNS = [["name", "Topic"], ["delayed", "Delayed"], ["ready", "Ready"], ["reserved", "Reserved"], ["buried", "Buried"], ["waiting", "Waiting workers"]];
+const number = (text) => (topic, column) => h("td", { class: "number" }, text(topic[column]));
+const perSecond = (name) => ({ of: (topic) => topic.rates[name], cell: (topic) => h("td", { class: "number" }, rate(topic.rates[name])) });
+// What is wrong with a topic, the worst first, and what it means.
+const TROUBLES = new Map([
+  ["untaken", "ready jobs wait, and no worker takes any"],
+  ["buried", "buried jobs wait for a person"],
+  ["behind", "ready jobs have waited for a minute, although some are taken"],
+  ["failing", "attempts have failed in the last minute"],
+]);
+const LOUD = new Set(["untaken", "buried"]);
+// By column: its title, the value that it is sorted by, and its cell.
+const COLUMNS = new Map([
+  ["name", { title: "Topic", cell: nameCell }],
+  ["trouble", { title: "Trouble", of: urgency, cell: troubleCell }],
+  ["ready", { title: "Ready", cell: countCell }],
+  ["oldest_ready_age", { title: "Oldest ready", cell: number((age) => (age === null ? "" : duration(age))) }],
+  ["delayed", { title: "Delayed", cell: countCell }],
+  ["reserved", { title: "Reserved", cell: countCell }],
+  ["buried", { title: "Buried", cell: countCell }],
+  ["put", { title: "Put / s", ...perSecond("put") }],
+  ["taken", { title: "Handed out / s", ...perSecond("reserved") }],
+  ["failed", { title: "Failed / s", ...perSecond("failed") }],
+  ["waiting", { title: "Waiting workers", cell: number(whole) }],
+]);
 const PAGE = 50;
 const READ_AT_ONCE = 1000;
 
@@ -19,9 +42,10 @@ export async function allTopics(isOver = () => false) {
   return topics;
 }
 
-export function topicTable(view) {
+// Calls `onRead` with all topics each time that they were read.
+export function topicTable(view, onRead) {
   let topics = [];
-  let sort = { column: "name", descends: false };
+  let sort = { column: "trouble", descends: true };
   let first = 0;
   const search = h("input", { type: "search", placeholder: "Filter topics", "aria-label": "Filter topics", oninput: () => show(0) });
   const body = h("tbody");
@@ -33,15 +57,17 @@ export function topicTable(view) {
     const wanted = search.value.toLowerCase();
     const found = topics.filter((topic) => topic.name.toLowerCase().includes(wanted));
     const sign = sort.descends ? -1 : 1;
+    const { of = (topic) => topic[sort.column] } = COLUMNS.get(sort.column);
     found.sort((one, other) => {
-      const [a, b] = [one[sort.column], other[sort.column]];
+      const [a, b] = [of(one), of(other)];
       return sign * (a < b ? -1 : a > b ? 1 : 0) || (one.name < other.name ? -1 : 1);
     });
     first = Math.min(from, Math.max(0, Math.floor((found.length - 1) / PAGE) * PAGE));
-    fill(head, COLUMNS.map(([column, title]) => heading(column, title)));
+    fill(head, [...COLUMNS].map(([column, { title }]) => heading(column, title)));
     fill(body, found.slice(first, first + PAGE).map(row));
     const last = Math.min(first + PAGE, found.length);
-    fill(note, found.length ? `${whole(first + 1)} to ${whole(last)} of ${whole(found.length)} topics` : "No topic matches.");
+    const window = lately(topics[0]?.rates.window ?? 60);
+    fill(note, found.length ? `${whole(first + 1)} to ${whole(last)} of ${whole(found.length)} topics; rates: ${window}` : "No topic matches.");
     fill(
       pages,
       first > 0 && h("button", { type: "button", onclick: () => show(first - PAGE) }, "Previous"),
@@ -58,7 +84,7 @@ export function topicTable(view) {
     };
     return h(
       "th",
-      { scope: "col", "aria-sort": isSorted ? direction : "none", class: column === "name" ? "" : "number" },
+      { scope: "col", "aria-sort": isSorted ? direction : "none", class: ["name", "trouble"].includes(column) ? "" : "number" },
       h("button", { type: "button", class: "plain", "data-name": column, onclick: order }, title, isSorted ? (sort.descends ? " ↓" : " ↑") : ""),
     );
   }
@@ -67,6 +93,7 @@ export function topicTable(view) {
     const read = await allTopics(() => view.isOver).catch(() => null);
     if (read) {
       topics = read;
+      onRead(topics);
       show();
     }
   });
@@ -79,14 +106,28 @@ export function topicTable(view) {
 }
 
 function row(topic) {
-  const path = `#/topics/${encodeURIComponent(topic.name)}`;
-  const count = (state) => {
-    const text = whole(topic[state]);
-    if (!topic[state] || state === "waiting") return h("td", { class: "number" }, text);
-    return h("td", { class: "number" }, h("a", { href: `#/jobs?topic=${encodeURIComponent(topic.name)}&state=${state}` }, text));
-  };
-  const name = h("th", { scope: "row" }, h("a", { href: path }, topic.name), topic.paused_until && h("span", { class: "pill paused" }, "paused"));
-  return h("tr", {}, name, COLUMNS.slice(1).map(([state]) => count(state)));
+  return h("tr", { class: LOUD.has(topic.trouble) ? "loud" : undefined }, [...COLUMNS].map(([column, { cell }]) => cell(topic, column)));
+}
+
+function nameCell(topic) {
+  const link = h("a", { href: `#/topics/${encodeURIComponent(topic.name)}` }, topic.name);
+  return h("th", { scope: "row" }, link, topic.paused_until && h("span", { class: "pill paused" }, "paused"));
+}
+
+function troubleCell({ trouble }) {
+  return h("td", {}, trouble && h("span", { class: `pill ${trouble}`, title: TROUBLES.get(trouble) }, trouble));
+}
+
+function countCell(topic, state) {
+  const text = whole(topic[state]);
+  if (!topic[state]) return h("td", { class: "number" }, text);
+  return h("td", { class: "number" }, h("a", { href: `#/jobs?topic=${encodeURIComponent(topic.name)}&state=${state}` }, text));
+}
+
+// Higher for what is worse; of the same trouble for what is older, or more.
+function urgency({ trouble, oldest_ready_age: age, buried }) {
+  const rank = [...TROUBLES.keys()].reverse().indexOf(trouble) + 1;
+  return rank * 1e13 + (age ?? 0) * 1e3 + Math.min(buried, 1e3);
 }
 
 // --- One topic -----------------------------------------------------------------------------------
@@ -127,7 +168,7 @@ function topicFigures(name, topic) {
   const tile = (state) =>
     h(
       "a",
-      { class: `figure ${state === "buried" && topic.buried ? "warn" : ""}`, href: `#/jobs?topic=${encodeURIComponent(name)}&state=${state}` },
+      { class: `figure ${(state === "buried" && topic.buried) || (state === "ready" && topic.trouble === "untaken") ? "warn" : ""}`, href: `#/jobs?topic=${encodeURIComponent(name)}&state=${state}` },
       h("span", { class: "name" }, state),
       h("span", { class: "value", title: whole(topic[state]) }, short(topic[state])),
     );
@@ -139,6 +180,7 @@ function topicFigures(name, topic) {
   const now = card(
     "Now",
     facts([
+      topic.trouble && ["Trouble", `${topic.trouble}: ${TROUBLES.get(topic.trouble)}`],
       ["Workers waiting", whole(topic.waiting)],
       ["Hands out", topic.blocks.length ? `no: ${topic.blocks.join(", ")}` : "yes"],
       topic.paused_until && ["Paused until", `${time(topic.paused_until)} (${fromNow(topic.paused_until)})`],
@@ -193,6 +235,7 @@ export async function attempt(work, done = "") {
 
 // --- Its policy ----------------------------------------------------------------------------------
 
+// Name, title, an example, and what it is. Examples are beside the fields, so that none is taken for a value in force.
 const SETTINGS = [
   ["ttr", "Time to run", "2m", "how long a worker may hold a job, for puts that do not say"],
   ["delay", "Delay", "1s", "for puts that do not say"],
@@ -213,59 +256,67 @@ const SETTINGS = [
 const WHOLE_NUMBERS = new Set(["jitter_percent", "max_attempts", "history", "jobs_max", "reserved_max"]);
 
 // Calls `shown` with the topic's policy after a change.
-function policyForm(name, { policy, source }, shown) {
+function policyForm(name, { policy, policy_tag: tag, source }, shown) {
   const path = topicPath(name, "/policy");
   const isEditable = may("admin", name);
   const inputs = new Map();
   const bounds = policyBounds();
   const rows = SETTINGS.map(([field, title, example, about]) => {
     const text = settingText(policy[field]);
-    const note = h("small", { id: `about-${field}` }, about);
+    const note = h("small", { id: `about-${field}` }, `${about ? `${about}; ` : ""}such as ${example}`);
     const input = h(field === "push" ? "textarea" : "input", {
       type: field === "push" ? undefined : "text",
       rows: field === "push" ? "5" : undefined,
       id: `policy-${field}`,
       value: text,
-      placeholder: example,
+      placeholder: "not set",
       readonly: !isEditable,
       "aria-describedby": `about-${field}`,
     });
     bounds.then((known) => {
       const { minimum, maximum } = known[field] ?? {};
-      if (minimum !== undefined && maximum < 1e12) note.append(`${about ? "; " : ""}from ${whole(minimum)} to ${whole(maximum)}`);
+      if (minimum !== undefined && maximum < 1e12) note.append(`; from ${whole(minimum)} to ${whole(maximum)}`);
     });
     inputs.set(field, input);
     return h("div", { class: "setting" }, h("label", { for: `policy-${field}` }, title), input, note);
   });
   const problem = h("p", { class: "bad", role: "alert" });
-  let held = policy;
+  let held = { policy, tag };
 
   async function save(event) {
     event.preventDefault();
     fill(problem);
     for (const input of inputs.values()) input.removeAttribute("aria-invalid");
     try {
-      const wanted = readPolicy(inputs);
-      const { policy: now } = await get(path);
-      const others = changesBetween(held, now);
-      held = now;
-      if (others.length) {
-        fill(problem, `Changed by somebody else since this page read it: ${others.join(", ")}. Save again to set what this form says.`);
-        return;
-      }
-      const answer = await call("PUT", path, wanted);
+      const answer = await call("PUT", path, readPolicy(inputs), held.tag);
       toast(`The policy of ${name} is set`);
       shown(answer);
     } catch (error) {
-      showMistakes(error, inputs, problem);
+      if (error.status === 412) await compare();
+      else showMistakes(error, inputs, problem);
     }
+  }
+
+  // Says what somebody else has changed; the next try is about the policy as it is now.
+  async function compare() {
+    const now = await attempt(() => get(path));
+    if (!now) return;
+    const others = changesBetween(held.policy, now.policy);
+    held = { policy: now.policy, tag: now.policy_tag };
+    fill(problem, `Changed by somebody else since this page read it: ${others.join(", ")}. Try again to set what this form says.`);
   }
 
   async function drop() {
     const body = h("p", {}, "What the configuration says about the topic holds again.");
     if (!(await ask({ title: `Remove the policy of ${name}?`, body, action: "Remove it" }))) return;
-    const answer = await attempt(() => call("DELETE", path), "The configuration holds again");
-    if (answer) shown(answer);
+    try {
+      const answer = await call("DELETE", path, undefined, held.tag);
+      toast("The configuration holds again");
+      shown(answer);
+    } catch (error) {
+      if (error.status === 412) await compare();
+      else toast(error.message, "bad");
+    }
   }
 
   async function tryTarget() {
@@ -280,7 +331,7 @@ function policyForm(name, { policy, source }, shown) {
     "form",
     { class: "card", onsubmit: save },
     h("h2", {}, "Policy"),
-    h("p", { class: "quiet" }, source === "run_time" ? "Set at run time; it takes precedence over the configuration." : "From the configuration."),
+    h("p", { class: "quiet" }, source === "run_time" ? "Set at run time; it takes precedence over the configuration." : "From the configuration.", " An empty field is not set."),
     h("div", { class: "settings" }, rows),
     problem,
     h(

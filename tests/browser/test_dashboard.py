@@ -187,7 +187,7 @@ def test_a_policy_that_somebody_else_has_changed_is_not_lost_unsaid(
         browser.enter("#policy-delay", "7s")
         browser.click("button", "Save")
         browser.shows("Changed by somebody else since this page read it:")
-        browser.shows("ttr is 5m now, retry is 1s 2s now. Save again")
+        browser.shows("ttr is 5m now, retry is 1s 2s now. Try again")
         assert ask(daemon, "GET", path)["policy"] == {"ttr": "5m", "retry": ["1s", "2s"]}
         browser.click("button", "Save")
         browser.shows("Set at run time; it takes precedence over the configuration.")
@@ -201,6 +201,88 @@ def test_a_policy_that_somebody_else_has_changed_is_not_lost_unsaid(
         browser.wait_for("document.querySelector('a.figure[href*=ready] .value').innerText === '2'")
         assert browser.evaluate("document.querySelector('#policy-delay').value") == ""
         browser.shows("From the configuration.")
+        browser.complaints = [each for each in browser.complaints if "412" not in each]
+
+
+def test_an_example_of_the_policy_form_is_no_value_in_force(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with dashboard(tmp_path) as daemon:
+        put_many(daemon, "mail", 1)
+        browser.open(url_of(daemon, "topics/mail"))
+        browser.shows("An empty field is not set.")
+        browser.shows("such as 15s 3m 10m")
+        shown = "[...document.querySelectorAll('.setting input')].map((each) => each.placeholder)"
+        assert set(browser.evaluate(shown)) == {"not set"}
+
+
+def test_ready_jobs_that_nobody_takes_are_as_loud_as_buried_ones(
+    browser: Browser, tmp_path: Path
+) -> None:
+    first = "document.querySelector('[aria-label=Topics] tbody tr')"
+    with dashboard(tmp_path, "--clock", "virtual") as daemon:
+        put_many(daemon, "calm", 3, delay="1h")
+        put_many(daemon, "mail", 2)
+        put_many(daemon, "sms", 1)
+        bury(daemon, "sms", "no such number")
+        browser.open(url_of(daemon))
+        browser.wait_for(f"{first}?.innerText.startsWith('sms')")
+        ask(daemon, "POST", "/v1/clock/advance", {"by": "65s"})
+        browser.wait_for(
+            "[...document.querySelectorAll('.figure.warn')].map((each) => each.innerText)"
+            ".join().includes('nobody takes: mail')"
+        )
+        browser.wait_for(f"{first}?.innerText.startsWith('mail')")
+        loud = "[...document.querySelectorAll('tr.loud .pill')].map((each) => each.innerText)"
+        assert browser.evaluate(loud) == ["untaken", "buried"]
+        browser.click("[aria-label=Topics] a", "mail")
+        browser.shows("untaken: ready jobs wait, and no worker takes any")
+
+
+STEPS: Final = """
+import(
+    performance.getEntriesByType("resource").find(({ name }) => /overview[.]/.test(name)).name
+).then(({ stepsOf }) => stepsOf(
+    {
+        now: "2026-11-21T19:02:27.000Z",
+        minutes: [
+            { from: "2026-11-21T19:00:30.000Z", put: 60, late_p50: 1, late_p99: 2 },
+            { from: "2026-11-21T19:01:00.000Z", put: 60, late_p50: null, late_p99: null },
+            { from: "2026-11-21T19:02:00.000Z", put: 9, late_p50: null, late_p99: null },
+        ],
+    },
+    { rates: { put: 1672 }, late: { p50: 0.5, p99: 0.9 } },
+    3600,
+)).then(({ at, rows }) => [
+    at.map((each) => Math.round(each - at[0])),
+    rows.map((row) => row && row.put),
+])
+"""
+
+
+def test_a_minute_is_a_step_and_the_time_before_the_start_a_gap(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with dashboard(tmp_path) as daemon:
+        browser.open(url_of(daemon))
+        browser.shows("Times in UTC")
+        at, puts = browser.evaluate(STEPS)
+    assert at == [0, 3_483, 3_513, 3_513, 3_573, 3_573, 3_600]
+    # The last minute is not over: there it is what the figures say, of the last 60 s.
+    assert puts == [None, 2, 2, 1, 1, 1672, 1672]
+
+
+def test_charts_have_a_time_range_and_times_a_zone(browser: Browser, tmp_path: Path) -> None:
+    asked = "performance.getEntriesByType('resource').map((each) => each.name).join()"
+    with dashboard(tmp_path) as daemon:
+        told = ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1, "delay": "1h"})
+        browser.open(url_of(daemon))
+        browser.shows("Times in UTC")
+        browser.wait_for(f"{asked}.includes('history?minutes=60')")
+        browser.click("button", "24 hours")
+        browser.wait_for(f"{asked}.includes('history?minutes=1440')")
+        browser.open(url_of(daemon, f"job/{told['id']}"))
+        browser.shows(told["due"].replace(".000Z", "Z"))
 
 
 def test_nothing_that_a_job_says_becomes_markup(browser: Browser, tmp_path: Path) -> None:

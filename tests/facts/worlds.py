@@ -345,6 +345,10 @@ class EngineWorld:
             )
         )
 
+    def set_policy_if(self, topic: str, tag: str, **fields: Any) -> None:
+        policy = Policy.from_fields(fields) if fields else None
+        self._do(topics.set_policy, topic, policy, self._rig.now_ms, tag)
+
     def clear_policy(self, topic: str) -> None:
         self._do(topics.set_policy, topic, None, self._rig.now_ms)
 
@@ -555,6 +559,10 @@ class LineWorld:
         text = json.dumps(fields).encode()
         self._say("POLICY_SET", f"set-policy {topic} {len(text)}", text)
 
+    def set_policy_if(self, topic: str, tag: str, **fields: Any) -> None:
+        text = json.dumps(fields).encode() if fields else b""
+        self._say("POLICY_SET", f"set-policy {topic} {len(text)} if={tag}", text)
+
     def clear_policy(self, topic: str) -> None:
         self._say("POLICY_SET", f"set-policy {topic} 0", b"")
 
@@ -599,8 +607,10 @@ class HttpWorld:
     def now_ms(self) -> int:
         return self._rig.clock.request_ms()
 
-    def _ask(self, method: str, path: str, given: object = None) -> Answer:
-        answer = self._rig.call(method, f"/v1{path}", given)
+    def _ask(
+        self, method: str, path: str, given: object = None, headers: dict[str, str] | None = None
+    ) -> Answer:
+        answer = self._rig.call(method, f"/v1{path}", given, headers=headers)
         if answer.status < 400:
             return answer
         told = answer.json
@@ -809,12 +819,17 @@ class HttpWorld:
 
     def set_policy(self, topic: str, **fields: Any) -> None:
         told = self._ask("PUT", f"/topics/{topic}/policy", fields).json
-        assert told == {"policy": self.policy(topic), "source": "run_time"}
+        assert told == self._ask("GET", f"/topics/{topic}/policy").json
+        assert (told["policy"], told["source"]) == (self.policy(topic), "run_time")
         assert told.items() <= self._ask("GET", f"/topics/{topic}").json.items()
+
+    def set_policy_if(self, topic: str, tag: str, **fields: Any) -> None:
+        method, body = ("PUT", fields) if fields else ("DELETE", None)
+        self._ask(method, f"/topics/{topic}/policy", body, headers={"If-Match": f'"{tag}"'})
 
     def clear_policy(self, topic: str) -> None:
         told = self._ask("DELETE", f"/topics/{topic}/policy").json
-        assert told == {"policy": {}, "source": "configuration"}
+        assert (told["policy"], told["source"]) == ({}, "configuration")
 
     def policy(self, topic: str) -> dict[str, Any]:
         return dict(self._ask("GET", f"/topics/{topic}/policy").json["policy"])
@@ -930,8 +945,16 @@ class ClientWorld:
     def set_policy(self, topic: str, **fields: Any) -> None:
         self._do(self._client.set_policy, topic, fields)
 
+    def set_policy_if(self, topic: str, tag: str, **fields: Any) -> None:
+        if fields:
+            self._do(self._client.set_policy, topic, fields, if_tag=tag)
+        else:
+            self._do(self._client.clear_policy, topic, if_tag=tag)
+
     def policy(self, topic: str) -> dict[str, Any]:
-        return dict(self._do(self._client.policy, topic).policy)
+        told = self._do(self._client.policy, topic)
+        assert len(told.policy_tag) == 16
+        return dict(told.policy)
 
 
 def same(seen: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -48,6 +48,7 @@ EXAMPLES: Final = (
     errors.TooManyWatched("mail"),
     errors.Draining(),
     errors.PolicyInvalid([Wrong("ttr", "must be a duration", '"x"'), Wrong("", "it is none")]),
+    errors.PolicyChanged("mail", "44136fa355b3678a", "536a641d83c29df1"),
     errors.PoliciesFull("mail"),
     errors.TargetRefused("url 'https://10.0.0.1/'", "must have a public address"),
     errors.NotForTopic("sink 'crm'", "is for the topics b*, and not for 'a'", "sink"),
@@ -129,6 +130,8 @@ not_ready NOT_READY 503 The daemon cannot accept jobs now.
 out_of_space OUT_OF_MEMORY 507 No space is left beyond what is kept for removals and snapshots.
 path_too_long URI_TOO_LONG 414 The path is longer than this daemon reads.
 policies_full OUT_OF_MEMORY 409 As many topics have policies of their own as may have one.
+policy_changed POLICY_CHANGED 412 The policy is not the one that the request is about: it was
+    changed since.
 policy_invalid BAD_FORMAT 422 The policy is invalid.
 push_off PUSH_IS_OFF 422 This daemon delivers nothing by itself.
 request_invalid BAD_FORMAT 422 The request is invalid; `errors` lists every problem.
@@ -324,6 +327,7 @@ def full(rig: HttpRig) -> Answer:
 
 
 JOB: Final = {"body": 1, "key": "a"}
+POLICY: Final = "/v1/topics/mail/policy"
 EXPECTING: Final = {"Expect": "luck", "Content-Length": "9"}
 HAPPENINGS: Final[dict[int, Callable[[HttpRig], Answer]]] = {
     400: lambda rig: rig.call("POST", JOBS, data=b"{"),
@@ -333,6 +337,7 @@ HAPPENINGS: Final[dict[int, Callable[[HttpRig], Answer]]] = {
     405: lambda rig: rig.call("PUT", "/v1/jobs/1"),
     408: too_slow,
     409: lambda rig: [rig.call("POST", JOBS, JOB) for _ in range(2)][1],
+    412: lambda rig: rig.call("PUT", POLICY, {}, headers={"If-Match": '"536a641d83c29df1"'}),
     413: lambda rig: rig.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1)),
     414: lambda rig: rig.call("GET", "/" + "x" * 10_000),
     415: lambda rig: rig.call("POST", JOBS, JOB, headers={"Content-Type": "text/plain"}),

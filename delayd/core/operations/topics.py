@@ -1,6 +1,7 @@
 """Operations on whole topics: pause, clear, policies, and the configuration.
 
-    set_policy(name, policy, now_ms)            from now on; None: the configured one
+    set_policy(name, policy, now_ms, if_tag)    from now on; None: the configured one; with a tag
+                                                only if the policy in force has it
     policy_of(name)                             the policy in force, and its source
     configure(patterns, jobs_max, bytes_max)    at the start, after the replay
     clear(topic)                                deletes all its waiting jobs at once
@@ -28,7 +29,7 @@ from contextlib import suppress
 
 from delayd.core import apply
 from delayd.core.engine import Engine
-from delayd.core.errors import PoliciesFull, Refusal, TargetRefused
+from delayd.core.errors import PoliciesFull, PolicyChanged, Refusal, TargetRefused
 from delayd.core.log_records import Kind, pack
 from delayd.core.log_space import TOPIC_COST_BYTES
 from delayd.core.names import INTERNAL_TOPIC, checked_name
@@ -126,15 +127,20 @@ def clear(engine: Engine, topic: Topic) -> int:
 # --- Policies ------------------------------------------------------------------------------------
 
 
-def set_policy(engine: Engine, name: str, policy: Policy | None, now_ms: RequestMs) -> Policy:
+def set_policy(
+    engine: Engine, name: str, policy: Policy | None, now_ms: RequestMs, if_tag: str = ""
+) -> Policy:
     """Give the topic this policy from now on, and return the policy in force.
 
     It replaces the configured policy as a whole; None, or an empty one, restores that. Makes the
-    topic, and the one that its exhausted jobs are moved to.
-    Raises what `vetted_policy` does, and `OutOfSpace`. O(reservations that are over).
+    topic, and the one that its exhausted jobs are moved to. With `if_tag` the policy in force must
+    have this tag. Raises what `vetted_policy` does, `PolicyChanged`, and `OutOfSpace`.
+    O(reservations that are over).
     """
     store = engine.store
     policy = vetted_policy(engine, name, policy)
+    if if_tag and (tag := policy_of(engine, name)[0].tag) != if_tag:
+        raise PolicyChanged(name, tag, if_tag)
     engine.log_space.require(_POLICY_COST_BYTES)
     while not catch_up_leases(engine, ADVANCE_SLICE_JOBS, now_ms):
         pass
@@ -214,17 +220,18 @@ def policy_of(engine: Engine, name: str) -> tuple[Policy, Source]:
 class SetPolicy:
     """Sets the policy of a topic."""
 
-    def __init__(self, engine: Engine, name: str, policy: Policy | None) -> None:
+    def __init__(self, engine: Engine, name: str, policy: Policy | None, if_tag: str = "") -> None:
         """Begin; raises what `vetted_policy` does."""
         self._engine = engine
+        self._if_tag = if_tag
         self._name = name
         self._policy = vetted_policy(engine, name, policy)
 
     def step(self, budget: int, now_ms: RequestMs) -> bool:
-        """Set the policy, unless more reservations must end before; `OutOfSpace`."""
+        """Set the policy, unless more reservations must end before; `set_policy` says what else."""
         if not catch_up_leases(self._engine, budget, now_ms):
             return False
-        set_policy(self._engine, self._name, self._policy, now_ms)
+        set_policy(self._engine, self._name, self._policy, now_ms, self._if_tag)
         return True
 
 

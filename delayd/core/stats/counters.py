@@ -85,9 +85,9 @@ class Counters:
         self.rates = LastMinute(RATES)
         self.late = LastMinute(LATENESSES)
         """How late delays ended, as `overdue`."""
-        self.history = History(start_ms)
         self.overdue = new_histogram()
         """How late delays ended, in all topics."""
+        self.history = History(start_ms, self.overdue)
         self.others_overdue = new_histogram()
         """Of topics that were not shown when it was counted, as the next."""
         self.others_waited = new_histogram()

@@ -8,7 +8,7 @@ from typing import Final
 
 from delayd.core.engine import Engine
 from delayd.core.stats.counters import Counters, Operation, counts_of
-from delayd.core.stats.history import Cell
+from delayd.core.stats.history import Minute
 from delayd.core.topic import Topic
 from delayd.limits import RATE_WINDOW_MS, RATE_WINDOW_MS_MIN
 
@@ -84,7 +84,7 @@ def late_lately(of: Topic | Counters, now_ms: int) -> list[float]:
     return [] if of.late is None else of.late.counted(now_ms, of.overdue)
 
 
-def daemon_history(engine: Engine) -> list[Cell]:
-    """Return what has happened in each minute of the last hour, the oldest first."""
+def daemon_history(engine: Engine, minutes: int) -> list[Minute]:
+    """Return what has happened in each of so many minutes and in this one, the oldest first."""
     counters = engine.store.counters
-    return counters.history.cells(counts_of(counters), counters.overdue)
+    return counters.history.last(minutes, counts_of(counters), counters.overdue)

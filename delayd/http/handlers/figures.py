@@ -12,7 +12,6 @@ import msgspec
 from delayd.core.policy import NO_POLICY
 from delayd.core.stats.figures import (
     age_ms,
-    daemon_history,
     daemon_operations,
     daemon_rates,
     late_lately,
@@ -30,6 +29,7 @@ from delayd.moments import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.engine import Engine
+    from delayd.core.stats.history import Minute
     from delayd.core.stats.totals import TotalsScan
     from delayd.core.topic import Topic
 
@@ -109,26 +109,22 @@ def topic_answer(
             reserved=_use(topic.reserved, caps.reserved_max),
         ),
         policy=policy.policy,
+        policy_tag=policy.policy_tag,
         source=policy.source,
     )
 
 
-def history_answer(engine: "Engine", now_ms: RequestMs) -> answer_forms.HistoryAnswer:
-    """Return the figures of each minute of the last hour."""
-    offset_ms = engine.store.wall_times.offset_ms
-    minutes = [
-        answer_forms.MinuteAnswer(
-            from_=moment_text(cell.from_ms + offset_ms),
-            **dict(zip(("put", "reserved", "deleted", "failed"), cell.counted, strict=True)),
-            late_p50=_seconds(cell.late_p50_ms),
-            late_p99=_seconds(cell.late_p99_ms),
-        )
-        for cell in daemon_history(engine)
-    ]
-    return answer_forms.HistoryAnswer(
-        now=moment_text(now_ms + offset_ms),
-        start=moment_text(engine.store.counters.history.start_ms + offset_ms),
-        minutes=minutes,
+def minute_answer(minute: "Minute", offset_ms: int) -> answer_forms.MinuteAnswer:
+    """Return the figures of a minute; the wall clock is so far ahead of delayd time."""
+    put, reserved, deleted, failed = minute.counted
+    return answer_forms.MinuteAnswer(
+        from_=moment_text(minute.from_ms + offset_ms),
+        put=put,
+        reserved=reserved,
+        deleted=deleted,
+        failed=failed,
+        late_p50=_seconds(minute.late_p50_ms),
+        late_p99=_seconds(minute.late_p99_ms),
     )
 
 

@@ -10,18 +10,19 @@ The first two need no token: they are for supervisors and load balancers.
 from typing import TYPE_CHECKING
 
 from delayd.core.errors import Draining, OutOfSpace
+from delayd.core.stats.figures import daemon_history
 from delayd.core.stats.totals import TotalsScan
 from delayd.core.virtual_clock import ClockAdvance
 from delayd.http import answer_forms
 from delayd.http.api import Call
-from delayd.http.handlers.figures import history_answer, stats_answer
+from delayd.http.handlers.figures import minute_answer, stats_answer
 from delayd.http.problems import NoClock, NoStandby, NotReady
 from delayd.http.responses import Reply, reply
 from delayd.limits import READY_BODY_BYTES, TOTALS_STEP_TOPICS
 from delayd.moments import moment_text
 
 if TYPE_CHECKING:
-    from delayd.http.request_forms import AdvanceForm
+    from delayd.http.request_forms import AdvanceForm, HistoryForm
 
 
 async def healthz(_call: Call) -> Reply:
@@ -67,9 +68,24 @@ async def stats(call: Call) -> Reply:
 
 
 async def history(call: Call) -> Reply:
-    """Answer the figures of each minute of the last hour."""
+    """Answer the figures of each of the last minutes."""
     call.allow(None)
-    return reply(200, history_answer(call.api.engine, call.api.now_ms()))
+    api = call.api
+    query: HistoryForm = call.query
+    told = daemon_history(api.engine, query.minutes)
+    minutes = []
+    async with api.slices(len(told)) as slices:
+        for minute in told:
+            if slices.is_over:
+                await slices.rest()
+            minutes.append(minute_answer(minute, api.wall_ms(0)))
+    start_ms = api.engine.store.counters.history.start_ms
+    answer = answer_forms.HistoryAnswer(
+        now=moment_text(api.wall_ms(api.now_ms())),
+        start=moment_text(api.wall_ms(start_ms)),
+        minutes=minutes,
+    )
+    return reply(200, answer)
 
 
 async def access(call: Call) -> Reply:

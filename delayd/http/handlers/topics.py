@@ -4,9 +4,10 @@ A list is read in slices, between the turns of other clients, and has only the t
 allows. Long operations (a clear, a kick of a million) are background tasks of the core.
 """
 
+import re
 from collections.abc import Callable
 from heapq import nsmallest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from delayd.access.authorize import to_set_policy
 from delayd.access.principal import EVERYBODY
@@ -22,10 +23,16 @@ from delayd.core.topic import Source, Topic
 from delayd.http import answer_forms
 from delayd.http.api import Api, Call
 from delayd.http.handlers.figures import topic_answer, topic_counts
+from delayd.http.problems import FieldError, RequestInvalid
 from delayd.http.responses import Reply, refused, reply
 from delayd.http.values import UNSET
 from delayd.limits import HTTP_TOPICS_STEP, HTTP_TOPICS_STEP_US
 from delayd.moments import moment_text
+
+IF_MATCH: Final = "If-Match"
+ANY_TAG: Final = "*"
+ONE_TAG: Final = r'"([\x21\x23-\x7e]{1,64})"'
+ONE_TAG_RULE: Final = 'is not one tag in quotes, such as "44136fa355b3678a", or *'
 
 if TYPE_CHECKING:
     from delayd.http.request_forms import KickForm, ListTopicsForm, PauseForm
@@ -118,13 +125,15 @@ def policy_answer(
         policy = policy._replace(push=masked(policy.push))
     text = policy.to_json().encode()
     return answer_forms.PolicyOfTopicAnswer(
-        policy=answer_forms.as_written(text), source=source.name.lower()
+        policy=answer_forms.as_written(text), policy_tag=policy.tag, source=source.name.lower()
     )
 
 
 async def get_policy(call: Call) -> Reply:
     """Answer the topic's policy; of a topic that does not exist, the one that it would have."""
-    return await call.answered(_policy_answer_of(call, call.topic))
+    answer = _policy_reply(call, call.topic)
+    await call.api.durable()
+    return answer
 
 
 async def set_policy(call: Call) -> Reply:
@@ -141,13 +150,24 @@ async def drop_policy(call: Call) -> Reply:
 
 
 async def _set_policy(call: Call, name: str, policy: Policy | None) -> Reply:
-    engine = call.api.engine
-    await call.api.carry_out(SetPolicy(engine, name, policy))
-    return reply(200, _policy_answer_of(call, name))
+    work = SetPolicy(call.api.engine, name, policy, _tag_to_match(call))
+    await call.api.carry_out(work)
+    return _policy_reply(call, name)
 
 
-def _policy_answer_of(call: Call, name: str) -> answer_forms.PolicyOfTopicAnswer:
-    return policy_answer(call, name, *policy_of(call.api.engine, name))
+def _tag_to_match(call: Call) -> str:
+    """Return the tag that the policy in force must have; empty: any will do."""
+    text = call.request.headers.get(IF_MATCH, ANY_TAG).strip()
+    if text == ANY_TAG:
+        return ""
+    if (match := re.fullmatch(ONE_TAG, text)) is None:
+        raise RequestInvalid([FieldError(IF_MATCH, f"{text!r} {ONE_TAG_RULE}")])
+    return match[1]
+
+
+def _policy_reply(call: Call, name: str) -> Reply:
+    answer = policy_answer(call, name, *policy_of(call.api.engine, name))
+    return reply(200, answer, {"ETag": f'"{answer.policy_tag}"'})
 
 
 # --- Operations ----------------------------------------------------------------------------------

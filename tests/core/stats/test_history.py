@@ -1,11 +1,11 @@
-"""The minutes of the last hour."""
+"""The minutes of the last day."""
 
 import pytest
 
 from delayd.core.operations.tick import reach
 from delayd.core.stats.figures import daemon_history
 from delayd.core.times import PlayedMs
-from delayd.limits import HISTORY_CELL_MS, HISTORY_CELLS
+from delayd.limits import HISTORY_MINUTES_MAX, MINUTE_MS
 from tests.rigs.engine import EngineRig
 
 START_MS = 60_000_000
@@ -17,11 +17,10 @@ def rig() -> EngineRig:
     return EngineRig(time_ms=START_MS)
 
 
-def minutes(rig: EngineRig) -> dict[int, tuple[int, ...]]:
+def minutes(rig: EngineRig, count: int = HISTORY_MINUTES_MAX) -> dict[int, tuple[int, ...]]:
     """What was counted, by the minute since the start."""
-    return {
-        (cell.from_ms - START_MS) // 60_000: cell.counted for cell in daemon_history(rig.engine)
-    }
+    told = daemon_history(rig.engine, count)
+    return {(minute.from_ms - START_MS) // MINUTE_MS: minute.counted for minute in told}
 
 
 def test_jobs_that_come_due_while_nobody_asks_are_counted_in_their_minute(rig: EngineRig) -> None:
@@ -29,7 +28,7 @@ def test_jobs_that_come_due_while_nobody_asks_are_counted_in_their_minute(rig: E
         rig.put(delay_ms=1_000 * second + 500)
     for second in range(131):
         rig.play(START_MS + 1_000 * second)
-    late = [cell.late_p50_ms is not None for cell in daemon_history(rig.engine)]
+    late = [minute.late_p50_ms is not None for minute in daemon_history(rig.engine, 60)]
     assert late == [True, True, True]
     topic, session = rig.topic(), rig.client()
     assert topic.queues.ready.count == 130
@@ -53,19 +52,28 @@ def test_the_first_minute_begins_with_the_daemon(rig: EngineRig) -> None:
     rig.restart()
     rig.put()
     rig.play(START_MS + 61_000)
-    begins = [cell.from_ms - START_MS for cell in daemon_history(rig.engine)]
+    begins = [minute.from_ms - START_MS for minute in daemon_history(rig.engine, 60)]
     assert begins == [45_000, 60_000]
     assert rig.engine.store.counters.history.start_ms == START_MS + 45_000
 
 
-@pytest.mark.parametrize("idle", [2, 59, 60, 61, 62, 1_000_000])
-def test_minutes_in_which_nothing_is_done_are_there_and_at_most_an_hour_of_them(
+DAY = HISTORY_MINUTES_MAX
+
+
+@pytest.mark.parametrize("idle", [2, DAY - 1, DAY, DAY + 1, DAY + 2, 1_000_000])
+def test_minutes_in_which_nothing_is_done_are_there_and_at_most_a_day_of_them(
     rig: EngineRig, idle: int
 ) -> None:
     rig.put()
-    reach(rig.engine, PlayedMs(START_MS + idle * HISTORY_CELL_MS + 7))
+    reach(rig.engine, PlayedMs(START_MS + idle * MINUTE_MS + 7))
     rig.put()
     told = minutes(rig)
-    assert [*told] == [*range(max(0, idle - HISTORY_CELLS + 1), idle + 1)]
+    assert [*told] == [*range(max(0, idle - DAY), idle + 1)]
     assert told[idle] == (1, 0, 0, 0)
-    assert sum(counted[0] for counted in told.values()) == 1 + (idle < HISTORY_CELLS)
+    assert sum(counted[0] for counted in told.values()) == 1 + (idle <= DAY)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_so_many_minutes_are_told_and_the_one_that_is_not_over(rig: EngineRig, count: int) -> None:
+    rig.play(START_MS + 3 * MINUTE_MS)
+    assert [*minutes(rig, count)] == [*range(max(0, 3 - count), 4)]

@@ -52,6 +52,27 @@ def test_a_policy_is_answered_with_the_fields_that_the_core_knows() -> None:
     assert set(PolicyAnswer.__struct_fields__) == {row.name for row in FIELDS}
 
 
+@pytest.mark.parametrize(("method", "after"), [("PUT", {"jobs_max": 5}), ("DELETE", {})])
+def test_a_policy_is_changed_only_if_it_is_as_it_was_read(
+    method: str, after: dict[str, object]
+) -> None:
+    path = "/v1/topics/mail/policy"
+    with HttpRig() as rig:
+        rig.ok("PUT", path, {"ttr": 9})
+        read = rig.call("GET", path)
+        etag = read.headers["etag"]
+        assert etag == f'"{read.json["policy_tag"]}"'
+        changed = rig.call("PUT", path, {"ttr": 8}, headers={"If-Match": etag})
+        assert changed.json["policy"] == {"ttr": "8s"}
+        body = after or None
+        refused = rig.call(method, path, body, headers={"If-Match": etag})
+        assert (refused.status, refused.word) == (412, "POLICY_CHANGED")
+        assert rig.ok("GET", path)["policy"] == {"ttr": "8s"}
+        done = rig.call(method, path, body, headers={"If-Match": changed.headers["etag"]})
+        assert (done.status, done.json["policy"]) == (200, after)
+        assert done.headers["etag"] == rig.call("GET", path).headers["etag"] != etag
+
+
 def test_others_are_served_while_a_million_are_kicked(monkeypatch: pytest.MonkeyPatch) -> None:
     with HttpRig(is_checked=False) as rig:
         jobs = 20 * TASK_STEP_JOBS
