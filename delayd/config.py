@@ -49,6 +49,8 @@ from delayd.fields import (
 )
 from delayd.log_lines import LogFormat, LogLevel
 from delayd.net.addresses import (
+    HTTP_LISTEN_DEFAULT,
+    LINE_LISTEN_DEFAULT,
     UNIX_MODE_DEFAULT,
     UNIX_PREFIX,
     Address,
@@ -76,8 +78,6 @@ _OF_EVERY_SINK: Final = ("kind", "topics")
 _NOT_SHOWN: Final = "passw|passphrase|secret|token|credential|api_?key"
 """In the name of an option of a sink: its value is not shown."""
 
-LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
-HTTP_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11301)
 
 ENVIRONMENT_PREFIX: Final = "DELAYD_"
 CONFIG_FILE_VARIABLE: Final = "DELAYD_CONFIG"

@@ -18,6 +18,7 @@ The module knows the bounds of what can be written. Bounds of what a value is fo
 """
 
 import re
+from collections.abc import Callable
 from typing import Final
 
 from delayd.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX, SECONDS_MAX
@@ -50,10 +51,48 @@ SIZE_UNITS_BYTES: Final = {
     "tib": 1 << 40,
 }
 
+
+def any_case(word: str) -> str:
+    """Return the pattern of a word in small letters or capitals: `(?i:...)` is Python's alone.
+
+    >>> any_case("kb")
+    '[kK][bB]'
+    """
+    return "".join(f"[{letter}{letter.upper()}]" for letter in word)
+
+
+def _units(number: Callable[[int], str], gap: str) -> str:
+    """Return the pattern of numbers with units; `number` is that of one in so many ms."""
+    parts = (f"(?:{number(ms)}{unit}{gap})?" for unit, ms in DURATION_UNITS_MS.items())
+    return "".join(parts)
+
+
 # `re` compiles these at their first use, and keeps them.
 _NUMBER: Final = r"([0-9]+)(?:\.([0-9]+))?"
-_DURATION: Final = "".join(rf"(?:{_NUMBER}{unit}\s*)?" for unit in DURATION_UNITS_MS)
+_DURATION: Final = _units(lambda _: _NUMBER, r"\s*")
 _SIZE: Final = _NUMBER + r"\s*([A-Za-z]*)"
+
+
+def duration_pattern(longest_ms: int, gap: str = " *") -> str:
+    """Return the pattern of durations as text; no number has more digits than the longest has.
+
+    That a sum is not longer than the longest, no pattern can say.
+    """
+
+    def number(unit_ms: int) -> str:
+        return _number_up_to(longest_ms // unit_ms)
+
+    return f"(?:{number(1_000)}|{_units(number, gap)})"
+
+
+def size_pattern(largest_bytes: int) -> str:
+    """Return the pattern of sizes as text; the number has no more digits than the largest has."""
+    units = "|".join(any_case(unit) for unit in SIZE_UNITS_BYTES)
+    return f"{_number_up_to(largest_bytes)} *(?:{units})"
+
+
+def _number_up_to(highest: int) -> str:
+    return rf"[0-9]{{1,{len(str(highest))}}}(?:\.[0-9]+)?"
 
 
 def parse_duration_ms(value: object) -> int:

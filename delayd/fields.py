@@ -31,12 +31,13 @@ from typing import Any, Final, NamedTuple
 
 from delayd.durations import (
     DURATION_BOUNDS,
-    DURATION_UNITS_MS,
     US_PER_MS,
+    duration_pattern,
     duration_text,
     parse_duration_ms,
     parse_duration_us,
     parse_size_bytes,
+    size_pattern,
     size_text,
 )
 from delayd.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX, SHOWN_CHARACTERS_MAX
@@ -234,6 +235,33 @@ def written(fields: Iterable[Field], holder: object, nothing: object = None) -> 
 # --- Kinds of values -----------------------------------------------------------------------------
 
 
+UNSEEN: Final = (
+    r"\x00-\x20\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff"
+    r"\ufff9-\ufffb"
+)
+"""Characters that cannot be seen as themselves, as a part of a class of a pattern.
+
+Controls, spaces, what has no width, and what turns the direction of writing. Not `str.isprintable`,
+which no pattern says in a few words and which every version of Python decides anew.
+"""
+
+
+def whole_text(pattern: str) -> str:
+    """Return the pattern of a schema for texts that match the whole of this one.
+
+    Python, unlike ECMAScript, lets a line end follow `$`.
+    """
+    return rf"^(?:{pattern})$(?!\n)"
+
+
+def text_schema(pattern: str, shortest: int = 0, longest: int | None = None) -> Schema:
+    """Return the schema of texts that match the whole pattern, of so many characters."""
+    schema: Schema = {"type": "string", "pattern": whole_text(pattern)}
+    if shortest:
+        schema["minLength"] = shortest
+    return schema if longest is None else {**schema, "maxLength": longest}
+
+
 def matching(pattern: str, rule: str) -> ValueKind:
     """Return the kind of texts that match the whole pattern."""
 
@@ -242,7 +270,7 @@ def matching(pattern: str, rule: str) -> ValueKind:
             raise ValueError(rule)
         return str(value)
 
-    return ValueKind(read, schema={"type": "string", "pattern": f"^{pattern}$"})
+    return ValueKind(read, schema=text_schema(pattern))
 
 
 def text_of(rule: str) -> ValueKind:
@@ -280,12 +308,20 @@ def one_of(choices: Mapping[str, Any]) -> ValueKind:
     return ValueKind(read, words.__getitem__, {"enum": [*choices]})
 
 
+def as_whole(value: object) -> object:
+    """Return a number without a fraction as a whole one, as JSON Schema takes it; else the value.
+
+    >>> as_whole(5e0), as_whole(5.5), as_whole("5.0")
+    (5, 5.5, '5.0')
+    """
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def whole(lowest: int, highest: int) -> ValueKind:
     """Return the kind of whole numbers between these, both included."""
 
     def read(value: object) -> int:
-        if isinstance(value, GivenText):
-            value = parse_whole(value)
+        value = parse_whole(value) if isinstance(value, GivenText) else as_whole(value)
         if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
             raise ValueError(f"must be a whole number from {lowest} to {highest}")
         return value
@@ -306,19 +342,13 @@ def number(lowest: float, highest: float) -> ValueKind:
 
 
 DURATION_TEXT: Final = "Seconds, or a text such as 50ms, 15s, 1h30m or 7d; without units seconds."
-_NUMBER: Final = "[0-9]+([.][0-9]+)?"
-_UNITS: Final = "".join(f"({_NUMBER}{unit} *)?" for unit in DURATION_UNITS_MS)
+MORE_THAN_0: Final = "(?=.*[1-9])"
+"""Begins the pattern of texts with a number that is more than 0."""
 
 
-def duration_schema(before: str = "") -> Schema:
+def duration_schema(before: str = "", highest_ms: int = DURATION_MS_MAX) -> Schema:
     """Return the schema of a duration as text, with a pattern that something else begins."""
-    pattern = f"^{before}({_NUMBER}|{_UNITS})$"
-    return {
-        "type": "string",
-        "pattern": pattern,
-        "minLength": 1,
-        "maxLength": QUANTITY_CHARACTERS_MAX,
-    }
+    return text_schema(before + duration_pattern(highest_ms), 1, QUANTITY_CHARACTERS_MAX)
 
 
 def duration(lowest_ms: int = 0, highest_ms: int = DURATION_MS_MAX) -> ValueKind:
@@ -349,7 +379,7 @@ def duration(lowest_ms: int = 0, highest_ms: int = DURATION_MS_MAX) -> ValueKind
     if lowest_ms and not is_bounded:  # what is more than 0 is rounded up to 1 ms
         lowest = {"exclusiveMinimum": 0}
     seconds: Schema = {"type": "number", **lowest, "maximum": highest_ms // 1_000}
-    texts = duration_schema("(?=.*[1-9])" if lowest_ms else "")
+    texts = duration_schema(MORE_THAN_0 if lowest_ms else "", highest_ms)
     return ValueKind(read, duration_text, {"description": DURATION_TEXT, "anyOf": [seconds, texts]})
 
 
@@ -361,7 +391,7 @@ def size(lowest_bytes: int, highest_bytes: int) -> ValueKind:
     """Return the kind of sizes between these: bytes or a text such as `64KiB`."""
 
     def read(value: object) -> int:
-        size_bytes = parse_size_bytes(value)
+        size_bytes = parse_size_bytes(as_whole(value))
         if not lowest_bytes <= size_bytes <= highest_bytes:
             bounds = f"{lowest_bytes} to {highest_bytes} bytes"
             if not str(value).isdigit():  # a value with units gets its rule with units
@@ -369,7 +399,13 @@ def size(lowest_bytes: int, highest_bytes: int) -> ValueKind:
             raise ValueError(f"must be from {bounds}")
         return size_bytes
 
-    schema: Schema = {"type": ["integer", "string"], "minimum": lowest_bytes, "minLength": 1}
+    pattern = (MORE_THAN_0 if lowest_bytes else "") + size_pattern(highest_bytes)
+    schema: Schema = {
+        "anyOf": [
+            {"type": "integer", "minimum": lowest_bytes, "maximum": highest_bytes},
+            text_schema(pattern, 1, QUANTITY_CHARACTERS_MAX),
+        ]
+    }
     return ValueKind(read, size_text, schema)
 
 

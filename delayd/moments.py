@@ -17,8 +17,20 @@ MOMENT_RULE: Final = (
 )
 MOMENT_BOUNDS: Final = "must be from 1970 to the year 9999"
 
-# Python's own reader takes more: dates alone, dates by weeks, times without an offset.
-_RFC_3339: Final = r"(?a:\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d))"
+_HOUR: Final = "(?:[01][0-9]|2[0-3])"
+_MINUTE: Final = "[0-5][0-9]"
+
+
+def _rfc_3339(year: str, between: str, utc: str) -> str:
+    """Return the pattern. Python's own reader takes more: dates alone, times without an offset."""
+    date = f"{year}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
+    time = rf"{_HOUR}:{_MINUTE}:{_MINUTE}(?:\.[0-9]{{1,9}})?"
+    return f"{date}{between}{time}(?:{utc}|[+-]{_HOUR}:{_MINUTE})"
+
+
+_RFC_3339: Final = _rfc_3339("[0-9]{4}", "[Tt ]", "[Zz]")
+MOMENT_PATTERN: Final = _rfc_3339("(?:19[7-9][0-9]|[2-9][0-9]{3})", "T", "Z")
+"""As most write them, within the bounds but for their offsets and the days that a month has."""
 _LEAST_S: Final = -62_135_596_800
 """The first second of the year 1, with which Python's calendar begins."""
 

@@ -81,7 +81,7 @@ IDS: Final = Values(
     ),
     "must be a list of whole numbers from 0 to 4294967294",
     (
-        *('"1000"', '"1000,1001"', "1000", "true", "[-1]", "[1.0]", '["1000"]', "[4294967295]"),
+        *('"1000"', '"1000,1001"', "1000", "true", "[-1]", "[1.5]", '["1000"]', "[4294967295]"),
         "[true]",
     ),
     ("", "root", "1,,2", "-1", "1.5", "4294967295", "[1000]", "1000 1001"),
@@ -176,7 +176,7 @@ OWN: Final = {
     "push.ports": Values(
         (("[1, 65535]", "1,65535", (1, 65_535)),),
         "must be a list of whole numbers from 1 to 65535",
-        ("443", '"443"', "[0]", "[65536]", '["443"]', "[443.0]", "[true]"),
+        ("443", '"443"', "[0]", "[65536]", '["443"]', "[443.5]", "[true]"),
         ("0", "65536", "443,x", "-1", "*"),
     ),
     "push.sign_with": Values(
@@ -260,9 +260,10 @@ def between(name: str, schema: Schema) -> Values:
         beyond = (f"{lowest - 1}", f"{highest + 1}")
         rule = f"must be a whole number from {lowest} to {highest}"
         return Values(good, rule, (*beyond, "1.5", "true", f'"{lowest}"'), ("", *beyond))
-    if "anyOf" in schema:
+    first = schema["anyOf"][0]
+    if first["type"] == "number":
         assert said is not None
-        lowest, highest = (round(schema["anyOf"][0][end] * 1_000) for end in ("minimum", "maximum"))
+        lowest, highest = (round(first[end] * 1_000) for end in ("minimum", "maximum"))
         highest_text = f"{said[3]}{said[4]}".replace("min", "m")
         told = parse_duration_ms(f"{said[1]}{said[2] or ''}"), parse_duration_ms(highest_text)
         assert told == (lowest, highest)
@@ -272,10 +273,10 @@ def between(name: str, schema: Schema) -> Values:
         )
         beyond = (f"{lowest - 0.1}ms", f"{highest + 0.1}ms")
         return Values(good, "must be ", (*(f'"{text}"' for text in beyond), "1e400"), beyond)
-    lowest, highest = schema["minimum"], 1 << 62
+    lowest, highest = first["minimum"], first["maximum"]
     if said is not None:
-        assert parse_size_bytes(f"{said[1]} {said[2]}") == lowest
-        highest = parse_size_bytes(f"{said[3]} {said[4]}")
+        told = parse_size_bytes(f"{said[1]} {said[2]}"), parse_size_bytes(f"{said[3]} {said[4]}")
+        assert told == (lowest, highest)
     good = ((f"{lowest}", f"{lowest}", lowest), (f'"{size_text(highest)}"', f"{highest}", highest))
     beyond = (f"{lowest - 1}", f"{highest + 1}")
     return Values(good, "must be ", (*beyond, f'"{lowest - 1}"'), beyond)

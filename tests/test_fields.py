@@ -79,7 +79,7 @@ KINDS: Final = {
     "whole": Kept(
         whole(2, 90),
         {2: 2, 90: 90},
-        {WHOLE_RULE: (1, 91, -2, 2.0, NAN, True, None, "2", "many", [2])},
+        {WHOLE_RULE: (1, 91, -2, 2.5, 91.0, NAN, 1e400, True, None, "2", "many", [2])},
         ("", "-2", "2.0", "many", "1e1", "0x10", "1_0", " 5", "\u0665"),
     ),
     "number": Kept(
@@ -120,7 +120,7 @@ KINDS: Final = {
         {
             "must be from 4096 to 1073741824 bytes": (4095, "100", 2**31),
             'must be from "4KiB" to "1GiB"': ("1 kB", "1025MiB"),
-            SIZE_RULE: ("", "much", "-1", -1, "1e6", 65536.0, True, None, "1 Kib b"),
+            SIZE_RULE: ("", "much", "-1", -1, "1e6", 65536.5, True, None, "1 Kib b"),
         },
         ("", "much", "-1", "1KiBB", "9999999TiB"),
     ),
@@ -168,6 +168,14 @@ def test_what_a_kind_refuses_breaks_one_rule_which_is_said_with_place_and_value(
     for text in as_text:
         with pytest.raises(ValueError, match=r"^must be"):
             kind.read(GivenText(text))
+
+
+def test_a_number_without_a_fraction_is_whole_as_json_schema_says() -> None:
+    for kind in (whole(2, 90), size(2, 90)):
+        for given in (5.0, 5e0):
+            assert kind.read(given) == 5
+            assert type(kind.read(given)) is int
+            assert OAS31Validator(kind.schema).is_valid(given)
 
 
 def test_a_list_is_read_of_a_text_with_commas_or_spaces() -> None:

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from delayd.config import HTTP_LISTEN_DEFAULT, LINE_LISTEN_DEFAULT
 from delayd.exits import Exit
+from delayd.net.addresses import HTTP_LISTEN_DEFAULT, LINE_LISTEN_DEFAULT
 
 UNITS: Final = Path(__file__).parent.parent / "systemd"
 EXPOSURE_MAX_TENTHS: Final = 12  # Debian's redis-server scores 12, a unit without hardening 96

@@ -37,6 +37,11 @@ SECONDS_MAX: Final = (1 << 32) - 1
 _TOPIC: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,199}"
 TOPICS_KEPT: Final = 256
 """So many names are not checked again."""
+LABEL: Final = (
+    r"[^\x00-\x20\x7f-\xa0\xad\u061c\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff"
+    r"\ufff9-\ufffb\ud800-\udfff]+"
+)
+"""Keys and groups: no spaces, no characters that cannot be seen, no halves of surrogate pairs."""
 _LABEL_RULE: Final = "1 to 200 bytes of printable UTF-8 without spaces"
 _REFUSAL: Final = r"[A-Z][A-Z_]*"
 _DONE: Final = frozenset(
@@ -321,8 +326,8 @@ def group_word(group: object) -> str:
 
 
 def _is_label(text: str) -> bool:
-    """Tell whether a key or a group may be this; half of a surrogate pair is not printable."""
-    return text.isprintable() and " " not in text and 0 < len(text.encode()) <= 200
+    """Tell whether a key or a group may be this."""
+    return re.fullmatch(LABEL, text) is not None and len(text.encode()) <= 200
 
 
 def seconds_word(length: Duration, field: str) -> str:

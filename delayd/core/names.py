@@ -11,19 +11,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
-from delayd.fields import ValueKind
+from delayd.fields import UNSEEN, ValueKind, text_schema
 from delayd.limits import GROUP_BYTES_MAX, KEY_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 
 DEFAULT_TOPIC: Final = "default"
 INTERNAL_TOPIC: Final = "$idempotency"
 """Where the daemon keeps jobs of its own; see `core.operations.checks`."""
 
-_NAME: Final = re.compile(
-    rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{TOPIC_NAME_BYTES_MAX - 1}}}"
-)
+_NAME_PATTERN: Final = rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{TOPIC_NAME_BYTES_MAX - 1}}}"
+_NAME: Final = re.compile(_NAME_PATTERN)
 NAME_RULE: Final = "must be the name of a topic"
 _PLAIN: Final = bytes(range(0x21, 0x7F))
 _PLAIN_KEY: Final = re.compile(rb"[!-~]{1,%d}" % KEY_BYTES_MAX)
+_LABEL_PATTERN: Final = f"[^{UNSEEN}]+"
+_LABEL: Final = re.compile(_LABEL_PATTERN)
 
 
 def checked_name(name: str) -> str:
@@ -43,13 +44,7 @@ def _read_topic(value: object) -> str:
 
 
 TOPIC: Final = ValueKind(
-    _read_topic,
-    schema={
-        "type": "string",
-        "pattern": "^[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]*$",
-        "minLength": 1,
-        "maxLength": TOPIC_NAME_BYTES_MAX,
-    },
+    _read_topic, schema=text_schema(_NAME_PATTERN, 1, TOPIC_NAME_BYTES_MAX)
 ).described("The name of a topic.", "mail")
 
 
@@ -66,7 +61,7 @@ def _is_label(name: bytes, bytes_max: int) -> bool:
         text = name.decode("utf-8")
     except UnicodeDecodeError:
         return False
-    return text.isprintable() and " " not in text and 1 <= len(name) <= bytes_max
+    return len(name) <= bytes_max and _LABEL.fullmatch(text) is not None
 
 
 def _read_key(value: object) -> bytes:
@@ -85,13 +80,14 @@ def _read_group(value: object) -> bytes:
     return name
 
 
-_LABEL: Final = {"type": "string", "pattern": r"^[^\s\u0000-\u001f\u007f-\u009f]+$", "minLength": 1}
-KEY: Final = ValueKind(_read_key, schema={**_LABEL, "maxLength": KEY_BYTES_MAX}).described(
+KEY: Final = ValueKind(_read_key, schema=text_schema(_LABEL_PATTERN, 1, KEY_BYTES_MAX)).described(
     "The caller's own name for a job: printable, without spaces, "
     f"{KEY_BYTES_MAX} bytes of UTF-8 at most; unique among the live jobs of its topic.",
     "order-17",
 )
-GROUP: Final = ValueKind(_read_group, schema={**_LABEL, "maxLength": GROUP_BYTES_MAX}).described(
+GROUP: Final = ValueKind(
+    _read_group, schema=text_schema(_LABEL_PATTERN, 1, GROUP_BYTES_MAX)
+).described(
     f"What the job belongs to: printable, without spaces, {GROUP_BYTES_MAX} bytes of UTF-8 at"
     " most.",
     "customer-4",

@@ -20,7 +20,7 @@ from delayd.core.job_parts import Retry
 from delayd.core.name_patterns import Matcher
 from delayd.core.names import INTERNAL_TOPIC, TOPIC
 from delayd.core.targets import RATE, TARGET, Target, way_back
-from delayd.durations import duration_text, parse_duration_ms
+from delayd.durations import duration_pattern, duration_text, parse_duration_ms
 from delayd.fields import (
     DURATION,
     TTR,
@@ -36,6 +36,7 @@ from delayd.fields import (
     read_json,
     shown,
     size,
+    text_schema,
     whole,
     written,
 )
@@ -43,6 +44,7 @@ from delayd.limits import (
     ATTEMPTS_MAX,
     BODY_BYTES_CEILING,
     CAP_MAX,
+    DURATION_MS_MAX,
     HISTORY_MAX,
     JITTER_PERCENT_MAX,
     POLICY_JSON_BYTES_MAX,
@@ -58,6 +60,8 @@ BURY: Final = "bury"
 _TOO_LONG: Final = Wrong("", f"it is longer than {POLICY_JSON_BYTES_MAX} bytes")
 
 _SEPARATORS: Final = r"[\s,]+"
+_STEP: Final = "(?=[^ ,]*[1-9])" + duration_pattern(DURATION_MS_MAX, gap="")
+_LADDER_PATTERN: Final = f"[ ,]*{_STEP}(?:[ ,]+{_STEP}){{0,{RETRY_STEPS_MAX - 1}}}[ ,]*"
 _LADDER_CHARACTERS_MAX: Final = RETRY_STEPS_MAX * (QUANTITY_CHARACTERS_MAX + 1)
 """Every step as long as a quantity may be, with separators: longer than any real ladder."""
 
@@ -116,8 +120,8 @@ LADDER: Final = ValueKind(
     lambda steps_ms: [*map(duration_text, steps_ms)],
     {
         "anyOf": [
-            {"type": "string", "pattern": "^ *[0-9][0-9.wdhms ,]*$"},
-            {"type": "array", "items": DURATION.schema, "minItems": 1, "maxItems": RETRY_STEPS_MAX},
+            text_schema(_LADDER_PATTERN, 1, _LADDER_CHARACTERS_MAX),
+            {"type": "array", "items": TTR.schema, "minItems": 1, "maxItems": RETRY_STEPS_MAX},
         ]
     },
 ).described(

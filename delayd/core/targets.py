@@ -27,9 +27,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from delayd.core.names import TOPIC
+from delayd.durations import any_case
 from delayd.fields import (
+    UNSEEN,
     Field,
     Invalid,
+    Schema,
     ValueKind,
     Wrong,
     duration,
@@ -39,6 +42,7 @@ from delayd.fields import (
     one_of,
     read_all,
     shown,
+    text_schema,
     whole,
     written,
 )
@@ -80,9 +84,26 @@ _OF_THE_CONNECTION: Final = frozenset(
 )
 
 # `re` compiles these at their first use, and keeps them.
-_URL: Final = r"(?i:https?)://([^/?#\\]+)([/?][^#\\]*)?"
+_SCHEME: Final = f"{any_case('http')}[sS]?://"
+_URL: Final = rf"{_SCHEME}[^{UNSEEN}/?#\\@]+(?:[/?][^{UNSEEN}#\\]*)?"
 _HEADER_NAME: Final = rf"[!#$%&'*+.^_`|~0-9A-Za-z-]{{1,{TARGET_HEADER_NAME_BYTES_MAX}}}"
-_HEADER_VALUE: Final = r"[!-~]([ !-~]*[!-~])?|"
+_NOT_PRINTABLE: Final = "must be printable, without spaces"
+_HEADER_VALUE: Final = r"(?:[!-~](?:[ !-~]*[!-~])?)?"
+
+
+def _folded_pattern(name: str) -> str:
+    """Return the pattern of names that `folded` makes this one."""
+    return "[^a-zA-Z0-9]".join(map(any_case, name.split("-")))
+
+
+_TAKEN_NAMES: Final = sorted((*_OF_THE_CONNECTION, *SENT_BY_DELAYD, "proxy"))
+_TAKEN: Final = "|".join(
+    (
+        *map(_folded_pattern, _TAKEN_NAMES),
+        f"{_folded_pattern(_DELAYD)}.*",
+        f"(?!{any_case('content')}-){_folded_pattern('content-type')}",
+    )
+)
 
 
 class Target(NamedTuple):
@@ -109,18 +130,26 @@ class Target(NamedTuple):
 def _read_url(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a text")  # noqa: TRY004 - as for all that is wrong
-    if len(value.encode("utf-8", "replace")) > TARGET_URL_BYTES_MAX:
+    try:
+        is_long = len(value.encode()) > TARGET_URL_BYTES_MAX
+    except UnicodeEncodeError:  # half of a surrogate pair
+        raise ValueError(_NOT_PRINTABLE) from None
+    if is_long:
         raise ValueError(f"must have at most {TARGET_URL_BYTES_MAX} bytes")
-    if not value.isprintable() or " " in value:
-        raise ValueError("must be printable, without spaces")
-    if "#" in value or "\\" in value:
-        raise ValueError("must have neither # nor \\")
-    match = re.fullmatch(_URL, value)
-    if match is None:
-        raise ValueError("must begin with https:// or http:// and name a host")
-    if "@" in match[1]:
-        raise ValueError("must not name a user or a password: use headers")
+    if re.fullmatch(_URL, value) is None:
+        raise ValueError(_rule_of_url(value))
     return value
+
+
+def _rule_of_url(value: str) -> str:
+    """Return the rule that a url breaks."""
+    if re.search(f"[{UNSEEN}]", value):
+        return _NOT_PRINTABLE
+    if "#" in value or "\\" in value:
+        return "must have neither # nor \\"
+    if re.match(f"{_SCHEME}[^/?]", value):
+        return "must not name a user or a password: use headers"
+    return "must begin with https:// or http:// and name a host"
 
 
 def _read_headers(value: object) -> tuple[tuple[str, str], ...]:
@@ -178,14 +207,7 @@ def is_taken(name: str) -> bool:
     Content-Type may be given, in this spelling only. Of `Proxy` CGI makes the variable HTTP_PROXY,
     by which the receiver's own calls would go.
     """
-    meant = folded(name)
-    return (
-        meant in _OF_THE_CONNECTION
-        or meant == "proxy"
-        or meant in SENT_BY_DELAYD
-        or meant.startswith(_DELAYD)
-        or (meant == "content-type" and name.lower() != meant)
-    )
+    return re.fullmatch(_TAKEN, name) is not None
 
 
 def ambiguous_headers(headers: Iterable[tuple[str, str]]) -> str:
@@ -221,12 +243,7 @@ METHOD: Final = one_of({method: method for method in METHODS}).described(
 )
 URL: Final = ValueKind(
     _read_url,
-    schema={
-        "type": "string",
-        "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://",
-        "minLength": 1,
-        "maxLength": TARGET_URL_BYTES_MAX,
-    },
+    schema=text_schema(_URL, 1, TARGET_URL_BYTES_MAX),
 ).described(
     "The job is sent there when it is due: see docs/push.md. Needs the scope webhook.",
     "https://example.com/jobs",
@@ -236,7 +253,8 @@ HEADERS: Final = ValueKind(
     dict,
     {
         "type": "object",
-        "additionalProperties": {"type": "string"},
+        "propertyNames": text_schema(f"(?!(?:{_TAKEN})$){_HEADER_NAME}"),
+        "additionalProperties": text_schema(_HEADER_VALUE),
         "maxProperties": TARGET_HEADERS_MAX,
     },
 ).described(
@@ -248,6 +266,9 @@ RATE: Final = number(RATE_PER_S_MIN, RATE_PER_S_MAX)
 _SECRETS: Final = list_of(
     NAME, f"must be 1 to {TARGET_SECRETS_MAX} names of secrets", 1, TARGET_SECRETS_MAX
 )
+_SECRETS_ONCE: Final = ValueKind(
+    _read_secrets, _SECRETS.show, {**_SECRETS.schema, "uniqueItems": True}
+)
 _TIMEOUT: Final = duration(PUSH_TIMEOUT_MS_MIN, PUSH_TIMEOUT_MS_MAX)
 
 TARGET_FIELDS: Final = (
@@ -257,7 +278,7 @@ TARGET_FIELDS: Final = (
     ),  # errors have its names, and not its values
     Field("method", "method", METHOD),
     Field("rate_per_s", "rate_per_s", RATE),
-    Field("secrets", "secrets", _SECRETS._replace(read=_read_secrets)),
+    Field("secrets", "secrets", _SECRETS_ONCE),
     Field("sink", "sink", NAME),
     Field("timeout", "timeout_ms", _TIMEOUT),
     Field("topic", "topic", TOPIC),
@@ -298,14 +319,23 @@ def target_fields(target: Target) -> dict[str, object]:
     return written(TARGET_FIELDS, target, _NOTHING)
 
 
+def _only_schema(kind: str) -> Schema:
+    """Return the schema of targets of this kind, which have nothing that is for another one."""
+    others = [name for name in KINDS if name != kind] + ([] if kind == "url" else [*_OF_CALLS])
+    absent = {name: {"type": "null"} for name in others}
+    return {"required": [kind], "properties": {kind: {"type": "string"}, **absent}}
+
+
 TARGET: Final = ValueKind(
     read_target,
     target_fields,
     {
         "type": "object",
         "additionalProperties": False,
-        "properties": {field.name: field.kind.schema for field in TARGET_FIELDS},
-        "oneOf": [{"required": [kind]} for kind in KINDS],
+        "properties": {
+            field.name: {"anyOf": [field.kind.schema, {"type": "null"}]} for field in TARGET_FIELDS
+        },
+        "allOf": [{"anyOf": [*map(_only_schema, KINDS)]}],
     },
 )
 

@@ -5,8 +5,8 @@
 
 The first two keep out web pages in a browser on this machine: a page cannot choose its `Host` (one
 that was rebound to this address has its own name), and its writes have an `Origin` or a media type
-other than JSON. There is no CORS, so it could not read the answer either. So a POST without a body
-needs the media type too; for other methods browsers ask for permission, which they do not get. The
+other than JSON. There is no CORS, so it could not read the answer either. A POST without a body
+needs no media type: there is none to say, and every browser sends an `Origin` with it. The
 dashboard (`ui_files`) is the exception: it is a page of this very host.
 """
 
@@ -127,7 +127,7 @@ class RequestAdmission:
                 data = b""
                 form = None
                 if body_reader is not None:
-                    kind = media_type_of(request)
+                    kind = media_type_of(request, may_be_empty=route.may_be_empty)
                     data, principal = await self._body_of(request, principal)
                     text = data or empty
                     if kind == JSON and len(text) <= HTTP_FREE_BYTES:
@@ -262,13 +262,15 @@ def _is_own(origin: str, host: str | None) -> bool:
     return host is not None and origin in {f"http://{host}", f"https://{host}"}
 
 
-def media_type_of(request: HttpRequest) -> str:
+def media_type_of(request: HttpRequest, *, may_be_empty: bool) -> str:
     """Return the media type of a request's body: JSON, or lines of it; `MediaTypeWrong`."""
     headers = request.headers
     if headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
         raise MediaTypeWrong("requests are read as they are: no Content-Encoding")
     content_type = headers.get(hdrs.CONTENT_TYPE, "")
     if content_type == JSON:  # the usual value
+        return JSON
+    if may_be_empty and request.body is EMPTY_PAYLOAD and hdrs.CONTENT_TYPE not in headers:
         return JSON
     # aiohttp would parse it with Python's `email`, which fails for `; a*`.
     kind, *parameters = (text.strip().lower() for text in content_type.split(";"))

@@ -33,6 +33,7 @@ from typing import Annotated, Any, ClassVar, Final, Generic, NamedTuple, TypeVar
 import msgspec
 import orjson
 
+from delayd.fields import as_whole
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
 from delayd.http.values import decode_value, is_dense
 from delayd.limits import (
@@ -163,7 +164,10 @@ class Reader(Generic[FormT]):
                 orjson.loads(data)
             for field in self.lists:
                 _check_length(data, field)
-            form = self._decode(data)
+            try:
+                form = self._decode(data)
+            except msgspec.ValidationError:
+                form = self._decode(_with_whole_numbers(data, self.kind))
             if len(data) <= HTTP_STEP_BYTES:
                 for text in form.kept_texts():
                     orjson.loads(memoryview(text))
@@ -220,6 +224,26 @@ class Reader(Generic[FormT]):
                 orjson.loads(memoryview(raw))  # but it makes floats of whole numbers beyond 64 bits
                 values[name] = msgspec.json.decode(raw)
         return values
+
+
+def _with_whole_numbers(data: bytes, kind: type[Form]) -> bytes:
+    """Return the text with each `5.0` and `5e0` written as 5 where a whole number is meant.
+
+    JSON Schema takes them for whole ones, and msgspec does not.
+    """
+    members = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    for name, field in fields_of(kind).items():
+        if name not in members:
+            continue
+        if (inner := form_in(field.type)) is not None:
+            items = msgspec.json.decode(members[name], type=list[msgspec.Raw])
+            written = [_with_whole_numbers(bytes(item), inner) for item in items]
+            members[name] = msgspec.Raw(b"[%b]" % b",".join(written))
+        elif int in _kinds(field.type):
+            number = as_whole(msgspec.json.decode(members[name]))
+            if isinstance(number, int):
+                members[name] = msgspec.Raw(str(number).encode())
+    return msgspec.json.encode(members)
 
 
 def check_rest(data: bytes, long_bytes: int, where: str = "") -> None:
@@ -327,6 +351,8 @@ def _errors_of(
     elif inner is not None:
         yield FieldError(where, "must be an array")
         return
+    elif int in _kinds(kind):
+        value = as_whole(value)
     try:
         converted = msgspec.convert(value, kind, dec_hook=decode_value)
     except msgspec.ValidationError as error:

@@ -8,8 +8,13 @@ Nothing is written twice: a mistake here is one of the daemon too. Making the do
 
 >>> from delayd.http.routes import ROUTES
 >>> put = document(ROUTES)["paths"]["/v1/topics/{topic}/jobs"]["post"]
->>> put["operationId"], put["security"], sorted(put["responses"])[:4]
-('put_job', [{'token': ['put']}, {}], ['200', '201', '207', '400'])
+>>> put["operationId"], sorted(put["responses"])[:4]
+('put_job', ['200', '201', '207', '400'])
+
+Clients are made of it by programs that each know a part of OpenAPI (`tests/clients`). So every
+refusal is the one schema `Problem`, and its words and kinds are examples; what a token may be for
+is said in texts, and beside no call that one is needed; and no member of a request has a `default`,
+which is for some what an answer always has.
 """
 
 import re
@@ -32,6 +37,7 @@ from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from delayd.http.routing import Response, Route, Section
 from delayd.http.values import KINDS, Duration
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX, JOB_ID_MAX
+from delayd.net.addresses import HTTP_LISTEN_DEFAULT
 
 Schema = dict[str, Any]
 Refusals = tuple[type[Refusal], ...]
@@ -55,6 +61,13 @@ _OF_BODIES: Final = (
     *(problems.NotJson, problems.RequestInvalid),
     *(problems.MediaTypeWrong, problems.BodyTooLong),
 )
+_SECTIONS: Final[Mapping[Section, str]] = {
+    Section.PRODUCERS: "Put jobs.",
+    Section.WORKERS: "Reserve jobs, and say what became of them.",
+    Section.JOBS: "Look at jobs and change them, one or many.",
+    Section.TOPICS: "Look at topics, and set what holds for their jobs.",
+    Section.DAEMON: "Figures, health and the clock of the daemon.",
+}
 _ABOUT: Final = """\
 delayd keeps jobs safe until their time and then hands them to workers.
 
@@ -80,18 +93,28 @@ def document(routes: Sequence[Route]) -> Schema:
             "description": _ABOUT,
             "license": {"name": "MIT", "identifier": "MIT"},
         },
-        "tags": [{"name": section.value} for section in Section],
+        "servers": [
+            {
+                "url": f"http://{HTTP_LISTEN_DEFAULT}",
+                "description": "Where a daemon listens, unless its `http.listen` says otherwise.",
+            }
+        ],
+        "security": [{"token": []}, {}],
+        "tags": [
+            {"name": section.value, "description": about} for section, about in _SECTIONS.items()
+        ],
         "paths": paths,
         "components": {
             "schemas": _schemas(routes),
             "responses": _problems(routes),
+            "examples": _examples(routes),
             "securitySchemes": {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
                     "description": "What `delayd token create` printed: `Authorization: Bearer "
-                    "dlyd_...`. Beside each call stands the scope that its token needs. Without "
-                    "`auth.tokens` in the configuration no call needs one.",
+                    "dlyd_...`. The description of each call names the scope that its token needs. "
+                    "Without `auth.tokens` in the configuration no call needs one.",
                 }
             },
         },
@@ -122,14 +145,25 @@ def _schemas(routes: Sequence[Route]) -> Schema:
     }
     of_forms = _components(forms)
     for kind in _all_forms(forms):
+        schema = of_forms[kind.__name__]
+        schema["additionalProperties"] = False
+        for member in schema["properties"].values():
+            _describe_default(member)
         rules = [rule.schema for rule in rules_of(kind)]
         if rules:
-            of_forms[kind.__name__]["allOf"] = rules
+            schema["allOf"] = rules
     of_answers = _components(replies)
     for schema in of_answers.values():
         schema.pop("additionalProperties", None)  # there may be more in later versions
     values = {kind.__name__: value.schema for kind, value in KINDS.items()}
     return dict(sorted({**values, **of_forms, **of_answers}.items()))
+
+
+def _describe_default(member: Schema) -> None:
+    """Say in words what a member is by default."""
+    default, about = member.pop("default", ""), member.get("description", "")
+    if default != "" and "by default" not in about:
+        member["description"] = f"{about} {default} by default.".strip()
 
 
 def _components(kinds: Iterable[type]) -> dict[str, Schema]:
@@ -154,12 +188,6 @@ def _all_forms(forms: Iterable[type[Form]]) -> set[type[Form]]:
 # --- Calls ---------------------------------------------------------------------------------------
 
 
-def _security(route: Route) -> list[Schema]:
-    if not route.is_guarded:
-        return []
-    return [{"token": [] if route.scope is None else [route.scope.value]}, {}]
-
-
 def _operation(route: Route) -> Schema:
     about = route.about
     if route.scope is not None:
@@ -169,9 +197,10 @@ def _operation(route: Route) -> Schema:
         "tags": [route.section.value],
         "summary": route.summary,
         "description": about.strip(),
-        "security": _security(route),
         "parameters": [*_parameters(route)],
     }
+    if not route.is_guarded:
+        operation["security"] = []
     if route.form is not None:
         operation["requestBody"] = _request_body(route)
     operation["responses"] = {
@@ -182,16 +211,16 @@ def _operation(route: Route) -> Schema:
 
 def _request_body(route: Route) -> Schema:
     kinds = [kind for kind in (route.form, route.batch) if kind is not None]
-    content: Schema = {problems.JSON: {"schema": _one_of(kinds)}}
+    about = f"{HTTP_BODY_BYTES_DEFAULT:,} bytes at most, or `http.body_bytes_max`."
+    if route.may_be_empty:
+        about += " An empty one is taken as `{}`."
     if route.form is not None and route.batch is not None:
         each = route.form.__name__.removesuffix("Form")
-        about = f"A batch: one {each} in JSON on each line. Blank lines are left out."
-        content[problems.LINES] = {"schema": {"type": "string", "description": about}}
+        about += f" A batch may also be one {each} in JSON on each line, as `{problems.LINES}`."
     return {
-        "description": f"{HTTP_BODY_BYTES_DEFAULT:,} bytes at most, or `http.body_bytes_max`. An"
-        " empty one needs the Content-Type too.",
-        "required": not route.may_be_empty,
-        "content": content,
+        "description": about,
+        "required": True,
+        "content": {problems.JSON: {"schema": _one_of(kinds)}},
     }
 
 
@@ -280,6 +309,25 @@ def _problems(routes: Iterable[Route]) -> Schema:
     return {_name_of(refusals): _problem(refusals) for refusals in sorted(kinds, key=_name_of)}
 
 
+def _examples(routes: Iterable[Route]) -> Schema:
+    """Return a problem of each kind, by the kind."""
+    kinds = {refusal for route in routes for refusal in refusals_of(route)}
+    return {
+        refusal.kind: {
+            "summary": refusal.title,
+            "value": {
+                "type": f"urn:delayd:{refusal.word}",
+                "title": refusal.title,
+                "status": refusal.status,
+                "detail": refusal.title,
+                "word": refusal.word,
+                "kind": refusal.kind,
+            },
+        }
+        for refusal in sorted(kinds, key=lambda refusal: refusal.kind)
+    }
+
+
 def refusals_of(route: Route) -> Iterable[type[Refusal]]:
     """Yield the refusals of a call; some twice."""
     yield from _OF_ALL
@@ -340,21 +388,14 @@ def _problem(refusals: Refusals) -> Schema:
     for refusal in refusals:
         by_word.setdefault(refusal.word, []).append(refusal.title)
     lines = [f"`{word}`: {' '.join(dict.fromkeys(titles))}" for word, titles in by_word.items()]
-    schema = {
-        "allOf": [
-            _ref(problems.ProblemAnswer),
-            {
-                "properties": {
-                    "word": {"enum": [*by_word]},
-                    "kind": {"enum": [refusal.kind for refusal in refusals]},
-                    "status": {"const": refusals[0].status},
-                }
-            },
-        ]
+    examples = {
+        refusal.kind: {"$ref": f"#/components/examples/{refusal.kind}"} for refusal in refusals
     }
     response: Schema = {
         "description": "\n\n".join(lines),
-        "content": {problems.CONTENT_TYPE: {"schema": schema}},
+        "content": {
+            problems.CONTENT_TYPE: {"schema": _ref(problems.ProblemAnswer), "examples": examples}
+        },
     }
     headers = {}
     if any(refusal.retry_after_s is not None for refusal in refusals):

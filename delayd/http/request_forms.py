@@ -17,6 +17,7 @@ from delayd.core.operations.put import Conflict
 from delayd.core.policy import FIELDS
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import Target
+from delayd.fields import ValueKind, whole_text
 from delayd.http.form_reader import Form, Rule, Rules
 from delayd.http.problems import FieldError
 from delayd.http.values import (
@@ -37,10 +38,11 @@ from delayd.http.values import (
     TopicName,
     Ttr,
     Unset,
+    Wait,
     about,
 )
 
-_WAIT_S_MAX: Final = limits.HTTP_WAIT_MS_MAX // 1_000
+_BASE64: Final = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 NO_TIME: Final[Any] = 0
 """A plain number as a default, which can stand in a schema; a `Duration` cannot."""
 
@@ -60,7 +62,7 @@ JsonBody = Annotated[
 ]
 BytesBody = Annotated[
     bytes | Unset,
-    about("Any bytes, in base64.", extra_json_schema={"pattern": "^[A-Za-z0-9+/]*={0,2}$"}),
+    about("Any bytes, in base64.", extra_json_schema={"pattern": whole_text(_BASE64)}),
 ]
 
 
@@ -69,20 +71,25 @@ def _has(form: Form, name: str) -> bool:
     return not (value is UNSET or value is None)
 
 
+def _given(*names: str) -> dict[str, Any]:
+    return {"properties": {name: {} for name in names}, "required": [*names]}
+
+
 def _beside(name: str, other: str) -> Rule:
-    schema = {"not": {"required": [other, name]}}
+    schema = {"not": _given(name, other)}
     rule = f"cannot come beside {other}"
     return Rule(schema, name, rule, lambda form: _has(form, name) and _has(form, other))
 
 
 def _needs(name: str, other: str) -> Rule:
-    schema = {"dependentRequired": {name: [other]}}
+    there = {"properties": {other: {"not": {"type": "null"}}}, "required": [other]}
+    schema = {"anyOf": [{"not": _given(name)}, there]}
     rule = f"needs {other} beside it"
     return Rule(schema, name, rule, lambda form: _has(form, name) and not _has(form, other))
 
 
 def _either(name: str, other: str) -> Rule:
-    schema = {"anyOf": [{"required": [name]}, {"required": [other]}]}
+    schema = {"anyOf": [_given(name), _given(other)]}
     rule = f"is missing; {other} takes its place"
     return Rule(schema, name, rule, lambda form: not (_has(form, name) or _has(form, other)))
 
@@ -240,16 +247,8 @@ class ChangeJobForm(WithTargetForm, kw_only=True):
 class ReserveForm(Form, kw_only=True):
     """Jobs wanted of one topic."""
 
-    rules: ClassVar[Rules] = (
-        Rule(
-            {"properties": {"wait": {"anyOf": [{"type": "string"}, {"maximum": _WAIT_S_MAX}]}}},
-            *("wait", f"must be at most {_WAIT_S_MAX} s"),  # as proxies allow
-            lambda form: form.wait > limits.HTTP_WAIT_MS_MAX,
-        ),
-    )
-
     max: Annotated[int, about("Jobs at most.", ge=1, le=limits.HTTP_BATCH_MAX)] = 1
-    wait: Duration = NO_TIME
+    wait: Annotated[Wait, about("How long to wait for a job.")] = NO_TIME
     bodies: Annotated[
         Literal["auto", "base64"],
         about("auto: as body where it is JSON, else as body_base64; base64: always."),
@@ -308,11 +307,7 @@ class NackManyForm(Form, kw_only=True):
 class PauseForm(Form, kw_only=True):
     """How long nothing is handed out."""
 
-    duration: Duration
-
-    def broken_rules(self) -> list[FieldError]:
-        """Refuse a pause of 0, which would end one."""
-        return [] if self.duration else [FieldError("duration", "must be more than 0; see resume")]
+    duration: Annotated[Ttr, about("How long; `resume` ends a pause.")]
 
 
 PerSecond = Annotated[
@@ -514,25 +509,21 @@ class HorizonForm(Form, kw_only=True):
         return errors
 
 
-_Setting = Annotated[Any, about("See docs/policies.md. null is the same as no such field.")]
+def _setting(kind: ValueKind) -> Any:  # noqa: ANN401 (a type)
+    schema = {"anyOf": [kind.schema, {"type": "null"}]}
+    rule = "See docs/policies.md. null is the same as no such field."
+    return Annotated[Any, about(rule, extra_json_schema=schema)]
 
 
-_POLICY_SCHEMA: Final = {
-    "additionalProperties": False,
-    "properties": {
-        field.name: {"anyOf": [field.kind.schema, {"type": "null"}]} for field in FIELDS
-    },
-}
 PolicyBodyForm: Final = cast(
     "type[Form]",
     msgspec.defstruct(
         "PolicyBodyForm",
-        [(field.name, _Setting, UNSET) for field in FIELDS],
+        [(field.name, _setting(field.kind), UNSET) for field in FIELDS],
         bases=(Form,),
         namespace={
             "__doc__": "A policy; its mistakes are found by `core.policy`, which reads it again,"
             " all at once.",
-            "rules": (Rule(_POLICY_SCHEMA, "", "", lambda _: False),),
         },
         kw_only=True,
         forbid_unknown_fields=False,

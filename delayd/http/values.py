@@ -24,8 +24,16 @@ from delayd.core.names import GROUP, KEY, TOPIC
 from delayd.core.policy import LADDER, parse_ladder
 from delayd.core.targets import HEADERS, METHOD, URL
 from delayd.durations import parse_duration_ms
-from delayd.fields import DURATION, TTR, ValueKind, duration_schema
-from delayd.moments import parse_moment_ms
+from delayd.fields import (
+    DURATION,
+    TTR,
+    ValueKind,
+    duration,
+    duration_schema,
+    text_schema,
+    whole_text,
+)
+from delayd.moments import MOMENT_PATTERN, parse_moment_ms
 
 Meta: Final = msgspec.Meta
 Unset = msgspec.UnsetType
@@ -45,6 +53,12 @@ class Duration(int):
 
 class Ttr(int):
     """A length of time above 0, in milliseconds; in JSON like a `Duration`."""
+
+    __slots__ = ()
+
+
+class Wait(int):
+    """How long a call waits for a job, in milliseconds; in JSON like a `Duration`."""
 
     __slots__ = ()
 
@@ -131,8 +145,8 @@ Token = Annotated[
         "What the reserve gave with the job: good for this reservation alone.",
         min_length=5,
         max_length=60,
-        # One spelling for each; and without the lookahead, Python lets a line end follow.
-        pattern="^[1-9][0-9]{0,18}-(0|[1-9a-f][0-9a-f]{0,15})-(0|[1-9][0-9]{0,9})$(?!\n)",
+        # One spelling for each.
+        pattern=whole_text("[1-9][0-9]{0,18}-(?:0|[1-9a-f][0-9a-f]{0,15})-(?:0|[1-9][0-9]{0,9})"),
         examples=["17-19e0a2b3c4d-1"],
         extra={"rule": 'must be what the reserve gave with the job, such as "17-19e0a2b3c4d-1"'},
     ),
@@ -217,13 +231,14 @@ def _ladder_of_text(value: str | tuple[str, ...]) -> tuple[int, ...]:
 
 
 _STATES_RULE: Final = f"must be one or more of {', '.join(_STATES)}, with commas between"
-_MOMENT_TEXT: Final = {"type": "string", "format": "date-time"}
+_MOMENT_TEXT: Final = {**text_schema(MOMENT_PATTERN), "format": "date-time"}
 _SECONDS: Final = {"type": "number", "minimum": 0, "maximum": limits.WALL_MS_MAX // 1_000}
 
 KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
     {
         Duration: DURATION,
         Ttr: TTR,
+        Wait: duration(0, limits.HTTP_WAIT_MS_MAX),  # as proxies allow
         Moment: ValueKind(parse_moment_ms, schema={"anyOf": [_MOMENT_TEXT, _SECONDS]}).described(
             "RFC 3339 with an offset, or seconds since 1970.", "2030-01-01T09:00:00Z"
         ),
@@ -236,7 +251,7 @@ KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
         TargetHeaders: HEADERS,
         States: ValueKind(
             _states,
-            schema={"type": "string", "pattern": "^({0})(,({0}))*$".format("|".join(_STATES))},
+            schema=text_schema("(?:{0})(?:,(?:{0}))*".format("|".join(_STATES))),
         ).described(
             f"One state or several: {', '.join(_STATES)}; with commas between.",
             *("buried", "ready,delayed"),
@@ -248,9 +263,9 @@ KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
             " with an offset.",
             *("1h", "-15m", "2030-01-01T09:00:00Z"),
         ),
-        PageMark: ValueKind(
-            _page_mark, schema={"type": "string", "pattern": "^[0-9a-f]{1,16}-[0-9]{1,20}$"}
-        ).described("Where the page before this one has ended, as it was told."),
+        PageMark: ValueKind(_page_mark, schema=text_schema(_PAGE_MARK.pattern)).described(
+            "Where the page before this one has ended, as it was told."
+        ),
     }
 )
 

@@ -72,6 +72,9 @@ class UnixAddress(NamedTuple):
 
 Address = TcpAddress | UnixAddress
 
+LINE_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11300)
+HTTP_LISTEN_DEFAULT: Final = TcpAddress("127.0.0.1", 11301)
+
 
 class Listener:
     """A non-blocking socket and the real address it listens on, or will."""

@@ -387,8 +387,8 @@ let known = null;
 function policyBounds() {
   known ??= get("/openapi.json").then(
     (document) => {
-      const [rules] = document.components.schemas.PolicyBody.allOf;
-      return Object.fromEntries(Object.entries(rules.properties).map(([field, rule]) => [field, rule.anyOf[0]]));
+      const { properties } = document.components.schemas.PolicyBody;
+      return Object.fromEntries(Object.entries(properties).map(([field, rule]) => [field, rule.anyOf[0]]));
     },
     () => ({}),
   );

@@ -1,5 +1,6 @@
 """The parsers are fed whole and byte by byte; what is written is one command or one request."""
 
+import re
 from typing import Any
 
 import pytest
@@ -14,12 +15,21 @@ from delayd.client import (
     WrongProtocol,
 )
 from delayd.client.addresses import read_address
-from delayd.client.beanstalk import Replies, Reply, ReplyReader, read_map, read_names, seconds_word
+from delayd.client.beanstalk import (
+    LABEL,
+    Replies,
+    Reply,
+    ReplyReader,
+    read_map,
+    read_names,
+    seconds_word,
+)
 from delayd.client.connection_pool import IDLE_CONNECTIONS_MAX, Link, Pool
 from delayd.client.http1 import Request, ResponseReader, request_bytes
 from delayd.client.line_calls import LineCalls
 from delayd.client.protocols import way_to
 from delayd.client.results import Reservation
+from delayd.core.names import KEY
 
 HTTP_URL = "http://127.0.0.1:11301"
 AT = read_address(HTTP_URL)
@@ -170,6 +180,16 @@ def test_so_many_connections_are_kept_and_those_that_hold_jobs() -> None:
 def test_a_header_cannot_bring_another_one() -> None:
     with pytest.raises(ValueError, match="one line"):
         request_bytes(Request("GET", "/", headers={"X": "a\r\nY: b"}), "localhost")
+
+
+def test_the_client_takes_the_characters_in_keys_that_the_daemon_takes() -> None:
+    pattern = KEY.schema["pattern"]
+    for code in range(0x3100):
+        assert bool(re.fullmatch(LABEL, chr(code))) == bool(re.search(pattern, chr(code))), code
+    assert all(
+        re.fullmatch(LABEL, text) and re.search(pattern, text) for text in "\ue000\U0001f600"
+    )
+    assert not any(re.fullmatch(LABEL, text) for text in "\ud800\udfff")
 
 
 @pytest.mark.parametrize("key", ["a b", "a\r\nquit", "", "x" * 201, "a\x00"])

@@ -9,6 +9,9 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from delayd.client import results, values
+from delayd.config import Config
+from delayd.core.errors import PolicyInvalid
+from delayd.core.policy import Policy
 from delayd.http import answer_forms, request_forms
 from delayd.http.form_reader import Reader
 from delayd.http.openapi import document, refusals_of
@@ -71,20 +74,66 @@ def test_every_refusal_of_a_call_is_under_its_status_with_its_word() -> None:
         responses = DOCUMENT["paths"][route.path][route.method.lower()]["responses"]
         for refusal in refusals_of(route):
             response = resolved(responses[str(refusal.status)])
-            content = response["content"]["application/problem+json"]["schema"]["allOf"][1]
-            assert refusal.word in content["properties"]["word"]["enum"]
+            content = response["content"]["application/problem+json"]
+            assert content["schema"] == {"$ref": "#/components/schemas/Problem"}
+            assert content["examples"][refusal.kind] == {
+                "$ref": f"#/components/examples/{refusal.kind}"
+            }
+            assert f"`{refusal.word}`" in response["description"]
             assert not refusal.retry_after_s or "Retry-After" in response["headers"]
+
+
+def test_a_problem_of_each_kind_is_an_example_as_it_is_answered() -> None:
+    schema = {"$ref": "#/components/schemas/Problem", "components": DOCUMENT["components"]}
+    kinds = {refusal.kind: refusal for route in ROUTES for refusal in refusals_of(route)}
+    examples = DOCUMENT["components"]["examples"]
+    assert examples.keys() == kinds.keys()
+    for kind, example in examples.items():
+        problem = example["value"]
+        assert OAS31Validator(schema).is_valid(problem)
+        assert problem["type"] == f"urn:delayd:{kinds[kind].word}"
+        assert (problem["kind"], problem["status"]) == (kind, kinds[kind].status)
 
 
 @pytest.mark.parametrize(
     "name", ["put_job", "reserve", "ack", "get_job", "set_policy", "get_topic"]
 )
 def test_a_call_names_its_scope_and_what_is_answered_without_it(name: str) -> None:
-    (scopes, nothing) = operation(name)["security"]
-    assert nothing == {}
-    (scope,) = scopes["token"]
-    assert f"`{scope}`" in operation(name)["description"]
+    (scope,) = (route.scope for route in ROUTES if route.name == name)
+    assert scope is not None
+    assert f"Scope: `{scope.value}`." in operation(name)["description"]
     assert "WWW-Authenticate" in resolved(operation(name)["responses"]["401"])["headers"]
+
+
+def test_a_token_may_be_sent_with_all_calls_and_beside_none_is_said_that_it_must() -> None:
+    """openapi-python-client takes any word of it beside a call for a token that must be there."""
+    assert DOCUMENT["security"] == [{"token": []}, {}]
+    for route in ROUTES:
+        assert operation(route.name).get("security") == (None if route.is_guarded else [])
+
+
+def test_the_server_is_where_a_daemon_listens_by_default() -> None:
+    (server,) = DOCUMENT["servers"]
+    assert server["url"] == f"http://{Config().http_listen}"
+
+
+def test_a_body_is_always_asked_for_and_no_member_of_it_has_a_default() -> None:
+    """openapi-typescript takes a member that has one for a member that must be there."""
+    for route in ROUTES:
+        if route.form is None:
+            assert "requestBody" not in operation(route.name)
+            continue
+        body = operation(route.name)["requestBody"]
+        assert body["required"] is True
+        assert ("`{}`" in body["description"]) == route.may_be_empty
+        for kind in (route.form, route.batch):
+            if kind is not None:
+                name = kind.__name__.removesuffix("Form")
+                members = DOCUMENT["components"]["schemas"][name]["properties"].values()
+                assert not [member for member in members if "default" in member]
+    reserve = DOCUMENT["components"]["schemas"]["Reserve"]["properties"]
+    assert reserve["max"]["description"] == "Jobs at most. 1 by default."
+    assert reserve["wait"]["description"] == "How long to wait for a job. 0 by default."
 
 
 def test_only_the_put_of_one_job_has_an_idempotency_key() -> None:
@@ -144,6 +193,103 @@ SAMPLES: Final = [
     ("PutJob", {"body": 1, "retry": ["1s"] * 256}, False),
     ("PutJob", {"body": 1, "max_attempts": 0}, False),
     ("PutJob", {"body": 1, "priority": 4_294_967_296}, False),
+    ("PutJob", {"body": 1, "priority": 5.0, "max_attempts": 2e0, "retry": [5.0]}, True),
+    ("PutJob", {"body": 1, "priority": 5.5}, False),
+    ("PutJob", {"body": 1, "priority": 1e300}, False),
+    ("PutJob", {"body": 1, "priority": 4_294_967_296.0}, False),
+    ("PutJob", {"body": 1, "priority": "5.0"}, False),
+    ("PutJob", {"body": 1, "priority": True}, False),
+    ("PutJobs", {"jobs": [{"body": [5.0], "priority": 5.0}]}, True),
+    ("PutJobs", {"jobs": [{"body": 1, "priority": 5.5}]}, False),
+    ("NackMany", {"nacks": [{"token": "1-0-1", "priority": 0.0}]}, True),
+    ("Reserve", {"max": 5e0}, True),
+    ("Reserve", {"max": 0.5}, False),
+    *(
+        ("PutJob", {"body": 1, "key": key}, True)
+        for key in ("a", "käse/日本~!", "\ue000\U0001f600")
+    ),
+    *(
+        ("PutJob", {"body": 1, "key": key}, False)
+        for key in ("a\n", "a\xa0b", "a\x7f", "a\xad", "\u200b", "a\u202eb", "\ufeffa", "a\u3000")
+    ),
+    ("PutJob", {"body": 1, "group": "a\n"}, False),
+    *(
+        ("PutJob", {"body_base64": text}, True)
+        for text in ("", "YQ==", "YWI=", "YWJj", "YWJjYQ==", "+/+/")
+    ),
+    *(
+        ("PutJob", {"body_base64": text}, False)
+        for text in ("Y", "YQ", "YQ=", "YQ==\n", "YQ==YQ==", "YW=j", "Y Q=", "-_-_", "====")
+    ),
+    *(("PutJob", {"body": 1, "delay": text}, True) for text in ("1w 2d", "1h30m", "0.1ms", "7d ")),
+    *(
+        ("PutJob", {"body": 1, "delay": text}, False)
+        for text in (" ", "1h 2", "1.", ".5s", "99999999999", "99999w", "1e3", "-1")
+    ),
+    *(
+        ("PutJob", {"body": 1, "retry": steps}, True)
+        for steps in ("15s", "15s 3m", "15s, 3m,1h30m", ", 1 2", "0.5", ["1h 30m"], [1e-9])
+    ),
+    *(
+        ("PutJob", {"body": 1, "retry": steps}, False)
+        for steps in (
+            "",
+            " ",
+            ",",
+            "15s x",
+            "1s 0",
+            "0s",
+            "1 h",
+            "1s;2s",
+            [0],
+            ["0s"],
+            [""],
+        )
+    ),
+    ("PutJob", {"body": 1, "retry": " ".join(["1s"] * 255)}, True),
+    ("PutJob", {"body": 1, "retry": " ".join(["1s"] * 256)}, False),
+    *(
+        ("PutJob", {"body": 1, "at": moment}, True)
+        for moment in (0, 1e9, "1970-01-01T00:00:00Z", "2030-12-31T23:59:59.123456789+14:00")
+    ),
+    *(
+        ("PutJob", {"body": 1, "at": moment}, False)
+        for moment in (
+            *("2030-01-01", "2030-01-01T09:00:00", "2030-13-01T09:00:00Z", "1969-12-31T23:59:59Z"),
+            *(
+                "2030-01-01T24:00:00Z",
+                "2030-01-01T09:00:00Z\n",
+                "2030-01-32T09:00:00Z",
+                253402300801,
+            ),
+        )
+    ),
+    *(
+        ("PutJob", {"body": 1, "url": url}, True)
+        for url in ("https://a.example", "HTTPS://a:8443/b@c?d@e", "http://ä.example?ö", None)
+    ),
+    *(
+        ("PutJob", {"body": 1, "url": url}, False)
+        for url in (
+            *("https://", "https:///a", "https://?a", "ftp://a.example", "https://a b"),
+            *("https://u@a.example", "https://a.example/#b", "https://a\\b", "https://a.example\n"),
+            *("https://a.example/\u202e", "https://a.example/" + "a" * 2_048),
+        )
+    ),
+    ("PutJob", {"body": 1, "url": None, "method": "PUT"}, False),
+    ("PutJob", {"body": 1, "url": None, "headers": {}}, False),
+    *(
+        ("PutJob", {"body": 1, "url": "http://localhost", "headers": headers}, True)
+        for headers in ({}, {"X-Team": "mail and post"}, {"Accept": ""}, {"Content-Type": "a/b"})
+    ),
+    *(
+        ("PutJob", {"body": 1, "url": "http://localhost", "headers": headers}, False)
+        for headers in (
+            *({"": "a"}, {"X Y": "a"}, {"X\n": "a"}, {"ä": "a"}, {"X": " a"}, {"X": "a\n"}),
+            *({"X": "ä"}, {"Host": "a"}, {"content-LENGTH": "1"}, {"Delayd-Id": "1"}),
+            {f"X-{number}": "a" for number in range(33)},
+        )
+    ),
     ("PutJob", {"body": 1, "url": "http://localhost", "method": "PUT"}, True),
     ("PutJob", {"body": 1, "url": "http://localhost", "headers": {"X": "1"}}, True),
     ("PutJob", {"body": 1, "url": "http://localhost", "headers": {"X": 1}}, False),
@@ -178,7 +324,12 @@ SAMPLES: Final = [
     ("Kick", {"per_second": -1}, False),
     ("Kick", {"per_second": 0}, False),
     ("Kick", {"per_second": 5e-324}, False),
+    ("PutJob", {"body": 1, "key": "a", "on_conflict": "keep"}, True),
+    ("ReserveAny", {"topics": ["a\n"]}, False),
+    ("Held", {"token": "17-19e0a2b3c4d-1\n"}, False),
     ("Pause", {"duration": "1m"}, True),
+    ("Pause", {"duration": 0}, False),
+    ("Pause", {"duration": "0s"}, False),
     ("Pause", {}, False),
 ]
 
@@ -199,6 +350,46 @@ def test_the_schemas_of_bodies_and_their_readers_agree(
     try:
         Reader(forms_by_name[name]).read(json.dumps(body).encode())
     except RequestInvalid:
+        assert not is_valid
+    else:
+        assert is_valid
+
+
+POLICIES: Final[list[tuple[object, bool]]] = [
+    ({"ttr": "1m", "delay": 0, "retry": "15s 3m", "jitter_percent": 10.0, "jobs_max": 5e0}, True),
+    *(({"bytes_max": size}, True) for size in (1, 65_536.0, "64MiB", "1.5 kb", "10B", "9")),
+    *(({"bytes_max": size}, False) for size in (0, "0", 1.5, "-1", "1 Kib b", "9" * 20)),
+    *(({"body_bytes_max": size}, False) for size in (0, "0 MiB", 1 << 40, "99999999999")),
+    ({"exhausted": "bury", "on_close": "return", "rate_per_s": 0.5}, True),
+    *(({"exhausted": name}, False) for name in ("", "-a", "a\n", 7)),
+    *(({name: 0}, False) for name in ("ttr", "jobs_max", "reserved_max", "max_attempts")),
+    *(({"jitter_percent": percent}, False) for percent in (-1, 101, 1.5)),
+    *(({"push": target}, False) for target in (7, "a")),
+    *(({"push": target}, False) for target in ({"url": "a"}, {"topic": "-a"})),
+    ({"push": {}}, False),
+    ({"push": {"topic": "a", "url": None, "headers": None, "concurrency": 2.0}}, True),
+    ({"push": {"topic": "a", "sink": "b"}}, False),
+    ({"push": {"topic": "a", "headers": {}}}, False),
+    ({"push": {"sink": "a", "method": "PUT"}}, False),
+    ({"push": {"sink": "a", "secrets": ["b"]}}, False),
+    ({"push": {"url": "http://a.example", "topic": "a"}}, False),
+    ({"push": {"url": "http://a.example", "method": "PUT", "secrets": ["b"], "timeout": 1}}, True),
+    *(({"push": {"sink": "a", "timeout": t}}, False) for t in (0, 601, "999999s")),
+    *(({"push": {"sink": name}}, False) for name in ("", "a b", "a\n", "a" * 65)),
+    ({"push": {"topic": "a", "colour": "red"}}, False),
+    ({"colour": "red"}, False),
+]
+
+
+@pytest.mark.parametrize(("policy", "is_valid"), POLICIES)
+def test_the_schema_of_a_policy_and_its_reader_agree(
+    policy: dict[str, object], is_valid: bool
+) -> None:
+    schema = {"$ref": "#/components/schemas/PolicyBody", "components": DOCUMENT["components"]}
+    assert OAS31Validator(schema).is_valid(policy) is is_valid
+    try:
+        Policy.from_fields(policy)
+    except PolicyInvalid:
         assert not is_valid
     else:
         assert is_valid
@@ -242,7 +433,7 @@ def test_the_kinds_of_the_document_are_those_of_the_refusals() -> None:
     said: set[str] = set()
     for response in DOCUMENT["components"]["responses"].values():
         (media,) = response["content"].values()
-        said |= {*media["schema"]["allOf"][1]["properties"]["kind"]["enum"]}
+        said |= media["examples"].keys()
     of_calls = {kind.kind for route in ROUTES for kind in refusals_of(route)}
     assert said == of_calls
     assert {kind.kind for kind in http_refusals()} - said == {"no_such_call", "method_not_allowed"}
