@@ -437,6 +437,9 @@ DATABASE_SAID_CHARACTERS_MAX: Final = 300
 # Frames that one statement appends together, if there are several: 20 ms of a network of 1 Gbit/s
 # at most, in which no lease is renewed. A turn with more is divided, between records.
 DATABASE_APPEND_BYTES_MAX: Final = 2 << 20
+# Frames that wait for the database before clients are no longer read from: what one statement
+# appends, and the next. All of it must fit the reserve if the database is full: it was accepted.
+DATABASE_WAITING_BYTES_MAX: Final = 4 << 20
 # The longest row that is read: a frame of one record, the largest job.
 DATABASE_ROW_BYTES_MAX: Final = 512 << 20
 # A part of a snapshot: a row that PostgreSQL keeps in 513 pieces of 2 kB.
@@ -449,8 +452,15 @@ DATABASE_TRUNCATE_MS: Final = 1_000
 DATABASE_LEASE_MS_DEFAULT: Final = 5_000
 DATABASE_LEASE_MS_MIN: Final = 1_000  # a database that is busy answers later than that at times
 DATABASE_LEASE_MS_MAX: Final = 60_000
-# Space that is kept in the database for removals when it is full: some 40,000, one after the other.
-DATABASE_RESERVE_BYTES: Final = 4 << 20
+# Space that is kept in the database for what waits when it is full, and for removals then: some
+# 40,000, one after the other.
+DATABASE_RESERVE_BYTES: Final = 8 << 20
+# A snapshot in a database that is full: a quarter of that, so that the rest is left to removals.
+DATABASE_FULL_SNAPSHOT_BYTES_MAX: Final = DATABASE_RESERVE_BYTES // 4
+# How often, and after which pauses, it is tried to give back the space of a snapshot that was given
+# up: that takes a few pages itself, which the reserve gives.
+DATABASE_CLEAR_TRIES: Final = 20
+DATABASE_CLEAR_MS: Final = 250
 # How often a database that was full is tried again: each time takes all that is free for a moment.
 DATABASE_RESERVE_RETRY_MS: Final = 5_000
 # How long the end of a daemon waits until its lease is given up; else it runs out.

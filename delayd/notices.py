@@ -127,7 +127,9 @@ class Notices:
         sentence = (
             "no space is left beyond what is kept for removals and snapshots: puts are refused"
         )
-        if (body_bytes_max := self._engine.log_space.body_bytes_max()) >= 0:
+        engine = self._engine
+        # Of a log that does not know how much is free, this is not known either.
+        if 0 <= (body_bytes_max := engine.log_space.body_bytes_max()) < engine.body_bytes_max:
             sentence = "no space is left for long bodies: only puts of short bodies are accepted"
             figures["body_bytes_max"] = body_bytes_max
         self.log.warning(sentence, **figures)

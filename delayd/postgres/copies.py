@@ -124,7 +124,7 @@ class DatabaseTarget:
 class _Whole:
     """What a snapshot asks of its log, where all frames are durable."""
 
-    is_over = False
+    is_over = is_full = False
 
     def __init__(self, sequence: int) -> None:
         self.durable_sequence = sequence

@@ -4,8 +4,13 @@ A sentence names the database without user, password and options, and quotes of 
 one line (`DatabasePlace.shown`), so that nothing secret gets into a log.
 """
 
+from typing import Final
+
 from delayd.exits import Exit
 from delayd.log import LogError
+
+FULL: Final = "53100"
+"""SQLSTATE of a disk that is full."""
 
 
 class DatabaseError(LogError):

@@ -41,6 +41,8 @@ from delayd.limits import (
     DATABASE_PATIENCE_DOUBLINGS,
     DATABASE_RELEASE_MS,
     DATABASE_RETRY_MS,
+    DATABASE_WAITING_BYTES_MAX,
+    EMERGENCY_BYTES,
 )
 from delayd.log import (
     LogError,
@@ -55,6 +57,7 @@ from delayd.log import (
 from delayd.log_lines import Log
 from delayd.postgres.connection import Connection, Prepared, Row, Value, whole
 from delayd.postgres.errors import (
+    FULL,
     DatabaseCorrupt,
     DatabaseError,
     DatabaseLost,
@@ -64,7 +67,7 @@ from delayd.postgres.errors import (
     StatementFailed,
 )
 from delayd.postgres.place import DatabasePlace, closed_after_error
-from delayd.postgres.reserve import FULL, Reserve
+from delayd.postgres.reserve import Reserve
 from delayd.postgres.rows import LogRow, checksum_of, frames_in
 from delayd.postgres.snapshots import PartsConnection, PartsWriter, payloads_of
 from delayd.postgres.standbys import Announcer, StandbyWatch
@@ -168,7 +171,11 @@ class DatabaseTime:
 
 @final
 class DatabaseSpace:
-    """How much can be appended: all that is wanted, until the database says that it is full."""
+    """How much can be appended: all that is wanted, until the database says that it is full.
+
+    Then puts are refused, and each turn may write the little that they leave to all others: the
+    space that was kept for removals is for handing jobs out and deleting them.
+    """
 
     def __init__(self, shown: str) -> None:
         self._shown = shown
@@ -179,7 +186,7 @@ class DatabaseSpace:
 
     def beyond(self, set_aside_bytes: int) -> int:
         self.is_stale = False
-        return -1 if self.is_full else _BOUNDLESS_BYTES - set_aside_bytes
+        return EMERGENCY_BYTES if self.is_full else _BOUNDLESS_BYTES - set_aside_bytes
 
     def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
         del missing_bytes, body_bytes, places
@@ -202,7 +209,6 @@ class PostgresLog:
 
     is_shared: Final = True
     keeper: Final = "database"
-    is_behind: Final = False
     last_in_turn_ns: Final = (0, 0)
     free_bytes: Final = _BOUNDLESS_BYTES
 
@@ -245,6 +251,7 @@ class PostgresLog:
         self._trusted_until_ns = 0
         self.appended_sequence = self._head = self._checksum = 0
         self._waiting: deque[Waiting] = deque()
+        self._waiting_bytes = 0
         self._kept: deque[Waiting] = deque()  # before those; there, but perhaps not for good
         self._sure = (0, 0)  # the last frame before those, and its checksum
         self._flight: Flight | None = None
@@ -593,6 +600,7 @@ class PostgresLog:
             frame = (self.appended_sequence, self._head, time_ms, latest_ms, payload)
             data = pack_frame(self._mark, FrameKind.RECORDS, *frame)
             self._waiting.append(Waiting(self.appended_sequence, data))
+            self._waiting_bytes += len(data)
             self.appended_bytes += len(payload)
             self.grown_bytes += len(payload)
         self.wall_offset_ms = wall_ms - time_ms
@@ -610,6 +618,11 @@ class PostgresLog:
         return (monotonic_ns() - self._begun_ns) // NS_PER_MS if self.is_settling else 0
 
     @property
+    def is_behind(self) -> bool:
+        """More waits than the reserve has space for, should the database be full."""
+        return self._waiting_bytes > DATABASE_WAITING_BYTES_MAX
+
+    @property
     def is_whole(self) -> bool:
         """Whether the lease goes on for certain."""
         return boot_ns() < self._trusted_until_ns
@@ -623,6 +636,11 @@ class PostgresLog:
     def is_over(self) -> bool:
         """Whether nothing becomes durable any more."""
         return self._ended.is_set()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the database has no space but that of the reserve, for removals."""
+        return self.space.is_full
 
     def in_turn_ns(self, now_ns: int) -> int:
         del now_ns
@@ -728,7 +746,9 @@ class PostgresLog:
         self._ends[flight.table] = flight.last
         self._doubted.clear()  # whatever was to come behind another frame comes no more
         for _ in range(flight.frames):
-            self._kept.append(self._waiting.popleft())
+            frame = self._waiting.popleft()
+            self._waiting_bytes -= len(frame.data)
+            self._kept.append(frame)
 
     def _go_on(self, *, has_landed: bool) -> None:
         """Tell what is settled, if that is certain; else send the next statement."""
@@ -759,11 +779,18 @@ class PostgresLog:
         if error.state.startswith(_PASSING):
             if flight is not None and flight.last:
                 self.space.note(is_full=error.state == FULL)  # the next tick sends it again
-                if error.state == FULL and self._reserve is not None:
-                    self._reserve.release()
+                if error.state == FULL:
+                    self._make_space()
             self._news.warning("the database refused a statement, trying again", reason=str(error))
         else:
             self._fail(error)
+
+    def _make_space(self) -> None:
+        """Let what waits, and removals, have the space of the reserve, and no snapshot."""
+        if self._writer is not None:
+            self._writer.is_wanted = False
+        if self._reserve is not None:
+            self._reserve.release()
 
     def _judge(self, row: LogRow) -> None:
         """Find out what came of statements, from the row of the log.
@@ -784,6 +811,7 @@ class PostgresLog:
         else:
             frames = [*self._kept, *self._waiting]
             self._kept, self._waiting = deque(frames[:place]), deque(frames[place:])
+            self._waiting_bytes = sum(len(frame.data) for frame in self._waiting)
             self._head, self._checksum = row.head, row.checksum
             for table in self._doubted:
                 self._ends[table] = row.head
@@ -883,7 +911,9 @@ class PostgresLog:
     def snapshot_is_due(self, live_bytes: int) -> bool:
         """Whether there is more log than what lives, and not just a little."""
         is_free = self._writer is None or self._writer.is_over
-        return is_free and self.grown_bytes > max(live_bytes, self._due_bytes)
+        # In a full database one makes space as soon as removals have left less than there is.
+        due_bytes = 0 if self.is_full else self._due_bytes
+        return is_free and self.grown_bytes > max(live_bytes, due_bytes)
 
     def is_mostly_garbage(self, live_bytes: int) -> bool:
         del live_bytes
@@ -916,10 +946,12 @@ class PostgresLog:
     def covered(self, connection: PartsConnection, sequence: int) -> None:
         """Empty the tables of frames that it and the one before it replace.
 
-        A standby that looks now and then finds the frames behind the one before. Tables that are
-        read now are emptied some other time.
+        A standby that looks now and then finds the frames behind the one before; in a full database
+        it has to read the snapshot. Tables that are read now are emptied some other time.
         """
         before, self._covered_to = self._covered_to, sequence
+        if self.is_full:
+            before = sequence
         for number, end in enumerate(self._ends):
             if number == self._table or not 0 < end <= before:
                 continue

@@ -16,11 +16,9 @@ from typing import Final, final
 
 from delayd.limits import DATABASE_ANSWER_MS, DATABASE_RESERVE_BYTES, DATABASE_RESERVE_RETRY_MS
 from delayd.postgres.connection import Connection, whole
-from delayd.postgres.errors import DatabaseError, StatementFailed
+from delayd.postgres.errors import FULL, DatabaseError, StatementFailed
 from delayd.postgres.statements import Statements
 
-FULL: Final = "53100"
-"""SQLSTATE of a disk that is full."""
 _PAGE_BYTES: Final = 8_192
 _ROWS: Final = DATABASE_RESERVE_BYTES // _PAGE_BYTES * 22
 """Of 36 bytes, in the tenth of a page that its table's fillfactor says."""

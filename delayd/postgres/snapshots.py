@@ -24,9 +24,22 @@ from delayd.journal.snapshot import (
     snapshot_mark,
     unpack_snapshot_header,
 )
-from delayd.limits import DATABASE_ANSWER_MS, DATABASE_PART_BYTES, DATABASE_TRUNCATE_MS
+from delayd.limits import (
+    DATABASE_ANSWER_MS,
+    DATABASE_CLEAR_MS,
+    DATABASE_CLEAR_TRIES,
+    DATABASE_FULL_SNAPSHOT_BYTES_MAX,
+    DATABASE_PART_BYTES,
+    DATABASE_TRUNCATE_MS,
+)
 from delayd.postgres.connection import Row, Value, whole
-from delayd.postgres.errors import DatabaseError, Fenced, SnapshotGivenUp
+from delayd.postgres.errors import (
+    FULL,
+    DatabaseError,
+    Fenced,
+    SnapshotGivenUp,
+    StatementFailed,
+)
 from delayd.postgres.statements import SNAPSHOT_TABLES, Statements
 from delayd.text import counted
 
@@ -70,6 +83,10 @@ class SnapshotOwner(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether nothing becomes durable any more."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the database has no space but that of the reserve, for removals."""
 
     def covered(self, connection: PartsConnection, sequence: int) -> None:
         """Empty the tables of frames up to this one; in the thread. Raises DatabaseError."""
@@ -125,6 +142,8 @@ class PartsWriter:
         try:
             if not self.is_wanted:
                 raise SnapshotGivenUp(f"{self._where}: it is not wanted any more")
+            if self._owner.is_full and self.stored_bytes > DATABASE_FULL_SNAPSHOT_BYTES_MAX:
+                raise SnapshotGivenUp(f"{self._where}: the database has no space for it")
             connection = self._begun()
             kind, stored = deflated(payload)
             self._add(self._packed(kind, stored, len(payload)))
@@ -168,10 +187,13 @@ class PartsWriter:
             if not rows:
                 raise self._fenced()
             self._round = whole(rows[0][0])
-            empty = self._statements.empty_snapshot(self.table, *self._proof, self._round)
-            connection.run(empty, DATABASE_ANSWER_MS)
+            self._empty(connection)
             self._add(pack_snapshot_header(self._header))
         return self._connection
+
+    def _empty(self, connection: PartsConnection) -> None:
+        empty = self._statements.empty_snapshot(self.table, *self._proof, self._round)
+        connection.run(empty, DATABASE_ANSWER_MS)
 
     def _packed(self, kind: SnapshotKind, stored: bytes, payload_bytes: int) -> bytes:
         self._frames += 1
@@ -208,8 +230,33 @@ class PartsWriter:
 
     def _given_up(self, error: DatabaseError) -> DatabaseError:
         """Return what to raise: the log itself finds out what else is wrong, and what to do."""
+        connection = self._connection
+        if connection is not None and self._is_for_space(error):
+            self._clear(connection)
         self.abandon()
         return SnapshotGivenUp(f"the snapshot was given up: {error}")
+
+    def _is_for_space(self, error: DatabaseError) -> bool:
+        """Tell whether it was given up because the database is full."""
+        return self._owner.is_full or (isinstance(error, StatementFailed) and error.state == FULL)
+
+    def _clear(self, connection: PartsConnection) -> None:
+        """Give back the space of what was written, which removals need.
+
+        To empty a table with an index takes a few pages itself: the reserve's, once it is released.
+        """
+        pause = threading.Event()
+        for _ in range(DATABASE_CLEAR_TRIES):
+            try:
+                self._empty(connection)
+            except StatementFailed as error:
+                if error.state != FULL:
+                    return
+            except DatabaseError:
+                return
+            else:
+                return
+            pause.wait(DATABASE_CLEAR_MS / 1_000)
 
 
 def payloads_of(

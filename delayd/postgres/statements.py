@@ -27,7 +27,7 @@ SESSION: Final = """
 SET synchronous_commit = on; SET default_transaction_isolation = 'read committed';
 SET default_transaction_read_only = off; SET statement_timeout = 0; SET lock_timeout = 0;
 SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; SET search_path = '';
-SET client_encoding = 'UTF8'; SET jit = off;
+SET client_encoding = 'UTF8'; SET jit = off; SET enable_sort = off;
 DO $$ BEGIN PERFORM set_config(name, 'lz4', false) FROM pg_catalog.pg_settings
 WHERE name = 'default_toast_compression' AND 'lz4' = ANY (enumvals); END $$
 """

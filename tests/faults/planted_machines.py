@@ -168,7 +168,12 @@ def counting_by_the_database() -> Patch:
 
 
 def full_for_ever() -> Patch:
-    return mock.patch.object(log_module.DatabaseSpace, "more", return_value=-1)
+    note = log_module.DatabaseSpace.note
+
+    def note_full(self: log_module.DatabaseSpace, *, is_full: bool) -> None:
+        note(self, is_full=is_full or self.is_full)
+
+    return mock.patch.object(log_module.DatabaseSpace, "note", note_full)
 
 
 def following_every_clock() -> Patch:

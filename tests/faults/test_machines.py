@@ -30,7 +30,7 @@ FOUND_AT: Final[Mapping[str, int]] = MappingProxyType(
         "an unknown outcome is acknowledged before the next append": 84,
         "delayd time goes on by the machine's clock": 24,
         "a snapshot ends in the middle of a row": 14,
-        "a frame that was found is never sent again": 31,
+        "a frame that was found is never sent again": 400,
         "a standby follows a clock that was set forward": 22,
     }
 )

@@ -516,7 +516,8 @@ def test_h4_jobs_of_a_full_database_are_removed_and_puts_are_refused(
             owner.signal(signal.SIGTERM)
             cluster.wait_for(partial(serves, other), other)
             with PatientClient(other.address) as client:
-                assert int(client.stats()["current-jobs-delayed"]) == 2
+                stats = client.stats()
+                assert (stats["current-jobs-delayed"], stats["current-jobs-ready"]) == ("1", "1")
                 assert client.ask(f"delete {kept[0]}") == "DELETED"
                 assert client.ask("cancel-jobs default") == "CANCELLED 1"
         runs.count("T-H4 full database", len(kept) - 1, "jobs removed")
@@ -531,8 +532,11 @@ def has_reserve(server: PostgresServer) -> bool:
 
 
 def fill_and_remove(owner: Machine, disk: Path) -> list[int]:
-    """Put until the disk is full, delete all of these jobs but the first, and have space again."""
-    put, body = "put 0 3600 60", b"x" * 2_000
+    """Put until the disk is full, delete all of these jobs but the first, and have space again.
+
+    Every second one is handed out before.
+    """
+    put, body = "put 0 0 60", random.Random(1).randbytes(2_000)
     ballast = disk / "ballast"
     with PatientClient(owner.address) as client:
         kept = [client.put(body, delay=3_600)]
@@ -542,8 +546,11 @@ def fill_and_remove(owner: Machine, disk: Path) -> list[int]:
         while (reply := client.ask(put, body)).startswith("INSERTED"):
             kept.append(int(reply.split()[1]))
         assert reply == "OUT_OF_MEMORY"
-        for job_id in kept[1:]:
+        for number, job_id in enumerate(kept[1:]):
+            if number % 2:
+                assert client.ask(f"reserve-job {job_id}").startswith(f"RESERVED {job_id} ")
             assert client.ask(f"delete {job_id}") == "DELETED"
+        assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
         assert client.ask(put, body) == "OUT_OF_MEMORY"
         ballast.unlink()
         wait_until(lambda: client.ask(put, body).startswith("INSERTED"))
