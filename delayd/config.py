@@ -421,13 +421,11 @@ _HTTP_HELD: Final = size(limits.HTTP_HELD_BYTES_MIN, limits.HTTP_HELD_BYTES_MAX)
 _HTTP_TIMEOUT: Final = duration(limits.HTTP_TIMEOUT_MS_MIN, limits.HTTP_TIMEOUT_MS_MAX)
 _SEGMENT: Final = size(limits.JOURNAL_SEGMENT_BYTES_MIN, limits.JOURNAL_SEGMENT_BYTES_MAX)
 _INTERVAL: Final = duration(1, limits.SYNC_INTERVAL_MS_MAX)
-DATABASE_URL: Final = or_off(
-    matching(
-        # Neither a user with a password nor an option that is one: others see what a flag says.
-        r"postgres(ql)?://([^/?#:@]*@)?[^/?#@]*(/[^?#@]*)?(\?(?!.*passw)[^#@]*)?",
-        "must be a url such as postgresql://delayd@db.example.com/jobs without a password, which"
-        " is in postgres.password_file or PGPASSFILE",
-    )
+DATABASE_URL: Final = matching(
+    # Neither a user with a password nor an option that is one: others see what a flag says.
+    r"postgres(ql)?://([^/?#:@]*@)?[^/?#@]*(/[^?#@]*)?(\?(?!.*passw)[^#@]*)?",
+    "must be a url such as postgresql://delayd@db.example.com/jobs without a password, which goes"
+    " into PGPASSFILE, PGPASSWORD or postgres.password_file",
 )
 LOG_NAME: Final = matching(
     "(?!pg_)[a-z_][a-z0-9_]{0,62}", "must be a name of a schema in small letters, such as delayd"
@@ -510,7 +508,7 @@ SETTINGS: Final = (
     Field("journal.sync_interval", "sync_interval_ms", _INTERVAL),
     Field("journal.sync_in_turn", "sync_in_turn", FLAG),
     Field("journal.segment_bytes", "segment_bytes", _SEGMENT),
-    Field("postgres.url", "postgres_url", DATABASE_URL, "--postgres", is_secret=True),
+    Field("postgres.url", "postgres_url", or_off(DATABASE_URL), "--postgres", is_secret=True),
     Field("postgres.name", "postgres_name", LOG_NAME),
     Field("postgres.password_file", "postgres_password_file", _FILE_OR_OFF),
     Field("postgres.address", "postgres_address", _REACHED_AT),

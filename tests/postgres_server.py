@@ -127,6 +127,16 @@ class PostgresServer:
         ]
         self.ask(*changes, "SELECT pg_reload_conf()")
 
+    def require_password(self, role: str, password: str) -> str:
+        """Make a role that has to show this password; return the url for it."""
+        self.ask(
+            f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD '{password}'",
+            f"COPY (SELECT 'host all {role} all scram-sha-256' UNION ALL"
+            " SELECT 'host all all all trust') TO PROGRAM 'cat > pg_hba.conf'",
+            "SELECT pg_reload_conf()",
+        )
+        return self.url.replace(f"{USER}@", f"{role}@")
+
     def copy(self, source: "PostgresServer") -> None:
         """Begin anew as a copy of this server, which follows it when it is started."""
         shutil.rmtree(self._data, ignore_errors=True)

@@ -6,12 +6,12 @@ Everything of PostgreSQL is imported when a url was given.
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from delayd.cli.journal_report import FrameSource, Played, collector_off
-from delayd.cli.terminal import require_psycopg
+from delayd.cli.terminal import load_config, require_psycopg
 from delayd.clock import system_wall_ms
 from delayd.config import DATABASE_URL, LOG_NAME
 from delayd.exits import Exit
@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 _US_PER_S: Final = 1_000_000
 
 
+class LogOptions(NamedTuple):
+    """What a command was told about the log in a database, beside its url."""
+
+    name: str | None
+    """None: the one of the configuration."""
+    config_path: str | None
+
+
 def is_url(text: str) -> bool:
     """Tell whether this names a database and no directory."""
     return text.startswith(("postgresql:", "postgres:"))
@@ -41,22 +49,30 @@ def check_name(option: str, name: str) -> None:
         raise click.UsageError(f"{option} {visible(repr(name))} {rule}") from None
 
 
-def place_of(url: str, name: str) -> "DatabasePlace":
-    """Return the place of the log with this name. Raises LogError and CommandFailed."""
+def place_of(url: str, options: LogOptions) -> "DatabasePlace":
+    """Return the place of the log. Raises LogError and CommandFailed."""
+    config = load_config(options.config_path, {})
+    name = config.postgres_name if options.name is None else options.name
     check_name("--name", name)
     try:
         DATABASE_URL.read(url)
     except ValueError as rule:  # the url may have a password, so it is not shown
-        raise click.UsageError(f"the url of the database {rule}") from None
+        raise click.UsageError(f"the url of the database {rule} (--config FILE)") from None
     require_psycopg("a log in PostgreSQL", Exit.USAGE)
     from delayd.postgres.place import DatabasePlace
 
-    return DatabasePlace.of(url, name=name, lease_ms=DATABASE_ANSWER_MS, address="")
+    return DatabasePlace.of(
+        url,
+        name=name,
+        lease_ms=DATABASE_ANSWER_MS,
+        address="",
+        password_file=config.postgres_password_file,
+    )
 
 
-def source_of(url: str, name: str, *, may_be_owned: bool) -> "DatabaseSource":
+def source_of(url: str, options: LogOptions, *, may_be_owned: bool) -> "DatabaseSource":
     """Open the log for reading. Raises LogError and CommandFailed."""
-    place = place_of(url, name)
+    place = place_of(url, options)
     from delayd.postgres.copies import DatabaseSource
 
     return DatabaseSource(place, Log(sys.stderr, system_wall_ms), may_be_owned=may_be_owned)
@@ -68,13 +84,13 @@ def frames_of(source: "DatabaseSource") -> Iterator[FrameSource]:
         yield FrameSource(frame, is_snapshot=frame.sequence <= source.row.snapshot)
 
 
-def examined(url: str, name: str) -> tuple[list[str], Exit]:
+def examined(url: str, options: LogOptions) -> tuple[list[str], Exit]:
     """Do what a start does before it takes over; return the findings, and how the check ends.
 
     Raises LogError where the database cannot be asked.
     """
     played, refusal = Played(), None
-    with closing(source_of(url, name, may_be_owned=True)) as source, collector_off():
+    with closing(source_of(url, options, may_be_owned=True)) as source, collector_off():
         try:
             played.play(frames_of(source), source.shown)
         except LogError as error:
@@ -82,7 +98,7 @@ def examined(url: str, name: str) -> tuple[list[str], Exit]:
                 raise
             refusal = error
         row = source.row
-    lines = [f"log        {source.shown}, {name}", f"owner      {_owner(row)}"]
+    lines = [f"log        {source.shown}, {source.name}", f"owner      {_owner(row)}"]
     if row.snapshot:
         lines.append(f"snapshot   of frame {row.snapshot}, {row.snapshot_bytes} bytes")
     if played.first_of_log and played.last:

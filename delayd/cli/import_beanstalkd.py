@@ -48,7 +48,7 @@ def import_beanstalkd(
     disk = RealDisk()
     config = load_config(path, {"--data-dir": data_dir})
     if config.postgres_url is not None and data_dir is None:
-        rule = "name a --data-dir, and move it with `delayd journal copy DIR URL`"
+        rule = "name a --data-dir, and copy it with `delayd journal copy DIR URL`"
         raise click.UsageError(
             f"the configuration keeps jobs in the database of postgres.url: {rule}"
         )

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from delayd.cli.database import check_name, examined, is_url, place_of, source_of
+from delayd.cli.config import CONFIG_OPTION
+from delayd.cli.database import LogOptions, check_name, examined, is_url, place_of, source_of
 from delayd.cli.database import frames_of as database_frames
 from delayd.cli.journal_report import collector_off, examine, frames_of, lines, log_bytes
 from delayd.cli.terminal import (
@@ -63,7 +64,9 @@ class LogParameter(click.ParamType[str]):
 
 
 LOG: Final = LogParameter()
-NAME: Final = click.option("--name", default="delayd", help="Of the log in a database (delayd).")
+NAME: Final = click.option(
+    "--name", help="Of the log in a database (postgres.name of the configuration: delayd)."
+)
 
 
 class PlaceParameter(click.ParamType["tuple[int, int]"]):
@@ -95,7 +98,8 @@ def journal() -> None:
 )
 @click.argument("directory", metavar="LOG", type=LOG)
 @NAME
-def check(directory: str, *, name: str) -> int:
+@CONFIG_OPTION
+def check(directory: str, *, name: str | None, path: str | None) -> int:
     """Report what a start of the daemon would do with LOG, and change nothing.
 
     LOG is a directory or the url of a PostgreSQL database. The exit code is 0 if it would start and
@@ -103,7 +107,7 @@ def check(directory: str, *, name: str) -> int:
     """
     if is_url(directory):
         with journal_errors():
-            findings, code = examined(directory, name)
+            findings, code = examined(directory, LogOptions(name, path))
         print_lines(map(visible, findings))
         return code
     disk = RealDisk()
@@ -120,16 +124,18 @@ def check(directory: str, *, name: str) -> int:
 @click.argument("directory", metavar="LOG", type=LOG)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each record.")
 @NAME
-def dump(directory: str, *, as_json: bool, name: str) -> int:
+@CONFIG_OPTION
+def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -> int:
     """Print the records in LOG, a directory or the url of a database, in their order.
 
     A line has the number of its frame, delayd time and wall-clock time of the commit, the record's
     kind and its fields. Bodies are shortened and escaped, with --json whole and in base64.
     """
     if is_url(directory):
+        options = LogOptions(name, path)
         with (
             journal_errors(),
-            contextlib.closing(source_of(directory, name, may_be_owned=True)) as source,
+            contextlib.closing(source_of(directory, options, may_be_owned=True)) as source,
         ):
             print_lines(lines(database_frames(source), source.shown, as_json=as_json))
         return Exit.OK
@@ -154,7 +160,8 @@ def dump(directory: str, *, as_json: bool, name: str) -> int:
 @click.argument("directory", metavar="LOG", type=LOG)
 @click.argument("target", type=click.Path(file_okay=False))
 @NAME
-def backup(directory: str, target: str, *, name: str) -> int:
+@CONFIG_OPTION
+def backup(directory: str, target: str, *, name: str | None, path: str | None) -> int:
     """Copy LOG to the directory TARGET, which is new or empty, while a daemon uses it or not.
 
     LOG is a directory or the url of a PostgreSQL database.
@@ -163,7 +170,7 @@ def backup(directory: str, target: str, *, name: str) -> int:
     checked as by `delayd journal check` when the exit code is 0; otherwise nothing is left of it.
     """
     if is_url(directory):
-        return _copied(directory, target, name, may_be_owned=True)
+        return _copied(directory, target, LogOptions(name, path), may_be_owned=True)
     _check_apart(directory, target)
     disk = RealDisk()
     raise_descriptor_limit()  # all files are open at one time
@@ -193,17 +200,19 @@ def backup(directory: str, target: str, *, name: str) -> int:
 @click.argument("source", type=LOG)
 @click.argument("target")
 @NAME
-def copy(source: str, target: str, *, name: str) -> int:
+@CONFIG_OPTION
+def copy(source: str, target: str, *, name: str | None, path: str | None) -> int:
     """Copy the log at SOURCE to TARGET, each a directory or the url of a PostgreSQL database.
 
     No daemon may use the source meanwhile; it is not changed. The target has no log yet. Jobs keep
     ids, keys, times, attempts and dead letters, policies and pauses stay; the copy is read again
     and compared with the source. When the exit code is not 0, no daemon starts on what is left.
-    Passwords are taken from PGPASSFILE or ~/.pgpass, as by psql.
+    The password is in the postgres.password_file of the configuration, or where psql finds it:
+    PGPASSFILE, PGPASSWORD or ~/.pgpass.
     """
     if not (is_url(source) or is_url(target)):
         _check_apart(source, target)
-    return _copied(source, target, name, may_be_owned=False)
+    return _copied(source, target, LogOptions(name, path), may_be_owned=False)
 
 
 @journal.command(
@@ -228,26 +237,27 @@ def schema(name: str, role: str) -> int:
     return Exit.OK
 
 
-def _source(text: str, name: str, *, may_be_owned: bool) -> "CopySource":
+def _source(text: str, options: LogOptions, *, may_be_owned: bool) -> "CopySource":
     if is_url(text):
-        return source_of(text, name, may_be_owned=may_be_owned)
+        return source_of(text, options, may_be_owned=may_be_owned)
     return DirectorySource(RealDisk(), text)
 
 
-def _target(text: str, name: str) -> "CopyTarget":
+def _target(text: str, options: LogOptions) -> "CopyTarget":
     if is_url(text):
-        place = place_of(text, name)
+        place = place_of(text, options)
         from delayd.postgres.copies import DatabaseTarget
 
         return DatabaseTarget(place)
     return DirectoryTarget(RealDisk(), text, JOURNAL_SEGMENT_BYTES_DEFAULT)
 
 
-def _copied(source: str, target: str, name: str, *, may_be_owned: bool) -> int:
+def _copied(source: str, target: str, options: LogOptions, *, may_be_owned: bool) -> int:
     from delayd.log_copy import copy_log
 
     with journal_errors(), collector_off():
-        made = copy_log(_source(source, name, may_be_owned=may_be_owned), _target(target, name))
+        opened = _source(source, options, may_be_owned=may_be_owned)
+        made = copy_log(opened, _target(target, options))
     print_lines([f"copied {counted(made.jobs, 'job')}, up to frame {made.sequence}"])
     return Exit.OK
 

@@ -29,7 +29,7 @@ class DatabaseSource:
 
     def __init__(self, place: DatabasePlace, news: Log, *, may_be_owned: bool = False) -> None:
         """`may_be_owned`: what is there at this moment is read, although a daemon goes on."""
-        self.shown = place.shown
+        self.shown, self.name = place.shown, place.name
         self._may_be_owned = may_be_owned
         statements = Statements(place.name)
         connection = place.connected()

@@ -255,7 +255,7 @@ def test_jobs_of_a_beanstalkd_go_to_a_directory_first(
 ) -> None:
     monkeypatch.setenv("DELAYD_POSTGRES_URL", server.url)
     assert invoke(["import-beanstalkd", str(tmp_path)]) == Exit.USAGE
-    assert "name a --data-dir, and move it with `delayd journal copy" in capsys.readouterr().err
+    assert "name a --data-dir, and copy it with `delayd journal copy" in capsys.readouterr().err
     assert invoke(["serve", "--data-dir", str(tmp_path)]) == Exit.BAD_CONFIGURATION
     assert "jobs are in the database of postgres.url" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == []

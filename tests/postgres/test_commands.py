@@ -8,7 +8,7 @@ import pytest
 from delayd.cli.main import invoke
 from delayd.exits import Exit
 from tests.cli.journals import Capture, fill_with_snapshot, lines_of
-from tests.postgres_server import PostgresServer
+from tests.postgres_server import PostgresServer, postgres_server
 from tests.rigs.postgres import opened
 
 
@@ -69,3 +69,30 @@ def test_a_damaged_log_in_a_database_is_refused_and_named(
     for command in ("check", "dump"):
         assert invoke(["journal", command, server.url, "--name", "none"]) == Exit.BAD_CONFIGURATION
         assert "there is no log called none in" in capsys.readouterr().err
+
+
+def test_the_commands_take_name_and_password_from_the_configuration(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    fill_with_snapshot(tmp_path / "data")
+    (tmp_path / "password").touch(0o600)
+    (tmp_path / "password").write_text("s3cret")
+    config = tmp_path / "delayd.toml"
+    config.write_text('postgres = {name = "jobs", password_file = "password"}')
+    with postgres_server() as server:
+        url = server.require_password("ada", "s3cret")
+        for command in (
+            ("copy", str(tmp_path / "data"), url),
+            ("check", url),
+            ("dump", url),
+            ("backup", url, str(tmp_path / "copy")),
+        ):
+            assert invoke(["journal", *command]) == Exit.BAD_CONFIGURATION
+            assert "postgres.password_file, or else of PGPASSFILE" in capsys.readouterr().err
+            assert invoke(["journal", *command, "--config", str(config)]) == Exit.OK
+            capsys.readouterr()
+        assert server.ask("SELECT count(*) FROM jobs.log") == "1"
+    assert invoke(["journal", "check", url.replace("@", ":s3cret@")]) == Exit.USAGE
+    refusal = capsys.readouterr().err
+    assert "PGPASSFILE, PGPASSWORD or postgres.password_file (--config FILE)" in refusal
+    assert "s3cret" not in refusal

@@ -359,13 +359,7 @@ def test_a_wrong_password_ends_a_start_and_no_standby_that_runs(tmp_path: Path) 
     file = tmp_path / "password"
     file.touch(0o600)
     with postgres_server() as server:
-        server.ask(
-            "CREATE ROLE ada LOGIN SUPERUSER PASSWORD 'first'",
-            "COPY (SELECT 'host all ada all scram-sha-256' UNION ALL"
-            " SELECT 'host all all all trust') TO PROGRAM 'cat > pg_hba.conf'",
-            "SELECT pg_reload_conf()",
-        )
-        url = server.url.replace("postgres@", "ada@")
+        url = server.require_password("ada", "first")
         with pytest.raises(DatabaseUnfit, match="no password supplied: it is that of"):
             opened(server, "kept", url=url)
         file.write_text("wrong")
