@@ -116,6 +116,9 @@ class Counters:
             topic.rates = LastMinute(RATES)
             topic.waited = new_histogram()
         topic.rates.begin(time_ms, counts_of(topic))
+        # So what comes at once is of one moment here too, and not of a cell that was begun before.
+        if self.rates.is_empty(counts := counts_of(self)):
+            self.rates.begin(time_ms, counts)
         topic.queues.ready.ages.tidy()
 
     def count(self, topic: "Topic", operation: Operation, jobs: int = 1) -> None:

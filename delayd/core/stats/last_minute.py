@@ -40,11 +40,18 @@ class LastMinute:
         """From then on, what is counted begins a new cell."""
 
     def begin(self, time_ms: int, counters: Sequence[int]) -> None:
-        """Begin a cell with the counters as they are; it is `next_ms` by now."""
+        """Begin a cell with the counters as they are, in place of one that has counted nothing."""
+        if self.is_empty(counters):
+            self._begun -= 1
         at = self._begun % RATE_CELLS * self._row
         self._cells[at : at + self._row] = array("Q", (time_ms, *counters))
         self._begun += 1
         self.next_ms = time_ms + RATE_CELL_MS
+
+    def is_empty(self, counters: Sequence[int]) -> bool:
+        """Tell whether the last cell has counted nothing so far."""
+        at = (self._begun - 1) % RATE_CELLS * self._row
+        return self._begun > 0 and self._cells[at + 1 : at + self._row] == array("Q", counters)
 
     def counted(self, now_ms: int, counters: Sequence[int]) -> list[float]:
         """Return how much of each was counted in the last minute."""

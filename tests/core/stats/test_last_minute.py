@@ -62,6 +62,21 @@ def test_the_cells_reach_over_the_minute() -> None:
     assert RATE_CELLS * RATE_CELL_MS > 60_000 + RATE_CELL_MS
 
 
+def test_what_comes_at_once_each_minute_is_the_same_for_the_topic_and_the_daemon(
+    rig: EngineRig,
+) -> None:
+    for minute in range(3):
+        begins_ms = START_MS + 60_000 * minute
+        rig.play(begins_ms + 8_000)
+        rig.put_many(600)
+        rig.play(begins_ms + 60_000)  # nothing is counted then, but time goes on
+    for rates in (
+        topic_rates(rig.engine, rig.topic(), rig.now_ms + 8_000),
+        daemon_rates(rig.engine, rig.now_ms + 8_000),
+    ):
+        assert rates[0] == pytest.approx(10)
+
+
 @pytest.mark.parametrize("rule", [None, '{"retry": "1h"}'])
 def test_attempts_that_fail_long_after_the_last_put_are_of_the_last_minute(
     rig: EngineRig, rule: str | None
