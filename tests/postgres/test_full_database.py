@@ -1,6 +1,7 @@
 """What a full database has space for; `test_real_two_machines` has one on a small disk."""
 
 from collections import deque
+from typing import TYPE_CHECKING, cast
 from unittest import mock
 
 import pytest
@@ -14,6 +15,9 @@ from delayd.postgres.errors import FULL, SnapshotGivenUp, StatementFailed
 from delayd.postgres.postgres_log import DatabaseSpace
 from delayd.postgres.snapshots import PartsWriter
 from delayd.postgres.statements import Statements
+
+if TYPE_CHECKING:
+    from delayd.postgres.snapshots import PartsConnection
 
 HEADER = SnapshotHeader(bytes(16), 7, 0, 0)
 PAYLOAD_BYTES = 1 << 20
@@ -85,7 +89,12 @@ def given_up(connection: FullConnection, *, is_full: bool) -> tuple[str, int]:
         ),
     ):
         writer = PartsWriter(
-            *(owner, lambda: connection, statements), proof=proof, header=HEADER, where="snapshot"
+            owner,
+            lambda: cast("PartsConnection", connection),
+            statements,
+            proof=proof,
+            header=HEADER,
+            where="snapshot",
         )
         payloads = [bytes(PAYLOAD_BYTES)] * 100
         with pytest.raises(SnapshotGivenUp) as caught:
