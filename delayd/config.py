@@ -741,7 +741,7 @@ def _broken_rules(config: Config) -> Iterator[Wrong]:
         yield Wrong("line.listen and http.listen", rule, shown(str(config.line_listen)))
     yield from _broken_tls_rules(config)
     if config.push_sign_with and config.push_secrets is None:
-        yield Wrong("push.sign_with", "needs a push.secrets", shown(config.push_sign_with))
+        yield Wrong("push.sign_with", "needs push.secrets", shown(config.push_sign_with))
     for name, address, has_tls in (
         ("line.listen", config.line_listen, config.line_tls),
         ("http.listen", config.http_listen, config.http_tls),
@@ -767,7 +767,7 @@ def _broken_tls_rules(config: Config) -> Iterator[Wrong]:
         ("tls.client_ca", config.tls_client_ca),
     ):
         if value:
-            yield Wrong(name, "needs a tls.certificate", shown(value))
+            yield Wrong(name, "needs tls.certificate", shown(value))
 
 
 def exposed(config: Config, name: str, address: Address, *, has_tls: bool) -> Iterator[Wrong]:

@@ -159,7 +159,9 @@ class Notices:
         """Say what kept all clients waiting, once a minute at most."""
         if self._sparingly.may_log("long hold"):
             figures = {f"{part}_ms": took_ns // NS_PER_MS for part, took_ns in parts.items()}
-            self.log.warning("no client was heard for long", ms=held_ns // NS_PER_MS, **figures)
+            self.log.warning(
+                "clients had to wait: the daemon was busy", ms=held_ns // NS_PER_MS, **figures
+            )
 
     def overslept(self, late_ms: int) -> None:
         self.log.error("a wake-up was missed and is repaired", late_ms=late_ms)
@@ -172,10 +174,10 @@ class Notices:
     def sink_left_behind(self, context: Mapping[str, Any]) -> None:
         if self._sparingly.may_log("sink"):
             reason = hide_in_urls(str(context.get("exception") or ""))
-            self.log.warning("a sink left this behind", what=context["message"], reason=reason)
+            self.log.warning("a sink left an error behind", what=context["message"], reason=reason)
 
     def stray_sink(self) -> None:
-        self.log.warning("a sink goes on although it was told to end: leaving it behind")
+        self.log.warning("a sink did not end when it was told to: stopping without it")
 
     def fault(self, context: Mapping[str, Any]) -> None:
         """Say where a fault of our own is."""
@@ -189,7 +191,7 @@ class Notices:
             self.log.warning(sentence, clients=clients)
 
     def draining(self, *, is_new: bool) -> None:
-        self.log.info("draining: new jobs are refused" if is_new else "draining already")
+        self.log.info("draining: new jobs are refused" if is_new else "already draining")
 
     def still_reserved(self, jobs: int) -> None:
         """Say how many jobs there was no time to give back, if there are any."""

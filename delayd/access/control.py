@@ -115,7 +115,7 @@ class AccessControl(NamedTuple):
             for listener in opened:
                 if context is None and not is_local(listener.address):
                     where = f"{front_end} {listener.address}"
-                    log.warning("tokens travel in clear: this address has no TLS", address=where)
+                    log.warning("tokens are sent in clear: this address has no TLS", address=where)
 
     def for_all_topics(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the secrets, and the sinks, that a token for some topics may use for those.

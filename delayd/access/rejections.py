@@ -36,13 +36,15 @@ class Rejections:
 
     def guessing(self, address: str) -> None:
         """Log an address that has begun to show too many wrong tokens; this is rare anyway."""
-        self._log.warning("wrong tokens come from an address: it is answered late", address=address)
+        self._log.warning(
+            "wrong tokens come from an address: more of them are answered late", address=address
+        )
 
     def unlisted(self, peer: "UnixPeer") -> None:
         """Log a user of a unix socket who is on no list, where there are no tokens."""
         if self._sparingly.may_log("unlisted"):
             self._log.warning(
-                "a user of a unix socket was turned away, who is on none of the lists of auth",
+                "a user of a unix socket was turned away: no list of auth has this user",
                 uid=peer.uid,
                 gid=peer.gid,
             )

@@ -46,9 +46,14 @@ class Measured(NamedTuple):
         "delayd bench --seconds 5 --json",
     )
 )
-@click.option("--seconds", type=click.FloatRange(0.01, 60), default=1.0, help="For each row: 1.")
 @click.option(
-    "--sync", type=click.Choice(["always", "interval", "never"]), default="always", help="always."
+    "--seconds", type=click.FloatRange(0.01, 60), default=1.0, help="How long each row takes: 1."
+)
+@click.option(
+    "--sync",
+    type=click.Choice(["always", "interval", "never"]),
+    default="always",
+    help="The sync policy: always.",
 )
 @click.option(
     "--within",

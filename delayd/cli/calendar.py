@@ -39,8 +39,10 @@ DAY_S: Final = 86_400.0
     )
 )
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=known_topics)
-@click.option("--from", "begin", type=BOUND, default="0", help="From then on: 2h, a time; 0.")
-@click.option("--to", "end", type=BOUND, help="Before then; by default a day after --from.")
+@click.option(
+    "--from", "begin", type=BOUND, default="0", help="Where it begins: 2h, a time; by default now."
+)
+@click.option("--to", "end", type=BOUND, help="Where it ends; by default a day after --from.")
 @click.option("--bucket", type=DURATION, help="How long each row is; by default 24 rows.")
 @JSON_OPTION
 @with_client

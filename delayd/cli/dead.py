@@ -96,10 +96,14 @@ def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:
     ),
 )
 @click.argument("topic", shell_complete=known_topics)
-@click.option("--count", type=click.IntRange(1), help="How many at most, the oldest first; all.")
-@click.option("--per-second", type=float, help="So many a second; all at once.")
-@click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--count",
+    type=click.IntRange(1),
+    help="How many at most, the longest buried first; by default all.",
+)
+@click.option("--per-second", type=float, help="How many a second; by default all at once.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_client
 def redrive(
     client: "Client",

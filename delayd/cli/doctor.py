@@ -46,7 +46,7 @@ def doctor(
 ) -> int:
     """Look for what is wrong on this machine, and say what to do.
 
-    The configuration, how long the disk takes to sync, limits, the clock source, ports, free space,
+    It looks at the configuration, the time of a sync, limits, the clock source, ports, free space,
     permissions, systemd; or the database of postgres.url in place of the disk. Nothing is changed.
     Run it as the user of the daemon. With --url, --line or DELAYD_URL the daemon there is asked,
     too. Exit code 78 if anything is wrong that keeps a daemon from starting or from keeping its

@@ -34,7 +34,7 @@ def with_file(setting: str) -> Callable[[Callable[..., int]], Callable[..., int]
     options = (
         click.option(f"--{name}", "file_path", metavar="FILE", help=f"The {name} file."),
         click.option(
-            "--config", "config_path", metavar="FILE", help="The configuration with its path."
+            "--config", "config_path", metavar="FILE", help="The configuration that names it."
         ),
     )
 

@@ -21,7 +21,7 @@ def handover(client: "Client", *, as_json: bool) -> int:
     """Have a standby take over from the daemon, whose log is in a database.
 
     The daemon stops gracefully, with exit code 80: where systemd starts it again, it stands by. It
-    refuses if no standby follows the log, or if the one that is furthest is seconds behind.
+    refuses if no standby follows the log, or if the best one is seconds behind.
     """
     standby = client.hand_over()
     if as_json:

@@ -36,7 +36,7 @@ from delayd.journal.new import new_journal
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
 @click.option("--data-dir", metavar="DIR", help="The directory for the jobs, new or empty.")
 @click.option("--skip-damage", is_flag=True, help="Skip what cannot be read.")
-@click.option("--user", metavar="USER", help="Whose the files are to be: of delayd-beanstalkd -u.")
+@click.option("--user", metavar="USER", help="Who is to own the files: the user of -u.")
 def import_beanstalkd(
     binlog_dir: str, path: str | None, data_dir: str | None, *, skip_damage: bool, user: str | None
 ) -> int:

@@ -71,9 +71,9 @@ TIMES = (
     "--limit",
     type=click.IntRange(0),
     default=100,
-    help="How many at most: 100; where there are more, standard error says so.",
+    help="How many at most, 100 by default; a note says if there are more.",
 )
-@click.option("--all", "are_all", is_flag=True, help="All of them, of all topics, page by page.")
+@click.option("--all", "are_all", is_flag=True, help="All jobs, of all topics, page by page.")
 @click.option("--bodies", is_flag=True, help="Show the bodies too.")
 @click.option("--watch", "is_watched", is_flag=True, help="List them again every 2 seconds.")
 @JSON_OPTION
@@ -266,7 +266,7 @@ def job_fields(job: "JobInfo") -> dict[str, Any]:
     "--state",
     type=click.Choice(["delayed", "ready", "reserved", "buried"]),
     default="ready",
-    help="The first of the topic in this state; without --key. ready.",
+    help="Without --key: show the first job in this state, by default ready.",
 )
 @click.option(
     "--body", "only_body", is_flag=True, help="Print the body and nothing else, byte for byte."
@@ -434,14 +434,16 @@ def reschedule(
     )
 )
 @takes(*WHICH, *TIMES)
-@click.option("--group", metavar="GROUP", help="What it belongs to; '': to nothing any more.")
+@click.option("--group", metavar="GROUP", help="Another group; '' removes it.")
 @click.option("--priority", type=PRIORITY, help="0 is the most urgent.")
 @click.option("--ttr", type=DURATION, help="How long a worker may hold it.")
 @click.option("--body", metavar="TEXT", help="Another body; - reads standard input.")
 @click.option("--file", type=click.File("rb"), help="Read the body from a file.")
-@click.option("--call", metavar="URL", help="Send it there when it is due; '': to no url any more.")
-@click.option("--method", metavar="METHOD", help="Of that request; by default POST.")
-@click.option("--header", metavar="NAME:VALUE", multiple=True, help="Of that request; repeatable.")
+@click.option("--call", metavar="URL", help="Another url to call when it is due; '' removes it.")
+@click.option("--method", metavar="METHOD", help="The method of the call; by default POST.")
+@click.option(
+    "--header", metavar="NAME:VALUE", multiple=True, help="A header of the call; repeatable."
+)
 @with_client
 def change(
     client: "Client",
@@ -455,7 +457,7 @@ def change(
     header: tuple[str, ...],
     **options: Any,
 ) -> int:
-    """Change a waiting or buried job in one step; what is not given stays."""
+    """Change a waiting or buried job in one step; what is not given stays as it is."""
     chosen = selection(ids, topic, key)
     changes = {name: value for name, value in options.items() if value is not None}
     if "delay" in changes and "at" in changes:

@@ -65,7 +65,7 @@ class LogParameter(click.ParamType[str]):
 
 LOG: Final = LogParameter()
 NAME: Final = click.option(
-    "--name", help="Of the log in a database (postgres.name of the configuration: delayd)."
+    "--name", help="Name of a log in a database (postgres.name of the configuration: delayd)."
 )
 
 
@@ -154,7 +154,7 @@ def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -
 
 
 @journal.command(
-    short_help="Copy LOG to the directory TARGET, while a daemon uses it or not.",
+    short_help="Copy LOG to the directory TARGET, whether a daemon uses it or not.",
     epilog=examples("delayd journal backup /var/lib/delayd /backup/2026-11-21"),
 )
 @click.argument("directory", metavar="LOG", type=LOG)
@@ -162,7 +162,7 @@ def dump(directory: str, *, as_json: bool, name: str | None, path: str | None) -
 @NAME
 @CONFIG_OPTION
 def backup(directory: str, target: str, *, name: str | None, path: str | None) -> int:
-    """Copy LOG to the directory TARGET, which is new or empty, while a daemon uses it or not.
+    """Copy LOG to TARGET, a new or empty directory, whether a daemon uses LOG or not.
 
     LOG is a directory or the url of a PostgreSQL database.
 
@@ -219,8 +219,8 @@ def copy(source: str, target: str, *, name: str | None, path: str | None) -> int
     short_help="Print the SQL that makes the tables of a log in PostgreSQL.",
     epilog=examples("delayd journal schema --role delayd | psql -d jobs"),
 )
-@click.option("--name", default="delayd", help="Of the log: its schema (delayd).")
-@click.option("--role", default="delayd", help="As which the daemon connects (delayd).")
+@click.option("--name", default="delayd", help="The schema of the log (delayd).")
+@click.option("--role", default="delayd", help="The role of the daemon (delayd).")
 def schema(name: str, role: str) -> int:
     """Print the SQL that makes the tables of a log in PostgreSQL, for a role that may not do so.
 
@@ -281,7 +281,7 @@ def _check_apart(directory: str, target: str) -> None:
     required=True,
     help="Discard everything after this place; a copy is kept.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
     """Cut the log of DIRECTORY where it can no longer be read, and keep a copy of the rest.
 

@@ -73,7 +73,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
         "secret": Subcommand(
             "secret", "Create and exchange the secrets that calls are signed with."
         ),
-        "push": Subcommand("push", "Try the calls by which jobs are delivered."),
+        "push": Subcommand("push", "Test the calls that deliver jobs."),
         "journal": Subcommand("journal", "Inspect a journal, copy it, or cut it by hand."),
         "import-beanstalkd": Subcommand(
             "import_beanstalkd", "Import the jobs of a stopped beanstalkd."

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def push() -> None:
-    """Try the calls by which jobs are delivered."""
+    """Test the calls that deliver jobs."""
 
 
 @push.command(
@@ -36,11 +36,22 @@ def push() -> None:
     )
 )
 @click.argument("url")
-@click.option("--method", type=click.Choice(METHODS), default="POST", help="By default POST.")
-@click.option("--header", metavar="NAME:VALUE", multiple=True, help="Of the request; repeatable.")
-@click.option("--secret", "names", multiple=True, metavar="NAME", help="Sign with it; repeatable.")
-@click.option("--topic", metavar="TOPIC", default="sample", help="As for a job of it.")
-@click.option("--config", "config_path", metavar="FILE", help="What may be called, and secrets.")
+@click.option(
+    "--method", type=click.Choice(METHODS), default="POST", help="The method; by default POST."
+)
+@click.option(
+    "--header", metavar="NAME:VALUE", multiple=True, help="A header of the request; repeatable."
+)
+@click.option(
+    "--secret", "names", multiple=True, metavar="NAME", help="Sign with this secret; repeatable."
+)
+@click.option("--topic", metavar="TOPIC", default="sample", help="Sign it as a call of this topic.")
+@click.option(
+    "--config",
+    "config_path",
+    metavar="FILE",
+    help="The configuration: what may be called, and the secrets.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def test(
     url: str,
@@ -52,7 +63,7 @@ def test(
     config_path: str | None,
     as_json: bool,
 ) -> int:
-    """Send one signed sample to URL, and explain what came of it.
+    """Send one signed sample to URL, and explain the result.
 
     Without --secret it is signed as push.sign_with says. Exit code 69: the receiver did not take
     the sample; 78: the configuration does not allow the call.

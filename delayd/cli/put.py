@@ -94,13 +94,13 @@ def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | No
 @click.option(
     "--keep-going",
     is_flag=True,
-    help="With --ndjson: report wrong lines and put the others, without looking at all first.",
+    help="With --ndjson: report wrong lines and put the others, as they are read.",
 )
 @click.option(
     "--from-line",
     type=click.IntRange(1),
     metavar="N",
-    help="With --ndjson: begin with line N, to go on where a file ended.",
+    help="With --ndjson: begin with line N, to continue a file.",
 )
 @click.option("--delay", type=DURATION, help="How long until it is due: 15s, 30m, 1h30m, 7d.")
 @click.option("--at", type=MOMENT, help="When it is due: 2030-01-01T09:00:00Z.")
@@ -110,15 +110,17 @@ def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | No
     type=click.Choice(["reject", "keep", "replace", "preserve", "extend"]),
     help="What to do if a job has the key already; by default reject.",
 )
-@click.option("--group", metavar="GROUP", help="What it belongs to.")
+@click.option("--group", metavar="GROUP", help="A label for what the job belongs to.")
 @click.option("--priority", type=PRIORITY, help="0 is the most urgent; by default 65536.")
 @click.option("--ttr", type=DURATION, help="How long a worker may hold it; by default a minute.")
 @click.option("--retry", metavar="STEPS", help="Delays after failures: '15s 3m 10m'.")
 @click.option("--max-attempts", type=int, help="How often it is handed out at most.")
-@click.option("--jitter-percent", type=int, help="Lengthens each step by up to this much.")
-@click.option("--call", metavar="URL", help="Send it there when it is due; no worker is needed.")
-@click.option("--method", metavar="METHOD", help="Of that request; by default POST.")
-@click.option("--header", metavar="NAME:VALUE", multiple=True, help="Of that request; repeatable.")
+@click.option("--jitter-percent", type=int, help="Lengthen each step by chance, by up to so much.")
+@click.option("--call", metavar="URL", help="Call this url when it is due; no worker is needed.")
+@click.option("--method", metavar="METHOD", help="The method of the call; by default POST.")
+@click.option(
+    "--header", metavar="NAME:VALUE", multiple=True, help="A header of the call; repeatable."
+)
 @click.option("--idempotency-key", metavar="TEXT", help="Makes it safe to repeat this command.")
 @JSON_OPTION
 @with_client

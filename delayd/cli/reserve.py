@@ -38,7 +38,9 @@ NOT_TAKEN: Final = "{}: job {} was not taken, {} given back"
     )
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=known_topics)
-@click.option("--wait", type=DURATION, default="0", help="How long to wait for a job; at once.")
+@click.option(
+    "--wait", type=DURATION, default="0", help="How long to wait for a job; by default not at all."
+)
 @click.option("--count", type=click.IntRange(1, 1000), default=1, help="How many at most.")
 @click.option("--ack", "is_acked", is_flag=True, help="Acknowledge at once what is printed.")
 @JSON_OPTION
@@ -163,7 +165,11 @@ def ack(client: "Client", tokens: tuple[str, ...]) -> int:
 
 @click.command(epilog=examples("delayd nack 1-1a1ff7acb80-1 --error 'no route to host' --delay 5m"))
 @TOKENS
-@click.option("--delay", type=DURATION, help="When to try again; by default its retry rule says.")
+@click.option(
+    "--delay",
+    type=DURATION,
+    help="How long until it is tried again; by default as its retry rule says.",
+)
 @click.option("--error", default="", metavar="TEXT", help="Why; it is kept with the job.")
 @click.option("--priority", type=PRIORITY, help="Give it another priority.")
 @JSON_OPTION
@@ -220,7 +226,7 @@ def touch(client: "Client", tokens: tuple[str, ...]) -> int:
 @click.argument("names", nargs=-1, metavar="[TOKEN|ID]...")
 @takes(*WHICH[1:])
 @click.option("--error", default="", metavar="TEXT", help="Why; it is kept with the job.")
-@click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed.")
 @with_client
 def bury(
     client: "Client",

@@ -43,7 +43,11 @@ def secret() -> None:
 
 
 _TOPIC: Final = click.option(
-    "--topic", "globs", multiple=True, metavar="GLOB", help="orders, mail.*, ...; '*' for all."
+    "--topic",
+    "globs",
+    multiple=True,
+    metavar="GLOB",
+    help="Whose calls it signs: mail.*, ...; '*': all.",
 )
 
 

@@ -31,11 +31,11 @@ FILTERS: Final = (
         type=click.Choice(["delayed", "ready", "reserved", "buried"]),
         help="Only jobs in this state; may be repeated.",
     ),
-    click.option("--prefix", metavar="TEXT", help="Only jobs whose key begins so."),
+    click.option("--prefix", metavar="TEXT", help="Only jobs whose key begins with this."),
     click.option(
-        "--from", "due_from", type=BOUND, help="Only due then or later: -15m, 1h, a time."
+        "--from", "due_from", type=BOUND, help="Only jobs due then or later: -15m, 1h, a time."
     ),
-    click.option("--to", "due_to", type=BOUND, help="Only due before then."),
+    click.option("--to", "due_to", type=BOUND, help="Only jobs due before then."),
 )
 WHICH: Final = (
     click.argument("ids", nargs=-1, type=int, metavar="[ID]..."),
@@ -43,7 +43,7 @@ WHICH: Final = (
         "--topic",
         metavar="TOPIC",
         shell_complete=known_topics,
-        help="The topic of --key, or of all that match.",
+        help="The topic of the job or jobs.",
     ),
     click.option(
         "--key", metavar="KEY", shell_complete=known_keys, help="The job that has this key."
@@ -51,8 +51,10 @@ WHICH: Final = (
 )
 MANY: Final = (
     click.option("--all", "are_all", is_flag=True, help="All jobs of the topic."),
-    click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be."),
-    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option(
+        "--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed."
+    ),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
 )
 
 

@@ -31,12 +31,18 @@ if TYPE_CHECKING:
 )
 @click.option("--config", "path", metavar="FILE", help="TOML file; see config.example.toml.")
 @click.option("--data-dir", metavar="DIR", help="The directory of the jobs.")
-@click.option("--postgres", metavar="URL", help="The database of the jobs, instead.")
-@click.option("--line", metavar="ADDRESS", help="HOST:PORT, unix:PATH or off; port 0: any.")
-@click.option("--http", metavar="ADDRESS", help="The same for the HTTP API.")
-@click.option("--sync", metavar="POLICY", help="always, interval or never.")
-@click.option("--log-format", metavar="FORMAT", help="text or json.")
-@click.option("--clock", metavar="CLOCK", help="system, or virtual for tests.")
+@click.option(
+    "--postgres", metavar="URL", help="The PostgreSQL that keeps the jobs, in place of a directory."
+)
+@click.option(
+    "--line",
+    metavar="ADDRESS",
+    help="Where the line protocol listens: HOST:PORT, unix:PATH or off; port 0 is any free one.",
+)
+@click.option("--http", metavar="ADDRESS", help="Where the HTTP API listens; the same forms.")
+@click.option("--sync", metavar="POLICY", help="When jobs reach the disk: always, interval, never.")
+@click.option("--log-format", metavar="FORMAT", help="The form of the log: text or json.")
+@click.option("--clock", metavar="CLOCK", help="The clock: system, or virtual for tests.")
 @click.option(
     "--insecure-no-auth",
     is_flag=True,

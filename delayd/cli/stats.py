@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         "delayd stats", "delayd stats --json | jq .jobs", "delayd stats --metrics | grep lag"
     )
 )
-@click.option("--metrics", is_flag=True, help="The figures for Prometheus.")
+@click.option("--metrics", is_flag=True, help="Print the figures in the format of Prometheus.")
 @JSON_OPTION
 @with_client
 def stats(client: "Client", *, metrics: bool, as_json: bool) -> int:

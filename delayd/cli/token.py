@@ -45,9 +45,23 @@ def token() -> None:
     )
 )
 @click.argument("name")
-@click.option("--scope", "scopes", multiple=True, metavar="SCOPE", help="put, reserve, ...; all.")
-@click.option("--topic", "globs", multiple=True, metavar="GLOB", help="mail.*, ...; '*' for all.")
-@click.option("--not-after", metavar="TIME", help="2027-01-31T12:00:00Z, or 90d from now.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    metavar="SCOPE",
+    help="What it may do: put, reserve, ...; or all.",
+)
+@click.option(
+    "--topic",
+    "globs",
+    multiple=True,
+    metavar="GLOB",
+    help="For which topics: mail.*, ...; '*': all.",
+)
+@click.option(
+    "--not-after", metavar="TIME", help="When it expires: 2027-01-31T12:00:00Z, or 90d from now."
+)
 @_with_file
 def create(
     name: str, scopes: tuple[str, ...], globs: tuple[str, ...], not_after: str | None, path: str
@@ -55,7 +69,7 @@ def create(
     """Create a token for NAME and print it, only this once.
 
     --scope says what it may do, --topic for which topics; both can be repeated, or have several
-    values separated by commas. There are no defaults: a token may do nothing else.
+    values separated by commas. There are no defaults: what is not named, a token may not do.
     """
     wanted = _wanted(name, scopes, globs, not_after)
     text, entry = issue(os.urandom(TOKEN_BYTES), **wanted)

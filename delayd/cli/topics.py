@@ -148,8 +148,8 @@ def named(client: "Client", topic: str, *, are_paused: bool = False) -> list[str
 
 @click.command(epilog=examples("delayd clear mail --dry-run", "delayd clear mail --yes"))
 @click.argument("topic", shell_complete=known_topics)
-@click.option("--dry-run", is_flag=True, help="Change nothing, and say how many it would be.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_client
 def clear(client: "Client", topic: str, *, dry_run: bool, yes: bool) -> int:
     """Delete every job of TOPIC that is not reserved."""

@@ -86,9 +86,9 @@ class WithCommand(ClickCommand):
     ),
 )
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=known_topics)
-@click.option("--concurrency", type=click.IntRange(1, 1000), default=1, help="How many at once: 1.")
+@click.option("--concurrency", type=click.IntRange(1, 1000), default=1, help="Jobs at once: 1.")
 @click.option("--retry-after", type=DURATION, default="1m", help="The delay for exit code 75: 1m.")
-@click.option("--timeout", type=DURATION, help="Kill a command that takes longer; a failure.")
+@click.option("--timeout", type=DURATION, help="Kill a command that takes longer: it has failed.")
 @click.option("--drain", is_flag=True, help="End when no job is ready; 67 if a job failed.")
 @with_client
 def work(
@@ -105,8 +105,8 @@ def work(
     Exit code 0 acknowledges the job, 65 buries it, 75 tries it again after --retry-after; any other
     is a failed attempt. DELAYD_JOB_ID, _TOPIC, _KEY, _GROUP, _ATTEMPT, _PRIORITY, _DUE, _LATENESS,
     _TOKEN and _FAILURE tell about the job. Reservations are extended while commands run. The last
-    line on standard error is kept as the reason of a failure. SIGTERM and Ctrl-C let them finish;
-    the second kills them, and gives their jobs back without counting an attempt.
+    line on standard error is kept as the reason of a failure. The first SIGTERM or Ctrl-C lets
+    commands finish; the second kills them, and gives their jobs back without counting an attempt.
     """
     ctx = click.get_current_context()
     command: list[str] = ctx.meta[COMMAND_KEY]

@@ -43,14 +43,14 @@ LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
     ),
 )
 @click.argument("app", metavar="MODULE:APP")
-@click.option("--concurrency", type=click.IntRange(1, 1000), default=8, help="How many at once: 8.")
+@click.option("--concurrency", type=click.IntRange(1, 1000), default=8, help="Tasks at once: 8.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; by default those of all.")
 @click.option("--reload", is_flag=True, help="Begin anew when a Python file has changed.")
 def worker(app: str, *, concurrency: int, topics: tuple[str, ...], reload: bool) -> int:
     """Work on the tasks of APP, a Tasks object in the Python module MODULE.
 
     The module is looked for in the working directory first. Reservations are extended while tasks
-    run. SIGTERM and Ctrl-C let them finish; the second ends at once.
+    run. The first SIGTERM or Ctrl-C lets them finish, the second ends at once.
     """
     if reload:
         only = [word for topic in topics for word in ("--topic", topic)]

@@ -302,8 +302,8 @@ def topic_word(name: str) -> str:
     """Return a topic as it can stand in a line. Raises TopicNameInvalid."""
     if not is_topic(name):
         raise TopicNameInvalid(
-            f"topic name {name!r} is not 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ) or begins"
-            " with -",
+            f"the topic name {name!r} must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), and must"
+            " not begin with -",
             "BAD_FORMAT",
         )
     return name

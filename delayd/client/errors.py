@@ -298,7 +298,7 @@ class WrongProtocol(DelaydError):
     """The server at the address speaks the other protocol; nothing was done."""
 
     def __init__(self, where: str, speaks: str, url: str) -> None:
-        super().__init__(f"what answers at {where} speaks {speaks}: use {url}")
+        super().__init__(f"the server at {where} speaks {speaks}: use {url}")
         self.url = url
         """The url to use instead."""
 
@@ -317,7 +317,7 @@ class NotUnderstood(DelaydError):
         """Whether the request was sent, so that the daemon may have carried it out."""
 
     def __str__(self) -> str:
-        source = f"what answers at {self.where} is not understood: " if self.where else ""
+        source = f"the answer of {self.where} is not understood: " if self.where else ""
         outcome = "may or may not have been" if self.may_have_happened else "was not"
         return f"{source}{super().__str__()}; this {outcome} done"
 

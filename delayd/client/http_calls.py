@@ -545,7 +545,7 @@ def _read(response: Response) -> Any:  # noqa: ANN401 - JSON
     if response.status >= 400:
         raise _refusal(_problem(response), response.headers.get("retry-after", ""))
     if response.status >= 300:
-        raise NotUnderstood(f"status {response.status}, which delayd does not send")
+        raise NotUnderstood(f"unexpected answer {response.status}: this does not look like delayd")
     return read_json(response.body)
 
 
@@ -563,7 +563,7 @@ def _problem(response: Response) -> dict[str, Any]:
         why = f"a proxy answered {response.status}"
         raise ConnectionLost("the daemon", why, may_have_happened=True)
     if not isinstance(problem, dict) or "word" not in problem:
-        raise NotUnderstood(f"status {response.status}, which delayd does not send so")
+        raise NotUnderstood(f"unexpected answer {response.status}: this does not look like delayd")
     return problem
 
 

@@ -266,7 +266,7 @@ class LineCalls:
     ) -> Steps[None]:
         """Bury a job in hand; without a `priority` it keeps its own."""
         if isinstance(job, int) or key is not None:
-            raise self._elsewhere("the burial of a job that nobody holds")
+            raise self._elsewhere("burying a job that is not reserved")
         if error:
             raise self._elsewhere("a burial with an error")
         if priority is None:  # a token without the scope `peek` is shown none

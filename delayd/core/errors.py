@@ -90,7 +90,7 @@ class KeyInvalid(Refusal):
 
     def __init__(self, key: bytes) -> None:
         super().__init__(
-            f"the key {shown(key)} is not 1 to {KEY_BYTES_MAX} bytes of printable UTF-8 "
+            f"the key {shown(key)} must be 1 to {KEY_BYTES_MAX} bytes of printable UTF-8 "
             "without spaces"
         )
 
@@ -135,8 +135,8 @@ class TopicNameInvalid(Refusal):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"topic name {name[: TOPIC_NAME_BYTES_MAX + 1]!r} is not 1 to 200 of"
-            " A-Z a-z 0-9 - + / ; . $ _ ( ) or begins with -"
+            f"the topic name {name[: TOPIC_NAME_BYTES_MAX + 1]!r} must be 1 to 200 of"
+            " A-Z a-z 0-9 - + / ; . $ _ ( ), and must not begin with -"
         )
 
 
@@ -285,7 +285,9 @@ class PushIsOff(Refusal):
     status = 422
 
     def __init__(self) -> None:
-        super().__init__("push is off in this daemon's configuration: nothing would be delivered")
+        super().__init__(
+            "push.enabled is false in this daemon's configuration: nothing is delivered"
+        )
 
 
 class CapReached(Refusal):

@@ -72,7 +72,7 @@ class Hosts:
         name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
         name = name.removeprefix("[").removesuffix("]").lower()
         if name not in self._names and ip_address_of(name) is None:
-            raise SourceRefused(f"the Host {host!r} is none of this daemon's names: see http.hosts")
+            raise SourceRefused(f"the Host {host!r} is not a name of this daemon: see http.hosts")
         if len(self._known) < HTTP_HOSTS_KNOWN_MAX:
             self._known.add(host)
 

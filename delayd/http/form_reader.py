@@ -399,7 +399,7 @@ def _error_of(where: str, message: str, kind: Any) -> FieldError:  # noqa: ANN40
     if message == "Invalid base64 encoded string":
         return FieldError(where, "must be base64, with its padding: the length a multiple of 4")
     if "matching regex" in message:
-        return FieldError(where, "has not the form that it must have: see /openapi.json")
+        return FieldError(where, "does not have the required form: see /openapi.json")
     return FieldError(where, message)
 
 

@@ -107,7 +107,7 @@ class HttpRefusal(Refusal):
 
 class NotJson(HttpRefusal, kind="not_json", word="BAD_JSON", status=400):
     title = "The body cannot be read as JSON."
-    sentence = "the body is not a JSON text: {}"
+    sentence = "the body is not JSON: {}"
 
 
 class BadRequest(HttpRefusal, kind="request_malformed", word="BAD_FORMAT", status=400):
@@ -160,7 +160,7 @@ class MethodNotAllowed(
     title = "The path does not support this method."
 
     def __init__(self, method: str, allowed: Sequence[str]) -> None:
-        super().__init__(f"{method} is not among {', '.join(allowed)}")
+        super().__init__(f"{method} is not supported here: use {', '.join(allowed)}")
         self.allowed = tuple(allowed)
 
 
@@ -170,24 +170,24 @@ class TooSlow(HttpRefusal, kind="request_timeout", word="REQUEST_TIMEOUT", statu
 
 class JobReserved(HttpRefusal, kind="job_reserved", word="RESERVED", status=409):
     title = "The job is reserved by a worker."
-    sentence = "job {} is reserved: only its holder can say what becomes of it"
+    sentence = "job {} is reserved: only the worker that holds it can finish it"
 
 
 class ReservationLost(HttpRefusal, kind="reservation_lost", word="NOT_RESERVED", status=409):
     title = "The reservation has ended: its ttr ran out, or the job went to another worker."
-    sentence = "job {} is not reserved under this token, or no longer"
+    sentence = "job {} is not reserved with this token, or not any more"
 
 
 class WrongState(HttpRefusal, kind="wrong_state", word="WRONG_STATE", status=409):
     title = "The state of the job does not allow this."
-    sentence = "job {} is {}, which does not allow to {} it"
+    sentence = "job {} is {} and cannot be {}"
 
 
 class KeyReused(
     HttpRefusal, kind="idempotency_key_reused", word="IDEMPOTENCY_KEY_REUSED", status=422
 ):
     title = "The Idempotency-Key was used for another request."
-    sentence = "this Idempotency-Key came with another request before"
+    sentence = "this Idempotency-Key was used for another request before"
 
 
 class IdempotencyKeysFull(

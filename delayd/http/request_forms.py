@@ -77,20 +77,20 @@ def _given(*names: str) -> dict[str, Any]:
 
 def _beside(name: str, other: str) -> Rule:
     schema = {"not": _given(name, other)}
-    rule = f"cannot come beside {other}"
+    rule = f"cannot be given with {other}"
     return Rule(schema, name, rule, lambda form: _has(form, name) and _has(form, other))
 
 
 def _needs(name: str, other: str) -> Rule:
     there = {"properties": {other: {"not": {"type": "null"}}}, "required": [other]}
     schema = {"anyOf": [{"not": _given(name)}, there]}
-    rule = f"needs {other} beside it"
+    rule = f"needs {other} too"
     return Rule(schema, name, rule, lambda form: _has(form, name) and not _has(form, other))
 
 
 def _either(name: str, other: str) -> Rule:
     schema = {"anyOf": [_given(name), _given(other)]}
-    rule = f"is missing; {other} takes its place"
+    rule = f"is missing: give {name} or {other}"
     return Rule(schema, name, rule, lambda form: not (_has(form, name) or _has(form, other)))
 
 
@@ -445,7 +445,7 @@ class CancelJobsForm(ManyJobsForm, kw_only=True):
         errors = super().broken_rules()
         has_filter = bool(self.prefix) or not (self.state is self.from_ is self.to is UNSET)
         if self.all and has_filter:
-            errors.append(FieldError("all", "cannot come beside a filter"))
+            errors.append(FieldError("all", "cannot be given with a filter"))
         elif not (self.all or has_filter or self.dry_run):
             rule = "must be true to cancel every job of the topic: there is no filter"
             errors.append(FieldError("all", rule))
@@ -505,7 +505,7 @@ class HorizonForm(Form, kw_only=True):
         if self.horizon_ms < self.bins:
             errors.append(FieldError("horizon", "must be at least a millisecond for each bin"))
         if self.topic and self.after is not UNSET:
-            errors.append(FieldError("after", "cannot come beside topic: all of them are told"))
+            errors.append(FieldError("after", "cannot be given with topic: all of them are told"))
         return errors
 
 

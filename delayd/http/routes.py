@@ -177,7 +177,7 @@ _WORKERS: Final = (
         *("POST", "/v1/jobs/{id}/bury", leases.bury, Scope.BURY),
         *("bury", Section.WORKERS, "Bury a job"),
         "It is not handed out until it is kicked. With a `token` its holder buries it; without, it"
-        " is a delayed or ready job that nobody holds, and no attempt is counted.",
+        " is a delayed or ready job, and no attempt is counted.",
         _BURIED,
         (problems.ReservationLost, *_BURY_REFUSALS),
         form=request_forms.BuryForm,

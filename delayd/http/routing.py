@@ -12,7 +12,7 @@ with its text, or else to the one for any text. So the cost does not depend on t
 ('acknowledge', {'id': 'a/b'})
 >>> try: router.find("PUT", "/v1/jobs/7")
 ... except MethodNotAllowed as refusal: print(refusal)
-PUT is not among GET
+PUT is not supported here: use GET
 """
 
 import enum

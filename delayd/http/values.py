@@ -208,7 +208,7 @@ def page_mark_text(due_ms: int, job_id: int) -> str:
 def _page_mark(value: object) -> tuple[int, int]:
     match = _PAGE_MARK.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError("must be what an earlier page had as its after")
+        raise ValueError("must be `after` of an earlier page")
     return int(match[1], 16), int(match[2])
 
 

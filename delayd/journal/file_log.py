@@ -338,7 +338,7 @@ class FileLog:
 
     def _note_unproved(self, failure: str) -> None:
         """Tell that a start will not notice it if the end of the log is missing."""
-        self._news.error("the disk failed, it is not noted how far the log goes", what=failure)
+        self._news.error("the disk failed, how far the log goes cannot be noted", what=failure)
 
     # --- Snapshots -------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ function groupsOf(topic, buried, page, again) {
       h("a", { class: "button", href: `#/topics/${encodeURIComponent(topic)}` }, "The topic"),
       h("a", { class: "button", href: `#/jobs?${queryOf({ topic, state: "buried" })}` }, "As a list"),
     ),
-    page.after && h("p", { class: "quiet" }, `Grouped are the first ${whole(page.jobs.length)}, in due order.`),
+    page.after && h("p", { class: "quiet" }, `Only the first ${whole(page.jobs.length)} are grouped, in due order.`),
     sorted.map(([reason, jobs]) => group(topic, reason, jobs, again)),
   ];
 }

@@ -184,7 +184,7 @@ def test_tokens_that_travel_in_clear_are_warned_of(
     for both in (listeners, open_line, open_http):
         AccessControl.open(without).warn(both, told.log)
     assert told.lines() == [
-        f'warning tokens travel in clear: this address has no TLS address="{name} 192.0.2.1:1"'
+        f'warning tokens are sent in clear: this address has no TLS address="{name} 192.0.2.1:1"'
         for name in ("line", "http")
     ]
     AccessControl.open(Config()).warn(open_line, told.log)

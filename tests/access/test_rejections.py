@@ -18,7 +18,7 @@ from delayd.net.tls import CertificateFiles, server_context
 from tests.access.handshakes import Authority, shake_hands
 
 SOMEBODY_ELSE = os.getuid() + 1
-UNLISTED = "a user of a unix socket was turned away, who is on none of the lists of auth"
+UNLISTED = "a user of a unix socket was turned away: no list of auth has this user"
 
 
 class Watch:

@@ -233,8 +233,8 @@ def test_a_sink_has_a_plain_name(name: object) -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "-a", "a" * 201])
 def test_a_topic_has_the_name_of_one(name: str) -> None:
-    assert f"topic = {shown(name)}: topic name " in rule_of({"topic": name})
-    assert "is not 1 to 200 of A-Z" in rule_of({"topic": name})
+    assert f"topic = {shown(name)}: the topic name " in rule_of({"topic": name})
+    assert "must be 1 to 200 of A-Z" in rule_of({"topic": name})
     assert rule_of({"topic": 7}) == "topic = 7: must be the name of a topic"
 
 

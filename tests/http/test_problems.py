@@ -67,7 +67,7 @@ EXAMPLES: Final = (
     problems.TooSlow("no"),
     problems.JobReserved(7),
     problems.ReservationLost(7),
-    problems.WrongState(7, "ready", "kick"),
+    problems.WrongState(7, "ready", "kicked"),
     problems.KeyReused(),
     problems.IdempotencyKeysFull(3),
     problems.BodyTooLong(9),

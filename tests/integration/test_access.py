@@ -204,7 +204,7 @@ def test_tokens_open_an_address_that_others_reach_with_a_warning(
     flags = ("--config", configured(""), *words)
     with running_daemon(*flags, data_dir=tmp_path / "data") as daemon:
         assert (
-            f'tokens travel in clear: this address has no TLS address="line {daemon.listens_on}"'
+            f'tokens are sent in clear: this address has no TLS address="line {daemon.listens_on}"'
             in (daemon.log())
         )
 

@@ -102,7 +102,7 @@ def test_draining_refuses_new_jobs_and_nothing_else(tmp_path: Path) -> None:
     with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
         client.put(b"before")
         assert client.stats()["draining"] == "false"
-        for said in ("info draining: new jobs are refused\n", "info draining already\n"):
+        for said in ("info draining: new jobs are refused\n", "info already draining\n"):
             daemon.process.send_signal(signal.SIGUSR1)
             wait_until_said(daemon, said)
             assert client.stats()["draining"] == "true"

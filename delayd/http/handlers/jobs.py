@@ -81,7 +81,7 @@ async def kick(call: Call) -> Reply:
     """Make the job of the path ready; it is delayed or buried."""
     job_id, state, now_ms = _unreserved(call)
     if state is State.READY:
-        raise WrongState(job_id, "ready", "kick")
+        raise WrongState(job_id, "ready", "kicked")
     kick_job(call.api.engine, job_id, now_ms)
     return await call.answered(NamedAnswer(id=job_id))
 
@@ -92,7 +92,7 @@ async def bury(call: Call) -> Reply:
     engine = call.api.engine
     job_id, state, now_ms = _unreserved(call)
     if state is State.BURIED:
-        raise WrongState(job_id, "buried", "bury")
+        raise WrongState(job_id, "buried", "buried again")
     priority = form.priority if isinstance(form.priority, int) else None
     bury_waiting(engine, job_id, now_ms, priority=priority, error=form.error)
     topic = engine.store.topic_of(live_record(engine.store, job_id)).name

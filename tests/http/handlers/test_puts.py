@@ -50,7 +50,7 @@ def test_a_body_as_deep_as_the_limit_is_read_and_a_deeper_one_told_so() -> None:
         for inner in (1_010, 1_100, 100_000):
             answer = rig.call("POST", JOBS, data=b'{"body": %b}' % deep(inner))
             assert (answer.status, answer.word) == (400, "BAD_JSON")
-            assert answer.json["detail"] == f"the body is not a JSON text: {told}"
+            assert answer.json["detail"] == f"the body is not JSON: {told}"
         assert rig.call("POST", JOBS, data=b'{"body": %b}' % (b"[" * 200_000)).status == 400
         assert rig.engine.log_space.jobs == 0
         assert rig.call("POST", JOBS, data=b'{"body": %b}' % deep(depth)).status == 201
