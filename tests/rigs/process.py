@@ -18,7 +18,7 @@ from typing import Final
 from delayd.testing.daemon import Daemon
 from tests.line_client import LineClient
 
-SLOWNESS: Final = ("the disk was slow to sync", "no client was heard for long")
+SLOWNESS: Final = ("the disk was slow to sync", "clients had to wait: the daemon was busy")
 
 
 def serve_command(data_dir: str | os.PathLike[str], *flags: str) -> list[str]:
