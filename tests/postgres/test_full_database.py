@@ -8,7 +8,7 @@ import pytest
 
 from delayd.core.errors import OutOfSpace
 from delayd.core.log_space import LogSpace
-from delayd.journal.snapshot import SnapshotHeader
+from delayd.journal.snapshot import SnapshotHeader, SnapshotKind
 from delayd.limits import DATABASE_CLEAR_TRIES, DATABASE_FULL_SNAPSHOT_BYTES_MAX
 from delayd.postgres import snapshots
 from delayd.postgres.errors import FULL, SnapshotGivenUp, StatementFailed
@@ -84,9 +84,7 @@ def given_up(connection: FullConnection, *, is_full: bool) -> tuple[str, int]:
     statements = Statements("jobs")
     with (
         mock.patch.object(snapshots, "threading") as threading,
-        mock.patch.object(
-            snapshots, "deflated", lambda payload: (snapshots.SnapshotKind.RECORDS, payload)
-        ),
+        mock.patch.object(snapshots, "deflated", lambda payload: (SnapshotKind.RECORDS, payload)),
     ):
         writer = PartsWriter(
             owner,
