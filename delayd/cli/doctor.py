@@ -1,7 +1,8 @@
 """`delayd doctor`: problems of this machine for a daemon, and what to do about them."""
 
+import itertools
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -15,11 +16,16 @@ from delayd.exits import Exit
 from delayd.text import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from delayd.cli.diagnosis import Finding
 
-OF_MAKE_RUN = "data"
+OF_MAKE_RUN: Final = "data"
+SUBJECT_COLUMNS: Final = len("postgres.password_file")
+"""As many as the longest subject has."""
+DAEMON_S: Final = 3.0
+"""How long a daemon that is away is looked for."""
+COLOURS: Final = {"ok": "green", "warning": "yellow", "wrong": "red"}
 
 
 @click.command(
@@ -56,33 +62,36 @@ def doctor(
     from delayd.cli.machine import machine
 
     config = load_config(path, {"--data-dir": data_dir})
-    found = findings(machine(config, path), config)
+    found: list[Iterable[Finding]] = []
+    if config.postgres_url is None and not os.path.isdir(str(config.data_dir)):
+        found.append(of_make_run())
+    found.append(findings(machine(config, path), config))
     if config.postgres_url is not None:
         require_psycopg("postgres.url", Exit.BAD_CONFIGURATION)
         from delayd.cli.database_diagnosis import database_findings
 
-        found[:0] = database_findings(config)
-    elif not os.path.isdir(str(config.data_dir)):
-        found[:0] = of_make_run()
+        found.append(database_findings(config))
+    wrong: set[str] = set()
     if url is not None or line is not None:
-        found += daemon_findings(url, line, token_file, ca_file)
+        found.append(daemon_findings(url, line, token_file, ca_file, wrong))
+    for finding in itertools.chain.from_iterable(found):
+        if finding.level is Severity.WRONG:
+            wrong.add(finding.subject)
+        show(finding, as_json=as_json)  # what is still to be asked may be away
+    return Exit.BAD_CONFIGURATION if wrong else Exit.OK
+
+
+def show(finding: "Finding", *, as_json: bool) -> None:
+    """Print a finding, at once."""
+    level, subject, text, advice = finding
     if as_json:
-        print_json(
-            {"level": level, "subject": subject, "said": text, "advice": advice}
-            for level, subject, text, advice in found
-        )
-    else:
-        colours = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.WRONG: "red"}
-        width = max(len(finding.subject) for finding in found)
-        lines = []
-        for finding in found:
-            level = coloured(f"{finding.level:<7}", colours.get(finding.level))
-            lines.append(f"{level}  {finding.subject:<{width}}  {visible(finding.text)}")
-            if finding.advice:
-                lines.append(f"{'':7}  {'':{width}}  -> {visible(finding.advice)}")
-        print_lines(lines)
-    is_wrong = any(finding.level is Severity.WRONG for finding in found)
-    return Exit.BAD_CONFIGURATION if is_wrong else Exit.OK
+        print_json([{"level": level, "subject": subject, "said": text, "advice": advice}])
+        return
+    written = coloured(f"{level:<7}", COLOURS.get(level))
+    lines = [f"{written}  {subject:<{SUBJECT_COLUMNS}}  {visible(text)}"]
+    if advice:
+        lines.append(f"{'':7}  {'':{SUBJECT_COLUMNS}}  -> {visible(advice)}")
+    print_lines(lines)
 
 
 def of_make_run() -> "Iterator[Finding]":
@@ -96,21 +105,24 @@ def of_make_run() -> "Iterator[Finding]":
 
 
 def daemon_findings(
-    url: str | None, line: str | None, token_file: object, ca_file: str | None
+    url: str | None, line: str | None, token_file: object, ca_file: str | None, wrong: set[str]
 ) -> "Iterator[Finding]":
-    """Ask the daemon whether it accepts jobs."""
+    """Ask the daemon whether it accepts jobs; `wrong` are subjects of which something is wrong."""
     from delayd.cli.diagnosis import Finding, Severity
 
     subject = "the daemon"
     try:
-        with client(url, line, token_file, ca_file) as daemon:
+        with client(url, line, token_file, ca_file, DAEMON_S) as daemon:
             health = daemon.health()
     except DelaydError as error:
         level = Severity.NOTE if exit_of(error) == Exit.NOT_ALLOWED else Severity.WRONG
         yield Finding(level, subject, *list(explained(error))[:2])
         return
     where = url_of(url, line)
-    if health.is_ready:
+    if health.is_ready and "database" in wrong:  # its lease is not over yet
+        text = f"says that it takes jobs at {where}, but the database cannot be used from here"
+        yield Finding(Severity.WARNING, subject, text, "see what is said of the database")
+    elif health.is_ready:
         yield Finding(Severity.OK, subject, f"takes jobs at {where}")
     else:
         yield Finding(Severity.WARNING, subject, f"takes no jobs at {where}: {health.reason}")

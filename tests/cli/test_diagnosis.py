@@ -1,5 +1,8 @@
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -16,6 +19,7 @@ from delayd.cli.machine import (
     PortFacts,
 )
 from delayd.cli.main import invoke
+from delayd.client.results import Health
 from delayd.config import Config, SyncPolicy
 from delayd.exits import Exit
 from tests.cli.talking import Talk
@@ -190,6 +194,29 @@ def test_the_daemon_of_a_url_is_asked_whether_it_takes_jobs(
     talk.rig.engine.draining = True
     assert told().startswith("warning: takes no jobs at http://127.0.0.1:11301")
     assert "the daemon" not in talk.ok("doctor")
+
+
+def test_the_daemon_is_asked_last_and_not_for_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
+    patience: list[float] = []
+
+    @contextlib.contextmanager
+    def asked(*how: Any) -> Iterator[Any]:  # noqa: ANN401 - as `client` takes them
+        assert "line.listen" in capsys.readouterr().out
+        patience.append(how[-1])
+        yield SimpleNamespace(health=lambda: Health(is_ready=True))
+
+    monkeypatch.setattr("delayd.cli.doctor.client", asked)
+    assert invoke(["doctor", "--url", "http://127.0.0.1:1"]) == Exit.OK
+    assert patience == [3.0]
+    assert "takes jobs at" in capsys.readouterr().out
+    monkeypatch.setenv("DELAYD_POSTGRES_URL", "postgresql://ada@127.0.0.1:1/jobs")
+    assert invoke(["doctor", "--url", "http://127.0.0.1:1"]) == Exit.BAD_CONFIGURATION
+    last = capsys.readouterr().out.splitlines()[-2:]
+    assert last[0].startswith("warning  the daemon ")
+    assert "but the database cannot be used from here" in last[0]
 
 
 def test_a_daemon_that_is_asked_and_not_there_is_wrong(

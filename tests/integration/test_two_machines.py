@@ -1,6 +1,7 @@
 """Two daemons and one PostgreSQL: the owner of the log serves, and the standby takes over."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -212,6 +213,27 @@ def test_replies_wait_while_the_database_is_away(
         assert client.reply() == b"INSERTED 2\r\n"
         assert client.reply().startswith(b"OK ")
         assert http.ask("GET", "/readyz").status == 200
+
+
+def test_the_doctor_tells_at_once_what_it_knows_while_the_database_is_away(
+    server: PostgresServer, machines: Machines
+) -> None:
+    urls = [addresses_of(daemon)[1] for daemon in (machines.owner(*HTTP), machines.standby(*HTTP))]
+    environment = {**os.environ, **machines.environment, "DELAYD_URL": ",".join(urls)}
+    server.kill()
+    found = []
+    with subprocess.Popen(
+        (executable("delayd"), "doctor", "--json"), stdout=subprocess.PIPE, env=environment
+    ) as doctor:
+        assert doctor.stdout is not None
+        for row in map(json.loads, doctor.stdout):
+            found.append((row["subject"], row["level"]))
+            if row["subject"] != "the daemon":
+                assert doctor.poll() is None  # it has yet to ask for that
+    server.start()
+    assert doctor.returncode == Exit.BAD_CONFIGURATION
+    assert found[-2:] == [("database", "wrong"), ("the daemon", "warning")]
+    assert "the database postgresql://127.0.0.1" in row["said"]
 
 
 @pytest.mark.parametrize(
