@@ -53,6 +53,9 @@ NOT_NOTED: Final = (
     "job {} was run, and the daemon did not take what came of it, so it comes again: a token for"
     " work needs the scopes reserve, delete, release and bury"
 )
+PERHAPS_NOT_NOTED: Final = (
+    "job {} of {} was run, but reporting what came of it failed, so it may come again: {}"
+)
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -305,8 +308,7 @@ class CommandWorker:
                 Exit.NOT_ALLOWED, NOT_NOTED.format(job.id), *explained(error)
             )
         except DelaydError as error:
-            for line in explained(error):
-                complain(f"job {job.id}: {line}")
+            complain(PERHAPS_NOT_NOTED.format(job.id, job.topic, error))
         except OSError as error:
             self._fault = CommandFailed(
                 Exit.USAGE, f"{self._command[0]} cannot be run: {error.strerror}"

@@ -34,6 +34,9 @@ from delayd.client.work_loop import FailurePause, comes_at_once, work_loop
 
 WAIT_S: Final = 1.0
 """How long one reserve waits, and with it how long a stop may take that finds no job in hand."""
+NOT_ACKNOWLEDGED: Final = (
+    "job %d of topic %r was done, but acknowledging it failed, so it may come again: %s"
+)
 STOPPING: Final = "stopping when the jobs in hand are finished; a second Ctrl-C ends at once"
 Trouble = Callable[[BaseException, "Job | AsyncJob | None"], object]
 
@@ -41,9 +44,9 @@ Trouble = Callable[[BaseException, "Job | AsyncJob | None"], object]
 class Worker:
     """A worker with threads: so many jobs are worked on at a time as `concurrency` says.
 
-    `on_error` is called with each exception of the handler and its job, and with the error and
-    None when the daemon goes away. By default both are logged, as `delayd`, the first with its
-    traceback.
+    `on_error` is called with each exception of the handler and its job, with the error of an
+    acknowledgement and its job, and with the error and None when the daemon goes away. By default
+    all are logged, as `delayd`, the first with its traceback.
     """
 
     def __init__(
@@ -217,7 +220,7 @@ class _Loop:
         self._log = logging.getLogger("delayd")
         self.pause = FailurePause()
         wait_s = WAIT_S if client.idle is None else 0.0  # a double idles instead
-        self.crew = Crew(client, topics, wait_s, self._report)
+        self.crew = Crew(client, topics, wait_s, self._report_ack)
 
     def steps(
         self,
@@ -265,6 +268,13 @@ class _Loop:
         else:
             text = "an attempt at job %d of topic %r failed: %s"
             self._log.error(text, job.id, job.topic, error, exc_info=error)
+
+    def _report_ack(self, error: Exception, job: Job | AsyncJob) -> None:
+        """Report an acknowledgement that failed: the handler did not, so there is no traceback."""
+        if self._on_error is not None:
+            self._on_error(error, job)
+        else:
+            self._log.warning(NOT_ACKNOWLEDGED, job.id, job.topic, error)
 
     def _tell_outage(self, error: DelaydError | None) -> None:
         if error is None:

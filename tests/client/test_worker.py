@@ -32,6 +32,7 @@ from delayd.client.jobs import Toucher, touched
 from delayd.client.results import Reservation
 from delayd.client.steps import Steps, carried_out
 from delayd.client.work_loop import FailurePause
+from delayd.client.worker import Trouble
 from delayd.limits import ERROR_BYTES_MAX
 from delayd.testing.daemon import Daemon
 from delayd.testing.fake import FakeDelayd
@@ -513,6 +514,55 @@ def test_what_is_called_on_an_error_takes_the_place_of_the_log(
     run(fake, lambda error, job: told.append(f"{job.id}: {error}"))
     assert told == ["1: no such user"]
     assert not caplog.records
+
+
+def succeeding(fake: FakeDelayd, lost: DelaydError, on_error: Trouble | None = None) -> None:
+    def acknowledge(_jobs: object) -> None:
+        raise lost
+
+    def handle(_job: Job) -> None:
+        worker.stop()
+
+    client = fake.client()
+    client.ack_many = acknowledge  # type: ignore[method-assign, assignment]
+    worker = Worker(client, "mail", handle, on_error=on_error)
+    worker.run()
+
+
+def succeeding_later(fake: FakeDelayd, lost: DelaydError, on_error: Trouble | None = None) -> None:
+    async def acknowledge(_jobs: object) -> None:
+        raise lost
+
+    async def go() -> None:
+        async def handle(_job: AsyncJob) -> None:
+            worker.stop()
+
+        client = fake.async_client()
+        client.ack_many = acknowledge  # type: ignore[method-assign, assignment]
+        worker = AsyncWorker(client, "mail", handle, on_error=on_error)
+        await worker.run()
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("run", [succeeding, succeeding_later])
+def test_an_acknowledgement_that_is_lost_is_no_failed_attempt_and_is_told_in_one_line(
+    run: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    fake = FakeDelayd()
+    fake.client().put("mail", "x")
+    lost = ConnectionLost("http://h", "reset", may_have_happened=True)
+    run(fake, lost)
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert record.message == (
+        "job 1 of topic 'mail' was done, but acknowledging it failed, so it may come again: the"
+        " connection to http://h was lost (reset); this may or may not have been done"
+    )
+    told: list[BaseException] = []
+    fake.client().put("mail", "x")
+    run(fake, lost, lambda error, _job: told.append(error))
+    assert told == [lost]
 
 
 def test_the_place_of_an_exception_is_kept_also_where_its_words_are_many() -> None:

@@ -359,6 +359,7 @@ def test_an_outage_is_told_once_and_its_end_once(kind: str, protocol: str, tmp_p
         client.put("mail", "x")
         assert worker.stdout.read(1) == "x"
         until(lambda: is_idle(client))
+        client.put("other", "x")  # now the end of the first job is on disk, and was answered
         daemon.kill()
     away = worker.stderr.readline()
     with running_daemon(*flags, data_dir=tmp_path / "data"), Client(url) as client:
