@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ import pytest
 
 from delayd import client
 from delayd.client import DelaydError, Refused, errors
-from delayd.testing.daemon import running_daemon
+from delayd.testing.daemon import Daemon, running_daemon
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
@@ -25,21 +26,37 @@ PROGRAMS: Final = [
 PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Daemon]:
+    with running_daemon("--http", "127.0.0.1:0") as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def emptied(shared: Daemon) -> Daemon:
+    """The daemon of all programs, without what the one before has left."""
+    with client.Client(f"http://{shared.http_listens_on}") as here:
+        for topic in here.topics():
+            here.clear(topic.name)
+            here.clear_policy(topic.name)
+        assert not any(topic.jobs for topic in here.topics())
+    return shared
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
 def test_an_example_prints_what_its_comments_say(
-    program: str, monkeypatch: pytest.MonkeyPatch
+    program: str, emptied: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    with running_daemon("--http", "127.0.0.1:0") as daemon:
-        for written, meant in (
-            ("http://127.0.0.1:11301", f"http://{daemon.http_listens_on}"),
-            ("beanstalk://127.0.0.1:11300", f"beanstalk://{daemon.listens_on}"),
-            ('delay="5s"', 'delay="50ms"'),
-        ):
-            program = program.replace(written, meant)
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(program, "docs/client.md", "exec"), {"__name__": "page"})  # noqa: S102 - our page
+    for written, meant in (
+        ("http://127.0.0.1:11301", f"http://{emptied.http_listens_on}"),
+        ("beanstalk://127.0.0.1:11300", f"beanstalk://{emptied.listens_on}"),
+        ('delay="5s"', 'delay="50ms"'),
+    ):
+        program = program.replace(written, meant)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(program, "docs/client.md", "exec"), {"__name__": "page"})  # noqa: S102 - our page
     assert PRINTED.findall(program)
     assert printed.getvalue().splitlines() == PRINTED.findall(program)
 

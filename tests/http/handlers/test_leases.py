@@ -142,11 +142,16 @@ def test_long_batches_are_carried_out_in_slices_with_turns_of_others_between(ver
         assert len(rig.engine.store.leases.sessions) == 1, "the one that was not named"
 
 
-def test_whatever_is_said_in_any_order_only_the_latest_token_counts(rng: random.Random) -> None:
+@pytest.mark.walk(1, 10)
+def test_whatever_is_said_in_any_order_only_the_latest_token_counts(
+    rng: random.Random, number: int
+) -> None:
+    del number  # of which `rng` knows
+
     def state(rig: HttpRig) -> str:
         return str(rig.ok("GET", "/v1/jobs/1")["state"])
 
-    for _ in range(20):
+    for _ in range(5):
         with HttpRig() as rig:
             put(rig, ttr=2)
             latest: dict[str, Any] | None = None
