@@ -319,6 +319,9 @@ def job_of(text: bytes, defaults: Mapping[str, Any], check: Check) -> "NewJob":
     """
     try:
         job = json.loads(text)
+    except json.JSONDecodeError as error:  # whose own sentence has a line too, that of the text
+        why = f"{error.msg} at character {error.pos + 1}"
+        raise invalid(FieldProblem("", f"is not JSON: {why}")) from None
     except (ValueError, RecursionError) as error:
         raise invalid(FieldProblem("", f"is not JSON: {error}")) from None
     if not isinstance(job, dict):

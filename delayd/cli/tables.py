@@ -198,9 +198,10 @@ def rows_here() -> int:
 
 def _size_here() -> os.terminal_size:
     try:
-        return os.get_terminal_size(sys.stdout.fileno())
+        size = os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError):
-        return os.terminal_size((80, 24))
+        size = os.terminal_size((0, 0))
+    return os.terminal_size((size.columns or 80, size.lines or 24))  # 0: it does not say
 
 
 def print_rich(drawing: "Callable[[], RenderableType]") -> None:

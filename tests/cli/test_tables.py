@@ -101,3 +101,11 @@ def test_top_keeps_numbers_whole(jobs: Talk, width: int) -> None:
     assert row.split()[:2] == ["mail", "0"]
     assert "…" not in row
     assert len(row) <= width
+
+
+def test_a_terminal_that_does_not_say_its_size_has_the_usual_one(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk.ok("put", "mail", "x")
+    talk.is_wide(0)
+    assert "delayed" in talk.ok("topics")
