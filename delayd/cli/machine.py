@@ -33,6 +33,7 @@ UNIT_PATHS: Final = tuple(
 )
 
 PING: Final = b"GET /healthz HTTP/1.0\r\n\r\n"
+LINE_PING: Final = b"get-policy default\r\n"
 
 FREE: Final = "free"
 DELAYD: Final = "delayd"
@@ -222,8 +223,8 @@ def file_system_of(path: str, mounts: str = "/proc/mounts") -> str:
 def ports(config: "Config") -> Iterator[PortFacts]:
     """Yield the facts about the addresses on which the daemon is to listen."""
     for name, address, question, marks in (
-        # Where tokens are needed, the line says so; beanstalkd has no such reply.
-        ("line.listen", config.line_listen, b"stats\r\n", (b"delayd-version", b"UNAUTHORIZED")),
+        # beanstalkd has no policies, nor a reply that says that a token is needed.
+        ("line.listen", config.line_listen, LINE_PING, (b"OK ", b"UNAUTHORIZED")),
         ("http.listen", config.http_listen, PING, (b"Server: delayd",)),
     ):
         if address is not None:

@@ -10,6 +10,7 @@ from delayd.cli.machine import (
     ANOTHER,
     DELAYD,
     FREE,
+    LINE_PING,
     directory_facts,
     file_facts,
     file_system_of,
@@ -17,10 +18,12 @@ from delayd.cli.machine import (
     measure_syncs,
     port_state,
 )
+from delayd.compat import Compat
 from delayd.config import Config
 from delayd.journal.directory import release_directory, take_directory
 from delayd.journal.disk import RealDisk
 from delayd.net.addresses import TcpAddress, UnixAddress
+from tests.rigs.line import LineRig
 
 MOUNTS: Final = """\
 /dev/vda / ext4 rw 0 0
@@ -100,13 +103,20 @@ def answering(answer: bytes) -> TcpAddress:
 
 @pytest.mark.parametrize(
     ("answer", "state"),
-    [(b"OK 9\r\ndelayd-version", DELAYD), (b"OK 4\r\n---\n", ANOTHER), (b"", ANOTHER)],
+    [(b"OK 2\r\n{}\r\n", DELAYD), (b"UNKNOWN_COMMAND\r\n", ANOTHER), (b"", ANOTHER)],
 )
 def test_who_listens_is_told_by_the_answer(
     answer: bytes, state: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("delayd.cli.machine.PROBE_S", 60.0)
-    assert port_state(answering(answer), b"stats\r\n", [b"delayd-version"]) == state
+    assert port_state(answering(answer), LINE_PING, [b"OK "]) == state
+
+
+@pytest.mark.parametrize("compat", Compat)
+def test_a_delayd_answers_what_the_line_is_asked_whatever_it_is_compatible_with(
+    compat: Compat,
+) -> None:
+    assert LineRig(compat=compat).client().says(LINE_PING).startswith(b"OK ")
 
 
 def test_an_address_that_nobody_listens_on_is_free_or_says_why_not(tmp_path: Path) -> None:
