@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -380,6 +381,56 @@ def addresses_of(daemon: Server) -> tuple[str, str]:
     found = re.findall(rb"line ([0-9.:]+), http ([0-9.:]+)", daemon.output())
     line, http = found[-1]
     return f"beanstalk://{line.decode()}", f"http://{http.decode()}"
+
+
+def test_the_set_up_of_the_page_lets_clients_of_other_machines_in_with_a_token(
+    server: PostgresServer, machines: Machines, tmp_path: Path
+) -> None:
+    page = text_of("two-machines.md", "Setting it up")
+    text = page.split("```toml\n")[1].split("```")[0]
+    text = re.sub('"postgresql://.*"', f'"{server.url}"', text)
+    text = text.replace("/etc/delayd/", f"{tmp_path}/").replace("/var/lib/", f"{tmp_path}/")
+    hosts = set(tomllib.loads(text)["http"]["hosts"])
+    password = tmp_path / "database-password"
+    password.touch(0o600)
+    password.write_text("any")  # the server trusts
+    commands = page.split("```sh\n")[1].split("```")[0]
+    commands = commands.replace("/etc/delayd/", f"{tmp_path}/a/").replace("/var/lib", f"{tmp_path}")
+    with ExitStack() as stack:
+        started: list[Server] = []
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            config = tmp_path / name / "delayd.toml"
+            ports = [stack.enter_context(free_port()) for _ in range(2)]
+            here = text.replace(":11300", f":{ports[0]}").replace(":11301", f":{ports[1]}")
+            config.write_text(here)
+            if not started:
+                commands = commands.replace(" delayd ", f" {executable('delayd')} ")
+                subprocess.run(("bash", "-ec", commands), check=True, cwd=tmp_path)
+            argv = (executable("delayd"), "serve", "--config", str(config))
+            variables = {"DELAYD_POSTGRES_NAME": machines.environment["DELAYD_POSTGRES_NAME"]}
+            address = {"DELAYD_POSTGRES_ADDRESS": f"{name}.example.com"}
+            started.append(machines.run(argv, {**os.environ, **variables, **address}))
+            said = "ready: " if name == "a" else "standing by: "
+            while said not in started[-1].output().decode():
+                assert started[-1].process.poll() is None, started[-1].output()
+                time.sleep(0.02)
+        assert b"a.example.com:" in started[1].output()
+        token = (tmp_path / "admin.token").read_text().strip()
+        owner = re.findall(rb", http 0.0.0.0:([0-9]+)", started[0].output())
+        with HttpClient(("127.0.0.1", int(owner[0]))) as client:
+            for host, key, status in (
+                *((host, token, 200) for host in hosts),
+                ("a.example.com", "", 401),
+                ("c.example.com", token, 403),
+            ):
+                head = f"Host: {host}:11301\r\nAuthorization: Bearer {key}\r\n"
+                client.send(f"GET /v1/stats HTTP/1.1\r\n{head}\r\n".encode())
+                assert client.answer().status == status, host
+    whole = text_of("two-machines.md")
+    named = re.findall(r"http://([a-z.-]+\.example\.com)", whole)
+    assert named
+    assert hosts.issuperset(named)
 
 
 def test_the_drill_ends_with_every_acknowledged_job(
