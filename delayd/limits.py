@@ -247,6 +247,12 @@ PASS_HELD_COPIED_MAX: Final = 16_384
 
 # Jobs of one page of a list: 100 kB of text, and what is found is kept in memory until it is sent.
 SEARCH_JOBS_MAX: Final = 1_000
+# Of an error, so much tells the reason for which jobs are grouped: what differs is mostly behind.
+REASON_CHARACTERS_MAX: Final = 200
+# Groups of the dead letters of a topic that are kept while they are counted: 1.5 MB; the jobs of
+# others are counted alone. And those that are told, the largest: 60 kB of text.
+REASONS_KEPT_MAX: Final = 2_000
+REASONS_SHOWN_MAX: Final = 200
 # Jobs a second, when many are kicked one after the other; faster is at once.
 BULK_PER_S_MAX: Final = 1_000_000
 CALENDAR_BINS_MAX: Final = 1_000  # counts of one calendar: a week in steps of ten minutes
@@ -696,6 +702,8 @@ HTTP_TOPICS_STEP_US: Final = 1_000
 # Topics of one calendar; with as many spans as there may be, 300 kB of text. All jobs of each are
 # looked at that come due in its time.
 HTTP_CALENDAR_TOPICS_MAX: Final = 100
+# Topics of one page of dead letters by reason: 1.2 MB of text at most.
+HTTP_DEAD_TOPICS_MAX: Final = 20
 
 # A reserve takes no further job once the bodies are longer than this; the first always fits.
 HTTP_RESERVED_BYTES_MAX: Final = 4 << 20

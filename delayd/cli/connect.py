@@ -52,7 +52,7 @@ COMPLETION_S: Final = 0.5
 KEYS_MAX: Final = 100
 
 SCOPES: Final = {
-    **dict.fromkeys(("put", "change", "reschedule"), "put"),
+    **dict.fromkeys(("put", "change", "reschedule", "import"), "put"),
     "reserve": "reserve",
     "work": "reserve,delete,release,bury",
     **dict.fromkeys(("ack", "cancel"), "delete"),
@@ -60,6 +60,7 @@ SCOPES: Final = {
     "bury": "bury",
     "kick": "kick",
     "redrive": "kick,stats",
+    **dict.fromkeys(("reasons", "export"), "peek,stats"),
     **dict.fromkeys(("jobs", "find", "peek", "calendar", "show"), "peek"),
     **dict.fromkeys(("pause", "resume"), "pause"),
     **dict.fromkeys(("topics", "stats", "get"), "stats"),

@@ -1,22 +1,56 @@
 """`delayd dead`: jobs that failed for good, why, and how they get another chance."""
 
-from typing import TYPE_CHECKING
+import binascii
+import contextlib
+import itertools
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.jobs import failed_at, job_fields, print_job
-from delayd.cli.tables import JSON_OPTION, Column, cut, print_json, print_table, shown
+from delayd.cli.put import (
+    REFUSED,
+    JobLine,
+    ahead,
+    batches,
+    checker,
+    invalid,
+    job_of,
+    json_body,
+    put_batch,
+    summary,
+    texts_of,
+    word_of,
+)
+from delayd.cli.tables import JSON_OPTION, Column, cut, print_json, print_table, shown, time_or_none
 from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
+from delayd.client.errors import FieldProblem, Invalid, JobNotFound, Refused
 from delayd.exits import Exit
 from delayd.text import counted
 
 if TYPE_CHECKING:
-    from delayd.client.results import JobInfo
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from delayd.client.results import DeadGroup, JobInfo
     from delayd.client.sync import Client
+    from delayd.client.values import NewJob
 
 TEXT_COLUMNS = 40
 COUNTS = (Column("topic", text_least=8), Column("dead letters"))
+REASONS = (
+    *(Column("topic", text_least=8), Column("jobs"), Column("id")),
+    *(Column("last", 2), Column("job", 3), Column("why", 1, text_least=12)),
+)
+OTHERS = "(other reasons)"
+HIDDEN = "***"
+"""Stands for what is secret of a job's target, where the token is not for admins."""
+REASON_OPTION = click.option(
+    "--reason", metavar="ID", help="Only those that are dead for this, of dead reasons."
+)
 COLUMNS = (
     *(Column("id"), Column("failed at", 2), Column("attempts", 5)),
     *(Column("why", 1, text_least=12), Column("key", 3, text_least=6)),
@@ -26,7 +60,7 @@ COLUMNS = (
 
 @click.group()
 def dead() -> None:
-    """List dead letters, show why they failed, and redrive them."""
+    """List dead letters, group them by reason, redrive them, export and import them."""
 
 
 @dead.command(
@@ -37,10 +71,15 @@ def dead() -> None:
 )
 @click.argument("topic", required=False, shell_complete=known_topics)
 @click.option("--limit", type=click.IntRange(1), default=100, help="How many at most: 100.")
+@REASON_OPTION
 @JSON_OPTION
 @with_client
-def list_(client: "Client", topic: str | None, *, limit: int, as_json: bool) -> int:
+def list_(
+    client: "Client", topic: str | None, *, limit: int, reason: str | None, as_json: bool
+) -> int:
     """List the dead letters of TOPIC, or the topics that have any."""
+    if reason is not None and topic is None:
+        raise click.UsageError("--reason is for the dead letters of a TOPIC")
     if topic is None:
         counts = [(each.name, each.buried) for each in client.topics() if each.buried]
         if as_json:
@@ -48,15 +87,51 @@ def list_(client: "Client", topic: str | None, *, limit: int, as_json: bool) -> 
         elif counts:
             print_table(COUNTS, counts)
     else:
-        jobs = list(client.dead_letters(topic, limit=limit))
+        # One more than is shown tells whether there are more.
+        found = client.dead_letters(topic, limit=limit + 1, reason=reason or "")
+        jobs = list(itertools.islice(found, limit))
         counts = [(str(job.id), 1) for job in jobs]
         if as_json:
             print_json(map(job_fields, jobs))
         elif jobs:
             print_table(COLUMNS, map(row, jobs))
+        if next(found, None) is not None:
+            complain(f"there are more than {limit}: --limit shows more, dead reasons counts all")
     if not counts:
         complain(f"there are no dead letters{seen()}")
     return Exit.OK
+
+
+@dead.command(
+    short_help="Count all dead letters by topic and reason.",
+    epilog=examples("delayd dead reasons", "delayd dead reasons mail --json"),
+)
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=known_topics)
+@JSON_OPTION
+@with_client
+def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> int:
+    """Count all dead letters, of the TOPICs or of all topics, by why they failed.
+
+    What differs from job to job is left aside: # stands for each word with a digit. The ID is for
+    --reason of redrive, list, cancel and others.
+    """
+    groups = client.dead_reasons(*topics)
+    if as_json:
+        print_json(map(group_fields, groups))
+    elif groups:
+        print_table(
+            REASONS,
+            [[g.topic, g.jobs, g.id, g.last, g.job or "", g.reason or OTHERS] for g in groups],
+        )
+    if not groups:
+        complain(f"there are no dead letters{seen()}")
+    return Exit.OK
+
+
+def group_fields(group: "DeadGroup") -> dict[str, object]:
+    """Return a group, for JSON."""
+    times = {"first": time_or_none(group.first), "last": time_or_none(group.last)}
+    return {**group._asdict(), **times}
 
 
 def row(job: "JobInfo") -> list[object]:
@@ -92,6 +167,7 @@ def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:
     short_help="Make the dead letters of TOPIC ready again.",
     epilog=examples(
         "delayd dead redrive mail --dry-run",
+        "delayd dead redrive mail --reason 4f2a90c1",
         "delayd dead redrive mail --count 100 --per-second 5 --yes",
     ),
 )
@@ -102,6 +178,7 @@ def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:
     help="How many at most, the longest buried first; by default all.",
 )
 @click.option("--per-second", type=float, help="How many a second; by default all at once.")
+@REASON_OPTION
 @click.option("--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_client
@@ -111,17 +188,140 @@ def redrive(
     *,
     count: int | None,
     per_second: float | None,
+    reason: str | None,
     dry_run: bool,
     yes: bool,
 ) -> int:
     """Make the dead letters of TOPIC ready again; their retries start anew."""
-    buried = client.topic(topic).buried
+    if reason is None:
+        buried = client.topic(topic).buried
+    else:
+        buried = client.kick_many(topic, dry_run=True, state="buried", reason=reason)
     jobs = f"{counted(buried if count is None else min(count, buried), 'job')} of {topic}"
     if dry_run:
         print_lines([f"would be redriven: {jobs}"])
         return Exit.OK
     if not confirmed(f"{jobs} will be handed out again. Go on?", yes=yes):
         raise CommandFailed(Exit.USAGE, f"nothing was changed; {jobs} would be redriven")
-    kicked = client.redrive(topic, count, per_second=per_second)
+    kicked = client.redrive(topic, count, per_second=per_second, reason=reason)
     print_lines([f"redriven: {counted(kicked, 'job')}"])
     return Exit.OK
+
+
+# --- To a file and back --------------------------------------------------------------------------
+
+
+@dead.command(
+    short_help="Write dead letters as NDJSON, one a line, for dead import.",
+    epilog=examples(
+        "delayd dead export > dead.ndjson",
+        "delayd dead export mail --reason 4f2a90c1 > dead.ndjson",
+    ),
+)
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=known_topics)
+@REASON_OPTION
+@with_client
+def export(client: "Client", topics: tuple[str, ...], *, reason: str | None) -> int:
+    """Write the dead letters of the TOPICs, or of all topics, to standard output; they stay.
+
+    Each line has the topic, the fields of `put --ndjson`, and under `dead` why the job failed.
+    """
+    names = topics or [each.name for each in client.topics() if each.buried]
+    left_out: list[int] = []
+
+    def lines() -> "Iterator[dict[str, object]]":
+        for name in names:
+            for listed in client.jobs(name, state="buried", reason=reason or ""):
+                with contextlib.suppress(JobNotFound):  # since it was listed
+                    job = client.get(listed.id)
+                    if HIDDEN in json.dumps([job.details.get("url"), job.details.get("headers")]):
+                        left_out.append(job.id)
+                    else:
+                        yield exported(job)
+
+    print_json(lines())
+    for job_id in left_out:
+        complain(f"job {job_id} was left out: only the scope admin shows its url and headers whole")
+    return Exit.NOT_ALLOWED if left_out else Exit.OK
+
+
+def exported(job: "JobInfo") -> dict[str, object]:
+    """Return a dead letter as `dead import` and `put --ndjson` read it, but for two fields."""
+    named = ("priority", "ttr", "key", "group", "retry", "max_attempts", "jitter_percent")
+    fields = {name: job.details.get(name) for name in (*named, "url", "method", "headers")}
+    fields |= {"ttr": job.ttr, "priority": job.priority, "key": job.key, "group": job.group}
+    about = {name: job.details.get(name) for name in ("id", "attempts", "failure")}
+    return {
+        "topic": job.topic,
+        **exact_body(job.body or b""),
+        **{name: value for name, value in fields.items() if value is not None and value != ""},
+        "dead": about,
+    }
+
+
+def exact_body(body: bytes) -> dict[str, object]:
+    """Return a body from which `put --ndjson` makes the same bytes: as JSON, or in base64.
+
+    >>> exact_body(b'{"to":"ada"}'), exact_body(b"5 kg")
+    ({'body': {'to': 'ada'}}, {'body_base64': 'NSBrZw=='})
+    """
+    try:
+        value = json.loads(body)
+        if json_body(value) == body:
+            return {"body": value}
+    except (ValueError, RecursionError):
+        pass
+    return {"body_base64": binascii.b2a_base64(body, newline=False).decode()}
+
+
+@dead.command(
+    "import",
+    short_help="Put exported dead letters into their topics again.",
+    epilog=examples("delayd dead import dead.ndjson", "delayd dead import - < dead.ndjson"),
+)
+@click.argument("file", type=click.File("rb"))
+@with_client
+def import_(client: "Client", file: "BinaryIO") -> int:
+    """Put the jobs of a FILE of `dead export` into their topics: they are handed out again.
+
+    Each is a new job. Dead letters that are still there stay: cancel or redrive those instead. All
+    lines are looked at before the first is put.
+    """
+    file = ahead(file)
+    start = file.tell()
+    for _topic, line in dead_lines(file):
+        if isinstance(line.job, Invalid):
+            raise CommandFailed(Exit.USAGE, f"line {line.number}: {line.job}; nothing was put")
+    file.seek(start)
+    counts: Counter[str] = Counter()
+    for topic, lines in itertools.groupby(dead_lines(file), key=lambda each: each[0]):
+        for batch in batches(line for _topic, line in lines):
+            results = put_batch(client, topic, batch)
+            counts.update(map(word_of, results))
+            for line, result in zip(batch, results, strict=True):
+                if isinstance(result, Refused):
+                    complain(f"line {line.number}: {result}")
+    complain(summary(counts))
+    return Exit.REFUSED if counts[REFUSED] else Exit.OK
+
+
+def dead_lines(file: "BinaryIO") -> "Iterator[tuple[str, JobLine]]":
+    """Yield each line with its topic; blank ones are left out."""
+    check = checker()
+    for number, text in enumerate(texts_of(file), 1):
+        if not text.strip():
+            continue
+        topic = ""
+        job: NewJob | Invalid | None = None
+        try:
+            fields = json.loads(text)
+            topic = fields.pop("topic")
+            fields.pop("dead", None)
+            if isinstance(topic, str):
+                job = job_of(json.dumps(fields).encode(), {}, check)
+        except Invalid as error:
+            job = error
+        except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+            pass
+        wrong: Any = invalid(FieldProblem("", "is no dead letter: an object with a topic"))
+        yield str(topic), JobLine(number, wrong if job is None else job, len(text))

@@ -83,6 +83,7 @@ def jobs(
     topic: str | None,
     states: tuple[str, ...],
     prefix: str | None,
+    reason: str | None,
     due_from: str | None,
     due_to: str | None,
     *,
@@ -100,9 +101,9 @@ def jobs(
     limit = 0 if are_all else limit
     # One more than is shown tells whether there are more.
     limit_asked = limit + 1 if limit else None
-    if topic is None and not (states or prefix or are_all):
+    if topic is None and not (states or prefix or reason or are_all):
         states = WAITING
-    which = filter_of(states, prefix, due_from, due_to)
+    which = filter_of(states, prefix, due_from, due_to, reason)
 
     def show() -> int:
         searched, is_part = "", False

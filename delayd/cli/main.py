@@ -41,7 +41,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
         "reschedule": Subcommand("jobs", "Give waiting jobs another time."),
         "kick": Subcommand("jobs", "Make delayed or buried jobs ready now."),
         "cancel": Subcommand("jobs", "Delete jobs that wait or are buried."),
-        "dead": Subcommand("dead", "List dead letters, show why they failed, and redrive them."),
+        "dead": Subcommand("dead", "Dead letters: list, group by reason, redrive, export."),
     },
     "Work": {
         "reserve": Subcommand("reserve", "Reserve the most urgent ready job and print its body."),

@@ -265,6 +265,17 @@ def lines_of(file: BinaryIO, defaults: Mapping[str, Any], first: int) -> Iterato
     Raises CommandFailed for one that is too long.
     """
     check = checker()
+    for number, text in enumerate(texts_of(file), 1):
+        if number >= first and text.strip():
+            try:
+                job: NewJob | Invalid = job_of(text, defaults, check)
+            except Invalid as error:
+                job = error
+            yield JobLine(number, job, len(text))
+
+
+def texts_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file. Raises CommandFailed for one that is too long."""
     for number in itertools.count(1):
         text = file.readline(NDJSON_LINE_BYTES_MAX + 1)
         if not text:
@@ -272,12 +283,7 @@ def lines_of(file: BinaryIO, defaults: Mapping[str, Any], first: int) -> Iterato
         if len(text) > NDJSON_LINE_BYTES_MAX:
             why = f"line {number} is longer than {size_text(NDJSON_LINE_BYTES_MAX)}"
             raise CommandFailed(Exit.USAGE, f"{why}: put its body by itself, with --file")
-        if number >= first and text.strip():
-            try:
-                job: NewJob | Invalid = job_of(text, defaults, check)
-            except Invalid as error:
-                job = error
-            yield JobLine(number, job, len(text))
+        yield text
 
 
 Check = Callable[[bytes], object]
@@ -332,11 +338,15 @@ def job_of(text: bytes, defaults: Mapping[str, Any], check: Check) -> "NewJob":
     check(json.dumps(merged).encode())
     if "body" in merged:
         # As JSON, whatever it is: so a body is the same as in the daemon's own batches.
-        body = json.dumps(merged["body"], ensure_ascii=False, separators=(",", ":"))
-        merged["body"] = body.encode()
+        merged["body"] = json_body(merged["body"])
     else:
         merged["body"] = binascii.a2b_base64(merged.pop("body_base64"))
     return merged  # type: ignore[no-any-return]
+
+
+def json_body(value: object) -> bytes:
+    """Return the body that is kept of a value of JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def check_lines(lines: Iterator[JobLine]) -> None:

@@ -33,6 +33,9 @@ FILTERS: Final = (
     ),
     click.option("--prefix", metavar="TEXT", help="Only jobs whose key begins with this."),
     click.option(
+        "--reason", metavar="ID", help="Only jobs that failed for this: see dead reasons."
+    ),
+    click.option(
         "--from", "due_from", type=BOUND, help="Only jobs due then or later: -15m, 1h, a time."
     ),
     click.option("--to", "due_to", type=BOUND, help="Only jobs due before then."),
@@ -78,12 +81,17 @@ class Selection(NamedTuple):
 
 
 def filter_of(
-    states: tuple[str, ...], prefix: str | None, due_from: str | None, due_to: str | None
+    states: tuple[str, ...],
+    prefix: str | None,
+    due_from: str | None,
+    due_to: str | None,
+    reason: str | None = None,
 ) -> "Filter":
     """Return the filter of the options."""
     fields = {
         "state": list(states) or None,
         "key_prefix": prefix,
+        "reason": reason,
         "due_from": due_from,
         "due_to": due_to,
     }
@@ -98,6 +106,7 @@ def selection(
     *,
     states: tuple[str, ...] = (),
     prefix: str | None = None,
+    reason: str | None = None,
     due_from: str | None = None,
     due_to: str | None = None,
     are_all: bool = False,
@@ -105,7 +114,7 @@ def selection(
     yes: bool = False,
 ) -> Selection:
     """Check that the arguments are one selection. Raises `click.UsageError`."""
-    which = filter_of(states, prefix, due_from, due_to)
+    which = filter_of(states, prefix, due_from, due_to, reason)
     if ids and (topic or key or which or are_all):
         raise click.UsageError("give IDs, or --topic and what it takes, not both")
     if not ids and topic is None:

@@ -8,7 +8,7 @@
             print(job.json())
 
 The way of one call, in the order in which to read it; over the line `line_calls` and `beanstalk`
-stand in place of `http_calls` and `http1`. Together they are 2,200 lines, over the line 2,500:
+stand in place of `http_calls` and `http1`. Together they are 2,300 lines, over the line 2,600:
 
     sync               `Client`, with one method for each operation, and `Job`
     http_calls         requests and answers of each operation; generators without a socket
@@ -78,6 +78,7 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.results import Attempt as Attempt
     from delayd.client.results import Became as Became
     from delayd.client.results import Calendar as Calendar
+    from delayd.client.results import DeadGroup as DeadGroup
     from delayd.client.results import Failure as Failure
     from delayd.client.results import Health as Health
     from delayd.client.results import JobInfo as JobInfo
@@ -112,8 +113,8 @@ _NAMES = MappingProxyType(
             "WrongProtocol WrongState"
         ),
         "results": (
-            "Attempt Became Calendar Failure Health JobInfo PolicyInfo PutResult Reservation "
-            "TopicInfo"
+            "Attempt Became Calendar DeadGroup Failure Health JobInfo PolicyInfo PutResult "
+            "Reservation TopicInfo"
         ),
         "sync": "Client Job",
         "tasks": "NotATask Task Tasks",

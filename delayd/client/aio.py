@@ -171,9 +171,11 @@ class AsyncClient:
             if after is None or limit == 0:
                 return
 
-    def dead_letters(self, topic: str, *, limit: int | None = None) -> AsyncIterator[JobInfo]:
+    def dead_letters(
+        self, topic: str, *, limit: int | None = None, reason: str = ""
+    ) -> AsyncIterator[JobInfo]:
         """As `Client.dead_letters`."""
-        return self.jobs(topic, limit=limit, bodies=True, state="buried")
+        return self.jobs(topic, limit=limit, bodies=True, state="buried", reason=reason)
 
     kick = _awaited(Client.kick)
     cancel = _awaited(Client.cancel)
@@ -194,6 +196,7 @@ class AsyncClient:
     pause = _awaited(Client.pause)
     resume = _awaited(Client.resume)
     clear = _awaited(Client.clear)
+    dead_reasons = _awaited(Client.dead_reasons)
     redrive = _awaited(Client.redrive)
 
     # --- The daemon ------------------------------------------------------------------------------

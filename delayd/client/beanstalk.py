@@ -31,6 +31,7 @@ from delayd.client.limits import (
     NUMBER_DIGITS_MAX,
     NUMBER_MAX,
 )
+from delayd.client.results import DeadGroup
 from delayd.client.values import Duration, seconds
 
 SECONDS_MAX: Final = (1 << 32) - 1
@@ -70,7 +71,7 @@ _SCOPES: Final = MappingProxyType(
             ("release", "nack release touch"),
             ("bury", "bury"),
             ("kick", "kick-job kick-key kick-jobs redrive"),
-            ("peek", "peek peek-key find-key stats-job list-jobs calendar"),
+            ("peek", "peek peek-key find-key stats-job list-jobs dead-reasons calendar"),
             ("pause", "pause-tube"),
             ("stats", "stats stats-tube get-policy"),
             ("admin", "set-policy clear-tube advance-clock"),
@@ -446,6 +447,28 @@ def read_rows(body: bytes | None) -> tuple[list[dict[str, Any]], str]:
             named["topic"] = row[2]
         rows.append({**named, "due": from_epoch(float(row[5])), "key": _text_of(row[6])})
     return rows, after
+
+
+_GROUP: Final = (
+    r"- \{id: \"([0-9a-f]{8})\", jobs: ([0-9]{1,20}), first: ([0-9]{1,20}(?:\.[0-9]{1,9})?),"
+    r" last: ([0-9]{1,20}(?:\.[0-9]{1,9})?), job: ([0-9]{1,20}), reason: (.*)\}"
+)
+
+
+def read_groups(body: bytes | None, topic: str) -> tuple[list[DeadGroup], int]:
+    """Read the dead letters of a topic by reason, and how many there are in all."""
+    lines = _lines(body)
+    jobs = re.fullmatch("jobs: ([0-9]{1,20})", lines[1]) if len(lines) > 2 else None
+    if jobs is None:
+        raise NotUnderstood(f"{shown(body or b'')} is no list of dead letters")
+    groups = []
+    for text in lines[3:]:
+        if (row := re.fullmatch(_GROUP, text)) is None:
+            raise NotUnderstood(f"{shown(text)} is no reason of a list")
+        first, last = from_epoch(float(row[3])), from_epoch(float(row[4]))
+        about = (row[1], _text_of(row[6]), int(row[2]), first, last, int(row[5]))
+        groups.append(DeadGroup(topic, *about))
+    return groups, int(jobs[1])
 
 
 _AFTER: Final = r"[!-~]{0,200}"

@@ -51,6 +51,7 @@ from delayd.client.results import (
     Attempt,
     Became,
     Calendar,
+    DeadGroup,
     Failure,
     Health,
     JobInfo,
@@ -59,6 +60,7 @@ from delayd.client.results import (
     Reservation,
     Time,
     TopicInfo,
+    with_others,
 )
 from delayd.client.values import (
     PAGE_JOBS,
@@ -316,10 +318,23 @@ class HttpCalls:
     def clear(self, topic: str) -> Steps[int]:
         return whole_in((yield from _ask("POST", f"{_topic(topic)}/clear", {})), "cleared")
 
+    def dead_reasons(self, topics: Sequence[str]) -> Steps[list[DeadGroup]]:
+        pages = yield from _pages("/v1/dead", [("topic", topic) for topic in topics])
+        return [
+            group
+            for answer in pages
+            for topic in array_in(answer, "topics")
+            for group in _dead_groups(topic)
+        ]
+
     def redrive(
-        self, topic: str, limit: int | None = None, per_second: float | None = None
+        self,
+        topic: str,
+        limit: int | None = None,
+        per_second: float | None = None,
+        reason: str | None = None,
     ) -> Steps[int]:
-        body = _present(max=limit, per_second=per_second)
+        body = _present(max=limit, per_second=per_second, reason=reason)
         return whole_in((yield from _ask("POST", f"{_topic(topic)}/kick", body)), "kicked")
 
     # --- The daemon ------------------------------------------------------------------------------
@@ -520,6 +535,8 @@ def _query(which: Filter) -> dict[str, str]:
         query["state"] = state if isinstance(state, str) else ",".join(state)
     if prefix := which.get("key_prefix"):
         query["prefix"] = prefix
+    if reason := which.get("reason"):
+        query["reason"] = reason
     if (due_from := which.get("due_from")) is not None:
         query["from"] = _bound(due_from)
     if (due_to := which.get("due_to")) is not None:
@@ -672,6 +689,23 @@ def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> J
         del job["body_base64"]
     history = tuple(_named(Attempt, each) for each in array_in({"history": [], **job}, "history"))
     return _named(JobInfo, {"topic": topic, **job}, body=body, history=history, details=job)
+
+
+def _dead_groups(topic: dict[str, Any]) -> list[DeadGroup]:
+    name = text_in(topic, "name")
+    groups = [
+        DeadGroup(
+            name,
+            text_in(each, "id"),
+            text_in(each, "reason"),
+            whole_in(each, "jobs"),
+            moment_in(each, "first"),
+            moment_in(each, "last"),
+            whole_in(each, "job"),
+        )
+        for each in array_in(topic, "reasons")
+    ]
+    return with_others(groups, name, whole_in(topic, "jobs"))
 
 
 def _topic_info(topic: dict[str, Any]) -> TopicInfo:

@@ -40,6 +40,7 @@ from delayd.client.beanstalk import (
     is_topic,
     key_word,
     line,
+    read_groups,
     read_map,
     read_names,
     read_rows,
@@ -66,6 +67,7 @@ from delayd.client.results import (
     Attempt,
     Became,
     Calendar,
+    DeadGroup,
     Failure,
     Health,
     JobInfo,
@@ -74,6 +76,7 @@ from delayd.client.results import (
     Reservation,
     Time,
     TopicInfo,
+    with_others,
 )
 from delayd.client.values import (
     PAGE_JOBS,
@@ -411,6 +414,8 @@ class LineCalls:
             yield f"from={self._bound(due_from, 'from')}"
         if (due_to := which.get("due_to")) is not None:
             yield f"to={self._bound(due_to, 'to')}"
+        if reason := which.get("reason"):
+            yield f"reason={_option(reason, 'reason')}"
         if prefix := which.get("key_prefix"):
             yield f"prefix={key_word(prefix, 'prefix')}"
 
@@ -492,12 +497,32 @@ class LineCalls:
     def clear(self, topic: str) -> Steps[int]:
         return (yield from _counted("clear-tube", topic, "CLEARED"))
 
+    def dead_reasons(self, topics: Sequence[str]) -> Steps[list[DeadGroup]]:
+        names = list(topics) or (yield from self._names()) or [DEFAULT]
+        commands = [line("dead-reasons", topic_word(name)) for name in names]
+        replies = yield from _ask_many(commands, may_repeat=True)
+        if not topics:
+            _check_scope(replies, commands)
+        found: list[DeadGroup] = []
+        for name, command, reply in zip(names, commands, replies, strict=True):
+            if not topics and reply.word in {"FORBIDDEN", "NOT_FOUND"}:
+                continue  # the token sees no topic, or it is gone since it was listed
+            _expect(reply, command, "OK", _no_topic(name), TopicNotFound)
+            groups, jobs = read_groups(reply.body, name)
+            found += with_others(groups, name, jobs)
+        return found
+
     def redrive(
-        self, topic: str, limit: int | None = None, per_second: float | None = None
+        self,
+        topic: str,
+        limit: int | None = None,
+        per_second: float | None = None,
+        reason: str | None = None,
     ) -> Steps[int]:
         most = str(ALL) if limit is None else whole_word(limit, "max", 1, ALL)
-        rate = () if per_second is None else (f"{per_second:.3f}",)
-        return (yield from _counted("redrive", topic, "REDRIVEN", most, *rate))
+        words = [] if per_second is None else [f"{per_second:.3f}"]
+        words += [] if reason is None else [f"reason={_option(reason, 'reason')}"]
+        return (yield from _counted("redrive", topic, "REDRIVEN", most, *words))
 
     # --- The daemon ------------------------------------------------------------------------------
 

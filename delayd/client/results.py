@@ -98,6 +98,28 @@ class JobInfo(NamedTuple):
         return json.loads(self.body or b"")
 
 
+class DeadGroup(NamedTuple):
+    """The dead letters of a topic that failed for one reason."""
+
+    topic: str
+    id: str
+    """Of the reason, for `reason` of other calls; the same in every topic."""
+    reason: str
+    """With `#` for what differs from job to job; empty: all other reasons."""
+    jobs: int
+    first: Time | None = None
+    """When the first of them failed."""
+    last: Time | None = None
+    job: int = 0
+    """The one that failed last."""
+
+
+def with_others(groups: list[DeadGroup], topic: str, jobs: int) -> list[DeadGroup]:
+    """Return the groups of a topic, and one for those of its dead letters that are in none."""
+    others = jobs - sum(group.jobs for group in groups)
+    return [*groups, DeadGroup(topic, "", "", others)] if others > 0 else groups
+
+
 class Reservation(NamedTuple):
     """A job that this client holds until it expires."""
 

@@ -33,6 +33,7 @@ from delayd.client.protocols import way_to
 from delayd.client.results import (
     Became,
     Calendar,
+    DeadGroup,
     Health,
     JobInfo,
     PolicyInfo,
@@ -279,9 +280,11 @@ class Client:
             if after is None or limit == 0:
                 return
 
-    def dead_letters(self, topic: str, *, limit: int | None = None) -> Iterator[JobInfo]:
+    def dead_letters(
+        self, topic: str, *, limit: int | None = None, reason: str = ""
+    ) -> Iterator[JobInfo]:
         """Iterate over buried jobs, with their bodies and why they failed."""
-        return self.jobs(topic, limit=limit, bodies=True, state="buried")
+        return self.jobs(topic, limit=limit, bodies=True, state="buried", reason=reason)
 
     def kick(self, which: int | str, key: str | None = None) -> int:
         """Make a delayed or buried job ready now: `kick(17)` or `kick("orders", "order-17")`.
@@ -378,11 +381,26 @@ class Client:
         """Delete every job of the topic that no worker holds; return how many they were."""
         return self._run(self._calls.clear(topic))
 
+    def dead_reasons(self, *topics: str) -> list[DeadGroup]:
+        """Count all dead letters by topic and reason, with `#` for what differs; of all topics.
+
+        `redrive`, `jobs`, `cancel_many` and others take the `id` of a group as their `reason`.
+        """
+        return self._run(self._calls.dead_reasons(topics))
+
     def redrive(
-        self, topic: str, limit: int | None = None, *, per_second: float | None = None
+        self,
+        topic: str,
+        limit: int | None = None,
+        *,
+        per_second: float | None = None,
+        reason: str | None = None,
     ) -> int:
-        """Make buried jobs ready, the longest buried first, all at once or so many a second."""
-        return self._run(self._calls.redrive(topic, limit, per_second))
+        """Make buried jobs ready, the longest buried first, all at once or so many a second.
+
+        With a `reason` those alone that are dead for it: the `id` of a group of `dead_reasons`.
+        """
+        return self._run(self._calls.redrive(topic, limit, per_second, reason))
 
     # --- The daemon ------------------------------------------------------------------------------
 

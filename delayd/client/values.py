@@ -90,6 +90,8 @@ class Filter(TypedDict, total=False):
 
     state: State | Sequence[State]
     key_prefix: str
+    reason: str
+    """The id of a reason for which jobs are dead, as of `dead_reasons`."""
     due_from: Bound
     due_to: Bound
 

@@ -315,6 +315,34 @@ class FoundAnswer(Answer, kw_only=True):
     after: After
 
 
+class DeadGroupAnswer(Answer, kw_only=True):
+    """The dead letters of one reason."""
+
+    id: Annotated[str, about("Of the reason, for `reason` of other calls; the same everywhere.")]
+    reason: Annotated[
+        str, about("Why they failed: a reason, and the error with # for what differs.")
+    ]
+    jobs: Count
+    first: Annotated[MomentText, about("When the first of them failed.")]
+    last: MomentText
+    job: Annotated[JobId, about("The one that failed last.")]
+
+
+class DeadTopicAnswer(Answer, kw_only=True):
+    """The dead letters of a topic by reason."""
+
+    name: str
+    jobs: Annotated[Count, about("All of them, also those of reasons that are not told.")]
+    reasons: Annotated[list[DeadGroupAnswer], about("The most frequent first.")]
+
+
+class DeadAnswer(Answer, kw_only=True):
+    """One page of topics with dead letters, sorted by name."""
+
+    topics: list[DeadTopicAnswer]
+    after: After
+
+
 class ManyAnswer(Answer, kw_only=True):
     """How many jobs were changed; `matched` if it was a dry run."""
 

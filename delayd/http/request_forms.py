@@ -29,6 +29,7 @@ from delayd.http.values import (
     Meta,
     Moment,
     PageMark,
+    ReasonId,
     States,
     TargetHeaders,
     TargetMethod,
@@ -328,6 +329,7 @@ class KickForm(Form, kw_only=True):
         limits.CAP_MAX
     )
     per_second: PerSecond | Unset = UNSET
+    reason: Annotated[ReasonId | Unset, about("Those alone that are dead for this reason.")] = UNSET
 
 
 class RescheduleForm(Form, kw_only=True):
@@ -370,13 +372,17 @@ class WhichForm(Form, kw_only=True):
     ] = msgspec.field(default=UNSET, name="from")
     to: Annotated[TimeBound | Unset, about("Due before this time.")] = UNSET
     prefix: Annotated[str, about("How the job's key begins.", max_length=limits.KEY_BYTES_MAX)] = ""
+    reason: Annotated[ReasonId | Unset, about("Why the last attempt failed, as of get_dead.")] = (
+        UNSET
+    )
 
     def wanted(self, now_ms: int, offset_ms: int) -> Wanted:
         """Return the same in delayd time, which the wall clock is ahead of by `offset_ms`."""
         states = self.state if isinstance(self.state, frozenset) else frozenset(State)
         from_ms = _place(self.from_, now_ms, offset_ms, otherwise_ms=0)
         until_ms = _place(self.to, now_ms, offset_ms, otherwise_ms=NEVER_DUE_MS)
-        return Wanted(states, from_ms, until_ms, self.prefix)
+        reason = self.reason if isinstance(self.reason, str) else ""
+        return Wanted(states, from_ms, until_ms, self.prefix, reason)
 
     @property
     def names_moment(self) -> bool:
@@ -429,6 +435,31 @@ class FindKeyForm(Form, kw_only=True):
     ] = UNSET
 
 
+class DeadForm(Form, kw_only=True):
+    """Of which topics the dead letters are told."""
+
+    topic: Annotated[
+        list[TopicName],
+        about(
+            "These topics; may be given several times. All that have dead letters, a page at a"
+            " time, if it is not.",
+            max_length=limits.HTTP_DEAD_TOPICS_MAX,
+        ),
+    ] = msgspec.field(default_factory=list)
+    limit: Annotated[int, about("Topics of the page.", ge=1, le=limits.HTTP_DEAD_TOPICS_MAX)] = (
+        limits.HTTP_DEAD_TOPICS_MAX
+    )
+    after: Annotated[
+        TopicName | Unset, about("Topics behind this one: `after` of that answer.")
+    ] = UNSET
+
+    def broken_rules(self) -> list[FieldError]:
+        """Refuse a page of topics that are named."""
+        if self.topic and self.after is not UNSET:
+            return [FieldError("after", "cannot come beside topic: all of them are told")]
+        return []
+
+
 class ManyJobsForm(WhichForm, kw_only=True):
     """Which jobs are changed."""
 
@@ -443,7 +474,8 @@ class CancelJobsForm(ManyJobsForm, kw_only=True):
     def broken_rules(self) -> list[FieldError]:
         """Require a filter, or `all`."""
         errors = super().broken_rules()
-        has_filter = bool(self.prefix) or not (self.state is self.from_ is self.to is UNSET)
+        is_unset = self.state is self.from_ is self.to is self.reason is UNSET
+        has_filter = bool(self.prefix) or not is_unset
         if self.all and has_filter:
             errors.append(FieldError("all", "cannot be given with a filter"))
         elif not (self.all or has_filter or self.dry_run):

@@ -299,6 +299,15 @@ _MANY_JOBS: Final = (
         query=request_forms.FindKeyForm,
     ),
     Route(
+        *("GET", "/v1/dead", many_jobs.get_dead, Scope.PEEK),
+        *("get_dead", Section.JOBS, "Group dead letters by reason"),
+        "All buried jobs, by topic and by why they failed, with what differs from job to job (words"
+        " with digits) set aside. `reason` of other calls takes the `id` of a group.",
+        {200: Response("A page.", (answer_forms.DeadAnswer,))},
+        (errors.TopicNotFound,),
+        query=request_forms.DeadForm,
+    ),
+    Route(
         *("GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK),
         *("get_calendar", Section.JOBS, "Count what comes due when"),
         "Delayed jobs in each of a number of time spans, by topic.",

@@ -22,6 +22,7 @@ from delayd import limits
 from delayd.core.job_record import State
 from delayd.core.names import GROUP, KEY, TOPIC
 from delayd.core.policy import LADDER, parse_ladder
+from delayd.core.reasons import REASON
 from delayd.core.targets import HEADERS, METHOD, URL
 from delayd.durations import parse_duration_ms
 from delayd.fields import (
@@ -131,6 +132,12 @@ class TimeBound(tuple[int, bool]):
     def is_moment(self) -> bool:
         """Whether it is a wall-clock time."""
         return self[1]
+
+
+class ReasonId(str):
+    """The id of a reason for which jobs are dead."""
+
+    __slots__ = ()
 
 
 class PageMark(tuple[int, int]):
@@ -263,6 +270,7 @@ KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
             " with an offset.",
             *("1h", "-15m", "2030-01-01T09:00:00Z"),
         ),
+        ReasonId: REASON,
         PageMark: ValueKind(_page_mark, schema=text_schema(_PAGE_MARK.pattern)).described(
             "Where the page before this one has ended, as it was told."
         ),

@@ -39,6 +39,7 @@ from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.find import KeySearch
 from delayd.core.scans.kick import Kick
 from delayd.core.scans.list import Calendar, Search
+from delayd.core.scans.reasons import DeadReasons
 from delayd.core.scans.scan import Wanted
 from delayd.core.scans.topics import TopicWalk
 from delayd.core.session import Handed
@@ -330,9 +331,19 @@ def _calendar(client: LineConnection, args: tuple[str, int, int], now_ms: Reques
     return client.begin(calendar, lambda: replies.calendar(calendar.counts, bin_ms))
 
 
-def _redrive(client: LineConnection, args: tuple[str, int, float], _now_ms: RequestMs) -> bytes:
-    name, jobs_max, per_s = args
-    wanted = Wanted(frozenset({State.BURIED}))
+def _dead_reasons(client: LineConnection, name: str, _now_ms: RequestMs) -> bytes:
+    reasons = DeadReasons(client.engine, name)
+    wall_times = client.engine.store.wall_times
+    return client.begin(
+        reasons, lambda: client.long_reply(replies.dead_reasons(reasons, wall_times.offset_ms))
+    )
+
+
+def _redrive(
+    client: LineConnection, args: tuple[str, int, float, str], _now_ms: RequestMs
+) -> bytes:
+    name, jobs_max, per_s, reason = args
+    wanted = Wanted(frozenset({State.BURIED}), reason=reason)
     bulk = Bulk(client.engine, name, wanted, Action.kick(per_s), limit=jobs_max)
     return client.begin(bulk, lambda: _bulk_reply(client, bulk, b"REDRIVEN"))
 
@@ -591,6 +602,7 @@ COMMANDS: Final = (
     _look(b"get-policy ", grammar.parse_only_topic, _get_policy, About.NAMED, Scope.STATS),
     Command(b"redrive ", grammar.parse_redrive, _redrive, About.NAMED, Scope.KICK),
     _look(b"list-jobs ", grammar.parse_list, _list_jobs, About.NAMED, Scope.PEEK),
+    _look(b"dead-reasons ", grammar.parse_only_topic, _dead_reasons, About.NAMED, Scope.PEEK),
     _look(b"find-key ", grammar.parse_find, _find_key, About.VISIBLE, Scope.PEEK),
     _look(b"calendar ", grammar.parse_calendar, _calendar, About.NAMED, Scope.PEEK),
     Command(b"cancel-jobs ", grammar.parse_bulk, _cancel_jobs, About.NAMED, Scope.DELETE),

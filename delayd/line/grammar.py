@@ -27,6 +27,7 @@ from delayd.core.job_record import State
 from delayd.core.names import TOPIC, checked_key, checked_name
 from delayd.core.operations.put import Conflict
 from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
+from delayd.core.reasons import REASON
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import METHOD, URL, Target
@@ -81,7 +82,7 @@ _SECONDS: Final = rb"[0-9]+(?:\.[0-9]+)?"
 _PUT: Final = re.compile(rb"put  *([0-9]+) +(%b) +(%b) +([0-9]+)([^\0]*)" % (_SECONDS, _SECONDS))
 LONG_LINE: Final = (
     rb"put +[^ ]+ +[^ ]+ +[^ ]+ +[0-9][^=]*="
-    rb"|(?:put-in-tube|(?:delete|reschedule|peek|kick|find)-key|change|nack|(?:set|get)-policy|redrive"
+    rb"|(?:put-in-tube|(?:delete|reschedule|peek|kick|find)-key|change|nack|(?:set|get)-policy|redrive|dead-reasons"
     rb"|(?:list|cancel|kick|reschedule)-jobs|calendar|clear-tube) "
 )
 """How lines begin that may be longer than beanstalkd's: a put with words, and commands of ours."""
@@ -269,14 +270,20 @@ def parse_set_policy(rest: bytes) -> tuple[str, int, str]:
     return name, u32(json_bytes, rest), (tag or b"").decode()
 
 
-def parse_redrive(rest: bytes) -> tuple[str, int, float]:
-    """Return the topic, how many jobs at most, and how many a second; 0 if no rate is given."""
+def parse_redrive(rest: bytes) -> tuple[str, int, float, str]:
+    """Return the topic, how many jobs at most, how many a second, and for what reason.
+
+    0 if no rate is given, and empty for any reason.
+    """
     name, rest = _parse_topic_and(rest)
+    rest, option, reason = rest.partition(b" reason=")
     jobs, rate = _matched(_NUMBER_AND_MAYBE_RATE, rest)
     per_s = 0.0 if rate is None else float(rate)
     if rate is not None and per_s < RATE_PER_S_MIN:
         raise BadFormat(rest)
-    return name, u32(jobs, rest), per_s
+    if option:
+        reason = _words(b"reason=" + reason, {"reason": REASON.read})["reason"].encode()
+    return name, u32(jobs, rest), per_s, reason.decode()
 
 
 def parse_calendar(rest: bytes) -> tuple[str, int, int]:
@@ -635,6 +642,7 @@ class Filter(NamedTuple):
     from_ms: int | None = None
     to_ms: int | None = None
     prefix: str = ""
+    reason: str = ""
     limit: int = SEARCH_JOBS_MAX
     after: Cursor | None = None
     dry: bool = False
@@ -643,7 +651,7 @@ class Filter(NamedTuple):
         """Return the same in delayd time."""
         from_ms = 0 if self.from_ms is None else now_ms + self.from_ms
         to_ms = NEVER_DUE_MS if self.to_ms is None else now_ms + self.to_ms
-        return Wanted(self.state, from_ms, to_ms, self.prefix)
+        return Wanted(self.state, from_ms, to_ms, self.prefix, self.reason)
 
 
 def _states(value: str) -> frozenset[State]:
@@ -666,6 +674,7 @@ _WANTED_READERS: Final[Readers] = {
     "from": _duration,
     "to": _duration,
     "prefix": matching("(?s:.+)", "").read,
+    "reason": REASON.read,
 }
 _LIST_READERS: Final[Readers] = {
     **_WANTED_READERS,

@@ -31,6 +31,7 @@ from delayd.core.operations.put import Outcome
 from delayd.core.policy import Policy
 from delayd.core.scans.find import KeySearch
 from delayd.core.scans.list import Page, Row
+from delayd.core.scans.reasons import DeadReasons
 from delayd.core.session import Handed
 from delayd.core.store import Store
 from delayd.core.targets import masked, own_target
@@ -221,6 +222,17 @@ def jobs_with_key(search: KeySearch, offset_ms: int) -> bytes:
     """Answer a page of jobs that have a key, with the tube of each."""
     rows = [_row(row, offset_ms, f" tube: {quoted(name)},") for name, row in search.found]
     return _page(search.after or "", rows)
+
+
+def dead_reasons(reasons: DeadReasons, offset_ms: int) -> bytes:
+    """Answer the dead letters of a tube by reason, the most frequent first."""
+    rows = "".join(
+        f"- {{id: {quoted(group.id)}, jobs: {group.jobs}, "
+        f"first: {_epoch(group.first_ms + offset_ms)}, last: {_epoch(group.last_ms + offset_ms)}, "
+        f"job: {group.job_id}, reason: {_any_text(group.reason)}}}\n"
+        for group in reasons.groups()
+    )
+    return _yaml(f"jobs: {reasons.jobs}\nreasons:{'' if rows else ' []'}\n{rows}")
 
 
 def _page(after: str, rows: list[str]) -> bytes:

@@ -5,7 +5,6 @@ import { ask, card, fill, h, toast, View } from "./dom.js";
 import { fromNow, time, whole } from "./format.js";
 import { allTopics, attempt } from "./topics.js";
 
-const READ_MAX = 1000;
 const SHOWN_MAX = 100;
 const TOPICS_AT_ONCE = 50;
 
@@ -52,52 +51,72 @@ function topicCard({ name, buried }, again, isOpen) {
   );
   async function read() {
     details.isRead = true;
-    const page = await attempt(() => get(topicPath(name, "/jobs"), { state: "buried", limit: READ_MAX }));
-    if (page) fill(place, groupsOf(name, buried, page, again));
+    const answer = await attempt(() => get("/v1/dead", { topic: name }));
+    if (answer) fill(place, groupsOf(answer.topics[0], again));
   }
   details.open = isOpen;
   if (isOpen) read();
   return details;
 }
 
-function groupsOf(topic, buried, page, again) {
-  const groups = new Map();
-  for (const job of page.jobs) {
-    const error = job.failure?.error?.split("\n")[0] ?? "";
-    const reason = `${job.failure?.reason ?? "buried by its worker"}${error ? `: ${error}` : ""}`;
-    if (!groups.has(reason)) groups.set(reason, []);
-    groups.get(reason).push(job);
-  }
-  const sorted = [...groups].sort(([, one], [, other]) => other.length - one.length);
+function groupsOf({ name, jobs, reasons }, again) {
+  const others = jobs - reasons.reduce((sum, group) => sum + group.jobs, 0);
   return [
     h(
       "div",
       { class: "row" },
-      may("kick", topic) && redriveAll(topic, buried, again),
-      h("a", { class: "button", href: `#/topics/${encodeURIComponent(topic)}` }, "The topic"),
-      h("a", { class: "button", href: `#/jobs?${queryOf({ topic, state: "buried" })}` }, "As a list"),
+      may("kick", name) && redriveAll(name, { jobs }, again),
+      h("a", { class: "button", href: `#/topics/${encodeURIComponent(name)}` }, "The topic"),
+      h("a", { class: "button", href: `#/jobs?${queryOf({ topic: name, state: "buried" })}` }, "As a list"),
     ),
-    page.after && h("p", { class: "quiet" }, `Only the first ${whole(page.jobs.length)} are grouped, in due order.`),
-    sorted.map(([reason, jobs]) => group(topic, reason, jobs, again)),
+    h("p", { class: "quiet" }, "By why they failed; # stands for what differs from job to job."),
+    reasons.map((group, number) => reasonCard(name, group, again, number < 3)),
+    others > 0 && h("p", { class: "quiet" }, `${whole(others)} more, of other reasons.`),
   ];
 }
 
-// Redrives all dead letters of a topic, at a limited rate if one is entered.
-function redriveAll(topic, buried, again) {
+// One reason: how many jobs, since when; the first of them are read when it is opened.
+function reasonCard(topic, group, again, isOpen) {
+  const place = h("div", { class: "stack" });
+  const details = h(
+    "details",
+    { class: "group", ontoggle: () => details.open && !details.isRead && read() },
+    h("summary", {}, h("h3", {}, group.reason, " ", h("span", { class: "pill" }, whole(group.jobs)))),
+    h(
+      "div",
+      { class: "row" },
+      may("kick", topic) && redriveAll(topic, group, again),
+      h("span", { class: "quiet" }, `the last ${fromNow(group.last)}, the first ${fromNow(group.first)}`),
+    ),
+    place,
+  );
+  async function read() {
+    details.isRead = true;
+    const page = await attempt(() => get(topicPath(topic, "/jobs"), { state: "buried", reason: group.id, limit: SHOWN_MAX }));
+    if (page) fill(place, jobsOf(topic, group, page, again));
+  }
+  details.open = isOpen;
+  if (isOpen) read();
+  return details;
+}
+
+// Redrives all dead letters of a topic, or those of one reason, at a limited rate if one is entered.
+function redriveAll(topic, { jobs, id, reason }, again) {
   const pace = h("input", { type: "text", inputmode: "numeric", size: "4", placeholder: "any", "aria-label": "Jobs a second at most" });
   const go = async () => {
     const perSecond = Number(pace.value) || undefined;
-    const body = h("p", {}, `${whole(buried)} jobs are made ready${perSecond ? `, ${whole(perSecond)} a second` : ""}. Their ladders start again.`);
-    if (!(await ask({ title: `Redrive all dead letters of ${topic}?`, body, action: "Redrive all" }))) return;
+    const body = h("p", {}, `${whole(jobs)} jobs are made ready${perSecond ? `, ${whole(perSecond)} a second` : ""}. Their ladders start again.`);
+    const title = reason ? `Redrive “${reason}” of ${topic}?` : `Redrive all dead letters of ${topic}?`;
+    if (!(await ask({ title, body, action: reason ? "Redrive these" : "Redrive all" }))) return;
     toast(`Redriving ${topic} …`);
-    const answer = await attempt(() => post(topicPath(topic, "/kick"), perSecond ? { per_second: perSecond } : {}));
+    const answer = await attempt(() => post(topicPath(topic, "/kick"), { per_second: perSecond, reason: id }));
     if (answer) toast(`${whole(answer.kicked)} jobs are ready again`);
     await again();
   };
-  return [h("button", { type: "button", onclick: go }, "Redrive all …"), h("span", { class: "row quiet" }, "at most", pace, "a second")];
+  return [h("button", { type: "button", onclick: go }, reason ? `Redrive these ${whole(jobs)} …` : "Redrive all …"), h("span", { class: "row quiet" }, "at most", pace, "a second")];
 }
 
-function group(topic, reason, jobs, again) {
+function jobsOf(topic, group, page, again) {
   const chosen = new Set();
   const button = h("button", { type: "button", class: "primary", disabled: true, onclick: redrive }, "Redrive the chosen");
   const boxes = [];
@@ -116,7 +135,7 @@ function group(topic, reason, jobs, again) {
     await again();
   }
 
-  const rows = jobs.slice(0, SHOWN_MAX).map((job) => {
+  const rows = page.jobs.map((job) => {
     const box = h("input", { type: "checkbox", "aria-label": `Choose job ${job.id}`, onchange: () => choose(job, box.checked) });
     boxes.push([job, box]);
     return h(
@@ -127,6 +146,7 @@ function group(topic, reason, jobs, again) {
       h("td", {}, job.key && h("code", {}, job.key)),
       h("td", { class: "number" }, whole(job.attempts ?? 0)),
       h("td", { title: job.failure?.at ?? job.due, class: "when" }, time(job.failure?.at ?? job.due), " ", h("span", { class: "quiet" }, fromNow(job.failure?.at ?? job.due))),
+      h("td", {}, job.failure?.error?.split("\n")[0]),
     );
   });
   const all = h("input", {
@@ -139,21 +159,18 @@ function group(topic, reason, jobs, again) {
       }
     },
   });
-  return h(
-    "section",
-    { class: "group" },
-    h("h3", {}, reason, " ", h("span", { class: "pill" }, whole(jobs.length))),
+  return [
     h(
       "div",
-      { class: "scroll", tabindex: "0", role: "region", "aria-label": reason },
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": group.reason },
       h(
         "table",
         {},
-        h("thead", {}, h("tr", {}, may("kick", topic) && h("th", { scope: "col", class: "choose" }, all), ["Job", "Key", "Attempts", "Failed"].map((title) => h("th", { scope: "col", class: title === "Attempts" ? "number" : "" }, title)))),
+        h("thead", {}, h("tr", {}, may("kick", topic) && h("th", { scope: "col", class: "choose" }, all), ["Job", "Key", "Attempts", "Failed", "Error"].map((title) => h("th", { scope: "col", class: title === "Attempts" ? "number" : "" }, title)))),
         h("tbody", {}, rows),
       ),
     ),
-    jobs.length > SHOWN_MAX && h("p", { class: "quiet" }, h("a", { href: `#/jobs?${queryOf({ topic, state: "buried" })}` }, `All ${whole(jobs.length)}`)),
+    page.after && h("p", { class: "quiet" }, h("a", { href: `#/jobs?${queryOf({ topic, state: "buried", reason: group.id })}` }, `All ${whole(group.jobs)}`)),
     may("kick", topic) && h("div", { class: "row" }, button),
-  );
+  ];
 }

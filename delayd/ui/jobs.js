@@ -53,9 +53,9 @@ export function jobsView(query) {
   }
 
   view.element = h("div", { class: "stack" }, h("h1", {}, "Jobs"), form, results);
-  const { topic, key, state, from, to, prefix } = filters;
+  const { topic, key, state, from, to, prefix, reason } = filters;
   if (key && !topic) showFound(results, key, undefined);
-  if (topic) showPage(results, topic, { state, from, to, prefix }, undefined);
+  if (topic) showPage(results, topic, { state, from, to, prefix, reason }, undefined);
   return view;
 }
 

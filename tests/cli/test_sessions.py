@@ -111,6 +111,8 @@ class Typed:
                     assert out == literal_eval(text)
                 case "is":
                     self.names[text] = out.strip()
+                case "keeps":
+                    Path(text).write_text(out)
                 case "json":
                     objects: Any = [json.loads(line) for line in out.splitlines()]
                     wanted = json.loads(text)

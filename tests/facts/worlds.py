@@ -45,9 +45,11 @@ from delayd.core.operations import reserve as reserving
 from delayd.core.operations.checks import topic_named, vetted_own
 from delayd.core.operations.tick import caught_up
 from delayd.core.policy import Policy, parse_ladder
+from delayd.core.reasons import reason_id
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.find import KeySearch
 from delayd.core.scans.list import Calendar, Search
+from delayd.core.scans.reasons import DeadReasons
 from delayd.core.scans.scan import Wanted
 from delayd.core.targets import Target, own_target
 from delayd.core.times import RequestMs
@@ -147,6 +149,11 @@ def counts(engine: Engine, name: str, now_ms: int) -> dict[str, Any]:
     """Return the counts of a topic."""
     seen = view_topic(engine, name, RequestMs(now_ms))
     return {**{each: getattr(seen, each) for each in COUNTS}, "paused": seen.pause_left_ms / 1_000}
+
+
+def grouped(jobs: Any, job_id: Any, reason: str) -> str:
+    """A group of dead letters as one word."""
+    return f"{jobs}:{job_id}:{reason.replace(': ', ':').replace(' ', ':')}"
 
 
 class EngineWorld:
@@ -333,6 +340,15 @@ class EngineWorld:
 
     def clear(self, topic: str) -> int:
         return int(self._do(lambda engine: self._pass(topics.Clear(engine, topic))).count)
+
+    def dead_reasons(self, topic: str) -> list[str]:
+        reasons = self._do(lambda engine: self._pass(DeadReasons(engine, topic)))
+        return [grouped(each.jobs, each.job_id, each.reason) for each in reasons.groups()]
+
+    def redrive_reason(self, topic: str, reason: str) -> int:
+        wanted = Wanted(frozenset({State.BURIED}), reason=reason_id(reason))
+        bulk = partial(Bulk, name=topic, wanted=wanted, action=Action.kick())
+        return int(self._do(lambda engine: self._pass(bulk(engine))).done)
 
     def redrive(self, topic: str, most: int = 1_000) -> int:
         kicks = lambda engine: kick(engine, topic_named(engine, topic), most, self.now_ms)  # noqa: E731
@@ -551,6 +567,15 @@ class LineWorld:
 
     def clear(self, topic: str) -> int:
         return int(self._say("CLEARED", f"clear-tube {topic}")[1])
+
+    def dead_reasons(self, topic: str) -> list[str]:
+        text = self._say("OK", f"dead-reasons {topic}")[-1]
+        row = r'- {id: ".*", jobs: (\d+), first: [\d.]+, last: [\d.]+, job: (\d+), reason: "(.*)"}'
+        found = [re.fullmatch(row, line) for line in text.splitlines()[3:]]
+        return [grouped(*each.groups()) for each in found if each]
+
+    def redrive_reason(self, topic: str, reason: str) -> int:
+        return int(self._say("REDRIVEN", f"redrive {topic} 9 reason={reason_id(reason)}")[1])
 
     def redrive(self, topic: str, most: int = 1_000) -> int:
         return int(self._say("REDRIVEN", f"redrive {topic} {most}")[1])
@@ -814,6 +839,14 @@ class HttpWorld:
     def clear(self, topic: str) -> int:
         return int(self._ask("POST", f"/topics/{topic}/clear", {}).json["cleared"])
 
+    def dead_reasons(self, topic: str) -> list[str]:
+        (told,) = self._ask("GET", f"/dead?topic={topic}").json["topics"]
+        return [grouped(each["jobs"], each["job"], each["reason"]) for each in told["reasons"]]
+
+    def redrive_reason(self, topic: str, reason: str) -> int:
+        given = {"reason": reason_id(reason)}
+        return int(self._ask("POST", f"/topics/{topic}/kick", given).json["kicked"])
+
     def redrive(self, topic: str, most: int = 1_000) -> int:
         return int(self._ask("POST", f"/topics/{topic}/kick", {"max": most}).json["kicked"])
 
@@ -921,6 +954,13 @@ class ClientWorld:
     def find_key(self, key: str) -> list[str]:
         jobs = self._do(lambda: list(self._client.find_key(key)))
         return [f"{job.topic}:{job.id}:{job.state}" for job in jobs]
+
+    def dead_reasons(self, topic: str) -> list[str]:
+        groups = self._do(self._client.dead_reasons, topic)
+        return [grouped(each.jobs, each.job, each.reason) for each in groups]
+
+    def redrive_reason(self, topic: str, reason: str) -> int:
+        return int(self._do(self._client.redrive, topic, reason=reason_id(reason)))
 
     def reschedule_many(self, topic: str, delay: float, **which: Any) -> int:
         return int(self._do(self._client.reschedule_many, topic, {"delay": delay}, **which))

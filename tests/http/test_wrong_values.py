@@ -11,6 +11,7 @@ from delayd.limits import (
     CAP_MAX,
     HTTP_BATCH_MAX,
     HTTP_CALENDAR_TOPICS_MAX,
+    HTTP_DEAD_TOPICS_MAX,
     HTTP_TOPICS_MAX,
     HTTP_TOPICS_PAGE_MAX,
     HTTP_WAIT_MS_MAX,
@@ -32,6 +33,11 @@ LONG: Final[list[tuple[str, object, str]]] = [
     (
         "GET /v1/calendar?",
         "&".join(f"topic=t{number}" for number in range(HTTP_CALENDAR_TOPICS_MAX + 1)),
+        "topic",
+    ),
+    (
+        "GET /v1/dead?",
+        "&".join(f"topic=t{number}" for number in range(HTTP_DEAD_TOPICS_MAX + 1)),
         "topic",
     ),
 ]

@@ -1,7 +1,7 @@
 """A scan of the jobs of a topic, a slice at a time, while clients keep working with them.
 
-`Wanted` says which jobs: their states, when they are due, how their keys begin. `Scan` visits all
-of them, where their topic keeps them:
+`Wanted` says which jobs: their states, when they are due, how their keys begin, why they failed.
+`Scan` visits all of them, where their topic keeps them:
 
     delayed    the buckets of the wheel, in the order of time; it ends where `until_ms` is reached
     ready      the sorted list, from where the last slice ended; buried the same
@@ -38,10 +38,16 @@ from delayd.core.job_parts import key_of
 from delayd.core.job_record import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State
 from delayd.core.operations.tick import catch_up_leases, leases_are_caught_up
 from delayd.core.ready_queue import ID_MASK
+from delayd.core.reasons import reason_id, reason_of
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.wheel.buckets import Mark
-from delayd.limits import ADVANCE_SLICE_JOBS, PASS_BUCKET_COST, PASS_HELD_COPIED_MAX
+from delayd.limits import (
+    ADVANCE_SLICE_JOBS,
+    PASS_ACTION_COST,
+    PASS_BUCKET_COST,
+    PASS_HELD_COPIED_MAX,
+)
 
 if TYPE_CHECKING:
     from delayd.core.store import Store
@@ -67,6 +73,8 @@ class Wanted(NamedTuple):
     """Due before this time."""
     key_prefix: str = ""
     """Jobs whose keys begin like this; with "" those without a key too."""
+    reason: str = ""
+    """Jobs whose last attempt failed for this reason (`core.reasons`), by its id; "": any jobs."""
 
 
 def seen_state(store: "Store", job_id: int, record: bytes) -> State:
@@ -106,12 +114,13 @@ class Scan:
         if state.store.wall_times.layers:
             state.store.place_some()
             return []
-        self._slice = limit
+        each = PASS_ACTION_COST if self._wanted.reason else 1
+        self._slice = max(1, limit // each)
         candidates = next(self._parts, None)
         if candidates is None:
             self.cost = 0
             return None
-        self.cost = len(candidates) + PASS_BUCKET_COST
+        self.cost = len(candidates) * each + PASS_BUCKET_COST
         return self.rows(candidates)
 
     def rows(self, job_ids: Iterable[int]) -> list[int]:
@@ -120,7 +129,7 @@ class Scan:
         get, holders, numbered = store.jobs.get, store.leases.sessions, store.topics.by_number
         number, time_ms = topic.number, store.time_ms
         from_ms, until_ms, states = wanted.from_ms, self.until_ms, wanted.states
-        prefix = wanted.key_prefix.encode()
+        prefix, reason = wanted.key_prefix.encode(), wanted.reason
         rows = []
         for job_id in job_ids:
             record = get(job_id)
@@ -139,7 +148,11 @@ class Scan:
                 continue
             elif state == _DELAYED and due_ms <= time_ms:
                 state = _READY
-            if state in states and (not prefix or key_of(record).startswith(prefix)):
+            if (
+                state in states
+                and (not prefix or key_of(record).startswith(prefix))
+                and (not reason or reason_id(reason_of(record)) == reason)
+            ):
                 rows.append(due_ms * ROW_ID_END + job_id)
         return rows
 

@@ -9,6 +9,7 @@ stay.
     an operation    {"cancelled": 17}; with dry_run=true {"matched": 17}
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,10 @@ from delayd.core.job_parts import body_of
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.find import KeySearch
 from delayd.core.scans.list import Calendar, Cursor, Row, Search
+from delayd.core.scans.reasons import DeadReasons
 from delayd.core.targets import masked, own_target
 from delayd.core.times import RequestMs
+from delayd.core.topic import Topic
 from delayd.core.views import live_record
 from delayd.http import answer_forms
 from delayd.http.api import Api, Call
@@ -88,6 +91,57 @@ async def find_key(call: Call) -> Reply:
             _add_further(found, row, offset_ms, sees_all=call.is_admin(name))
             jobs.append(found)
         return reply(200, answer_forms.FoundAnswer(jobs=jobs, after=search.after))
+
+
+async def _asked_about(
+    call: Call,
+    query: "request_forms.HorizonForm | request_forms.DeadForm",
+    limit: int,
+    is_wanted: Callable[[Topic], bool],
+) -> tuple[list[str], str | None]:
+    """Return the topics that are named, or else a page of those wanted, and `after` of the next."""
+    names: list[str] = [*dict.fromkeys(query.topic)]
+    for name in names:
+        call.allow(name)
+    if names:
+        return names, None
+    behind = query.after if isinstance(query.after, str) else ""
+    names = await names_after(call, behind, limit + 1, is_wanted)
+    if len(names) <= limit:
+        return names, None
+    return names[:limit], names[limit - 1]
+
+
+async def get_dead(call: Call) -> Reply:
+    """Answer the dead letters of topics by reason."""
+    api = call.api
+    query: request_forms.DeadForm = call.query
+    names, after = await _asked_about(
+        call, query, query.limit, lambda topic: bool(topic.queues.buried)
+    )
+    topics = []
+    for name in names:
+        try:
+            reasons = DeadReasons(api.engine, name)
+            await api.carry_out(reasons)
+        except TopicNotFound:
+            if query.topic:
+                raise
+            continue  # it was removed after the names were looked up
+        groups = [
+            answer_forms.DeadGroupAnswer(
+                id=group.id,
+                reason=group.reason,
+                jobs=group.jobs,
+                first=moment_text(api.wall_ms(group.first_ms)),
+                last=moment_text(api.wall_ms(group.last_ms)),
+                job=group.job_id,
+            )
+            for group in reasons.groups()
+        ]
+        topics.append(answer_forms.DeadTopicAnswer(name=name, jobs=reasons.jobs, reasons=groups))
+    async with api.slices(sum(len(topic.reasons) for topic in topics)):
+        return reply(200, answer_forms.DeadAnswer(topics=topics, after=after))
 
 
 async def _rows(
@@ -203,19 +257,9 @@ async def calendar(call: Call) -> Reply:
     """Count the jobs that come due in each of a number of time spans, by topic."""
     api = call.api
     query: request_forms.HorizonForm = call.query
-    names: list[str] = [*dict.fromkeys(query.topic)]
-    after = None
-    if names:
-        for name in names:
-            call.allow(name)
-    else:
-        after_name = query.after if isinstance(query.after, str) else ""
-        names = await names_after(
-            call, after_name, limits.HTTP_CALENDAR_TOPICS_MAX + 1, lambda topic: bool(topic.delayed)
-        )
-        if len(names) > limits.HTTP_CALENDAR_TOPICS_MAX:
-            del names[limits.HTTP_CALENDAR_TOPICS_MAX :]
-            after = names[-1]
+    names, after = await _asked_about(
+        call, query, limits.HTTP_CALENDAR_TOPICS_MAX, lambda topic: bool(topic.delayed)
+    )
     if query.names_moment:
         api.turns.look_at_wall_clock()
     from_ms = query.from_ms(api.now_ms(), api.engine.store.wall_times.offset_ms)

@@ -196,7 +196,8 @@ async def kick(call: Call) -> Reply:
     form: KickForm = call.form
     api, name = call.api, call.topic
     action = Action.kick(0 if form.per_second is UNSET else form.per_second)
-    wanted = Wanted(frozenset({State.BURIED}))
+    reason = form.reason if isinstance(form.reason, str) else ""
+    wanted = Wanted(frozenset({State.BURIED}), reason=reason)
     bulk = Bulk(api.engine, name, wanted, action, limit=form.max)
     return await carry_out_bulk(api, bulk, "kicked")
 
