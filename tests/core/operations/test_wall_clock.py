@@ -216,7 +216,8 @@ def test_one_step_more_than_are_remembered_places_the_oldest_at_once(rig: Engine
         rig.put_many(70, due_wall_ms=NOW_MS + HOUR_MS)
         follow_wall(rig.engine, -number - 1)
         assert len(layers) <= WALL_STEPS_MAX
-        rig.agree_with_the_log()
+        if number % 8 == 0:
+            rig.agree_with_the_log()
     rig.run(NOW_MS)
     assert not layers
     assert rig.view(1).left_ms == HOUR_MS + 3 * WALL_STEPS_MAX
