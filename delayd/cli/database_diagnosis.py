@@ -148,6 +148,10 @@ def _row_findings(place: DatabasePlace, connection: Connection, statements: Stat
     yield from _standby_findings(connection, statements)
     size = about(whole(_asked(connection, _BYTES, place.name)[0]))
     yield Finding(Severity.OK, "size", f"{size}, {_snapshot_age(connection, statements, row)}")
+    if left_s > 0 and not whole(_asked(connection, statements.has_reserve)[0]):
+        text = "the space kept for removals is gone: the database is full, or was a moment ago"
+        advice = "make space: puts are refused until it can be taken again"
+        yield Finding(Severity.WRONG, "space", text, advice)
     yield from _reader_findings(place, connection)
 
 

@@ -223,6 +223,11 @@ def test_the_doctor_looks_at_the_database_in_place_of_the_disk(
         assert following._has_looked()
         assert found("ok, standby: 127.0.0.1:1: 0 frames and 0.")
         following.close()
+        reserve = "TABLE LOG.reserve LIMIT 1".replace("LOG", name)
+        rig.until(lambda: admin.execute(reserve).fetchone() is not None)
+        assert not found("space: ")
+        admin.execute(f"TRUNCATE {name}.reserve")
+        assert found("wrong, space: the space kept for removals is gone")
         assert not found("readers")
         monkeypatch.setattr("delayd.cli.database_diagnosis.READER_S_MIN", 0.0)
         with psycopg.connect(server.url, application_name="backup") as reader:
