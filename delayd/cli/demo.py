@@ -32,7 +32,7 @@ def demo() -> int:
             stage = Stage()
             stage.says(
                 f"A daemon of its own runs as process {daemon.pid}. Its clock stands still until it"
-                " is told to go on, so that nobody has to wait."
+                " is advanced by the demo, so that there is no waiting."
             )
             with client_errors(), Client(f"http://{daemon.http_listens_on}") as client:
                 unpaid_order(stage, client)

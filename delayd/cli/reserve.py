@@ -93,7 +93,7 @@ def not_printed(job: "Job", *, as_json: bool, is_one: bool) -> str:
             is_taken = print_body(job.body, is_one=is_one)
     except CommandFailed as failed:
         return str(failed)
-    return "" if is_taken else "nobody reads the output"
+    return "" if is_taken else "the output is not read"
 
 
 def reservation(job: "Job") -> dict[str, Any]:
