@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled check test test-compiled test-faults mutants lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines clean
+.PHONY: help venv run compiled check test test-compiled test-faults test-clients mutants lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,7 +65,7 @@ compiled: $(VENV)/.compiled ## compile a copy of this checkout with mypyc, in bu
 # Everything that needs no process of delayd, no other program and no broken disk.
 check: lint ## lint, and run the tests that play in memory: what to run while you work
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal --ignore tests/integration --ignore tests/compat \
-		--ignore tests/browser --ignore-glob '*/faults/test_real_*' -m 'not process' $(ARGS) tests
+		--ignore tests/browser --ignore tests/clients --ignore-glob '*/faults/test_real_*' -m 'not process' $(ARGS) tests
 
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages
@@ -143,6 +143,19 @@ bench-instructions: $(VENV)/.dev ## count the instructions of one command, with 
 $(VENV)/.peers: requirements/peers.txt $(VENV)/.dev
 	$(PIP) install --no-deps --require-hashes --requirement requirements/peers.txt
 	@touch $@
+
+# npm takes exactly what the lock names, by its hash, from whichever registry it is configured for.
+build/clients/.installed: tests/clients/package.json tests/clients/package-lock.json
+	@mkdir -p build/clients && cp $^ build/clients
+	@command -v npm >/dev/null && npm ci --prefix build/clients --ignore-scripts --no-audit --no-fund --silent && touch $@ \
+		|| echo 'npm is missing, or installs nothing: the clients in TypeScript are skipped.'
+
+$(VENV)/.clients: requirements/clients.txt $(VENV)/.dev
+	$(PIP) install --no-deps --require-hashes --requirement requirements/clients.txt
+	@touch $@
+
+test-clients: $(VENV)/.clients build/clients/.installed ## make clients of the OpenAPI document, check their types, and have them work; needs npm
+	$(BIN)/python -m pytest --numprocesses 0 tests/clients $(ARGS)
 
 bench-two-machines: $(VENV)/.peers ## measure the log in PostgreSQL beside files, a table of jobs in SQL, and procrastinate
 	$(BIN)/python -m benchmarks.two_machines $(ARGS)

@@ -30,12 +30,13 @@ from delayd.access.scopes import Scope
 from delayd.build_kind import LACKS_DOCSTRINGS, docstrings_of
 from delayd.core.errors import KeyInvalid, PolicyChanged, Refusal, TopicIsInternal, TopicNameInvalid
 from delayd.core.operations.put import Outcome
+from delayd.fields import text_schema
 from delayd.http import problems
 from delayd.http.answer_forms import PolicyOfTopicAnswer, PutAnswer, ReservedAnswer
 from delayd.http.form_reader import Form, form_in, rules_of
 from delayd.http.idempotency import HEADER as IDEMPOTENCY_KEY
 from delayd.http.routing import Response, Route, Section
-from delayd.http.values import KINDS, Duration
+from delayd.http.values import ANY_TAG, KINDS, ONE_TAG, Duration
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX, JOB_ID_MAX
 from delayd.net.addresses import HTTP_LISTEN_DEFAULT
 
@@ -258,7 +259,7 @@ def _parameters(route: Route) -> Iterable[Schema]:
             "required": False,
             "description": "The `ETag` of the policy as it was read: if it has changed since,"
             " nothing is set.",
-            "schema": {"type": "string", "pattern": '^("[!#-~]{1,64}"|\\*)$'},
+            "schema": text_schema(f"{ONE_TAG}|{re.escape(ANY_TAG)}"),
         }
 
 

@@ -146,6 +146,9 @@ class PageMark(tuple[int, int]):
     __slots__ = ()
 
 
+ANY_TAG: Final = "*"
+ONE_TAG: Final = '"([!#-~]{1,64})"'
+"""A tag of a policy, as `If-Match` names it."""
 Token = Annotated[
     str,
     about(

@@ -25,13 +25,11 @@ from delayd.http.api import Api, Call
 from delayd.http.handlers.figures import topic_answer, topic_counts
 from delayd.http.problems import FieldError, RequestInvalid
 from delayd.http.responses import Reply, refused, reply
-from delayd.http.values import UNSET
+from delayd.http.values import ANY_TAG, ONE_TAG, UNSET
 from delayd.limits import HTTP_TOPICS_STEP, HTTP_TOPICS_STEP_US
 from delayd.moments import moment_text
 
 IF_MATCH: Final = "If-Match"
-ANY_TAG: Final = "*"
-ONE_TAG: Final = r'"([\x21\x23-\x7e]{1,64})"'
 ONE_TAG_RULE: Final = 'is not one tag in quotes, such as "44136fa355b3678a", or *'
 
 if TYPE_CHECKING:
