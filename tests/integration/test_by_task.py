@@ -40,6 +40,7 @@ SHOWS: Final = {
     "The topics, and how many jobs each has": "orders",
     "Why a topic hands out nothing": "paus",
     "What has failed for good, and why": "no such number",
+    "For which reasons, and how many for each": "no such number",
     "How it is": "buried",
     "Whether it accepts jobs now": "ready",
 }

@@ -288,24 +288,27 @@ def test_a_url_that_may_not_be_called_is_refused_at_the_put_with_the_rule(
         assert refused.json["errors"][0]["field"] == "url"
 
 
-@pytest.mark.parametrize(
-    ("push", "names"),
-    [
-        ({"sink": "nowhere"}, "nowhere"),
-        ({"url": "https://example.com/", "secrets": ["unknown"]}, "unknown"),
-        ({"topic": "orders"}, "orders"),
-    ],
-)
+NOT_THERE: Final[dict[str, dict[str, object]]] = {
+    "nowhere": {"sink": "nowhere"},
+    "unknown": {"url": "https://example.com/", "secrets": ["unknown"]},
+}
+
+
 def test_a_target_that_is_not_there_is_refused_when_set_and_named(
-    tmp_path: Path, endpoint: Endpoint, push: dict[str, object], names: str
+    tmp_path: Path, endpoint: Endpoint
 ) -> None:
-    more = "\n[topics.invoices]\npush = " + toml_of(push)
     with daemon_for(tmp_path, endpoint.port) as (_, client):
-        refused = client.ask("PUT", "/v1/topics/orders/policy", {"push": push})
-        assert refused.status == 422
-        assert names in refused.json["detail"]
-    if push == {"topic": "orders"}:
-        return
+        for names, push in {**NOT_THERE, "orders": {"topic": "orders"}}.items():
+            refused = client.ask("PUT", "/v1/topics/orders/policy", {"push": push})
+            assert refused.status == 422
+            assert names in refused.json["detail"]
+
+
+@pytest.mark.parametrize("names", NOT_THERE)
+def test_a_daemon_does_not_start_with_a_target_that_is_not_there(
+    tmp_path: Path, endpoint: Endpoint, names: str
+) -> None:
+    more = "\n[topics.invoices]\npush = " + toml_of(NOT_THERE[names])
     with pytest.raises(DaemonNotStarted) as caught, daemon_for(tmp_path, endpoint.port, more):
         pass
     assert caught.value.exit_code == Exit.BAD_CONFIGURATION
