@@ -28,7 +28,8 @@ EXAMPLES_MAX: Final = 6
 BEYOND: Final = (
     # What one part of a request says of another one.
     "^request_invalid (to: must be later than from|horizon: must be at least a millisecond)",
-    "^request_invalid (after: cannot be given with topic|all: (cannot be given with|must be true))",
+    "^request_invalid after: cannot (come beside|be given with) topic",
+    "^request_invalid all: (cannot be given with a filter|must be true)",
     "^request_invalid Idempotency-Key: is for a single job without a key",
     "^request_invalid token: belongs to another job",
     # schemathesis takes the quotes away that the document asks for.
