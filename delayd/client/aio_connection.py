@@ -79,7 +79,8 @@ class AsyncConnection(Link, asyncio.Protocol):
         if (first := self.place.wire.before(ask, self)) is not None:
             with self.closing(may_have_happened=False):
                 reply = await self._exchange(first, self.way.connect_s)
-                self.place.wire.check_before(ask, first, self, reply)
+                self.place.wire.check_before(ask, first, reply)
+                self.prove()
 
     async def _exchange(self, ask: Ask, within_s: float) -> Any:  # noqa: ANN401 - the same
         self._ask = ask

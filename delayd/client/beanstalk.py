@@ -268,12 +268,13 @@ class LineWire:
             lines.append(line("list-tube-used"))
         return Commands(tuple(lines)) if lines else None
 
-    def check_before(self, ask: Commands, first: Commands, link: Link, replies: Replies) -> None:
+    def check_before(self, ask: Commands, first: Commands, replies: Replies) -> None:
         """Note which topics the connection watches and uses now. Raises refusals."""
+        link = replies.link
         for command, reply in zip(first.lines, replies.replies, strict=True):
             if reply.word not in {"OK", "WATCHING", "USING"}:
                 raise refusal_of(reply, command, "nothing was done")
-        link.is_greeted = link.is_proven = True
+        link.is_greeted = True
         if ask.watched is not None:
             link.watched = ask.watched
         if ask.used is not None:

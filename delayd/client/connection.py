@@ -67,7 +67,8 @@ class Connection(Link):
         if (first := self.place.wire.before(ask, self)) is not None:
             with self.closing(may_have_happened=False):
                 reply = self._exchange(first, self.way.connect_s)
-                self.place.wire.check_before(ask, first, self, reply)
+                self.place.wire.check_before(ask, first, reply)
+                self.prove()
 
     def _exchange(self, ask: Ask, within_s: float) -> Any:  # noqa: ANN401 - the same
         wire = self.place.wire

@@ -96,8 +96,8 @@ class Wire(Protocol):
     def before(self, ask: Any, link: Any) -> Ask | None:  # noqa: ANN401 - the same
         """Return the request that this connection needs first; None: none."""
 
-    def check_before(self, ask: Any, first: Any, link: Any, reply: Any) -> None:  # noqa: ANN401 - the same
-        """Note on the connection the reply to that request. Raises its refusals, and OSError."""
+    def check_before(self, ask: Any, first: Any, reply: Any) -> None:  # noqa: ANN401 - the same
+        """Note the reply to that request. Raises its refusals, and OSError."""
 
     def why_elsewhere(self, reply: Any) -> str:  # noqa: ANN401 - the same
         """Return why another daemon may do it, where this one has refused it; empty: it may not."""
@@ -163,6 +163,8 @@ class Way:
         self.place = self.places[0]
         """Where new connections are made: the one that answered last."""
         self._lock = threading.Lock()
+        self.is_in_doubt = False
+        """Whether the connection used last was lost."""
         self.tls = tls
         self.timeout_s = timeout_s
         self.patience_s = patience_s
@@ -203,9 +205,9 @@ class Link(Protocol):
     used: str
     is_greeted: bool
     is_proven: bool
-    """Whether something was answered over it. One to one of several addresses is asked something
-    harmless first: the kernel of a daemon that hangs accepts connections, and what is sent there
-    may be carried out later."""
+    """Whether something was answered over it, or need not be. One to one of several addresses, or
+    after one that was lost, is asked something harmless first. The kernel of a daemon that hangs
+    accepts connections, and so does a proxy without a daemon; what is sent there may be done."""
     is_closed: bool
     _poll: "select.poll | None"
 
@@ -216,7 +218,7 @@ class Link(Protocol):
         self.watched = frozenset(("default",))
         self.used = ""
         self.is_greeted = self.is_closed = False
-        self.is_proven = len(way.places) == 1
+        self.is_proven = not way.is_in_doubt and len(way.places) == 1
         self._poll = None
 
     @property
@@ -236,6 +238,10 @@ class Link(Protocol):
             self._poll.register(self.descriptor, select.POLLIN)
         return not self._poll.poll(0)
 
+    def prove(self) -> None:
+        """Note that something was answered over it."""
+        self.is_proven, self.way.is_in_doubt = True, False
+
     @contextlib.contextmanager
     def closing(self, *, may_have_happened: bool = True) -> Iterator[None]:
         """Close it when the block fails, as `fail` does."""
@@ -249,6 +255,7 @@ class Link(Protocol):
         """Close it after an error: it may be in the middle of a reply. Raises ConnectionLost."""
         if isinstance(error, OSError):
             self.close()
+            self.way.is_in_doubt = True
             where = self.place.address.url
             lost = ConnectionLost(where, reason_of(error), may_have_happened=may_have_happened)
             raise lost from error

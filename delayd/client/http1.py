@@ -297,9 +297,8 @@ class HttpWire:
         """Return a request that changes nothing, if nothing was answered yet."""
         return None if link.is_proven or self._closes else _LIVES
 
-    def check_before(self, _ask: Request, _first: Request, link: Link, reply: Response) -> None:
+    def check_before(self, _ask: Request, _first: Request, reply: Response) -> None:
         """Take any answer: what it refuses, the request itself will be refused."""
-        link.is_proven = True
         self._closes = reply.is_last
         if self._closes:
             raise ConnectionResetError("the daemon closed it")

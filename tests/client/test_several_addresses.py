@@ -70,6 +70,7 @@ def test_what_a_daemon_refuses_that_does_not_serve_is_done_by_the_one_that_does(
         client = made.client(urls(waits.port, owner.port))
         client.ack(TOKEN)
         client.ack(TOKEN)
+        assert made.connections[0].way.outage.era == 0, "none is told"
         assert waits.received[0].count(b"/ack") == 1
         assert owner.received[0].count(b"/ack") == 2
     assert made.pauses == []
@@ -83,7 +84,7 @@ def test_no_answer_leads_to_an_address_that_is_not_in_the_list(
     with (
         ScriptedPeer([[*LIVES, Read(b"}"), Send(moved), Hold()]]) as hostile,
         free_port() as away,
-        pytest.raises(NotUnderstood, match="status 307"),
+        pytest.raises(NotUnderstood, match="answer 307"),
     ):
         made.client(urls(hostile.port, away)).ack(TOKEN)
 
@@ -201,6 +202,25 @@ def test_a_client_of_one_address_asks_nothing_before(made: Made) -> None:
     with ScriptedPeer([[*DOES, Hold()]]) as owner:
         made.client(urls(owner.port)).ack(TOKEN)
         assert owner.received[0].startswith(b"POST /v1/jobs/7/ack")
+
+
+@pytest.mark.parametrize("scheme", ["http", "beanstalk"])
+def test_after_a_loss_a_put_waits_for_a_daemon_behind_a_proxy_that_accepts_without_one(
+    made: Made, scheme: str
+) -> None:
+    done = b'HTTP/1.1 201 -\r\nContent-Length: 29\r\n\r\n{"id":7, "outcome":"created"}'
+    lives, does = (LIVES, done) if scheme == "http" else (LIVES_ON_LINE, b"INSERTED 7\r\n")
+    end = (b"}", b"\r\nx\r\n")
+    closes: list[Step] = [Read(b"\r\n"), Close()]
+    unanswered: list[Step] = [Read(end), Close()]
+    served: list[Step] = [*lives, Read(end), Send(does), Hold()]
+    with ScriptedPeer([unanswered, closes, closes, served]) as proxy:
+        client = made.client(urls(proxy.port, scheme=scheme))
+        with pytest.raises(ConnectionLost) as caught:
+            client.put("mail", b"x")
+        assert caught.value.may_have_happened
+        assert client.put("mail", b"x").id == 7
+    assert made.pauses == [0.05, 0.1]
 
 
 def test_machines_that_do_not_refuse_have_together_the_time_of_an_answer() -> None:

@@ -1026,7 +1026,7 @@ class LineRuns:
             while True:
                 link: Any = ask.link or (self._other if ask.watched is None else self._worker)
                 if (first := self._wire.before(ask, link)) is not None:
-                    self._wire.check_before(ask, first, link, self._exchange(first, link))
+                    self._wire.check_before(ask, first, self._exchange(first, link))
                 ask = steps.send(self._exchange(ask, link))
         except StopIteration as done:
             return done.value
