@@ -127,7 +127,7 @@ def operations(topic: str, job: Reservation) -> dict[str, Callable[[Any], Any]]:
         "calendar of all": lambda calls: calls.calendar([], due_from=0, horizon=60, bins=3),
         "topics": lambda calls: calls.topics(),
         "topic": lambda calls: calls.topic(topic),
-        "set_policy": lambda calls: calls.set_policy(topic, {"jobs_max": 100}),
+        "set_policy": lambda calls: calls.set_policy(topic, {"jobs_max": 100}, ""),
         "policy": lambda calls: calls.policy(topic),
         "clear_policy": lambda calls: calls.clear_policy(topic),
         "pause": lambda calls: calls.pause(topic, 1),
