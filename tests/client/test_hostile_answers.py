@@ -129,7 +129,7 @@ def operations(topic: str, job: Reservation) -> dict[str, Callable[[Any], Any]]:
         "topic": lambda calls: calls.topic(topic),
         "set_policy": lambda calls: calls.set_policy(topic, {"jobs_max": 100}, ""),
         "policy": lambda calls: calls.policy(topic),
-        "clear_policy": lambda calls: calls.clear_policy(topic),
+        "clear_policy": lambda calls: calls.clear_policy(topic, ""),
         "pause": lambda calls: calls.pause(topic, 1),
         "resume": lambda calls: calls.resume(topic),
         "cancel": lambda calls: calls.cancel(topic, "k"),
