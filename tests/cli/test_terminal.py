@@ -171,9 +171,7 @@ def test_jobs_that_could_not_be_printed_are_given_back(
     said = said_into(talk, monkeypatch, output, *command.split())
     why = "the output cannot be written: No space left on device"
     back = "2 jobs" if "2" in command else "1 job"
-    told = (
-        f"{why if is_full else 'the output is not read'}: job 1 was not taken, {back} given back"
-    )
+    told = f"{why if is_full else 'the output is not read'}: job 1 was not taken, {back} given back"
     assert said == f"OUTPUT_FAILED delayd: {told}\n"
     monkeypatch.undo()
 

@@ -223,11 +223,6 @@ def test_the_doctor_looks_at_the_database_in_place_of_the_disk(
         assert following._has_looked()
         assert found("ok, standby: 127.0.0.1:1: 0 frames and 0.")
         following.close()
-        reserve = "TABLE LOG.reserve LIMIT 1".replace("LOG", name)
-        rig.until(lambda: admin.execute(reserve).fetchone() is not None)
-        assert not found("space: ")
-        admin.execute(f"TRUNCATE {name}.reserve")
-        assert found("wrong, space: the space kept for removals is gone")
         assert not found("readers")
         monkeypatch.setattr("delayd.cli.database_diagnosis.READER_S_MIN", 0.0)
         with psycopg.connect(server.url, application_name="backup") as reader:
@@ -253,6 +248,20 @@ def test_the_doctor_looks_at_the_database_in_place_of_the_disk(
 
     monkeypatch.setattr("delayd.cli.database_diagnosis.whole", odd)
     assert found("wrong, database: the server answers what delayd does not ask for: a number")
+
+
+def test_the_doctor_says_that_the_space_for_removals_is_gone(
+    server: PostgresServer, admin: psycopg.Connection[Any]
+) -> None:
+    gone = "wrong, space: the space kept for removals is gone: the database is full, or was a"
+    server.logs += 1
+    name = f"log_{server.logs}"
+    with Rig(server, name, lease_ms=60_000) as rig:
+        reserve = "TABLE LOG.reserve LIMIT 1".replace("LOG", name)
+        rig.until(lambda: admin.execute(reserve).fetchone() is not None)
+        assert not any(gone in each for each in findings(server.url, name))
+        admin.execute(f"TRUNCATE {name}.reserve")
+        assert any(gone in each for each in findings(server.url, name))
 
 
 def test_jobs_of_a_beanstalkd_go_to_a_directory_first(
