@@ -300,6 +300,8 @@ def explained(error: DelaydError) -> Iterator[str]:
         scope, topic = missing(error)
         how = f"delayd token create NAME --scope {scope} --topic {topic}"
         yield f"create a token that may: {how}"
-    if isinstance(error, NotNow | NoRoom):
+    if isinstance(error, NotNow) and error.kind == "standing_by":
+        yield "nothing was changed; ask the owner: name it with --url, or all addresses with commas"
+    elif isinstance(error, NotNow | NoRoom):
         later = "later" if error.retry_after_s is None else f"in {error.retry_after_s:g} s"
         yield f"nothing was changed; try again {later}"

@@ -374,10 +374,13 @@ class Attempts:
             return False  # the jobs of that connection are gone with it
         if getattr(error, "may_have_happened", False) and not self._ask.may_repeat:
             return False
-        if self._go_on(error):
-            return True
+        told = error
         if isinstance(error, Unreachable) and len(self._way.places) > 1:
-            raise Unreachable(self._way.shown, error.reason) from error
+            told = Unreachable(self._way.shown, error.reason)
+        if self._go_on(told):
+            return True
+        if told is not error:
+            raise told from error
         return False
 
     def is_elsewhere(self, place: Place, reply: Any) -> bool:  # noqa: ANN401 - the wire tells

@@ -255,10 +255,13 @@ class Unreachable(DelaydError):
     """No daemon answers at the address; nothing was sent."""
 
     def __init__(self, where: str, reason: str) -> None:
-        super().__init__(
-            f"no delayd answers at {where}: {reason}. Is one running there? Start one with"
-            " `delayd serve --data-dir DIRECTORY`, or name another url"
+        advice = (
+            "Is one of them running?"  # a new one with a directory would be another queue
+            if ", " in where
+            else "Is one running there? Start one with `delayd serve --data-dir DIRECTORY`, or name"
+            " another url"
         )
+        super().__init__(f"no delayd answers at {where}: {reason}. {advice}")
         self.where = where
         self.reason = reason
 

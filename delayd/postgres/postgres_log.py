@@ -375,7 +375,8 @@ class PostgresLog:
             gone = f"has gone back to frame {row.head} from {self.appended_sequence}"
             raise LeftBehind(f"{self._place.shown} {gone}")
         self.row, self._looked_ns = row, looked_ns
-        self._trouble = ""
+        if self._trouble:
+            self._end_trouble()
         return True
 
     def _require_same(self, connection: Connection, row: LogRow) -> None:
@@ -409,6 +410,10 @@ class PostgresLog:
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._news.warning("the database cannot be used, trying again", reason=self._trouble)
+
+    def _end_trouble(self) -> None:
+        self._trouble = ""
+        self._news.info("the database can be used again")
 
     def _load(self) -> Iterator[Frame]:
         """Yield the snapshot and the frames behind it, all of one moment."""
@@ -718,7 +723,7 @@ class PostgresLog:
         else:
             self._odd_answers = self._given_up = 0
             self._time.note(whole(rows[0][0]), before_ns=flight.began_ns, after_ns=boot_ns())
-            self._has_lapsed |= not self.is_whole
+            self._look_at_lease()
             if flight.last or not self._waiting:  # else nothing shows that there is space again
                 self._note_space()
             if flight.last:
@@ -734,6 +739,12 @@ class PostgresLog:
         """Take note whether there is space: none of the reserve's may be left to puts."""
         reserve = self._reserve
         self.space.note(is_full=reserve is not None and reserve.is_released)
+
+    def _look_at_lease(self) -> None:
+        """Take note when it is over."""
+        if not (self.is_whole or self._has_lapsed):
+            self._has_lapsed = True
+            self._news.error("the lease of the log is over: nothing is answered until it goes on")
 
     def _trust(self, began_ns: int) -> None:
         """Rely on the lease from before the statement that prolonged it."""
@@ -767,6 +778,7 @@ class PostgresLog:
                 user.settled(self._head, monotonic_ns() - self._begun_ns)
         if self._has_lapsed:
             self._has_lapsed = False
+            self._news.info("the lease of the log goes on")
             if user is not None:
                 user.restored()
 
@@ -865,7 +877,7 @@ class PostgresLog:
                 self._note_trouble(error)
                 self._ended.wait(DATABASE_RETRY_MS / 1_000)
             else:
-                self._trouble = ""
+                self._end_trouble()
                 self._found.put(found)
                 self._wake()
                 return
@@ -885,6 +897,7 @@ class PostgresLog:
         if self._ended.is_set():
             return
         lease_ms, now_ns = self._place.lease_ms, boot_ns()
+        self._look_at_lease()
         flight = self._flight
         if flight is not None:
             # Each time it is left waiting for longer: a server whose synchronous standby is away

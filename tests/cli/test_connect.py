@@ -73,6 +73,9 @@ def test_every_error_of_the_client_has_an_exit_code() -> None:
 
 
 def test_what_may_succeed_later_says_when() -> None:
+    refusal = errors.NotReady("B owns it", retry_after_s=1.0, kind="standing_by")
+    ask = "nothing was changed; ask the owner: name it with --url, or all addresses with commas"
+    assert list(explained(refusal)) == ["B owns it", ask]
     told = list(explained(errors.Draining("it drains", retry_after_s=5.0)))
     assert told == ["it drains", "nothing was changed; try again in 5 s"]
 

@@ -121,8 +121,13 @@ def test_all_addresses_are_tried_before_each_pause_for_as_long_as_there_is_patie
 ) -> None:
     with free_port() as one, free_port() as two:
         client = made.client(urls(one, two), patience_s=1)
+        where = f"http://127.0.0.1:{one}, http://127.0.0.1:{two}"
+        told: list[str] = []
+        made.connections[0].way.outage.tell = lambda error: told.append(str(error))
         with pytest.raises(Unreachable, match=f"{one}, http://127.0.0.1:{two}: Connection refused"):
             client.ack(TOKEN)
+        refused = "Connection refused. Is one of them running?"
+        assert told == [f"no delayd answers at {where}: {refused}"]
     assert made.pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.25])
 
 

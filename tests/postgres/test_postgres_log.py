@@ -177,6 +177,10 @@ def test_an_idle_owner_renews_its_lease_and_one_that_cannot_knows_when_it_is_ove
         rig.until(lambda: rig.log.is_whole)
         rig.until(lambda: rig.settled == [1])
         assert rig.restorations == 1
+        said = rig.said.getvalue()
+        assert 0 < said.find("lease of the log is over") < said.find("lease of the log goes on")
+        assert said.count("lease of the log is over") == 1
+        assert "the database can be used again" in said
 
 
 def test_what_is_found_settled_after_the_lease_is_told_after_another_statement(
@@ -275,9 +279,11 @@ def test_a_server_that_comes_back_with_such_settings_is_used_by_nobody() -> None
         server.start("fsync=off")
         assert any("has fsync = off" in said.getvalue() for _ in islice(frames, 40))
         assert standby.owner
+        assert "can be used again" not in said.getvalue()
         server.stop()
         server.start()
         rig.until(lambda: rig.log.is_whole or bool(rig.failures))
+        assert any("can be used again" in said.getvalue() for _ in islice(frames, 40))
         assert next(frames) is None
         standby.close()
 
