@@ -60,6 +60,8 @@ LEFT_OUT: Final = (
 """In this order, where the terminal is too narrow; the column of the order stays."""
 ROWS_BESIDE: Final = 5
 """Rows of the screen beside the topics: head, names, how many are left out, what is due, keys."""
+TOLD_S: Final = 3.0
+"""A standby tells how far it is once a second, and is read of once a second."""
 HORIZON: Final = "1h"
 BINS: Final = 12
 BARS: Final = "▁▂▃▄▅▆▇█"
@@ -204,6 +206,8 @@ def ownership(stats: object) -> str:
 
     >>> ownership({"epoch": 3, "trouble": "", "standbys": [{"lag": 0.25}, {"lag": 7}]})
     '; epoch 3 of the log, 2 standbys, 7 s behind at most'
+    >>> ownership({"epoch": 3, "trouble": "", "standbys": [{"lag": 1.36, "lag_frames": 0}]})
+    '; epoch 3 of the log, 1 standby, up to date'
     >>> ownership({"epoch": 1, "trouble": "no answer", "standbys": []}), ownership(None)
     ('; epoch 1 of the log, no standby; the database cannot be reached', '')
     """
@@ -211,12 +215,21 @@ def ownership(stats: object) -> str:
         return ""
     told = stats.get("standbys")
     rows = told if isinstance(told, list) else []
-    lags = [figures({"standby": each}, "standby").get("lag", 0) for each in rows]
+    lags = [lag_of(figures({"standby": each}, "standby")) for each in rows]
     standbys = counted(len(lags), "standby") if lags else "no standby"
-    behind = f", {max(lags):g} s behind at most" if lags else ""
+    behind = (f", {max(lags):g} s behind at most" if max(lags) else ", up to date") if lags else ""
     away = "; the database cannot be reached" if stats.get("trouble") else ""
     epoch = visible(str(stats.get("epoch", "")))
     return f"; epoch {epoch} of the log, {standbys}{behind}{away}"
+
+
+def lag_of(standby: Mapping[str, Any]) -> float:
+    """Return how many seconds a standby is behind.
+
+    One that had read all frames when it told so, a moment ago, is not.
+    """
+    lag: float = standby.get("lag", 0)
+    return 0 if standby.get("lag_frames") == 0 and lag < TOLD_S else lag
 
 
 def figures(details: Mapping[str, Any], name: str) -> dict[str, Any]:

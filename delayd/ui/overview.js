@@ -121,11 +121,17 @@ function use({ in_use: used, max }, text) {
 // Free bytes, and those that the next snapshot needs: with less puts are refused.
 const diskUse = ({ free_bytes: free, needed_bytes: needed }) => `${size(free)}, ${size(needed)}`;
 
+// A standby tells how far it is once a second, and is read of once a second.
+const TOLD_S = 3;
+
 // Of a log in a database; in files there is nothing to say.
 function logOf(log) {
   if (!log) return [];
-  const lag = Math.max(0, ...log.standbys.map((standby) => standby.lag));
-  const standbys = log.standbys.length ? `${whole(log.standbys.length)}, ${duration(lag)} behind at most` : "none";
+  // One that had read all frames when it told so, a moment ago, is not behind.
+  const isBehind = ({ lag, lag_frames: frames }) => frames > 0 || lag >= TOLD_S;
+  const lags = log.standbys.filter(isBehind).map((standby) => standby.lag);
+  const behind = lags.length ? `${duration(Math.max(...lags))} behind at most` : "up to date";
+  const standbys = log.standbys.length ? `${whole(log.standbys.length)}, ${behind}` : "none";
   return [
     ["Log", `${log.database}, epoch ${whole(log.epoch)}`],
     ["Lease", log.trouble || `${duration(log.lease_left)} left`, (log.trouble || !log.lease_left) && "warn"],
