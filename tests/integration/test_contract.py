@@ -39,7 +39,7 @@ BEYOND: Final = (
     "^(idempotency_key_reused|policy_changed) ",
     # Sums and lengths: of the parts of a duration, of the bytes of a text, of all headers.
     r"^\w+ [\w.\[\]]+: (.*[:,] )?must be from (0 to 4294967295 s|\"\d\w+\" to \"\d+\w+\")",
-    "^(key_invalid |request_invalid key: )the key .* is not 1 to 200 bytes",
+    "^(key_invalid |request_invalid key: )the key .* must be 1 to 200 bytes",
     "^request_invalid group: must be 1 to 200 bytes",
     "^(request|path)_too_long ",
     # The days of a month, and the hour that an offset takes from the first and the last one.

@@ -51,6 +51,8 @@ SAMPLES: Final = (
     b"get-policy mail",
     b"redrive mail 1",
     b"list-jobs mail",
+    b"find-key k",
+    b"dead-reasons mail",
     b"calendar mail 1 1",
     b"cancel-jobs mail",
     b"kick-jobs mail",
@@ -143,11 +145,12 @@ def test_a_scope_for_one_tube_is_none_for_another(command: Command) -> None:
 
 OF_A_TUBE: Final = tuple(line for line in SAMPLES if b" mail" in line)
 OF_NO_TUBE: Final = (b"stats", b"advance-clock 1")
+OF_ALL_TUBES: Final = (b"find-key k",)
 OF_WHAT_IS_USED: Final = (
     *(b"peek-ready", b"peek-delayed", b"peek-buried", b"kick 1"),
     *(b"reserve", b"reserve-with-timeout 0", b"reserve-batch 3 0"),
 )
-OF_A_JOB: Final = tuple(set(SAMPLES) - {*OF_A_TUBE, *OF_NO_TUBE, *OF_WHAT_IS_USED})
+OF_A_JOB: Final = tuple(set(SAMPLES) - {*OF_A_TUBE, *OF_NO_TUBE, *OF_ALL_TUBES, *OF_WHAT_IS_USED})
 
 
 @pytest.mark.parametrize("line", [*SAMPLES, b"put 0 0 60 2\r\nhi"])
@@ -161,6 +164,9 @@ def test_what_counts_is_the_tube_that_a_command_is_about(line: bytes) -> None:
         assert there != FORBIDDEN
     elif line in OF_NO_TUBE:
         assert elsewhere == there == FORBIDDEN
+    elif line in OF_ALL_TUBES:  # it finds what is in the tubes that the token may see
+        assert b'tube: "mail"' in there
+        assert b"mail" not in elsewhere
     else:
         assert there == FORBIDDEN != elsewhere
 

@@ -4,15 +4,11 @@ Operations are counted since the start of the daemon. Rates are those of the las
 the start if that was later.
 """
 
-from typing import Final
-
 from delayd.core.engine import Engine
-from delayd.core.stats.counters import Counters, Operation, counts_of
+from delayd.core.stats.counters import RATES, Counters, Operation, counts_of
 from delayd.core.stats.history import Minute
 from delayd.core.topic import Topic
 from delayd.limits import RATE_WINDOW_MS, RATE_WINDOW_MS_MIN
-
-_NOTHING: Final = (0.0, 0.0, 0.0, 0.0)
 
 
 def begin_figures(engine: Engine) -> None:
@@ -64,7 +60,7 @@ def window_ms(engine: Engine, now_ms: int) -> int:
 def topic_rates(engine: Engine, topic: Topic, now_ms: int) -> tuple[float, ...]:
     """Return how many jobs of the topic are put, reserved and deleted, and fail, a second."""
     if topic.rates is None:
-        return _NOTHING
+        return (0.0,) * RATES
     return _per_s(engine, topic.rates.counted(now_ms, counts_of(topic)), now_ms)
 
 
