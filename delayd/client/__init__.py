@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.errors import NotUnderstood as NotUnderstood
     from delayd.client.errors import NoVirtualClock as NoVirtualClock
     from delayd.client.errors import OutOfSpace as OutOfSpace
+    from delayd.client.errors import PolicyChanged as PolicyChanged
     from delayd.client.errors import PolicyInvalid as PolicyInvalid
     from delayd.client.errors import PushIsOff as PushIsOff
     from delayd.client.errors import Refused as Refused
@@ -104,13 +105,12 @@ _NAMES = MappingProxyType(
         "aio": "AsyncClient AsyncJob",
         "errors": (
             "BodyTooBig Busy CapReached ClientClosed ConnectionLost DelayTooLong DelaydError "
-            "Draining "
-            "FieldProblem Forbidden IdempotencyKeyReused IdempotencyKeysFull Invalid "
+            "Draining FieldProblem Forbidden IdempotencyKeyReused IdempotencyKeysFull Invalid "
             "JobAlreadyExists JobNotFound JobReserved KeyInvalid NoRoom NoStandby NoVirtualClock "
             "NotFound NotNow NotOnThisProtocol NotReady NotReserved NotUnderstood OutOfSpace "
-            "PolicyInvalid PushIsOff Refused ServerFault StateConflict Stopping TargetRefused "
-            "TimedOut TooManyRequests TopicNameInvalid TopicNotFound Unauthorized Unreachable "
-            "WrongProtocol WrongState"
+            "PolicyChanged PolicyInvalid PushIsOff Refused ServerFault StateConflict Stopping "
+            "TargetRefused TimedOut TooManyRequests TopicNameInvalid TopicNotFound Unauthorized "
+            "Unreachable WrongProtocol WrongState"
         ),
         "results": (
             "Attempt Became Calendar DeadGroup Failure Health JobInfo PolicyInfo PutResult "

@@ -316,7 +316,7 @@ def key_word(key: object, field: str = "key") -> str:
     if not isinstance(key, str):
         raise wrong(field, "must be a text")
     if not _is_label(key):
-        raise wrong(field, f"the key {key!r} is not {_LABEL_RULE}")
+        raise wrong(field, f"the key {key!r} must be {_LABEL_RULE}")
     return key
 
 

@@ -3,7 +3,8 @@
     DelaydError
       Refused                   the daemon refused it, and nothing has changed
         NotFound                  JobNotFound, TopicNotFound
-        StateConflict                  JobAlreadyExists, JobReserved, NotReserved, WrongState
+        StateConflict             JobAlreadyExists, JobReserved, NotReserved, WrongState,
+                                  PolicyChanged, NoStandby, NoVirtualClock
         Invalid                   KeyInvalid, TopicNameInvalid, DelayTooLong, PolicyInvalid,
                                   BodyTooBig, IdempotencyKeyReused, PushIsOff, TargetRefused
         NoRoom                    CapReached, IdempotencyKeysFull, OutOfSpace

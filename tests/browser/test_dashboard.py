@@ -412,7 +412,7 @@ def test_ten_thousand_topics_are_sorted_filtered_and_paged(
         assert browser.evaluate("document.querySelectorAll('*').length") < 1_000
         browser.open(url_of(daemon, "dead"))
         browser.shows("1 to 50 of 120 topics with dead letters")
-        assert browser.evaluate("document.querySelectorAll('details').length") == 50
+        assert browser.evaluate("document.querySelectorAll('details.card').length") == 50
         browser.click("button", "Next")
         browser.click("button", "Next")
         browser.shows("101 to 120 of 120 topics with dead letters")
