@@ -117,7 +117,10 @@ def with_client(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def with_patience(patience_s: float) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """The same, with a client that tries so long to reach again a daemon that is away."""
+    """The same, with a client that tries so long to reach again a daemon that is away.
+
+    Not where it is watched: that shows at once that the daemon is away, and asks again itself.
+    """
 
     def with_options(command: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(command)
@@ -128,7 +131,8 @@ def with_patience(patience_s: float) -> Callable[[Callable[..., int]], Callable[
             ca_file: str | None,
             **rest: object,
         ) -> int:
-            with client_errors(), client(url, line, token_file, ca_file, patience_s) as found:
+            patience = 0.0 if rest.get("is_watched") else patience_s
+            with client_errors(), client(url, line, token_file, ca_file, patience) as found:
                 return command(found, **rest)
 
         return takes(*OPTIONS)(run)

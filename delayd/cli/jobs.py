@@ -4,7 +4,7 @@ import contextlib
 import heapq
 import itertools
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -25,7 +25,7 @@ from delayd.cli.tables import (
     time_shown,
 )
 from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
-from delayd.client.errors import ConnectionLost, TopicNotFound, Unreachable
+from delayd.client.errors import TopicNotFound
 from delayd.durations import duration_text
 from delayd.exits import Exit
 from delayd.text import counted
@@ -51,6 +51,15 @@ TIMES = (
     click.option("--delay", type=DURATION, help="How long until they are due: 15s, 30m, 7d."),
     click.option("--at", type=MOMENT, help="When they are due: 2030-01-01T09:00:00Z."),
 )
+
+
+class Listing(NamedTuple):
+    """What `jobs` lists."""
+
+    page: "Iterable[JobInfo] | None"
+    note: "Callable[[], str]"
+    """What is to be said behind the page; called when all of it was read."""
+    code: Exit
 
 
 # --- Looking -------------------------------------------------------------------------------------
@@ -99,14 +108,15 @@ def jobs(
     any state. Of more than 100 topics only those with most jobs are searched, except with --all.
     """
     limit = 0 if are_all else limit
-    # One more than is shown tells whether there are more.
-    limit_asked = limit + 1 if limit else None
     if topic is None and not (states or prefix or reason or are_all):
         states = WAITING
     which = filter_of(states, prefix, due_from, due_to, reason)
+    none = f"there is no such job{seen()}"  # a thread does not know of the token
 
-    def show() -> int:
+    def fetch() -> Listing:
         searched, is_part = "", False
+        # One more than is shown tells whether there are more.
+        limit_asked = limit + 1 if limit else None
         if topic is None:
             topics = with_jobs(client, states)
             of_these = topics if are_all else topics[:TOPICS_MAX]
@@ -115,39 +125,73 @@ def jobs(
             found = of_topics(client, of_these, limit_asked, which, bodies=bodies)
         else:
             found = client.jobs(topic, limit=limit_asked, bodies=bodies, **which)
-        first = next(found, None)
-        if first is None:
-            complain(f"there is no such job{seen()}{searched}")
-            return Exit.NOTHING_THERE if is_part else Exit.OK
-        page = itertools.islice(itertools.chain((first,), found), limit or None)
-        if as_json:
+        return listing(found, limit, none, searched, is_part=is_part)
+
+    def show(page: "Iterable[JobInfo] | None") -> None:
+        if page is not None and as_json:
             print_json(map(job_fields, page))
-        else:
+        elif page is not None:
             print_jobs(page, bodies=bodies, topics=topic is None)
+
+    if is_watched:
+        return watch(client, fetch, show)
+    page, note, code = fetch()
+    show(page)
+    if said := note():
+        complain(said)
+    return code
+
+
+def listing(
+    found: "Iterator[JobInfo]", limit: int, none: str, searched: str, *, is_part: bool
+) -> "Listing":
+    """Return what is listed of the jobs that were found; `none` says that there are none."""
+    first = next(found, None)
+    if first is None:
+        code = Exit.NOTHING_THERE if is_part else Exit.OK
+        return Listing(None, lambda: f"{none}{searched}", code)
+
+    def note() -> str:
         if limit and next(found, None) is not None:
-            complain(f"there are more than {limit}: --all prints all of them; or use a filter")
-        elif is_part:
-            complain(f"there may be more{searched}")
-        return Exit.OK
+            return f"there are more than {limit}: --all prints all of them; or use a filter"
+        return f"there may be more{searched}" if is_part else ""
 
-    return watch(show) if is_watched else show()
+    page = itertools.islice(itertools.chain((first,), found), limit or None)
+    return Listing(page, note, Exit.OK)
 
 
-def watch(show: "Callable[[], int]") -> int:
-    """Show it on a cleared terminal every WATCH_S, until q or Ctrl-C. Raises CommandFailed."""
+def watch(
+    client: "Client",
+    fetch: "Callable[[], Listing]",
+    show: "Callable[[Iterable[JobInfo] | None], None]",
+) -> int:
+    """Show the list on a cleared terminal when it has changed, until q or Ctrl-C.
+
+    Raises CommandFailed.
+    """
     from delayd.cli import top
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandFailed(Exit.USAGE, "--watch needs a terminal")
-    with top.keys_one_by_one(), contextlib.suppress(KeyboardInterrupt):
-        key = ""
+
+    def fetched() -> "tuple[list[JobInfo] | None, str]":
+        page, note, _code = fetch()
+        return None if page is None else list(page), note()
+
+    with top.asked_again(client, fetched, WATCH_S) as asking:
+        drawn, key = None, ""
         while key != top.QUIT:
-            click.clear()
-            try:
-                show()
-            except (ConnectionLost, Unreachable) as error:
-                complain(str(error))
-            key = top.key_within(WATCH_S)
+            picture = (asking.seen, asking.trouble(top.now_s()))
+            if picture != drawn:
+                drawn = picture
+                (page, note), trouble = picture
+                click.clear()
+                show(page)
+                for said in filter(None, (note, trouble)):
+                    complain(said)
+            if asking.refusal is not None:
+                raise asking.refusal
+            key = top.key_within(top.LOOK_S)
     return Exit.OK
 
 

@@ -10,9 +10,9 @@ import os
 import select
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import click
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from delayd.client.results import TopicInfo
     from delayd.client.sync import Client
 
+Seen = TypeVar("Seen")
 COLUMNS: Final = (
     *("topic", "trouble", "ready", "oldest", "buried", "delayed", "reserved", "waiting"),
     *("put/s", "taken/s", "done/s", "failed/s", "late p50", "late p99"),
@@ -368,19 +369,19 @@ def columns_of(view: View) -> list[Column]:
 # --- Watching ------------------------------------------------------------------------------------
 
 
-class Asking:
+class Asking(Generic[Seen]):
     """What the daemon has answered, and whether it does.
 
     >>> asking = Asking(Picture("delayd", (), ()), now_s=10.0)
     >>> asking.begin(11.0); asking.trouble(11.2), asking.trouble(12.0)
-    ('', 'the daemon has not answered for 2 s; what is below is as old')
+    ('', 'the daemon has not answered for 2 s; what is shown is as old')
     >>> asking.end(12.5, why="Connection refused"); asking.trouble(15.0)
-    'the daemon has not answered for 5 s (Connection refused); what is below is as old'
+    'the daemon has not answered for 5 s (Connection refused); what is shown is as old'
     >>> asking.begin(16.0); asking.end(16.1, Picture("new", (), ())); asking.trouble(16.2)
     ''
     """
 
-    def __init__(self, seen: Picture, now_s: float) -> None:
+    def __init__(self, seen: Seen, now_s: float) -> None:
         self.seen = seen
         """The last picture."""
         self._heard_s = now_s
@@ -394,7 +395,7 @@ class Asking:
         """Note that it is asked."""
         self._asked_s = now_s
 
-    def end(self, now_s: float, seen: Picture | None = None, why: str = "") -> None:
+    def end(self, now_s: float, seen: Seen | None = None, why: str = "") -> None:
         """Note what it answered: a picture, that it is there, or `why` it did not."""
         self._asked_s = None
         self._why = why
@@ -410,21 +411,26 @@ class Asking:
             return ""
         why = f" ({self._why})" if self._why else ""
         silent = duration_shown(int(now_s - self._heard_s))
-        return f"the daemon has not answered for {silent}{why}; what is below is as old"
+        return f"the daemon has not answered for {silent}{why}; what is shown is as old"
 
 
 def ask_again_and_again(
-    client: "Client", asking: Asking, every_s: float, is_over: threading.Event
+    client: "Client",
+    fetch: Callable[[], Seen],
+    asking: Asking[Seen],
+    every_s: float,
+    is_over: threading.Event,
 ) -> None:
     """Ask for a picture every so often, and between them whether the daemon is there."""
     wait_s = 0.0
     while not is_over.wait(min(every_s, ASK_S)):
         wait_s += min(every_s, ASK_S)
         asking.begin(now_s())
-        seen, why = None, ""
+        seen: Seen | None = None
+        why = ""
         try:
             if wait_s >= every_s:
-                seen, wait_s = fetched(client), 0.0
+                seen, wait_s = fetch(), 0.0
             else:
                 client.health()
         except (Unreachable, ConnectionLost) as error:
@@ -441,21 +447,34 @@ def now_s() -> float:
     return monotonic_ns() / 1e9
 
 
+@contextmanager
+def asked_again(
+    client: "Client", fetch: Callable[[], Seen], every_s: float
+) -> Iterator[Asking[Seen]]:
+    """Have a thread ask every so often, while keys are read; Ctrl-C ends it as `q` does.
+
+    The client has no patience, so that an outage is told with its reason.
+    """
+    asking, is_over = Asking(fetch(), now_s()), threading.Event()
+    asks = (client, fetch, asking, every_s, is_over)
+    thread = threading.Thread(target=ask_again_and_again, args=asks, daemon=True)
+    thread.start()
+    with suppress(KeyboardInterrupt), keys_one_by_one():
+        yield asking
+    is_over.set()
+    thread.join(LOOK_S)
+
+
 def watch(client: "Client", every_s: float) -> None:
     """Draw pictures until a key or Ctrl-C ends it."""
     from rich.console import Console
     from rich.live import Live
 
-    asking, is_over = Asking(fetched(client), now_s()), threading.Event()
-    asks = (client, asking, every_s, is_over)
-    thread = threading.Thread(target=ask_again_and_again, args=asks, daemon=True)
-    thread.start()
-    view, seen = View(), asking.seen
     with (
-        suppress(KeyboardInterrupt),
-        keys_one_by_one(),
+        asked_again(client, lambda: fetched(client), every_s) as asking,
         Live(console=Console(), screen=True, auto_refresh=False, transient=True) as live,
     ):
+        view, seen = View(), asking.seen
         while (key := key_within(LOOK_S)) != QUIT:
             view = view.after(key)
             seen = seen if view.is_paused else asking.seen
@@ -463,8 +482,6 @@ def watch(client: "Client", every_s: float) -> None:
             live.update(picture(seen, view, size.width, size.height, trouble), refresh=True)
             if asking.refusal is not None:
                 raise asking.refusal
-    is_over.set()
-    thread.join(LOOK_S)
 
 
 @contextmanager

@@ -2,12 +2,16 @@ import contextlib
 import io
 import json
 import re
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import pytest
 
+from delayd.cli.connect import PATIENCE_S
 from delayd.cli.jobs import WATCH_S
 from delayd.cli.main import invoke
+from delayd.cli.terminal import CommandFailed
+from delayd.cli.top import LOOK_S, Asking
 from delayd.exits import Exit
 from delayd.limits import MARKS_SHOWN_MAX
 from delayd.testing.daemon import running_daemon
@@ -59,23 +63,57 @@ def test_a_watched_list_is_drawn_again_until_a_key_ends_it(
     orders: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "--watch needs a terminal" in orders.fails(Exit.USAGE, "jobs", "orders", "--watch")
-    keys = iter(["", "x", "q"])
+    said: list[Asking[Any]] = []
+    keys = iter(["", "x", "outage", "later", "q"])
     drawn: list[str] = []
 
-    def key_within(wait_s: float) -> str:
-        assert wait_s == WATCH_S
-        drawn.append(screen.getvalue())
-        orders.rig.ok("DELETE", f"/v1/jobs/{len(drawn)}")
-        return next(keys)
+    @contextlib.contextmanager
+    def asked_again(_client: object, fetch: Callable[[], Any], every_s: float) -> Iterator[Any]:
+        assert every_s == WATCH_S
+        said.append(Asking(fetch(), 0.0))
+        fetches.append(fetch)
+        yield said[0]
 
+    def key_within(wait_s: float) -> str:
+        assert wait_s == LOOK_S
+        drawn.append(screen.getvalue())
+        screen.truncate(0)
+        screen.seek(0)
+        key = next(keys)
+        if key == "x":
+            orders.rig.ok("DELETE", "/v1/jobs/1")
+            said[0].end(0.0, fetches[0]())
+        if key == "outage":
+            said[0].end(0.0, why="Connection refused")
+        return key
+
+    fetches: list[Callable[[], Any]] = []
     monkeypatch.setattr("delayd.cli.top.key_within", key_within)
-    monkeypatch.setattr("delayd.cli.top.keys_one_by_one", contextlib.nullcontext)
+    monkeypatch.setattr("delayd.cli.top.asked_again", asked_again)
+    monkeypatch.setattr("delayd.cli.top.now_s", lambda: 2.0)
     orders.answers("")
     screen = io.StringIO()
     monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setattr("sys.stderr", screen)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert invoke(["jobs", "orders", "--watch", "--json"]) == Exit.OK
-    assert [len(re.findall(r'"id": \d', each)) for each in drawn] == [3, 5, 6]
+    assert [len(re.findall(r'"id": \d', each)) for each in drawn] == [3, 0, 2, 2, 0]
+    assert "the daemon has not answered for 2 s (Connection refused)" in drawn[3]
+
+
+def test_a_watched_list_has_no_patience_so_that_an_outage_is_said_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[float] = []
+
+    def client(*args: object) -> NoReturn:
+        made.append(args[-1])  # type: ignore[arg-type]
+        raise CommandFailed(Exit.USAGE, "enough")
+
+    monkeypatch.setattr("delayd.cli.connect.client", client)
+    for words in (["jobs", "orders", "--watch"], ["jobs", "orders"]):
+        assert invoke(words) == Exit.USAGE
+    assert made == [0.0, PATIENCE_S]
 
 
 # --- Texts of others -----------------------------------------------------------------------------

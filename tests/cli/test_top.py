@@ -13,6 +13,7 @@ from delayd.cli.top import (
     View,
     ask_again_and_again,
     cells_of,
+    fetched,
     ordered,
     picture,
     row_of,
@@ -184,10 +185,11 @@ class NoWait(threading.Event):
         return self.is_set()
 
 
-def asked(every_s: float, *errors: Exception | None) -> tuple[list[str], Asking]:
+def asked(every_s: float, *errors: Exception | None) -> tuple[list[str], Asking[Picture]]:
     is_over, asking = NoWait(), Asking(SEEN, now_s=0.0)
     client = Gone(is_over, *errors)
-    ask_again_and_again(client, asking, every_s, is_over)  # type: ignore[arg-type]
+    fetch = lambda: fetched(client)  # type: ignore[arg-type]  # noqa: E731
+    ask_again_and_again(client, fetch, asking, every_s, is_over)  # type: ignore[arg-type]
     return client.asked, asking
 
 
@@ -217,5 +219,5 @@ def test_a_silent_daemon_is_told_within_two_seconds() -> None:
     asking = Asking(SEEN, now_s=10.0)
     asking.begin(11.0)
     assert asking.trouble(11.6) == ""
-    assert asking.trouble(11.8) == "the daemon has not answered for 1 s; what is below is as old"
+    assert asking.trouble(11.8) == "the daemon has not answered for 1 s; what is shown is as old"
     assert drawn(View(), trouble=asking.trouble(11.8)).startswith("the daemon has not answered")

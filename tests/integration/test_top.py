@@ -63,8 +63,8 @@ def url_of(daemon: Daemon) -> str:
 
 
 @contextlib.contextmanager
-def top(daemon: Daemon) -> Iterator[Screen]:
-    screen = Screen(sys.executable, "-m", "delayd", "top", "--url", url_of(daemon))
+def top(daemon: Daemon, *words: str) -> Iterator[Screen]:
+    screen = Screen(sys.executable, "-m", "delayd", *(words or ("top",)), "--url", url_of(daemon))
     try:
         yield screen
     finally:
@@ -92,3 +92,18 @@ def test_top_says_why_the_daemon_is_gone() -> None:
         screen.shows("Connection refused")
         screen.type("q")
         assert screen.ends() == 0
+
+
+def test_a_watched_list_stays_when_the_daemon_is_gone_and_a_key_ends_it() -> None:
+    words = ("jobs", "orders", "--watch")
+    with running_daemon("--http", "127.0.0.1:0") as daemon:
+        with Client(url_of(daemon)) as client:
+            client.put("orders", "x", key="order-17")
+        with top(daemon, *words) as screen:
+            screen.shows("order-17")
+            os.kill(daemon.pid, signal.SIGSTOP)
+            screen.shows("order-17")
+            screen.shows("the daemon has not answered for")
+            screen.type("q")
+            assert screen.ends() == 0
+            os.kill(daemon.pid, signal.SIGCONT)
