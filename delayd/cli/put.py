@@ -15,7 +15,7 @@ from delayd.cli.connect import known_topics, with_client
 from delayd.cli.parameters import DURATION, MOMENT, PRIORITY
 from delayd.cli.tables import JSON_OPTION, print_json, time_or_none, time_shown
 from delayd.cli.terminal import CommandFailed, complain, examples, print_lines, progress
-from delayd.client.errors import FieldProblem, Invalid, Refused, refused
+from delayd.client.errors import FieldProblem, Invalid, NoRoom, NotNow, Refused, refused
 from delayd.client.results import PutResult
 from delayd.durations import size_text
 from delayd.exits import Exit
@@ -44,6 +44,8 @@ PAST_MS: Final = 1_000
 
 PUT: Final = "put"
 REFUSED: Final = "refused"
+PASSING: Final = (NotNow, NoRoom)
+"""Refusals for the moment: the same may be accepted later."""
 COUNTED: Final = (PUT, "kept", "replaced", "preserved", "extended", REFUSED)
 """What became of a line; a job that was there already was not put."""
 
@@ -262,11 +264,20 @@ def ahead(file: BinaryIO) -> BinaryIO:
 def lines_of(file: BinaryIO, defaults: Mapping[str, Any], first: int) -> Iterator[JobLine]:
     """Read the lines from the `first` on; blank ones are left out.
 
-    Raises CommandFailed for one that is too long.
+    Raises CommandFailed for one that is too long, and if the file ends long before the first.
     """
+    texts = texts_of(file)
+    before = sum(1 for _ in itertools.islice(texts, first - 1))
+    if before < first - 1:  # one after the last is the advice after a batch that was the last
+        raise CommandFailed(Exit.USAGE, f"there is no line {first}: the last one is {before}")
+    return job_lines(texts, defaults, first)
+
+
+def job_lines(texts: Iterator[bytes], defaults: Mapping[str, Any], first: int) -> Iterator[JobLine]:
+    """Yield the lines, of which the next is the `first`."""
     check = checker()
-    for number, text in enumerate(texts_of(file), 1):
-        if number >= first and text.strip():
+    for number, text in enumerate(texts, first):
+        if text.strip():
             try:
                 job: NewJob | Invalid = job_of(text, defaults, check)
             except Invalid as error:
@@ -324,7 +335,10 @@ def job_of(text: bytes, defaults: Mapping[str, Any], check: Check) -> "NewJob":
     {'body': b'"hello"', 'at': '2030-01-01T09:00:00Z'}
     """
     try:
-        job = json.loads(text)
+        job = json.loads(text.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        where = f"byte {error.start + 1} is 0x{error.object[error.start]:02x}"
+        raise invalid(FieldProblem("", f"is not UTF-8: {where}")) from None
     except json.JSONDecodeError as error:  # whose own sentence has a line too, that of the text
         why = f"{error.msg} at character {error.pos + 1}"
         raise invalid(FieldProblem("", f"is not JSON: {why}")) from None
@@ -394,21 +408,47 @@ def put_lines(
         with progress(f"putting into {topic}", size_of(file)) as on_bytes:
             for batch in batches(lines):
                 results = put_batch(client, topic, batch)
-                first = batch[-1].number + 1
+                stop = stop_of(results)
+                later = [] if stop is None else batch[stop:]
+                first = later[0].number if later else batch[-1].number + 1
+                why = next((each for each in results if isinstance(each, PASSING)), None)
+                done, results = batch[:stop], results[:stop]
                 counts.update(map(word_of, results))
-                for line, result in zip(batch, results, strict=True):
+                for line, result in zip(done, results, strict=True):
                     if isinstance(result, Refused):
                         complain(f"line {line.number}: {result}")
                 if as_json:
-                    print_json(map(outcome, batch, results))
+                    print_json(map(outcome, done, results))
                 else:
                     print_lines(str(each.id) for each in results if isinstance(each, PutResult))
-                on_bytes(sum(line.size for line in batch))
+                on_bytes(sum(line.size for line in done))
+                if why is not None:
+                    raise CommandFailed(Exit.NOT_NOW, f"stopped, refused for the moment: {why}")
     except BaseException as error:
         complain(f"{summary(counts)}; {where_to_go_on(batch, first, error)}")
         raise
     complain(summary(counts))
     return Exit.REFUSED if counts[REFUSED] else Exit.OK
+
+
+def stop_of(results: "Sequence[PutResult | Refused]") -> int | None:
+    """Return with which line to go on later, if some were refused for the moment.
+
+    It is behind the last that was put, since none must be put twice: a refusal before that one is
+    reported like any other.
+
+    >>> stop_of([PutResult(1, "created"), NoRoom("full"), NotNow("it drains")])
+    1
+    >>> stop_of([NoRoom("full"), PutResult(1, "kept")])
+    2
+    >>> stop_of([PutResult(1, "created"), refused("BAD_FORMAT", "is wrong")])
+    """
+    is_put = [isinstance(each, PutResult) for each in results]
+    passing = [n for n, each in enumerate(results) if isinstance(each, PASSING)]
+    if not passing:
+        return None
+    last_put = max(itertools.compress(itertools.count(), is_put), default=-1)
+    return next((n for n in passing if n > last_put), len(results))
 
 
 def summary(counts: Mapping[str, int]) -> str:
