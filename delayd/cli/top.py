@@ -48,7 +48,7 @@ COLUMNS: Final = (
     *("topic", "trouble", "ready", "oldest", "buried", "delayed", "reserved", "waiting"),
     *("put/s", "taken/s", "done/s", "failed/s", "late p50", "late p99"),
 )
-TROUBLES: Final = ("untaken", "buried", "behind", "failing")
+TROUBLES: Final = ("untaken", "buried", "paused", "behind", "failing")
 """What the daemon says is wrong with a topic, the worst first."""
 LOUD: Final = frozenset(("untaken", "buried"))
 """Nothing will happen to these jobs until somebody does something."""
@@ -142,8 +142,8 @@ def top(client: "Client", *, every: str, once: bool, as_json: bool) -> int:
     job has been ready.
 
     Trouble: "untaken" jobs have been ready for a minute and no worker takes any; "buried" jobs wait
-    for a person; "behind": jobs have been ready for a minute, although some are taken; "failing":
-    attempts have failed in the last minute.
+    for a person; "paused" topics hand out nothing; "behind": jobs have been ready for a minute,
+    although some are taken; "failing": attempts have failed in the last minute.
     """
     if as_json:
         seen = fetched(client)
@@ -181,6 +181,8 @@ def fetched(client: "Client") -> Picture:
     head = f"delayd {visible(str(version))}: {jobs} jobs in {counted(len(topics), 'topic')}"
     if troubled := sum(bool(row.trouble) for row in rows):
         head += f", {troubled} with trouble"
+    if stats.get("draining") in {True, "true"}:
+        head += "; draining: new jobs are refused"
     window_s = figures(stats, "rates").get("window")
     return Picture(head + ownership(stats.get("ownership")), rows, due, window_s)
 
@@ -189,8 +191,9 @@ def row_of(topic: "TopicInfo") -> TopicRow:
     """Return what is shown of a topic."""
     rates, late = figures(topic.details, "rates"), figures(topic.details, "late")
     trouble = topic.trouble
-    if "trouble" not in topic.details and topic.buried:  # over the line
-        trouble = "buried"
+    if "trouble" not in topic.details:  # over the line
+        is_paused = bool(topic.details.get("pause-time-left"))
+        trouble = "buried" if topic.buried else "paused" if is_paused else None
     return TopicRow(
         topic.name,
         trouble if trouble in TROUBLES else "",

@@ -161,7 +161,7 @@ class TopicInfo(NamedTuple):
     oldest_ready_age: float | None = None
     """How long the oldest ready job has been ready, in seconds; None on the line, as the next."""
     trouble: str | None = None
-    """The worst that is wrong with it: untaken, buried, behind or failing; None: nothing."""
+    """The worst that is wrong: untaken, buried, paused, behind or failing; None: nothing."""
 
     @property
     def jobs(self) -> int:

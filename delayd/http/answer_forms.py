@@ -83,8 +83,8 @@ TroubleName = Annotated[
     str,
     about(
         "untaken: a ready job has waited for a minute, and nobody took or held one in it; buried:"
-        " there are buried jobs; behind: a ready job has waited for a minute, although jobs are"
-        " taken; failing: attempts have failed in the last minute.",
+        " there are buried jobs; paused: it is paused; behind: a ready job has waited for a"
+        " minute, although jobs are taken; failing: attempts have failed in the last minute.",
         extra_json_schema={"enum": [each.value for each in Trouble]},
     ),
 ]

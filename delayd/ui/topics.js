@@ -10,6 +10,7 @@ const perSecond = (name) => ({ of: (topic) => topic.rates[name], cell: (topic) =
 const TROUBLES = new Map([
   ["untaken", "ready jobs wait, and no worker takes any"],
   ["buried", "buried jobs wait for a person"],
+  ["paused", "it is paused, and hands out nothing until the pause ends"],
   ["behind", "ready jobs have waited for a minute, although some are taken"],
   ["failing", "attempts have failed in the last minute"],
 ]);
@@ -111,7 +112,7 @@ function row(topic) {
 
 function nameCell(topic) {
   const link = h("a", { href: `#/topics/${encodeURIComponent(topic.name)}` }, topic.name);
-  return h("th", { scope: "row" }, link, topic.paused_until && h("span", { class: "pill paused" }, "paused"));
+  return h("th", { scope: "row" }, link, topic.paused_until && topic.trouble !== "paused" && h("span", { class: "pill paused" }, "paused"));
 }
 
 function troubleCell({ trouble }) {

@@ -20,6 +20,7 @@ from delayd.cli.top import (
 )
 from delayd.client.errors import Forbidden, Unreachable
 from delayd.client.results import Calendar, TopicInfo
+from tests.cli.talking import Talk
 
 IDLE = TopicRow("", "", 0, None, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, None, None)
 MAIL = TopicRow("mail", "", 3, 80.0, 0, 1, 0, 2, 1.5, 1.0, 1.0, 0.25, 0.51, 2_500.0)
@@ -42,6 +43,7 @@ def test_the_topics_with_trouble_come_first_the_worst_and_oldest_of_all() -> Non
         IDLE._replace(topic="busy", delayed=9),
         IDLE._replace(topic="failing", trouble="failing", failed_rate=3.0),
         IDLE._replace(topic="behind", trouble="behind", oldest_s=4_000.0),
+        IDLE._replace(topic="paused", trouble="paused", oldest_s=70.0),
         IDLE._replace(topic="buried-1", trouble="buried", buried=1),
         IDLE._replace(topic="buried-7", trouble="buried", buried=7),
         IDLE._replace(topic="untaken-1m", trouble="untaken", oldest_s=60.0),
@@ -52,6 +54,7 @@ def test_the_topics_with_trouble_come_first_the_worst_and_oldest_of_all() -> Non
         "untaken-1m",
         "buried-7",
         "buried-1",
+        "paused",
         "behind",
         "failing",
         "busy",
@@ -139,10 +142,22 @@ def test_what_the_line_does_not_tell_is_empty_and_not_zero() -> None:
     assert cells_of(row)[8:] == [""] * 6
 
 
+def test_the_line_tells_of_a_pause_by_the_time_that_is_left() -> None:
+    details: dict[str, object] = {"pause-time-left": 9}
+    assert row_of(info(None, details)).trouble == "buried"
+    assert row_of(info(None, details)._replace(buried=0)).trouble == "paused"
+    assert row_of(info(None, {"pause-time-left": 0})._replace(buried=0)).trouble == ""
+
+
 def test_the_daemon_says_what_is_wrong_with_a_topic() -> None:
     for trouble in (*TROUBLES, None, "new"):
         row = row_of(info(trouble, {"trouble": trouble}))
         assert row.trouble == (trouble if trouble in TROUBLES else "")
+
+
+def test_a_daemon_that_is_draining_says_so_in_the_first_line(talk: Talk) -> None:
+    talk.rig.engine.draining = True
+    assert "; draining: new jobs are refused" in talk.ok("top", "--once").splitlines()[0]
 
 
 # --- A daemon that is gone -----------------------------------------------------------------------

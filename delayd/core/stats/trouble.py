@@ -2,10 +2,11 @@
 
     untaken   a ready job has waited for a minute, and in that minute nobody took one or held one
     buried    jobs are buried: they wait for a person
+    paused    it is paused, and so hands out nothing until the pause ends
     behind    a ready job has waited for a minute, although jobs are taken
     failing   attempts have failed in the last minute
 
-A topic that is paused is neither untaken nor behind: somebody wants it so.
+A topic that is paused is neither untaken nor behind: that is wanted, and easily forgotten.
 
 >>> from delayd.core.engine import Engine
 >>> topic = Engine(start_ms=0).store.topic("mail")
@@ -13,6 +14,9 @@ A topic that is paused is neither untaken nor behind: somebody wants it so.
 <Trouble.UNTAKEN: 'untaken'>
 >>> trouble_of(topic, 60_000, reserved_per_s=0.5, failed_per_s=0.0)
 <Trouble.BEHIND: 'behind'>
+>>> topic.paused_until_ms = 90_000
+>>> trouble_of(topic, 60_000, reserved_per_s=0.0, failed_per_s=0.0)
+<Trouble.PAUSED: 'paused'>
 """
 
 import enum
@@ -26,6 +30,7 @@ class Trouble(enum.Enum):
 
     UNTAKEN = "untaken"
     BURIED = "buried"
+    PAUSED = "paused"
     BEHIND = "behind"
     FAILING = "failing"
 
@@ -38,11 +43,14 @@ def trouble_of(
     `ready_age_ms` is the age of its oldest ready job, the rates are those of the last minute.
     """
     is_old = ready_age_ms is not None and ready_age_ms >= READY_AGE_TROUBLE_MS
-    waits = is_old and topic.paused_until_ms is None
+    is_paused = topic.paused_until_ms is not None
+    waits = is_old and not is_paused
     if waits and not topic.reserved and not reserved_per_s:
         return Trouble.UNTAKEN
     if topic.queues.buried:
         return Trouble.BURIED
+    if is_paused:
+        return Trouble.PAUSED
     if waits:
         return Trouble.BEHIND
     return Trouble.FAILING if failed_per_s else None
