@@ -112,8 +112,9 @@ def list_(
 def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> int:
     """Count all dead letters, of the TOPICs or of all topics, by why they failed.
 
-    What differs from job to job is left aside: # stands for each word with a digit. The ID is for
-    --reason of redrive, list, cancel and others.
+    What differs from job to job is left aside: # stands for each word with a digit, but codes as
+    in "exit code 137" or "HTTP 503" stay. The ID is for --reason of redrive, list, cancel and
+    others.
     """
     groups = client.dead_reasons(*topics)
     if as_json:

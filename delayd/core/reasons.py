@@ -2,8 +2,10 @@
 
     nacked: order 17 of ada-4 not found in 0.3 s     nacked: order # of # not found in # s
     push_failed: 503 Service Unavailable             push_failed: # Service Unavailable
+    nacked: exit code 137 after 20 s                 nacked: exit code 137 after # s
 
-Each word with a digit becomes `#`, and so do several that belong together (addresses, times). Jobs
+Each word with a digit becomes `#`, and so do several that belong together (addresses, times). A
+number of up to three digits behind a word of `_BEFORE_CODES` stays: it says what failed. Jobs
 with the same text form a group. It goes by a short id, a hash of the text, which fits a query,
 an option of the line and an argument; the same in every topic and after every restart.
 
@@ -22,8 +24,13 @@ from delayd.core.job_record import STATE_AT, State
 from delayd.fields import matching
 from delayd.limits import REASON_CHARACTERS_MAX
 
+_BEFORE_CODES: Final = ("code", "status", r"HTTP(?:/[0-9](?:\.[0-9])?)?")
 # From the beginning of a word, so that one without a digit is looked at once.
-_WORD: Final = re.compile(r"(?<![0-9A-Za-z_])[A-Za-z_]*[0-9][0-9A-Za-z_]*")
+_WORD: Final = re.compile(
+    r"(?<![0-9A-Za-z_])(?:"
+    rf"((?i:{'|'.join(_BEFORE_CODES)})(?:[:=] ?| )[0-9]{{1,3}}(?![0-9A-Za-z_]|[-.:/,][0-9]))"
+    r"|[A-Za-z_]*[0-9][0-9A-Za-z_]*)"
+)
 _TOGETHER: Final = re.compile(r"#(?:[-.:/,]+#)+")
 _BURIED: Final = int(State.BURIED)
 
@@ -33,8 +40,12 @@ REASON: Final = matching("[0-9a-f]{8}", "must be the id of a reason: 8 of 0-9 a-
 
 
 def normalised(text: str) -> str:
-    """Return a text with `#` in place of each word that has a digit."""
-    return _TOGETHER.sub("#", _WORD.sub("#", text))
+    """Return a text with `#` in place of each word that has a digit and is no code."""
+    return _TOGETHER.sub("#", _WORD.sub(_code_or_sign, text))
+
+
+def _code_or_sign(word: re.Match[str]) -> str:
+    return word[1] or "#"
 
 
 def reason_of(record: bytes) -> str:
