@@ -1,9 +1,13 @@
 """`delayd put`: one job from the command line, or many from NDJSON."""
 
 import binascii
+import contextlib
 import io
 import itertools
 import json
+import os
+import select
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 BATCH_JOBS: Final = 1_000
 BATCH_BYTES: Final = 1 << 20
 """A request has both bounds; the daemon's own are higher."""
+PIPE_READ_BYTES: Final = 64 << 10
+"""As much as a pipe of Linux holds."""
 
 TIMES: Final = frozenset(("delay", "at"))
 """One excludes the other."""
@@ -261,8 +267,53 @@ def ahead(file: BinaryIO) -> BinaryIO:
     return io.BytesIO(kept)
 
 
-def lines_of(file: BinaryIO, defaults: Mapping[str, Any], first: int) -> Iterator[JobLine]:
+class Pipe:
+    """The lines of a pipe, which tells whether the next one is there already."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._descriptor = file.fileno()
+        self._kept = bytearray()
+        self._searched = 0
+        """So many of the bytes kept have no end of a line."""
+        self._has_ended = False
+
+    def readline(self, size: int) -> bytes:
+        """Return the next line, of a longer one `size` bytes; empty at the end. Waits for it."""
+        while (found := self._found(size)) is None:
+            self._read()
+        text = bytes(self._kept[:found])
+        del self._kept[:found]
+        self._searched = 0
+        return text
+
+    def is_silent(self, size: int) -> bool:
+        """Tell whether the next line is not there yet; reads what there is of it."""
+        while self._found(size) is None:
+            if not select.select([self._descriptor], [], [], 0)[0]:
+                return True
+            self._read()
+        return False
+
+    def _found(self, size: int) -> int | None:
+        """Return how many bytes of the next line can be read; None if they are not there yet."""
+        end = self._kept.find(b"\n", self._searched) + 1
+        if end or self._has_ended or len(self._kept) >= size:
+            return min(end or len(self._kept), size)
+        self._searched = len(self._kept)
+        return None
+
+    def _read(self) -> None:
+        data = os.read(self._descriptor, PIPE_READ_BYTES)
+        self._kept += data
+        self._has_ended = not data
+
+
+def lines_of(
+    file: BinaryIO | Pipe, defaults: Mapping[str, Any], first: int
+) -> Iterator[JobLine | None]:
     """Read the lines from the `first` on; blank ones are left out.
+
+    None comes where a pipe has no more for the moment.
 
     Raises CommandFailed for one that is too long, and if the file ends long before the first.
     """
@@ -270,10 +321,12 @@ def lines_of(file: BinaryIO, defaults: Mapping[str, Any], first: int) -> Iterato
     before = sum(1 for _ in itertools.islice(texts, first - 1))
     if before < first - 1:  # one after the last is the advice after a batch that was the last
         raise CommandFailed(Exit.USAGE, f"there is no line {first}: the last one is {before}")
-    return job_lines(texts, defaults, first)
+    return job_lines(file, texts, defaults, first)
 
 
-def job_lines(texts: Iterator[bytes], defaults: Mapping[str, Any], first: int) -> Iterator[JobLine]:
+def job_lines(
+    file: BinaryIO | Pipe, texts: Iterator[bytes], defaults: Mapping[str, Any], first: int
+) -> Iterator[JobLine | None]:
     """Yield the lines, of which the next is the `first`."""
     check = checker()
     for number, text in enumerate(texts, first):
@@ -283,9 +336,11 @@ def job_lines(texts: Iterator[bytes], defaults: Mapping[str, Any], first: int) -
             except Invalid as error:
                 job = error
             yield JobLine(number, job, len(text))
+        if isinstance(file, Pipe) and file.is_silent(NDJSON_LINE_BYTES_MAX + 1):
+            yield None
 
 
-def texts_of(file: BinaryIO) -> Iterator[bytes]:
+def texts_of(file: BinaryIO | Pipe) -> Iterator[bytes]:
     """Yield the lines of a file. Raises CommandFailed for one that is too long."""
     for number in itertools.count(1):
         text = file.readline(NDJSON_LINE_BYTES_MAX + 1)
@@ -363,9 +418,9 @@ def json_body(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def check_lines(lines: Iterator[JobLine]) -> None:
+def check_lines(lines: Iterator[JobLine | None]) -> None:
     """Look at all lines. Raises CommandFailed with the first of those that are wrong."""
-    mistakes = ((line.number, line.job) for line in lines if isinstance(line.job, Invalid))
+    mistakes = ((line.number, line.job) for line in lines if line and isinstance(line.job, Invalid))
     shown = [
         f"line {number}: {job}"
         for number, job in itertools.islice(mistakes, NDJSON_WRONG_SHOWN_MAX)
@@ -377,18 +432,31 @@ def check_lines(lines: Iterator[JobLine]) -> None:
         raise CommandFailed(Exit.USAGE, *shown, end)
 
 
-def batches(lines: Iterator[JobLine]) -> Iterator[list[JobLine]]:
-    """Put the lines together to requests."""
+def batches(lines: "Iterator[JobLine] | Iterator[JobLine | None]") -> Iterator[list[JobLine]]:
+    """Put the lines together to requests; None ends one, since the next line may take a while."""
     batch: list[JobLine] = []
     batch_bytes = 0
     for line in lines:
-        if batch and (len(batch) == BATCH_JOBS or batch_bytes + line.size > BATCH_BYTES):
+        size = 0 if line is None else line.size
+        is_full = len(batch) == BATCH_JOBS or batch_bytes + size > BATCH_BYTES
+        if batch and (line is None or is_full):
             yield batch
             batch, batch_bytes = [], 0
-        batch.append(line)
-        batch_bytes += line.size
+        if line is not None:
+            batch.append(line)
+            batch_bytes += size
     if batch:
         yield batch
+
+
+@contextlib.contextmanager
+def ends_as_by_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM interrupt the command as Ctrl-C does, so that it says how far it got."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def put_lines(
@@ -402,10 +470,10 @@ def put_lines(
 ) -> int:
     """Put all jobs; print the result of each in their order, and report refusals."""
     counts: Counter[str] = Counter()
-    lines = lines_of(file, defaults, first)
+    lines = lines_of(file if file.seekable() else Pipe(file), defaults, first)
     batch: list[JobLine] = []
     try:
-        with progress(f"putting into {topic}", size_of(file)) as on_bytes:
+        with ends_as_by_ctrl_c(), progress(f"putting into {topic}", size_of(file)) as on_bytes:
             for batch in batches(lines):
                 results = put_batch(client, topic, batch)
                 stop = stop_of(results)

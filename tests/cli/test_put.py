@@ -1,10 +1,15 @@
 import os
+import signal
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from delayd.cli.put import BATCH_BYTES, BATCH_JOBS, JobLine, batches, put_batch
-from delayd.client.errors import ConnectionLost
+from delayd.cli.main import INTERRUPTED
+from delayd.cli.put import BATCH_BYTES, BATCH_JOBS, JobLine, Pipe, batches, put_batch
+from delayd.client import Client
+from delayd.client.errors import ConnectionLost, Refused
+from delayd.client.results import PutResult
 from delayd.exits import Exit
 from tests.cli.talking import Talk
 
@@ -45,6 +50,69 @@ def test_it_is_said_where_to_go_on(
             " go on with --from-line 1004 if they were, else --from-line 1001"
         )
     assert told.startswith(f"delayd: 1000 put, 0 refused; {where}\n")
+
+
+@pytest.mark.timeout(20)  # instead of waiting for a pipe that stays open
+def test_lines_are_put_while_the_pipe_is_open_and_has_no_more(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    then: list[Callable[[], object]] = [
+        lambda: os.write(writer, b'3}\n{"body": 4}'),
+        lambda: os.close(writer),
+        lambda: None,
+    ]
+    numbers = []
+
+    def put(client: Client, topic: str, batch: Sequence[JobLine]) -> list[PutResult | Refused]:
+        numbers.append([line.number for line in batch])
+        then.pop(0)()
+        return put_batch(client, topic, batch)
+
+    monkeypatch.setattr("delayd.cli.put.put_batch", put)
+    os.write(writer, b'{"body": 1}\n{"body": 2}\n\n{"body": ')
+    out = talk.ok("put", "mail", "--ndjson", f"/dev/fd/{reader}", "--keep-going")
+    assert (out, numbers) == ("1\n2\n3\n4\n", [[1, 2], [4], [5]])
+
+
+def test_sigterm_ends_it_as_ctrl_c_does_and_it_says_how_far_it_got(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b'{"body": 1}\n{"body": 2}\n')
+    read, reads = Pipe._read, [False, True]
+
+    def terminated(made: Pipe) -> None:
+        if reads.pop(0):  # waiting for the third line
+            os.kill(os.getpid(), signal.SIGTERM)
+        read(made)
+
+    monkeypatch.setattr(Pipe, "_read", terminated)
+    before = signal.signal(signal.SIGTERM, lambda *_: os.close(writer))
+    try:
+        code, out, err = talk.run("put", "mail", "--ndjson", f"/dev/fd/{reader}", "--keep-going")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (code, out) == (INTERRUPTED, "1\n2\n")
+    assert "delayd: 2 put, 0 refused; to go on: --from-line 3\n" in err
+    os.close(writer)
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_gives_the_same_lines_however_it_is_cut() -> None:
+    text = b"ab\n\nlonger than eight\nc"
+    for step in range(1, len(text) + 1):
+        reader, writer = os.pipe()
+        with os.fdopen(reader, "rb") as file:
+            lines = Pipe(file)
+            assert lines.is_silent(8)
+            for start in range(0, len(text), step):
+                os.write(writer, text[start : start + step])
+                lines._read()
+            assert not lines.is_silent(8)
+            os.close(writer)
+            found = list(iter(lambda: lines.readline(8), b""))  # noqa: B023 - used at once
+        assert found == [b"ab\n", b"\n", b"longer t", b"han eigh", b"t\n", b"c"]
 
 
 def test_what_is_wrong_at_the_end_of_a_pipe_is_found_before_the_first_put(talk: Talk) -> None:
