@@ -198,6 +198,9 @@ def redrive(
         buried = client.topic(topic).buried
     else:
         buried = client.kick_many(topic, dry_run=True, state="buried", reason=reason)
+        if not buried:
+            why = f"no dead job of {topic} has the reason {reason}; dead reasons lists them"
+            raise CommandFailed(Exit.NOTHING_THERE, why)
     jobs = f"{counted(buried if count is None else min(count, buried), 'job')} of {topic}"
     if dry_run:
         print_lines([f"would be redriven: {jobs}"])

@@ -366,7 +366,7 @@ def print_job(job: "JobInfo") -> None:
             *(("due", job.due), ("created", job.created), ("expires", job.expires)),
             *(("url", job.details.get("url")), ("method", job.details.get("method"))),
             *(("priority", job.priority), ("ttr", job.ttr and f"{job.ttr:g} s")),
-            ("attempts", job.attempts),
+            ("attempts", attempts_text(job)),
             ("failed", failure and f"{failure.reason} {failed_at(job)}"),
             ("error", failure and failure.error),
             ("moved from", failure and failure.origin),
@@ -374,6 +374,19 @@ def print_job(job: "JobInfo") -> None:
             ("body", job.body),
         ]
     )
+
+
+def attempts_text(job: "JobInfo") -> str:
+    """Write how many attempts there were, and if the history has only the last of them.
+
+    >>> from delayd.client.results import Attempt, JobInfo
+    >>> job = JobInfo(1, "mail", "buried", attempts=12)
+    >>> attempts_text(job), attempts_text(job._replace(history=5 * (Attempt("nacked", "ready"),)))
+    ('12', '12; below are the last 5 of 12')
+    """
+    kept = len(job.history)
+    is_part = 0 < kept < job.attempts
+    return f"{job.attempts}" + (f"; below are the last {kept} of {job.attempts}" if is_part else "")
 
 
 def attempt_text(attempt: "Attempt") -> str:

@@ -39,8 +39,10 @@ from delayd.client.errors import (
     DelaydError,
     FieldProblem,
     Invalid,
+    KeyInvalid,
     NotUnderstood,
     Refused,
+    TopicNameInvalid,
     counted_from,
     refused,
     wrong,
@@ -216,7 +218,7 @@ class HttpCalls:
     ) -> Steps[tuple[list[JobInfo], str | None]]:
         """Return a page of the jobs that have a key; the rest as `page`."""
         query = [("limit", str(PAGE_JOBS)), *([("after", after)] if after else [])]
-        answer = yield from _get(f"/v1/keys/{quoted(key)}?{query_text(query)}")
+        answer = yield from _get(f"/v1/keys/{_key(key)}?{query_text(query)}")
         jobs, next_after = array_in(answer, "jobs"), _after(answer)
         if len(jobs) > PAGE_JOBS or (next_after and next_after <= (after or "")):
             raise NotUnderstood(f"a page of {len(jobs)} jobs and `after` {shown(next_after)}")
@@ -490,7 +492,15 @@ def _many(
 
 
 def _topic(name: str) -> str:
+    if not name:  # a path without it is another one
+        raise TopicNameInvalid("the topic name is empty", "BAD_FORMAT")
     return f"/v1/topics/{quoted(name)}"
+
+
+def _key(key: str) -> str:
+    if not key:
+        raise KeyInvalid("the key is empty", "BAD_FORMAT")
+    return quoted(key)
 
 
 def _job_path(which: int | str, key: str | None) -> str:
@@ -499,7 +509,7 @@ def _job_path(which: int | str, key: str | None) -> str:
         return f"/v1/jobs/{which}"
     if key is None:
         raise TypeError("a job is named by its number, or by its topic and its key")
-    return f"{_topic(which)}/keys/{quoted(key)}"
+    return f"{_topic(which)}/keys/{_key(key)}"
 
 
 def _token(job: Held) -> str:

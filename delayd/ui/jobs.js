@@ -198,9 +198,13 @@ function jobPage(job, show) {
         error && h("pre", { tabindex: "0" }, error),
         answer.length > 0 && [h("h3", {}, "The beginning of the last answer"), h("pre", { tabindex: "0" }, answer.join("\n"))],
       ),
-    job.history && card("The last attempts that failed", attempts(job.history)),
+    job.history && card(attemptsTitle(job), attempts(job.history)),
     card(`Body (${shown.kind})`, h("pre", { tabindex: "0" }, shown.text)),
   ];
+}
+
+function attemptsTitle({ history, attempts: all }) {
+  return history.length < all ? `The last ${history.length} of ${whole(all)} attempts that failed` : "The last attempts that failed";
 }
 
 function attempts(history) {
