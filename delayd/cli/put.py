@@ -19,7 +19,16 @@ from delayd.cli.connect import known_topics, with_client
 from delayd.cli.parameters import DURATION, MOMENT, PRIORITY
 from delayd.cli.tables import JSON_OPTION, print_json, time_or_none, time_shown
 from delayd.cli.terminal import CommandFailed, complain, examples, print_lines, progress
-from delayd.client.errors import FieldProblem, Invalid, NoRoom, NotNow, Refused, refused
+from delayd.client.errors import (
+    FieldProblem,
+    Forbidden,
+    Invalid,
+    NoRoom,
+    NotFound,
+    NotNow,
+    Refused,
+    refused,
+)
 from delayd.client.results import PutResult
 from delayd.durations import size_text
 from delayd.exits import Exit
@@ -149,7 +158,8 @@ def put(
     Prints the id of the job. When the command ends, the job is on the daemon's disk.
 
     With --ndjson the options apply to each line that does not set them itself. All lines are looked
-    at before the first is put, of a pipe up to 64 MiB; with --keep-going each when its turn comes.
+    at before the first is put, of a pipe up to 64 MiB: their form, and the length of their bodies
+    if the token has the scope stats. With --keep-going each is looked at when its turn comes.
     """
     job: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     if "delay" in job and "at" in job:
@@ -163,8 +173,10 @@ def put(
         if not keep_going:
             ndjson = ahead(ndjson)
             start = ndjson.tell()
-            check_lines(lines_of(ndjson, job, from_line or 1))
+            longest = check_lines(lines_of(ndjson, job, from_line or 1))
             ndjson.seek(start)
+            if longest > (most := body_bytes_max(client, topic)):
+                check_lines(lines_of(ndjson, job, from_line or 1), most)
         return put_lines(client, topic, ndjson, job, from_line or 1, as_json=as_json)
     if keep_going or from_line is not None:
         raise click.UsageError("--keep-going and --from-line are for --ndjson")
@@ -418,18 +430,41 @@ def json_body(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def check_lines(lines: Iterator[JobLine | None]) -> None:
-    """Look at all lines. Raises CommandFailed with the first of those that are wrong."""
-    mistakes = ((line.number, line.job) for line in lines if line and isinstance(line.job, Invalid))
-    shown = [
-        f"line {number}: {job}"
-        for number, job in itertools.islice(mistakes, NDJSON_WRONG_SHOWN_MAX)
-    ]
-    if shown:
-        count = len(shown) + sum(1 for _ in mistakes)
+def body_bytes_max(client: "Client", topic: str) -> int:
+    """Return how long a body may be, by the daemon and the topic as far as the token may ask."""
+    told: list[object] = []
+    with contextlib.suppress(Forbidden, NotFound):
+        figures = client.stats()
+        told += (figures.get("body_bytes_max"), figures.get("max-job-size"))  # HTTP, the line
+    with contextlib.suppress(Forbidden, NotFound):
+        told.append(client.policy(topic).policy.get("body_bytes_max"))
+    return min((each for each in told if isinstance(each, int)), default=BODY_BYTES_CEILING)
+
+
+def check_lines(lines: Iterator[JobLine | None], most_bytes: int = BODY_BYTES_CEILING) -> int:
+    """Look at all lines; return how long the longest body is, which may have so many bytes.
+
+    Raises CommandFailed with the first of those that are wrong.
+    """
+    shown: list[str] = []
+    count = longest = 0
+    for line in filter(None, lines):
+        wrong: NewJob | Refused = line.job
+        if not isinstance(wrong, Refused):
+            body_bytes = len(wrong["body"])
+            longest = max(longest, body_bytes)
+            if body_bytes <= most_bytes:
+                continue
+            why = f"has {body_bytes} bytes, and this daemon or topic takes {most_bytes} at most"
+            wrong = invalid(FieldProblem("body", why))
+        count += 1
+        if count <= NDJSON_WRONG_SHOWN_MAX:
+            shown.append(f"line {line.number}: {wrong}")
+    if count:
         are = "1 line is" if count == 1 else f"{count} lines are"
         end = f"nothing was put, because {are} wrong; --keep-going puts the others"
         raise CommandFailed(Exit.USAGE, *shown, end)
+    return longest
 
 
 def batches(lines: "Iterator[JobLine] | Iterator[JobLine | None]") -> Iterator[list[JobLine]]:
