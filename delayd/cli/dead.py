@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
-from delayd.cli.jobs import failed_at, job_fields, print_job
+from delayd.cli.jobs import failed_at, job_fields, listing, print_job
 from delayd.cli.put import (
     REFUSED,
     JobLine,
@@ -25,7 +25,15 @@ from delayd.cli.put import (
     texts_of,
     word_of,
 )
-from delayd.cli.tables import JSON_OPTION, Column, cut, print_json, print_table, shown, time_or_none
+from delayd.cli.tables import (
+    JSON_OPTION,
+    Column,
+    cut_here,
+    print_json,
+    print_table,
+    shown,
+    time_or_none,
+)
 from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
 from delayd.client.errors import FieldProblem, Invalid, JobNotFound, Refused
 from delayd.exits import Exit
@@ -71,35 +79,44 @@ def dead() -> None:
 )
 @click.argument("topic", required=False, shell_complete=known_topics)
 @click.option("--limit", type=click.IntRange(1), default=100, help="How many at most: 100.")
+@click.option("--all", "are_all", is_flag=True, help="All dead letters of TOPIC, page by page.")
 @REASON_OPTION
 @JSON_OPTION
 @with_client
 def list_(
-    client: "Client", topic: str | None, *, limit: int, reason: str | None, as_json: bool
+    client: "Client",
+    topic: str | None,
+    *,
+    limit: int,
+    are_all: bool,
+    reason: str | None,
+    as_json: bool,
 ) -> int:
     """List the dead letters of TOPIC, or the topics that have any."""
-    if reason is not None and topic is None:
-        raise click.UsageError("--reason is for the dead letters of a TOPIC")
+    if topic is None and (reason is not None or are_all):
+        option = "--all" if reason is None else "--reason"
+        raise click.UsageError(f"{option} is for the dead letters of a TOPIC")
+    none = f"there are no dead letters{seen()}"
     if topic is None:
         counts = [(each.name, each.buried) for each in client.topics() if each.buried]
         if as_json:
             print_json({"topic": name, "buried": buried} for name, buried in counts)
         elif counts:
             print_table(COUNTS, counts)
-    else:
-        # One more than is shown tells whether there are more.
-        found = client.dead_letters(topic, limit=limit + 1, reason=reason or "")
-        jobs = list(itertools.islice(found, limit))
-        counts = [(str(job.id), 1) for job in jobs]
-        if as_json:
-            print_json(map(job_fields, jobs))
-        elif jobs:
-            print_table(COLUMNS, map(row, jobs))
-        if next(found, None) is not None:
-            complain(f"there are more than {limit}: --limit shows more, dead reasons counts all")
-    if not counts:
-        complain(f"there are no dead letters{seen()}")
-    return Exit.OK
+        if not counts:
+            complain(none)
+        return Exit.OK
+    limit = 0 if are_all else limit
+    # One more than is shown tells whether there are more.
+    found = client.dead_letters(topic, limit=limit + 1 if limit else None, reason=reason or "")
+    page, note, code = listing(found, limit, none, "", is_part=False)
+    if page is not None and as_json:
+        print_json(map(job_fields, page))
+    elif page is not None:
+        print_table(COLUMNS, map(row, page))
+    if said := note():
+        complain(said)
+    return code
 
 
 @dead.command(
@@ -139,9 +156,9 @@ def row(job: "JobInfo") -> list[object]:
     """Return what the list shows of a dead letter."""
     failure = job.failure
     why = "" if failure is None else f"{failure.reason}: {failure.error}".removesuffix(": ")
-    body = cut(shown(job.body), TEXT_COLUMNS)
+    body = cut_here(shown(job.body), TEXT_COLUMNS)
     at = (failure and failure.at) or failed_at(job)
-    return [job.id, at, job.attempts, cut(why, TEXT_COLUMNS), job.key, body]
+    return [job.id, at, job.attempts, cut_here(why, TEXT_COLUMNS), job.key, body]
 
 
 @dead.command(

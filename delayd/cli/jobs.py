@@ -16,7 +16,7 @@ from delayd.cli.selection import FILTERS, MANY, WHICH, carried_out, filter_of, s
 from delayd.cli.tables import (
     JSON_OPTION,
     Column,
-    cut,
+    cut_here,
     print_fields,
     print_json,
     print_table,
@@ -250,8 +250,8 @@ def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False
         [
             *(job.id, *([job.topic] if topics else []), job.state, job.due, job.priority, job.key),
             job.attempts or "",
-            job.failure and cut(f"{job.failure.reason}: {job.failure.error}", BODY_COLUMNS),
-            *([cut(shown(job.body), BODY_COLUMNS)] if bodies else []),
+            job.failure and cut_here(f"{job.failure.reason}: {job.failure.error}", BODY_COLUMNS),
+            *([cut_here(shown(job.body), BODY_COLUMNS)] if bodies else []),
         ]
         for job in found
     ]

@@ -2,8 +2,8 @@
 
 On a terminal rich draws a table, as wide as the terminal: ids, times and numbers are whole, texts
 are cut, and columns without space or without values are left out. Into a pipe or a file all columns
-are written as words, and rich is not imported. `--json` prints the daemon's answer, one object a
-line.
+are written as words, whole, and rich is not imported. `--json` prints the daemon's answer, one
+object a line.
 """
 
 import json
@@ -116,8 +116,9 @@ def plain(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> Iterable[st
     table = [[column.upper() for column in columns], *cells]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for row in table:
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield line.rstrip()
+        *padded, last = row  # the last may be a body of a MiB
+        cells_here = [cell.ljust(width) for cell, width in zip(padded, widths, strict=False)]
+        yield "  ".join((*cells_here, last)).rstrip()
 
 
 def print_fields(fields: Iterable[tuple[str, object]]) -> None:
@@ -184,6 +185,11 @@ def cut(text: str, columns: int) -> str:
     ('a long…', 'short')
     """
     return text if len(text) <= columns else text[: columns - 1] + "…"
+
+
+def cut_here(text: str, columns: int) -> str:
+    """Cut a text that is too long to be one cell, on a terminal; programs read it whole."""
+    return cut(text, columns) if sys.stdout.isatty() else text
 
 
 def columns_here() -> int:

@@ -67,6 +67,15 @@ def test_a_pipe_has_all_columns_and_milliseconds(jobs: Talk) -> None:
     assert first.split() == ["1", "delayed", "2023-11-14T22:13:27.250Z", "65536", KEY]
 
 
+def test_a_pipe_has_errors_and_bodies_whole(jobs: Talk) -> None:
+    error = "no route to the host of the customer, and none to the next"
+    jobs.ok("bury", "1", "--error", error)
+    for words in (("jobs", "mail", "--state", "buried", "--bodies"), ("dead", "list", "mail")):
+        _names, row = lines(jobs, *words)
+        assert f"buried: {error}" in row
+        assert row.endswith("x" * 200)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_times_and_numbers_of_dead_letters_stand_whole(jobs: Talk, width: int) -> None:
     jobs.ok("kick", "1")
