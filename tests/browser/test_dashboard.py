@@ -123,6 +123,23 @@ def test_one_job_is_found_changed_and_cancelled(browser: Browser, tmp_path: Path
         browser.complaints = [each for each in browser.complaints if "404" not in each]
 
 
+def test_a_job_says_how_many_attempts_it_had_and_a_topic_that_it_is_paused(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with dashboard(tmp_path) as daemon:
+        ask(daemon, "PUT", "/v1/topics/mail/policy", {"history": 1})
+        ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1})
+        for _ in range(2):
+            taken = ask(daemon, "POST", "/v1/topics/mail/reserve", {})["jobs"]
+            ask(daemon, "POST", "/v1/jobs/1/nack", {"token": taken[0]["token"]})
+        ask(daemon, "POST", "/v1/topics/mail/pause", {"duration": "1h"})
+        browser.open(url_of(daemon, "job/1"))
+        browser.shows("The last 1 of 2 attempts that failed")
+        browser.open(url_of(daemon))
+        pills = "[...document.querySelectorAll('tbody .pill')].map((each) => each.innerText).join()"
+        browser.wait_for(f"{pills} === 'paused'")
+
+
 def test_a_dead_letter_is_found_and_revived(browser: Browser, tmp_path: Path) -> None:
     with dashboard(tmp_path) as daemon:
         put_samples(daemon)
