@@ -652,7 +652,6 @@ class MachinesRun:
         until_ns = stage.now_ns + DRAINED_NS
         while stage.now_ns < until_ns and not (self._is_broken() or self._is_drained()):
             stage.run(stage.now_ns + DRAINING_NS, self._is_broken)
-        stage.run(stage.now_ns + LEASE_NS, self._is_broken)  # what was found out is told by then
         if not self._is_broken():
             if not self._is_drained():
                 left = sum(job.was_told and not job.may_be_gone for job in self._jobs())
@@ -660,8 +659,12 @@ class MachinesRun:
             for daemon in self.daemons:
                 if daemon is not None and daemon.is_serving and self._is_owner(daemon):
                     self.ledger.look(jobs_of(daemon.engine), "at the end")
-                    if daemon.log is not None and daemon.log.is_full:
-                        self.ledger.violations.append("I6: puts are refused, and there is space")
+            stage.run(stage.now_ns + LEASE_NS, self._is_broken)  # a renewal finds out
+            for daemon in self.daemons:
+                if daemon is None or not daemon.is_serving or not self._is_owner(daemon):
+                    continue
+                if daemon.log is not None and daemon.log.is_whole and daemon.log.is_full:
+                    self.ledger.violations.append("I6: puts are refused, and there is space")
 
     def _jobs(self) -> Any:  # noqa: ANN401
         return self.ledger.by_body.values()
