@@ -71,8 +71,8 @@ _HOST_GLOB: Final = r"[A-Za-z0-9._*?-]+|[0-9A-Fa-f.*?]*:[0-9A-Fa-f.*?]*:[0-9A-Fa
 """A host with wildcards; what has two colons or more is the text of an IPv6 address."""
 _NAME: Final = rf"[A-Za-z0-9._-]{{1,{limits.TARGET_NAME_BYTES_MAX}}}"
 """The name of a secret or of a sink."""
-_PATHS_OF_SINKS: Final = ("password_file", "ca", "certificate", "key")
-"""Options that are paths, as in `push.options`."""
+FILES_OF_SINKS: Final = ("password_file", "ca", "certificate", "key")
+"""Options of all sinks with a server that are paths; `push.options` reads them."""
 _OF_EVERY_SINK: Final = ("kind", "topics")
 """Options that are not of the kind."""
 _NOT_SHOWN: Final = "passw|passphrase|secret|token|credential|api_?key"
@@ -296,7 +296,7 @@ class SinkSection(NamedTuple):
         paths = {
             option: os.path.join(home, value)
             for option, value in self.options.items()
-            if option in _PATHS_OF_SINKS and isinstance(value, str) and value
+            if option in FILES_OF_SINKS and isinstance(value, str) and value
         }
         return self._replace(options={**self.options, **paths})
 

@@ -21,6 +21,7 @@ from delayd.cli.put import (
     job_of,
     json_body,
     put_batch,
+    report_refusals,
     summary,
     texts_of,
     word_of,
@@ -35,7 +36,7 @@ from delayd.cli.tables import (
     time_or_none,
 )
 from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
-from delayd.client.errors import FieldProblem, Invalid, JobNotFound, Refused
+from delayd.client.errors import FieldProblem, Invalid, JobNotFound
 from delayd.exits import Exit
 from delayd.text import counted
 
@@ -319,9 +320,7 @@ def import_(client: "Client", file: "BinaryIO") -> int:
         for batch in batches(line for _topic, line in lines):
             results = put_batch(client, topic, batch)
             counts.update(map(word_of, results))
-            for line, result in zip(batch, results, strict=True):
-                if isinstance(result, Refused):
-                    complain(f"line {line.number}: {result}")
+            report_refusals(batch, results)
     complain(summary(counts))
     return Exit.REFUSED if counts[REFUSED] else Exit.OK
 

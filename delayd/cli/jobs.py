@@ -169,7 +169,7 @@ def watch(
 
     Raises CommandFailed.
     """
-    from delayd.cli import top
+    from delayd.cli import asking as live
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandFailed(Exit.USAGE, "--watch needs a terminal")
@@ -178,10 +178,10 @@ def watch(
         page, note, _code = fetch()
         return None if page is None else list(page), note()
 
-    with top.asked_again(client, fetched, WATCH_S) as asking:
+    with live.asked_again(client, fetched, WATCH_S) as asking:
         drawn, key = None, ""
-        while key != top.QUIT:
-            picture = (asking.seen, asking.trouble(top.now_s()))
+        while key != live.QUIT:
+            picture = (asking.seen, asking.trouble(live.now_s()))
             if picture != drawn:
                 drawn = picture
                 (page, note), trouble = picture
@@ -191,7 +191,7 @@ def watch(
                     complain(said)
             if asking.refusal is not None:
                 raise asking.refusal
-            key = top.key_within(top.LOOK_S)
+            key = live.key_within(live.LOOK_S)
     return Exit.OK
 
 

@@ -517,9 +517,7 @@ def put_lines(
                 why = next((each for each in results if isinstance(each, PASSING)), None)
                 done, results = batch[:stop], results[:stop]
                 counts.update(map(word_of, results))
-                for line, result in zip(done, results, strict=True):
-                    if isinstance(result, Refused):
-                        complain(f"line {line.number}: {result}")
+                report_refusals(done, results)
                 if as_json:
                     print_json(map(outcome, done, results))
                 else:
@@ -595,6 +593,13 @@ def outcome(line: JobLine, result: PutResult | Refused) -> dict[str, object]:
         told = {"error": str(result), "word": result.word, "kind": result.kind}
         return {"line": line.number, **told}
     return {"line": line.number, **result_fields(result)}
+
+
+def report_refusals(lines: Sequence[JobLine], results: "Sequence[PutResult | Refused]") -> None:
+    """Say which of the lines were refused, and why."""
+    for line, result in zip(lines, results, strict=True):
+        if isinstance(result, Refused):
+            complain(f"line {line.number}: {result}")
 
 
 def put_batch(

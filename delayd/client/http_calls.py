@@ -572,8 +572,12 @@ def _read(response: Response) -> Any:  # noqa: ANN401 - JSON
     if response.status >= 400:
         raise _refusal(_problem(response), response.headers.get("retry-after", ""))
     if response.status >= 300:
-        raise NotUnderstood(f"unexpected answer {response.status}: this does not look like delayd")
+        raise _unlike_delayd(response)
     return read_json(response.body)
+
+
+def _unlike_delayd(response: Response) -> NotUnderstood:
+    return NotUnderstood(f"unexpected answer {response.status}: this does not look like delayd")
 
 
 def _problem(response: Response) -> dict[str, Any]:
@@ -590,7 +594,7 @@ def _problem(response: Response) -> dict[str, Any]:
         why = f"a proxy answered {response.status}"
         raise ConnectionLost("the daemon", why, may_have_happened=True)
     if not isinstance(problem, dict) or "word" not in problem:
-        raise NotUnderstood(f"unexpected answer {response.status}: this does not look like delayd")
+        raise _unlike_delayd(response)
     return problem
 
 

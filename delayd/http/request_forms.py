@@ -424,15 +424,16 @@ class ListJobsForm(WhichForm, kw_only=True):
     )
 
 
+_AfterTopic = Annotated[TopicName | Unset, about("Topics behind this one: `after` of that answer.")]
+
+
 class FindKeyForm(Form, kw_only=True):
     """Which page of the jobs that have a key."""
 
     limit: Annotated[int, about("Jobs of the page.", ge=1, le=limits.SEARCH_JOBS_MAX)] = (
         limits.HTTP_PAGE_DEFAULT
     )
-    after: Annotated[
-        TopicName | Unset, about("Topics behind this one: `after` of that answer.")
-    ] = UNSET
+    after: _AfterTopic = UNSET
 
 
 class DeadForm(Form, kw_only=True):
@@ -449,15 +450,11 @@ class DeadForm(Form, kw_only=True):
     limit: Annotated[int, about("Topics of the page.", ge=1, le=limits.HTTP_DEAD_TOPICS_MAX)] = (
         limits.HTTP_DEAD_TOPICS_MAX
     )
-    after: Annotated[
-        TopicName | Unset, about("Topics behind this one: `after` of that answer.")
-    ] = UNSET
+    after: _AfterTopic = UNSET
 
     def broken_rules(self) -> list[FieldError]:
         """Refuse a page of topics that are named."""
-        if self.topic and self.after is not UNSET:
-            return [FieldError("after", "cannot come beside topic: all of them are told")]
-        return []
+        return _page_of_named(self)
 
 
 class ManyJobsForm(WhichForm, kw_only=True):
@@ -513,9 +510,7 @@ class HorizonForm(Form, kw_only=True):
     bins: Annotated[
         int, about("Into how many spans it is divided.", ge=1, le=limits.CALENDAR_BINS_MAX)
     ] = 24
-    after: Annotated[
-        TopicName | Unset, about("Topics behind this one: `after` of that answer.")
-    ] = UNSET
+    after: _AfterTopic = UNSET
 
     @property
     def horizon_ms(self) -> int:
@@ -536,9 +531,14 @@ class HorizonForm(Form, kw_only=True):
         errors = []
         if self.horizon_ms < self.bins:
             errors.append(FieldError("horizon", "must be at least a millisecond for each bin"))
-        if self.topic and self.after is not UNSET:
-            errors.append(FieldError("after", "cannot be given with topic: all of them are told"))
-        return errors
+        return [*errors, *_page_of_named(self)]
+
+
+def _page_of_named(form: DeadForm | HorizonForm) -> list[FieldError]:
+    """Refuse a page of topics that are named."""
+    if form.topic and form.after is not UNSET:
+        return [FieldError("after", "cannot be given with topic: all of them are told")]
+    return []
 
 
 def _setting(kind: ValueKind) -> Any:  # noqa: ANN401 (a type)

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, final
 from urllib.parse import unquote, urlsplit
 
 from delayd.bounded_files import must_be_file, read_file
+from delayd.config import FILES_OF_SINKS
 from delayd.fields import Field, ValueKind, duration, invalid, read_all, shown, text_of
 from delayd.limits import (
     SINK_CONNECT_MS_DEFAULT,
@@ -30,10 +31,7 @@ from delayd.net.tls import client_context
 _FILE: Final = text_of("must be the path of a file")
 SERVER_FIELDS: Final = (
     Field("password", "password", text_of("must be a text"), is_secret=True),
-    Field("password_file", "password_file", _FILE),
-    Field("ca", "ca", _FILE),
-    Field("certificate", "certificate", _FILE),
-    Field("key", "key", _FILE),
+    *(Field(name, name, _FILE) for name in FILES_OF_SINKS),
     Field("connect_timeout", "connect_ms", duration(SINK_CONNECT_MS_MIN, SINK_CONNECT_MS_MAX)),
 )
 

@@ -7,11 +7,11 @@ from typing import Any, NoReturn
 
 import pytest
 
+from delayd.cli.asking import LOOK_S, Asking
 from delayd.cli.connect import PATIENCE_S
 from delayd.cli.jobs import WATCH_S
 from delayd.cli.main import invoke
 from delayd.cli.terminal import CommandFailed
-from delayd.cli.top import LOOK_S, Asking
 from delayd.exits import Exit
 from delayd.limits import MARKS_SHOWN_MAX
 from delayd.testing.daemon import running_daemon
@@ -88,9 +88,9 @@ def test_a_watched_list_is_drawn_again_until_a_key_ends_it(
         return key
 
     fetches: list[Callable[[], Any]] = []
-    monkeypatch.setattr("delayd.cli.top.key_within", key_within)
-    monkeypatch.setattr("delayd.cli.top.asked_again", asked_again)
-    monkeypatch.setattr("delayd.cli.top.now_s", lambda: 2.0)
+    monkeypatch.setattr("delayd.cli.asking.key_within", key_within)
+    monkeypatch.setattr("delayd.cli.asking.asked_again", asked_again)
+    monkeypatch.setattr("delayd.cli.asking.now_s", lambda: 2.0)
     orders.answers("")
     screen = io.StringIO()
     monkeypatch.setattr("sys.stdout", screen)

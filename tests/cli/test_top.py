@@ -4,14 +4,13 @@ import threading
 import pytest
 from rich.console import Console
 
+from delayd.cli.asking import Asking, ask_again_and_again
 from delayd.cli.top import (
     COLUMNS,
     TROUBLES,
-    Asking,
     Picture,
     TopicRow,
     View,
-    ask_again_and_again,
     cells_of,
     fetched,
     ordered,
