@@ -2,29 +2,23 @@
 
 import binascii
 import contextlib
-import itertools
 import json
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
 from delayd.cli.jobs import failed_at, job_fields, listing, print_job
-from delayd.cli.put import (
-    REFUSED,
-    JobLine,
+from delayd.cli.ndjson import (
+    Read,
     ahead,
-    batches,
+    check_lines,
     checker,
     invalid,
     job_of,
     json_body,
-    put_batch,
-    report_refusals,
-    summary,
-    texts_of,
-    word_of,
+    lines_of,
+    put_lines,
 )
 from delayd.cli.tables import (
     JSON_OPTION,
@@ -299,49 +293,52 @@ def exact_body(body: bytes) -> dict[str, object]:
 @dead.command(
     "import",
     short_help="Put exported dead letters into their topics again.",
-    epilog=examples("delayd dead import dead.ndjson", "delayd dead import - < dead.ndjson"),
+    epilog=examples(
+        "delayd dead import dead.ndjson",
+        "delayd dead import dead.ndjson --from-line 1001",
+        "delayd dead import - < dead.ndjson",
+    ),
 )
 @click.argument("file", type=click.File("rb"))
+@click.option(
+    "--from-line",
+    type=click.IntRange(1),
+    default=1,
+    metavar="N",
+    help="Begin with line N, to continue a file.",
+)
 @with_client
-def import_(client: "Client", file: "BinaryIO") -> int:
+def import_(client: "Client", file: "BinaryIO", from_line: int) -> int:
     """Put the jobs of a FILE of `dead export` into their topics: they are handed out again.
 
     Each is a new job. Dead letters that are still there stay: cancel or redrive those instead. All
-    lines are looked at before the first is put.
+    lines are looked at before the first is put. A topic that is full stops it, and the line to go
+    on with is printed.
     """
     file = ahead(file)
     start = file.tell()
-    for _topic, line in dead_lines(file):
-        if isinstance(line.job, Invalid):
-            raise CommandFailed(Exit.USAGE, f"line {line.number}: {line.job}; nothing was put")
+    read = dead_letter_reader()
+    check_lines(lines_of(file, read, from_line))
     file.seek(start)
-    counts: Counter[str] = Counter()
-    for topic, lines in itertools.groupby(dead_lines(file), key=lambda each: each[0]):
-        for batch in batches(line for _topic, line in lines):
-            results = put_batch(client, topic, batch)
-            counts.update(map(word_of, results))
-            report_refusals(batch, results)
-    complain(summary(counts))
-    return Exit.REFUSED if counts[REFUSED] else Exit.OK
+    topics = "their topics"
+    return put_lines(client, file, read, from_line, where=topics, tell=lambda *_: None)
 
 
-def dead_lines(file: "BinaryIO") -> "Iterator[tuple[str, JobLine]]":
-    """Yield each line with its topic; blank ones are left out."""
+def dead_letter_reader() -> Read:
+    """Return what reads lines of `dead export`."""
     check = checker()
-    for number, text in enumerate(texts_of(file), 1):
-        if not text.strip():
-            continue
-        topic = ""
-        job: NewJob | Invalid | None = None
+
+    def read(text: bytes) -> "tuple[str, NewJob | Invalid]":
         try:
             fields = json.loads(text)
             topic = fields.pop("topic")
             fields.pop("dead", None)
             if isinstance(topic, str):
-                job = job_of(json.dumps(fields).encode(), {}, check)
+                return topic, job_of(json.dumps(fields).encode(), {}, check)
         except Invalid as error:
-            job = error
+            return "", error
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             pass
-        wrong: Any = invalid(FieldProblem("", "is no dead letter: an object with a topic"))
-        yield str(topic), JobLine(number, wrong if job is None else job, len(text))
+        return "", invalid(FieldProblem("", "is no dead letter: an object with a topic"))
+
+    return read

@@ -84,30 +84,51 @@ def flattened(fields: object, before: str = "") -> "list[tuple[str, object]]":
     ]
 
 
-@click.command(epilog=examples("delayd pause mail 10m", "delayd pause 'mail.*' 1h"))
+DRY_RUN: Final = click.option(
+    "--dry-run", is_flag=True, help="Change nothing; say which topics would be changed."
+)
+
+
+@click.command(
+    epilog=examples(
+        "delayd pause mail 10m", "delayd pause 'mail.*' 1h --dry-run", "delayd pause 'mail.*' 1h"
+    )
+)
 @click.argument("topic", shell_complete=known_topics)
 @click.argument("duration", type=DURATION)
+@DRY_RUN
 @with_client
-def pause(client: "Client", topic: str, duration: str) -> int:
+def pause(client: "Client", topic: str, duration: str, *, dry_run: bool) -> int:
     """Hand out no jobs of TOPIC for DURATION; they still come due.
 
     TOPIC may be a pattern: * is any text, ? any character. It stands for the topics that exist now.
     """
 
     def one(name: str) -> None:
+        if dry_run:
+            print_lines([f"would be paused for {duration}: {client.topic(name).name}"])
+            return
         client.pause(name, duration)
         print_lines([f"{name} is paused for {duration}; delayd resume {name} ends it"])
 
     return of_each(named(client, topic), one)
 
 
-@click.command(epilog=examples("delayd resume mail", "delayd resume 'mail.*'"))
+@click.command(
+    epilog=examples(
+        "delayd resume mail", "delayd resume 'mail.*' --dry-run", "delayd resume 'mail.*'"
+    )
+)
 @click.argument("topic", shell_complete=known_topics)
+@DRY_RUN
 @with_client
-def resume(client: "Client", topic: str) -> int:
+def resume(client: "Client", topic: str, *, dry_run: bool) -> int:
     """End the pause of TOPIC, or of all paused topics that a pattern such as 'mail.*' matches."""
 
     def one(name: str) -> None:
+        if dry_run:
+            print_lines([f"would be resumed: {client.topic(name).name}"])
+            return
         client.resume(name)
         print_lines([f"{name} hands out jobs again"])
 

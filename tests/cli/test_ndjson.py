@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 
 from delayd.cli.main import INTERRUPTED
-from delayd.cli.put import BATCH_BYTES, BATCH_JOBS, JobLine, Pipe, batches, put_batch
+from delayd.cli.ndjson import BATCH_BYTES, BATCH_JOBS, JobLine, Pipe, batches, put_batch
 from delayd.client import Client
 from delayd.client.errors import ConnectionLost, Refused
 from delayd.client.results import PutResult
 from delayd.exits import Exit
 from tests.cli.talking import Talk
-
-# --- NDJSON --------------------------------------------------------------------------------------
 
 
 def ndjson(tmp_path: Path, *lines: str) -> str:
@@ -40,7 +38,7 @@ def test_it_is_said_where_to_go_on(
             raise ConnectionLost("http://h", "reset", may_have_happened=may_have_happened)
         return put_batch(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("delayd.cli.put.put_batch", lost)
+    monkeypatch.setattr("delayd.cli.ndjson.put_batch", lost)
     path = ndjson(tmp_path, *['{"body": 1}'] * BATCH_JOBS, "", '{"body": 2}', '{"body": 3}')
     told = talk.fails(Exit.UNREACHABLE, "put", "mail", "--ndjson", path)
     where = "to go on: --from-line 1001"
@@ -64,12 +62,12 @@ def test_lines_are_put_while_the_pipe_is_open_and_has_no_more(
     ]
     numbers = []
 
-    def put(client: Client, topic: str, batch: Sequence[JobLine]) -> list[PutResult | Refused]:
+    def put(client: Client, batch: Sequence[JobLine]) -> list[PutResult | Refused]:
         numbers.append([line.number for line in batch])
         then.pop(0)()
-        return put_batch(client, topic, batch)
+        return put_batch(client, batch)
 
-    monkeypatch.setattr("delayd.cli.put.put_batch", put)
+    monkeypatch.setattr("delayd.cli.ndjson.put_batch", put)
     os.write(writer, b'{"body": 1}\n{"body": 2}\n\n{"body": ')
     out = talk.ok("put", "mail", "--ndjson", f"/dev/fd/{reader}", "--keep-going")
     assert (out, numbers) == ("1\n2\n3\n4\n", [[1, 2], [4], [5]])
@@ -126,7 +124,7 @@ def test_what_is_wrong_at_the_end_of_a_pipe_is_found_before_the_first_put(talk: 
 def test_a_pipe_is_kept_up_to_a_bound_and_put_as_it_comes_with_keep_going(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayd.cli.put.NDJSON_PIPE_BYTES_MAX", 23)
+    monkeypatch.setattr("delayd.cli.ndjson.NDJSON_PIPE_BYTES_MAX", 23)
     lines = ['{"body": 1}', '{"body": 2}', ""]
     told = talk.fails(Exit.USAGE, "put", "mail", "--ndjson", pipe(*lines))
     assert "too much to look at before the first put: nothing was put" in told
@@ -138,7 +136,7 @@ def test_a_pipe_is_kept_up_to_a_bound_and_put_as_it_comes_with_keep_going(
 def test_a_line_is_read_up_to_a_bound(
     talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr("delayd.cli.put.NDJSON_LINE_BYTES_MAX", 12)
+    monkeypatch.setattr("delayd.cli.ndjson.NDJSON_LINE_BYTES_MAX", 12)
     path = ndjson(tmp_path, '{"body": 1}', '{"body": 12}')
     assert talk.ok("put", "mail", "--ndjson", path, *more) == "1\n2\n"
     path = ndjson(tmp_path, '{"body": 1}', '{"body": 12} ')
@@ -149,7 +147,7 @@ def test_a_line_is_read_up_to_a_bound(
 def test_of_many_wrong_lines_the_first_are_shown(
     talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delayd.cli.put.NDJSON_WRONG_SHOWN_MAX", 2)
+    monkeypatch.setattr("delayd.cli.ndjson.NDJSON_WRONG_SHOWN_MAX", 2)
     told = talk.fails(Exit.USAGE, "put", "mail", "--ndjson", ndjson(tmp_path, *["{"] * 5))
     assert [line.partition(":")[2][:7] for line in told.splitlines()] == [
         *(" line 1", " line 2", " nothin"),
@@ -161,6 +159,6 @@ def test_a_request_is_bounded_in_jobs_and_in_bytes() -> None:
     sizes = [10] * (BATCH_JOBS + 1) + [BATCH_BYTES, 5]
     cut = [
         (len(batch), sum(line.size for line in batch))
-        for batch in batches(JobLine(1, {"body": b""}, size) for size in sizes)
+        for batch in batches(JobLine(1, "mail", {"body": b""}, size) for size in sizes)
     ]
     assert cut == [(BATCH_JOBS, 10 * BATCH_JOBS), (1, 10), (1, BATCH_BYTES), (1, 5)]
