@@ -24,7 +24,18 @@ import inspect
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from delayd.client.errors import NotOnThisProtocol
 from delayd.client.jobs import Reserved
@@ -46,6 +57,10 @@ J = TypeVar("J")
 Later = Coroutine[Any, Any, PutResult]
 Middleware = Callable[[Any], contextlib.AbstractContextManager[object]]
 OPTIONS: Final = frozenset(PutOptions.__annotations__)
+ELSEWHERE: Final = frozenset(
+    ("delay", "apply_async", "send", "send_with_options", "enqueue", "defer", "schedule")
+)
+"""What other libraries call the put of a task."""
 
 
 class NotATask(ValueError):
@@ -98,6 +113,16 @@ class Task(Generic[P, R, A]):
         body = written(self.name, bound.args, bound.kwargs)
         answer: A = self._app.client.put(self.topic, body, **options)
         return answer
+
+    if not TYPE_CHECKING:  # to a type checker a class with this method has every attribute
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in ELSEWHERE:
+                raise AttributeError(
+                    f"a task has no {name}: use put with the arguments of the function, as in"
+                    f" {self.function.__name__}.put(...), and delay='1h' or at=... for later"
+                )
+            return super().__getattribute__(name)  # raises Python's own sentence
 
     def options(self, **options: Unpack[PutOptions]) -> "Task[P, R, A]":
         """Return it with these options for its puts: `send.options(delay="1h").put("ada")`."""

@@ -20,7 +20,7 @@ import logging
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 from delayd.client.aio import AsyncClient, AsyncJob
@@ -34,10 +34,14 @@ from delayd.client.work_loop import FailurePause, comes_at_once, work_loop
 
 WAIT_S: Final = 1.0
 """How long one reserve waits, and with it how long a stop may take that finds no job in hand."""
+FAILED: Final = "an attempt at job %d of topic %r failed: %s"
 NOT_ACKNOWLEDGED: Final = (
     "job %d of topic %r was done, but acknowledging it failed, so it may come again: %s"
 )
+AWAY: Final = "the daemon is away, trying again: %s"
 STOPPING: Final = "stopping when the jobs in hand are finished; a second Ctrl-C ends at once"
+CALLERS: Final = frozenset(("delayd", "asyncio", "concurrent", "contextlib"))
+"""Packages whose functions stand between a worker and the function that it calls."""
 Trouble = Callable[[BaseException, "Job | AsyncJob | None"], object]
 
 
@@ -256,33 +260,47 @@ class _Loop:
         try:
             yield call(job)
         except Exception as error:  # noqa: BLE001 - the attempt failed
-            self._report(error, job)
+            error.__traceback__ = _from_handler_on(error.__traceback__)
+            self._report(error, job, logging.ERROR, FAILED, exc_info=error)
         if (yield from comes_at_once(job)):
             self.pause.failed()
         else:
             self.pause.ended()
 
-    def _report(self, error: Exception, job: Job | AsyncJob) -> None:
-        if self._on_error is not None:
-            self._on_error(error, job)
-        else:
-            text = "an attempt at job %d of topic %r failed: %s"
-            self._log.error(text, job.id, job.topic, error, exc_info=error)
-
     def _report_ack(self, error: Exception, job: Job | AsyncJob) -> None:
         """Report an acknowledgement that failed: the handler did not, so there is no traceback."""
-        if self._on_error is not None:
-            self._on_error(error, job)
-        else:
-            self._log.warning(NOT_ACKNOWLEDGED, job.id, job.topic, error)
+        self._report(error, job, logging.WARNING, NOT_ACKNOWLEDGED)
 
     def _tell_outage(self, error: DelaydError | None) -> None:
         if error is None:
             self._log.warning("the daemon is back")
-        elif self._on_error is not None:
-            self._on_error(error, None)
         else:
-            self._log.warning("the daemon is away, trying again: %s", error)
+            self._report(error, None, logging.WARNING, AWAY)
+
+    def _report(
+        self,
+        error: Exception,
+        job: Job | AsyncJob | None,
+        level: int,
+        text: str,
+        exc_info: Exception | None = None,
+    ) -> None:
+        if self._on_error is not None:
+            self._on_error(error, job)
+        else:
+            about = () if job is None else (job.id, job.topic)
+            self._log.log(level, text, *about, error, exc_info=exc_info)
+
+
+def _from_handler_on(traceback: TracebackType | None) -> TracebackType | None:
+    """Return the traceback without the frames before the handler; whole if that has none."""
+    handlers = traceback
+    while handlers is not None:
+        module = str(handlers.tb_frame.f_globals.get("__name__"))
+        if module.partition(".")[0] not in CALLERS:
+            return handlers
+        handlers = handlers.tb_next
+    return traceback
 
 
 # --- Handlers of the wrong kind ------------------------------------------------------------------

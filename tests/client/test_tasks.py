@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -135,6 +136,34 @@ def test_a_task_that_raises_has_failed_its_attempt(fake: FakeDelayd, app: App) -
     assert attempts == [1, 2]
 
 
+@pytest.mark.parametrize("client", [FakeDelayd.client, FakeDelayd.async_client])
+@pytest.mark.parametrize("is_later", [False, True])
+def test_the_traceback_of_a_task_begins_with_its_function(
+    fake: FakeDelayd, client: Callable[[FakeDelayd], Any], *, is_later: bool
+) -> None:
+    app: Any = Tasks(client(fake))
+    app.middleware(contextlib.nullcontext)
+    begins: list[str] = []
+
+    def told(error: BaseException, _job: object) -> None:
+        begins.append(extract_tb(error.__traceback__)[0].name)
+        worker.stop()
+
+    def plain() -> None:
+        raise ValueError("no route to host")
+
+    async def later() -> None:
+        plain()
+
+    app.task("mail")(later if is_later else plain)
+    fake.client().put("mail", {"task": "mail"})
+    worker = app.worker(on_error=told)
+    ran = worker.run()
+    if ran is not None:
+        asyncio.run(ran)
+    assert begins == ["later" if is_later else "plain"]
+
+
 def test_a_task_knows_its_job_and_nothing_else_does(fake: FakeDelayd, app: App) -> None:
     seen: list[Job] = []
 
@@ -186,6 +215,19 @@ def test_a_task_that_puts_another_is_drained_to_the_end(app: App) -> None:
     count.put(3)
     assert app.drain() == 4
     assert app.topics == ["numbers"]
+
+
+@pytest.mark.parametrize("name", ["delay", "apply_async", "send", "enqueue"])
+def test_what_other_libraries_call_a_put_is_answered_with_what_to_use(app: App, name: str) -> None:
+    @app.task("mail")
+    def welcome(to: str) -> None: ...
+
+    words = rf"a task has no {name}: use put .* as in welcome\.put\(\.\.\.\), and delay='1h'"
+    with pytest.raises(AttributeError, match=words):
+        getattr(welcome, name)
+    assert not hasattr(welcome, "__wrapped__")  # what is asked of any function
+    with pytest.raises(AttributeError, match="'Task' object has no attribute 'ptu'"):
+        welcome.ptu("ada")  # type: ignore[attr-defined]  # and type checkers know
 
 
 def test_a_name_is_of_one_task(app: App) -> None:

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from queue import Queue
+from traceback import extract_tb
 from typing import Any, Final
 
 import pytest
@@ -498,6 +499,8 @@ def test_a_failed_attempt_is_logged_with_its_traceback(
     assert (record.name, record.levelname) == ("delayd", "ERROR")
     assert record.message == f"an attempt at job {put.id} of topic 'mail' failed: no such user"
     assert 'raise ValueError("no such user")' in caplog.text
+    assert record.exc_info is not None
+    assert extract_tb(record.exc_info[2])[0].name == "handle"
     failure = fake.client().get(put.id).failure
     line = fail.__code__.co_firstlineno + 1
     assert failure is not None
@@ -510,9 +513,14 @@ def test_what_is_called_on_an_error_takes_the_place_of_the_log(
 ) -> None:
     fake = FakeDelayd()
     fake.client().put("mail", "x", retry="1h")
-    told: list[str] = []
-    run(fake, lambda error, job: told.append(f"{job.id}: {error}"))
-    assert told == ["1: no such user"]
+    told: list[tuple[str, str]] = []
+    run(
+        fake,
+        lambda error, job: told.append(
+            (f"{job.id}: {error}", extract_tb(error.__traceback__)[0].name)
+        ),
+    )
+    assert told == [("1: no such user", "handle")]
     assert not caplog.records
 
 
