@@ -36,6 +36,14 @@ def send_and_wait(client: LineClient, command: str, observer: LineClient) -> Non
     assert not client.something_came()
 
 
+def test_a_reserved_job_has_less_than_its_ttr_left(client: LineClient) -> None:
+    job = client.put(ttr=100)
+    for command, answer in (("reserve", f"RESERVED {job} 0\r\n"), (f"touch {job}", "TOUCHED")):
+        left = TimeLeft(100)
+        assert client.ask(command) == answer
+        assert left.is_told_by(client.stats(f"stats-job {job}")["time-left"])
+
+
 def test_a_paused_tube_hands_out_nothing_until_the_pause_is_over(client: LineClient) -> None:
     job = client.put(b"x", ttr=0)
     started = time.monotonic()

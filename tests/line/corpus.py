@@ -10,6 +10,8 @@ BODY_BYTES_MAX: Final = 20
 
 class Exchange(NamedTuple):
     fact: str
+    is_ours: bool
+    """Debian's beanstalkd answers something else."""
     sent: tuple[bytes, ...]
     replies: tuple[bytes, ...]
 
@@ -40,11 +42,13 @@ def exchanges() -> Iterator[Exchange]:
     text = (Path(__file__).parent / "corpus.txt").read_text()
     text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\n    ", " ")
     for part in text.split("== ")[1:]:
-        fact, *told = part.strip("\n").split("\n")
+        head, *told = part.strip("\n").split("\n")
+        fact, _, ours = head.partition(" | ")
+        assert ours in {"", "ours"}, head
         sides: dict[str, tuple[bytes, ...]] = {">": (), "<": ()}
         for line in told:
             sides[line[0]] += tuple(lines_in(line[2:]))
-        yield Exchange(fact, sides[">"], sides["<"])
+        yield Exchange(fact, bool(ours), sides[">"], sides["<"])
 
 
 EXCHANGES: Final = tuple(exchanges())

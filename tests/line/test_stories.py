@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -17,6 +18,8 @@ from delayd.core.targets import Target
 from tests.line.corpus import lines_in
 from tests.rigs.line import WRONG, Client, LineRig
 from tests.rigs.written import Fact, facts_of
+
+STORIES: Final = facts_of(Path(__file__).parent / "stories.txt", separator=" ; ")
 
 
 def vet(target: Target) -> Target:
@@ -119,9 +122,7 @@ class Play:
                 raise AssertionError(f"no step: {word}")
 
 
-@pytest.mark.parametrize(
-    "story", facts_of(Path(__file__).parent / "stories.txt", separator=" ; "), ids=str
-)
+@pytest.mark.parametrize("story", STORIES, ids=str)
 def test_every_story_goes_as_written(story: Fact) -> None:
     rig = LineRig(
         is_virtual="virtual" in story.options,
