@@ -148,13 +148,14 @@ $(VENV)/.peers: requirements/peers.txt $(VENV)/.dev
 build/clients/.installed: tests/clients/package.json tests/clients/package-lock.json
 	@mkdir -p build/clients && cp $^ build/clients
 	@command -v npm >/dev/null && npm ci --prefix build/clients --ignore-scripts --no-audit --no-fund --silent && touch $@ \
-		|| echo 'npm is missing, or installs nothing: the clients in TypeScript are skipped.'
+		|| echo 'npm is missing, or installs nothing: the clients in TypeScript and JavaScript are skipped.'
 
 $(VENV)/.clients: requirements/clients.txt $(VENV)/.dev
 	$(PIP) install --no-deps --require-hashes --requirement requirements/clients.txt
 	@touch $@
 
-test-clients: $(VENV)/.clients build/clients/.installed ## make clients of the OpenAPI document, check their types, and have them work; needs npm
+test-clients: $(VENV)/.clients build/clients/.installed ## have clients of other languages work, and those made of the OpenAPI document; needs npm
+	@.ci/debian-packages languages
 	$(BIN)/python -m pytest --numprocesses 0 tests/clients $(ARGS)
 
 bench-two-machines: $(VENV)/.peers ## measure the log in PostgreSQL beside files, a table of jobs in SQL, and procrastinate

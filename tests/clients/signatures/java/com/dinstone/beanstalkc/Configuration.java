@@ -1,0 +1,7 @@
+package com.dinstone.beanstalkc;
+
+public class Configuration {
+    public void setServiceHost(String host) {}
+
+    public void setServicePort(int port) {}
+}

@@ -1,0 +1,11 @@
+package com.dinstone.beanstalkc;
+
+public class Job {
+    public long getId() {
+        return 0;
+    }
+
+    public byte[] getData() {
+        return null;
+    }
+}
