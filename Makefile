@@ -78,12 +78,12 @@ test-compiled: $(VENV)/.dev compiled ## run the tests of what is compiled in the
 	cd $(COPY) && PYTHONPATH=$(CURDIR)/$(COPY) $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal \
 		$(or $(ARGS),tests/core tests/line tests/journal tests/faults tests/compat)
 
-# The long form of the tests in tests/faults, and the walks and models of core, journal, line and http with many seeds.
-# Tests that measure time run one after the other in one process, all others where there is room. REPORT gets the table
+# The long form of the tests in tests/faults, and the walks and models of core, journal, line, http and schedules with
+# many seeds. Tests that measure time run one after the other in one process, all others where there is room. REPORT gets the table
 # of the runs.
 test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the runs; REPORT=FILE keeps it
 	@.ci/debian-packages
-	$(BIN)/python -m pytest tests/faults tests/core tests/journal tests/line tests/http --numprocesses $(JOBS) \
+	$(BIN)/python -m pytest tests/faults tests/core tests/journal tests/line tests/http tests/schedules --numprocesses $(JOBS) \
 		--dist loadgroup --long --timeout 7200 \
 		$(if $(REPORT),--fault-report $(REPORT)) $(ARGS)
 

@@ -60,6 +60,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "config": (*TOOLS, "core", "net"),
         **dict.fromkeys(("line", "http"), FRONT_END),
         "push": (*FRONT_END, "config"),
+        "schedules": (*GROUND, "bounded_files", "core"),
         "metrics": (*TOOLS, "core", "log"),
         "commit": (*TOOLS, "config", "core.stats", "log"),
         "snapshots": (*TOOLS, "core", "log"),

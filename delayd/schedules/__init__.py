@@ -1,0 +1,1 @@
+"""Recurring jobs: when they are due (`schedules.recurrence`)."""
