@@ -1,9 +1,9 @@
 """`delayd worker MODULE:APP`: work on the tasks of a Python program (`delayd.client.tasks`).
 
 The program has its own client, and with it the address and the token. The first SIGTERM or Ctrl-C
-ends the reserving, and tasks that run may finish; the second ends at once. With `--reload` a parent
-process looks at the Python files below the working directory each second, and begins the worker
-anew when one has changed, gracefully too.
+ends the reserving, and tasks that run may finish; a Ctrl-C then gives their jobs back, and ends at
+once. With `--reload` a parent process looks at the Python files below the working directory each
+second, and starts the worker again when one has changed, gracefully too.
 """
 
 import contextlib
@@ -45,12 +45,13 @@ LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 @click.argument("app", metavar="MODULE:APP")
 @click.option("--concurrency", type=click.IntRange(1, 1000), default=8, help="Tasks at once: 8.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; by default those of all.")
-@click.option("--reload", is_flag=True, help="Begin anew when a Python file has changed.")
+@click.option("--reload", is_flag=True, help="Start again when a Python file has changed.")
 def worker(app: str, *, concurrency: int, topics: tuple[str, ...], reload: bool) -> int:
     """Work on the tasks of APP, a Tasks object in the Python module MODULE.
 
     The module is looked for in the working directory first. Reservations are extended while tasks
-    run. The first SIGTERM or Ctrl-C lets them finish, the second ends at once.
+    run. The first SIGTERM or Ctrl-C lets them finish. A Ctrl-C then ends at once, and gives their
+    jobs back without counting an attempt.
     """
     if reload:
         only = [word for topic in topics for word in ("--topic", topic)]
@@ -111,7 +112,11 @@ class Reloader:
 
     def __init__(self, arguments: list[str]) -> None:
         self._command = [sys.executable, "-m", "delayd", *arguments]
+        self._child: subprocess.Popen[bytes] | None = None
+        self._is_ending = False
+        """The child was told to stop."""
         self._is_stopping = False
+        self._reads, self._wakes = os.pipe()
 
     def run(self) -> int:
         """Run until SIGTERM or Ctrl-C; return the exit code of the last worker."""
@@ -121,17 +126,27 @@ class Reloader:
             stamps = python_files(os.getcwd())
             # In a group of its own, so that a Ctrl-C comes to it once, from here.
             child = subprocess.Popen(self._command, process_group=0)  # noqa: S603 - delayd itself
+            self._child, self._is_ending = child, False
             while not self._is_stopping and python_files(os.getcwd()) == stamps:
-                select.select((), (), (), LOOK_S)
-            if child.poll() is None:
-                child.terminate()
+                select.select((self._reads,), (), (), LOOK_S)
+            self._end_child()
             code = child.wait()
             if self._is_stopping:
                 return code
-            complain("a file has changed: the worker begins anew")
+            complain("a file has changed: the worker starts again")
 
     def _stop(self, _number: int, _frame: "FrameType | None") -> None:
+        """End at the first signal; at the second the worker gives its jobs back."""
+        if self._is_stopping and self._child is not None:
+            self._child.send_signal(signal.SIGINT)
         self._is_stopping = True
+        os.write(self._wakes, b"\n")
+        self._end_child()
+
+    def _end_child(self) -> None:
+        if self._child is not None and not self._is_ending:
+            self._is_ending = True
+            self._child.terminate()
 
 
 def python_files(directory: str) -> dict[str, int]:

@@ -70,14 +70,16 @@ class Crew:
         """Reserved, and not begun."""
         self._waiting: deque[Alarm] = deque()
         self._is_reserving = False
+        self._closed = threading.Event()
+        """What comes of a reserve that is under way is for `closing`."""
         self._done: dict[Any, list[Reserved[Any]]] = {}
         """By the connections that hold them; over HTTP that is None."""
         self._acknowledging: set[Any] = set()
 
     @property
     def has_jobs(self) -> bool:
-        """Whether a job is reserved that is not begun."""
-        return bool(self._jobs)
+        """Whether a job is reserved that is to be begun."""
+        return bool(self._jobs) and not self._closed.is_set()
 
     # --- Reserving -------------------------------------------------------------------------------
 
@@ -88,6 +90,8 @@ class Crew:
         event of `threading` or of `asyncio`.
         """
         with self._lock:
+            if self._closed.is_set():
+                return []
             if self._jobs:
                 return [self._pop()]
             limit = min(1 + len(self._waiting), BATCH_JOBS_MAX)
@@ -98,7 +102,7 @@ class Crew:
         if alarm is not None:
             yield alarm.wait()
             with self._lock:
-                return [self._pop()] if self._jobs else None
+                return [self._pop()] if self.has_jobs else None
         jobs: list[Any] = []
         try:
             jobs = yield self._client.reserve_many(self._topics, limit=limit, timeout=self._wait_s)
@@ -107,9 +111,22 @@ class Crew:
         finally:
             with self._lock:
                 self._is_reserving = False
-                self._jobs += jobs[1:]
+                own = 0 if self._closed.is_set() else 1
+                self._jobs += jobs[own:]
                 self._wake()
-        return jobs[:1]
+        return jobs[:own]
+
+    def closing(self, waiter: Callable[[], Alarm]) -> Steps[list[Any]]:
+        """Take and begin no more jobs; return those not begun, once no reserve is under way."""
+        with self._lock:
+            self._closed.set()
+            alarm = waiter() if self._is_reserving else None
+            if alarm is not None:
+                self._waiting.appendleft(alarm)
+        if alarm is not None:
+            yield alarm.wait()
+        with self._lock:
+            return list(self._jobs)
 
     def wake_all(self) -> None:
         """End all waits: the worker stops, or one of its threads or tasks has ended."""

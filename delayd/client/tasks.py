@@ -21,6 +21,7 @@ functions to their end; an `AsyncClient` awaits them, and has threads for the ot
 
 import contextlib
 import inspect
+import logging
 import signal
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextvars import ContextVar
@@ -229,7 +230,8 @@ class Tasks(Generic[A, J]):
     def run(self, *, concurrency: int = 1, topics: list[str] | None = None) -> None:
         """Work until SIGTERM or Ctrl-C, let what runs finish, and close the client.
 
-        A second SIGTERM ends the process. In the main thread only.
+        A Ctrl-C after either gives the jobs back, without counting an attempt, and raises
+        KeyboardInterrupt; a second SIGTERM ends the process. In the main thread only.
         """
         worker: Any = self.worker(concurrency=concurrency, topics=topics)  # type: ignore[misc]
         if isinstance(self.client, Client):
@@ -357,8 +359,11 @@ def _on_term(stop: Callable[[], object]) -> Iterator[None]:
     before = signal.getsignal(signal.SIGTERM)
 
     def stopped(_number: int, _frame: "FrameType | None") -> None:
+        from delayd.client.worker import STOPPING  # noqa: PLC0415 - it is there: a worker runs
+
         signal.signal(signal.SIGTERM, before)
         stop()
+        logging.getLogger("delayd").warning(STOPPING)
 
     signal.signal(signal.SIGTERM, stopped)
     try:

@@ -8,8 +8,9 @@
 The end of the handler acknowledges its job, an exception reports the attempt as failed, and the
 daemon's policy decides when it comes again. While the handler runs the reservation is extended.
 After `stop` (also from a signal handler) or a first Ctrl-C it takes no new jobs and finishes those
-in hand. While the daemon is away, or refuses for the moment, the worker tries again with pauses
-that grow; so it does where a job that failed is ready again at once.
+in hand; a second one gives them back, and no attempt is counted. While the daemon is away, or
+refuses for the moment, the worker tries again with pauses that grow; so it does where a job that
+failed is ready again at once.
 """
 
 import asyncio
@@ -25,12 +26,12 @@ from typing import Any, Final
 
 from delayd.client.aio import AsyncClient, AsyncJob
 from delayd.client.connection_pool import drawn
-from delayd.client.crew import Crew
+from delayd.client.crew import Alarm, Crew
 from delayd.client.errors import DelaydError
 from delayd.client.jobs import leaving
 from delayd.client.steps import Steps, awaited, carried_out
 from delayd.client.sync import Client, Job
-from delayd.client.work_loop import FailurePause, comes_at_once, work_loop
+from delayd.client.work_loop import PASSING, FailurePause, comes_at_once, work_loop
 
 WAIT_S: Final = 1.0
 """How long one reserve waits, and with it how long a stop may take that finds no job in hand."""
@@ -38,6 +39,7 @@ FAILED: Final = "an attempt at job %d of topic %r failed: %s"
 NOT_ACKNOWLEDGED: Final = (
     "job %d of topic %r was done, but acknowledging it failed, so it may come again: %s"
 )
+GIVEN_BACK: Final = "job %d of topic %r was given back, and no attempt is counted"
 AWAY: Final = "the daemon is away, trying again: %s"
 STOPPING: Final = "stopping when the jobs in hand are finished; a second Ctrl-C ends at once"
 CALLERS: Final = frozenset(("delayd", "asyncio", "concurrent", "contextlib"))
@@ -77,8 +79,9 @@ class Worker:
     def run(self) -> None:
         """Work until `stop` or Ctrl-C; returns when the last job in hand is finished.
 
-        A second Ctrl-C raises KeyboardInterrupt at once: handlers that still run end with the
-        process. A program with a handler of its own for SIGINT keeps it.
+        A second Ctrl-C, or one after `stop`, gives the jobs in hand back, without counting an
+        attempt, and raises KeyboardInterrupt: handlers that still run end with the process. A
+        program with a handler of its own for SIGINT keeps it.
 
         Raises errors that do not pass: a topic that the token may not reserve from, for example.
         """
@@ -86,12 +89,16 @@ class Worker:
             threading.Thread(target=self._work, name=f"delayd-worker-{number}", daemon=True)
             for number in range(self._concurrency)
         ]
-        with _first_interrupt(self.stop):
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                while thread.is_alive():
-                    thread.join(WAIT_S)  # a signal just before a wait does not end it: check again
+        try:
+            with _first_interrupt(self._is_stopping.is_set, self.stop):
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    while thread.is_alive():
+                        thread.join(WAIT_S)  # a signal just before a wait does not end it
+        except KeyboardInterrupt:
+            carried_out(self._loop.giving_back(threading.Event))
+            raise
         if self._fault is not None:
             raise self._fault
 
@@ -155,14 +162,21 @@ class AsyncWorker:
     async def run(self) -> None:
         """Work until `stop` or Ctrl-C; returns when the last job in hand is finished.
 
-        A second Ctrl-C cancels the handlers. A program with a handler of its own for SIGINT keeps
-        it. Raises errors that do not pass, as `Worker.run`.
+        A second Ctrl-C cancels it, as `cancel` of its task does: the handlers are cancelled, and
+        their jobs given back, without counting an attempt. A program with a handler of its own for
+        SIGINT keeps it. Raises errors that do not pass, as `Worker.run`.
         """
         loop = asyncio.get_running_loop()
-        with _first_interrupt(lambda: loop.call_soon_threadsafe(self.stop)):
-            async with asyncio.TaskGroup() as group:
-                for number in range(self._concurrency):
-                    group.create_task(self._work(), name=f"delayd-worker-{number}")
+        try:
+            with _first_interrupt(
+                self._is_stopping.is_set, lambda: loop.call_soon_threadsafe(self.stop)
+            ):
+                async with asyncio.TaskGroup() as group:
+                    for number in range(self._concurrency):
+                        group.create_task(self._work(), name=f"delayd-worker-{number}")
+        except asyncio.CancelledError:
+            await awaited(self._loop.giving_back(asyncio.Event))
+            raise
         if self._fault is not None:
             raise self._fault
 
@@ -200,7 +214,8 @@ class AsyncWorker:
                 )
             await result
         except BaseException as error:
-            await awaited(leaving(job, error))
+            if not _is_cancelled():  # else `run` gives it back
+                await awaited(leaving(job, error))
             raise
         await awaited(self._loop.left(job))
 
@@ -222,6 +237,8 @@ class _Loop:
         self._on_error = on_error
         self._chance = chance
         self._log = logging.getLogger("delayd")
+        self._in_hand: dict[int, Any] = {}
+        """Jobs whose attempts have not ended, by id."""
         self.pause = FailurePause()
         wait_s = WAIT_S if client.idle is None else 0.0  # a double idles instead
         self.crew = Crew(client, topics, wait_s, self._report_ack)
@@ -257,15 +274,32 @@ class _Loop:
 
     def tried(self, job: Job | AsyncJob, call: Callable[[Any], Any]) -> Steps[None]:
         """Make an attempt at a job; an exception is reported, and the worker goes on."""
+        self._in_hand[job.id] = job
         try:
             yield call(job)
         except Exception as error:  # noqa: BLE001 - the attempt failed
             error.__traceback__ = _from_handler_on(error.__traceback__)
             self._report(error, job, logging.ERROR, FAILED, exc_info=error)
+        self._in_hand.pop(job.id, None)
         if (yield from comes_at_once(job)):
             self.pause.failed()
         else:
             self.pause.ended()
+
+    def giving_back(self, waiter: Callable[[], Alarm]) -> Steps[None]:
+        """Give back the jobs in hand, and those not begun, as if nobody had tried."""
+        not_begun = yield from self.crew.closing(waiter)  # else a reserve would get them again
+        for job in (*list(self._in_hand.values()), *not_begun):
+            self._client.keep_no_more(job)
+            if job.is_finished:
+                continue
+            try:
+                yield self._client.nack(job, counts=False)
+            except PASSING:
+                return  # each would wait for the daemon
+            except DelaydError:
+                continue  # it was acknowledged meanwhile, or its ttr has run out
+            self._log.warning(GIVEN_BACK, job.id, job.topic)
 
     def _report_ack(self, error: Exception, job: Job | AsyncJob) -> None:
         """Report an acknowledgement that failed: the handler did not, so there is no traceback."""
@@ -341,6 +375,12 @@ def _check_finished(result: object) -> None:
         )
 
 
+def _is_cancelled() -> bool:
+    """Tell whether the task that runs was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _name(thing: object) -> str:
     return str(getattr(thing, "__qualname__", None) or repr(thing))
 
@@ -349,8 +389,10 @@ def _name(thing: object) -> str:
 
 
 @contextlib.contextmanager
-def _first_interrupt(stop: Callable[[], object]) -> Iterator[None]:
+def _first_interrupt(is_stopping: Callable[[], bool], stop: Callable[[], object]) -> Iterator[None]:
     """Stop the worker at the first SIGINT; later ones have their former handler.
+
+    If it is stopping already, that one has it too.
 
     Only in the main thread, and where a SIGINT would end the program by Python's or asyncio's own
     handler.
@@ -365,8 +407,11 @@ def _first_interrupt(stop: Callable[[], object]) -> Iterator[None]:
         yield
         return
 
-    def interrupted(_number: int, _frame: FrameType | None) -> None:
+    def interrupted(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, before)
+        if callable(before) and is_stopping():
+            before(number, frame)
+            return
         stop()
         logging.getLogger("delayd").warning(STOPPING)
 

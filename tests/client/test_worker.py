@@ -616,8 +616,10 @@ def test_ctrl_c_lets_the_job_in_hand_be_finished_and_a_second_one_does_not(
     if times == 2:
         with pytest.raises(KeyboardInterrupt):
             worker.run()
-        assert client.topic("mail").reserved == 1
         may_go_on.set()
+        assert [(each.state, each.attempts) for each in client.jobs("mail")] == [("ready", 0)] * 2
+        last = "job 1 of topic 'mail' was given back, and no attempt is counted"
+        assert caplog.messages[-1] == last
         return
     worker.run()
     assert seen == [0]
@@ -632,25 +634,33 @@ def test_ctrl_c_does_the_same_with_asyncio(
     ctrl_c: Callable[[], None], times: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake = FakeDelayd()
-    fake.client().put_many("mail", [{"body": n, "retry": "1h"} for n in range(2)])
+    fake.client().put_many("mail", [{"body": n, "retry": "1h"} for n in range(times + 1)])
     seen: list[int] = []
 
     async def go() -> None:
         async def handle(job: AsyncJob) -> None:
+            if times == 2 and job.id == 1:
+                await asyncio.sleep(60)
             ctrl_c()
-            await worker._is_stopping.wait()
-            if times == 2:
+            if times == 2:  # the third job is reserved, and not begun
                 ctrl_c()
                 await asyncio.sleep(60)
+            await worker._is_stopping.wait()
             seen.append(job.json())
 
-        worker = AsyncWorker(fake.async_client(), "mail", handle)
+        worker = AsyncWorker(fake.async_client(), "mail", handle, concurrency=2 * times - 1)
         await worker.run()
 
     if times == 2:
         with pytest.raises(KeyboardInterrupt):
             asyncio.run(go())
         assert seen == []
+        left = [(each.state, each.attempts) for each in fake.client().jobs("mail")]
+        assert left == [("ready", 0)] * 3
+        assert [message for message in caplog.messages if "was given back" in message] == [
+            f"job {number} of topic 'mail' was given back, and no attempt is counted"
+            for number in (1, 2, 3)
+        ]
         return
     asyncio.run(go())
     assert seen == [0]

@@ -1,4 +1,4 @@
-"""`delayd worker`: the first examples of docs/tasks.md, and how it begins anew and ends."""
+"""`delayd worker`: the first examples of docs/tasks.md, and how it starts again and ends."""
 
 import os
 import re
@@ -80,6 +80,30 @@ def test_a_worker_does_what_the_page_says_begins_anew_and_lets_what_runs_finish(
         finally:
             worker.terminate()
             worker.communicate(timeout=60)
+
+
+def test_a_second_ctrl_c_gives_the_jobs_back_and_no_attempt_is_counted(tmp_path: Path) -> None:
+    with running_daemon("--http", "127.0.0.1:0") as daemon:
+        url = f"http://{daemon.http_listens_on}"
+        text = TASKS.replace("http://127.0.0.1:11301", url)
+        text += SLOW.replace("sleep(1)", "sleep(600)")
+        (tmp_path / "tasks.py").write_text(text, encoding="utf-8")
+        command = [sys.executable, "-m", "delayd", "worker", "tasks:app", "--reload"]
+        worker = subprocess.Popen(
+            command, cwd=tmp_path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert worker.stdout is not None
+        with Client(url) as client:
+            put = client.put("slow", {"task": "slow"}, retry="2h")
+            lines_until(worker, "slow begins")
+            worker.send_signal(signal.SIGINT)
+            assert "stopping when the jobs in hand are finished" in worker.stdout.readline()
+            worker.send_signal(signal.SIGINT)
+            told, _ = worker.communicate(timeout=60)
+            assert worker.returncode == 130
+            assert f"job {put.id} of topic 'slow' was given back" in told
+            found = client.get(put.id)
+            assert (found.state, found.attempts, found.history) == ("ready", 0, ())
 
 
 @pytest.mark.parametrize(
