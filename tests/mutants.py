@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[1]
-ROOMS: Final = ("core", "journal", "line", "http", "push", "client")
+ROOMS: Final = ("core", "journal", "line", "http", "push", "schedules", "client")
 TEST_S_MAX: Final = 60
 """A broken loop may never end."""
 

@@ -22,9 +22,8 @@ Not known here: time zones, and what becomes of a time that a clock shows twice 
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import product
 from typing import TYPE_CHECKING, Final, final
 
 from delayd.fields import ValueKind, shown, text_schema
@@ -40,8 +39,8 @@ CRON_RULE: Final = (
     "must be five fields (minute, hour, day of month, month, day of week) or a name such as @daily"
 )
 SIX_FIELDS: Final = 'has six fields, and cron knows no seconds: for those use "every"'
-REBOOT: Final = "names no time: let what starts the machine put the job"
-EVERY: Final = 'is not a cron expression: give the time as "every"'
+REBOOT: Final = "names no time: let a unit of systemd put the job when the machine starts"
+NOT_CRON: Final = 'is no cron expression: give the time as "every"'
 NEVER: Final = "never fires: no month has such a day"
 LONG: Final = f"must have at most {CRON_CHARACTERS_MAX} characters"
 
@@ -116,7 +115,7 @@ def _no_five_fields(text: str) -> str:
     if first == "@reboot":
         return REBOOT
     if first == "@every":
-        return EVERY
+        return NOT_CRON
     if first.startswith("@"):
         return CRON_RULE + did_you_mean(first, NAMED, "@")
     if len(others) == 5:
@@ -169,7 +168,7 @@ class CronTimes:
         whatever is done to the clock."""
         self._minutes = tuple(sorted(read.minutes))
         self._hours = tuple(sorted(read.hours))
-        self._months = frozenset(read.months)
+        self._months = _bits(read.months)
         self._days = _bits(day for day in read.days if day > 0)
         self._days_last = CronSim.LAST in read.days
         self._weekday_last = CronSim.LAST_WEEKDAY in read.days
@@ -181,12 +180,11 @@ class CronTimes:
         self._takes_both = bool(read.day_and)
 
     def ever(self) -> bool:
-        """Whether there is such a minute at all: each month begins on each day of the week."""
-        return any(
-            self._days_of(first, length)
-            for month, first in product(self._months, range(7))
-            for length in ({28, 29} if month == 2 else {_MONTH_DAYS[month - 1]})
-        )
+        """Whether there is such a minute at all: a month begins on any day of the week."""
+        lengths = {
+            _month_length(2000, month) for month in range(1, 13) if self._months >> month & 1
+        }
+        return any(self._days_of(first, length) for length in lengths for first in range(7))
 
     def clock_times(self, low_s: int, end_s: int) -> Iterator[int]:
         """List the times from `low_s` on, before `end_s`, as seconds since 1970."""
@@ -276,7 +274,7 @@ class CronTimes:
         first = date.toordinal() - _DAY_BEFORE_1970 - date.day + 1
         while low_day - 31 < first <= last_day:
             length = _month_length(year, month)
-            if month in self._months:
+            if self._months >> month & 1:
                 days = self._days_of((first + 4) % 7, length)
                 if first < low_day:
                     days = days >> (low_day - first) << (low_day - first)
@@ -309,7 +307,7 @@ class CronTimes:
         return (days & weekdays if self._takes_both else days | weekdays) & whole
 
 
-def _bits(numbers: "Iterator[int]") -> int:
+def _bits(numbers: Iterable[int]) -> int:
     bits = 0
     for number in numbers:
         bits |= 1 << number

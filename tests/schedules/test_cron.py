@@ -12,11 +12,11 @@ from delayd.schedules.cron import (
     LONG,
     NAMED,
     NEVER,
+    NOT_CRON,
     REBOOT,
     SIX_FIELDS,
     cron_times,
 )
-from delayd.schedules.cron import EVERY as USE_EVERY
 from tests.schedules.model import expression, refusal_of
 
 DAY_S = 86_400
@@ -73,7 +73,7 @@ REFUSED = {
     "@daly": f"{CRON_RULE}; did you mean @daily?",
     "@Daily": f"{CRON_RULE}; did you mean @daily?",
     "@reboot": REBOOT,
-    "@every 5m": USE_EVERY,
+    "@every 5m": NOT_CRON,
     "0 * * * * *": SIX_FIELDS,
     "60 * * * *": f'the minute "60" must be * or 0 to 59, {NUMBERS}',
     "*/0 * * * *": f'the minute "*/0" must be * or 0 to 59, {NUMBERS}',

@@ -102,7 +102,7 @@ ZONES = (*dict(CHANGES.values()), "UTC", "Asia/Gaza", "Europe/Dublin", "Asia/Kol
 @pytest.mark.walk(1, 400)
 def test_runs_of_random_expressions(number: int, rng: random.Random) -> None:
     """Of 250 in each walk of the long form, which makes 100,000; half of them near a change."""
-    for _ in range(25 if number else 2):
+    for _ in range(25 if number else 1):
         zone = rng.choice(ZONES)
         begin_s = rng.randrange(DAY_S, 4_000_000_000)
         if rng.randrange(2):
@@ -119,9 +119,9 @@ def test_runs_of_random_expressions(number: int, rng: random.Random) -> None:
 @pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe", "Africa/Casablanca"])
 @pytest.mark.walk(1, 41)
 def test_forty_years_of_a_clock(zone: str, number: int) -> None:
-    """A year for each number, and for the first a day. The short form of changes is above."""
+    """A year for each number, and for the first some hours: the changes are those above."""
     begin_s = int(dt.datetime(1989 + number, 1, 1, tzinfo=dt.UTC).timestamp())
-    seen = looks(zone, begin_s - LEAD_S, begin_s + (366 if number else 1) * DAY_S)
+    seen = looks(zone, begin_s - LEAD_S, begin_s + (366 * DAY_S if number else LEAD_S))
     for text in TELLING:
         recurrence = Recurrence(cron=text, timezone=zone, start_ms=0)
         begin_ms, end_ms = begin_s * 1_000, seen[-1][0] * 1_000
@@ -137,7 +137,7 @@ def test_counts_of_many_years_are_exact(rng: random.Random) -> None:
         zone = rng.choice(ZONES)
         recurrence = Recurrence(cron=text, timezone=zone, start_ms=0)
         after_ms = rng.randrange(40 * YEAR_MS)
-        until_ms = after_ms + rng.randrange(8 * YEAR_MS)
+        until_ms = after_ms + rng.randrange(3 * YEAR_MS)
         one_by_one = forward(recurrence, after_ms, until_ms)
         assert recurrence.count(after_ms, until_ms) == len(one_by_one)
         assert recurrence.first(after_ms, until_ms, 100_000) == one_by_one

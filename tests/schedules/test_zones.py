@@ -12,7 +12,14 @@ from zoneinfo._zoneinfo import (  # type: ignore[import-not-found]
 import pytest
 
 from delayd.fields import Field, Invalid
-from delayd.limits import WALL_MS_MAX, ZONE_CHARACTERS_MAX, ZONE_PROBE_S, ZONE_WINDOW_S
+from delayd.limits import (
+    WALL_MS_MAX,
+    ZONE_CHARACTERS_MAX,
+    ZONE_PROBE_S,
+    ZONE_WINDOW_S,
+    ZONE_WINDOWS_KEPT_MAX,
+    ZONES_KEPT_MAX,
+)
 from delayd.schedules import zones
 from delayd.schedules.zones import TIME_ZONE, ZONE_RULE, period_at, tzdata_version
 
@@ -115,11 +122,12 @@ def test_a_period_has_the_offset_of_any_moment_in_it(rng: random.Random) -> None
 
 
 def test_what_is_remembered_of_zones_has_a_bound() -> None:
-    info = zones._periods.cache_info()
-    assert info.maxsize is not None
-    for window in range(info.maxsize + 10):
+    for window in range(ZONE_WINDOWS_KEPT_MAX + 10):
         period_at("Asia/Gaza", window * ZONE_WINDOW_S)
-    assert zones._periods.cache_info().currsize == info.maxsize
+    assert zones._periods.cache_info().currsize == ZONE_WINDOWS_KEPT_MAX
+    for name in zones._names()[: ZONES_KEPT_MAX + 10]:
+        zones.zone_named(name)
+    assert zones.zone_named.cache_info().currsize == ZONES_KEPT_MAX
 
 
 # --- The version of the database ---
