@@ -25,7 +25,7 @@ export function jobsView(query) {
   const form = h(
     "form",
     { class: "card finder", onsubmit: find },
-    field("id", "Job id", { inputmode: "numeric" }),
+    field("id", "Job id or key"),
     field("topic", "Topic"),
     field("key", "Key"),
     field("prefix", "Key begins with"),
@@ -40,7 +40,7 @@ export function jobsView(query) {
     const id = data.get("id").trim();
     const topic = data.get("topic").trim();
     const key = data.get("key").trim();
-    if (id) location.hash = `#/job/${encodeURIComponent(id)}`;
+    if (id) location.hash = `#/jobs?${queryOf({ id })}`;
     else if (key && topic) location.hash = `#/key/${encodeURIComponent(topic)}/${encodeURIComponent(key)}`;
     else if (key) location.hash = `#/jobs?${queryOf({ key })}`;
     else if (!topic) {
@@ -53,26 +53,39 @@ export function jobsView(query) {
   }
 
   view.element = h("div", { class: "stack" }, h("h1", {}, "Jobs"), form, results);
-  const { topic, key, state, from, to, prefix, reason } = filters;
-  if (key && !topic) showFound(results, key, undefined);
-  if (topic) showPage(results, topic, { state, from, to, prefix, reason }, undefined);
+  const { id, topic, key, state, from, to, prefix, reason } = filters;
+  if (id) showFound(results, id, { mayBeId: /^\d+$/.test(id) });
+  else if (key && !topic) showFound(results, key, {});
+  else if (topic) showPage(results, topic, { state, from, to, prefix, reason }, undefined);
   return view;
 }
 
-// The jobs that have a key, in whichever topics; if it is one job, its page.
-async function showFound(place, key, after) {
+// The jobs that have a key, in whichever topics, and the job with that id if it may be one; if it is one job, its page.
+async function showFound(place, key, { mayBeId, after }) {
   try {
     const page = await get(`/v1/keys/${encodeURIComponent(key)}`, { limit: PAGE, after });
-    if (!page.jobs.length && !after) {
-      fill(place, card("", h("p", { class: "quiet" }, `No job of any topic has the key ${key}.`)));
-    } else if (page.jobs.length === 1 && !after && !page.after) {
-      location.replace(`#/job/${page.jobs[0].id}`);
+    const numbered = mayBeId ? await jobOrNone(key) : [];
+    const jobs = [...numbered, ...page.jobs.filter(({ id }) => id !== numbered[0]?.id)];
+    if (!jobs.length && !after) {
+      fill(place, card("", h("p", { class: "quiet" }, mayBeId ? `No job has the id ${key}, and none the key ${key}.` : `No job of any topic has the key ${key}.`)));
+    } else if (jobs.length === 1 && !after && !page.after) {
+      location.replace(`#/job/${jobs[0].id}`);
     } else {
-      const next = page.after && h("button", { type: "button", onclick: () => showFound(place, key, page.after) }, "Next page");
-      fill(place, jobTable(page.jobs), h("div", { class: "buttons" }, next));
+      const next = page.after && h("button", { type: "button", onclick: () => showFound(place, key, { after: page.after }) }, "Next page");
+      fill(place, jobTable(jobs), h("div", { class: "buttons" }, next));
     }
   } catch (error) {
     fill(place, card("", h("p", { class: "bad" }, error.message)));
+  }
+}
+
+// The job with an id, in a list that is empty if there is none, or if the id has too many digits for one.
+async function jobOrNone(id) {
+  try {
+    return [await get(`/v1/jobs/${id}`)];
+  } catch (error) {
+    if (![404, 422].includes(error.status)) throw error;
+    return [];
   }
 }
 

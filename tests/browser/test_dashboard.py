@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
+from delayd.testing.daemon import Daemon
 from tests.access.samples import made, written
 from tests.browser.browser import NEEDS_CHROMIUM, Browser
 from tests.browser.dashboards import (
@@ -67,6 +68,27 @@ def test_an_empty_daemon_has_an_empty_page(browser: Browser, tmp_path: Path) -> 
         browser.complaints = [each for each in browser.complaints if "404" not in each]
 
 
+def find_in_the_first_field(browser: Browser, daemon: Daemon) -> None:
+    """Find jobs by an id, a key, or what may be either; there are three jobs."""
+    for number, key in (("4", "1"), ("5", "order-18")):
+        ask(daemon, "PUT", f"/v1/topics/sms/keys/{key}", {"body": number})
+    for text, shown in (
+        *(("5", "Job 5"), ("order-18", "Job 5"), ("1", "tbody tr 2")),
+        ("99", "No job has the id 99, and none the key 99."),
+        ("9" * 30, "No job has the id 9"),
+    ):
+        browser.open(url_of(daemon, "jobs"))
+        browser.enter("[name=id]", text)
+        browser.click("button", "Find")
+        rows = shown.removeprefix("tbody tr ")
+        if rows == shown:
+            browser.shows(shown)
+        else:
+            browser.wait_for(f"document.querySelectorAll('tbody tr').length === {rows}")
+    told = "the server responded with a status of"
+    browser.complaints = [each for each in browser.complaints if told not in each]
+
+
 def test_one_job_is_found_changed_and_cancelled(browser: Browser, tmp_path: Path) -> None:
     with dashboard(tmp_path) as daemon:
         ask(daemon, "PUT", "/v1/topics/orders/keys/order-17", {"body": {"n": 1}, "delay": "1h"})
@@ -80,8 +102,9 @@ def test_one_job_is_found_changed_and_cancelled(browser: Browser, tmp_path: Path
         browser.click("button", "Find")
         browser.wait_for("document.querySelectorAll('tbody tr').length === 2")
         browser.shows("sms")
-        browser.open(url_of(daemon, "jobs?key=nobody"))
+        browser.open(url_of(daemon, "jobs?id=nobody"))
         browser.shows("No job of any topic has the key nobody.")
+        find_in_the_first_field(browser, daemon)
         browser.open(url_of(daemon, "jobs"))
         browser.enter("[name=key]", "order-17")
         browser.click("button", "Find")
