@@ -25,12 +25,14 @@ SEEDS_MAX: Final = 300
 
 FOUND_AT: Final[Mapping[str, int]] = MappingProxyType(
     {
+        "an append does not compare the epoch": 10,
         "an append does not compare the head": 11,
         "a statement of a snapshot is carried out for the next one": 15,
-        "an unknown outcome is acknowledged before the next append": 84,
+        "an unknown outcome is acknowledged before the next append": 52,
         "delayd time goes on by the machine's clock": 24,
         "a snapshot ends in the middle of a row": 14,
         "a frame that was found is never sent again": 400,
+        "an append is sure though the standby was not waited for": 9,
         "a standby follows a clock that was set forward": 22,
     }
 )

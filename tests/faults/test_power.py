@@ -81,7 +81,7 @@ def test_an_error_at_any_sync_breaks_no_promise_where_turns_sync(runs: Runs) -> 
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E1, followed by a power cut."""
-    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 3):
+    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 2):
         power_cuts.fail_at(verb, number)
         runs.count("T-E1", what=f"EIO at the n-th {verb}")
 
@@ -90,7 +90,7 @@ def test_an_error_at_any_call_of_any_verb_breaks_no_promise(verb: str, runs: Run
 @pytest.mark.parametrize("error", ERRORS)
 def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None:
     """T-E1, T-E3, T-N1 in simulation."""
-    for number in some(range(1, power_cuts.calls() + 1), runs, 4):
+    for number in some(range(1, power_cuts.calls() + 1), runs, 2):
         power_cuts.fail_at("", number, error=error)
         runs.count("T-E3", what=f"{errno.errorcode[error]} at the n-th call")
 
@@ -127,7 +127,7 @@ def restarted(disk: SimulatedDisk, run: Run) -> tuple[str, dict[str, bytes]]:
 @SIMULATED
 def test_replay_is_a_fixed_point(runs: Runs) -> None:
     """T-L1: a second start finds the same state and leaves the same bytes."""
-    for seed in runs.seeds("replay twice", short=12, long=1_000):
+    for seed in runs.seeds("replay twice", short=5, long=1_000):
         run = Run(seed)
         run.ends_with_a_crash = True
         run.play()

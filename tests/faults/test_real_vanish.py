@@ -25,6 +25,16 @@ JOBS: Final = 30
 Damage = Callable[[Path], object]
 INTERVAL: Final = pytest.param("interval", marks=pytest.mark.long)
 NEVER: Final = pytest.param("never", marks=pytest.mark.long)
+ENDS: Final = (Daemon.stop, Daemon.kill)
+
+
+def with_ends(*damages: Callable[..., object]) -> list[object]:
+    """Each damage with each end; in the short run with one of them, by turns."""
+    return [
+        pytest.param(damage, end, marks=pytest.mark.long if (place + which) % 2 else ())
+        for place, damage in enumerate(damages)
+        for which, end in enumerate(ENDS)
+    ]
 
 
 def newest(directory: Path) -> Path:
@@ -91,9 +101,10 @@ def overwritten(directory: Path) -> None:
         file.write(bytes(100_000))
 
 
-@pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
 @pytest.mark.parametrize("policy", ["always", INTERVAL, NEVER])
-@pytest.mark.parametrize("damage", [removed, all_removed, replaced, cut, overwritten])
+@pytest.mark.parametrize(
+    ("damage", "end"), with_ends(removed, all_removed, replaced, cut, overwritten)
+)
 def test_v1_files_that_vanish_below_a_daemon_are_written_again(
     tmp_path: Path, runs: Runs, damage: Damage, policy: str, end: Callable[[Daemon], int]
 ) -> None:
@@ -178,9 +189,8 @@ def emptied(directory: Path, _copy: Path) -> None:
     newest(directory).write_bytes(b"")
 
 
-@pytest.mark.parametrize("end", [Daemon.stop, Daemon.kill])
 @pytest.mark.parametrize("policy", ["always", INTERVAL])
-@pytest.mark.parametrize("damage", [older, gone, emptied])
+@pytest.mark.parametrize(("damage", "end"), with_ends(gone, older, emptied))
 def test_v3_a_log_that_ends_too_early_is_refused(
     tmp_path: Path,
     runs: Runs,

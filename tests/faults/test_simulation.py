@@ -56,66 +56,83 @@ FIXED_WITH_PUSHES: Final = (
 """Others, of runs in which jobs are pushed."""
 
 PARTS: Final = 10
-"""Tests that share the seeds, so that they are played side by side."""
+"""Tests of the long run that share the seeds, so that they are played side by side."""
 
-ENOUGH: Final = 4
-"""So many seeds together have something of everything."""
+ENOUGH: Final = 20
+"""So many seeds have everything in them, and so often that a fault meets it: the short run."""
+
+ENOUGH_WITH_PUSHES: Final = 10
 
 
 @SIMULATED
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_seed_keeps_every_promise(runs: Runs, part: int) -> None:
-    """T-L1, safety and liveness."""
+@pytest.mark.walk(1, PARTS)
+def test_every_seed_keeps_every_promise(runs: Runs, number: int) -> None:
+    """T-L1, safety and liveness; and every way with keys, ladders and topics happens."""
     seeds = lives = snapshots = 0
-    for seed in runs.seeds("T-L1", 40, 10_000, part, PARTS):
+    outcomes: Counter[object] = Counter()
+    seen: Counter[str] = Counter()
+    parts = PARTS if runs.is_long else 1
+    for seed in runs.seeds("T-L1", ENOUGH, 10_000, number, parts):
         run = played(seed)
         seeds += 1
         lives += run.lives
         snapshots += run.snapshots
+        for what, _, _, rest in run.history.entries:
+            outcomes[rest.get("outcome")] += what == "ok"
+            if rest.get("what") == "observed":
+                for job in map(as_seen, cast("list[object]", rest["jobs"])):
+                    seen["dead letters"] += job.state == "buried" and (job.attempts or 0) > 0
+                    seen["climbing"] += job.state == "delayed" and (job.attempts or 0) > 0
+                    seen["moved"] += job.topic == DEAD
+                    seen["with a key"] += bool(job.key)
     runs.count("T-L1", lives, "starts")
     runs.count("T-L1", snapshots, "snapshots")
     if seeds >= ENOUGH:
         assert lives > seeds
         assert snapshots >= seeds // 10
+        assert min(outcomes[outcome] for outcome in OUTCOMES.values()) > 20, outcomes
+        assert min(seen.values()) > 5, seen
+        assert len(seen) == 4
 
 
 @SIMULATED
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_seed_with_pushes_keeps_every_promise(runs: Runs, part: int) -> None:
-    """T-L1: jobs with targets, and a receiver that fails, hangs, answers late and counts."""
+@pytest.mark.walk(1, PARTS)
+def test_every_seed_with_pushes_keeps_every_promise(runs: Runs, number: int) -> None:
+    """T-L1: jobs with targets, and a receiver that fails, hangs, answers late and counts.
+
+    And every end of a call happens.
+    """
     seeds = taken = 0
-    for seed in runs.seeds("T-L1 pushes", 10, 2_000, part, PARTS):
+    ends: Counter[str] = Counter()
+    for seed in runs.seeds(
+        "T-L1 pushes", ENOUGH_WITH_PUSHES, 2_000, number, PARTS if runs.is_long else 1
+    ):
         run = played(seed, plan=with_pushes(seed))
         assert run.pushes is not None
         seeds += 1
         taken += len(run.pushes.taken)
-    runs.count("T-L1 pushes", taken, "jobs taken")
-    if seeds >= ENOUGH:
-        assert taken > 10 * seeds
-
-
-@SIMULATED
-def test_every_end_of_a_call_happens() -> None:
-    """T-L1: and so often that a fault meets it."""
-    ends: Counter[str] = Counter()
-    for seed in range(18):
         kinds: dict[int, str] = {}
-        for what, number, _, rest in played(seed, plan=with_pushes(seed)).history.entries:
+        for what, operation, _, rest in run.history.entries:
             if what == "invoke" and str(rest["client"]).startswith("pushes"):
-                kinds[number] = str(rest["kind"])
-            elif what == "ok" and number in kinds:
-                ends[kinds[number]] += 1
+                kinds[operation] = str(rest["kind"])
+            elif what == "ok" and operation in kinds:
+                ends[kinds[operation]] += 1
             elif rest.get("what") == "observed":
                 for job in map(as_seen, cast("list[object]", rest["jobs"])):
                     is_ours = job.topic in {OWN, PUSHED}
                     ends["dead letters"] += is_ours and job.state == "buried"
                     ends["climbing"] += is_ours and (job.attempts or 0) > 0
                     ends["moved"] += job.topic == DEAD and b"pushed" in job.body
-    assert ends.keys() >= {"put", "policy", "reserve", "delete", "nack", "spare", "bury", "moved"}
-    assert min(ends.values()) > 5, ends
+    runs.count("T-L1 pushes", taken, "jobs taken")
+    if seeds >= ENOUGH_WITH_PUSHES:
+        assert taken > 10 * seeds
+        asked = {"put", "policy", "reserve", "delete", "nack", "spare", "bury", "moved"}
+        assert ends.keys() >= asked
+        assert min(ends.values()) > 2, ends
 
 
 @SIMULATED
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "found"), FIXED)
 def test_a_seed_that_once_failed_passes(seed: int, found: str) -> None:
     """T-L1."""
@@ -123,6 +140,7 @@ def test_a_seed_that_once_failed_passes(seed: int, found: str) -> None:
 
 
 @SIMULATED
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "found"), FIXED_WITH_PUSHES)
 def test_a_seed_with_pushes_that_once_failed_passes(seed: int, found: str) -> None:
     """T-L1."""
@@ -144,25 +162,6 @@ def test_a_seed_is_played_the_same_way_twice() -> None:
     first, second = played(7), played(7)
     assert first.history.entries == second.history.entries
     assert first.disk.call_count == second.disk.call_count
-
-
-@SIMULATED
-def test_every_way_with_keys_ladders_and_topics_happens() -> None:
-    """T-L1: and so often that a fault meets it."""
-    outcomes: Counter[object] = Counter()
-    seen: Counter[str] = Counter()
-    for seed in range(30):
-        for what, _, _, rest in played(seed).history.entries:
-            outcomes[rest.get("outcome")] += what == "ok"
-            if rest.get("what") == "observed":
-                for job in map(as_seen, cast("list[object]", rest["jobs"])):
-                    seen["dead letters"] += job.state == "buried" and (job.attempts or 0) > 0
-                    seen["climbing"] += job.state == "delayed" and (job.attempts or 0) > 0
-                    seen["moved"] += job.topic == DEAD
-                    seen["with a key"] += bool(job.key)
-    assert min(outcomes[outcome] for outcome in OUTCOMES.values()) > 20, outcomes
-    assert min(seen.values()) > 5, seen
-    assert len(seen) == 4
 
 
 def test_the_faults_that_a_plan_names_happen() -> None:
