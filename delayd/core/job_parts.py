@@ -397,6 +397,8 @@ def history_of(record: bytes) -> list[Attempt]:
 
 def attempts_of(record: bytes) -> int:
     """Return how often the job came back from a holder since it was put or last revived."""
+    if not record[FLAGS_AT] & (_TALLY | _FAILURE):  # as of nearly all that are handed out
+        return 0
     failure = failure_of(record)
     return tally_of(record).reserves - (0 if failure is None else failure.attempts_before)
 

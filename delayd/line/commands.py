@@ -54,7 +54,6 @@ from delayd.limits import (
     KICKS_AT_ONCE,
     PASS_ACTION_COST,
     POLICY_JSON_BYTES_MAX,
-    RESERVE_BATCH_MAX,
     TOPICS_AT_ONCE,
 )
 from delayd.line import grammar, replies
@@ -77,8 +76,7 @@ NO_JOB_ID: Final = 0
 
 
 def _reserve_batch(client: LineConnection, batch: BatchLine, now_ms: RequestMs) -> bytes:
-    client.batch_max = min(batch.jobs_max, RESERVE_BATCH_MAX)
-    client.batch_details = batch.details
+    client.begin_batch(batch)
     try:
         return _reserve(client, batch.wait_ms, now_ms)
     except OutOfSpace:

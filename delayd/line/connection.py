@@ -41,17 +41,20 @@ from delayd.core.session import Handed, Owner, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.virtual_clock import StandingClock
-from delayd.limits import LINE_BYTES_MAX, LINE_RUN_MAX, LINE_SLICE_MS
+from delayd.limits import LINE_BYTES_MAX, LINE_RUN_MAX, LINE_SLICE_MS, RESERVE_BATCH_MAX
 from delayd.line import replies
 from delayd.line.framing import Framing, Then
 from delayd.line.grammar import (
     U32_MAX,
+    BatchLine,
     Detail,
     PutLine,
     PutWords,
     Shape,
     announced_bytes,
+    parse_batch,
     parse_put,
+    parse_put_in_tube,
     parse_put_words,
     read_put,
     shape_of,
@@ -66,8 +69,11 @@ _EQUALS: Final = ord("=")
 """Only lines with words have one; to look for a byte takes 30 ns, to look for ` key=` 300."""
 
 _PUT: Final = b"put "
+_PUT_IN_TUBE: Final = b"put-in-tube "
+_PUTS: Final = (_PUT, _PUT_IN_TUBE)
 _DELETE: Final = b"delete "
 _RESERVE: Final = b"reserve\r\n"
+_RESERVE_BATCH: Final = b"reserve-batch "
 _PLAIN_LINE_BYTES_MAX: Final = LINE_BYTES_MAX - 2
 _ID_DIGITS_MAX: Final = 19
 _RESERVES: Final = re.compile(rb"(?:reserve\r\n){1,%d}" % LINE_RUN_MAX)
@@ -225,6 +231,11 @@ class LineConnection:
         if self._out_bytes > self.context.out_bytes_max:
             self.is_choked = True
         return reply
+
+    def begin_batch(self, batch: BatchLine) -> None:
+        """Note that the next job is the first of a batch."""
+        self.batch_max = min(batch.jobs_max, RESERVE_BATCH_MAX)
+        self.batch_details = batch.details
 
     def hand_over(self, job: Handed, now_ms: RequestMs) -> bytes:
         """Return the reply with a job; a batch takes what else is ready."""
@@ -514,38 +525,46 @@ class LineConnection:
     # --- One command alone -----------------------------------------------------------------------
     #
     # A client that waits for each answer sends one command at a time, whole and with nothing behind
-    # it. The three that workers and producers repeat take this straight way, if that is all there
-    # is to them; whatever is not plain goes through `Framing` and `_line`, with the same effects.
+    # it. Those that workers and producers repeat take this straight way, if that is all there is to
+    # them; whatever is not plain goes through `Framing` and `_line`, with the same effects.
 
     def _lone(self, data: bytes, now_ms: RequestMs) -> bool:
         """Execute what has arrived if it is one plain command and nothing else; tell whether."""
         if data == _RESERVE:
             return self._lone_reserve(now_ms)
-        if data.startswith(_PUT):
+        if data.startswith(_PUTS):
             return self._lone_put(data, now_ms)
-        return data.startswith(_DELETE) and self._lone_delete(data, now_ms)
+        if data.startswith(_DELETE):
+            return self._lone_delete(data, now_ms)
+        return data.startswith(_RESERVE_BATCH) and self._lone_batch(data, now_ms)
 
     def _lone_put(self, data: bytes, now_ms: RequestMs) -> bool:
         """Put one job, without words, whose whole body is here."""
         line, _, rest = data.partition(b"\r\n")
         if len(line) > _PLAIN_LINE_BYTES_MAX or _EQUALS in line:
             return False
-        put = parse_put(line)
-        if put is None:
+        engine, session = self.engine, self.session
+        if line.startswith(_PUT):
+            put, topic = parse_put(line), session.used
+        else:
+            try:
+                name, put = parse_put_in_tube(line[len(_PUT_IN_TUBE) :])
+            except Refusal:
+                return False
+            topic = engine.store.topics.by_name.get(name)
+        if put is None or topic is None:
             return False
         priority, delay_ms, ttr_ms, body_bytes, extra = put
         if extra or len(rest) != body_bytes + 2 or not rest.endswith(b"\r\n"):
             return False
-        engine, session = self.engine, self.session
-        used = session.used
-        if used is None or body_bytes > engine.body_bytes_max:
+        if body_bytes > engine.body_bytes_max:
             return False
         self.is_bound = True
         self.stats.counts["put"] += 1
         if not session.produces:
             self.stats.note_producer(session)
         try:
-            job_id = put_one(engine, used, priority, delay_ms, ttr_ms, rest[:-2], now_ms)
+            job_id = put_one(engine, topic, priority, delay_ms, ttr_ms, rest[:-2], now_ms)
             reply = b"INSERTED %d\r\n" % job_id
         except Refusal as refusal:
             reply = self.refuse_with(refusal)
@@ -565,6 +584,24 @@ class LineConnection:
         if not self.session.works:
             self.stats.note_worker(self.session)
         self.out.append(self.long_reply(replies.reserved(job)))
+        return True
+
+    def _lone_batch(self, data: bytes, now_ms: RequestMs) -> bool:
+        """Hand out the best jobs, as above the best one."""
+        if not data.endswith(b"\r\n"):
+            return False
+        try:
+            batch = parse_batch(data[len(_RESERVE_BATCH) : -2])
+            job = reserve(self.engine, self.session, now_ms)
+        except Refusal:
+            return False
+        if job is None:
+            return False
+        self.is_bound = True
+        if not self.session.works:
+            self.stats.note_worker(self.session)
+        self.begin_batch(batch)
+        self.out.append(self.hand_over(job, now_ms))
         return True
 
     def _lone_delete(self, data: bytes, now_ms: RequestMs) -> bool:

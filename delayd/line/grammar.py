@@ -429,12 +429,19 @@ def parse_put(line: bytes) -> PutLine | None:
 
 
 def parse_put_in_tube(rest: bytes) -> tuple[str, PutLine]:
-    """Return the topic, and what an ordinary put would say."""
+    """Return the topic, and what an ordinary put would say; cached as above."""
+    return (_read_put_in_tube if b"=" in rest else _parse_put_in_tube)(rest)
+
+
+def _read_put_in_tube(rest: bytes) -> tuple[str, PutLine]:
     name, _, numbers = rest.partition(b" ")
-    put = (read_put if b"=" in numbers else parse_put)(b"put " + numbers)
+    put = read_put(b"put " + numbers)
     if put is None:
         raise BadFormat(rest)
     return parse_topic(name), put
+
+
+_parse_put_in_tube: Final = functools.lru_cache(maxsize=PARSED_LINES_MAX)(_read_put_in_tube)
 
 
 # --- Words: options `name=value` -----------------------------------------------------------------

@@ -148,17 +148,22 @@ def test_random_walks_end_where_they_end_one_by_one(number: int, seed: int) -> N
 
 
 def random_command(rng: random.Random, jobs: int) -> bytes:
-    """One command, mostly one of the three that take the straight way, or hardly not."""
+    """One command, mostly one of those that take the straight way, or hardly not."""
     tail = rng.choice((b"\r\n", b"\r\n", b"\r\n", b"\r\n", b" \r\n", b"\n", b"\r\r\n", b"\0\r\n"))
     job_id = rng.choice((rng.randrange(jobs + 3), max(1, jobs - rng.randrange(3)), 10**19))
     delay = rng.choice((b"0", b"0", b"1", b"0.5", b"05"))
     words = rng.choice((b"", b"", b"", b" key=a", b" junk", b" " * 210, b"\r"))
-    head = b"put %d %b %d 2%b" % (rng.randrange(3), delay, rng.choice((1, 5)), words)
+    verb = rng.choice((b"put", b"put", b"put-in-tube a", b"put-in-tube b", b"put-in-tube -"))
+    head = b"%b %d %b %d 2%b" % (verb, rng.randrange(3), delay, rng.choice((1, 5)), words)
+    details = rng.choice((b"", b" with=ttr,attempt", b" with=tube,ttr,attempt", b" with=ttr,ttr"))
+    batch = b"reserve-batch %d %d%b" % (rng.randrange(4), rng.randrange(2), details)
     body = rng.choice((b"hi\r\n", b"hi\r\n", b"hi\r\n", b"\r\n\r\n", b"hixy", b"h\r\n\r"))
     return rng.choice(
         (
             head + tail + body,
             b"put 0 0 9 2\r\n" + body,
+            batch + tail,
+            batch + b"\r\n",
             b"put 0 0 9 %d\r\n%b\r\n" % (size := rng.choice((0, 40, 41)), b"x" * size),
             b"reserve" + tail,
             b"reserve\r\n",
@@ -200,12 +205,16 @@ def test_a_command_alone_does_what_it_does_byte_by_byte(number: int, seed: int) 
 def test_a_plain_command_alone_takes_the_straight_way_and_another_does_not() -> None:
     rig = LineRig()
     connection, now_ms = rig.client().connection, rig.now_ms
-    for plain in (b"put 0 0 60 2\r\nhi\r\n", b"reserve\r\n", b"delete 1\r\n"):
+    named = b"put-in-tube default 0 0 60 2\r\nhi\r\n"
+    batch = b"reserve-batch 9 0 with=ttr,attempt\r\n"
+    for plain in (b"put 0 0 60 2\r\nhi\r\n", b"reserve\r\n", b"delete 1\r\n", named, batch):
         assert connection._lone(plain, now_ms)
-    replies = b"INSERTED 1\r\nRESERVED 1 2\r\nhi\r\nDELETED\r\n"
-    assert connection.take_out() == replies
-    begun = (b"delete ", b"delete 1", b"delete \n", b"put ", b"put 0", b"put \r\n")
-    for other in (PUT * 2, PUT[:-1], b"reserve\r\n", b"delete 1\r\n", b"reserve\r\n" * 2, *begun):
+    replies = b"INSERTED 1\r\nRESERVED 1 2\r\nhi\r\nDELETED\r\nINSERTED 2\r\n"
+    assert connection.take_out() == replies + b"RESERVED_BATCH 1\r\nRESERVED 2 2 60 1\r\nhi\r\n"
+    begun = (b"delete ", b"delete 1", b"delete \n", b"put ", b"put 0", b"put \r\n", batch[:-2])
+    elsewhere = (named.replace(b"default", b"new"), named.replace(b"0 2", b"0 2 key=a"), batch * 2)
+    nothing = (PUT * 2, PUT[:-1], b"reserve\r\n", b"delete 1\r\n", b"reserve\r\n" * 2, batch)
+    for other in (*nothing, *begun, *elsewhere):
         assert not connection._lone(other, now_ms)
     assert connection.take_out() == b""
 
@@ -237,4 +246,5 @@ def test_a_put_with_words_that_comes_alone_evicts_no_line_from_the_cache() -> No
     before = parse_put.cache_info().misses
     client.says(b"put 0 0 60 2 on=keep key=once\r\nhi\r\n")
     client.says(b"put 0 0 60 2 on=keep key=twice\r\nhi\r\n")
+    client.says(b"put-in-tube a 0 0 60 2 key=thrice\r\nhi\r\n")
     assert parse_put.cache_info().misses <= before + 1
