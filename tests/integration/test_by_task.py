@@ -8,6 +8,7 @@ row shows the text that stands there.
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -196,6 +197,16 @@ def place(
     place = Place(daemon, tmp_path, capsys)
     yield place
     place.close()
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_line_protocol_is_spoken_by_hand_as_the_page_says(place: Place) -> None:
+    (command,) = re.findall(r"`(printf [^`]+)`", text_of("by-task.md"))
+    here = command.replace("127.0.0.1:11300", place.daemon.listens_on)
+    said = subprocess.run(["bash", "-c", here], capture_output=True, text=True, check=True).stdout
+    assert re.fullmatch(r"INSERTED \d+\s*", said)
+    (job,) = place.client.jobs("mail")
+    assert (job.state, place.client.get(job.id).body) == ("delayed", b"hello")
 
 
 @pytest.mark.parametrize("task", TASKS)
