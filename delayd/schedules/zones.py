@@ -82,7 +82,6 @@ def _near(name: str) -> str:
     import heapq  # noqa: PLC0415 - only after a mistake
     from itertools import pairwise  # noqa: PLC0415
 
-    name = name.replace(" ", "_")
     folded = name.casefold()
     pairs = {*map("".join, pairwise(folded))}
     near = heapq.nlargest(

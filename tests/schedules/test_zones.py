@@ -1,8 +1,8 @@
+import datetime as dt
 import random
 import re
 import zoneinfo
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from zoneinfo._zoneinfo import (  # type: ignore[import-not-found]
@@ -31,6 +31,7 @@ REFUSED = {
     "Europe/Belin": f"{NONE}; did you mean Europe/Berlin?",
     "EUROPE/BERLIN": f"{NONE}; did you mean Europe/Berlin?",
     "Berlin": f"{NONE}; did you mean Europe/Berlin?",
+    "utc": f"{NONE}; did you mean UTC?",
     "new york": f"{ZONE_RULE}; did you mean America/New_York?",
     "America": f"{NONE}; did you mean America/",
     "../../etc/passwd": ZONE_RULE,
@@ -99,7 +100,7 @@ def changes_of_the_database(name: str, end_s: int) -> Iterator[Change]:
 @pytest.mark.walk(4, 64)
 def test_periods_begin_where_the_database_has_changes(number: int) -> None:
     """Of all zones, in the long form; and none has two within the time between two looks."""
-    end_s = int(datetime(2037, 1, 1, tzinfo=UTC).timestamp())
+    end_s = int(dt.datetime(2037, 1, 1, tzinfo=dt.UTC).timestamp())
     names = sorted(zoneinfo.available_timezones())[number - 4 :: 60] if number > 3 else ()
     for name in names or (SAMPLE[number],):
         expected = [*changes_of_the_database(name, end_s)]
@@ -113,12 +114,42 @@ def test_a_period_has_the_offset_of_any_moment_in_it(rng: random.Random) -> None
     for name in (*SAMPLE, "UTC", "Asia/Kolkata", "Africa/Casablanca"):
         for _ in range(20):
             at_s = rng.randrange(WALL_MS_MAX // 1_000 - 2 * 86_400)
-            shown = datetime.fromtimestamp(at_s, zoneinfo.ZoneInfo(name)).utcoffset()
+            shown = dt.datetime.fromtimestamp(at_s, zoneinfo.ZoneInfo(name)).utcoffset()
             period = period_at(name, at_s)
             assert shown is not None
             assert (period.offset_s, period.begin_s <= at_s < period.end_s) == (
                 *(shown.total_seconds(), True),
             )
+
+
+class Spring(dt.tzinfo):
+    """A clock that skips an hour once, at a second of UTC."""
+
+    def __init__(self, change_s: int) -> None:
+        self._change = dt.datetime.fromtimestamp(change_s, dt.UTC).replace(tzinfo=None)
+
+    def utcoffset(self, shown: dt.datetime | None) -> dt.timedelta | None:
+        is_after = shown and shown.replace(tzinfo=None) > self._change
+        return None if shown is None else dt.timedelta(hours=1 if is_after else 0)
+
+    def tzname(self, _: dt.datetime | None) -> None:
+        return None
+
+    dst = utcoffset  # of which nobody asks
+
+    def fromutc(self, at: dt.datetime) -> dt.datetime:
+        is_after = at.replace(tzinfo=None) >= self._change
+        return at + dt.timedelta(hours=1) if is_after else at
+
+
+@pytest.mark.parametrize("at_s", [-1, 0, 1, ZONE_PROBE_S - 1, ZONE_PROBE_S, ZONE_WINDOW_S - 1])
+def test_a_change_at_any_second_of_a_window_is_found(
+    at_s: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change_s = 9 * ZONE_WINDOW_S + at_s
+    clock = Spring(change_s)
+    monkeypatch.setattr(zones, "zone_named", lambda _: clock)
+    assert [*changes(f"spring {at_s}", 11 * ZONE_WINDOW_S)] == [(change_s, 0, 3_600)]
 
 
 def test_what_is_remembered_of_zones_has_a_bound() -> None:
