@@ -128,7 +128,7 @@ class ConfigErrors(Exception):
 def _read_topics(value: object) -> "Patterns | None":
     """Read the policies of topics: a table of tables, or the same as JSON in a variable."""
     from delayd.core.errors import PolicyInvalid  # noqa: PLC0415 - few have any, and it takes time
-    from delayd.core.names import INTERNAL_TOPIC  # noqa: PLC0415
+    from delayd.core.names import INTERNAL_TOPICS  # noqa: PLC0415
     from delayd.core.policy import PATTERN, PATTERN_RULE, Patterns, Policy  # noqa: PLC0415
 
     inner_rule = "must be a section"
@@ -151,13 +151,13 @@ def _read_topics(value: object) -> "Patterns | None":
         except PolicyInvalid as refusal:
             errors += [wrong.below(where) for wrong in refusal.errors]
             continue
-        reserved, name = "must be another topic: this one is reserved", shown(INTERNAL_TOPIC)
-        if policy.exhausted == INTERNAL_TOPIC:
-            errors.append(Wrong(f"{where}.exhausted", reserved, name))
-        if policy.push is not None and pattern == INTERNAL_TOPIC:
+        reserved = "must be another topic: this one is reserved"
+        if policy.exhausted in INTERNAL_TOPICS:
+            errors.append(Wrong(f"{where}.exhausted", reserved, shown(policy.exhausted)))
+        if policy.push is not None and pattern in INTERNAL_TOPICS:
             errors.append(Wrong(f"{where}.push", reserved))
-        elif policy.push is not None and policy.push.topic == INTERNAL_TOPIC:
-            errors.append(Wrong(f"{where}.push.topic", reserved, name))
+        elif policy.push is not None and policy.push.topic in INTERNAL_TOPICS:
+            errors.append(Wrong(f"{where}.push.topic", reserved, shown(policy.push.topic)))
     patterns = Patterns(by_pattern)
     errors += [Wrong(f"{shown(pattern)}.push", rule) for pattern, rule in patterns.circles()]
     if errors:

@@ -901,3 +901,34 @@ PUSH_LOOKUPS_MAX: Final = 32
 # begin at once need one look-up.
 PUSH_NAMES_MS: Final = 10_000
 PUSH_NAMES_MAX: Final = 1_024
+
+# Of a schedule's name: a run's key is the name, an @ and its time in UTC with milliseconds.
+SCHEDULE_NAME_BYTES_MAX: Final = KEY_BYTES_MAX - 25
+# Schedules of one daemon; each takes less than a kilobyte beside its body.
+SCHEDULES_MAX: Final = 1_000_000
+# The note of a pause, for people.
+SCHEDULE_NOTE_BYTES_MAX: Final = 500
+# What a schedule is, as JSON without its body: longer than any with a long url and many headers.
+SCHEDULE_JSON_BYTES_MAX: Final = 16 << 10
+# By how much a run may be put off so that not all schedules of an hour run at once.
+SCHEDULE_JITTER_MS_MAX: Final = 24 * 3_600_000
+# Missed runs that are made up for at once, the newest: what comes after a week's stop must not be a
+# week's work.
+SCHEDULE_MADE_UP_MAX: Final = 100
+# How late a run may be without being missed, where missed runs are dropped: longer than a restart.
+SCHEDULE_GRACE_MS: Final = 60_000
+# How late a run counts as late.
+SCHEDULE_LATE_MS: Final = 1_000
+# Runs of a past range, in one request.
+SCHEDULE_BACKFILL_MAX: Final = 1_000
+# Times that a preview shows at most, and by default.
+SCHEDULE_PREVIEW_MAX: Final = 100
+SCHEDULE_PREVIEW_DEFAULT: Final = 10
+# Schedules that run in one slice, 0.1 ms each; others have their turn between the slices.
+SCHEDULE_SLICE_RUNS: Final = 4
+# After how long runs are tried again that the log had no space for, or a draining daemon.
+SCHEDULE_RETRY_MS: Final = 1_000
+# By how much the wall clock must be set back before schedules are planned anew.
+SCHEDULE_STEP_MS: Final = 1_000
+# Schedules whose metrics have their names.
+SCHEDULES_SHOWN_MAX: Final = 500

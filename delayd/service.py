@@ -65,6 +65,7 @@ from delayd.net.peers import is_own_fault, is_peer_error
 from delayd.net.poller import Poller
 from delayd.notices import Notices
 from delayd.recover import recover, what_helps
+from delayd.schedules.opening import ScheduleOpener
 from delayd.systemd import Notifier, Watchdog
 from delayd.turns import Turns, TurnSelector
 
@@ -283,13 +284,14 @@ class Service:
         self._refusals = Refusals()
         self._poller = poller = Poller()
         self._tasks = BackgroundTasks(engine)
+        self._schedules = ScheduleOpener(engine, self._tasks, self._follow_wall, log.warning)
         self._line = self._new_line(compat)
         self._turns = Turns(
             *(engine, clock, poller, self._line, self._tasks, loop),
             *(self._commit, space, self._snapshots),
             busy_poll_ns=BUSY_POLL_US * 1_000 * _is_worth_polling(config),
             on_push=None if self._deliveries is None else self._deliveries.on_push,
-            on_wall_step=notices.wall_step,
+            on_wall_step=self._wall_stepped,
             on_long_hold=notices.long_hold,
         )
         self._http: HttpServer | None = None
@@ -340,6 +342,7 @@ class Service:
             clock.request_ms,
             self._poller,
             self._tasks,
+            self._schedules,
             out_bytes_max=config.line_write_buffer_bytes_max,
             clock=clock if isinstance(clock, VirtualClock) else None,
             admission=ConnectionLimits(
@@ -425,6 +428,7 @@ class Service:
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # what came before is handled now
         self._turns.turn()
+        self._schedules.begin(None, self._clock.request_ms())
         if self._listeners.http:
             self._open_http()
             self._turns.turn()  # that took a while, in which no client had to be woken
@@ -453,7 +457,7 @@ class Service:
             *(engine, self._line.stats, turns, self._durable, self._commit, self._deliveries)
         )
         api = Api(
-            *(engine, turns, clock, self._tasks),
+            *(engine, turns, clock, self._tasks, self._schedules),
             standing=clock if isinstance(clock, VirtualClock) else None,
             refusals=self._refusals,
             reports=figures.reports(self._refusals, lambda: http, self._hand_over),
@@ -500,6 +504,13 @@ class Service:
             self._set_watch.arm()
         self._turns.note_wall_clock(is_set=True)
         self._turns.ask()
+
+    def _follow_wall(self) -> None:
+        self._turns.look_at_wall_clock()
+
+    def _wall_stepped(self, step_ms: int) -> None:
+        self._notices.wall_step(step_ms)
+        self._schedules.wall_stepped(step_ms)
 
     def _ask_for_space(self) -> None:
         """Say at the start that the disk is full, and not at the first put."""

@@ -33,7 +33,7 @@ TOOLS: Final = (
     "log_lines",
     "systemd",
 )
-FRONT_END: Final = (*TOOLS, "access", "core", "net")
+FRONT_END: Final = (*TOOLS, "access", "core", "net", "schedules")
 # For each part of delayd, the parts below it that it may import, from the ground upwards. A name
 # with a dot allows that module alone. Parts may always import themselves, and `delayd` for its
 # version.
@@ -57,7 +57,7 @@ MAY_IMPORT: Final = MappingProxyType(
             *(*TOOLS, "config", "core.errors", "core.name_patterns", "core.policy", "core.targets"),
             "net",
         ),
-        "config": (*TOOLS, "core", "net"),
+        "config": (*TOOLS, "core", "net", "schedules.definition"),
         **dict.fromkeys(("line", "http"), FRONT_END),
         "push": (*FRONT_END, "config"),
         "schedules": (*GROUND, "bounded_files", "core"),

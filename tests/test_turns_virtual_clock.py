@@ -25,6 +25,7 @@ from delayd.limits import (
 from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.net.poller import Poller
+from delayd.schedules.opening import ScheduleOpener
 from delayd.turns import Turns
 from tests.core.check import check
 from tests.rigs.commit import CrankedLoop, set_watch
@@ -50,6 +51,7 @@ class VirtualServer:
             self.clock.request_ms,
             self.poller,
             self.tasks,
+            ScheduleOpener(self.engine, self.tasks, lambda: None, print),
             out_bytes_max=1 << 20,
             clock=self.clock,
         )

@@ -27,7 +27,7 @@ from delayd.core.engine import Engine
 from delayd.core.job_parts import TALLY, Flag, Tally
 from delayd.core.job_record import HEADER, State
 from delayd.core.log_records import Kind, pack, pack_put, pack_turn
-from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.names import INTERNAL_TOPICS
 from delayd.core.replay import Replay
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.journal.disk import Disk, LockHeldError
@@ -98,7 +98,7 @@ def topic_for(tube: str, tubes: Collection[str]) -> str:
     ('mail', '$idempotency.imported')
     """
     name = tube
-    if tube == INTERNAL_TOPIC:
+    if tube in INTERNAL_TOPICS:
         while name in tubes:
             name += ".imported"
     return name

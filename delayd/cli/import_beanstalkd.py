@@ -18,7 +18,7 @@ from delayd.cli.terminal import (
 )
 from delayd.clock import SystemClock
 from delayd.core.engine import Engine
-from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.names import INTERNAL_TOPICS
 from delayd.exits import Exit
 from delayd.journal.disk import Disk, RealDisk
 from delayd.journal.format import IMPORT_MARKER
@@ -60,11 +60,9 @@ def import_beanstalkd(
     complain(f"the jobs go to {os.path.abspath(directory)}")
     with journal_errors(), collector_off(), held(disk, binlog_dir):
         binlog = read(disk, binlog_dir, skip_damage=skip_damage)
-        if INTERNAL_TOPIC in binlog.tubes:
-            name = topic_for(INTERNAL_TOPIC, binlog.tubes)
-            complain(
-                f"the jobs of the tube {INTERNAL_TOPIC}, which delayd uses itself, go to {name}"
-            )
+        for tube in sorted(INTERNAL_TOPICS.intersection(binlog.tubes)):
+            name = topic_for(tube, binlog.tubes)
+            complain(f"the jobs of the tube {tube}, which delayd uses itself, go to {name}")
         clock = SystemClock()
         engine = Engine(
             start_ms=clock.now_ms(), tick_ms=config.tick_ms, wheel_size=config.wheel_size

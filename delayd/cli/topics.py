@@ -147,7 +147,7 @@ def named(client: "Client", topic: str, *, are_paused: bool = False) -> list[str
     if "*" not in topic and "?" not in topic:
         return [topic]
     from delayd.core.name_patterns import Matcher
-    from delayd.core.names import INTERNAL_TOPIC
+    from delayd.core.names import INTERNAL_TOPICS
     from delayd.core.policy import PATTERN
 
     try:
@@ -158,7 +158,7 @@ def named(client: "Client", topic: str, *, are_paused: bool = False) -> list[str
         info.name
         for info in client.topics()
         if matcher.first(info.name) == 0
-        and info.name != INTERNAL_TOPIC
+        and info.name not in INTERNAL_TOPICS
         and not (are_paused and info.paused_until is None)
     ]
     if not found:

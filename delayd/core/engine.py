@@ -40,11 +40,14 @@ in between.
 """
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, final
 
 from delayd.core.log_records import LAYOUTS, Kind, pack, pack_turn
 from delayd.core.log_space import LogSpace
 from delayd.core.names import DEFAULT_TOPIC
+from delayd.core.reminder import Reminder
 from delayd.core.session import Delivery, Session
 from delayd.core.store import Store
 from delayd.core.times import PlayedMs
@@ -72,8 +75,8 @@ class Engine:
     __slots__ = (
         *("acts_as_daemon", "body_bytes_max", "bytes_max", "deliveries", "draining"),
         *("ended_sessions", "is_calling", "is_crowded", "is_stopping", "jobs_max", "last_wait"),
-        *("log", "log_space", "must_sync", "out_of_order_ids", "places_next", "returns_left"),
-        *("searches_left", "store", "tick_ms", "turn_ms", "vet_target", "vet_use"),
+        *("log", "log_space", "must_sync", "on_own_job_due", "out_of_order_ids", "places_next"),
+        *("returns_left", "searches_left", "store", "tick_ms", "turn_ms", "vet_target", "vet_use"),
         *("waits", "watchers_gone"),
     )
 
@@ -98,7 +101,7 @@ class Engine:
         self.is_stopping = False
         """The daemon closes the connections itself: no attempt has failed."""
         self.acts_as_daemon = False
-        """Operations now come from the daemon itself and may change the internal topic."""
+        """Operations now come from the daemon itself and may change the internal topics."""
         self.vet_target: Callable[[Target], Target] | None = None
         """Returns the target of a push as it is to be kept, or raises `TargetRefused`; None: push
         is off."""
@@ -107,6 +110,9 @@ class Engine:
         self.is_calling: Callable[[], bool] | None = None
         """Tells whether jobs are pushed now, for which a clock that stands still has to wait; None:
         time passes by itself."""
+        self.on_own_job_due: Callable[[], None] | None = None
+        """Called when jobs of an internal topic have come due; may look at nothing, and only set a
+        reminder."""
         self.log: list[bytes] = []
         self.must_sync = False
         """Replies must wait until the log is synced."""
@@ -138,6 +144,16 @@ class Engine:
         """The length of the records of all jobs together."""
         return self.store.jobs.put_bytes - LAYOUTS[Kind.PUT].size * self.log_space.jobs
 
+    def remind(self, reminder: Reminder, at_ms: int) -> None:
+        """Have it ring at this time, or now if that is past; a sooner time set before is kept."""
+        alarms = self.store.alarms
+        if reminder.alarm is not None:
+            if reminder.at_ms <= at_ms:
+                return
+            alarms.cancel(reminder.alarm)
+        reminder.at_ms = at_ms
+        reminder.alarm = alarms.add(at_ms, reminder, self.store.time_ms)
+
     @property
     def awaits_calls(self) -> bool:
         """Tell whether time must stand still until jobs that are pushed have been answered."""
@@ -166,6 +182,19 @@ class Engine:
             self.stamp()
         self.log.append(record)
         self.must_sync = True
+
+    @contextmanager
+    def one_item(self) -> Iterator[None]:
+        """Have what is recorded inside the block in the log whole, or not at all.
+
+        A turn that fits no file or row whole is divided, but only between items.
+        """
+        first = len(self.log)
+        try:
+            yield
+        finally:
+            if len(self.log) > first:
+                self.log[first:] = [b"".join(self.log[first:])]
 
     def take_log(self) -> tuple[list[bytes], bool]:
         """Return the records since the last call, and whether replies must wait for their sync.

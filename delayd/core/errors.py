@@ -256,6 +256,59 @@ class PoliciesFull(Refusal):
         )
 
 
+class ScheduleNotFound(Refusal):
+    kind = "schedule_not_found"
+    title = "There is no schedule of that name."
+    word = "NOT_FOUND"
+    status = 404
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no schedule {name!r}")
+
+
+class ScheduleInvalid(Refusal):
+    kind = "schedule_invalid"
+    title = "The schedule is invalid."
+    word = "BAD_FORMAT"
+    status = 422
+
+    def __init__(self, errors: Sequence[Wrong]) -> None:
+        super().__init__("the schedule is not valid: " + "; ".join(map(str, errors)))
+        self.errors = errors
+
+
+class ScheduleOver(Refusal):
+    kind = "schedule_over"
+    title = "The schedule has no more runs."
+    word = "SCHEDULE_OVER"
+    status = 409
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"schedule {name!r} is over: its end has passed, or its limit is reached")
+
+
+class ScheduleConfigured(Refusal):
+    kind = "schedule_configured"
+    title = "The schedule belongs to the configuration of the daemon, and is changed there."
+    word = "FORBIDDEN"
+    status = 409
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"schedule {name!r} is set by the daemon's configuration ([schedules]): change it there"
+        )
+
+
+class SchedulesFull(Refusal):
+    kind = "schedules_full"
+    title = "There are as many schedules as there may be."
+    word = "OUT_OF_MEMORY"
+    status = 409
+
+    def __init__(self, name: str, highest: int) -> None:
+        super().__init__(f"schedule {name!r} would be one more than the {highest} that may be")
+
+
 class TargetRefused(Refusal):
     """Its sentence is `part`, a part of the target with its value, and the `rule` for that part.
 

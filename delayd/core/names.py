@@ -15,7 +15,9 @@ from delayd.fields import UNSEEN, ValueKind, text_schema
 from delayd.limits import GROUP_BYTES_MAX, KEY_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 
 DEFAULT_TOPIC: Final = "default"
-INTERNAL_TOPIC: Final = "$idempotency"
+IDEMPOTENCY_TOPIC: Final = "$idempotency"
+SCHEDULES_TOPIC: Final = "$schedules"
+INTERNAL_TOPICS: Final = frozenset((IDEMPOTENCY_TOPIC, SCHEDULES_TOPIC))
 """Where the daemon keeps jobs of its own; see `core.operations.checks`."""
 
 _NAME_PATTERN: Final = rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{TOPIC_NAME_BYTES_MAX - 1}}}"

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from delayd.core.errors import PolicyInvalid
 from delayd.core.job_parts import Retry
 from delayd.core.name_patterns import Matcher
-from delayd.core.names import INTERNAL_TOPIC, TOPIC
+from delayd.core.names import INTERNAL_TOPICS, TOPIC
 from delayd.core.targets import RATE, TARGET, Target, way_back
 from delayd.durations import duration_pattern, duration_text, parse_duration_ms
 from delayd.fields import (
@@ -267,7 +267,7 @@ class Patterns:
     `*` stands for any characters, also none, `?` for one. Of the patterns that fit a name one
     counts, whole: a name without wildcards before all others, then the one with the most characters
     that are not wildcards, of equals the one with the fewest `*`, and then the one given first. No
-    wildcard fits the daemon's own topic, only its name.
+    wildcard fits a topic of the daemon's own, only its name.
 
     >>> mail, urgent = Policy(jobs_max=9), Policy(jobs_max=7)
     >>> patterns = Patterns({"mail.*": mail, "mail.urgent.*": urgent})
@@ -289,7 +289,7 @@ class Patterns:
         None when no pattern fits, or the one that does says nothing.
         """
         policy = self.by_pattern.get(name)
-        if policy is None and name != INTERNAL_TOPIC:
+        if policy is None and name not in INTERNAL_TOPICS:
             number = self._wild.first(name)
             policy = None if number < 0 else self._of_wild[number]
         return None if policy == NO_POLICY else policy

@@ -22,6 +22,7 @@ from functools import partial
 from typing import Final, final
 
 from delayd.core.cleared_jobs import Cleared
+from delayd.core.job_ends import JobEnd, JobEnds
 from delayd.core.job_parts import Flag, has_key, key_of, rank_of, word_of
 from delayd.core.job_record import (
     DUE_AT,
@@ -73,9 +74,9 @@ class Store:
     """All jobs and topics, with the wheels that wake them."""
 
     __slots__ = (
-        *("alarms", "blocks", "cleared", "counters", "jobs", "last_id", "last_put_id", "last_rank"),
-        *("leases", "orphans", "parts_recorded", "push_lanes", "ready_topics", "tick_ms"),
-        *("time_ms", "timer_queue", "topics", "wall_times", "wheel_counts"),
+        *("alarms", "blocks", "cleared", "counters", "ends", "jobs", "last_id", "last_put_id"),
+        *("last_rank", "leases", "orphans", "parts_recorded", "push_lanes", "ready_topics"),
+        *("tick_ms", "time_ms", "timer_queue", "topics", "wall_times", "wheel_counts"),
         *("wheel_size", "without_jobs"),
     )
 
@@ -107,6 +108,7 @@ class Store:
         self.wall_times = WallTimes(tick_ms)
         self.cleared = Cleared(self.jobs, self.leases, self.topics, self.wall_times)
         self.counters = Counters(start_ms)
+        self.ends: Final = JobEnds()
 
     @property
     def live_bytes(self) -> int:
@@ -279,6 +281,8 @@ class Store:
     def _place(self, topic: Topic, job_id: int, record: bytes, since_ms: int = 0) -> None:
         if record[STATE_AT] == _BURIED:
             self.last_rank = max(self.last_rank, rank_of(record))
+            if self.ends.wanted:
+                self.ends.note(job_id, JobEnd.DEAD)
         if topic.queues is self.without_jobs:  # it comes from another topic
             topic.queues = self._new_queues(topic.name)
         due_ms, priority = _unpack_due(record, DUE_AT)
@@ -388,6 +392,9 @@ class Store:
         topic.jobs -= 1
         if record[FLAGS_AT] & _KEY:
             topic.let_go(key_of(record), job_id)
+            if self.ends.wanted:
+                is_held = job_id in self.leases.sessions
+                self.ends.note(job_id, JobEnd.DONE if is_held else JobEnd.CANCELLED)
         if job_id in self.leases.sessions:
             self._unhold(topic, job_id)
             if number != topic.number:
@@ -424,6 +431,7 @@ class Store:
             assert old is not None
             topic.let_go(key, old_id)
             topic.bytes += self.jobs.replace(old_id, without_key(old))
+            self.ends.note(old_id, JobEnd.CANCELLED)
         self._keys_of(topic).add(key, job_id)
 
     def claim_run(self, topic: Topic, keys: Sequence[bytes], first_id: int) -> bool:
@@ -549,6 +557,7 @@ class Store:
         if topic is not former:
             if record[FLAGS_AT] & _KEY:
                 former.let_go(key_of(record), job_id)
+                self.ends.note(job_id, JobEnd.DEAD)
             former.jobs -= 1
             former.bytes -= len(record)
             topic.jobs += 1
@@ -599,6 +608,7 @@ class Store:
                     self.cleared.leave_old(topic, number)
             if topic.keys is not None and record[FLAGS_AT] & _KEY:
                 topic.let_go(key_of(record), job_id)
+                self.ends.note(job_id, JobEnd.DONE)
             # Counted here, taken off the topic once for all neighbours: a tenth of the whole.
             jobs += 1
             gone_bytes += len(record)
@@ -642,4 +652,8 @@ class Store:
         topic.bytes = self.cleared.held_bytes(topic)
         self.blocks.renumber(topic, number)
         self.topics.number(topic, number)
+        for job_id in [*self.ends.wanted]:
+            record = self.jobs.get(job_id)
+            if job_id not in self.leases.sessions and record and self.cleared.has(record):
+                self.ends.note(job_id, JobEnd.CANCELLED)
         return jobs

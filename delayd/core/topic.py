@@ -6,7 +6,7 @@ A topic holds ids only; records are in the job table, and the rules are in the o
 import enum
 from typing import TYPE_CHECKING
 
-from delayd.core.names import DEFAULT_TOPIC, INTERNAL_TOPIC
+from delayd.core.names import DEFAULT_TOPIC, INTERNAL_TOPICS
 from delayd.core.queues import Queues
 from delayd.core.retry import Place
 
@@ -52,7 +52,7 @@ class Topic:
 
     def __init__(self, name: str, queues: Queues) -> None:
         self.name = name
-        self.is_internal = name == INTERNAL_TOPIC
+        self.is_internal = name in INTERNAL_TOPICS
         """Only the daemon changes what is in it."""
         self.number = 0
         """Stands for the name in records; 0: none does yet."""

@@ -8,14 +8,16 @@ its jobs comes back. The callers serve a topic that hands out again.
 from typing import Final, TypeAlias, final
 
 from delayd.core.policy import Policy
+from delayd.core.reminder import Reminder
 from delayd.core.session import Session
 from delayd.core.throttle import Block, Throttle
 from delayd.core.timers import Alarms
 from delayd.core.times import PlayedMs
 from delayd.core.topic import Topic
 
-AlarmOwner: TypeAlias = Session | Topic | Throttle
-"""What an alarm is for: a session's wait or a topic's pause ends, or a throttle allows a job."""
+AlarmOwner: TypeAlias = Session | Topic | Throttle | Reminder
+"""What an alarm is for: a session's wait or a topic's pause ends, a throttle allows a job, or the
+daemon has something to do."""
 _PAUSED: Final = int(Block.PAUSED)
 _FULL: Final = int(Block.FULL)
 _SLOW: Final = int(Block.SLOW)
@@ -40,7 +42,7 @@ class TopicBlocks:
         for owner in rung:
             if isinstance(owner, Topic):
                 owner.pause_alarm = None
-            elif isinstance(owner, Throttle):
+            elif isinstance(owner, Throttle | Reminder):
                 owner.alarm = None
             else:
                 owner.wait_alarm = None

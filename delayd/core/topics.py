@@ -10,7 +10,7 @@ removed topic.
 
 from typing import TYPE_CHECKING, final
 
-from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.names import INTERNAL_TOPICS
 from delayd.core.policy import Policy
 from delayd.core.queues import Queues
 from delayd.core.throttle import Block
@@ -37,8 +37,8 @@ class Topics:
         self.listing: list[Topic] = []
         """In order of creation, a removed one's place taken by the last (beanstalkd)."""
         self.last_number = 0
-        self.internal: Topic | None = None
-        """The internal topic, while it exists; see `core.operations.checks`."""
+        self.internal: dict[str, Topic] = {}
+        """The internal topics that exist, by name; see `core.operations.checks`."""
         self.keeps_all = False
         """No topic is removed: a replay is running."""
         self.shown = 0
@@ -58,7 +58,7 @@ class Topics:
         self.shown += topic.has_own_metrics
         self.mark_rules(topic)
         if topic.is_internal:
-            self.internal = topic
+            self.internal[name] = topic
         self.listing.append(topic)
         self.by_name[name] = topic
         return topic
@@ -74,7 +74,7 @@ class Topics:
         del self.by_name[topic.name]
         del self.by_number[topic.number]
         if topic.is_internal:
-            self.internal = None
+            del self.internal[topic.name]
         self.shown -= topic.has_own_metrics
         last = self.listing.pop()
         if last is not topic:
@@ -106,7 +106,9 @@ class Topics:
     def check(self) -> None:
         """Assert that names, places and policies agree."""
         assert set(self.by_name.values()) == set(self.listing)
-        assert self.internal is self.by_name.get(INTERNAL_TOPIC)
+        assert self.internal == {
+            name: topic for name, topic in self.by_name.items() if name in INTERNAL_TOPICS
+        }
         assert self.shown == sum(topic.has_own_metrics for topic in self.listing)
         assert self.shown <= TOPICS_SHOWN_MAX
         assert self.own_policies == sum(topic.has_own_policy for topic in self.listing)

@@ -46,6 +46,7 @@ from delayd.http.request_counters import RequestCounters
 from delayd.http.responses import Reply, reply
 from delayd.http.values import Answer
 from delayd.limits import HTTP_BATCH_MAX, HTTP_ITEMS_FEW, JOB_ID_MAX
+from delayd.schedules.opening import ScheduleOpener
 from delayd.text import parse_whole
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Api:
         turns: ApiTurns,
         clock: Clock,
         tasks: BackgroundTasks,
+        schedules: ScheduleOpener,
         *,
         reports: Reports,
         standing: StandingClock | None,
@@ -109,6 +111,7 @@ class Api:
         self.turns = turns
         self.clock = clock
         self.tasks = tasks
+        self.schedules = schedules
         self.standing = standing
         self.reports = reports
         self.refusals = refusals

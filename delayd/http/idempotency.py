@@ -23,7 +23,7 @@ import msgspec
 from delayd import limits
 from delayd.core.errors import CapReached, Refusal
 from delayd.core.job_parts import body_of
-from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.names import IDEMPOTENCY_TOPIC
 from delayd.core.operations.ack import delete, delete_batch
 from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import find_key, put_keyed
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from delayd.access.principal import Principal
     from delayd.core.engine import Engine
 
-TOPIC: Final = INTERNAL_TOPIC
+TOPIC: Final = IDEMPOTENCY_TOPIC
 HEADER: Final = "Idempotency-Key"
 
 

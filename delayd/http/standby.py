@@ -24,6 +24,7 @@ from delayd.http.problems import NotReady, StandingBy
 from delayd.http.responses import Reply
 from delayd.http.routes import ROUTES
 from delayd.http.server import HttpServer
+from delayd.schedules.opening import ScheduleOpener
 
 if TYPE_CHECKING:
     import socket
@@ -69,8 +70,10 @@ def standby_server(
     async def readyz(_call: Call) -> Reply:
         raise refusal()
 
+    tasks, turns = BackgroundTasks(engine), _NoTurns()
     api = Api(
-        *(engine, _NoTurns(), clock, BackgroundTasks(engine)),
+        *(engine, turns, clock, tasks),
+        ScheduleOpener(engine, tasks, turns.look_at_wall_clock, lambda _line: None),
         standing=None,
         refusals=Refusals(),
         reports=Reports(

@@ -61,6 +61,7 @@ from delayd.line.grammar import (
     split_at_key,
 )
 from delayd.line.stats import Stats
+from delayd.schedules.opening import ScheduleOpener
 
 if TYPE_CHECKING:
     from delayd.access.principal import Principal
@@ -132,7 +133,7 @@ class LineContext:
 
     __slots__ = (
         *("admission", "carry_out", "clock", "elapsed_ms", "engine", "out_bytes_max"),
-        *("stats", "tasks"),
+        *("schedules", "stats", "tasks"),
     )
 
     def __init__(
@@ -146,6 +147,7 @@ class LineContext:
         elapsed_ms: Callable[[], int],
         out_bytes_max: int,
         clock: StandingClock | None,
+        schedules: ScheduleOpener,
     ) -> None:
         self.engine = engine
         self.stats = stats
@@ -155,6 +157,7 @@ class LineContext:
         self.elapsed_ms = elapsed_ms
         self.out_bytes_max = out_bytes_max
         self.clock = clock
+        self.schedules = schedules
 
 
 @final

@@ -35,6 +35,7 @@ from delayd.line.connection import LineConnection, LineContext
 from delayd.line.stats import Stats
 from delayd.net.accept import Acceptor, prepare
 from delayd.net.poller import BROKEN, HANG_UP, IN, OUT, Poller
+from delayd.schedules.opening import ScheduleOpener
 
 if TYPE_CHECKING:
     import ssl
@@ -374,6 +375,7 @@ class LineServer:
         request_ms: Callable[[], RequestMs],
         poller: Poller,
         tasks: BackgroundTasks,
+        schedules: ScheduleOpener,
         *,
         out_bytes_max: int,
         clock: StandingClock | None = None,
@@ -403,6 +405,7 @@ class LineServer:
             elapsed_ms=poller.elapsed_ms,
             out_bytes_max=out_bytes_max,
             clock=clock,
+            schedules=schedules,
         )
         self.clients: dict[int, Client] = {}
         """Those that are connected, by the descriptor."""

@@ -116,7 +116,7 @@ class Stats:
         log = self._log_figures()
         spent = resource.getrusage(resource.RUSAGE_SELF)
         machine = os.uname()
-        internal = engine.store.topics.internal
+        own_waits = sum(len(topic.waiters) for topic in engine.store.topics.internal.values())
         return {
             "current-jobs-urgent": totals.urgent,
             "current-jobs-ready": totals.ready,
@@ -131,8 +131,7 @@ class Stats:
             "current-connections": self.connections,
             "current-producers": self.producers,
             "current-workers": self.workers,
-            "current-waiting": len(engine.waits)
-            - (0 if internal is None else len(internal.waiters)),
+            "current-waiting": len(engine.waits) - own_waits,
             "total-connections": self.connections_total,
             "pid": os.getpid(),
             "version": f'"{self.compat.value}"',

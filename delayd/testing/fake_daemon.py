@@ -39,6 +39,7 @@ from delayd.metrics import CONTENT_TYPE
 from delayd.push.answer_reader import AnswerReader
 from delayd.push.deliveries import Push
 from delayd.push.sender import PushSender
+from delayd.schedules.opening import ScheduleOpener
 from delayd.testing.received import ReceivedCall
 from delayd.testing.virtual_loop import VirtualLoop
 
@@ -129,8 +130,11 @@ class FakeDaemon:
         with self._loop.running():
             self._sender = self._deliveries(receive)
             stats = Stats(self.engine, start_ms)
+            schedules = ScheduleOpener(
+                *(self.engine, self._tasks, self.look_at_wall_clock, lambda _line: None)
+            )
             api = Api(
-                *(self.engine, self, self.clock, self._tasks),
+                *(self.engine, self, self.clock, self._tasks, schedules),
                 standing=self.clock,
                 refusals=Refusals(),
                 idempotency_keys_max=IDEMPOTENCY_KEYS_DEFAULT,

@@ -30,6 +30,7 @@ from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import cancel_wait, wait
+from delayd.core.reminder import Reminder
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.throttle import Throttle
@@ -381,7 +382,9 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
                 [
                     one.name if isinstance(one, Topic) else self.client_of(one)
                     for one in owners
-                    if not isinstance(one, Throttle)  # no topic has limits here
+                    if not isinstance(
+                        one, Throttle | Reminder
+                    )  # no topic has limits here, nor is a reminder set
                 ],
                 now_ms,
             )

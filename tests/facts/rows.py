@@ -25,7 +25,7 @@ from typing import Any, Final
 import pytest
 
 from delayd.core import errors
-from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.names import IDEMPOTENCY_TOPIC
 from delayd.core.operations import topics
 from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import put_keyed
@@ -54,7 +54,7 @@ def put_memo(world: World) -> None:
     engine = world.engine
     what: Any = {"priority": 0, "delay_ms": 9_000, "ttr_ms": 60_000, "body": b"x"}
     with as_daemon(engine):
-        topic = engine.store.topic(INTERNAL_TOPIC)
+        topic = engine.store.topic(IDEMPOTENCY_TOPIC)
         put_keyed(engine, topic, b"m", now_ms=RequestMs(world.now_ms), **what)
 
 

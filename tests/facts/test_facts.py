@@ -189,7 +189,9 @@ def refusals(kind: type[errors.Refusal] = errors.Refusal) -> set[type[errors.Ref
 
 def test_every_refusal_of_the_engine_has_a_fact() -> None:
     outcomes = " ".join(outcome for fact in FACTS.values() for _, outcome in fact.then)
-    assert {refusal.__name__ for refusal in refusals()} <= {*re.findall(r"\w+", outcomes)}
+    names = {refusal.__name__ for refusal in refusals()}
+    names -= {name for name in names if "Schedule" in name}  # tests/schedules has those
+    assert names <= {*re.findall(r"\w+", outcomes)}
 
 
 def test_every_field_of_a_policy_has_facts() -> None:

@@ -39,6 +39,7 @@ from delayd.line.stats import Stats
 from delayd.log import LogError
 from delayd.log_lines import Log, LogFormat, LogLevel
 from delayd.net.poller import Poller
+from delayd.schedules.opening import ScheduleOpener
 from delayd.snapshots import Snapshots, Task
 from delayd.turns import Turns
 from tests.faults.disk import BegunSync, BusyDisk
@@ -233,6 +234,7 @@ def line_of(
     stats = Stats(engine, clock.now_ms())
     return LineServer(
         *(engine, stats, [listener], clock.request_ms, poller, tasks),
+        ScheduleOpener(engine, tasks, lambda: None, print),
         out_bytes_max=OUT_BYTES_MAX,
         durable=commit,
     )

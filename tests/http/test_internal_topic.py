@@ -5,7 +5,7 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.names import IDEMPOTENCY_TOPIC
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from delayd.limits import IDEMPOTENCY_MS
@@ -34,7 +34,7 @@ def put(rig: HttpRig, token: str = "") -> int:
 def ask(rig: HttpRig, route: Route, token: str = "") -> Answer:
     """Ask what the route is for, of the memo or its topic."""
     key = rig.ok("GET", f"/v1/jobs/{MEMO}", token=token)["key"]
-    path = route.path.format(topic=INTERNAL_TOPIC, id=MEMO, key=key)
+    path = route.path.format(topic=IDEMPOTENCY_TOPIC, id=MEMO, key=key)
     path += "?state=delayed" if route.name == "cancel_jobs" else ""  # which refuses to take all
     form = "" if route.form is None else form_name(route)
     return rig.call(route.method, path, GIVEN.get(form, given_to(route)), token=token)
@@ -68,9 +68,9 @@ def test_it_can_be_looked_at(route: Route) -> None:
 def test_the_daemon_itself_counts_as_no_consumer_of_it() -> None:
     with HttpRig() as rig:
         put(rig)
-        assert rig.engine.store.topics.by_name[INTERNAL_TOPIC].waiters
+        assert rig.engine.store.topics.by_name[IDEMPOTENCY_TOPIC].waiters
         listed = {topic["name"]: topic for topic in rig.ok("GET", "/v1/topics")["topics"]}
-        assert listed[INTERNAL_TOPIC]["waiting"] == 0
+        assert listed[IDEMPOTENCY_TOPIC]["waiting"] == 0
         assert rig.line.stats.report(rig.api.now_ms())["current-waiting"] == 0
 
 

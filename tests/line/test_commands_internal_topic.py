@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.names import IDEMPOTENCY_TOPIC
 from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import put_keyed
 from delayd.core.operations.sessions import watch
@@ -67,7 +67,7 @@ class MemoConsumer:
         with as_daemon(engine):
             put_keyed(
                 engine,
-                engine.store.topic(INTERNAL_TOPIC),
+                engine.store.topic(IDEMPOTENCY_TOPIC),
                 b"a",
                 priority=0,
                 delay_ms=IDEMPOTENCY_MS,
@@ -75,7 +75,7 @@ class MemoConsumer:
                 body=b"memo",
                 now_ms=rig.now_ms,
             )
-            watch(engine, self.session, INTERNAL_TOPIC)
+            watch(engine, self.session, IDEMPOTENCY_TOPIC)
         wait(engine, self.session, rig.now_ms, None)
 
     def deliver(self, outcome: Handed | WaitEnd, now_ms: int) -> None:

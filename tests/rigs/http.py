@@ -54,6 +54,7 @@ from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.metrics import CONTENT_TYPE
 from delayd.net.poller import Poller
+from delayd.schedules.opening import ScheduleOpener
 from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
 from tests.core.check import check
@@ -363,13 +364,10 @@ class HttpRig:
             Tokens([]) if needs_token else None, wall_ms=self.clock.wall_ms
         )
         self.poller, self.tasks = Poller(), BackgroundTasks(self.engine)
+        self.schedules = ScheduleOpener(self.engine, self.tasks, self._follow_wall, print)
         self.line = LineServer(
-            self.engine,
-            Stats(self.engine, START_MS),
-            [],
-            self.clock.request_ms,
-            self.poller,
-            self.tasks,
+            *(self.engine, Stats(self.engine, START_MS), [], self.clock.request_ms),
+            *(self.poller, self.tasks, self.schedules),
             out_bytes_max=1 << 20,
         )
         commit = cast("GroupCommit", self.disk)
@@ -391,6 +389,9 @@ class HttpRig:
         self._clients: list[Client] = []
         self.settle()
 
+    def _follow_wall(self) -> None:
+        self.turns.look_at_wall_clock()
+
     async def _start(self, hosts: Sequence[str], bounds: Bounds) -> None:
         beside_jobs = self.line.stats.beside_jobs(START_MS)
         self.api = Api(
@@ -398,6 +399,7 @@ class HttpRig:
             self.turns,
             self.clock,
             self.tasks,
+            self.schedules,
             standing=self.clock if isinstance(self.clock, VirtualClock) else None,
             refusals=Refusals(),
             idempotency_keys_max=IDEMPOTENCY_KEYS_DEFAULT,

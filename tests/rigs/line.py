@@ -41,6 +41,7 @@ from delayd.limits import BODY_BYTES_DEFAULT
 from delayd.line.commands import carry_out
 from delayd.line.connection import LineConnection, LineContext
 from delayd.line.stats import Stats
+from delayd.schedules.opening import ScheduleOpener
 from tests.access.samples import made
 from tests.core.check import check
 
@@ -193,6 +194,7 @@ class LineRig:
             elapsed_ms=lambda: self.now_ms,
             out_bytes_max=OUT_BYTES_MAX,
             clock=Time(self) if is_virtual else None,
+            schedules=ScheduleOpener(self.engine, self.tasks, lambda: None, print),
         )
         self.clients: list[Client] = []
         self.late: list[tuple[int, Client, Callable[[int], object]]] = []

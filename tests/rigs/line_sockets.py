@@ -29,6 +29,7 @@ from delayd.line.server import Client, LineServer
 from delayd.line.stats import Stats
 from delayd.net.poller import Poller
 from delayd.net.tls import SecureSocket
+from delayd.schedules.opening import ScheduleOpener
 from tests.core.check import check
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class ServerRig:
             lambda: self.now_ms,
             self.poller,
             self.tasks,
+            ScheduleOpener(self.engine, self.tasks, lambda: None, print),
             out_bytes_max=out_bytes_max,
             admission=admission or ConnectionLimits(connections_max=connections_max),
             tls=tls,

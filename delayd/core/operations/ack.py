@@ -85,6 +85,6 @@ def _is_free(engine: Engine, job_id: int, now_ms: RequestMs) -> bool:
         record, job_state = caught_up(engine, job_id, now_ms)
     except JobNotFound:
         return False
-    if engine.store.topics.internal is not None and is_write_protected(engine, record):
+    if engine.store.topics.internal and is_write_protected(engine, record):
         return False
     return job_state is not State.RESERVED

@@ -1,8 +1,9 @@
-"""What operations check before they change anything: ranges, caps, the internal topic.
+"""What operations check before they change anything: ranges, caps, the internal topics.
 
-HTTP stores Idempotency-Keys as jobs of `$idempotency`, the *internal topic*. It is readable by all
-and changed only by the daemon: an entry that a client could kick, delete or reschedule would
-protect nothing, since the same put, sent again, would make a second job.
+The daemon keeps jobs of its own in *internal topics*: HTTP its Idempotency-Keys in `$idempotency`,
+and `delayd.schedules` each schedule in `$schedules`. They are readable by all and changed only by
+the daemon: an Idempotency-Key that a client could kick, delete or reschedule would protect nothing,
+since the same put, sent again, would make a second job.
 The rule is the same on every wire, with tokens and without:
 
     require_writable(name)        for operations on a topic: watch, kick, pause, clear, policy
@@ -10,7 +11,7 @@ The rule is the same on every wire, with tokens and without:
                                   runs of deletes use `is_write_protected`
     put_keyed, admit              for puts: the topic has rules (`Topics.mark_rules`), so that puts
                                   into other topics have nothing more to look at
-    as_daemon()                   lifts the rule inside a block; `http/idempotency.py` uses it
+    as_daemon()                   lifts the rule inside a block, for the owners of these jobs
 
 Clients cannot watch it and so hold none of its jobs: operations of holders need no check.
 
@@ -33,7 +34,7 @@ from delayd.core.errors import (
     TopicNotFound,
     ValueOutOfRange,
 )
-from delayd.core.names import INTERNAL_TOPIC, checked_name
+from delayd.core.names import INTERNAL_TOPICS, checked_name
 from delayd.core.targets import Target, pack_own
 from delayd.core.topic import Topic
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX, TARGET_URL_BYTES_MAX, WALL_MS_MAX
@@ -154,12 +155,12 @@ def vetted_own(engine: Engine, target: Target, topic: str | None) -> bytes:
     return pack_own(kept.method, kept.url, kept.headers)
 
 
-# --- The internal topic --------------------------------------------------------------------------
+# --- The internal topics -------------------------------------------------------------------------
 
 
 @contextmanager
 def as_daemon(engine: Engine) -> Iterator[None]:
-    """Allow changes of the internal topic inside the block."""
+    """Allow changes of the internal topics inside the block."""
     engine.acts_as_daemon = True
     try:
         yield
@@ -168,21 +169,20 @@ def as_daemon(engine: Engine) -> Iterator[None]:
 
 
 def require_writable(engine: Engine, name: str) -> None:
-    """Raise `TopicIsInternal` if that is the internal topic, and a client changes it."""
-    if name == INTERNAL_TOPIC and not engine.acts_as_daemon:
+    """Raise `TopicIsInternal` if that is an internal topic, and a client changes it."""
+    if name in INTERNAL_TOPICS and not engine.acts_as_daemon:
         raise TopicIsInternal(name)
 
 
 def is_write_protected(engine: Engine, record: bytes) -> bool:
-    """Tell whether the job is in the internal topic, and a client changes it.
+    """Tell whether the job is in an internal topic, and a client changes it.
 
     Frequent operations test `topics.internal` before: 20 ns where there is none.
     """
-    own = engine.store.topics.internal
-    return own is not None and not engine.acts_as_daemon and engine.store.topic_of(record) is own
+    return not engine.acts_as_daemon and engine.store.topic_of(record).is_internal
 
 
 def require_writable_job(engine: Engine, record: bytes) -> None:
-    """Raise `TopicIsInternal` if the job is of the internal topic, and a client changes it."""
+    """Raise `TopicIsInternal` if the job is of an internal topic, and a client changes it."""
     if is_write_protected(engine, record):
-        raise TopicIsInternal(INTERNAL_TOPIC)
+        raise TopicIsInternal(engine.store.topic_of(record).name)

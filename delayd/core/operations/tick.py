@@ -18,6 +18,7 @@ from delayd.core.operations.attempts import expire, give_back
 from delayd.core.operations.checks import require_writable_job
 from delayd.core.operations.sessions import give_back_some
 from delayd.core.operations.waiting import end_wait, serve, set_wait_timer
+from delayd.core.reminder import Reminder
 from delayd.core.session import WaitEnd
 from delayd.core.throttle import Throttle
 from delayd.core.times import PlayedMs, RequestMs
@@ -75,6 +76,8 @@ def advance(engine: Engine, due_by_ms: PlayedMs, now_ms: RequestMs | None = None
     if lane.topic_name:
         topic = store.topics.by_name[lane.topic_name]
         store.come_due(topic, fired)
+        if topic.is_internal and engine.on_own_job_due is not None:
+            engine.on_own_job_due()
         serve(engine, topic, now_ms)
     elif lane is store.leases.lane:
         for job_id in fired:
@@ -86,7 +89,7 @@ def advance(engine: Engine, due_by_ms: PlayedMs, now_ms: RequestMs | None = None
 
 
 def _fire_timer(engine: Engine, owner: AlarmOwner, now_ms: RequestMs) -> None:
-    """End the wait or the pause whose timer has fired, or hand out what is allowed by now."""
+    """End the wait or the pause whose timer has fired, hand out what is allowed by now, or ring."""
     if isinstance(owner, Topic):
         engine.store.blocks.unpause(owner)
         serve(engine, owner, now_ms)
@@ -94,6 +97,8 @@ def _fire_timer(engine: Engine, owner: AlarmOwner, now_ms: RequestMs) -> None:
         topic = engine.store.topics.by_name[owner.topic_name]
         engine.store.blocks.go_on(topic, owner, engine.store.time_ms)
         serve(engine, topic, now_ms)
+    elif isinstance(owner, Reminder):
+        owner.ring(now_ms)
     elif not owner.waiting:
         return  # it has just got a job, of a topic whose pause ended in the same instant
     elif owner.deadline_soon(now_ms):
@@ -131,6 +136,8 @@ def caught_up(engine: Engine, job_id: int, now_ms: RequestMs) -> tuple[bytes, St
         if due_ms <= store.time_ms:
             topic = store.move(job_id, came_due(record))
             store.counters.count_overdue(topic, due_ms, due_ms, 1, store.time_ms)
+            if topic.is_internal and engine.on_own_job_due is not None:
+                engine.on_own_job_due()
             serve(engine, topic, now_ms)
             return caught_up(engine, job_id, now_ms)
     return record, State(record[STATE_AT])
@@ -139,7 +146,7 @@ def caught_up(engine: Engine, job_id: int, now_ms: RequestMs) -> tuple[bytes, St
 def job_for(engine: Engine, job_id: int, event: Event, now_ms: RequestMs) -> bytes:
     """Return the record of a job that the event may happen to; `JobNotFound`, `TopicIsInternal`."""
     record, job_state = caught_up(engine, job_id, now_ms)
-    if engine.store.topics.internal is not None:
+    if engine.store.topics.internal:
         require_writable_job(engine, record)
     if (job_state, event) not in TRANSITIONS:
         raise JobNotFound(job_id)

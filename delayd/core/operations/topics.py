@@ -32,7 +32,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import PoliciesFull, PolicyChanged, Refusal, TargetRefused
 from delayd.core.log_records import Kind, pack
 from delayd.core.log_space import TOPIC_COST_BYTES
-from delayd.core.names import INTERNAL_TOPIC, checked_name
+from delayd.core.names import IDEMPOTENCY_TOPIC, INTERNAL_TOPICS, checked_name
 from delayd.core.operations.change import change
 from delayd.core.operations.checks import (
     as_daemon,
@@ -296,25 +296,25 @@ def configure(
 def lawful_policy(topic: Topic) -> Policy | None:
     """Return the policy that a client has set for the topic, as far as it is allowed now.
 
-    None for the internal topic. Jobs that were to be moved there when exhausted are buried.
+    None for an internal topic. Jobs that were to be moved there when exhausted are buried.
     """
     policy = topic.policy
     if policy is None or topic.is_internal:
         return None
-    return policy._replace(exhausted=None) if policy.exhausted == INTERNAL_TOPIC else policy
+    return policy._replace(exhausted=None) if policy.exhausted in INTERNAL_TOPICS else policy
 
 
 def reclaim(engine: Engine, now_ms: RequestMs) -> None:
-    """Undo what clients of older versions did to the jobs of the internal topic.
+    """Undo what clients of older versions did to the memos of Idempotency-Keys.
 
     A pause ends. Buried jobs wait for a full day from now: no key is dropped too soon.
     """
-    own = engine.store.topics.internal
+    own = engine.store.topics.internal.get(IDEMPOTENCY_TOPIC)
     if own is None:
         return
     # Without log space the next start does it; nothing depends on it.
     with suppress(Refusal), as_daemon(engine):
         if own.paused_until_ms is not None:
-            pause(engine, INTERNAL_TOPIC, 0, now_ms)
+            pause(engine, IDEMPOTENCY_TOPIC, 0, now_ms)
         for key in list(own.queues.buried):
             change(engine, job_id_of(key), now_ms, delay_ms=IDEMPOTENCY_MS)

@@ -12,7 +12,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, TopicIsInternal
 from delayd.core.job_parts import Retry
 from delayd.core.job_record import State
-from delayd.core.names import INTERNAL_TOPIC
+from delayd.core.names import IDEMPOTENCY_TOPIC
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury as bury_job
 from delayd.core.operations.attempts import nack
@@ -62,7 +62,7 @@ class MemoRig(EngineRig):
         with as_daemon(self.engine):
             put_job_keyed(
                 self.engine,
-                self.engine.store.topic(INTERNAL_TOPIC),
+                self.engine.store.topic(IDEMPOTENCY_TOPIC),
                 KEY,
                 priority=0,
                 delay_ms=DAY_MS,
@@ -79,7 +79,7 @@ class MemoRig(EngineRig):
 
     @property
     def own(self) -> Topic:
-        return self.engine.store.topics.by_name[INTERNAL_TOPIC]
+        return self.engine.store.topics.by_name[IDEMPOTENCY_TOPIC]
 
     def kept(self) -> list[object]:
         """All that a restart keeps, but for the ids that were taken."""
@@ -89,7 +89,7 @@ class MemoRig(EngineRig):
 def bury(engine: Engine) -> None:
     """Bury the memo, as a client could before that was refused."""
     consumer = Session()
-    watch(engine, consumer, INTERNAL_TOPIC)
+    watch(engine, consumer, IDEMPOTENCY_TOPIC)
     reserve_job(engine, consumer, MEMO, RequestMs(0))
     bury_job(engine, consumer, MEMO, 0, RequestMs(0))
     stop_consuming(engine, consumer)
@@ -105,11 +105,11 @@ def put_keyed(on: Conflict, key: bytes = KEY) -> Callable[[MemoRig], object]:
 
 
 def bulk(action: Action, *, dry_run: bool = False) -> Callable[[MemoRig], object]:
-    return lambda rig: Bulk(rig.engine, INTERNAL_TOPIC, Wanted(), action, dry_run=dry_run)
+    return lambda rig: Bulk(rig.engine, IDEMPOTENCY_TOPIC, Wanted(), action, dry_run=dry_run)
 
 
 BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
-    "put_one": lambda s: s.put(INTERNAL_TOPIC),
+    "put_one": lambda s: s.put(IDEMPOTENCY_TOPIC),
     "put_keyed with a rule": lambda s: put_job(
         s.engine, s.own, priority=0, delay_ms=0, ttr_ms=9, body=b"", now_ms=0, retry=Retry((1_000,))
     ),
@@ -120,7 +120,7 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "put_keyed_run": lambda s: put_keyed_run(s.engine, s.own, 0, 0, 9, [b"b"], [b""], s.now_ms),
     "put_keyed": put_keyed(Conflict.REJECT, b"b"),
     **{f"put_keyed {on.value}": put_keyed(on) for on in Conflict},
-    "watch": lambda s: watch(s.engine, s.me, INTERNAL_TOPIC),
+    "watch": lambda s: watch(s.engine, s.me, IDEMPOTENCY_TOPIC),
     "reserve_job": lambda s: s.reserve_job(s.me, MEMO),
     "delete": lambda s: s.delete(s.me, MEMO),
     "kick_job": lambda s: s.kick_job(MEMO),
@@ -128,17 +128,17 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "kick_later": lambda s: s.kick_later(MEMO, 9),
     "reschedule": lambda s: s.reschedule(MEMO, 0),
     "change": lambda s: s.change(MEMO, body=b"forged"),
-    "pause": lambda s: s.pause(INTERNAL_TOPIC, 9),
-    "resume": lambda s: s.pause(INTERNAL_TOPIC, 0),
-    "set_policy": lambda s: s.set_policy(INTERNAL_TOPIC, NEVER_PLAIN),
-    "set_policy none": lambda s: s.set_policy(INTERNAL_TOPIC, None),
+    "pause": lambda s: s.pause(IDEMPOTENCY_TOPIC, 9),
+    "resume": lambda s: s.pause(IDEMPOTENCY_TOPIC, 0),
+    "set_policy": lambda s: s.set_policy(IDEMPOTENCY_TOPIC, NEVER_PLAIN),
+    "set_policy none": lambda s: s.set_policy(IDEMPOTENCY_TOPIC, None),
     "set_policy of another": lambda s: s.set_policy(
-        "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC)
+        "mail", Policy(attempts_max=1, exhausted=IDEMPOTENCY_TOPIC)
     ),
 }
 BY_PASS: Final[dict[str, Callable[[MemoRig], object]]] = {
-    "SetPolicy": lambda s: SetPolicy(s.engine, INTERNAL_TOPIC, NEVER_PLAIN),
-    "Clear": lambda s: Clear(s.engine, INTERNAL_TOPIC),
+    "SetPolicy": lambda s: SetPolicy(s.engine, IDEMPOTENCY_TOPIC, NEVER_PLAIN),
+    "Clear": lambda s: Clear(s.engine, IDEMPOTENCY_TOPIC),
     "Kick": lambda s: Kick(s.engine, s.own, 9),
     "Bulk cancel": bulk(Action.cancel()),
     "Bulk kick": bulk(Action.kick()),
@@ -209,10 +209,10 @@ def test_it_is_refused_also_while_there_is_no_such_topic(name: str) -> None:
     rig = MemoRig()
     with as_daemon(rig.engine):
         delete(rig.engine, rig.me, MEMO, RequestMs(0))
-    assert INTERNAL_TOPIC not in rig.engine.store.topics.by_name
+    assert IDEMPOTENCY_TOPIC not in rig.engine.store.topics.by_name
     with pytest.raises(TopicIsInternal):
         REFUSED[name](rig)
-    assert INTERNAL_TOPIC not in rig.engine.store.topics.by_name
+    assert IDEMPOTENCY_TOPIC not in rig.engine.store.topics.by_name
     check(rig.engine)
 
 
@@ -238,13 +238,16 @@ def test_the_door_is_closed_again_also_behind_a_refusal() -> None:
     rig = MemoRig()
     configure(rig.engine, jobs_max=2)
     with pytest.raises(CapReached), as_daemon(rig.engine):
-        rig.put(INTERNAL_TOPIC)
+        rig.put(IDEMPOTENCY_TOPIC)
     with pytest.raises(TopicIsInternal):
-        rig.put(INTERNAL_TOPIC)
+        rig.put(IDEMPOTENCY_TOPIC)
 
 
-def test_nobody_but_the_memos_of_http_goes_through_the_door() -> None:
-    assert sorted(users_of("as_daemon")) == ["core/operations/topics.py", "http/idempotency.py"]
+def test_nobody_but_memos_and_schedules_goes_through_the_door() -> None:
+    assert sorted(users_of("as_daemon")) == [
+        *("core/operations/topics.py", "http/idempotency.py"),
+        *("schedules/book.py", "schedules/runner.py"),
+    ]
 
 
 def names_of(arguments: ast.arguments) -> set[str]:
@@ -266,28 +269,28 @@ def users_of(name: str) -> Iterator[str]:
 def test_anybody_may_look_at_it() -> None:
     rig = MemoRig()
     engine = rig.engine
-    search = Search(engine, INTERNAL_TOPIC, Wanted())
-    calendar = Calendar(engine, INTERNAL_TOPIC, from_ms=0, bin_ms=DAY_MS + 1, bins=1)
+    search = Search(engine, IDEMPOTENCY_TOPIC, Wanted())
+    calendar = Calendar(engine, IDEMPOTENCY_TOPIC, from_ms=0, bin_ms=DAY_MS + 1, bins=1)
     for work in (search, calendar):
         while not work.step(100, rig.now_ms):
             pass
     assert [row.job_id for row in search.page.rows] == [MEMO]
     assert calendar.counts == [1]
-    assert find_key(engine, INTERNAL_TOPIC, KEY) == MEMO
-    assert views.view_job(engine, MEMO, RequestMs(0)).topic == INTERNAL_TOPIC
+    assert find_key(engine, IDEMPOTENCY_TOPIC, KEY) == MEMO
+    assert views.view_job(engine, MEMO, RequestMs(0)).topic == IDEMPOTENCY_TOPIC
     assert peek_delayed(engine, rig.own) == (MEMO, b"memo")
-    assert policy_of(engine, INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
-    use(engine, rig.me, INTERNAL_TOPIC)
-    assert views.view_topic(engine, INTERNAL_TOPIC, RequestMs(0)).using == 1
+    assert policy_of(engine, IDEMPOTENCY_TOPIC) == (Policy(), Source.CONFIGURATION)
+    use(engine, rig.me, IDEMPOTENCY_TOPIC)
+    assert views.view_topic(engine, IDEMPOTENCY_TOPIC, RequestMs(0)).using == 1
 
 
 def test_the_daemon_is_no_client_that_watches_or_waits() -> None:
     rig = MemoRig()
     consumer = Session()
     with as_daemon(rig.engine):
-        watch(rig.engine, consumer, INTERNAL_TOPIC)
+        watch(rig.engine, consumer, IDEMPOTENCY_TOPIC)
     rig.wait(consumer)
-    for name, clients in ((INTERNAL_TOPIC, 0), ("mail", 1)):
+    for name, clients in ((IDEMPOTENCY_TOPIC, 0), ("mail", 1)):
         if clients:
             rig.wait(rig.me)
         view = views.view_topic(rig.engine, name, RequestMs(0))
@@ -304,14 +307,16 @@ def vandalized() -> MemoRig:
     rig = MemoRig()
     with as_daemon(rig.engine):
         bury(rig.engine)
-        rig.put(INTERNAL_TOPIC, delay_ms=50)
-        rig.put(INTERNAL_TOPIC)
-        set_policy(rig.engine, INTERNAL_TOPIC, Policy(delay_ms_max=1_000, jobs_max=1), RequestMs(0))
+        rig.put(IDEMPOTENCY_TOPIC, delay_ms=50)
+        rig.put(IDEMPOTENCY_TOPIC)
         set_policy(
-            rig.engine, "mail", Policy(attempts_max=1, exhausted=INTERNAL_TOPIC), RequestMs(0)
+            rig.engine, IDEMPOTENCY_TOPIC, Policy(delay_ms_max=1_000, jobs_max=1), RequestMs(0)
         )
-        set_policy(rig.engine, "sms", Policy(exhausted=INTERNAL_TOPIC), RequestMs(0))
-        pause(rig.engine, INTERNAL_TOPIC, 10 * DAY_MS, RequestMs(0))
+        set_policy(
+            rig.engine, "mail", Policy(attempts_max=1, exhausted=IDEMPOTENCY_TOPIC), RequestMs(0)
+        )
+        set_policy(rig.engine, "sms", Policy(exhausted=IDEMPOTENCY_TOPIC), RequestMs(0))
+        pause(rig.engine, IDEMPOTENCY_TOPIC, 10 * DAY_MS, RequestMs(0))
     return rig
 
 
@@ -334,9 +339,9 @@ def test_a_start_puts_the_policies_in_order() -> None:
     rig.restart()
     configure(rig.engine, Patterns({"*": NEVER_PLAIN, "sms": Policy(jobs_max=5)}))
     for engine in (rig.engine, rig.replayed()):
-        assert policy_of(engine, INTERNAL_TOPIC) == (Policy(), Source.CONFIGURATION)
+        assert policy_of(engine, IDEMPOTENCY_TOPIC) == (Policy(), Source.CONFIGURATION)
         assert policy_of(engine, "mail") == (Policy(attempts_max=1), Source.RUN_TIME)
-        assert engine.store.topics.by_name[INTERNAL_TOPIC].feeders == 0
+        assert engine.store.topics.by_name[IDEMPOTENCY_TOPIC].feeders == 0
         assert "sms" not in engine.store.topics.by_name, "its policy said nothing else"
         check(engine)
     assert policy_of(rig.engine, "sms") == (Policy(jobs_max=5), Source.CONFIGURATION)
@@ -348,7 +353,7 @@ def test_a_start_ends_the_pause_and_forgets_no_key_too_soon() -> None:
     configure(rig.engine)
     reclaim(rig.engine, rig.now_ms)
     for engine in (rig.engine, rig.replayed()):
-        topic = engine.store.topics.by_name[INTERNAL_TOPIC]
+        topic = engine.store.topics.by_name[IDEMPOTENCY_TOPIC]
         assert topic.paused_until_ms is None
         assert not topic.queues.buried
         assert rig.view(MEMO).left_ms == DAY_MS

@@ -1,0 +1,292 @@
+r"""What a schedule is: when its runs are due, what is put then, and what becomes of missed ones.
+
+Clients say it as a JSON object, the configuration as a table; `FIELDS` has a row for each field.
+
+>>> definition, body = Definition.from_json(b'{"topic": "mail", "every": "15m", "body": {"a": 1}}')
+>>> definition.every_ms, body, definition.missed.value
+(900000, b'{"a": 1}', 'latest')
+>>> definition.to_fields()
+{'topic': 'mail', 'every': '15m'}
+>>> try: Definition.from_json(b'{"topic": "mail", "every": "1ms", "bdy": 1}')
+... except ScheduleInvalid as refusal: print(*refusal.errors, sep="\n")
+every = "1ms": must be from "1s" to "52w2d"
+bdy: there is no such field; did you mean body?
+
+A definition never changes: to alter a schedule is to give it another one. It is kept as JSON by its
+inside names, in the units of the core.
+"""
+
+import base64
+import binascii
+import enum
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from delayd.core.errors import ScheduleInvalid
+from delayd.core.job_parts import Own, Retry
+from delayd.core.names import GROUP, INTERNAL_TOPICS, TOPIC
+from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
+from delayd.core.targets import HEADERS, METHOD, URL, Target
+from delayd.fields import (
+    TTR,
+    Field,
+    Invalid,
+    ValueKind,
+    Wrong,
+    duration,
+    one_of,
+    read_all,
+    shown,
+    whole,
+    written,
+)
+from delayd.limits import (
+    CAP_MAX,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    SCHEDULE_JITTER_MS_MAX,
+    SCHEDULE_JSON_BYTES_MAX,
+    SCHEDULE_NAME_BYTES_MAX,
+)
+from delayd.moments import moment_text, parse_moment_ms
+from delayd.schedules.cron import CRON
+from delayd.schedules.recurrence import EVERY, Recurrence
+from delayd.schedules.zones import TIME_ZONE
+
+NAME_RULE: Final = (
+    f"must be 1 to {SCHEDULE_NAME_BYTES_MAX} of A-Z a-z 0-9 - + / ; . $ _ ( ), and must not begin"
+    " with -"
+)
+NAME_PATTERN: Final = rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{SCHEDULE_NAME_BYTES_MAX - 1}}}"
+_BASE64_RULE: Final = "must be base64"
+
+
+class Missed(enum.Enum):
+    """What becomes of runs that were due while nobody ran them."""
+
+    LATEST = "latest"
+    """The newest is made up for."""
+    NONE = "none"
+    ALL = "all"
+    """All are, the newest `SCHEDULE_MADE_UP_MAX` of them."""
+
+
+class Overlap(enum.Enum):
+    """What becomes of a run that is due while the one before is neither done nor dead."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    QUEUE_ONE = "queue_one"
+    """It waits until that has ended; a further one is skipped."""
+
+
+class VerbatimJson(bytes):
+    """A JSON value as the client wrote it."""
+
+    __slots__ = ()
+
+
+def _read_body(value: object) -> bytes:
+    if isinstance(value, VerbatimJson):
+        return bytes(value)
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError):  # a time of TOML can be written, NaN cannot
+        raise ValueError("must be a value that can be written as JSON") from None
+
+
+def _read_base64(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise ValueError(_BASE64_RULE)  # noqa: TRY004 - as for all that is wrong
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise ValueError(_BASE64_RULE) from None
+
+
+def _read_group(value: object) -> str:
+    name: bytes = GROUP.read(value)
+    return name.decode()
+
+
+MOMENT: Final = ValueKind(parse_moment_ms, moment_text, {"type": "string", "format": "date-time"})
+BODY: Final = ValueKind(_read_body).described(
+    "Of each run's job: any JSON value, handed on as the very text."
+)
+BODY_BASE64: Final = ValueKind(_read_base64, schema={"type": "string"}).described(
+    "The same, any bytes, in base64."
+)
+
+FIELDS: Final = (
+    Field("topic", "topic", TOPIC, is_needed=True),
+    Field("cron", "cron", CRON),
+    Field("every", "every_ms", EVERY),
+    Field("timezone", "timezone", TIME_ZONE),
+    Field("start", "start_ms", MOMENT),
+    Field("end", "end_ms", MOMENT),
+    Field("limit", "limit", whole(1, CAP_MAX)),
+    Field("missed", "missed", one_of({choice.value: choice for choice in Missed})),
+    Field("window", "window_ms", TTR),
+    Field("overlap", "overlap", one_of({choice.value: choice for choice in Overlap})),
+    Field("jitter", "jitter_ms", duration(0, SCHEDULE_JITTER_MS_MAX)),
+    Field("priority", "priority", whole(0, PRIORITY_MAX)),
+    Field("ttr", "ttr_ms", TTR),
+    Field("retry", "retry_ms", LADDER),
+    Field("max_attempts", "attempts_max", ATTEMPTS),
+    Field("jitter_percent", "jitter_percent", JITTER_PERCENT),
+    Field("group", "group", GROUP._replace(read=_read_group)),
+    Field("url", "url", URL),
+    Field("method", "method", METHOD),
+    Field("headers", "headers", HEADERS),
+)
+"""Of a definition; the body, by one of the two other names, is kept beside it."""
+BODY_FIELDS: Final = (
+    Field("body", "body", BODY),
+    Field("body_base64", "body_base64", BODY_BASE64),
+)
+
+
+class Definition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a client or the configuration says of a schedule, its body aside."""
+
+    topic: str
+    """Where the job of each run is put."""
+    cron: str | None = None
+    """Five fields; either this or `every_ms`."""
+    every_ms: int | None = None
+    """From `start_ms` on, or from when the schedule was made; not from the end of the last run."""
+    timezone: str = "UTC"
+    """By which `cron` counts: a name of the IANA database."""
+    start_ms: int | None = None
+    """By the wall clock: no run is due before it."""
+    end_ms: int | None = None
+    """By the wall clock: no run is due after it."""
+    limit: int | None = None
+    """How many runs there are at most."""
+    missed: Missed = Missed.LATEST
+    window_ms: int | None = None
+    """Runs that are missed by more are not made up for; None: however late it is."""
+    overlap: Overlap = Overlap.ALLOW
+    jitter_ms: int = 0
+    """Each run is put off by the same part of this, which follows from the name."""
+
+    priority: int = PRIORITY_DEFAULT
+    ttr_ms: int | None = None
+    """None: the topic's."""
+    retry_ms: tuple[int, ...] = ()
+    attempts_max: int = 0
+    jitter_percent: int = 0
+    group: str | None = None
+    url: str | None = None
+    method: str = "POST"
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @staticmethod
+    def from_json(text: bytes) -> "tuple[Definition, bytes]":
+        """Read a schedule; return its definition and its body. Raises `ScheduleInvalid`."""
+        try:
+            raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+            fields = {
+                name: VerbatimJson(value) if name == "body" else msgspec.json.decode(value)
+                for name, value in raw.items()
+            }
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise ScheduleInvalid([Wrong("", f"it is not a JSON object: {error}")]) from None
+        if sum(len(name) + len(value) for name, value in raw.items() if name not in _BODIES) > (
+            SCHEDULE_JSON_BYTES_MAX
+        ):
+            rule = f"it is longer than {SCHEDULE_JSON_BYTES_MAX} bytes without its body"
+            raise ScheduleInvalid([Wrong("", rule)])
+        return Definition.from_fields(fields)
+
+    @staticmethod
+    def from_fields(fields: Mapping[str, object]) -> "tuple[Definition, bytes]":
+        """Make a schedule of fields by their outside names; null says nothing.
+
+        Returns its definition and its body. Raises `ScheduleInvalid` with all that is wrong.
+        """
+        try:
+            values = read_all(fields, (*FIELDS, *BODY_FIELDS), takes_null=True)
+        except Invalid as wrong:
+            raise ScheduleInvalid(wrong.errors) from None
+        bodies = [values.pop(name) for name in _BODIES if name in values]
+        errors = [*_broken_rules(values, len(bodies))]
+        if errors:
+            raise ScheduleInvalid(errors)
+        return Definition(**values), bodies[0]
+
+    def to_fields(self) -> dict[str, Any]:
+        """Write it as `from_fields` reads it; what says nothing is left out."""
+        return written(FIELDS, self, _NOTHING)
+
+    def recurrence(self, created_ms: int) -> Recurrence:
+        """Return when its runs are due; without a start `every` counts from `created_ms`."""
+        start_ms = self.start_ms
+        if start_ms is None:
+            start_ms = 0 if self.every_ms is None else created_ms
+        return Recurrence(
+            cron=self.cron,
+            every_ms=self.every_ms,
+            timezone=self.timezone,
+            start_ms=start_ms,
+            end_ms=self.end_ms,
+        )
+
+    @property
+    def own(self) -> Own | None:
+        """What each job has of its own, without its target."""
+        if not (self.retry_ms or self.attempts_max or self.group):
+            return None
+        has_rule = self.retry_ms or self.attempts_max
+        return Own(
+            retry=Retry(self.retry_ms, self.attempts_max, self.jitter_percent)
+            if has_rule
+            else None,
+            group=None if self.group is None else self.group.encode(),
+        )
+
+    @property
+    def target(self) -> Target | None:
+        """Where each job is sent; None: workers take them, or the topic's policy says."""
+        if self.url is None:
+            return None
+        return Target(url=self.url, method=self.method, headers=self.headers)
+
+
+_BODIES: Final = tuple(field.name for field in BODY_FIELDS)
+_NOTHING: Final = Definition(topic="")
+
+
+def _broken_rules(values: Mapping[str, Any], bodies: int) -> Iterator[Wrong]:
+    """Yield what is wrong with fields that are right each by itself."""
+    if values["topic"] in INTERNAL_TOPICS:
+        rule = "must be another topic: this one is reserved"
+        yield Wrong("topic", rule, shown(values["topic"]))
+    if ("cron" in values) == ("every_ms" in values):
+        both = (
+            "cannot be given with every" if "cron" in values else "is missing: give cron or every"
+        )
+        yield Wrong("cron", both)
+    if "timezone" in values and "every_ms" in values:
+        yield Wrong("timezone", "is for cron only: every counts the time that passes")
+    if bodies != 1:
+        both = "is missing: give body or body_base64"
+        yield Wrong("body", "cannot be given with body_base64" if bodies else both)
+    start_ms, end_ms = values.get("start_ms"), values.get("end_ms")
+    if start_ms is not None and end_ms is not None and end_ms < start_ms:
+        yield Wrong("end", f"must not be before the start, {moment_text(start_ms)}")
+    for name in ("method", "headers"):
+        if name in values and "url" not in values:
+            yield Wrong(name, "needs url too")
+    if "jitter_percent" in values and "retry_ms" not in values:
+        yield Wrong("jitter_percent", "needs retry too")
+
+
+def checked_schedule_name(name: str) -> str:
+    """Return the name; `ScheduleInvalid`."""
+    if re.fullmatch(NAME_PATTERN, name) is None:
+        raise ScheduleInvalid([Wrong("name", NAME_RULE, shown(name))])
+    return name

@@ -1,0 +1,317 @@
+"""What clients, and the configuration, do with schedules.
+
+    set, remove, pause, resume     one record of the log each
+    run_now, Backfill              jobs besides those that are due
+    load, names_after, preview     looking
+
+Who may do what is asked by the front ends: it goes by the topic of the schedule.
+"""
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from typing import final
+
+from delayd.core.background_tasks import BackgroundTasks
+from delayd.core.engine import Engine
+from delayd.core.errors import (
+    BodyTooBig,
+    Refusal,
+    ScheduleConfigured,
+    ScheduleInvalid,
+    ScheduleOver,
+    SchedulesFull,
+)
+from delayd.core.operations.checks import check_own_target, vetted_target
+from delayd.core.operations.put import Outcome
+from delayd.core.times import RequestMs
+from delayd.fields import Wrong, shown
+from delayd.limits import (
+    PASS_ACTION_COST,
+    SCHEDULE_BACKFILL_MAX,
+    SCHEDULE_NOTE_BYTES_MAX,
+    SCHEDULES_MAX,
+    WALL_MS_MAX,
+)
+from delayd.moments import moment_text
+from delayd.schedules.book import Book, Schedule
+from delayd.schedules.definition import Definition, checked_schedule_name
+from delayd.schedules.progress import NEVER, RunProgress
+from delayd.schedules.recurrence import jitter_ms
+from delayd.schedules.runner import Runner, run_key
+
+
+class Change(enum.Enum):
+    """What setting a schedule has done."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+
+
+@final
+class Schedules:
+    """The schedules of one daemon."""
+
+    __slots__ = ("_engine", "_follow_wall", "book", "runner")
+
+    def __init__(
+        self,
+        engine: Engine,
+        tasks: BackgroundTasks,
+        follow_wall: Callable[[], None],
+        log: Callable[[str], None],
+    ) -> None:
+        """Go on with the schedules in the log; `follow_wall` looks at the wall clock."""
+        self._engine = engine
+        self._follow_wall = follow_wall
+        self.book = Book(engine)
+        self.runner = Runner(engine, self.book, tasks, follow_wall, log)
+        self.runner.begin(self.book.read())
+
+    # --- Changes ---------------------------------------------------------------------------------
+
+    def set(
+        self,
+        name: str,
+        definition: Definition,
+        body: bytes,
+        now_ms: RequestMs,
+        *,
+        is_configured: bool = False,
+    ) -> tuple[Schedule, Change]:
+        """Make a schedule, or give it another definition; the same twice changes nothing.
+
+        Its history stays. Raises `ScheduleInvalid`, `ScheduleConfigured`, `SchedulesFull`,
+        `BodyTooBig`, `TargetRefused`, `PushIsOff`, `Draining`, `CapReached`, `OutOfSpace`.
+        """
+        checked_schedule_name(name)
+        self._vet(definition, body)
+        self._follow_wall()
+        wall_ms = self.runner.wall_ms
+        if name in self.book.index:
+            schedule = self.book.load(name)
+            self._check_owner(schedule, is_configured=is_configured)
+            if (schedule.definition, schedule.body) == (definition, body):
+                return schedule, Change.UNCHANGED
+            put_off_ms = jitter_ms(name, schedule.definition.jitter_ms)
+            schedule.definition, schedule.body = definition, body
+            schedule.progress.changed_ms = wall_ms
+            change = Change.CHANGED
+        else:
+            if len(self.book.index) >= SCHEDULES_MAX:
+                raise SchedulesFull(name, SCHEDULES_MAX)
+            progress = RunProgress(created_ms=wall_ms, is_configured=is_configured)
+            schedule = Schedule(name, definition, progress, body)
+            put_off_ms = 0
+            change = Change.CREATED
+        self._plan_from_now(schedule, put_off_ms)
+        if schedule.progress.planned_ms == NEVER:
+            rule = f"leaves no run: it is {moment_text(wall_ms)} now"
+            raise ScheduleInvalid([Wrong("end", rule, shown(definition.to_fields().get("end")))])
+        self._keep(schedule, now_ms)
+        return schedule, change
+
+    def remove(self, name: str, now_ms: RequestMs, *, is_configured: bool = False) -> None:
+        """Remove a schedule, not its jobs; `ScheduleNotFound`, `ScheduleConfigured`."""
+        schedule = self.book.load(name)
+        self._check_owner(schedule, is_configured=is_configured)
+        self.runner.forget(schedule)
+        self.book.drop(name, now_ms)
+
+    def pause(self, name: str, note: str, now_ms: RequestMs) -> Schedule:
+        """Have no runs until `resume`; `ScheduleNotFound`, `ScheduleInvalid`, `OutOfSpace`."""
+        schedule = self.book.load(name)
+        if len(note.encode("utf-8", "surrogatepass")) > SCHEDULE_NOTE_BYTES_MAX:
+            rule = f"must have at most {SCHEDULE_NOTE_BYTES_MAX} bytes"
+            raise ScheduleInvalid([Wrong("note", rule, shown(note))])
+        progress = schedule.progress
+        if not progress.is_paused or progress.note != note:
+            progress.is_paused, progress.note = True, note
+            self._keep(schedule, now_ms)
+        return schedule
+
+    def resume(self, name: str, now_ms: RequestMs) -> Schedule:
+        """Go on with the next run from now; `ScheduleNotFound`, `OutOfSpace`."""
+        schedule = self.book.load(name)
+        if schedule.progress.is_paused:
+            self._plan_from_now(schedule)
+            schedule.progress.is_paused, schedule.progress.note = False, ""
+            self._keep(schedule, now_ms)
+        return schedule
+
+    def run_now(self, name: str, now_ms: RequestMs) -> tuple[int, str]:
+        """Put the job of a run besides those that are due; return its id and its key.
+
+        Its nominal time is now. It is the last run then, whatever was under way, and counts for the
+        limit. Raises `ScheduleNotFound`, `ScheduleOver`, and what a put raises.
+        """
+        schedule = self.book.load(name)
+        definition, progress = schedule.definition, schedule.progress
+        if definition.limit is not None and progress.runs >= definition.limit:
+            raise ScheduleOver(name)
+        self._follow_wall()
+        nominal_ms = self.runner.wall_ms
+        with self._engine.one_item():
+            job_id, _ = self.runner.put_job(schedule, nominal_ms, now_ms)
+            self.runner.note_run(schedule, job_id, nominal_ms)
+            if definition.limit is not None and progress.runs >= definition.limit:
+                progress.planned_ms = NEVER
+            self._keep(schedule, now_ms)
+        return job_id, run_key(name, nominal_ms).decode()
+
+    def configure(
+        self, wanted: Mapping[str, tuple[Definition, bytes]], now_ms: RequestMs
+    ) -> Iterator[str]:
+        """Have these schedules of the configuration, and no others of it; yield what is wrong.
+
+        To be exhausted: what is wrong with one keeps no other from being set.
+        """
+        for name in [*self.book.index]:
+            if name not in wanted and self.book.load(name).progress.is_configured:
+                self.remove(name, now_ms, is_configured=True)
+        for name, (definition, body) in wanted.items():
+            try:
+                self.set(name, definition, body, now_ms, is_configured=True)
+            except Refusal as refusal:
+                yield f"the schedule {name!r} of the configuration: {refusal}"
+
+    def _check_owner(self, schedule: Schedule, *, is_configured: bool) -> None:
+        if schedule.progress.is_configured and not is_configured:
+            raise ScheduleConfigured(schedule.name)
+        if is_configured and not schedule.progress.is_configured:
+            rule = "is that of a schedule which the configuration has not set: remove it first"
+            raise ScheduleInvalid([Wrong("name", rule, shown(schedule.name))])
+
+    def _vet(self, definition: Definition, body: bytes) -> None:
+        """Refuse what every run would be refused for."""
+        engine = self._engine
+        if len(body) > engine.body_bytes_max:
+            raise BodyTooBig(len(body), engine.body_bytes_max)
+        if definition.target is not None:
+            vetted_target(engine, definition.target, definition.topic)
+            topic = engine.store.topics.by_name.get(definition.topic)
+            if topic is not None:
+                check_own_target(topic, b"url")
+
+    def _plan_from_now(self, schedule: Schedule, put_off_ms: int = 0) -> None:
+        """Plan the next run from now; `put_off_ms` is by how much the planned one is put off.
+
+        If that has been due for long, it is missed: the log had no space, for example.
+        """
+        progress = schedule.progress
+        wall_ms = self.runner.wall_ms
+        if NEVER < progress.planned_ms <= wall_ms and not progress.is_paused:
+            if wall_ms < progress.planned_ms + put_off_ms:
+                wall_ms = progress.planned_ms - 1
+            else:
+                progress.missed += 1
+        progress.begin(wall_ms)
+        self.runner.plan_next(schedule, progress.last_ms)
+
+    def _keep(self, schedule: Schedule, now_ms: RequestMs) -> None:
+        put_off_ms = jitter_ms(schedule.name, schedule.definition.jitter_ms)
+        self.book.keep(schedule, put_off_ms, now_ms)
+        self.runner.wake()
+
+    # --- Looking ---------------------------------------------------------------------------------
+
+    def load(self, name: str) -> Schedule:
+        """Return a schedule, with the end of its last run; `ScheduleNotFound`."""
+        schedule = self.book.load(name)
+        progress = schedule.progress
+        if outcome := self.book.index[name].outcome:
+            progress.outcome = outcome
+        elif progress.run_id and not progress.outcome:
+            progress.outcome = (
+                "running" if self.runner.is_under_way(schedule) else self._end(schedule)
+            )
+        return schedule
+
+    def _end(self, schedule: Schedule) -> str:
+        """Return how the last run has ended of which no end was told: before a restart."""
+        is_there = self._engine.store.jobs.get(schedule.progress.run_id) is not None
+        return "dead" if is_there else "ended"
+
+    def names_after(self, after: str, prefix: str = "") -> Iterator[tuple[str, str]]:
+        """Yield name and topic of the schedules that follow a name and begin so, by name."""
+        index = self.book.index
+        for name in index.irange(max(after, prefix), inclusive=(max(after, prefix) != after, True)):
+            if not name.startswith(prefix):
+                return
+            yield name, index[name].topic
+
+    def next_runs(self, schedule: Schedule, count: int) -> list[int]:
+        """Return when the next runs are due, by the wall clock, if all goes well."""
+        progress, definition = schedule.progress, schedule.definition
+        if progress.is_paused or progress.planned_ms == NEVER:
+            return []
+        if definition.limit is not None:
+            count = min(count, definition.limit - progress.runs)
+        recurrence = definition.recurrence(progress.created_ms)
+        put_off_ms = jitter_ms(schedule.name, definition.jitter_ms)
+        runs = [progress.planned_ms]
+        runs += recurrence.first(progress.planned_ms, WALL_MS_MAX, count - 1) if count > 1 else ()
+        return [nominal_ms + put_off_ms for nominal_ms in runs]
+
+    def preview(self, name: str, definition: Definition, count: int) -> list[int]:
+        """Return when the runs of a schedule would be due that is made now."""
+        self._follow_wall()
+        schedule = Schedule(name, definition, RunProgress(created_ms=self.runner.wall_ms), b"")
+        self._plan_from_now(schedule)
+        return self.next_runs(schedule, count)
+
+    def backfill(self, name: str, from_ms: int, until_ms: int) -> "Backfill":
+        """Return the work that puts the runs of a past range, both ends included.
+
+        Runs that are there under their keys are left alone. `ScheduleNotFound`, `ScheduleInvalid`.
+        """
+        schedule = self.book.load(name)
+        recurrence = schedule.definition.recurrence(schedule.progress.created_ms)
+        self._follow_wall()
+        if until_ms > self.runner.wall_ms:
+            rule = f"must not be after now, {moment_text(self.runner.wall_ms)}"
+            raise ScheduleInvalid([Wrong("until", rule, shown(moment_text(until_ms)))])
+        if until_ms < from_ms:
+            rule = f"must not be before from, {moment_text(from_ms)}"
+            raise ScheduleInvalid([Wrong("until", rule, shown(moment_text(until_ms)))])
+        count = recurrence.count(from_ms - 1, until_ms)
+        if count > SCHEDULE_BACKFILL_MAX:
+            rule = f"leaves {count} runs since from, more than {SCHEDULE_BACKFILL_MAX} at once"
+            raise ScheduleInvalid([Wrong("until", rule, shown(moment_text(until_ms)))])
+        nominal = recurrence.first(from_ms - 1, until_ms, SCHEDULE_BACKFILL_MAX) if count else []
+        return Backfill(self, name, nominal)
+
+
+@final
+class Backfill:
+    """Runs of a past range, put in slices; a refusal ends it."""
+
+    def __init__(self, schedules: Schedules, name: str, nominal: list[int]) -> None:
+        self._schedules = schedules
+        self._name = name
+        self._nominal = nominal
+        self._done = 0
+        self.put = 0
+        """Jobs that were put."""
+        self.kept = 0
+        """Runs whose job was there."""
+        self.refusal: Refusal | None = None
+
+    def step(self, budget: int, now_ms: RequestMs) -> bool:
+        """Put some more; tell whether those were the last."""
+        try:
+            schedule = self._schedules.book.load(self._name)
+            for _ in range(1 + budget // PASS_ACTION_COST):
+                if self._done == len(self._nominal):
+                    return True
+                nominal_ms = self._nominal[self._done]
+                _, outcome = self._schedules.runner.put_job(schedule, nominal_ms, now_ms)
+                self._done += 1
+                if outcome is Outcome.CREATED:
+                    self.put += 1
+                else:
+                    self.kept += 1
+        except Refusal as refusal:
+            self.refusal = refusal
+            return True
+        return False

@@ -1,0 +1,247 @@
+"""What schedules promise, told as it happens: runs, stops, overlaps, clocks that are set."""
+
+import pytest
+
+from delayd.core.operations.topics import set_policy
+from delayd.core.policy import Policy
+from delayd.core.times import RequestMs
+from delayd.schedules.schedules import Change
+from tests.schedules.rig import DAY, HOUR, MINUTE, START, ScheduleRig, refusal_of
+
+NEW_YORK = {"cron": "30 2 * * *", "timezone": "America/New_York"}
+
+
+def keys(*times: str) -> list[str]:
+    return [f"s@2026-11-{time}Z" for time in times]
+
+
+def test_each_run_is_one_job_under_its_nominal_time() -> None:
+    rig = ScheduleRig()
+    assert rig.set(**NEW_YORK) is Change.CREATED
+    assert rig.next(count=2) == ["2026-11-22T07:30:00.000Z", "2026-11-23T07:30:00.000Z"]
+    rig.pass_time(12 * HOUR + 30 * MINUTE - 1)
+    assert rig.take() == []
+    rig.pass_time(1)
+    assert rig.work() == keys("22T07:30:00")
+    rig.pass_time(2 * DAY)
+    assert sorted(rig.work()) == keys("23T07:30:00", "24T07:30:00")
+    progress = rig.progress()
+    assert (progress.runs, progress.missed, progress.late, progress.outcome) == (3, 0, 0, "done")
+    rig.agree_with_the_log()
+
+
+def test_the_same_schedule_twice_is_one_and_another_definition_keeps_its_history() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h")
+    rig.pass_time(HOUR)
+    assert rig.work() == keys("21T20:00:00")
+    rig.take_log()
+    assert rig.set(every="1h") is Change.UNCHANGED
+    assert rig.take_log()[0] == b"", "it is not written again"
+    rig.pass_time(HOUR // 2)
+    assert rig.set(every="2h") is Change.CHANGED
+    assert rig.progress().runs == 1
+    assert rig.next() == ["2026-11-21T21:00:00.000Z"], "it counts from when it was made"
+    rig.agree_with_the_log()
+
+
+@pytest.mark.parametrize(
+    ("missed", "window", "made_up", "count"),
+    [
+        ("latest", None, ["22T22:00:00"], 26),
+        ("latest", "30m", ["22T22:00:00"], 26),
+        ("latest", "1m", [], 27),
+        ("none", None, [], 27),
+        ("all", "150m", ["22T20:00:00", "22T21:00:00", "22T22:00:00"], 24),
+    ],
+)
+def test_runs_that_were_missed_while_the_daemon_was_down(
+    missed: str, window: str | None, made_up: list[str], count: int
+) -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h", missed=missed, window=window)
+    rig.restart(down_ms=DAY + 3 * HOUR + 5 * MINUTE)
+    assert sorted(rig.work()) == keys(*made_up)
+    assert (rig.progress().missed, rig.progress().late) == (count, len(made_up))
+    rig.pass_time(HOUR)
+    assert rig.work() == keys("22T23:00:00"), "it goes on by its clock"
+    rig.agree_with_the_log()
+
+
+def test_at_most_a_hundred_are_made_up_and_a_short_stop_misses_none() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1m", missed="all")
+    rig.set("short", every="1h", missed="none")
+    rig.restart(down_ms=5 * HOUR + 50_000)
+    runs = rig.work()
+    assert len(runs) == 101
+    assert "short@2026-11-22T00:00:00Z" in runs, "50 s late is not missed"
+    assert rig.progress().missed == 200
+    assert rig.progress("short").missed == 4
+
+
+def test_a_run_that_overlaps_is_put_skipped_or_waits() -> None:
+    rig = ScheduleRig()
+    for overlap in ("allow", "skip", "queue_one"):
+        rig.set(overlap, every="1h", overlap=overlap)
+    rig.pass_time(3 * HOUR)
+    assert rig.progress("skip").skipped == 2
+    assert (rig.progress("queue_one").skipped, rig.progress("queue_one").outcome) == (1, "running")
+    rig.restart()
+    assert rig.work() == [
+        "allow@2026-11-21T20:00:00Z",
+        "skip@2026-11-21T20:00:00Z",
+        "queue_one@2026-11-21T20:00:00Z",
+        "allow@2026-11-21T21:00:00Z",
+        "allow@2026-11-21T22:00:00Z",
+    ]
+    assert rig.work() == ["queue_one@2026-11-21T21:00:00Z"]
+    rig.agree_with_the_log()
+
+
+def test_a_run_that_waits_is_put_when_the_one_before_is_dead() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h", overlap="queue_one")
+    rig.pass_time(HOUR)
+    ((job_id, _),) = rig.take()
+    rig.pass_time(HOUR)
+    rig.bury(rig.worker, job_id)
+    rig.pass_time(0)
+    assert rig.work() == keys("21T21:00:00")
+    rig.pass_time(HOUR)
+    assert rig.progress().outcome == "running"
+    rig.clear("mail")
+    rig.pass_time(0)
+    assert rig.progress().outcome == "cancelled"
+    rig.agree_with_the_log()
+
+
+def test_limit_end_pause_and_removal() -> None:
+    rig = ScheduleRig()
+    rig.set("two", every="1h", limit=2)
+    rig.set("ends", every="1h", end="2026-11-21T20:30:00Z")
+    rig.set("paused", every="1h")
+    rig.set("gone", every="1h")
+    rig.schedules.pause("paused", "while we move", rig.now_ms)
+    rig.schedules.remove("gone", rig.now_ms)
+    rig.pass_time(5 * HOUR)
+    assert sorted(rig.work()) == [
+        "ends@2026-11-21T20:00:00Z",
+        "two@2026-11-21T20:00:00Z",
+        "two@2026-11-21T21:00:00Z",
+    ]
+    assert rig.next("two") == rig.next("ends") == rig.next("paused") == []
+    assert rig.progress("paused").note == "while we move"
+    rig.schedules.resume("paused", rig.now_ms)
+    rig.pass_time(HOUR)
+    assert rig.work() == ["paused@2026-11-22T01:00:00Z"], "none is made up for"
+    assert rig.progress("paused").missed == 0
+    assert refusal_of(lambda: rig.schedules.run_now("two", rig.now_ms)) == (
+        "schedule 'two' is over: its end has passed, or its limit is reached"
+    )
+    assert refusal_of(lambda: rig.schedules.load("gone")) == "there is no schedule 'gone'"
+    rig.agree_with_the_log()
+
+
+def test_run_now_and_runs_of_a_past_range() -> None:
+    rig = ScheduleRig()
+    rig.set(cron="0 * * * *")
+    rig.pass_time(90_000)
+    assert rig.schedules.run_now("s", rig.now_ms) == (2, "s@2026-11-21T19:01:30Z")
+    rig.pass_time(3 * HOUR)
+    rig.take()
+    work = rig.schedules.backfill("s", START - 2 * HOUR, START + 4 * HOUR - HOUR)
+    while not work.step(1, rig.now_ms):
+        pass
+    assert (work.put, work.kept) == (3, 3), "those under way are left alone"
+    assert rig.progress().runs == 4
+    assert refusal_of(lambda: rig.schedules.backfill("s", 0, START)) == (
+        'the schedule is not valid: until = "2026-11-21T19:00:00.000Z": leaves 498692 runs since'
+        " from, more than 1000 at once"
+    )
+    rig.agree_with_the_log()
+
+
+def test_a_refused_run_is_counted_and_the_next_one_comes() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h")
+    set_policy(rig.engine, "mail", Policy(jobs_max=1), RequestMs(rig.now_ms))
+    rig.put("mail")
+    rig.pass_time(HOUR)
+    progress = rig.progress()
+    assert (progress.refused, progress.outcome) == (1, "refused")
+    assert progress.error == "jobs_max of topic 'mail' is 1 and 1 are in use"
+    assert rig.lines == [f"a run of the schedule 's' was refused: {progress.error}"]
+    rig.delete(rig.worker, *rig.reserve_all(rig.worker))
+    rig.pass_time(HOUR)
+    assert rig.work() == keys("21T21:00:00")
+
+
+def test_a_draining_daemon_and_a_full_log_put_it_off() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h")
+    rig.engine.draining = True
+    rig.pass_time(HOUR + 10_000)
+    rig.engine.draining = False
+    rig.pass_time(1_000)
+    assert rig.work() == keys("21T20:00:00")
+    rig.engine.log_space.limit(0, lambda _missing, _body, _places: -1)
+    rig.pass_time(HOUR)
+    assert rig.take() == []
+    rig.engine.log_space.limit(1 << 30, lambda _missing, _body, _places: -1)
+    rig.pass_time(1_000)
+    assert rig.work() == keys("21T21:00:00")
+    assert rig.progress().missed == 0
+    rig.agree_with_the_log()
+
+
+def test_a_wall_clock_that_is_set_runs_nothing_twice_and_loses_nothing() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h")
+    rig.pass_time(2 * HOUR)
+    assert rig.work() == keys("21T20:00:00", "21T21:00:00")
+    rig.set_wall_by(-2 * HOUR)
+    rig.pass_time(2 * HOUR)
+    assert rig.work() == [], "these were run"
+    rig.pass_time(HOUR)
+    assert rig.work() == keys("21T22:00:00")
+    rig.set_wall_by(365 * DAY)
+    assert len(rig.work()) == 1, "the latest of a year"
+    rig.set_wall_by(-365 * DAY)
+    rig.pass_time(2 * HOUR)
+    assert rig.work() == keys("21T23:00:00", "22T00:00:00"), "the clock was wrong, these are new"
+    rig.agree_with_the_log()
+
+
+def test_jitter_puts_every_run_off_by_the_same() -> None:
+    rig = ScheduleRig()
+    for number in range(20):
+        rig.set(f"n{number}", every="1h", jitter="10m")
+    rig.pass_time(HOUR - 1)
+    assert rig.take() == []
+    rig.pass_time(10 * MINUTE)
+    assert len(rig.work()) == 20
+    offsets = {rig.next(f"n{number}")[0] for number in range(20)}
+    assert len(offsets) > 15
+    assert rig.progress("n1").late == 0
+
+
+def test_what_is_no_schedule_is_buried_in_the_daemons_topic() -> None:
+    rig = ScheduleRig()
+    rig.engine.acts_as_daemon = True  # as clients of an older delayd could
+    rig.put("$schedules", body=b"hello")
+    rig.engine.acts_as_daemon = False
+    rig.set(every="1h")
+    rig.pass_time(HOUR)
+    assert rig.work() == keys("21T20:00:00")
+    assert rig.view_topic("$schedules").buried == 1
+
+
+def test_ten_thousand_at_one_instant_are_spread_over_turns() -> None:
+    rig = ScheduleRig()
+    for number in range(300):
+        rig.set(f"n{number}", every="1h")
+    rig.put("other", delay_ms=HOUR)
+    slices = rig.run(START + HOUR)
+    assert slices >= 300 // 4, "others have their turn between them"
+    assert len(rig.take()) == 300
