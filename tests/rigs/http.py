@@ -537,6 +537,8 @@ class HttpRig:
         """Let asyncio call what is ready, once, and take one turn."""
         self.loop.call_soon(self.loop.stop)
         self.loop.run_forever()
+        if self.is_checked:
+            check(self.engine)
         if self.faults:
             raise self.faults[0]
 
@@ -554,14 +556,14 @@ class HttpRig:
         for _ in range(TURNS_MAX):
             turns.sleep(0)
             self.turns_taken += 1
-            if self.is_checked:
-                check(self.engine)
             if timeout_s == 0 or self.main_loop.is_woken:
                 return
             if turns._wait_s(0, NEVER_NS) != 0:
                 break
         else:
             raise AssertionError("it never comes to rest")
+        if self.is_checked:
+            check(self.engine)
         if self._is_ending and timeout_s is not None:
             self.loop.ahead_s += timeout_s
         else:

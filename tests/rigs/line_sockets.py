@@ -194,7 +194,7 @@ class ServerRig:
     def turn_until_quiet(self, *, some: bool = False) -> None:
         """Take turns until nothing is left to do; `some`: something is on its way."""
         if some and not self.poller.has_more:
-            select.select([self.poller], [], [], ARRIVAL_S_MAX)
+            assert select.select([self.poller], [], [], ARRIVAL_S_MAX)[0], "nothing was on its way"
         for _ in range(TURNS_MAX):
             if self.is_quiet():
                 check(self.engine)
