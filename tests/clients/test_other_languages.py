@@ -47,11 +47,12 @@ namespace { require '%s'; }
 """Since pheanstalk 5 a name is an object; Debian has version 4, which takes a text."""
 
 
-def needs(program: str, *files: Path) -> pytest.MarkDecorator:
-    """Skip where a language, or its client, is missing."""
-    missing = [*([] if shutil.which(program) else [program])]
-    missing += [str(file) for file in files if not file.exists()]
-    reason = f"needs {', '.join(missing)}, which `make test-clients` installs on Debian"
+def needs(program: str, **files: Path) -> pytest.MarkDecorator:
+    """Skip where a language is missing, or what goes by one of these names."""
+    missing = [name for name, file in files.items() if not file.exists()]
+    if shutil.which(program) is None:
+        missing.insert(0, program)
+    reason = f"needs {', '.join(missing)}, which `make test-clients` installs"
     return pytest.mark.skipif(bool(missing), reason=reason)
 
 
@@ -155,19 +156,19 @@ def have_it_work(folder: Path, daemon: Daemon, line: LineClient, *command: str) 
         pytest.param(
             ("node", "put.mjs"),
             ("node", "work.mjs"),
-            marks=needs("node", NODE_MODULES / "jackd"),
+            marks=needs("node", jackd=NODE_MODULES / "jackd"),
             id="jackd",
         ),
         pytest.param(
             ("php", "put.php"),
             ("php", "work.php"),
-            marks=needs("php", PHEANSTALK),
+            marks=needs("php", pheanstalk=PHEANSTALK),
             id="pheanstalk",
         ),
         pytest.param(
             ("ruby", "put.rb"),
             ("ruby", "work.rb"),
-            marks=needs("ruby", BEANEATER),
+            marks=needs("ruby", beaneater=BEANEATER),
             id="beaneater",
         ),
     ],
@@ -188,7 +189,7 @@ def test_a_client_puts_a_job_and_works(
         pytest.param(("node", "http.mjs"), marks=needs("node"), id="node"),
         pytest.param(("php", "http.php"), marks=needs("php"), id="php"),
         pytest.param(("ruby", "http.rb"), marks=needs("ruby"), id="ruby"),
-        pytest.param(("./http",), marks=needs("go", NODE_MODULES), id="go"),
+        pytest.param(("./http",), marks=needs("go", node_modules=NODE_MODULES), id="go"),
     ],
 )
 def test_over_http_a_job_is_put_under_a_key_and_worked_on(
@@ -200,13 +201,13 @@ def test_over_http_a_job_is_put_under_a_key_and_worked_on(
     assert re.fullmatch(r"job \d+ created\nsent to ada\n", said)
 
 
-@needs("ruby", BEANEATER)
+@needs("ruby", beaneater=BEANEATER)
 def test_beaneater_puts_a_job_under_a_key(folder: Path, line: LineClient) -> None:
     run(folder, "ruby", "put_key.rb")
     assert line.ask("peek-key mail welcome-ada").endswith('{"to":"ada"}')
 
 
-@needs("java", NODE_MODULES)
+@needs("java", node_modules=NODE_MODULES)
 def test_over_http_java_puts_a_job_under_a_key_and_cancels_it(
     folder: Path, line: LineClient
 ) -> None:
@@ -215,7 +216,7 @@ def test_over_http_java_puts_a_job_under_a_key_and_cancels_it(
     assert line.ask("peek-key orders order-17") == "NOT_FOUND"
 
 
-@needs("go", NODE_MODULES)
+@needs("go", node_modules=NODE_MODULES)
 def test_the_programs_of_go_compile_with_the_signatures_of_the_client(folder: Path) -> None:
     names = [name for name in PROGRAMS if name.endswith(".go")]
     assert run(folder, "gofmt", "-l", *names) == ""
@@ -223,7 +224,7 @@ def test_the_programs_of_go_compile_with_the_signatures_of_the_client(folder: Pa
         run(folder, "go", "vet", name)
 
 
-@needs("javac", NODE_MODULES)
+@needs("javac", node_modules=NODE_MODULES)
 def test_the_programs_of_java_compile_with_the_signatures_of_the_client(folder: Path) -> None:
     names = [name for name in PROGRAMS if name.endswith(".java")]
     said = run(folder, "javac", "-Xlint:all", "-Werror", "-cp", str(SIGNATURES / "java"), *names)
