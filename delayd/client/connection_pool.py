@@ -292,19 +292,24 @@ class Pool(Generic[L]):
 
         Raises ClientClosed.
         """
+        while (connection := self._pop()) is not None:
+            if connection.place is place and connection.is_usable:
+                return connection
+            connection.close()
+        return None
+
+    def _pop(self) -> L | None:
+        """Return the first one that may be taken; whether it is usable is asked without the lock.
+
+        To ask lets other threads run, and each that wanted the lock meanwhile would have to sleep.
+        """
         with self._lock:
             if self._is_closed:
                 raise ClientClosed
             idle = self._idle
             for at in range(len(idle) - 1, -1, -1):
-                connection = idle[at]
-                is_closed = connection.is_closed
-                if connection.held and not is_closed:
-                    continue
-                del idle[at]
-                if connection.place is place and not is_closed and connection.is_usable:
-                    return connection
-                connection.close()
+                if not idle[at].held or idle[at].is_closed:
+                    return idle.pop(at)
         return None
 
     def give_back(self, connection: L, *, is_last: bool = False) -> None:

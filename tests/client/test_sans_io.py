@@ -1,6 +1,7 @@
 """The parsers are fed whole and byte by byte; what is written is one command or one request."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -107,7 +108,13 @@ class Kept(Link):
     """A connection without a socket."""
 
     descriptor = -1
-    is_usable = True
+    asked: Callable[[], object] = bool
+    """Called when somebody asks whether it is usable."""
+
+    @property
+    def is_usable(self) -> bool:
+        self.asked()
+        return not self.is_closed
 
     def close(self) -> None:
         self.is_closed = True
@@ -161,6 +168,15 @@ def test_a_connection_that_was_lost_with_its_jobs_is_not_kept() -> None:
     lost.close()
     assert pool.take(lost.place) is None
     assert pool._idle == []
+
+
+def test_no_thread_waits_for_a_lock_while_a_connection_is_asked_whether_it_is_usable() -> None:
+    kept, pool = link(), Pool[Kept]()
+    pool.give_back(kept)
+    is_locked: list[bool] = []
+    kept.asked = lambda: is_locked.append(pool._lock.locked())
+    assert pool.take(kept.place) is kept
+    assert is_locked == [False]
 
 
 def test_so_many_connections_are_kept_and_those_that_hold_jobs() -> None:
