@@ -8,7 +8,7 @@
             print(job.json())
 
 The way of one call, in the order in which to read it; over the line `line_calls` and `beanstalk`
-stand in place of `http_calls` and `http1`. Together they are 2,300 lines, over the line 2,600:
+stand in place of `http_calls` and `http1`. Together they are 2,400 lines, over the line 2,800:
 
     sync               `Client`, with one method for each operation, and `Job`
     http_calls         requests and answers of each operation; generators without a socket
@@ -64,6 +64,11 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.errors import PolicyInvalid as PolicyInvalid
     from delayd.client.errors import PushIsOff as PushIsOff
     from delayd.client.errors import Refused as Refused
+    from delayd.client.errors import ScheduleConfigured as ScheduleConfigured
+    from delayd.client.errors import ScheduleInvalid as ScheduleInvalid
+    from delayd.client.errors import ScheduleNotFound as ScheduleNotFound
+    from delayd.client.errors import ScheduleOver as ScheduleOver
+    from delayd.client.errors import SchedulesFull as SchedulesFull
     from delayd.client.errors import ServerFault as ServerFault
     from delayd.client.errors import StateConflict as StateConflict
     from delayd.client.errors import Stopping as Stopping
@@ -77,15 +82,20 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.errors import WrongProtocol as WrongProtocol
     from delayd.client.errors import WrongState as WrongState
     from delayd.client.results import Attempt as Attempt
+    from delayd.client.results import BackfillResult as BackfillResult
     from delayd.client.results import Became as Became
     from delayd.client.results import Calendar as Calendar
     from delayd.client.results import DeadGroup as DeadGroup
     from delayd.client.results import Failure as Failure
     from delayd.client.results import Health as Health
     from delayd.client.results import JobInfo as JobInfo
+    from delayd.client.results import LastRun as LastRun
     from delayd.client.results import PolicyInfo as PolicyInfo
     from delayd.client.results import PutResult as PutResult
     from delayd.client.results import Reservation as Reservation
+    from delayd.client.results import RunResult as RunResult
+    from delayd.client.results import ScheduleInfo as ScheduleInfo
+    from delayd.client.results import SchedulePreview as SchedulePreview
     from delayd.client.results import TopicInfo as TopicInfo
     from delayd.client.sync import Client as Client
     from delayd.client.sync import Job as Job
@@ -95,7 +105,9 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.values import Changes as Changes
     from delayd.client.values import Filter as Filter
     from delayd.client.values import NewJob as NewJob
+    from delayd.client.values import NewSchedule as NewSchedule
     from delayd.client.values import PutOptions as PutOptions
+    from delayd.client.values import ScheduleOptions as ScheduleOptions
     from delayd.client.values import Timing as Timing
     from delayd.client.worker import AsyncWorker as AsyncWorker
     from delayd.client.worker import Worker as Worker
@@ -106,19 +118,21 @@ _NAMES = MappingProxyType(
         "errors": (
             "BodyTooBig Busy CapReached ClientClosed ConnectionLost DelayTooLong DelaydError "
             "Draining FieldProblem Forbidden IdempotencyKeyReused IdempotencyKeysFull Invalid "
-            "JobAlreadyExists JobNotFound JobReserved KeyInvalid NoRoom NoStandby NoVirtualClock "
-            "NotFound NotNow NotOnThisProtocol NotReady NotReserved NotUnderstood OutOfSpace "
-            "PolicyChanged PolicyInvalid PushIsOff Refused ServerFault StateConflict Stopping "
-            "TargetRefused TimedOut TooManyRequests TopicNameInvalid TopicNotFound Unauthorized "
-            "Unreachable WrongProtocol WrongState"
+            "JobAlreadyExists JobNotFound JobReserved KeyInvalid NoRoom NoStandby "
+            "NoVirtualClock NotFound NotNow NotOnThisProtocol NotReady NotReserved "
+            "NotUnderstood OutOfSpace PolicyChanged PolicyInvalid PushIsOff Refused "
+            "ScheduleConfigured ScheduleInvalid ScheduleNotFound ScheduleOver SchedulesFull "
+            "ServerFault StateConflict Stopping TargetRefused TimedOut TooManyRequests "
+            "TopicNameInvalid TopicNotFound Unauthorized Unreachable WrongProtocol WrongState"
         ),
         "results": (
-            "Attempt Became Calendar DeadGroup Failure Health JobInfo PolicyInfo PutResult "
-            "Reservation TopicInfo"
+            "Attempt BackfillResult Became Calendar DeadGroup Failure Health JobInfo LastRun "
+            "PolicyInfo PutResult Reservation RunResult ScheduleInfo SchedulePreview "
+            "TopicInfo"
         ),
         "sync": "Client Job",
         "tasks": "NotATask Task Tasks",
-        "values": "Changes Filter NewJob PutOptions Timing",
+        "values": "Changes Filter NewJob NewSchedule PutOptions ScheduleOptions Timing",
         "worker": "AsyncWorker Worker",
     }
 )

@@ -27,7 +27,7 @@ from delayd.client.jobs import NEVER_S, Reserved, Touches, leaving, touched
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.protocols import way_to
-from delayd.client.results import JobInfo
+from delayd.client.results import JobInfo, ScheduleInfo
 from delayd.client.steps import Steps, awaited
 from delayd.client.sync import Client, Job
 from delayd.client.values import Duration, Filter
@@ -198,6 +198,29 @@ class AsyncClient:
     clear = _awaited(Client.clear)
     dead_reasons = _awaited(Client.dead_reasons)
     redrive = _awaited(Client.redrive)
+
+    # --- Schedules -------------------------------------------------------------------------------
+
+    put_schedule = _awaited(Client.put_schedule)
+    schedule = _awaited(Client.schedule)
+
+    async def schedules(self, topic: str = "", *, prefix: str = "") -> AsyncIterator[ScheduleInfo]:
+        """As `Client.schedules`."""
+        after: str | None = None
+        while True:
+            steps = self._calls.page_of_schedules(topic, prefix, after=after)
+            page, after = await self._run(steps)
+            for schedule in page:
+                yield schedule
+            if after is None:
+                return
+
+    remove_schedule = _awaited(Client.remove_schedule)
+    pause_schedule = _awaited(Client.pause_schedule)
+    resume_schedule = _awaited(Client.resume_schedule)
+    run_schedule = _awaited(Client.run_schedule)
+    backfill_schedule = _awaited(Client.backfill_schedule)
+    preview_schedule = _awaited(Client.preview_schedule)
 
     # --- The daemon ------------------------------------------------------------------------------
 

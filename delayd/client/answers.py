@@ -11,11 +11,12 @@ delayd.client.errors.NotUnderstood: `id` is the text '7' and not a whole number;
 not have been done
 """
 
+import binascii
 import datetime as dt
 import itertools
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
@@ -151,6 +152,33 @@ def seconds_in(value: object, name: str) -> float:
 def moment_in(value: object, name: str) -> dt.datetime:
     """Return a member that is a time."""
     return read_moment(member(value, name), name)
+
+
+def base64_in(value: object, name: str) -> bytes:
+    """Return the bytes of a member that is base64."""
+    text = text_in(value, name)
+    try:
+        return binascii.a2b_base64(text)
+    except ValueError:
+        raise NotUnderstood(f"`{name}` is {shown(text)} and not base64") from None
+
+
+def body_texts(answer: bytes) -> Iterator[bytes]:
+    """Yield the very texts of all members `body` of an answer, in their order.
+
+    A quote within a string is escaped, so `"body":` is a name; the inside of a body is skipped.
+
+    >>> list(body_texts(b'{"jobs":[{"key":"body","body":{"body":  1}},{"id":2,"body":"a"}]}'))
+    [b'{"body":  1}', b'"a"']
+    """
+    text, read = answer.decode(), decoder().raw_decode
+    at = 0
+    while (at := text.find('"body":', at)) >= 0:
+        start = at + len('"body":')
+        while text[start : start + 1].isspace():
+            start += 1
+        _value, at = read(text, start)
+        yield text[start:at].encode()
 
 
 def checked(name: str, value: Any, *kinds: type) -> Any:  # noqa: ANN401 - JSON

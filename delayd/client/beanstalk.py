@@ -19,6 +19,7 @@ from delayd.client.errors import (
     NotUnderstood,
     PolicyInvalid,
     Refused,
+    ScheduleInvalid,
     TopicNameInvalid,
     WrongProtocol,
     refused,
@@ -51,6 +52,7 @@ _DONE: Final = frozenset(
         *("WATCHING", "INSERTED", "KEPT", "REPLACED", "PRESERVED", "EXTENDED", "DELETED"),
         *("RELEASED", "NACKED", "BURIED", "TOUCHED", "KICKED", "PAUSED", "CHANGED", "CANCELLED"),
         *("RESCHEDULED", "MATCHED", "CLEARED", "REDRIVEN", "POLICY_SET", "ADVANCED"),
+        *("SCHEDULED", "RESUMED", "RAN", "BACKFILLED"),
     )
 )
 """Words of successful replies: to a wrong command such a reply is no refusal either."""
@@ -65,13 +67,15 @@ _SCOPES: Final = MappingProxyType(
     {
         command: scope
         for scope, commands in (
-            ("put", "use put put-in-tube change reschedule-jobs"),
+            ("put", "use put put-in-tube change reschedule-jobs schedule-put schedule-delete"),
+            ("put", "schedule-pause schedule-resume schedule-run schedule-backfill"),
             ("reserve", "watch reserve-batch"),
             ("delete", "delete delete-key cancel-jobs"),
             ("release", "nack release touch"),
             ("bury", "bury"),
             ("kick", "kick-job kick-key kick-jobs redrive"),
             ("peek", "peek peek-key find-key stats-job list-jobs dead-reasons calendar"),
+            ("peek", "schedules schedule-get schedule-preview"),
             ("pause", "pause-tube"),
             ("stats", "stats stats-tube get-policy"),
             ("admin", "set-policy clear-tube advance-clock"),
@@ -387,6 +391,8 @@ def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
     word = reply.word
     if command == "set-policy" and word == "BAD_FORMAT":
         return PolicyInvalid(" ".join(reply.words[1:]), word)
+    if command.startswith("schedule-") and word == "BAD_FORMAT" and len(reply.words) > 1:
+        return ScheduleInvalid(" ".join(reply.words[1:]), word)
     if word in _DONE or not re.fullmatch(_REFUSAL, word):
         raise NotUnderstood(f"{command} was answered {shown(' '.join(reply.words))}")
     if word in {"BAD_FORMAT", "FORBIDDEN", "UNAUTHORIZED"} and len(reply.words) > 1:

@@ -2,14 +2,16 @@
 
     DelaydError
       Refused                   the daemon refused it, and nothing has changed
-        NotFound                  JobNotFound, TopicNotFound
+        NotFound                  JobNotFound, TopicNotFound, ScheduleNotFound
         StateConflict             JobAlreadyExists, JobReserved, NotReserved, WrongState,
-                                  PolicyChanged, NoStandby, NoVirtualClock
+                                  PolicyChanged, ScheduleOver, NoStandby, NoVirtualClock
         Invalid                   KeyInvalid, TopicNameInvalid, DelayTooLong, PolicyInvalid,
-                                  BodyTooBig, IdempotencyKeyReused, PushIsOff, TargetRefused
-        NoRoom                    CapReached, IdempotencyKeysFull, OutOfSpace
+                                  ScheduleInvalid, BodyTooBig, IdempotencyKeyReused, PushIsOff,
+                                  TargetRefused
+        NoRoom                    CapReached, IdempotencyKeysFull, SchedulesFull, OutOfSpace
         NotNow                    Draining, Stopping, NotReady, Busy, TooManyRequests
         Unauthorized, Forbidden   no valid token; a token without the scope
+                                  ScheduleConfigured, which is for no token
       Unreachable               no daemon answers at the address, and nothing was sent
       ConnectionLost            no answer came; it says whether the daemon may have done it
       TimedOut                  no job became ready in time
@@ -89,7 +91,7 @@ class Refused(DelaydError):
 
 
 class NotFound(Refused, words="NOT_FOUND"):
-    """There is no such job, key or topic."""
+    """There is no such job, key, topic or schedule."""
 
 
 class JobNotFound(
@@ -109,6 +111,12 @@ class TopicNotFound(
     titles=("The topic does not exist: it is unused and has no jobs.",),
 ):
     """The topic is unused and has no jobs."""
+
+
+class ScheduleNotFound(
+    NotFound, kinds="schedule_not_found", titles=("There is no schedule of that name.",)
+):
+    """There is no schedule of that name, or the token is not for its topic."""
 
 
 class StateConflict(Refused):
@@ -133,6 +141,10 @@ class WrongState(StateConflict, kinds="wrong_state", words="WRONG_STATE"):
 
 class PolicyChanged(StateConflict, kinds="policy_changed", words="POLICY_CHANGED"):
     """The topic's policy was changed since it was read."""
+
+
+class ScheduleOver(StateConflict, kinds="schedule_over", words="SCHEDULE_OVER"):
+    """The schedule has no more runs: its end has passed, or its limit is reached."""
 
 
 class NoStandby(StateConflict, kinds="no_standby", words="NO_STANDBY"):
@@ -173,6 +185,10 @@ class PolicyInvalid(Invalid, kinds="policy_invalid", titles=("The policy is inva
     """The policy has mistakes."""
 
 
+class ScheduleInvalid(Invalid, kinds="schedule_invalid", titles=("The schedule is invalid.",)):
+    """The schedule has mistakes."""
+
+
 class BodyTooBig(Invalid, kinds="body_too_big request_too_long", words="JOB_TOO_BIG"):
     """The body or the request is longer than the daemon, or the topic, accepts."""
 
@@ -206,6 +222,12 @@ class CapReached(
 
 class IdempotencyKeysFull(NoRoom, kinds="idempotency_keys_full", words="IDEMPOTENCY_KEYS_FULL"):
     """The daemon remembers as many idempotency keys as it may."""
+
+
+class SchedulesFull(
+    NoRoom, kinds="schedules_full", titles=("There are as many schedules as there may be.",)
+):
+    """There are as many schedules as there may be."""
 
 
 class OutOfSpace(
@@ -246,6 +268,14 @@ class Unauthorized(Refused, kinds="unauthorized", words="UNAUTHORIZED"):
 
 class Forbidden(Refused, kinds="forbidden source_refused topic_internal", words="FORBIDDEN"):
     """The token does not allow this: it lacks `scope`; if that is empty, it is for other topics."""
+
+
+class ScheduleConfigured(
+    Forbidden,
+    kinds="schedule_configured",
+    titles=("The schedule belongs to the configuration of the daemon, and is changed there.",),
+):
+    """The schedule is in the configuration of the daemon, and is changed there."""
 
 
 class ServerFault(Refused, kinds="internal_error", words="INTERNAL_ERROR"):

@@ -13,7 +13,6 @@ StopIteration: 3
 `docs/http.md` describes the calls themselves.
 """
 
-import binascii
 import datetime as dt
 import functools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -22,8 +21,9 @@ from typing import Any, Final, NamedTuple, TypeVar, Unpack
 
 from delayd.client.answers import (
     array_in,
+    base64_in,
+    body_texts,
     checked,
-    decoder,
     member,
     members,
     moment_in,
@@ -51,6 +51,7 @@ from delayd.client.http1 import Request, Response, query_text, quoted
 from delayd.client.limits import BATCH_JOBS_MAX, DETAIL_CHARACTERS_MAX, PAGES_BYTES_MAX, PAGES_MAX
 from delayd.client.results import (
     Attempt,
+    BackfillResult,
     Became,
     Calendar,
     DeadGroup,
@@ -60,9 +61,20 @@ from delayd.client.results import (
     PolicyInfo,
     PutResult,
     Reservation,
+    RunResult,
+    ScheduleInfo,
+    SchedulePreview,
     Time,
     TopicInfo,
     with_others,
+)
+from delayd.client.schedules import (
+    definition_json,
+    preview_json,
+    read_page,
+    read_preview,
+    read_schedule,
+    schedule_word,
 )
 from delayd.client.values import (
     PAGE_JOBS,
@@ -71,11 +83,14 @@ from delayd.client.values import (
     Changes,
     Duration,
     Filter,
+    Moment,
     NewJob,
+    NewSchedule,
     PutOptions,
+    ScheduleOptions,
     Timing,
-    body_bytes,
     duration_value,
+    job_fields,
     json_bytes,
     listed,
     moment,
@@ -99,7 +114,7 @@ _USUAL: Final = 1 << 32
 """Numbers up to this need no further check, which saves a call."""
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
     {
-        **dict.fromkeys(("id", "attempts"), _WHOLE),
+        **dict.fromkeys(("id", "attempts", "put", "kept"), _WHOLE),
         **dict.fromkeys(("delayed", "ready", "reserved", "buried", "urgent", "waiting"), _WHOLE),
         **dict.fromkeys(("topic", "state", "token", "key", "group", "name"), _A_TEXT),
         **dict.fromkeys(("outcome", "source", "trouble", "policy_tag"), _A_TEXT),
@@ -131,7 +146,7 @@ class HttpCalls:
         if key:  # it goes into a header
             _check_fields({"idempotency_key": key})
         may_repeat = bool(key) or options.get("on_conflict", "reject") != "reject"
-        job = _job({"body": body, **options})
+        job = job_fields({"body": body, **options})
         headers = {"Idempotency-Key": key} if key else {}
         target = f"{_topic(topic)}/jobs"
         answer = yield from _ask("POST", target, job, may_repeat=may_repeat, headers=headers)
@@ -139,7 +154,7 @@ class HttpCalls:
 
     def put_many(self, topic: str, jobs: Iterable[NewJob]) -> Steps[list[PutResult | Refused]]:
         """Put many jobs, in requests as long as the daemon accepts."""
-        written = [_job(job) for job in listed(jobs)]
+        written = [job_fields(job) for job in listed(jobs)]
         return (yield from _in_parts(f"{_topic(topic)}/jobs", "jobs", written, _put_result))
 
     # --- Workers ---------------------------------------------------------------------------------
@@ -239,7 +254,7 @@ class HttpCalls:
             "GET", f"{_topic(topic)}/jobs?{query_text(query.items())}", may_repeat=True
         )
         answer = _read(response)
-        texts = _body_texts(response.body)
+        texts = body_texts(response.body)
         jobs, next_after = array_in(answer, "jobs"), _after(answer)
         if len(jobs) > most or (after and next_after == after):
             raise NotUnderstood(f"a page of {len(jobs)} jobs and `after` {shown(next_after)}")
@@ -254,7 +269,7 @@ class HttpCalls:
     def change(
         self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
     ) -> Steps[Time | None]:
-        body = _job(changes)
+        body = job_fields(changes)
         body |= {name: None for name in ("url", "group") if changes.get(name, "") is None}
         return moment_in((yield from _ask("PATCH", _job_path(which, key), body)), "due")
 
@@ -267,7 +282,7 @@ class HttpCalls:
     def reschedule_many(
         self, topic: str, which: Filter, timing: Timing, *, dry_run: bool = False
     ) -> Steps[int]:
-        time = _job(timing)
+        time = job_fields(timing)
         return (yield from _many("POST", topic, "/reschedule", which, time, dry_run=dry_run))
 
     # --- Topics ----------------------------------------------------------------------------------
@@ -338,6 +353,53 @@ class HttpCalls:
     ) -> Steps[int]:
         body = _present(max=limit, per_second=per_second, reason=reason)
         return whole_in((yield from _ask("POST", f"{_topic(topic)}/kick", body)), "kicked")
+
+    # --- Schedules -------------------------------------------------------------------------------
+
+    def put_schedule(
+        self, name: str, topic: str, body: Body, options: ScheduleOptions
+    ) -> Steps[ScheduleInfo]:
+        text = definition_json({"topic": topic, **options, "body": body})
+        return (yield from _schedule("PUT", name, "", text))
+
+    def schedule(self, name: str) -> Steps[ScheduleInfo]:
+        return (yield from _schedule("GET", name))
+
+    def page_of_schedules(
+        self, topic: str, prefix: str, *, after: str | None
+    ) -> Steps[tuple[list[ScheduleInfo], str | None]]:
+        """Return a page of schedules by name, and `after` of the next one; None: there is none."""
+        parts = _present(topic=topic or None, prefix=prefix or None, after=after)
+        query = f"?{query_text(parts.items())}" if parts else ""
+        response = yield Request("GET", f"/v1/schedules{query}", may_repeat=True)
+        return read_page(_read(response), response.body, after)
+
+    def remove_schedule(self, name: str) -> Steps[None]:
+        yield from _ask("DELETE", _schedule_path(name))
+
+    def pause_schedule(self, name: str, note: str) -> Steps[ScheduleInfo]:
+        return (yield from _schedule("POST", name, "/pause", json_bytes({"note": note})))
+
+    def resume_schedule(self, name: str) -> Steps[ScheduleInfo]:
+        return (yield from _schedule("POST", name, "/resume", b"{}"))
+
+    def run_schedule(self, name: str) -> Steps[RunResult]:
+        return _named(RunResult, (yield from _ask("POST", f"{_schedule_path(name)}/run", {})))
+
+    def backfill_schedule(
+        self, name: str, due_from: Moment, due_to: Moment
+    ) -> Steps[BackfillResult]:
+        span = {"from": moment(due_from, "from"), "until": moment(due_to, "until")}
+        answer = yield from _ask("POST", f"{_schedule_path(name)}/backfill", span)
+        return _named(BackfillResult, answer)
+
+    def preview_schedule(self, which: str | NewSchedule, count: int) -> Steps[SchedulePreview]:
+        query = f"preview?count={count}"
+        if isinstance(which, str):
+            return read_preview((yield from _get(f"{_schedule_path(which)}/{query}")))
+        text = preview_json(which)
+        response = yield Request("POST", f"/v1/schedules/{query}", text, may_repeat=True)
+        return read_preview(_read(response))
 
     # --- The daemon ------------------------------------------------------------------------------
 
@@ -473,7 +535,7 @@ def _held(job: Held, verb: str, body: dict[str, Any], *, may_repeat: bool = Fals
 def _look(target: str) -> Steps[JobInfo]:
     response = yield Request("GET", target, may_repeat=True)
     job = _read(response)
-    return _job_info(job, _body_texts(response.body))
+    return _job_info(job, body_texts(response.body))
 
 
 def _many(
@@ -489,6 +551,16 @@ def _many(
     target = f"{_topic(topic)}/jobs{verb}" + (f"?{query}" if query else "")
     counts = [*members((yield from _ask(method, target, body))).values()]
     return int(checked("the count", counts[0] if counts else None, int))
+
+
+def _schedule(method: str, name: str, verb: str = "", body: bytes = b"") -> Steps[ScheduleInfo]:
+    """Send a request about a schedule, which may be done twice, and read what it answers."""
+    response = yield Request(method, _schedule_path(name) + verb, body, may_repeat=True)
+    return read_schedule(_read(response), response.body)
+
+
+def _schedule_path(name: str) -> str:
+    return f"/v1/schedules/{quoted(schedule_word(name))}"
 
 
 def _topic(name: str) -> str:
@@ -519,24 +591,6 @@ def _token(job: Held) -> str:
 def _present(**values: Any) -> dict[str, Any]:  # noqa: ANN401 - values of JSON
     """Return the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _job(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a job in the form of the API."""
-    job = {name: value for name, value in options.items() if value is not None or name == "body"}
-    for name in ("delay", "ttr"):
-        if name in job:
-            job[name] = duration_value(job[name])
-    if "at" in job:
-        job["at"] = moment(job["at"], "at")
-    if isinstance(job.get("retry"), Sequence) and not isinstance(job["retry"], str | bytes):
-        job["retry"] = [duration_value(step) for step in job["retry"]]
-    if isinstance(job.get("headers"), Mapping):
-        job["headers"] = dict(job["headers"])
-    if isinstance(job.get("body"), bytes | bytearray | memoryview | str):
-        text = binascii.b2a_base64(body_bytes(job.pop("body")), newline=False)
-        job["body_base64"] = text.decode()
-    return job
 
 
 def _query(which: Filter) -> dict[str, str]:
@@ -662,33 +716,7 @@ def _put_result(answer: Mapping[str, Any]) -> PutResult:
 
 
 def _reservation(job: Mapping[str, Any]) -> Reservation:
-    return _named(Reservation, job, body=_base64_of(job))
-
-
-def _base64_of(job: Mapping[str, Any]) -> bytes:
-    text = text_in(job, "body_base64")
-    try:
-        return binascii.a2b_base64(text)
-    except ValueError:
-        raise NotUnderstood(f"`body_base64` is {shown(text)} and not base64") from None
-
-
-def _body_texts(answer: bytes) -> Iterator[bytes]:
-    """Yield the very texts of all members `body` of an answer, in their order.
-
-    A quote within a string is escaped, so `"body":` is a name; the inside of a body is skipped.
-
-    >>> list(_body_texts(b'{"jobs":[{"key":"body","body":{"body":  1}},{"id":2,"body":"a"}]}'))
-    [b'{"body":  1}', b'"a"']
-    """
-    text, read = answer.decode(), decoder().raw_decode
-    at = 0
-    while (at := text.find('"body":', at)) >= 0:
-        start = at + len('"body":')
-        while text[start : start + 1].isspace():
-            start += 1
-        _value, at = read(text, start)
-        yield text[start:at].encode()
+    return _named(Reservation, job, body=base64_in(job, "body_base64"))
 
 
 def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> JobInfo:
@@ -699,7 +727,7 @@ def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> J
         if body is None:
             raise NotUnderstood("the body of a job does not stand where delayd writes it")
     elif "body_base64" in job:
-        body = _base64_of(job)
+        body = base64_in(job, "body_base64")
         del job["body_base64"]
     history = tuple(_named(Attempt, each) for each in array_in({"history": [], **job}, "history"))
     return _named(JobInfo, {"topic": topic, **job}, body=body, history=history, details=job)

@@ -60,11 +60,14 @@ from delayd.client.errors import (
     NotUnderstood,
     NoVirtualClock,
     Refused,
+    ScheduleNotFound,
     TopicNotFound,
     wrong,
 )
+from delayd.client.limits import PREVIEW_RUNS_MAX
 from delayd.client.results import (
     Attempt,
+    BackfillResult,
     Became,
     Calendar,
     DeadGroup,
@@ -74,9 +77,19 @@ from delayd.client.results import (
     PolicyInfo,
     PutResult,
     Reservation,
+    RunResult,
+    ScheduleInfo,
+    SchedulePreview,
     Time,
     TopicInfo,
     with_others,
+)
+from delayd.client.schedules import (
+    definition_json,
+    read_page,
+    read_preview,
+    read_schedule,
+    schedule_word,
 )
 from delayd.client.values import (
     PAGE_JOBS,
@@ -85,15 +98,19 @@ from delayd.client.values import (
     Changes,
     Duration,
     Filter,
+    Moment,
     NewJob,
+    NewSchedule,
     OnConflict,
     Outcome,
     PutOptions,
+    ScheduleOptions,
     State,
     Timing,
     body_bytes,
     json_bytes,
     listed,
+    moment,
     seconds,
     tag_word,
     waits,
@@ -524,6 +541,62 @@ class LineCalls:
         words += [] if reason is None else [f"reason={_option(reason, 'reason')}"]
         return (yield from _counted("redrive", topic, "REDRIVEN", most, *words))
 
+    # --- Schedules -------------------------------------------------------------------------------
+
+    def put_schedule(
+        self, name: str, topic: str, body: Body, options: ScheduleOptions
+    ) -> Steps[ScheduleInfo]:
+        text = definition_json({"topic": topic, **options, "body": body})
+        made = ScheduleInfo(name, topic, "active")
+        return (yield from _changed_schedule("put", "SCHEDULED", made, text))
+
+    def schedule(self, name: str) -> Steps[ScheduleInfo]:
+        text = (yield from _of_schedule("get", name, "OK", may_repeat=True)).body or b""
+        return read_schedule(read_json(text), text)
+
+    def page_of_schedules(
+        self, topic: str, prefix: str, *, after: str | None
+    ) -> Steps[tuple[list[ScheduleInfo], str | None]]:
+        """Return a page of schedules by name, and `after` of the next one; None: there is none."""
+        words = [f"topic={topic_word(topic)}"] if topic else []
+        words += [f"prefix={schedule_word(prefix, 'prefix')}"] if prefix else []
+        words += [f"after={schedule_word(after, 'after')}"] if after else []
+        text = (yield from _done(line("schedules", *words), "OK", may_repeat=True)).body or b""
+        return read_page(read_json(text), text, after)
+
+    def remove_schedule(self, name: str) -> Steps[None]:
+        yield from _of_schedule("delete", name, "DELETED")
+
+    def pause_schedule(self, name: str, note: str) -> Steps[ScheduleInfo]:
+        paused = ScheduleInfo(name, "", "paused", note=note)
+        return (yield from _changed_schedule("pause", "PAUSED", paused, note.encode()))
+
+    def resume_schedule(self, name: str) -> Steps[ScheduleInfo]:
+        return (yield from _changed_schedule("resume", "RESUMED", ScheduleInfo(name, "", "active")))
+
+    def run_schedule(self, name: str) -> Steps[RunResult]:
+        words = (yield from _of_schedule("run", name, "RAN")).words
+        if len(words) != 3:
+            raise NotUnderstood(f"{shown(' '.join(words))} has no number and key")
+        return RunResult(whole_at(words, 1), words[2])
+
+    def backfill_schedule(
+        self, name: str, due_from: Moment, due_to: Moment
+    ) -> Steps[BackfillResult]:
+        span = [
+            _option(moment(due_from, "from"), "from"),
+            _option(moment(due_to, "until"), "until"),
+        ]
+        words = (yield from _of_schedule("backfill", name, "BACKFILLED", *span)).words
+        return BackfillResult(whole_at(words, 1), whole_at(words, 2))
+
+    def preview_schedule(self, which: str | NewSchedule, count: int) -> Steps[SchedulePreview]:
+        if not isinstance(which, str):
+            raise self._elsewhere("a preview of a schedule that is not made yet")
+        most = f"count={whole_word(count, 'count', 1, PREVIEW_RUNS_MAX)}"
+        reply = yield from _of_schedule("preview", which, "OK", most, may_repeat=True)
+        return read_preview(read_json(reply.body or b""))
+
     # --- The daemon ------------------------------------------------------------------------------
 
     def stats(self) -> Steps[dict[str, Any]]:
@@ -701,6 +774,34 @@ def _of_topic(
     reply = yield from _ask(command, may_repeat=may_repeat)
     _expect(reply, command, word, _no_topic(topic), TopicNotFound)
     return reply
+
+
+def _of_schedule(
+    verb: str,
+    name: str,
+    word: str,
+    *words: str,
+    body: bytes | None = None,
+    may_repeat: bool = False,
+) -> Steps[Reply]:
+    """Send a command about a schedule. Raises ScheduleNotFound."""
+    command = line(f"schedule-{verb}", schedule_word(name), *words, body=body)
+    reply = yield from _ask(command, may_repeat=may_repeat)
+    _expect(reply, command, word, f"there is no schedule {name!r}", ScheduleNotFound)
+    return reply
+
+
+def _changed_schedule(
+    verb: str, word: str, known: ScheduleInfo, body: bytes | None = None
+) -> Steps[ScheduleInfo]:
+    """Change a schedule, and look at it; what is `known` of it is all for those who may not."""
+    yield from _of_schedule(verb, known.name, word, body=body, may_repeat=True)
+    command = line("schedule-get", known.name)
+    reply = yield from _ask(command, may_repeat=True)
+    if reply.word in {"FORBIDDEN", "NOT_FOUND"}:
+        return known
+    _expect(reply, command, "OK")
+    return read_schedule(read_json(reply.body or b""), reply.body or b"")
 
 
 def _counted(verb: str, topic: str, word: str, *words: str) -> Steps[int]:

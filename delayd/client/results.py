@@ -179,6 +179,96 @@ class PolicyInfo(NamedTuple):
     """Another one as soon as the policy says something else; for `if_tag` of `set_policy`."""
 
 
+class LastRun(NamedTuple):
+    """The run of a schedule that came last."""
+
+    outcome: str
+    """`running`, or how its job has ended: `done`, `dead`, `cancelled`, `ended`; or `refused`."""
+    due: Time | None = None
+    """The time for which it was planned."""
+    key: str = ""
+    """Of its job."""
+    id: int | None = None
+    """Of its job; None: there is none."""
+    error: str = ""
+    """Why it was refused."""
+
+
+class ScheduleInfo(NamedTuple):
+    """A schedule, and what has become of its runs."""
+
+    name: str
+    topic: str
+    state: str
+    """`active`, `paused` or `over`."""
+    next: Time | None = None
+    """When the next run is due; None: there is none."""
+    definition: Mapping[str, Any] = NO_DETAILS
+    """What `put_schedule` was given, but for the body."""
+    body: bytes | None = None
+    """Of the job of each run."""
+    source: str = ""
+    """`configuration` or `run_time`."""
+    note: str = ""
+    """Why it is paused."""
+    created: Time | None = None
+    changed: Time | None = None
+    """When it was given another definition last; None: never."""
+    runs: int = 0
+    """Jobs that were put."""
+    missed: int = 0
+    """Runs that were due while no daemon ran, and were not made up for."""
+    skipped: int = 0
+    """Runs that were due while the one before was under way."""
+    refused: int = 0
+    """Runs whose job was refused."""
+    late: int = 0
+    """Runs that were more than a second late."""
+    last: LastRun | None = None
+    """None: there was none."""
+    queued: Time | None = None
+    """The run that waits for the end of the last one; None: none does."""
+    tzdata: str = ""
+    """The version of the time zones by which it is planned."""
+    details: Mapping[str, Any] = NO_DETAILS
+    """All members of the daemon's answer, under its names."""
+
+    @property
+    def text(self) -> str:
+        """The body, as UTF-8."""
+        return (self.body or b"").decode()
+
+    def json(self) -> Any:  # noqa: ANN401 - any JSON
+        """Return the body, read as JSON."""
+        return json.loads(self.body or b"")
+
+
+class RunResult(NamedTuple):
+    """The job of a run that was asked for."""
+
+    id: int
+    key: str
+
+
+class BackfillResult(NamedTuple):
+    """The runs of a past range."""
+
+    put: int
+    """Jobs that were put."""
+    kept: int
+    """Runs whose job was there."""
+
+
+class SchedulePreview(NamedTuple):
+    """When the next runs of a schedule are due, if all goes well."""
+
+    runs: list[Time]
+    timezone: str
+    """By which its cron expression counts."""
+    tzdata: str
+    """The version of the time zones."""
+
+
 class Calendar(NamedTuple):
     """How many delayed jobs come due in each of equal spans from now."""
 

@@ -31,6 +31,7 @@ from delayd.client.jobs import (
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.protocols import way_to
 from delayd.client.results import (
+    BackfillResult,
     Became,
     Calendar,
     DeadGroup,
@@ -38,6 +39,9 @@ from delayd.client.results import (
     JobInfo,
     PolicyInfo,
     PutResult,
+    RunResult,
+    ScheduleInfo,
+    SchedulePreview,
     Time,
     TopicInfo,
 )
@@ -48,8 +52,11 @@ from delayd.client.values import (
     Changes,
     Duration,
     Filter,
+    Moment,
     NewJob,
+    NewSchedule,
     PutOptions,
+    ScheduleOptions,
     State,
     Timing,
 )
@@ -401,6 +408,59 @@ class Client:
         With a `reason` those alone that are dead for it: the `id` of a group of `dead_reasons`.
         """
         return self._run(self._calls.redrive(topic, limit, per_second, reason))
+
+    # --- Schedules -------------------------------------------------------------------------------
+
+    def put_schedule(
+        self, name: str, topic: str, body: Body, **options: Unpack[ScheduleOptions]
+    ) -> ScheduleInfo:
+        """Make a schedule: `put_schedule("nightly", "reports", {"all": True}, cron="30 2 * * *")`.
+
+        One that has the name is changed, and keeps its history; the same twice changes nothing.
+        `ScheduleOptions` lists the options. Raises ScheduleInvalid.
+        """
+        return self._run(self._calls.put_schedule(name, topic, body, options))
+
+    def schedule(self, name: str) -> ScheduleInfo:
+        """Return a schedule, and what has become of its runs. Raises ScheduleNotFound."""
+        return self._run(self._calls.schedule(name))
+
+    def schedules(self, topic: str = "", *, prefix: str = "") -> Iterator[ScheduleInfo]:
+        """Iterate over the schedules, of a topic or whose names begin so, by name."""
+        after: str | None = None
+        while True:
+            steps = self._calls.page_of_schedules(topic, prefix, after=after)
+            page, after = self._run(steps)
+            yield from page
+            if after is None:
+                return
+
+    def remove_schedule(self, name: str) -> None:
+        """Remove a schedule, not the jobs of its runs. Raises ScheduleNotFound."""
+        return self._run(self._calls.remove_schedule(name))
+
+    def pause_schedule(self, name: str, note: str = "") -> ScheduleInfo:
+        """Have no runs of it until `resume_schedule`; the note says why, for people."""
+        return self._run(self._calls.pause_schedule(name, note))
+
+    def resume_schedule(self, name: str) -> ScheduleInfo:
+        """Go on with the next run from now: what was due meanwhile is not made up for."""
+        return self._run(self._calls.resume_schedule(name))
+
+    def run_schedule(self, name: str) -> RunResult:
+        """Put a job of the schedule now, besides those of its runs."""
+        return self._run(self._calls.run_schedule(name))
+
+    def backfill_schedule(self, name: str, due_from: Moment, due_to: Moment) -> BackfillResult:
+        """Put the jobs of the runs of a past range, both ends included, unless they are there."""
+        return self._run(self._calls.backfill_schedule(name, due_from, due_to))
+
+    def preview_schedule(self, which: str | NewSchedule, count: int = 10) -> SchedulePreview:
+        """Return when the next runs are due, of a schedule by its name, or of one to be made.
+
+        `preview_schedule({"topic": "reports", "cron": "30 2 * * *"}, 3)` needs no body.
+        """
+        return self._run(self._calls.preview_schedule(which, count))
 
     # --- The daemon ------------------------------------------------------------------------------
 

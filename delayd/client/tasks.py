@@ -40,10 +40,10 @@ from typing import (
 
 from delayd.client.errors import NotOnThisProtocol
 from delayd.client.jobs import Reserved
-from delayd.client.results import PutResult
+from delayd.client.results import PutResult, ScheduleInfo
 from delayd.client.steps import Steps, awaited, carried_out
 from delayd.client.sync import Client, Job
-from delayd.client.values import Duration, Moment, PutOptions, json_bytes
+from delayd.client.values import Duration, Moment, PutOptions, ScheduleOptions, json_bytes
 
 if TYPE_CHECKING:  # without asyncio none of it is imported
     from types import FrameType
@@ -58,8 +58,9 @@ J = TypeVar("J")
 Later = Coroutine[Any, Any, PutResult]
 Middleware = Callable[[Any], contextlib.AbstractContextManager[object]]
 OPTIONS: Final = frozenset(PutOptions.__annotations__)
+SCHEDULE_OPTIONS: Final = frozenset(ScheduleOptions.__annotations__)
 ELSEWHERE: Final = frozenset(
-    ("delay", "apply_async", "send", "send_with_options", "enqueue", "defer", "schedule")
+    ("delay", "apply_async", "send", "send_with_options", "enqueue", "defer")
 )
 """What other libraries call the put of a task."""
 
@@ -104,16 +105,42 @@ class Task(Generic[P, R, A]):
         checker does not check the arguments beside them, so use `options` with one. Raises
         TypeError for arguments that the function does not take, or that JSON cannot hold.
         """
-        options: dict[str, Any] = {**self._options}
-        for name in OPTIONS & named.keys() - self._signature.parameters.keys():
-            options[name] = named.pop(name)
+        options = {**self._options, **self._taken(OPTIONS, named)}
+        body = self._body(arguments, named)
+        answer: A = self._app.client.put(self.topic, body, **options)
+        return answer
+
+    @overload
+    def schedule(
+        self: "Task[P, R, PutResult]", name: str, /, *arguments: object, **named: object
+    ) -> ScheduleInfo: ...
+    @overload
+    def schedule(
+        self: "Task[P, R, Later]", name: str, /, *arguments: object, **named: object
+    ) -> Coroutine[Any, Any, ScheduleInfo]: ...
+    def schedule(self, name: str, /, *arguments: Any, **named: Any) -> Any:
+        """Make a schedule of calls: `report.schedule("nightly", "all", cron="30 2 * * *")`.
+
+        Names of `ScheduleOptions` that are not parameters of the function are options of the
+        schedule. Of the task's own options those hold that a schedule has. Raises as `put` does.
+        """
+        own = {name: value for name, value in self._options.items() if name in SCHEDULE_OPTIONS}
+        options = {**own, **self._taken(SCHEDULE_OPTIONS, named)}
+        body = self._body(arguments, named)
+        return self._app.client.put_schedule(name, self.topic, body, **options)
+
+    def _taken(self, options: frozenset[str], named: dict[str, Any]) -> dict[str, Any]:
+        """Take the options out of named arguments."""
+        names = options & named.keys() - self._signature.parameters.keys()
+        return {name: named.pop(name) for name in names}
+
+    def _body(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> bytes:
+        """Return the body of a job that calls the function. Raises TypeError."""
         try:
             bound = self._signature.bind(*arguments, **named)
         except TypeError as error:
             raise TypeError(f"task {self.name!r}: {error}") from None
-        body = written(self.name, bound.args, bound.kwargs)
-        answer: A = self._app.client.put(self.topic, body, **options)
-        return answer
+        return written(self.name, bound.args, bound.kwargs)
 
     if not TYPE_CHECKING:  # to a type checker a class with this method has every attribute
 

@@ -10,6 +10,7 @@ A body is `bytes`, which are kept as they are, `str`, kept as UTF-8, or any valu
 '2030-01-01T09:00:00+00:00'
 """
 
+import binascii
 import datetime as dt
 import itertools
 import json
@@ -31,6 +32,8 @@ Bound = Duration | Moment
 State = Literal["delayed", "ready", "reserved", "buried"]
 OnConflict = Literal["reject", "keep", "replace", "preserve", "extend"]
 Outcome = Literal["created", "kept", "replaced", "preserved", "extended"]
+Missed = Literal["latest", "none", "all"]
+Overlap = Literal["allow", "skip", "queue_one"]
 
 WAIT_MS_MAX: Final = 60_000
 """The longest wait of one request."""
@@ -42,6 +45,8 @@ _UNITS_S: Final = MappingProxyType(
 _NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?"
 # From the largest unit to the smallest, as the daemon reads it.
 _DURATION: Final = "".join(rf"(?:({_NUMBER}){unit}\s*)?" for unit in _UNITS_S)
+_DURATIONS: Final = ("delay", "ttr", "every", "window", "jitter")
+_MOMENTS: Final = ("at", "start", "end")
 EXAMPLE: Final = 'put_many("mail", [{"body": {"to": "ada"}}, {"body": "later", "delay": "1h"}])'
 _DURATION_RULE: Final = 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'
 
@@ -83,6 +88,47 @@ class NewJob(PutOptions, total=False):
     """A job of a batch: its body, and the options of a put."""
 
     body: Required[Body]
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """When the runs of a schedule are due, and what their jobs have besides topic and body."""
+
+    cron: str
+    """Five fields, or a name such as `@daily`; this or `every`."""
+    every: Duration
+    """The time from one run to the next, from a second to a year."""
+    timezone: str
+    """By which `cron` counts, such as `Europe/Berlin`; UTC by default."""
+    start: Moment
+    """No run is due before it; `every` counts from it, or from when the schedule was made."""
+    end: Moment
+    """No run is due after it."""
+    limit: int
+    """How many runs there are at most."""
+    missed: Missed
+    """Which runs are made up for that were due while no daemon ran; `latest` by default."""
+    window: Duration
+    """Runs that are late by more than this are not made up for; without it all may be."""
+    overlap: Overlap
+    """What to do while the run before is neither done nor dead; `allow` by default."""
+    jitter: Duration
+    """Puts off each run by a part of this, which follows from the name."""
+    priority: int
+    ttr: Duration
+    group: str
+    retry: str | Sequence[Duration]
+    max_attempts: int
+    jitter_percent: int
+    url: str
+    method: str
+    headers: Mapping[str, str]
+
+
+class NewSchedule(ScheduleOptions, total=False):
+    """A schedule that is not made yet, to preview it."""
+
+    topic: Required[str]
+    body: Body
 
 
 class Filter(TypedDict, total=False):
@@ -192,6 +238,25 @@ def moment(time: Moment, field: str = "") -> str:
     if time.tzinfo is None:
         raise wrong(field, f"{time!r} needs a time zone: dt.now(UTC), or .astimezone()")
     return time.isoformat()
+
+
+def job_fields(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a job or a schedule as JSON has them. Raises Invalid."""
+    fields = {name: value for name, value in options.items() if value is not None or name == "body"}
+    for name in _DURATIONS:
+        if name in fields:
+            fields[name] = duration_value(fields[name])
+    for name in _MOMENTS:
+        if name in fields:
+            fields[name] = moment(fields[name], name)
+    if isinstance(fields.get("retry"), Sequence) and not isinstance(fields["retry"], str | bytes):
+        fields["retry"] = [duration_value(step) for step in fields["retry"]]
+    if isinstance(fields.get("headers"), Mapping):
+        fields["headers"] = dict(fields["headers"])
+    if isinstance(fields.get("body"), bytes | bytearray | memoryview | str):
+        text = binascii.b2a_base64(body_bytes(fields.pop("body")), newline=False)
+        fields["body_base64"] = text.decode()
+    return fields
 
 
 def tag_word(tag: object) -> str:

@@ -1,0 +1,165 @@
+"""What both protocols say of schedules: definitions written, answers checked and read.
+
+The line has the same JSON as HTTP, so that it is written and read here for both.
+
+>>> definition_json({"topic": "reports", "cron": "@daily", "body": "x"})
+b'{"topic":"reports","cron":"@daily","body_base64":"eA=="}'
+>>> answer = {"runs": ["2030-01-01T02:30:00Z"], "timezone": "UTC", "tzdata": "2026a"}
+>>> read_preview(answer).runs[0].isoformat()
+'2030-01-01T02:30:00+00:00'
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from delayd.client.answers import (
+    array_in,
+    base64_in,
+    body_texts,
+    checked,
+    decoder,
+    member,
+    members,
+    read_moment,
+    shown,
+    text_in,
+    whole_in,
+)
+from delayd.client.errors import NotUnderstood, ScheduleInvalid, wrong
+from delayd.client.limits import PREVIEW_RUNS_MAX, SCHEDULES_PAGE_MAX
+from delayd.client.results import LastRun, ScheduleInfo, SchedulePreview, Time
+from delayd.client.values import job_fields, json_bytes
+
+NoneType: Final = type(None)
+_NAME: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,174}"
+_NAME_RULE: Final = "must be 1 to 175 of A-Z a-z 0-9 - + / ; . $ _ ( ), and must not begin with -"
+
+
+def schedule_word(name: str, field: str = "name") -> str:
+    """Return a schedule's name as it can stand in a line or a path. Raises ScheduleInvalid."""
+    if not re.fullmatch(_NAME, name):
+        raise ScheduleInvalid(f"{field}: {name!r:.200} {_NAME_RULE}", "BAD_FORMAT")
+    return name
+
+
+def definition_json(options: Mapping[str, Any]) -> bytes:
+    """Write a definition, with its body. Raises Invalid for what JSON cannot hold."""
+    fields = job_fields(options)
+    try:
+        return json_bytes(fields)
+    except (TypeError, ValueError):
+        for name, value in fields.items():
+            if name != "body" and not _is_json(value):
+                raise wrong(name, "is nothing that JSON can say") from None
+        raise
+
+
+def preview_json(options: Mapping[str, Any]) -> bytes:
+    """Write a definition that needs no body."""
+    return definition_json({"body": b"", **options})
+
+
+def _is_json(value: object) -> bool:
+    try:
+        return bool(json_bytes(value))
+    except (TypeError, ValueError):
+        return False
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+
+def read_schedule(answer: object, text: bytes) -> ScheduleInfo:
+    """Read the answer about one schedule, and the text that it was."""
+    return _schedule(answer, body_texts(text))
+
+
+def read_page(
+    answer: object, text: bytes, after: str | None
+) -> tuple[list[ScheduleInfo], str | None]:
+    """Read a page of schedules that follow `after`; return `after` of the next one."""
+    found, next_after = array_in(answer, "schedules"), member(answer, "after")
+    checked("after", next_after, str, NoneType)
+    if len(found) > SCHEDULES_PAGE_MAX or (next_after and next_after <= (after or "")):
+        raise NotUnderstood(f"a page of {len(found)} schedules and `after` {shown(next_after)}")
+    texts = body_texts(text)
+    return [_schedule(each, texts) for each in found], next_after or None
+
+
+def read_preview(answer: object) -> SchedulePreview:
+    """Read when runs are due."""
+    runs = array_in(answer, "runs")
+    if len(runs) > PREVIEW_RUNS_MAX:
+        raise NotUnderstood(f"a preview of {len(runs)} runs")
+    return SchedulePreview(
+        [read_moment(run, "runs") for run in runs],
+        text_in(answer, "timezone"),
+        text_in(answer, "tzdata"),
+    )
+
+
+def _schedule(answer: object, texts: Iterator[bytes]) -> ScheduleInfo:
+    definition = {**members(member(answer, "definition"))}
+    body = _body_of(definition, texts)
+    return ScheduleInfo(
+        text_in(answer, "name"),
+        text_in(definition, "topic"),
+        text_in(answer, "state"),
+        _moment_or_none(answer, "next"),
+        definition,
+        body,
+        text_in(answer, "source"),
+        _text_or_empty(answer, "note"),
+        _moment_or_none(answer, "created"),
+        _moment_or_none(answer, "changed"),
+        whole_in(answer, "runs"),
+        whole_in(answer, "missed"),
+        whole_in(answer, "skipped"),
+        whole_in(answer, "refused"),
+        whole_in(answer, "late"),
+        _last_run(answer),
+        _moment_or_none(answer, "queued"),
+        _text_or_empty(answer, "tzdata"),
+        members(answer),
+    )
+
+
+def _body_of(definition: dict[str, Any], texts: Iterator[bytes]) -> bytes | None:
+    """Take the body out of a definition, as its very text; None: it is not shown."""
+    if "body" in definition:
+        body = definition.pop("body")
+        for text in texts:  # a header may have the name `body` as well
+            if decoder().decode(text.decode()) == body:
+                return text
+        raise NotUnderstood("the body of a schedule does not stand where delayd writes it")
+    if "body_base64" in definition:
+        body = base64_in(definition, "body_base64")
+        del definition["body_base64"]
+        return body
+    return None
+
+
+def _last_run(answer: object) -> LastRun | None:
+    last = members(answer).get("last")
+    if last is None:
+        return None
+    return LastRun(
+        text_in(last, "outcome"),
+        _moment_or_none(last, "due"),
+        _text_or_empty(last, "key"),
+        checked("id", members(last).get("id"), int, NoneType),
+        _text_or_empty(last, "error"),
+    )
+
+
+def _moment_or_none(answer: object, name: str) -> Time | None:
+    """Return a member that is a time; None if it is null or absent."""
+    value = members(answer).get(name)
+    return None if value is None else read_moment(value, name)
+
+
+def _text_or_empty(answer: object, name: str) -> str:
+    """Return a member that is a text; empty if it is null or absent."""
+    value = members(answer).get(name)
+    return "" if value is None else str(checked(name, value, str))
