@@ -114,10 +114,10 @@ class Worker:
 
 
 def test_a_copy_holds_all_that_was_there_when_it_began_whatever_is_written_and_removed_meanwhile(
-    rng: random.Random,
+    rng: random.Random, share: Callable[[range], range]
 ) -> None:
     grown = removed = listed_again = 0
-    for _ in range(60):
+    for _ in share(range(60)):
         disk = WatchedDisk()
         worker = Worker(disk, rng)
         append_all(worker.journal, numbered(1, 900))
@@ -137,7 +137,7 @@ def test_a_copy_holds_all_that_was_there_when_it_began_whatever_is_written_and_r
         grown += len(found) > before
         removed += not set(held) <= set(disk.list_directory(DIRECTORY))
         listed_again += lists > 4
-    assert min(grown, removed, listed_again) > 5
+    assert min(grown, removed, listed_again) > 2
 
 
 def test_a_frame_that_is_being_written_is_left_out_or_whole_in_whatever_order_its_bytes_come(

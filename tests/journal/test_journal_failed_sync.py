@@ -111,11 +111,11 @@ def test_one_error_of_any_verb_at_any_call_is_survived(
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_stop_at_any_call_after_an_error_loses_nothing_acknowledged(
-    way: str, rng: random.Random
+    way: str, rng: random.Random, share: Callable[[range], range]
 ) -> None:
     errors = calls_of("")
     for error_number in rng.sample(errors, 12):
-        for number in range(error_number + 1, errors.stop + 12):
+        for number in share(range(error_number + 1, errors.stop + 12)):
             disk = SimulatedDisk()
             writer = Writer(disk)
             disk.fail(error_number, EIO)

@@ -8,6 +8,7 @@ import errno
 import os
 import pwd
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -72,8 +73,10 @@ def check(disk: SimulatedDisk, client: Client) -> None:
 
 
 @pytest.mark.parametrize("way", ["kill", "nothing survives", "all survives", "any order"])
-def test_a_stop_at_any_call_loses_nothing_acknowledged(way: str, rng: random.Random) -> None:
-    for number in range(1, CALLS + 1):
+def test_a_stop_at_any_call_loses_nothing_acknowledged(
+    way: str, rng: random.Random, share: Callable[[range], range]
+) -> None:
+    for number in share(range(1, CALLS + 1)):
         disk, client = SimulatedDisk(), Putter()
         disk.fail(number, PowerCut())
         with pytest.raises(PowerCut):
@@ -112,12 +115,14 @@ def torn_disk() -> tuple[SimulatedDisk, list[bytes]]:
     return disk, payloads
 
 
-def test_a_stop_at_any_call_of_a_recovery_is_recovered_from(rng: random.Random) -> None:
+def test_a_stop_at_any_call_of_a_recovery_is_recovered_from(
+    rng: random.Random, share: Callable[[range], range]
+) -> None:
     disk, payloads = torn_disk()
     before = disk.call_count
     payloads_in(disk)
     for number in range(before + 1, disk.call_count + 1):
-        orders = [any_order(rng) for _ in range(20)]
+        orders = [any_order(rng) for _ in share(range(20))]
         for survives in (None, lambda _piece: True, *orders):
             cut, _ = torn_disk()
             cut.fail(number, PowerCut())
@@ -134,9 +139,9 @@ def test_a_stop_at_any_call_of_a_recovery_is_recovered_from(rng: random.Random) 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])
 def test_an_error_at_any_call_leads_to_no_false_acknowledgement(
-    number: int, rng: random.Random
+    number: int, rng: random.Random, share: Callable[[range], range]
 ) -> None:
-    for call in range(1, CALLS + 1):
+    for call in share(range(1, CALLS + 1)):
         for survives in (None, any_order(rng)):
             disk, client = SimulatedDisk(), Putter()
             disk.fail(call, OSError(number, errno.errorcode[number]))

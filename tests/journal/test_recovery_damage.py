@@ -1,7 +1,7 @@
 """Damage to the files: every length, every bit, foreign tails, pages that arrived out of order."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -94,11 +94,11 @@ def test_an_earlier_segment_cut_off_at_any_byte_is_refused(
 
 @pytest.mark.parametrize("log_bytes", [LOG_BYTES])
 def test_any_flipped_bit_of_a_synced_log_is_refused_or_was_in_the_last_frame(
-    log_bytes: int,
+    log_bytes: int, share: Callable[[range], range]
 ) -> None:
     content, payloads = log_of(log_bytes)
     ends = frame_ends(content)
-    for bit in range(len(content) * 8):
+    for bit in share(range(len(content) * 8)):
         believed, verdict = decide(flip(content, bit) + bytes(100))
         damaged = believed_before(ends, bit // 8)
         if bit // 8 < HEADER_BYTES:
@@ -110,14 +110,14 @@ def test_any_flipped_bit_of_a_synced_log_is_refused_or_was_in_the_last_frame(
 
 
 def test_any_flipped_bit_of_a_closed_log_is_refused_or_was_in_the_closing_frame(
-    disk: SimulatedDisk, journal: Journal
+    disk: SimulatedDisk, journal: Journal, share: Callable[[range], range]
 ) -> None:
     payloads = numbered(5, 100)
     append_all(journal, payloads)  # never synced but by close
     journal.close()
     content = disk.file_bytes(path_of(1))
     closing = frame_ends(content)[-2]
-    for bit in range(len(content) * 8):
+    for bit in share(range(len(content) * 8)):
         believed, verdict = decide(flip(content, bit))
         if bit // 8 < closing:
             assert verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}, bit
@@ -126,10 +126,10 @@ def test_any_flipped_bit_of_a_closed_log_is_refused_or_was_in_the_closing_frame(
             assert (believed, verdict) == (payloads, LogVerdict.CUT), bit
 
 
-def test_any_flipped_bit_among_unsynced_frames_cuts_there() -> None:
+def test_any_flipped_bit_among_unsynced_frames_cuts_there(share: Callable[[range], range]) -> None:
     content, payloads = log_of(LOG_BYTES // 4, synced_each=False)
     ends = frame_ends(content)
-    for bit in range(HEADER_BYTES * 8, len(content) * 8):
+    for bit in share(range(HEADER_BYTES * 8, len(content) * 8)):
         expected = payloads[: believed_before(ends, bit // 8)]
         assert decide(flip(content, bit)) == (expected, LogVerdict.CUT), bit
 

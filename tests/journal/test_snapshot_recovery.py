@@ -1,6 +1,7 @@
 """What a start goes on from: the table, every combination out of real bytes, and damage."""
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -193,8 +194,10 @@ def test_a_newest_snapshot_cut_off_at_any_byte_is_replaced_by_the_one_before() -
         assert not whole_or_refused(NEWEST_ALONE | cut), length
 
 
-def test_a_newest_snapshot_with_any_bit_flipped_is_replaced_by_the_one_before() -> None:
-    for bit in range(8 * len(FILES[NEWEST])):
+def test_a_newest_snapshot_with_any_bit_flipped_is_replaced_by_the_one_before(
+    share: Callable[[range], range],
+) -> None:
+    for bit in share(range(8 * len(FILES[NEWEST]))):
         changed = bytearray(FILES[NEWEST])
         changed[bit // 8] ^= 1 << bit % 8
         flipped = {NEWEST: bytes(changed)}
