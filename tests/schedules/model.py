@@ -4,6 +4,7 @@ import datetime as dt
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from zoneinfo import ZoneInfo
 
 from delayd.schedules.cron import cron_times
@@ -37,10 +38,6 @@ class Expression:
             return of_month and of_week
         return of_month or of_week
 
-    def names(self, shown: dt.datetime) -> bool:
-        is_time = shown.minute in self.minutes and shown.hour in self.hours
-        return is_time and self.names_day(shown.date())
-
     @property
     def is_fixed(self) -> bool:
         minute, hour, *_ = self.text.split()
@@ -64,11 +61,18 @@ def looks(zone: str, begin_s: int, end_s: int) -> Looks:
 
 def due(expression: Expression, seen: Looks) -> Iterator[int]:
     """The rules: what is due, in milliseconds, while somebody looks at a clock."""
+    is_fixed = expression.is_fixed
+    names_day = cache(expression.names_day)
+
+    def names(shown: dt.datetime) -> bool:
+        is_time = shown.minute in expression.minutes and shown.hour in expression.hours
+        return is_time and names_day(shown.date())
+
     reached = seen[0][1] - MINUTE  # the latest that the clock has shown
     for at_s, shown in seen:
         # None while the clock shows them again.
-        new = minutes(reached + MINUTE, shown) if expression.is_fixed else [shown]
-        if any(map(expression.names, new)):
+        new = minutes(reached + MINUTE, shown) if is_fixed else [shown]
+        if any(map(names, new)):
             yield at_s * 1_000
         reached = max(reached, shown)
 
