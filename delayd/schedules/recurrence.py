@@ -15,8 +15,8 @@ Debian's cron:
 - Where the minute or the hour begins with a star, the times follow real time: one that is skipped
   does not come, and one that is shown twice comes twice.
 
-Debian's cron takes a change by more than three hours for a clock that was wrong. Here the rules hold
-for any, such as for the day that Samoa left out in 2011.
+Debian's cron takes a change by more than three hours for a clock that was wrong. Here the rules
+hold for any, such as for the day that Samoa left out in 2011.
 
 `every` counts real time from the start of the schedule, whatever clocks show and however long runs
 take. Nominal times are moments in milliseconds since 1970; there are none beyond the year 9999.
