@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from ipaddress import IPv4Network, IPv6Network
 
     from delayd.core.policy import Patterns
+    from delayd.schedules.definition import Definition
 
 _HOST: Final = r"[A-Za-z0-9._-]+"
 _HOST_GLOB: Final = r"[A-Za-z0-9._*?-]+|[0-9A-Fa-f.*?]*:[0-9A-Fa-f.*?]*:[0-9A-Fa-f:.*?]*"
@@ -171,6 +172,61 @@ def _show_topics(patterns: "Patterns | None") -> dict[str, object]:
     if patterns is None:
         return {}
     return {name: json.loads(policy.to_json()) for name, policy in patterns.by_pattern.items()}
+
+
+def _read_schedules(value: object) -> "Mapping[str, tuple[Definition, bytes]] | None":
+    """Read schedules: a table of tables, or the same as JSON in a variable."""
+    from delayd.core.errors import ScheduleInvalid  # noqa: PLC0415 - few have any, and it takes time
+    from delayd.schedules.definition import (  # noqa: PLC0415
+        Definition,
+        VerbatimJson,
+        checked_schedule_name,
+    )
+
+    inner_rule = "must be a section"
+    if isinstance(value, GivenText):
+        inner_rule = 'must be an object such as {"topic": "reports", "cron": "30 2 * * *"}'
+    example = '{"nightly": {"topic": "reports", "cron": "30 2 * * *", "body": ""}}'
+    schedules: dict[str, tuple[Definition, bytes]] = {}
+    errors: list[Wrong] = []
+    for name, section in _sections(value, "[schedules.nightly]", example).items():
+        where = name
+        try:
+            checked_schedule_name(name)
+        except ScheduleInvalid as refusal:
+            where = shown(name)
+            errors += [Wrong(where, wrong.rule) for wrong in refusal.errors]
+        if not isinstance(section, dict):
+            errors.append(Wrong(where, inner_rule, shown(section)))
+            continue
+        fields = dict(section)
+        if isinstance(body := fields.get("body"), str):  # other values are written as JSON
+            fields["body"] = VerbatimJson(body.encode("utf-8", "surrogatepass"))
+        for field in ("start", "end"):
+            if hasattr(fields.get(field), "isoformat"):  # TOML has times
+                fields[field] = fields[field].isoformat()
+        try:
+            schedules[name] = Definition.from_fields(fields)
+        except ScheduleInvalid as refusal:
+            errors += [wrong.below(where) for wrong in refusal.errors]
+    if errors:
+        raise Invalid(errors)
+    return schedules or None
+
+
+def _show_schedules(
+    schedules: "Mapping[str, tuple[Definition, bytes]] | None",
+) -> dict[str, object]:
+    import base64  # noqa: PLC0415
+
+    shown_as: dict[str, object] = {}
+    for name, (definition, body) in (schedules or {}).items():
+        try:
+            fields = {"body": body.decode()}
+        except UnicodeDecodeError:
+            fields = {"body_base64": base64.b64encode(body).decode()}
+        shown_as[name] = {**definition.to_fields(), **fields}
+    return shown_as
 
 
 def read_sinks(value: object) -> "Mapping[str, SinkSection]":
@@ -384,6 +440,8 @@ class Config(NamedTuple):
     bytes_max: int | None = None
     # The policies of topics, by patterns of their names.
     topics: "Patterns | None" = None
+    # Schedules that belong to the deployment: definition and body by name.
+    schedules: "Mapping[str, tuple[Definition, bytes]] | None" = None
 
     push_enabled: bool = True
     # Which hosts may be called, by patterns of their names.
@@ -470,8 +528,8 @@ _LOG_LEVEL: Final = one_of({level.name.lower(): level for level in LogLevel})
 
 
 _SHARED: Final = (
-    *("postgres.lease", "wheel.tick", "topics", "jobs.body_bytes_max", "jobs.jobs_max"),
-    *("jobs.bytes_max", "push.enabled", "push.sign_with"),
+    *("postgres.lease", "wheel.tick", "topics", "schedules", "jobs.body_bytes_max"),
+    *("jobs.jobs_max", "jobs.bytes_max", "push.enabled", "push.sign_with"),
 )
 SETTINGS: Final = (
     Field("data_dir", "data_dir", _DIRECTORY, "--data-dir"),
@@ -520,6 +578,7 @@ SETTINGS: Final = (
     Field("jobs.jobs_max", "jobs_max", or_off(whole(1, limits.CAP_MAX))),
     Field("jobs.bytes_max", "bytes_max", or_off(size(1, limits.CAP_MAX))),
     Field("topics", "topics", ValueKind(_read_topics, _show_topics)),
+    Field("schedules", "schedules", ValueKind(_read_schedules, _show_schedules)),
     Field("push.enabled", "push_enabled", FLAG),
     Field("push.hosts", "push_hosts", _HOST_GLOBS),
     Field("push.private_networks", "push_private_networks", _NETWORKS),
@@ -547,7 +606,7 @@ BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
 BY_VARIABLE: Final = {variable_of(setting.name): setting for setting in SETTINGS}
 BY_FLAG: Final = {setting.flag: setting for setting in SETTINGS if setting.flag}
 SECTIONS: Final = {name.partition(".")[0] for name in BY_NAME if "." in name}
-TABLES: Final = {*SECTIONS, "topics", "sinks"}
+TABLES: Final = {*SECTIONS, "topics", "schedules", "sinks"}
 SINKS_PREFIX: Final = f"{ENVIRONMENT_PREFIX}SINKS_"
 """What begins the variables of single options of sinks."""
 
@@ -742,6 +801,10 @@ def _broken_rules(config: Config) -> Iterator[Wrong]:
     yield from _broken_tls_rules(config)
     if config.push_sign_with and config.push_secrets is None:
         yield Wrong("push.sign_with", "needs push.secrets", shown(config.push_sign_with))
+    for name, (_, body) in (config.schedules or {}).items():
+        if len(body) > config.body_bytes_max:
+            rule = f"has {len(body)} bytes, and a job may have {config.body_bytes_max}"
+            yield Wrong(f"schedules.{name}.body", f"{rule}: see jobs.body_bytes_max")
     for name, address, has_tls in (
         ("line.listen", config.line_listen, config.line_tls),
         ("http.listen", config.http_listen, config.http_tls),

@@ -233,10 +233,13 @@ def push_of(
 
         return open_push(config, access.secrets, listeners)
     policies = {} if config.topics is None else config.topics.by_pattern
-    aimed = [pattern for pattern, policy in policies.items() if policy.push is not None]
+    aimed = [
+        f'topics."{name}".push' for name, policy in policies.items() if policy.push is not None
+    ]
+    schedules = {} if config.schedules is None else config.schedules
+    aimed += [f"schedules.{name}.url" for name, (each, _) in schedules.items() if each.url]
     if aimed:
-        rule = "needs push.enabled = true"
-        raise ConfigErrors(Wrong(f'topics."{name}".push', rule) for name in aimed)
+        raise ConfigErrors(Wrong(place, "needs push.enabled = true") for place in aimed)
     return config, None
 
 
@@ -428,7 +431,7 @@ class Service:
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # what came before is handled now
         self._turns.turn()
-        self._schedules.begin(None, self._clock.request_ms())
+        self._schedules.begin(self._config.schedules, self._clock.request_ms())
         if self._listeners.http:
             self._open_http()
             self._turns.turn()  # that took a while, in which no client had to be woken

@@ -15,6 +15,7 @@ from delayd.core.targets import Target
 from delayd.durations import parse_duration_ms, parse_size_bytes, size_text
 from delayd.fields import Field, Schema
 from delayd.net.addresses import TcpAddress, UnixAddress
+from delayd.schedules.definition import Definition
 
 PROJECT = Path(__file__).parent.parent
 EXAMPLE = PROJECT / "config.example.toml"
@@ -151,6 +152,29 @@ OWN: Final = {
         "must ",
         ('""', "true", "1", '"{}"', "[{}]", "{ a = 1 }", '{ "a b" = {} }', "{ a = { ttr = 0 } }"),
         ("", "a", "[]", "1", "null", '{"a": 1}', '{"a b": {}}', '{"a": {"ttr": 0}}', "{}{}"),
+    ),
+    "schedules": Values(
+        (
+            (
+                '{"a/b" = {topic = "t", cron = "@daily", start = 2030-01-01T00:00:00Z, body = ""}}',
+                '{"a/b": {"topic": "t", "cron": "@daily", "start": 1893456000, "body": ""}}',
+                {"a/b": (Definition(topic="t", cron="@daily", start_ms=1_893_456_000_000), b"")},
+            ),
+            (
+                '{b = {topic = "t", every = 5, body_base64 = "/w=="}}',
+                '{"b": {"topic": "t", "every": "5s", "body_base64": "/w=="}}',
+                {"b": (Definition(topic="t", every_ms=5_000), b"\xff")},
+            ),
+        ),
+        "",
+        (
+            *('""', "true", "1", '"{}"', "[{}]", "{ a = 1 }"),
+            '{ "a b" = { topic = "t", every = 5, body = 1 } }',
+            '{ a = { topic = "t", every = 5 } }',
+            '{ a = { topic = "t", every = "1ms", body = 1 } }',
+            '{ a = { topic = "t", every = 5, body = 1, start = 2030-01-01T00:00:00 } }',
+        ),
+        ("", "a", "[]", "1", "null", '{"a": 1}', '{"a": {"topic": "t", "every": 5}}', "{}{}"),
     ),
     "push.hosts": Values(
         (

@@ -76,7 +76,7 @@ def test_what_a_flag_says_wrong_is_refused_with_value_and_rule(flag: str) -> Non
 
 
 def refused(errors: list[str], said_as: str, shown: str, rule: str) -> None:
-    """Check that there is one error with value and rule; of topics it is about a part.
+    """Check that there is one error with value and rule; of topics and schedules a part is named.
 
     Of sinks and urls it has no values, which may be secret.
     """
@@ -84,7 +84,7 @@ def refused(errors: list[str], said_as: str, shown: str, rule: str) -> None:
     if any(word in said_as.lower() for word in NOT_QUOTED):
         assert re.match(rf"{re.escape(said_as)}[.:]", only)
         assert "secret" not in only
-    elif "topics" in said_as.lower():
+    elif "topics" in said_as.lower() or "schedules" in said_as.lower():
         assert only.startswith(said_as)
     else:
         assert only.startswith(f"{said_as} = {shown}: {rule}")

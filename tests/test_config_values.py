@@ -6,6 +6,7 @@ import pytest
 from delayd.config import load
 from delayd.core.policy import FIELDS, PATTERN_RULE
 from delayd.durations import DURATION_RULE
+from delayd.schedules.definition import NAME_RULE
 from tests.config_files import EXAMPLE, errors_of, written
 
 
@@ -123,3 +124,63 @@ def test_the_policies_in_the_example_can_be_uncommented(tmp_path: Path) -> None:
     assert policy is not None
     given = {row.name for row in FIELDS if getattr(policy, row.inside) is not None}
     assert given == {row.name for row in FIELDS} - {"exhausted", "on_close"}  # say nothing
+
+
+def test_everything_that_is_wrong_with_schedules_is_told_at_once_by_its_place(
+    tmp_path: Path,
+) -> None:
+    text = """
+        [schedules.nightly]
+        topic = "reports"
+        cron = "61 2 * * *"
+        timezone = "Europe/Berlni"
+        body = ""
+        [schedules."a b"]
+        topic = "reports"
+        every = "15m"
+        [schedules.c]
+        topic = "$schedules"
+        evry = "1m"
+        """
+    minute = 'the minute "61" must be * or 0 to 59, also as 1,2 or 1-5 or */2'
+    zone = "there is no such time zone; did you mean Europe/Berlin?"
+    assert errors_of(written(tmp_path, text)) == [
+        f'schedules.nightly.cron = "61 2 * * *": {minute}',
+        f'schedules.nightly.timezone = "Europe/Berlni": {zone}',
+        f'schedules."a b": {NAME_RULE}',
+        'schedules."a b".body: is missing: give body or body_base64',
+        "schedules.c.evry: there is no such field; did you mean every?",
+    ]
+    long = 'jobs.body_bytes_max = 1\n[schedules.a]\ntopic = "t"\nevery = 5\nbody = [1]'
+    assert errors_of(written(tmp_path, long)) == [
+        "schedules.a.body: has 3 bytes, and a job may have 1: see jobs.body_bytes_max"
+    ]
+
+
+def test_the_body_of_a_schedule_is_a_text_as_it_is_or_a_value_as_json(tmp_path: Path) -> None:
+    text = "".join(
+        f'[schedules.{name}]\ntopic = "t"\nevery = 5\n{body}\n'
+        for name, body in (
+            ("text", 'body = "5 kg"'),
+            ("json", "body = '{\"a\": 1}'"),
+            ("table", "body.at = 2030-01-01T00:00:00Z"),
+            ("bytes", 'body_base64 = "/w=="'),
+        )
+    )
+    read = load(written(tmp_path, text), {}, {}).schedules
+    assert read is not None
+    assert {name: body for name, (_, body) in read.items()} == {
+        "text": b"5 kg",
+        "json": b'{"a": 1}',
+        "table": b'{"at":"2030-01-01T00:00:00Z"}',
+        "bytes": b"\xff",
+    }
+
+
+def test_the_schedule_of_the_example_has_the_fields_that_are_explained(tmp_path: Path) -> None:
+    _, _, section = EXAMPLE.read_text().partition("\n[schedules]\n")
+    rows = itertools.takewhile(lambda row: row.startswith("# "), section.splitlines())
+    schedules = load(written(tmp_path, "\n".join(row[2:] for row in rows)), {}, {}).schedules
+    assert schedules is not None
+    definition, body = schedules["nightly"]
+    assert (definition.topic, definition.limit, body) == ("reports", 100, b"all of yesterday")

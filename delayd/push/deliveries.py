@@ -26,7 +26,7 @@ from delayd.text import did_you_mean, shown_url
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
     from typing import Any
 
     from delayd.access.signing_secrets import Secrets
@@ -57,11 +57,13 @@ def open_push(
     addresses = (listener.address for listener in (*listeners.line, *listeners.http))
     own = [address for address in addresses if isinstance(address, TcpAddress)]
     push = Push(config, secrets, own, named)
+    errors = [*push.vet_schedules()]
     if push.has_targets and config.topics is not None:
-        patterns, errors = push.vet_patterns(config.topics)
-        if errors:
-            raise ConfigErrors(Wrong(error, "") for error in errors)
+        patterns, wrong = push.vet_patterns(config.topics)
+        errors += wrong
         config = config._replace(topics=patterns)
+    if errors:
+        raise ConfigErrors(Wrong(error, "") for error in errors)
     return config, push
 
 
@@ -181,6 +183,18 @@ class Push:
                 except TargetRefused as refusal:
                     errors.append(f'topics."{pattern}".push: {refusal}')
         return Patterns(by_pattern), errors
+
+    def vet_schedules(self) -> "Iterator[str]":
+        """Yield what is wrong with the targets of the configuration's schedules.
+
+        They are vetted again, and kept, when the schedules are set.
+        """
+        for name, (definition, _) in (self._config.schedules or {}).items():
+            if definition.target is not None:
+                try:
+                    self.vet_use(self.vet(definition.target), definition.topic)
+                except TargetRefused as refusal:
+                    yield f"schedules.{name}: {refusal}"
 
     def sender(
         self,

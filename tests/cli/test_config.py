@@ -90,6 +90,25 @@ def test_every_setting_is_shown_with_another_value_than_its_default(
             assert setting.read(settings[name]["value"]) == getattr(given, setting.inside)
 
 
+def test_check_judges_the_urls_of_schedules(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schedule = '[schedules.a]\ntopic = "t"\nevery = 5\nbody = ""\nurl = "https://{}/"\n'
+    for text, said in (
+        (schedule.format("x.example"), ""),
+        (
+            schedule.format("127.0.0.1"),
+            "delayd: schedules.a: url 'https://127.0.0.1/': the address 127.0.0.1 is",
+        ),
+        (
+            schedule.format("x.example") + "[push]\nenabled = false\n",
+            "delayd: schedules.a.url: needs push.enabled = true\n",
+        ),
+    ):
+        file.write_text(text)
+        is_right = invoke(["config", "check", "--config", str(file)]) == Exit.OK
+        assert is_right is (not said)
+        assert capsys.readouterr().err.startswith(said)
+
+
 def test_check_judges_the_targets_of_policies_and_warns_of_what_is_for_all_topics(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
