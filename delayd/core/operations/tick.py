@@ -76,7 +76,7 @@ def advance(engine: Engine, due_by_ms: PlayedMs, now_ms: RequestMs | None = None
     if lane.topic_name:
         topic = store.topics.by_name[lane.topic_name]
         store.come_due(topic, fired)
-        if topic.is_internal and engine.on_own_job_due is not None:
+        if fired and topic.is_internal and engine.on_own_job_due is not None:
             engine.on_own_job_due()
         serve(engine, topic, now_ms)
     elif lane is store.leases.lane:

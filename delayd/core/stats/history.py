@@ -16,7 +16,6 @@ counted the difference to its beginning. The first begins with the daemon, withi
 
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from operator import sub
 from typing import NamedTuple, final
 
@@ -45,7 +44,7 @@ class History:
     def __init__(self, start_ms: int, late: Counts) -> None:
         """Begin the first minute, with counters of 0."""
         self._over: deque[Minute] = deque(maxlen=HISTORY_MINUTES_MAX)
-        """Those that are over, the oldest first and without a gap."""
+        """Those that are over, the oldest first; minutes that were passed over are left out."""
         self.start_ms = self._from_ms = start_ms
         """When the first minute began; before that nothing is known."""
         self.next_ms = _minute_of(start_ms) + MINUTE_MS
@@ -57,9 +56,6 @@ class History:
         """Begin a minute with the counters as they are; it is `next_ms` by now."""
         self._over.append(self._so_far(counters, late))
         self._from_ms = _minute_of(time_ms)
-        idle_ms = max(self.next_ms, self._from_ms - HISTORY_MINUTES_MAX * MINUTE_MS)
-        for from_ms in range(idle_ms, self._from_ms, MINUTE_MS):
-            self._over.append(Minute(from_ms, (0, 0, 0, 0), None, None))
         self.next_ms = self._from_ms + MINUTE_MS
         self._counters, self._late = counters, late.copy()
 
@@ -70,8 +66,14 @@ class History:
 
     def last(self, minutes: int, counters: Sequence[int], late: Counts) -> list[Minute]:
         """Return so many minutes that are over, the oldest first, and the one that is not."""
-        over = islice(self._over, max(0, len(self._over) - minutes), None)
-        return [*over, self._so_far(counters, late)]
+        now_ms = _minute_of(self._from_ms)
+        first_ms = now_ms - min(minutes, HISTORY_MINUTES_MAX) * MINUTE_MS
+        over = {_minute_of(minute.from_ms): minute for minute in self._over}
+        told = [
+            over.get(from_ms) or Minute(from_ms, (0, 0, 0, 0), None, None)
+            for from_ms in range(max(first_ms, _minute_of(self.start_ms)), now_ms, MINUTE_MS)
+        ]
+        return [*told, self._so_far(counters, late)]
 
 
 def _minute_of(time_ms: int) -> int:
