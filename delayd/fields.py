@@ -40,8 +40,13 @@ from delayd.durations import (
     size_pattern,
     size_text,
 )
-from delayd.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX, SHOWN_CHARACTERS_MAX
-from delayd.moments import parse_time_s, time_text
+from delayd.limits import (
+    DURATION_MS_MAX,
+    QUANTITY_CHARACTERS_MAX,
+    SHOWN_CHARACTERS_MAX,
+    WALL_MS_MAX,
+)
+from delayd.moments import MOMENT_PATTERN, moment_text, parse_moment_ms, parse_time_s, time_text
 from delayd.text import did_you_mean, parse_whole, with_shown_urls
 
 OFF: Final = "off"
@@ -216,7 +221,7 @@ def read_all(
     errors += [
         Wrong(name, "is missing")
         for name, field in by_name.items()
-        if field.is_needed and name not in raw
+        if field.is_needed and (name not in raw or (takes_null and raw[name] is None))
     ]
     if errors:
         raise Invalid(errors)
@@ -293,6 +298,11 @@ def _read_flag(value: object) -> bool:
 
 
 FLAG: Final = ValueKind(_read_flag, schema={"type": "boolean"})
+MOMENT_TEXT_SCHEMA: Final = {**text_schema(MOMENT_PATTERN), "format": "date-time"}
+_SECONDS_SCHEMA: Final = {"type": "number", "minimum": 0, "maximum": WALL_MS_MAX // 1_000}
+MOMENT: Final = ValueKind(
+    parse_moment_ms, moment_text, {"anyOf": [MOMENT_TEXT_SCHEMA, _SECONDS_SCHEMA]}
+).described("RFC 3339 with an offset, or seconds since 1970.", "2030-01-01T09:00:00Z")
 TIME: Final = ValueKind(parse_time_s, time_text, {"type": "string", "format": "date-time"})
 
 

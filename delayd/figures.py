@@ -6,6 +6,7 @@ topics are the engine's own (`core/stats/figures.py`). What people read in the l
 """
 
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from delayd import __version__
@@ -13,7 +14,7 @@ from delayd.build_kind import is_compiled
 from delayd.clock import monotonic_ns
 from delayd.core.engine import Engine
 from delayd.core.throttle import PushBlock
-from delayd.limits import SLOW_SYNC_MS
+from delayd.limits import SCHEDULES_SHOWN_MAX, SLOW_SYNC_MS
 from delayd.line.stats import LogFigures, Stats
 from delayd.turns import Turns
 
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from delayd.http.api import Reports
     from delayd.http.server import HttpServer
     from delayd.log import DurableLog, LogOwnership
-    from delayd.metrics import PushFigures, Sources
+    from delayd.metrics import PushFigures, ScheduleFigures, SchedulesFigures, Sources
     from delayd.push.deliveries import Deliveries
+    from delayd.schedules.opening import ScheduleOpener
+    from delayd.schedules.schedules import Schedules
 
 
 def log_figures(
@@ -77,6 +80,20 @@ def _shown(ownership: "LogOwnership") -> dict[str, object]:
     }
 
 
+def _of_schedule(schedules: "Schedules", name: str) -> "ScheduleFigures":
+    """Return what has become of the runs of a schedule."""
+    from delayd.metrics import ScheduleFigures  # noqa: PLC0415
+
+    schedule = schedules.load(name)
+    next_ms = next(iter(schedules.next_runs(schedule, 1)), None)
+    return ScheduleFigures(
+        name,
+        schedule.counted.by_event,
+        None if next_ms is None else next_ms / 1_000,
+        schedule.progress.outcome,
+    )
+
+
 class DaemonFigures:
     """The daemon's figures for the HTTP API; without a journal there are none of one."""
 
@@ -88,6 +105,7 @@ class DaemonFigures:
         durable: "DurableLog | None",
         commit: "GroupCommit | None",
         deliveries: "Deliveries | None" = None,
+        schedules: "ScheduleOpener | None" = None,
     ) -> None:
         self._engine = engine
         self._stats = stats
@@ -95,6 +113,7 @@ class DaemonFigures:
         self._durable = durable
         self._commit = commit
         self._deliveries = deliveries
+        self._schedules = schedules
 
     def reports(
         self,
@@ -172,6 +191,22 @@ class DaemonFigures:
             self._push_figures,
             lambda: http().requests,
             lambda: None if durable is None else durable.ownership,
+            self._schedule_figures,
+        )
+
+    def _schedule_figures(self) -> "SchedulesFigures | None":
+        """Return what has become of the runs of schedules; None: there were none yet."""
+        opened = None if self._schedules is None else self._schedules.opened
+        if opened is None:
+            return None
+        from delayd.metrics import SchedulesFigures  # noqa: PLC0415
+
+        totals = opened.book.totals
+        names = [name for name, _ in islice(opened.names_after(""), SCHEDULES_SHOWN_MAX)]
+        return SchedulesFigures(
+            totals.by_state,
+            totals.by_event,
+            (_of_schedule(opened, name) for name in names if name in opened.book.index),
         )
 
     def _push_figures(self) -> "PushFigures | None":

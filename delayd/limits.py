@@ -197,6 +197,8 @@ HELD_NOTED_NS: Final = 500_000
 HELD_LOGGED_NS: Final = 100_000_000
 TOTALS_STEP_TOPICS: Final = 200  # topics counted in one step of the totals: 0.4 ms
 METRICS_STEP_TOPICS: Final = 20  # topics in one piece of a scrape at most: 0.5 ms, 50 kB
+# The same for schedules, 20 µs each.
+METRICS_STEP_SCHEDULES: Final = 25
 # Words for why something was refused, twice as many as there are: each is a series.
 REFUSAL_REASONS_MAX: Final = 64
 # The longest of the last minute is exact to a tenth of a minute.
@@ -703,6 +705,7 @@ HTTP_BATCH_MAX: Final = 1_000  # jobs put, reserved, acknowledged by one request
 # The longest long poll: proxies often close a connection after a minute.
 HTTP_WAIT_MS_MAX: Final = 60_000
 HTTP_TOPICS_MAX: Final = 100  # topics that one reserve may name: each is looked at before each job
+HTTP_SCHEDULES_PAGE_MAX: Final = 1_000
 HTTP_PAGE_DEFAULT: Final = 100  # jobs or topics of a page, by default
 
 # A page of jobs takes no further one once the bodies and failures are longer than this; the first

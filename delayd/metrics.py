@@ -17,7 +17,7 @@ import gc
 import os
 import platform
 import resource
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
@@ -28,7 +28,12 @@ from delayd.core.stats.histogram import Histogram, count_of, sum_ms
 from delayd.core.stats.refusals import Refusals
 from delayd.core.stats.totals import StateTotals, TotalsScan
 from delayd.core.topic import Topic
-from delayd.limits import LATENESS_BOUNDS_MS, METRICS_STEP_TOPICS, TOTALS_STEP_TOPICS
+from delayd.limits import (
+    LATENESS_BOUNDS_MS,
+    METRICS_STEP_SCHEDULES,
+    METRICS_STEP_TOPICS,
+    TOTALS_STEP_TOPICS,
+)
 from delayd.log import LogOwnership
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -50,6 +55,9 @@ REQUESTS: Final = "delayd_http_requests"
 REQUEST_TOOK: Final = "delayd_http_request_seconds"
 PUSHES: Final = "delayd_push_attempts"
 PUSH_TOOK: Final = "delayd_push_seconds"
+RUNS: Final = "delayd_schedule_runs"
+NEXT_RUN: Final = "delayd_schedule_next_run_timestamp_seconds"
+LAST_RUN: Final = "delayd_schedule_last_run"
 
 HELP: Final = MappingProxyType(
     {
@@ -89,6 +97,13 @@ HELP: Final = MappingProxyType(
         "delayd_push_in_flight": "Deliveries under way.",
         "delayd_push_breakers": "Topics, each at one host, by the state of their circuit breaker.",
         PUSH_TOOK: "How long deliveries took, by sink; url is for all urls, topic for all topics.",
+        "delayd_schedules": "Number of schedules, by state.",
+        "delayd_scheduled_runs": (
+            "Runs of all schedules since the start: put as jobs, missed, skipped, refused, late."
+        ),
+        RUNS: "Runs of a schedule since it was made, by the same words; of 500 schedules.",
+        NEXT_RUN: "When the next run of a schedule is due, since unix epoch in seconds.",
+        LAST_RUN: "1 for what became of the last run of a schedule.",
         "delayd_topics": "Number of topics.",
         JOBS: "Jobs, by topic and state.",
         OLDEST: "Age of the oldest ready job: a lower bound, exact to 0.128 s or 1/64.",
@@ -144,6 +159,28 @@ class PushFigures(NamedTuple):
     took_ms: Mapping[str, Histogram]  # sink → how long its attempts took
 
 
+class ScheduleFigures(NamedTuple):
+    """What has become of the runs of one schedule, or of all of them."""
+
+    name: str
+    counts: Mapping[str, int]
+    """Of its runs, by what they count as."""
+    next_s: float | None = None
+    """When the next one is due, by the wall clock."""
+    outcome: str = ""
+    """What became of the last one; empty: there was none."""
+
+
+class SchedulesFigures(NamedTuple):
+    """Figures of the schedules."""
+
+    by_state: Mapping[str, int]
+    counts: Mapping[str, int]
+    """Of the runs of all, since the daemon's start."""
+    shown: Iterable[ScheduleFigures]
+    """The schedules that are shown by name, read one after the other."""
+
+
 class CallFigures(Protocol):
     """What was counted of one call over HTTP."""
 
@@ -168,6 +205,7 @@ class Sources(NamedTuple):
     push: Callable[[], PushFigures | None] = lambda: None  # None: nothing is delivered
     requests: Callable[[], Mapping[str, CallFigures]] = dict  # by the name of the call
     ownership: Callable[[], LogOwnership | None] = lambda: None  # None: the log is in files
+    schedules: Callable[[], SchedulesFigures | None] = lambda: None  # None: there were none yet
 
 
 # --- The text format -----------------------------------------------------------------------------
@@ -273,6 +311,45 @@ def push_families(push: PushFigures) -> Iterator[str]:
         _gathered(PUSH_TOOK, took_ms, _MS_PER_S, f'sink="{sink}"')
         for sink, took_ms in push.took_ms.items()
     )
+
+
+def schedule_families(schedules: SchedulesFigures) -> Iterator[str]:
+    """Yield what has become of runs, for all schedules together and for each; some are empty."""
+    yield labelled("gauge", "delayd_schedules", "state", schedules.by_state)
+    yield labelled("counter", "delayd_scheduled_runs", "event", schedules.counts)
+    shown: list[ScheduleFigures] = []
+    for each in schedules.shown:
+        shown.append(each)
+        if len(shown) % METRICS_STEP_SCHEDULES == 0:
+            yield ""
+    for beginning, lines in (
+        (head("counter", RUNS), _run_counts),
+        (head("gauge", NEXT_RUN), _next_run),
+        (head("gauge", LAST_RUN), _last_run),
+    ):
+        yield beginning
+        for start in range(0, len(shown), METRICS_STEP_SCHEDULES):
+            yield "".join(map(lines, shown[start : start + METRICS_STEP_SCHEDULES]))
+
+
+def _run_counts(schedule: ScheduleFigures) -> str:
+    lines = [
+        f'{RUNS}_total{{event="{event}",schedule="{schedule.name}"}} {number_text(count)}\n'
+        for event, count in schedule.counts.items()
+    ]
+    return "".join(lines)
+
+
+def _next_run(schedule: ScheduleFigures) -> str:
+    if schedule.next_s is None:
+        return ""
+    return f'{NEXT_RUN}{{schedule="{schedule.name}"}} {number_text(schedule.next_s)}\n'
+
+
+def _last_run(schedule: ScheduleFigures) -> str:
+    if not schedule.outcome:
+        return ""
+    return f'{LAST_RUN}{{outcome="{schedule.outcome}",schedule="{schedule.name}"}} 1.0\n'
 
 
 def log_families(ownership: LogOwnership) -> Iterator[str]:
@@ -412,6 +489,8 @@ class Metrics:
         yield from request_families(sources.requests())
         if (push := sources.push()) is not None:
             yield from push_families(push)
+        if (schedules := sources.schedules()) is not None:
+            yield from schedule_families(schedules)
         yield python_info()
         yield from process_families(self._booted_s)
         yield from collector_families()

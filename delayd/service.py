@@ -457,7 +457,8 @@ class Service:
 
         clock, engine, turns = self._clock, self._engine, self._turns
         figures = DaemonFigures(
-            *(engine, self._line.stats, turns, self._durable, self._commit, self._deliveries)
+            *(engine, self._line.stats, turns, self._durable, self._commit, self._deliveries),
+            self._schedules,
         )
         api = Api(
             *(engine, turns, clock, self._tasks, self._schedules),

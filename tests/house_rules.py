@@ -21,7 +21,7 @@ from typing import Final
 FUNCTION_LINES_MAX: Final = 60
 DOCUMENT_COLUMNS_MAX: Final = 120
 
-GROUND: Final = ("limits", "durations", "moments", "text", "fields")
+GROUND: Final = ("limits", "durations", "moments", "text", "fields", "json_text")
 # Small modules that every shell may lean on.
 TOOLS: Final = (
     *GROUND,
@@ -41,7 +41,7 @@ MAY_IMPORT: Final = MappingProxyType(
     {
         "__init__": (),
         "limits": (),
-        **dict.fromkeys(("durations", "text"), ("limits",)),
+        **dict.fromkeys(("durations", "text", "json_text"), ("limits",)),
         "moments": ("limits", "durations"),
         "fields": ("limits", "durations", "moments", "text"),
         "build_kind": (),

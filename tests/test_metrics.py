@@ -38,6 +38,8 @@ from delayd.metrics import (
     JournalFigures,
     Metrics,
     PushFigures,
+    ScheduleFigures,
+    SchedulesFigures,
     Sources,
     TurnFigures,
     number_text,
@@ -58,6 +60,17 @@ OWNERSHIP: Final = LogOwnership(
 )
 
 
+EVENTS: Final = {"put": 8, "missed": 3, "skipped": 0, "refused": 1, "late": 2}
+SCHEDULES: Final = SchedulesFigures(
+    {"active": 1, "paused": 1, "over": 0},
+    EVENTS,
+    [
+        ScheduleFigures("nightly", EVENTS | {"put": 5}, 1_795_287_600.25, "dead"),
+        ScheduleFigures("hourly", EVENTS | {"put": 3}),
+    ],
+)
+
+
 class Page:
     """Metrics of a rig's engine."""
 
@@ -67,6 +80,7 @@ class Page:
         *,
         has_journal: bool = True,
         has_push: bool = True,
+        has_schedules: bool = True,
         ownership: LogOwnership | None = OWNERSHIP,
     ) -> None:
         self.rig = rig
@@ -101,6 +115,7 @@ class Page:
             lambda: self.push if has_push else None,
             lambda: self.requests,
             lambda: ownership,
+            lambda: SCHEDULES if has_schedules else None,
         )
         self.metrics = Metrics(rig.engine, self.refusals, sources)
 
@@ -415,8 +430,22 @@ def test_deliveries_are_counted_by_topic_and_result_and_timed_by_sink() -> None:
     assert samples[f"{took}_bucket", (("le", "+Inf"), ("sink", "url"))] == 3
 
 
-def test_where_nothing_is_delivered_nothing_is_said_of_deliveries() -> None:
-    assert "push" not in Page(busy_rig(), has_push=False).text()
+def test_runs_are_told_of_all_schedules_and_of_each() -> None:
+    samples = Page(busy_rig()).samples()
+    assert samples["delayd_schedules", (("state", "paused"),)] == 1
+    assert samples["delayd_scheduled_runs_total", (("event", "put"),)] == 8
+    of_nightly = ("schedule", "nightly")
+    assert samples["delayd_schedule_runs_total", (("event", "put"), of_nightly)] == 5
+    last = {key: value for key, value in samples.items() if key[0] == "delayd_schedule_last_run"}
+    assert last == {("delayd_schedule_last_run", (("outcome", "dead"), of_nightly)): 1}
+    told = {labels: value for (name, labels), value in samples.items() if "next_run" in name}
+    assert told == {(of_nightly,): 1_795_287_600.25}, "a schedule that is paused has no next run"
+
+
+def test_where_nothing_is_delivered_or_scheduled_nothing_is_said_of_it() -> None:
+    text = Page(busy_rig(), has_push=False, has_schedules=False).text()
+    assert "push" not in text
+    assert "delayd_schedule" not in text
 
 
 def test_the_page_about_running_lists_all_metrics_and_no_others() -> None:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from delayd.core.job_ends import JobEnd
 from delayd.core.job_parts import AttemptOutcome, Reason
 from delayd.core.job_record import State
 from delayd.core.operations.put import Outcome
@@ -24,6 +25,8 @@ from delayd.core.topic import Source
 from delayd.http.problems import ProblemAnswer
 from delayd.http.values import UNSET, Answer, JobId, Meta, MomentText, Token, Unset, about
 from delayd.limits import PRIORITY_MAX
+from delayd.schedules.definition import Missed, Overlap
+from delayd.schedules.progress import ScheduleState
 
 
 def as_written(text: bytes) -> Any:  # noqa: ANN401 (it stands for any member)
@@ -487,6 +490,112 @@ class PausedAnswer(Answer, kw_only=True):
     paused_until: Annotated[MomentText | None, about("null: it is not paused.")]
 
 
+# --- Schedules -----------------------------------------------------------------------------------
+
+
+class DefinitionAnswer(Answer, kw_only=True):
+    """What a schedule is; an absent field says nothing."""
+
+    topic: str
+    cron: str | Unset = UNSET
+    every: str | Unset = UNSET
+    timezone: Annotated[str | Unset, about("UTC, where it is absent.")] = UNSET
+    start: MomentText | Unset = UNSET
+    end: MomentText | Unset = UNSET
+    limit: Count | Unset = UNSET
+    missed: Annotated[Missed | Unset, about("latest, where it is absent.")] = UNSET
+    window: str | Unset = UNSET
+    overlap: Annotated[Overlap | Unset, about("allow, where it is absent.")] = UNSET
+    jitter: str | Unset = UNSET
+    priority: PriorityNumber | Unset = UNSET
+    ttr: str | Unset = UNSET
+    retry: Steps | Unset = UNSET
+    max_attempts: Count | Unset = UNSET
+    jitter_percent: Count | Unset = UNSET
+    group: OwnGroup = UNSET
+    url: OwnUrl = UNSET
+    method: OwnMethod = UNSET
+    headers: OwnHeaders = UNSET
+    body: JsonBody = UNSET
+    body_base64: BytesBody = UNSET
+
+
+class RunAnswer(Answer, kw_only=True):
+    """The last run of a schedule."""
+
+    key: Annotated[str, about("Of its job: the name of the schedule, @, and `due`.")]
+    id: Annotated[JobId | None, about("Of its job; null: it was refused.")]
+    due: Annotated[MomentText, about("Its nominal time.")]
+    outcome: Annotated[
+        str,
+        about(
+            "running: its job is neither done nor dead; done; dead; cancelled: deleted while no"
+            " worker held it, or replaced; ended: done or cancelled before the daemon's start;"
+            " refused: no job was put.",
+            extra_json_schema={
+                "enum": ["running", *(end.value for end in JobEnd), "ended", "refused"]
+            },
+        ),
+    ]
+    error: Annotated[str | None, about("Why it was refused, or is dead.")]
+
+
+class ScheduleAnswer(Answer, kw_only=True):
+    """A schedule, and what has become of its runs since it was made."""
+
+    name: str
+    definition: DefinitionAnswer
+    source: Annotated[
+        Literal["run_time", "configuration"], about("Where it was set; the latter is fixed.")
+    ]
+    state: Annotated[ScheduleState, about("over: there are no more runs.")]
+    note: Annotated[str | Unset, about("Why it is paused.")] = UNSET
+    next: Annotated[MomentText | None, about("When the next run is due; null: there is none.")]
+    created: MomentText
+    changed: Annotated[MomentText | None, about("When it got this definition; null: always.")]
+    runs: Annotated[Count, about("Jobs that were put.")]
+    missed: Annotated[
+        Count, about("Runs that were due while nobody ran them, and are not made up for.")
+    ]
+    skipped: Annotated[Count, about("Runs that were due while the one before was under way.")]
+    refused: Annotated[Count, about("Runs whose job was refused, by a cap for example.")]
+    late: Annotated[Count, about("Runs that came more than a second after they were due.")]
+    last: Annotated[RunAnswer | None, about("null: there was none.")]
+    queued: Annotated[
+        MomentText | None, about("The nominal time of a run that waits for the end of `last`.")
+    ]
+    tzdata: Annotated[str, about("The version of the time zones by which it is planned.")]
+
+
+class SchedulePageAnswer(Answer, kw_only=True):
+    """One page of schedules, sorted by name."""
+
+    schedules: list[ScheduleAnswer]
+    after: After
+
+
+class RanAnswer(Answer, kw_only=True):
+    """The job of a run."""
+
+    id: JobId
+    key: str
+
+
+class BackfilledAnswer(Answer, kw_only=True):
+    """What a backfill has done."""
+
+    put: Annotated[Count, about("Jobs that were put.")]
+    kept: Annotated[Count, about("Runs whose job was there, and was left as it is.")]
+
+
+class RunsAnswer(Answer, kw_only=True):
+    """When runs are due, if all goes well."""
+
+    runs: list[MomentText]
+    timezone: Annotated[str, about("By which a cron expression counts.")]
+    tzdata: Annotated[str, about("The version of the time zones.")]
+
+
 # --- The daemon ----------------------------------------------------------------------------------
 
 
@@ -590,6 +699,19 @@ class DaemonUsageAnswer(Answer, kw_only=True):
     bytes: UseAnswer
 
 
+class SchedulesAnswer(Answer, kw_only=True):
+    """The schedules together, and their runs since the daemon's start."""
+
+    active: Count
+    paused: Count
+    over: Annotated[Count, about("They have no more runs.")]
+    runs: Annotated[Count, about("Jobs that were put.")]
+    missed: Annotated[Count, about("Due while nobody ran them, and not made up for.")]
+    skipped: Annotated[Count, about("Due while the one before was under way.")]
+    refused: Annotated[Count, about("Their jobs were refused.")]
+    late: Annotated[Count, about("More than a second after they were due.")]
+
+
 class StatsAnswer(Answer, kw_only=True):
     """The daemon as a whole; counters begin with its start."""
 
@@ -616,6 +738,7 @@ class StatsAnswer(Answer, kw_only=True):
     late: Annotated[LatenessAnswer, about("How late delays ended, in the last minute.")]
     operations: dict[str, Count]
     usage: DaemonUsageAnswer
+    schedules: SchedulesAnswer
     body_bytes_max: Count
 
 

@@ -102,7 +102,7 @@ class BodyReader:
 
     async def read_long(self, data: bytes, slices: Slices) -> Form:
         """Return the form in longer JSON; raises the same, and `BodyTooLong`."""
-        if not self._one.has_rules:
+        if self._one.is_bounded:
             raise BodyTooLong(POLICY_JSON_BYTES_MAX)
         data = data.strip(_BLANKS)
         if len(data) > self._json_bytes_max:

@@ -35,7 +35,8 @@ import orjson
 
 from delayd.fields import as_whole
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
-from delayd.http.values import decode_value, is_dense
+from delayd.http.values import decode_value
+from delayd.json_text import is_dense
 from delayd.limits import (
     BODY_BYTES_CEILING,
     HTTP_CONTAINERS_MAX,
@@ -151,8 +152,8 @@ class Reader(Generic[FormT]):
         self._job_body_bytes_max = job_body_bytes_max
         self._decode = msgspec.json.Decoder(kind, dec_hook=decode_value).decode
         self.lists = [*_lists_of(kind)]
-        self.has_rules = kind.__struct_config__.forbid_unknown_fields
-        """Otherwise the fields are read by something else, and only JSON is to be checked."""
+        self.is_bounded = not (kind.__struct_config__.forbid_unknown_fields or self._kept)
+        """The fields are read by something else, and none may be long: only JSON is checked."""
 
     def read(self, data: bytes, where: str = "", hints: Hints | None = None) -> FormT:
         """Return the form in a text; `where` is its place in the request, such as `jobs[3]`.
@@ -160,7 +161,7 @@ class Reader(Generic[FormT]):
         Raises `NotJson`, `RequestInvalid`.
         """
         try:
-            if not self.has_rules:
+            if self.is_bounded:
                 orjson.loads(data)
             for field in self.lists:
                 _check_length(data, field)

@@ -67,6 +67,7 @@ _SECTIONS: Final[Mapping[Section, str]] = {
     Section.WORKERS: "Reserve jobs, and say what became of them.",
     Section.JOBS: "Look at jobs and change them, one or many.",
     Section.TOPICS: "Look at topics, and set what holds for their jobs.",
+    Section.SCHEDULES: "Have jobs put again and again, by a calendar or an interval.",
     Section.DAEMON: "Figures, health and the clock of the daemon.",
 }
 _ABOUT: Final = """\
@@ -233,6 +234,7 @@ def _one_of(kinds: Sequence[type]) -> Schema:
 _IN_PATHS: Final[Mapping[str, Schema]] = {
     "topic": {"$ref": _REF.format(name="TopicName")},
     "key": {"$ref": _REF.format(name="Key")},
+    "name": {"$ref": _REF.format(name="ScheduleName")},
     "id": {"type": "integer", "minimum": 1, "maximum": JOB_ID_MAX, "examples": [17]},
 }
 

@@ -26,6 +26,7 @@ from delayd.core.errors import (
     JobAlreadyExists,
     PolicyInvalid,
     Refusal,
+    ScheduleInvalid,
     TargetRefused,
     ValueOutOfRange,
 )
@@ -75,6 +76,7 @@ class ProblemAnswer(Answer, kw_only=True):
     cancelled: HowMany | Unset = UNSET
     kicked: HowMany | Unset = UNSET
     rescheduled: HowMany | Unset = UNSET
+    put: HowMany | Unset = UNSET
 
 
 WRONG_TOKEN: Final = "the token is not valid: it is misspelt, was revoked, or is not read yet"  # noqa: S105 - a sentence
@@ -329,7 +331,7 @@ def errors_of(refusal: Refusal) -> Sequence[FieldError]:
     """Return the mistakes by field, if the refusal has any."""
     if isinstance(refusal, RequestInvalid):
         return refusal.errors
-    if isinstance(refusal, PolicyInvalid):
+    if isinstance(refusal, PolicyInvalid | ScheduleInvalid):
         return [
             FieldError(place, f"{value}: {rule}" if value else rule)
             for place, rule, value, _ in refusal.errors

@@ -30,6 +30,7 @@ from delayd.http.values import (
     Moment,
     PageMark,
     ReasonId,
+    ScheduleName,
     States,
     TargetHeaders,
     TargetMethod,
@@ -42,6 +43,8 @@ from delayd.http.values import (
     Wait,
     about,
 )
+from delayd.schedules.definition import BODY_BASE64
+from delayd.schedules.definition import FIELDS as SCHEDULE_FIELDS
 
 _BASE64: Final = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 NO_TIME: Final[Any] = 0
@@ -561,6 +564,104 @@ PolicyBodyForm: Final = cast(
         forbid_unknown_fields=False,
     ),
 )
+
+
+def _schedule_field(kind: ValueKind) -> Any:  # noqa: ANN401 (a type)
+    schema = {"anyOf": [kind.schema, {"type": "null"}]}
+    rule = kind.schema.get("description", "") or "See docs/http.md."
+    return Annotated[Any, about(f"{rule} null: as if it were absent.", extra_json_schema=schema)]
+
+
+def _of_schedule(schema: dict[str, Any]) -> Rule:
+    return Rule(schema, "", "", lambda _form: False)
+
+
+def _is_there(name: str) -> dict[str, Any]:
+    return {"properties": {name: {"not": {"type": "null"}}}, "required": [name]}
+
+
+def _one_of_two(name: str, other: str) -> Rule:
+    return _of_schedule({"oneOf": [_is_there(name), _is_there(other)]})
+
+
+def _is_with(name: str, other: str) -> Rule:
+    return _of_schedule({"anyOf": [{"not": _is_there(name)}, _is_there(other)]})
+
+
+ScheduleBodyForm: Final = cast(
+    "type[Form]",
+    msgspec.defstruct(
+        "ScheduleBodyForm",
+        [
+            *((field.name, _schedule_field(field.kind), UNSET) for field in SCHEDULE_FIELDS),
+            ("body", JsonBody, UNSET),
+            ("body_base64", _schedule_field(BODY_BASE64), UNSET),
+        ],
+        bases=(Form,),
+        namespace={
+            "__doc__": "A schedule; its mistakes are found by `schedules.definition`, which reads"
+            " it again, all at once.",
+            "rules": (
+                _of_schedule(_is_there("topic")),
+                _one_of_two("cron", "every"),
+                _of_schedule({"oneOf": [{"required": ["body"]}, _is_there("body_base64")]}),
+                _is_with("timezone", "cron"),
+                _is_with("method", "url"),
+                _is_with("headers", "url"),
+                _is_with("jitter_percent", "retry"),
+            ),
+            "kept_texts": lambda form: (form.body,) if isinstance(form.body, msgspec.Raw) else (),
+        },
+        kw_only=True,
+        forbid_unknown_fields=False,
+    ),
+)
+
+
+class NoteForm(Form, kw_only=True):
+    """Why a schedule is paused."""
+
+    note: Annotated[str, about(f"For people; {limits.SCHEDULE_NOTE_BYTES_MAX} bytes at most.")] = ""
+
+
+class BackfillForm(Form, kw_only=True):
+    """Of which time the runs are put; both ends are part of it."""
+
+    from_: Annotated[Moment, about("The nominal time of the first run, or before.")] = (
+        msgspec.field(name="from")
+    )
+    until: Annotated[Moment, about("The nominal time of the last run, or after; not after now.")]
+
+
+class ListSchedulesForm(Form, kw_only=True):
+    """Which page of which schedules."""
+
+    topic: Annotated[TopicName | Unset, about("Those that put jobs there; all by default.")] = UNSET
+    prefix: Annotated[
+        str, about("How the name begins.", max_length=limits.SCHEDULE_NAME_BYTES_MAX)
+    ] = ""
+    after: Annotated[
+        ScheduleName | Unset, about("Names behind this one: `after` of that answer.")
+    ] = UNSET
+    limit: Annotated[
+        int, about("Schedules of the page.", ge=1, le=limits.HTTP_SCHEDULES_PAGE_MAX)
+    ] = limits.HTTP_PAGE_DEFAULT
+
+
+class PreviewForm(Form, kw_only=True):
+    """How many runs are told."""
+
+    count: Annotated[int, about("Runs at most.", ge=1, le=limits.SCHEDULE_PREVIEW_MAX)] = (
+        limits.SCHEDULE_PREVIEW_DEFAULT
+    )
+
+
+class PreviewNewForm(PreviewForm, kw_only=True):
+    """How many runs of a schedule that is not made are told."""
+
+    name: Annotated[
+        ScheduleName | Unset, about("What it would be called: a `jitter` goes by the name.")
+    ] = UNSET
 
 
 class HistoryForm(Form, kw_only=True):

@@ -14,10 +14,24 @@ from delayd.access.scopes import Scope
 from delayd.core import errors
 from delayd.http import answer_forms, openapi, problems, request_forms
 from delayd.http.api import Call
-from delayd.http.handlers import health, jobs, leases, many_jobs, puts, reserve, topics
+from delayd.http.handlers import (
+    health,
+    jobs,
+    leases,
+    many_jobs,
+    puts,
+    reserve,
+    schedules,
+    topics,
+)
 from delayd.http.responses import Reply
 from delayd.http.routing import Response, Route, Section
-from delayd.limits import HTTP_BATCH_MAX, HTTP_WAIT_MS_MAX
+from delayd.limits import (
+    HTTP_BATCH_MAX,
+    HTTP_WAIT_MS_MAX,
+    SCHEDULE_BACKFILL_MAX,
+    SCHEDULE_MADE_UP_MAX,
+)
 
 
 async def serve_openapi(_call: Call) -> Reply:
@@ -398,6 +412,115 @@ _TOPICS: Final = (
     ),
 )
 
+_SCHEDULE: Final = {200: Response("The schedule.", (answer_forms.ScheduleAnswer,))}
+_RUNS: Final = {200: Response("The next runs.", (answer_forms.RunsAnswer,))}
+_SCHEDULES: Final = (
+    Route(
+        *("GET", "/v1/schedules", schedules.list_schedules, Scope.PEEK),
+        *("list_schedules", Section.SCHEDULES, "List schedules"),
+        "A page of those that the token may see, sorted by name; with `topic` those that put jobs"
+        " there.",
+        {200: Response("A page.", (answer_forms.SchedulePageAnswer,))},
+        query=request_forms.ListSchedulesForm,
+    ),
+    Route(
+        *("PUT", "/v1/schedules/{name}", schedules.set_schedule, Scope.PUT),
+        *("set_schedule", Section.SCHEDULES, "Make or change a schedule"),
+        "Each run is a job of its topic, under the key `name@time`. The same request twice is one"
+        " schedule; another definition changes it, and its history stays. Runs that were due while"
+        " nobody ran them are made up for as `missed` says: the latest, none, or all, up to"
+        f" {SCHEDULE_MADE_UP_MAX}.",
+        {
+            200: Response(
+                "The schedule has this definition now, or had it before.",
+                (answer_forms.ScheduleAnswer,),
+            ),
+            201: Response("The schedule was made.", (answer_forms.ScheduleAnswer,)),
+        },
+        (
+            *(errors.ScheduleInvalid, errors.ScheduleConfigured, errors.SchedulesFull),
+            *(errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
+            *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
+        ),
+        form=request_forms.ScheduleBodyForm,
+    ),
+    Route(
+        *("GET", "/v1/schedules/{name}", schedules.get, Scope.PEEK),
+        *("get_schedule", Section.SCHEDULES, "Look at a schedule"),
+        "What it is, when its next run is due, and what has become of the others.",
+        _SCHEDULE,
+        (errors.ScheduleNotFound,),
+    ),
+    Route(
+        *("DELETE", "/v1/schedules/{name}", schedules.remove, Scope.PUT),
+        *("remove_schedule", Section.SCHEDULES, "Remove a schedule"),
+        "The jobs of its runs stay.",
+        {204: Response("It is removed.")},
+        (errors.ScheduleNotFound, errors.ScheduleConfigured),
+    ),
+    Route(
+        *("POST", "/v1/schedules/{name}/pause", schedules.pause, Scope.PUT),
+        *("pause_schedule", Section.SCHEDULES, "Pause a schedule"),
+        "It has no runs until it is resumed, and they count neither as missed nor as skipped.",
+        _SCHEDULE,
+        (errors.ScheduleNotFound, errors.ScheduleInvalid, errors.OutOfSpace),
+        form=request_forms.NoteForm,
+        may_be_empty=True,
+    ),
+    Route(
+        *("POST", "/v1/schedules/{name}/resume", schedules.resume, Scope.PUT),
+        *("resume_schedule", Section.SCHEDULES, "End a schedule's pause"),
+        "It goes on with the first run after now.",
+        _SCHEDULE,
+        (errors.ScheduleNotFound, errors.OutOfSpace),
+        form=request_forms.NothingForm,
+        may_be_empty=True,
+    ),
+    Route(
+        *("POST", "/v1/schedules/{name}/run", schedules.run, Scope.PUT),
+        *("run_schedule", Section.SCHEDULES, "Run a schedule now"),
+        "Besides the runs that are due; its nominal time is now. It counts for `limit`.",
+        {200: Response("The job of the run.", (answer_forms.RanAnswer,))},
+        (
+            *(errors.ScheduleNotFound, errors.ScheduleOver, errors.CapReached, errors.BodyTooBig),
+            *(errors.OutOfSpace, errors.Draining),
+            *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
+        ),
+        form=request_forms.NothingForm,
+        may_be_empty=True,
+    ),
+    Route(
+        *("POST", "/v1/schedules/{name}/backfill", schedules.backfill, Scope.PUT),
+        *("backfill_schedule", Section.SCHEDULES, "Run a schedule for a past range"),
+        "One job for each nominal time from the one moment to the other, both included; at most"
+        f" {SCHEDULE_BACKFILL_MAX:,}. Runs whose job is there are left alone.",
+        {200: Response("How many jobs were put.", (answer_forms.BackfilledAnswer,))},
+        (
+            *(errors.ScheduleNotFound, errors.ScheduleInvalid),
+            *(errors.CapReached, errors.BodyTooBig, errors.OutOfSpace, errors.Draining),
+            *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
+        ),
+        form=request_forms.BackfillForm,
+    ),
+    Route(
+        *("GET", "/v1/schedules/{name}/preview", schedules.preview, Scope.PEEK),
+        *("preview_schedule", Section.SCHEDULES, "See the next runs of a schedule"),
+        "When they are due if all goes well; none while it is paused.",
+        _RUNS,
+        (errors.ScheduleNotFound,),
+        query=request_forms.PreviewForm,
+    ),
+    Route(
+        *("POST", "/v1/schedules/preview", schedules.preview_new, Scope.PEEK),
+        *("preview_definition", Section.SCHEDULES, "See the runs of a schedule before it is made"),
+        "When they would be due. Nothing is made.",
+        _RUNS,
+        (errors.ScheduleInvalid,),
+        form=request_forms.ScheduleBodyForm,
+        query=request_forms.PreviewNewForm,
+    ),
+)
+
 _DAEMON: Final = (
     Route(
         *("GET", "/v1/stats", health.stats, Scope.STATS),
@@ -468,5 +591,5 @@ ROUTES: Final = (
     # In the order in which the document has always had them: its readers draw by it.
     *(_PRODUCERS[0], *_WORKERS, _JOBS[3], *_JOBS[:3]),
     *(_PRODUCERS[1], *_BY_KEY, _BURY_BY_KEY, *_MANY_JOBS[:4]),
-    *(*_TOPICS, *_MANY_JOBS[4:], *_DAEMON),
+    *(*_TOPICS, *_MANY_JOBS[4:], *_DAEMON, *_SCHEDULES),
 )

@@ -16,7 +16,7 @@ PUT is not supported here: use GET
 """
 
 import enum
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -42,6 +42,7 @@ class Section(enum.Enum):
     WORKERS = "Workers"
     JOBS = "Jobs"
     TOPICS = "Topics"
+    SCHEDULES = "Schedules"
     DAEMON = "Daemon"
 
 
@@ -153,24 +154,35 @@ class Router(Generic[TargetT]):
             _, is_url, place = path.partition("://")
             if is_url:
                 path = place[place.index("/") :] if "/" in place else ""
-        node = self._root
-        names: dict[str, str] = {}
-        for segment in path.split("/")[1:]:
-            following = node.next.get(segment)
-            if following is None:
-                following = node.any
-                if following is None or not segment:
-                    raise NoSuchCall(path)
-                names[node.name] = (
-                    _unquoted(node.name, segment, path) if "%" in segment else segment
-                )
-            node = following
-        target = node.targets.get(method)
-        if target is None:
-            if not node.targets or path in {"", "*"}:
-                raise NoSuchCall(path)
-            raise MethodNotAllowed(method, sorted(node.targets))
-        return target, names
+        allowed: set[str] = set()
+        for node, texts in _ends(self._root, path.split("/"), 1, {}):
+            if (target := node.targets.get(method)) is not None:
+                return target, {
+                    name: _unquoted(name, text, path) if "%" in text else text
+                    for name, text in texts.items()
+                }
+            allowed.update(node.targets)
+        if not allowed or path in {"", "*"}:
+            raise NoSuchCall(path)
+        raise MethodNotAllowed(method, sorted(allowed))
+
+
+def _ends(
+    node: _Node[TargetT], segments: Sequence[str], at: int, texts: Mapping[str, str]
+) -> Iterator[tuple[_Node[TargetT], Mapping[str, str]]]:
+    """Yield the nodes to which the segments from `at` on lead, and the texts in their names.
+
+    A segment that is a word of a path comes before the same one as a name: a schedule may be called
+    preview.
+    """
+    if at == len(segments):
+        yield node, texts
+        return
+    segment = segments[at]
+    if (word := node.next.get(segment)) is not None:
+        yield from _ends(word, segments, at + 1, texts)
+    if node.any is not None and segment:
+        yield from _ends(node.any, segments, at + 1, {**texts, node.name: segment})
 
 
 def _unquoted(name: str, segment: str, path: str) -> str:

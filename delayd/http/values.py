@@ -27,6 +27,8 @@ from delayd.core.targets import HEADERS, METHOD, URL
 from delayd.durations import parse_duration_ms
 from delayd.fields import (
     DURATION,
+    MOMENT,
+    MOMENT_TEXT_SCHEMA,
     TTR,
     ValueKind,
     duration,
@@ -34,7 +36,8 @@ from delayd.fields import (
     text_schema,
     whole_text,
 )
-from delayd.moments import MOMENT_PATTERN, parse_moment_ms
+from delayd.moments import parse_moment_ms
+from delayd.schedules.definition import NAME
 
 Meta: Final = msgspec.Meta
 Unset = msgspec.UnsetType
@@ -72,6 +75,12 @@ class Moment(int):
 
 class TopicName(str):
     """The name of a topic."""
+
+    __slots__ = ()
+
+
+class ScheduleName(str):
+    """The name of a schedule."""
 
     __slots__ = ()
 
@@ -176,11 +185,6 @@ class Answer(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A body of an answer, or a part of one."""
 
 
-def is_dense(text: bytes) -> bool:
-    """Tell whether parsing this JSON would block all clients: 4 MiB of `[],[],` take a second."""
-    return len(text) > limits.HTTP_CONTAINERS_MAX < text.count(b"[") + text.count(b"{")
-
-
 def _states(value: object) -> frozenset[State]:
     names = value.split(",") if isinstance(value, str) else []
     if not names or not _STATES.keys() >= set(names):
@@ -241,18 +245,15 @@ def _ladder_of_text(value: str | tuple[str, ...]) -> tuple[int, ...]:
 
 
 _STATES_RULE: Final = f"must be one or more of {', '.join(_STATES)}, with commas between"
-_MOMENT_TEXT: Final = {**text_schema(MOMENT_PATTERN), "format": "date-time"}
-_SECONDS: Final = {"type": "number", "minimum": 0, "maximum": limits.WALL_MS_MAX // 1_000}
 
 KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
     {
         Duration: DURATION,
         Ttr: TTR,
         Wait: duration(0, limits.HTTP_WAIT_MS_MAX),  # as proxies allow
-        Moment: ValueKind(parse_moment_ms, schema={"anyOf": [_MOMENT_TEXT, _SECONDS]}).described(
-            "RFC 3339 with an offset, or seconds since 1970.", "2030-01-01T09:00:00Z"
-        ),
+        Moment: MOMENT,
         TopicName: TOPIC,
+        ScheduleName: NAME,
         Key: KEY,
         GroupName: GROUP,
         Ladder: LADDER._replace(read=_ladder),
@@ -267,7 +268,7 @@ KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
             *("buried", "ready,delayed"),
         ),
         TimeBound: ValueKind(
-            _time_bound, schema={"anyOf": [_MOMENT_TEXT, duration_schema("-?")]}
+            _time_bound, schema={"anyOf": [MOMENT_TEXT_SCHEMA, duration_schema("-?")]}
         ).described(
             "A length of time from now, with a minus before it that long ago; or a moment: RFC 3339"
             " with an offset.",

@@ -15,7 +15,7 @@ b'{"definition":{"topic":"mail","every_ms":1000},"progress":{"created_ms":5}}\nh
 b'hi'
 """
 
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import msgspec
 from sortedcontainers import SortedDict
@@ -36,7 +36,7 @@ from delayd.core.times import RequestMs
 from delayd.core.transitions import amended
 from delayd.limits import PRIORITY_DEFAULT, TASK_STEP_JOBS, TTR_MS_DEFAULT, WALL_MS_MAX
 from delayd.schedules.definition import Definition
-from delayd.schedules.progress import NEVER, RunProgress
+from delayd.schedules.progress import NEVER, RunProgress, ScheduleState
 
 
 class _Head(msgspec.Struct):
@@ -66,7 +66,7 @@ def unpack(kept: bytes) -> tuple[Definition, RunProgress, bytes]:
 class Schedule:
     """One schedule, as read from the book: changes are kept by `Book.keep`."""
 
-    __slots__ = ("body", "definition", "job_id", "name", "progress")
+    __slots__ = ("body", "counted", "definition", "job_id", "name", "progress")
 
     def __init__(
         self, name: str, definition: Definition, progress: RunProgress, body: bytes, job_id: int = 0
@@ -77,6 +77,64 @@ class Schedule:
         self.body = body
         self.job_id = job_id
         """The job that keeps it; 0: it is not in the book yet."""
+        self.counted = Totals.of(progress) if job_id else Totals()
+        """What the totals of the book have of it."""
+
+
+class Totals(NamedTuple):
+    """Sums over schedules."""
+
+    schedules: int = 0
+    paused: int = 0
+    over: int = 0
+    runs: int = 0
+    """These, and what follows, since the daemon's start, with schedules that were removed."""
+    missed: int = 0
+    skipped: int = 0
+    refused: int = 0
+    late: int = 0
+
+    @staticmethod
+    def of(progress: RunProgress) -> "Totals":
+        """Return what one schedule adds to them."""
+        state = progress.state
+        is_paused, is_over = state is ScheduleState.PAUSED, state is ScheduleState.OVER
+        made, missed, skipped = progress.runs, progress.missed, progress.skipped
+        return Totals(
+            *(1, is_paused, is_over, made, missed, skipped, progress.refused, progress.late)
+        )
+
+    @property
+    def by_state(self) -> dict[str, int]:
+        """Return how many schedules are in which state."""
+        active = self.schedules - self.paused - self.over
+        states = (ScheduleState.ACTIVE, ScheduleState.PAUSED, ScheduleState.OVER)
+        counts = (active, self.paused, self.over)
+        return {state.value: count for state, count in zip(states, counts, strict=True)}
+
+    @property
+    def by_event(self) -> dict[str, int]:
+        """Return what runs count as: those that are late were put, or skipped."""
+        return {
+            "put": self.runs,
+            "missed": self.missed,
+            "skipped": self.skipped,
+            "refused": self.refused,
+            "late": self.late,
+        }
+
+    @property
+    def states(self) -> "Totals":
+        """Return the part that is of now."""
+        return Totals(self.schedules, self.paused, self.over)
+
+    def changed(self, former: "Totals", new: "Totals") -> "Totals":
+        """Return the sums after a schedule has changed.
+
+        >>> Totals(2, runs=9).changed(Totals(1, runs=4), Totals(1, 1, runs=5))
+        Totals(schedules=2, paused=1, over=0, runs=10, missed=0, skipped=0, refused=0, late=0)
+        """
+        return Totals(*(a - b + c for a, b, c in zip(self, former, new, strict=True)))
 
 
 @final
@@ -96,13 +154,14 @@ class IndexEntry:
 class Book:
     """All schedules of one daemon."""
 
-    __slots__ = ("_engine", "_session", "index")
+    __slots__ = ("_engine", "_session", "index", "totals")
 
     def __init__(self, engine: Engine) -> None:
         """Start without any; `read` makes the index."""
         self._engine = engine
         self._session = Session()
         self.index: SortedDict[str, IndexEntry] = SortedDict()
+        self.totals = Totals()
 
     def read(self) -> list[Schedule]:
         """Make the index, 10 us for each; return all schedules. What is none is left as it is."""
@@ -122,6 +181,7 @@ class Book:
                     continue
                 schedule = Schedule(key_of(record).decode(), definition, progress, body, job_id)
                 self.index[schedule.name] = IndexEntry(job_id, definition.topic)
+                self.totals = self.totals.changed(Totals(), schedule.counted.states)
                 found.append(schedule)
         return found
 
@@ -173,6 +233,9 @@ class Book:
                     )
                 finally:
                     engine.store.drop_if_unwanted(topic)
+        counted = Totals.of(progress)
+        self.totals = self.totals.changed(schedule.counted, counted)
+        schedule.counted = counted
         entry = self.index.get(schedule.name)
         if entry is None:
             self.index[schedule.name] = IndexEntry(schedule.job_id, schedule.definition.topic)
@@ -185,3 +248,4 @@ class Book:
         with as_daemon(self._engine):
             delete(self._engine, self._session, schedule.job_id, now_ms)
         del self.index[name]
+        self.totals = self.totals.changed(schedule.counted.states, Totals())

@@ -31,12 +31,14 @@ from delayd.core.names import GROUP, INTERNAL_TOPICS, TOPIC
 from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.targets import HEADERS, METHOD, URL, Target
 from delayd.fields import (
+    MOMENT,
     TTR,
     Field,
     Invalid,
     ValueKind,
     Wrong,
     duration,
+    matching,
     one_of,
     read_all,
     shown,
@@ -51,7 +53,7 @@ from delayd.limits import (
     SCHEDULE_JSON_BYTES_MAX,
     SCHEDULE_NAME_BYTES_MAX,
 )
-from delayd.moments import moment_text, parse_moment_ms
+from delayd.moments import moment_text
 from delayd.schedules.cron import CRON
 from delayd.schedules.recurrence import EVERY, Recurrence
 from delayd.schedules.zones import TIME_ZONE
@@ -61,6 +63,7 @@ NAME_RULE: Final = (
     " with -"
 )
 NAME_PATTERN: Final = rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{SCHEDULE_NAME_BYTES_MAX - 1}}}"
+NAME: Final = matching(NAME_PATTERN, NAME_RULE).described("A schedule's name.", "nightly-report")
 _BASE64_RULE: Final = "must be base64"
 
 
@@ -112,7 +115,6 @@ def _read_group(value: object) -> str:
     return name.decode()
 
 
-MOMENT: Final = ValueKind(parse_moment_ms, moment_text, {"type": "string", "format": "date-time"})
 BODY: Final = ValueKind(_read_body).described(
     "Of each run's job: any JSON value, handed on as the very text."
 )

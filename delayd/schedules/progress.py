@@ -21,6 +21,7 @@ the wall clock.
 DueRun(run_ms=14400000, missed=3, handled_ms=14400000)
 """
 
+import enum
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,6 +31,15 @@ from delayd.schedules.definition import Definition, Missed
 from delayd.schedules.recurrence import Recurrence
 
 NEVER: Final = 0
+
+
+class ScheduleState(enum.Enum):
+    """Whether there will be runs."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    OVER = "over"
+    """No more: the end has passed, or there were as many as there may be."""
 
 
 class RunProgress(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -71,8 +81,17 @@ class RunProgress(msgspec.Struct, omit_defaults=True, kw_only=True):
     """What became of it, as far as is written down: a value of `JobEnd`, or "refused"."""
     error: str = ""
     """Why it was refused."""
+    refused_ms: int = 0
+    """The nominal time of the run that was refused."""
     queued_ms: int = 0
     """The nominal time of a run that waits for the end of that job; 0: none does."""
+
+    @property
+    def state(self) -> ScheduleState:
+        """Whether there will be runs."""
+        if self.is_paused:
+            return ScheduleState.PAUSED
+        return ScheduleState.OVER if self.planned_ms == NEVER else ScheduleState.ACTIVE
 
     def begin(self, wall_ms: int) -> None:
         """Have everything up to now handled: what is due comes after it."""

@@ -211,6 +211,7 @@ class Runner:
         except Refusal as refusal:
             progress.refused += 1
             progress.outcome, progress.error = REFUSED, str(refusal)
+            progress.refused_ms = nominal_ms
             self._outcome(schedule.name, "")
             self._log(f"a run of the schedule {schedule.name!r} was refused: {refusal}")
         else:
@@ -224,6 +225,7 @@ class Runner:
         self._engine.store.ends.wanted.discard(progress.run_id)
         progress.run_id, progress.run_ms = job_id, nominal_ms
         progress.outcome = progress.error = ""
+        progress.refused_ms = 0
         self._outcome(schedule.name, "")
         self._watch(schedule)
 

@@ -21,6 +21,8 @@ from delayd.core.errors import (
     ScheduleOver,
     SchedulesFull,
 )
+from delayd.core.job_ends import JobEnd
+from delayd.core.job_parts import note_of
 from delayd.core.operations.checks import check_own_target, vetted_target
 from delayd.core.operations.put import Outcome
 from delayd.core.times import RequestMs
@@ -231,6 +233,15 @@ class Schedules:
         """Return how the last run has ended of which no end was told: before a restart."""
         is_there = self._engine.store.jobs.get(schedule.progress.run_id) is not None
         return "dead" if is_there else "ended"
+
+    def error_of_last(self, schedule: Schedule) -> str:
+        """Return why the last run was refused or is dead, in one line; empty: it is neither."""
+        progress = schedule.progress
+        if progress.outcome != JobEnd.DEAD.value:
+            return progress.error
+        record = self._engine.store.jobs.get(progress.run_id)
+        note = None if record is None else note_of(record)
+        return "" if note is None else note.error.partition("\n")[0]
 
     def names_after(self, after: str, prefix: str = "") -> Iterator[tuple[str, str]]:
         """Yield name and topic of the schedules that follow a name and begin so, by name."""

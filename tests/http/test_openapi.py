@@ -395,6 +395,44 @@ def test_the_schema_of_a_policy_and_its_reader_agree(
         assert is_valid
 
 
+CRON: Final[dict[str, object]] = {"topic": "mail", "cron": "@daily", "body": 1}
+EVERY: Final[dict[str, object]] = {"topic": "mail", "every": "15m", "body_base64": "/w=="}
+DEFINITIONS: Final[list[tuple[object, bool]]] = [
+    (CRON | {"timezone": "Europe/Berlin", "start": 0, "end": "2030-01-01T00:00:00+01:00"}, True),
+    (EVERY | {"limit": 3.0, "missed": "all", "window": "1h", "overlap": "skip", "jitter": 0}, True),
+    (EVERY | {"priority": 0, "ttr": 5, "retry": "1s 5s", "jitter_percent": 9, "group": "g"}, True),
+    (EVERY | {"url": "https://a.example", "method": "PUT", "headers": {"X": "1"}}, True),
+    *((CRON | {"cron": text}, True) for text in ("*/5 9-17 * JAN-MAR MON-FRI", " 0 0 L * *")),
+    *((CRON | {"cron": text}, False) for text in ("@often", "* * * *", "* * * * * *", "", 5)),
+    *((CRON | {"timezone": name}, False) for name in ("", "Berlin Mitte", "/etc", 5)),
+    *((EVERY | {"every": text}, False) for text in (0, 0.5, "0s", "", None)),
+    *((EVERY | {name: None}, True) for name in ("cron", "start", "limit", "url", "group")),
+    (CRON | {"body": None}, True),
+    (EVERY | {"cron": "@daily"}, False),
+    *(({**CRON, name: None}, False) for name in ("topic", "cron")),
+    *(({k: v for k, v in CRON.items() if k != name}, False) for name in CRON),
+    (CRON | {"body_base64": "/w=="}, False),
+    (EVERY | {"body_base64": None}, False),
+    (EVERY | {"timezone": "UTC"}, False),
+    *((CRON | {name: "POST"}, False) for name in ("method", "key", "delay", "at")),
+    *((CRON | {"limit": count}, False) for count in (0, 1.5, "1")),
+    *((CRON | {"missed": word}, False) for word in ("some", "", 1)),
+    (CRON | {"jitter_percent": 5}, False),
+]
+
+
+@pytest.mark.parametrize(("said", "is_valid"), DEFINITIONS)
+def test_the_schema_of_a_schedule_and_its_reader_agree(
+    said: dict[str, object], is_valid: bool
+) -> None:
+    schema = {"$ref": "#/components/schemas/ScheduleBody", "components": DOCUMENT["components"]}
+    assert OAS31Validator(schema).is_valid(said) is is_valid
+    with HttpRig() as rig:
+        rig.engine.vet_target = lambda target: target
+        answer = rig.call("PUT", "/v1/schedules/a", said)
+        assert answer.status == (201 if is_valid else 422), answer
+
+
 @pytest.mark.parametrize("name", request_forms.PolicyBodyForm.__struct_fields__)
 def test_null_says_nothing_in_a_policy_and_the_document_allows_it(name: str) -> None:
     schema = {"$ref": "#/components/schemas/PolicyBody", "components": DOCUMENT["components"]}

@@ -29,6 +29,7 @@ from tests.rigs.http import Answer, HttpRig
 DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
 TOPICS: Final = ("mail", "orders", "a/b;c")
 KEYS: Final = ("order-17", "käse", "a/b")
+SCHEDULES: Final = ("nightly", "a/b", "preview")
 STEPS: Final = 3_000
 INTERNAL: Final = re.compile(rb"[a-z]_ms\b")
 """How the daemon calls a length of time where nobody sees it."""
@@ -60,6 +61,7 @@ class Life:
         return route.path.format(
             topic=quote(self.rng.choice(TOPICS), safe=""),
             key=quote(self.rng.choice(KEYS), safe=""),
+            name=quote(self.rng.choice(SCHEDULES), safe=""),
             id=job_id,
         )
 
@@ -115,6 +117,20 @@ class Life:
             )
         )
 
+    def schedule(self) -> dict[str, Any]:
+        said: dict[str, Any] = self.rng.choice(
+            (
+                {"cron": "30 2 * * *", "timezone": "Europe/Berlin", "body": {"a": 1.0}},
+                {"every": "2s", "body_base64": "/w==", "overlap": "skip", "ttr": "1s"},
+                {"every": 1, "body": None, "limit": 3, "window": "1m", "missed": "all"},
+                {"every": "10s", "jitter": "1s", "body": 1, "priority": 5, "group": "g"}
+                | {"start": 5, "end": "2030-01-01T00:00:00Z", "overlap": "queue_one"},
+                {"every": "1s", "body": 1, "retry": "1s", "max_attempts": 1, "jitter_percent": 5},
+                {"cron": "0 0 31 2 *", "timezone": "Europe/Berln", "body": 1},
+            )
+        )
+        return {"topic": self.rng.choice(TOPICS), **said}
+
     def asks(self, name: str, token: str) -> Ask:
         """What the call of this name says."""
         rng = self.rng
@@ -140,6 +156,11 @@ class Life:
             "set_policy": lambda: Ask(self.policy()),
             "pause": lambda: Ask({"duration": "1s"}),
             "kick": lambda: Ask({"max": 2, "per_second": 100}),
+            "set_schedule": lambda: Ask(self.schedule()),
+            "preview_definition": lambda: Ask(self.schedule(), "count=3"),
+            "backfill_schedule": lambda: Ask({"from": 1_699_990_000, "until": 1_699_990_010}),
+            "pause_schedule": lambda: Ask({"note": rng.choice(("", "why"))}),
+            "list_schedules": lambda: Ask(query=rng.choice(("", "limit=1", "topic=mail"))),
             "advance_clock": lambda: Ask({"by": rng.choice((0.01, "1s", "30s"))}),
         }
         return makers[name]() if name in makers else Ask()

@@ -55,6 +55,11 @@ EXAMPLES: Final = (
     errors.PushIsOff(),
     errors.CapReached("jobs_max", 9, 9, "mail"),
     errors.OutOfSpace(),
+    errors.ScheduleNotFound("nightly"),
+    errors.ScheduleInvalid([Wrong("every", 'must be from "1s" to "366d"', '"1ms"')]),
+    errors.ScheduleOver("nightly"),
+    errors.ScheduleConfigured("nightly"),
+    errors.SchedulesFull("nightly", 9),
     grammar.BadFormat(b"put\xff"),
     problems.NotJson("it ends too soon"),
     problems.BadRequest("no"),
@@ -141,6 +146,12 @@ request_timeout REQUEST_TIMEOUT 408 The request did not arrive in time.
 request_too_long JOB_TOO_BIG 413 The request is longer than this daemon reads.
 reservation_lost NOT_RESERVED 409 The reservation has ended: its ttr ran out, or the job went
     to another worker.
+schedule_configured FORBIDDEN 409 The schedule belongs to the configuration of the daemon, and is
+    changed there.
+schedule_invalid BAD_FORMAT 422 The schedule is invalid.
+schedule_not_found NOT_FOUND 404 There is no schedule of that name.
+schedule_over SCHEDULE_OVER 409 The schedule has no more runs.
+schedules_full OUT_OF_MEMORY 409 There are as many schedules as there may be.
 source_refused FORBIDDEN 403 The Host is unknown, or the request comes from a web page.
 standing_by NOT_READY 503 This daemon stands by: another one owns the log.
 stopping STOPPING 503 The daemon is stopping.

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from delayd.core.stats.history import Minute
     from delayd.core.stats.totals import TotalsScan
     from delayd.core.topic import Topic
+    from delayd.schedules.schedules import Schedules
 
 
 def _seconds(duration_ms: float | None) -> float | None:
@@ -128,11 +129,23 @@ def minute_answer(minute: "Minute", offset_ms: int) -> answer_forms.MinuteAnswer
     )
 
 
+def schedules_answer(schedules: "Schedules | None") -> answer_forms.SchedulesAnswer:
+    """Return the totals of the schedules; None: there were none yet."""
+    if schedules is None:
+        return answer_forms.SchedulesAnswer(
+            active=0, paused=0, over=0, runs=0, missed=0, skipped=0, refused=0, late=0
+        )
+    totals = schedules.book.totals
+    counts = totals.by_event
+    return answer_forms.SchedulesAnswer(runs=counts.pop("put"), **totals.by_state, **counts)
+
+
 def stats_answer(
     beside_jobs: Mapping[str, Any],
     http: answer_forms.HttpAnswer,
     engine: "Engine",
     scan: "TotalsScan",
+    schedules: "Schedules | None",
     now_ms: RequestMs,
 ) -> answer_forms.StatsAnswer:
     """Return everything about the daemon, by a finished scan; `beside_jobs` is the service's."""
@@ -158,5 +171,6 @@ def stats_answer(
             jobs=_use(engine.log_space.jobs, engine.jobs_max),
             bytes=_use(engine.record_bytes, engine.bytes_max),
         ),
+        schedules=schedules_answer(schedules),
         body_bytes_max=engine.body_bytes_max,
     )

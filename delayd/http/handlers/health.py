@@ -62,6 +62,7 @@ async def stats(call: Call) -> Reply:
         answer_forms.HttpAnswer(connections=api.connections.open_count, waiting=len(api.waiting)),
         api.engine,
         scan,
+        api.schedules.opened,
         now_ms,
     )
     return reply(200, answer)

@@ -1,18 +1,11 @@
 """Jobs as answers have them.
 
 Times are RFC 3339 by the wall clock, and durations in seconds. A body that is JSON is the very text
-in `body`, others are in `body_base64`. One number beyond a reader's range makes a whole answer
-unreadable, so a text counts as JSON only if this API would accept it as a `body`:
-
->>> [is_json(body) for body in (b'{"a":  1.0}', b"hello", b"1e999")]
-[True, False, False]
+in `body`, others are in `body_base64`.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
-
-import msgspec
-import orjson
 
 from delayd.core.job_parts import (
     TALLY,
@@ -45,22 +38,13 @@ from delayd.http.answer_forms import (
     ReservedJobAnswer,
     as_written,
 )
-from delayd.http.values import UNSET, Unset, is_dense
+from delayd.http.values import UNSET, Unset
+from delayd.json_text import is_json
 from delayd.moments import moment_text
 
 if TYPE_CHECKING:
     from delayd.core.store import Store
 
-_skip: Final = msgspec.json.Decoder(msgspec.Raw).decode
-"""Checks JSON, except UTF-8 and the range of numbers, and makes no values: a fifth of the time of
-reading it where there are many arrays and objects."""
-_SPACES: Final = b" \t\r\n"
-_NUMBERS_ALIKE: Final = bytes(
-    0x30 if 0x30 <= byte <= 0x39 else 0x65 if byte in b"eE" else 0x20 for byte in range(256)
-)
-"""Maps digits to 0, both signs of an exponent to e, the rest to spaces, for a search of texts."""
-_LONG_NUMBER: Final = b"0" * 200
-_LONG_EXPONENT: Final = b"e000"
 _TALLY: Final = int(Flag.TALLY)
 _FAILURE: Final = int(Flag.FAILURE)
 _KEY: Final = int(Flag.KEY)
@@ -68,30 +52,6 @@ _MORE: Final = int(Flag.MORE)
 
 IsAdmin = Callable[[str], bool]
 """Tells whether the client has the scope admin for a topic, and so sees secrets."""
-
-
-def is_json(body: bytes) -> bool:
-    """Tell whether the body is a JSON text without blanks around it, to be returned as it is."""
-    if not body or body[0] in _SPACES or body[-1] in _SPACES or is_dense(body):
-        return False
-    try:
-        body.decode()
-        _skip(body)
-        if _may_be_endless(body):
-            orjson.loads(body)
-    except (UnicodeDecodeError, msgspec.DecodeError, orjson.JSONDecodeError, RecursionError):
-        return False
-    return True
-
-
-def _may_be_endless(body: bytes) -> bool:
-    """Tell whether a number may be beyond the range of floats: 0.2 ms for 64 KiB.
-
-    1e309 is the first. An exponent of two digits needs 210 more before the point to get there. A
-    regular expression for the same takes 2 ms.
-    """
-    alike = body.translate(_NUMBERS_ALIKE, b"+")
-    return _LONG_EXPONENT in alike or _LONG_NUMBER in alike
 
 
 def set_body(

@@ -8,7 +8,7 @@ import pytest
 
 from delayd.core.operations.put import put_alike
 from delayd.core.times import RequestMs
-from delayd.http.handlers.job_responses import is_json
+from delayd.json_text import is_json
 from delayd.limits import HTTP_CONTAINERS_MAX
 from tests.rigs.http import HttpRig
 

@@ -1,0 +1,187 @@
+"""Schedules: make, change, remove, pause, resume, run, backfill, list, show, preview.
+
+A schedule is looked at by whoever may look at the jobs of its topic, and changed by whoever may put
+such a job there. To other clients of that topic it does not exist.
+
+`delayd.schedules` is imported when the first call is about a schedule: most daemons have none.
+"""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from delayd.access.authorize import Right, denial_of, to_put
+from delayd.access.principal import EVERYBODY
+from delayd.access.scopes import Scope
+from delayd.core.errors import ScheduleNotFound
+from delayd.http import answer_forms
+from delayd.http.api import Call
+from delayd.http.problems import Forbidden
+from delayd.http.responses import NO_CONTENT, Reply, refused, reply
+from delayd.http.values import UNSET
+from delayd.schedules.definition import Definition
+
+if TYPE_CHECKING:
+    from delayd.http.request_forms import (
+        BackfillForm,
+        ListSchedulesForm,
+        NoteForm,
+        PreviewForm,
+        PreviewNewForm,
+    )
+    from delayd.schedules.book import Schedule
+
+
+def _to_set(definition: Definition) -> list[Right]:
+    return to_put(definition.topic, with_target=definition.url is not None)
+
+
+def _allowed(call: Call, *, hidden: Exception | None = None) -> "Schedule":
+    """Return the schedule of the path; `ScheduleNotFound` also where the client may not see it.
+
+    `hidden` is raised then instead.
+    """
+    name, principal = call.names["name"], call.principal
+    schedule = call.api.schedules().load(name)
+    if principal is EVERYBODY:
+        return schedule
+    rights = _to_set(schedule.definition)
+    if call.scope is Scope.PEEK:
+        rights = [Right(Scope.PEEK, schedule.definition.topic)]
+    if (denial := denial_of(principal, *rights, hides=True)) is not None:
+        if denial.is_hidden:
+            raise hidden or ScheduleNotFound(name)
+        raise Forbidden(denial.lack)
+    return schedule
+
+
+async def _answered(call: Call, name: str, status: int = 200) -> Reply:
+    """Answer a schedule as it is now, when its changes are durable."""
+    from delayd.schedules.shown import shown_schedule  # noqa: PLC0415
+
+    schedules = call.api.schedules()
+    schedule = schedules.load(name)
+    sees_secrets = call.is_admin(schedule.definition.topic)
+    shown = shown_schedule(schedules, schedule, sees_secrets=sees_secrets)
+    await call.api.durable()
+    return _reply(shown, status)
+
+
+def _reply(shown: dict[str, Any], status: int = 200) -> Reply:
+    from delayd.schedules.shown import as_json  # noqa: PLC0415
+
+    return Reply(status, as_json(shown))
+
+
+# --- Changes -------------------------------------------------------------------------------------
+
+
+async def set_schedule(call: Call) -> Reply:
+    """Make the schedule, or give it this definition."""
+    from delayd.schedules.schedules import Change  # noqa: PLC0415
+
+    name, schedules = call.names["name"], call.api.schedules()
+    definition, body = Definition.from_json(call.data)
+    call.allow_all(*_to_set(definition))
+    if name in schedules.book.index:
+        of_others = f"the name {name!r} is that of a schedule which the token may not see"
+        _allowed(call, hidden=Forbidden(of_others))
+    _, change = schedules.set(name, definition, body, call.api.now_ms())
+    return await _answered(call, name, 201 if change is Change.CREATED else 200)
+
+
+async def remove(call: Call) -> Reply:
+    """Remove the schedule, and none of its jobs."""
+    schedule = _allowed(call)
+    call.api.schedules().remove(schedule.name, call.api.now_ms())
+    await call.api.durable()
+    return Reply(NO_CONTENT)
+
+
+async def pause(call: Call) -> Reply:
+    """Have no runs for now."""
+    form: NoteForm = call.form
+    name = _allowed(call).name
+    call.api.schedules().pause(name, form.note, call.api.now_ms())
+    return await _answered(call, name)
+
+
+async def resume(call: Call) -> Reply:
+    """Go on with the runs that follow."""
+    name = _allowed(call).name
+    call.api.schedules().resume(name, call.api.now_ms())
+    return await _answered(call, name)
+
+
+async def run(call: Call) -> Reply:
+    """Put the job of a run now, besides those that are due."""
+    name = _allowed(call).name
+    job_id, key = call.api.schedules().run_now(name, call.api.now_ms())
+    return await call.answered(answer_forms.RanAnswer(id=job_id, key=key))
+
+
+async def backfill(call: Call) -> Reply:
+    """Put the jobs of the runs of a past range; also if a refusal has ended it early."""
+    form: BackfillForm = call.form
+    work = call.api.schedules().backfill(_allowed(call).name, form.from_, form.until)
+    await call.api.carry_out(work)
+    if work.refusal is not None:
+        return refused(work.refusal, put=work.put)
+    return reply(200, answer_forms.BackfilledAnswer(put=work.put, kept=work.kept))
+
+
+# --- Looking -------------------------------------------------------------------------------------
+
+
+async def get(call: Call) -> Reply:
+    """Answer the schedule of the path."""
+    return await _answered(call, _allowed(call).name)
+
+
+async def list_schedules(call: Call) -> Reply:
+    """Answer one page of the schedules that the token may see, sorted by name."""
+    from delayd.schedules.shown import SchedulePage  # noqa: PLC0415
+
+    query: ListSchedulesForm = call.query
+    principal = call.principal
+    topic = "" if query.topic is UNSET else str(query.topic)
+    if topic:
+        call.allow(topic)
+    call.allow_some()
+    page = SchedulePage(
+        call.api.schedules(),
+        partial(principal.may, Scope.PEEK),
+        call.is_admin,
+        limit=query.limit,
+        topic=topic,
+        prefix=query.prefix,
+        after="" if query.after is UNSET else str(query.after),
+        cost=1 + principal.cost_us,
+    )
+    await call.api.carry_out(page)
+    async with call.api.slices():
+        return _reply(page.page)
+
+
+async def preview(call: Call) -> Reply:
+    """Answer when the next runs of the schedule are due."""
+    from delayd.schedules.shown import shown_runs  # noqa: PLC0415
+
+    query: PreviewForm = call.query
+    schedules, schedule = call.api.schedules(), _allowed(call)
+    runs_ms = schedules.next_runs(schedule, query.count)
+    shown = shown_runs(schedules, schedule.definition, runs_ms)
+    await call.api.durable()
+    return _reply(shown)
+
+
+async def preview_new(call: Call) -> Reply:
+    """Answer when the runs of a schedule would be due that is made now."""
+    from delayd.schedules.shown import shown_runs  # noqa: PLC0415
+
+    query: PreviewNewForm = call.query
+    schedules = call.api.schedules()
+    definition, _ = Definition.from_json(call.data)
+    call.allow(definition.topic)
+    name = "" if query.name is UNSET else str(query.name)
+    runs_ms = schedules.preview(name, definition, query.count)
+    return _reply(shown_runs(schedules, definition, runs_ms))

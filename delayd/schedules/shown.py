@@ -1,0 +1,173 @@
+"""Schedules as clients see them, over HTTP and on the line: plain values, to be written as JSON.
+
+    shown_schedule      everything about one: what it is, and what has become of its runs
+    shown_runs          when runs are due
+    SchedulePage        a page of those that a client may see, in slices
+
+Lengths of time are texts, moments RFC 3339 in UTC. The body is the very text where that is JSON.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, final
+
+import msgspec
+
+from delayd.core.targets import masked
+from delayd.core.times import RequestMs
+from delayd.json_text import is_json
+from delayd.limits import HTTP_PAGE_BYTES_MAX, PASS_ACTION_COST
+from delayd.moments import moment_text
+from delayd.schedules.book import Schedule
+from delayd.schedules.definition import BODY_FIELDS, Definition
+from delayd.schedules.runner import REFUSED, run_key
+from delayd.schedules.schedules import Schedules
+
+CONFIGURATION: Final = "configuration"
+RUN_TIME: Final = "run_time"
+
+_SHOWN_COST: Final = 4 * PASS_ACTION_COST
+"""Names that could have been looked at in the time it takes to show a schedule: 20 us."""
+as_json: Final = msgspec.json.Encoder().encode
+"""Writes what is shown here as JSON."""
+
+
+def shown_schedule(
+    schedules: Schedules, schedule: Schedule, *, sees_secrets: bool
+) -> dict[str, Any]:
+    """Return everything about a schedule that `Schedules.load` or a change has returned.
+
+    Without `sees_secrets` the query of its url and the values of its headers are left out.
+    """
+    progress = schedule.progress
+    next_runs = schedules.next_runs(schedule, 1)
+    shown = {
+        "name": schedule.name,
+        "definition": _definition(schedule, sees_secrets=sees_secrets),
+        "source": CONFIGURATION if progress.is_configured else RUN_TIME,
+        "state": progress.state.value,
+        "next": moment_text(next_runs[0]) if next_runs else None,
+        "created": moment_text(progress.created_ms),
+        "changed": _moment(progress.changed_ms),
+        "runs": progress.runs,
+        "missed": progress.missed,
+        "skipped": progress.skipped,
+        "refused": progress.refused,
+        "late": progress.late,
+        "last": _last(schedules, schedule),
+        "queued": _moment(progress.queued_ms),
+        "tzdata": schedules.runner.tzdata,
+    }
+    if progress.is_paused:
+        shown["note"] = progress.note
+    return shown
+
+
+def _moment(wall_ms: int) -> str | None:
+    return moment_text(wall_ms) if wall_ms else None
+
+
+def _definition(schedule: Schedule, *, sees_secrets: bool) -> dict[str, Any]:
+    definition, body = schedule.definition, schedule.body
+    if not sees_secrets and (target := definition.target) is not None:
+        hidden = masked(target)
+        definition = msgspec.structs.replace(definition, url=hidden.url, headers=hidden.headers)
+    as_text, as_base64 = BODY_FIELDS
+    fields = definition.to_fields()
+    if is_json(body):
+        fields[as_text.name] = msgspec.Raw(body)
+    else:
+        fields[as_base64.name] = as_base64.kind.show(body)
+    return fields
+
+
+def _last(schedules: Schedules, schedule: Schedule) -> dict[str, Any] | None:
+    """Return the last run, or that it was refused; None: there was none."""
+    name, progress = schedule.name, schedule.progress
+    if progress.outcome == REFUSED:
+        job_id, nominal_ms = None, progress.refused_ms
+    elif progress.run_id:
+        job_id, nominal_ms = progress.run_id, progress.run_ms
+    else:
+        return None
+    return {
+        "key": run_key(name, nominal_ms).decode(),
+        "id": job_id,
+        "due": moment_text(nominal_ms),
+        "outcome": progress.outcome,
+        "error": schedules.error_of_last(schedule) or None,
+    }
+
+
+def shown_runs(
+    schedules: Schedules, definition: Definition, runs_ms: Iterable[int]
+) -> dict[str, Any]:
+    """Return when runs are due, and by which clock."""
+    return {
+        "runs": [*map(moment_text, runs_ms)],
+        "timezone": definition.timezone,
+        "tzdata": schedules.runner.tzdata,
+    }
+
+
+@final
+class SchedulePage:
+    """Looks for one page of schedules, by name; a background task (`core.background_tasks`)."""
+
+    def __init__(
+        self,
+        schedules: Schedules,
+        may_see: Callable[[str], bool],
+        is_admin: Callable[[str], bool],
+        *,
+        limit: int,
+        topic: str = "",
+        prefix: str = "",
+        after: str = "",
+        cost: int = 1,
+    ) -> None:
+        """Begin behind the name `after`; of a `topic` alone, if there is one.
+
+        Schedules are shown whose topics the client `may_see`, with secrets where it `is_admin`; to
+        tell that takes as long as to look at `cost` names.
+        """
+        self._schedules = schedules
+        self._may_see = may_see
+        self._is_admin = is_admin
+        self._limit = limit
+        self._topic = topic
+        self._prefix = prefix
+        self._behind = after
+        self._cost = cost
+        self._last = after
+        """The name of the last one that is shown: no client learns another from the page."""
+        self._bytes = 0
+        self._found: list[msgspec.Raw] = []
+        self._after: str | None = None
+
+    @property
+    def page(self) -> dict[str, Any]:
+        """What was found, and the name behind which the next page begins; None: that was all."""
+        return {"schedules": self._found, "after": self._after}
+
+    def step(self, budget: int, _now_ms: RequestMs) -> bool:
+        """Look at so many more names, or show fewer; tell whether the page is full, or the last."""
+        for name, topic in self._schedules.names_after(self._behind, self._prefix):
+            if budget <= 0:
+                return False
+            budget -= self._cost
+            if (not self._topic or topic == self._topic) and self._may_see(topic):
+                if len(self._found) == self._limit or self._bytes > HTTP_PAGE_BYTES_MAX:
+                    self._after = self._last
+                    return True
+                budget -= _SHOWN_COST
+                self._show(name, topic)
+            self._behind = name
+        return True
+
+    def _show(self, name: str, topic: str) -> None:
+        schedule = self._schedules.load(name)
+        sees_secrets = self._is_admin(topic)
+        text = as_json(shown_schedule(self._schedules, schedule, sees_secrets=sees_secrets))
+        self._found.append(msgspec.Raw(text))
+        self._last = name
+        self._bytes += len(text)
