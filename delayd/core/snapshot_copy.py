@@ -11,6 +11,7 @@ cannot disagree about what a record means.
     TOPIC, PAUSE          for each topic that records may name
     POLICY                for each of them that has one
     PUT, RESERVE, TOUCH   for each job; RESERVE if it was reserved, TOUCH if that was extended
+    PARTS                 before the first whose ttr had run out, if that gives it a further part
 
 What was due by then is copied as having happened, whether or not its slice had come: a delay that
 had ended, a ttr that had run out (judged by the policy of then), a pause that was over.
@@ -40,6 +41,7 @@ from collections.abc import Iterator
 from itertools import chain, repeat
 from typing import Final
 
+from delayd.core.job_parts import word_of
 from delayd.core.job_record import (
     DUE_AT,
     ID_AT,
@@ -101,6 +103,7 @@ class SnapshotCopy:
         last = pack(Kind.LAST, store.last_put_id, store.topics.last_number)
         if store.wall_times.recorded_ms is not None:
             last += pack(Kind.OFFSET, store.wall_times.recorded_ms)
+        self._parts_told = store.parts_recorded
         if store.parts_recorded:
             last += pack(Kind.PARTS, store.parts_recorded)
         if store.last_rank > rank_at(self._time_ms):
@@ -210,8 +213,9 @@ class SnapshotCopy:
 
     def _copied_jobs(self, records: list[bytes], notes: Notes) -> Iterator[list[bytes]]:
         """Yield the records of each job of a page, after what was due has happened."""
-        time_ms = self._time_ms
+        time_ms, told = self._time_ms, self._parts_told
         for record in records:
+            before: tuple[bytes, ...] = ()
             job_id: int = U64.unpack_from(record, ID_AT)[0]
             deadline_ms, begun_ms = notes.get(job_id, (None, 0))
             now = record
@@ -220,10 +224,13 @@ class SnapshotCopy:
                 now = renumbered(record, self._numbers.get(number, number))
             if deadline_ms is not None and deadline_ms <= time_ms:
                 now, deadline_ms = self._lapsed(now, deadline_ms, begun_ms), None
+                if word_of(now) & ~told:  # no attempt had failed before
+                    self._parts_told = told = told | word_of(now)
+                    before = (pack(Kind.PARTS, told),)
             elif deadline_ms is None and record[STATE_AT] == _DELAYED:
                 due_ms: int = U64.unpack_from(record, DUE_AT)[0]
                 now = came_due(now) if due_ms <= time_ms else now
-            part = [pack_put(_PUT, len(now)), now]
+            part = [*before, pack_put(_PUT, len(now)), now]
             if deadline_ms is not None and begun_ms:
                 ttr_ms: int = U64.unpack_from(record, TTR_AT)[0]
                 part.append(pack(Kind.RESERVE, job_id, begun_ms + ttr_ms))

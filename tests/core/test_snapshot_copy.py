@@ -119,9 +119,12 @@ def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_aft
 
 
 @pytest.mark.parametrize("due_ms", [5, 5_000])
+@pytest.mark.parametrize("attempts_max", [None, 2])
 def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(
-    rig: EngineRig, due_ms: int
+    rig: EngineRig, due_ms: int, attempts_max: int | None
 ) -> None:
+    if attempts_max is not None:
+        rig.set_policy("a", attempts_max=attempts_max)
     rig.put("a", ttr_ms=due_ms)
     rig.put("b", delay_ms=due_ms)
     rig.put("c")
