@@ -101,7 +101,8 @@ def of_make_run() -> "Iterator[Finding]":
     if os.path.isfile(os.path.join(OF_MAKE_RUN, "lock")):
         there = os.path.abspath(OF_MAKE_RUN)
         advice = f"delayd doctor --data-dir {OF_MAKE_RUN}"
-        yield Finding(Severity.NOTE, "data directory", f"{there} is one, and not looked at", advice)
+        text = f"{there} is a data directory too, and was not examined"
+        yield Finding(Severity.NOTE, "data directory", text, advice)
 
 
 def daemon_findings(

@@ -377,15 +377,18 @@ def print_job(job: "JobInfo") -> None:
 
 
 def attempts_text(job: "JobInfo") -> str:
-    """Write how many attempts there were, and if the history has only the last of them.
+    """Write how many attempts there were, and if the history has only the last of them, or none.
 
     >>> from delayd.client.results import Attempt, JobInfo
     >>> job = JobInfo(1, "mail", "buried", attempts=12)
     >>> attempts_text(job), attempts_text(job._replace(history=5 * (Attempt("nacked", "ready"),)))
-    ('12', '12; below are the last 5 of 12')
+    ('12; how they ended is not kept', '12; below are the last 5 of 12')
     """
     kept = len(job.history)
-    is_part = 0 < kept < job.attempts
+    ended = job.attempts - (job.state == "reserved")
+    if ended > 0 and not kept:
+        return f"{job.attempts}; how they ended is not kept"
+    is_part = kept < ended
     return f"{job.attempts}" + (f"; below are the last {kept} of {job.attempts}" if is_part else "")
 
 
@@ -394,15 +397,19 @@ def attempt_text(attempt: "Attempt") -> str:
 
     >>> from delayd.client.results import Attempt
     >>> attempt_text(Attempt("nacked", "delayed", lasted=1.5, who="10.0.0.7", error="busy", age=60))
-    '1m ago by 10.0.0.7, after 1.5 s: nacked, then delayed: busy'
+    'by 10.0.0.7 for 1.5 s, ended 1m ago: nacked, then delayed: busy'
+    >>> attempt_text(Attempt("ttr_ran_out", "ready", lasted=60.0, age=60))
+    'for 60 s, ended 1m ago: ttr ran out, then ready'
     """
-    ended = f"at {time_shown(attempt.ended)}" if attempt.ended is not None else ""
+    by = f"by {attempt.who}" if attempt.who else ""
+    lasted = "" if attempt.lasted is None else f"for {attempt.lasted:g} s"
+    ended = f"ended {time_shown(attempt.ended)}" if attempt.ended is not None else ""
     if attempt.age is not None:
-        ended = f"{duration_text(attempt.age * 1_000)} ago"
-    by = f" by {attempt.who}" if attempt.who else ""
-    after = "" if attempt.lasted is None else f", after {attempt.lasted:g} s"
+        ended = f"ended {duration_text(attempt.age * 1_000)} ago"
+    about = ", ".join(filter(None, (" ".join(filter(None, (by, lasted))), ended)))
+    then = "" if attempt.outcome == attempt.reason else f", then {attempt.outcome}"  # buried
     error = f": {attempt.error}" if attempt.error else ""
-    return f"{ended}{by}{after}: {attempt.reason}, then {attempt.outcome}{error}"
+    return f"{about}: {attempt.reason.replace('_', ' ')}{then}{error}"
 
 
 def failed_at(job: "JobInfo") -> str:

@@ -343,21 +343,22 @@ def expired_under(
 
     It was handed out at `begun_ms`; 0: a ttr before.
     """
-    rule = rule_of(record, policy)
+    rule, reason, kept = rule_of(record, policy), Reason.TTR_RAN_OUT, kept_under(policy)
+    ttr_ms: int = U64.unpack_from(record, TTR_AT)[0]
+    lasted_ms = deadline_ms - begun_ms if begun_ms else ttr_ms
     if rule is None:
-        return expired(record)
-    reason = Reason.TTR_RAN_OUT
+        attempt = Attempt(deadline_ms, lasted_ms, reason, AttemptOutcome.READY, "", "")
+        return with_parts(expired(record), {_HISTORY: longer_history(record, attempt, kept)})
     outcome = decide(record, rule, reason, deadline_ms, tick_ms=tick_ms, target=place.target)
     pushed = is_pushed(record, policy)
-    ttr_ms: int = U64.unpack_from(record, TTR_AT)[0]
     return failed(
         *(record, outcome),
         origin=place.name,
         rank=rank_at(deadline_ms),
         error=NO_END if pushed else "",
         # Of a call no record says when it began, and a replay must arrive at the same.
-        lasted_ms=0 if pushed else deadline_ms - begun_ms if begun_ms else ttr_ms,
-        kept=kept_under(policy),
+        lasted_ms=0 if pushed else lasted_ms,
+        kept=kept,
     )
 
 

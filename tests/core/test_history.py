@@ -11,6 +11,7 @@ from delayd.core.job_parts import (
     AttemptOutcome,
     Flag,
     Reason,
+    failure_of,
     further_of,
     history_of,
     longer_history,
@@ -140,13 +141,29 @@ def test_without_log_space_an_attempt_is_kept_without_who_and_how_long(rig: Engi
     assert (only.reason, only.lasted_ms, only.who) == (Reason.HOLDER_LEFT, 0, "")
 
 
-def test_what_ends_as_in_beanstalkd_is_counted_and_not_kept() -> None:
+def test_without_a_rule_a_ttr_that_ran_out_is_kept_and_what_a_holder_gives_back_is_not() -> None:
     rig = EngineRig()
-    rig.put()
+    rig.put(ttr_ms=9_000)
     me = rig.client()
     rig.release(me, rig.reserve(me))
     assert rig.kinds()[-1] == Kind.RELEASE
     assert history(rig.engine) == []
+    ended = []
+    for begun_ms, lasted_ms in ((0, 9_000), (4_000, 13_000)):
+        job_id = rig.reserve(me)
+        rig.play(rig.time_ms + begun_ms)
+        rig.touch(me, job_id)
+        rig.play(rig.time_ms + 9_000)
+        how = Reason.TTR_RAN_OUT, AttemptOutcome.READY, "", ""
+        ended.append(Attempt(rig.time_ms, lasted_ms, *how))
+        rig.agree_with_the_log()
+    assert history(rig.engine) == ended
+    assert failure_of(live_record(rig.engine.store, 1)) is None
+    rig.set_policy(history=0)
+    rig.reserve(me)
+    rig.play(rig.time_ms + 9_000)
+    assert history(rig.engine) == []
+    rig.agree_with_the_log()
 
 
 def test_no_lease_is_remembered_that_has_ended(rig: EngineRig, rng: random.Random) -> None:

@@ -45,7 +45,6 @@ from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic, place_of
-from delayd.core.transitions import expired
 from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import DURATION_MS_MAX, PRIORITY_MAX
 
@@ -296,16 +295,13 @@ def expire(engine: Engine, job_id: int, now_ms: RequestMs, *, lease_fired: bool 
     if store.time_ms >= topic.roll_ms:
         store.roll(topic)
     store.counters.count(topic, Operation.TIMEOUT)
-    if topic.policy is None and record[FLAGS_AT] < BRINGS_RULE:
-        changed = expired(record)
-    else:
-        # Counted from the deadline, not from now: when its slice comes makes no difference.
-        deadline_ms = store.leases.sessions[job_id].deadlines[job_id]
-        changed = expired_under(
-            *(record, topic.policy, place_of(topic), deadline_ms),
-            tick_ms=engine.tick_ms,
-            begun_ms=store.leases.begun.get(job_id, 0),
-        )
+    # Counted from the deadline, not from now: when its slice comes makes no difference.
+    deadline_ms = store.leases.sessions[job_id].deadlines[job_id]
+    changed = expired_under(
+        *(record, topic.policy, place_of(topic), deadline_ms),
+        tick_ms=engine.tick_ms,
+        begun_ms=store.leases.begun.get(job_id, 0),
+    )
     here = store.put_back(job_id, record, changed, lease_fired=lease_fired)
     _serve_both(engine, topic, here, now_ms)
 
