@@ -2,8 +2,9 @@
 
 One of those that have no job reserves, for itself and for all that wait, so many jobs as they are;
 the others wait for it. One of those whose job is done acknowledges it, and goes on until none is
-left of those that its connection holds and that were done meanwhile. So nothing waits for others to
-come, and the more there is to do, the more is done by one request:
+left of those that its connection holds and that were done meanwhile. Before either, those that are
+ready to run do so: else the first of eight short jobs is acknowledged alone. So nothing waits for
+others to come, and the more there is to do, the more is done by one request:
 
     reserve  1 ─► work          reserve  5 ─► work          ...
                     └─► ack  1 ────────────► ack  4 ──────► ...
@@ -51,7 +52,8 @@ class Works(Protocol):
 class Crew:
     """The jobs of a worker that none of its threads or tasks has yet, or has no more.
 
-    `report` is called with each error of an acknowledgement and its job.
+    `report` is called with each error of an acknowledgement and its job. `others_first` lets the
+    other threads or tasks run; None: there are none.
     """
 
     def __init__(
@@ -60,11 +62,13 @@ class Crew:
         topics: str | Sequence[str],
         wait_s: float,
         report: Callable[[Exception, Any], None],
+        others_first: Callable[[], Any] | None = None,
     ) -> None:
         self._client: Final[Works] = client
         self._topics = topics
         self._wait_s = wait_s
         self._report = report
+        self._others_first = others_first
         self._lock = threading.Lock()
         self._jobs: deque[Reserved[Any]] = deque()
         """Reserved, and not begun."""
@@ -94,7 +98,6 @@ class Crew:
                 return []
             if self._jobs:
                 return [self._pop()]
-            limit = min(1 + len(self._waiting), BATCH_JOBS_MAX)
             alarm = waiter() if self._is_reserving else None
             if alarm is not None:
                 self._waiting.append(alarm)
@@ -105,6 +108,8 @@ class Crew:
                 return [self._pop()] if self.has_jobs else None
         jobs: list[Any] = []
         try:
+            yield from self._letting_others()
+            limit = min(1 + len(self._waiting), BATCH_JOBS_MAX)
             jobs = yield self._client.reserve_many(self._topics, limit=limit, timeout=self._wait_s)
             for job in jobs[1:]:  # they may have to wait: for a pause after a failure
                 yield self._client.keep(job)
@@ -146,6 +151,10 @@ class Crew:
         if self._waiting:
             self._waiting.popleft().set()
 
+    def _letting_others(self) -> Steps[None]:
+        if self._others_first is not None:
+            yield self._others_first()
+
     # --- Acknowledging ---------------------------------------------------------------------------
 
     def acknowledging(self, job: Reserved[Any]) -> Steps[None]:
@@ -160,6 +169,7 @@ class Crew:
                 return
             self._acknowledging.add(link)
         try:
+            yield from self._letting_others()
             while jobs := self._take_done(link):
                 yield from self._acknowledge(jobs)
         except BaseException:  # cancelled: another one may go on

@@ -18,6 +18,7 @@ import contextlib
 import functools
 import inspect
 import logging
+import os
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -70,7 +71,8 @@ class Worker:
                 f"a Worker calls its handler and does not await it, so {_name(handler)} would never"
                 " run: give a coroutine function to an AsyncWorker"
             )
-        self._loop = _Loop(client, topics, on_error, chance)
+        others_first = os.sched_yield if concurrency > 1 else None
+        self._loop = _Loop(client, topics, on_error, chance, others_first)
         self._handler = handler
         self._concurrency = concurrency
         self._is_stopping = threading.Event()
@@ -116,7 +118,7 @@ class Worker:
         self._loop.crew.wake_all()
 
     def _take(self) -> list[Job] | None:
-        return carried_out(self._loop.crew.taking(threading.Event))
+        return carried_out(self._loop.crew.taking(_Alarm))
 
     def _handle(self, job: Job) -> None:
         carried_out(self._loop.tried(job, self._call))
@@ -129,6 +131,17 @@ class Worker:
             carried_out(leaving(job, error))
             raise
         carried_out(self._loop.left(job))
+
+
+class _Alarm:
+    """An event that one thread waits for, once: 13 us with the hand-over, and 18 of `Event`."""
+
+    __slots__ = ("set", "wait")
+
+    def __init__(self) -> None:
+        lock = threading.Lock()
+        lock.acquire()
+        self.wait, self.set = lock.acquire, lock.release
 
 
 class AsyncWorker:
@@ -153,7 +166,8 @@ class AsyncWorker:
                 f"an AsyncWorker awaits its handler, and {_name(handler)} is no coroutine function:"
                 " define it with async def, or give it to a Worker"
             )
-        self._loop = _Loop(client, topics, on_error, chance)
+        others_first = functools.partial(asyncio.sleep, 0) if concurrency > 1 else None
+        self._loop = _Loop(client, topics, on_error, chance, others_first)
         self._handler = handler
         self._concurrency = concurrency
         self._is_stopping = asyncio.Event()
@@ -232,6 +246,7 @@ class _Loop:
         topics: str | Sequence[str],
         on_error: Trouble | None,
         chance: Callable[[], float],
+        others_first: Callable[[], Any] | None,
     ) -> None:
         self._client = client
         self._on_error = on_error
@@ -241,7 +256,7 @@ class _Loop:
         """Jobs whose attempts have not ended, by id."""
         self.pause = FailurePause()
         wait_s = WAIT_S if client.idle is None else 0.0  # a double idles instead
-        self.crew = Crew(client, topics, wait_s, self._report_ack)
+        self.crew = Crew(client, topics, wait_s, self._report_ack, others_first)
 
     def steps(
         self,

@@ -319,6 +319,24 @@ def test_one_of_a_crew_reserves_for_all_that_wait() -> None:
     assert not crew.has_jobs
 
 
+def test_those_of_a_crew_that_are_ready_run_before_one_reserves_or_acknowledges() -> None:
+    desk = Desk()
+    crew = Crew(desk, "mail", 1.0, lambda *_: None, lambda: "others first")
+    first, second = crew.taking(Alarm), crew.taking(Alarm)
+    assert next(first) == "others first"
+    next(second)
+    first.send(None)
+    assert desk.asked == [("reserve", 2)]
+    jobs = [job_of(number) for number in range(3)]
+    acknowledging = crew.acknowledging(jobs[0])
+    assert next(acknowledging) == "others first"
+    for job in jobs[1:]:
+        with pytest.raises(StopIteration):
+            next(crew.acknowledging(job))
+    acknowledging.send(None)
+    assert desk.asked[1:] == [("ack", [0, 1, 2])]
+
+
 def test_a_crew_reserves_again_after_one_that_failed() -> None:
     desk = Desk()
     crew = Crew(desk, "mail", 1.0, lambda *_: None)
