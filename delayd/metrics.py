@@ -68,7 +68,7 @@ HELP: Final = MappingProxyType(
         ),
         "delayd_connections": "Open connections.",
         "delayd_record_bytes": "Bytes of the records of all jobs.",
-        "delayd_wheel_levels": "Levels of the highest timing wheel so far.",
+        "delayd_wheel_levels": "Most levels that a timing wheel has had since the start.",
         "delayd_wheel_cascades": "Timing wheel entries that were moved to a lower level.",
         "delayd_loop_lag_seconds": "How long the event loop was busy before it polled again.",
         "delayd_loop_lag_longest_seconds": (
@@ -80,22 +80,22 @@ HELP: Final = MappingProxyType(
         "delayd_journal_commit_seconds": (
             "From the first append of a batch until its replies were released."
         ),
-        "delayd_journal_fsync_seconds": "Duration of syncs of the journal; in a database: commits.",
+        "delayd_journal_fsync_seconds": "How long syncs of the journal, or commits, took.",
         "delayd_journal_batch_records": "Records that became durable with one sync.",
         "delayd_journal_bytes": "Bytes of log and snapshots on disk, or in the database.",
         "delayd_snapshot_age_seconds": "Age of the state in the newest snapshot.",
         "delayd_log_owner": "1 if the daemon owns the log in the database, 0 if it stands by.",
-        "delayd_log_epoch": "How often the log in the database got another owner.",
-        "delayd_log_lease_left_seconds": "How long the owner's lease of the log still lasts.",
+        "delayd_log_epoch": "How many times the log in the database has changed owner.",
+        "delayd_log_lease_left_seconds": "How long the lease of the log's owner still lasts.",
         "delayd_log_reachable": "1 while the database of the log answers, else 0.",
         "delayd_log_standbys": "How many daemons follow the log, as its owner sees it.",
         LAG_FRAMES: "Frames that a standby has not read yet.",
-        LAG: "How long ago a standby had read all frames that there were.",
+        LAG: "How long ago a standby had last read every frame.",
         REQUESTS: "HTTP requests answered since the start, by call and status.",
         REQUEST_TOOK: "How long HTTP answers took, by call, waits for jobs included.",
         PUSHES: "Deliveries attempted since the start, by topic and result.",
-        "delayd_push_in_flight": "Deliveries under way.",
-        "delayd_push_breakers": "Topics, each at one host, by the state of their circuit breaker.",
+        "delayd_push_in_flight": "Deliveries that are under way.",
+        "delayd_push_breakers": "Circuit breakers, one for each topic and host, by state.",
         PUSH_TOOK: "How long deliveries took, by sink; url is for all urls, topic for all topics.",
         "delayd_schedules": "Number of schedules, by state.",
         "delayd_scheduled_runs": (
@@ -110,7 +110,7 @@ HELP: Final = MappingProxyType(
         TOPIC_OPERATIONS: (
             "Jobs put, reserved and deleted since the start, for topics that are shown by name."
         ),
-        OVERDUE: "How late delayed jobs became ready, counted from their due time.",
+        OVERDUE: "How long after their due time delayed jobs became ready.",
         WAITED: "How long jobs were ready until they were reserved.",
         # What prometheus-client says of the process, so that dashboards find it.
         "process_virtual_memory_bytes": "Virtual memory size in bytes.",

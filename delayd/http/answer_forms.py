@@ -37,20 +37,24 @@ def as_written(text: bytes) -> Any:  # noqa: ANN401 (it stands for any member)
 Seconds = Annotated[float, about("A length of time, in seconds.", ge=0)]
 Count = Annotated[int, Meta(ge=0)]
 PriorityNumber = Annotated[int, Meta(ge=0, le=PRIORITY_MAX)]
-Status = Annotated[int, about("As of a request about this one alone.", ge=200, le=599)]
-Attempts = Annotated[Count, about("Since its retry ladder began, with the one that is under way.")]
-Steps = Annotated[list[str], about("The delays after each failed attempt.")]
-JsonBody = Annotated[Any, about("The body where it is JSON: the very text that was put.")]
-BytesBody = Annotated[bytes | Unset, about("The body where it is not, in base64.")]
-OwnGroup = Annotated[str | Unset, about("What the job belongs to.")]
+Status = Annotated[
+    int, about("The status that a request for this job alone would have had.", ge=200, le=599)
+]
+Attempts = Annotated[
+    Count, about("Attempts since its retry ladder began, the one under way included.")
+]
+Steps = Annotated[list[str], about("The delay after each failed attempt.")]
+JsonBody = Annotated[Any, about("The body if it is JSON: exactly the text that was put.")]
+BytesBody = Annotated[bytes | Unset, about("The body if it is not JSON, in base64.")]
+OwnGroup = Annotated[str | Unset, about("The group that the job belongs to.")]
 OwnUrl = Annotated[
     str | Unset,
     about("Where the job is sent when it is due. Without the scope admin its query is ***."),
 ]
-OwnMethod = Annotated[str | Unset, about("Of that request.")]
+OwnMethod = Annotated[str | Unset, about("The method of the request to `url`.")]
 OwnHeaders = Annotated[
     dict[str, str] | Unset,
-    about("Of that request, by name. Without the scope admin their values are ***."),
+    about("The headers of the request to `url`. Without the scope admin their values are ***."),
 ]
 
 
@@ -62,14 +66,16 @@ def _named(members: type[enum.Enum], description: str) -> msgspec.Meta:
 
 StateName = Annotated[str, _named(State, "Where the job is in its life.")]
 ReasonName = Annotated[str, _named(Reason, "Why the attempt failed.")]
-SourceName = Annotated[str, _named(Source, "Where it was set: by configuration or a client.")]
+SourceName = Annotated[
+    str, _named(Source, "Where it was set: in the configuration or by a client.")
+]
 BlockName = Annotated[
     str,
     about(
-        "paused; full: reserved_max is reached; slow: its rate is used up. Of pushes alone, which"
-        " workers do not notice: push_off: the configuration says so; breaker_open: its calls"
-        " there have failed; push_full: as many calls are under way as allowed; push_slow: the"
-        " target's rate is used up.",
+        "paused: the topic is paused; full: reserved_max is reached; slow: its rate is used up."
+        " These concern pushes alone, not workers: push_off: pushes are switched off in the"
+        " configuration; breaker_open: calls of its target have failed; push_full: as many calls"
+        " are under way as allowed; push_slow: the target's rate is used up.",
         extra_json_schema={
             "enum": [
                 *(block.name.lower() for block in Block if block.name),
@@ -79,14 +85,12 @@ BlockName = Annotated[
     ),
 ]
 
-PolicyTag = Annotated[
-    str, about("Another one as soon as the policy says something else; for `If-Match`.")
-]
+PolicyTag = Annotated[str, about("Changes whenever the policy changes; for `If-Match`.")]
 TroubleName = Annotated[
     str,
     about(
         "untaken: a ready job has waited for a minute, and nobody took or held one in it; buried:"
-        " there are buried jobs; paused: it is paused; behind: a ready job has waited for a"
+        " there are buried jobs; paused: the topic is paused; behind: a ready job has waited for a"
         " minute, although jobs are taken; failing: attempts have failed in the last minute.",
         extra_json_schema={"enum": [each.value for each in Trouble]},
     ),
@@ -144,8 +148,8 @@ class FailureAnswer(Answer, kw_only=True):
     error: Annotated[
         str | Unset,
         about(
-            "What its worker said; of a job that delayd sent to its target, what came back. The"
-            " scope admin sees the beginning of that answer behind the first line."
+            "What its worker reported, or what the target answered if delayd sent the job there."
+            " With the scope admin the beginning of that answer follows the first line."
         ),
     ] = UNSET
     origin: Annotated[str | Unset, about("The topic that it was moved from.")] = UNSET
@@ -155,17 +159,17 @@ class AttemptAnswer(Answer, kw_only=True):
     """A failed attempt of a job."""
 
     ended: MomentText
-    lasted: Annotated[Seconds | None, about("How long it was, in seconds; null: not known.")]
+    lasted: Annotated[Seconds | None, about("How long it took, in seconds; null: not known.")]
     who: Annotated[
-        str | Unset, about("Who had the job: the name of a token, an address; push: a delivery.")
+        str | Unset, about("Who held the job: the name of a token, or an address; push: delayd.")
     ] = UNSET
     reason: ReasonName
     outcome: Annotated[str, _named(AttemptOutcome, "What became of the job.")]
-    error: Annotated[str | Unset, about("The first line of what its worker said.")] = UNSET
+    error: Annotated[str | Unset, about("The first line of what its worker reported.")] = UNSET
 
 
 class ReservedJobAnswer(Answer, kw_only=True):
-    """A job for its worker."""
+    """A job that was handed out."""
 
     id: JobId
     topic: str
@@ -173,7 +177,7 @@ class ReservedJobAnswer(Answer, kw_only=True):
     attempt: Annotated[int, about("Attempt number, starting at 1.", ge=1)]
     priority: PriorityNumber
     due: MomentText
-    lateness: Annotated[Seconds, about("How long after that it was handed out, in s.")]
+    lateness: Annotated[Seconds, about("How long after `due` it was handed out, in s.")]
     ttr: Seconds
     expires: Annotated[MomentText, about("When the reservation ends, unless it is extended.")]
     key: str | Unset = UNSET
@@ -187,7 +191,7 @@ class ReservedJobAnswer(Answer, kw_only=True):
 
 
 class ReservedAnswer(Answer, kw_only=True):
-    """The jobs that were ready; one at least."""
+    """The jobs that were ready, at least one."""
 
     jobs: Annotated[list[ReservedJobAnswer], Meta(min_length=1)]
 
@@ -197,8 +201,8 @@ class BecameAnswer(Answer, kw_only=True):
 
     id: JobId
     state: StateName
-    topic: Annotated[str, about("Another one if its policy has moved it.")]
-    due: Annotated[MomentText | Unset, about("Of a delayed job.")] = UNSET
+    topic: Annotated[str, about("Its topic now: another one if the policy has moved it.")]
+    due: Annotated[MomentText | Unset, about("When it is due again, if it is delayed.")] = UNSET
 
 
 class TouchedAnswer(Answer, kw_only=True):
@@ -243,7 +247,7 @@ class NackResultsAnswer(Answer, kw_only=True):
 
 
 class JobAnswer(Answer, kw_only=True):
-    """A job with its body, in one of two ways."""
+    """A job with its body, as JSON or in base64."""
 
     id: JobId
     topic: str
@@ -255,10 +259,10 @@ class JobAnswer(Answer, kw_only=True):
     attempts: Attempts
     reserves: Annotated[Count, about("How often it was handed out.")]
     timeouts: Count
-    releases: Annotated[Count, about("Nacks count too.")]
+    releases: Annotated[Count, about("How often it was released or nacked.")]
     buries: Count
     kicks: Count
-    expires: Annotated[MomentText | Unset, about("Of a reserved job.")] = UNSET
+    expires: Annotated[MomentText | Unset, about("When its reservation ends.")] = UNSET
     key: str | Unset = UNSET
     group: OwnGroup = UNSET
     retry: Steps | Unset = UNSET
@@ -267,7 +271,7 @@ class JobAnswer(Answer, kw_only=True):
     failure: FailureAnswer | Unset = UNSET
     history: Annotated[
         list[AttemptAnswer] | Unset,
-        about("The last attempts that failed, the oldest first: as many as the policy says."),
+        about("Its last failed attempts, the oldest first: as many as the policy keeps."),
     ] = UNSET
     url: OwnUrl = UNSET
     method: OwnMethod = UNSET
@@ -277,7 +281,7 @@ class JobAnswer(Answer, kw_only=True):
 
 
 class PageJobAnswer(Answer, kw_only=True):
-    """A job, as far as a page tells."""
+    """A job in a list."""
 
     id: JobId
     state: StateName
@@ -294,7 +298,7 @@ class PageJobAnswer(Answer, kw_only=True):
 
 
 After = Annotated[
-    str | None, about("What `after` of the next request is to be; null: that was all.")
+    str | None, about("`after` for the next request; null: there is no further page.")
 ]
 
 
@@ -312,7 +316,7 @@ class FoundJobAnswer(PageJobAnswer, kw_only=True):
 
 
 class FoundAnswer(Answer, kw_only=True):
-    """One page of jobs that have a key, by the names of their topics."""
+    """One page of jobs that have a key, sorted by topic."""
 
     jobs: list[FoundJobAnswer]
     after: After
@@ -321,9 +325,14 @@ class FoundAnswer(Answer, kw_only=True):
 class DeadGroupAnswer(Answer, kw_only=True):
     """The dead letters of one reason."""
 
-    id: Annotated[str, about("Of the reason, for `reason` of other calls; the same everywhere.")]
+    id: Annotated[
+        str, about("Identifies the reason in all topics; other calls take it as `reason`.")
+    ]
     reason: Annotated[
-        str, about("Why they failed: a reason, and the error with # for what differs.")
+        str,
+        about(
+            "Why they failed: the reason, then the error, with # for what differs from job to job."
+        ),
     ]
     jobs: Count
     first: Annotated[MomentText, about("When the first of them failed.")]
@@ -335,7 +344,9 @@ class DeadTopicAnswer(Answer, kw_only=True):
     """The dead letters of a topic by reason."""
 
     name: str
-    jobs: Annotated[Count, about("All of them, also those of reasons that are not told.")]
+    jobs: Annotated[
+        Count, about("All its dead letters, those whose reasons are not listed included.")
+    ]
     reasons: Annotated[list[DeadGroupAnswer], about("The most frequent first.")]
 
 
@@ -357,14 +368,14 @@ class ManyAnswer(Answer, kw_only=True):
 
 
 class TopicCalendarAnswer(Answer, kw_only=True):
-    """What comes due of a topic."""
+    """How many jobs of a topic come due in each span."""
 
     name: str
-    counts: Annotated[list[Count], about("Jobs in each span.")]
+    counts: Annotated[list[Count], about("Jobs that come due in each span.")]
 
 
 class CalendarAnswer(Answer, kw_only=True):
-    """What comes due when."""
+    """How many jobs come due when, by topic."""
 
     from_: MomentText = msgspec.field(name="from")
     bin: Annotated[Seconds, about("How long each span is, in seconds.")]
@@ -382,7 +393,7 @@ class RatesAnswer(Answer, kw_only=True):
     reserved: float
     deleted: float
     failed: Annotated[float, about("Attempts that ended in a nack, or because the ttr ran out.")]
-    window: Annotated[Seconds, about("How long that time is, in seconds: 60, or less.")]
+    window: Annotated[Seconds, about("The length of that time, in seconds: 60, or less.")]
 
 
 class LatenessAnswer(Answer, kw_only=True):
@@ -410,7 +421,7 @@ class TopicCountsAnswer(Answer, kw_only=True):
     oldest_ready_age: Annotated[
         float | None, about("How long the oldest ready job has been ready, in seconds.")
     ]
-    trouble: Annotated[TroubleName | None, about("The worst that is wrong with it; null: nothing.")]
+    trouble: Annotated[TroubleName | None, about("The worst problem that it has; null: none.")]
     rates: RatesAnswer
     late: Annotated[LatenessAnswer, about("How late delays ended, in the last minute.")]
 
@@ -423,7 +434,7 @@ class TopicPageAnswer(Answer, kw_only=True):
 
 
 class PolicyAnswer(Answer, kw_only=True):
-    """The policy of a topic; an absent field is as without a policy."""
+    """The policy of a topic; an absent field is not set."""
 
     ttr: str | Unset = UNSET
     delay: str | Unset = UNSET
@@ -439,7 +450,7 @@ class PolicyAnswer(Answer, kw_only=True):
     delay_max: str | Unset = UNSET
     reserved_max: Count | Unset = UNSET
     rate_per_s: Annotated[float, Meta(gt=0)] | Unset = UNSET
-    push: Annotated[dict[str, Any], about("Where due jobs go.")] | Unset = UNSET
+    push: Annotated[dict[str, Any], about("Where due jobs are sent.")] | Unset = UNSET
 
 
 class PolicyOfTopicAnswer(Answer, kw_only=True):
@@ -468,8 +479,8 @@ class TopicUsageAnswer(Answer, kw_only=True):
 class TopicAnswer(TopicCountsAnswer, kw_only=True):
     """A topic: counts, policy, ages and rates. Counters begin with the daemon's start."""
 
-    using: Annotated[Count, about("Connections of the line protocol that put here.")]
-    watching: Annotated[Count, about("Consumers that would take jobs of it.")]
+    using: Annotated[Count, about("Connections of the line protocol that use it for their puts.")]
+    watching: Annotated[Count, about("Consumers that watch it.")]
     blocks: Annotated[list[BlockName], about("Why nothing is handed out.")]
     due_to_ready: Annotated[
         LatenessAnswer, about("How late delays ended, since the daemon's start.")
@@ -485,7 +496,7 @@ class TopicAnswer(TopicCountsAnswer, kw_only=True):
 
 
 class PausedAnswer(Answer, kw_only=True):
-    """Until when nothing is handed out."""
+    """When the pause ends."""
 
     paused_until: Annotated[MomentText | None, about("null: it is not paused.")]
 
@@ -607,7 +618,7 @@ class CpuAnswer(Answer, kw_only=True):
 
 
 class MachineAnswer(Answer, kw_only=True):
-    """Where it runs."""
+    """The machine that it runs on."""
 
     hostname: str
     os: str
@@ -619,7 +630,7 @@ class JournalAnswer(Answer, kw_only=True):
 
     oldest_file: Count
     current_file: Count
-    jobs_copied: Annotated[Count, about("By snapshots.")]
+    jobs_copied: Annotated[Count, about("Jobs copied into snapshots.")]
     records_written: Count
     segment_bytes: Count
 
@@ -637,17 +648,20 @@ class StandbyAnswer(Answer, kw_only=True):
     """A daemon that follows the log."""
 
     address: str
-    lag_frames: Annotated[Count, about("Frames that it had not read.")]
-    lag: Annotated[Seconds, about("How long ago it had read all that there was.")]
+    lag_frames: Annotated[Count, about("Frames that it has not read yet.")]
+    lag: Annotated[Seconds, about("How long ago it had last read everything.")]
 
 
 class OwnershipAnswer(Answer, kw_only=True):
     """Who owns the log in a database."""
 
-    owner: Annotated[bool, about("Whether this daemon does.")]
-    address: Annotated[str, about("Of the owner.")]
-    epoch: Annotated[Count, about("How often it got another owner.")]
-    lease_left: Annotated[Seconds, about("0: another daemon may own it by now.")]
+    owner: Annotated[bool, about("Whether this daemon owns it.")]
+    address: Annotated[str, about("The address of the owner.")]
+    epoch: Annotated[Count, about("How many times it has changed owner.")]
+    lease_left: Annotated[
+        Seconds,
+        about("How long the lease lasts, in seconds; 0: another daemon may own the log by now."),
+    ]
     database: str
     trouble: Annotated[str, about("Why the database cannot be reached; empty: it can.")]
     standbys: list[StandbyAnswer]
@@ -675,10 +689,12 @@ class PushAnswer(Answer, kw_only=True):
 
     under_way: Count
     attempts: Annotated[
-        dict[str, Count], about("By result: delivered, failed, exhausted (a dead letter now).")
+        dict[str, Count],
+        about("Deliveries by result: delivered, failed, exhausted (now a dead letter)."),
     ]
     places: Annotated[
-        dict[str, Count], about("By the state of their circuit breaker: closed, open, half_open.")
+        dict[str, Count],
+        about("Targets by the state of their circuit breaker: closed, open, half_open."),
     ]
 
 
@@ -716,8 +732,8 @@ class StatsAnswer(Answer, kw_only=True):
     """The daemon as a whole; counters begin with its start."""
 
     version: str
-    compiled: Annotated[bool, about("Whether delayd runs compiled, or as interpreted Python.")]
-    id: Annotated[str, about("Another one after each start.")]
+    compiled: Annotated[bool, about("Whether delayd runs compiled; false: as interpreted Python.")]
+    id: Annotated[str, about("Changes with each start.")]
     pid: Count
     uptime: Seconds
     cpu: CpuAnswer
@@ -727,9 +743,9 @@ class StatsAnswer(Answer, kw_only=True):
     http: HttpAnswer
     push: Annotated[PushAnswer | None, about("null: nothing is delivered.")] = None
     disk: Annotated[DiskAnswer | None, about("null: the system does not tell.")] = None
-    ownership: Annotated[
-        OwnershipAnswer | Unset, about("Of a log in a database; else it is left out.")
-    ] = UNSET
+    ownership: Annotated[OwnershipAnswer | Unset, about("Only if the log is in a database.")] = (
+        UNSET
+    )
     draining: bool
     topics: Count
     jobs: JobCountsAnswer
@@ -750,7 +766,9 @@ class MinuteAnswer(Answer, kw_only=True):
     reserved: Count
     deleted: Count
     failed: Annotated[Count, about("Attempts that ended in a nack, or because the ttr ran out.")]
-    late_p50: Annotated[Seconds | None, about("How late delays ended, the median; null: none has.")]
+    late_p50: Annotated[
+        Seconds | None, about("The median of how late delays ended; null: none has ended.")
+    ]
     late_p99: Seconds | None
 
 
@@ -758,36 +776,34 @@ class HistoryAnswer(Answer, kw_only=True):
     """The last minutes."""
 
     now: MomentText
-    start: Annotated[
-        MomentText, about("Of the daemon: the first minute begins then. Nothing older is known.")
-    ]
-    minutes: Annotated[list[MinuteAnswer], about("The oldest first; the last is not over yet.")]
+    start: Annotated[MomentText, about("When the daemon started: nothing older is known.")]
+    minutes: Annotated[list[MinuteAnswer], about("The oldest first; the last one is not over yet.")]
 
 
 class AccessAnswer(Answer, kw_only=True):
     """The client's name, and what it may do."""
 
     name: Annotated[str, about("What the token, user or certificate is called.")]
-    scopes: Annotated[list[str], about("Sorted.")]
-    topics: Annotated[list[str], about("Patterns of the topics for which it may do that.")]
+    scopes: Annotated[list[str], about("In alphabetical order.")]
+    topics: Annotated[list[str], about("Patterns of the topics that the scopes are for.")]
 
 
 class LivesAnswer(Answer, kw_only=True):
-    """The process serves."""
+    """The process is alive."""
 
     status: Literal["ok"]
 
 
 class ReadyAnswer(Answer, kw_only=True):
-    """Jobs are taken on."""
+    """The daemon accepts jobs."""
 
     status: Literal["ready"]
 
 
 class HandoverAnswer(Answer, kw_only=True):
-    """The daemon ends, and gives its log up."""
+    """The daemon is shutting down, and a standby takes its log over."""
 
-    standby: Annotated[str, about("Where the daemon is that has followed the log furthest.")]
+    standby: Annotated[str, about("The address of the standby that has read most of the log.")]
 
 
 class AdvancedAnswer(Answer, kw_only=True):

@@ -53,16 +53,19 @@ NO_TIME: Final[Any] = 0
 Priority = Annotated[
     int, about("0 is the most urgent; below 1024 counts as urgent.", ge=0, le=limits.PRIORITY_MAX)
 ]
-Attempts = Annotated[int, about("Attempts at most.", ge=1, le=limits.ATTEMPTS_MAX)]
+Attempts = Annotated[int, about("How many attempts it gets at most.", ge=1, le=limits.ATTEMPTS_MAX)]
 Percent = Annotated[
-    int, about("How much longer a step may get by chance.", ge=0, le=limits.JITTER_PERCENT_MAX)
+    int,
+    about(
+        "By how much a step is lengthened at random, at most.", ge=0, le=limits.JITTER_PERCENT_MAX
+    ),
 ]
 ErrorText = Annotated[
     str, about(f"What went wrong, for people; {limits.ERROR_BYTES_MAX} bytes of it are kept.")
 ]
 JsonBody = Annotated[
     msgspec.Raw | Unset,
-    about("Any JSON value, handed back as the very text.", extra_json_schema={}),
+    about("Any JSON value; workers get exactly this text.", extra_json_schema={}),
 ]
 BytesBody = Annotated[
     bytes | Unset,
@@ -99,15 +102,19 @@ def _either(name: str, other: str) -> Rule:
 
 
 class WithBodyForm(Form, kw_only=True):
-    """Something that has a body, in one of two ways, and comes after a delay or at a moment."""
+    """Something with a body, as JSON or in base64, that is due after a delay or at a moment."""
 
     rules: ClassVar[Rules] = (_beside("at", "delay"), _beside("body_base64", "body"))
 
     body: JsonBody = UNSET
     body_base64: BytesBody = UNSET
-    delay: Annotated[Duration, about("0: at once, whatever the topic's policy says.")] | Unset = (
-        UNSET
-    )
+    delay: (
+        Annotated[
+            Duration,
+            about("How long until it is due; 0: at once, whatever the topic's policy says."),
+        ]
+        | Unset
+    ) = UNSET
     at: Moment | Unset = UNSET
 
     def kept_texts(self) -> Iterable[msgspec.Raw]:
@@ -235,7 +242,7 @@ class PutKeyedForm(WithRuleForm, kw_only=True):
 
 
 class ChangeJobForm(WithTargetForm, kw_only=True):
-    """Changes of a waiting or buried job; null takes its url or group away."""
+    """Changes of a waiting or buried job; null removes its url or group."""
 
     rules: ClassVar[Rules] = (
         Rule(
@@ -249,24 +256,24 @@ class ChangeJobForm(WithTargetForm, kw_only=True):
 
 
 class ReserveForm(Form, kw_only=True):
-    """Jobs wanted of one topic."""
+    """How many jobs of a topic to reserve, and how long to wait."""
 
-    max: Annotated[int, about("Jobs at most.", ge=1, le=limits.HTTP_BATCH_MAX)] = 1
+    max: Annotated[int, about("How many jobs at most.", ge=1, le=limits.HTTP_BATCH_MAX)] = 1
     wait: Annotated[Wait, about("How long to wait for a job.")] = NO_TIME
     bodies: Annotated[
         Literal["auto", "base64"],
-        about("auto: as body where it is JSON, else as body_base64; base64: always."),
+        about("auto: body if it is JSON, else body_base64; base64: always body_base64."),
     ] = "auto"
 
 
 class ReserveAnyForm(ReserveForm, kw_only=True):
-    """Jobs wanted of several topics."""
+    """How many jobs of several topics to reserve, and how long to wait."""
 
     topics: Annotated[list[TopicName], Meta(min_length=1, max_length=limits.HTTP_TOPICS_MAX)]
 
 
 class HeldForm(Form, kw_only=True):
-    """The reservation that is meant."""
+    """The reservation."""
 
     token: Token
 
@@ -279,7 +286,9 @@ class NackForm(HeldForm, kw_only=True):
     priority: Priority | Unset = UNSET
     counts: Annotated[
         bool,
-        about("false: no attempt is counted; it is ready again, after the delay, under any rule."),
+        about(
+            "false: no attempt is counted, and no retry rule applies: it is ready after the delay."
+        ),
     ] = True
 
 
@@ -297,7 +306,7 @@ class BuryForm(BuryWaitingForm, kw_only=True):
 
 
 class HeldManyForm(Form, kw_only=True):
-    """The reservations that are meant."""
+    """The reservations."""
 
     tokens: Annotated[list[Token], Meta(min_length=1, max_length=limits.HTTP_BATCH_MAX)]
 
@@ -309,7 +318,7 @@ class NackManyForm(Form, kw_only=True):
 
 
 class PauseForm(Form, kw_only=True):
-    """How long nothing is handed out."""
+    """How long the topic is paused."""
 
     duration: Annotated[Ttr, about("How long; `resume` ends a pause.")]
 
@@ -317,8 +326,8 @@ class PauseForm(Form, kw_only=True):
 PerSecond = Annotated[
     float,
     about(
-        "How fast; all at once by default. A rate that was reckoned to be 0 is refused,"
-        " or it would let everything go.",
+        "How many a second; all at once by default. 0 is refused, so that a rate that was"
+        " computed wrong does not release everything.",
         ge=limits.RATE_PER_S_MIN,
         le=limits.BULK_PER_S_MAX,
     ),
@@ -328,19 +337,19 @@ PerSecond = Annotated[
 class KickForm(Form, kw_only=True):
     """Buried jobs to be made ready."""
 
-    max: Annotated[int, about("Jobs at most; all by default.", ge=1, le=limits.CAP_MAX)] = (
-        limits.CAP_MAX
-    )
+    max: Annotated[
+        int, about("How many jobs at most; all by default.", ge=1, le=limits.CAP_MAX)
+    ] = limits.CAP_MAX
     per_second: PerSecond | Unset = UNSET
-    reason: Annotated[ReasonId | Unset, about("Those alone that are dead for this reason.")] = UNSET
+    reason: Annotated[ReasonId | Unset, about("Only those that are dead for this reason.")] = UNSET
 
 
 class RescheduleForm(Form, kw_only=True):
-    """When jobs are to come due."""
+    """When the jobs become due."""
 
     rules: ClassVar[Rules] = (_either("delay", "at"), _beside("at", "delay"))
 
-    delay: Annotated[Duration, about("Counted from when it is done.")] | Unset = UNSET
+    delay: Annotated[Duration, about("How long from now.")] | Unset = UNSET
     at: Moment | Unset = UNSET
 
 
@@ -351,7 +360,7 @@ class AdvanceForm(Form, kw_only=True):
 
 
 class NothingForm(Form, kw_only=True):
-    """No field is needed."""
+    """No fields."""
 
 
 # --- Queries, and the body of a policy -----------------------------------------------------------
@@ -369,15 +378,20 @@ def _place(bound: TimeBound | Unset, now_ms: int, offset_ms: int, *, otherwise_m
 class WhichForm(Form, kw_only=True):
     """Which jobs of a topic; by default all of them."""
 
-    state: Annotated[States | Unset, about("In which states; in any of them by default.")] = UNSET
+    state: Annotated[
+        States | Unset, about("Only jobs in these states; in all of them by default.")
+    ] = UNSET
     from_: Annotated[
-        TimeBound | Unset, about("Due at this time or later; a delay counts from now.")
+        TimeBound | Unset, about("Only jobs due at this time or later; a duration counts from now.")
     ] = msgspec.field(default=UNSET, name="from")
-    to: Annotated[TimeBound | Unset, about("Due before this time.")] = UNSET
-    prefix: Annotated[str, about("How the job's key begins.", max_length=limits.KEY_BYTES_MAX)] = ""
-    reason: Annotated[ReasonId | Unset, about("Why the last attempt failed, as of get_dead.")] = (
-        UNSET
-    )
+    to: Annotated[TimeBound | Unset, about("Only jobs due before this time.")] = UNSET
+    prefix: Annotated[
+        str, about("Only jobs whose key begins with this.", max_length=limits.KEY_BYTES_MAX)
+    ] = ""
+    reason: Annotated[
+        ReasonId | Unset,
+        about("Only jobs whose last attempt failed for this reason: an id of get_dead."),
+    ] = UNSET
 
     def wanted(self, now_ms: int, offset_ms: int) -> Wanted:
         """Return the same in delayd time, which the wall clock is ahead of by `offset_ms`."""
@@ -416,43 +430,43 @@ class WhichForm(Form, kw_only=True):
 class ListJobsForm(WhichForm, kw_only=True):
     """Which page of which jobs."""
 
-    limit: Annotated[int, about("Jobs of the page.", ge=1, le=limits.SEARCH_JOBS_MAX)] = (
-        limits.HTTP_PAGE_DEFAULT
-    )
+    limit: Annotated[
+        int, about("How many jobs on a page, at most.", ge=1, le=limits.SEARCH_JOBS_MAX)
+    ] = limits.HTTP_PAGE_DEFAULT
     after: Annotated[
-        PageMark | Unset, about("The page behind this one: `after` of that answer.")
+        PageMark | Unset, about("The page after this one: `after` of the previous answer.")
     ] = UNSET
-    bodies: Annotated[bool, about("Tell their bodies too; a page with long ones ends sooner.")] = (
-        False
-    )
+    bodies: Annotated[bool, about("With their bodies; a page with long ones ends sooner.")] = False
 
 
-_AfterTopic = Annotated[TopicName | Unset, about("Topics behind this one: `after` of that answer.")]
+_AfterTopic = Annotated[
+    TopicName | Unset, about("Topics after this one: `after` of the previous answer.")
+]
 
 
 class FindKeyForm(Form, kw_only=True):
     """Which page of the jobs that have a key."""
 
-    limit: Annotated[int, about("Jobs of the page.", ge=1, le=limits.SEARCH_JOBS_MAX)] = (
-        limits.HTTP_PAGE_DEFAULT
-    )
+    limit: Annotated[
+        int, about("How many jobs on a page, at most.", ge=1, le=limits.SEARCH_JOBS_MAX)
+    ] = limits.HTTP_PAGE_DEFAULT
     after: _AfterTopic = UNSET
 
 
 class DeadForm(Form, kw_only=True):
-    """Of which topics the dead letters are told."""
+    """Which topics' dead letters are grouped."""
 
     topic: Annotated[
         list[TopicName],
         about(
-            "These topics; may be given several times. All that have dead letters, a page at a"
-            " time, if it is not.",
+            "Only these topics; may be given several times. By default all topics with dead"
+            " letters, page by page.",
             max_length=limits.HTTP_DEAD_TOPICS_MAX,
         ),
     ] = msgspec.field(default_factory=list)
-    limit: Annotated[int, about("Topics of the page.", ge=1, le=limits.HTTP_DEAD_TOPICS_MAX)] = (
-        limits.HTTP_DEAD_TOPICS_MAX
-    )
+    limit: Annotated[
+        int, about("How many topics on a page, at most.", ge=1, le=limits.HTTP_DEAD_TOPICS_MAX)
+    ] = limits.HTTP_DEAD_TOPICS_MAX
     after: _AfterTopic = UNSET
 
     def broken_rules(self) -> list[FieldError]:
@@ -463,7 +477,7 @@ class DeadForm(Form, kw_only=True):
 class ManyJobsForm(WhichForm, kw_only=True):
     """Which jobs are changed."""
 
-    dry_run: Annotated[bool, about("Do nothing, and tell how many they are.")] = False
+    dry_run: Annotated[bool, about("Change nothing, and answer how many would be changed.")] = False
 
 
 class CancelJobsForm(ManyJobsForm, kw_only=True):
@@ -487,31 +501,31 @@ class CancelJobsForm(ManyJobsForm, kw_only=True):
 class ListTopicsForm(Form, kw_only=True):
     """Which page of the topics."""
 
-    after: Annotated[TopicName | Unset, about("Names behind this one: `after` of that answer.")] = (
-        UNSET
-    )
-    limit: Annotated[int, about("Topics of the page.", ge=1, le=limits.HTTP_TOPICS_PAGE_MAX)] = (
-        limits.HTTP_PAGE_DEFAULT
-    )
+    after: Annotated[
+        TopicName | Unset, about("Names after this one: `after` of the previous answer.")
+    ] = UNSET
+    limit: Annotated[
+        int, about("How many topics on a page, at most.", ge=1, le=limits.HTTP_TOPICS_PAGE_MAX)
+    ] = limits.HTTP_PAGE_DEFAULT
 
 
 class HorizonForm(Form, kw_only=True):
-    """Of which topics, from when, how far and how finely."""
+    """Which topics, from when, how far, and in how many spans."""
 
     topic: Annotated[
         list[TopicName],
         about(
-            "These topics; may be given several times. All that have delayed jobs, a"
-            " page at a time, if it is not.",
+            "Only these topics; may be given several times. By default all topics with"
+            " delayed jobs, page by page.",
             max_length=limits.HTTP_CALENDAR_TOPICS_MAX,
         ),
     ] = msgspec.field(default_factory=list)
     from_: Annotated[
-        TimeBound | Unset, about("Where it begins; a delay counts from now, which is the default.")
+        TimeBound | Unset, about("When it begins, now by default; a duration counts from now.")
     ] = msgspec.field(default=UNSET, name="from")
     horizon: Annotated[Duration | Unset, about("How far it reaches; a day by default.")] = UNSET
     bins: Annotated[
-        int, about("Into how many spans it is divided.", ge=1, le=limits.CALENDAR_BINS_MAX)
+        int, about("How many spans it is divided into.", ge=1, le=limits.CALENDAR_BINS_MAX)
     ] = 24
     after: _AfterTopic = UNSET
 
@@ -641,7 +655,7 @@ class ListSchedulesForm(Form, kw_only=True):
         str, about("How the name begins.", max_length=limits.SCHEDULE_NAME_BYTES_MAX)
     ] = ""
     after: Annotated[
-        ScheduleName | Unset, about("Names behind this one: `after` of that answer.")
+        ScheduleName | Unset, about("Names after this one: `after` of the previous answer.")
     ] = UNSET
     limit: Annotated[
         int, about("Schedules of the page.", ge=1, le=limits.HTTP_SCHEDULES_PAGE_MAX)
@@ -670,6 +684,8 @@ class HistoryForm(Form, kw_only=True):
     minutes: Annotated[
         int,
         about(
-            "So many that are over, and the one that is not.", ge=1, le=limits.HISTORY_MINUTES_MAX
+            "How many minutes that are over; the current one is added.",
+            ge=1,
+            le=limits.HISTORY_MINUTES_MAX,
         ),
     ] = 60

@@ -64,8 +64,8 @@ _MANY_DONE: Final = {200: Response("How many jobs were changed.", (answer_forms.
 _POLICY: Final = {200: Response("The policy in force.", (answer_forms.PolicyOfTopicAnswer,))}
 _PAUSED: Final = {200: Response("When the pause ends.", (answer_forms.PausedAnswer,))}
 _BULK: Final = (
-    "With millions of jobs it takes seconds; other requests are served meanwhile. If the client"
-    " disconnects, it stops there; what was done by then stays done."
+    "With millions of jobs it takes seconds; other requests are served meanwhile. It stops if the"
+    " client disconnects, and what was done by then stays done."
 )
 _MANY: Final = f"{HTTP_BATCH_MAX:,} at most"
 
@@ -84,7 +84,7 @@ _PRODUCERS: Final = (
                 (answer_forms.PutAnswer,),
             ),
             201: Response(
-                "The job was put; or all jobs of the batch were put.",
+                "The job was put, or all jobs of the batch.",
                 (answer_forms.PutAnswer, answer_forms.PutResultsAnswer),
             ),
             207: Response(
@@ -108,7 +108,7 @@ _PRODUCERS: Final = (
             200: Response(
                 "The job that has the key was changed or kept.", (answer_forms.PutAnswer,)
             ),
-            201: Response("The job was made.", (answer_forms.PutAnswer,)),
+            201: Response("The job was put.", (answer_forms.PutAnswer,)),
         },
         (*_PUT_REFUSALS, errors.JobAlreadyExists, errors.KeyInvalid),
         form=request_forms.PutKeyedForm,
@@ -131,7 +131,7 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/reserve", reserve.reserve_any, Scope.RESERVE),
         *("reserve_any", Section.WORKERS, "Reserve jobs of several topics"),
-        "The same for several topics: the most urgent of them all come first.",
+        "As from one topic; the most urgent jobs of all of them come first.",
         _RESERVED,
         (errors.OutOfSpace, errors.TopicIsInternal),
         form=request_forms.ReserveAnyForm,
@@ -139,7 +139,7 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/ack", leases.ack_many, Scope.DELETE),
         *("ack_many", Section.WORKERS, "Acknowledge many jobs"),
-        f"{_MANY}; answers for each whether it was still reserved.",
+        f"{_MANY}; the answer says for each whether it was still reserved.",
         {
             200: Response("All jobs were acknowledged.", (answer_forms.AckResultsAnswer,)),
             207: Response(
@@ -150,8 +150,8 @@ _WORKERS: Final = (
     ),
     Route(
         *("POST", "/v1/nack", leases.nack_many, Scope.RELEASE),
-        *("nack_many", Section.WORKERS, "Say that many attempts have failed"),
-        f"{_MANY}; answers the outcome of each.",
+        *("nack_many", Section.WORKERS, "Report many failed attempts"),
+        f"{_MANY}; the answer has the outcome of each.",
         {
             200: Response("All jobs were given back.", (answer_forms.NackResultsAnswer,)),
             207: Response(
@@ -163,15 +163,15 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/jobs/{id}/ack", leases.ack, Scope.DELETE),
         *("ack", Section.WORKERS, "Acknowledge a job"),
-        "It is done and deleted. A worker that was too slow has lost the job, and its token changes"
-        " nothing.",
+        "The job is done, and is deleted. A worker whose reservation has run out has lost the job,"
+        " and is refused.",
         _NAMED,
         _HELD,
         form=request_forms.HeldForm,
     ),
     Route(
         *("POST", "/v1/jobs/{id}/nack", leases.nack, Scope.RELEASE),
-        *("nack", Section.WORKERS, "Say that an attempt has failed"),
+        *("nack", Section.WORKERS, "Report a failed attempt"),
         "The retry rule of the job or of its topic decides the outcome: the next step of the"
         " ladder, burial, another topic. A `delay` in the request overrides the step. Without a"
         " rule the job is ready again, after that delay.",
@@ -181,8 +181,8 @@ _WORKERS: Final = (
     ),
     Route(
         *("POST", "/v1/jobs/{id}/touch", leases.touch, Scope.RELEASE),
-        *("touch", Section.WORKERS, "Ask for more time"),
-        "The reservation lasts a full `ttr` from now.",
+        *("touch", Section.WORKERS, "Extend a reservation"),
+        "It lasts a full `ttr` from now.",
         {200: Response("The reservation was extended.", (answer_forms.TouchedAnswer,))},
         (*_HELD, errors.OutOfSpace),
         form=request_forms.HeldForm,
@@ -190,8 +190,8 @@ _WORKERS: Final = (
     Route(
         *("POST", "/v1/jobs/{id}/bury", leases.bury, Scope.BURY),
         *("bury", Section.WORKERS, "Bury a job"),
-        "It is not handed out until it is kicked. With a `token` its holder buries it; without, it"
-        " is a delayed or ready job, and no attempt is counted.",
+        "It is not handed out until it is kicked. With a `token` the worker that holds it buries"
+        " it; without one it must be delayed or ready, and no attempt is counted.",
         _BURIED,
         (problems.ReservationLost, *_BURY_REFUSALS),
         form=request_forms.BuryForm,
@@ -203,7 +203,7 @@ _JOBS: Final = (
     Route(
         *("GET", "/v1/jobs/{id}", jobs.get, Scope.PEEK),
         *("get_job", Section.JOBS, "Look at a job"),
-        "In any state; nothing about it changes.",
+        "It may be in any state, and is not changed.",
         {200: Response("The job.", (answer_forms.JobAnswer,))},
         (errors.JobNotFound,),
     ),
@@ -268,8 +268,8 @@ _MANY_JOBS: Final = (
     Route(
         *("GET", "/v1/topics/{topic}/jobs", many_jobs.list_jobs, Scope.PEEK),
         *("list_jobs", Section.JOBS, "List jobs of a topic"),
-        "A page of them, in due order. `after` of one answer leads to the next page; a job that"
-        " does not change meanwhile is on exactly one page.",
+        "One page, in due order. `after` of an answer asks for the next page; a job that does not"
+        " change meanwhile is on exactly one page.",
         {200: Response("A page.", (answer_forms.PageAnswer,))},
         (errors.TopicNotFound,),
         query=request_forms.ListJobsForm,
@@ -306,8 +306,8 @@ _MANY_JOBS: Final = (
     Route(
         *("GET", "/v1/keys/{key}", many_jobs.find_key, Scope.PEEK),
         *("find_key", Section.JOBS, "Find the jobs that have a key"),
-        "In whichever topics and states: keys are unique within a topic only. A page of those that"
-        " the token may see, by the names of their topics; an empty one if no job has the key.",
+        "In all topics and states, since keys are unique within a topic only. One page of those"
+        " that the token may see, sorted by topic; empty if no job has the key.",
         {200: Response("A page.", (answer_forms.FoundAnswer,))},
         (errors.KeyInvalid,),
         query=request_forms.FindKeyForm,
@@ -315,8 +315,8 @@ _MANY_JOBS: Final = (
     Route(
         *("GET", "/v1/dead", many_jobs.get_dead, Scope.PEEK),
         *("get_dead", Section.JOBS, "Group dead letters by reason"),
-        "All buried jobs, by topic and by why they failed, with what differs from job to job (words"
-        " with digits) set aside. `reason` of other calls takes the `id` of a group.",
+        "All buried jobs, by topic and by why they failed; words with digits, which differ from"
+        " job to job, are not compared. Other calls take the `id` of a group as `reason`.",
         {200: Response("A page.", (answer_forms.DeadAnswer,))},
         (errors.TopicNotFound,),
         query=request_forms.DeadForm,
@@ -324,7 +324,7 @@ _MANY_JOBS: Final = (
     Route(
         *("GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK),
         *("get_calendar", Section.JOBS, "Count what comes due when"),
-        "Delayed jobs in each of a number of time spans, by topic.",
+        "How many delayed jobs are due in each of some spans of time, by topic.",
         {200: Response("Jobs due, counted by period.", (answer_forms.CalendarAnswer,))},
         (errors.TopicNotFound, errors.TopicNameInvalid, errors.ValueOutOfRange),
         query=request_forms.HorizonForm,
@@ -335,7 +335,7 @@ _TOPICS: Final = (
     Route(
         *("GET", "/v1/topics", topics.list_topics, Scope.STATS),
         *("list_topics", Section.TOPICS, "List topics"),
-        "A page of those that the token may see, sorted by name.",
+        "One page of those that the token may see, sorted by name.",
         {200: Response("A page.", (answer_forms.TopicPageAnswer,))},
         query=request_forms.ListTopicsForm,
     ),
@@ -355,7 +355,7 @@ _TOPICS: Final = (
     Route(
         *("PUT", "/v1/topics/{topic}/policy", topics.set_policy, Scope.ADMIN),
         *("set_policy", Section.TOPICS, "Set a topic's own policy"),
-        "It replaces the previous one, and the configured one. Kept over restarts.",
+        "It replaces the previous one and the configured one, and survives restarts.",
         _POLICY,
         (
             errors.PolicyInvalid,
@@ -371,14 +371,14 @@ _TOPICS: Final = (
     Route(
         *("DELETE", "/v1/topics/{topic}/policy", topics.drop_policy, Scope.ADMIN),
         *("drop_policy", Section.TOPICS, "Remove the topic's own policy"),
-        "The configured policy applies again, and is the answer.",
+        "The configured policy applies again, and is answered.",
         _POLICY,
         (errors.PolicyChanged, errors.OutOfSpace, problems.RequestInvalid),
     ),
     Route(
         *("POST", "/v1/topics/{topic}/pause", topics.pause, Scope.PAUSE),
-        *("pause", Section.TOPICS, "Hand out nothing for a while"),
-        "Jobs still come due, and wait.",
+        *("pause", Section.TOPICS, "Pause a topic"),
+        "No jobs are handed out for that long. They still come due.",
         _PAUSED,
         (errors.TopicNotFound, errors.ValueOutOfRange, errors.OutOfSpace),
         form=request_forms.PauseForm,
@@ -403,8 +403,8 @@ _TOPICS: Final = (
     ),
     Route(
         *("POST", "/v1/topics/{topic}/clear", topics.clear, Scope.ADMIN),
-        *("clear", Section.TOPICS, "Forget all jobs of a topic"),
-        "Except reserved ones; in constant time, however many there are.",
+        *("clear", Section.TOPICS, "Delete all jobs of a topic"),
+        "Except reserved ones. It takes the same time however many there are.",
         _MANY_DONE,
         (errors.TopicNotFound, errors.OutOfSpace),
         form=request_forms.NothingForm,
@@ -525,26 +525,26 @@ _DAEMON: Final = (
     Route(
         *("GET", "/v1/stats", health.stats, Scope.STATS),
         *("get_stats", Section.DAEMON, "See the figures of the daemon"),
-        "For people; Prometheus reads `/metrics`.",
+        "As JSON; for Prometheus there is `/metrics`.",
         {200: Response("The figures.", (answer_forms.StatsAnswer,))},
     ),
     Route(
         *("GET", "/metrics", health.metrics, Scope.STATS),
         *("get_metrics", Section.DAEMON, "See all figures, for Prometheus"),
-        "Its text format.",
+        "In the text format of Prometheus.",
         {200: Response("The figures.", media="text/plain")},
     ),
     Route(
         *("GET", "/v1/stats/history", health.history, Scope.STATS),
         *("get_history", Section.DAEMON, "The last hour, minute by minute"),
-        "Or more or less than an hour, up to a day; since the daemon's start.",
+        "Up to a day with `minutes`; nothing older than the daemon's start.",
         {200: Response("Figures of each minute.", (answer_forms.HistoryAnswer,))},
         query=request_forms.HistoryForm,
     ),
     Route(
         *("GET", "/v1/access", health.access, None),
         *("get_access", Section.DAEMON, "What this client may do"),
-        "The scopes and topics of the token that comes with the request, whatever they are.",
+        "The scopes and topics of the token in the request; every token may ask.",
         {200: Response("The permissions of the token.", (answer_forms.AccessAnswer,))},
         needs_token=True,
     ),
@@ -557,17 +557,17 @@ _DAEMON: Final = (
     Route(
         *("GET", "/readyz", health.readyz, None),
         *("readyz", Section.DAEMON, "Readiness: the daemon accepts jobs"),
-        "503 while the daemon drains, stops or stands by, and while its disk is full, or disk or"
-        " database do not answer.",
+        "503 while the daemon drains, stops or stands by, while its disk is full, and while its"
+        " disk or database does not answer.",
         {200: Response("The daemon accepts jobs.", (answer_forms.ReadyAnswer,))},
         (problems.NotReady, errors.Draining),
     ),
     Route(
         *("POST", "/v1/handover", health.hand_over, Scope.ADMIN),
         *("hand_over", Section.DAEMON, "Hand the log over to a standby"),
-        "Of a daemon whose log is in a database. It ends gracefully, and a standby that has"
-        " followed the log takes over.",
-        {200: Response("The daemon ends now.", (answer_forms.HandoverAnswer,))},
+        "For a daemon whose log is in a database. It shuts down gracefully, and a standby that"
+        " has followed the log takes over.",
+        {200: Response("The daemon is shutting down.", (answer_forms.HandoverAnswer,))},
         (problems.NoStandby,),
         form=request_forms.NothingForm,
         may_be_empty=True,
@@ -575,7 +575,7 @@ _DAEMON: Final = (
     Route(
         *("POST", "/v1/clock/advance", health.advance, Scope.ADMIN),
         *("advance_clock", Section.DAEMON, "Advance the virtual clock"),
-        "Of a daemon with `--clock virtual`. Everything due by then happens before the answer.",
+        "For a daemon with `--clock virtual`. Everything due by then happens before the answer.",
         {200: Response("The time of the virtual clock.", (answer_forms.AdvancedAnswer,))},
         (problems.NoClock, errors.ValueOutOfRange),
         form=request_forms.AdvanceForm,

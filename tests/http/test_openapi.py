@@ -132,7 +132,7 @@ def test_a_body_is_always_asked_for_and_no_member_of_it_has_a_default() -> None:
                 members = DOCUMENT["components"]["schemas"][name]["properties"].values()
                 assert not [member for member in members if "default" in member]
     reserve = DOCUMENT["components"]["schemas"]["Reserve"]["properties"]
-    assert reserve["max"]["description"] == "Jobs at most. 1 by default."
+    assert reserve["max"]["description"] == "How many jobs at most. 1 by default."
     assert reserve["wait"]["description"] == "How long to wait for a job. 0 by default."
 
 
