@@ -78,13 +78,13 @@ test-compiled: $(VENV)/.dev compiled ## run the tests of what is compiled in the
 	cd $(COPY) && PYTHONPATH=$(CURDIR)/$(COPY) $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(JOBS) --dist worksteal \
 		$(or $(ARGS),tests/core tests/line tests/journal tests/faults tests/compat)
 
-# The long form of the tests in tests/faults, and the walks and models of core, journal, line, http and schedules with
-# many seeds. Tests that measure time run one after the other in one process, all others where there is room. REPORT gets the table
-# of the runs.
+# The long form of the tests in tests/faults, the walks and models of core, journal, line, http and schedules with many
+# seeds, and the OpenAPI document with all values of its largest bodies. Tests that measure time run one after the other
+# in one process, all others where there is room. REPORT gets the table of the runs.
 test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the runs; REPORT=FILE keeps it
 	@.ci/debian-packages
-	$(BIN)/python -m pytest tests/faults tests/core tests/journal tests/line tests/http tests/schedules --numprocesses $(JOBS) \
-		--dist loadgroup --long --timeout 7200 \
+	$(BIN)/python -m pytest tests/faults tests/core tests/journal tests/line tests/http tests/schedules \
+		tests/integration/test_contract.py --numprocesses $(JOBS) --dist loadgroup --long --timeout 7200 \
 		$(if $(REPORT),--fault-report $(REPORT)) $(ARGS)
 
 mutants: $(VENV)/.dev ## break the code in places drawn from a seed, and print what no test notices; ARGS='ROOM… --count N'

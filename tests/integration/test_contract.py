@@ -24,6 +24,9 @@ from tests.rigs.process import daemon_of
 
 PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")
 OF_ALL_CALLS: Final = ("coverage", "fuzzing")
+DEAR: Final = frozenset({"PUT /v1/topics/{topic}/policy", "POST /v1/topics/{topic}/jobs"})
+"""What has so many fields that to make every value of them takes a minute: the long run has it. That
+their schemas and readers agree is shown in http/test_openapi.py too."""
 EXAMPLES_MAX: Final = 6
 BEYOND: Final = (
     # What one part of a request says of another one.
@@ -77,7 +80,9 @@ def no_waits() -> Iterator[None]:
         schemathesis.hooks.unregister_all()
 
 
-def played(address: str, phase: str, seed: int) -> "tuple[Counter[tuple[str, int]], list[str]]":
+def played(
+    address: str, phase: str, seed: int, left_out: frozenset[str]
+) -> "tuple[Counter[tuple[str, int]], list[str]]":
     """Ask everything; how often each call was answered what, and all that was wrong with that."""
     import schemathesis
     from schemathesis.config import SchemathesisConfig
@@ -91,6 +96,8 @@ def played(address: str, phase: str, seed: int) -> "tuple[Counter[tuple[str, int
     answered: Counter[tuple[str, int]] = Counter()
     wrong = []
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json", config=config)
+    if left_out:
+        schema = schema.exclude(name=sorted(left_out))
     for event in from_schema(schema).execute():
         if isinstance(event, events.NonFatalError):
             wrong.append(f"{event.label}: {event.info.format()}")
@@ -135,14 +142,18 @@ def broken(answer: bytes | None) -> list[str]:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_what_is_answered_is_what_the_document_says(phase: str, seed: int, tmp_path: Path) -> None:
+def test_what_is_answered_is_what_the_document_says(
+    phase: str, seed: int, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
     flags = ("--line", "off", "--http", "127.0.0.1:0", "--clock", "virtual")
+    has_all = phase != "coverage" or pytestconfig.getoption("--long")
+    left_out = frozenset[str]() if has_all else DEAR
     with no_waits(), daemon_of(tmp_path, *flags) as daemon:
-        answered, wrong = played(daemon.http_listens_on, phase, seed)
+        answered, wrong = played(daemon.http_listens_on, phase, seed, left_out)
         assert daemon.stop() == Exit.OK, daemon.log()
     assert not wrong, "\n\n".join(dict.fromkeys(wrong))
     assert not [status for _, status in answered if status >= 500 and status not in {503, 507}]
     asked = {label for label, _ in answered}
     described = {f"{route.method} {route.path}" for route in ROUTES}
     if phase in OF_ALL_CALLS:
-        assert described - asked <= {"GET /openapi.json"}, "which is read anyway"
+        assert described - asked <= {"GET /openapi.json", *left_out}, "the first is read anyway"
