@@ -60,10 +60,10 @@ def calendar(
     if "T" in begin or (end is not None and "T" in end):
         now = client.calendar(*topics, bins=1).start  # the daemon's clock may be a virtual one
     now = now or dt.datetime.now(dt.UTC)
-    if _moment(begin, now) < now:
+    if moment_of(begin, now) < now:
         complain("nothing is due in the past: the calendar begins now, not at --from")
         begin = "0"
-    span_s = DAY_S if end is None else (_moment(end, now) - _moment(begin, now)).total_seconds()
+    span_s = DAY_S if end is None else (moment_of(end, now) - moment_of(begin, now)).total_seconds()
     if span_s <= 0:
         raise click.UsageError("--to must be after --from, and after now")
     bucket_s = seconds(bucket) if bucket else span_s / BINS_DEFAULT
@@ -96,8 +96,8 @@ def calendar(
     return Exit.OK
 
 
-def _moment(bound: str, now: dt.datetime) -> dt.datetime:
-    """Return a time, or the one that is so far from now."""
+def moment_of(bound: str, now: dt.datetime) -> dt.datetime:
+    """Return the time of a bound, which may be so far from now."""
     if "T" in bound:
         return dt.datetime.fromisoformat(bound)
     ahead = dt.timedelta(seconds=seconds(bound.removeprefix("-")))

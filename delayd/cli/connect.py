@@ -10,6 +10,7 @@ Every error of the client ends the command with a sentence and an exit code, by 
 
 import contextlib
 import functools
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -67,9 +68,13 @@ SCOPES: Final = {
     "handover": "admin",
     **dict.fromkeys(("top", "list"), "stats,peek"),
     **dict.fromkeys(("set", "clear"), "admin,stats"),
+    **dict.fromkeys(("schedule list", "schedule show", "schedule preview"), "peek"),
+    **dict.fromkeys(("schedule pause", "schedule resume", "schedule run"), "put"),
+    **dict.fromkeys(("schedule put", "schedule remove"), "put"),
+    "schedule backfill": "put,peek",
 }
 """The scopes that a command needs, for a hint where the daemon's answer names none."""
-NOT_FOR_TOKENS: Final = frozenset(("source_refused", "topic_internal"))
+NOT_FOR_TOKENS: Final = frozenset(("source_refused", "topic_internal", "schedule_configured"))
 """Refusals that no token would change."""
 
 OPTIONS: Final = (
@@ -253,6 +258,16 @@ def known_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     )
 
 
+def known_schedules(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the schedules with this beginning, for a shell that completes."""
+    return _asked_quickly(
+        ctx,
+        lambda daemon: (
+            each.name for each in itertools.islice(daemon.schedules(prefix=incomplete), KEYS_MAX)
+        ),
+    )
+
+
 def _asked_quickly(ctx: click.Context, ask: "Callable[[Client], Iterable[str]]") -> list[str]:
     """Ask the daemon; if it does not answer in time or refuses, there is nothing to complete."""
     import threading
@@ -285,7 +300,9 @@ def missing(error: Refused) -> tuple[str, str]:
     topics = [params.get("topic") or "", *(params.get("topics") or ())]
     known = shlex.quote(",".join(filter(None, topics)))
     command = "" if ctx is None else str(ctx.info_name)
-    scope = getattr(error, "scope", "") or SCOPES.get(command, "SCOPE")
+    group = str(ctx.parent.info_name) if ctx is not None and ctx.parent is not None else ""
+    known_scope = SCOPES.get(f"{group} {command}") or SCOPES.get(command, "SCOPE")
+    scope = getattr(error, "scope", "") or known_scope
     return scope, known if any(topics) else "TOPIC"
 
 

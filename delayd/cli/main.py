@@ -34,6 +34,7 @@ class Subcommand(NamedTuple):
 SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
     "Jobs": {
         "put": Subcommand("put", "Put a job into TOPIC: BODY, a file, or standard input."),
+        "schedule": Subcommand("schedule", "Recurring jobs: every night, every 15 minutes."),
         "jobs": Subcommand("jobs", "List jobs in the order in which they are due."),
         "find": Subcommand("jobs", "Find the jobs that have KEY, in all topics and states."),
         "peek": Subcommand("jobs", "Show a job with its body, and why it failed if it did."),
@@ -107,6 +108,7 @@ OTHERS_NAMES: Final = {
     **dict.fromkeys(("add", "enqueue", "publish", "send", "produce"), "delayd put"),
     **dict.fromkeys(("consume", "get"), "delayd work, or delayd reserve"),
     "purge": "delayd clear TOPIC",
+    **dict.fromkeys(("cron", "crontab", "every", "repeat", "beat"), "delayd schedule"),
 }
 """Names of commands in other programs, with delayd's for the same."""
 NEAR: Final = 0.65

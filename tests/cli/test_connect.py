@@ -105,7 +105,7 @@ OF_PYTHON = {
 OF_DELAYD = {
     *("cli", "cli.connect", "cli.main", "cli.parameters", "cli.tables", "cli.terminal"),
     *("cli.topics", "client", "client.addresses", "client.answers", "client.connection"),
-    *("client.errors", "client.limits"),
+    *("client.errors", "client.limits", "client.schedules"),
     *("client.http1", "client.http_calls", "client.jobs", "client.results"),
     *("client.protocols", "client.steps", "client.sync", "client.values"),
     "client.connection_pool",

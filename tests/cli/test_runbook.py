@@ -41,6 +41,14 @@ def waits_for_its_time(talk: Talk) -> None:
     talk.ok("put", "orders", "close", "--delay", "30m", "--key", "order-17")
 
 
+def misses_runs(talk: Talk) -> None:
+    zone = ("--cron", "30 2 * * *", "--tz", "America/New_York")
+    talk.ok("schedule", "put", "nightly", "x", "--topic", "reports", *zone)
+    talk.ok("policy", "set", "reports", "jobs_max=1")
+    talk.rig.pass_ms(2 * 86_400_000)  # in one step, as after a stop
+    talk.rig.pass_ms(86_400_000)
+
+
 def outlives_its_ttr(talk: Talk) -> None:
     talk.ok("put", "mail", "x", "--ttr", "5s")
     for _ in range(3):
@@ -94,6 +102,7 @@ SITUATIONS: Final[dict[str, Callable[[Talk], None]]] = {
     "Workers wait and the topic is paused": is_paused,
     "Workers wait and a limit is reached": is_limited,
     "One job has not come": waits_for_its_time,
+    "A schedule did not run": misses_runs,
     "A job comes again and again": outlives_its_ttr,
     "Jobs come late": comes_late,
     "There are dead letters": has_failed,

@@ -118,3 +118,16 @@ def test_a_terminal_that_does_not_say_its_size_has_the_usual_one(
     talk.ok("put", "mail", "x")
     talk.is_wide(0)
     assert "delayed" in talk.ok("topics")
+
+
+def test_schedules_show_on_80_columns_what_became_of_their_runs(talk: Talk) -> None:
+    zone = ("--cron", "30 2 * * *", "--tz", "America/New_York")
+    talk.ok("schedule", "put", "nightly", "x", "--topic", "reports", *zone)
+    talk.ok("schedule", "put", "pulse", "x", "--topic", "t", "--every", "15m")
+    talk.rig.pass_ms(86_400_000)
+    talk.is_wide(80)
+    assert columns(talk, "schedule", "list") == [
+        ["name", "when", "next", "last", "runs", "missed"],
+        ["pulse", "every 15m", "2023-11-15T22:28:20Z", "running", "1", "95"],
+        ["nightly", "30 2 * * * America/New_Yo…", "2023-11-16T07:30:00Z", "running", "1", "0"],
+    ]

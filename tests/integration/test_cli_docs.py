@@ -30,6 +30,7 @@ ELSEWHERE: Final = (
     "serve",
     "token",
     "secret",
+    "schedule",
     "journal",
     "import-beanstalkd",
     "push",

@@ -1,0 +1,608 @@
+"""`delayd schedule`: recurring jobs, by their names.
+
+Times are shown in UTC, as everywhere, and in a preview also as the clock of the time zone shows
+them: there it is told what becomes of a run when that clock is set.
+"""
+
+import datetime as dt
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
+
+import click
+
+from delayd.cli.calendar import moment_of
+from delayd.cli.connect import known_schedules, known_topics, seen, with_client
+from delayd.cli.parameters import BOUND, DURATION, MOMENT, PRIORITY, takes
+from delayd.cli.put import body_of, called
+from delayd.cli.selection import each
+from delayd.cli.tables import (
+    JSON_OPTION,
+    Column,
+    duration_shown,
+    print_fields,
+    print_json,
+    print_table,
+    time_shown,
+)
+from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
+from delayd.client.errors import NotFound
+from delayd.client.values import seconds
+from delayd.exits import Exit
+from delayd.limits import SCHEDULE_PREVIEW_DEFAULT, SCHEDULE_PREVIEW_MAX
+from delayd.moments import parse_moment_ms
+from delayd.text import counted
+
+if TYPE_CHECKING:
+    from delayd.client.results import ScheduleInfo, SchedulePreview
+    from delayd.client.sync import Client
+
+COLUMNS: Final = (
+    *(Column("name", text_least=8), Column("when", 3, text_least=20), Column("next")),
+    *(Column("last", 2), Column("runs", 4), Column("missed", 1)),
+    *(Column("skipped", 5, default="0"), Column("refused", 6, default="0")),
+    *(Column("late", 8, default="0"), Column("topic", 7, text_least=6)),
+)
+RUNS: Final = (Column("local time"), Column("UTC"), Column("note", 1, text_least=20))
+SOURCES: Final = {"run_time": "set at run time", "configuration": "the configuration"}
+COUNTERS: Final = ("runs", "missed", "skipped", "refused", "late")
+NAME: Final = click.argument("name", shell_complete=known_schedules)
+NAMES: Final = click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=known_schedules
+)
+WHEN: Final = (
+    click.option("--cron", metavar="FIELDS", help="'30 2 * * *', '*/15 9-17 * * MON-FRI', @daily."),
+    click.option("--every", type=DURATION, help="Or the time from run to run: 15m, 1h30m, 7d."),
+    click.option(
+        *("--timezone", "--tz", "timezone"),
+        metavar="ZONE",
+        help="Whose clock cron goes by: America/New_York; by default UTC.",
+    ),
+    click.option("--start", type=MOMENT, help="No run before it: 2030-01-01T00:00:00Z."),
+    click.option("--end", type=MOMENT, help="No run after it."),
+    click.option("--limit", type=click.IntRange(1), metavar="N", help="So many runs at most."),
+)
+RULES: Final = (
+    click.option(
+        "--missed",
+        type=click.Choice(["latest", "none", "all"]),
+        help="What to make up for of what nobody ran in time; by default the latest.",
+    ),
+    click.option("--window", type=DURATION, help="Make up for nothing that is later than this."),
+    click.option(
+        "--overlap",
+        type=click.Choice(["allow", "skip", "queue_one"]),
+        help="What to do while the run before is neither done nor dead; by default allow.",
+    ),
+    click.option("--jitter", type=DURATION, help="Put off by up to so much, always by the same."),
+)
+JOB: Final = (
+    click.option("--priority", type=PRIORITY, help="0 is the most urgent; by default 65536."),
+    click.option("--ttr", type=DURATION, help="How long a worker may hold it."),
+    click.option("--retry", metavar="STEPS", help="Delays after failures: '15s 3m 10m'."),
+    click.option("--max-attempts", type=int, help="How often it is handed out at most."),
+    click.option("--jitter-percent", type=int, help="Lengthen each step by chance, by up to this."),
+    click.option("--group", metavar="GROUP", help="A label for what the jobs belong to."),
+    click.option("--call", metavar="URL", help="Call this url at each run; no worker is needed."),
+    click.option("--method", metavar="METHOD", help="The method of the call; by default POST."),
+    click.option(
+        "--header", metavar="NAME:VALUE", multiple=True, help="A header of the call; repeatable."
+    ),
+)
+COUNT: Final = click.option(
+    "--count",
+    type=click.IntRange(1, SCHEDULE_PREVIEW_MAX),
+    default=SCHEDULE_PREVIEW_DEFAULT,
+    help=f"How many runs; by default {SCHEDULE_PREVIEW_DEFAULT}.",
+)
+
+
+@click.group()
+def schedule() -> None:
+    """Recurring jobs: make, list, preview, pause, run and remove their schedules.
+
+    Each run of a schedule puts a job, as `delayd put` does, under the key NAME@TIME. A run that is
+    due while the daemon is stopped is made up for when it is back. See docs/schedules.md.
+    """
+
+
+# --- Making --------------------------------------------------------------------------------------
+
+
+@schedule.command(
+    short_help="Make the schedule NAME, or change it.",
+    epilog=examples(
+        "delayd schedule put nightly '{}' --topic reports --cron '30 2 * * *' --tz Europe/Paris",
+        "delayd schedule put pulse ping --topic pulse --every 15m --overlap skip",
+        "delayd schedule put invoices --file body.json --topic invoices --cron '0 6 1 * *'",
+        "delayd schedule put hook '{}' --topic hooks --cron @daily --call https://example.com/due",
+        "delayd schedule put nightly '{}' --topic reports --cron '30 3 * * *' --dry-run",
+    ),
+)
+@NAME
+@click.argument("body", required=False)
+@click.option(
+    "--topic",
+    metavar="TOPIC",
+    required=True,
+    shell_complete=known_topics,
+    help="Where jobs are put.",
+)
+@click.option("--file", type=click.File("rb"), help="Read the body from a file; - is stdin.")
+@takes(*WHEN, *RULES, *JOB)
+@click.option("--dry-run", is_flag=True, help="Change nothing, and show when it would run.")
+@JSON_OPTION
+@with_client
+def put(
+    client: "Client",
+    name: str,
+    body: str | None,
+    *,
+    topic: str,
+    file: BinaryIO | None,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Make the schedule NAME: each run puts BODY, a file, or standard input into the topic.
+
+    If there is one of that name it is changed, and its counts stay. What is not given has its
+    default again. To type the same twice changes nothing.
+    """
+    wanted = given(options)
+    wanted |= called(wanted.pop("call", ""), wanted.pop("header", ()))
+    read = body_of(body, file)
+    if dry_run:
+        asked: Any = {"topic": topic, "body": read, **wanted}
+        found = client.preview_schedule(asked)
+        # That goes by another name, and so by another share of the jitter.
+        ours_ms, another_ms = (jitter_ms_of(each, wanted) for each in (name, ""))
+        ahead = dt.timedelta(milliseconds=ours_ms - another_ms)
+        found = found._replace(runs=[at + ahead for at in found.runs])
+        show_runs(found, name, wanted, SCHEDULE_PREVIEW_DEFAULT, as_json=as_json)
+        return Exit.OK
+    return told(client.put_schedule(name, topic, read, **wanted), as_json=as_json)
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value not in {None, ()}}
+
+
+def told(info: "ScheduleInfo", *, as_json: bool = False) -> int:
+    """Say when the next run of a schedule is."""
+    if as_json:
+        print_json([info.details])
+    elif info.next is None:
+        print_lines([f"{info.name} is {info.state}"])
+    else:
+        zone = str(info.definition.get("timezone", "UTC"))
+        local = "" if zone == "UTC" else local_shown(info.next, zone)
+        where = f", {local} in {zone}" if local else ""
+        print_lines([f"{info.name}: next run {time_shown(info.next)}{where}"])
+    return Exit.OK
+
+
+# --- Looking -------------------------------------------------------------------------------------
+
+
+@schedule.command(
+    "list",
+    short_help="List the schedules, the next one first.",
+    epilog=examples(
+        "delayd schedule list",
+        "delayd schedule list --topic reports",
+        "delayd schedule list --json | jq -r .name",
+    ),
+)
+@click.option(
+    "--topic",
+    metavar="TOPIC",
+    default="",
+    shell_complete=known_topics,
+    help="Only those of this topic.",
+)
+@click.option("--prefix", metavar="TEXT", default="", help="Only those whose names begin so.")
+@JSON_OPTION
+@with_client
+def list_(client: "Client", *, topic: str, prefix: str, as_json: bool) -> int:
+    """List the schedules in the order of their next runs, with how the last run has ended.
+
+    LAST is what became of the job of the last run: running (neither done nor dead yet), done, dead,
+    cancelled, or ended where it is not known which; or refused. MISSED are runs that were due while
+    no daemon ran, and that were not made up for.
+    """
+    found = sorted(client.schedules(topic, prefix=prefix), key=by_next)
+    if as_json:
+        print_json(info.details for info in found)
+    elif found:
+        print_table(COLUMNS, map(row, found))
+    else:
+        complain(f"there are no schedules{seen()}")
+    return Exit.OK
+
+
+def by_next(info: "ScheduleInfo") -> tuple[bool, float, str]:
+    """Return what schedules are sorted by: their next runs."""
+    at = info.next
+    return at is None, 0.0 if at is None else at.timestamp(), info.name
+
+
+def row(info: "ScheduleInfo") -> list[object]:
+    """Return what the list shows of a schedule."""
+    return [
+        *(info.name, when(info), info.next or info.state, info.last and info.last.outcome),
+        *(info.runs, info.missed, info.skipped, info.refused, info.late, info.topic),
+    ]
+
+
+def when(info: "ScheduleInfo") -> str:
+    """Write when a schedule runs: its expression and its time zone."""
+    cron, zone = info.definition.get("cron"), info.definition.get("timezone")
+    if cron is None:
+        return f"every {info.definition.get('every')}"
+    return f"{cron} {zone}" if zone else str(cron)
+
+
+@schedule.command(
+    short_help="Show everything about the schedule NAME.",
+    epilog=examples("delayd schedule show nightly", "delayd schedule show nightly --json"),
+)
+@NAME
+@JSON_OPTION
+@with_client
+def show(client: "Client", name: str, *, as_json: bool) -> int:
+    """Show what the schedule NAME is, when it runs next, and what has become of its runs.
+
+    missed: due while no daemon ran, and not made up for. skipped: due while the run before was
+    under way. refused: the daemon refused the job. late: more than a second.
+    """
+    info = client.schedule(name)
+    if as_json:
+        print_json([info.details])
+    else:
+        print_fields(fields(info))
+    return Exit.OK
+
+
+def fields(info: "ScheduleInfo") -> Iterator[tuple[str, object]]:
+    """Yield what is shown of one schedule."""
+    yield from (("name", info.name), ("state", info.state), ("note", info.note))
+    yield from info.definition.items()
+    yield "body", info.body
+    zone = str(info.definition.get("timezone", "UTC"))
+    yield "next", info.next
+    if info.next is not None and zone != "UTC":
+        yield "next local", local_shown(info.next, zone)
+    yield "waits", info.queued
+    yield from ((name, getattr(info, name)) for name in COUNTERS)
+    if (last := info.last) is not None:
+        yield from (("last", last.outcome), ("last due", last.due), ("last job", last.id))
+        yield from (("last key", last.key), ("last error", last.error))
+    yield from (("created", info.created), ("changed", info.changed))
+    yield from (("source", SOURCES.get(info.source, info.source)), ("tzdata", info.tzdata))
+
+
+# --- When runs are -------------------------------------------------------------------------------
+
+
+@schedule.command(
+    short_help="Show the next runs, of a schedule or before there is one.",
+    epilog=examples(
+        "delayd schedule preview nightly --count 30",
+        "delayd schedule preview --cron '30 2 * * *' --tz America/New_York",
+        "delayd schedule preview --cron '30 2 * * *' --tz America/New_York"
+        " --start 2030-03-08T00:00:00Z",
+        "delayd schedule preview --every 15m --start 2030-01-01T00:00:00Z --json",
+    ),
+)
+@click.argument("name", required=False, shell_complete=known_schedules)
+@takes(*WHEN)
+@click.option(
+    "--topic", metavar="TOPIC", shell_complete=known_topics, help="A topic that the token is for."
+)
+@COUNT
+@JSON_OPTION
+@with_client
+def preview(
+    client: "Client",
+    name: str | None,
+    *,
+    topic: str | None,
+    count: int,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Show when the next runs are, of the schedule NAME, or of one with these options.
+
+    Nothing is made. Times are those of the clock in the time zone, and UTC. A note says where that
+    clock is set, and what becomes of a run then.
+    """
+    wanted = given(options)
+    if name is None:
+        if not wanted:
+            raise click.UsageError("give a NAME, or --cron or --every of a schedule to be")
+        asked: Any = {"topic": topic or "default", **wanted}
+        found = client.preview_schedule(asked, count)
+    elif wanted or topic:
+        raise click.UsageError(
+            f"{name!r} has its own times: leave the options out to see them, or leave the name out"
+        )
+    else:
+        info = client.schedule(name)
+        wanted = {**info.definition}
+        if info.state != "active":
+            complain(f"no runs: {name} is {info.state}")
+            return Exit.OK
+        found = client.preview_schedule(name, count)
+    show_runs(found, name or "", wanted, count, as_json=as_json)
+    return Exit.OK
+
+
+def show_runs(
+    found: "SchedulePreview", name: str, wanted: dict[str, Any], count: int, *, as_json: bool
+) -> None:
+    """Print when runs are."""
+    put_off_ms = jitter_ms_of(name, wanted)
+    runs = [*local_runs(found.runs, found.timezone, wanted.get("cron"), put_off_ms)]
+    if as_json:
+        zone = {"timezone": found.timezone, "tzdata": found.tzdata}
+        print_json({"run": time_shown(run.at), **run.told(), **zone} for run in runs)
+        return
+    if runs:
+        print_table(RUNS, [(run.local, run.at, run.note) for run in runs])
+    if found.timezone != "UTC":
+        complain(f"by the time zones of {found.tzdata}")
+    if len(runs) < count:
+        complain(f"{counted(len(runs), 'run')}, and no more")
+
+
+def jitter_ms_of(name: str, wanted: Mapping[str, Any]) -> int:
+    """Return by how much the runs of a schedule are put off."""
+    from delayd.schedules.recurrence import jitter_ms
+
+    return jitter_ms(name, round(1_000 * seconds(wanted.get("jitter", 0))))
+
+
+class LocalRun(NamedTuple):
+    """When a run is, as the clock of its time zone shows it."""
+
+    at: dt.datetime
+    local: str
+    note: str
+    """What the clock does then."""
+
+    def told(self) -> dict[str, str]:
+        """Return it for JSON."""
+        return {"local": self.local, "note": self.note}
+
+
+def local_shown(at: dt.datetime, timezone: str) -> str:
+    """Write a time as the clock of a zone shows it; empty where this machine has no such zone."""
+    from delayd.schedules.zones import zone_named
+
+    try:
+        return f"{at.astimezone(zone_named(timezone)):%a %Y-%m-%d %H:%M:%S %Z}"
+    except ValueError:
+        return ""
+
+
+def local_runs(
+    runs: Iterable[dt.datetime], timezone: str, cron: str | None, put_off_ms: int = 0
+) -> Iterator[LocalRun]:
+    """Yield runs with what their clock shows, and what it does.
+
+    >>> nights = [dt.datetime(2030, 3, 9, 7, 30), dt.datetime(2030, 3, 10, 7)]
+    >>> nights = [night.replace(tzinfo=dt.UTC) for night in nights]
+    >>> for run in local_runs(nights, "America/New_York", "30 2 * * *"): print(run[1:])
+    ('Sat 2030-03-09 02:30:00 EST', '')
+    ('Sun 2030-03-10 03:00:00 EDT', 'clocks go forward 1h: the run of 02:30 follows at once')
+    """
+    from delayd.schedules.zones import zone_named
+
+    try:
+        zone = zone_named(timezone)
+    except ValueError:  # this machine has other zones than the daemon's
+        yield from (LocalRun(at, "", "") for at in runs)
+        return
+    offset: dt.timedelta | None = None
+    for at in runs:
+        local = at.astimezone(zone)
+        before, offset = offset, local.utcoffset()
+        notes = [
+            *([] if before is None or before == offset else [_set_by(before, offset)]),
+            *_notes(at, local, timezone, cron, put_off_ms),
+        ]
+        yield LocalRun(at, local_shown(at, timezone), ": ".join(notes))
+
+
+def _set_by(before: dt.timedelta, after: dt.timedelta | None) -> str:
+    step_s = ((after or before) - before).total_seconds()
+    return f"clocks go {'forward' if step_s > 0 else 'back'} {duration_shown(abs(step_s))}"
+
+
+def _notes(
+    at: dt.datetime, local: dt.datetime, timezone: str, cron: str | None, put_off_ms: int
+) -> Iterator[str]:
+    """Yield what becomes of the run of a time that the clock skips, or shows twice."""
+    from delayd.schedules.cron import cron_times
+    from delayd.schedules.zones import period_at
+
+    if cron is None:
+        return
+    times = cron_times(cron)
+    nominal_s = (round(at.timestamp() * 1_000) - put_off_ms) // 1_000
+    period = period_at(timezone, nominal_s)
+    shown_s, would_s = nominal_s + period.offset_s, nominal_s + period.before_s
+    if nominal_s == period.begin_s and times.is_fixed and would_s < shown_s:
+        skipped = next(times.clock_times(would_s, shown_s), None)
+        if skipped is not None:
+            yield f"the run of {_clock(skipped)} follows at once"
+            return
+    nominal = local - dt.timedelta(milliseconds=put_off_ms)
+    if nominal.replace(fold=0).utcoffset() == nominal.replace(fold=1).utcoffset():
+        return
+    if times.is_fixed:
+        yield f"{_clock(shown_s)} comes twice, and runs once"
+    else:
+        yield f"{_clock(shown_s)} comes twice: the {'second' if local.fold else 'first'} time"
+
+
+def _clock(clock_s: int) -> str:
+    """Write what a clock shows: hours and minutes."""
+    return f"{clock_s // 3_600 % 24:02}:{clock_s // 60 % 60:02}"
+
+
+# --- Changing ------------------------------------------------------------------------------------
+
+
+@schedule.command(
+    short_help="Have no runs of schedules until they are resumed.",
+    epilog=examples("delayd schedule pause nightly --note 'the database moves'"),
+)
+@NAMES
+@click.option("--note", metavar="TEXT", default="", help="Why; people see it.")
+@with_client
+def pause(client: "Client", names: tuple[str, ...], *, note: str) -> int:
+    """Have no runs of the schedules until `delayd schedule resume`.
+
+    Jobs that were put stay. What would have been due meanwhile is not made up for.
+    """
+
+    def one(name: str) -> None:
+        client.pause_schedule(name, note)
+        print_lines([f"{name} is paused; delayd schedule resume {name} ends it"])
+
+    return each(((name,) for name in names), one)[1]
+
+
+@schedule.command(
+    short_help="Go on with paused schedules, from the next run on.",
+    epilog=examples("delayd schedule resume nightly"),
+)
+@NAMES
+@with_client
+def resume(client: "Client", names: tuple[str, ...]) -> int:
+    """Go on with paused schedules: their next runs are those that come after now."""
+    return each(((name,) for name in names), lambda name: told(client.resume_schedule(name)))[1]
+
+
+@schedule.command(
+    short_help="Put the job of the schedule NAME now.",
+    epilog=examples("delayd schedule run nightly", "delayd schedule run nightly --json"),
+)
+@NAME
+@JSON_OPTION
+@with_client
+def run(client: "Client", name: str, *, as_json: bool) -> int:
+    """Put the job of the schedule NAME now, besides those of its times; print its id.
+
+    It counts for --limit, and its outcome is shown as that of the last run. A paused schedule can
+    be run too.
+    """
+    result = client.run_schedule(name)
+    if as_json:
+        print_json([result._asdict()])
+    else:
+        print_lines([str(result.id)])
+        if sys.stdout.isatty():
+            complain(f"key {result.key}")
+    return Exit.OK
+
+
+@schedule.command(
+    short_help="Put the jobs of past runs of the schedule NAME.",
+    epilog=examples(
+        "delayd schedule backfill nightly --from 2026-11-01T00:00:00Z --dry-run",
+        "delayd schedule backfill nightly --from -7d --to now --yes",
+    ),
+)
+@NAME
+@click.option("--from", "begin", type=BOUND, required=True, help="Runs from then on: -7d, a time.")
+@click.option("--to", "end", type=BOUND, default="0s", help="And up to then; by default now.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; say how many runs there were.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@JSON_OPTION
+@with_client
+def backfill(
+    client: "Client", name: str, *, begin: str, end: str, dry_run: bool, yes: bool, as_json: bool
+) -> int:
+    """Put the jobs of the runs that the schedule NAME has between two past times.
+
+    Both ends are included. A run whose job is still there is left alone. The rules for missed and
+    overlapping runs do not count. There are no runs before --start, or without one before the
+    schedule was made.
+    """
+    info = client.schedule(name)
+    is_now_needed = not ("T" in begin and "T" in end)
+    now = _now(client, info.topic) if is_now_needed else dt.datetime.now(dt.UTC)
+    due_from, due_to = moment_of(begin, now), moment_of(end, now)
+    count = past_runs(info, due_from, due_to)
+    runs = f"{counted(count, 'run')} of {name}"
+    if dry_run:
+        print_lines([f"would be put: {runs}"])
+    if not count:
+        complain(f"{name} had no run then; there is none before its start, or before it was made")
+    if dry_run or not count:
+        return Exit.OK
+    if not confirmed(f"{runs} will be put, but for those whose job is there. Go on?", yes=yes):
+        raise CommandFailed(Exit.USAGE, f"nothing was changed; {runs} would be put")
+    result = client.backfill_schedule(name, due_from, due_to)
+    if as_json:
+        print_json([result._asdict()])
+    else:
+        kept = f"; {result.kept} had a job" if result.kept else ""
+        print_lines([f"put: {counted(result.put, 'run')}{kept}"])
+    return Exit.OK
+
+
+def _now(client: "Client", topic: str) -> dt.datetime:
+    """Return the daemon's time, whose clock may be a virtual one."""
+    try:
+        now = client.calendar(topic, bins=1).start
+    except NotFound:
+        now = client.calendar(bins=1).start
+    return now or dt.datetime.now(dt.UTC)
+
+
+def past_runs(info: "ScheduleInfo", due_from: dt.datetime, due_to: dt.datetime) -> int:
+    """Return how many runs a schedule has between two times, by the time zones of this machine."""
+    from delayd.schedules.recurrence import Recurrence
+
+    said = info.definition
+    every, start = said.get("every"), said.get("start")
+    begin_ms, created_ms = milliseconds(due_from), milliseconds(info.created or due_from)
+    recurrence = Recurrence(
+        cron=said.get("cron"),
+        every_ms=None if every is None else round(1_000 * seconds(every)),
+        timezone=said.get("timezone", "UTC"),
+        start_ms=created_ms if start is None else parse_moment_ms(start),
+        end_ms=None if "end" not in said else parse_moment_ms(said["end"]),
+    )
+    return recurrence.count(begin_ms - 1, milliseconds(due_to))
+
+
+def milliseconds(at: dt.datetime) -> int:
+    """Return a time in milliseconds since 1970, rounded down.
+
+    >>> milliseconds(dt.datetime(1970, 1, 1, 0, 0, 1, 999_999, tzinfo=dt.UTC))
+    1999
+    """
+    return (at - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
+@schedule.command(
+    short_help="Remove schedules; the jobs of their runs stay.",
+    epilog=examples("delayd schedule remove nightly"),
+)
+@NAMES
+@with_client
+def remove(client: "Client", names: tuple[str, ...]) -> int:
+    """Remove the schedules; the jobs that their runs have put stay.
+
+    Those of the configuration are removed there.
+    """
+    count, code = each(((name,) for name in names), client.remove_schedule)
+    if count or code == Exit.OK:
+        print_lines([f"removed: {counted(count, 'schedule')}"])
+    return code

@@ -1,0 +1,179 @@
+"""Schedules as a new user meets them: docs/schedules.md, nights without a daemon, a year."""
+
+import datetime as dt
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from delayd.cli.main import invoke
+from delayd.client import Client, ScheduleConfigured
+from delayd.exits import Exit
+from delayd.testing.daemon import Daemon, running_daemon
+from tests.config_files import written
+from tests.faults.test_real_clock import WallClock
+from tests.http_client import HTTP
+from tests.pages import Reader
+from tests.rigs.process import serve_command, warnings_of
+
+ZONE: Final = "America/New_York"
+NIGHTLY: Final = (
+    "put",
+    "nightly",
+    "{}",
+    "--topic",
+    "reports",
+    "--cron",
+    "30 2 * * *",
+    "--tz",
+    ZONE,
+)
+DAYS: Final = 370
+
+
+class Shell:
+    """Somebody who types `delayd schedule`, and the daemon that answers."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self._capsys = capsys
+        self._monkeypatch = monkeypatch
+
+    def asks(self, daemon: Daemon) -> str:
+        """Have this daemon answer from now on; return its url."""
+        url = f"http://{daemon.http_listens_on}"
+        self._monkeypatch.setenv("DELAYD_URL", url)
+        return url
+
+    def type(self, *words: str) -> str:
+        code = invoke(["schedule", *words])
+        said = self._capsys.readouterr()
+        assert code == Exit.OK, said.err
+        return said.out
+
+    def objects(self, *words: str) -> list[Any]:
+        return [json.loads(line) for line in self.type(*words, "--json").splitlines()]
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(capsys, monkeypatch)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_schedules_do_what_the_page_says(tmp_path: Path) -> None:
+    with running_daemon(*HTTP, clock="virtual") as daemon:
+        Reader(tmp_path, daemon).follow("schedules.md")
+
+
+def test_a_report_of_nights_without_the_daemon_comes_once_when_it_is_back(
+    tmp_path: Path, shell: Shell
+) -> None:
+    """The nights are those of March 2030: the second one has no half past two in New York."""
+    wall, home = WallClock(tmp_path), tmp_path / "data"
+
+    def at(moment: str) -> None:
+        ahead_s = dt.datetime.fromisoformat(moment).timestamp() - time.time()
+        wall.set(f"{ahead_s:+.0f}")
+
+    at("2030-03-08T20:00:00Z")
+    with Daemon(serve_command(home, *HTTP), environment=wall.environment) as daemon:
+        shell.asks(daemon)
+        assert "next run 2030-03-09T07:30:00Z, Sat 2030-03-09 02:30:00 EST" in shell.type(*NIGHTLY)
+    at("2030-03-10T12:00:00Z")
+    with (
+        Daemon(serve_command(home, *HTTP), environment=wall.environment) as daemon,
+        Client(shell.asks(daemon)) as client,
+    ):
+        with client.reserve("reports", timeout=60) as job:
+            assert job.key == "nightly@2030-03-10T07:00:00Z"
+        (shown,) = shell.objects("show", "nightly")
+        counts = {name: shown[name] for name in ("runs", "missed", "late", "state")}
+        assert counts == {"runs": 1, "missed": 1, "late": 1, "state": "active"}
+        assert shown["last"]["outcome"] == "done"
+        assert shown["next"] == "2030-03-11T06:30:00.000Z"
+
+
+def changes_of_clocks(begin: dt.datetime) -> list[dt.date]:
+    """The days of the coming year on which the clocks of New York are set."""
+    noons = [begin + dt.timedelta(days=day) for day in range(2, DAYS - 2)]
+    offsets = [noon.astimezone(ZoneInfo(ZONE)).replace(hour=12).utcoffset() for noon in noons]
+    return [
+        noon.astimezone(ZoneInfo(ZONE)).date()
+        for noon, offset, before in zip(noons[1:], offsets[1:], offsets, strict=False)
+        if offset != before
+    ]
+
+
+def test_both_changes_of_the_clocks_of_new_york_are_shown_and_played(shell: Shell) -> None:
+    with running_daemon(*HTTP, clock="virtual") as daemon, Client(shell.asks(daemon)) as client:
+        begin = client.advance_clock(0)
+        shell.type(*NIGHTLY)
+        shown = {}
+        for day in changes_of_clocks(begin):
+            start = dt.datetime.combine(day - dt.timedelta(days=1), dt.time(5), dt.UTC)
+            shown[day] = shell.objects(
+                *("preview", "--cron", "30 2 * * *", "--tz", ZONE, "--count", "3"),
+                *("--start", start.isoformat()),
+            )
+        nights = sorted(shown.values(), key=lambda night: str(night[1]["local"])[15:])
+        assert [[run["local"][15:] for run in runs] for runs in nights] == [
+            ["02:30:00 EDT", "02:30:00 EST", "02:30:00 EST"],
+            ["02:30:00 EST", "03:00:00 EDT", "02:30:00 EDT"],
+        ]
+        assert [runs[1]["note"] for runs in nights] == [
+            "clocks go back 1h",
+            "clocks go forward 1h: the run of 02:30 follows at once",
+        ]
+        daemon.advance(DAYS * 86_400)
+        keys = [job.key for job in client.jobs("reports")]
+        assert len(keys) == len(set(keys)) == DAYS
+        assert {f"nightly@{run['run']}" for runs in nights for run in runs} <= {*keys}
+        (schedule,) = shell.objects("show", "nightly")
+        assert (schedule["runs"], schedule["missed"]) == (DAYS, 0)
+
+
+CONFIGURED: Final = """
+[schedules.a]
+topic = "t"
+cron = "@daily"
+body = "of a"
+[schedules.b]
+topic = "t"
+every = "1h"
+body = {{ n = {n} }}
+"""
+
+
+def test_the_configuration_sets_changes_and_removes_its_schedules_at_a_start(
+    tmp_path: Path,
+) -> None:
+    flags = (*HTTP, "--config", written(tmp_path, CONFIGURED.format(n=1)))
+    home = tmp_path / "data"
+    with (
+        running_daemon(*flags, data_dir=home, clock="virtual") as daemon,
+        Client(f"http://{daemon.http_listens_on}") as client,
+    ):
+        made = {each.name: (each.source, each.body) for each in client.schedules()}
+        assert made == {"a": ("configuration", b"of a"), "b": ("configuration", b'{"n":1}')}
+        with pytest.raises(ScheduleConfigured):
+            client.remove_schedule("a")
+        client.put_schedule("c", "t", "mine", every="1h")
+        daemon.advance(3_600)
+        assert not warnings_of(daemon)
+    written(tmp_path, CONFIGURED.format(n=2).replace("[schedules.a]", "[schedules.c]"))
+    with (
+        running_daemon(*flags, data_dir=home, clock="virtual") as daemon,
+        Client(f"http://{daemon.http_listens_on}") as client,
+    ):
+        left = {each.name: (each.source, each.body, each.runs) for each in client.schedules()}
+        assert left == {
+            "b": ("configuration", b'{"n":2}', 1),
+            "c": ("run_time", b"mine", 1),
+        }
+        (warning,) = warnings_of(daemon)
+        assert "'c'" in warning
+        assert "remove it first" in warning
