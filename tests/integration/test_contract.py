@@ -25,8 +25,8 @@ from tests.rigs.process import daemon_of
 PHASES: Final = ("examples", "coverage", "fuzzing", "stateful")
 OF_ALL_CALLS: Final = ("coverage", "fuzzing")
 DEAR: Final = frozenset({"PUT /v1/topics/{topic}/policy", "POST /v1/topics/{topic}/jobs"})
-"""What has so many fields that to make every value of them takes a minute: the long run has it. That
-their schemas and readers agree is shown in http/test_openapi.py too."""
+"""What has so many fields that to make every value of them takes a minute: the long run has them.
+That their schemas and readers agree is shown in http/test_openapi.py too."""
 EXAMPLES_MAX: Final = 6
 BEYOND: Final = (
     # What one part of a request says of another one.
@@ -96,9 +96,8 @@ def played(
     answered: Counter[tuple[str, int]] = Counter()
     wrong = []
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json", config=config)
-    if left_out:
-        schema = schema.exclude(name=sorted(left_out))
-    for event in from_schema(schema).execute():
+    chosen = schema.exclude(name=sorted(left_out)) if left_out else schema
+    for event in from_schema(chosen).execute():
         if isinstance(event, events.NonFatalError):
             wrong.append(f"{event.label}: {event.info.format()}")
         elif isinstance(event, events.FatalError):
