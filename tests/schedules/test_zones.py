@@ -89,10 +89,10 @@ def changes(name: str, end_s: int) -> Iterator[Change]:
 
 def changes_of_the_database(name: str, end_s: int) -> Iterator[Change]:
     zone = PythonZone.no_cache(name)
-    offset: int | None = None
+    offset = int(zone._tti_before.utcoff.total_seconds())
     for at_s, after in zip(zone._trans_utc, zone._ttinfos, strict=True):
         after_s = int(after.utcoff.total_seconds())
-        if offset not in {None, after_s} and 0 < at_s < end_s:
+        if offset != after_s and 0 < at_s < end_s:
             yield at_s, offset, after_s
         offset = after_s
 
@@ -101,7 +101,8 @@ def changes_of_the_database(name: str, end_s: int) -> Iterator[Change]:
 def test_periods_begin_where_the_database_has_changes(number: int) -> None:
     """Of all zones, in the long form; and none has two within the time between two looks."""
     end_s = int(dt.datetime(2037, 1, 1, tzinfo=dt.UTC).timestamp())
-    names = sorted(zoneinfo.available_timezones())[number - 4 :: 60] if number > 3 else ()
+    known = sorted(zoneinfo.available_timezones() - {*zones._NO_ZONES})
+    names = known[number - 4 :: 60] if number > 3 else ()
     for name in names or (SAMPLE[number],):
         expected = [*changes_of_the_database(name, end_s)]
         assert [*changes(name, end_s)] == expected, name
