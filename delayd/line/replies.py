@@ -334,7 +334,8 @@ def _job_details(record: bytes, state: State, now_ms: int, *, sees_all: bool) ->
         values["url"] = _any_text((target if sees_all else masked(target)).url)
         values["method"] = quoted(target.method)
     values.update((name, _any_text(text)) for name, text in texts_of(record).items())
-    if history := history_of(record):
+    # Of a job whose ttr has run out without a rule, and no more, beanstalkd tells nothing else.
+    if failure is not None and (history := history_of(record)):
         values["history"] = _any_text([_attempt(each, now_ms) for each in history])
     return values
 

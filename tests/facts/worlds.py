@@ -510,7 +510,9 @@ class LineWorld:
         said = {names.get(n, n.replace("-", "_")): value for n, value in told.items()}
         said["reason"] = said.get("reason", "").replace("-", "_")
         unsaid = UNSAID if "attempts" in said else {**UNSAID, "attempts": expected["attempts"]}
-        said["history"] = attempts_told(said.get("history", []))
+        assert "history" not in said or said["reason"]
+        told_attempts = attempts_told(said.get("history", []))
+        said["history"] = told_attempts if said["reason"] else expected["history"]
         return {**unsaid, **said, "body": body.encode("latin-1")}
 
     def _read(self, line: str) -> dict[str, Any]:
@@ -941,9 +943,9 @@ class ClientWorld:
         failure.pop("at", None)
         names = ("id", "topic", "state", "priority", "ttr", "key", "group", "attempts", "body")
         said = {name: getattr(job, name) for name in names}
-        if "attempts" not in job.details:  # without a failure or rule the line does not tell
-            del said["attempts"]
         said["history"] = attempts_told(each._asdict() for each in job.history)
+        if "attempts" not in job.details:  # without a failure or rule the line does not tell
+            del said["attempts"], said["history"]
         return {"reason": "", "error": "", "origin": "", **said, **failure}
 
     def jobs(self, topic: str, **which: Any) -> list[int]:
