@@ -69,7 +69,7 @@ function groupsOf({ name, jobs, reasons }, again) {
       h("a", { class: "button", href: `#/topics/${encodeURIComponent(name)}` }, "The topic"),
       h("a", { class: "button", href: `#/jobs?${queryOf({ topic: name, state: "buried" })}` }, "As a list"),
     ),
-    h("p", { class: "quiet" }, "By why they failed; # stands for what differs from job to job."),
+    h("p", { class: "quiet" }, "Grouped by why they failed; # stands for what differs from job to job."),
     reasons.map((group, number) => reasonCard(name, group, again, number < 3)),
     others > 0 && h("p", { class: "quiet" }, `${whole(others)} more, of other reasons.`),
   ];
@@ -86,7 +86,7 @@ function reasonCard(topic, group, again, isOpen) {
       "div",
       { class: "row" },
       may("kick", topic) && redriveAll(topic, group, again),
-      h("span", { class: "quiet" }, `the last ${fromNow(group.last)}, the first ${fromNow(group.first)}`),
+      h("span", { class: "quiet" }, `first failed ${fromNow(group.first)}, last ${fromNow(group.last)}`),
     ),
     place,
   );

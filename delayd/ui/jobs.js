@@ -221,7 +221,7 @@ function attemptsTitle({ history, attempts: all }) {
 }
 
 function attempts(history) {
-  const head = ["Ended", "After", "Who", "Reason", "Then", "Error"].map((title) => h("th", { scope: "col" }, title));
+  const head = ["Ended", "Lasted", "Who", "Reason", "Then", "Error"].map((title) => h("th", { scope: "col" }, title));
   const rows = history.map((each) =>
     h(
       "tr",
