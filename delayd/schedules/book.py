@@ -179,8 +179,11 @@ class Book:
                     definition, progress, body = unpack(body_of(record))
                 except ValueError:
                     continue
-                schedule = Schedule(key_of(record).decode(), definition, progress, body, job_id)
-                self.index[schedule.name] = IndexEntry(job_id, definition.topic)
+                name = key_of(record).decode()
+                if name in self.index:  # a scan may find a job twice
+                    continue
+                schedule = Schedule(name, definition, progress, body, job_id)
+                self.index[name] = IndexEntry(job_id, definition.topic)
                 self.totals = self.totals.changed(Totals(), schedule.counted.states)
                 found.append(schedule)
         return found

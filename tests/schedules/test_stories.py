@@ -5,6 +5,7 @@ import pytest
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.core.times import RequestMs
+from delayd.schedules.book import Book
 from delayd.schedules.schedules import Change
 from tests.schedules.rig import DAY, HOUR, MINUTE, START, ScheduleRig, refusal_of
 
@@ -235,6 +236,16 @@ def test_what_is_no_schedule_is_buried_in_the_daemons_topic() -> None:
     rig.pass_time(HOUR)
     assert rig.work() == keys("21T20:00:00")
     assert rig.view_topic("$schedules").buried == 1
+
+
+def test_a_schedule_may_have_the_longest_body_and_is_read_once() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1m", body="x" * (rig.engine.body_bytes_max - len('""')))
+    rig.play(rig.time_ms + 1_000)
+    rig.schedules.run_now("s", rig.now_ms)  # its job is written down again, in the same bucket
+    book = Book(rig.engine)
+    assert [schedule.name for schedule in book.read()] == ["s"]
+    assert book.totals.schedules == 1
 
 
 def test_ten_thousand_at_one_instant_are_spread_over_turns() -> None:

@@ -72,8 +72,11 @@ def vet_put(
     body_bytes: int,
     due_wall_ms: int | None = None,
 ) -> None:
-    """Check a put as far as it does not depend on the topic; raise the refusal."""
-    if body_bytes > engine.body_bytes_max:
+    """Check a put as far as it does not depend on the topic; raise the refusal.
+
+    The daemon's own jobs may be longer: that of a schedule has the body of its runs, and more.
+    """
+    if body_bytes > engine.body_bytes_max and not engine.acts_as_daemon:
         raise BodyTooBig(body_bytes, engine.body_bytes_max)
     if engine.draining:
         raise Draining
