@@ -392,7 +392,7 @@ def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
     if command == "set-policy" and word == "BAD_FORMAT":
         return PolicyInvalid(" ".join(reply.words[1:]), word)
     if command.startswith("schedule-") and word == "BAD_FORMAT" and len(reply.words) > 1:
-        return ScheduleInvalid(" ".join(reply.words[1:]), word)
+        return ScheduleInvalid(f"the schedule is not valid: {' '.join(reply.words[1:])}", word)
     if word in _DONE or not re.fullmatch(_REFUSAL, word):
         raise NotUnderstood(f"{command} was answered {shown(' '.join(reply.words))}")
     if word in {"BAD_FORMAT", "FORBIDDEN", "UNAUTHORIZED"} and len(reply.words) > 1:

@@ -37,7 +37,7 @@ NUMBER_DIGITS_MAX: Final = 20  # the digits of the above, on the line
 NUMBER_MAX: Final = 1e12  # 30,000 years: the times that a `datetime` can hold
 
 SCHEDULES_PAGE_MAX: Final = 1_000  # schedules of one answer
-PREVIEW_RUNS_MAX: Final = 1_000  # times of one answer; delayd shows 100
+PREVIEW_RUNS_MAX: Final = 100  # times of one answer; the daemon's bound as well
 
 # All pages of topics, or of a calendar, which one call gathers: a million topics.
 PAGES_MAX: Final = 10_000

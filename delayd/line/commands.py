@@ -70,6 +70,7 @@ now waits."""
 
 NO_JOB_ID: Final = 0
 """The id of no job: what a command is carried out for whose job must not show."""
+NO_SCHEDULE: Final = ""
 
 
 # --- Reserving -----------------------------------------------------------------------------------
@@ -449,6 +450,20 @@ def _list_tube_used(client: LineConnection, _nothing: None, _now_ms: RequestMs) 
     return b"USING %b\r\n" % client.used.name.encode()
 
 
+# --- Schedules -----------------------------------------------------------------------------------
+
+
+def _of_schedules(word: str) -> Handler:
+    """Return the handler of a command about schedules, which is loaded when one comes."""
+
+    def handle(client: LineConnection, args: Any, now_ms: RequestMs) -> bytes:  # noqa: ANN401 - what the row's parser returns
+        from delayd.line.schedules import HANDLERS  # noqa: PLC0415 - see there
+
+        return HANDLERS[word](client, args, now_ms)
+
+    return handle
+
+
 # --- The connection and the clock ----------------------------------------------------------------
 
 
@@ -503,6 +518,9 @@ class About(enum.Enum):
     JOB = enum.auto()
     """The topic of the job whose id is that word."""
 
+    SCHEDULE = enum.auto()
+    """The topic of the schedule whose name is that word."""
+
 
 @final
 class Command:
@@ -546,6 +564,13 @@ class Command:
 _free: Final = partial(Command, is_bound=False)
 _look: Final = partial(Command, only_reads=True)
 _free_look: Final = partial(Command, is_bound=False, only_reads=True)
+
+
+def _schedule(word: bytes, parse: Parser, scope: Scope = Scope.PUT) -> Command:
+    """Return the row of a command about one schedule."""
+    handle = _of_schedules(word.decode().rstrip())
+    return Command(word, parse, handle, About.SCHEDULE, scope, only_reads=scope is Scope.PEEK)
+
 
 _id, _nothing, _later = grammar.parse_job_id, grammar.parse_nothing, grammar.parse_nothing_yet
 
@@ -610,6 +635,21 @@ COMMANDS: Final = (
         *(About.NAMED, Scope.PUT),
     ),
     Command(b"clear-tube ", grammar.parse_only_topic, _clear_tube, About.NAMED, Scope.ADMIN),
+    Command(
+        *(b"schedule-put ", grammar.parse_schedule_and_body, _of_schedules("schedule-put")),
+        *(About.VISIBLE, Scope.PUT),
+    ),
+    _schedule(b"schedule-delete ", grammar.parse_schedule),
+    _schedule(b"schedule-pause ", grammar.parse_schedule_and_body),
+    _schedule(b"schedule-resume ", grammar.parse_schedule),
+    _schedule(b"schedule-run ", grammar.parse_schedule),
+    _schedule(b"schedule-backfill ", grammar.parse_backfill),
+    _schedule(b"schedule-get ", grammar.parse_schedule, Scope.PEEK),
+    _schedule(b"schedule-preview ", grammar.parse_preview, Scope.PEEK),
+    _look(
+        *(b"schedules", grammar.parse_schedules, _of_schedules("schedules")),
+        *(About.VISIBLE, Scope.PEEK),
+    ),
     Command(b"advance-clock ", _later, _advance_clock, About.DAEMON, Scope.ADMIN),
     _free(b"why", _nothing, _why, About.ITSELF),
 )
@@ -672,7 +712,7 @@ def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
                 if not denial.is_hidden:
                     _refuse(client, line, replies.forbidden(denial.lack))
                     return
-                args = NO_JOB_ID if isinstance(args, int) else (NO_JOB_ID, *args[1:])
+                args = _hidden(args)
         if command.counted:
             client.stats.counts[command.counted] += 1
         reply = command.handle(client, args, now_ms)
@@ -690,6 +730,13 @@ def _refuse(client: LineConnection, line: bytes, reply: bytes) -> None:
     """Refuse a command, now or behind its body."""
     if reply := client.refuse_command(line, reply):
         client.out.append(reply)
+
+
+def _hidden(args: Any) -> Any:  # noqa: ANN401 (what the row's parser returns)
+    """Return the arguments of a command about a job or a schedule, with one that is not there."""
+    first = args if isinstance(args, int | str) else args[0]
+    nobody = NO_JOB_ID if isinstance(first, int) else NO_SCHEDULE
+    return nobody if first is args else (nobody, *args[1:])
 
 
 def _denial_of(
@@ -721,4 +768,8 @@ def _denial_of(
             if topic is None:
                 return None
             hides = job_id not in client.session.deadlines
+        case About.SCHEDULE:
+            from delayd.line.schedules import denial_of  # noqa: PLC0415 - see there
+
+            return denial_of(client, command.scope, args if isinstance(args, str) else args[0])
     return client.denial_of(Right(command.scope, topic), or_scopes=command.or_scopes, hides=hides)

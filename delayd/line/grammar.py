@@ -43,8 +43,10 @@ from delayd.limits import (
     PARSED_SHAPES_MAX,
     RATE_PER_S_MIN,
     READ_BYTES,
+    SCHEDULE_PREVIEW_MAX,
     SEARCH_JOBS_MAX,
 )
+from delayd.moments import parse_moment_ms
 from delayd.text import shown_url
 
 U32_MAX: Final = 2**32 - 1
@@ -83,16 +85,20 @@ _PUT: Final = re.compile(rb"put  *([0-9]+) +(%b) +(%b) +([0-9]+)([^\0]*)" % (_SE
 LONG_LINE: Final = (
     rb"put +[^ ]+ +[^ ]+ +[^ ]+ +[0-9][^=]*="
     rb"|(?:put-in-tube|(?:delete|reschedule|peek|kick|find)-key|change|nack|(?:set|get)-policy|redrive|dead-reasons"
-    rb"|(?:list|cancel|kick|reschedule)-jobs|calendar|clear-tube) "
+    rb"|(?:list|cancel|kick|reschedule)-jobs|calendar|clear-tube"
+    rb"|schedule-(?:put|get|delete|pause|resume|run|backfill|preview)) |schedules(?: |$)"
 )
 """How lines begin that may be longer than beanstalkd's: a put with words, and commands of ours."""
 
+_NAME_AND_BODY: Final = frozenset((b"set-policy", b"schedule-put", b"schedule-pause"))
+"""Commands of ours with a name and how many bytes the body has."""
 _FIRST_DIGITS: Final = rb"(?:bytes=)?([0-9]+)"
 
 _ID_AND_PRIORITY: Final = rb" *([0-9]+) +([0-9]+)"
 _ONLY_NUMBER: Final = rb" *([0-9]+)"
 _NUMBER_AND_MAYBE_RATE: Final = rb" *([0-9]+)(?: +([0-9]{1,10}(?:\.[0-9]{1,9})?))?"
 _NUMBER_AND_MAYBE_TAG: Final = rb" *([0-9]+)(?: +if=([0-9a-f]{16}))?"
+_NAME_CHARACTERS: Final = r"[-A-Za-z0-9+/;.$_()]+"
 _ONLY_SECONDS: Final = rb" *(%b)" % _SECONDS
 _NUMBER_AND_SECONDS: Final = rb" *([0-9]+) +(%b)" % _SECONDS
 _BATCH: Final = rb" *([0-9]+) +(%b)(?: +with=([a-z,]+))?" % _SECONDS
@@ -394,7 +400,7 @@ def announced_bytes(line: bytes) -> int | None:
         words = words[3:] if any(b"=" in word for word in words[3:]) else []
     elif command == b"put-in-tube":
         words = _behind_times(words[1:])
-    elif command == b"set-policy":
+    elif command in _NAME_AND_BODY:
         words = words[1:]
     elif command == b"change":
         words = [word for word in words if word.startswith(b"bytes=")]
@@ -717,3 +723,77 @@ def _parse_filter(text: bytes, readers: Readers) -> Filter:
     for word in values.keys() & {"from", "to"}:
         values[f"{word}_ms"] = values.pop(word)
     return Filter(**values)
+
+
+# --- Schedules -----------------------------------------------------------------------------------
+
+
+class SchedulesLine(NamedTuple):
+    """Which page of which schedules. The names are the words."""
+
+    topic: str = ""
+    prefix: str = ""
+    after: str = ""
+    limit: int = SEARCH_JOBS_MAX
+
+
+def _schedule_name(value: str) -> str:
+    if not re.fullmatch(_NAME_CHARACTERS, value):
+        raise ValueError(value)
+    return value
+
+
+_SCHEDULES_READERS: Final[Readers] = {
+    "topic": TOPIC.read,
+    "prefix": _schedule_name,
+    "after": _schedule_name,
+    "limit": whole(1, SEARCH_JOBS_MAX).read,
+}
+_PREVIEW_READERS: Final[Readers] = {"count": whole(1, SCHEDULE_PREVIEW_MAX).read}
+
+
+def _parse_schedule_and(rest: bytes) -> tuple[str, bytes]:
+    """Return the name of a schedule, which the core checks, and what follows it."""
+    name, _, rest = rest.lstrip(b" ").partition(b" ")
+    try:
+        return _schedule_name(name.decode("ascii")), rest
+    except ValueError:
+        raise BadFormat(rest) from None
+
+
+def parse_schedule(rest: bytes) -> str:
+    """Return the one argument of a command that takes a schedule."""
+    name, rest = _parse_schedule_and(rest)
+    parse_nothing(rest)
+    return name
+
+
+def parse_schedule_and_body(rest: bytes) -> tuple[str, int]:
+    """Return the schedule, and how long what follows is in bytes."""
+    name, rest = _parse_schedule_and(rest)
+    (body_bytes,) = _matched(_ONLY_NUMBER, rest)
+    return name, u32(body_bytes, rest)
+
+
+def parse_backfill(rest: bytes) -> tuple[str, int, int]:
+    """Return the schedule, and the first and the last moment."""
+    name, rest = _parse_schedule_and(rest)
+    words = [word.decode(errors="replace") for word in rest.split(b" ") if word]
+    try:
+        from_ms, until_ms = map(parse_moment_ms, words)
+    except ValueError:
+        raise BadFormat(rest) from None
+    return name, from_ms, until_ms
+
+
+def parse_preview(rest: bytes) -> tuple[str, int | None]:
+    """Return the schedule, and how many runs at most; None: not said."""
+    name, rest = _parse_schedule_and(rest)
+    return name, _words(rest, _PREVIEW_READERS).get("count")
+
+
+def parse_schedules(rest: bytes) -> SchedulesLine:
+    """Return which schedules are to be listed."""
+    if rest and not rest.startswith(b" "):
+        raise BadFormat(rest)
+    return SchedulesLine(**_words(rest, _SCHEDULES_READERS))

@@ -11,7 +11,14 @@ from types import MappingProxyType
 from typing import Final
 
 from delayd.compat import Compat
-from delayd.core.errors import JobAlreadyExists, PolicyInvalid, Refusal, TargetRefused
+from delayd.core.errors import (
+    JobAlreadyExists,
+    PolicyInvalid,
+    Refusal,
+    ScheduleConfigured,
+    ScheduleInvalid,
+    TargetRefused,
+)
 from delayd.core.job_parts import (
     Attempt,
     AttemptOutcome,
@@ -93,8 +100,10 @@ def refused(refusal: Refusal) -> bytes:
     """Return the reply to a refused command."""
     if isinstance(refusal, JobAlreadyExists):
         return b"JOB_ALREADY_EXISTS %d\r\n" % refusal.job_id
-    if isinstance(refusal, TargetRefused):
+    if isinstance(refusal, TargetRefused | ScheduleConfigured):
         return _with_words(refusal.word.encode(), str(refusal))
+    if isinstance(refusal, ScheduleInvalid):
+        return _with_words(b"BAD_FORMAT", "; ".join(map(str, refusal.errors)))
     return b"%b\r\n" % (refusal.line_word or refusal.word).encode()
 
 

@@ -313,6 +313,17 @@ MISTAKES: dict[str, Callable[[Any, str], object]] = {
     "horizon": lambda client, topic: client.calendar(topic, horizon="soon"),
     "by": lambda client, _: client.advance_clock("soon"),
     "redrive": lambda client, topic: client.redrive(topic, 0),
+    "schedule": lambda client, _: client.schedule("a b"),
+    "start": lambda client, topic: client.put_schedule(
+        "n",
+        topic,
+        "x",
+        every="1h",
+        start=dt.datetime(2030, 1, 1),  # noqa: DTZ001 - it has none
+    ),
+    "limit of a schedule": lambda client, topic: client.put_schedule("n", topic, "x", limit={1}),
+    "no runs": lambda client, _: client.preview_schedule("n", 0),
+    "many runs": lambda client, _: client.preview_schedule("n", 101),
 }
 
 

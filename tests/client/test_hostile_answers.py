@@ -61,6 +61,7 @@ VALUES: Final = (
     *("[]", "[1]", "[[]]", "[null]", "{}", '{"a":1}', '{"word":1}', "[" * 1_100 + "]" * 1_100),
 )
 """What stands in place of each value of an answer, as text."""
+PAST: Final = "2020-01-01T00:00:00Z"
 WORDS: Final = ("", "x", "-1", "9" * 30, "9" * 5_000, "1_0", "\u0663", "\u00b2", "1e9", "nan")
 """What stands in place of each word of a reply, and of each value of its YAML."""
 BODIES: Final = (
@@ -132,6 +133,15 @@ def operations(topic: str, job: Reservation) -> dict[str, Callable[[Any], Any]]:
         "clear_policy": lambda calls: calls.clear_policy(topic, ""),
         "pause": lambda calls: calls.pause(topic, 1),
         "resume": lambda calls: calls.resume(topic),
+        "put_schedule": lambda calls: calls.put_schedule("h", topic, {"a": [1]}, {"every": 60}),
+        "run_schedule": lambda calls: calls.run_schedule("h"),
+        "schedule": lambda calls: calls.schedule("h"),
+        "page_of_schedules": lambda calls: calls.page_of_schedules(topic, "h", after=None),
+        "preview_schedule": lambda calls: calls.preview_schedule("h", 3),
+        "pause_schedule": lambda calls: calls.pause_schedule("h", "why"),
+        "resume_schedule": lambda calls: calls.resume_schedule("h"),
+        "backfill_schedule": lambda calls: calls.backfill_schedule("h", PAST, PAST),
+        "remove_schedule": lambda calls: calls.remove_schedule("h"),
         "cancel": lambda calls: calls.cancel(topic, "k"),
         "clear": lambda calls: calls.clear(topic),
         "stats": lambda calls: calls.stats(),

@@ -67,6 +67,28 @@ def test_an_option_with_the_name_of_a_parameter_is_an_argument(app: App) -> None
     )
 
 
+def test_a_task_has_a_schedule_that_calls_it(fake: FakeDelayd, app: App) -> None:
+    calls: list[tuple[str, str]] = []
+
+    @app.task("reports", topic="low", ttr="5m", delay="1h", key="k")
+    def report(name: str, limit: str = "none") -> None:
+        calls.append((name, limit))
+
+    made = report.schedule("nightly", "all", cron="30 2 * * *", priority=7, limit="few")
+    assert (made.topic, made.definition["cron"], made.definition["ttr"]) == (
+        *("low", "30 2 * * *", "5m"),
+    )
+    assert made.json() == {"task": "reports", "args": ["all", "few"], "kwargs": {}}
+    assert "limit" not in made.definition  # it is a parameter of the function
+    fake.advance("2d")
+    assert [job.priority for job in app.client.jobs("low")] == [7, 7]
+    assert app.drain() == 2
+    assert calls == [("all", "few")] * 2
+    for wrong in ({"crom": "@daily"}, {"cron": "@daily", "delay": "1h"}):
+        with pytest.raises(TypeError, match="task 'reports': got an unexpected keyword argument"):
+            report.schedule("other", "all", **wrong)
+
+
 @pytest.mark.parametrize(
     ("arguments", "named", "words"),
     [
@@ -279,7 +301,7 @@ async def test_with_asyncio_both_kinds_run_too(fake: FakeDelayd) -> None:
     await later.put("b")
     assert await app.drain() == 2
     assert sorted(seen) == ["a plain", "b"]
-    await later.put("c", delay="7d")
+    assert (await later.schedule("weekly", "c", every="7d")).topic == "later"
     worker = app.worker()
     await worker.run()
     assert seen[-1] == "c"

@@ -11,6 +11,7 @@ hand. Outcomes:
     = 1 created                     it returns this
     1 delayed left=15, 2 gone       what is true of a job then
     mail ready=1, mail gone         what is true of a topic then
+    schedule a next=60              the same of a schedule; times are seconds from now
     log KICK                        the records of the step, of the engine alone; goes first
 
 `repeat 9 put` takes a step so often, and `b: reserve` is done by another client, where the world
@@ -20,6 +21,7 @@ has more than one: in the facts of the engine alone, tests/core/facts.txt.
 import re
 import shlex
 from fnmatch import fnmatch
+from functools import partialmethod
 from typing import Any, Final
 
 import pytest
@@ -31,8 +33,18 @@ from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import put_keyed
 from delayd.core.targets import Target
 from delayd.core.times import RequestMs
+from delayd.schedules import schedules
 from tests.fact_rows import Fact
-from tests.facts.worlds import Beyond, Told, World, counts, everything, same, truth
+from tests.facts.worlds import (
+    Beyond,
+    Told,
+    World,
+    counts,
+    everything,
+    same,
+    schedule_truth,
+    truth,
+)
 
 AT_FAULT: Final = {"line_malformed", "request_invalid"}
 """The kinds of wires that find it in the request, before the engine is asked."""
@@ -71,6 +83,10 @@ def take_only_out(world: World) -> None:
 GIVEN: Final[dict[str, Any]] = {
     "only_out": take_only_out,
     "memo": put_memo,
+    "one_schedule_at_most": lambda world: world.patch.setattr(schedules, "SCHEDULES_MAX", 1),
+    "set_by_configuration": lambda world: world.patch.setattr(
+        schedules.Schedules, "set", partialmethod(schedules.Schedules.set, is_configured=True)
+    ),
     "one_policy_at_most": lambda world: world.patch.setattr(topics, "POLICIES_MAX", 1),
     "stop": lambda world: setattr(world.engine, "is_stopping", True),
     "drain": lambda world: setattr(world.engine, "draining", True),
@@ -165,6 +181,9 @@ def look_at(outcome: str, world: World) -> None:
     if name == "log":
         assert getattr(world, "records", words) == words
         return
+    if name == "schedule":
+        look_at_schedule(*words, world=world)
+        return
     if not name.isdigit():
         assert (name not in engine.store.topics.by_name) == (words == ["gone"])
         if words != ["gone"]:
@@ -180,6 +199,18 @@ def look_at(outcome: str, world: World) -> None:
     expected = truth(engine, int(name), world.now_ms)
     same(world.look(int(name)), expected)
     same({"state": words[0], **fields_of(words[1:])}, expected)
+
+
+def look_at_schedule(name: str, *words: str, world: World) -> None:
+    if words == ("gone",):
+        with pytest.raises(Told) as told:
+            world.schedule(name)
+        assert told.value.word == "NOT_FOUND"
+        return
+    expected = schedule_truth(world.engine, name, world.now_ms)
+    shown = world.schedule(name)
+    same({each: shown[each] for each in shown.keys() & expected.keys()}, expected)
+    same(fields_of([*words]), {**expected, **shown})
 
 
 def run(fact: Fact, world: World) -> None:

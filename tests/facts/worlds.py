@@ -26,6 +26,7 @@ from delayd.client import Refused as ClientRefused
 from delayd.client.addresses import Address
 from delayd.client.beanstalk import LineWire
 from delayd.client.line_calls import LineCalls
+from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import (
@@ -56,6 +57,11 @@ from delayd.core.times import RequestMs
 from delayd.core.views import peek
 from delayd.durations import duration_text
 from delayd.moments import moment_text, parse_moment_ms
+from delayd.schedules.book import Book
+from delayd.schedules.definition import Definition
+from delayd.schedules.opening import ScheduleOpener
+from delayd.schedules.recurrence import jitter_ms
+from delayd.schedules.schedules import Change
 from delayd.testing import FakeDelayd
 from tests.client.worlds import Waiting
 from tests.core.canonical import canonical
@@ -156,6 +162,68 @@ def grouped(jobs: Any, job_id: Any, reason: str) -> str:
     return f"{jobs}:{job_id}:{reason.replace(': ', ':').replace(' ', ':')}"
 
 
+def wall_ms(engine: Engine, now_ms: int) -> int:
+    return now_ms + engine.store.wall_times.offset_ms
+
+
+def moments_from(now_ms: int, *seconds: float) -> str:
+    """Moments so many seconds from now, as words."""
+    return " ".join(moment_text(now_ms + round(each * 1_000)) for each in seconds)
+
+
+def from_now(moments: Iterable[str], now_ms: int) -> list[Any]:
+    """How many seconds from now the moments are; whole numbers where they are."""
+    seconds = [(parse_moment_ms(each) - now_ms) / 1_000 for each in moments]
+    return [int(each) if each.is_integer() else each for each in seconds]
+
+
+def in_base64(fields: dict[str, Any]) -> dict[str, Any]:
+    """A definition with a body, in the topic mail if no other is said; null is left out."""
+    given = said({"topic": "mail", "body": b"x", **fields})
+    if "body" in given:
+        given["body_base64"] = base64_of(given.pop("body"))
+    return given
+
+
+def schedule_told(answer: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    """What an answer says of a schedule, with its times from now; none: there is none."""
+    told = {**answer, **answer["definition"]}
+    names = ("topic", "state", "runs", "missed", "skipped", "refused", "late")
+    body = told.get("body_base64")
+    return {
+        **{name: told[name] for name in names},
+        **{each: told[each] for each in ("every", "cron", "timezone", "url") if each in told},
+        "note": told.get("note", ""),
+        "body": json.dumps(told["body"]).encode() if body is None else b64decode(body),
+        "outcome": told["last"]["outcome"] if told["last"] else "none",
+        **{
+            each: from_now([told[each]], now_ms)[0] if told[each] else "none"
+            for each in ("next", "queued")
+        },
+    }
+
+
+def schedule_truth(engine: Engine, name: str, now_ms: int) -> dict[str, Any]:
+    """Return what the log has of a schedule; the end of a run is written down with the next."""
+    (schedule,) = (each for each in Book(engine).read() if each.name == name)
+    definition, progress = schedule.definition, schedule.progress
+    names = ("runs", "missed", "skipped", "refused", "late", "note")
+    planned_ms = 0 if progress.is_paused else progress.planned_ms
+    planned_ms += jitter_ms(name, definition.jitter_ms) if planned_ms else 0
+    times = {"next": planned_ms, "queued": progress.queued_ms}
+    at_ms = wall_ms(engine, now_ms)
+    return {
+        **definition.to_fields(),
+        **{each: getattr(progress, each) for each in names},
+        "state": progress.state.value,
+        "body": schedule.body,
+        **{
+            each: from_now([moment_text(ms)], at_ms)[0] if ms else "none"
+            for each, ms in times.items()
+        },
+    }
+
+
 class EngineWorld:
     """The operations themselves; in the end their log is played back, and makes the same state."""
 
@@ -165,6 +233,8 @@ class EngineWorld:
         self._rig = EngineRig(time_ms=1_000_000)
         self.engine = self._rig.engine
         self._worker, self._other = self._rig.client(), self._rig.client()
+        tasks = BackgroundTasks(self.engine)
+        self._schedules = ScheduleOpener(self.engine, tasks, lambda: None, print)
 
     def close(self) -> None:
         assert everything(self._rig.replayed()) == everything(self.engine)
@@ -370,6 +440,56 @@ class EngineWorld:
 
     def policy(self, topic: str) -> dict[str, Any]:
         return dict(json.loads(topics.policy_of(self.engine, topic)[0].to_json()))
+
+    def set_schedule(self, name: str, **fields: Any) -> str:
+        def set_it(_engine: Engine) -> Change:
+            definition, body = Definition.from_fields(in_base64(fields))
+            return self._schedules().set(name, definition, body, self._rig.now_ms)[1]
+
+        return str(self._do(set_it).value)
+
+    def _of_schedule(self, act: str, name: str, *args: Any) -> Any:
+        now_ms = self._rig.now_ms
+        return self._do(lambda _engine: getattr(self._schedules(), act)(name, *args, now_ms))
+
+    def schedule(self, name: str) -> dict[str, Any]:
+        schedule = self._do(lambda _engine: self._schedules().load(name))
+        outcome = schedule.progress.outcome or "none"
+        return {**schedule_truth(self.engine, name, self.now_ms), "outcome": outcome}
+
+    def remove_schedule(self, name: str) -> None:
+        self._of_schedule("remove", name)
+
+    def pause_schedule(self, name: str, note: str = "") -> None:
+        self._of_schedule("pause", name, note)
+
+    def resume_schedule(self, name: str) -> None:
+        self._of_schedule("resume", name)
+
+    def run_schedule(self, name: str) -> str:
+        job_id, key = self._of_schedule("run_now", name)
+        return f"{job_id} {key}"
+
+    def backfill_schedule(self, name: str, from_s: float, until_s: float) -> str:
+        span = [self.now_ms + round(each * 1_000) for each in (from_s, until_s)]
+        work = self._do(lambda _engine: self._pass(self._schedules().backfill(name, *span)))
+        return f"{work.put} {work.kept}"
+
+    def preview_schedule(self, name: str, count: int) -> list[float]:
+        schedules = self._schedules()
+        schedule = self._do(lambda _engine: schedules.load(name))
+        return from_now(map(moment_text, schedules.next_runs(schedule, count)), self.now_ms)
+
+    def preview_new(self, count: int, **fields: Any) -> list[float]:
+        def preview(_engine: Engine) -> list[int]:
+            definition, _ = Definition.from_fields(in_base64(fields))
+            return self._schedules().preview("", definition, count)
+
+        return from_now(map(moment_text, self._do(preview)), self.now_ms)
+
+    def schedules(self, topic: str = "", prefix: str = "") -> list[str]:
+        found = self._schedules().names_after("", prefix)
+        return [name for name, of in found if topic in {"", of}]
 
     def watch(self, *names: str) -> None:
         for name in names[:-1]:
@@ -595,6 +715,41 @@ class LineWorld:
 
     def policy(self, topic: str) -> dict[str, Any]:
         return dict(json.loads(self._say("OK", f"get-policy {topic}")[-1]))
+
+    def set_schedule(self, name: str, **fields: Any) -> str:
+        text = json.dumps(in_base64(fields)).encode()
+        return self._say("SCHEDULED", f"schedule-put {name} {len(text)}", text)[1]
+
+    def schedule(self, name: str) -> dict[str, Any]:
+        answer = json.loads(self._say("OK", f"schedule-get {name}")[-1])
+        return schedule_told(answer, self.now_ms)
+
+    def remove_schedule(self, name: str) -> None:
+        self._say("DELETED", f"schedule-delete {name}")
+
+    def pause_schedule(self, name: str, note: str = "") -> None:
+        self._say("PAUSED", f"schedule-pause {name} {len(note)}", note.encode())
+
+    def resume_schedule(self, name: str) -> None:
+        self._say("RESUMED", f"schedule-resume {name}")
+
+    def run_schedule(self, name: str) -> str:
+        return " ".join(self._say("RAN", f"schedule-run {name}")[1:3])
+
+    def backfill_schedule(self, name: str, from_s: float, until_s: float) -> str:
+        span = moments_from(self.now_ms, from_s, until_s)
+        return " ".join(self._say("BACKFILLED", f"schedule-backfill {name} {span}")[1:3])
+
+    def preview_schedule(self, name: str, count: int) -> list[float]:
+        answer = json.loads(self._say("OK", f"schedule-preview {name} count={count}")[-1])
+        return from_now(answer["runs"], self.now_ms)
+
+    def schedules(self, **which: Any) -> list[str]:
+        answer = json.loads(self._say("OK", f"schedules{self._options(which)}")[-1])
+        assert answer["after"] is None
+        for each in answer["schedules"]:
+            assert each == json.loads(self._say("OK", f"schedule-get {each['name']}")[-1])
+        return [each["name"] for each in answer["schedules"]]
 
     def watch(self, *names: str) -> None:
         self.other.says("".join(f"watch {name}\r\n" for name in names[:-1]).encode())
@@ -869,6 +1024,56 @@ class HttpWorld:
     def policy(self, topic: str) -> dict[str, Any]:
         return dict(self._ask("GET", f"/topics/{topic}/policy").json["policy"])
 
+    def set_schedule(self, name: str, **fields: Any) -> str:
+        answer = self._ask("PUT", f"/schedules/{quote(name, safe='')}", in_base64(fields))
+        assert answer.json == self._ask("GET", f"/schedules/{name}").json
+        return {201: "created", 200: "set"}[answer.status]
+
+    def schedule(self, name: str) -> dict[str, Any]:
+        return schedule_told(self._ask("GET", f"/schedules/{name}").json, self._wall_ms)
+
+    @property
+    def _wall_ms(self) -> int:
+        return wall_ms(self.engine, self.now_ms)
+
+    def remove_schedule(self, name: str) -> None:
+        assert self._ask("DELETE", f"/schedules/{name}").status == 204
+
+    def _of_schedule(self, name: str, act: str, given: dict[str, Any]) -> None:
+        told = self._ask("POST", f"/schedules/{name}/{act}", given).json
+        assert told == self._ask("GET", f"/schedules/{name}").json
+
+    def pause_schedule(self, name: str, note: str = "") -> None:
+        self._of_schedule(name, "pause", {"note": note})
+
+    def resume_schedule(self, name: str) -> None:
+        self._of_schedule(name, "resume", {})
+
+    def run_schedule(self, name: str) -> str:
+        told = self._ask("POST", f"/schedules/{name}/run", {}).json
+        return f"{told['id']} {told['key']}"
+
+    def backfill_schedule(self, name: str, from_s: float, until_s: float) -> str:
+        first, last = moments_from(self._wall_ms, from_s, until_s).split()
+        told = self._ask("POST", f"/schedules/{name}/backfill", {"from": first, "until": last}).json
+        return f"{told['put']} {told['kept']}"
+
+    def preview_schedule(self, name: str, count: int) -> list[float]:
+        told = self._ask("GET", f"/schedules/{name}/preview?count={count}").json
+        return from_now(told["runs"], self._wall_ms)
+
+    def preview_new(self, count: int, **fields: Any) -> list[float]:
+        given = in_base64(fields)
+        told = self._ask("POST", f"/schedules/preview?count={count}", given).json
+        return from_now(told["runs"], self._wall_ms)
+
+    def schedules(self, **which: Any) -> list[str]:
+        told = self._ask("GET", f"/schedules?{urlencode(which)}").json
+        assert told["after"] is None
+        for each in told["schedules"]:
+            assert each == self._ask("GET", f"/schedules/{each['name']}").json
+        return [each["name"] for each in told["schedules"]]
+
     def wait(self, seconds: float) -> None:
         self._ask("POST", "/clock/advance", {"by": seconds})
 
@@ -997,6 +1202,57 @@ class ClientWorld:
         told = self._do(self._client.policy, topic)
         assert len(told.policy_tag) == 16
         return dict(told.policy)
+
+    @property
+    def _wall_ms(self) -> int:
+        return wall_ms(self.engine, self.now_ms)
+
+    def set_schedule(
+        self, name: str, topic: str = "mail", body: bytes = b"x", **fields: Any
+    ) -> str:
+        put = partial(self._client.put_schedule, name, topic, body)
+        self._looked_at(name, self._do(put, **fields))
+        return "set"
+
+    def _looked_at(self, name: str, told: Any) -> None:
+        assert told == self._do(self._client.schedule, name)
+
+    def schedule(self, name: str) -> dict[str, Any]:
+        told = self._do(self._client.schedule, name)
+        last = told.last and {"outcome": told.last.outcome}
+        moments = {
+            each: getattr(told, each) and getattr(told, each).isoformat()
+            for each in ("next", "queued")
+        }
+        definition = {**told.definition, "body_base64": base64_of(told.body)}
+        answer = {**told._asdict(), **moments, "last": last, "definition": definition}
+        return schedule_told(answer, self._wall_ms)
+
+    def pause_schedule(self, name: str, note: str = "") -> None:
+        self._looked_at(name, self._do(self._client.pause_schedule, name, note))
+
+    def resume_schedule(self, name: str) -> None:
+        self._looked_at(name, self._do(self._client.resume_schedule, name))
+
+    def run_schedule(self, name: str) -> str:
+        told = self._do(self._client.run_schedule, name)
+        return f"{told.id} {told.key}"
+
+    def backfill_schedule(self, name: str, from_s: float, until_s: float) -> str:
+        span = moments_from(self._wall_ms, from_s, until_s).split()
+        told = self._do(self._client.backfill_schedule, name, *span)
+        return f"{told.put} {told.kept}"
+
+    def preview_schedule(self, name: str | dict[str, Any], count: int) -> list[float]:
+        told = self._do(self._client.preview_schedule, name, count)
+        return from_now([run.isoformat() for run in told.runs], self._wall_ms)
+
+    def preview_new(self, count: int, **fields: Any) -> list[float]:
+        return self.preview_schedule({"topic": "mail", **fields}, count)
+
+    def schedules(self, topic: str = "", prefix: str = "") -> list[str]:
+        found = self._do(lambda: list(self._client.schedules(topic, prefix=prefix)))
+        return [each.name for each in found]
 
 
 def same(seen: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -58,6 +58,15 @@ SAMPLES: Final = (
     b"kick-jobs mail",
     b"reschedule-jobs mail 5",
     b"clear-tube mail",
+    b'schedule-put nightly 43\r\n{"topic": "mail", "every": "1h", "body": 1}',
+    b"schedule-delete nightly",
+    b"schedule-pause nightly 3\r\nwhy",
+    b"schedule-resume nightly",
+    b"schedule-run nightly",
+    b"schedule-backfill nightly 1970-01-01T00:00:00Z 1970-01-01T00:00:01Z",
+    b"schedule-get nightly",
+    b"schedule-preview nightly",
+    b"schedules",
     b"advance-clock 1",
 )
 """A line for each command that takes a scope; where it is about a job, about the first one."""
@@ -96,9 +105,11 @@ def test_unauthenticated_clients_may_show_a_token_and_quit() -> None:
 
 
 def house_with_a_job() -> LineRig:
-    """In `mail`, with the key k, in the hands of nobody."""
+    """In `mail`, with the key k, in the hands of nobody; and a schedule that puts into `mail`."""
     rig = LineRig(is_virtual=True, needs_token=True)
-    rig.user(*ALL).says(b"put-in-tube mail 0 0 60 2 key=k\r\nhi\r\n")
+    user = rig.user(*ALL)
+    user.says(b"put-in-tube mail 0 0 60 2 key=k\r\nhi\r\n")
+    user.says(b'schedule-put nightly 42\r\n{"topic": "mail", "every": "1h", "body":1}\r\n')
     return rig
 
 
@@ -109,7 +120,7 @@ def test_without_its_scope_a_command_is_forbidden_and_nothing_happens(command: C
     user = rig.user(*others)
     before = rig.state()
     expected = FORBIDDEN
-    if command.about is About.JOB and command.scope is Scope.PEEK:
+    if command.about in {About.JOB, About.SCHEDULE} and command.scope is Scope.PEEK:
         expected = NOT_FOUND
     assert user.says(sample_of(command) + b"list-tube-used\r\n") == (
         expected + b"USING default\r\n"
@@ -145,19 +156,23 @@ def test_a_scope_for_one_tube_is_none_for_another(command: Command) -> None:
 
 OF_A_TUBE: Final = tuple(line for line in SAMPLES if b" mail" in line)
 OF_NO_TUBE: Final = (b"stats", b"advance-clock 1")
-OF_ALL_TUBES: Final = (b"find-key k",)
+OF_ALL_TUBES: Final = (b"find-key k", b"schedules")
+OF_ITS_BODY: Final = tuple(line for line in SAMPLES if line.startswith(b"schedule-put "))
 OF_WHAT_IS_USED: Final = (
     *(b"peek-ready", b"peek-delayed", b"peek-buried", b"kick 1"),
     *(b"reserve", b"reserve-with-timeout 0", b"reserve-batch 3 0"),
 )
-OF_A_JOB: Final = tuple(set(SAMPLES) - {*OF_A_TUBE, *OF_NO_TUBE, *OF_ALL_TUBES, *OF_WHAT_IS_USED})
+OF_A_JOB: Final = tuple(
+    set(SAMPLES) - {*OF_A_TUBE, *OF_NO_TUBE, *OF_ALL_TUBES, *OF_ITS_BODY, *OF_WHAT_IS_USED}
+)
+"""Or a schedule."""
 
 
 @pytest.mark.parametrize("line", [*SAMPLES, b"put 0 0 60 2\r\nhi"])
 def test_what_counts_is_the_tube_that_a_command_is_about(line: bytes) -> None:
     elsewhere = house_with_a_job().user(*ALL, topics=("default",)).says(line + b"\r\n")
     there = house_with_a_job().user(*ALL, topics=("mail",)).says(line + b"\r\n")
-    if line in OF_A_TUBE:
+    if line in OF_A_TUBE or line in OF_ITS_BODY:
         assert elsewhere == FORBIDDEN != there
     elif line in OF_A_JOB:
         assert elsewhere == NOT_FOUND
@@ -165,7 +180,7 @@ def test_what_counts_is_the_tube_that_a_command_is_about(line: bytes) -> None:
     elif line in OF_NO_TUBE:
         assert elsewhere == there == FORBIDDEN
     elif line in OF_ALL_TUBES:  # it finds what is in the tubes that the token may see
-        assert b'tube: "mail"' in there
+        assert b'"mail"' in there
         assert b"mail" not in elsewhere
     else:
         assert there == FORBIDDEN != elsewhere
@@ -200,6 +215,8 @@ def test_a_body_of_an_unauthenticated_client_is_discarded_and_never_taken_for_co
         b"put-in-tube t 0 0 60 %d\r\n",
         b"set-policy t %d\r\n",
         b"change 1 bytes=%d\r\n",
+        b"schedule-put a %d\r\n",
+        b"schedule-pause a %d nonsense\r\n",
     ):
         for pieces in (lambda data: (data,), bytewise):
             assert unknown.says(*pieces(line % announced + body)) == UNAUTHORIZED

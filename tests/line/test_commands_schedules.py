@@ -1,0 +1,59 @@
+"""Commands about schedules: what is no text of stories.txt."""
+
+import subprocess
+import sys
+from base64 import b64encode
+from typing import Final
+
+from delayd.access.scopes import Scope
+from delayd.limits import LONG_LINE_BYTES_MAX, SCHEDULE_JSON_BYTES_MAX
+from tests.rigs.line import Client, LineRig
+
+BODY_BYTES: Final = 300
+JSON: Final = b'{"topic": "mail", "every": "1h", "body": 1}'
+
+
+def put(client: Client, name: str, json: bytes) -> bytes:
+    client.says(b"schedule-put %b %d\r\n%b\r\n" % (name.encode(), len(json), json))
+    return client.in_full
+
+
+def test_a_daemon_whose_clients_ask_nothing_of_schedules_loads_none_of_it() -> None:
+    script = "import sys, delayd.line.server, delayd.line.commands; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    loaded = {name for name in ran.stdout.split() if name.startswith("delayd.schedules.")}
+    assert loaded == {"delayd.schedules.opening"}
+
+
+def test_what_is_too_long_for_any_schedule_or_note_is_discarded() -> None:
+    client = LineRig(BODY_BYTES).client()
+    longest = SCHEDULE_JSON_BYTES_MAX + 4 * (BODY_BYTES // 3 + 1)
+    assert put(client, "n", JSON.ljust(longest)) == b"SCHEDULED created\r\n"
+    assert put(client, "m", JSON.ljust(longest + 1)) == b"JOB_TOO_BIG\r\n"
+    for length, reply in (
+        (500, b"PAUSED"),
+        (501, b"BAD_FORMAT"),
+        (LONG_LINE_BYTES_MAX + 1, b"JOB_"),
+    ):
+        client.says(b"schedule-pause n %d\r\n%b\r\n" % (length, b"x" * length))
+        assert client.in_full.startswith(reply)
+    assert client.says(b"list-tube-used\r\n") == b"USING default\r\n"
+
+
+def test_a_body_in_base64_may_be_as_long_as_any() -> None:
+    client = LineRig(BODY_BYTES).client()
+    for length, reply in (
+        (BODY_BYTES, b"SCHEDULED created\r\n"),
+        (BODY_BYTES + 1, b"JOB_TOO_BIG\r\n"),
+    ):
+        body = b64encode(b"x" * length)
+        json = b'{"topic": "mail", "every": "1h", "body_base64": "%b"}' % body
+        assert put(client, f"n-{length}", json) == reply
+
+
+def test_a_name_that_is_taken_by_others_is_said_to_be() -> None:
+    rig = LineRig(needs_token=True)
+    assert put(rig.user(Scope.PUT), "n", JSON) == b"SCHEDULED created\r\n"
+    other = rig.user(Scope.PUT, topics=("sms",))
+    said = put(other, "n", JSON.replace(b"mail", b"sms"))
+    assert said == b"FORBIDDEN the name 'n' is that of a schedule which the token may not see\r\n"
