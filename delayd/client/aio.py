@@ -28,7 +28,7 @@ from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.protocols import way_to
 from delayd.client.results import JobInfo, ScheduleInfo
-from delayd.client.steps import Steps, awaited
+from delayd.client.steps import PageAfter, Steps, awaited
 from delayd.client.sync import Client, Job
 from delayd.client.values import Duration, Filter
 
@@ -97,6 +97,17 @@ class AsyncClient:
     def _run(self, steps: Steps[T]) -> Coroutine[Any, Any, T]:
         return self._connections.run(steps)
 
+    async def _paged(self, page_after: PageAfter[T], limit: int | None = None) -> AsyncIterator[T]:
+        """As `Client._paged`."""
+        after: str | None = None
+        while True:
+            page, after = await self._run(page_after(after, limit))
+            for each in page:
+                yield each
+            limit = None if limit is None else limit - len(page)
+            if after is None or limit == 0:
+                return
+
     # --- Producers -------------------------------------------------------------------------------
 
     put = _awaited(Client.put)
@@ -147,29 +158,20 @@ class AsyncClient:
     find = _awaited(Client.find)
     peek = _awaited(Client.peek)
 
-    async def find_key(self, key: str) -> AsyncIterator[JobInfo]:
+    def find_key(self, key: str) -> AsyncIterator[JobInfo]:
         """As `Client.find_key`."""
-        after: str | None = None
-        while True:
-            page, after = await self._run(self._calls.page_of_key(key, after=after))
-            for job in page:
-                yield job
-            if after is None:
-                return
+        return self._paged(lambda after, _: self._calls.page_of_key(key, after=after))
 
-    async def jobs(
+    def jobs(
         self, topic: str, *, limit: int | None = None, bodies: bool = False, **which: Unpack[Filter]
     ) -> AsyncIterator[JobInfo]:
         """As `Client.jobs`."""
-        after: str | None = None
-        while True:
-            steps = self._calls.page(topic, which, limit=limit, after=after, bodies=bodies)
-            page, after = await self._run(steps)
-            for job in page:
-                yield job
-            limit = None if limit is None else limit - len(page)
-            if after is None or limit == 0:
-                return
+        return self._paged(
+            lambda after, left: self._calls.page(
+                topic, which, limit=left, after=after, bodies=bodies
+            ),
+            limit,
+        )
 
     def dead_letters(
         self, topic: str, *, limit: int | None = None, reason: str = ""
@@ -204,16 +206,11 @@ class AsyncClient:
     put_schedule = _awaited(Client.put_schedule)
     schedule = _awaited(Client.schedule)
 
-    async def schedules(self, topic: str = "", *, prefix: str = "") -> AsyncIterator[ScheduleInfo]:
+    def schedules(self, topic: str = "", *, prefix: str = "") -> AsyncIterator[ScheduleInfo]:
         """As `Client.schedules`."""
-        after: str | None = None
-        while True:
-            steps = self._calls.page_of_schedules(topic, prefix, after=after)
-            page, after = await self._run(steps)
-            for schedule in page:
-                yield schedule
-            if after is None:
-                return
+        return self._paged(
+            lambda after, _: self._calls.page_of_schedules(topic, prefix, after=after)
+        )
 
     remove_schedule = _awaited(Client.remove_schedule)
     pause_schedule = _awaited(Client.pause_schedule)

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Steps = Generator[Any, Any, T]
+PageAfter = Callable[[str | None, int | None], Steps[tuple[list[T], str | None]]]
+"""Fetches the page after a mark, of so many at most; answers the mark for the next one, or None."""
 
 
 def answered_by(steps: Steps[T], exchange: Callable[[Any], Any]) -> Steps[T]:

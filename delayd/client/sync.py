@@ -45,7 +45,7 @@ from delayd.client.results import (
     Time,
     TopicInfo,
 )
-from delayd.client.steps import Steps, carried_out
+from delayd.client.steps import PageAfter, Steps, carried_out
 from delayd.client.values import (
     Body,
     Bound,
@@ -128,6 +128,16 @@ class Client:
 
     def _run(self, steps: Steps[T]) -> T:
         return self._connections.run(steps)
+
+    def _paged(self, page_after: PageAfter[T], limit: int | None = None) -> Iterator[T]:
+        """Iterate over pages, which are fetched as they are needed."""
+        after: str | None = None
+        while True:
+            page, after = self._run(page_after(after, limit))
+            yield from page
+            limit = None if limit is None else limit - len(page)
+            if after is None or limit == 0:
+                return
 
     # --- Producers -------------------------------------------------------------------------------
 
@@ -258,12 +268,7 @@ class Client:
         They come by the names of their topics. A token finds them in the topics that it may peek
         into.
         """
-        after: str | None = None
-        while True:
-            page, after = self._run(self._calls.page_of_key(key, after=after))
-            yield from page
-            if after is None:
-                return
+        return self._paged(lambda after, _: self._calls.page_of_key(key, after=after))
 
     def peek(self, topic: str, state: State = "ready") -> JobInfo | None:
         """Return the first job of a topic in that state; None if there is none."""
@@ -278,14 +283,12 @@ class Client:
 
         Pages are fetched as they are needed; without `bodies` bodies are left out.
         """
-        after: str | None = None
-        while True:
-            steps = self._calls.page(topic, which, limit=limit, after=after, bodies=bodies)
-            page, after = self._run(steps)
-            yield from page
-            limit = None if limit is None else limit - len(page)
-            if after is None or limit == 0:
-                return
+        return self._paged(
+            lambda after, left: self._calls.page(
+                topic, which, limit=left, after=after, bodies=bodies
+            ),
+            limit,
+        )
 
     def dead_letters(
         self, topic: str, *, limit: int | None = None, reason: str = ""
@@ -427,13 +430,9 @@ class Client:
 
     def schedules(self, topic: str = "", *, prefix: str = "") -> Iterator[ScheduleInfo]:
         """Iterate over the schedules, of a topic or whose names begin so, by name."""
-        after: str | None = None
-        while True:
-            steps = self._calls.page_of_schedules(topic, prefix, after=after)
-            page, after = self._run(steps)
-            yield from page
-            if after is None:
-                return
+        return self._paged(
+            lambda after, _: self._calls.page_of_schedules(topic, prefix, after=after)
+        )
 
     def remove_schedule(self, name: str) -> None:
         """Remove a schedule, not the jobs of its runs. Raises ScheduleNotFound."""
