@@ -8,6 +8,7 @@ The store does what a policy changes for the jobs of its topic, and removes what
 removed topic.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, final
 
 from delayd.core.names import INTERNAL_TOPICS
@@ -112,6 +113,7 @@ class Topics:
         assert self.shown == sum(topic.has_own_metrics for topic in self.listing)
         assert self.shown <= TOPICS_SHOWN_MAX
         assert self.own_policies == sum(topic.has_own_policy for topic in self.listing)
+        feeders = Counter(topic.target for topic in self.listing)
         for place, topic in enumerate(self.listing):
             assert topic.place == place
             assert topic.is_wanted, f"{topic.name} should have vanished"
@@ -120,7 +122,7 @@ class Topics:
             assert topic.has_no_rules == (
                 policy is None and not self.is_capped and not topic.is_internal
             )
-            assert topic.feeders == sum(each.target is topic for each in self.listing)
+            assert topic.feeders == feeders[topic]
             assert topic is not topic.target
             push = None if policy is None else policy.push
             assert topic.is_pushed == (push is not None and push.topic != topic.name)

@@ -346,8 +346,10 @@ WORKERS: Final = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(WORKERS))
-@pytest.mark.parametrize("protocol", ["http+unix", "unix"])
+@pytest.mark.parametrize(
+    ("kind", "protocol"),
+    [("command", "http+unix"), ("plain", "unix"), ("asyncio", "http+unix"), ("asyncio", "unix")],
+)
 def test_an_outage_is_told_once_and_its_end_once(kind: str, protocol: str, tmp_path: Path) -> None:
     sockets = {"http+unix": f"{tmp_path}/http", "unix": f"{tmp_path}/line"}
     flags = ("--http", f"unix:{tmp_path}/http", "--line", f"unix:{tmp_path}/line")
