@@ -918,6 +918,8 @@ SCHEDULE_JITTER_MS_MAX: Final = 24 * 3_600_000
 # Missed runs that are made up for at once, the newest: what comes after a week's stop must not be a
 # week's work.
 SCHEDULE_MADE_UP_MAX: Final = 100
+# Of the time that is looked back to count missed runs: ten years, a few ms. More is a wrong clock.
+SCHEDULE_COUNTED_MS: Final = 3_653 * 86_400_000
 # How late a run may be without being missed, where missed runs are dropped: longer than a restart.
 SCHEDULE_GRACE_MS: Final = 60_000
 # How late a run counts as late.

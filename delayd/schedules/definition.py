@@ -225,17 +225,23 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return written(FIELDS, self, _NOTHING)
 
     def recurrence(self, created_ms: int) -> Recurrence:
-        """Return when its runs are due; without a start `every` counts from `created_ms`."""
+        """Return when its runs are due; without a start `every` counts from `created_ms`.
+
+        Raises `ScheduleInvalid` if the time zone is not there any more.
+        """
         start_ms = self.start_ms
         if start_ms is None:
             start_ms = 0 if self.every_ms is None else created_ms
-        return Recurrence(
-            cron=self.cron,
-            every_ms=self.every_ms,
-            timezone=self.timezone,
-            start_ms=start_ms,
-            end_ms=self.end_ms,
-        )
+        try:
+            return Recurrence(
+                cron=self.cron,
+                every_ms=self.every_ms,
+                timezone=self.timezone,
+                start_ms=start_ms,
+                end_ms=self.end_ms,
+            )
+        except ValueError as error:  # of a database of time zones that has lost this one
+            raise ScheduleInvalid([Wrong("timezone", str(error), shown(self.timezone))]) from None
 
     @property
     def own(self) -> Own | None:

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from delayd.limits import SCHEDULE_GRACE_MS, SCHEDULE_MADE_UP_MAX
+from delayd.limits import SCHEDULE_COUNTED_MS, SCHEDULE_GRACE_MS, SCHEDULE_MADE_UP_MAX
 from delayd.schedules.definition import Definition, Missed
 from delayd.schedules.recurrence import Recurrence
 
@@ -152,5 +152,6 @@ def next_due(
     handled_ms = newest[-1] if run_ms is None else run_ms
     if handled_ms == progress.planned_ms:  # as nearly always
         return DueRun(run_ms, int(run_ms is None), handled_ms)
-    missed = recurrence.count(after_ms, handled_ms) - (run_ms is not None)
+    counted_after_ms = max(after_ms, handled_ms - SCHEDULE_COUNTED_MS)
+    missed = recurrence.count(counted_after_ms, handled_ms) - (run_ms is not None)
     return DueRun(run_ms, missed, handled_ms)

@@ -17,7 +17,13 @@ from typing import Final, final
 
 from delayd.core.background_tasks import BackgroundTask, BackgroundTasks
 from delayd.core.engine import Engine
-from delayd.core.errors import Draining, JobNotFound, OutOfSpace, Refusal
+from delayd.core.errors import (
+    Draining,
+    JobNotFound,
+    OutOfSpace,
+    Refusal,
+    ScheduleInvalid,
+)
 from delayd.core.job_ends import JobEnd
 from delayd.core.job_parts import Own, body_of, key_of
 from delayd.core.job_record import State
@@ -162,24 +168,41 @@ class Runner:
         schedule = Schedule(name, definition, progress, body, job_id)
         put_off_ms = jitter_ms(name, definition.jitter_ms)
         wall_ms = self.wall_ms - put_off_ms
-        if (
-            progress.planned_ms != NEVER
-            and progress.planned_ms <= wall_ms
-            and not progress.is_paused
-        ):
+        if NEVER < progress.planned_ms <= wall_ms and not progress.is_paused:
             self._engine.log_space.require_for_put(2 * len(body) + len(record) + _HEAD_BYTES)
-            recurrence = definition.recurrence(progress.created_ms)
-            due = next_due(definition, recurrence, progress, wall_ms)
-            progress.missed += due.missed
-            if due.run_ms is not None:
-                progress.late += wall_ms - due.run_ms > SCHEDULE_LATE_MS
-                self._make(schedule, due.run_ms, now_ms)
-            progress.handle(due.handled_ms)
-            self.plan_next(schedule, due.handled_ms)
+            try:
+                self._make_next(schedule, wall_ms, now_ms)
+            except ScheduleInvalid as refusal:
+                self._end_for(schedule, refusal)
         self._book.keep(schedule, put_off_ms, now_ms)
 
+    def _make_next(self, schedule: Schedule, wall_ms: int, now_ms: RequestMs) -> None:
+        """Make the run that is due, and plan the next; `ScheduleInvalid`, `OutOfSpace`."""
+        definition, progress = schedule.definition, schedule.progress
+        recurrence = definition.recurrence(progress.created_ms)
+        due = next_due(definition, recurrence, progress, wall_ms)
+        progress.missed += due.missed
+        if due.run_ms is not None:
+            progress.late += wall_ms - due.run_ms > SCHEDULE_LATE_MS
+            self._make(schedule, due.run_ms, now_ms)
+        progress.handle(due.handled_ms)
+        self.plan_next(schedule, due.handled_ms)
+
+    def _end_for(self, schedule: Schedule, refusal: ScheduleInvalid) -> None:
+        """Have no more runs of a schedule whose time zone is gone, before that is back."""
+        progress = schedule.progress
+        progress.refused += 1
+        progress.outcome, progress.error = REFUSED, str(refusal)
+        progress.refused_ms, progress.planned_ms = progress.planned_ms, NEVER
+        progress.tzdata = self.tzdata
+        self._outcome(schedule.name, "")
+        self._log(f"the schedule {schedule.name!r} has no more runs: {refusal}")
+
     def plan_next(self, schedule: Schedule, after_ms: int) -> None:
-        """Plan the run after that time, unless there were as many as there may be."""
+        """Plan the run after that time, unless there were as many as there may be.
+
+        Raises `ScheduleInvalid` if its time zone is gone.
+        """
         definition, progress = schedule.definition, schedule.progress
         if definition.limit is not None and progress.runs >= definition.limit:
             progress.planned_ms = NEVER
@@ -336,7 +359,10 @@ class Runner:
             return
         former = progress.planned_ms, progress.tzdata
         put_off_ms = jitter_ms(name, schedule.definition.jitter_ms)
-        self.plan_next(schedule, min(progress.last_ms, self.wall_ms - put_off_ms))
+        try:
+            self.plan_next(schedule, min(progress.last_ms, self.wall_ms - put_off_ms))
+        except ScheduleInvalid as refusal:
+            self._end_for(schedule, refusal)
         if (progress.planned_ms, progress.tzdata) != former:
             self._book.keep(schedule, put_off_ms, now_ms)
             self.wake()

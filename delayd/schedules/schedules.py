@@ -258,10 +258,11 @@ class Schedules:
             return []
         if definition.limit is not None:
             count = min(count, definition.limit - progress.runs)
-        recurrence = definition.recurrence(progress.created_ms)
         put_off_ms = jitter_ms(schedule.name, definition.jitter_ms)
         runs = [progress.planned_ms]
-        runs += recurrence.first(progress.planned_ms, WALL_MS_MAX, count - 1) if count > 1 else ()
+        if count > 1:
+            recurrence = definition.recurrence(progress.created_ms)
+            runs += recurrence.first(progress.planned_ms, WALL_MS_MAX, count - 1)
         return [nominal_ms + put_off_ms for nominal_ms in runs]
 
     def preview(self, name: str, definition: Definition, count: int) -> list[int]:

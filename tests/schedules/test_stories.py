@@ -5,6 +5,7 @@ import pytest
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.core.times import RequestMs
+from delayd.schedules import definition, runner
 from delayd.schedules.book import Book
 from delayd.schedules.schedules import Change
 from tests.schedules.rig import DAY, HOUR, MINUTE, START, ScheduleRig, refusal_of
@@ -246,6 +247,35 @@ def test_a_schedule_may_have_the_longest_body_and_is_read_once() -> None:
     book = Book(rig.engine)
     assert [schedule.name for schedule in book.read()] == ["s"]
     assert book.totals.schedules == 1
+
+
+def no_recurrence(**_what: object) -> None:
+    raise ValueError("there is no such time zone")
+
+
+def test_a_time_zone_that_is_gone_ends_its_schedules_until_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = ScheduleRig()
+    rig.set(**NEW_YORK)
+    with monkeypatch.context() as patch:
+        patch.setattr(definition, "Recurrence", no_recurrence)
+        rig.pass_time(DAY)
+        progress = rig.progress()
+        assert (progress.refused, progress.outcome, rig.next()) == (1, "refused", [])
+        assert "timezone" in progress.error
+    monkeypatch.setattr(runner, "tzdata_version", lambda: "another")
+    rig.restart()
+    assert rig.work() == keys("22T07:30:00"), "it is made up for"
+    assert rig.next() == ["2026-11-23T07:30:00.000Z"]
+
+
+def test_a_clock_that_is_far_ahead_is_no_long_count() -> None:
+    rig = ScheduleRig()
+    rig.set(cron="* * * * *", timezone="America/New_York")
+    rig.set_wall_by(7_900 * 365 * DAY)
+    assert len(rig.work()) == 1
+    assert 5_000_000 < rig.progress().missed < 5_300_000, "ten years are counted"
 
 
 def test_ten_thousand_at_one_instant_are_spread_over_turns() -> None:
