@@ -37,6 +37,7 @@ def test_a_connection_of_the_line_that_has_closed_leaves_nothing_to_collect() ->
         for client in clients:
             client.sendall(
                 b"put 0 0 9 1\r\nx\r\nreserve\r\nput 0 1 1 0 key=a retry=1s\r\n\r\n"
+                b'schedule-put a 37\r\n{"topic":"a","every":"1h","body":"x"}\r\nschedules\r\n'
                 b"list-jobs default\r\nwatch a\r\nreserve-with-timeout 100\r\n"
             )
         for client in clients[4:]:

@@ -70,6 +70,7 @@ from delayd.client.results import (
 )
 from delayd.client.schedules import (
     definition_json,
+    note_bytes,
     preview_json,
     read_page,
     read_preview,
@@ -378,7 +379,8 @@ class HttpCalls:
         yield from _ask("DELETE", _schedule_path(name))
 
     def pause_schedule(self, name: str, note: str) -> Steps[ScheduleInfo]:
-        return (yield from _schedule("POST", name, "/pause", json_bytes({"note": note})))
+        text = json_bytes({"note": note_bytes(note).decode()})
+        return (yield from _schedule("POST", name, "/pause", text))
 
     def resume_schedule(self, name: str) -> Steps[ScheduleInfo]:
         return (yield from _schedule("POST", name, "/resume", b"{}"))

@@ -86,6 +86,7 @@ from delayd.client.results import (
 )
 from delayd.client.schedules import (
     definition_json,
+    note_bytes,
     read_page,
     read_preview,
     read_schedule,
@@ -569,7 +570,7 @@ class LineCalls:
 
     def pause_schedule(self, name: str, note: str) -> Steps[ScheduleInfo]:
         paused = ScheduleInfo(name, "", "paused", note=note)
-        return (yield from _changed_schedule("pause", "PAUSED", paused, note.encode()))
+        return (yield from _changed_schedule("pause", "PAUSED", paused, note_bytes(note)))
 
     def resume_schedule(self, name: str) -> Steps[ScheduleInfo]:
         return (yield from _changed_schedule("resume", "RESUMED", ScheduleInfo(name, "", "active")))

@@ -60,6 +60,14 @@ def preview_json(options: Mapping[str, Any]) -> bytes:
     return definition_json({"body": b"", **options})
 
 
+def note_bytes(note: object) -> bytes:
+    """Return the note of a pause as it is kept. Raises Invalid."""
+    try:
+        return note.encode()  # type: ignore[attr-defined,no-any-return]  # which it may not have
+    except (AttributeError, UnicodeEncodeError):
+        raise wrong("note", "must be a text") from None
+
+
 def _is_json(value: object) -> bool:
     try:
         return bool(json_bytes(value))

@@ -322,6 +322,8 @@ MISTAKES: dict[str, Callable[[Any, str], object]] = {
         start=dt.datetime(2030, 1, 1),  # noqa: DTZ001 - it has none
     ),
     "limit of a schedule": lambda client, topic: client.put_schedule("n", topic, "x", limit={1}),
+    "note": lambda client, _: client.pause_schedule("n", "\ud800"),
+    "no text": lambda client, _: client.pause_schedule("n", 5),
     "no runs": lambda client, _: client.preview_schedule("n", 0),
     "many runs": lambda client, _: client.preview_schedule("n", 101),
 }

@@ -44,6 +44,7 @@ SHOWS: Final = {
     "For which reasons, and how many for each": "no such number",
     "How it is": "buried",
     "Whether it accepts jobs now": "ready",
+    "When it runs, and how the last run has ended": "hourly",
 }
 TOKEN: Final = "17-1a1ff7acb80-1"  # noqa: S105 - of a reservation
 HELD_S: Final = 10
@@ -72,6 +73,7 @@ class Place:
         """Have a delayed job under a key, a ready one, a dead letter; 17 is the topic's job."""
         self.client.put("orders", {"close": 17}, delay="30m", key="order-17")
         self.client.put("mail", {"to": "ada"})
+        self.client.put_schedule("hourly", "ticks", {}, every="1h")
         self.client.put("sms", {"to": "+49"})
         self.client.reserve("sms").bury(error="no such number")
         (self.directory / "jobs.ndjson").write_text('{"body": 1, "delay": "1h"}\n{"body": 2}\n')
@@ -97,6 +99,8 @@ class Place:
         self.line.close()
         self.line = LineClient(self.daemon.address)
         self.daemon.advance(OVER_S)
+        for schedule in self.client.schedules():
+            self.client.remove_schedule(schedule.name)
         for topic in self.client.topics():
             self.client.resume(topic.name)
             self.client.clear(topic.name)
@@ -108,21 +112,30 @@ class Place:
         self.client.close()
 
     def state(self) -> list[object]:
-        """All jobs, policies and pauses, but for the numbers of jobs."""
+        """All jobs, policies, pauses and schedules, but for the numbers of jobs."""
         now = self.client.advance_clock(0)
 
         def left(moment: Any) -> object:  # noqa: ANN401 - a time, or None
             seconds = (moment - now).total_seconds() if moment else 0
             return seconds if seconds < DAY_S else moment
 
-        return [
+        schedules = [
+            (each.name, each.state, each.note, each.runs, each.definition, each.json())
+            for each in self.client.schedules()
+        ]
+        return [schedules] + [
             (
                 topic.name,
                 left(topic.paused_until),
                 self.client.policy(topic.name).policy,
                 sorted(
                     (
-                        *(job.state, job.key, str(json.loads(job.body or b"0")), job.priority),
+                        *(
+                            job.state,
+                            job.key.partition("@")[0],
+                            str(json.loads(job.body or b"0")),
+                            job.priority,
+                        ),
                         *(job.ttr, job.attempts, job.failure and (job.failure.reason)),
                         *(left(job.due) if job.state == "delayed" else 0, left(job.expires)),
                         job.details.get("url"),
@@ -132,7 +145,8 @@ class Place:
                 ),
             )
             for topic in self.client.topics()
-            if topic.jobs or topic.paused_until or self.client.policy(topic.name).policy
+            if topic.name[0] != "$"
+            and (topic.jobs or topic.paused_until or self.client.policy(topic.name).policy)
         ]
 
     # --- The four ways ---------------------------------------------------------------------------
