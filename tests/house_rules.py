@@ -54,8 +54,8 @@ MAY_IMPORT: Final = MappingProxyType(
         "postgres": (*TOOLS, "journal.format", "journal.snapshot", "log"),
         "net": (*GROUND, "clock", "bounded_files", "log_lines"),
         "access": (
-            *(*TOOLS, "config", "core.errors", "core.name_patterns", "core.policy", "core.targets"),
-            "net",
+            *(*TOOLS, "config", "core.errors", "core.name_patterns", "core.names", "core.policy"),
+            *("core.targets", "net"),
         ),
         "config": (*TOOLS, "core", "net", "schedules.definition"),
         **dict.fromkeys(("line", "http"), FRONT_END),

@@ -17,6 +17,7 @@ from typing import Final, final
 
 from delayd.access.scopes import Scope
 from delayd.core.name_patterns import Matcher
+from delayd.core.names import SCHEDULES_TOPIC
 from delayd.limits import TOKEN_TOPICS_MATCHED_MAX
 from delayd.text import some_of
 
@@ -78,11 +79,15 @@ class Principal:
         O(globs · length of the name), O(1) for a principal with every topic and for the topics
         that it was asked about last.
         """
-        if scope not in self.scopes:
+        if scope not in self.scopes or self._has_secrets(scope, topic):
             return False
         if self._fits is None:
             return True
         return topic is not None and self._fits.first(topic) >= 0
+
+    def _has_secrets(self, scope: Scope, topic: str | None) -> bool:
+        """Tell whether to look there is to see urls and headers that are shown to admins alone."""
+        return scope is Scope.PEEK and topic == SCHEDULES_TOPIC and Scope.ADMIN not in self.scopes
 
     def lack(self, scope: Scope, topic: str | None) -> str:
         """Say, to its owner, why it may not do this.
@@ -95,6 +100,8 @@ class Principal:
         """
         if scope not in self.scopes:
             return f"the token lacks the scope {scope.value}"
+        if self._has_secrets(scope, topic):
+            return f"the token lacks the scope admin, to look at jobs of {topic!r}"
         topics = some_of(self.topics, TOPICS_SHOWN_MAX)
         where = "for all" if topic is None else f"for {topic!r}"
         return f"the token allows {scope.value} for the topics {topics}, and not {where}"

@@ -39,7 +39,7 @@ from delayd.schedules.book import Book, Schedule
 from delayd.schedules.definition import Definition, checked_schedule_name
 from delayd.schedules.progress import NEVER, RunProgress
 from delayd.schedules.recurrence import jitter_ms
-from delayd.schedules.runner import Runner, run_key
+from delayd.schedules.runner import REFUSED, Runner, run_key
 
 
 class Change(enum.Enum):
@@ -221,12 +221,13 @@ class Schedules:
         """Return a schedule, with the end of its last run; `ScheduleNotFound`."""
         schedule = self.book.load(name)
         progress = schedule.progress
-        if outcome := self.book.index[name].outcome:
-            progress.outcome = outcome
-        elif progress.run_id and not progress.outcome:
-            progress.outcome = (
-                "running" if self.runner.is_under_way(schedule) else self._end(schedule)
-            )
+        if progress.outcome == REFUSED or not progress.run_id:
+            return schedule
+        outcome = self.book.index[name].outcome or progress.outcome
+        if outcome in {"", JobEnd.DEAD.value}:  # a dead job may have been kicked
+            is_under_way = self.runner.is_under_way(schedule)
+            outcome = "running" if is_under_way else outcome or self._end(schedule)
+        progress.outcome = outcome
         return schedule
 
     def _end(self, schedule: Schedule) -> str:

@@ -45,6 +45,8 @@ from delayd.testing.virtual_loop import VirtualLoop
 
 PEER: Final = ("127.0.0.1", 50_000)
 NEVER: Final = float("inf")
+EVENTS_MAX: Final = 16
+"""Events until those who wait look again: a delay of a day moves down the wheels three times."""
 PIECE_BYTES: Final = 1 << 18
 """So much of a request comes at once, as from a socket."""
 
@@ -219,16 +221,27 @@ class FakeDaemon:
         return bool(self.engine.store.leases.sessions)
 
     def pass_time(self, most_ms: float) -> float:
-        """Advance the clock to the next event; return by how much.
+        """Advance the clock to the next events, until a job is ready; return by how much.
 
         By 0 while a job is in hand, and if there is no next event.
         """
-        next_ms = next_deadline(self.engine)
-        if self.has_jobs_in_hand or (next_ms is None and most_ms == NEVER):
-            return 0
-        by_ms = most_ms if next_ms is None else min(most_ms, next_ms - self.clock.now_ms())
-        self.advance(int(by_ms))
-        return by_ms
+        begun_ms = self.clock.now_ms()
+        until_ms = begun_ms + most_ms
+        for _ in range(0 if self.has_jobs_in_hand else EVENTS_MAX):
+            next_ms = next_deadline(self.engine)
+            if next_ms is None and most_ms == NEVER:
+                break
+            to_ms = until_ms if next_ms is None else min(until_ms, next_ms)
+            self.advance(max(0, int(to_ms - self.clock.now_ms())))
+            if to_ms == until_ms or self._has_ready_jobs:
+                break
+        return self.clock.now_ms() - begun_ms
+
+    @property
+    def _has_ready_jobs(self) -> bool:
+        """Tell whether there may be a job for a worker."""
+        topics = self.engine.store.topics.listing
+        return any(topic.queues.ready.count for topic in topics if not topic.is_internal)
 
     # --- The turns of the API --------------------------------------------------------------------
 

@@ -52,6 +52,25 @@ def test_a_reserve_that_waits_lets_the_time_pass_up_to_the_next_job(
         assert fake.now == put.due
 
 
+def test_a_year_of_nights_passes_with_both_changes_of_the_clocks(fake: FakeDelayd) -> None:
+    client = fake.client()
+    client.put_schedule(
+        "nightly", "reports", "sales", cron="30 2 * * *", timezone="America/New_York"
+    )
+    asked = fake.requests
+    with client.reserve("reports") as job:
+        assert job.key == "nightly@2026-11-22T07:30:00Z"
+    assert fake.requests - asked == 3, "the wait for it is not one request for each level of wheels"
+    fake.advance("51w")
+    schedule = client.schedule("nightly")
+    assert (schedule.runs, schedule.missed) == (358, 0)
+    runs = [str(job.key).removeprefix("nightly@") for job in client.jobs("reports")]
+    spring = runs.index("2027-03-14T07:00:00Z")
+    assert runs[spring - 1 : spring + 2 : 2] == ["2027-03-13T07:30:00Z", "2027-03-15T06:30:00Z"]
+    autumn = runs.index("2027-11-06T06:30:00Z")
+    assert runs[autumn + 1] == "2027-11-07T07:30:00Z"
+
+
 def test_a_reserve_with_a_timeout_passes_that_time_and_no_more(fake: FakeDelayd) -> None:
     client = fake.client()
     client.put("mail", "x", delay="10d")

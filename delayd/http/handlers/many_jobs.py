@@ -258,7 +258,8 @@ async def calendar(call: Call) -> Reply:
     api = call.api
     query: request_forms.HorizonForm = call.query
     names, after = await _asked_about(
-        call, query, limits.HTTP_CALENDAR_TOPICS_MAX, lambda topic: bool(topic.delayed)
+        *(call, query, limits.HTTP_CALENDAR_TOPICS_MAX),
+        lambda topic: bool(topic.delayed) and not topic.is_internal,
     )
     if query.names_moment:
         api.turns.look_at_wall_clock()
