@@ -143,15 +143,11 @@ class Reader(Generic[FormT]):
     def __init__(self, kind: type[FormT], job_body_bytes_max: int = BODY_BYTES_CEILING) -> None:
         """A job whose body is longer than that will be refused: it is not read here."""
         self.kind = kind
-        self._kept = {
-            field.encode_name
-            for field in msgspec.structs.fields(kind)
-            if msgspec.Raw in _kinds(field.type)
-        }
+        self._kept = _kept_of(kind)
         """Fields whose texts are kept as they are."""
         self._job_body_bytes_max = job_body_bytes_max
         self._decode = msgspec.json.Decoder(kind, dec_hook=decode_value).decode
-        self.lists = [*_lists_of(kind)]
+        self.lists = _lists_of(kind)
         self.is_bounded = not (kind.__struct_config__.forbid_unknown_fields or self._kept)
         """The fields are read by something else, and none may be long: only JSON is checked."""
 
@@ -273,11 +269,20 @@ def why_not_json(data: bytes, message: str, where: str = "") -> str:
     return colon + message
 
 
-def _lists_of(kind: type[Form]) -> Iterator[ListField]:
-    for field in msgspec.structs.fields(kind):
-        for meta in typing.get_args(field.type)[1:]:
-            if isinstance(meta, msgspec.Meta) and meta.max_length and _is_list(field.type):
-                yield ListField(field.encode_name, meta.max_length, form_in(field.type))
+@cache  # a form does not change, and to look at its annotations takes half a millisecond
+def _lists_of(kind: type[Form]) -> tuple[ListField, ...]:
+    return tuple(
+        ListField(name, meta.max_length, form_in(field.type))
+        for name, field in fields_of(kind).items()
+        for meta in typing.get_args(field.type)[1:]
+        if isinstance(meta, msgspec.Meta) and meta.max_length and _is_list(field.type)
+    )
+
+
+@cache
+def _kept_of(kind: type[Form]) -> frozenset[str]:
+    fields = fields_of(kind).items()
+    return frozenset(name for name, field in fields if msgspec.Raw in _kinds(field.type))
 
 
 def _check_length(data: bytes, field: ListField) -> None:
