@@ -60,6 +60,19 @@ def to_put(topic: str, *, with_target: bool = False) -> list[Right]:
     return rights
 
 
+def to_schedule(scope: Scope, topic: str, *, with_target: bool) -> list[Right]:
+    """Return the rights for looking at a schedule (`peek`), or for making, changing or running it.
+
+    Those are the rights for putting the jobs of its runs.
+    """
+    return [Right(scope, topic)] if scope is Scope.PEEK else to_put(topic, with_target=with_target)
+
+
+def taken_by_others(name: str) -> str:
+    """Say that a schedule cannot be made, because one that the client may not see has its name."""
+    return f"the name {name!r} is that of a schedule which the token may not see"
+
+
 def to_set_policy(topic: str, policy: Policy | None) -> list[Right]:
     """Return the rights for setting or removing a policy: also where it sends the topic's jobs."""
     rights = [Right(Scope.ADMIN, topic)]

@@ -13,7 +13,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
-from delayd.access.authorize import Denial, Right, to_put
+from delayd.access.authorize import Denial, Right, taken_by_others, to_schedule
 from delayd.access.scopes import Scope
 from delayd.core.errors import ScheduleNotFound
 from delayd.core.times import RequestMs
@@ -29,8 +29,8 @@ from delayd.schedules.definition import Definition
 from delayd.schedules.shown import SchedulePage, as_json, shown_runs, shown_schedule
 
 
-def _to_set(definition: Definition) -> list[Right]:
-    return to_put(definition.topic, with_target=definition.url is not None)
+def _rights(scope: Scope, definition: Definition) -> list[Right]:
+    return to_schedule(scope, definition.topic, with_target=definition.url is not None)
 
 
 def denial_of(client: LineConnection, scope: Scope, name: str) -> Denial | None:
@@ -39,9 +39,7 @@ def denial_of(client: LineConnection, scope: Scope, name: str) -> Denial | None:
         definition = client.context.schedules().book.load(name).definition
     except ScheduleNotFound:
         return None
-    looks = scope is Scope.PEEK
-    rights = [Right(scope, definition.topic)] if looks else _to_set(definition)
-    return client.denial_of(*rights, hides=True)
+    return client.denial_of(*_rights(scope, definition), hides=True)
 
 
 # --- Changes -------------------------------------------------------------------------------------
@@ -52,11 +50,9 @@ def _put(client: LineConnection, args: tuple[str, int], _now_ms: RequestMs) -> b
 
     def set_it(text: bytes, now_ms: RequestMs) -> bytes:
         definition, body = Definition.from_json(text)
-        denial = client.denial_of(*_to_set(definition)) or denial_of(client, Scope.PUT, name)
-        if denial is not None:
-            lack = denial.lack
-            if denial.is_hidden:
-                lack = f"the name {name!r} is that of a schedule which the token may not see"
+        denial = client.denial_of(*_rights(Scope.PUT, definition))
+        if (denial := denial or denial_of(client, Scope.PUT, name)) is not None:
+            lack = taken_by_others(name) if denial.is_hidden else denial.lack
             return client.refuse(replies.forbidden(lack))
         _, change = client.context.schedules().set(name, definition, body, now_ms)
         return b"SCHEDULED %b\r\n" % change.value.encode()

@@ -9,7 +9,7 @@ such a job there. To other clients of that topic it does not exist.
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from delayd.access.authorize import Right, denial_of, to_put
+from delayd.access.authorize import Right, denial_of, taken_by_others, to_schedule
 from delayd.access.principal import EVERYBODY
 from delayd.access.scopes import Scope
 from delayd.core.errors import ScheduleNotFound
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from delayd.schedules.book import Schedule
 
 
-def _to_set(definition: Definition) -> list[Right]:
-    return to_put(definition.topic, with_target=definition.url is not None)
+def _rights(scope: Scope, definition: Definition) -> list[Right]:
+    return to_schedule(scope, definition.topic, with_target=definition.url is not None)
 
 
 def _allowed(call: Call, *, hidden: Exception | None = None) -> "Schedule":
@@ -44,9 +44,7 @@ def _allowed(call: Call, *, hidden: Exception | None = None) -> "Schedule":
     schedule = call.api.schedules().load(name)
     if principal is EVERYBODY:
         return schedule
-    rights = _to_set(schedule.definition)
-    if call.scope is Scope.PEEK:
-        rights = [Right(Scope.PEEK, schedule.definition.topic)]
+    rights = _rights(call.scope or Scope.PUT, schedule.definition)
     if (denial := denial_of(principal, *rights, hides=True)) is not None:
         if denial.is_hidden:
             raise hidden or ScheduleNotFound(name)
@@ -81,10 +79,9 @@ async def set_schedule(call: Call) -> Reply:
 
     name, schedules = call.names["name"], call.api.schedules()
     definition, body = Definition.from_json(call.data)
-    call.allow_all(*_to_set(definition))
+    call.allow_all(*_rights(Scope.PUT, definition))
     if name in schedules.book.index:
-        of_others = f"the name {name!r} is that of a schedule which the token may not see"
-        _allowed(call, hidden=Forbidden(of_others))
+        _allowed(call, hidden=Forbidden(taken_by_others(name)))
     _, change = schedules.set(name, definition, body, call.api.now_ms())
     return await _answered(call, name, 201 if change is Change.CREATED else 200)
 
