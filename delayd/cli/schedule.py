@@ -405,13 +405,14 @@ def local_runs(
     except ValueError:  # this machine has other zones than the daemon's
         yield from (LocalRun(at, "", "") for at in runs)
         return
+    put_off = dt.timedelta(milliseconds=put_off_ms)
     offset: dt.timedelta | None = None
     for at in runs:
         local = at.astimezone(zone)
         before, offset = offset, local.utcoffset()
         notes = [
             *([] if before is None or before == offset else [_set_by(before, offset)]),
-            *_notes(at, local, timezone, cron, put_off_ms),
+            *_notes((at - put_off).astimezone(zone), timezone, cron),
         ]
         yield LocalRun(at, local_shown(at, timezone), ": ".join(notes))
 
@@ -421,9 +422,7 @@ def _set_by(before: dt.timedelta, after: dt.timedelta | None) -> str:
     return f"clocks go {'forward' if step_s > 0 else 'back'} {duration_shown(abs(step_s))}"
 
 
-def _notes(
-    at: dt.datetime, local: dt.datetime, timezone: str, cron: str | None, put_off_ms: int
-) -> Iterator[str]:
+def _notes(nominal: dt.datetime, timezone: str, cron: str | None) -> Iterator[str]:
     """Yield what becomes of the run of a time that the clock skips, or shows twice."""
     from delayd.schedules.cron import cron_times
     from delayd.schedules.zones import period_at
@@ -431,7 +430,7 @@ def _notes(
     if cron is None:
         return
     times = cron_times(cron)
-    nominal_s = (round(at.timestamp() * 1_000) - put_off_ms) // 1_000
+    nominal_s = milliseconds(nominal) // 1_000
     period = period_at(timezone, nominal_s)
     shown_s, would_s = nominal_s + period.offset_s, nominal_s + period.before_s
     if nominal_s == period.begin_s and times.is_fixed and would_s < shown_s:
@@ -439,13 +438,12 @@ def _notes(
         if skipped is not None:
             yield f"the run of {_clock(skipped)} follows at once"
             return
-    nominal = local - dt.timedelta(milliseconds=put_off_ms)
     if nominal.replace(fold=0).utcoffset() == nominal.replace(fold=1).utcoffset():
         return
     if times.is_fixed:
         yield f"{_clock(shown_s)} comes twice, and runs once"
     else:
-        yield f"{_clock(shown_s)} comes twice: the {'second' if local.fold else 'first'} time"
+        yield f"{_clock(shown_s)} comes twice: the {'second' if nominal.fold else 'first'} time"
 
 
 def _clock(clock_s: int) -> str:

@@ -181,7 +181,7 @@ class Schedules:
         if schedule.progress.is_configured and not is_configured:
             raise ScheduleConfigured(schedule.name)
         if is_configured and not schedule.progress.is_configured:
-            rule = "is that of a schedule which the configuration has not set: remove it first"
+            rule = "is that of a schedule set at run time, which stays: remove it, and restart"
             raise ScheduleInvalid([Wrong("name", rule, shown(schedule.name))])
 
     def _vet(self, definition: Definition, body: bytes) -> None:

@@ -176,4 +176,4 @@ def test_the_configuration_sets_changes_and_removes_its_schedules_at_a_start(
         }
         (warning,) = warnings_of(daemon)
         assert "'c'" in warning
-        assert "remove it first" in warning
+        assert "remove it, and restart" in warning
