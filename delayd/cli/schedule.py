@@ -30,7 +30,6 @@ from delayd.client.errors import NotFound
 from delayd.client.values import seconds
 from delayd.exits import Exit
 from delayd.limits import SCHEDULE_PREVIEW_DEFAULT, SCHEDULE_PREVIEW_MAX
-from delayd.moments import parse_moment_ms
 from delayd.text import counted
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ COLUMNS: Final = (
 )
 RUNS: Final = (Column("local time"), Column("UTC"), Column("note", 1, text_least=20))
 SOURCES: Final = {"run_time": "set at run time", "configuration": "the configuration"}
+TIMES: Final = ("cron", "every", "timezone", "start", "end")
 COUNTERS: Final = ("runs", "missed", "skipped", "refused", "late")
 NAME: Final = click.argument("name", shell_complete=known_schedules)
 NAMES: Final = click.argument(
@@ -528,20 +528,18 @@ def backfill(
     """Put the jobs of the runs that the schedule NAME has between two past times.
 
     Both ends are included. A run whose job is still there is left alone. The rules for missed and
-    overlapping runs do not count. There are no runs before --start, or without one before the
-    schedule was made.
+    overlapping runs do not count. There are no runs before --start; of --every without one there
+    are none before the schedule was made.
     """
     info = client.schedule(name)
     is_now_needed = not ("T" in begin and "T" in end)
     now = _now(client, info.topic) if is_now_needed else dt.datetime.now(dt.UTC)
     due_from, due_to = moment_of(begin, now), moment_of(end, now)
-    count = past_runs(info, due_from, due_to)
-    runs = f"{counted(count, 'run')} of {name}"
+    runs = ""
+    if dry_run or not yes:
+        runs = f"{counted(past_runs(info, due_from, due_to), 'run')} of {name}"
     if dry_run:
         print_lines([f"would be put: {runs}"])
-    if not count:
-        complain(f"{name} had no run then; there is none before its start, or before it was made")
-    if dry_run or not count:
         return Exit.OK
     if not confirmed(f"{runs} will be put, but for those whose job is there. Go on?", yes=yes):
         raise CommandFailed(Exit.USAGE, f"nothing was changed; {runs} would be put")
@@ -551,6 +549,8 @@ def backfill(
     else:
         kept = f"; {result.kept} had a job" if result.kept else ""
         print_lines([f"put: {counted(result.put, 'run')}{kept}"])
+    if not result.put + result.kept:
+        complain(f"{name} had no run then: delayd schedule show {name} says when it begins")
     return Exit.OK
 
 
@@ -564,20 +564,21 @@ def _now(client: "Client", topic: str) -> dt.datetime:
 
 
 def past_runs(info: "ScheduleInfo", due_from: dt.datetime, due_to: dt.datetime) -> int:
-    """Return how many runs a schedule has between two times, by the time zones of this machine."""
-    from delayd.schedules.recurrence import Recurrence
+    """Return how many runs a schedule has between two times, by the time zones of this machine.
 
-    said = info.definition
-    every, start = said.get("every"), said.get("start")
-    begin_ms, created_ms = milliseconds(due_from), milliseconds(info.created or due_from)
-    recurrence = Recurrence(
-        cron=said.get("cron"),
-        every_ms=None if every is None else round(1_000 * seconds(every)),
-        timezone=said.get("timezone", "UTC"),
-        start_ms=created_ms if start is None else parse_moment_ms(start),
-        end_ms=None if "end" not in said else parse_moment_ms(said["end"]),
-    )
-    return recurrence.count(begin_ms - 1, milliseconds(due_to))
+    Raises CommandFailed if this has none of that name.
+    """
+    from delayd.core.errors import ScheduleInvalid
+    from delayd.schedules.definition import Definition
+
+    said = {name: info.definition[name] for name in TIMES if name in info.definition}
+    try:
+        definition, _ = Definition.from_fields({"topic": info.topic, "body": "", **said})
+    except ScheduleInvalid as wrong:
+        why = f"this machine cannot count the runs of {info.name}, --yes puts them: {wrong}"
+        raise CommandFailed(Exit.REFUSED, why) from None
+    recurrence = definition.recurrence(milliseconds(info.created or due_from))
+    return recurrence.count(milliseconds(due_from) - 1, milliseconds(due_to))
 
 
 def milliseconds(at: dt.datetime) -> int:
