@@ -7,6 +7,7 @@ from typing import Final
 
 from delayd.access.scopes import Scope
 from delayd.limits import LONG_LINE_BYTES_MAX, SCHEDULE_JSON_BYTES_MAX
+from delayd.schedules.definition import Definition
 from tests.rigs.line import Client, LineRig
 
 BODY_BYTES: Final = 300
@@ -57,3 +58,13 @@ def test_a_name_that_is_taken_by_others_is_said_to_be() -> None:
     other = rig.user(Scope.PUT, topics=("sms",))
     said = put(other, "n", JSON.replace(b"mail", b"sms"))
     assert said == b"FORBIDDEN the name 'n' is that of a schedule which the token may not see\r\n"
+
+
+def test_a_schedule_of_the_configuration_is_said_to_be() -> None:
+    rig = LineRig()
+    definition, body = Definition.from_json(JSON)
+    rig.context.schedules().set("n", definition, body, rig.now_ms, is_configured=True)
+    client = rig.client()
+    client.says(b"schedule-delete n\r\n")
+    assert client.in_full.startswith(b"FORBIDDEN schedule 'n' is set by the daemon's configuration")
+    assert b'"source":"configuration"' in client.says(b"schedule-get n\r\n")
