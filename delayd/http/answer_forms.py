@@ -568,6 +568,9 @@ class ScheduleAnswer(Answer, kw_only=True):
     missed: Annotated[
         Count, about("Runs that were due while nobody ran them, and are not made up for.")
     ]
+    last_missed: Annotated[
+        MomentText | None, about("When the last of these were noticed; null: there were none.")
+    ]
     skipped: Annotated[Count, about("Runs that were due while the one before was under way.")]
     refused: Annotated[Count, about("Runs whose job was refused, by a cap for example.")]
     late: Annotated[Count, about("Runs that came more than a second after they were due.")]

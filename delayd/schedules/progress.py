@@ -66,6 +66,8 @@ class RunProgress(msgspec.Struct, omit_defaults=True, kw_only=True):
     """Jobs that were put."""
     missed: int = 0
     """Runs that were due while nobody ran them, and are not made up for."""
+    missed_ms: int = 0
+    """When that was noticed last; 0: never."""
     skipped: int = 0
     """Runs that were due while the one before was under way."""
     refused: int = 0
@@ -92,6 +94,12 @@ class RunProgress(msgspec.Struct, omit_defaults=True, kw_only=True):
         if self.is_paused:
             return ScheduleState.PAUSED
         return ScheduleState.OVER if self.planned_ms == NEVER else ScheduleState.ACTIVE
+
+    def miss(self, count: int, wall_ms: int) -> None:
+        """Note that so many runs, which may be none, are not made up for."""
+        if count:
+            self.missed += count
+            self.missed_ms = wall_ms
 
     def begin(self, wall_ms: int) -> None:
         """Have everything up to now handled: what is due comes after it."""

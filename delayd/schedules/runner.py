@@ -181,7 +181,7 @@ class Runner:
         definition, progress = schedule.definition, schedule.progress
         recurrence = definition.recurrence(progress.created_ms)
         due = next_due(definition, recurrence, progress, wall_ms)
-        progress.missed += due.missed
+        progress.miss(due.missed, self.wall_ms)
         if due.run_ms is not None:
             progress.late += wall_ms - due.run_ms > SCHEDULE_LATE_MS
             self._make(schedule, due.run_ms, now_ms)

@@ -206,7 +206,7 @@ class Schedules:
             if wall_ms < progress.planned_ms + put_off_ms:
                 wall_ms = progress.planned_ms - 1
             else:
-                progress.missed += 1
+                progress.miss(1, wall_ms)
         progress.begin(wall_ms)
         self.runner.plan_next(schedule, progress.last_ms)
 

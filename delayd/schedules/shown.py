@@ -50,6 +50,7 @@ def shown_schedule(
         "changed": _moment(progress.changed_ms),
         "runs": progress.runs,
         "missed": progress.missed,
+        "last_missed": _moment(progress.missed_ms),
         "skipped": progress.skipped,
         "refused": progress.refused,
         "late": progress.late,
