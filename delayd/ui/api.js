@@ -57,11 +57,12 @@ export async function call(method, path, content, tag) {
   const text = await response.text();
   const answer = text ? JSON.parse(text) : {};
   if ("body" in answer) answer.body = JSON.parse(text, exact).body;
+  if (answer.definition?.body) answer.definition.body = JSON.parse(text, exact).definition.body;
   if (!response.ok) throw new Refused(response.status, answer);
   return answer;
 }
 
-// Keeps whole numbers in a job's body that JavaScript would round as they are written, if the browser supports it.
+// Keeps whole numbers in the body of a job, or of a schedule's jobs, that JavaScript would round as they are written, if the browser supports it.
 export function exact(_name, value, context) {
   const isRounded = Number.isInteger(value) && !Number.isSafeInteger(value);
   return isRounded && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value;

@@ -6,9 +6,11 @@ import { deadView } from "./dead.js";
 import { fill, h } from "./dom.js";
 import { jobsView, jobView } from "./jobs.js";
 import { overview } from "./overview.js";
+import { newScheduleView, scheduleView } from "./schedule.js";
+import { schedulesView } from "./schedules.js";
 import { topicView } from "./topics.js";
 
-const VIEWS = [["#/", "Overview", "stats"], ["#/calendar", "Calendar", "peek"], ["#/jobs", "Jobs", "peek"], ["#/dead", "Dead letters", "peek"]];
+const VIEWS = [["#/", "Overview", "stats"], ["#/calendar", "Calendar", "peek"], ["#/schedules", "Schedules", "peek"], ["#/jobs", "Jobs", "peek"], ["#/dead", "Dead letters", "peek"]];
 const main = document.getElementById("main");
 let view = null;
 
@@ -19,6 +21,8 @@ function viewOf(path, query) {
   if (first === "job") return jobView(`/v1/jobs/${encodeURIComponent(rest[0] ?? "")}`);
   if (first === "key") return jobView(`/v1/topics/${encodeURIComponent(rest[0])}/keys/${encodeURIComponent(rest[1])}`);
   if (first === "dead") return deadView(query);
+  if (first === "schedules") return rest[0] ? scheduleView(rest[0]) : schedulesView(query);
+  if (first === "new-schedule") return newScheduleView(query);
   if (first === "topics") return topicView(rest[0]);
   return overview();
 }
@@ -28,7 +32,7 @@ function show() {
   view?.end();
   view = viewOf(path, new URLSearchParams(query ?? ""));
   fill(main, view.element);
-  const root = `#/${path.split("/")[1]}`.replace(/^#\/(job|key)$/, "#/jobs").replace("#/topics", "#/");
+  const root = `#/${path.split("/")[1]}`.replace(/^#\/(job|key)$/, "#/jobs").replace("#/topics", "#/").replace("#/new-schedule", "#/schedules");
   fill(
     document.getElementById("nav"),
     VIEWS.filter(([, , scope]) => session.access.scopes.includes(scope)).map(([href, title]) =>

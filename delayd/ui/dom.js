@@ -29,7 +29,7 @@ function append(element, children) {
   }
 }
 
-const NAMED = "a, button, input";
+const NAMED = "a, button, input, summary";
 const nameOf = (each) => each.dataset.name ?? each.getAttribute("href") ?? each.textContent;
 
 // Replaces the content of an element. The focus goes to the new element with the name of the one that had it.

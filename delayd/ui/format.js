@@ -43,8 +43,22 @@ export const lately = (window) => (window < 60 ? `last ${duration(Math.floor(win
 // A moment as the commands write it, in UTC: 2026-11-21T19:00:00Z, with milliseconds only where there are any.
 export const time = (text) => new Date(text).toISOString().replace(".000Z", "Z");
 
-export function fromNow(text) {
-  const seconds = (new Date(text) - Date.now()) / 1000;
+// The same moment by the clocks of a zone, with what they are ahead of UTC: Sat 2026-11-28 02:30 GMT-05:00.
+export function inZone(text, timeZone) {
+  const options = { timeZone, weekday: "short", year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZoneName: "longOffset" };
+  let parts;
+  try {
+    parts = new Intl.DateTimeFormat("en", options).formatToParts(new Date(text));
+  } catch {
+    return `${timeZone} is not known to this browser`;
+  }
+  const { weekday, year, month, day, hour, minute, second, timeZoneName } = Object.fromEntries(parts.map(({ type, value }) => [type, value]));
+  return `${weekday} ${year}-${month}-${day} ${hour}:${minute}${second === "00" ? "" : `:${second}`} ${timeZoneName}`;
+}
+
+// On a virtual clock `now` is the daemon's, in ms.
+export function fromNow(text, now = Date.now()) {
+  const seconds = (new Date(text) - now) / 1000;
   return seconds >= 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`;
 }
 

@@ -1,6 +1,6 @@
 // All topics as a table, and one topic: its figures, its policy, pause, resume, clear.
 
-import { call, get, may, post, topicPath } from "./api.js";
+import { call, get, may, post, queryOf, topicPath } from "./api.js";
 import { ask, card, facts, fill, h, toast, View } from "./dom.js";
 import { duration, fromNow, lately, rate, short, time, whole } from "./format.js";
 
@@ -31,6 +31,7 @@ const COLUMNS = new Map([
 ]);
 const PAGE = 50;
 const READ_AT_ONCE = 1000;
+const SCHEDULES_READ = 100;
 
 export async function allTopics(isOver = () => false) {
   const topics = [];
@@ -140,6 +141,7 @@ export function topicView(name) {
   view.element = h("div", { class: "stack" }, h("div", { class: "title" }, h("h1", {}, "Topic ", h("code", {}, name)), actions), place);
   let policyCard = null;
   let latest = null;
+  let scheduled = null;
   const figures = h("div", { class: "stack" });
   const showPolicy = (read) => {
     const hadFocus = policyCard?.contains(document.activeElement);
@@ -148,24 +150,37 @@ export function topicView(name) {
     if (hadFocus) policyCard.querySelector("[type=submit]").focus();
   };
 
+  const begun = view.every(30000, async () => {
+    if (may("peek", name)) scheduled = await get("/v1/schedules", { topic: name, limit: SCHEDULES_READ }).catch(() => scheduled);
+  });
   view.every(5000, async () => {
+    await begun;
     try {
       const topic = await get(topicPath(name));
-      fill(figures, topicFigures(name, topic));
+      fill(figures, topicFigures(name, topic, scheduled));
       const isOther = Boolean(latest?.paused_until) !== Boolean(topic.paused_until);
       if (!latest || isOther) fill(actions, topicActions(name, topic, () => latest));
       latest = topic;
       if (!policyCard) showPolicy(topic);
       else if (!policyCard.isConnected) fill(place, figures, policyCard);
     } catch (error) {
-      if (error.status === 404) fill(place, card("", h("p", { class: "quiet" }, "There is no such topic now: it is unused and has no jobs.")));
+      if (error.status === 404) fill(place, card("", h("p", { class: "quiet" }, "There is no such topic now: it is unused and has no jobs."), facts([schedulesOf(name, scheduled)])));
       else if (error.status) fill(place, card("", h("p", { class: "bad" }, error.message)));
     }
   });
   return view;
 }
 
-function topicFigures(name, topic) {
+// How many schedules put jobs into the topic, and when the next of them does; null: none, or not read yet.
+function schedulesOf(name, read) {
+  if (!read?.schedules.length) return null;
+  const next = read.schedules.map((each) => each.next).filter(Boolean).sort()[0];
+  const count = read.after ? `more than ${whole(SCHEDULES_READ)}` : whole(read.schedules.length);
+  const link = h("a", { href: `#/schedules?${queryOf({ topic: name })}` }, count);
+  return ["Schedules", [link, next ? `, the next run ${time(next)}` : ", no next run"]];
+}
+
+function topicFigures(name, topic, scheduled) {
   const tile = (state) =>
     h(
       "a",
@@ -186,6 +201,7 @@ function topicFigures(name, topic) {
       ["Hands out", topic.blocks.length ? `no: ${topic.blocks.join(", ")}` : "yes"],
       topic.paused_until && ["Paused until", `${time(topic.paused_until)} (${fromNow(topic.paused_until)})`],
       ["Oldest ready", duration(topic.oldest_ready_age)],
+      schedulesOf(name, scheduled),
       [`Put, handed out, acked, failed, ${within}`, `${rates.map((each) => rate(topic.rates[each])).join(", ")} a second`],
       [`From due to ready, ${within}`, late(topic.late)],
       ["From ready to a worker, since the start", late(topic.ready_to_reserved)],

@@ -91,6 +91,26 @@ def put_samples(daemon: Daemon) -> None:
     ask(daemon, "POST", "/v1/topics/sms/pause", {"duration": "2h"})
 
 
+def put_schedules(daemon: Daemon) -> None:
+    """Make schedules: of a report, of prices, one that is refused, one that is paused."""
+    nightly = {"cron": "30 2 * * *", "timezone": "America/New_York", "overlap": "skip"}
+    made: dict[str, dict[str, object]] = {
+        "nightly-report": {"topic": "reports", **nightly, "retry": "1m 10m 1h", "ttr": "30m"},
+        "prices": {"topic": "prices", "every": "15m", "start": "2026-01-01T00:00:00Z"},
+        "invoices": {"topic": "invoices", "cron": "0 9 1 * *", "timezone": "Europe/Berlin"},
+        "newsletter": {"topic": "mail", "cron": "0 9 * * 1", "timezone": "Europe/Berlin"},
+        "clean-up": {"topic": "chores", "cron": "0 */3 * * *"},
+        "stock": {"topic": "stock", "cron": "0 * * * *", "missed": "none"},
+    }
+    for name, definition in made.items():
+        ask(daemon, "PUT", f"/v1/schedules/{name}", {"body": {"do": name}, **definition})
+    note = {"note": "no letters in the holidays"}
+    ask(daemon, "POST", "/v1/schedules/newsletter/pause", note)
+    # A job of its topic is there, and there may be one: its run is refused.
+    ask(daemon, "POST", "/v1/topics/stock/jobs", {"body": 1, "delay": "30d"})
+    ask(daemon, "PUT", "/v1/topics/stock/policy", {"jobs_max": 1})
+
+
 def let_live(daemon: Daemon, minutes: range) -> None:
     """Let minutes of an hour pass on a virtual clock, in which carts are put and looked after."""
     for minute in minutes:

@@ -4,11 +4,13 @@ Run `make screenshots`.
 """
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from delayd.testing.daemon import Daemon
 from tests.browser.browser import Browser
-from tests.browser.dashboards import ask, dashboard, let_live, put_samples, url_of
+from tests.browser.dashboards import ask, dashboard, let_live, put_samples, put_schedules, url_of
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "dashboard"
 VIEWS: Final = {
@@ -18,6 +20,10 @@ VIEWS: Final = {
     "job": ("key/mail/mail-16", "Last failure"),
     "dead-letters": ("dead", "550 no such mailbox"),
     "topic": ("topics/orders", "from 0 to 100"),
+}
+VIEWS_OF_SCHEDULES: Final = {
+    "schedules": ("schedules", "1 to 6 of 6 schedules"),
+    "schedule": ("schedules/nightly-report", "The next runs"),
 }
 
 
@@ -36,13 +42,21 @@ def main() -> None:
         now = ask(daemon, "GET", "/v1/stats/history")["now"]
         source = f"Date.now = () => Date.parse({now!r})"
         browser.send("Page.addScriptToEvaluateOnNewDocument", source=source)
-        for theme in ("light", "dark"):
-            browser.look(dark=theme == "dark")
-            for name, (view, shown) in VIEWS.items():
-                browser.open(url_of(daemon, view))
-                browser.shows(shown)
-                browser.evaluate("new Promise((seen) => setTimeout(seen, 500))")
-                browser.take_picture(FOLDER / f"{name}-{theme}.png")
+        take(browser, daemon, VIEWS)
+        put_schedules(daemon)
+        ask(daemon, "POST", "/v1/clock/advance", {"by": "27h"})
+        take(browser, daemon, VIEWS_OF_SCHEDULES)
+
+
+def take(browser: Browser, daemon: Daemon, views: Mapping[str, tuple[str, str]]) -> None:
+    """Take these views, each when it shows that text."""
+    for theme in ("light", "dark"):
+        browser.look(dark=theme == "dark")
+        for name, (view, shown) in views.items():
+            browser.open(url_of(daemon, view))
+            browser.shows(shown)
+            browser.evaluate("new Promise((seen) => setTimeout(seen, 500))")
+            browser.take_picture(FOLDER / f"{name}-{theme}.png")
 
 
 if __name__ == "__main__":

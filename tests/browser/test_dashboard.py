@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +19,7 @@ from tests.browser.dashboards import (
     put_many,
     put_nasty,
     put_samples,
+    put_schedules,
     put_topics,
     url_of,
 )
@@ -30,26 +30,8 @@ pytestmark = NEEDS_CHROMIUM
 
 AXE: Final = Path(__file__).parents[2] / "build" / "axe.min.js"
 VIEWS: Final = ("", "calendar", "calendar?topic=orders&span=7200", "jobs?topic=orders", "job/20")
+VIEWS_OF_SCHEDULES: Final = ("schedules", "schedules/nightly-report", "new-schedule?topic=mail")
 VIEWS_OF_FAILURES: Final = ("dead", "topics/orders", "jobs?topic=mail&state=buried", "job/1")
-
-
-@pytest.fixture(scope="module")
-def one_browser() -> Iterator[Browser]:
-    with Browser() as browser:
-        yield browser
-
-
-@pytest.fixture
-def browser(one_browser: Browser) -> Iterator[Browser]:
-    """A browser that must have nothing to complain about, but that a daemon is gone or stops."""
-    one_browser.complaints.clear()
-    one_browser.look()
-    yield one_browser
-    one_browser.evaluate("sessionStorage.clear()")
-    one_browser.open("about:blank")
-    of_an_end = ("net::ERR_", "status of 503")
-    others = [each for each in one_browser.complaints if not any(map(each.__contains__, of_an_end))]
-    assert others == []
 
 
 def test_an_empty_daemon_has_an_empty_page(browser: Browser, tmp_path: Path) -> None:
@@ -466,9 +448,14 @@ def test_nobody_is_shut_out(browser: Browser, tmp_path: Path, *, dark: bool) -> 
     browser.look(dark=dark)
     with dashboard(tmp_path) as daemon:
         put_samples(daemon)
-        for view in (*VIEWS, *VIEWS_OF_FAILURES):
+        put_schedules(daemon)
+        for view in (*VIEWS, *VIEWS_OF_SCHEDULES, *VIEWS_OF_FAILURES):
             browser.open(url_of(daemon, view))
             browser.wait_for("document.querySelector('main h1') && document.querySelector('.card')")
+            browser.wait_for("!document.body.innerText.includes('Loading …')")
+            browser.evaluate(
+                "for (const each of document.querySelectorAll('details')) each.open = true"
+            )
             # Its policy allows no script from elsewhere; the debugger may all the same.
             browser.evaluate(AXE.read_text() + "; 0")
             found = browser.evaluate(
@@ -484,9 +471,11 @@ def test_a_telephone_is_wide_enough(browser: Browser, tmp_path: Path) -> None:
         ask(daemon, "POST", "/v1/topics/orders/jobs", {"jobs": [{"body": 1}] * 20})
         ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1})
         bury(daemon, "mail", "x" * 300)
-        for view in (*VIEWS, *VIEWS_OF_FAILURES):
+        put_schedules(daemon)
+        for view in (*VIEWS, *VIEWS_OF_SCHEDULES, *VIEWS_OF_FAILURES):
             browser.open(url_of(daemon, view))
             browser.wait_for("document.querySelector('main h1')")
+            browser.wait_for("!document.body.innerText.includes('Loading …')")
             assert browser.evaluate("document.documentElement.scrollWidth") <= 360, view
 
 
@@ -502,7 +491,7 @@ def test_the_keyboard_is_enough(browser: Browser, tmp_path: Path) -> None:
                     "Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9
                 )
             reached.add(str(browser.evaluate("document.activeElement.innerText")).strip())
-        assert {"Overview", "Calendar", "Jobs", "Dead letters", "mail"} <= reached
+        assert {"Overview", "Calendar", "Schedules", "Jobs", "Dead letters", "mail"} <= reached
         assert any(re.match("Delayed", each) for each in reached)
         browser.evaluate("document.querySelector('[data-name=delayed]').focus()")
         browser.evaluate("document.activeElement.click()")
