@@ -39,6 +39,12 @@ def complain(message: str) -> None:
         print("delayd:", visible(message, keeps="\t"), file=sys.stderr, flush=True)
 
 
+def complain_at_once(message: str) -> None:
+    """Print an error from a handler of signals, which may come while another is half printed."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"delayd: {message}\n".encode())
+
+
 @contextlib.contextmanager
 def progress(label: str, total_bytes: int) -> Iterator[Callable[[int], None]]:
     """Show a bar; yield a function to be called with the number of bytes done since."""

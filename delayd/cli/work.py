@@ -28,7 +28,7 @@ from click import Command as ClickCommand
 from delayd.cli.connect import URL_VARIABLE, explained, known_topics, url_of, with_client
 from delayd.cli.parameters import DURATION
 from delayd.cli.tables import time_shown
-from delayd.cli.terminal import CommandFailed, complain, examples
+from delayd.cli.terminal import CommandFailed, complain, complain_at_once, examples
 from delayd.client.errors import DelaydError, Forbidden, Unauthorized
 from delayd.client.steps import carried_out
 from delayd.client.values import seconds
@@ -238,11 +238,12 @@ class CommandWorker:
         self._signals += 1
         if self._signals > 1:
             self._second_signal = self._second_signal or number
-            complain("killing what runs")
+            complain_at_once("killing what runs")
             for process in list(self._running.values()):
                 kill(process)
         else:
-            complain(f"stopping: {len(self._running)} running; a second signal kills them")
+            running = len(self._running)
+            complain_at_once(f"stopping: {running} running; a second signal kills them")
             if self._is_waiting:
                 raise StopReserving
 
