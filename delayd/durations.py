@@ -132,8 +132,7 @@ def _seconds_ms(value: object) -> int:
 
 def _duration_text_ms(text: str, per_ms: int = 1) -> int:
     """Read a text as milliseconds, or as parts of which there are so many in one."""
-    text = text.strip()
-    if not text or len(text) > QUANTITY_CHARACTERS_MAX:
+    if len(text) > QUANTITY_CHARACTERS_MAX or not (text := text.strip()):
         raise ValueError(DURATION_RULE)
     number = re.fullmatch(_NUMBER, text)
     if number:

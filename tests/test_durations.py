@@ -59,6 +59,7 @@ def test_durations_become_milliseconds(written: object, expected_ms: int) -> Non
             "15S",
             "1s\0",
             "1" * (QUANTITY_CHARACTERS_MAX + 1),
+            "1s" + " " * (QUANTITY_CHARACTERS_MAX - 1),
             "4294967296",
             "99999w",
         ),
