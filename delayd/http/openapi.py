@@ -39,6 +39,8 @@ from delayd.http.routing import Response, Route, Section
 from delayd.http.values import ANY_TAG, KINDS, ONE_TAG, Duration
 from delayd.limits import HTTP_BODY_BYTES_DEFAULT, IDEMPOTENCY_KEY_BYTES_MAX, JOB_ID_MAX
 from delayd.net.addresses import HTTP_LISTEN_DEFAULT
+from delayd.schedules.definition import Overlap
+from delayd.schedules.progress import ScheduleState
 
 Schema = dict[str, Any]
 Refusals = tuple[type[Refusal], ...]
@@ -172,7 +174,7 @@ def _components(kinds: Iterable[type]) -> dict[str, Schema]:
     by_name = sorted(kinds, key=lambda kind: kind.__name__)
     found = msgspec.json.schema_components(by_name, schema_hook=_value_ref, ref_template=_REF)[1]
     if LACKS_DOCSTRINGS:
-        for module in {kind.__module__ for kind in (*by_name, Outcome)}:
+        for module in {kind.__module__ for kind in (*by_name, Outcome, Overlap, ScheduleState)}:
             for name, docstring in docstrings_of(module).items():
                 if name in found:
                     found[name].setdefault("description", docstring)
