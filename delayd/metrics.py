@@ -32,6 +32,7 @@ from delayd.limits import (
     LATENESS_BOUNDS_MS,
     METRICS_STEP_SCHEDULES,
     METRICS_STEP_TOPICS,
+    SCHEDULES_SHOWN_MAX,
     TOTALS_STEP_TOPICS,
 )
 from delayd.log import LogOwnership
@@ -101,7 +102,10 @@ HELP: Final = MappingProxyType(
         "delayd_scheduled_runs": (
             "Runs of all schedules since the start: put as jobs, missed, skipped, refused, late."
         ),
-        RUNS: "Runs of a schedule since it was made, by the same words; of 500 schedules.",
+        RUNS: (
+            "Runs of a schedule since it was made, by the same words;"
+            f" of the first {SCHEDULES_SHOWN_MAX} schedules by name."
+        ),
         NEXT_RUN: "When the next run of a schedule is due, since unix epoch in seconds.",
         LAST_RUN: "1 for what became of the last run of a schedule.",
         "delayd_topics": "Number of topics.",

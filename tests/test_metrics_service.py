@@ -23,6 +23,7 @@ from delayd.line.stats import Stats
 from delayd.metrics import Metrics
 from tests.rigs.commit import HOUR_MS, CommitRig, ScriptedSnapshots, Watch, set_watch
 from tests.rigs.disk import SimulatedDisk
+from tests.rigs.http import HttpRig
 
 if TYPE_CHECKING:
     from delayd.http.server import HttpServer
@@ -307,6 +308,39 @@ def test_the_metrics_are_told_what_the_parts_have_counted(watch: Watch) -> None:
     assert b'delayd_connections{front_end="http"} 2.0\n' in text
     assert b"delayd_snapshot_age_seconds" in text
     writing.close()
+
+
+def test_the_runs_of_schedules_are_told_of_each_and_of_all() -> None:
+    with HttpRig(is_virtual=True) as rig:
+        parts = (rig.engine, rig.line.stats, rig.turns, None, None, None, rig.schedules)
+        told = DaemonFigures(*parts).sources(lambda: HTTP).schedules
+        assert told() is None, "nobody has asked for one"
+        hourly = {"topic": "mail", "every": "1h", "body": 1}
+        for name, more in (("a", {}), ("b", {"limit": 1}), ("c", {})):
+            rig.ok("PUT", f"/v1/schedules/{name}", {**hourly, **more})
+        rig.ok("POST", "/v1/schedules/c/pause")
+        rig.pass_ms(3_600_000)
+        figures = told()
+        assert figures is not None
+        assert figures.by_state == {"active": 1, "paused": 1, "over": 1}
+        assert (figures.counts["put"], figures.counts["missed"]) == (2, 0)
+        next_s = (rig.clock.wall_ms() + 3_600_000) / 1_000
+        assert [
+            (each.name, each.counts["put"], each.next_s, each.outcome) for each in figures.shown
+        ] == [
+            ("a", 1, next_s, "running"),
+            ("b", 1, None, "running"),
+            ("c", 0, None, ""),
+        ]
+        begun = told()
+        for name in "ab":
+            assert rig.call("DELETE", f"/v1/schedules/{name}").status == 204
+        assert begun is not None
+        assert [each.name for each in begun.shown] == ["c"], "the others were removed meanwhile"
+        after = told()
+        assert after is not None
+        assert after.by_state == {"active": 0, "paused": 1, "over": 0}
+        assert after.counts["put"] == 2, "no counter goes back"
 
 
 def test_without_a_journal_there_is_nothing_to_say_of_one(watch: Watch) -> None:

@@ -602,7 +602,7 @@ class BackfilledAnswer(Answer, kw_only=True):
     kept: Annotated[Count, about("Runs whose job was there, and was left as it is.")]
 
 
-class RunsAnswer(Answer, kw_only=True):
+class PreviewAnswer(Answer, kw_only=True):
     """When runs are due, if all goes well."""
 
     runs: list[MomentText]

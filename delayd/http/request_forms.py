@@ -580,9 +580,11 @@ PolicyBodyForm: Final = cast(
 )
 
 
-def _schedule_field(kind: ValueKind) -> Any:  # noqa: ANN401 (a type)
-    schema = {"anyOf": [kind.schema, {"type": "null"}]}
+def _schedule_field(kind: ValueKind, *, is_needed: bool = False) -> Any:  # noqa: ANN401 (a type)
     rule = kind.schema.get("description", "") or "See docs/http.md."
+    if is_needed:
+        return Annotated[Any, about(rule, extra_json_schema=kind.schema)]
+    schema = {"anyOf": [kind.schema, {"type": "null"}]}
     return Annotated[Any, about(f"{rule} null: as if it were absent.", extra_json_schema=schema)]
 
 
@@ -590,16 +592,15 @@ def _of_schedule(schema: dict[str, Any]) -> Rule:
     return Rule(schema, "", "", lambda _form: False)
 
 
-def _is_there(name: str) -> dict[str, Any]:
-    return {"properties": {name: {"not": {"type": "null"}}}, "required": [name]}
-
-
-def _one_of_two(name: str, other: str) -> Rule:
-    return _of_schedule({"oneOf": [_is_there(name), _is_there(other)]})
+def _are_there(*names: str, beside: str = "") -> dict[str, Any]:
+    """Return the schema of an object where these are not null, beside another one that may be."""
+    is_something: dict[str, Any] = {"not": {"type": "null"}}
+    given = _given(*names, beside) if beside else _given(*names)
+    return given | {"properties": given["properties"] | dict.fromkeys(names, is_something)}
 
 
 def _is_with(name: str, other: str) -> Rule:
-    return _of_schedule({"anyOf": [{"not": _is_there(name)}, _is_there(other)]})
+    return _of_schedule({"anyOf": [{"not": _are_there(name)}, _are_there(other)]})
 
 
 ScheduleBodyForm: Final = cast(
@@ -607,7 +608,10 @@ ScheduleBodyForm: Final = cast(
     msgspec.defstruct(
         "ScheduleBodyForm",
         [
-            *((field.name, _schedule_field(field.kind), UNSET) for field in SCHEDULE_FIELDS),
+            *(
+                (field.name, _schedule_field(field.kind, is_needed=field.is_needed), UNSET)
+                for field in SCHEDULE_FIELDS
+            ),
             ("body", JsonBody, UNSET),
             ("body_base64", _schedule_field(BODY_BASE64), UNSET),
         ],
@@ -616,9 +620,11 @@ ScheduleBodyForm: Final = cast(
             "__doc__": "A schedule; its mistakes are found by `schedules.definition`, which reads"
             " it again, all at once.",
             "rules": (
-                _of_schedule(_is_there("topic")),
-                _one_of_two("cron", "every"),
-                _of_schedule({"oneOf": [{"required": ["body"]}, _is_there("body_base64")]}),
+                _of_schedule(_given("topic")),
+                _of_schedule({"anyOf": [_are_there("cron"), _are_there("every")]}),
+                _of_schedule({"not": _are_there("cron", "every")}),
+                _of_schedule({"anyOf": [_given("body"), _are_there("body_base64")]}),
+                _of_schedule({"not": _are_there("body_base64", beside="body")}),
                 _is_with("timezone", "cron"),
                 _is_with("method", "url"),
                 _is_with("headers", "url"),

@@ -413,7 +413,7 @@ _TOPICS: Final = (
 )
 
 _SCHEDULE: Final = {200: Response("The schedule.", (answer_forms.ScheduleAnswer,))}
-_RUNS: Final = {200: Response("The next runs.", (answer_forms.RunsAnswer,))}
+_RUNS: Final = {200: Response("The next runs.", (answer_forms.PreviewAnswer,))}
 _SCHEDULES: Final = (
     Route(
         *("GET", "/v1/schedules", schedules.list_schedules, Scope.PEEK),

@@ -407,7 +407,7 @@ DEFINITIONS: Final[list[tuple[object, bool]]] = [
     *((CRON | {"timezone": name}, False) for name in ("", "Berlin Mitte", "/etc", 5)),
     *((EVERY | {"every": text}, False) for text in (0, 0.5, "0s", "", None)),
     *((EVERY | {name: None}, True) for name in ("cron", "start", "limit", "url", "group")),
-    (CRON | {"body": None}, True),
+    (CRON | {"body": None, "body_base64": None}, True),
     (EVERY | {"cron": "@daily"}, False),
     *(({**CRON, name: None}, False) for name in ("topic", "cron")),
     *(({k: v for k, v in CRON.items() if k != name}, False) for name in CRON),
