@@ -54,7 +54,7 @@ class Change(enum.Enum):
 class Schedules:
     """The schedules of one daemon."""
 
-    __slots__ = ("_engine", "_follow_wall", "book", "runner")
+    __slots__ = ("_configured", "_engine", "_follow_wall", "book", "runner")
 
     def __init__(
         self,
@@ -68,7 +68,10 @@ class Schedules:
         self._follow_wall = follow_wall
         self.book = Book(engine)
         self.runner = Runner(engine, self.book, tasks, follow_wall, log)
-        self.runner.begin(self.book.read())
+        kept = self.book.read()
+        self._configured = {each.name for each in kept if each.progress.is_configured}
+        """Those of the configuration; without this a start would read all schedules twice."""
+        self.runner.begin(kept)
 
     # --- Changes ---------------------------------------------------------------------------------
 
@@ -111,6 +114,8 @@ class Schedules:
             rule = f"leaves no run: it is {moment_text(wall_ms)} now"
             raise ScheduleInvalid([Wrong("end", rule, shown(definition.to_fields().get("end")))])
         self._keep(schedule, now_ms)
+        if is_configured:
+            self._configured.add(name)
         return schedule, change
 
     def remove(self, name: str, now_ms: RequestMs, *, is_configured: bool = False) -> None:
@@ -119,6 +124,7 @@ class Schedules:
         self._check_owner(schedule, is_configured=is_configured)
         self.runner.forget(schedule)
         self.book.drop(name, now_ms)
+        self._configured.discard(name)
 
     def pause(self, name: str, note: str, now_ms: RequestMs) -> Schedule:
         """Have no runs until `resume`; `ScheduleNotFound`, `ScheduleInvalid`, `OutOfSpace`."""
@@ -168,9 +174,8 @@ class Schedules:
 
         To be exhausted: what is wrong with one keeps no other from being set.
         """
-        for name in [*self.book.index]:
-            if name not in wanted and self.book.load(name).progress.is_configured:
-                self.remove(name, now_ms, is_configured=True)
+        for name in sorted(self._configured - wanted.keys()):
+            self.remove(name, now_ms, is_configured=True)
         for name, (definition, body) in wanted.items():
             try:
                 self.set(name, definition, body, now_ms, is_configured=True)
