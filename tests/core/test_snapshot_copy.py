@@ -5,6 +5,7 @@ jobs at a time. Pages are made small, so that most of them change before the cop
 """
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -29,12 +30,17 @@ from tests.rigs.engine import EngineRig, kinds_of
 @pytest.mark.parametrize("slice_jobs", [1, 3, 256])
 @pytest.mark.walk(1, 40)
 def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
-    bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+    bits: int,
+    slice_jobs: int,
+    number: int,
+    rng: random.Random,
+    monkeypatch: pytest.MonkeyPatch,
+    share: Callable[[range], range],
 ) -> None:
     monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_pages(monkeypatch, bits)
     walk = Scan(rng)
-    for _ in range(6):
+    for _ in share(range(6)):
         for _ in range(rng.randrange(80)):
             walk.step()
         copied_on_the_way(walk, steps_max=number)

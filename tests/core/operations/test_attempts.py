@@ -1,6 +1,7 @@
 """Failed attempts under configured policies, and what is taken back. Single rules: facts.txt."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -78,8 +79,10 @@ def test_what_is_undelivered_takes_the_log_space_that_was_set_aside(rig: EngineR
 
 
 @pytest.mark.parametrize("policy", [{}, {"retry": "1s 2s"}, {"max_attempts": 2}])
-def test_played_back_it_is_what_it_was(policy: dict[str, object], rng: random.Random) -> None:
-    for _ in range(20):
+def test_played_back_it_is_what_it_was(
+    policy: dict[str, object], rng: random.Random, share: Callable[[range], range]
+) -> None:
+    for _ in share(range(20)):
         world = World("mail", crashes=[rng.randrange(20_000) for _ in range(3)])
         world.set_policy("mail", **policy)
         rig = world.rig
