@@ -62,10 +62,11 @@ export async function call(method, path, content, tag) {
   return answer;
 }
 
-// Keeps whole numbers in the body of a job, or of a schedule's jobs, that JavaScript would round as they are written, if the browser supports it.
+// Keeps numbers in the body of a job, or of a schedule's jobs, that JavaScript would round or write otherwise, as 1.0, as
+// they are written, if the browser supports it.
 export function exact(_name, value, context) {
-  const isRounded = Number.isInteger(value) && !Number.isSafeInteger(value);
-  return isRounded && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
+  const isChanged = typeof value === "number" && context?.source !== String(value);
+  return isChanged && context?.source && JSON.rawJSON ? JSON.rawJSON(context.source) : value;
 }
 
 export const get = (path, query) => call("GET", query ? `${path}?${queryOf(query)}` : path);

@@ -21,6 +21,10 @@ NAMES: Final = (
 DUE: Final = (
     "[...document.querySelectorAll('[aria-label=Schedules] td.when')].map((each) => each.innerText)"
 )
+PROMISED: Final = (
+    "[...document.querySelectorAll('form [aria-label=\"The next runs\"] tbody th')]"
+    ".map((each) => each.innerText)"
+)
 MARKS: Final = "[...document.querySelectorAll('.mark')].map((each) => each.innerText || '1').join()"
 
 
@@ -105,7 +109,11 @@ def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fi
         browser.open(url_of(daemon, "new-schedule?topic=reports"))
         for field, text in (
             *(("name", "nightly"), ("cron", "30 2 31 2 *"), ("timezone", "America/NewYork")),
-            *(("limit", "many"), ("body", '{"n": 12345678901234567890}'), ("retry", "1m 5m")),
+            *(
+                ("limit", "many"),
+                ("body", '{"n": 12345678901234567890, "m": 1.0}'),
+                ("retry", "1m 5m"),
+            ),
         ):
             browser.enter(f"#schedule-{field}", text)
         browser.click("button", "Show its runs")
@@ -121,7 +129,7 @@ def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fi
         browser.enter("#schedule-body", "{")
         browser.click("button", "Show its runs")
         browser.shows("it is no JSON")
-        browser.enter("#schedule-body", '{"n": 12345678901234567890}')
+        browser.enter("#schedule-body", '{"n": 12345678901234567890, "m": 1.0}')
         browser.click("button", "Show its runs")
         browser.shows("Its first runs would be")
         assert browser.text().count(" 04:30 GMT-0") == 10
@@ -131,14 +139,15 @@ def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fi
         browser.click("button", "Show its runs")
         browser.click("button", "Save")
         browser.shows("Schedule nightly")
-        browser.shows("12345678901234567890")
+        browser.shows('"n": 12345678901234567890,')
+        browser.shows('"m": 1.0')
         assert ask(daemon, "GET", "/v1/schedules/nightly")["definition"] == {
             "topic": "reports",
             "cron": "45 4 * * *",
             "timezone": "America/New_York",
             "limit": 30,
             "retry": ["1m", "5m"],
-            "body": {"n": 12345678901234567890},
+            "body": {"n": 12345678901234567890, "m": 1.0},
         }
         browser.open(url_of(daemon, "new-schedule?topic=mail"))
         browser.enter("#schedule-name", "nightly")
@@ -155,17 +164,24 @@ def test_a_change_keeps_what_is_not_in_the_form_and_says_what_somebody_else_has_
     definition = {"topic": "t", "every": "1h", "body_base64": "/wA="}
     with dashboard(tmp_path, *VIRTUAL) as daemon:
         ask(daemon, "PUT", path, definition)
+        ask(daemon, "POST", "/v1/clock/advance", {"by": "150m"})
         browser.open(url_of(daemon, "schedules/hourly"))
         browser.click("summary", "Change")
         ask(daemon, "PUT", path, {**definition, "overlap": "skip"})
         browser.enter("#schedule-every", "2h")
+        browser.enter("#schedule-limit", "5")
         browser.click("button", "Show its runs")
+        browser.shows("Its next runs would be")
+        promised = browser.evaluate(PROMISED)
         browser.click("button", "Save")
         browser.shows("Changed by somebody else since this page read it: overlap is skip now.")
         browser.click("button", "Save")
         browser.shows("hourly is saved")
         told = ask(daemon, "GET", path)
-        assert told["definition"] == {**definition, "every": "2h"}
+        assert told["definition"] == {**definition, "every": "2h", "limit": 5}
+        runs = ask(daemon, "GET", f"{path}/preview")["runs"]
+        assert promised == [run.replace(".000Z", "Z") for run in runs]
+        assert (len(runs), told["runs"]) == (3, 2), "by what it was before, too"
         assert told["changed"] is not None
 
 
