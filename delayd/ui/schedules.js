@@ -11,12 +11,17 @@ const COLUMNS = ["Schedule", "Trouble", "Topic", "When", "Next run", "Last run",
 const PAGE = 50;
 const READ_AT_ONCE = 1000;
 const READ_MAX = 5000;
-// How far ahead the time line reaches: its title, that in ms, within how much runs are one mark, and the step of its labels.
-const SPANS = [["24 hours", 86400000, 480000, 10800000], ["7 days", 604800000, 3300000, 86400000]];
+// How far ahead the time line reaches: its title, that in ms, and the step of its labels.
+const SPANS = [["24 hours", 86400000, 10800000], ["7 days", 604800000, 86400000]];
 const LABELS_END = 0.95;
+const LABEL_PX = 50;
+// How far marks are apart at least: a mark, and a digit of its count.
+const MARK_PX = 5;
+const DIGIT_PX = 7;
 const RUNS_MAX = 100; // of a schedule, as many as one preview has
 const PREVIEWS_AT_ONCE = 8;
 const NAMES_MAX = 12;
+const CUT_NAMES_MAX = 3;
 
 export function schedulesView(query) {
   const view = new View();
@@ -167,11 +172,14 @@ function timeLine(view) {
     }
     const count = [...runs.values()].reduce((sum, names) => sum + names.length, 0);
     const text = `${whole(count)} ${count === 1 ? "run" : "runs"} within ${title}`;
-    fill(line, marks(runs, now, span), labels(now, span));
+    const width = line.clientWidth || 600;
+    const { found, near } = grouped(runs, length / width);
+    fill(line, marks(found, now, length), labels(now, span, width));
     line.setAttribute("role", "img");
     line.setAttribute("aria-label", text);
-    const more = cut.length > 0 && `; of ${some(cut)} only the next ${RUNS_MAX} are shown`;
-    fill(note, text, ` of the schedules below; those within ${duration(span[2] / 1000)} are one mark, with their count`, more, ".");
+    const whose = cut.length > CUT_NAMES_MAX ? `${whole(cut.length)} of them` : cut.join(", ");
+    const more = cut.length > 0 && `; of ${whose} only the next ${RUNS_MAX} are shown`;
+    fill(note, text, ` of the schedules below; those within ${duration(near / 1000)} are one mark, with their count`, more, ".");
     const isOpen = list.querySelector("details")?.open;
     fill(list, count > 0 && asTable(runs, now, isOpen));
   }
@@ -184,6 +192,14 @@ function timeLine(view) {
     if (read) known.set(name, { plan, runs: read.runs.map((each) => Date.parse(each)) });
   }
 
+  // Marks are as far apart as the line has room.
+  let drawn = 0;
+  const sizes = new ResizeObserver(() => {
+    if (line.clientWidth !== drawn && shown.length) draw();
+    drawn = line.clientWidth;
+  });
+  sizes.observe(line);
+  view.atEnd(() => sizes.disconnect());
   return { element, show };
 }
 
@@ -192,12 +208,22 @@ const inOrder = (runs) => [...runs].sort(([one], [other]) => one - other);
 const some = (names) => (names.length > NAMES_MAX ? `${names.slice(0, NAMES_MAX).join(", ")} and ${whole(names.length - NAMES_MAX)} more` : names.join(", "));
 
 // Runs that are too near to each other to be seen apart are one mark.
-function marks(runs, now, [, length, near]) {
-  const found = [];
-  for (const [at, names] of inOrder(runs)) {
-    if (!found.length || at - found.at(-1)[0][0] > near) found.push([]);
-    found.at(-1).push(...names.map((name) => [at, name]));
+function grouped(runs, msPerPx) {
+  let digits = 1;
+  for (;;) {
+    const near = (MARK_PX + DIGIT_PX * digits) * msPerPx;
+    const found = [];
+    for (const [at, names] of inOrder(runs)) {
+      if (!found.length || at - found.at(-1)[0][0] > near) found.push([]);
+      found.at(-1).push(...names.map((name) => [at, name]));
+    }
+    const needed = String(Math.max(0, ...found.map(({ length }) => length))).length;
+    if (needed <= digits) return { found, near };
+    digits = needed;
   }
+}
+
+function marks(found, now, length) {
   return found.map((each) => {
     const lines = each.slice(0, NAMES_MAX).map(([at, name]) => `${time(at)} ${name}`);
     if (each.length > NAMES_MAX) lines.push(`and ${whole(each.length - NAMES_MAX)} more`);
@@ -205,8 +231,10 @@ function marks(runs, now, [, length, near]) {
   });
 }
 
-function labels(now, [, length, , step]) {
+function labels(now, [, length, shortest], width) {
   const found = [];
+  let step = shortest;
+  while ((step * width) / length < LABEL_PX) step *= 2;
   for (let at = Math.ceil(now / step) * step; at < now + LABELS_END * length; at += step) {
     found.push(placed(h("span", { class: "label" }, moment(at / 1000, length / 1000 > 86400 ? 4 * 86400 : 86400)), (at - now) / length));
   }
