@@ -19,7 +19,8 @@ NAMES: Final = (
     ".map((each) => each.innerText).join(' ')"
 )
 DUE: Final = (
-    "[...document.querySelectorAll('[aria-label=Schedules] td.when')].map((each) => each.innerText)"
+    "[...document.querySelectorAll('[aria-label=Schedules] td.when')]"
+    ".map((each) => each.innerText.split('\\n')[0])"
 )
 PROMISED: Final = (
     "[...document.querySelectorAll('form [aria-label=\"The next runs\"] tbody th')]"
