@@ -472,7 +472,7 @@ _SCHEDULES: Final = (
         *("resume_schedule", Section.SCHEDULES, "End a schedule's pause"),
         "It goes on with the first run after now.",
         _SCHEDULE,
-        (errors.ScheduleNotFound, errors.OutOfSpace),
+        (errors.ScheduleNotFound, errors.ScheduleInvalid, errors.OutOfSpace),
         form=request_forms.NothingForm,
         may_be_empty=True,
     ),
@@ -507,7 +507,7 @@ _SCHEDULES: Final = (
         *("preview_schedule", Section.SCHEDULES, "See the next runs of a schedule"),
         "When they are due if all goes well; none while it is paused.",
         _RUNS,
-        (errors.ScheduleNotFound,),
+        (errors.ScheduleNotFound, errors.ScheduleInvalid),
         query=request_forms.PreviewForm,
     ),
     Route(

@@ -421,16 +421,15 @@ DEFINITIONS: Final[list[tuple[object, bool]]] = [
 ]
 
 
-@pytest.mark.parametrize(("said", "is_valid"), DEFINITIONS)
-def test_the_schema_of_a_schedule_and_its_reader_agree(
-    said: dict[str, object], is_valid: bool
-) -> None:
+def test_the_schema_of_a_schedule_and_its_reader_agree() -> None:
     schema = {"$ref": "#/components/schemas/ScheduleBody", "components": DOCUMENT["components"]}
-    assert OAS31Validator(schema).is_valid(said) is is_valid
+    validator = OAS31Validator(schema)
     with HttpRig() as rig:
         rig.engine.vet_target = lambda target: target
-        answer = rig.call("PUT", "/v1/schedules/a", said)
-        assert answer.status == (201 if is_valid else 422), answer
+        for said, is_valid in DEFINITIONS:
+            answer = rig.call("PUT", "/v1/schedules/a", said)
+            assert answer.status in ({200, 201} if is_valid else {422}), (said, answer)
+            assert validator.is_valid(said) is is_valid, said
 
 
 @pytest.mark.parametrize("name", request_forms.PolicyBodyForm.__struct_fields__)
