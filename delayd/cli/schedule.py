@@ -154,11 +154,7 @@ def put(
     read = body_of(body, file)
     if dry_run:
         asked: Any = {"topic": topic, "body": read, **wanted}
-        found = client.preview_schedule(asked)
-        # That goes by another name, and so by another share of the jitter.
-        ours_ms, another_ms = (jitter_ms_of(each, wanted) for each in (name, ""))
-        ahead = dt.timedelta(milliseconds=ours_ms - another_ms)
-        found = found._replace(runs=[at + ahead for at in found.runs])
+        found = client.preview_schedule(asked, name=name)
         show_runs(found, name, wanted, SCHEDULE_PREVIEW_DEFAULT, as_json=as_json)
         return Exit.OK
     return told(client.put_schedule(name, topic, read, **wanted), as_json=as_json)

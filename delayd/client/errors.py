@@ -144,7 +144,7 @@ class PolicyChanged(StateConflict, kinds="policy_changed", words="POLICY_CHANGED
 
 
 class ScheduleOver(StateConflict, kinds="schedule_over", words="SCHEDULE_OVER"):
-    """The schedule has no more runs: its end has passed, or its limit is reached."""
+    """The schedule has had as many runs as its limit allows."""
 
 
 class NoStandby(StateConflict, kinds="no_standby", words="NO_STANDBY"):

@@ -395,10 +395,14 @@ class HttpCalls:
         answer = yield from _ask("POST", f"{_schedule_path(name)}/backfill", span)
         return _named(BackfillResult, answer)
 
-    def preview_schedule(self, which: str | NewSchedule, count: int) -> Steps[SchedulePreview]:
+    def preview_schedule(
+        self, which: str | NewSchedule, count: int, name: str = ""
+    ) -> Steps[SchedulePreview]:
         query = f"preview?count={count}"
         if isinstance(which, str):
             return read_preview((yield from _get(f"{_schedule_path(which)}/{query}")))
+        if name:
+            query += f"&name={quoted(name)}"
         text = preview_json(which)
         response = yield Request("POST", f"/v1/schedules/{query}", text, may_repeat=True)
         return read_preview(_read(response))

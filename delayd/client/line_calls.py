@@ -591,7 +591,9 @@ class LineCalls:
         words = (yield from _of_schedule("backfill", name, "BACKFILLED", *span)).words
         return BackfillResult(whole_at(words, 1), whole_at(words, 2))
 
-    def preview_schedule(self, which: str | NewSchedule, count: int) -> Steps[SchedulePreview]:
+    def preview_schedule(
+        self, which: str | NewSchedule, count: int, _name: str = ""
+    ) -> Steps[SchedulePreview]:
         if not isinstance(which, str):
             raise self._elsewhere("a preview of a schedule that is not made yet")
         most = f"count={whole_word(count, 'count', 1, PREVIEW_RUNS_MAX)}"

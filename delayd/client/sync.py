@@ -454,12 +454,15 @@ class Client:
         """Put the jobs of the runs of a past range, both ends included, unless they are there."""
         return self._run(self._calls.backfill_schedule(name, due_from, due_to))
 
-    def preview_schedule(self, which: str | NewSchedule, count: int = 10) -> SchedulePreview:
+    def preview_schedule(
+        self, which: str | NewSchedule, count: int = 10, *, name: str = ""
+    ) -> SchedulePreview:
         """Return when the next runs are due, of a schedule by its name, or of one to be made.
 
-        `preview_schedule({"topic": "reports", "cron": "30 2 * * *"}, 3)` needs no body.
+        `preview_schedule({"topic": "reports", "cron": "30 2 * * *"}, 3)` needs no body. With the
+        `name` of a schedule it shows what a change would bring.
         """
-        return self._run(self._calls.preview_schedule(which, count))
+        return self._run(self._calls.preview_schedule(which, count, name))
 
     # --- The daemon ------------------------------------------------------------------------------
 

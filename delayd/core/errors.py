@@ -284,7 +284,7 @@ class ScheduleOver(Refusal):
     status = 409
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"schedule {name!r} is over: its end has passed, or its limit is reached")
+        super().__init__(f"schedule {name!r} is over: it has had as many runs as its limit allows")
 
 
 class ScheduleConfigured(Refusal):

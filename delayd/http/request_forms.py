@@ -677,10 +677,11 @@ class PreviewForm(Form, kw_only=True):
 
 
 class PreviewNewForm(PreviewForm, kw_only=True):
-    """How many runs of a schedule that is not made are told."""
+    """How many runs of a schedule that is not made, or not changed yet, are told."""
 
     name: Annotated[
-        ScheduleName | Unset, about("What it would be called: a `jitter` goes by the name.")
+        ScheduleName | Unset,
+        about("What it is or would be called: a jitter goes by the name, and so do past runs."),
     ] = UNSET
 
 

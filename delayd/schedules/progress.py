@@ -73,7 +73,7 @@ class RunProgress(msgspec.Struct, omit_defaults=True, kw_only=True):
     refused: int = 0
     """Runs whose job was refused, by a cap of the topic for example."""
     late: int = 0
-    """Runs that were looked at more than `SCHEDULE_LATE_MS` after they were due."""
+    """Runs that were put more than `SCHEDULE_LATE_MS` after they were due."""
 
     run_id: int = 0
     """The job of the last run; 0: there was none."""

@@ -183,7 +183,6 @@ class Runner:
         due = next_due(definition, recurrence, progress, wall_ms)
         progress.miss(due.missed, self.wall_ms)
         if due.run_ms is not None:
-            progress.late += wall_ms - due.run_ms > SCHEDULE_LATE_MS
             self._make(schedule, due.run_ms, now_ms)
         progress.handle(due.handled_ms)
         self.plan_next(schedule, due.handled_ms)
@@ -243,7 +242,9 @@ class Runner:
     def note_run(self, schedule: Schedule, job_id: int, nominal_ms: int) -> None:
         """Note that the job of a run was put: it is the last one now."""
         progress = schedule.progress
+        put_off_ms = jitter_ms(schedule.name, schedule.definition.jitter_ms)
         progress.runs += 1
+        progress.late += self.wall_ms - nominal_ms - put_off_ms > SCHEDULE_LATE_MS
         self._runs.pop(progress.run_id, None)
         self._engine.store.ends.wanted.discard(progress.run_id)
         progress.run_id, progress.run_ms = job_id, nominal_ms
@@ -281,14 +282,17 @@ class Runner:
             engine.store.drop_if_unwanted(topic)
 
     def is_under_way(self, schedule: Schedule) -> bool:
-        """Tell whether the job of the last run is neither done nor dead."""
-        engine, job_id = self._engine, schedule.progress.run_id
+        """Tell whether the job of the last run is neither done nor dead.
+
+        Moved to another topic, because its attempts were exhausted, it has lost its key.
+        """
+        engine, progress = self._engine, schedule.progress
         try:
-            record, state = caught_up(engine, job_id, RequestMs(engine.store.time_ms))
+            record, state = caught_up(engine, progress.run_id, RequestMs(engine.store.time_ms))
         except JobNotFound:
             return False
-        topic = engine.store.topic_of(record).name
-        return state is not State.BURIED and topic == schedule.definition.topic
+        key = run_key(schedule.name, progress.run_ms)
+        return state is not State.BURIED and key_of(record) == key
 
     # --- Ends of runs ----------------------------------------------------------------------------
 
@@ -324,19 +328,23 @@ class Runner:
                 schedule = self._book.load(name)
                 if schedule.progress.run_id == job_id:
                     self._outcome(name, end.value)
-                    if schedule.progress.queued_ms:
-                        with self._engine.one_item():
-                            self._put_queued(schedule, now_ms)
+                    self.put_queued(schedule, now_ms)
             self._ended.popleft()
 
-    def _put_queued(self, schedule: Schedule, now_ms: RequestMs) -> None:
-        """Put the run that has waited for the end of the one before; `OutOfSpace`."""
+    def put_queued(self, schedule: Schedule, now_ms: RequestMs) -> None:
+        """Put the run that has waited for the end of the one before, if one has; `OutOfSpace`.
+
+        While the schedule is paused it goes on waiting.
+        """
         progress = schedule.progress
+        if not progress.queued_ms or progress.is_paused:
+            return
         self._engine.log_space.require_for_put(3 * len(schedule.body) + 2 * _HEAD_BYTES)
         nominal_ms, progress.queued_ms = progress.queued_ms, 0
-        self._put(schedule, nominal_ms, now_ms)
-        put_off_ms = jitter_ms(schedule.name, schedule.definition.jitter_ms)
-        self._book.keep(schedule, put_off_ms, now_ms)
+        with self._engine.one_item():
+            self._put(schedule, nominal_ms, now_ms)
+            put_off_ms = jitter_ms(schedule.name, schedule.definition.jitter_ms)
+            self._book.keep(schedule, put_off_ms, now_ms)
 
     # --- Planned anew ----------------------------------------------------------------------------
 

@@ -111,8 +111,7 @@ class Schedules:
             change = Change.CREATED
         self._plan_from_now(schedule, put_off_ms)
         if schedule.progress.planned_ms == NEVER:
-            rule = f"leaves no run: it is {moment_text(wall_ms)} now"
-            raise ScheduleInvalid([Wrong("end", rule, shown(definition.to_fields().get("end")))])
+            raise ScheduleInvalid([_why_over(definition, schedule.progress, wall_ms)])
         self._keep(schedule, now_ms)
         if is_configured:
             self._configured.add(name)
@@ -145,6 +144,8 @@ class Schedules:
             self._plan_from_now(schedule)
             schedule.progress.is_paused, schedule.progress.note = False, ""
             self._keep(schedule, now_ms)
+            if not self.runner.is_under_way(schedule):
+                self.runner.put_queued(schedule, now_ms)
         return schedule
 
     def run_now(self, name: str, now_ms: RequestMs) -> tuple[int, str]:
@@ -160,7 +161,9 @@ class Schedules:
         self._follow_wall()
         nominal_ms = self.runner.wall_ms
         with self._engine.one_item():
-            job_id, _ = self.runner.put_job(schedule, nominal_ms, now_ms)
+            job_id, outcome = self.runner.put_job(schedule, nominal_ms, now_ms)
+            if outcome is not Outcome.CREATED:  # asked for twice in this millisecond
+                return job_id, run_key(name, nominal_ms).decode()
             self.runner.note_run(schedule, job_id, nominal_ms)
             if definition.limit is not None and progress.runs >= definition.limit:
                 progress.planned_ms = NEVER
@@ -272,10 +275,16 @@ class Schedules:
         return [nominal_ms + put_off_ms for nominal_ms in runs]
 
     def preview(self, name: str, definition: Definition, count: int) -> list[int]:
-        """Return when the runs of a schedule would be due that is made now."""
+        """Return when the runs would be due of a schedule that is made now, or changed."""
         self._follow_wall()
-        schedule = Schedule(name, definition, RunProgress(created_ms=self.runner.wall_ms), b"")
-        self._plan_from_now(schedule)
+        put_off_ms = 0
+        if name in self.book.index:
+            schedule = self.book.load(name)
+            put_off_ms = jitter_ms(name, schedule.definition.jitter_ms)
+            schedule.definition, schedule.progress.is_paused = definition, False
+        else:
+            schedule = Schedule(name, definition, RunProgress(created_ms=self.runner.wall_ms), b"")
+        self._plan_from_now(schedule, put_off_ms)
         return self.next_runs(schedule, count)
 
     def backfill(self, name: str, from_ms: int, until_ms: int) -> "Backfill":
@@ -284,7 +293,10 @@ class Schedules:
         Runs that are there under their keys are left alone. `ScheduleNotFound`, `ScheduleInvalid`.
         """
         schedule = self.book.load(name)
-        recurrence = schedule.definition.recurrence(schedule.progress.created_ms)
+        created_ms = schedule.progress.created_ms
+        recurrence = schedule.definition.recurrence(created_ms)
+        if schedule.definition.every_ms is not None and schedule.definition.start_ms is None:
+            from_ms = max(from_ms, min(until_ms, created_ms + 1))  # no run was due when it was made
         self._follow_wall()
         if until_ms > self.runner.wall_ms:
             rule = f"must not be after now, {moment_text(self.runner.wall_ms)}"
@@ -298,6 +310,14 @@ class Schedules:
             raise ScheduleInvalid([Wrong("until", rule, shown(moment_text(until_ms)))])
         nominal = recurrence.first(from_ms - 1, until_ms, SCHEDULE_BACKFILL_MAX) if count else []
         return Backfill(self, name, nominal)
+
+
+def _why_over(definition: Definition, progress: RunProgress, wall_ms: int) -> Wrong:
+    """Return why a schedule has no run any more."""
+    if definition.limit is not None and progress.runs >= definition.limit:
+        return Wrong("limit", f"leaves no run: there were {progress.runs}", str(definition.limit))
+    end = shown(definition.to_fields().get("end"))
+    return Wrong("end", f"leaves no run: it is {moment_text(wall_ms)} now", end)
 
 
 @final

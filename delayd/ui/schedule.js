@@ -358,7 +358,7 @@ function scheduleForm(schedule, definition, saved) {
       const said = fields();
       const name = schedule?.name ?? inputs.get("name").value.trim();
       if (!schedule) await checkFree(name);
-      const told = await post(`/v1/schedules/preview?${queryOf({ count: 10, name })}`, asNew(said));
+      const told = await post(`/v1/schedules/preview?${queryOf({ count: 10, name })}`, said);
       const now = await daemonNow(said.topic);
       const save = h("button", { type: "button", class: "primary", onclick: () => keep(name, said) }, "Save");
       fill(
@@ -371,14 +371,6 @@ function scheduleForm(schedule, definition, saved) {
     } catch (error) {
       showMistakes(error);
     }
-  }
-
-  // What a new schedule would be that has the runs which this one would have from now on.
-  function asNew(said) {
-    if (!schedule) return said;
-    const start = said.every && !said.start ? { start: schedule.created } : {};
-    const limit = said.limit > schedule.runs ? { limit: said.limit - schedule.runs } : {};
-    return { ...said, ...start, ...limit };
   }
 
   async function checkFree(name) {

@@ -5,8 +5,10 @@ import pytest
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.core.times import RequestMs
+from delayd.moments import moment_text
 from delayd.schedules import definition, runner
 from delayd.schedules.book import Book
+from delayd.schedules.definition import Definition
 from delayd.schedules.schedules import Change
 from tests.schedules.rig import DAY, HOUR, MINUTE, START, ScheduleRig, refusal_of
 
@@ -103,6 +105,24 @@ def test_a_run_that_overlaps_is_put_skipped_or_waits() -> None:
     rig.agree_with_the_log()
 
 
+def test_a_run_under_way_stays_so_in_another_topic_and_none_waits_less_in_a_pause() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h", overlap="queue_one")
+    rig.pass_time(HOUR)
+    first = rig.take()
+    rig.set(every="1h", overlap="queue_one", topic="other")
+    assert rig.progress().outcome == "running"
+    rig.pass_time(HOUR)
+    assert rig.progress().queued_ms, "it waits for the one in the topic before"
+    rig.schedules.pause("s", "", rig.now_ms)
+    rig.finish(first)
+    assert (rig.progress().runs, rig.progress().outcome) == (1, "done")
+    rig.schedules.resume("s", rig.now_ms)
+    rig.schedules.resume("s", rig.now_ms)
+    assert (rig.progress().runs, rig.progress().late) == (2, 0)
+    rig.agree_with_the_log()
+
+
 def test_a_run_that_waits_is_put_when_the_one_before_is_dead() -> None:
     rig = ScheduleRig()
     rig.set(every="1h", overlap="queue_one")
@@ -141,7 +161,10 @@ def test_limit_end_pause_and_removal() -> None:
     assert rig.work() == ["paused@2026-11-22T01:00:00Z"], "none is made up for"
     assert rig.progress("paused").missed == 0
     assert refusal_of(lambda: rig.schedules.run_now("two", rig.now_ms)) == (
-        "schedule 'two' is over: its end has passed, or its limit is reached"
+        "schedule 'two' is over: it has had as many runs as its limit allows"
+    )
+    assert refusal_of(lambda: rig.set("two", every="1h", limit=1)) == (
+        "the schedule is not valid: limit = 1: leaves no run: there were 2"
     )
     assert refusal_of(lambda: rig.schedules.load("gone")) == "there is no schedule 'gone'"
     rig.agree_with_the_log()
@@ -151,7 +174,8 @@ def test_run_now_and_runs_of_a_past_range() -> None:
     rig = ScheduleRig()
     rig.set(cron="0 * * * *")
     rig.pass_time(90_000)
-    assert rig.schedules.run_now("s", rig.now_ms) == (2, "s@2026-11-21T19:01:30Z")
+    for _ in range(2):  # in the same millisecond
+        assert rig.schedules.run_now("s", rig.now_ms) == (2, "s@2026-11-21T19:01:30Z")
     rig.pass_time(3 * HOUR)
     rig.take()
     work = rig.schedules.backfill("s", START - 2 * HOUR, START + 4 * HOUR - HOUR)
@@ -159,6 +183,10 @@ def test_run_now_and_runs_of_a_past_range() -> None:
         pass
     assert (work.put, work.kept) == (3, 3), "those under way are left alone"
     assert rig.progress().runs == 4
+    rig.set("e", every="1h")
+    until_ms = rig.progress("e").created_ms
+    assert rig.schedules.backfill("e", START, until_ms).step(9, rig.now_ms), "none was due yet"
+    assert rig.schedules.load("e").progress.runs == 0
     assert refusal_of(lambda: rig.schedules.backfill("s", 0, START)) == (
         'the schedule is not valid: until = "2026-11-21T19:00:00.000Z": leaves 498692 runs since'
         " from, more than 1000 at once"
@@ -215,6 +243,17 @@ def test_a_wall_clock_that_is_set_runs_nothing_twice_and_loses_nothing() -> None
     rig.pass_time(2 * HOUR)
     assert rig.work() == keys("21T23:00:00", "22T00:00:00"), "the clock was wrong, these are new"
     rig.agree_with_the_log()
+
+
+def test_a_preview_of_a_change_goes_by_what_there_is() -> None:
+    rig = ScheduleRig()
+    rig.set(every="1h", limit=5)
+    rig.pass_time(3 * HOUR + MINUTE)
+    changed, _ = Definition.from_fields({"topic": "mail", "every": "2h", "limit": 5, "body": 1})
+    shown = [*map(moment_text, rig.schedules.preview("s", changed, 9))]
+    assert shown == ["2026-11-21T23:00:00.000Z", "2026-11-22T01:00:00.000Z"]
+    assert len(rig.schedules.preview("another", changed, 9)) == 5
+    assert rig.schedules.load("s").definition.every_ms == HOUR, "nothing has changed"
 
 
 def test_jitter_puts_every_run_off_by_the_same() -> None:

@@ -35,12 +35,12 @@ def _rights(scope: Scope, definition: Definition) -> list[Right]:
     return to_schedule(scope, definition.topic, with_target=definition.url is not None)
 
 
-def _allowed(call: Call, *, hidden: Exception | None = None) -> "Schedule":
-    """Return the schedule of the path; `ScheduleNotFound` also where the client may not see it.
+def _allowed(call: Call, name: str = "", *, hidden: Exception | None = None) -> "Schedule":
+    """Return the schedule of that name, or of the path's.
 
-    `hidden` is raised then instead.
+    `ScheduleNotFound`, or `hidden`, also where the client may not see it.
     """
-    name, principal = call.names["name"], call.principal
+    name, principal = name or call.names["name"], call.principal
     schedule = call.api.schedules().load(name)
     if principal is EVERYBODY:
         return schedule
@@ -172,7 +172,7 @@ async def preview(call: Call) -> Reply:
 
 
 async def preview_new(call: Call) -> Reply:
-    """Answer when the runs of a schedule would be due that is made now."""
+    """Answer when the runs would be due of a schedule that is made now, or changed."""
     from delayd.schedules.shown import shown_runs  # noqa: PLC0415
 
     query: PreviewNewForm = call.query
@@ -180,5 +180,7 @@ async def preview_new(call: Call) -> Reply:
     definition, _ = Definition.from_json(call.data)
     call.allow(definition.topic)
     name = "" if query.name is UNSET else str(query.name)
+    if name in schedules.book.index:
+        _allowed(call, name, hidden=Forbidden(taken_by_others(name)))
     runs_ms = schedules.preview(name, definition, query.count)
     return _reply(shown_runs(schedules, definition, runs_ms))
