@@ -141,15 +141,28 @@ def test_everything_that_is_wrong_with_schedules_is_told_at_once_by_its_place(
         [schedules.c]
         topic = "$schedules"
         evry = "1m"
+        key = "k"
+        at = 5
+        [schedules.".."]
+        topic = "t"
+        every = "1h"
+        missed = "none"
+        window = "1d"
+        body = ""
         """
     minute = 'the minute "61" must be * or 0 to 59, also as 1,2 or 1-5 or */2'
     zone = "there is no such time zone; did you mean Europe/Berlin?"
+    window = "must be at most 1m with missed = none, which makes up for nothing later"
     assert errors_of(written(tmp_path, text)) == [
         f'schedules.nightly.cron = "61 2 * * *": {minute}',
         f'schedules.nightly.timezone = "Europe/Berlni": {zone}',
         f'schedules."a b": {NAME_RULE}',
         'schedules."a b".body: is missing: give body or body_base64',
         "schedules.c.evry: there is no such field; did you mean every?",
+        "schedules.c.key: is not for schedules: the job of a run has the key NAME@TIME",
+        "schedules.c.at: is not for schedules: cron or every says when, start from when on",
+        f'schedules."..": {NAME_RULE}',
+        f'schedules."..".window = "1d": {window}',
     ]
     long = 'jobs.body_bytes_max = 1\n[schedules.a]\ntopic = "t"\nevery = 5\nbody = [1]'
     assert errors_of(written(tmp_path, long)) == [

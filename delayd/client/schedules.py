@@ -32,8 +32,11 @@ from delayd.client.results import LastRun, ScheduleInfo, SchedulePreview, Time
 from delayd.client.values import job_fields, json_bytes
 
 NoneType: Final = type(None)
-_NAME: Final = r"[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,174}"
-_NAME_RULE: Final = "must be 1 to 175 of A-Z a-z 0-9 - + / ; . $ _ ( ), and must not begin with -"
+_NAME: Final = r"(?!\.{1,2}$)[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,174}"
+_NAME_RULE: Final = (
+    "must be 1 to 175 of A-Z a-z 0-9 - + / ; . $ _ ( ), must not begin with -,"
+    " and must not be . or .."
+)
 
 
 def schedule_word(name: str, field: str = "name") -> str:

@@ -42,6 +42,9 @@ SIX_FIELDS: Final = 'has six fields, and cron knows no seconds: for those use "e
 REBOOT: Final = "names no time: let a unit of systemd put the job when the machine starts"
 NOT_CRON: Final = 'is no cron expression: give the time as "every"'
 NEVER: Final = "never fires: no month has such a day"
+BLANKS: Final = "must have spaces or tabs between its fields, and stand on one line"
+LONGER: Final = 'a longer interval is given as "every"'
+NO_MARK: Final = "cron has no ?, write *"
 LONG: Final = f"must have at most {CRON_CHARACTERS_MAX} characters"
 
 NAMED: Final = {
@@ -53,13 +56,14 @@ NAMED: Final = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-# Each field by the name that cronsim gives it where it is wrong, and what it may be.
+# Each field by the name that cronsim gives it where it is wrong: what people call it, what it may
+# be, and how many values it has.
 _FIELDS: Final = {
-    "minute": ("minute", "0 to 59"),
-    "hour": ("hour", "0 to 23"),
-    "day-of-month": ("day of month", "1 to 31, L or LW"),
-    "month": ("month", "1 to 12 or JAN to DEC"),
-    "day-of-week": ("day of week", "0 to 7 or SUN to SAT, 5L or 5#2"),
+    "minute": ("minute", "0 to 59", 60),
+    "hour": ("hour", "0 to 23", 24),
+    "day-of-month": ("day of month", "1 to 31, L or LW", 31),
+    "month": ("month", "1 to 12 or JAN to DEC", 12),
+    "day-of-week": ("day of week", "0 to 7 or SUN to SAT, 5L or 5#2", 7),
 }
 _FIELD: Final = "[0-9A-Za-z*/,#-]+"
 _FIVE: Final = rf"[ \t]*{_FIELD}(?:[ \t]+{_FIELD}){{4}}[ \t]*"
@@ -120,7 +124,30 @@ def _no_five_fields(text: str) -> str:
         return CRON_RULE + did_you_mean(first, NAMED, "@")
     if len(others) == 5:
         return SIX_FIELDS
-    return CRON_RULE
+    if len(others) != 4:
+        return CRON_RULE
+    for wrong, field in zip(_FIELDS, (first, *others), strict=True):
+        if re.fullmatch(_FIELD, field) is None:
+            return _wrong_field(wrong, field)
+    return BLANKS
+
+
+def _wrong_field(wrong: str, field: str) -> str:
+    name, allowed, _ = _FIELDS[wrong]
+    rule = f"the {name} {shown(field)} must be * or {allowed}, also as 1,2 or 1-5 or */2"
+    return f"{rule}; {NO_MARK}" if "?" in field else rule
+
+
+def _check_steps(fields: list[str]) -> None:
+    """Refuse a step that is longer than its field: `*/90` would silently be each full hour.
+
+    Debian's cron takes it. A step that is longer than its range, `9-17/20`, is taken here too.
+    """
+    for field, (name, _, values) in zip(fields, _FIELDS.values(), strict=True):
+        for step in re.findall("/([0-9]+)", field):
+            if int(step) > values:
+                rule = f"must have a step of at most {values}: {LONGER}"
+                raise ValueError(f"the {name} {shown(field)} {rule}")
 
 
 def _read_fields(fields: list[str]) -> "CronSim":
@@ -131,9 +158,12 @@ def _read_fields(fields: list[str]) -> "CronSim":
 
     unused = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - where it would begin to look for a time
     try:
-        return CronSim(" ".join(fields), unused)
+        read = CronSim(" ".join(fields), unused)
     except CronSimError as error:
         wrong = str(error).removeprefix("Bad ")
+    else:
+        _check_steps(fields)
+        return read
     if wrong == "day-of-month":
         try:
             CronSim(" ".join((*fields[:3], "* *")), unused)
@@ -141,9 +171,7 @@ def _read_fields(fields: list[str]) -> "CronSim":
             pass
         else:
             raise ValueError(NEVER)
-    name, allowed = _FIELDS[wrong]
-    given = shown(fields[[*_FIELDS].index(wrong)])
-    raise ValueError(f"the {name} {given} must be * or {allowed}, also as 1,2 or 1-5 or */2")
+    raise ValueError(_wrong_field(wrong, fields[[*_FIELDS].index(wrong)]))
 
 
 # --- The times -----------------------------------------------------------------------------------

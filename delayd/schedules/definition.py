@@ -30,6 +30,7 @@ from delayd.core.job_parts import Own, Retry
 from delayd.core.names import GROUP, INTERNAL_TOPICS, TOPIC
 from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.targets import HEADERS, METHOD, URL, Target
+from delayd.durations import duration_text
 from delayd.fields import (
     MOMENT,
     TTR,
@@ -49,6 +50,7 @@ from delayd.limits import (
     CAP_MAX,
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
+    SCHEDULE_GRACE_MS,
     SCHEDULE_JITTER_MS_MAX,
     SCHEDULE_JSON_BYTES_MAX,
     SCHEDULE_NAME_BYTES_MAX,
@@ -59,11 +61,20 @@ from delayd.schedules.recurrence import EVERY, Recurrence
 from delayd.schedules.zones import TIME_ZONE
 
 NAME_RULE: Final = (
-    f"must be 1 to {SCHEDULE_NAME_BYTES_MAX} of A-Z a-z 0-9 - + / ; . $ _ ( ), and must not begin"
-    " with -"
+    f"must be 1 to {SCHEDULE_NAME_BYTES_MAX} of A-Z a-z 0-9 - + / ; . $ _ ( ), must not begin"
+    " with -, and must not be . or .., which browsers take out of paths"
 )
-NAME_PATTERN: Final = rf"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{SCHEDULE_NAME_BYTES_MAX - 1}}}"
+NAME_PATTERN: Final = (
+    rf"(?!\.{{1,2}}$)[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{{0,{SCHEDULE_NAME_BYTES_MAX - 1}}}"
+)
 NAME: Final = matching(NAME_PATTERN, NAME_RULE).described("A schedule's name.", "nightly-report")
+# What a put takes and a schedule does not: why, instead of the field with the nearest name.
+_OF_A_PUT: Final = {
+    "key": "is not for schedules: the job of a run has the key NAME@TIME",
+    "on_conflict": "is not for schedules: a run whose job is there is left alone",
+    "delay": "is not for schedules: cron or every says when, start from when on",
+    "at": "is not for schedules: cron or every says when, start from when on",
+}
 _BASE64_RULE: Final = "must be base64"
 
 
@@ -213,7 +224,7 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         try:
             values = read_all(fields, (*FIELDS, *BODY_FIELDS), takes_null=True)
         except Invalid as wrong:
-            raise ScheduleInvalid(wrong.errors) from None
+            raise ScheduleInvalid([*map(_explained, wrong.errors)]) from None
         bodies = [values.pop(name) for name in _BODIES if name in values]
         errors = [*_broken_rules(values, len(bodies))]
         if errors:
@@ -268,6 +279,11 @@ _BODIES: Final = tuple(field.name for field in BODY_FIELDS)
 _NOTHING: Final = Definition(topic="")
 
 
+def _explained(wrong: Wrong) -> Wrong:
+    """Say of a field that only a put has why a schedule has it not."""
+    return wrong._replace(rule=_OF_A_PUT.get(wrong.place, wrong.rule))
+
+
 def _broken_rules(values: Mapping[str, Any], bodies: int) -> Iterator[Wrong]:
     """Yield what is wrong with fields that are right each by itself."""
     if values["topic"] in INTERNAL_TOPICS:
@@ -286,6 +302,10 @@ def _broken_rules(values: Mapping[str, Any], bodies: int) -> Iterator[Wrong]:
     start_ms, end_ms = values.get("start_ms"), values.get("end_ms")
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
         yield Wrong("end", f"must not be before the start, {moment_text(start_ms)}")
+    if values.get("missed") is Missed.NONE and values.get("window_ms", 0) > SCHEDULE_GRACE_MS:
+        longest = duration_text(SCHEDULE_GRACE_MS)
+        rule = f"must be at most {longest} with missed = none, which makes up for nothing later"
+        yield Wrong("window", rule, shown(duration_text(values["window_ms"])))
     for name in ("method", "headers"):
         if name in values and "url" not in values:
             yield Wrong(name, "needs url too")

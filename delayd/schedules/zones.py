@@ -69,7 +69,9 @@ def zone_named(name: str) -> "ZoneInfo":
 
     if not name or len(name) > ZONE_CHARACTERS_MAX:
         raise ValueError(ZONE_RULE)
-    if re.fullmatch(_NAME, name) is None or name in _NO_ZONES:
+    if name in _NO_ZONES:  # what their names are like is no hint
+        raise ValueError(ZONE_RULE)
+    if re.fullmatch(_NAME, name) is None:
         raise ValueError(ZONE_RULE + _near(name))
     try:
         return zoneinfo.ZoneInfo(name)

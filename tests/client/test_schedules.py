@@ -265,7 +265,9 @@ def test_a_refusal_over_http_has_the_class_of_its_kind(
 
 
 @pytest.mark.parametrize("calls", [HttpCalls(), LineCalls("")])
-@pytest.mark.parametrize("name", ["a b", "a\r\nquit", "", "x" * 176, "-a", "a@b", "../x"])
+@pytest.mark.parametrize(
+    "name", ["a b", "a\r\nquit", "", "x" * 176, "-a", "a@b", ".", "..", "../x"]
+)
 def test_a_name_cannot_bring_a_command_or_another_path(calls: Any, name: str) -> None:  # noqa: ANN401 - of either protocol
     if name == "../x":
         assert next(HttpCalls().schedule(name)).target == "/v1/schedules/..%2Fx"

@@ -7,11 +7,13 @@ import pytest
 from delayd.fields import Field, Invalid
 from delayd.limits import CRON_CHARACTERS_MAX, CRONS_KEPT_MAX
 from delayd.schedules.cron import (
+    BLANKS,
     CRON,
     CRON_RULE,
     LONG,
     NAMED,
     NEVER,
+    NO_MARK,
     NOT_CRON,
     REBOOT,
     SIX_FIELDS,
@@ -61,15 +63,21 @@ def test_names_stand_for_expressions() -> None:
         assert times.is_fixed is (name != "@hourly")
 
 
+def steps_of(values: int) -> str:
+    return f'must have a step of at most {values}: a longer interval is given as "every"'
+
+
 NUMBERS = "also as 1,2 or 1-5 or */2"
 REFUSED = {
     "": CRON_RULE,
     " ": CRON_RULE,
     "* * * *": CRON_RULE,
     "* * * * * * *": CRON_RULE,
-    "* * ? * *": CRON_RULE,
-    "* * \u00b2 * *": CRON_RULE,
-    "* * * * *\n": CRON_RULE,
+    "* * * * *\n": BLANKS,
+    "*\u00a0* * * *": BLANKS,
+    "0 0 ? * *": f'the day of month "?" must be * or 1 to 31, L or LW, {NUMBERS}; {NO_MARK}',
+    "+3 3 * * *": f'the minute "+3" must be * or 0 to 59, {NUMBERS}',
+    "* \u00b2 * * *": f'the hour "\\u00b2" must be * or 0 to 23, {NUMBERS}',
     "@daly": f"{CRON_RULE}; did you mean @daily?",
     "@Daily": f"{CRON_RULE}; did you mean @daily?",
     "@reboot": REBOOT,
@@ -87,6 +95,12 @@ REFUSED = {
     "* * * JANUARY *": f'the month "JANUARY" must be * or 1 to 12 or JAN to DEC, {NUMBERS}',
     "* * * * 8": f'the day of week "8" must be * or 0 to 7 or SUN to SAT, 5L or 5#2, {NUMBERS}',
     "* * * * 5#6": f'the day of week "5#6" must be * or 0 to 7 or SUN to SAT, 5L or 5#2, {NUMBERS}',
+    "*/61 * * * *": f'the minute "*/61" {steps_of(60)}',
+    "0-59/99 * * * *": f'the minute "0-59/99" {steps_of(60)}',
+    "0 5,*/25 * * *": f'the hour "5,*/25" {steps_of(24)}',
+    "0 0 */32 * *": f'the day of month "*/32" {steps_of(31)}',
+    "0 0 1 */13 *": f'the month "*/13" {steps_of(12)}',
+    "0 0 * * */8": f'the day of week "*/8" {steps_of(7)}',
     "0 0 30 2 *": NEVER,
     "0 0 31 2,4,6,9,11 *": NEVER,
     "0 0 30-31 FEB */2": NEVER,
@@ -114,6 +128,7 @@ TAKEN = (
         "0 0 29 2 *",
         "0 0 29 2 */7",
         "0 0 31 2 MON",
+        "*/60 9-17/20 */31 */12 */7",
         "0 0 * 2 MON#5",
         "0 0 LW * *",
     ),
@@ -140,7 +155,8 @@ def test_the_schema_takes_what_is_read_and_refuses_what_has_not_the_form() -> No
         assert form.search(text)
     for text, rule in REFUSED.items():
         has_form = bool(form.search(text)) and len(text) <= CRON.schema["maxLength"]
-        assert has_form is (rule == NEVER or rule.startswith("the "))
+        is_strange = re.search(r"[^ \t0-9A-Za-z*/,#-]", text)
+        assert has_form is (rule == NEVER or (rule.startswith("the ") and not is_strange))
 
 
 def test_any_text_is_read_or_refused(rng: random.Random) -> None:

@@ -279,6 +279,8 @@ def test_a_wrong_recurrence_is_refused() -> None:
     for text in (0.5, "999ms", "52w2d1s"):
         with pytest.raises(ValueError, match='must be from "1s" to "52w2d"'):
             EVERY.read(text)
+    with pytest.raises(ValueError, match=r'"30d" or "1w", from "1s" to "52w2d"'):
+        EVERY.read("1y")
     assert [EVERY.read(text) for text in (1, "52w2d")] == [EVERY_MS_MIN, EVERY_MS_MAX]
 
 
