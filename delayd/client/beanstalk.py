@@ -59,7 +59,7 @@ _DONE: Final = frozenset(
 _SHORT: Final = re.compile(rb"(?:INSERTED|DELETED|TOUCHED|TIMED_OUT)(?: [0-9]{1,20})?\r\n")
 """A whole answer of one short line, as most are."""
 _ONE_JOB: Final = re.compile(
-    rb"RESERVED_BATCH 1\r\n(RESERVED ([0-9]{1,20}) ([0-9]{1,20})(?: [!-~]{1,200}){0,3})\r\n"
+    rb"RESERVED_BATCH 1\r\n(RESERVED ([0-9]{1,20}) ([0-9]{1,20})(?: [!-~]{1,204}){0,4})\r\n"
 )
 """How a batch of one job begins, as a worker gets who reserves job after job."""
 _WITH_BODY: Final = frozenset(("FOUND", "RESERVED"))

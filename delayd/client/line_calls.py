@@ -924,22 +924,32 @@ def _watched(topics: str | tuple[str, ...]) -> tuple[frozenset[str], str]:
 def _reserve_line(limit: int, wait_s: float, *, is_named: bool) -> bytes:
     """Write a reserve, which a worker sends again and again; the topic may be known by name."""
     most, wait = whole_word(limit, "max", 1, 1_000), seconds_word(wait_s, "wait")
-    details = "ttr,attempt" if is_named else "ttr,attempt,tube"
+    details = "ttr,attempt,key" if is_named else "ttr,attempt,key,tube"
     return line("reserve-batch", most, wait, f"with={details}")
 
 
 def _reservation(reply: Reply, topic: str, link: Any) -> Reservation:  # noqa: ANN401 - a connection of either kind
-    """Return a job of a batch; its line has ttr and attempt, and the tube unless that is known."""
+    """Return a job of a batch; its line has ttr, attempt, key, and the tube unless it is known."""
     words, body = reply
-    if len(words) != (5 if topic else 6) or words[0] != "RESERVED":
+    if (
+        len(words) != (6 if topic else 7)
+        or words[0] != "RESERVED"
+        or not words[5].startswith("key=")
+    ):
         raise NotUnderstood(f"{shown(' '.join(words))} is not a reserved job with its details")
     if not _TTR.fullmatch(words[3]):
         raise NotUnderstood(f"{shown(words[3])} is not a ttr")
-    if not topic and not is_topic(words[5]):
-        raise NotUnderstood(f"{shown(words[5])} is not a topic's name")
-    where = topic or words[5]
+    if not topic and not is_topic(words[6]):
+        raise NotUnderstood(f"{shown(words[6])} is not a topic's name")
     return Reservation(
-        int(words[1]), where, "", body or b"", whole_at(words, 4), ttr=float(words[3]), link=link
+        int(words[1]),
+        topic or words[6],
+        "",
+        body or b"",
+        whole_at(words, 4),
+        ttr=float(words[3]),
+        key=words[5].removeprefix("key="),
+        link=link,
     )
 
 

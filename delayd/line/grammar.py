@@ -61,6 +61,8 @@ class Detail(enum.Enum):
     ATTEMPT = b"attempt"
     """Attempt number, starting at 1."""
     TUBE = b"tube"
+    KEY = b"key"
+    """As `key=...`, and `key=` of a job without one."""
 
 
 class BadFormat(Refusal):

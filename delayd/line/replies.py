@@ -184,8 +184,10 @@ def _details_of(store: Store, record: bytes, details: tuple[Detail, ...]) -> byt
             words += b" %d.%03d" % (whole_s, ms) if ms else b" %d" % whole_s
         elif detail is Detail.ATTEMPT:
             words += b" %d" % (attempts_of(record) + 1)
-        else:
+        elif detail is Detail.TUBE:
             words += b" %b" % store.topic_of(record).name.encode()
+        else:
+            words += b" key=%b" % key_of(record)
     return words
 
 

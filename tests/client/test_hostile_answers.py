@@ -606,9 +606,11 @@ def test_more_jobs_than_were_asked_for_are_not_understood() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("RESERVED 1 1", "RESERVED 1 1 60", "RESERVED 1 1 60 1 mail", "FOUND 1 1 60 1"),
-        *("RESERVED 1 1 -1 1", "RESERVED 1 1 1e9 1", "RESERVED 1 1 . 1", "RESERVED 1 1 60 x"),
-        *("RESERVED 1 1 nan 1", "RESERVED 1 1 999999999999999 1", "RESERVED 1 1 \u0661 1"),
+        *("RESERVED 1 1", "RESERVED 1 1 60", "RESERVED 1 1 60 1", "RESERVED 1 1 60 1 k"),
+        *("RESERVED 1 1 60 1 key= mail", "FOUND 1 1 60 1 key=", "RESERVED 1 1 -1 1 key="),
+        *("RESERVED 1 1 1e9 1 key=", "RESERVED 1 1 . 1 key=", "RESERVED 1 1 60 x key="),
+        *("RESERVED 1 1 nan 1 key=", "RESERVED 1 1 999999999999999 1 key="),
+        "RESERVED 1 1 \u0661 1 key=",
     ],
 )
 def test_a_reserved_job_has_the_details_that_were_asked_for(line: str) -> None:

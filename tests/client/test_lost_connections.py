@@ -52,7 +52,7 @@ def test_an_ack_whose_answer_is_cut_is_not_sent_again(made: Made, cut: int) -> N
 
 @pytest.mark.parametrize("cut", range(len(b"DELETED\r\n")))
 def test_an_ack_on_the_line_whose_reply_is_cut_is_not_sent_again(made: Made, cut: int) -> None:
-    reserved = b"RESERVED_BATCH 1\r\nRESERVED 7 1 60 1\r\nx\r\n"
+    reserved = b"RESERVED_BATCH 1\r\nRESERVED 7 1 60 1 key=\r\nx\r\n"
     watching: list[Step] = [Read(b"ignore default\r\n"), Send(b"WATCHING 2\r\nWATCHING 1\r\n")]
     script: list[Step] = [
         *watching,

@@ -155,7 +155,7 @@ def random_command(rng: random.Random, jobs: int) -> bytes:
     words = rng.choice((b"", b"", b"", b" key=a", b" junk", b" " * 210, b"\r"))
     verb = rng.choice((b"put", b"put", b"put-in-tube a", b"put-in-tube b", b"put-in-tube -"))
     head = b"%b %d %b %d 2%b" % (verb, rng.randrange(3), delay, rng.choice((1, 5)), words)
-    details = rng.choice((b"", b" with=ttr,attempt", b" with=tube,ttr,attempt", b" with=ttr,ttr"))
+    details = rng.choice((b"", b" with=ttr,key", b" with=tube,ttr,attempt", b" with=ttr,ttr"))
     batch = b"reserve-batch %d %d%b" % (rng.randrange(4), rng.randrange(2), details)
     body = rng.choice((b"hi\r\n", b"hi\r\n", b"hi\r\n", b"\r\n\r\n", b"hixy", b"h\r\n\r"))
     return rng.choice(
@@ -206,11 +206,11 @@ def test_a_plain_command_alone_takes_the_straight_way_and_another_does_not() -> 
     rig = LineRig()
     connection, now_ms = rig.client().connection, rig.now_ms
     named = b"put-in-tube default 0 0 60 2\r\nhi\r\n"
-    batch = b"reserve-batch 9 0 with=ttr,attempt\r\n"
+    batch = b"reserve-batch 9 0 with=ttr,key\r\n"
     for plain in (b"put 0 0 60 2\r\nhi\r\n", b"reserve\r\n", b"delete 1\r\n", named, batch):
         assert connection._lone(plain, now_ms)
     replies = b"INSERTED 1\r\nRESERVED 1 2\r\nhi\r\nDELETED\r\nINSERTED 2\r\n"
-    assert connection.take_out() == replies + b"RESERVED_BATCH 1\r\nRESERVED 2 2 60 1\r\nhi\r\n"
+    assert connection.take_out() == replies + b"RESERVED_BATCH 1\r\nRESERVED 2 2 60 key=\r\nhi\r\n"
     begun = (b"delete ", b"delete 1", b"delete \n", b"put ", b"put 0", b"put \r\n", batch[:-2])
     elsewhere = (named.replace(b"default", b"new"), named.replace(b"0 2", b"0 2 key=a"), batch * 2)
     nothing = (PUT * 2, PUT[:-1], b"reserve\r\n", b"delete 1\r\n", b"reserve\r\n" * 2, batch)
