@@ -909,6 +909,8 @@ PUSH_NAMES_MAX: Final = 1_024
 SCHEDULE_NAME_BYTES_MAX: Final = KEY_BYTES_MAX - 25
 # Schedules of one daemon; each takes less than a kilobyte beside its body.
 SCHEDULES_MAX: Final = 1_000_000
+# Names of schedules in one line of the log.
+SCHEDULES_LOGGED_MAX: Final = 10
 # The note of a pause, for people.
 SCHEDULE_NOTE_BYTES_MAX: Final = 500
 # What a schedule is, as JSON without its body: longer than any with a long url and many headers.

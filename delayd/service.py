@@ -431,7 +431,8 @@ class Service:
         self._loop.add_signal_handler(signal.SIGHUP, self._reload)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)  # what came before is handled now
         self._turns.turn()
-        self._schedules.begin(self._config.schedules, self._clock.request_ms())
+        if done := self._schedules.begin(self._config.schedules, self._clock.request_ms()):
+            self._notices.log.info(done)
         if self._listeners.http:
             self._open_http()
             self._turns.turn()  # that took a while, in which no client had to be woken

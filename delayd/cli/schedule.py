@@ -60,21 +60,21 @@ WHEN: Final = (
     ),
     click.option("--start", type=MOMENT, help="No run before it: 2030-01-01T00:00:00Z."),
     click.option("--end", type=MOMENT, help="No run after it."),
-    click.option("--limit", type=click.IntRange(1), metavar="N", help="So many runs at most."),
+    click.option("--limit", type=click.IntRange(1), metavar="N", help="At most N runs."),
 )
 RULES: Final = (
     click.option(
         "--missed",
         type=click.Choice(["latest", "none", "all"]),
-        help="What to make up for of what nobody ran in time; by default the latest.",
+        help="Which missed runs to put late: the latest (the default), none or all.",
     ),
-    click.option("--window", type=DURATION, help="Make up for nothing that is later than this."),
+    click.option("--window", type=DURATION, help="Put no missed run that is later than this."),
     click.option(
         "--overlap",
         type=click.Choice(["allow", "skip", "queue_one"]),
-        help="What to do while the run before is neither done nor dead; by default allow.",
+        help="What to do if the run before is neither done nor dead; by default allow.",
     ),
-    click.option("--jitter", type=DURATION, help="Put off by up to so much, always by the same."),
+    click.option("--jitter", type=DURATION, help="Delay all runs by the same time, below this."),
 )
 JOB: Final = (
     click.option("--priority", type=PRIORITY, help="0 is the most urgent; by default 65536."),
@@ -102,7 +102,7 @@ def schedule() -> None:
     """Recurring jobs: make, list, preview, pause, run and remove their schedules.
 
     Each run of a schedule puts a job, as `delayd put` does, under the key NAME@TIME. A run that is
-    due while the daemon is stopped is made up for when it is back. See docs/schedules.md.
+    due while the daemon is stopped is put when it is back. See docs/schedules.md.
     """
 
 
@@ -147,7 +147,7 @@ def put(
     """Make the schedule NAME: each run puts BODY, a file, or standard input into the topic.
 
     If there is one of that name it is changed, and its counts stay. What is not given has its
-    default again. To type the same twice changes nothing.
+    default again. The same command twice changes nothing.
     """
     wanted = given(options)
     wanted |= called(wanted.pop("call", ""), wanted.pop("header", ()))
@@ -204,9 +204,9 @@ def told(info: "ScheduleInfo", *, as_json: bool = False) -> int:
 def list_(client: "Client", *, topic: str, prefix: str, as_json: bool) -> int:
     """List the schedules in the order of their next runs, with how the last run has ended.
 
-    LAST is what became of the job of the last run: running (neither done nor dead yet), done, dead,
-    cancelled, or ended where it is not known which; or refused. MISSED are runs that were due while
-    no daemon ran, and that were not made up for.
+    LAST is the state of the job of the last run: running (neither done nor dead yet), done, dead,
+    cancelled, ended (it is not known how), or refused (it was not put). MISSED counts runs that
+    were due while no daemon ran, and were not put later.
     """
     found = sorted(client.schedules(topic, prefix=prefix), key=by_next)
     if as_json:
@@ -250,8 +250,8 @@ def when(info: "ScheduleInfo") -> str:
 def show(client: "Client", name: str, *, as_json: bool) -> int:
     """Show what the schedule NAME is, when it runs next, and what has become of its runs.
 
-    missed: due while no daemon ran, and not made up for. skipped: due while the run before was
-    under way. refused: the daemon refused the job. late: more than a second.
+    missed: due while no daemon ran, and not put later. skipped: due while the run before was under
+    way. refused: the daemon refused the job. late: put more than a second late.
     """
     info = client.schedule(name)
     if as_json:
@@ -311,13 +311,14 @@ def preview(
 ) -> int:
     """Show when the next runs are, of the schedule NAME, or of one with these options.
 
-    Nothing is made. Times are those of the clock in the time zone, and UTC. A note says where that
-    clock is set, and what becomes of a run then.
+    Nothing is made. Each run is shown by the clock of the time zone, and in UTC. A note says when
+    that clock is set forward or back, and what happens to a run then. If --start is past, the
+    first run is the first one from now on.
     """
     wanted = given(options)
     if name is None:
         if not wanted:
-            raise click.UsageError("give a NAME, or --cron or --every of a schedule to be")
+            raise click.UsageError("give the NAME of a schedule, or --cron, or --every")
         asked: Any = {"topic": topic or "default", **wanted}
         found = client.preview_schedule(asked, count)
     elif wanted or topic:
@@ -451,16 +452,21 @@ def _clock(clock_s: int) -> str:
 
 
 @schedule.command(
-    short_help="Have no runs of schedules until they are resumed.",
+    short_help="Pause schedules: no runs until they are resumed.",
     epilog=examples("delayd schedule pause nightly --note 'the database moves'"),
 )
 @NAMES
-@click.option("--note", metavar="TEXT", default="", help="Why; people see it.")
+@click.option(
+    "--note",
+    metavar="TEXT",
+    default="",
+    help="Why, for others to see. Without it a note that is there stays.",
+)
 @with_client
 def pause(client: "Client", names: tuple[str, ...], *, note: str) -> int:
-    """Have no runs of the schedules until `delayd schedule resume`.
+    """Pause schedules: they have no runs until `delayd schedule resume`.
 
-    Jobs that were put stay. What would have been due meanwhile is not made up for.
+    Jobs that were put stay. Runs that would have been due meanwhile are not put later.
     """
 
     def one(name: str) -> None:
@@ -489,7 +495,7 @@ def resume(client: "Client", names: tuple[str, ...]) -> int:
 @JSON_OPTION
 @with_client
 def run(client: "Client", name: str, *, as_json: bool) -> int:
-    """Put the job of the schedule NAME now, besides those of its times; print its id.
+    """Put one more job of the schedule NAME now; print its id.
 
     It counts for --limit, and its outcome is shown as that of the last run. A paused schedule can
     be run too.
@@ -523,9 +529,9 @@ def backfill(
 ) -> int:
     """Put the jobs of the runs that the schedule NAME has between two past times.
 
-    Both ends are included. A run whose job is still there is left alone. The rules for missed and
-    overlapping runs do not count. There are no runs before --start; of --every without one there
-    are none before the schedule was made.
+    Both ends are included. A run whose job is still there is left alone. --missed and --overlap of
+    the schedule do not matter. There are no runs before its --start; with --every and without a
+    --start there are none before the schedule was made.
     """
     info = client.schedule(name)
     is_now_needed = not ("T" in begin and "T" in end)

@@ -47,11 +47,17 @@ class ScheduleOpener:
 
     def begin(
         self, configured: "Mapping[str, tuple[Definition, bytes]] | None", now_ms: RequestMs
-    ) -> None:
-        """Go on with what is in the log, and have those of the configuration."""
-        if configured or SCHEDULES_TOPIC in self._engine.store.topics.by_name:
-            for trouble in self().configure(configured or {}, now_ms):
-                self._log(trouble)
+    ) -> str:
+        """Go on with what is in the log, and have those of the configuration.
+
+        Return what that has changed, as one line for the log; empty: nothing.
+        """
+        if not configured and SCHEDULES_TOPIC not in self._engine.store.topics.by_name:
+            return ""
+        done = self().configure(configured or {}, now_ms)
+        for refused in done.refused:
+            self._log(refused)
+        return done.sentence()
 
     def wall_stepped(self, step_ms: int) -> None:
         """Note that the wall clock was set by so much."""

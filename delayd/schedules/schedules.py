@@ -9,7 +9,7 @@ Who may do what is asked by the front ends: it goes by the topic of the schedule
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
-from typing import final
+from typing import NamedTuple, final
 
 from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
@@ -31,6 +31,7 @@ from delayd.limits import (
     PASS_ACTION_COST,
     SCHEDULE_BACKFILL_MAX,
     SCHEDULE_NOTE_BYTES_MAX,
+    SCHEDULES_LOGGED_MAX,
     SCHEDULES_MAX,
     WALL_MS_MAX,
 )
@@ -40,6 +41,7 @@ from delayd.schedules.definition import Definition, checked_schedule_name
 from delayd.schedules.progress import NEVER, RunProgress
 from delayd.schedules.recurrence import jitter_ms
 from delayd.schedules.runner import REFUSED, Runner, run_key
+from delayd.text import some_of
 
 
 class Change(enum.Enum):
@@ -48,6 +50,29 @@ class Change(enum.Enum):
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
+
+
+class Configured(NamedTuple):
+    """What the configuration has done to schedules at a start: names, and what was refused."""
+
+    added: list[str]
+    changed: list[str]
+    removed: list[str]
+    refused: list[str]
+    """A sentence for each."""
+
+    def sentence(self) -> str:
+        """Write what it has done, for the log; empty: nothing.
+
+        >>> Configured(["nightly", "pulse"], [], ["hourly"], []).sentence()
+        'the configuration added schedules (nightly, pulse) and removed schedules (hourly)'
+        """
+        parts = [
+            f"{verb} schedules ({some_of(names, SCHEDULES_LOGGED_MAX)})"
+            for verb, names in zip(self._fields, self[:3], strict=False)
+            if names
+        ]
+        return f"the configuration {' and '.join(parts)}" if parts else ""
 
 
 @final
@@ -126,12 +151,16 @@ class Schedules:
         self._configured.discard(name)
 
     def pause(self, name: str, note: str, now_ms: RequestMs) -> Schedule:
-        """Have no runs until `resume`; `ScheduleNotFound`, `ScheduleInvalid`, `OutOfSpace`."""
+        """Have no runs until `resume`; without a note it keeps the one that it has.
+
+        Raises `ScheduleNotFound`, `ScheduleInvalid`, `OutOfSpace`.
+        """
         schedule = self.book.load(name)
         if len(note.encode("utf-8", "surrogatepass")) > SCHEDULE_NOTE_BYTES_MAX:
             rule = f"must have at most {SCHEDULE_NOTE_BYTES_MAX} bytes"
             raise ScheduleInvalid([Wrong("note", rule, shown(note))])
         progress = schedule.progress
+        note = note or progress.note
         if not progress.is_paused or progress.note != note:
             progress.is_paused, progress.note = True, note
             self._keep(schedule, now_ms)
@@ -172,18 +201,25 @@ class Schedules:
 
     def configure(
         self, wanted: Mapping[str, tuple[Definition, bytes]], now_ms: RequestMs
-    ) -> Iterator[str]:
-        """Have these schedules of the configuration, and no others of it; yield what is wrong.
+    ) -> Configured:
+        """Have these schedules of the configuration, and no others of it.
 
-        To be exhausted: what is wrong with one keeps no other from being set.
+        What is wrong with one keeps no other from being set.
         """
-        for name in sorted(self._configured - wanted.keys()):
+        done = Configured([], [], sorted(self._configured - wanted.keys()), [])
+        for name in done.removed:
             self.remove(name, now_ms, is_configured=True)
         for name, (definition, body) in wanted.items():
             try:
-                self.set(name, definition, body, now_ms, is_configured=True)
+                _, change = self.set(name, definition, body, now_ms, is_configured=True)
             except Refusal as refusal:
-                yield f"the schedule {name!r} of the configuration: {refusal}"
+                done.refused.append(f"the schedule {name!r} of the configuration: {refusal}")
+            else:
+                if change is Change.CREATED:
+                    done.added.append(name)
+                elif change is Change.CHANGED:
+                    done.changed.append(name)
+        return done
 
     def _check_owner(self, schedule: Schedule, *, is_configured: bool) -> None:
         if schedule.progress.is_configured and not is_configured:

@@ -27,7 +27,7 @@ def test_what_a_token_lacks_is_named_for_schedules(talk: Talk) -> None:
 def test_what_the_configuration_has_set_is_changed_there_and_no_token_helps(talk: Talk) -> None:
     wanted = {"nightly": (Definition(topic="t", cron="@daily"), b"")}
     set_by = talk.rig.schedules().configure(wanted, talk.rig.clock.request_ms())
-    assert [*set_by] == []
+    assert set_by == (["nightly"], [], [], [])
     said = talk.fails(Exit.NOT_ALLOWED, "schedule", "remove", "nightly")
     assert "configuration" in said
     assert "token" not in said

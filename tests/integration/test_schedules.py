@@ -164,6 +164,7 @@ def test_the_configuration_sets_changes_and_removes_its_schedules_at_a_start(
         client.put_schedule("c", "t", "mine", every="1h")
         daemon.advance(3_600)
         assert not warnings_of(daemon)
+        assert "the configuration added schedules (a, b)" in daemon.log()
     written(tmp_path, CONFIGURED.format(n=2).replace("[schedules.a]", "[schedules.c]"))
     with (
         running_daemon(*flags, data_dir=home, clock="virtual") as daemon,
@@ -177,3 +178,7 @@ def test_the_configuration_sets_changes_and_removes_its_schedules_at_a_start(
         (warning,) = warnings_of(daemon)
         assert "'c'" in warning
         assert "remove it, and restart" in warning
+        said = "the configuration changed schedules (b) and removed schedules (a)"
+        assert said in daemon.log()
+    with running_daemon(*flags, data_dir=home, clock="virtual") as daemon:
+        assert "the configuration" not in daemon.log().replace("of the configuration", "")

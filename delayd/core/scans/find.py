@@ -82,7 +82,9 @@ class KeySearch:
         store, key, names = self._engine.store, self._key, self._names
         some = tuple(islice(self._left, count))
         for topic in some:
-            if topic.keys is None or topic.name <= self._first or not store.owner_of(topic, key):
+            if topic.keys is None or topic.is_internal or topic.name <= self._first:
+                continue
+            if not store.owner_of(topic, key):
                 continue
             if self._may_see(topic.name):
                 names.append(topic.name)
