@@ -72,6 +72,7 @@ from delayd.client.schedules import (
     definition_json,
     note_bytes,
     preview_json,
+    read_changed,
     read_page,
     read_preview,
     read_schedule,
@@ -562,7 +563,8 @@ def _many(
 def _schedule(method: str, name: str, verb: str = "", body: bytes = b"") -> Steps[ScheduleInfo]:
     """Send a request about a schedule, which may be done twice, and read what it answers."""
     response = yield Request(method, _schedule_path(name) + verb, body, may_repeat=True)
-    return read_schedule(_read(response), response.body)
+    read = read_schedule if method == "GET" else read_changed
+    return read(_read(response), response.body)
 
 
 def _schedule_path(name: str) -> str:

@@ -86,6 +86,23 @@ def read_schedule(answer: object, text: bytes) -> ScheduleInfo:
     return _schedule(answer, body_texts(text))
 
 
+def read_changed(answer: object, text: bytes) -> ScheduleInfo:
+    """Read the answer about a schedule that was changed.
+
+    It is short for those who may not look at the schedule.
+    """
+    if "definition" in members(answer):
+        return read_schedule(answer, text)
+    return ScheduleInfo(
+        text_in(answer, "name"),
+        text_in(answer, "topic"),
+        text_in(answer, "state"),
+        _moment_or_none(answer, "next"),
+        note=_text_or_empty(answer, "note"),
+        details=members(answer),
+    )
+
+
 def read_page(
     answer: object, text: bytes, after: str | None
 ) -> tuple[list[ScheduleInfo], str | None]:

@@ -581,6 +581,16 @@ class ScheduleAnswer(Answer, kw_only=True):
     tzdata: Annotated[str, about("The version of the time zones by which it is planned.")]
 
 
+class ScheduleChangeAnswer(Answer, kw_only=True):
+    """Of a schedule that was made or changed, for a token that may not look at it."""
+
+    name: str
+    topic: str
+    state: Annotated[ScheduleState, about("over: there are no more runs.")]
+    next: Annotated[MomentText | None, about("When the next run is due; null: there is none.")]
+    note: Annotated[str | Unset, about("With which it was paused just now.")] = UNSET
+
+
 class SchedulePageAnswer(Answer, kw_only=True):
     """One page of schedules, sorted by name."""
 

@@ -413,6 +413,10 @@ _TOPICS: Final = (
 )
 
 _SCHEDULE: Final = {200: Response("The schedule.", (answer_forms.ScheduleAnswer,))}
+_CHANGED: Final = (answer_forms.ScheduleAnswer, answer_forms.ScheduleChangeAnswer)
+_SCHEDULE_CHANGED: Final = {
+    200: Response("The schedule; all of it for tokens that may look at it.", _CHANGED)
+}
 _RUNS: Final = {200: Response("The next runs.", (answer_forms.PreviewAnswer,))}
 _SCHEDULES: Final = (
     Route(
@@ -432,10 +436,11 @@ _SCHEDULES: Final = (
         f" {SCHEDULE_MADE_UP_MAX}.",
         {
             200: Response(
-                "The schedule has this definition now, or had it before.",
-                (answer_forms.ScheduleAnswer,),
+                "The schedule has this definition now, or had it before; all of it is told to"
+                " tokens that may look at it.",
+                _CHANGED,
             ),
-            201: Response("The schedule was made.", (answer_forms.ScheduleAnswer,)),
+            201: Response("The schedule was made; the same is told.", _CHANGED),
         },
         (
             *(errors.ScheduleInvalid, errors.ScheduleConfigured, errors.SchedulesFull),
@@ -462,7 +467,7 @@ _SCHEDULES: Final = (
         *("POST", "/v1/schedules/{name}/pause", schedules.pause, Scope.PUT),
         *("pause_schedule", Section.SCHEDULES, "Pause a schedule"),
         "It has no runs until it is resumed, and they count neither as missed nor as skipped.",
-        _SCHEDULE,
+        _SCHEDULE_CHANGED,
         (errors.ScheduleNotFound, errors.ScheduleInvalid, errors.OutOfSpace),
         form=request_forms.NoteForm,
         may_be_empty=True,
@@ -471,7 +476,7 @@ _SCHEDULES: Final = (
         *("POST", "/v1/schedules/{name}/resume", schedules.resume, Scope.PUT),
         *("resume_schedule", Section.SCHEDULES, "End a schedule's pause"),
         "It goes on with the first run after now.",
-        _SCHEDULE,
+        _SCHEDULE_CHANGED,
         (errors.ScheduleNotFound, errors.ScheduleInvalid, errors.OutOfSpace),
         form=request_forms.NothingForm,
         may_be_empty=True,

@@ -1,6 +1,7 @@
 """Schedules as clients see them, over HTTP and on the line: plain values, to be written as JSON.
 
     shown_schedule      everything about one: what it is, and what has become of its runs
+    shown_change        what one is told of its own change who may not look at it
     shown_runs          when runs are due
     SchedulePage        a page of those that a client may see, in slices
 
@@ -60,6 +61,23 @@ def shown_schedule(
     }
     if progress.is_paused:
         shown["note"] = progress.note
+    return shown
+
+
+def shown_change(schedules: Schedules, schedule: Schedule, note: str = "") -> dict[str, Any]:
+    """Return what the client itself has said or set, without what others have, or the body.
+
+    `note`: with which it has just paused the schedule.
+    """
+    next_runs = schedules.next_runs(schedule, 1)
+    shown: dict[str, Any] = {
+        "name": schedule.name,
+        "topic": schedule.definition.topic,
+        "state": schedule.progress.state.value,
+        "next": moment_text(next_runs[0]) if next_runs else None,
+    }
+    if note:
+        shown["note"] = note
     return shown
 
 

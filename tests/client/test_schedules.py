@@ -111,7 +111,7 @@ DEFINITION: Final = (
     '{"topic":"reports","every":900.0,"start":"2030-01-01T02:30:00+00:00","window":"1h",'
     '"retry":["15s",180.0],"body":{"all":true}}'
 )
-PUT: Final = ("put_schedule", "nightly", "reports", {"all": True}, OPTIONS)
+PUT: Final[tuple[Any, ...]] = ("put_schedule", "nightly", "reports", {"all": True}, OPTIONS)
 REQUESTS: Final = [
     (PUT, f"PUT /v1/schedules/nightly {DEFINITION}"),
     (("schedule", "a;b"), "GET /v1/schedules/a%3Bb"),
@@ -132,6 +132,21 @@ def test_what_is_asked_over_http_about_a_schedule_is_answered_with_all_of_it(
     assert info._replace(details={}) == NIGHTLY
     assert (info.text, info.json()) == (BODY, {"body": 1})
     assert info.details["last"]["outcome"] == "refused"
+
+
+def test_who_may_not_look_is_told_over_http_what_was_changed() -> None:
+    short = b'{"name":"nightly","topic":"reports","state":"paused","next":null,"note":"why"}'
+    call: Any
+    for call, _ in REQUESTS:
+        if call[0] == "schedule":
+            with pytest.raises(NotUnderstood):
+                over_http(short, 200, *call)
+        else:
+            _, info = over_http(short, 200, *call)
+            told = ScheduleInfo("nightly", "reports", "paused", note="why")
+            assert info._replace(details={}) == told._replace(details={})
+    _, info = over_http(short.replace(b"null", b'"%b"' % TEXT.encode()), 200, *PUT)
+    assert info.next == AT
 
 
 def test_other_questions_over_http_have_answers_of_their_own() -> None:

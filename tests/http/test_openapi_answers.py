@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from openapi_schema_validator import OAS31Validator
 
+from delayd.access.scopes import Scope
 from delayd.http.openapi import document
 from delayd.http.problems import CONTENT_TYPE, ProblemAnswer
 from delayd.http.routes import ROUTES
@@ -249,6 +250,19 @@ def test_every_answer_is_described_and_every_description_is_answered(rng: random
         assert {*described()} <= life.seen, {*described()} - life.seen
         refused = {status for _, status in life.seen if status >= 400}
         assert refused >= {404, 409, 422, 507}
+
+
+def test_what_a_token_that_may_not_look_is_told_of_a_change_is_described() -> None:
+    said = {"topic": "mail", "every": "1h", "body": 1}
+    given = {"set_schedule": said, "pause_schedule": {"note": "why"}, "resume_schedule": {}}
+    routes = {route.name: route for route in ROUTES}
+    with HttpRig(needs_token=True) as rig:
+        token = rig.token(Scope.PUT)
+        for name, json_body in given.items():
+            route = routes[name]
+            answer = rig.call(route.method, route.path.format(name="a"), json_body, token=token)
+            assert {*answer.json} <= {"name", "topic", "state", "next", "note"}
+            check(route, answer)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Schedules: make, change, remove, pause, resume, run, backfill, list, show, preview.
 
 A schedule is looked at by whoever may look at the jobs of its topic, and changed by whoever may put
-such a job there. To other clients of that topic it does not exist.
+such a job there. To other clients of that topic it does not exist. Who may change it and not look
+is told no more than that.
 
 `delayd.schedules` is imported when the first call is about a schedule: most daemons have none.
 """
@@ -52,14 +53,20 @@ def _allowed(call: Call, name: str = "", *, hidden: Exception | None = None) -> 
     return schedule
 
 
-async def _answered(call: Call, name: str, status: int = 200) -> Reply:
-    """Answer a schedule as it is now, when its changes are durable."""
-    from delayd.schedules.shown import shown_schedule  # noqa: PLC0415
+async def _answered(call: Call, name: str, status: int = 200, note: str = "") -> Reply:
+    """Answer a schedule as it is now, when its changes are durable.
+
+    To those who may not look at it only what they have just said or set, a `note` for example.
+    """
+    from delayd.schedules.shown import shown_change, shown_schedule  # noqa: PLC0415
 
     schedules = call.api.schedules()
     schedule = schedules.load(name)
-    sees_secrets = call.is_admin(schedule.definition.topic)
-    shown = shown_schedule(schedules, schedule, sees_secrets=sees_secrets)
+    topic = schedule.definition.topic
+    if call.principal.may(Scope.PEEK, topic):
+        shown = shown_schedule(schedules, schedule, sees_secrets=call.is_admin(topic))
+    else:
+        shown = shown_change(schedules, schedule, note)
     await call.api.durable()
     return _reply(shown, status)
 
@@ -99,7 +106,7 @@ async def pause(call: Call) -> Reply:
     form: NoteForm = call.form
     name = _allowed(call).name
     call.api.schedules().pause(name, form.note, call.api.now_ms())
-    return await _answered(call, name)
+    return await _answered(call, name, note=form.note)
 
 
 async def resume(call: Call) -> Reply:
