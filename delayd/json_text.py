@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 import orjson
 
-from delayd.limits import HTTP_CONTAINERS_MAX
+from delayd.limits import HTTP_CONTAINERS_MAX, HTTP_DEPTH_READ
 
 _skip: Final = msgspec.json.Decoder(msgspec.Raw).decode
 """Checks JSON, except UTF-8 and the range of numbers, and makes no values: a fifth of the time of
@@ -53,3 +53,19 @@ def _may_be_endless(body: bytes) -> bool:
 def is_dense(text: bytes) -> bool:
     """Tell whether parsing this JSON would block all clients: 4 MiB of `[],[],` take a second."""
     return len(text) > HTTP_CONTAINERS_MAX < text.count(b"[") + text.count(b"{")
+
+
+def why_not_json(data: bytes, message: str, where: str = "") -> str:
+    r"""Return why the data is not JSON; `message` is that of orjson or msgspec.
+
+    >>> why_not_json(b'{"body": "\xff"}', "str is not valid UTF-8")
+    'the byte 0xff at offset 10 is not UTF-8'
+    """
+    colon = f"{where}: " if where else ""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return f"{colon}the byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8"
+    if "depth" in message:  # of orjson, or of Python
+        message = f"arrays and objects are nested too deeply; {HTTP_DEPTH_READ} levels are read"
+    return colon + message

@@ -39,11 +39,11 @@ from delayd.http.form_reader import (
     new_hints,
     too_many,
     unknown,
-    why_not_json,
 )
 from delayd.http.long_work import Slices
 from delayd.http.problems import LINES, BodyTooLong, FieldError, NotJson, RequestInvalid
 from delayd.http.values import UNSET, Unset
+from delayd.json_text import why_not_json
 from delayd.limits import (
     HTTP_ERRORS_MAX,
     HTTP_FIELDS_BYTES_MAX,

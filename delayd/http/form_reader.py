@@ -36,11 +36,10 @@ import orjson
 from delayd.fields import as_whole
 from delayd.http.problems import FieldError, NotJson, RequestInvalid
 from delayd.http.values import decode_value
-from delayd.json_text import is_dense
+from delayd.json_text import is_dense, why_not_json
 from delayd.limits import (
     BODY_BYTES_CEILING,
     HTTP_CONTAINERS_MAX,
-    HTTP_DEPTH_READ,
     HTTP_ERRORS_MAX,
     HTTP_FIELDS_BYTES_MAX,
     HTTP_HINTS_MAX,
@@ -251,22 +250,6 @@ def check_rest(data: bytes, long_bytes: int, where: str = "") -> None:
     if len(data) - long_bytes > HTTP_FIELDS_BYTES_MAX:
         rule = f"its fields, bodies of jobs excepted, are longer than {HTTP_FIELDS_BYTES_MAX} bytes"
         raise RequestInvalid([FieldError(where, rule)])
-
-
-def why_not_json(data: bytes, message: str, where: str = "") -> str:
-    r"""Return why the data is not JSON; `message` is that of orjson or msgspec.
-
-    >>> why_not_json(b'{"body": "\xff"}', "str is not valid UTF-8")
-    'the byte 0xff at offset 10 is not UTF-8'
-    """
-    colon = f"{where}: " if where else ""
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return f"{colon}the byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8"
-    if "depth" in message:
-        message = f"arrays and objects are nested too deeply; {HTTP_DEPTH_READ} levels are read"
-    return colon + message
 
 
 @cache  # a form does not change, and to look at its annotations takes half a millisecond

@@ -636,7 +636,7 @@ COMMANDS: Final = (
     ),
     Command(b"clear-tube ", grammar.parse_only_topic, _clear_tube, About.NAMED, Scope.ADMIN),
     Command(
-        *(b"schedule-put ", grammar.parse_schedule_and_body, _of_schedules("schedule-put")),
+        *(b"schedule-put ", grammar.parse_schedule_put, _of_schedules("schedule-put")),
         *(About.VISIBLE, Scope.PUT),
     ),
     _schedule(b"schedule-delete ", grammar.parse_schedule),

@@ -777,6 +777,16 @@ def parse_schedule_and_body(rest: bytes) -> tuple[str, int]:
     return name, u32(body_bytes, rest)
 
 
+def parse_schedule_put(rest: bytes) -> tuple[str, int]:
+    """Return the schedule and its length; `ScheduleInvalid` for what no schedule can be called."""
+    from delayd.schedules.definition import checked_schedule_name  # noqa: PLC0415 - it comes now
+
+    name = rest.lstrip(b" ").partition(b" ")[0]
+    if name:
+        checked_schedule_name(name.decode(errors="replace"))
+    return parse_schedule_and_body(rest)
+
+
 def parse_backfill(rest: bytes) -> tuple[str, int, int]:
     """Return the schedule, and the first and the last moment."""
     name, rest = _parse_schedule_and(rest)

@@ -7,10 +7,12 @@ Clients say it as a JSON object, the configuration as a table; `FIELDS` has a ro
 (900000, b'{"a": 1}', 'latest')
 >>> definition.to_fields()
 {'topic': 'mail', 'every': '15m'}
->>> try: Definition.from_json(b'{"topic": "mail", "every": "1ms", "bdy": 1}')
+>>> try: Definition.from_json(b'{"every": "1ms", "bdy": 1}')
 ... except ScheduleInvalid as refusal: print(*refusal.errors, sep="\n")
 every = "1ms": must be from "1s" to "52w2d"
 bdy: there is no such field; did you mean body?
+topic: is missing
+body: is missing: give body or body_base64
 
 A definition never changes: to alter a schedule is to give it another one. It is kept as JSON by its
 inside names, in the units of the core.
@@ -46,8 +48,10 @@ from delayd.fields import (
     whole,
     written,
 )
+from delayd.json_text import is_json, why_not_json
 from delayd.limits import (
     CAP_MAX,
+    HTTP_CONTAINERS_MAX,
     PRIORITY_DEFAULT,
     PRIORITY_MAX,
     SCHEDULE_GRACE_MS,
@@ -76,6 +80,10 @@ _OF_A_PUT: Final = {
     "at": "is not for schedules: cron or every says when, start from when on",
 }
 _BASE64_RULE: Final = "must be base64"
+_NO_BODY: Final = (
+    f"has a number that is too large, or more than {HTTP_CONTAINERS_MAX} arrays and objects: give"
+    " it as body_base64"
+)
 
 
 class Missed(enum.Enum):
@@ -201,18 +209,24 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     def from_json(text: bytes) -> "tuple[Definition, bytes]":
         """Read a schedule; return its definition and its body. Raises `ScheduleInvalid`."""
         try:
+            text.decode()  # msgspec checks no text that is kept as it is
             raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
             fields = {
                 name: VerbatimJson(value) if name == "body" else msgspec.json.decode(value)
                 for name, value in raw.items()
             }
+        except msgspec.ValidationError:
+            raise ScheduleInvalid([Wrong("", "it is not a JSON object")]) from None
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise ScheduleInvalid([Wrong("", f"it is not a JSON object: {error}")]) from None
+            why = why_not_json(text, str(error))
+            raise ScheduleInvalid([Wrong("", f"it is not JSON: {why}")]) from None
         if sum(len(name) + len(value) for name, value in raw.items() if name not in _BODIES) > (
             SCHEDULE_JSON_BYTES_MAX
         ):
             rule = f"it is longer than {SCHEDULE_JSON_BYTES_MAX} bytes without its body"
             raise ScheduleInvalid([Wrong("", rule)])
+        if "body" in raw and not is_json(bytes(raw["body"])):  # though it was read
+            raise ScheduleInvalid([Wrong("body", _NO_BODY)])
         return Definition.from_fields(fields)
 
     @staticmethod
@@ -224,9 +238,10 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         try:
             values = read_all(fields, (*FIELDS, *BODY_FIELDS), takes_null=True)
         except Invalid as wrong:
-            raise ScheduleInvalid([*map(_explained, wrong.errors)]) from None
+            errors = [*map(_explained, wrong.errors), *_missing(fields)]
+            raise ScheduleInvalid(errors) from None
         bodies = [values.pop(name) for name in _BODIES if name in values]
-        errors = [*_broken_rules(values, len(bodies))]
+        errors = [*_missing(fields), *_broken_rules(values, len(bodies))]
         if errors:
             raise ScheduleInvalid(errors)
         return Definition(**values), bodies[0]
@@ -284,21 +299,24 @@ def _explained(wrong: Wrong) -> Wrong:
     return wrong._replace(rule=_OF_A_PUT.get(wrong.place, wrong.rule))
 
 
+def _missing(fields: Mapping[str, object]) -> Iterator[Wrong]:
+    """Yield which of two fields is missing of which one has to be given."""
+    for one, other in (("cron", "every"), _BODIES):
+        if fields.get(one) is None and fields.get(other) is None:
+            yield Wrong(one, f"is missing: give {one} or {other}")
+
+
 def _broken_rules(values: Mapping[str, Any], bodies: int) -> Iterator[Wrong]:
     """Yield what is wrong with fields that are right each by itself."""
     if values["topic"] in INTERNAL_TOPICS:
         rule = "must be another topic: this one is reserved"
         yield Wrong("topic", rule, shown(values["topic"]))
-    if ("cron" in values) == ("every_ms" in values):
-        both = (
-            "cannot be given with every" if "cron" in values else "is missing: give cron or every"
-        )
-        yield Wrong("cron", both)
+    if "cron" in values and "every_ms" in values:
+        yield Wrong("cron", "cannot be given with every")
     if "timezone" in values and "every_ms" in values:
         yield Wrong("timezone", "is for cron only: every counts the time that passes")
-    if bodies != 1:
-        both = "is missing: give body or body_base64"
-        yield Wrong("body", "cannot be given with body_base64" if bodies else both)
+    if bodies > 1:
+        yield Wrong("body", "cannot be given with body_base64")
     start_ms, end_ms = values.get("start_ms"), values.get("end_ms")
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
         yield Wrong("end", f"must not be before the start, {moment_text(start_ms)}")
