@@ -10,7 +10,7 @@ const LATELY_MS = 86400000;
 export const TROUBLES = new Map([
   ["refused", "its last run was refused: no job was put"],
   ["dead", "the job of its last run is a dead letter"],
-  ["missed", "in the last day it was seen that runs were missed, and they are not made up for"],
+  ["missed", "in the last day runs were found that were missed, and they are not put later"],
   ["paused", "it has no runs until it is resumed"],
 ]);
 
@@ -57,7 +57,7 @@ function words(cron) {
 // When the runs of a schedule are due, as it was written, and in words.
 export function whenOf({ cron, every, timezone, start, end, limit }) {
   const said = cron ? words(cron) : "";
-  const bounds = [start && `from ${time(start)}`, end && `until ${time(end)}`, limit && `${whole(limit)} runs at most`].filter(Boolean);
+  const bounds = [start && `from ${time(start)}`, end && `until ${time(end)}`, limit && `at most ${whole(limit)} ${limit === 1 ? "run" : "runs"}`].filter(Boolean);
   return [
     cron ? h("code", {}, cron) : `every ${every}`,
     said && `, ${said}`,
@@ -126,7 +126,7 @@ export function scheduleView(name) {
 function scheduleFigures(schedule, runs, now) {
   const { definition, last } = schedule;
   const trouble = troubleOf(schedule, now);
-  const about = new Map([["runs", "jobs that were put"], ["missed", "due while nobody ran them, and not made up for"], ["skipped", "due while the one before was under way"], ["refused", "no job was put"], ["late", "more than a second after they were due"]]);
+  const about = new Map([["runs", "jobs that were put"], ["missed", "due while no daemon ran, and not put later"], ["skipped", "due while the job of the run before was neither done nor dead"], ["refused", "no job was put"], ["late", "put more than a second after they were due"]]);
   const tiles = [...about].map(([count, title]) =>
     h("div", { class: `figure ${count === trouble ? "warn" : ""}`, title }, h("span", { class: "name" }, count), h("span", { class: "value", title: whole(schedule[count]) }, short(schedule[count]))),
   );
@@ -225,19 +225,19 @@ const SETTINGS = [
   ["topic", "Topic", "reports", "where the job of each run is put"],
   ["cron", "Cron expression", "30 2 * * *", "minute, hour, day, month, day of week, or @hourly … @yearly; this or an interval"],
   ["every", "Interval", "15m", "counted from the start, or from when it is made"],
-  ["timezone", "Time zone", "America/New_York", "by whose clock the expression counts; UTC if it is empty"],
-  ["start", "Start", "2027-01-01T00:00:00Z", "no run is due before"],
-  ["end", "End", "2027-12-31T00:00:00Z", "no run is due after"],
-  ["limit", "Runs", "10", "as many at most"],
-  ["missed", "Missed runs", ["latest", "none", "all"], "which of those that were due while nobody ran them are made up for"],
-  ["window", "Made up for within", "6h", "later than this they are not"],
-  ["overlap", "Overlap", ["allow", "skip", "queue_one"], "what becomes of a run while the job of the one before is neither done nor dead"],
-  ["jitter", "Jitter of the runs", "5m", "each is put off by the same part of it"],
-  ["priority", "Priority", "1024", "of each job, as what follows"],
+  ["timezone", "Time zone", "America/New_York", "whose clock the expression goes by; UTC if it is empty"],
+  ["start", "Start", "2027-01-01T00:00:00Z", "no run is due before it"],
+  ["end", "End", "2027-12-31T00:00:00Z", "no run is due after it"],
+  ["limit", "Runs at most", "10", "after them the schedule is over"],
+  ["missed", "Missed runs", ["latest", "none", "all"], "which of the runs that were due while no daemon ran are put late"],
+  ["window", "Late by at most", "6h", "missed runs that are later are not put"],
+  ["overlap", "Overlap", ["allow", "skip", "queue_one"], "what happens to a run while the job of the run before is neither done nor dead"],
+  ["jitter", "Jitter of the runs", "5m", "delays all of them by the same time, below this; keys are without it"],
+  ["priority", "Priority", "1024", "of each job, as all that follows; 0 is the most urgent"],
   ["ttr", "Time to run", "2m", "how long a worker may hold it"],
   ["retry", "Retry ladder", "15s 3m 10m", "how long it waits after each failed attempt"],
-  ["jitter_percent", "Jitter of the ladder", "10", "lengthens each step by up to so many percent"],
-  ["max_attempts", "Attempts", "10", "how often it is handed out at most"],
+  ["jitter_percent", "Jitter of the ladder", "10", "lengthens each step by chance, by up to this percentage"],
+  ["max_attempts", "Attempts", "10", "how often it is handed out, at most"],
   ["group", "Group", "customer-7", ""],
   ["url", "Url", "https://example.com/hook", "where it is sent, as a webhook"],
   ["method", "Method", "PUT", "of that call; POST if it is empty"],

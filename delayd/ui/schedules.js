@@ -15,8 +15,9 @@ const READ_MAX = 5000;
 const SPANS = [["24 hours", 86400000, 10800000], ["7 days", 604800000, 86400000]];
 const LABELS_END = 0.95;
 const LABEL_PX = 50;
-// How far marks are apart at least: a mark, and a digit of its count.
-const MARK_PX = 5;
+// How far marks are apart at least: a mark, and a digit of its count. Half of a count has room beside the first and last.
+const EDGE_PX = 18;
+const MARK_PX = 8;
 const DIGIT_PX = 7;
 const RUNS_MAX = 100; // of a schedule, as many as one preview has
 const PREVIEWS_AT_ONCE = 8;
@@ -172,14 +173,14 @@ function timeLine(view) {
     }
     const count = [...runs.values()].reduce((sum, names) => sum + names.length, 0);
     const text = `${whole(count)} ${count === 1 ? "run" : "runs"} within ${title}`;
-    const width = line.clientWidth || 600;
+    const width = Math.max((line.clientWidth || 600) - 2 * EDGE_PX, LABEL_PX);
     const { found, near } = grouped(runs, length / width);
     fill(line, marks(found, now, length), labels(now, span, width));
     line.setAttribute("role", "img");
     line.setAttribute("aria-label", text);
     const whose = cut.length > CUT_NAMES_MAX ? `${whole(cut.length)} of them` : cut.join(", ");
     const more = cut.length > 0 && `; of ${whose} only the next ${RUNS_MAX} are shown`;
-    fill(note, text, ` of the schedules below; those within ${duration(near / 1000)} are one mark, with their count`, more, ".");
+    fill(note, text, ` of the schedules below; those within ${duration(near / 1000)} of each other are one mark, with their count`, more, ".");
     const isOpen = list.querySelector("details")?.open;
     fill(list, count > 0 && asTable(runs, now, isOpen));
   }
@@ -217,7 +218,7 @@ function grouped(runs, msPerPx) {
       if (!found.length || at - found.at(-1)[0][0] > near) found.push([]);
       found.at(-1).push(...names.map((name) => [at, name]));
     }
-    const needed = String(Math.max(0, ...found.map(({ length }) => length))).length;
+    const needed = whole(Math.max(0, ...found.map(({ length }) => length))).length;
     if (needed <= digits) return { found, near };
     digits = needed;
   }
@@ -242,7 +243,7 @@ function labels(now, [, length, shortest], width) {
 }
 
 function placed(element, share) {
-  element.style.left = `${(100 * share).toFixed(3)}%`;
+  element.style.left = `calc(${EDGE_PX}px + (100% - ${2 * EDGE_PX}px) * ${share.toFixed(5)})`;
   return element;
 }
 

@@ -28,7 +28,15 @@ PROMISED: Final = (
 )
 MARKS: Final = "[...document.querySelectorAll('.mark')].map((each) => each.innerText || '1').join()"
 
-
+COUNTS_ARE_APART: Final = """
+(() => {
+    const line = document.querySelector(".line").getBoundingClientRect();
+    const counts = [...document.querySelectorAll(".mark b")].map((b) => b.getBoundingClientRect());
+    const starts = [...counts.slice(1).map(({ left }) => left), line.right];
+    const isApart = counts.every(({ right }, at) => right < starts[at]);
+    return counts.length > 5 && isApart && line.left <= counts[0].left;
+})()
+"""
 TROUBLE: Final = """
 import(
     performance.getEntriesByType("resource").find(({ name }) => /schedule[.]/.test(name)).name
@@ -101,6 +109,12 @@ def test_runs_are_marks_on_a_line_and_several_at_once_are_one_with_a_count(
         ask(daemon, "PUT", "/v1/schedules/often", {"topic": "t", "cron": "* * * * *", "body": 1})
         browser.open(url_of(daemon, "schedules"))
         browser.shows("of often only the next 100 are shown")
+        browser.wait_for(COUNTS_ARE_APART)
+        once = {"topic": "t", "every": "1h", "start": "2099-01-01T00:00:00Z", "limit": 1, "body": 1}
+        ask(daemon, "PUT", "/v1/schedules/once", once)
+        browser.open(url_of(daemon, "schedules?prefix=once"))
+        browser.shows("at most 1 run")
+        assert "at most 1 runs" not in browser.text()
 
 
 def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fields(
