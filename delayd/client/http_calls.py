@@ -390,9 +390,11 @@ class HttpCalls:
         return _named(RunResult, (yield from _ask("POST", f"{_schedule_path(name)}/run", {})))
 
     def backfill_schedule(
-        self, name: str, due_from: Moment, due_to: Moment
+        self, name: str, due_from: Moment, due_to: Moment | None = None
     ) -> Steps[BackfillResult]:
-        span = {"from": moment(due_from, "from"), "until": moment(due_to, "until")}
+        span = {"from": moment(due_from, "from")}
+        if due_to is not None:
+            span["until"] = moment(due_to, "until")
         answer = yield from _ask("POST", f"{_schedule_path(name)}/backfill", span)
         return _named(BackfillResult, answer)
 

@@ -582,12 +582,11 @@ class LineCalls:
         return RunResult(whole_at(words, 1), words[2])
 
     def backfill_schedule(
-        self, name: str, due_from: Moment, due_to: Moment
+        self, name: str, due_from: Moment, due_to: Moment | None = None
     ) -> Steps[BackfillResult]:
-        span = [
-            _option(moment(due_from, "from"), "from"),
-            _option(moment(due_to, "until"), "until"),
-        ]
+        span = [_option(moment(due_from, "from"), "from")]
+        if due_to is not None:
+            span.append(_option(moment(due_to, "until"), "until"))
         words = (yield from _of_schedule("backfill", name, "BACKFILLED", *span)).words
         return BackfillResult(whole_at(words, 1), whole_at(words, 2))
 

@@ -450,8 +450,13 @@ class Client:
         """Put a job of the schedule now, besides those of its runs."""
         return self._run(self._calls.run_schedule(name))
 
-    def backfill_schedule(self, name: str, due_from: Moment, due_to: Moment) -> BackfillResult:
-        """Put the jobs of the runs of a past range, both ends included, unless they are there."""
+    def backfill_schedule(
+        self, name: str, due_from: Moment, due_to: Moment | None = None
+    ) -> BackfillResult:
+        """Put the jobs of the runs of a past range, both ends included, unless they are there.
+
+        It ends now by default.
+        """
         return self._run(self._calls.backfill_schedule(name, due_from, due_to))
 
     def preview_schedule(

@@ -650,7 +650,10 @@ class BackfillForm(Form, kw_only=True):
     from_: Annotated[Moment, about("The nominal time of the first run, or before.")] = (
         msgspec.field(name="from")
     )
-    until: Annotated[Moment, about("The nominal time of the last run, or after; not after now.")]
+    until: Annotated[
+        Moment | Unset,
+        about("The nominal time of the last run, or after; not after now, which is the default."),
+    ] = UNSET
 
 
 class ListSchedulesForm(Form, kw_only=True):

@@ -787,15 +787,17 @@ def parse_schedule_put(rest: bytes) -> tuple[str, int]:
     return parse_schedule_and_body(rest)
 
 
-def parse_backfill(rest: bytes) -> tuple[str, int, int]:
-    """Return the schedule, and the first and the last moment."""
+def parse_backfill(rest: bytes) -> tuple[str, int, int | None]:
+    """Return the schedule, and the first and the last moment; None: now."""
     name, rest = _parse_schedule_and(rest)
     words = [word.decode(errors="replace") for word in rest.split(b" ") if word]
     try:
-        from_ms, until_ms = map(parse_moment_ms, words)
+        from_ms, *until_ms = map(parse_moment_ms, words)
     except ValueError:
         raise BadFormat(rest) from None
-    return name, from_ms, until_ms
+    if len(until_ms) > 1:
+        raise BadFormat(rest)
+    return name, from_ms, until_ms[0] if until_ms else None
 
 
 def parse_preview(rest: bytes) -> tuple[str, int | None]:

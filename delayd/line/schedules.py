@@ -92,7 +92,9 @@ def _run(client: LineConnection, name: str, now_ms: RequestMs) -> bytes:
     return b"RAN %d %b\r\n" % (job_id, key.encode())
 
 
-def _backfill(client: LineConnection, args: tuple[str, int, int], _now_ms: RequestMs) -> bytes:
+def _backfill(
+    client: LineConnection, args: tuple[str, int, int | None], _now_ms: RequestMs
+) -> bytes:
     work = client.context.schedules().backfill(*args)
 
     def reply() -> bytes:

@@ -323,17 +323,19 @@ class Schedules:
         self._plan_from_now(schedule, put_off_ms)
         return self.next_runs(schedule, count)
 
-    def backfill(self, name: str, from_ms: int, until_ms: int) -> "Backfill":
-        """Return the work that puts the runs of a past range, both ends included.
+    def backfill(self, name: str, from_ms: int, until_ms: int | None) -> "Backfill":
+        """Return the work that puts the runs of a past range, both ends included; None: up to now.
 
         Runs that are there under their keys are left alone. `ScheduleNotFound`, `ScheduleInvalid`.
         """
         schedule = self.book.load(name)
         created_ms = schedule.progress.created_ms
         recurrence = schedule.definition.recurrence(created_ms)
+        self._follow_wall()
+        if until_ms is None:
+            until_ms = self.runner.wall_ms
         if schedule.definition.every_ms is not None and schedule.definition.start_ms is None:
             from_ms = max(from_ms, min(until_ms, created_ms + 1))  # no run was due when it was made
-        self._follow_wall()
         if until_ms > self.runner.wall_ms:
             rule = f"must not be after now, {moment_text(self.runner.wall_ms)}"
             raise ScheduleInvalid([Wrong("until", rule, shown(moment_text(until_ms)))])

@@ -470,8 +470,9 @@ class EngineWorld:
         job_id, key = self._of_schedule("run_now", name)
         return f"{job_id} {key}"
 
-    def backfill_schedule(self, name: str, from_s: float, until_s: float) -> str:
-        span = [self.now_ms + round(each * 1_000) for each in (from_s, until_s)]
+    def backfill_schedule(self, name: str, *bounds_s: float) -> str:
+        begin_ms, *end_ms = [self.now_ms + round(each * 1_000) for each in bounds_s]
+        span = begin_ms, end_ms[0] if end_ms else None
         work = self._do(lambda _engine: self._pass(self._schedules().backfill(name, *span)))
         return f"{work.put} {work.kept}"
 
@@ -736,8 +737,8 @@ class LineWorld:
     def run_schedule(self, name: str) -> str:
         return " ".join(self._say("RAN", f"schedule-run {name}")[1:3])
 
-    def backfill_schedule(self, name: str, from_s: float, until_s: float) -> str:
-        span = moments_from(self.now_ms, from_s, until_s)
+    def backfill_schedule(self, name: str, *bounds_s: float) -> str:
+        span = moments_from(self.now_ms, *bounds_s)
         return " ".join(self._say("BACKFILLED", f"schedule-backfill {name} {span}")[1:3])
 
     def preview_schedule(self, name: str, count: int) -> list[float]:
@@ -1053,9 +1054,10 @@ class HttpWorld:
         told = self._ask("POST", f"/schedules/{name}/run", {}).json
         return f"{told['id']} {told['key']}"
 
-    def backfill_schedule(self, name: str, from_s: float, until_s: float) -> str:
-        first, last = moments_from(self._wall_ms, from_s, until_s).split()
-        told = self._ask("POST", f"/schedules/{name}/backfill", {"from": first, "until": last}).json
+    def backfill_schedule(self, name: str, *bounds_s: float) -> str:
+        moments = moments_from(self._wall_ms, *bounds_s).split()
+        span = dict(zip(("from", "until"), moments, strict=False))
+        told = self._ask("POST", f"/schedules/{name}/backfill", span).json
         return f"{told['put']} {told['kept']}"
 
     def preview_schedule(self, name: str, count: int) -> list[float]:
@@ -1237,8 +1239,8 @@ class ClientWorld:
         told = self._do(self._client.run_schedule, name)
         return f"{told.id} {told.key}"
 
-    def backfill_schedule(self, name: str, from_s: float, until_s: float) -> str:
-        span = moments_from(self._wall_ms, from_s, until_s).split()
+    def backfill_schedule(self, name: str, *bounds_s: float) -> str:
+        span = moments_from(self._wall_ms, *bounds_s).split()
         told = self._do(self._client.backfill_schedule, name, *span)
         return f"{told.put} {told.kept}"
 

@@ -126,7 +126,8 @@ async def run(call: Call) -> Reply:
 async def backfill(call: Call) -> Reply:
     """Put the jobs of the runs of a past range; also if a refusal has ended it early."""
     form: BackfillForm = call.form
-    work = call.api.schedules().backfill(_allowed(call).name, form.from_, form.until)
+    until_ms = None if form.until is UNSET else form.until
+    work = call.api.schedules().backfill(_allowed(call).name, form.from_, until_ms)
     await call.api.carry_out(work)
     if work.refusal is not None:
         return refused(work.refusal, put=work.put)
