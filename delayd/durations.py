@@ -24,6 +24,8 @@ from typing import Final
 from delayd.limits import DURATION_MS_MAX, QUANTITY_CHARACTERS_MAX, SECONDS_MAX
 
 DURATION_RULE: Final = 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'
+INTERVAL_RULE: Final = 'must be seconds, or a duration such as "15m", "12h", "30d" or "1w"'
+"""The same rule, where durations are long: it shows other units."""
 DURATION_BOUNDS: Final = f"must be from 0 to {DURATION_MS_MAX // 1000} s"
 SIZE_RULE: Final = 'must be bytes, or a size such as "64KiB", "10MB" or "1GiB"'
 

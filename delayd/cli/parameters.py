@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from delayd.durations import parse_duration_ms
+from delayd.durations import DURATION_RULE, INTERVAL_RULE, parse_duration_ms
 from delayd.moments import moment_text, parse_moment_ms
 from delayd.text import parse_whole
 
@@ -53,6 +53,13 @@ def _duration(text: str) -> str:
     return text
 
 
+def _interval(text: str) -> str:
+    try:
+        return _duration(text)
+    except ValueError as broken:
+        raise ValueError(str(broken).replace(DURATION_RULE, INTERVAL_RULE)) from None
+
+
 def _moment(text: str) -> str:
     if re.fullmatch(SECONDS_SINCE_1970, text):
         return moment_text(parse_moment_ms(float(text)))
@@ -82,6 +89,8 @@ def _priority(text: str) -> int:
 
 DURATION: Final = Checked("duration", _duration)
 """`30m`, `1h30m`, `0.25`."""
+INTERVAL: Final = Checked("duration", _interval)
+"""The same, where weeks and days are common."""
 MOMENT: Final = Checked("time", _moment)
 """`2026-11-21T19:00:00Z`, or seconds since 1970; RFC 3339."""
 BOUND: Final = Checked("time or duration", _bound)

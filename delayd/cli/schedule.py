@@ -13,7 +13,7 @@ import click
 
 from delayd.cli.calendar import moment_of
 from delayd.cli.connect import known_schedules, known_topics, seen, with_client
-from delayd.cli.parameters import BOUND, DURATION, MOMENT, PRIORITY, takes
+from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, PRIORITY, takes
 from delayd.cli.put import body_of, called
 from delayd.cli.selection import each
 from delayd.cli.tables import (
@@ -52,7 +52,7 @@ NAMES: Final = click.argument(
 )
 WHEN: Final = (
     click.option("--cron", metavar="FIELDS", help="'30 2 * * *', '*/15 9-17 * * MON-FRI', @daily."),
-    click.option("--every", type=DURATION, help="Or the time from run to run: 15m, 1h30m, 7d."),
+    click.option("--every", type=INTERVAL, help="Or the time from run to run: 15m, 1h30m, 7d."),
     click.option(
         *("--timezone", "--tz", "timezone"),
         metavar="ZONE",
@@ -321,6 +321,10 @@ def preview(
             raise click.UsageError("give the NAME of a schedule, or --cron, or --every")
         asked: Any = {"topic": topic or "default", **wanted}
         found = client.preview_schedule(asked, count)
+        if "start" in wanted:
+            now = _now(client, asked["topic"])
+            if moment_of(wanted["start"], now) < now:
+                complain("--start is past: these are the runs from now on")
     elif wanted or topic:
         raise click.UsageError(
             f"{name!r} has its own times: leave the options out to see them, or leave the name out"

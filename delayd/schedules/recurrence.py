@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final, final
 
-from delayd.durations import DURATION_RULE, duration_text
+from delayd.durations import DURATION_RULE, INTERVAL_RULE, duration_text
 from delayd.fields import ValueKind, duration
 from delayd.limits import EVERY_MS_MAX, EVERY_MS_MIN, WALL_MS_MAX
 from delayd.schedules.cron import CRON, CronTimes, cron_times
@@ -36,7 +36,6 @@ from delayd.schedules.zones import TIME_ZONE, Period, period_at, tzdata_version,
 
 __all__ = ["CRON", "EVERY", "TIME_ZONE", "Recurrence", "jitter_ms", "tzdata_version"]
 
-EVERY_RULE: Final = 'must be seconds, or a duration such as "15m", "12h", "30d" or "1w"'
 _BOUNDED: Final = duration(EVERY_MS_MIN, EVERY_MS_MAX)
 
 
@@ -45,7 +44,7 @@ def _read_every(value: object) -> int:
     try:
         every_ms: int = _BOUNDED.read(value)
     except ValueError as broken:
-        raise ValueError(str(broken).replace(DURATION_RULE, EVERY_RULE)) from None
+        raise ValueError(str(broken).replace(DURATION_RULE, INTERVAL_RULE)) from None
     return every_ms
 
 
