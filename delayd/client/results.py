@@ -217,7 +217,7 @@ class ScheduleInfo(NamedTuple):
     runs: int = 0
     """Jobs that were put."""
     missed: int = 0
-    """Runs that were due while no daemon ran, and were not made up for."""
+    """Runs that were due while no daemon ran, and were not put later."""
     skipped: int = 0
     """Runs that were due while the one before was under way."""
     refused: int = 0

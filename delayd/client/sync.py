@@ -439,11 +439,11 @@ class Client:
         return self._run(self._calls.remove_schedule(name))
 
     def pause_schedule(self, name: str, note: str = "") -> ScheduleInfo:
-        """Have no runs of it until `resume_schedule`; the note says why, for people."""
+        """Pause it until `resume_schedule`; the note says why. Without one a note it has stays."""
         return self._run(self._calls.pause_schedule(name, note))
 
     def resume_schedule(self, name: str) -> ScheduleInfo:
-        """Go on with the next run from now: what was due meanwhile is not made up for."""
+        """Go on with the next run from now: runs that were due meanwhile are not put."""
         return self._run(self._calls.resume_schedule(name))
 
     def run_schedule(self, name: str) -> RunResult:

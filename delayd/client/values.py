@@ -106,13 +106,13 @@ class ScheduleOptions(TypedDict, total=False):
     limit: int
     """How many runs there are at most."""
     missed: Missed
-    """Which runs are made up for that were due while no daemon ran; `latest` by default."""
+    """Which of the runs that were due while no daemon ran are put late; `latest` by default."""
     window: Duration
-    """Runs that are late by more than this are not made up for; without it all may be."""
+    """Missed runs that are later than this are not put; without it there is no such bound."""
     overlap: Overlap
     """What to do while the run before is neither done nor dead; `allow` by default."""
     jitter: Duration
-    """Puts off each run by a part of this, which follows from the name."""
+    """Delays all runs by the same time, below this, computed from the name; keys are without it."""
     priority: int
     ttr: Duration
     group: str

@@ -566,7 +566,7 @@ class ScheduleAnswer(Answer, kw_only=True):
     changed: Annotated[MomentText | None, about("When it got this definition; null: always.")]
     runs: Annotated[Count, about("Jobs that were put.")]
     missed: Annotated[
-        Count, about("Runs that were due while nobody ran them, and are not made up for.")
+        Count, about("Runs that were due while no daemon ran, and were not put later.")
     ]
     last_missed: Annotated[
         MomentText | None, about("When the last of these were noticed; null: there were none.")
@@ -735,7 +735,7 @@ class SchedulesAnswer(Answer, kw_only=True):
     paused: Count
     over: Annotated[Count, about("They have no more runs.")]
     runs: Annotated[Count, about("Jobs that were put.")]
-    missed: Annotated[Count, about("Due while nobody ran them, and not made up for.")]
+    missed: Annotated[Count, about("Due while no daemon ran, and not put later.")]
     skipped: Annotated[Count, about("Due while the one before was under way.")]
     refused: Annotated[Count, about("Their jobs were refused.")]
     late: Annotated[Count, about("More than a second after they were due.")]

@@ -431,8 +431,8 @@ _SCHEDULES: Final = (
         *("PUT", "/v1/schedules/{name}", schedules.set_schedule, Scope.PUT),
         *("set_schedule", Section.SCHEDULES, "Make or change a schedule"),
         "Each run is a job of its topic, under the key `name@time`. The same request twice is one"
-        " schedule; another definition changes it, and its history stays. Runs that were due while"
-        " nobody ran them are made up for as `missed` says: the latest, none, or all, up to"
+        " schedule; another definition changes it, and its history stays. Of the runs that were due"
+        " while no daemon ran, `missed` says which are put late: the latest, none, or all, up to"
         f" {SCHEDULE_MADE_UP_MAX}.",
         {
             200: Response(

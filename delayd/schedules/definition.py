@@ -87,13 +87,14 @@ _NO_BODY: Final = (
 
 
 class Missed(enum.Enum):
-    """What becomes of runs that were due while nobody ran them."""
+    """Which runs are put late that were due while no daemon ran."""
 
     LATEST = "latest"
-    """The newest is made up for."""
+    """The newest."""
     NONE = "none"
+    """The newest if it is at most `SCHEDULE_GRACE_MS` late."""
     ALL = "all"
-    """All are, the newest `SCHEDULE_MADE_UP_MAX` of them."""
+    """All, or the newest `SCHEDULE_MADE_UP_MAX` of them."""
 
 
 class Overlap(enum.Enum):
@@ -189,10 +190,10 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How many runs there are at most."""
     missed: Missed = Missed.LATEST
     window_ms: int | None = None
-    """Runs that are missed by more are not made up for; None: however late it is."""
+    """Runs that are later are not put; None: there is no such bound."""
     overlap: Overlap = Overlap.ALLOW
     jitter_ms: int = 0
-    """Each run is put off by the same part of this, which follows from the name."""
+    """All runs are delayed by the same time, below this, which is computed from the name."""
 
     priority: int = PRIORITY_DEFAULT
     ttr_ms: int | None = None
