@@ -792,12 +792,12 @@ def parse_backfill(rest: bytes) -> tuple[str, int, int | None]:
     name, rest = _parse_schedule_and(rest)
     words = [word.decode(errors="replace") for word in rest.split(b" ") if word]
     try:
-        from_ms, *until_ms = map(parse_moment_ms, words)
+        moments_ms = [parse_moment_ms(word) for word in words]
     except ValueError:
         raise BadFormat(rest) from None
-    if len(until_ms) > 1:
+    if not 1 <= len(moments_ms) <= 2:
         raise BadFormat(rest)
-    return name, from_ms, until_ms[0] if until_ms else None
+    return name, moments_ms[0], moments_ms[1] if len(moments_ms) > 1 else None
 
 
 def parse_preview(rest: bytes) -> tuple[str, int | None]:
