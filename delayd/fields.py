@@ -251,6 +251,10 @@ which no pattern says in a few words and which every version of Python decides a
 """
 
 
+BASE64: Final = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
+"""The pattern of bytes in base64, without lines."""
+
+
 def whole_text(pattern: str) -> str:
     """Return the pattern of a schema for texts that match the whole of this one.
 

@@ -17,7 +17,7 @@ from delayd.core.operations.put import Conflict
 from delayd.core.policy import FIELDS
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import Target
-from delayd.fields import ValueKind, whole_text
+from delayd.fields import BASE64, ValueKind, whole_text
 from delayd.http.form_reader import Form, Rule, Rules
 from delayd.http.problems import FieldError
 from delayd.http.values import (
@@ -46,7 +46,6 @@ from delayd.http.values import (
 from delayd.schedules.definition import BODY_BASE64
 from delayd.schedules.definition import FIELDS as SCHEDULE_FIELDS
 
-_BASE64: Final = "(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 NO_TIME: Final[Any] = 0
 """A plain number as a default, which can stand in a schema; a `Duration` cannot."""
 
@@ -69,7 +68,7 @@ JsonBody = Annotated[
 ]
 BytesBody = Annotated[
     bytes | Unset,
-    about("Any bytes, in base64.", extra_json_schema={"pattern": whole_text(_BASE64)}),
+    about("Any bytes, in base64.", extra_json_schema={"pattern": whole_text(BASE64)}),
 ]
 
 

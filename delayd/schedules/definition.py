@@ -34,6 +34,7 @@ from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.targets import HEADERS, METHOD, URL, Target
 from delayd.durations import duration_text
 from delayd.fields import (
+    BASE64,
     MOMENT,
     TTR,
     Field,
@@ -45,6 +46,7 @@ from delayd.fields import (
     one_of,
     read_all,
     shown,
+    text_schema,
     whole,
     written,
 )
@@ -138,7 +140,7 @@ def _read_group(value: object) -> str:
 BODY: Final = ValueKind(_read_body).described(
     "Of each run's job: any JSON value, handed on as the very text."
 )
-BODY_BASE64: Final = ValueKind(_read_base64, schema={"type": "string"}).described(
+BODY_BASE64: Final = ValueKind(_read_base64, schema=text_schema(BASE64)).described(
     "The same, any bytes, in base64."
 )
 

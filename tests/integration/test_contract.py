@@ -40,6 +40,11 @@ BEYOND: Final = (
     # What depends on the configuration, on the policy of a topic, and on what was sent before.
     "^(target_refused|not_for_topic|push_off|delay_too_long) ",
     "^(idempotency_key_reused|policy_changed) ",
+    # What a cron expression means: values within their fields, ranges upwards, days that months have;
+    # which time zones there are, and whether a schedule has a run left.
+    r"^schedule_invalid cron: (\".*\": )?(the|it|has|never) ",
+    r"^schedule_invalid timezone: (\".*\": )?there is no such time zone",
+    r"^schedule_invalid (end|limit): (.*: )?(leaves no run|must not be before)",
     # Sums and lengths: of the parts of a duration, of the bytes of a text, of all headers.
     r"^\w+ [\w.\[\]]+: (.*[:,] )?must be from (0 to 4294967295 s|\"\d\w+\" to \"\d+\w+\")",
     "^(key_invalid |request_invalid key: )the key .* must be 1 to 200 bytes",
@@ -49,6 +54,8 @@ BEYOND: Final = (
     "^request_invalid (at|from|to): must be (a moment such as|from 1970 to the year 9999)",
 )
 """Rules that no schema can say, as an answer tells them."""
+OF_TWO_PATHS: Final = "/v1/schedules/preview"
+"""Also a schedule of that name: it supports the methods of both."""
 CONFIG: Final[dict[str, Any]] = {
     "continue-on-failure": True,
     "request-timeout": 60.0,
@@ -120,6 +127,8 @@ def failures(recorder: Any) -> Iterator[str]:  # noqa: ANN401
             response = recorder.interactions[case_id].response
             answer = None if response is None else response.content
             if "data" in check.name and (is_empty_taken(recorder, case_id) or not broken(answer)):
+                continue
+            if check.name == "allow_header_conformance" and OF_TWO_PATHS in info.code_sample:
                 continue
             title = f"{check.name}: {info.failure.title}: {info.failure.message}"
             yield f"{title}\n{info.code_sample}\n{answer!r}"
