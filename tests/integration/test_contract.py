@@ -40,8 +40,8 @@ BEYOND: Final = (
     # What depends on the configuration, on the policy of a topic, and on what was sent before.
     "^(target_refused|not_for_topic|push_off|delay_too_long) ",
     "^(idempotency_key_reused|policy_changed) ",
-    # What a cron expression means: values within their fields, ranges upwards, days that months have;
-    # which time zones there are, and whether a schedule has a run left.
+    # What a cron expression means: values within their fields, ranges upwards, days that months
+    # have; which time zones there are, and whether a schedule has a run left.
     r"^schedule_invalid cron: (\".*\": )?(the|it|has|never) ",
     r"^schedule_invalid timezone: (\".*\": )?there is no such time zone",
     r"^schedule_invalid (end|limit): (.*: )?(leaves no run|must not be before)",
