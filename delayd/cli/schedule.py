@@ -166,16 +166,17 @@ def given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def told(info: "ScheduleInfo", *, as_json: bool = False) -> int:
-    """Say when the next run of a schedule is."""
+    """Say what was done to a schedule, and when its next run is."""
+    done = f"{info.name} {info.change}".rstrip()
     if as_json:
         print_json([info.details])
     elif info.next is None:
-        print_lines([f"{info.name} is {info.state}"])
+        print_lines([f"{done}: it is {info.state}" if info.change else f"{done} is {info.state}"])
     else:
         zone = str(info.definition.get("timezone", "UTC"))
         local = "" if zone == "UTC" else local_shown(info.next, zone)
         where = f", {local} in {zone}" if local else ""
-        print_lines([f"{info.name}: next run {time_shown(info.next)}{where}"])
+        print_lines([f"{done}: next run {time_shown(info.next)}{where}"])
     return Exit.OK
 
 

@@ -797,13 +797,15 @@ def _changed_schedule(
     verb: str, word: str, known: ScheduleInfo, body: bytes | None = None
 ) -> Steps[ScheduleInfo]:
     """Change a schedule, and look at it; what is `known` of it is all for those who may not."""
-    yield from _of_schedule(verb, known.name, word, body=body, may_repeat=True)
+    done = yield from _of_schedule(verb, known.name, word, body=body, may_repeat=True)
+    change = "".join(done.words[1:2])
     command = line("schedule-get", known.name)
     reply = yield from _ask(command, may_repeat=True)
     if reply.word in {"FORBIDDEN", "NOT_FOUND"}:
-        return known
+        return known._replace(change=change)
     _expect(reply, command, "OK")
-    return read_schedule(read_json(reply.body or b""), reply.body or b"")
+    info = read_schedule(read_json(reply.body or b""), reply.body or b"")
+    return info._replace(change=change)
 
 
 def _counted(verb: str, topic: str, word: str, *words: str) -> Steps[int]:

@@ -232,6 +232,8 @@ class ScheduleInfo(NamedTuple):
     """The version of the time zones by which it is planned."""
     details: Mapping[str, Any] = NO_DETAILS
     """All members of the daemon's answer, under its names."""
+    change: str = ""
+    """What `put_schedule` has done: `created`, `changed` or `unchanged`; else empty."""
 
     @property
     def text(self) -> str:

@@ -91,8 +91,9 @@ def read_changed(answer: object, text: bytes) -> ScheduleInfo:
 
     It is short for those who may not look at the schedule.
     """
+    change = _text_or_empty(answer, "change")
     if "definition" in members(answer):
-        return read_schedule(answer, text)
+        return read_schedule(answer, text)._replace(change=change)
     return ScheduleInfo(
         text_in(answer, "name"),
         text_in(answer, "topic"),
@@ -100,6 +101,7 @@ def read_changed(answer: object, text: bytes) -> ScheduleInfo:
         _moment_or_none(answer, "next"),
         note=_text_or_empty(answer, "note"),
         details=members(answer),
+        change=change,
     )
 
 

@@ -551,6 +551,11 @@ class RunAnswer(Answer, kw_only=True):
     error: Annotated[str | None, about("Why it was refused, or is dead.")]
 
 
+ScheduleChange = Annotated[
+    Literal["created", "changed", "unchanged"] | Unset, about("What a PUT has done.")
+]
+
+
 class ScheduleAnswer(Answer, kw_only=True):
     """A schedule, and what has become of its runs since it was made."""
 
@@ -579,6 +584,7 @@ class ScheduleAnswer(Answer, kw_only=True):
         MomentText | None, about("The nominal time of a run that waits for the end of `last`.")
     ]
     tzdata: Annotated[str, about("The version of the time zones by which it is planned.")]
+    change: ScheduleChange = UNSET
 
 
 class ScheduleChangeAnswer(Answer, kw_only=True):
@@ -589,6 +595,7 @@ class ScheduleChangeAnswer(Answer, kw_only=True):
     state: Annotated[ScheduleState, about("over: there are no more runs.")]
     next: Annotated[MomentText | None, about("When the next run is due; null: there is none.")]
     note: Annotated[str | Unset, about("With which it was paused just now.")] = UNSET
+    change: ScheduleChange = UNSET
 
 
 class SchedulePageAnswer(Answer, kw_only=True):

@@ -206,7 +206,7 @@ def test_on_the_line_what_is_changed_is_looked_at() -> None:
             f"schedule-put nightly {len(DEFINITION)}\r\n{DEFINITION}\r\nschedule-get nightly\r\n"
         ).encode()
     )
-    assert info._replace(details={}) == NIGHTLY
+    assert info._replace(details={}) == NIGHTLY._replace(change="changed")
     sent, info = over_line(
         [Reply(["PAUSED"]), Reply(["NOT_FOUND"])], "pause_schedule", "nightly", "für Ada"
     )

@@ -261,7 +261,7 @@ def test_what_a_token_that_may_not_look_is_told_of_a_change_is_described() -> No
         for name, json_body in given.items():
             route = routes[name]
             answer = rig.call(route.method, route.path.format(name="a"), json_body, token=token)
-            assert {*answer.json} <= {"name", "topic", "state", "next", "note"}
+            assert {*answer.json} <= {"name", "topic", "state", "next", "note", "change"}
             check(route, answer)
 
 

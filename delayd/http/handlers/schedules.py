@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         PreviewNewForm,
     )
     from delayd.schedules.book import Schedule
+    from delayd.schedules.schedules import Change
 
 
 def _rights(scope: Scope, definition: Definition) -> list[Right]:
@@ -53,7 +54,7 @@ def _allowed(call: Call, name: str = "", *, hidden: Exception | None = None) -> 
     return schedule
 
 
-async def _answered(call: Call, name: str, status: int = 200, note: str = "") -> Reply:
+async def _answered(call: Call, name: str, note: str = "", change: "Change | None" = None) -> Reply:
     """Answer a schedule as it is now, when its changes are durable.
 
     To those who may not look at it only what they have just said or set, a `note` for example.
@@ -67,8 +68,10 @@ async def _answered(call: Call, name: str, status: int = 200, note: str = "") ->
         shown = shown_schedule(schedules, schedule, sees_secrets=call.is_admin(topic))
     else:
         shown = shown_change(schedules, schedule, note)
+    if change is not None:
+        shown["change"] = change.value
     await call.api.durable()
-    return _reply(shown, status)
+    return _reply(shown, 201 if shown.get("change") == "created" else 200)
 
 
 def _reply(shown: dict[str, Any], status: int = 200) -> Reply:
@@ -82,15 +85,13 @@ def _reply(shown: dict[str, Any], status: int = 200) -> Reply:
 
 async def set_schedule(call: Call) -> Reply:
     """Make the schedule, or give it this definition."""
-    from delayd.schedules.schedules import Change  # noqa: PLC0415
-
     name, schedules = call.names["name"], call.api.schedules()
     definition, body = Definition.from_json(call.data)
     call.allow_all(*_rights(Scope.PUT, definition))
     if name in schedules.book.index:
         _allowed(call, hidden=Forbidden(taken_by_others(name)))
     _, change = schedules.set(name, definition, body, call.api.now_ms())
-    return await _answered(call, name, 201 if change is Change.CREATED else 200)
+    return await _answered(call, name, change=change)
 
 
 async def remove(call: Call) -> Reply:
