@@ -45,6 +45,7 @@ BEYOND: Final = (
     r"^schedule_invalid cron: (\".*\": )?(the|it|has|never) ",
     r"^schedule_invalid timezone: (\".*\": )?there is no such time zone",
     r"^schedule_invalid (end|limit): (.*: )?(leaves no run|must not be before)",
+    r"^schedule_invalid window: (.*: )?must be at most 1m with missed = none",
     # Sums and lengths: of the parts of a duration, of the bytes of a text, of all headers.
     r"^\w+ [\w.\[\]]+: (.*[:,] )?must be from (0 to 4294967295 s|\"\d\w+\" to \"\d+\w+\")",
     "^(key_invalid |request_invalid key: )the key .* must be 1 to 200 bytes",
