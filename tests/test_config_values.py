@@ -161,6 +161,8 @@ def test_everything_that_is_wrong_with_schedules_is_told_at_once_by_its_place(
         "schedules.c.evry: there is no such field; did you mean every?",
         "schedules.c.key: is not for schedules: the job of a run has the key NAME@TIME",
         "schedules.c.at: is not for schedules: cron or every says when, start from when on",
+        "schedules.c.cron: is missing: give cron or every",
+        "schedules.c.body: is missing: give body or body_base64",
         f'schedules."..": {NAME_RULE}',
         f'schedules."..".window = "1d": {window}',
     ]
