@@ -123,15 +123,14 @@ class Crew:
 
     def closing(self, waiter: Callable[[], Alarm]) -> Steps[list[Any]]:
         """Take and begin no more jobs; return those not begun, once no reserve is under way."""
-        with self._lock:
-            self._closed.set()
-            alarm = waiter() if self._is_reserving else None
-            if alarm is not None:
+        self._closed.set()
+        while True:
+            with self._lock:
+                if not self._is_reserving:
+                    return list(self._jobs)
+                alarm = waiter()
                 self._waiting.appendleft(alarm)
-        if alarm is not None:
-            yield alarm.wait()
-        with self._lock:
-            return list(self._jobs)
+            yield alarm.wait()  # a thread that ends wakes all
 
     def wake_all(self) -> None:
         """End all waits: the worker stops, or one of its threads or tasks has ended."""
