@@ -587,7 +587,7 @@ class ScheduleAnswer(Answer, kw_only=True):
     change: ScheduleChange = UNSET
 
 
-class ScheduleChangeAnswer(Answer, kw_only=True):
+class ChangedScheduleAnswer(Answer, kw_only=True):
     """Of a schedule that was made or changed, for a token that may not look at it."""
 
     name: str

@@ -413,7 +413,7 @@ _TOPICS: Final = (
 )
 
 _SCHEDULE: Final = {200: Response("The schedule.", (answer_forms.ScheduleAnswer,))}
-_CHANGED: Final = (answer_forms.ScheduleAnswer, answer_forms.ScheduleChangeAnswer)
+_CHANGED: Final = (answer_forms.ScheduleAnswer, answer_forms.ChangedScheduleAnswer)
 _SCHEDULE_CHANGED: Final = {
     200: Response("The schedule; all of it for tokens that may look at it.", _CHANGED)
 }
