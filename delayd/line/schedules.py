@@ -1,7 +1,7 @@
 """The commands about schedules; loaded with the first of them, since most daemons have none.
 
-A schedule is looked at by whoever may look at the jobs of its tube, and changed by whoever may put
-such a job there. To other clients it does not exist.
+Looking at a schedule takes the right to look at the jobs of its tube, and changing it the right to
+put such jobs there. For clients that have neither it does not exist.
 
     schedule-put nightly 45 ─► body: JSON ─► `Definition.from_json` ─► may the client? ─► `set`
 

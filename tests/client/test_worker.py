@@ -658,7 +658,7 @@ def test_ctrl_c_does_the_same_with_asyncio(
     async def go() -> None:
         async def handle(job: AsyncJob) -> None:
             if times == 2 and job.id == 1:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()  # until it is cancelled
             ctrl_c()
             if times == 2:  # the third job is reserved, and not begun
                 ctrl_c()

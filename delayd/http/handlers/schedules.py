@@ -1,8 +1,8 @@
 """Schedules: make, change, remove, pause, resume, run, backfill, list, show, preview.
 
-A schedule is looked at by whoever may look at the jobs of its topic, and changed by whoever may put
-such a job there. To other clients of that topic it does not exist. Who may change it and not look
-is told no more than that.
+Looking at a schedule takes the right to look at the jobs of its topic, and changing it the right to
+put such jobs there. For clients that have neither it does not exist; those that may only change it
+are answered no more than what they changed.
 
 `delayd.schedules` is imported when the first call is about a schedule: most daemons have none.
 """
