@@ -217,14 +217,14 @@ def _read_schedules(value: object) -> "Mapping[str, tuple[Definition, bytes]] | 
 def _show_schedules(
     schedules: "Mapping[str, tuple[Definition, bytes]] | None",
 ) -> dict[str, object]:
-    import base64  # noqa: PLC0415
+    from delayd.schedules.definition import BODY_BASE64  # noqa: PLC0415 - few have any
 
     shown_as: dict[str, object] = {}
     for name, (definition, body) in (schedules or {}).items():
         try:
-            fields = {"body": body.decode()}
+            fields: dict[str, object] = {"body": body.decode()}
         except UnicodeDecodeError:
-            fields = {"body_base64": base64.b64encode(body).decode()}
+            fields = {"body_base64": BODY_BASE64.show(body)}
         shown_as[name] = {**definition.to_fields(), **fields}
     return shown_as
 

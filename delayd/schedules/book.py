@@ -37,6 +37,7 @@ from delayd.core.transitions import amended
 from delayd.limits import PRIORITY_DEFAULT, TASK_STEP_JOBS, TTR_MS_DEFAULT, WALL_MS_MAX
 from delayd.schedules.definition import Definition
 from delayd.schedules.progress import NEVER, RunProgress, ScheduleState
+from delayd.schedules.recurrence import Recurrence, jitter_ms
 
 
 class _Head(msgspec.Struct):
@@ -79,6 +80,20 @@ class Schedule:
         """The job that keeps it; 0: it is not in the book yet."""
         self.counted = Totals.of(progress) if job_id else Totals()
         """What the totals of the book have of it."""
+
+    @property
+    def put_off_ms(self) -> int:
+        """By how much its runs come after their nominal times."""
+        return jitter_ms(self.name, self.definition.jitter_ms)
+
+    def has_had_all(self) -> bool:
+        """Tell whether there were as many runs as there may be."""
+        limit = self.definition.limit
+        return limit is not None and self.progress.runs >= limit
+
+    def recurrence(self) -> Recurrence:
+        """Return when its runs are due; `ScheduleInvalid` if its time zone is gone."""
+        return self.definition.recurrence(self.progress.created_ms)
 
 
 class Totals(NamedTuple):
@@ -173,17 +188,13 @@ class Book:
         scan = Scan(engine, topic, Wanted(frozenset({State.DELAYED, State.READY})))
         while (rows := scan.take(TASK_STEP_JOBS, RequestMs(engine.store.time_ms))) is not None:
             for job_id in (row % ROW_ID_END for row in rows):
-                record = engine.store.jobs.get(job_id)
-                assert record is not None
                 try:
-                    definition, progress, body = unpack(body_of(record))
+                    schedule = self.schedule_of(job_id)
                 except ValueError:
                     continue
-                name = key_of(record).decode()
-                if name in self.index:  # a scan may find a job twice
+                if schedule.name in self.index:  # a scan may find a job twice
                     continue
-                schedule = Schedule(name, definition, progress, body, job_id)
-                self.index[name] = IndexEntry(job_id, definition.topic)
+                self.index[schedule.name] = IndexEntry(job_id, schedule.definition.topic)
                 self.totals = self.totals.changed(Totals(), schedule.counted.states)
                 found.append(schedule)
         return found
@@ -193,12 +204,16 @@ class Book:
         entry = self.index.get(name)
         if entry is None:
             raise ScheduleNotFound(name)
-        record = self._engine.store.jobs.get(entry.job_id)
+        return self.schedule_of(entry.job_id)
+
+    def schedule_of(self, job_id: int) -> Schedule:
+        """Return the schedule that a job keeps; `ValueError` if it keeps none."""
+        record = self._engine.store.jobs.get(job_id)
         assert record is not None
         definition, progress, body = unpack(body_of(record))
-        return Schedule(name, definition, progress, body, entry.job_id)
+        return Schedule(key_of(record).decode(), definition, progress, body, job_id)
 
-    def keep(self, schedule: Schedule, jitter_ms: int, now_ms: RequestMs) -> None:
+    def keep(self, schedule: Schedule, now_ms: RequestMs) -> None:
         """Write a schedule down, to come due with its planned run; `OutOfSpace`, `CapReached`.
 
         The caller has looked at the wall clock.
@@ -206,7 +221,7 @@ class Book:
         engine, progress = self._engine, schedule.progress
         due_wall_ms = WALL_MS_MAX
         if progress.planned_ms != NEVER and not progress.is_paused:
-            due_wall_ms = min(WALL_MS_MAX, progress.planned_ms + jitter_ms)
+            due_wall_ms = min(WALL_MS_MAX, progress.planned_ms + schedule.put_off_ms)
         body = pack(schedule.definition, progress, schedule.body)
         with as_daemon(engine):
             if schedule.job_id:

@@ -132,6 +132,10 @@ def _read_base64(value: object) -> bytes:
         raise ValueError(_BASE64_RULE) from None
 
 
+def _show_base64(body: bytes) -> str:
+    return base64.b64encode(body).decode()
+
+
 def _read_group(value: object) -> str:
     name: bytes = GROUP.read(value)
     return name.decode()
@@ -140,7 +144,7 @@ def _read_group(value: object) -> str:
 BODY: Final = ValueKind(_read_body).described(
     "Of each run's job: any JSON value, handed on as the very text."
 )
-BODY_BASE64: Final = ValueKind(_read_base64, schema=text_schema(BASE64)).described(
+BODY_BASE64: Final = ValueKind(_read_base64, _show_base64, text_schema(BASE64)).described(
     "The same, any bytes, in base64."
 )
 

@@ -31,10 +31,8 @@ from typing import Final, final
 from delayd.durations import DURATION_RULE, INTERVAL_RULE, duration_text
 from delayd.fields import ValueKind, duration
 from delayd.limits import EVERY_MS_MAX, EVERY_MS_MIN, WALL_MS_MAX
-from delayd.schedules.cron import CRON, CronTimes, cron_times
-from delayd.schedules.zones import TIME_ZONE, Period, period_at, tzdata_version, zone_named
-
-__all__ = ["CRON", "EVERY", "TIME_ZONE", "Recurrence", "jitter_ms", "tzdata_version"]
+from delayd.schedules.cron import CronTimes, cron_times
+from delayd.schedules.zones import Period, period_at, zone_named
 
 _BOUNDED: Final = duration(EVERY_MS_MIN, EVERY_MS_MAX)
 

@@ -25,12 +25,12 @@ from delayd.core.errors import (
     ScheduleInvalid,
 )
 from delayd.core.job_ends import JobEnd
-from delayd.core.job_parts import Own, body_of, key_of
+from delayd.core.job_parts import Own, key_of
 from delayd.core.job_record import State
 from delayd.core.names import SCHEDULES_TOPIC
 from delayd.core.operations.change import bury_waiting
 from delayd.core.operations.checks import as_daemon, vetted_own
-from delayd.core.operations.put import Conflict, Outcome, put_keyed
+from delayd.core.operations.put import Conflict, Outcome, default_ttr_ms, put_keyed
 from delayd.core.operations.tick import caught_up
 from delayd.core.ready_queue import job_id_of
 from delayd.core.reminder import Reminder
@@ -41,13 +41,12 @@ from delayd.limits import (
     SCHEDULE_RETRY_MS,
     SCHEDULE_SLICE_RUNS,
     SCHEDULE_STEP_MS,
-    TTR_MS_DEFAULT,
 )
 from delayd.moments import moment_text
-from delayd.schedules.book import Book, Schedule, unpack
+from delayd.schedules.book import Book, Schedule
 from delayd.schedules.definition import Overlap
 from delayd.schedules.progress import NEVER, next_due
-from delayd.schedules.recurrence import jitter_ms
+from delayd.schedules.recurrence import Recurrence
 from delayd.schedules.zones import tzdata_version
 
 REFUSED: Final = "refused"
@@ -91,8 +90,8 @@ class Runner:
         """The version of the time zones by which runs are planned."""
         self._runs: dict[int, str] = {}
         """The job of the last run → its schedule."""
-        self._ended: deque[tuple[str, int, JobEnd]] = deque()
-        """Ends of the jobs of schedules that were told and not looked at yet."""
+        self._ended: deque[tuple[str, int, JobEnd | None]] = deque()
+        """Ends of the jobs of schedules that were not looked at yet; None: before the start."""
         self._reminder = Reminder(self._ring)
         engine.on_own_job_due = self.wake
         engine.store.ends.tell = self._note_end
@@ -110,7 +109,7 @@ class Runner:
             if progress.run_id:
                 self._watch(schedule)
                 if progress.queued_ms and not self.is_under_way(schedule):
-                    self._ended.append((schedule.name, progress.run_id, JobEnd.DONE))
+                    self._ended.append((schedule.name, progress.run_id, None))
         old = [
             schedule.name
             for schedule in schedules
@@ -156,64 +155,73 @@ class Runner:
 
     def _run(self, job_id: int, now_ms: RequestMs) -> None:
         """Make the next run of a schedule that is due, and plan the one after it; `OutOfSpace`."""
-        record = self._engine.store.jobs.get(job_id)
-        assert record is not None
         try:
-            definition, progress, body = unpack(body_of(record))
-            name = key_of(record).decode()
+            schedule = self._book.schedule_of(job_id)
         except ValueError:
             with as_daemon(self._engine):  # put by a client when that was no topic of ours
                 bury_waiting(self._engine, job_id, now_ms, error="this is no schedule")
             return
-        schedule = Schedule(name, definition, progress, body, job_id)
-        put_off_ms = jitter_ms(name, definition.jitter_ms)
-        wall_ms = self.wall_ms - put_off_ms
+        progress = schedule.progress
+        wall_ms = self.wall_ms - schedule.put_off_ms
         if NEVER < progress.planned_ms <= wall_ms and not progress.is_paused:
-            self._engine.log_space.require_for_put(2 * len(body) + len(record) + _HEAD_BYTES)
+            self._require_space(schedule)
             try:
                 self._make_next(schedule, wall_ms, now_ms)
             except ScheduleInvalid as refusal:
                 self._end_for(schedule, refusal)
-        self._book.keep(schedule, put_off_ms, now_ms)
+        self._book.keep(schedule, now_ms)
+
+    def _require_space(self, schedule: Schedule) -> None:
+        """See that the job of a run and the schedule can both be written down; `OutOfSpace`."""
+        engine = self._engine
+        record = engine.store.jobs.get(schedule.job_id)
+        assert record is not None
+        engine.log_space.require_for_put(2 * len(schedule.body) + len(record) + _HEAD_BYTES)
 
     def _make_next(self, schedule: Schedule, wall_ms: int, now_ms: RequestMs) -> None:
         """Make the run that is due, and plan the next; `ScheduleInvalid`, `OutOfSpace`."""
-        definition, progress = schedule.definition, schedule.progress
-        recurrence = definition.recurrence(progress.created_ms)
-        due = next_due(definition, recurrence, progress, wall_ms)
+        progress, recurrence = schedule.progress, schedule.recurrence()
+        due = next_due(schedule.definition, recurrence, progress, wall_ms)
         progress.miss(due.missed, self.wall_ms)
         if due.run_ms is not None:
             self._make(schedule, due.run_ms, now_ms)
         progress.handle(due.handled_ms)
-        self.plan_next(schedule, due.handled_ms)
+        self.plan_next(schedule, due.handled_ms, recurrence)
 
     def _end_for(self, schedule: Schedule, refusal: ScheduleInvalid) -> None:
         """Have no more runs of a schedule whose time zone is gone, before that is back."""
         progress = schedule.progress
-        progress.refused += 1
-        progress.outcome, progress.error = REFUSED, str(refusal)
-        progress.refused_ms, progress.planned_ms = progress.planned_ms, NEVER
-        progress.tzdata = self.tzdata
-        self._outcome(schedule.name, "")
+        self._note_refusal(schedule, progress.planned_ms, refusal)
+        progress.planned_ms, progress.tzdata = NEVER, self.tzdata
         self._log(f"the schedule {schedule.name!r} has no more runs: {refusal}")
 
-    def plan_next(self, schedule: Schedule, after_ms: int) -> None:
+    def _note_refusal(self, schedule: Schedule, nominal_ms: int, refusal: Refusal) -> None:
+        """Note that a run was refused: it is the last one now."""
+        progress = schedule.progress
+        progress.refused += 1
+        progress.outcome, progress.error = REFUSED, str(refusal)
+        progress.refused_ms = nominal_ms
+        self._outcome(schedule.name, "")
+
+    def plan_next(
+        self, schedule: Schedule, after_ms: int, recurrence: Recurrence | None = None
+    ) -> None:
         """Plan the run after that time, unless there were as many as there may be.
 
-        Raises `ScheduleInvalid` if its time zone is gone.
+        Raises `ScheduleInvalid` if its time zone is gone. A `recurrence` is that of the schedule.
         """
         definition, progress = schedule.definition, schedule.progress
-        if definition.limit is not None and progress.runs >= definition.limit:
+        if schedule.has_had_all():
             progress.planned_ms = NEVER
         else:
-            progress.plan(definition.recurrence(progress.created_ms), after_ms)
+            progress.plan(recurrence or schedule.recurrence(), after_ms)
         is_zoned = definition.cron is not None and definition.timezone != "UTC"
         progress.tzdata = self.tzdata if is_zoned else ""
 
     def _make(self, schedule: Schedule, nominal_ms: int, now_ms: RequestMs) -> None:
         """Make a run that is due, unless it overlaps, or there were as many as there may be."""
         definition, progress = schedule.definition, schedule.progress
-        if definition.limit is not None and progress.runs >= definition.limit:
+        if schedule.has_had_all():
             return
         if definition.overlap is not Overlap.ALLOW and self.is_under_way(schedule):
             if definition.overlap is Overlap.QUEUE_ONE and not progress.queued_ms:
@@ -225,16 +233,12 @@ class Runner:
 
     def _put(self, schedule: Schedule, nominal_ms: int, now_ms: RequestMs) -> None:
         """Put the job of a run; note if it was refused. Raises `OutOfSpace`, `Draining`."""
-        progress = schedule.progress
         try:
             job_id, _ = self.put_job(schedule, nominal_ms, now_ms)
         except (OutOfSpace, Draining):
             raise
         except Refusal as refusal:
-            progress.refused += 1
-            progress.outcome, progress.error = REFUSED, str(refusal)
-            progress.refused_ms = nominal_ms
-            self._outcome(schedule.name, "")
+            self._note_refusal(schedule, nominal_ms, refusal)
             self._log(f"a run of the schedule {schedule.name!r} was refused: {refusal}")
         else:
             self.note_run(schedule, job_id, nominal_ms)
@@ -242,11 +246,9 @@ class Runner:
     def note_run(self, schedule: Schedule, job_id: int, nominal_ms: int) -> None:
         """Note that the job of a run was put: it is the last one now."""
         progress = schedule.progress
-        put_off_ms = jitter_ms(schedule.name, schedule.definition.jitter_ms)
         progress.runs += 1
-        progress.late += self.wall_ms - nominal_ms - put_off_ms > SCHEDULE_LATE_MS
-        self._runs.pop(progress.run_id, None)
-        self._engine.store.ends.wanted.discard(progress.run_id)
+        progress.late += self.wall_ms - nominal_ms - schedule.put_off_ms > SCHEDULE_LATE_MS
+        self.forget(schedule)
         progress.run_id, progress.run_ms = job_id, nominal_ms
         progress.outcome = progress.error = ""
         progress.refused_ms = 0
@@ -259,9 +261,7 @@ class Runner:
         """Put the job of a run, unless it is there; return its id. Raises what a put raises."""
         engine, definition = self._engine, schedule.definition
         topic = engine.store.topic(definition.topic)
-        ttr_ms = definition.ttr_ms
-        if ttr_ms is None:
-            ttr_ms = 0 if topic.policy is not None and topic.policy.ttr_ms else TTR_MS_DEFAULT
+        ttr_ms = default_ttr_ms(topic) if definition.ttr_ms is None else definition.ttr_ms
         try:
             own, target = definition.own, definition.target
             if target is not None:
@@ -304,7 +304,7 @@ class Runner:
             self._runs[job_id] = schedule.name
 
     def forget(self, schedule: Schedule) -> None:
-        """Forget the last run of a schedule that is removed."""
+        """Have the end of the last run told no more."""
         self._runs.pop(schedule.progress.run_id, None)
         self._engine.store.ends.wanted.discard(schedule.progress.run_id)
 
@@ -327,7 +327,8 @@ class Runner:
             if name in self._book.index:
                 schedule = self._book.load(name)
                 if schedule.progress.run_id == job_id:
-                    self._outcome(name, end.value)
+                    if end is not None:
+                        self._outcome(name, end.value)
                     self.put_queued(schedule, now_ms)
             self._ended.popleft()
 
@@ -339,12 +340,11 @@ class Runner:
         progress = schedule.progress
         if not progress.queued_ms or progress.is_paused:
             return
-        self._engine.log_space.require_for_put(3 * len(schedule.body) + 2 * _HEAD_BYTES)
+        self._require_space(schedule)
         nominal_ms, progress.queued_ms = progress.queued_ms, 0
         with self._engine.one_item():
             self._put(schedule, nominal_ms, now_ms)
-            put_off_ms = jitter_ms(schedule.name, schedule.definition.jitter_ms)
-            self._book.keep(schedule, put_off_ms, now_ms)
+            self._book.keep(schedule, now_ms)
 
     # --- Planned anew ----------------------------------------------------------------------------
 
@@ -366,13 +366,13 @@ class Runner:
         if progress.is_paused:
             return
         former = progress.planned_ms, progress.tzdata
-        put_off_ms = jitter_ms(name, schedule.definition.jitter_ms)
+        after_ms = min(progress.last_ms, self.wall_ms - schedule.put_off_ms)
         try:
-            self.plan_next(schedule, min(progress.last_ms, self.wall_ms - put_off_ms))
+            self.plan_next(schedule, after_ms)
         except ScheduleInvalid as refusal:
             self._end_for(schedule, refusal)
         if (progress.planned_ms, progress.tzdata) != former:
-            self._book.keep(schedule, put_off_ms, now_ms)
+            self._book.keep(schedule, now_ms)
             self.wake()
 
 

@@ -39,7 +39,6 @@ from delayd.moments import moment_text
 from delayd.schedules.book import Book, Schedule
 from delayd.schedules.definition import Definition, checked_schedule_name
 from delayd.schedules.progress import NEVER, RunProgress
-from delayd.schedules.recurrence import jitter_ms
 from delayd.schedules.runner import REFUSED, Runner, run_key
 from delayd.text import some_of
 
@@ -123,7 +122,7 @@ class Schedules:
             self._check_owner(schedule, is_configured=is_configured)
             if (schedule.definition, schedule.body) == (definition, body):
                 return schedule, Change.UNCHANGED
-            put_off_ms = jitter_ms(name, schedule.definition.jitter_ms)
+            put_off_ms = schedule.put_off_ms
             schedule.definition, schedule.body = definition, body
             schedule.progress.changed_ms = wall_ms
             change = Change.CHANGED
@@ -136,7 +135,7 @@ class Schedules:
             change = Change.CREATED
         self._plan_from_now(schedule, put_off_ms)
         if schedule.progress.planned_ms == NEVER:
-            raise ScheduleInvalid([_why_over(definition, schedule.progress, wall_ms)])
+            raise ScheduleInvalid([_why_over(schedule, wall_ms)])
         self._keep(schedule, now_ms)
         if is_configured:
             self._configured.add(name)
@@ -184,8 +183,7 @@ class Schedules:
         limit. Raises `ScheduleNotFound`, `ScheduleOver`, and what a put raises.
         """
         schedule = self.book.load(name)
-        definition, progress = schedule.definition, schedule.progress
-        if definition.limit is not None and progress.runs >= definition.limit:
+        if schedule.has_had_all():
             raise ScheduleOver(name)
         self._follow_wall()
         nominal_ms = self.runner.wall_ms
@@ -194,8 +192,8 @@ class Schedules:
             if outcome is not Outcome.CREATED:  # asked for twice in this millisecond
                 return job_id, run_key(name, nominal_ms).decode()
             self.runner.note_run(schedule, job_id, nominal_ms)
-            if definition.limit is not None and progress.runs >= definition.limit:
-                progress.planned_ms = NEVER
+            if schedule.has_had_all():
+                schedule.progress.planned_ms = NEVER
             self._keep(schedule, now_ms)
         return job_id, run_key(name, nominal_ms).decode()
 
@@ -255,8 +253,7 @@ class Schedules:
         self.runner.plan_next(schedule, progress.last_ms)
 
     def _keep(self, schedule: Schedule, now_ms: RequestMs) -> None:
-        put_off_ms = jitter_ms(schedule.name, schedule.definition.jitter_ms)
-        self.book.keep(schedule, put_off_ms, now_ms)
+        self.book.keep(schedule, now_ms)
         self.runner.wake()
 
     # --- Looking ---------------------------------------------------------------------------------
@@ -303,11 +300,10 @@ class Schedules:
             return []
         if definition.limit is not None:
             count = min(count, definition.limit - progress.runs)
-        put_off_ms = jitter_ms(schedule.name, definition.jitter_ms)
         runs = [progress.planned_ms]
         if count > 1:
-            recurrence = definition.recurrence(progress.created_ms)
-            runs += recurrence.first(progress.planned_ms, WALL_MS_MAX, count - 1)
+            runs += schedule.recurrence().first(progress.planned_ms, WALL_MS_MAX, count - 1)
+        put_off_ms = schedule.put_off_ms
         return [nominal_ms + put_off_ms for nominal_ms in runs]
 
     def preview(self, name: str, definition: Definition, count: int) -> list[int]:
@@ -316,7 +312,7 @@ class Schedules:
         put_off_ms = 0
         if name in self.book.index:
             schedule = self.book.load(name)
-            put_off_ms = jitter_ms(name, schedule.definition.jitter_ms)
+            put_off_ms = schedule.put_off_ms
             schedule.definition, schedule.progress.is_paused = definition, False
         else:
             schedule = Schedule(name, definition, RunProgress(created_ms=self.runner.wall_ms), b"")
@@ -329,13 +325,13 @@ class Schedules:
         Runs that are there under their keys are left alone. `ScheduleNotFound`, `ScheduleInvalid`.
         """
         schedule = self.book.load(name)
-        created_ms = schedule.progress.created_ms
-        recurrence = schedule.definition.recurrence(created_ms)
+        definition, recurrence = schedule.definition, schedule.recurrence()
         self._follow_wall()
         if until_ms is None:
             until_ms = self.runner.wall_ms
-        if schedule.definition.every_ms is not None and schedule.definition.start_ms is None:
-            from_ms = max(from_ms, min(until_ms, created_ms + 1))  # no run was due when it was made
+        if definition.every_ms is not None and definition.start_ms is None:
+            # No run was due when it was made.
+            from_ms = max(from_ms, min(until_ms, schedule.progress.created_ms + 1))
         if until_ms > self.runner.wall_ms:
             rule = f"must not be after now, {moment_text(self.runner.wall_ms)}"
             raise ScheduleInvalid([Wrong("until", rule, shown(moment_text(until_ms)))])
@@ -350,11 +346,12 @@ class Schedules:
         return Backfill(self, name, nominal)
 
 
-def _why_over(definition: Definition, progress: RunProgress, wall_ms: int) -> Wrong:
+def _why_over(schedule: Schedule, wall_ms: int) -> Wrong:
     """Return why a schedule has no run any more."""
-    if definition.limit is not None and progress.runs >= definition.limit:
-        return Wrong("limit", f"leaves no run: there were {progress.runs}", str(definition.limit))
-    end = shown(definition.to_fields().get("end"))
+    if schedule.has_had_all():
+        rule = f"leaves no run: there were {schedule.progress.runs}"
+        return Wrong("limit", rule, str(schedule.definition.limit))
+    end = shown(schedule.definition.to_fields().get("end"))
     return Wrong("end", f"leaves no run: it is {moment_text(wall_ms)} now", end)
 
 

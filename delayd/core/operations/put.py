@@ -84,6 +84,7 @@ from delayd.limits import (
     KEY_BYTES_MAX,
     PRIORITY_MAX,
     RETRY_STEPS_MAX,
+    TTR_MS_DEFAULT,
     TTR_MS_FOR_ZERO,
 )
 
@@ -133,6 +134,11 @@ class Content(NamedTuple):
     parts: Packed | None
     """Those that the client has set, packed; None: none."""
     body: bytes
+
+
+def default_ttr_ms(topic: Topic) -> int:
+    """Return the ttr to put jobs with where a client says none; 0: the policy has one."""
+    return 0 if topic.policy is not None and topic.policy.ttr_ms else TTR_MS_DEFAULT
 
 
 # --- Without a key -------------------------------------------------------------------------------

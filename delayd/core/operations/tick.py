@@ -76,8 +76,8 @@ def advance(engine: Engine, due_by_ms: PlayedMs, now_ms: RequestMs | None = None
     if lane.topic_name:
         topic = store.topics.by_name[lane.topic_name]
         store.come_due(topic, fired)
-        if fired and topic.is_internal and engine.on_own_job_due is not None:
-            engine.on_own_job_due()
+        if fired:
+            _tell_owner(engine, topic)
         serve(engine, topic, now_ms)
     elif lane is store.leases.lane:
         for job_id in fired:
@@ -86,6 +86,12 @@ def advance(engine: Engine, due_by_ms: PlayedMs, now_ms: RequestMs | None = None
         for owner in store.blocks.silence(fired):
             _fire_timer(engine, owner, now_ms)
     return True
+
+
+def _tell_owner(engine: Engine, topic: Topic) -> None:
+    """Tell the daemon's own work that jobs of a topic have come due, if they are for it."""
+    if topic.is_internal and engine.on_own_job_due is not None:
+        engine.on_own_job_due()
 
 
 def _fire_timer(engine: Engine, owner: AlarmOwner, now_ms: RequestMs) -> None:
@@ -136,8 +142,7 @@ def caught_up(engine: Engine, job_id: int, now_ms: RequestMs) -> tuple[bytes, St
         if due_ms <= store.time_ms:
             topic = store.move(job_id, came_due(record))
             store.counters.count_overdue(topic, due_ms, due_ms, 1, store.time_ms)
-            if topic.is_internal and engine.on_own_job_due is not None:
-                engine.on_own_job_due()
+            _tell_owner(engine, topic)
             serve(engine, topic, now_ms)
             return caught_up(engine, job_id, now_ms)
     return record, State(record[STATE_AT])

@@ -14,7 +14,14 @@ from delayd.core.errors import Refusal
 from delayd.core.job_parts import Own
 from delayd.core.names import checked_key
 from delayd.core.operations.checks import vetted_own
-from delayd.core.operations.put import Conflict, Outcome, put_alike, put_keyed, put_one
+from delayd.core.operations.put import (
+    Conflict,
+    Outcome,
+    default_ttr_ms,
+    put_alike,
+    put_keyed,
+    put_one,
+)
 from delayd.core.times import RequestMs
 from delayd.http.answer_forms import PutAnswer, PutResultAnswer
 from delayd.http.api import Api, Call
@@ -25,7 +32,7 @@ from delayd.http.problems import problem_of
 from delayd.http.request_forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
 from delayd.http.responses import Reply, Results, reply
 from delayd.http.values import UNSET
-from delayd.limits import HTTP_RUN_BYTES, HTTP_RUN_JOBS_MAX, TTR_MS_DEFAULT
+from delayd.limits import HTTP_RUN_BYTES, HTTP_RUN_JOBS_MAX
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic
@@ -33,10 +40,7 @@ if TYPE_CHECKING:
 
 def ttr_ms_of(job: WithRuleForm, topic: "Topic") -> int:
     """Return the ttr of a job; 0 where its topic's policy has one."""
-    if isinstance(job.ttr, int):
-        return job.ttr
-    has_own = topic.policy is not None and topic.policy.ttr_ms
-    return 0 if has_own else TTR_MS_DEFAULT
+    return job.ttr if isinstance(job.ttr, int) else default_ttr_ms(topic)
 
 
 def _delay_of(job: WithRuleForm) -> tuple[int, bool]:
