@@ -477,7 +477,7 @@ _SCHEDULES: Final = (
         *("resume_schedule", Section.SCHEDULES, "End a schedule's pause"),
         "It goes on with the first run after now.",
         _SCHEDULE_CHANGED,
-        (errors.ScheduleNotFound, errors.ScheduleInvalid, errors.OutOfSpace),
+        (errors.ScheduleNotFound, errors.ScheduleInvalid, errors.OutOfSpace, errors.Draining),
         form=request_forms.NothingForm,
         may_be_empty=True,
     ),

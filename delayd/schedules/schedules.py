@@ -166,14 +166,15 @@ class Schedules:
         return schedule
 
     def resume(self, name: str, now_ms: RequestMs) -> Schedule:
-        """Go on with the next run from now; `ScheduleNotFound`, `OutOfSpace`."""
+        """Go on with the next run from now; `ScheduleNotFound`, `OutOfSpace`, `Draining`."""
         schedule = self.book.load(name)
         if schedule.progress.is_paused:
             self._plan_from_now(schedule)
             schedule.progress.is_paused, schedule.progress.note = False, ""
-            self._keep(schedule, now_ms)
-            if not self.runner.is_under_way(schedule):
-                self.runner.put_queued(schedule, now_ms)
+            if schedule.progress.queued_ms and not self.runner.is_under_way(schedule):
+                self.runner.put_queued(schedule, now_ms)  # which keeps it: both or none
+            else:
+                self._keep(schedule, now_ms)
         return schedule
 
     def run_now(self, name: str, now_ms: RequestMs) -> tuple[int, str]:

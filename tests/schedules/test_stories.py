@@ -9,6 +9,7 @@ from delayd.moments import moment_text
 from delayd.schedules import definition, runner
 from delayd.schedules.book import Book
 from delayd.schedules.definition import Definition
+from delayd.schedules.progress import ScheduleState
 from delayd.schedules.schedules import Change
 from tests.schedules.rig import DAY, HOUR, MINUTE, START, ScheduleRig, refusal_of
 
@@ -117,6 +118,12 @@ def test_a_run_under_way_stays_so_in_another_topic_and_none_waits_less_in_a_paus
     rig.schedules.pause("s", "", rig.now_ms)
     rig.finish(first)
     assert (rig.progress().runs, rig.progress().outcome) == (1, "done")
+    rig.engine.draining = True
+    assert refusal_of(lambda: rig.schedules.resume("s", rig.now_ms)).startswith("this daemon is dr")
+    rig.engine.draining = False
+    assert (rig.progress().state, rig.progress().runs) == (ScheduleState.PAUSED, 1), (
+        "all or nothing"
+    )
     rig.schedules.resume("s", rig.now_ms)
     rig.schedules.resume("s", rig.now_ms)
     assert (rig.progress().runs, rig.progress().late) == (2, 0)
