@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from delayd.http.server import HttpServer
     from delayd.log import DurableLog, LogOwnership
     from delayd.metrics import PushFigures, ScheduleFigures, SchedulesFigures, Sources
-    from delayd.push.deliveries import Deliveries
+    from delayd.push.opening import Deliveries
     from delayd.schedules.opening import ScheduleOpener
     from delayd.schedules.schedules import Schedules
 

@@ -24,9 +24,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from delayd.access.connection_limits import ConnectionLimits
-from delayd.access.control import AccessControl
 from delayd.access.errors import AccessInvalid
 from delayd.access.rejections import Rejections
+from delayd.access.reload import AccessControl
 from delayd.clock import (
     NS_PER_MS,
     Clock,
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from delayd.commit import GroupCommit
     from delayd.http.server import HttpServer
     from delayd.log import DurableLog, LogOwnership
-    from delayd.push.deliveries import Deliveries, Push
+    from delayd.push.opening import Deliveries, Push
     from delayd.snapshots import Snapshots
 
 _STOP_STEP_MS: Final = 10
@@ -195,7 +195,7 @@ def _import_what_serves(config: Config) -> None:
     import delayd.snapshots  # noqa: F401, PLC0415
 
     if config.push_enabled:
-        from delayd.push.deliveries import import_sender  # noqa: PLC0415
+        from delayd.push.opening import import_sender  # noqa: PLC0415
 
         import_sender()
 
@@ -229,7 +229,7 @@ def push_of(
     Raises `ConfigErrors` with each sink and target that cannot be used.
     """
     if config.push_enabled:
-        from delayd.push.deliveries import open_push  # noqa: PLC0415 - not if push is off
+        from delayd.push.opening import open_push  # noqa: PLC0415 - not if push is off
 
         return open_push(config, access.secrets, listeners)
     policies = {} if config.topics is None else config.topics.by_pattern
@@ -330,7 +330,7 @@ class Service:
 
     def _delivering(self, push: "Push", log: Log) -> "Deliveries":
         """Return what delivers jobs that are to be pushed."""
-        from delayd.push.deliveries import Deliveries  # noqa: PLC0415 - see `push_of`
+        from delayd.push.opening import Deliveries  # noqa: PLC0415 - see `push_of`
 
         identity = os.urandom(LOG_ID_BYTES) if self._durable is None else self._durable.identity
         return Deliveries(push, self._config, self._engine, self._clock, log, self._loop, identity)

@@ -18,7 +18,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Final, final
 
 from delayd import __version__
-from delayd.access.control import AccessControl
+from delayd.access.reload import AccessControl
 from delayd.build_kind import is_compiled
 from delayd.clock import Clock
 from delayd.config import Config

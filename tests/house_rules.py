@@ -81,7 +81,7 @@ MAY_IMPORT: Final = MappingProxyType(
         "binlog": (*GROUND, "core", "journal"),
         "cli": (
             *(*FRONT_END, "binlog", "client", "config", "journal", "log", "log_copy"),
-            *("http.form_reader", "http.problems", "http.request_forms"),
+            *("http.parsing", "http.problems", "http.request_forms"),
             *("postgres", "push", "recover", "service", "testing"),
         ),
         "__main__": ("cli",),

@@ -48,8 +48,8 @@ def check(path: str | None) -> int:
     the packages of sinks loaded, and the targets of policies judged. All errors are shown at once;
     exit code 78.
     """
-    from delayd.access.control import AccessControl
     from delayd.access.errors import AccessInvalid
+    from delayd.access.reload import AccessControl
     from delayd.config import ConfigErrors
     from delayd.net.addresses import Listeners
     from delayd.push.sinks import open_sinks

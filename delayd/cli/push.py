@@ -69,7 +69,7 @@ def test(
     the sample; 78: the configuration does not allow the call.
     """
     from delayd.net.addresses import TcpAddress
-    from delayd.push.deliveries import Push
+    from delayd.push.opening import Push
     from delayd.push.try_url import try_url
     from delayd.push.webhook import Webhook
 

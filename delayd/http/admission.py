@@ -22,18 +22,16 @@ from delayd.access.principal import EVERYBODY, Principal
 from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.api import Api, Call
-from delayd.http.bodies import BodyReader
+from delayd.http.bodies import BodyReader, read_bytes
 from delayd.http.connection import HttpRequest
-from delayd.http.form_reader import Form, read_query
+from delayd.http.parsing import Form, read_query
 from delayd.http.problems import (
     ENDED_TOKEN,
     JSON,
     LINES,
     WRONG_TOKEN,
     BadRequest,
-    BodyTooLong,
     CodingUnknown,
-    ExpectationWrong,
     MediaTypeWrong,
     NotReady,
     SourceRefused,
@@ -51,7 +49,6 @@ Names = Mapping[str, str]
 Endpoint = Callable[[HttpRequest, Names], Awaitable[Reply]]
 
 _BEARER: Final = "bearer "
-OF_SETTING: Final = ", the setting http.body_bytes_max"
 
 
 class Hosts:
@@ -282,30 +279,6 @@ def media_type_of(request: HttpRequest, *, may_be_empty: bool) -> str:
         if name == "charset" and value.strip('"') not in {"utf-8", "utf8"}:
             raise MediaTypeWrong(f"the charset is {value!r}, not 'utf-8'")
     return kind
-
-
-async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
-    """Return the body of a request; `BodyTooLong`, `ExpectationWrong`."""
-    headers, stream = request.headers, request.body
-    if stream is EMPTY_PAYLOAD:
-        return b""
-    if int(headers.get(hdrs.CONTENT_LENGTH, 0)) > bytes_max:
-        raise BodyTooLong(bytes_max, OF_SETTING)
-    if stream.is_eof():  # it came with the head, as short bodies do
-        data = stream.read_nowait()
-        if len(data) > bytes_max:
-            raise BodyTooLong(bytes_max, OF_SETTING)
-        return data
-    if hdrs.EXPECT in headers and request.version != HTTP_1_0:  # the client waits with the body
-        if headers[hdrs.EXPECT].lower() != "100-continue":
-            raise ExpectationWrong(headers[hdrs.EXPECT])
-        request.connection.ask_for_body()
-    body = bytearray()
-    while chunk := await stream.readany():
-        body += chunk
-        if len(body) > bytes_max:
-            raise BodyTooLong(bytes_max, OF_SETTING)
-    return bytes(body)
 
 
 def _check_coding(request: HttpRequest) -> None:

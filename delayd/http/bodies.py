@@ -1,10 +1,10 @@
-r"""Reading a request's body, whatever its length: the form, or everything that is wrong with it.
+r"""A request's body: its bytes up to a bound, and the form in them or everything that is wrong.
 
     up to 16 KiB           read in one go
     longer                 in slices, with turns between them
       a list of forms        cut into its items in one go; then these are read one by one
       JSON in lines          one line after the other
-      anything else          in one go: only the bodies of jobs are long (`form_reader`)
+      anything else          in one go: only the bodies of jobs are long (`parsing`)
 
 No reader of JSON can stop half-way, and all of them hold the interpreter's lock, so a thread would
 not help. Finding where the items of a list end takes msgspec 2 ms for a MiB at most. So JSON that
@@ -28,8 +28,12 @@ from functools import cache
 from typing import Any, Final
 
 import msgspec
+from aiohttp import hdrs
+from aiohttp.streams import EMPTY_PAYLOAD
 
-from delayd.http.form_reader import (
+from delayd.http.connection import HttpRequest
+from delayd.http.long_work import Slices
+from delayd.http.parsing import (
     Form,
     Hints,
     ListField,
@@ -40,8 +44,15 @@ from delayd.http.form_reader import (
     too_many,
     unknown,
 )
-from delayd.http.long_work import Slices
-from delayd.http.problems import LINES, BodyTooLong, FieldError, NotJson, RequestInvalid
+from delayd.http.problems import (
+    LINES,
+    BodyTooLong,
+    ExpectationWrong,
+    FieldError,
+    NotJson,
+    RequestInvalid,
+)
+from delayd.http.responses import HTTP_1_0
 from delayd.http.values import UNSET, Unset
 from delayd.json_text import why_not_json
 from delayd.limits import (
@@ -52,10 +63,35 @@ from delayd.limits import (
     POLICY_JSON_BYTES_MAX,
 )
 
+_OF_SETTING: Final = ", the setting http.body_bytes_max"
 _BLANKS: Final = b" \t\r\n"
 _MEMBERS_TWO_BYTES: Final = len('{"":,"":0}')
 """Of an object of two members, without the name and the value of the first."""
 _LINES_HINT: Final = f": send longer batches as lines, with the Content-Type {LINES}"
+
+
+async def read_bytes(request: HttpRequest, bytes_max: int) -> bytes:
+    """Return the body of a request, of a length up to that; `BodyTooLong`, `ExpectationWrong`."""
+    headers, stream = request.headers, request.body
+    if stream is EMPTY_PAYLOAD:
+        return b""
+    if int(headers.get(hdrs.CONTENT_LENGTH, 0)) > bytes_max:
+        raise BodyTooLong(bytes_max, _OF_SETTING)
+    if stream.is_eof():  # it came with the head, as short bodies do
+        data = stream.read_nowait()
+        if len(data) > bytes_max:
+            raise BodyTooLong(bytes_max, _OF_SETTING)
+        return data
+    if hdrs.EXPECT in headers and request.version != HTTP_1_0:  # the client waits with the body
+        if headers[hdrs.EXPECT].lower() != "100-continue":
+            raise ExpectationWrong(headers[hdrs.EXPECT])
+        request.connection.ask_for_body()
+    body = bytearray()
+    while chunk := await stream.readany():
+        body += chunk
+        if len(body) > bytes_max:
+            raise BodyTooLong(bytes_max, _OF_SETTING)
+    return bytes(body)
 
 
 class BodyReader:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from delayd.access.connection_limits import ConnectionLimits
-from delayd.access.control import AccessControl
+from delayd.access.reload import AccessControl
 from delayd.clock import NS_PER_MS, monotonic_ns
 from delayd.core.errors import Refusal
 from delayd.http.accept import HttpAcceptor

@@ -12,7 +12,7 @@ checked as they are there. Its engine is empty: jobs are replayed into another o
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from delayd.access.control import AccessControl
+from delayd.access.reload import AccessControl
 from delayd.clock import Clock
 from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine

@@ -59,7 +59,7 @@ from delayd.limits import (
 from delayd.line import grammar, replies
 from delayd.line.connection import LineConnection
 from delayd.line.grammar import BadFormat, BatchLine, Changes, Filter, KeyLine, PutLine
-from delayd.line.stats import COUNTED
+from delayd.line.stats import COUNTED, stats_job, stats_tube
 
 Parser = Callable[[bytes], Any]
 """Returns the arguments that the bytes after a command's word are; may raise a `Refusal`."""
@@ -400,13 +400,13 @@ def _stats_job(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     sees_all = client.may(Scope.ADMIN, engine.store.topic_of(record).name)
     compat = client.stats.compat
     return client.long_reply(
-        replies.stats_job(engine.store, job_id, record, state, now_ms, compat, sees_all=sees_all)
+        stats_job(engine.store, job_id, record, state, now_ms, compat, sees_all=sees_all)
     )
 
 
 def _stats_tube(client: LineConnection, name: str, now_ms: RequestMs) -> bytes:
     topic = topic_named(client.engine, name)
-    return client.long_reply(replies.stats_tube(topic, now_ms, client.stats.compat))
+    return client.long_reply(stats_tube(topic, now_ms, client.stats.compat))
 
 
 def _stats(client: LineConnection, _nothing: None, now_ms: RequestMs) -> bytes:

@@ -1,16 +1,9 @@
-"""The replies of the line protocol: every fixed reply, and the YAML of the statistics.
+"""The replies of the line protocol: fixed ones, jobs, lists in YAML; `stats` has the others."""
 
-Clients compare words and sometimes whole dictionaries, so keys, their order, their quoting and
-their number are exactly beanstalkd's. Its strings are in quotes but for states; those of 1.12 are
-bare (`Compat`).
-"""
-
-import enum
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from delayd.compat import Compat
 from delayd.core.errors import (
     JobAlreadyExists,
     PolicyInvalid,
@@ -19,31 +12,15 @@ from delayd.core.errors import (
     ScheduleInvalid,
     TargetRefused,
 )
-from delayd.core.job_parts import (
-    Attempt,
-    AttemptOutcome,
-    Reason,
-    attempts_of,
-    failure_of,
-    history_of,
-    key_of,
-    note_of,
-    retry_of,
-    tally_of,
-    target_of,
-    texts_of,
-)
-from delayd.core.job_record import HEADER, TTR_AT, U64, State
+from delayd.core.job_parts import attempts_of, key_of
+from delayd.core.job_record import TTR_AT, U64
 from delayd.core.operations.put import Outcome
-from delayd.core.policy import Policy
 from delayd.core.scans.find import KeySearch
 from delayd.core.scans.list import Page, Row
 from delayd.core.scans.reasons import DeadReasons
 from delayd.core.session import Handed
 from delayd.core.store import Store
-from delayd.core.targets import masked, own_target
 from delayd.core.topic import Topic
-from delayd.durations import duration_text
 from delayd.line.grammar import Detail
 from delayd.text import visible
 
@@ -240,7 +217,7 @@ def dead_reasons(reasons: DeadReasons, offset_ms: int) -> bytes:
     rows = "".join(
         f"- {{id: {quoted(group.id)}, jobs: {group.jobs}, "
         f"first: {_epoch(group.first_ms + offset_ms)}, last: {_epoch(group.last_ms + offset_ms)}, "
-        f"job: {group.job_id}, reason: {_any_text(group.reason)}}}\n"
+        f"job: {group.job_id}, reason: {any_text(group.reason)}}}\n"
         for group in reasons.groups()
     )
     return _yaml(f"jobs: {reasons.jobs}\nreasons:{'' if rows else ' []'}\n{rows}")
@@ -254,7 +231,7 @@ def _page(after: str, rows: list[str]) -> bytes:
 def _row(row: Row, offset_ms: int, tube: str = "") -> str:
     return (
         f"- {{id: {row.job_id},{tube} state: {row.state.name.lower()}, pri: {row.priority}, "
-        f"due: {_epoch(row.due_ms + offset_ms)}, key: {_any_text(row.key)}}}\n"
+        f"due: {_epoch(row.due_ms + offset_ms)}, key: {any_text(row.key)}}}\n"
     )
 
 
@@ -274,142 +251,8 @@ def quoted(text: str) -> str:
     return f'"{text}"'
 
 
-def seconds_left(left_ms: int) -> int:
-    """Return whole seconds, rounded down: a second that has begun to pass does not count."""
-    return max(0, left_ms - 1) // 1_000
-
-
-def stats_job(
-    store: Store,
-    job_id: int,
-    record: bytes,
-    state: State,
-    now_ms: int,
-    compat: Compat,
-    *,
-    sees_all: bool,
-) -> bytes:
-    """Answer `stats-job`. `file` is 0: a job's bytes move from file to file.
-
-    `sees_all`: also what may be secret of a job's target, and of its answer.
-    Fields that beanstalkd does not have come last, and only where they apply.
-    """
-    _, due_ms, created_ms, ttr_ms, priority, _, _, _ = HEADER.unpack_from(record)
-    tally = tally_of(record)
-    ends_ms = due_ms if state is State.DELAYED else now_ms
-    if state is State.RESERVED:
-        ends_ms = store.leases.sessions[job_id].deadlines[job_id]
-    return yaml_map(
-        {
-            "id": job_id,
-            "tube": compat.name_text(store.topic_of(record).name),
-            "state": state.name.lower(),
-            "pri": priority,
-            "age": max(0, now_ms - created_ms) // 1_000,
-            "delay": tally.delay_ms // 1_000,
-            "ttr": ttr_ms // 1_000,
-            "time-left": seconds_left(ends_ms - now_ms),
-            "file": 0,
-            "reserves": tally.reserves + (state is State.RESERVED),
-            "timeouts": tally.timeouts,
-            "releases": tally.releases,
-            "buries": tally.buries,
-            "kicks": tally.kicks,
-            **_job_details(record, state, now_ms, sees_all=sees_all),
-        }
-    )
-
-
-def _job_details(record: bytes, state: State, now_ms: int, *, sees_all: bool) -> dict[str, object]:
-    values: dict[str, object] = {}
-    retry, failure, note = retry_of(record), failure_of(record), note_of(record)
-    if key := key_of(record):
-        values["key"] = _any_text(key.decode())
-    if retry is not None:
-        values["retry"] = quoted(" ".join(map(duration_text, retry.steps_ms)))
-        values["max-attempts"] = retry.attempts_max
-        values["jitter-percent"] = retry.jitter_percent
-    if retry is not None or failure is not None:
-        values["attempts"] = attempts_of(record) + (state is State.RESERVED)
-    if failure is not None:
-        values["failure"] = _words_of(Reason(failure.reason))
-        values["failure-age"] = max(0, now_ms - failure.failed_ms) // 1_000
-    if note is not None and note.origin:
-        values["moved-from"] = quoted(note.origin)
-    if note is not None and note.error:
-        is_answer = failure is not None and failure.reason == Reason.PUSH_FAILED
-        error = note.error.partition("\n")[0] if is_answer and not sees_all else note.error
-        values["error"] = _any_text(error)
-    if packed := target_of(record):
-        target = own_target(packed)
-        values["url"] = _any_text((target if sees_all else masked(target)).url)
-        values["method"] = quoted(target.method)
-    values.update((name, _any_text(text)) for name, text in texts_of(record).items())
-    # Of a job whose ttr has run out without a rule, and no more, beanstalkd tells nothing else.
-    if failure is not None and (history := history_of(record)):
-        values["history"] = _any_text([_attempt(each, now_ms) for each in history])
-    return values
-
-
-def _attempt(attempt: Attempt, now_ms: int) -> dict[str, object]:
-    """Return an attempt; what is not known is left out."""
-    about = {
-        "age": max(0, now_ms - attempt.ended_ms) // 1_000,
-        "lasted": attempt.lasted_ms / 1_000 or None,
-        "who": attempt.who or None,
-        "reason": _words_of(Reason(attempt.reason)),
-        "outcome": _words_of(AttemptOutcome(attempt.outcome)),
-        "error": attempt.error or None,
-    }
-    return {name: value for name, value in about.items() if value is not None}
-
-
-def _words_of(member: enum.Enum) -> str:
-    return member.name.lower().replace("_", "-")
-
-
-def _any_text(text: object) -> str:
+def any_text(text: object) -> str:
     """Write a client's text as JSON does, which YAML reads too; or a list of texts."""
     import json  # noqa: PLC0415 - takes 1 ms
 
     return json.dumps(text, ensure_ascii=False)
-
-
-def stats_tube(topic: Topic, now_ms: int, compat: Compat) -> bytes:
-    """Answer `stats-tube`; of a tube with a policy also how much of its caps is used."""
-    until_ms = topic.paused_until_ms
-    return yaml_map(
-        {
-            "name": compat.name_text(topic.name),
-            "current-jobs-urgent": topic.queues.ready.urgent,
-            "current-jobs-ready": len(topic.queues.ready),
-            "current-jobs-reserved": topic.reserved,
-            "current-jobs-delayed": topic.delayed,
-            "current-jobs-buried": len(topic.queues.buried),
-            "total-jobs": topic.jobs_put,
-            "current-using": topic.users,
-            "current-watching": topic.clients_watching,
-            "current-waiting": len(topic.clients_waiting),
-            "cmd-delete": topic.deletes,
-            "cmd-pause-tube": topic.pauses,
-            "pause": topic.pause_ms // 1_000,
-            "pause-time-left": 0 if until_ms is None else seconds_left(until_ms - now_ms),
-            **({} if topic.policy is None else _policy_details(topic, topic.policy)),
-        }
-    )
-
-
-def _policy_details(topic: Topic, policy: Policy) -> dict[str, object]:
-    caps = {
-        "jobs-max": policy.jobs_max,
-        "bytes-max": policy.bytes_max,
-        "body-bytes-max": policy.body_bytes_max,
-        "reserved-max": policy.reserved_max,
-        "rate-per-s": policy.rate_per_s,
-    }
-    return {
-        "policy": _words_of(topic.policy_source),
-        "current-jobs": topic.jobs,
-        "current-bytes": topic.bytes,
-        **{name: cap for name, cap in caps.items() if cap is not None},
-    }

@@ -67,9 +67,9 @@ from delayd.postgres.errors import (
     StatementFailed,
 )
 from delayd.postgres.place import DatabasePlace, closed_after_error
-from delayd.postgres.reserve import Reserve
 from delayd.postgres.rows import LogRow, checksum_of, frames_in
 from delayd.postgres.snapshots import PartsConnection, PartsWriter, payloads_of
+from delayd.postgres.space import Reserve
 from delayd.postgres.standbys import Announcer, StandbyWatch
 from delayd.postgres.statements import FORMAT, FRAME_TABLES, Statements
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from delayd.access.authenticator import Authenticator
-from delayd.access.control import AccessControl
+from delayd.access.reload import AccessControl
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.client.addresses import DEFAULT_URL
@@ -37,7 +37,7 @@ from delayd.line.stats import Stats
 from delayd.log_lines import Log
 from delayd.metrics import CONTENT_TYPE
 from delayd.push.answer_reader import AnswerReader
-from delayd.push.deliveries import Push
+from delayd.push.opening import Push
 from delayd.push.sender import PushSender
 from delayd.schedules.opening import ScheduleOpener
 from delayd.testing.received import ReceivedCall

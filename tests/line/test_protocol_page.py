@@ -12,7 +12,7 @@ from delayd.config import Config
 from delayd.core.job_parts import Reason
 from delayd.line.commands import COMMANDS
 from delayd.line.grammar import LONG_LINE
-from delayd.push.deliveries import Push
+from delayd.push.opening import Push
 from tests.line.test_commands import OURS
 from tests.rigs.line import LineRig
 

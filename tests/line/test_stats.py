@@ -6,8 +6,7 @@ import pytest
 from delayd import __version__
 from delayd.compat import Compat
 from delayd.core.engine import Engine
-from delayd.line import replies
-from delayd.line.stats import LogFigures, Stats, instance_id
+from delayd.line.stats import LogFigures, Stats, instance_id, seconds_left
 from tests.rigs.line import LineRig
 
 JOB_KEYS = "id tube state pri age delay ttr time-left file reserves timeouts releases buries kicks"
@@ -75,7 +74,7 @@ def test_a_state_is_a_bare_word(state: str, said: bytes) -> None:
     ("left_ms", "seconds"), [(0, 0), (1, 0), (1_000, 0), (1_001, 1), (10_000, 9), (-5, 0)]
 )
 def test_a_moment_after_it_began_a_second_is_no_longer_whole(left_ms: int, seconds: int) -> None:
-    assert replies.seconds_left(left_ms) == seconds
+    assert seconds_left(left_ms) == seconds
 
 
 def test_the_statistics_of_a_tube_are_beanstalkds() -> None:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 import msgspec
 
 from delayd.access.authenticator import Authenticator
-from delayd.access.control import AccessControl
+from delayd.access.reload import AccessControl
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.clock import NEVER_NS, VirtualClock

@@ -10,7 +10,7 @@ from delayd.config import Config, SinkSection
 from delayd.core.errors import NotForTopic, TargetRefused
 from delayd.core.policy import Patterns, Policy
 from delayd.core.targets import Target
-from delayd.push.deliveries import Push
+from delayd.push.opening import Push
 from tests.access.secret_samples import named
 
 if TYPE_CHECKING:

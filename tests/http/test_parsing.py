@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from delayd.http.form_reader import Form, Reader
+from delayd.http.parsing import Form, Reader
 from delayd.http.problems import FieldError, RequestInvalid
 from delayd.http.request_forms import (
     HeldForm,

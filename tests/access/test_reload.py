@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from delayd.access.control import AccessControl
 from delayd.access.errors import AccessInvalid
 from delayd.access.principal import EVERYBODY
+from delayd.access.reload import AccessControl
 from delayd.access.scopes import Scope
 from delayd.config import Config, SinkSection
 from delayd.limits import NAMES_LOGGED_MAX

@@ -1,4 +1,4 @@
-"""Deliveries by the configuration; their modules are imported when they are needed.
+"""Opens what delivers, by the configuration; its modules are imported when they are needed.
 
     vet       when a target is set: the rules of urls
     sender    when the first job is to be delivered: asyncio, ssl and all that makes calls
