@@ -84,14 +84,7 @@ ENVIRONMENT_PREFIX: Final = "DELAYD_"
 CONFIG_FILE_VARIABLE: Final = "DELAYD_CONFIG"
 """Names the file itself, so it cannot be a setting in it."""
 
-CLIENT_VARIABLES: Final = frozenset(
-    (
-        *("DELAYD_URL", "DELAYD_TOKEN", "DELAYD_TOKEN_FILE", "DELAYD_CA_FILE"),
-        *("DELAYD_JOB_ID", "DELAYD_JOB_TOPIC", "DELAYD_JOB_KEY", "DELAYD_JOB_ATTEMPT"),
-        *("DELAYD_JOB_PRIORITY", "DELAYD_JOB_DUE", "DELAYD_JOB_LATENESS", "DELAYD_JOB_TOKEN"),
-        *("DELAYD_JOB_GROUP", "DELAYD_JOB_FAILURE"),
-    )
-)
+_OF_CLIENTS: Final = "DELAYD_(URL|TOKEN|TOKEN_FILE|CA_FILE|JOB_[A-Z]+)"
 """For commands that talk to a daemon, and of `delayd work` for what it runs; not for the daemon."""
 
 SERVICE_LINK_PREFIXES: Final = ("DELAYD_PORT", "DELAYD_SERVICE_")
@@ -743,7 +736,8 @@ def _from_environment(
             yield BY_VARIABLE[name], GivenText(value), source, name
         elif (
             name.startswith(ENVIRONMENT_PREFIX)
-            and name not in {CONFIG_FILE_VARIABLE, *CLIENT_VARIABLES}
+            and name != CONFIG_FILE_VARIABLE
+            and not re.fullmatch(_OF_CLIENTS, name)
             and not name.startswith((*SERVICE_LINK_PREFIXES, SINKS_PREFIX))
         ):
             known = {*BY_VARIABLE, CONFIG_FILE_VARIABLE}

@@ -31,6 +31,7 @@ from delayd.cli.tables import (
 )
 from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
 from delayd.client.errors import FieldProblem, Invalid, JobNotFound
+from delayd.client.results import TEXTS
 from delayd.exits import Exit
 from delayd.text import counted
 
@@ -263,9 +264,9 @@ def export(client: "Client", topics: tuple[str, ...], *, reason: str | None) -> 
 
 def exported(job: "JobInfo") -> dict[str, object]:
     """Return a dead letter as `dead import` and `put --ndjson` read it, but for two fields."""
-    named = ("priority", "ttr", "key", "group", "retry", "max_attempts", "jitter_percent")
+    named = ("priority", "ttr", "key", *TEXTS, "retry", "max_attempts", "jitter_percent")
     fields = {name: job.details.get(name) for name in (*named, "url", "method", "headers")}
-    fields |= {"ttr": job.ttr, "priority": job.priority, "key": job.key, "group": job.group}
+    fields |= {name: getattr(job, name) for name in ("ttr", "priority", "key", *TEXTS)}
     about = {name: job.details.get(name) for name in ("id", "attempts", "failure")}
     return {
         "topic": job.topic,

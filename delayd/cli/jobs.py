@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
-from delayd.cli.parameters import DURATION, MOMENT, PRIORITY, takes
-from delayd.cli.put import body_of, called, warn_of_past
+from delayd.cli.job_options import OF_CHANGED, OWN_TEXTS, REMOVABLE, body_of, given
+from delayd.cli.parameters import DURATION, MOMENT, takes
+from delayd.cli.put import warn_of_past
 from delayd.cli.reserve import body_fields
 from delayd.cli.selection import FILTERS, MANY, WHICH, carried_out, filter_of, selection
 from delayd.cli.tables import (
@@ -26,6 +27,7 @@ from delayd.cli.tables import (
 )
 from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
 from delayd.client.errors import TopicNotFound
+from delayd.client.results import TEXTS
 from delayd.durations import duration_text
 from delayd.exits import Exit
 from delayd.text import counted
@@ -290,7 +292,7 @@ def job_fields(job: "JobInfo") -> dict[str, Any]:
         "priority": job.priority,
         "ttr": job.ttr,
         "key": job.key or None,
-        "group": job.group or None,
+        **{name: getattr(job, name) or None for name in TEXTS},
     }
     named = {name: value for name, value in known.items() if value is not None}
     body = {} if job.body is None else body_fields(job.body)
@@ -362,7 +364,7 @@ def print_job(job: "JobInfo") -> None:
     print_fields(
         [
             *(("id", job.id), ("topic", job.topic), ("state", job.state), ("key", job.key)),
-            ("group", job.group),
+            *((name, getattr(job, name)) for name in TEXTS),
             *(("due", job.due), ("created", job.created), ("expires", job.expires)),
             *(("url", job.details.get("url")), ("method", job.details.get("method"))),
             *(("priority", job.priority), ("ttr", job.ttr and f"{job.ttr:g} s")),
@@ -498,17 +500,7 @@ def reschedule(
         "delayd change 17 --call https://example.com/due",
     )
 )
-@takes(*WHICH, *TIMES)
-@click.option("--group", metavar="GROUP", help="Another group; '' removes it.")
-@click.option("--priority", type=PRIORITY, help="0 is the most urgent.")
-@click.option("--ttr", type=DURATION, help="How long a worker may hold it.")
-@click.option("--body", metavar="TEXT", help="Another body; - reads standard input.")
-@click.option("--file", type=click.File("rb"), help="Read the body from a file.")
-@click.option("--call", metavar="URL", help="Another url to call when it is due; '' removes it.")
-@click.option("--method", metavar="METHOD", help="The method of the call; by default POST.")
-@click.option(
-    "--header", metavar="NAME:VALUE", multiple=True, help="A header of the call; repeatable."
-)
+@takes(*WHICH, *TIMES, *OF_CHANGED)
 @with_client
 def change(
     client: "Client",
@@ -518,26 +510,19 @@ def change(
     *,
     body: str | None,
     file: "BinaryIO | None",
-    call: str | None,
-    header: tuple[str, ...],
     **options: Any,
 ) -> int:
     """Change a waiting or buried job in one step; what is not given stays as it is."""
     chosen = selection(ids, topic, key)
-    changes = {name: value for name, value in options.items() if value is not None}
+    changes = given(**options)
     if "delay" in changes and "at" in changes:
         raise click.UsageError("--delay and --at exclude each other")
     if body is not None or file is not None:
         changes["body"] = body_of(body, file)
-    changes |= called(call or "", header)
-    if call == "":
-        changes["url"] = None
-    if changes.get("group") == "":
-        changes["group"] = None
+    changes |= {name: None for name in REMOVABLE if changes.get(name) == ""}
     if not changes:
-        raise click.UsageError(
-            "what is to change? --delay, --at, --group, --priority, --ttr, --body, --call"
-        )
+        names = ("delay", "at", *OWN_TEXTS, "priority", "ttr", "body", "call")
+        raise click.UsageError(f"what is to change? {', '.join(f'--{name}' for name in names)}")
     for name in chosen.names:
         due = client.change(*name, **changes)
         warn_of_past(changes.get("at"), due)

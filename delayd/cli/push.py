@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from delayd.access.errors import SecretsInvalid, shown
-from delayd.cli.put import named
+from delayd.cli.job_options import named
 from delayd.cli.tables import json_text
 from delayd.cli.terminal import CommandFailed, examples, load_config, print_lines
 from delayd.clock import system_wall_ms

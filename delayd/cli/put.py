@@ -1,12 +1,12 @@
 """`delayd put`: one job from the command line, or many from NDJSON (`delayd.cli.ndjson`)."""
 
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
 from delayd.cli.connect import known_topics, with_client
+from delayd.cli.job_options import BODY_FILE, OF_NEW, body_of, given
 from delayd.cli.ndjson import (
     ahead,
     body_bytes_max,
@@ -18,12 +18,10 @@ from delayd.cli.ndjson import (
     reader_for,
     result_fields,
 )
-from delayd.cli.parameters import DURATION, MOMENT, PRIORITY
+from delayd.cli.parameters import DURATION, MOMENT, takes
 from delayd.cli.tables import JSON_OPTION, print_json, time_shown
 from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
-from delayd.durations import size_text
 from delayd.exits import Exit
-from delayd.limits import BODY_BYTES_CEILING
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -63,7 +61,7 @@ def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | No
     hidden=True,
     help="There is none: the body is an argument.",
 )
-@click.option("--file", type=click.File("rb"), help="Read the body from a file; - is stdin.")
+@BODY_FILE
 @click.option(
     "--ndjson", type=click.File("rb"), help="Put many jobs: one JSON object a line; - is stdin."
 )
@@ -86,17 +84,7 @@ def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | No
     type=click.Choice(["reject", "keep", "replace", "preserve", "extend"]),
     help="What to do if a job has the key already; by default reject.",
 )
-@click.option("--group", metavar="GROUP", help="A label for what the job belongs to.")
-@click.option("--priority", type=PRIORITY, help="0 is the most urgent; by default 65536.")
-@click.option("--ttr", type=DURATION, help="How long a worker may hold it; by default a minute.")
-@click.option("--retry", metavar="STEPS", help="Delays after failures: '15s 3m 10m'.")
-@click.option("--max-attempts", type=int, help="How often it is handed out at most.")
-@click.option("--jitter-percent", type=int, help="Lengthen each step by chance, by up to so much.")
-@click.option("--call", metavar="URL", help="Call this url when it is due; no worker is needed.")
-@click.option("--method", metavar="METHOD", help="The method of the call; by default POST.")
-@click.option(
-    "--header", metavar="NAME:VALUE", multiple=True, help="A header of the call; repeatable."
-)
+@takes(*OF_NEW)
 @click.option("--idempotency-key", metavar="TEXT", help="Makes it safe to repeat this command.")
 @JSON_OPTION
 @with_client
@@ -110,7 +98,7 @@ def put(
     keep_going: bool,
     from_line: int | None,
     as_json: bool,
-    **options: object,
+    **options: Any,
 ) -> int:
     """Put a job into TOPIC: BODY, a file, or standard input.
 
@@ -120,10 +108,9 @@ def put(
     at before the first is put, of a pipe up to 64 MiB: their form, and the length of their bodies
     if the token has the scope stats. With --keep-going each is looked at when its turn comes.
     """
-    job: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    job = given(**options)
     if "delay" in job and "at" in job:
         raise click.UsageError("--delay and --at exclude each other")
-    job |= called(job.pop("call", ""), job.pop("header"))
     if ndjson is not None:
         if body is not None or file is not None:
             raise click.UsageError("with --ndjson the bodies are in its lines")
@@ -166,42 +153,3 @@ def warn_of_past(at: str | None, due: "dt.datetime | None") -> None:
         and due.timestamp() * 1_000 > parse_moment_ms(at) + PAST_MS
     ):
         complain(f"{at} is in the past: the job is due at once")
-
-
-def called(url: str, headers: Sequence[str]) -> dict[str, object]:
-    """Return the fields of a job for its url and headers.
-
-    >>> called("https://example.com/due", ["X-Shop: 7"])
-    {'url': 'https://example.com/due', 'headers': {'X-Shop': '7'}}
-    """
-    fields = {"url": url, "headers": named(headers)}
-    return {name: value for name, value in fields.items() if value}
-
-
-def named(headers: Sequence[str]) -> dict[str, str]:
-    """Return headers by name."""
-    if not all(":" in header for header in headers):
-        raise click.UsageError("--header must be NAME:VALUE")
-    pairs = (header.partition(":") for header in headers)
-    return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def body_of(text: str | None, file: BinaryIO | None) -> bytes:
-    """Return the body: the argument, the file, or standard input."""
-    if text is not None and file is not None:
-        raise click.UsageError("BODY and --file exclude each other")
-    if file is not None:
-        return _bounded(file)
-    if text is not None and text != "-":
-        return text.encode(errors="surrogateescape")
-    if text is None and sys.stdin.isatty():
-        raise click.UsageError("there is no body: give BODY, --file FILE, or pipe it in")
-    return _bounded(sys.stdin.buffer)
-
-
-def _bounded(file: BinaryIO) -> bytes:
-    """Read a body, which may have no end. Raises UsageError."""
-    body = file.read(BODY_BYTES_CEILING + 1)
-    if len(body) > BODY_BYTES_CEILING:
-        raise click.UsageError(f"the body is longer than {size_text(BODY_BYTES_CEILING)}")
-    return body

@@ -17,6 +17,7 @@ from delayd.cli.parameters import DURATION, PRIORITY, takes
 from delayd.cli.selection import WHICH, each, each_named, selection
 from delayd.cli.tables import JSON_OPTION, print_json, time_or_none, time_shown
 from delayd.cli.terminal import CommandFailed, cannot_write, complain, examples, print_lines
+from delayd.client.results import TEXTS
 from delayd.exits import Exit
 from delayd.text import counted, visible
 
@@ -111,7 +112,7 @@ def reservation(job: "Job") -> dict[str, Any]:
         "ttr": held.ttr,
         "expires": time_or_none(held.expires),
         "key": job.key or None,
-        "group": job.group,
+        **{name: getattr(held, name) or None for name in TEXTS},
         "failure": None if failure is None else {"reason": failure.reason, "error": failure.error},
         **body_fields(job.body),
     }

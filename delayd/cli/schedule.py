@@ -13,8 +13,8 @@ import click
 
 from delayd.cli.calendar import moment_of
 from delayd.cli.connect import known_schedules, known_topics, seen, with_client
-from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, PRIORITY, takes
-from delayd.cli.put import body_of, called
+from delayd.cli.job_options import BODY_FILE, OF_NEW, body_of, given
+from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, takes
 from delayd.cli.selection import each
 from delayd.cli.tables import (
     JSON_OPTION,
@@ -76,19 +76,6 @@ RULES: Final = (
     ),
     click.option("--jitter", type=DURATION, help="Delay all runs by the same time, below this."),
 )
-JOB: Final = (
-    click.option("--priority", type=PRIORITY, help="0 is the most urgent; by default 65536."),
-    click.option("--ttr", type=DURATION, help="How long a worker may hold it."),
-    click.option("--retry", metavar="STEPS", help="Delays after failures: '15s 3m 10m'."),
-    click.option("--max-attempts", type=int, help="How often it is handed out at most."),
-    click.option("--jitter-percent", type=int, help="Lengthen each step by chance, by up to this."),
-    click.option("--group", metavar="GROUP", help="A label for what the jobs belong to."),
-    click.option("--call", metavar="URL", help="Call this url at each run; no worker is needed."),
-    click.option("--method", metavar="METHOD", help="The method of the call; by default POST."),
-    click.option(
-        "--header", metavar="NAME:VALUE", multiple=True, help="A header of the call; repeatable."
-    ),
-)
 COUNT: Final = click.option(
     "--count",
     type=click.IntRange(1, SCHEDULE_PREVIEW_MAX),
@@ -128,8 +115,8 @@ def schedule() -> None:
     shell_complete=known_topics,
     help="Where jobs are put.",
 )
-@click.option("--file", type=click.File("rb"), help="Read the body from a file; - is stdin.")
-@takes(*WHEN, *RULES, *JOB)
+@BODY_FILE
+@takes(*WHEN, *RULES, *OF_NEW)
 @click.option("--dry-run", is_flag=True, help="Change nothing, and show when it would run.")
 @JSON_OPTION
 @with_client
@@ -149,8 +136,7 @@ def put(
     If there is one of that name it is changed, and its counts stay. What is not given has its
     default again. The same command twice changes nothing.
     """
-    wanted = given(options)
-    wanted |= called(wanted.pop("call", ""), wanted.pop("header", ()))
+    wanted = given(**options)
     read = body_of(body, file)
     if dry_run:
         asked: Any = {"topic": topic, "body": read, **wanted}
@@ -158,11 +144,6 @@ def put(
         show_runs(found, name, wanted, SCHEDULE_PREVIEW_DEFAULT, as_json=as_json)
         return Exit.OK
     return told(client.put_schedule(name, topic, read, **wanted), as_json=as_json)
-
-
-def given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given."""
-    return {name: value for name, value in options.items() if value not in {None, ()}}
 
 
 def told(info: "ScheduleInfo", *, as_json: bool = False) -> int:
@@ -316,7 +297,7 @@ def preview(
     that clock is set forward or back, and what happens to a run then. If --start is past, the
     first run is the first one from now on.
     """
-    wanted = given(options)
+    wanted = given(**options)
     if name is None:
         if not wanted:
             raise click.UsageError("give the NAME of a schedule, or --cron, or --every")

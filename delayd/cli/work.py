@@ -30,6 +30,7 @@ from delayd.cli.parameters import DURATION
 from delayd.cli.tables import time_shown
 from delayd.cli.terminal import CommandFailed, complain, complain_at_once, examples
 from delayd.client.errors import DelaydError, Forbidden, Unauthorized
+from delayd.client.results import TEXTS
 from delayd.client.steps import carried_out
 from delayd.client.values import seconds
 from delayd.client.work_loop import FailurePause, comes_at_once, work_loop
@@ -155,7 +156,7 @@ def variables(job: "Job") -> dict[str, str]:
         "ID": job.id,
         "TOPIC": job.topic,
         "KEY": job.key,
-        "GROUP": job.group,
+        **{name.upper(): getattr(reservation, name) for name in TEXTS},
         "ATTEMPT": job.attempt,
         "PRIORITY": reservation.priority,
         "DUE": reservation.due and time_shown(reservation.due),

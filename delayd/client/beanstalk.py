@@ -324,15 +324,15 @@ def key_word(key: object, field: str = "key") -> str:
     return key
 
 
-def group_word(group: object) -> str:
-    """Return a group as it can stand in a line. Raises Invalid."""
-    if not isinstance(group, str) or not _is_label(group):
-        raise wrong("group", f"must be {_LABEL_RULE}")
-    return group
+def label_word(text: object, field: str) -> str:
+    """Return a text of a job's own as it can stand in a line. Raises Invalid."""
+    if not isinstance(text, str) or not _is_label(text):
+        raise wrong(field, f"must be {_LABEL_RULE}")
+    return text
 
 
 def _is_label(text: str) -> bool:
-    """Tell whether a key or a group may be this."""
+    """Tell whether a key, or a text of a job's own, may be this."""
     return re.fullmatch(LABEL, text) is not None and len(text.encode()) <= 200
 
 

@@ -50,6 +50,7 @@ from delayd.client.errors import (
 from delayd.client.http1 import Request, Response, query_text, quoted
 from delayd.client.limits import BATCH_JOBS_MAX, DETAIL_CHARACTERS_MAX, PAGES_BYTES_MAX, PAGES_MAX
 from delayd.client.results import (
+    TEXTS,
     Attempt,
     BackfillResult,
     Became,
@@ -118,7 +119,7 @@ _KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
     {
         **dict.fromkeys(("id", "attempts", "put", "kept"), _WHOLE),
         **dict.fromkeys(("delayed", "ready", "reserved", "buried", "urgent", "waiting"), _WHOLE),
-        **dict.fromkeys(("topic", "state", "token", "key", "group", "name"), _A_TEXT),
+        **dict.fromkeys(("topic", "state", "token", "key", *TEXTS, "name"), _A_TEXT),
         **dict.fromkeys(("outcome", "source", "trouble", "policy_tag"), _A_TEXT),
         **dict.fromkeys(("reason", "error", "origin", "who"), _A_TEXT),
         **dict.fromkeys(("at", "created", "due", "ended", "expires", "paused_until"), _A_TIME),
@@ -272,7 +273,7 @@ class HttpCalls:
         self, which: int | str, key: str | None = None, **changes: Unpack[Changes]
     ) -> Steps[Time | None]:
         body = job_fields(changes)
-        body |= {name: None for name in ("url", "group") if changes.get(name, "") is None}
+        body |= {name: None for name in ("url", *TEXTS) if changes.get(name, "") is None}
         return moment_in((yield from _ask("PATCH", _job_path(which, key), body)), "due")
 
     def kick_many(self, topic: str, which: Filter, *, dry_run: bool = False) -> Steps[int]:

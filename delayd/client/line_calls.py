@@ -36,9 +36,9 @@ from delayd.client.beanstalk import (
     Replies,
     Reply,
     choice_word,
-    group_word,
     is_topic,
     key_word,
+    label_word,
     line,
     read_groups,
     read_map,
@@ -66,6 +66,7 @@ from delayd.client.errors import (
 )
 from delayd.client.limits import PREVIEW_RUNS_MAX
 from delayd.client.results import (
+    TEXTS,
     Attempt,
     BackfillResult,
     Became,
@@ -371,7 +372,7 @@ class LineCalls:
         values: Mapping[str, Any] = changes
         words += [  # an empty value removes it
             f"{name}={'' if values[name] is None else _PUT_WORDS[name][1](values[name])}"
-            for name in ("url", "group")
+            for name in ("url", *TEXTS)
             if name in values
         ]
         body = b""
@@ -705,7 +706,7 @@ _PUT_WORDS: Final[Words] = MappingProxyType(
         "retry": ("retry", lambda retry: ",".join(_steps(retry))),
         "max_attempts": ("attempts", lambda n: whole_word(n, "max_attempts", 1, ATTEMPTS_MAX)),
         "jitter_percent": ("jitter", lambda share: whole_word(share, "jitter_percent", 0, 100)),
-        "group": ("group", group_word),
+        **{name: (name, functools.partial(label_word, field=name)) for name in TEXTS},
         "url": ("url", lambda url: _option(url, "url")),
         "method": ("method", lambda method: _option(method, "method")),
     }
@@ -961,6 +962,7 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
         failure = Failure(str(stats["failure"]).replace("-", "_"), error=error, origin=origin)
     if "history" in stats:
         stats["history"] = read_json(str(stats["history"]).encode())
+    texts: dict[str, Any] = {name: str(stats.get(name, "")) for name in TEXTS}
     return JobInfo(
         whole_in(stats, "id"),
         _name_of(stats, "tube"),
@@ -968,7 +970,7 @@ def _job_info(stats: dict[str, Any], body: bytes) -> JobInfo:
         priority=whole_in(stats, "pri"),
         ttr=seconds_in(stats, "ttr"),
         key=str(stats.get("key", "")),
-        group=str(stats.get("group", "")),
+        **texts,
         attempts=whole_in({"attempts": 0, **stats}, "attempts"),
         failure=failure,
         history=tuple(map(_attempt, array_in({"history": [], **stats}, "history"))),

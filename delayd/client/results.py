@@ -65,6 +65,10 @@ class Attempt(NamedTuple):
     """How long ago it ended, in seconds, on the line."""
 
 
+TEXTS: Final = ("group",)
+"""What a job has of its own that is one text: fields of jobs, and options of a put."""
+
+
 class JobInfo(NamedTuple):
     """A job as it was at the time of the request."""
 

@@ -28,8 +28,8 @@ from typing import Any, Final
 import msgspec
 
 from delayd.core.errors import ScheduleInvalid
-from delayd.core.job_parts import Own, Retry
-from delayd.core.names import GROUP, INTERNAL_TOPICS, TOPIC
+from delayd.core.job_parts import TEXTS, Own, Retry
+from delayd.core.names import INTERNAL_TOPICS, TOPIC
 from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.targets import HEADERS, METHOD, URL, Target
 from delayd.durations import duration_text
@@ -136,9 +136,9 @@ def _show_base64(body: bytes) -> str:
     return base64.b64encode(body).decode()
 
 
-def _read_group(value: object) -> str:
-    name: bytes = GROUP.read(value)
-    return name.decode()
+def _as_text(kind: ValueKind) -> ValueKind:
+    """Return the kind of a part of jobs as a definition has it: not in bytes."""
+    return kind._replace(read=lambda value: kind.read(value).decode())
 
 
 BODY: Final = ValueKind(_read_body).described(
@@ -165,7 +165,7 @@ FIELDS: Final = (
     Field("retry", "retry_ms", LADDER),
     Field("max_attempts", "attempts_max", ATTEMPTS),
     Field("jitter_percent", "jitter_percent", JITTER_PERCENT),
-    Field("group", "group", GROUP._replace(read=_read_group)),
+    *(Field(name, name, _as_text(kind)) for name, kind in TEXTS.items()),
     Field("url", "url", URL),
     Field("method", "method", METHOD),
     Field("headers", "headers", HEADERS),
@@ -279,15 +279,11 @@ class Definition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def own(self) -> Own | None:
         """What each job has of its own, without its target."""
-        if not (self.retry_ms or self.attempts_max or self.group):
-            return None
-        has_rule = self.retry_ms or self.attempts_max
-        return Own(
-            retry=Retry(self.retry_ms, self.attempts_max, self.jitter_percent)
-            if has_rule
-            else None,
-            group=None if self.group is None else self.group.encode(),
-        )
+        texts = {name: text.encode() for name in TEXTS if (text := getattr(self, name))}
+        retry = None
+        if self.retry_ms or self.attempts_max:
+            retry = Retry(self.retry_ms, self.attempts_max, self.jitter_percent)
+        return Own(retry=retry, **texts) if retry or texts else None
 
     @property
     def target(self) -> Target | None:
