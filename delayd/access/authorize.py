@@ -60,6 +60,11 @@ def to_put(topic: str, *, with_target: bool = False) -> list[Right]:
     return rights
 
 
+def to_put_instead(topic: str) -> Right:
+    """Return the further right for putting a job in the place of one of that topic, which ends."""
+    return Right(Scope.DELETE, topic)
+
+
 def to_schedule(scope: Scope, topic: str, *, with_target: bool) -> list[Right]:
     """Return the rights for looking at a schedule (`peek`), or for making, changing or running it.
 

@@ -85,6 +85,11 @@ def no_such_option(_ctx: click.Context, option: click.Parameter, value: str | No
     help="What to do if a job has the key already; by default reject.",
 )
 @takes(*OF_NEW)
+@click.option(
+    "--instead-of",
+    metavar="TOPIC:ID",
+    help="End that job in the same step; no job is put if it is not there.",
+)
 @click.option("--idempotency-key", metavar="TEXT", help="Makes it safe to repeat this command.")
 @JSON_OPTION
 @with_client

@@ -707,6 +707,7 @@ _PUT_WORDS: Final[Words] = MappingProxyType(
         "max_attempts": ("attempts", lambda n: whole_word(n, "max_attempts", 1, ATTEMPTS_MAX)),
         "jitter_percent": ("jitter", lambda share: whole_word(share, "jitter_percent", 0, 100)),
         **{name: (name, functools.partial(label_word, field=name)) for name in TEXTS},
+        "instead_of": ("instead", lambda job: _option(job, "instead_of")),
         "url": ("url", lambda url: _option(url, "url")),
         "method": ("method", lambda method: _option(method, "method")),
     }
@@ -844,6 +845,9 @@ def _look(job_ids: Sequence[int]) -> Steps[list[JobInfo | None]]:
 def put_result(reply: Reply, command: bytes) -> PutResult | Refused:
     """Return the result of a put, or its refusal."""
     if (outcome := _OUTCOMES.get(reply.word)) is None:
+        if reply.word == "NOT_FOUND" and b" instead=" in command.partition(b"\r\n")[0]:
+            detail = "the job in whose place it was to be put is not there: nothing was put"
+            return JobNotFound(detail, "NOT_FOUND")
         return refusal_of(reply, command, "nothing was put")
     return PutResult(reply.number, outcome)
 

@@ -74,6 +74,9 @@ class PutOptions(TypedDict, total=False):
     """How often it is handed out at most."""
     jitter_percent: int
     """Lengthens each step of `retry` by up to this much."""
+    instead_of: str
+    """A job that ends as this one is put, `"TOPIC:ID"` or `"TOPIC:ID:KEY"`; JobNotFound without
+    it. So a put that is sent again is refused, and never a second job."""
     idempotency_key: str
     """Makes a put without a key safe to repeat, for a day. HTTP only."""
     url: str

@@ -8,7 +8,7 @@ r"""Names of topics and keys of jobs: which are allowed, and which have a meanin
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from delayd.core.errors import KeyInvalid, TopicNameInvalid
 from delayd.fields import UNSEEN, ValueKind, text_schema
@@ -93,6 +93,36 @@ GROUP: Final = ValueKind(
     f"What the job belongs to: printable, without spaces, {GROUP_BYTES_MAX} bytes of UTF-8 at"
     " most.",
     "customer-4",
+)
+
+
+class Predecessor(NamedTuple):
+    """A job in whose place another one is put: `core.operations.succeed`."""
+
+    topic: str
+    job_id: int
+    key: bytes = b""
+    """Its key; empty: whichever it has."""
+
+
+_NUMBER_PATTERN: Final = "[1-9][0-9]{0,18}"
+_PREDECESSOR: Final = re.compile(f"({_NAME_PATTERN}):({_NUMBER_PATTERN})(?::({_LABEL_PATTERN}))?")
+
+
+def _read_predecessor(value: object) -> Predecessor:
+    match = _PREDECESSOR.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError("must be TOPIC:ID or TOPIC:ID:KEY of a job")
+    return Predecessor(match[1], int(match[2]), _read_key(match[3]) if match[3] else b"")
+
+
+PREDECESSOR: Final = ValueKind(
+    _read_predecessor,
+    schema=text_schema(f"{_NAME_PATTERN}:{_NUMBER_PATTERN}(?::{_LABEL_PATTERN})?"),
+).described(
+    "A job that ends as this one is put, in one step: its topic, its number and perhaps its key,"
+    " with colons between. The put is refused, 404, unless that job is there and waits.",
+    *("orders:17", "orders:17:order-4"),
 )
 
 

@@ -24,6 +24,7 @@ from delayd.http.values import (
     UNSET,
     Duration,
     GroupName,
+    InsteadOf,
     Key,
     Ladder,
     Meta,
@@ -168,6 +169,7 @@ class WithRuleForm(WithTargetForm, kw_only=True):
     retry: Ladder | Unset = UNSET
     max_attempts: Attempts | Unset = UNSET
     jitter_percent: Percent | Unset = UNSET
+    instead_of: InsteadOf | Unset = UNSET
 
     @property
     def own(self) -> Own | None:
@@ -209,7 +211,7 @@ class PutJobForm(WithRuleForm, kw_only=True):
         """Whether it has no key, no moment, and nothing of its own."""
         return (
             self.key is self.at is self.retry is self.max_attempts is UNSET
-            and self.url is self.group is UNSET
+            and self.url is self.group is self.instead_of is UNSET
         )
 
 

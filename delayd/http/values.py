@@ -20,7 +20,7 @@ import msgspec
 
 from delayd import limits
 from delayd.core.job_record import State
-from delayd.core.names import GROUP, KEY, TOPIC
+from delayd.core.names import GROUP, KEY, PREDECESSOR, TOPIC, Predecessor
 from delayd.core.policy import LADDER, parse_ladder
 from delayd.core.reasons import REASON
 from delayd.core.targets import HEADERS, METHOD, URL
@@ -95,6 +95,17 @@ class GroupName(bytes):
     """What a job belongs to, in UTF-8."""
 
     __slots__ = ()
+
+
+class InsteadOf(tuple[str, int, bytes]):
+    """The job in whose place another one is put; in JSON `"TOPIC:ID"` or `"TOPIC:ID:KEY"`."""
+
+    __slots__ = ()
+
+    @property
+    def predecessor(self) -> Predecessor:
+        """The same, as the core knows it."""
+        return Predecessor(*self)
 
 
 class Ladder(tuple[int, ...]):
@@ -256,6 +267,7 @@ KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
         ScheduleName: NAME,
         Key: KEY,
         GroupName: GROUP,
+        InsteadOf: PREDECESSOR,
         Ladder: LADDER._replace(read=_ladder),
         TargetUrl: URL,
         TargetMethod: METHOD,

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, final
 
-from delayd.access.authorize import Denial, Right, denial_of, to_put
+from delayd.access.authorize import Denial, Right, denial_of, to_put, to_put_instead
 from delayd.access.connection_limits import ConnectionLimits, Peer
 from delayd.access.scopes import Scope
 from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
@@ -32,9 +32,17 @@ from delayd.core.errors import CapReached, JobNotFound, OutOfSpace, Refusal
 from delayd.core.job_parts import Own
 from delayd.core.operations.ack import delete_batch, delete_held
 from delayd.core.operations.checks import vetted_own
-from delayd.core.operations.put import put_alike, put_keyed, put_keyed_run, put_one, take_id
+from delayd.core.operations.put import (
+    Outcome,
+    put_alike,
+    put_keyed,
+    put_keyed_run,
+    put_one,
+    take_id,
+)
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import close_session, open_session
+from delayd.core.operations.succeed import end_predecessor, predecessor_id
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Handed, Owner, Session, WaitEnd
@@ -45,6 +53,7 @@ from delayd.limits import LINE_BYTES_MAX, LINE_RUN_MAX, LINE_SLICE_MS, RESERVE_B
 from delayd.line import replies
 from delayd.line.framing import Framing, Then
 from delayd.line.grammar import (
+    INSTEAD,
     U32_MAX,
     BatchLine,
     Detail,
@@ -752,6 +761,8 @@ class LineConnection:
 
         Returns the place after them; 0 when it is better to execute one line after the other.
         """
+        if INSTEAD in line:  # each line names another job: no two have one shape
+            return 0
         before, key, after = split_at_key(line)
         shape = shape_of(before, after) if key else None
         if shape is None or not shape.each or shape.put.body_bytes > self.engine.body_bytes_max:
@@ -853,6 +864,9 @@ class LineConnection:
                 denied := self._put_denied(name or self.used.name, with_target=True)
             ):
                 return self.discard_body(put.body_bytes, self.refuse(denied))
+            if words.instead and (denial := self.denial_of(to_put_instead(words.instead.topic))):
+                reply = self.refuse(replies.forbidden(denial.lack))
+                return self.discard_body(put.body_bytes, reply)
         self.stats.note_producer(self.session)
         job_id = 0 if words else take_id(self.engine)
         return self.expect(put.body_bytes, partial(self._put, job_id, put, words, name))
@@ -881,11 +895,23 @@ class LineConnection:
     def _put_with_words(
         self, put: PutLine, words: PutWords, topic: Topic, body: bytes, now_ms: RequestMs
     ) -> bytes:
+        if words.instead is None:
+            return replies.put_outcome(*self._put_named(put, words, topic, body, now_ms))
+        engine, session = self.engine, self.session
+        old_id = predecessor_id(engine, session, words.instead, topic, now_ms)
+        with engine.one_item():
+            job_id, outcome = self._put_named(put, words, topic, body, now_ms)
+            end_predecessor(engine, session, old_id, job_id, now_ms)
+        return replies.put_outcome(job_id, outcome)
+
+    def _put_named(
+        self, put: PutLine, words: PutWords, topic: Topic, body: bytes, now_ms: RequestMs
+    ) -> tuple[int, Outcome]:
         own = words.own
         if words.target is not None:
             target = vetted_own(self.engine, words.target, topic.name)
             own = (own or Own())._replace(target=target)
-        job_id, outcome = put_keyed(
+        return put_keyed(
             self.engine,
             topic,
             words.key,
@@ -897,4 +923,3 @@ class LineConnection:
             now_ms=now_ms,
             own=own,
         )
-        return replies.put_outcome(job_id, outcome)

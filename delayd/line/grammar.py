@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from delayd.core.errors import Refusal, TargetRefused
 from delayd.core.job_parts import TEXTS, Own, Retry
 from delayd.core.job_record import State
-from delayd.core.names import TOPIC, checked_key, checked_name
+from delayd.core.names import PREDECESSOR, TOPIC, Predecessor, checked_key, checked_name
 from delayd.core.operations.put import Conflict
 from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.reasons import REASON
@@ -504,11 +504,14 @@ class PutWords(NamedTuple):
     """What the job has of its own, but for a target; None: nothing."""
     target: Target | None = None
     """Where the job is sent when it is due; None: nowhere."""
+    instead: Predecessor | None = None
+    """The job in whose place it is put; None: there is none."""
 
 
 _PUT_READERS: Final[Readers] = {
     "key": lambda value: checked_key(value.encode()),
     "on": Conflict,
+    "instead": PREDECESSOR.read,
     "retry": LADDER.read,
     "attempts": ATTEMPTS.read,
     "jitter": JITTER_PERCENT.read,
@@ -539,7 +542,7 @@ def parse_put_words(text: bytes) -> PutWords:
     retry = Retry(steps_ms, attempts_max, values.get("jitter", 0))
     own = _own(values, retry if steps_ms or attempts_max else None)
     target = Target(url=url, method=method or "POST") if url else None
-    return PutWords(key, on, own, target)
+    return PutWords(key, on, own, target, values.get("instead"))
 
 
 class Shape(NamedTuple):
@@ -570,6 +573,10 @@ class Shape(NamedTuple):
             bodies.append(match[2])
             at = match.end()
         return keys, bodies, at
+
+
+INSTEAD: Final = b" instead="
+"""What is in a line that puts a job in the place of another one."""
 
 
 def split_at_key(line: bytes) -> tuple[bytes, bytes, bytes]:

@@ -40,10 +40,11 @@ from delayd.core.job_parts import (
 )
 from delayd.core.job_record import State
 from delayd.core.log_records import Kind
-from delayd.core.names import checked_name
+from delayd.core.names import PREDECESSOR, checked_name
 from delayd.core.operations import ack, attempts, change, put, sessions, topics
 from delayd.core.operations import reserve as reserving
 from delayd.core.operations.checks import topic_named, vetted_own
+from delayd.core.operations.succeed import end_predecessor, predecessor_id
 from delayd.core.operations.tick import caught_up
 from delayd.core.policy import Policy, parse_ladder
 from delayd.core.reasons import reason_id
@@ -274,7 +275,7 @@ class EngineWorld:
     def _put(
         self, engine: Engine, topic: str, body: bytes, *, key: str = "", on: str = "reject",
         retry: str = "", max_attempts: int = 0, jitter_percent: int = 0, url: str = "",
-        method: str = "POST", **plain: Any,
+        method: str = "POST", instead_of: str = "", **plain: Any,
     ) -> str:  # fmt: skip
         checked_name(topic)
         target = vetted_own(engine, Target(url=url, method=method), topic) if url else None
@@ -284,13 +285,20 @@ class EngineWorld:
         last_id = engine.store.last_id
         now_ms = self._rig.now_ms
         try:
-            if not key and rule == Retry() and not url:
+            if not key and rule == Retry() and not url and not instead_of:
                 return f"{put.put_one(engine, there, body=body, now_ms=now_ms, **plain)} created"
             what: Any = {**plain, "body": body, "now_ms": now_ms}
             own = Own(rule if rule != Retry() else None, target)
-            job_id, outcome = put.put_keyed(
-                engine, there, key.encode(), put.Conflict(on), own=own, **what
-            )
+            old_id = 0
+            if instead_of:
+                old = PREDECESSOR.read(instead_of)
+                old_id = predecessor_id(engine, self._worker, old, there, now_ms)
+            with engine.one_item():
+                job_id, outcome = put.put_keyed(
+                    engine, there, key.encode(), put.Conflict(on), own=own, **what
+                )
+                if old_id:
+                    end_predecessor(engine, self._worker, old_id, job_id, now_ms)
         except Refusal:
             engine.store.drop_if_unwanted(there)
             assert not key or engine.store.last_id == last_id, "no id is used up"
@@ -510,7 +518,12 @@ class LineWorld:
 
     name = ""
     OUTCOMES: Final = {"INSERTED": "created"}
-    WORDS: Final = {"max_attempts": "attempts", "jitter_percent": "jitter", "priority": "pri"}
+    WORDS: Final = {
+        "max_attempts": "attempts",
+        "jitter_percent": "jitter",
+        "priority": "pri",
+        "instead_of": "instead",
+    }
     FILTER: Final = {"due_from": "from", "due_to": "to", "key_prefix": "prefix", "dry_run": "dry"}
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ key that is taken, a cap) is reported for that job alone.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from delayd.access.authorize import to_put
+from delayd.access.authorize import to_put, to_put_instead
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import Own
 from delayd.core.names import checked_key
@@ -22,6 +22,7 @@ from delayd.core.operations.put import (
     put_keyed,
     put_one,
 )
+from delayd.core.operations.succeed import end_predecessor, predecessor_id
 from delayd.core.times import RequestMs
 from delayd.http.answer_forms import PutAnswer, PutResultAnswer
 from delayd.http.api import Api, Call
@@ -31,7 +32,7 @@ from delayd.http.long_work import Slices
 from delayd.http.problems import problem_of
 from delayd.http.request_forms import PutJobForm, PutJobsForm, PutKeyedForm, WithRuleForm
 from delayd.http.responses import Reply, Results, reply
-from delayd.http.values import UNSET
+from delayd.http.values import UNSET, InsteadOf
 from delayd.limits import HTTP_RUN_BYTES, HTTP_RUN_JOBS_MAX
 
 if TYPE_CHECKING:
@@ -69,7 +70,30 @@ def _put_form(
     on: Conflict,
     now_ms: RequestMs,
 ) -> tuple[int, Outcome]:
-    """Put a job; return its id and the outcome. Raises the engine's refusals."""
+    """Put a job, perhaps in the place of another one; return its id and the outcome.
+
+    Raises the engine's refusals.
+    """
+    if not isinstance(job.instead_of, InsteadOf):
+        return _put_alone(api, topic, job, body, key, on, now_ms)
+    engine = api.engine
+    predecessor = job.instead_of.predecessor
+    old_id = predecessor_id(engine, api.no_holder, predecessor, topic, now_ms)
+    with engine.one_item():
+        job_id, outcome = _put_alone(api, topic, job, body, key, on, now_ms)
+        end_predecessor(engine, api.no_holder, old_id, job_id, now_ms)
+    return job_id, outcome
+
+
+def _put_alone(
+    api: Api,
+    topic: "Topic",
+    job: WithRuleForm,
+    body: bytes,
+    key: bytes,
+    on: Conflict,
+    now_ms: RequestMs,
+) -> tuple[int, Outcome]:
     delay_ms, at_once = _delay_of(job)
     due_wall_ms = api.moment_ms(job.at)
     own = job.own
@@ -106,14 +130,18 @@ async def put(call: Call) -> Reply:
         refuse_beside(headers, "the jobs of a batch can have a key each, with on_conflict keep")
         if any(job.url is not UNSET for job in call.form.jobs):
             call.allow_all(*to_put(name, with_target=True))
+        _allow_ends(call, call.form.jobs)
         return await _put_batch(call, name, call.form.jobs)
     job: PutJobForm = call.form
     if job.url is not UNSET:
         call.allow_all(*to_put(name, with_target=True))
+    _allow_ends(call, (job,))
     key, on = _key_of(job)
     api = call.api
     if key:
         refuse_beside(headers, "the job has a key: on_conflict says what a second put does")
+    if job.instead_of is not UNSET:
+        refuse_beside(headers, "with instead_of a second put is refused")
     memo = None if key else memo_of(api.memos, headers, call.principal, name, call.data)
     if memo is not None and memo.job_id:
         answer = PutAnswer(id=memo.job_id, outcome=Outcome.CREATED)
@@ -123,6 +151,13 @@ async def put(call: Call) -> Reply:
         answer = _put(api, name, job, key, on, memo)
     await api.durable()
     return _answered(answer)
+
+
+def _allow_ends(call: Call, jobs: Sequence[WithRuleForm]) -> None:
+    """Refuse a client that may not delete the jobs in whose places these are put."""
+    topics = {job.instead_of[0] for job in jobs if isinstance(job.instead_of, InsteadOf)}
+    for topic in sorted(topics):
+        call.allow_all(to_put_instead(topic))
 
 
 def _put(
@@ -155,6 +190,7 @@ async def put_key(call: Call) -> Reply:
     job: PutKeyedForm = call.form
     if job.url is not UNSET:
         call.allow_all(*to_put(name, with_target=True))
+    _allow_ends(call, (job,))
     on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REPLACE
     answer = _put(call.api, name, job, checked_key(call.key), on)
     await call.api.durable()

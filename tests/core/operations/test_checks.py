@@ -12,7 +12,7 @@ from delayd.core.engine import Engine
 from delayd.core.errors import CapReached, TopicIsInternal
 from delayd.core.job_parts import Retry
 from delayd.core.job_record import State
-from delayd.core.names import IDEMPOTENCY_TOPIC
+from delayd.core.names import IDEMPOTENCY_TOPIC, Predecessor
 from delayd.core.operations.ack import delete
 from delayd.core.operations.attempts import bury as bury_job
 from delayd.core.operations.attempts import nack
@@ -22,6 +22,7 @@ from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed_
 from delayd.core.operations.put import put_keyed as put_job_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import stop_consuming, use, watch
+from delayd.core.operations.succeed import predecessor_id
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import (
     Clear,
@@ -117,6 +118,9 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "put_keyed at a wall-clock time": lambda s: put_job(
         s.engine, s.own, priority=0, due_wall_ms=10, ttr_ms=9, body=b"", now_ms=0
     ),
+    "predecessor_id": lambda s: predecessor_id(
+        s.engine, s.me, Predecessor(IDEMPOTENCY_TOPIC, MEMO), s.own, RequestMs(s.now_ms)
+    ),
     "put_keyed_run": lambda s: put_keyed_run(s.engine, s.own, 0, 0, 9, [b"b"], [b""], s.now_ms),
     "put_keyed": put_keyed(Conflict.REJECT, b"b"),
     **{f"put_keyed {on.value}": put_keyed(on) for on in Conflict},
@@ -159,6 +163,7 @@ NOT_ASKED: Final = {
     **dict.fromkeys(("close_session", "leave"), "nobody holds a job of it"),
     **dict.fromkeys(("reserve_call", "fail_call", "give_back_call"), "it has no target"),
     "delete_batch": "answers False",
+    "end_predecessor": "follows predecessor_id, which asks",
     "forward": "puts, which asks",
     **dict.fromkeys(("give_time", "rewrite", "when"), "parts of puts and changes, which ask"),
     **dict.fromkeys(("hand_out", "serve"), "parts of operations, which ask"),
