@@ -76,6 +76,8 @@ MAY_IMPORT: Final = MappingProxyType(
         ),
         # A program of its own, which may be anywhere.
         "client": (),
+        # A bridge: the client, for a framework.
+        "kombu": ("client",),
         "ui": (),
         "testing": (*FRONT_END, "client", "config", "http", "line.stats", "metrics", "push"),
         "binlog": (*GROUND, "core", "journal"),
@@ -116,7 +118,7 @@ IMPURE: Final = MappingProxyType(
 HOMES: Final = MappingProxyType(
     {
         "time": (
-            ("delayd/clock.py", "delayd/client/"),
+            ("delayd/clock.py", "delayd/client/", "delayd/kombu.py"),
             "take `now_ms` as an argument, or a Clock in a shell",
         ),
         "aiohttp": (("delayd/http/", "delayd/push/"), "put HTTP into delayd/http or delayd/push"),

@@ -167,7 +167,7 @@ class ReplyReader:
                 self._left += self._batch_of(reply)
         if self._left:
             if len(self._received) > self._bytes_max:
-                raise self._too_long()
+                raise _too_long(self._bytes_max)
             if type(self._received) is bytes:
                 self._received = bytearray(self._received)
             return None
@@ -187,37 +187,73 @@ class ReplyReader:
         self._may_be_batch = False
         return count
 
-    def _too_long(self) -> NotUnderstood:
-        return NotUnderstood(f"the answer is longer than answer_bytes_max, {self._bytes_max} bytes")
-
     def _next(self) -> Reply | None:
-        received, at = self._received, self._at
-        end = received.find(b"\r\n", at)
-        if (len(received) if end < 0 else end) - at > LINE_BYTES_MAX:
-            raise NotUnderstood(f"a line is longer than {LINE_BYTES_MAX} bytes")
-        if end < 0:
+        found = _reply_at(self._received, self._at, self._address, self._bytes_max)
+        if found is None:
             return None
-        words = words_of(received[at:end])
-        word = words[0]
-        if word in _WITH_BODY:
-            whole_at(words, 1)
-            size = whole_at(words, 2)
-        elif word == "OK" and len(words) == 2:
-            size = whole_at(words, 1)
-        elif word.startswith("HTTP/"):
-            raise WrongProtocol(self._address.url, "HTTP", self._address.other.url)
-        else:
-            self._at = end + 2
-            return Reply(words)
-        body_at = end + 2
-        if size > self._bytes_max:
-            raise self._too_long()
-        if len(received) < body_at + size + 2:
-            return None
-        self._at = body_at + size + 2
-        if not received.startswith(b"\r\n", self._at - 2):
-            raise NotUnderstood("a body is longer than its reply says")
-        return Reply(words, bytes(memoryview(received)[body_at : body_at + size]))
+        reply, self._at = found
+        return reply
+
+
+class ReplyStream:
+    r"""Reads replies without an end, each as soon as it is whole.
+
+    >>> stream = ReplyStream(Address("line", "127.0.0.1", 11300))
+    >>> stream.feed(b"DELETED\r\nRESERVED 7 2\r\nh")
+    [Reply(words=['DELETED'], body=None)]
+    >>> stream.feed(b"i\r\n")
+    [Reply(words=['RESERVED', '7', '2'], body=b'hi')]
+    """
+
+    def __init__(self, address: Address, answer_bytes_max: int = ANSWER_BYTES_MAX) -> None:
+        self._address = address
+        self._bytes_max = answer_bytes_max
+        self._received = bytearray()
+
+    def feed(self, data: bytes) -> list[Reply]:
+        """Read received bytes; return the replies that are whole now."""
+        self._received += data
+        replies, at = [], 0
+        while found := _reply_at(self._received, at, self._address, self._bytes_max):
+            reply, at = found
+            replies.append(reply)
+        del self._received[:at]
+        return replies
+
+
+def _reply_at(
+    received: bytes | bytearray, at: int, address: Address, bytes_max: int
+) -> tuple[Reply, int] | None:
+    """Return the reply that begins there, and where it ends; None: it is not whole."""
+    end = received.find(b"\r\n", at)
+    if (len(received) if end < 0 else end) - at > LINE_BYTES_MAX:
+        raise NotUnderstood(f"a line is longer than {LINE_BYTES_MAX} bytes")
+    if end < 0:
+        return None
+    words = words_of(received[at:end])
+    word = words[0]
+    if word in _WITH_BODY:
+        whole_at(words, 1)
+        size = whole_at(words, 2)
+    elif word == "OK" and len(words) == 2:
+        size = whole_at(words, 1)
+    elif word.startswith("HTTP/"):
+        raise WrongProtocol(address.url, "HTTP", address.other.url)
+    else:
+        return Reply(words), end + 2
+    body_at = end + 2
+    if size > bytes_max:
+        raise _too_long(bytes_max)
+    behind = body_at + size + 2
+    if len(received) < behind:
+        return None
+    if not received.startswith(b"\r\n", behind - 2):
+        raise NotUnderstood("a body is longer than its reply says")
+    return Reply(words, bytes(memoryview(received)[body_at : body_at + size])), behind
+
+
+def _too_long(bytes_max: int) -> NotUnderstood:
+    return NotUnderstood(f"the answer is longer than answer_bytes_max, {bytes_max} bytes")
 
 
 class LineWire:
@@ -231,6 +267,10 @@ class LineWire:
         self._address = address
         self._token = token
         self._bytes_max = answer_bytes_max
+
+    def stream(self) -> ReplyStream:
+        """Return a reader of replies without an end."""
+        return ReplyStream(self._address, self._bytes_max)
 
     def encode(self, ask: Commands) -> bytes:
         """Write commands."""

@@ -103,6 +103,26 @@ class Connection(Link):
                 if is_enough(received):
                     return
 
+    def take(self) -> bytes:
+        """Return what has arrived, without waiting; nothing if that is nothing.
+
+        Raises ConnectionLost, and is closed then.
+        """
+        with self.closing():
+            try:
+                if self.place.address.is_tls:  # a TLS socket takes no flags
+                    self._socket.settimeout(0)
+                    received = self._socket.recv(RECEIVE_BYTES)
+                else:
+                    received = self._socket.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+            except OSError as error:  # of TLS without importing it: see `connection_pool`
+                if isinstance(error, BlockingIOError) or type(error).__name__ == "SSLWantReadError":
+                    return b""
+                raise
+            if not received:
+                raise ConnectionResetError("the daemon closed it")
+            return received
+
     def _send(self, data: bytes, ends_s: float) -> None:
         sent = 0
         while True:  # `sendall` of TLS has all the time again for each 16 KiB

@@ -226,7 +226,7 @@ class LineCalls:
             if first.word == "RESERVED_BATCH":
                 if len(replies) > limit + 1:
                     raise NotUnderstood(f"{len(replies) - 1} jobs, and {limit} were asked for")
-                return [_reservation(reply, only, link) for reply in replies[1:]]
+                return [reservation_of(reply, only, link) for reply in replies[1:]]
             if first.word not in _NO_JOB:
                 raise refusal_of(first, command, "nothing was reserved")
         return []
@@ -934,7 +934,7 @@ def _reserve_line(limit: int, wait_s: float, *, is_named: bool) -> bytes:
     return line("reserve-batch", most, wait, f"with={details}")
 
 
-def _reservation(reply: Reply, topic: str, link: Any) -> Reservation:  # noqa: ANN401 - a connection of either kind
+def reservation_of(reply: Reply, topic: str, link: Any) -> Reservation:  # noqa: ANN401 - a connection of either kind
     """Return a job of a batch; its line has ttr, attempt, key, and the tube unless it is known."""
     words, body = reply
     if (

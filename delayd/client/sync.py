@@ -14,10 +14,10 @@ A client may be used by several threads at once. The operations are in `http_cal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from delayd.client.addresses import DEFAULT_URL
+from delayd.client.addresses import DEFAULT_URL, LINE_PORT
 from delayd.client.connection import Connections
 from delayd.client.connection_pool import Runs
-from delayd.client.errors import Refused, TimedOut, TopicNotFound
+from delayd.client.errors import NotOnThisProtocol, Refused, TimedOut, TopicNotFound
 from delayd.client.jobs import (
     Held,
     Reserved,
@@ -66,6 +66,7 @@ if TYPE_CHECKING:  # each protocol, batches and TLS are imported where they are 
 
     from delayd.client.batches import Batch
     from delayd.client.http_calls import HttpCalls
+    from delayd.client.job_stream import JobStream
     from delayd.client.line_calls import LineCalls
 
 T = TypeVar("T")
@@ -171,6 +172,18 @@ class Client:
         return Batch(HttpParts(self.put_many))
 
     # --- Workers ---------------------------------------------------------------------------------
+
+    def stream(self) -> "JobStream":
+        """Get jobs without waiting for them, over one connection: for programs with an event loop.
+
+        See `delayd.client.job_stream`. The line only.
+        """
+        from delayd.client.job_stream import JobStream  # noqa: PLC0415 - see above
+        from delayd.client.line_calls import LineCalls  # noqa: PLC0415
+
+        if isinstance(self._calls, LineCalls) and isinstance(self._connections, Connections):
+            return JobStream(self._connections)
+        raise NotOnThisProtocol("a stream of jobs", f"beanstalk://HOST:{LINE_PORT}")
 
     def reserve(self, topics: str | Sequence[str], *, timeout: Duration | None = None) -> "Job":
         """Reserve the next ready job: `with client.reserve("mail") as job: ...`.

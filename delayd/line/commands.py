@@ -79,10 +79,12 @@ NO_SCHEDULE: Final = ""
 def _reserve_batch(client: LineConnection, batch: BatchLine, now_ms: RequestMs) -> bytes:
     client.begin_batch(batch)
     try:
-        return _reserve(client, batch.wait_ms, now_ms)
+        reply = _reserve(client, batch.wait_ms, now_ms)
     except OutOfSpace:
         client.batch_max = 0
         raise
+    client.ends_on_input = batch.ends_on_input and client.is_waiting
+    return reply
 
 
 def _reserve(client: LineConnection, wait_ms: int | None, now_ms: RequestMs) -> bytes:

@@ -7,8 +7,9 @@ same bytes give the same replies whole or one at a time.
     receive ─► framing ─► line ─► put, run, or `carry_out` (the table of commands) ─► engine ─► out
                   └─ body, once it is complete ─► the rest of the command
 
-A connection stops reading its input while it waits for a job (`is_waiting`) and while `out` holds
-more than it may (`is_choked`); `resume` continues with what has already arrived. So it does when
+A connection stops reading its input while it waits for a job (`is_waiting`), unless input ends the
+wait (`ends_on_input`), and while `out` holds more than it may (`is_choked`); `resume` continues
+with what has already arrived. So it does when
 its commands have taken a slice of time (`has_yielded`): the others have a turn first. A job is
 delivered in two steps: the engine gives it to the session in the middle of another client's
 command, and `deliver` follows at the end of the turn. Until then it still waits.
@@ -175,9 +176,9 @@ class LineConnection:
 
     __slots__ = (
         *("_framing", "_host", "_is_at_rest", "_out_bytes", "_slice_ends_ms", "_task", "batch_max"),
-        *("context", "engine", "has_yielded", "is_bound", "is_choked", "is_closing"),
-        *("is_half_closed", "is_unheard", "is_waiting", "out", "peer", "refused_kind"),
-        *("batch_details", "reserves_as", "session", "stats"),
+        *("context", "ends_on_input", "engine", "has_yielded", "is_bound", "is_choked"),
+        *("is_closing", "is_half_closed", "is_unheard", "is_waiting", "out", "peer"),
+        *("batch_details", "refused_kind", "reserves_as", "session", "stats"),
     )
 
     def __init__(self, context: LineContext, host: Host, peer: Peer) -> None:
@@ -213,6 +214,8 @@ class LineConnection:
         """How many jobs the current reserve takes at most; 0 for one in beanstalkd's form."""
         self.batch_details: tuple[Detail, ...] = ()
         """What the line of each of its jobs says besides number and length."""
+        self.ends_on_input = False
+        """The reserve that waits is answered as soon as the client sends something more."""
         self._host = host
         self._is_at_rest = True
         """The next byte begins a command."""
@@ -321,9 +324,9 @@ class LineConnection:
         return True
 
     def wait_no_longer(self) -> None:
-        """Answer the reserve that waits: its client sends no more."""
+        """Answer the reserve that waits: its client sends no more, or has more to be done."""
         cancel_wait(self.engine, self.session)
-        self.is_waiting = False
+        self.is_waiting = self.ends_on_input = False
         self.batch_max = 0
         self.out.append(replies.TIMED_OUT)
 
@@ -437,7 +440,8 @@ class LineConnection:
     @property
     def is_listening(self) -> bool:
         """Tell whether more input would be executed now."""
-        return not (self.is_waiting or self.is_choked or self.is_closing or self.has_yielded)
+        is_deaf = self.is_waiting and not self.ends_on_input
+        return not (is_deaf or self.is_choked or self.is_closing or self.has_yielded)
 
     @property
     def incomplete_bytes(self) -> int | None:
@@ -453,6 +457,8 @@ class LineConnection:
 
         Returns whether something is incomplete.
         """
+        if self.ends_on_input and data and self.session.waiting:
+            self.wait_no_longer()
         if self.is_waiting or self.is_choked or self.is_closing or self.has_yielded:
             self._framing.keep(data)
             self._is_at_rest = False
@@ -478,7 +484,7 @@ class LineConnection:
         """
         if not self.is_waiting:
             return
-        self.is_waiting = False
+        self.is_waiting = self.ends_on_input = False
         if isinstance(outcome, WaitEnd):
             self.batch_max = 0
             self.out.append(_WAIT_ENDS[outcome])
@@ -681,6 +687,8 @@ class LineConnection:
             after = reserved
         else:
             self.context.carry_out(self, line, now_ms)
+            if self.ends_on_input and after < len(data):
+                self.wait_no_longer()
         return after if self.is_listening else ~after
 
     def _end_body(self, then: Then, body: bytes | None, now_ms: RequestMs) -> bool:

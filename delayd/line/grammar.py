@@ -103,7 +103,7 @@ _NUMBER_AND_MAYBE_TAG: Final = rb" *([0-9]+)(?: +if=([0-9a-f]{16}))?"
 _NAME_CHARACTERS: Final = r"[-A-Za-z0-9+/;.$_()]+"
 _ONLY_SECONDS: Final = rb" *(%b)" % _SECONDS
 _NUMBER_AND_SECONDS: Final = rb" *([0-9]+) +(%b)" % _SECONDS
-_BATCH: Final = rb" *([0-9]+) +(%b)(?: +with=([a-z,]+))?" % _SECONDS
+_BATCH: Final = rb" *([0-9]+) +(%b)(?: +with=([a-z,]+))?( +until=input)?" % _SECONDS
 _SECONDS_AND_NUMBER: Final = rb" *(%b) +([0-9]+)" % _SECONDS
 _RELEASE: Final = rb" *([0-9]+) +([0-9]+) +(%b)" % _SECONDS
 _PAUSE: Final = rb" *([-A-Za-z0-9+/;.$_()]+) +(%b)" % _SECONDS
@@ -186,12 +186,14 @@ class BatchLine(NamedTuple):
     wait_ms: int
     details: tuple[Detail, ...] = ()
     """What the line of each job says behind the number of bytes, in this order."""
+    ends_on_input: bool = False
+    """Whether the next byte that the client sends ends the wait."""
 
 
 @functools.lru_cache(maxsize=PARSED_LINES_MAX)
 def parse_batch(rest: bytes) -> BatchLine:
     """Return what is asked for; `BadFormat`. Workers send one line again and again."""
-    number, wait, names = _matched(_BATCH, rest)
+    number, wait, names, until = _matched(_BATCH, rest)
     jobs_max = u32(number, rest)
     try:
         details = tuple(map(Detail, names.split(b","))) if names else ()
@@ -199,7 +201,7 @@ def parse_batch(rest: bytes) -> BatchLine:
         raise BadFormat(rest) from None
     if not jobs_max or len(set(details)) < len(details):
         raise BadFormat(rest)
-    return BatchLine(jobs_max, milliseconds(wait, rest), details)
+    return BatchLine(jobs_max, milliseconds(wait, rest), details, until is not None)
 
 
 def parse_kick(rest: bytes) -> int:

@@ -109,7 +109,8 @@ class Client:
     def read(self) -> None:
         connection = self.connection
         # What `is_listening` says, whose call would cost 1 % of a put.
-        is_deaf = connection.is_waiting or connection.is_choked or connection.is_closing
+        is_deaf = connection.is_waiting and not connection.ends_on_input
+        is_deaf = is_deaf or connection.is_choked or connection.is_closing
         if is_deaf or connection.has_yielded:
             self._watch(self.mask & ~IN)
             return

@@ -81,7 +81,9 @@ def test_with_asyncio_every_method_has_the_same_name_and_arguments() -> None:
             for parameters in [inspect.signature(method).parameters]
         }
 
-    assert methods(AsyncClient) == methods(Client)
+    own = methods(Client)
+    del own["stream"]  # what asyncio does by itself
+    assert methods(AsyncClient) == own
     assert methods(AsyncJob) == methods(Job)
     assert inspect.iscoroutinefunction(AsyncClient.put)
     assert inspect.iscoroutinefunction(AsyncJob.ack)

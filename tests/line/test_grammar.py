@@ -185,8 +185,17 @@ def test_waits_and_bounds_are_read_as_beanstalkd_reads_them(
 
 
 def test_a_batch_is_of_1_to_32_bits() -> None:
-    assert grammar.parse_batch(b"  %d  0" % U32) == (U32, 0, ())
-    for rest in (b"0 0", b"%d 0" % (U32 + 1), b"1", b"1 ", b"-1 0", b"1 0 0", b"1 -1"):
+    assert grammar.parse_batch(b"  %d  0" % U32) == (U32, 0, (), False)
+    for rest in (
+        b"0 0",
+        b"%d 0" % (U32 + 1),
+        b"1",
+        b"1 ",
+        b"-1 0",
+        b"1 0 0",
+        b"1 -1",
+        b"1 1 until=x",
+    ):
         with pytest.raises(BadFormat):
             grammar.parse_batch(rest)
 
