@@ -13,12 +13,13 @@ not have been done
 
 import binascii
 import datetime as dt
+import functools
 import itertools
 import json
 import sys
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn, TypeVar, get_args, get_origin
 
 from delayd.client.errors import NotUnderstood
 from delayd.client.limits import (
@@ -211,6 +212,77 @@ def from_epoch(seconds: float) -> dt.datetime:
         return dt.datetime.fromtimestamp(seconds, dt.UTC)
     except (ValueError, OverflowError, OSError):
         raise NotUnderstood(f"a time is {seconds:g} s after 1970") from None
+
+
+# --- Results -------------------------------------------------------------------------------------
+
+N = TypeVar("N", bound=NamedTuple)
+_MISSING: Final = object()
+_TEXT: Final = (str,)
+_WHOLE: Final = (int,)
+_SECONDS: Final = (float, int)
+_TIME: Final = (dt.datetime,)
+_OBJECT: Final = (dict,)
+_READ: Final[Mapping[object, tuple[type, ...]]] = MappingProxyType(
+    {str: _TEXT, Literal: _TEXT, int: _WHOLE, float: _SECONDS, dt.datetime: _TIME, dict: _OBJECT}
+)
+"""Type of a field -> those that its value in JSON may have; a time is a text there."""
+_USUAL: Final = 1 << 32
+"""Numbers up to this need no further check, which saves a call."""
+
+
+def named(kind: type[N], answer: object, **given: object) -> N:
+    """Return a result with the answer's members of the same names, by the types of its fields.
+
+    Those of other types, such as bytes, are `given`.
+    """
+    fields = members(answer)
+    values: list[Any] = []
+    for name, default, kinds, inner in _fields_of(kind):
+        if kinds is None:
+            values.append(given.get(name, default))
+            continue
+        value = fields.get(name, default)
+        if value is default or (value is None and default is not _MISSING):
+            value = default
+            if value is _MISSING:
+                raise NotUnderstood(f"the answer has no `{name}`")
+        elif kinds is _TIME:
+            value = read_moment(value, name)
+        elif (kinds is _TEXT and type(value) is str) or (
+            (kinds is _WHOLE or kinds is _SECONDS) and type(value) in kinds and 0 <= value <= _USUAL
+        ):
+            pass
+        else:
+            value = checked(name, value, *kinds)
+            if inner is not None:
+                value = named(inner, value)
+        values.append(value)
+    return kind._make(values)
+
+
+@functools.cache
+def _fields_of(
+    kind: type[NamedTuple],
+) -> tuple[tuple[str, Any, tuple[type, ...] | None, Any], ...]:
+    """Return the fields of a result: name, value if it is absent or null, and `_kinds_of`."""
+    defaults, hints = kind._field_defaults, kind.__annotations__
+    return tuple(
+        (name, defaults.get(name, _MISSING), *_kinds_of(hints[name])) for name in kind._fields
+    )
+
+
+def _kinds_of(hint: Any) -> tuple[tuple[type, ...] | None, Any]:  # noqa: ANN401 - a type
+    """Return the types that a field of this type has in JSON, and the result that it is itself.
+
+    None: it is not read; and None: it is no result.
+    """
+    either = get_args(hint)
+    if type(None) in either:  # or it is absent
+        hint = either[0]
+    if hasattr(hint, "_field_defaults"):
+        return _OBJECT, hint
+    return _READ.get(get_origin(hint) or hint), None
 
 
 # --- Showing -------------------------------------------------------------------------------------

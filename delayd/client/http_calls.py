@@ -14,10 +14,8 @@ StopIteration: 3
 """
 
 import datetime as dt
-import functools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from delayd.client.answers import (
     array_in,
@@ -27,8 +25,8 @@ from delayd.client.answers import (
     member,
     members,
     moment_in,
+    named,
     read_json,
-    read_moment,
     seconds_in,
     shown,
     text_in,
@@ -56,7 +54,6 @@ from delayd.client.results import (
     Became,
     Calendar,
     DeadGroup,
-    Failure,
     Health,
     JobInfo,
     PolicyInfo,
@@ -93,6 +90,7 @@ from delayd.client.values import (
     ScheduleOptions,
     Timing,
     duration_value,
+    is_json,
     job_fields,
     json_bytes,
     listed,
@@ -102,35 +100,11 @@ from delayd.client.values import (
     waits,
 )
 
-N = TypeVar("N", bound=NamedTuple)
 T = TypeVar("T")
 Steps = Generator[Request, Response, T]
 
 NoneType: Final = type(None)
 _OF_A_PROXY: Final = frozenset((502, 503, 504))
-_MISSING: Final = object()
-_A_TIME: Final = (dt.datetime,)
-_A_TEXT: Final = (str,)
-_WHOLE: Final = (int,)
-_SECONDS: Final = (float, int)
-_USUAL: Final = 1 << 32
-"""Numbers up to this need no further check, which saves a call."""
-_KINDS: Final[Mapping[str, tuple[type, ...]]] = MappingProxyType(
-    {
-        **dict.fromkeys(("id", "attempts", "put", "kept"), _WHOLE),
-        **dict.fromkeys(("delayed", "ready", "reserved", "buried", "urgent", "waiting"), _WHOLE),
-        **dict.fromkeys(("topic", "state", "token", "key", *TEXTS, "name"), _A_TEXT),
-        **dict.fromkeys(("outcome", "source", "trouble", "policy_tag"), _A_TEXT),
-        **dict.fromkeys(("reason", "error", "origin", "who"), _A_TEXT),
-        **dict.fromkeys(("at", "created", "due", "ended", "expires", "paused_until"), _A_TIME),
-        "policy": (dict,),
-        **dict.fromkeys(("age", "attempt", "priority"), _WHOLE),
-        **dict.fromkeys(("lasted", "lateness", "ttr", "oldest_ready_age"), _SECONDS),
-        "failure": (dict,),
-    }
-)
-"""The types of each field of an answer."""
-
 
 Held = Reservation | str
 
@@ -202,7 +176,7 @@ class HttpCalls:
             body["counts"] = False
         if delay is not None:
             body["delay"] = duration_value(delay)
-        return _named(Became, (yield from _held(job, "nack", body)))
+        return named(Became, (yield from _held(job, "nack", body)))
 
     def release(
         self, job: Held, delay: Duration | None = None, priority: int | None = None
@@ -311,7 +285,7 @@ class HttpCalls:
         return _topic_info((yield from _get(_topic(name))))
 
     def policy(self, topic: str) -> Steps[PolicyInfo]:
-        return _named(PolicyInfo, (yield from _get(f"{_topic(topic)}/policy")))
+        return named(PolicyInfo, (yield from _get(f"{_topic(topic)}/policy")))
 
     def set_policy(self, topic: str, policy: Mapping[str, Any], if_tag: str) -> Steps[PolicyInfo]:
         return (yield from self._change_policy("PUT", topic, dict(policy), if_tag))
@@ -326,7 +300,7 @@ class HttpCalls:
         headers = {"If-Match": f'"{tag_word(if_tag)}"'} if if_tag else {}
         how: dict[str, Any] = {"may_repeat": not if_tag, "headers": headers}
         target = f"{_topic(topic)}/policy"
-        return _named(PolicyInfo, (yield from _ask(method, target, policy, **how)))
+        return named(PolicyInfo, (yield from _ask(method, target, policy, **how)))
 
     def pause(self, topic: str, duration: Duration) -> Steps[None]:
         body = {"duration": duration_value(duration)}
@@ -388,7 +362,7 @@ class HttpCalls:
         return (yield from _schedule("POST", name, "/resume", b"{}"))
 
     def run_schedule(self, name: str) -> Steps[RunResult]:
-        return _named(RunResult, (yield from _ask("POST", f"{_schedule_path(name)}/run", {})))
+        return named(RunResult, (yield from _ask("POST", f"{_schedule_path(name)}/run", {})))
 
     def backfill_schedule(
         self, name: str, due_from: Moment, due_to: Moment | None = None
@@ -397,7 +371,7 @@ class HttpCalls:
         if due_to is not None:
             span["until"] = moment(due_to, "until")
         answer = yield from _ask("POST", f"{_schedule_path(name)}/backfill", span)
-        return _named(BackfillResult, answer)
+        return named(BackfillResult, answer)
 
     def preview_schedule(
         self, which: str | NewSchedule, count: int, name: str = ""
@@ -459,7 +433,7 @@ def _check_fields(value: object, place: str = "") -> None:
         if name == "jobs":
             for number, job in enumerate(field):
                 _check_fields(job, f"jobs[{number}].")
-        elif name != "body" and not _is_json(field):
+        elif name != "body" and not is_json(field):
             from delayd.client.line_calls import check_argument  # noqa: PLC0415 - only then
 
             try:
@@ -467,13 +441,6 @@ def _check_fields(value: object, place: str = "") -> None:
             except Invalid as error:
                 raise wrong(place + name, error.problems[0].detail) from None
             raise wrong(place + name, "is nothing that JSON can say")
-
-
-def _is_json(value: object) -> bool:
-    try:
-        return bool(json_bytes(value))
-    except (TypeError, ValueError):
-        return False
 
 
 def _in_parts(
@@ -688,46 +655,12 @@ def _seconds_of(retry_after: str) -> float | None:
     return float(retry_after) if is_number else None
 
 
-def _named(kind: type[N], answer: Mapping[str, Any], **more: object) -> N:
-    """Return a result with the answer's members of the same names, and `more`."""
-    fields = members(answer)
-    values: list[Any] = []
-    for name, default, kinds in _plan(kind):
-        if kinds is None:
-            values.append(more.get(name, default))
-            continue
-        value = fields.get(name, default)
-        if value is default:  # it is absent, or null where it may be
-            if value is _MISSING:
-                raise NotUnderstood(f"the answer has no `{name}`")
-        elif kinds is _A_TIME:
-            value = read_moment(value, name)
-        elif (kinds is _A_TEXT and type(value) is str) or (
-            (kinds is _WHOLE or kinds is _SECONDS) and type(value) in kinds and 0 <= value <= _USUAL
-        ):
-            pass
-        else:
-            value = checked(name, value, *kinds)
-            if name == "failure":
-                value = _named(Failure, value)
-        values.append(value)
-    return kind._make(values)
-
-
-@functools.cache
-def _plan(kind: type[NamedTuple]) -> tuple[tuple[str, Any, tuple[type, ...] | None], ...]:
-    """Return the fields of a result: name, value if it is absent, and its types."""
-    return tuple(
-        (name, kind._field_defaults.get(name, _MISSING), _KINDS.get(name)) for name in kind._fields
-    )
-
-
 def _put_result(answer: Mapping[str, Any]) -> PutResult:
-    return _named(PutResult, answer)
+    return named(PutResult, answer)
 
 
 def _reservation(job: Mapping[str, Any]) -> Reservation:
-    return _named(Reservation, job, body=base64_in(job, "body_base64"))
+    return named(Reservation, job, body=base64_in(job, "body_base64"))
 
 
 def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> JobInfo:
@@ -740,26 +673,16 @@ def _job_info(job: dict[str, Any], texts: Iterator[bytes], topic: str = "") -> J
     elif "body_base64" in job:
         body = base64_in(job, "body_base64")
         del job["body_base64"]
-    history = tuple(_named(Attempt, each) for each in array_in({"history": [], **job}, "history"))
-    return _named(JobInfo, {"topic": topic, **job}, body=body, history=history, details=job)
+    history = tuple(named(Attempt, each) for each in array_in({"history": [], **job}, "history"))
+    return named(JobInfo, {"topic": topic, **job}, body=body, history=history, details=job)
 
 
 def _dead_groups(topic: dict[str, Any]) -> list[DeadGroup]:
     name = text_in(topic, "name")
-    groups = [
-        DeadGroup(
-            name,
-            text_in(each, "id"),
-            text_in(each, "reason"),
-            whole_in(each, "jobs"),
-            moment_in(each, "first"),
-            moment_in(each, "last"),
-            whole_in(each, "job"),
-        )
-        for each in array_in(topic, "reasons")
-    ]
+    reasons = array_in(topic, "reasons")
+    groups = [named(DeadGroup, {**members(each), "topic": name}) for each in reasons]
     return with_others(groups, name, whole_in(topic, "jobs"))
 
 
 def _topic_info(topic: dict[str, Any]) -> TopicInfo:
-    return _named(TopicInfo, topic, details=topic)
+    return named(TopicInfo, topic, details=topic)

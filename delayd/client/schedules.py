@@ -21,15 +21,15 @@ from delayd.client.answers import (
     decoder,
     member,
     members,
+    named,
     read_moment,
     shown,
     text_in,
-    whole_in,
 )
 from delayd.client.errors import NotUnderstood, ScheduleInvalid, wrong
 from delayd.client.limits import PREVIEW_RUNS_MAX, SCHEDULES_PAGE_MAX
-from delayd.client.results import LastRun, ScheduleInfo, SchedulePreview, Time
-from delayd.client.values import job_fields, json_bytes
+from delayd.client.results import ScheduleInfo, SchedulePreview
+from delayd.client.values import is_json, job_fields, json_bytes
 
 NoneType: Final = type(None)
 _NAME: Final = r"(?!\.{1,2}$)[A-Za-z0-9+/;.$_()][A-Za-z0-9+/;.$_()-]{0,174}"
@@ -53,7 +53,7 @@ def definition_json(options: Mapping[str, Any]) -> bytes:
         return json_bytes(fields)
     except (TypeError, ValueError):
         for name, value in fields.items():
-            if name != "body" and not _is_json(value):
+            if name != "body" and not is_json(value):
                 raise wrong(name, "is nothing that JSON can say") from None
         raise
 
@@ -71,13 +71,6 @@ def note_bytes(note: object) -> bytes:
         raise wrong("note", "must be a text") from None
 
 
-def _is_json(value: object) -> bool:
-    try:
-        return bool(json_bytes(value))
-    except (TypeError, ValueError):
-        return False
-
-
 # --- Reading -------------------------------------------------------------------------------------
 
 
@@ -91,18 +84,9 @@ def read_changed(answer: object, text: bytes) -> ScheduleInfo:
 
     It is short for those who may not look at the schedule.
     """
-    change = _text_or_empty(answer, "change")
     if "definition" in members(answer):
-        return read_schedule(answer, text)._replace(change=change)
-    return ScheduleInfo(
-        text_in(answer, "name"),
-        text_in(answer, "topic"),
-        text_in(answer, "state"),
-        _moment_or_none(answer, "next"),
-        note=_text_or_empty(answer, "note"),
-        details=members(answer),
-        change=change,
-    )
+        return read_schedule(answer, text)
+    return named(ScheduleInfo, answer, details=members(answer))
 
 
 def read_page(
@@ -122,37 +106,14 @@ def read_preview(answer: object) -> SchedulePreview:
     runs = array_in(answer, "runs")
     if len(runs) > PREVIEW_RUNS_MAX:
         raise NotUnderstood(f"a preview of {len(runs)} runs")
-    return SchedulePreview(
-        [read_moment(run, "runs") for run in runs],
-        text_in(answer, "timezone"),
-        text_in(answer, "tzdata"),
-    )
+    return named(SchedulePreview, answer, runs=[read_moment(run, "runs") for run in runs])
 
 
 def _schedule(answer: object, texts: Iterator[bytes]) -> ScheduleInfo:
     definition = {**members(member(answer, "definition"))}
     body = _body_of(definition, texts)
-    return ScheduleInfo(
-        text_in(answer, "name"),
-        text_in(definition, "topic"),
-        text_in(answer, "state"),
-        _moment_or_none(answer, "next"),
-        definition,
-        body,
-        text_in(answer, "source"),
-        _text_or_empty(answer, "note"),
-        _moment_or_none(answer, "created"),
-        _moment_or_none(answer, "changed"),
-        whole_in(answer, "runs"),
-        whole_in(answer, "missed"),
-        whole_in(answer, "skipped"),
-        whole_in(answer, "refused"),
-        whole_in(answer, "late"),
-        _last_run(answer),
-        _moment_or_none(answer, "queued"),
-        _text_or_empty(answer, "tzdata"),
-        members(answer),
-    )
+    fields = {**members(answer), "topic": text_in(definition, "topic")}
+    return named(ScheduleInfo, fields, definition=definition, body=body, details=members(answer))
 
 
 def _body_of(definition: dict[str, Any], texts: Iterator[bytes]) -> bytes | None:
@@ -168,28 +129,3 @@ def _body_of(definition: dict[str, Any], texts: Iterator[bytes]) -> bytes | None
         del definition["body_base64"]
         return body
     return None
-
-
-def _last_run(answer: object) -> LastRun | None:
-    last = members(answer).get("last")
-    if last is None:
-        return None
-    return LastRun(
-        text_in(last, "outcome"),
-        _moment_or_none(last, "due"),
-        _text_or_empty(last, "key"),
-        checked("id", members(last).get("id"), int, NoneType),
-        _text_or_empty(last, "error"),
-    )
-
-
-def _moment_or_none(answer: object, name: str) -> Time | None:
-    """Return a member that is a time; None if it is null or absent."""
-    value = members(answer).get(name)
-    return None if value is None else read_moment(value, name)
-
-
-def _text_or_empty(answer: object, name: str) -> str:
-    """Return a member that is a text; empty if it is null or absent."""
-    value = members(answer).get(name)
-    return "" if value is None else str(checked(name, value, str))

@@ -192,6 +192,14 @@ def json_bytes(value: object) -> bytes:
     return text.encode()
 
 
+def is_json(value: object) -> bool:
+    """Tell whether JSON can hold it."""
+    try:
+        return bool(json_bytes(value))
+    except (TypeError, ValueError):
+        return False
+
+
 def seconds(duration: Duration, field: str = "") -> float:
     """Read the duration of a field as seconds. Raises Invalid."""
     if isinstance(duration, dt.timedelta):
