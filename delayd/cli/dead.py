@@ -20,6 +20,7 @@ from delayd.cli.ndjson import (
     lines_of,
     put_lines,
 )
+from delayd.cli.parameters import DRY_RUN, YES
 from delayd.cli.tables import (
     JSON_OPTION,
     Column,
@@ -29,7 +30,7 @@ from delayd.cli.tables import (
     shown,
     time_or_none,
 )
-from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
+from delayd.cli.terminal import CommandFailed, agreed, complain, examples, print_lines
 from delayd.client.errors import FieldProblem, Invalid, JobNotFound
 from delayd.client.results import TEXTS
 from delayd.exits import Exit
@@ -193,8 +194,8 @@ def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:
 )
 @click.option("--per-second", type=float, help="How many a second; by default all at once.")
 @REASON_OPTION
-@click.option("--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@DRY_RUN
+@YES
 @with_client
 def redrive(
     client: "Client",
@@ -215,13 +216,9 @@ def redrive(
             why = f"no dead job of {topic} has the reason {reason}; dead reasons lists them"
             raise CommandFailed(Exit.NOTHING_THERE, why)
     jobs = f"{counted(buried if count is None else min(count, buried), 'job')} of {topic}"
-    if dry_run:
-        print_lines([f"would be redriven: {jobs}"])
-        return Exit.OK
-    if not confirmed(f"{jobs} will be handed out again. Go on?", yes=yes):
-        raise CommandFailed(Exit.USAGE, f"nothing was changed; {jobs} would be redriven")
-    kicked = client.redrive(topic, count, per_second=per_second, reason=reason)
-    print_lines([f"redriven: {counted(kicked, 'job')}"])
+    if agreed("redriven", jobs, dry_run=dry_run, yes=yes, will="handed out again"):
+        kicked = client.redrive(topic, count, per_second=per_second, reason=reason)
+        print_lines([f"redriven: {counted(kicked, 'job')}"])
     return Exit.OK
 
 

@@ -20,6 +20,7 @@ from delayd.cli.config import CONFIG_OPTION
 from delayd.cli.database import LogOptions, check_name, examined, is_url, place_of, source_of
 from delayd.cli.database import frames_of as database_frames
 from delayd.cli.journal_report import collector_off, examine, frames_of, lines, log_bytes
+from delayd.cli.parameters import YES
 from delayd.cli.terminal import (
     CommandFailed,
     complain,
@@ -281,7 +282,7 @@ def _check_apart(directory: str, target: str) -> None:
     required=True,
     help="Discard everything after this place; a copy is kept.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@YES
 def repair(directory: str, place: tuple[int, int], *, yes: bool) -> int:
     """Cut the log of DIRECTORY where it can no longer be read, and keep a copy of the rest.
 

@@ -5,7 +5,7 @@ reads the same texts.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 import click
@@ -97,3 +97,13 @@ BOUND: Final = Checked("time or duration", _bound)
 """A time, or how far it is from now: `1h`, `-15m`, `now`."""
 PRIORITY: Final = Checked("number", _priority)
 """0, the most urgent, to 4,294,967,295."""
+
+DRY_RUN: Final = click.option(
+    "--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed."
+)
+YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def parts_of(values: Sequence[str]) -> list[str]:
+    """Return the values of an option that is repeated, or has several with commas between."""
+    return [part for value in values for part in value.split(",")]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from delayd.cli.connect import known_topics, with_client
-from delayd.cli.parameters import DURATION, PRIORITY, takes
+from delayd.cli.parameters import DRY_RUN, DURATION, PRIORITY, takes
 from delayd.cli.selection import WHICH, each, each_named, selection
 from delayd.cli.tables import JSON_OPTION, print_json, time_or_none, time_shown
 from delayd.cli.terminal import CommandFailed, cannot_write, complain, examples, print_lines
@@ -227,7 +227,7 @@ def touch(client: "Client", tokens: tuple[str, ...]) -> int:
 @click.argument("names", nargs=-1, metavar="[TOKEN|ID]...")
 @takes(*WHICH[1:])
 @click.option("--error", default="", metavar="TEXT", help="Why; it is kept with the job.")
-@click.option("--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed.")
+@DRY_RUN
 @with_client
 def bury(
     client: "Client",

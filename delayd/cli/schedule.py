@@ -14,7 +14,8 @@ import click
 from delayd.cli.calendar import moment_of
 from delayd.cli.connect import known_schedules, known_topics, seen, with_client
 from delayd.cli.job_options import BODY_FILE, OF_NEW, body_of, given
-from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, takes
+from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, YES, takes
+from delayd.cli.policy import SOURCES
 from delayd.cli.selection import each
 from delayd.cli.tables import (
     JSON_OPTION,
@@ -25,7 +26,7 @@ from delayd.cli.tables import (
     print_table,
     time_shown,
 )
-from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
+from delayd.cli.terminal import CommandFailed, agreed, complain, examples, print_lines
 from delayd.client.errors import Forbidden, NotFound, ScheduleNotFound
 from delayd.client.values import seconds
 from delayd.exits import Exit
@@ -43,7 +44,6 @@ COLUMNS: Final = (
     *(Column("late", 8, default="0"), Column("topic", 7, text_least=6)),
 )
 RUNS: Final = (Column("local time"), Column("UTC"), Column("note", 1, text_least=20))
-SOURCES: Final = {"run_time": "set at run time", "configuration": "the configuration"}
 TIMES: Final = ("cron", "every", "timezone", "start", "end")
 COUNTERS: Final = ("runs", "missed", "skipped", "refused", "late")
 NAME: Final = click.argument("name", shell_complete=known_schedules)
@@ -507,7 +507,7 @@ def run(client: "Client", name: str, *, as_json: bool) -> int:
 @click.option("--from", "begin", type=BOUND, required=True, help="Runs from then on: -7d, a time.")
 @click.option("--to", "end", type=BOUND, help="And up to then; by default now.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; say how many runs there were.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@YES
 @JSON_OPTION
 @with_client
 def backfill(
@@ -535,11 +535,9 @@ def backfill(
     runs = ""
     if info and (dry_run or not yes):
         runs = f"{counted(past_runs(info, due_from, due_to or now), 'run')} of {name}"
-    if dry_run:
-        print_lines([f"would be put: {runs}"])
+    how = "put, but for those whose job is there"
+    if not agreed("put", runs, dry_run=dry_run, yes=yes, will=how):
         return Exit.OK
-    if not confirmed(f"{runs} will be put, but for those whose job is there. Go on?", yes=yes):
-        raise CommandFailed(Exit.USAGE, f"nothing was changed; {runs} would be put")
     result = client.backfill_schedule(name, due_from, due_to)
     if as_json:
         print_json([result._asdict()])

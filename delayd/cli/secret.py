@@ -24,6 +24,7 @@ from delayd.access.signing_secrets import (
     secret_text,
 )
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist, print_once, with_file
+from delayd.cli.parameters import parts_of
 from delayd.cli.tables import plain, print_json
 from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
 from delayd.clock import system_wall_ms
@@ -206,7 +207,7 @@ def _change_one(
 
 def _topics(globs: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the patterns of topics; None: there are none. Raises `CommandFailed`."""
-    patterns = [part for value in globs for part in value.split(",")]
+    patterns = parts_of(globs)
     errors = []
     for glob in patterns:
         try:

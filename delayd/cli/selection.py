@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from delayd.cli.connect import exit_of, explained, known_keys, known_topics
-from delayd.cli.parameters import BOUND
-from delayd.cli.terminal import CommandFailed, complain, confirmed, print_lines
+from delayd.cli.parameters import BOUND, DRY_RUN, YES
+from delayd.cli.terminal import agreed, complain, print_lines
 from delayd.client.errors import Refused
 from delayd.exits import Exit
 from delayd.text import counted
@@ -54,10 +54,8 @@ WHICH: Final = (
 )
 MANY: Final = (
     click.option("--all", "are_all", is_flag=True, help="All jobs of the topic."),
-    click.option(
-        "--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed."
-    ),
-    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+    DRY_RUN,
+    YES,
 )
 
 
@@ -140,11 +138,8 @@ def carried_out(
     if chosen.dry_run or not chosen.yes:
         count = many(chosen.topic, dry_run=True, **chosen.which)
         matched = f"{counted(count, 'job')} of {chosen.topic}"
-        if chosen.dry_run:
-            print_lines([f"would be {done}: {matched}"])
+        if not agreed(done, matched, dry_run=chosen.dry_run, yes=False):
             return Exit.OK
-        if not confirmed(f"{matched} will be {done}. Go on?", yes=False):
-            raise CommandFailed(Exit.USAGE, f"nothing was changed; {matched} would be {done}")
     count = many(chosen.topic, **chosen.which)
     print_lines([f"{done}: {counted(count, 'job')}"])
     if not count:

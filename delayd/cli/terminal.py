@@ -89,6 +89,19 @@ def confirmed(question: str, *, yes: bool) -> bool:
     return click.confirm(question, err=True)
 
 
+def agreed(done: str, what: str, *, dry_run: bool, yes: bool, will: str = "") -> bool:
+    """Tell whether to go on with a change; a dry run prints `what` would be `done`, and does not.
+
+    `will` is what becomes of it, if that is more than `done`. Raises CommandFailed for a no.
+    """
+    if dry_run:
+        print_lines([f"would be {done}: {what}"])
+        return False
+    if not confirmed(f"{what} will be {will or done}. Go on?", yes=yes):
+        raise CommandFailed(Exit.USAGE, f"nothing was changed; {what} would be {done}")
+    return True
+
+
 def print_lines(lines: Iterable[str]) -> bool:
     """Write lines to standard output; tell whether all of them were. Raises CommandFailed.
 

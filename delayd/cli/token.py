@@ -18,6 +18,7 @@ from delayd.access.token_entries import NAME, SCOPE, TOKENS_FILE, Entry
 from delayd.access.token_usage import days_of
 from delayd.access.tokens import TOKEN, TOKEN_BYTES, Tokens, issue
 from delayd.cli.entry_file import RELOAD, change_or_fail, must_exist, print_once, with_file
+from delayd.cli.parameters import parts_of
 from delayd.cli.tables import json_text, plain
 from delayd.cli.terminal import CommandFailed, complain, examples, print_lines
 from delayd.clock import system_wall_ms
@@ -138,8 +139,8 @@ def _wanted(
     read: dict[str, list[Any]] = {}
     for option, values, reader in (
         ("NAME", [name], NAME.read),
-        ("--scope", _parts(scopes), _scopes),
-        ("--topic", _parts(globs), PATTERN.read),
+        ("--scope", parts_of(scopes), _scopes),
+        ("--topic", parts_of(globs), PATTERN.read),
         ("--not-after", [not_after] if not_after is not None else [], end_s),
     ):
         read[option] = []
@@ -148,9 +149,9 @@ def _wanted(
                 read[option].append(reader(value))
             except ValueError as error:
                 errors.append(f"{option} {shown(value)}: {error}")
-    if not _parts(scopes):
+    if not parts_of(scopes):
         errors.append("--scope is missing: what the token may do, such as --scope put,reserve")
-    if not _parts(globs):
+    if not parts_of(globs):
         errors.append("--topic is missing: for which topics, such as --topic 'mail.*'")
     if errors:
         raise CommandFailed(Exit.USAGE, *errors)
@@ -161,10 +162,6 @@ def _wanted(
         "created_s": now_s,
         "not_after_s": read["--not-after"][0] if read["--not-after"] else None,
     }
-
-
-def _parts(values: Sequence[str]) -> list[str]:
-    return [part for value in values for part in value.split(",")]
 
 
 def _scopes(text: str) -> set[Scope]:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
-from delayd.cli.parameters import DURATION
+from delayd.cli.parameters import DRY_RUN, DURATION, YES
 from delayd.cli.tables import JSON_OPTION, Column, print_fields, print_json, print_table
-from delayd.cli.terminal import CommandFailed, complain, confirmed, examples, print_lines
+from delayd.cli.terminal import CommandFailed, agreed, complain, examples, print_lines
 from delayd.exits import Exit
 from delayd.text import counted
 
@@ -84,7 +84,7 @@ def flattened(fields: object, before: str = "") -> "list[tuple[str, object]]":
     ]
 
 
-DRY_RUN: Final = click.option(
+WHICH_ONES: Final = click.option(
     "--dry-run", is_flag=True, help="Change nothing; say which topics would be changed."
 )
 
@@ -96,7 +96,7 @@ DRY_RUN: Final = click.option(
 )
 @click.argument("topic", shell_complete=known_topics)
 @click.argument("duration", type=DURATION)
-@DRY_RUN
+@WHICH_ONES
 @with_client
 def pause(client: "Client", topic: str, duration: str, *, dry_run: bool) -> int:
     """Hand out no jobs of TOPIC for DURATION; they still come due.
@@ -120,7 +120,7 @@ def pause(client: "Client", topic: str, duration: str, *, dry_run: bool) -> int:
     )
 )
 @click.argument("topic", shell_complete=known_topics)
-@DRY_RUN
+@WHICH_ONES
 @with_client
 def resume(client: "Client", topic: str, *, dry_run: bool) -> int:
     """End the pause of TOPIC, or of all paused topics that a pattern such as 'mail.*' matches."""
@@ -169,17 +169,13 @@ def named(client: "Client", topic: str, *, are_paused: bool = False) -> list[str
 
 @click.command(epilog=examples("delayd clear mail --dry-run", "delayd clear mail --yes"))
 @click.argument("topic", shell_complete=known_topics)
-@click.option("--dry-run", is_flag=True, help="Change nothing; say how many jobs would be changed.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@DRY_RUN
+@YES
 @with_client
 def clear(client: "Client", topic: str, *, dry_run: bool, yes: bool) -> int:
     """Delete every job of TOPIC that is not reserved."""
     found = client.topic(topic)
     jobs = f"{counted(found.jobs - found.reserved, 'job')} of {topic}"
-    if dry_run:
-        print_lines([f"would be deleted: {jobs}"])
-        return Exit.OK
-    if not confirmed(f"{jobs} will be deleted. Go on?", yes=yes):
-        raise CommandFailed(Exit.USAGE, f"nothing was changed; {jobs} would be deleted")
-    print_lines([f"deleted: {counted(client.clear(topic), 'job')}"])
+    if agreed("deleted", jobs, dry_run=dry_run, yes=yes):
+        print_lines([f"deleted: {counted(client.clear(topic), 'job')}"])
     return Exit.OK
