@@ -200,12 +200,14 @@ class Module:
     """A source file; `path` is relative to the root of the project, with slashes."""
 
     path: str
-    source: str
     tree: ast.Module
+    nodes: tuple[ast.AST, ...]
+    """All nodes of the tree: nearly every rule walks it."""
 
     @classmethod
     def parse(cls, path: str, source: str) -> "Module":
-        return cls(path, source, ast.parse(source))
+        tree = ast.parse(source)
+        return cls(path, tree, tuple(ast.walk(tree)))
 
     @property
     def in_delayd(self) -> bool:
@@ -222,9 +224,9 @@ def is_at(path: str, homes: "tuple[str, ...] | MappingProxyType[str, str]") -> b
     return any(path == home or (home.endswith("/") and path.startswith(home)) for home in homes)
 
 
-def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def imports(module: Module) -> Iterator[tuple[int, str]]:
     """Every imported name with its line: `from a.b import c` is a.b.c; also inside functions."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -233,16 +235,16 @@ def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{node.module or ''}.{alias.name}"
 
 
-def uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def uses(module: Module) -> Iterator[tuple[int, str]]:
     """Every attribute used of an imported module, whatever its local name, and every import."""
     local_names = {
         alias.asname or alias.name: alias.name
-        for node in ast.walk(tree)
+        for node in module.nodes
         if isinstance(node, ast.Import)
         for alias in node.names
     }
-    yield from imports(tree)
-    for node in ast.walk(tree):
+    yield from imports(module)
+    for node in module.nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             yield node.lineno, f"{local_names.get(node.value.id, '?')}.{node.attr}"
 
@@ -257,7 +259,7 @@ def imports_go_downwards(module: Module) -> Iterator[str]:
         )
         return
     allowed = MAY_IMPORT[module.part]
-    for line, name in imports(module.tree):
+    for line, name in imports(module):
         package, _, target = name.partition(".")
         part = target.split(".")[0]
         if package != "delayd" or part in {"", "__version__", module.part}:
@@ -273,7 +275,7 @@ def imports_go_downwards(module: Module) -> Iterator[str]:
 def core_is_pure(module: Module) -> Iterator[str]:
     if not module.path.startswith("delayd/core/"):
         return
-    for line, name in imports(module.tree):
+    for line, name in imports(module):
         root = name.split(".")[0]
         if root in IMPURE:
             yield f"line {line}: core is pure and never imports {root}: {IMPURE[root]}"
@@ -282,7 +284,7 @@ def core_is_pure(module: Module) -> Iterator[str]:
 def modules_stay_at_home(module: Module) -> Iterator[str]:
     if not module.in_delayd:
         return
-    for line, name in imports(module.tree):
+    for line, name in imports(module):
         root = name.split(".")[0]
         if root in HOMES and not is_at(module.path, HOMES[root][0]):
             homes, instead = HOMES[root]
@@ -297,11 +299,11 @@ def files_are_touched_by_the_disk(module: Module) -> Iterator[str]:
     ):
         return
     instead = f"only {DISK} touches files: take a Disk, so that tests can make it fail"
-    for line, name in uses(module.tree):
+    for line, name in uses(module):
         inside_journal = module.path.startswith("delayd/journal/") and name.startswith("os.")
         if name in FILE_CALLS or (inside_journal and not name.startswith("os.path")):
             yield f"line {line}: {name}: {instead}"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Call):
             match node.func:
                 case ast.Name(id="open"):
@@ -313,7 +315,7 @@ def files_are_touched_by_the_disk(module: Module) -> Iterator[str]:
 def module_state_is_constant(module: Module) -> Iterator[str]:
     if not module.in_delayd:
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Global):
             yield (
                 f"line {node.lineno}: global {', '.join(node.names)}: let an object hold it that "
@@ -363,7 +365,7 @@ def assertions_can_be_left_out(module: Module) -> Iterator[str]:
     """`python -O` does; then what an assertion did is not done."""
     if not module.in_delayd:
         return
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Assert):
             continue
         if is_at(module.path, REPLAYED):
@@ -382,7 +384,7 @@ def assertions_can_be_left_out(module: Module) -> Iterator[str]:
 
 
 def functions_fit_a_screen(module: Module) -> Iterator[str]:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
             if lines > FUNCTION_LINES_MAX:
@@ -412,9 +414,9 @@ def is_private(name: str) -> bool:
     return name.startswith("_") and not name.endswith("__") and name.strip("_") != ""
 
 
-def private_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def private_uses(module: Module) -> Iterator[tuple[int, str]]:
     """Every private name that is used of anything; of `self` too, which may have inherited it."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         match node:
             case ast.Attribute(attr=name) if is_private(name):
                 yield node.lineno, name
@@ -427,9 +429,9 @@ def private_uses(tree: ast.Module) -> Iterator[tuple[int, str]]:
                         yield node.lineno, word
 
 
-def defined_names(tree: ast.Module) -> Iterator[str]:
+def defined_names(module: Module) -> Iterator[str]:
     """Every name that the module gives to something: at its top, in a class, to `self`."""
-    for node in ast.walk(tree):
+    for node in module.nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 yield name
@@ -447,7 +449,7 @@ def caught_names_have_one_class(module: Module) -> Iterator[str]:
     """A compiled variable takes the class of its first handler only."""
     if not is_at(module.path, COMPILED):
         return
-    for function in ast.walk(module.tree):
+    for function in module.nodes:
         if not isinstance(function, ast.FunctionDef):
             continue
         classes: dict[str, str] = {}
@@ -469,7 +471,7 @@ _POSSESSIVE: Final = re.compile(r"[*+?}]\+|\(\?>")
 
 def no_pattern_is_possessive(module: Module) -> Iterator[str]:
     """Debian 12 has Python 3.11.2, and before 3.11.5 possessive repeats match wrongly."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if not isinstance(node, ast.Call) or not ast.unparse(node.func).startswith("re."):
             continue
         for part in ast.walk(node):
@@ -517,7 +519,7 @@ class Tree:
     def imported_modules(self, name: str) -> set[str]:
         """The modules of delayd that a module imports, also for types alone and in functions."""
         found = set()
-        for _line, target in imports(self.modules[name].tree):
+        for _line, target in imports(self.modules[name]):
             words = target.split(".")
             while words and ".".join(words) not in self.modules:
                 words.pop()
@@ -527,7 +529,7 @@ class Tree:
     def classes(self) -> Iterator[tuple[str, ast.ClassDef]]:
         """Every class with its module's name; those within classes and functions as well."""
         for name, module in self.modules.items():
-            for node in ast.walk(module.tree):
+            for node in module.nodes:
                 if isinstance(node, ast.ClassDef):
                     yield name, node
 
@@ -607,8 +609,8 @@ def one_class_name_once(tree: Tree) -> Iterator[tuple[str, str]]:
 
 def private_names_stay_in_their_module(tree: Tree) -> Iterator[tuple[str, str]]:
     for module in tree.modules.values():
-        used = {name for _line, name in private_uses(module.tree)}
-        for name in sorted(used - set(defined_names(module.tree)) - PUBLIC_ANYWAY):
+        used = {name for _line, name in private_uses(module)}
+        for name in sorted(used - set(defined_names(module)) - PUBLIC_ANYWAY):
             yield (
                 f"{module.path} {name}",
                 (

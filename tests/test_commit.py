@@ -68,22 +68,25 @@ class Bench:
         )
         # Two halves do not fit one file of the log; of the thread's they are those of the bound.
         bound = UNSYNCED_BYTES_MAX + 4 if is_thread else 5_000
-        self.long = {"half": "x" * (bound // 2), "whole": "x" * bound}
-        self.long["many"] = "x" * (SYNC_IN_TURN_BYTES_MAX + 1)
+        self.lengths = {"half": bound // 2, "whole": bound, "many": SYNC_IN_TURN_BYTES_MAX + 1}
         if is_thread:
-            self.long["half"] = "x" * (UNSYNCED_BYTES_MAX // 4)
+            self.lengths["half"] = UNSYNCED_BYTES_MAX // 4
         else:
             self.rig.journal.append(b"made", 0, 0)
             self.rig.journal.sync()
         self.is_closed = False
+
+    def text(self, word: str) -> str:
+        """What a word of a row stands for."""
+        return "x" * self.lengths[word] if word in self.lengths else word
 
     # --- Steps -----------------------------------------------------------------------------------
 
     def turn(self, record: str, *words: str) -> list[str]:
         to: dict[str, Recipient] = {"a": self.rig.a, "b": self.rig.b}
         pairs = [word.partition("=")[::2] for word in words if word != "nosync"]
-        given = [(name, self.long.get(text, text)) for name, text in pairs]
-        record = "" if record == "-" else self.long.get(record, record)
+        given = [(name, self.text(text)) for name, text in pairs]
+        record = "" if record == "-" else self.text(record)
         records = [part.encode() for part in record.split("+") if part]
         if records and not self.rig.is_scripted:
             self.rig.events.append(f"append {record}")
@@ -260,10 +263,10 @@ def play(fact: Fact, make: Make) -> None:
             assert str(returned) == outcome[1:].strip()
         else:
             # Long records go by their names.
-            names = {text: word for word, text in bench.long.items()}
+            names = {length: word for word, length in bench.lengths.items()}
             is_told = "gets" if outcome.startswith(">") else ""
             events = (event.split(" ") for event in returned or [] if is_told in event)
-            said = ", ".join(" ".join(names.get(w, w) for w in event) for event in events)
+            said = ", ".join(" ".join(names.get(len(w), w) for w in event) for event in events)
             assert said == outcome.removeprefix(">").strip()
 
 

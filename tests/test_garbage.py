@@ -27,7 +27,6 @@ def _no_collector() -> Iterator[None]:
     gc.freeze()  # what there was before is not looked at by each collection
     gc.disable()
     yield
-    gc.unfreeze()
     gc.enable()
 
 

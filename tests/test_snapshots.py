@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -38,13 +39,16 @@ from delayd.snapshots import Snapshots, Task
 from tests.rigs.commit import HOUR_MS, SEGMENT_BYTES, YEAR_MS, CommitRig, snapshot_rig
 from tests.rigs.engine import put
 
+LONG: Final = b"x" * 1_200
+"""A body: few such jobs make a log as long as many short ones do."""
+
 
 def long_log(rig: CommitRig) -> None:
     """Leave a log that is much longer than what is live."""
     for _ in range(20):
-        rig.put(300)
+        rig.put(40, body=LONG)
         rig.append()
-        rig.delete(rig.put(300))
+        rig.delete(rig.put(40, body=LONG))
         rig.append()
 
 
@@ -185,11 +189,11 @@ def test_no_payload_is_longer_than_its_limit_but_for_a_long_job(
 # --- The bound -----------------------------------------------------------------------------------
 
 
-def reserve_and_release_for_an_hour(rig: CommitRig) -> None:
+def reserve_and_release_for_minutes(rig: CommitRig) -> None:
     """400 jobs that circle: reserved, given back with a delay, due, reserved again."""
     rig.put(400)
     rig.pass_turn()
-    for _ in range(HOUR_MS // 3_000):
+    for _ in range(100):
         while rig.engine.store.topics.by_name["default"].queues.ready:
             job_id = rig.reserve()
             release(rig.engine, rig.session, job_id, 0, 20_000, rig.now_ms)
@@ -218,7 +222,7 @@ def delays_of_a_year(rig: CommitRig) -> None:
 
 @pytest.mark.parametrize("pace", [None, 1])
 @pytest.mark.parametrize(
-    "pattern", [reserve_and_release_for_an_hour, few_buried_among_many_deleted, delays_of_a_year]
+    "pattern", [reserve_and_release_for_minutes, few_buried_among_many_deleted, delays_of_a_year]
 )
 def test_the_disk_never_holds_more_than_twice_what_is_live_and_a_segment(
     pattern: Callable[[CommitRig], None], pace: int | None
@@ -369,8 +373,10 @@ def test_a_file_that_cannot_be_removed_is_named(rig: CommitRig) -> None:
     assert any("cannot be removed" in line for line in rig.log_lines())
 
 
-def test_whatever_call_fails_meanwhile_every_job_is_there_afterwards(rng: random.Random) -> None:
-    for _ in range(25):
+def test_whatever_call_fails_meanwhile_every_job_is_there_afterwards(
+    rng: random.Random, often: Callable[[int, int], range]
+) -> None:
+    for _ in often(15, 200):
         rig = snapshot_rig(pace=rng.choice((None, 1)))
         long_log(rig)
         number = rig.disk.call_count + rng.randrange(1, 80)
@@ -386,9 +392,9 @@ def test_whatever_call_fails_meanwhile_every_job_is_there_afterwards(rng: random
 def test_an_unfinished_snapshot_is_given_up_at_the_stop(tasks_done: int) -> None:
     rig = snapshot_rig(segment_bytes=1 << 20, pace=0)
     for _ in range(60):
-        rig.put(300)
+        rig.put(40, body=LONG)
         rig.append()
-        rig.delete(rig.put(300))
+        rig.delete(rig.put(40, body=LONG))
         rig.append()
     rig.rest(works=False)
     rig.worker.work(tasks_done)
@@ -408,8 +414,9 @@ def test_a_stop_in_the_middle_of_the_copy_leaves_neither_file_nor_guard(rig: Com
     for _ in range(20):
         rig.put(SNAPSHOT_SLICE_JOBS, delay_ms=HOUR_MS)
         rig.append()
-    for _ in range(20):
-        long_log(rig)
+    for _ in range(10):
+        rig.delete(rig.put(10, body=b"x" * 60_000))
+        rig.append()
     rig.clock.advance(SNAPSHOT_ASK_MS)
     while not any(name.endswith(".new") for name in rig.names):
         rig.step()

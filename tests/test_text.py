@@ -2,6 +2,7 @@ import json
 import sys
 import tomllib
 import unicodedata
+from collections import defaultdict
 
 import pytest
 from hypothesis import given
@@ -38,15 +39,18 @@ def test_a_long_name_is_near_to_nothing() -> None:
 # --- Texts of others -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("category", ["Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"])
-def test_what_cannot_be_seen_is_escaped_whatever_its_category(category: str) -> None:
-    every = map(chr, range(sys.maxunicode + 1))
-    hidden = [c for c in every if unicodedata.category(c) == category and c != " "]
-    for c in (hidden[0], hidden[-1]):
-        said = visible(f"a{c}b")
-        assert said.isprintable()
-        assert said.encode("ascii").decode("unicode_escape") == f"a{c}b"
-    assert visible("".join(hidden)).isascii()
+def test_what_cannot_be_seen_is_escaped_whatever_its_category() -> None:
+    hidden: defaultdict[str, list[str]] = defaultdict(list)
+    for c in map(chr, range(sys.maxunicode + 1)):
+        hidden[unicodedata.category(c)].append(c)
+    hidden["Zs"].remove(" ")
+    for category in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"):
+        for c in (hidden[category][0], hidden[category][-1]):
+            said = visible(f"a{c}b")
+            assert said.isprintable()
+            assert said.encode("ascii").decode("unicode_escape") == f"a{c}b"
+        some = hidden[category][:: len(hidden[category]) // 1_000 + 1]
+        assert visible("".join(some)).isascii(), category
 
 
 @given(st.text())

@@ -274,8 +274,9 @@ def test_a_virtual_clock_begins_at_the_time_of_the_system() -> None:
 def hold(server: VirtualServer, jobs: int, ttr: bytes = b"60") -> socket.socket:
     """Return a client that holds so many jobs."""
     holder = server.client()
-    for _ in range(0, jobs, 100):
-        server.says(holder, *(b"put 0 0 %b 1" % ttr, b"x") * 100, *(b"reserve",) * 100)
+    for done in range(0, jobs, 1_000):
+        some = min(1_000, jobs - done)
+        server.says(holder, *(b"put 0 0 %b 1" % ttr, b"x") * some, *(b"reserve",) * some)
     assert server.engine.store.topics.by_name["default"].reserved == jobs
     return holder
 

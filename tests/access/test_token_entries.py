@@ -30,13 +30,13 @@ YEAR_9999_S = WALL_MS_MAX // 1_000
 
 entries = st.builds(
     Entry,
-    id=st.from_regex(r"[0-9a-f]{8}", fullmatch=True),
+    id=st.integers(0, 2**32 - 1).map("{:08x}".format),
     name=st.text(
         st.characters(categories=["L", "N", "P"]),
         min_size=1,
         max_size=TOKEN_NAME_CHARACTERS_MAX,
     ),
-    sha256=st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    sha256=st.integers(0, 2**256 - 1).map("{:064x}".format),
     scopes=st.frozensets(st.sampled_from(Scope), min_size=1),
     topics=st.lists(st.text("ab.*?", min_size=1, max_size=9), min_size=1, max_size=9).map(tuple),
     created_s=st.integers(0, YEAR_9999_S),

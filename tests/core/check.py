@@ -30,15 +30,23 @@ def check(engine: Engine) -> None:
         part.check()
     counted: Counter[Topic] = Counter()
     lengths: Counter[Topic] = Counter()
-    ready = {topic: frozenset(topic.queues.ready) for topic in store.topics.listing}
-    for job_id, record in live_jobs(store):
+    queued: dict[tuple[Topic, State], set[int]] = {}
+    live = {job_id: (record, state_of(record)) for job_id, record in live_jobs(store)}
+    for job_id, (record, state) in live.items():
         topic = store.topic_of(record)
         counted[topic] += 1
         lengths[topic] += len(record)
-        _check_place(store, topic, job_id, record, ready[topic])
+        assert bool(record[FLAGS_AT] & Flag.RANK) == (state is State.BURIED)
+        if state is not State.DELAYED and job_id not in store.leases.sessions:
+            order = rank_of(record)
+            if state is State.READY:
+                order = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
+            queued.setdefault((topic, state), set()).add(ready_key(order, job_id))
     for topic in store.topics.listing:
         assert topic.jobs == counted[topic]
         assert topic.bytes == lengths[topic]
+        assert set(topic.queues.ready) == queued.get((topic, State.READY), set())
+        assert set(topic.queues.buried) == queued.get((topic, State.BURIED), set())
         _check_topic(store, topic)
         _check_throttle(store, topic)
     assert [*filter(lambda topic: topic.queues.ready.is_listed, store.topics.listing)] == sorted(
@@ -54,13 +62,13 @@ def check(engine: Engine) -> None:
     _check_ended_sessions(engine)
     _check_numbers(store)
     _check_keys(store)
-    _check_wall_times(store)
+    _check_wall_times(store, live)
     assert store.blocks.paused == {
         topic.number: (topic.paused_until_ms, topic.pause_ms)
         for topic in store.topics.listing
         if topic.paused_until_ms is not None
     }
-    _check_lanes(engine)
+    check_lanes(engine)
     delays = [topic.queues.delays for topic in store.topics.listing]
     assert not len(store.without_jobs), "a topic has put a job into the queues of all others"
     assert not store.without_jobs.ready.ages.newest
@@ -77,20 +85,6 @@ def _check_ended_sessions(engine: Engine) -> None:
         coming.update(dict.fromkeys(session.deadlines, session))
     holders = engine.store.leases.sessions
     assert coming == {job: whose for job, whose in holders.items() if whose.left_for is not None}
-
-
-def _check_place(
-    store: Store, topic: Topic, job_id: int, record: bytes, ready: frozenset[int]
-) -> None:
-    """Assert that the job is in the queue of its state, or leased and in none.
-
-    `ready` are the keys of its topic's ready queue, which has no quick `in`.
-    """
-    state = State.RESERVED if job_id in store.leases.sessions else state_of(record)
-    priority = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
-    assert (ready_key(priority, job_id) in ready) == (state is State.READY)
-    assert (ready_key(rank_of(record), job_id) in topic.queues.buried) == (state is State.BURIED)
-    assert bool(record[FLAGS_AT] & Flag.RANK) == (state_of(record) is State.BURIED)
 
 
 def _check_topic(store: Store, topic: Topic) -> None:
@@ -112,7 +106,7 @@ def _check_throttle(store: Store, topic: Topic) -> None:
         assert throttle.alarm is None or store.alarms.rows[throttle.alarm][1] is throttle
 
 
-def _check_lanes(engine: Engine) -> None:
+def check_lanes(engine: Engine) -> None:
     """Assert that the scheduler will hear of all jobs to be pushed."""
     store = engine.store
     for topic in store.push_lanes.resting:
@@ -150,20 +144,24 @@ def _check_keys(store: Store) -> None:
             topic.keys.check(jobs)
 
 
-def _check_wall_times(store: Store) -> None:
+def _check_wall_times(store: Store, live: dict[int, tuple[bytes, State]]) -> None:
     wall_times = store.wall_times
-    live = dict(live_jobs(store))
-    cleared = {job_id for job_id, _ in store.jobs} - live.keys()
-    placed, unplaced = (ids - cleared for ids in wall_times.ids())
-    for job_id, record in live.items():
+    placed, unplaced = wall_times.ids()
+    if store.cleared.left:
+        cleared = {job_id for job_id, _ in store.jobs} - live.keys()
+        placed, unplaced = placed - cleared, unplaced - cleared
+    for job_id, (record, state) in live.items():
         wall_ms = wall_of(record)
+        if wall_ms is None:
+            continue
         due_ms: int = U64.unpack_from(record, DUE_AT)[0]
-        waits = state_of(record) is State.DELAYED and job_id not in store.leases.sessions
-        if job_id in placed | unplaced:
+        waits = state is State.DELAYED and job_id not in store.leases.sessions
+        if job_id in placed or job_id in unplaced:
             assert waits
-            assert wall_ms is not None
-        elif waits and wall_ms is not None:
+        elif waits:
             assert due_ms <= store.time_ms, "a job has lost sight of the wall clock"
         if job_id in placed:
-            assert due_ms == wall_times.place(wall_ms or 0)
-    assert placed | unplaced <= live.keys(), "jobs that are gone still follow the wall clock"
+            assert due_ms == wall_times.place(wall_ms)
+    for job_id in placed | unplaced:
+        assert job_id in live, "jobs that are gone still follow the wall clock"
+        assert wall_of(live[job_id][0]) is not None

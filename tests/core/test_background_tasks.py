@@ -23,7 +23,7 @@ from delayd.limits import (
 from tests.rigs.engine import CountingPages, EngineRig
 
 WEEK_MS = 7 * 86_400_000
-JOBS = 2_000
+JOBS = 800
 PAGE_JOBS = 1 << PAGE_BITS
 
 

@@ -86,24 +86,24 @@ class ClearingWalk(Scan):
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 3])
-@pytest.mark.walk(1, 40)
+@pytest.mark.walk(1, 80)
 def test_a_long_walk_with_clears_agrees_with_the_model_all_the_way(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
-    walked_to_the_end(ClearingWalk(rng), steps=600)
+    walked_to_the_end(ClearingWalk(rng), steps=300)
 
 
 @pytest.mark.parametrize("bits", [0, 1, 6])
 @pytest.mark.parametrize("slice_jobs", [1, 256])
-@pytest.mark.walk(1, 40)
+@pytest.mark.walk(1, 80)
 def test_a_copy_during_clears_is_the_state_it_began_with_and_goes_on_with_the_log(
     bits: int, slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_pages(monkeypatch, bits)
     walk = ClearingWalk(rng)
-    for _ in range(6):
+    for _ in range(3):
         for _ in range(rng.randrange(80)):
             walk.step()
         walk.machine.sweep_all()

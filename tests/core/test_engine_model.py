@@ -461,4 +461,4 @@ def test_the_engine_does_what_the_model_says(
     slice_jobs: int, monkeypatch: pytest.MonkeyPatch, examples: Callable[[int], settings]
 ) -> None:
     monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
-    run_state_machine_as_test(EngineMachine, settings=examples(25))
+    run_state_machine_as_test(EngineMachine, settings=examples(10))

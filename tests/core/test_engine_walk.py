@@ -115,9 +115,9 @@ def walked_to_the_end(walk: Scan, steps: int) -> None:
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 3])
-@pytest.mark.walk(1, 40)
+@pytest.mark.walk(1, 80)
 def test_a_long_walk_agrees_with_the_model_all_the_way(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
-    walked_to_the_end(Scan(rng), steps=800)
+    walked_to_the_end(Scan(rng), steps=400)

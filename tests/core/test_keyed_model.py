@@ -148,7 +148,7 @@ class KeyedMachine(EngineMachine):
 
 
 def test_keys_and_changes_agree_with_the_model(examples: Callable[[int], settings]) -> None:
-    run_state_machine_as_test(KeyedMachine, settings=examples(10))
+    run_state_machine_as_test(KeyedMachine, settings=examples(4))
 
 
 class KeyedWalk(Scan):
@@ -174,7 +174,7 @@ class KeyedWalk(Scan):
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1])
-@pytest.mark.walk(1, 40)
+@pytest.mark.walk(1, 80)
 def test_a_long_walk_with_keys_agrees_with_the_model_and_the_log_after_every_step(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,10 +182,10 @@ def test_a_long_walk_with_keys_agrees_with_the_model_and_the_log_after_every_ste
     monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     small_parts(monkeypatch)
     walk = KeyedWalk(rng)
-    for step in range(250):
+    for step in range(120):
         walk.step()
         walk.machine.the_log_alone_leads_to_the_same_state()
-        if step % 100 == 99:
+        if step % 50 == 49:
             walk.machine.restart(chance=0)
     walk.machine.teardown()
 

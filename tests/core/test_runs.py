@@ -146,16 +146,16 @@ def what_can_be_seen(rig: EngineRig, sessions: list[Session]) -> dict[str, objec
 
 
 @pytest.mark.parametrize("slice_jobs", [1, 128])
-@pytest.mark.walk(1, 30)
+@pytest.mark.walk(1, 60)
 def test_random_walks_in_runs_and_one_by_one_end_alike(
     number: int, slice_jobs: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     twins = Twins(rng)
-    for step in range(300):
+    for step in range(150):
         twins.step()
         twins.compare()
-        if step % 60 == 59:
+        if step % 50 == 49:
             twins.compare_logs()
 
 

@@ -136,7 +136,7 @@ class Scan:
 
 
 @pytest.mark.parametrize("slice_jobs", [512, 1, 3])
-@pytest.mark.walk(1, 60)
+@pytest.mark.walk(1, 120)
 def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
     slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,11 +144,11 @@ def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
     if number % 2:
         monkeypatch.setattr(wall_times, "WALL_STEPS_MAX", 2)
     walk = Scan(rng)
-    for step in range(400):
+    for step in range(200):
         walk.step()
         if step % 20 == 0:
             walk.rig.agree_with_the_log()
-        if step % 100 == 99:
+        if step % 50 == 49:
             walk.rig.restart()
             follow_wall(walk.rig.engine, walk.offset_ms)
             walk.me = walk.rig.client()

@@ -110,13 +110,13 @@ class Jobs:
 def churn(jobs: Jobs) -> None:
     """Reserve and release in a loop: one small record after the other about the same jobs."""
     numbers = [jobs.put(jobs.body()) for _ in range(300)]
-    for _ in range(8_000):
+    for _ in range(3_000):
         jobs.record(jobs.rng.choice(numbers), jobs.body())
 
 
 def standing(jobs: Jobs) -> None:
     """A few jobs stay for ever among many that come and go."""
-    for number in range(8_000):
+    for number in range(3_000):
         job_id = jobs.put(jobs.body())
         if number % 500:
             jobs.record(job_id, b"")
@@ -124,7 +124,7 @@ def standing(jobs: Jobs) -> None:
 
 def growth(jobs: Jobs) -> None:
     """Jobs for next year: nothing but puts."""
-    for _ in range(4_000):
+    for _ in range(2_000):
         jobs.put(jobs.body())
 
 

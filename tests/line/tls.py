@@ -23,7 +23,7 @@ def server_context(
     authority: trustme.CA, *, clients_of: trustme.CA | None = None, oldest: bool = False
 ) -> ssl.SSLContext:
     """As `net.tls` makes it; `oldest` speaks TLS 1.2 only."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     if oldest:
         context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -37,7 +37,7 @@ def server_context(
 def client_context(
     authority: trustme.CA, *, certificate: trustme.LeafCert | None = None
 ) -> ssl.SSLContext:
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # the default one reads the system's too
     authority.configure_trust(context)
     if certificate is not None:
         certificate.configure_cert(context)

@@ -65,7 +65,7 @@ class Model:
                 self.run(nominal)
 
 
-@pytest.mark.walk(30, 10_000)
+@pytest.mark.walk(12, 10_000)
 def test_runs_beside_the_model(number: int) -> None:
     rng = random.Random(number)
     rig = ScheduleRig()

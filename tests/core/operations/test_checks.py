@@ -262,8 +262,9 @@ def names_of(arguments: ast.arguments) -> set[str]:
 def users_of(name: str) -> Iterator[str]:
     """The modules of delayd that call a function of that name."""
     for path in SOURCES.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        source = path.read_text(encoding="utf-8")
+        walk = ast.walk(ast.parse(source)) if name in source else ()
+        calls = [node.func for node in walk if isinstance(node, ast.Call)]
         if any(name in (getattr(call, "id", ""), getattr(call, "attr", "")) for call in calls):
             yield path.relative_to(SOURCES).as_posix()
 

@@ -135,7 +135,7 @@ class WheelMachine(RuleBasedStateMachine):
 
 @pytest.mark.usefixtures("_sweeps")
 def test_the_wheel_does_what_a_dict_of_due_times_says(examples: Callable[[int], settings]) -> None:
-    run_state_machine_as_test(WheelMachine, settings=examples(40))
+    run_state_machine_as_test(WheelMachine, settings=examples(15))
 
 
 @pytest.mark.usefixtures("_sweeps")
@@ -213,9 +213,13 @@ def any_step(walk: Scan, rng: random.Random, span_ms: int) -> None:
 @pytest.mark.parametrize("wheel_size", [2, 20, 256])
 @pytest.mark.parametrize("steps_max", [0, 1, 4])
 def test_a_look_along_the_wheel_sees_all_that_is_in_it_all_the_while(
-    tick_ms: int, wheel_size: int, steps_max: int, rng: random.Random
+    tick_ms: int,
+    wheel_size: int,
+    steps_max: int,
+    rng: random.Random,
+    often: Callable[[int, int], range],
 ) -> None:
-    for _ in range(12):
+    for _ in often(5, 50):
         walk = Scan(tick_ms, wheel_size, rng.choice((0, 12_345, 1 << 41)))
         span_ms = tick_ms * rng.choice((5, 50, 5000, 1_000_000))
         for entry in range(100):
@@ -228,9 +232,9 @@ def test_a_look_along_the_wheel_sees_all_that_is_in_it_all_the_while(
 @pytest.mark.usefixtures("_sweeps")
 @pytest.mark.parametrize("wheel_size", [2, 20, 256])
 def test_a_wheel_that_is_taken_apart_gives_all_that_it_holds(
-    wheel_size: int, rng: random.Random
+    wheel_size: int, rng: random.Random, often: Callable[[int, int], range]
 ) -> None:
-    for _ in range(30):
+    for _ in often(12, 120):
         walk = Scan(1, wheel_size, 0)
         span_ms = rng.choice((5, 50, 5000, 1_000_000))
         for entry in range(100):
