@@ -76,8 +76,8 @@ MAY_IMPORT: Final = MappingProxyType(
         ),
         # A program of its own, which may be anywhere.
         "client": (),
-        # A bridge: the client, for a framework.
-        "kombu": ("client",),
+        # Bridges: the client, for a framework.
+        **dict.fromkeys(("django", "kombu"), ("client",)),
         "ui": (),
         "testing": (*FRONT_END, "client", "config", "http", "line.stats", "metrics", "push"),
         "binlog": (*GROUND, "core", "journal"),
@@ -163,7 +163,7 @@ FILE_READERS: Final = MappingProxyType(
         "delayd/metrics.py": "reads what the kernel counts of this process",
         "delayd/cli/machine.py": "reads what the kernel says of the machine, and times its disk",
         "delayd/cli/terminal.py": "opens the file that swallows everything",
-        "delayd/cli/worker.py": "looks when the files of a program were changed",
+        "delayd/client/reloader.py": "looks when the files of a program were changed",
         "delayd/testing/": "makes and clears the directories of daemons under test",
     }
 )

@@ -2,10 +2,11 @@
 
     Reader(directory, daemon).follow("tour.md")
 
-A block of `python` is saved if the line before it ends with "as `NAME`:", and else is run: it
-prints what the comments behind its prints say. A block of `console` is typed into a shell command
-by command, and answers as the page says; `...` stands for what varies. What begins with `timeout`
-is ended when it has said so, however long that takes on this machine. On a virtual clock
+A block of `python` is saved if the line before it ends with "as `NAME`:", appended to a file if
+with "at the end of `NAME`:", and else is run: it prints what the comments behind its prints say. A
+block of `console` is typed into a shell command by command, and answers as the page says; `...`
+stands for what varies. What begins with `timeout` is ended when it has said so, however long that
+takes on this machine. On a virtual clock
 `follow(page, time_passes=True)` lets time pass while somebody waits for a job, and only then: what
 a page says to do in two seconds may take a minute.
 """
@@ -26,7 +27,8 @@ from tests.rigs.process import client_beside
 
 DOCS: Final = Path(__file__).parent.parent / "docs"
 BLOCK: Final = re.compile(
-    r"(?:as `(?P<name>[\w.-]+)`:\n\n)?^```(?P<kind>python|toml|console)\n(?P<text>.*?)^```$",
+    r"(?:(?P<how>as|at the end of) `(?P<name>[\w./-]+)`:\n\n)?"
+    r"^```(?P<kind>python|toml|console)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
@@ -91,7 +93,9 @@ class Reader:
         with passing_time(self.daemon) if time_passes else contextlib.nullcontext():
             for block in blocks:
                 if block["name"]:
-                    (self.directory / block["name"]).write_text(self.here(block["text"]))
+                    how = "w" if block["how"] == "as" else "a"
+                    with (self.directory / block["name"]).open(how, encoding="utf-8") as file:
+                        file.write(self.here(block["text"]))
                 elif block["kind"] == "console":
                     self.type(block["text"])
                 elif block["kind"] == "python":

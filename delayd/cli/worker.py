@@ -6,13 +6,9 @@ once. With `--reload` a parent process looks at the Python files below the worki
 second, and starts the worker again when one has changed, gracefully too.
 """
 
-import contextlib
 import importlib
 import logging
 import os
-import select
-import signal
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,18 +16,13 @@ import click
 
 from delayd.cli.connect import client_errors
 from delayd.cli.terminal import CommandFailed, complain, examples
+from delayd.client.reloader import Reloader
 from delayd.exits import Exit
 from delayd.text import did_you_mean
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from delayd.client.tasks import Tasks
 
-LOOK_S: Final = 1.0
-FILES_MAX: Final = 10_000
-"""So many files are looked at; a tree of programs has fewer."""
-NOT_OURS: Final = frozenset(("__pycache__", "node_modules", "site-packages"))
 LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 
 
@@ -55,7 +46,8 @@ def worker(app: str, *, concurrency: int, topics: tuple[str, ...], reload: bool)
     """
     if reload:
         only = [word for topic in topics for word in ("--topic", topic)]
-        return Reloader(["worker", app, "--concurrency", str(concurrency), *only]).run()
+        how = ("worker", app, "--concurrency", str(concurrency), *only)
+        return Reloader([sys.executable, "-m", "delayd", *how], complain).run()
     logging.basicConfig(format=LOG_FORMAT, level=logging.INFO)
     tasks = found(app)
     if unknown := [topic for topic in topics if topic not in tasks.topics]:
@@ -105,63 +97,3 @@ def _why(error: Exception) -> str:
     if traceback is not None and not isinstance(error, SyntaxError):  # which names its place itself
         place = f" ({traceback.tb_frame.f_code.co_filename}:{traceback.tb_lineno})"
     return f"{type(error).__name__}: {error}{place}"
-
-
-class Reloader:
-    """Runs a worker in a child process, and another one when a file has changed."""
-
-    def __init__(self, arguments: list[str]) -> None:
-        self._command = [sys.executable, "-m", "delayd", *arguments]
-        self._child: subprocess.Popen[bytes] | None = None
-        self._is_ending = False
-        """The child was told to stop."""
-        self._is_stopping = False
-        self._reads, self._wakes = os.pipe()
-
-    def run(self) -> int:
-        """Run until SIGTERM or Ctrl-C; return the exit code of the last worker."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stop)
-        while True:
-            stamps = python_files(os.getcwd())
-            # In a group of its own, so that a Ctrl-C comes to it once, from here.
-            child = subprocess.Popen(self._command, process_group=0)  # noqa: S603 - delayd itself
-            self._child, self._is_ending = child, False
-            while not self._is_stopping and python_files(os.getcwd()) == stamps:
-                select.select((self._reads,), (), (), LOOK_S)
-            self._end_child()
-            code = child.wait()
-            if self._is_stopping:
-                return code
-            complain("a file has changed: the worker starts again")
-
-    def _stop(self, _number: int, _frame: "FrameType | None") -> None:
-        """End at the first signal; at the second the worker gives its jobs back."""
-        if self._is_stopping and self._child is not None:
-            self._child.send_signal(signal.SIGINT)
-        self._is_stopping = True
-        os.write(self._wakes, b"\n")
-        self._end_child()
-
-    def _end_child(self) -> None:
-        if self._child is not None and not self._is_ending:
-            self._is_ending = True
-            self._child.terminate()
-
-
-def python_files(directory: str) -> dict[str, int]:
-    """Return when each Python file below a directory was changed, in ns; hidden ones are not ours.
-
-    A directory with a `pyvenv.cfg` is an environment, and passed over.
-    """
-    stamps: dict[str, int] = {}
-    for path, directories, files in os.walk(directory):
-        if "pyvenv.cfg" in files:
-            directories.clear()
-            continue
-        directories[:] = [d for d in directories if d not in NOT_OURS and d[:1] != "."]
-        for name in files:
-            if name.endswith(".py") and len(stamps) < FILES_MAX:
-                with contextlib.suppress(OSError):
-                    stamps[os.path.join(path, name)] = os.stat(os.path.join(path, name)).st_mtime_ns
-    return stamps

@@ -18,10 +18,11 @@ stand in place of `http_calls` and `http1`. Together they are 2,400 lines, over 
 
 Workers are in `jobs`, which extends reservations while a handler runs, `work_loop`, the loop of all
 workers, `crew`, which reserves and acknowledges for the threads or tasks of one, and `worker`;
-`tasks` are functions that workers call, and `job_stream` is for programs with an event loop of
-their own. `aio` and `aio_connection` are the same with asyncio: the same generators, pools and
-attempts, awaited (`steps`). `values` are arguments, `results` and `errors` the outcomes; `answers`
-checks a server's answers before they are used, and `limits` bounds them.
+`tasks` are functions that workers call, `reloader` starts a worker again when a file has changed,
+and `job_stream` is for programs with an event loop of their own. `aio` and `aio_connection` are the
+same with asyncio: the same generators, pools and attempts, awaited (`steps`). `values` are
+arguments, `results` and `errors` the outcomes; `answers` checks a server's answers before they are
+used, and `limits` bounds them.
 
 Names are loaded when they are first used, so that importing the package costs nothing. The package
 imports nothing of the daemon, and only Python's standard library.

@@ -12,8 +12,9 @@ from typing import Final
 import pytest
 
 from delayd.cli.terminal import CommandFailed
-from delayd.cli.worker import found, python_files
+from delayd.cli.worker import found
 from delayd.client import Client
+from delayd.client.reloader import python_files
 from delayd.exits import Exit
 from delayd.testing.daemon import running_daemon
 

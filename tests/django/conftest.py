@@ -1,0 +1,39 @@
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Final, cast
+
+import django
+import pytest
+
+SETTINGS: Final = "tests.django.project.settings"
+os.environ["DJANGO_SETTINGS_MODULE"] = SETTINGS
+django.setup()
+del os.environ["DJANGO_SETTINGS_MODULE"]  # other processes have their own
+
+from django.test import override_settings  # noqa: E402 - Django reads its settings first
+
+from delayd.django.backend import DelaydBackend  # noqa: E402
+from delayd.django.contract import task_backends  # noqa: E402
+from delayd.testing import FakeDelayd  # noqa: E402
+
+Configure = Callable[..., DelaydBackend]
+
+
+@pytest.fixture
+def configure(fake_delayd: FakeDelayd) -> Iterator[Configure]:
+    """Returns the backend with these options, on the fake; as `default`."""
+    with contextlib.ExitStack() as stack:
+
+        def configured(
+            queues: tuple[str, ...] = ("default", "mail"), **options: object
+        ) -> DelaydBackend:
+            backend = {
+                "BACKEND": DelaydBackend.PATH,
+                "QUEUES": list(queues),
+                "OPTIONS": {"client": fake_delayd.client(), **options},
+            }
+            stack.enter_context(override_settings(TASKS={"default": backend}))
+            return cast("DelaydBackend", task_backends["default"])
+
+        yield configured

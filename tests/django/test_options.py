@@ -1,0 +1,126 @@
+"""Wrong settings, and a wrong use of the command, are told in sentences before anything is lost."""
+
+from typing import Any, Final
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.core.management import CommandError, call_command
+from django.core.management.base import SystemCheckError
+from django.test import override_settings
+
+from delayd.client import Client
+from delayd.testing import FakeDelayd
+from tests.django.conftest import Configure
+from tests.django.project import tasks
+
+BACKEND: Final = "delayd.django.DelaydBackend"
+
+WRONG: Final[tuple[tuple[dict[str, Any], str], ...]] = (
+    ({"urll": "http://queue:1"}, "there is no option 'urll': did you mean 'url'?"),
+    (
+        {"password": "x"},
+        (
+            "there is no option 'password'; there are url, token, client, topic_prefix, ttr,"
+            " results_ttl, results_topic"
+        ),
+    ),
+    ({"url": 11300}, "url: must be a text or a list of texts, and is 11300"),
+    (
+        {"url": "queue:11301"},
+        (
+            "url: the url 'queue:11301' has no scheme: http://queue:11301 speaks HTTP,"
+            " beanstalk://queue:11301 the line protocol"
+        ),
+    ),
+    ({"token": None}, "token: must be a text, and is None"),
+    ({"client": "x"}, "client: must be a delayd.client.Client, and is 'x'"),
+    ({"client": Client(), "url": "http://q"}, "client: it has its own url, so leave out url"),
+    (
+        {"results_ttl": "soon"},
+        'results_ttl: must be seconds, or a duration such as "50ms", "15s" or "1h30m"',
+    ),
+    ({"ttr": 0}, "ttr: must be at least 1 s, and is 0"),
+    (
+        {"results_ttl": "1h", "results_topic": "mail"},
+        "results_topic: 'mail' is the topic of queue 'mail' too",
+    ),
+    (
+        {"topic_prefix": "-"},
+        (
+            "queue 'default': the topic name '-default' must be 1 to 200 of A-Z a-z 0-9 - + / ; ."
+            " $ _ ( ), and must not begin with -"
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize(("options", "sentence"), WRONG)
+def test_a_wrong_option_is_an_error_of_the_checks_and_nothing_is_enqueued(
+    options: dict[str, Any], sentence: str
+) -> None:
+    backend = {"BACKEND": BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": options}
+    with override_settings(TASKS={"default": backend}):
+        with pytest.raises(SystemCheckError) as refused:
+            call_command("check")
+        assert f"TASKS['default']['OPTIONS']: {sentence}\n" in str(refused.value)
+        with pytest.raises(ImproperlyConfigured) as raised:
+            tasks.add.enqueue(1)
+        assert sentence in str(raised.value)
+        with pytest.raises(CommandError) as ended:
+            call_command("delayd_worker")
+        assert sentence in str(ended.value)
+
+
+MISUSED: Final = (
+    (("--backend", "other"), "TASKS has no backend 'other'; there are default, dummy"),
+    (
+        ("--backend", "dummy"),
+        "BACKEND of TASKS['dummy'] is tests.django.test_options.Others, and not " + BACKEND,
+    ),
+    (
+        ("--queue", "mial"),
+        "QUEUES of TASKS['default'] has no 'mial': did you mean 'mail'?",
+    ),
+    (("--queue", "x"), "QUEUES of TASKS['default'] has no 'x'; there are default, mail"),
+    (("--concurrency", "0"), "--concurrency is 1 to 1000, and not 0"),
+    (("--grace", "-1"), "--grace is 0 or more seconds, and not -1"),
+)
+
+
+class Others:
+    """A backend of another library."""
+
+    def __init__(self, **_params: object) -> None:
+        pass
+
+    def check(self) -> tuple[()]:
+        return ()
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), MISUSED)
+def test_a_worker_that_is_started_wrongly_says_so(
+    arguments: tuple[str, ...], sentence: str
+) -> None:
+    default = {"BACKEND": BACKEND, "QUEUES": ["default", "mail"]}
+    dummy = {"BACKEND": f"{Others.__module__}.{Others.__name__}"}
+    with override_settings(TASKS={"default": default, "dummy": dummy}):
+        with pytest.raises(CommandError) as ended:
+            call_command("delayd_worker", *arguments)
+        assert str(ended.value) == sentence
+
+
+def test_a_worker_is_told_which_queues_where_the_settings_allow_all(configure: Configure) -> None:
+    configure(queues=())
+    with pytest.raises(CommandError) as ended:
+        call_command("delayd_worker")
+    sentence = "TASKS['default']: QUEUES is empty: name the queues, each with --queue"
+    assert str(ended.value) == sentence
+
+
+def test_a_worker_without_the_scopes_to_judge_a_failure_does_not_begin(
+    configure: Configure, fake_delayd: FakeDelayd
+) -> None:
+    token = fake_delayd.token("reserve", "delete", "release", "bury")
+    configure(client=fake_delayd.client(token=token))
+    with pytest.raises(CommandError, match=r"stats.* The token of a worker needs reserve, delete"):
+        call_command("delayd_worker")
