@@ -116,6 +116,66 @@ PUSH_STEPS_PER_TURN: Final = 128
 # Places without jobs that are remembered because attempts there have failed: 5 MB.
 PUSH_PLACES_KEPT_MAX: Final = 10_000
 
+# Failed attempts in a row, for which the place itself is to blame, after which nothing is tried
+# there for a while: one by chance is frequent, five are not.
+BREAKER_FAILURES: Final = 5
+# For how long the first time, and at most; each time twice as long. A restart takes some seconds,
+# and a place that is back must not be kept waiting for longer than a minute.
+BREAKER_OPEN_MS: Final = 1_000
+BREAKER_OPEN_MS_MAX: Final = 60_000
+# For how long a place that fails costs the jobs of its probes no attempt: as long as the usual
+# ladder. What is sent to a place that is gone for good must become dead letters in the end.
+BREAKER_SPARES_MS: Final = 24 * 3_600_000
+# Of topics that have not failed at a host which is in doubt: the next sees for itself when the call
+# of the one before has ended, or after this time, since that topic may be the only one that gets no
+# answer. So many at once, as many as a host usually has (`PUSH_CALLS_PER_HOST_DEFAULT`).
+BREAKER_FIRST_PROBE_MS: Final = 1_000
+BREAKER_FIRST_PROBES_MAX: Final = 8
+
+# Hosts for which is remembered whether the configuration allows to call them: 0.1 MB.
+HOSTS_MATCHED_MAX: Final = 256
+# Urls that are not vetted again at each call; vetting takes a tenth of a call's time.
+PUSH_URLS_KNOWN_MAX: Final = 1_024
+
+# How much of an answer is kept, for people who look for the reason; and how much is read and thrown
+# away, for up to how long, so that the connection can be used again.
+PUSH_ANSWER_BYTES_MAX: Final = 1_024
+PUSH_ANSWER_READ_BYTES_MAX: Final = 64 << 10
+PUSH_ANSWER_MS: Final = 1_000
+# Interim answers (1xx) before an answer. Go's client allowed five; this is one every 20 s, as some
+# servers say 102 Processing, for the longest timeout there is.
+PUSH_HINTS_MAX: Final = 32
+# Status line and headers, with those of the hints before: twice what servers take of clients.
+PUSH_HEAD_BYTES_MAX: Final = 16 << 10
+# Of a body that comes in chunks; 3 us each. Only an answer with fewer keeps its connection.
+PUSH_CHUNKS_MAX: Final = 64
+PUSH_CHUNK_LINE_BYTES_MAX: Final = 256
+# Of an answer with what TLS adds; and of a handshake, in which certificates have 100 KiB at most.
+PUSH_RECEIVED_BYTES_MAX: Final = 160 << 10
+# Calls that begin, and connections that are opened, in one pass of asyncio: 0.2 ms each.
+PUSH_BEGUN_PER_PASS: Final = 8
+# Read of a connection at once: most answers are shorter. And how long the connections of a sink are
+# read, all together, before the daemon's clients have a turn; 256 answers may come at once.
+PUSH_READ_BYTES: Final = 4 << 10
+PUSH_READ_SLICE_US: Final = 1_000
+# What the kernel holds of what a server sends and we have not read. It grows to 6 MB by itself.
+PUSH_RECEIVE_BUFFER_BYTES: Final = 64 << 10
+# Of a request at once: what TLS encrypts in a tenth of a millisecond. A longer body goes piece by
+# piece, as the receiver takes it.
+PUSH_PIECE_BYTES: Final = 64 << 10
+
+# How long an idle connection is kept: servers close theirs after 5 s or later, and a call that is
+# sent just then fails. Of how many origins: with 8 calls at once each has 8 connections.
+PUSH_IDLE_MS: Final = 4_000
+PUSH_ORIGINS_KEPT_MAX: Final = 64
+
+# Look-ups of names under way: each has a thread.
+PUSH_LOOKUPS_MAX: Final = 32
+# For how long the addresses of a name are remembered, and of how many names: 8 calls to a host that
+# begin at once need one look-up.
+PUSH_NAMES_MS: Final = 10_000
+PUSH_NAMES_MAX: Final = 1_024
+
 # --- Schedules -----------------------------------------------------------------------------------
 
 # Of a cron expression: each of the 60 minutes written down, and each of the 24 hours.
@@ -133,6 +193,41 @@ ZONE_PROBE_S: Final = 1 << 18
 # ten years of 27 zones.
 ZONE_WINDOW_S: Final = 1 << 22
 ZONE_WINDOWS_KEPT_MAX: Final = 2_048
+
+# Of a schedule's name: a run's key is the name, an @ and its time in UTC with milliseconds.
+SCHEDULE_NAME_BYTES_MAX: Final = KEY_BYTES_MAX - 25
+# Schedules of one daemon; each takes less than a kilobyte beside its body.
+SCHEDULES_MAX: Final = 1_000_000
+# Names of schedules in one line of the log.
+SCHEDULES_LOGGED_MAX: Final = 10
+# The note of a pause, for people.
+SCHEDULE_NOTE_BYTES_MAX: Final = 500
+# What a schedule is, as JSON without its body: longer than any with a long url and many headers.
+SCHEDULE_JSON_BYTES_MAX: Final = 16 << 10
+# By how much a run may be put off so that not all schedules of an hour run at once.
+SCHEDULE_JITTER_MS_MAX: Final = 24 * 3_600_000
+# Missed runs that are made up for at once, the newest: what comes after a week's stop must not be a
+# week's work.
+SCHEDULE_MADE_UP_MAX: Final = 100
+# Of the time that is looked back to count missed runs: ten years, a few ms. More is a wrong clock.
+SCHEDULE_COUNTED_MS: Final = 3_653 * 86_400_000
+# How late a run may be without being missed, where missed runs are dropped: longer than a restart.
+SCHEDULE_GRACE_MS: Final = 60_000
+# How late a run counts as late.
+SCHEDULE_LATE_MS: Final = 1_000
+# Runs of a past range, in one request.
+SCHEDULE_BACKFILL_MAX: Final = 1_000
+# Times that a preview shows at most, and by default.
+SCHEDULE_PREVIEW_MAX: Final = 100
+SCHEDULE_PREVIEW_DEFAULT: Final = 10
+# Schedules that run in one slice, 0.1 ms each; others have their turn between the slices.
+SCHEDULE_SLICE_RUNS: Final = 4
+# After how long runs are tried again that the log had no space for, or a draining daemon.
+SCHEDULE_RETRY_MS: Final = 1_000
+# By how much the wall clock must be set back before schedules are planned anew.
+SCHEDULE_STEP_MS: Final = 1_000
+# Schedules whose metrics have their names.
+SCHEDULES_SHOWN_MAX: Final = 500
 
 # --- Figures -------------------------------------------------------------------------------------
 
@@ -579,6 +674,10 @@ SHOWN_CHARACTERS_MAX: Final = 200
 LISTEN_BACKLOG: Final = 1_024
 UNIX_PATH_BYTES_MAX: Final = 107  # sockaddr_un holds 108 bytes, the last of which is NUL
 
+# Marks on one character of a text of others that a terminal shows: more climb over the lines above.
+# Letters of all languages in use have four at most.
+MARKS_SHOWN_MAX: Final = 4
+
 # --- The service ---------------------------------------------------------------------------------
 
 # How often the service looks for a wake-up that was missed; one wake-up a minute costs nothing.
@@ -687,6 +786,12 @@ AUTH_FAILURES_WINDOW_MS: Final = 60_000  # how long a wrong token counts
 AUTH_DELAY_MS: Final = 1_000  # how late: one guess a second for each connection, of 2^256
 # Addresses whose failures are remembered, 1 kB each; the one that was quiet for longest goes.
 AUTH_PEERS_MAX: Final = 10_000
+
+# Named secrets of webhooks: one for each receiver, of which there are hundreds at most.
+SECRETS_MAX: Final = 1_000
+NAMES_LOGGED_MAX: Final = 20  # of secrets or sinks in one line of the log
+# The file of all of them: four times what they take, so that each can have some topics too.
+SECRETS_FILE_BYTES_MAX: Final = 2 << 20
 
 # --- HTTP ----------------------------------------------------------------------------------------
 
@@ -834,108 +939,3 @@ TARGETS_KNOWN_MAX: Final = 1_024
 TARGET_KNOWN_CHARACTERS: Final = 256
 # Retry ladders whose steps are remembered by how they were written: 2 MB if all are long.
 LADDERS_KNOWN_MAX: Final = 64
-
-# Failed attempts in a row, for which the place itself is to blame, after which nothing is tried
-# there for a while: one by chance is frequent, five are not.
-BREAKER_FAILURES: Final = 5
-# For how long the first time, and at most; each time twice as long. A restart takes some seconds,
-# and a place that is back must not be kept waiting for longer than a minute.
-BREAKER_OPEN_MS: Final = 1_000
-BREAKER_OPEN_MS_MAX: Final = 60_000
-# For how long a place that fails costs the jobs of its probes no attempt: as long as the usual
-# ladder. What is sent to a place that is gone for good must become dead letters in the end.
-BREAKER_SPARES_MS: Final = 24 * 3_600_000
-# Of topics that have not failed at a host which is in doubt: the next sees for itself when the call
-# of the one before has ended, or after this time, since that topic may be the only one that gets no
-# answer. So many at once, as many as a host usually has (`PUSH_CALLS_PER_HOST_DEFAULT`).
-BREAKER_FIRST_PROBE_MS: Final = 1_000
-BREAKER_FIRST_PROBES_MAX: Final = 8
-
-# Marks on one character of a text of others that a terminal shows: more climb over the lines above.
-# Letters of all languages in use have four at most.
-MARKS_SHOWN_MAX: Final = 4
-
-# Named secrets of webhooks: one for each receiver, of which there are hundreds at most.
-SECRETS_MAX: Final = 1_000
-NAMES_LOGGED_MAX: Final = 20  # of secrets or sinks in one line of the log
-# The file of all of them: four times what they take, so that each can have some topics too.
-SECRETS_FILE_BYTES_MAX: Final = 2 << 20
-
-# Hosts for which is remembered whether the configuration allows to call them: 0.1 MB.
-HOSTS_MATCHED_MAX: Final = 256
-# Urls that are not vetted again at each call; vetting takes a tenth of a call's time.
-PUSH_URLS_KNOWN_MAX: Final = 1_024
-
-# How much of an answer is kept, for people who look for the reason; and how much is read and thrown
-# away, for up to how long, so that the connection can be used again.
-PUSH_ANSWER_BYTES_MAX: Final = 1_024
-PUSH_ANSWER_READ_BYTES_MAX: Final = 64 << 10
-PUSH_ANSWER_MS: Final = 1_000
-# Interim answers (1xx) before an answer. Go's client allowed five; this is one every 20 s, as some
-# servers say 102 Processing, for the longest timeout there is.
-PUSH_HINTS_MAX: Final = 32
-# Status line and headers, with those of the hints before: twice what servers take of clients.
-PUSH_HEAD_BYTES_MAX: Final = 16 << 10
-# Of a body that comes in chunks; 3 us each. Only an answer with fewer keeps its connection.
-PUSH_CHUNKS_MAX: Final = 64
-PUSH_CHUNK_LINE_BYTES_MAX: Final = 256
-# Of an answer with what TLS adds; and of a handshake, in which certificates have 100 KiB at most.
-PUSH_RECEIVED_BYTES_MAX: Final = 160 << 10
-# Calls that begin, and connections that are opened, in one pass of asyncio: 0.2 ms each.
-PUSH_BEGUN_PER_PASS: Final = 8
-# Read of a connection at once: most answers are shorter. And how long the connections of a sink are
-# read, all together, before the daemon's clients have a turn; 256 answers may come at once.
-PUSH_READ_BYTES: Final = 4 << 10
-PUSH_READ_SLICE_US: Final = 1_000
-# What the kernel holds of what a server sends and we have not read. It grows to 6 MB by itself.
-PUSH_RECEIVE_BUFFER_BYTES: Final = 64 << 10
-# Of a request at once: what TLS encrypts in a tenth of a millisecond. A longer body goes piece by
-# piece, as the receiver takes it.
-PUSH_PIECE_BYTES: Final = 64 << 10
-
-# How long an idle connection is kept: servers close theirs after 5 s or later, and a call that is
-# sent just then fails. Of how many origins: with 8 calls at once each has 8 connections.
-PUSH_IDLE_MS: Final = 4_000
-PUSH_ORIGINS_KEPT_MAX: Final = 64
-
-# Look-ups of names under way: each has a thread.
-PUSH_LOOKUPS_MAX: Final = 32
-# For how long the addresses of a name are remembered, and of how many names: 8 calls to a host that
-# begin at once need one look-up.
-PUSH_NAMES_MS: Final = 10_000
-PUSH_NAMES_MAX: Final = 1_024
-
-# Of a schedule's name: a run's key is the name, an @ and its time in UTC with milliseconds.
-SCHEDULE_NAME_BYTES_MAX: Final = KEY_BYTES_MAX - 25
-# Schedules of one daemon; each takes less than a kilobyte beside its body.
-SCHEDULES_MAX: Final = 1_000_000
-# Names of schedules in one line of the log.
-SCHEDULES_LOGGED_MAX: Final = 10
-# The note of a pause, for people.
-SCHEDULE_NOTE_BYTES_MAX: Final = 500
-# What a schedule is, as JSON without its body: longer than any with a long url and many headers.
-SCHEDULE_JSON_BYTES_MAX: Final = 16 << 10
-# By how much a run may be put off so that not all schedules of an hour run at once.
-SCHEDULE_JITTER_MS_MAX: Final = 24 * 3_600_000
-# Missed runs that are made up for at once, the newest: what comes after a week's stop must not be a
-# week's work.
-SCHEDULE_MADE_UP_MAX: Final = 100
-# Of the time that is looked back to count missed runs: ten years, a few ms. More is a wrong clock.
-SCHEDULE_COUNTED_MS: Final = 3_653 * 86_400_000
-# How late a run may be without being missed, where missed runs are dropped: longer than a restart.
-SCHEDULE_GRACE_MS: Final = 60_000
-# How late a run counts as late.
-SCHEDULE_LATE_MS: Final = 1_000
-# Runs of a past range, in one request.
-SCHEDULE_BACKFILL_MAX: Final = 1_000
-# Times that a preview shows at most, and by default.
-SCHEDULE_PREVIEW_MAX: Final = 100
-SCHEDULE_PREVIEW_DEFAULT: Final = 10
-# Schedules that run in one slice, 0.1 ms each; others have their turn between the slices.
-SCHEDULE_SLICE_RUNS: Final = 4
-# After how long runs are tried again that the log had no space for, or a draining daemon.
-SCHEDULE_RETRY_MS: Final = 1_000
-# By how much the wall clock must be set back before schedules are planned anew.
-SCHEDULE_STEP_MS: Final = 1_000
-# Schedules whose metrics have their names.
-SCHEDULES_SHOWN_MAX: Final = 500

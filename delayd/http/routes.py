@@ -5,8 +5,9 @@ that many calls share (no token, no JSON, a wrong field) are found in `openapi` 
 columns.
 """
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -26,6 +27,7 @@ from delayd.http.handlers import (
 )
 from delayd.http.responses import Reply
 from delayd.http.routing import Response, Route, Section
+from delayd.http.values import Answer
 from delayd.limits import (
     HTTP_BATCH_MAX,
     HTTP_WAIT_MS_MAX,
@@ -44,25 +46,33 @@ def _openapi_text() -> bytes:
     return orjson.dumps(openapi.document(ROUTES))
 
 
+def _ok(when: str, *structs: type[Answer]) -> Mapping[int, Response]:
+    """Return the only answer of a call that is carried out."""
+    return {200: Response(when, structs)}
+
+
+_NO_BODY: Final[Mapping[str, Any]] = {"form": request_forms.NothingForm, "may_be_empty": True}
+"""Of a call that takes `{}` or nothing, which a POST may have."""
+_OF_TARGETS: Final = (errors.TargetRefused, errors.NotForTopic, errors.PushIsOff)
 _PUT_REFUSALS: Final = (
     *(errors.ValueOutOfRange, errors.DelayTooLong, errors.BodyTooBig),
     *(errors.CapReached, errors.OutOfSpace, errors.Draining),
-    *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
+    *(*_OF_TARGETS, errors.JobNotFound),  # the last for `instead_of`
 )
 _HELD: Final = (errors.JobNotFound, problems.ReservationLost)
-_NAMED: Final = {200: Response("The operation was carried out.", (answer_forms.NamedAnswer,))}
+_NAMED: Final = _ok("The operation was carried out.", answer_forms.NamedAnswer)
 _RESERVED: Final = {
     200: Response("Jobs, the most urgent first.", (answer_forms.ReservedAnswer,)),
     204: Response("No job became ready while the call waited."),
 }
-_BURIED: Final = {200: Response("The job is buried.", (answer_forms.BecameAnswer,))}
+_BURIED: Final = _ok("The job is buried.", answer_forms.BecameAnswer)
 _BURY_REFUSALS: Final = (
     *(errors.JobNotFound, problems.JobReserved, problems.WrongState),
     errors.OutOfSpace,
 )
-_MANY_DONE: Final = {200: Response("How many jobs were changed.", (answer_forms.ManyAnswer,))}
-_POLICY: Final = {200: Response("The policy in force.", (answer_forms.PolicyOfTopicAnswer,))}
-_PAUSED: Final = {200: Response("When the pause ends.", (answer_forms.PausedAnswer,))}
+_MANY_DONE: Final = _ok("How many jobs were changed.", answer_forms.ManyAnswer)
+_POLICY: Final = _ok("The policy in force.", answer_forms.PolicyOfTopicAnswer)
+_PAUSED: Final = _ok("When the pause ends.", answer_forms.PausedAnswer)
 _BULK: Final = (
     "With millions of jobs it takes seconds; other requests are served meanwhile. It stops if the"
     " client disconnects, and what was done by then stays done."
@@ -175,7 +185,7 @@ _WORKERS: Final = (
         "The retry rule of the job or of its topic decides the outcome: the next step of the"
         " ladder, burial, another topic. A `delay` in the request overrides the step. Without a"
         " rule the job is ready again, after that delay.",
-        {200: Response("What became of the job.", (answer_forms.BecameAnswer,))},
+        _ok("What became of the job.", answer_forms.BecameAnswer),
         (*_HELD, errors.ValueOutOfRange, errors.OutOfSpace),
         form=request_forms.NackForm,
     ),
@@ -183,7 +193,7 @@ _WORKERS: Final = (
         *("POST", "/v1/jobs/{id}/touch", leases.touch, Scope.RELEASE),
         *("touch", Section.WORKERS, "Extend a reservation"),
         "It lasts a full `ttr` from now.",
-        {200: Response("The reservation was extended.", (answer_forms.TouchedAnswer,))},
+        _ok("The reservation was extended.", answer_forms.TouchedAnswer),
         (*_HELD, errors.OutOfSpace),
         form=request_forms.HeldForm,
     ),
@@ -204,7 +214,7 @@ _JOBS: Final = (
         *("GET", "/v1/jobs/{id}", jobs.get, Scope.PEEK),
         *("get_job", Section.JOBS, "Look at a job"),
         "It may be in any state, and is not changed.",
-        {200: Response("The job.", (answer_forms.JobAnswer,))},
+        _ok("The job.", answer_forms.JobAnswer),
         (errors.JobNotFound,),
     ),
     Route(
@@ -212,11 +222,11 @@ _JOBS: Final = (
         *("change_job", Section.JOBS, "Change a job"),
         "A new time, priority, ttr, body or url, in one step; absent fields stay. A new time takes"
         " a buried job out of burial. A reserved job cannot be changed.",
-        {200: Response("The job as it is after the change.", (answer_forms.ChangedAnswer,))},
+        _ok("The job as it is after the change.", answer_forms.ChangedAnswer),
         (
             *(errors.JobNotFound, problems.JobReserved, errors.ValueOutOfRange),
             *(errors.DelayTooLong, errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
-            *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
+            *_OF_TARGETS,
         ),
         form=request_forms.ChangeJobForm,
     ),
@@ -233,8 +243,7 @@ _JOBS: Final = (
         "A delayed job is ready at once; a buried one too, and its ladder starts again.",
         _NAMED,
         (errors.JobNotFound, problems.JobReserved, problems.WrongState, errors.OutOfSpace),
-        form=request_forms.NothingForm,
-        may_be_empty=True,
+        **_NO_BODY,
     ),
 )
 _BY_KEY: Final = tuple(
@@ -270,7 +279,7 @@ _MANY_JOBS: Final = (
         *("list_jobs", Section.JOBS, "List jobs of a topic"),
         "One page, in due order. `after` of an answer asks for the next page; a job that does not"
         " change meanwhile is on exactly one page.",
-        {200: Response("A page.", (answer_forms.PageAnswer,))},
+        _ok("A page.", answer_forms.PageAnswer),
         (errors.TopicNotFound,),
         query=request_forms.ListJobsForm,
     ),
@@ -308,7 +317,7 @@ _MANY_JOBS: Final = (
         *("find_key", Section.JOBS, "Find the jobs that have a key"),
         "In all topics and states, since keys are unique within a topic only. One page of those"
         " that the token may see, sorted by topic; empty if no job has the key.",
-        {200: Response("A page.", (answer_forms.FoundAnswer,))},
+        _ok("A page.", answer_forms.FoundAnswer),
         (errors.KeyInvalid,),
         query=request_forms.FindKeyForm,
     ),
@@ -317,7 +326,7 @@ _MANY_JOBS: Final = (
         *("get_dead", Section.JOBS, "Group dead letters by reason"),
         "All buried jobs, by topic and by why they failed; words with digits, which differ from"
         " job to job, are not compared. Other calls take the `id` of a group as `reason`.",
-        {200: Response("A page.", (answer_forms.DeadAnswer,))},
+        _ok("A page.", answer_forms.DeadAnswer),
         (errors.TopicNotFound,),
         query=request_forms.DeadForm,
     ),
@@ -325,7 +334,7 @@ _MANY_JOBS: Final = (
         *("GET", "/v1/calendar", many_jobs.calendar, Scope.PEEK),
         *("get_calendar", Section.JOBS, "Count what comes due when"),
         "How many delayed jobs are due in each of some spans of time, by topic.",
-        {200: Response("Jobs due, counted by period.", (answer_forms.CalendarAnswer,))},
+        _ok("Jobs due, counted by period.", answer_forms.CalendarAnswer),
         (errors.TopicNotFound, errors.TopicNameInvalid, errors.ValueOutOfRange),
         query=request_forms.HorizonForm,
     ),
@@ -336,14 +345,14 @@ _TOPICS: Final = (
         *("GET", "/v1/topics", topics.list_topics, Scope.STATS),
         *("list_topics", Section.TOPICS, "List topics"),
         "One page of those that the token may see, sorted by name.",
-        {200: Response("A page.", (answer_forms.TopicPageAnswer,))},
+        _ok("A page.", answer_forms.TopicPageAnswer),
         query=request_forms.ListTopicsForm,
     ),
     Route(
         *("GET", "/v1/topics/{topic}", topics.get_topic, Scope.STATS),
         *("get_topic", Section.TOPICS, "Look at a topic"),
         "A topic exists as long as it has jobs, waiting consumers, a pause or a policy of its own.",
-        {200: Response("The topic: counts, policy, ages and rates.", (answer_forms.TopicAnswer,))},
+        _ok("The topic: counts, policy, ages and rates.", answer_forms.TopicAnswer),
         (errors.TopicNotFound,),
     ),
     Route(
@@ -361,9 +370,7 @@ _TOPICS: Final = (
             errors.PolicyInvalid,
             errors.PolicyChanged,
             errors.PoliciesFull,
-            errors.TargetRefused,
-            errors.NotForTopic,
-            errors.PushIsOff,
+            *_OF_TARGETS,
             errors.OutOfSpace,
         ),
         form=request_forms.PolicyBodyForm,
@@ -388,8 +395,7 @@ _TOPICS: Final = (
         *("resume", Section.TOPICS, "End a pause", "At once."),
         _PAUSED,
         (errors.TopicNotFound, errors.OutOfSpace),
-        form=request_forms.NothingForm,
-        may_be_empty=True,
+        **_NO_BODY,
     ),
     Route(
         *("POST", "/v1/topics/{topic}/kick", topics.kick, Scope.KICK),
@@ -407,24 +413,23 @@ _TOPICS: Final = (
         "Except reserved ones. It takes the same time however many there are.",
         _MANY_DONE,
         (errors.TopicNotFound, errors.OutOfSpace),
-        form=request_forms.NothingForm,
-        may_be_empty=True,
+        **_NO_BODY,
     ),
 )
 
-_SCHEDULE: Final = {200: Response("The schedule.", (answer_forms.ScheduleAnswer,))}
+_SCHEDULE: Final = _ok("The schedule.", answer_forms.ScheduleAnswer)
 _CHANGED: Final = (answer_forms.ScheduleAnswer, answer_forms.ChangedScheduleAnswer)
 _SCHEDULE_CHANGED: Final = {
     200: Response("The schedule; all of it for tokens that may look at it.", _CHANGED)
 }
-_RUNS: Final = {200: Response("The next runs.", (answer_forms.PreviewAnswer,))}
+_RUNS: Final = _ok("The next runs.", answer_forms.PreviewAnswer)
 _SCHEDULES: Final = (
     Route(
         *("GET", "/v1/schedules", schedules.list_schedules, Scope.PEEK),
         *("list_schedules", Section.SCHEDULES, "List schedules"),
         "A page of those that the token may see, sorted by name; with `topic` those that put jobs"
         " there.",
-        {200: Response("A page.", (answer_forms.SchedulePageAnswer,))},
+        _ok("A page.", answer_forms.SchedulePageAnswer),
         query=request_forms.ListSchedulesForm,
     ),
     Route(
@@ -445,7 +450,7 @@ _SCHEDULES: Final = (
         (
             *(errors.ScheduleInvalid, errors.ScheduleConfigured, errors.SchedulesFull),
             *(errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
-            *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
+            *_OF_TARGETS,
         ),
         form=request_forms.ScheduleBodyForm,
     ),
@@ -478,32 +483,30 @@ _SCHEDULES: Final = (
         "It goes on with the first run after now.",
         _SCHEDULE_CHANGED,
         (errors.ScheduleNotFound, errors.ScheduleInvalid, errors.OutOfSpace, errors.Draining),
-        form=request_forms.NothingForm,
-        may_be_empty=True,
+        **_NO_BODY,
     ),
     Route(
         *("POST", "/v1/schedules/{name}/run", schedules.run, Scope.PUT),
         *("run_schedule", Section.SCHEDULES, "Run a schedule now"),
         "Besides the runs that are due; its nominal time is now. It counts for `limit`.",
-        {200: Response("The job of the run.", (answer_forms.RanAnswer,))},
+        _ok("The job of the run.", answer_forms.RanAnswer),
         (
             *(errors.ScheduleNotFound, errors.ScheduleOver, errors.CapReached, errors.BodyTooBig),
             *(errors.OutOfSpace, errors.Draining),
-            *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
+            *_OF_TARGETS,
         ),
-        form=request_forms.NothingForm,
-        may_be_empty=True,
+        **_NO_BODY,
     ),
     Route(
         *("POST", "/v1/schedules/{name}/backfill", schedules.backfill, Scope.PUT),
         *("backfill_schedule", Section.SCHEDULES, "Run a schedule for a past range"),
         "One job for each nominal time from the one moment to the other, both included; at most"
         f" {SCHEDULE_BACKFILL_MAX:,}. Runs whose job is there are left alone.",
-        {200: Response("How many jobs were put.", (answer_forms.BackfilledAnswer,))},
+        _ok("How many jobs were put.", answer_forms.BackfilledAnswer),
         (
             *(errors.ScheduleNotFound, errors.ScheduleInvalid),
             *(errors.CapReached, errors.BodyTooBig, errors.OutOfSpace, errors.Draining),
-            *(errors.TargetRefused, errors.NotForTopic, errors.PushIsOff),
+            *_OF_TARGETS,
         ),
         form=request_forms.BackfillForm,
     ),
@@ -531,7 +534,7 @@ _DAEMON: Final = (
         *("GET", "/v1/stats", health.stats, Scope.STATS),
         *("get_stats", Section.DAEMON, "See the figures of the daemon"),
         "As JSON; for Prometheus there is `/metrics`.",
-        {200: Response("The figures.", (answer_forms.StatsAnswer,))},
+        _ok("The figures.", answer_forms.StatsAnswer),
     ),
     Route(
         *("GET", "/metrics", health.metrics, Scope.STATS),
@@ -543,28 +546,28 @@ _DAEMON: Final = (
         *("GET", "/v1/stats/history", health.history, Scope.STATS),
         *("get_history", Section.DAEMON, "The last hour, minute by minute"),
         "Up to a day with `minutes`; nothing older than the daemon's start.",
-        {200: Response("Figures of each minute.", (answer_forms.HistoryAnswer,))},
+        _ok("Figures of each minute.", answer_forms.HistoryAnswer),
         query=request_forms.HistoryForm,
     ),
     Route(
         *("GET", "/v1/access", health.access, None),
         *("get_access", Section.DAEMON, "What this client may do"),
         "The scopes and topics of the token in the request; every token may ask.",
-        {200: Response("The permissions of the token.", (answer_forms.AccessAnswer,))},
+        _ok("The permissions of the token.", answer_forms.AccessAnswer),
         needs_token=True,
     ),
     Route(
         *("GET", "/healthz", health.healthz, None),
         *("healthz", Section.DAEMON, "Liveness: the process answers"),
         "A process that does not answer this should be restarted.",
-        {200: Response("The daemon is alive.", (answer_forms.LivesAnswer,))},
+        _ok("The daemon is alive.", answer_forms.LivesAnswer),
     ),
     Route(
         *("GET", "/readyz", health.readyz, None),
         *("readyz", Section.DAEMON, "Readiness: the daemon accepts jobs"),
         "503 while the daemon drains, stops or stands by, while its disk is full, and while its"
         " disk or database does not answer.",
-        {200: Response("The daemon accepts jobs.", (answer_forms.ReadyAnswer,))},
+        _ok("The daemon accepts jobs.", answer_forms.ReadyAnswer),
         (problems.NotReady, errors.Draining),
     ),
     Route(
@@ -572,16 +575,15 @@ _DAEMON: Final = (
         *("hand_over", Section.DAEMON, "Hand the log over to a standby"),
         "For a daemon whose log is in a database. It shuts down gracefully, and a standby that"
         " has followed the log takes over.",
-        {200: Response("The daemon is shutting down.", (answer_forms.HandoverAnswer,))},
+        _ok("The daemon is shutting down.", answer_forms.HandoverAnswer),
         (problems.NoStandby,),
-        form=request_forms.NothingForm,
-        may_be_empty=True,
+        **_NO_BODY,
     ),
     Route(
         *("POST", "/v1/clock/advance", health.advance, Scope.ADMIN),
         *("advance_clock", Section.DAEMON, "Advance the virtual clock"),
         "For a daemon with `--clock virtual`. Everything due by then happens before the answer.",
-        {200: Response("The time of the virtual clock.", (answer_forms.AdvancedAnswer,))},
+        _ok("The time of the virtual clock.", answer_forms.AdvancedAnswer),
         (problems.NoClock, errors.ValueOutOfRange),
         form=request_forms.AdvanceForm,
     ),
