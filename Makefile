@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled check test test-compiled test-faults test-clients mutants lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines clean
+.PHONY: help venv run compiled check test test-compiled test-faults test-clients mutants lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines bench-outbox clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -162,6 +162,9 @@ test-clients: $(VENV)/.clients build/clients/.installed ## have clients of other
 
 bench-two-machines: $(VENV)/.peers ## measure the log in PostgreSQL beside files, a table of jobs in SQL, and procrastinate
 	$(BIN)/python -m benchmarks.two_machines $(ARGS)
+
+bench-outbox: $(VENV)/.dev ## measure how fast the outbox is emptied, and how long a lone row takes
+	$(BIN)/python -m benchmarks.outbox $(ARGS)
 
 bench-soak: $(VENV)/.dev ## load a daemon with a mix of everything, hostile receivers too, for an hour
 	$(BIN)/python -m benchmarks.soak $(ARGS)

@@ -78,13 +78,14 @@ MAY_IMPORT: Final = MappingProxyType(
         "client": (),
         # Bridges: the client, for a framework.
         **dict.fromkeys(("django", "kombu"), ("client",)),
+        "outbox": ("client",),
         "ui": (),
         "testing": (*FRONT_END, "client", "config", "http", "line.stats", "metrics", "push"),
         "binlog": (*GROUND, "core", "journal"),
         "cli": (
             *(*FRONT_END, "binlog", "client", "config", "journal", "log", "log_copy"),
             *("http.parsing", "http.problems", "http.request_forms"),
-            *("postgres", "push", "recover", "service", "testing"),
+            *("outbox", "postgres", "push", "recover", "service", "testing"),
         ),
         "__main__": ("cli",),
     }
@@ -118,7 +119,7 @@ IMPURE: Final = MappingProxyType(
 HOMES: Final = MappingProxyType(
     {
         "time": (
-            ("delayd/clock.py", "delayd/client/", "delayd/kombu.py"),
+            ("delayd/clock.py", "delayd/client/", "delayd/kombu.py", "delayd/outbox/"),
             "take `now_ms` as an argument, or a Clock in a shell",
         ),
         "aiohttp": (("delayd/http/", "delayd/push/"), "put HTTP into delayd/http or delayd/push"),

@@ -66,6 +66,7 @@ SCOPES: Final = {
     **dict.fromkeys(("pause", "resume"), "pause"),
     **dict.fromkeys(("topics", "stats", "get"), "stats"),
     "handover": "admin",
+    "relay": "put,peek,delete",
     **dict.fromkeys(("top", "list"), "stats,peek"),
     **dict.fromkeys(("set", "clear"), "admin,stats"),
     **dict.fromkeys(("schedule list", "schedule show", "schedule preview"), "peek"),

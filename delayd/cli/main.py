@@ -51,6 +51,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
         "touch": Subcommand("reserve", "Extend reservations by a full ttr from now."),
         "work": Subcommand("work", "Run a command for each job, its body on standard input."),
         "worker": Subcommand("worker", "Work on the tasks of a Python program."),
+        "relay": Subcommand("relay", "Put what an application has committed to its outbox."),
         "bury": Subcommand("reserve", "Set jobs aside until they are kicked or redriven."),
     },
     "Topics": {

@@ -35,6 +35,7 @@ ELSEWHERE: Final = (
     "import-beanstalkd",
     "push",
     "worker",
+    "relay",
     "handover",
 )
 """Described on other pages."""
