@@ -289,13 +289,12 @@ class LineCalls:
         """Bury a job in hand; without a `priority` it keeps its own."""
         if isinstance(job, int) or key is not None:
             raise self._elsewhere("burying a job that is not reserved")
-        if error:
-            raise self._elsewhere("a burial with an error")
         if priority is None:  # a token without the scope `peek` is shown none
             reply = yield from _say_of(self._held(job), "stats-job", {"OK", "FORBIDDEN"})
             stats = read_map(reply.body)
             priority = whole_in({"pri": PRIORITY, **stats}, "pri")
-        yield from self._finish(job, "BURIED", "bury", _priority(priority))
+        words = [f"error={text}"] if (text := _one_line(error)) else []
+        yield from self._finish(job, "BURIED", "bury", _priority(priority), *words)
 
     def _held(self, job: Held) -> Reservation:
         if isinstance(job, str):

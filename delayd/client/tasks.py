@@ -38,7 +38,6 @@ from typing import (
     overload,
 )
 
-from delayd.client.errors import NotOnThisProtocol
 from delayd.client.jobs import Reserved
 from delayd.client.results import PutResult, ScheduleInfo
 from delayd.client.steps import Steps, awaited, carried_out
@@ -341,10 +340,7 @@ class Tasks(Generic[A, J]):
         try:
             return self._read(job)
         except NotATask as error:
-            try:
-                yield job.client.bury(job, error=str(error))
-            except NotOnThisProtocol:  # the line has no place for the reason
-                yield job.client.bury(job)
+            yield job.client.bury(job, error=str(error))
             raise
 
     def _read(self, job: Reserved[Any]) -> "_Call":

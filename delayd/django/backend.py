@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from django.apps import apps
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
@@ -35,6 +36,10 @@ from delayd.django.results import KeptResults
 if TYPE_CHECKING:
     from delayd.client.values import PutOptions
 
+NO_APP: Final = (
+    '"delayd.django" is not in INSTALLED_APPS, so there is no manage.py delayd_worker, and what'
+    " becomes of tasks may not be logged"
+)
 PRIORITY: Final = 65_536
 """Of a job whose task has the priority 0: what a put without one has."""
 
@@ -138,6 +143,12 @@ class DelaydBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(f"{result_id}: {error}") from None
 
     def check(self, **_options: Any) -> list[checks.CheckMessage]:
-        """Return an error for each mistake in OPTIONS. Asks no daemon."""
+        """Return an error for each mistake in OPTIONS, and a warning if the app is missing.
+
+        Asks no daemon.
+        """
         where = f"TASKS[{self.alias!r}]['OPTIONS']"
-        return [checks.Error(f"{where}: {each}", id="delayd.E001") for each in self.problems]
+        found = [checks.Error(f"{where}: {each}", id="delayd.E001") for each in self.problems]
+        if not apps.is_installed("delayd.django"):
+            found.append(checks.Warning(NO_APP, id="delayd.W001"))
+        return found

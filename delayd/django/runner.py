@@ -23,7 +23,7 @@ from typing import Final
 from django.db import close_old_connections, reset_queries
 from django.utils import timezone
 
-from delayd.client.errors import BodyTooBig, DelaydError, NotFound, NotOnThisProtocol
+from delayd.client.errors import BodyTooBig, DelaydError, NotFound
 from delayd.client.jobs import described
 from delayd.client.results import Became
 from delayd.client.sync import Job
@@ -109,7 +109,7 @@ class TaskRunner:
                 result_id=job.key or f"job-{job.id}",
             )
         except NotATask as error:
-            _bury(job, str(error))
+            job.bury(error=str(error))
             raise
 
     def _attempt(self, job: Job, result: AnyResult) -> None:
@@ -159,7 +159,7 @@ class TaskRunner:
     def _report(self, job: Job, error: str) -> Became | None:
         """End the attempt as failed; return how the job goes on, or None if it is a dead letter."""
         if not self._has_rule(job):
-            _bury(job, error)
+            job.bury(error=error)
             return None
         became = job.nack(error=error)
         if became.state is None:  # on the line the reply has none
@@ -208,13 +208,6 @@ def _shortened(result: AnyResult, error: BodyTooBig) -> AnyResult:
         lost = TaskError(exception_class_path=TOO_LONG, traceback=f"the task has run: {error}")
         amend(short, status=TaskResultStatus.FAILED, errors=[lost])
     return short
-
-
-def _bury(job: Job, error: str) -> None:
-    try:
-        job.bury(error=error)
-    except NotOnThisProtocol:  # the line has no place for the reason
-        job.bury()
 
 
 def _of_the_task(traceback: TracebackType | None) -> TracebackType | None:

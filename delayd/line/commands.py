@@ -126,9 +126,9 @@ def _release(client: LineConnection, args: tuple[int, int, int], now_ms: Request
     return replies.RELEASED
 
 
-def _bury(client: LineConnection, args: tuple[int, int], now_ms: RequestMs) -> bytes:
-    job_id, priority = args
-    attempts.bury(client.engine, client.session, job_id, priority, now_ms)
+def _bury(client: LineConnection, args: tuple[int, int, str], now_ms: RequestMs) -> bytes:
+    job_id, priority, error = args
+    attempts.bury(client.engine, client.session, job_id, priority, now_ms, error)
     return replies.BURIED
 
 

@@ -85,12 +85,12 @@ _SECONDS: Final = rb"[0-9]+(?:\.[0-9]+)?"
 
 _PUT: Final = re.compile(rb"put  *([0-9]+) +(%b) +(%b) +([0-9]+)([^\0]*)" % (_SECONDS, _SECONDS))
 LONG_LINE: Final = (
-    rb"put +[^ ]+ +[^ ]+ +[^ ]+ +[0-9][^=]*="
+    rb"put +[^ ]+ +[^ ]+ +[^ ]+ +[0-9][^=]*=|bury +[0-9]+ +[0-9]+ error="
     rb"|(?:put-in-tube|(?:delete|reschedule|peek|kick|find)-key|change|nack|(?:set|get)-policy|redrive|dead-reasons"
     rb"|(?:list|cancel|kick|reschedule)-jobs|calendar|clear-tube"
     rb"|schedule-(?:put|get|delete|pause|resume|run|backfill|preview)) |schedules(?: |$)"
 )
-"""How lines begin that may be longer than beanstalkd's: a put with words, and commands of ours."""
+"""How lines begin that may be longer than beanstalkd's: with words of ours, and our commands."""
 
 _NAME_AND_BODY: Final = frozenset((b"set-policy", b"schedule-put", b"schedule-pause"))
 """Commands of ours with a name and how many bytes the body has."""
@@ -154,10 +154,11 @@ def parse_release(rest: bytes) -> tuple[int, int, int]:
     return parse_job_id(job_id), u32(priority, rest), milliseconds(delay, rest)
 
 
-def parse_bury(rest: bytes) -> tuple[int, int]:
-    """Return id and priority."""
-    job_id, priority = _matched(_ID_AND_PRIORITY, rest)
-    return parse_job_id(job_id), u32(priority, rest)
+def parse_bury(rest: bytes) -> tuple[int, int, str]:
+    """Return id, priority and error, which is free text as that of a nack."""
+    numbers, _, text = rest.partition(b" error=")
+    job_id, priority = _matched(_ID_AND_PRIORITY, numbers)
+    return parse_job_id(job_id), u32(priority, rest), text.decode(errors="replace")
 
 
 def parse_reschedule(rest: bytes) -> tuple[int, int]:

@@ -235,7 +235,6 @@ JOB = Reservation(7, "mail", "", b"x")
         lambda calls: calls.cancel_many("mail", {"due_to": "2030-01-01T00:00:00Z"}),
         lambda calls: calls.ack("7-1-1"),
         lambda calls: calls.nack(JOB, priority=5),
-        lambda calls: calls.bury(JOB, error="no"),
         lambda calls: calls.bury(7),
         lambda calls: calls.bury("orders", "order-17"),
         lambda calls: calls.metrics(),

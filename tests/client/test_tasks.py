@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from delayd.client import AsyncJob, Client, Job, NotATask, PutResult, Tasks
+from delayd.client import AsyncJob, Job, NotATask, PutResult, Tasks
 from delayd.testing.fake import FakeDelayd
 
 if TYPE_CHECKING:
@@ -305,28 +305,6 @@ async def test_with_asyncio_both_kinds_run_too(fake: FakeDelayd) -> None:
     worker = app.worker()
     await worker.run()
     assert seen[-1] == "c"
-
-
-def test_over_the_line_a_job_that_no_task_can_work_on_is_buried_without_the_reason() -> None:
-    from delayd.client.errors import NotOnThisProtocol
-
-    buried: list[str] = []
-
-    class Line:
-        def bury(self, _job: object, *, error: str = "") -> None:
-            if error:
-                raise NotOnThisProtocol("a burial with an error", "http://127.0.0.1")
-            buried.append(error)
-
-    from delayd.client.results import Reservation
-    from delayd.client.steps import carried_out
-
-    app = Tasks(Client())
-    app.task("mail")(lambda: None)
-    job: Any = Job(Line(), Reservation(1, "mail", "", b"[]"))  # type: ignore[arg-type]  # it buries
-    with pytest.raises(NotATask):
-        carried_out(app._call_of(job))
-    assert buried == [""]
 
 
 def test_bodies_that_other_programs_put_may_leave_out_what_is_empty(app: App) -> None:

@@ -1,5 +1,6 @@
 """Wrong settings, and a wrong use of the command, are told in sentences before anything is lost."""
 
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -9,6 +10,7 @@ from django.core.management.base import SystemCheckError
 from django.test import override_settings
 
 from delayd.client import Client
+from delayd.django import contract
 from delayd.testing import FakeDelayd
 from tests.django.conftest import Configure
 from tests.django.project import tasks
@@ -69,6 +71,40 @@ def test_a_wrong_option_is_an_error_of_the_checks_and_nothing_is_enqueued(
         with pytest.raises(CommandError) as ended:
             call_command("delayd_worker")
         assert sentence in str(ended.value)
+
+
+def test_a_project_without_the_app_is_warned(configure: Configure) -> None:
+    backend = configure()
+    with override_settings(INSTALLED_APPS=[]):
+        (warning,) = backend.check()
+    assert warning.is_serious() is False
+    assert warning.msg.startswith('"delayd.django" is not in INSTALLED_APPS, so there is no')
+    assert not backend.check()
+
+
+VERSIONS: Final = (
+    ((5, 2), None, "Django 5.2 has no tasks of its own: install django-tasks 0.12 or later, or"),
+    ((5, 2), SimpleNamespace(SUCCEEDED="SUCCEEDED"), "delayd.django needs django-tasks 0.12"),
+)
+
+
+@pytest.mark.parametrize(("version", "statuses", "sentence"), VERSIONS)
+def test_without_a_library_of_the_right_version_a_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+    version: tuple[int, int],
+    statuses: SimpleNamespace | None,
+    sentence: str,
+) -> None:
+    def imported(name: str) -> SimpleNamespace:
+        if statuses is None:
+            raise ModuleNotFoundError(name=name.partition(".")[0])
+        return SimpleNamespace(TaskResultStatus=statuses)
+
+    monkeypatch.setattr(contract, "VERSION", version)
+    monkeypatch.setattr(contract, "import_module", imported)
+    with pytest.raises(ImproperlyConfigured) as raised:
+        contract._library()
+    assert str(raised.value).startswith(sentence)
 
 
 MISUSED: Final = (

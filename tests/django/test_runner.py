@@ -1,6 +1,7 @@
 """Attempts that fail, jobs that are no tasks, and results in time."""
 
 import json
+import logging
 from typing import Any, Final
 
 import pytest
@@ -8,7 +9,7 @@ from django.db import connection
 
 from delayd.client.tasks import NotATask
 from delayd.django import drain
-from delayd.django.contract import AnyTask, TaskResultDoesNotExist
+from delayd.django.contract import LIBRARY, AnyTask, TaskResultDoesNotExist
 from delayd.django.runner import TaskRunner
 from delayd.testing import FakeDelayd
 from tests.django.conftest import Configure
@@ -193,8 +194,12 @@ STRANGE: Final = ((tasks.give, ("infinite",)), (tasks.fail_strangely, ()))
 
 @pytest.mark.parametrize(("task", "arguments"), STRANGE)
 def test_what_json_cannot_hold_is_a_failure_and_not_repeated(
-    configure: Configure, task: AnyTask, arguments: tuple[str, ...]
+    configure: Configure,
+    monkeypatch: pytest.MonkeyPatch,
+    task: AnyTask,
+    arguments: tuple[str, ...],
 ) -> None:
+    monkeypatch.setattr(logging.getLogger(LIBRARY), "disabled", True)  # pytest cannot hold it too
     configure(results_ttl="1h")
     result = task.enqueue(*arguments)
     assert drain() == 1

@@ -598,9 +598,7 @@ class LineWorld:
         self._held("RELEASED", "release", job_id, f" {priority} {delay}")
 
     def bury(self, job_id: Any, priority: int = 0, error: str = "") -> None:
-        if error:
-            raise Beyond
-        self._held("BURIED", "bury", job_id, f" {priority}")
+        self._held("BURIED", "bury", job_id, f" {priority}" + f" error={error}" * bool(error))
 
     def touch(self, job_id: Any) -> None:
         self._held("TOUCHED", "touch", job_id)

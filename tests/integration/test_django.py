@@ -65,6 +65,9 @@ def test_over_the_line_tasks_wait_fail_and_have_results_as_over_http(
                 found = task_backends["default"].get_result(result.id)
                 seen.append((str(found.status), len(found.errors)))
             assert seen == [("READY", 0), ("SUCCESSFUL", 0), ("FAILED", 1), ("READY", 1)]
+        (dead,) = line.dead_letters("default")
+        assert dead.failure is not None
+        assert dead.failure.error.startswith("ValueError: words (tasks.py:")
         states = {job.key: job.state for job in client.jobs("default")}
         assert states == {later.id: "delayed", failed.id: "buried", again.id: "delayed"}
         due = client.find("default", later.id).due

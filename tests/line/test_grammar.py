@@ -88,9 +88,9 @@ def test_priorities_and_sizes_are_of_32_bits_and_ids_of_64() -> None:
     assert grammar.parse_job_id(b"   000%d" % U64) == U64
     for parse, line, read in (
         (grammar.parse_release, b"1 %d 0", (1, U32, 0)),
-        (grammar.parse_bury, b"1 %d", (1, U32)),
+        (grammar.parse_bury, b"1 %d", (1, U32, "")),
         (grammar.parse_job_id, b"%d", U64),
-        (grammar.parse_bury, b"%d 0", (U64, 0)),
+        (grammar.parse_bury, b"%d 0", (U64, 0, "")),
         (grammar.parse_release, b"%d 0 0", (U64, 0, 0)),
         (grammar.parse_reschedule, b"%d 0", (U64, 0)),
     ):

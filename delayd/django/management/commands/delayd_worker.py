@@ -98,8 +98,9 @@ def _backend_of(alias: str) -> DelaydBackend:
     if not isinstance(backend, DelaydBackend):
         kind = f"{type(backend).__module__}.{type(backend).__qualname__}"
         raise CommandError(f"BACKEND of TASKS[{alias!r}] is {kind}, and not {DelaydBackend.PATH}")
-    if problems := backend.check():
-        raise CommandError("\n".join(problem.msg for problem in problems))
+    if backend.problems:
+        where = f"TASKS[{alias!r}]['OPTIONS']"
+        raise CommandError("\n".join(f"{where}: {each}" for each in backend.problems))
     return backend
 
 
