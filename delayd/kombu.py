@@ -74,8 +74,9 @@ UNUSED_S: Final = 60.0
 TABLE_S: Final = 1.0
 """How long the bindings of a topic exchange are remembered: events of workers come all the time."""
 LONG_AGO: Final = "1970-01-01T00:00:00+00:00"
-CHECK_S: Final = 10.0
-"""How often a worker looks whether the daemon still answers."""
+CHECK_S: Final = 1.0
+"""How often a worker looks whether the daemon is late with an answer, without asking it anything. A
+loop of Celery without a timer wakes up as often, and sees a signal to stop then."""
 
 _SCHEMES: Final = {"delayd": "beanstalk", "delayds": "beanstalks"}
 _URL: Final = r"(?:(?P<scheme>\w+)://)?(?:[^:@/]*:?(?P<token>[^@]*)@)?(?P<place>[^@]*)"

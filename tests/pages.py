@@ -75,7 +75,11 @@ class Reader:
         """The directory of the commands of this checkout, and its Python."""
         programs = self.directory / ".bin"
         programs.mkdir()
-        for name, arguments in (("delayd", "-m delayd "), ("python3", "")):
+        for name, arguments in (
+            ("delayd", "-m delayd "),
+            ("celery", "-m celery "),
+            ("python3", ""),
+        ):
             (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments}"$@"\n')
             (programs / name).chmod(0o755)
         return programs

@@ -38,6 +38,7 @@ ELSEWHERE: Final = frozenset(
         "receiver.py",
         *("shop/orders.py", "shop/settings.py", "shop/tasks.py", "shop/tests.py"),
         "tokens.json",
+        "shop.py",
         "worker.py",
         "worker.token",
     )
