@@ -24,6 +24,15 @@ TOPICS_WATCHED_MAX: Final = 1_000
 # A client's own name for a job: a row's number, a UUID, a short path. Its length is a u8.
 KEY_BYTES_MAX: Final = 200
 GROUP_BYTES_MAX: Final = 200  # of a job's group, as of a key
+# How often the turn of one group may come where another's comes once.
+GROUP_WEIGHT_MAX: Final = 1_000
+GROUP_WEIGHTS_MAX: Final = 200  # groups of a topic with a weight of their own: a policy stays short
+# A body in which the group of a job is looked for: 1 ms at most. beanstalkd's longest by default.
+GROUP_BODY_BYTES_MAX: Final = 64 << 10
+# Groups that an answer has: the first page of a list for people.
+GROUPS_SHOWN_MAX: Final = 1_000
+# Groups of one topic that are paused at once: they are kept though they may have no job.
+GROUPS_PAUSED_MAX: Final = 1_000
 # How much of a worker's error text is kept: the line that matters of a traceback.
 ERROR_BYTES_MAX: Final = 1_024
 # Attempts of a job that are kept: the last ones. With names and words of usual length one takes 60

@@ -77,7 +77,7 @@ MAY_IMPORT: Final = MappingProxyType(
         # A program of its own, which may be anywhere.
         "client": (),
         # Bridges: the client, for a framework.
-        **dict.fromkeys(("django", "dramatiq", "kombu"), ("client",)),
+        **dict.fromkeys(("django", "kombu"), ("client",)),
         "outbox": ("client",),
         "ui": (),
         "testing": (*FRONT_END, "client", "config", "http", "line.stats", "metrics", "push"),
@@ -119,10 +119,7 @@ IMPURE: Final = MappingProxyType(
 HOMES: Final = MappingProxyType(
     {
         "time": (
-            (
-                *("delayd/clock.py", "delayd/client/", "delayd/dramatiq.py", "delayd/kombu.py"),
-                "delayd/outbox/",
-            ),
+            ("delayd/clock.py", "delayd/client/", "delayd/kombu.py", "delayd/outbox/"),
             "take `now_ms` as an argument, or a Clock in a shell",
         ),
         "aiohttp": (("delayd/http/", "delayd/push/"), "put HTTP into delayd/http or delayd/push"),
@@ -569,6 +566,8 @@ def reached(below: dict[str, set[str]], name: str) -> set[str]:
 
 # What a class of delayd may inherit from another one of delayd: families of errors, forms of HTTP,
 # protocols. The last base of the family, outside delayd, tells which it is.
+OF_LIBRARIES: Final = frozenset({"click.Group"})
+"""Bases that are no classes of delayd, though one has that name."""
 FAMILIES: Final = ("Exception", "Error", "Struct", "Protocol", "TypedDict")
 
 
@@ -584,6 +583,8 @@ def no_class_inherits_from_ours(tree: Tree) -> Iterator[tuple[str, str]]:
         return ""
 
     for _name, node in tree.classes():
+        if OF_LIBRARIES & {*map(ast.unparse, node.bases)}:
+            continue
         for base in bases(node):
             if base in ours and base != node.name and not family(node):
                 yield (

@@ -33,7 +33,6 @@ ELSEWHERE: Final = frozenset(
     (
         "delayd.toml",
         "drill.py",
-        "shop.py",
         "producer.py",
         "protocol.txt",
         "receiver.py",

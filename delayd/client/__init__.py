@@ -44,6 +44,9 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.errors import Draining as Draining
     from delayd.client.errors import FieldProblem as FieldProblem
     from delayd.client.errors import Forbidden as Forbidden
+    from delayd.client.errors import GroupFull as GroupFull
+    from delayd.client.errors import GroupMissing as GroupMissing
+    from delayd.client.errors import GroupsFull as GroupsFull
     from delayd.client.errors import IdempotencyKeyReused as IdempotencyKeyReused
     from delayd.client.errors import IdempotencyKeysFull as IdempotencyKeysFull
     from delayd.client.errors import Invalid as Invalid
@@ -118,9 +121,10 @@ _NAMES = MappingProxyType(
         "aio": "AsyncClient AsyncJob",
         "errors": (
             "BodyTooBig Busy CapReached ClientClosed ConnectionLost DelayTooLong DelaydError "
-            "Draining FieldProblem Forbidden IdempotencyKeyReused IdempotencyKeysFull Invalid "
-            "JobAlreadyExists JobNotFound JobReserved KeyInvalid NoRoom NoStandby "
-            "NoVirtualClock NotFound NotNow NotOnThisProtocol NotReady NotReserved "
+            "Draining FieldProblem Forbidden GroupFull GroupMissing GroupsFull "
+            "IdempotencyKeyReused IdempotencyKeysFull Invalid JobAlreadyExists JobNotFound "
+            "JobReserved KeyInvalid NoRoom NoStandby NoVirtualClock NotFound NotNow "
+            "NotOnThisProtocol NotReady NotReserved "
             "NotUnderstood OutOfSpace PolicyChanged PolicyInvalid PushIsOff Refused "
             "ScheduleConfigured ScheduleInvalid ScheduleNotFound ScheduleOver SchedulesFull "
             "ServerFault StateConflict Stopping TargetRefused TimedOut TooManyRequests "

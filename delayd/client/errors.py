@@ -7,8 +7,9 @@
                                   PolicyChanged, ScheduleOver, NoStandby, NoVirtualClock
         Invalid                   KeyInvalid, TopicNameInvalid, DelayTooLong, PolicyInvalid,
                                   ScheduleInvalid, BodyTooBig, IdempotencyKeyReused, PushIsOff,
-                                  TargetRefused
-        NoRoom                    CapReached, IdempotencyKeysFull, SchedulesFull, OutOfSpace
+                                  TargetRefused, GroupMissing
+        NoRoom                    CapReached, GroupFull, GroupsFull, IdempotencyKeysFull,
+                                  SchedulesFull, OutOfSpace
         NotNow                    Draining, Stopping, NotReady, Busy, TooManyRequests
         Unauthorized, Forbidden   no valid token; a token without the scope
                                   ScheduleConfigured, which is for no token
@@ -189,6 +190,14 @@ class ScheduleInvalid(Invalid, kinds="schedule_invalid", titles=("The schedule i
     """The schedule has mistakes."""
 
 
+class GroupMissing(
+    Invalid,
+    kinds="group_missing",
+    titles=("The topic takes only jobs with a group, and the put has none.",),
+):
+    """The topic takes only jobs with a group."""
+
+
 class BodyTooBig(Invalid, kinds="body_too_big request_too_long", words="JOB_TOO_BIG"):
     """The body or the request is longer than the daemon, or the topic, accepts."""
 
@@ -218,6 +227,18 @@ class CapReached(
     NoRoom, kinds="cap_reached", titles=("A cap of the topic or of the daemon is reached.",)
 ):
     """A cap of the topic or of the daemon is reached."""
+
+
+class GroupFull(NoRoom, kinds="group_full", words="GROUP_FULL"):
+    """The group has as many jobs as the topic's policy allows."""
+
+
+class GroupsFull(
+    NoRoom,
+    kinds="groups_full",
+    titles=("As many groups of the topic are paused as can be at once.",),
+):
+    """As many groups of the topic are paused as can be at once."""
 
 
 class IdempotencyKeysFull(NoRoom, kinds="idempotency_keys_full", words="IDEMPOTENCY_KEYS_FULL"):

@@ -250,6 +250,13 @@ def pause(store: Store, number: int, until_ms: int, pause_ms: int) -> Topic:
     return here
 
 
+def pause_group(store: Store, number: int, until_ms: int, pause_ms: int, name: bytes) -> Topic:
+    """Hand out nothing of the group until then; with a `pause_ms` of 0, no longer pause it."""
+    here = store.topics.by_number[number]
+    store.pause_group(here, name, until_ms, pause_ms)
+    return here
+
+
 def clear(store: Store, number: int, next_number: int) -> int:
     """Delete the topic's jobs that are not reserved, for `Cleared.sweep`; return how many."""
     here = store.topics.by_number[number]
@@ -297,5 +304,6 @@ APPLY: Final[dict[int, Callable[..., object]]] = {
     Kind.CLEAR: clear,
     Kind.PARTS: parts,
     Kind.ATTEMPT: attempt,
+    Kind.PAUSE_GROUP: pause_group,
 }
 """The function of each kind, which takes the store, the fields of the record and its tail."""

@@ -20,6 +20,7 @@ from typing import ClassVar
 from delayd.durations import duration_text
 from delayd.fields import Wrong
 from delayd.limits import (
+    GROUPS_PAUSED_MAX,
     KEY_BYTES_MAX,
     POLICIES_MAX,
     RETRY_AFTER_DRAINING_S,
@@ -369,6 +370,43 @@ class CapReached(Refusal):
         self.in_use = in_use
         self.needed = needed
         self.topic = topic
+
+
+class GroupFull(Refusal):
+    kind = "group_full"
+    title = "The group has as many jobs as its topic's policy allows."
+    word = "GROUP_FULL"
+    status = 507
+    retry_after_s = RETRY_AFTER_FULL_S
+
+    def __init__(self, topic: str, group: bytes, highest: int, in_use: int) -> None:
+        super().__init__(
+            f"group_jobs_max of topic {topic!r} is {highest} and group {shown(group)} has {in_use}"
+        )
+        self.topic = topic
+
+
+class GroupMissing(Refusal):
+    kind = "group_missing"
+    title = "The topic takes only jobs with a group, and the put has none."
+    word = "BAD_FORMAT"
+    status = 422
+
+    def __init__(self, topic: str, source: str | None) -> None:
+        where = "" if source is None else f", and {source!r} gives none"
+        super().__init__(f"topic {topic!r} takes only jobs with a group{where}")
+
+
+class GroupsFull(Refusal):
+    kind = "groups_full"
+    title = "As many groups of the topic are paused as can be at once."
+    word = "OUT_OF_MEMORY"
+    status = 409
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(
+            f"{GROUPS_PAUSED_MAX} groups of topic {topic!r} are paused: no more can be"
+        )
 
 
 class OutOfSpace(Refusal):

@@ -47,6 +47,7 @@ class Kind(enum.IntEnum):
     CLEAR = 21
     PARTS = 22
     ATTEMPT = 23
+    PAUSE_GROUP = 24
 
 
 @final
@@ -108,6 +109,8 @@ _ROWS: Final = (
     Record(Kind.PARTS, "<BH", "parts"),
     # How long a job was held, and by whom: of the attempt that the FAIL behind it ends.
     Record(Kind.ATTEMPT, "<BQQB", "id lasted_ms who_bytes", "who"),
+    # Nothing of a group of the topic is handed out until then.
+    Record(Kind.PAUSE_GROUP, "<BIQQB", "topic_number until_ms pause_ms group_bytes", "group"),
 )
 
 RECORDS: Final = {row.kind: row for row in _ROWS}

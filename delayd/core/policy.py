@@ -18,11 +18,12 @@ from typing import Final, NamedTuple
 from delayd.core.errors import PolicyInvalid
 from delayd.core.job_parts import Retry
 from delayd.core.name_patterns import Matcher
-from delayd.core.names import INTERNAL_TOPICS, TOPIC
+from delayd.core.names import GROUP, INTERNAL_TOPICS, TOPIC
 from delayd.core.targets import RATE, TARGET, Target, way_back
 from delayd.durations import duration_pattern, duration_text, parse_duration_ms
 from delayd.fields import (
     DURATION,
+    FLAG,
     TTR,
     Field,
     Invalid,
@@ -45,6 +46,8 @@ from delayd.limits import (
     BODY_BYTES_CEILING,
     CAP_MAX,
     DURATION_MS_MAX,
+    GROUP_WEIGHT_MAX,
+    GROUP_WEIGHTS_MAX,
     HISTORY_MAX,
     JITTER_PERCENT_MAX,
     POLICY_JSON_BYTES_MAX,
@@ -115,6 +118,28 @@ def _read_exhausted(value: object) -> str | None:
         raise ValueError('must be "bury" or the name of a topic') from None
 
 
+def _read_weights(value: object) -> tuple[tuple[bytes, int], ...]:
+    """Turn a table of groups and weights into pairs, sorted; they are compared and hashed."""
+    if not isinstance(value, dict) or not 0 < len(value) <= GROUP_WEIGHTS_MAX:
+        raise ValueError(f"must be a table of 1 to {GROUP_WEIGHTS_MAX} groups and their weights")
+    weights = []
+    for name, weight in value.items():
+        try:
+            weights.append((GROUP.read(name), WEIGHT.read(weight)))
+        except ValueError as error:
+            raise ValueError(f"{shown(name)}: {shown(weight)} {error}") from None
+    return tuple(sorted(weights))
+
+
+def _read_group_from(value: object) -> str:
+    if isinstance(value, str) and re.fullmatch(_GROUP_FROM_PATTERN, value):
+        return value
+    raise ValueError(
+        'must be "key", "key:" and the characters that end a group in the key, or "body:" and the'
+        " name of a field of a JSON body"
+    )
+
+
 LADDER: Final = ValueKind(
     parse_ladder,
     lambda steps_ms: [*map(duration_text, steps_ms)],
@@ -132,8 +157,24 @@ LADDER: Final = ValueKind(
 ATTEMPTS: Final = whole(1, ATTEMPTS_MAX)
 JITTER_PERCENT: Final = whole(0, JITTER_PERCENT_MAX)
 _CAP: Final = whole(1, CAP_MAX)
+WEIGHT: Final = whole(1, GROUP_WEIGHT_MAX)
+WEIGHTS: Final = ValueKind(
+    _read_weights,
+    lambda weights: {name.decode(): weight for name, weight in weights},
+    {
+        "type": "object",
+        "propertyNames": GROUP.schema,
+        "additionalProperties": WEIGHT.schema,
+        "minProperties": 1,
+        "maxProperties": GROUP_WEIGHTS_MAX,
+    },
+)
+_GROUP_FROM_PATTERN: Final = r"key(:[!-~]{1,8})?|body:[!-~]{1,100}"
+GROUP_FROM: Final = ValueKind(_read_group_from, schema=text_schema(_GROUP_FROM_PATTERN, 3, 105))
 _ON_CLOSE: Final = one_of({"failure": None, "return": True})
 _ATTEMPTS: Final = Field("max_attempts", "attempts_max", ATTEMPTS)
+_SET: Final = FLAG._replace(read=lambda value: FLAG.read(value) or None)
+"""False says nothing."""
 _FORMER_ATTEMPTS: Final = Field("attempts_max", "attempts_max", ATTEMPTS)
 """What older journals say, and is still understood wherever a policy is read."""
 
@@ -153,7 +194,28 @@ FIELDS: Final = (
     Field("reserved_max", "reserved_max", _CAP),
     Field("rate_per_s", "rate_per_s", RATE),
     Field("push", "push", TARGET),
+    Field("group_reserved_max", "group_reserved_max", _CAP),
+    Field("group_rate_per_s", "group_rate_per_s", RATE),
+    Field("group_jobs_max", "group_jobs_max", _CAP),
+    Field("group_order", "is_group_by_put", one_of({"priority": None, "put": True})),
+    Field("group_on_retry", "group_waits", one_of({"pass": None, "wait": True})),
+    Field("fair", "fair", _SET),
+    Field("group_weights", "group_weights", WEIGHTS),
+    Field("group_from", "group_from", GROUP_FROM),
+    Field("group_required", "is_group_required", _SET),
 )
+
+
+class GroupRule(NamedTuple):
+    """What holds for each group of a topic; by default there is no limit, and priorities decide."""
+
+    reserved_max: int | None = None
+    rate_per_s: int | float | None = None
+    by_put: bool = False
+    waits: bool = False
+    fair: bool = False
+    weights: tuple[tuple[bytes, int], ...] = ()
+    """Of groups that do not have 1."""
 
 
 class Policy(NamedTuple):
@@ -192,12 +254,43 @@ class Policy(NamedTuple):
     push: Target | None = None
     """Where due jobs go, unless a consumer waits for them."""
 
+    group_reserved_max: int | None = None
+    """How many jobs of one group may be reserved at once."""
+    group_rate_per_s: int | float | None = None
+    """How many jobs of one group are handed out in a second at most."""
+    group_jobs_max: int | None = None
+    """How many jobs one group may have; a put above it is refused."""
+    is_group_by_put: bool | None = None
+    """The jobs of a group go in the order of puts, and not by priority."""
+    group_waits: bool | None = None
+    """A job that is to be tried again holds back its group."""
+    fair: bool | None = None
+    """Groups take turns."""
+    group_weights: tuple[tuple[bytes, int], ...] | None = None
+    """How often the turn of a group comes, where that of others comes once."""
+    group_from: str | None = None
+    """Where the group of a job is read whose put says none."""
+    is_group_required: bool | None = None
+    """A put without a group is refused."""
+
     @property
     def rule(self) -> Retry | None:
         """The retry rule for jobs that bring none; None when failed attempts are not judged."""
         if not self.retry_ms and not self.attempts_max:
             return None
         return Retry(self.retry_ms or (), self.attempts_max or 0, self.jitter_percent or 0)
+
+    @property
+    def group_rule(self) -> "GroupRule":
+        """What holds for groups that hand out jobs."""
+        return GroupRule(
+            self.group_reserved_max,
+            self.group_rate_per_s,
+            bool(self.is_group_by_put),
+            bool(self.group_waits),
+            bool(self.fair),
+            self.group_weights or (),
+        )
 
     @staticmethod
     def from_json(text: str | bytes) -> "Policy":

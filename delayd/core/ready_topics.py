@@ -5,13 +5,16 @@ finds one empty takes it out, so that a job that becomes ready costs one test of
 (`ReadyQueue.is_listed`). What a ready queue has noted of its lanes is passed on to the push lanes.
 """
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from delayd.core.push_lanes import PushLanes
-from delayd.core.ready_queue import WHOLE_TOPIC
+from delayd.core.ready_queue import TURNS, WHOLE_TOPIC
+from delayd.core.throttle import Block
 
 if TYPE_CHECKING:
     from delayd.core.topic import Topic
+
+_HELD: Final = int(Block.HELD)
 
 
 @final
@@ -32,6 +35,13 @@ class ReadyTopics:
                 self.stocked[topic] = None
                 if topic.is_pushed:
                     lanes.note(topic, WHOLE_TOPIC)
+            elif origin == TURNS:
+                if ready.is_held:
+                    topic.blocks |= _HELD
+                elif topic.blocks & _HELD:
+                    topic.blocks &= ~_HELD
+                    if not topic.blocks:
+                        lanes.wake(topic)
             elif origin not in (ready.lanes or ()):
                 lanes.unnote(topic, origin)
             elif not topic.is_pushed:

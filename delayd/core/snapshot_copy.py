@@ -8,7 +8,7 @@ cannot disagree about what a record means.
     OFFSET                where absolute times are, if the log says so
     PARTS                 which further parts jobs have, if the log says so
     RANK                  the last position among the buried, if others may follow now
-    TOPIC, PAUSE          for each topic that records may name
+    TOPIC, PAUSE          for each topic that records may name, PAUSE_GROUP for each of its groups
     POLICY                for each of them that has one
     PUT, RESERVE, TOUCH   for each job; RESERVE if it was reserved, TOUCH if that was extended
     PARTS                 before the first whose ttr had run out, if that gives it a further part
@@ -93,6 +93,11 @@ class SnapshotCopy:
             for old in topic.old_held
         }
         self._paused = store.blocks.paused.copy()
+        self._paused_groups = {
+            topic.number: [*groups.paused.items()]
+            for topic in self._topics
+            if (groups := topic.queues.ready.groups) is not None and groups.paused
+        }
         self._policies = {
             topic.number: (topic.policy, topic.policy_source, place_of(topic))
             for topic in store.topics.listing
@@ -191,6 +196,9 @@ class SnapshotCopy:
         until_ms, pause_ms = self._paused.get(number, (0, 0))
         if until_ms > self._time_ms:
             part.append(pack(Kind.PAUSE, number, until_ms, pause_ms))
+        for group, (until_ms, pause_ms) in self._paused_groups.get(number, ()):
+            if until_ms > self._time_ms:
+                part.append(pack(Kind.PAUSE_GROUP, number, until_ms, pause_ms, tail=group))
         return part
 
     def _copied_policy(self, number: int) -> list[bytes]:

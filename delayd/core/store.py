@@ -22,8 +22,9 @@ from functools import partial
 from typing import Final, final
 
 from delayd.core.cleared_jobs import Cleared
+from delayd.core.groups import Groups, waits_again
 from delayd.core.job_ends import JobEnd, JobEnds
-from delayd.core.job_parts import Flag, has_key, key_of, rank_of, word_of
+from delayd.core.job_parts import Flag, group_of, has_key, key_of, rank_of, word_of
 from delayd.core.job_record import (
     DUE_AT,
     FLAGS_AT,
@@ -38,10 +39,10 @@ from delayd.core.job_table import JobTable
 from delayd.core.keys import KeyIndex
 from delayd.core.leases import Leases
 from delayd.core.log_records import LAYOUTS, Kind
-from delayd.core.policy import Policy
+from delayd.core.policy import NO_POLICY, Policy
 from delayd.core.push_lanes import PushLanes
 from delayd.core.queues import Queues
-from delayd.core.ready_queue import ready_key, ready_since
+from delayd.core.ready_queue import TURNS, ready_key, ready_since
 from delayd.core.ready_topics import ReadyTopics
 from delayd.core.session import Session
 from delayd.core.stats.counters import Counters
@@ -55,7 +56,7 @@ from delayd.core.transitions import came_due, rank_at, renumbered, without_key
 from delayd.core.wall_times import WallTimes
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel, ceil_to_tick
-from delayd.limits import KEY_ANCHOR_IDS
+from delayd.limits import ADVANCE_SLICE_JOBS, KEY_ANCHOR_IDS
 
 # Compared with a byte of the record on every operation; an enum member costs 40 ns more.
 _DELAYED: Final = int(State.DELAYED)
@@ -171,6 +172,8 @@ class Store:
             return
         self.blocks.unpause(topic)
         topic.queues.delays.unqueue()
+        if topic.queues.ready.groups is not None:
+            self.blocks.forget_groups(topic.queues.ready.groups)
         self.ready_topics.drop(topic)
         self.topics.remove(topic)
         if topic.policy is not None:
@@ -192,6 +195,8 @@ class Store:
         if former is not None:
             self.drop_if_unwanted(former)
         self.blocks.limit(topic, policy, self.time_ms)
+        topic.queues.ready.follow((policy or NO_POLICY).group_rule)
+        self.mind_groups(topic)
 
     def reach(self, time_ms: PlayedMs) -> None:
         """Set the time, which never goes back; what is counted from now on is counted as of now."""
@@ -227,6 +232,9 @@ class Store:
         priority, number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)
         topic = self.topics.by_number[number]
         former_ms = self._unplace(topic, job_id, priority, record)
+        if record[FLAGS_AT] >= _MORE or changed[FLAGS_AT] >= _MORE:
+            self._join(topic, changed)
+            self._quit(topic, record)
         is_ready = changed[STATE_AT] == _READY
         since_ms = ready_since(record, changed, former_ms, self.time_ms) if is_ready else 0
         self._replace(topic, job_id, changed, since_ms)
@@ -252,6 +260,8 @@ class Store:
             jobs.replace(job_id, came_due(record))  # it is as long as before
             flags = record[FLAGS_AT]
             if flags >= _MORE:
+                if ready.groups is not None and waits_again(record):
+                    ready.retry(record, -1)
                 ready.add(job_id, priority, due_ms, record, flags)
                 self.counters.count_overdue(topic, due_ms, due_ms, 1, self.time_ms)
                 continue
@@ -288,6 +298,8 @@ class Store:
         due_ms, priority = _unpack_due(record, DUE_AT)
         if topic.queues.place(job_id, priority, due_ms, record, self.time_ms, since_ms):
             self.timer_queue.queue(topic.queues.delays)
+        if record[FLAGS_AT] >= _MORE and waits_again(record):
+            topic.queues.ready.retry(record, 1)
         if topic.queues.ready.changed:
             self.ready_topics.note(topic)
 
@@ -296,9 +308,77 @@ class Store:
         if record[STATE_AT] == _DELAYED and self.wall_times.count:
             self.wall_times.discard(job_id)
         since_ms = topic.queues.unplace(job_id, priority, record)
+        if record[FLAGS_AT] >= _MORE and waits_again(record):
+            topic.queues.ready.retry(record, -1)
         if topic.queues.ready.changed:
             self.ready_topics.note(topic)
         return since_ms
+
+    # --- Groups ----------------------------------------------------------------------------------
+
+    def _join(self, topic: Topic, record: bytes) -> None:
+        """Count a new job of the topic with its group, if it has one."""
+        name = group_of(record)
+        if name:
+            if topic.queues is self.without_jobs:
+                topic.queues = self._new_queues(topic.name)
+            topic.queues.ready.join(self._groups(topic), name)
+
+    def _groups(self, topic: Topic) -> Groups:
+        """Return the groups of the topic, or new ones."""
+        groups = topic.queues.ready.groups
+        if groups is None:
+            policy = NO_POLICY if topic.policy is None else topic.policy
+            groups = Groups(self.jobs, topic.name, policy.group_rule, self.tick_ms)
+        return groups
+
+    def _quit(self, topic: Topic, record: bytes) -> None:
+        """Count a job that leaves the topic, and is not ready there, no more with its group."""
+        name = group_of(record)
+        if name:
+            topic.queues.ready.leave(name, self.time_ms)
+            self.mind_groups(topic)
+
+    def _hold(self, topic: Topic, record: bytes, more: int) -> None:
+        """Count a job more in the hands of its group, or with -1 one less."""
+        topic.queues.ready.hold(record, more)
+        self.mind_groups(topic)
+
+    def mind_groups(self, topic: Topic) -> None:
+        """Tell who looks for jobs whether groups may hand out some, and see that they wake up."""
+        ready = topic.queues.ready
+        if ready.changed:
+            self.ready_topics.note(topic)
+        if ready.groups is not None:
+            self.blocks.wake_groups_later(ready.groups, self.time_ms)
+
+    def wake_groups(self, topic: Topic, groups: Groups) -> None:
+        """Open groups of the topic whose time has come, a slice of them."""
+        if topic.queues.ready.groups is groups:
+            topic.queues.ready.wake_groups(groups, ADVANCE_SLICE_JOBS, self.time_ms)
+            self.mind_groups(topic)
+
+    def pause_group(self, topic: Topic, name: bytes, until_ms: int, pause_ms: int) -> None:
+        """Hand out nothing of a group until then; with a `pause_ms` of 0, no longer pause it."""
+        if topic.queues is self.without_jobs:
+            topic.queues = self._new_queues(topic.name)
+        until_ms = until_ms if pause_ms else 0
+        ready, groups = topic.queues.ready, self._groups(topic)
+        ready.pause_group(groups, name, until_ms, pause_ms, self.time_ms)
+        self.mind_groups(topic)
+
+    def _keep_groups(self, topic: Topic, former: Groups) -> None:
+        """Take over what is left of the groups of a cleared topic: jobs in hand, and pauses."""
+        self.blocks.forget_groups(former)
+        for job_id in self.leases.sessions if topic.reserved else ():
+            record = self.jobs.get(job_id)
+            if record is not None and self.topic_of(record) is topic and group_of(record):
+                self._join(topic, record)
+                self._hold(topic, record, 1)
+        for name, (until_ms, pause_ms) in former.paused.items():
+            self.pause_group(topic, name, until_ms, pause_ms)
+        topic.queues.ready.changed.append(TURNS)
+        self.mind_groups(topic)
 
     # --- Wall-clock times ------------------------------------------------------------------------
 
@@ -338,6 +418,11 @@ class Store:
         flags = record[FLAGS_AT]
         if flags & _KEY:
             self._claim(topic, job_id, record)
+        if flags >= _MORE:
+            self._join(topic, record)
+            if waits_again(record):  # of a copy
+                topic.queues.ready.retry(record, 1)
+            self.mind_groups(topic)
         topic.jobs += 1
         topic.jobs_put += 1
         topic.bytes += len(record)
@@ -396,11 +481,13 @@ class Store:
                 is_held = job_id in self.leases.sessions
                 self.ends.note(job_id, JobEnd.DONE if is_held else JobEnd.CANCELLED)
         if job_id in self.leases.sessions:
-            self._unhold(topic, job_id)
+            self._unhold(topic, job_id, record)
             if number != topic.number:
                 self.cleared.leave_old(topic, number)
         else:
             self._unplace(topic, job_id, priority, record)
+        if record[FLAGS_AT] >= _MORE:
+            self._quit(topic, record)
         topic.bytes -= len(record)
         return topic
 
@@ -452,9 +539,9 @@ class Store:
     def hand_out(self, topic: Topic, session: Session, now_ms: RequestMs) -> tuple[int, int, bytes]:
         """Lease the topic's next ready job to the session; return (id, deadline, record)."""
         ready = topic.queues.ready
-        job_id, since_ms, ttr_ms, record = ready.pop(self.jobs)
-        if ready.changed:
-            self.ready_topics.note(topic)
+        job_id, since_ms, ttr_ms, record = ready.pop(self.jobs, self.time_ms)
+        if ready.changed or ready.groups is not None:
+            self.mind_groups(topic)
         deadline_ms: int = ceil_to_tick(now_ms + ttr_ms, self.tick_ms)
         if self.jobs.guarded:
             self.jobs.preserve(job_id)
@@ -492,8 +579,8 @@ class Store:
         run, ttrs, spans = ready.pop_run(jobs, jobs_max, bytes_max, self.time_ms)
         if not run:
             return [], []
-        if ready.changed:
-            self.ready_topics.note(topic)
+        if ready.changed or ready.groups is not None:
+            self.mind_groups(topic)
         if jobs.guarded:
             for job_id, _ in run:
                 jobs.preserve(job_id)
@@ -522,6 +609,8 @@ class Store:
         priority, number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)
         topic = self.topics.by_number[number]
         since_ms = self._unplace(topic, job_id, priority, record)
+        if record[FLAGS_AT] >= _MORE:
+            self._hold(topic, record, 1)
         if self.time_ms >= topic.roll_ms:
             self.roll(topic)
         if since_ms:
@@ -551,7 +640,7 @@ class Store:
         """
         number = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]
         former, topic = self.topics.by_number[number], self.topic_of(changed)
-        self._unhold(former, job_id, lease_fired=lease_fired)
+        self._unhold(former, job_id, record, lease_fired=lease_fired)
         if number != former.number:  # it was cleared meanwhile
             self.cleared.leave_old(former, number)
         if topic is not former:
@@ -565,6 +654,9 @@ class Store:
             # The wheel that it leaves may hold a dead entry of it (it was kicked, or reserved by
             # id), which would come alive again with the next delay in the other topic.
             former.queues.delays.wheel.replace_due_of(partial(self._delay_ends_in, former))
+            if record[FLAGS_AT] >= _MORE:
+                self._quit(former, record)
+                self._join(topic, changed)
         elif number != topic.number:
             changed = renumbered(changed, topic.number)
         if changed[FLAGS_AT] & _MORE:  # it has a history now: it follows from what the log says
@@ -578,11 +670,15 @@ class Store:
         """Return the rank of a job that is buried now because a client asks for it."""
         return max(self.last_rank + 1, rank_at(self.time_ms, 1))
 
-    def _unhold(self, topic: Topic, job_id: int, *, lease_fired: bool = False) -> None:
+    def _unhold(
+        self, topic: Topic, job_id: int, record: bytes, *, lease_fired: bool = False
+    ) -> None:
         if self.jobs.guarded:
             self.jobs.preserve(job_id)
         self.leases.remove(job_id, has_fired=lease_fired)
         topic.reserved -= 1
+        if record[FLAGS_AT] >= _MORE:
+            self._hold(topic, record, -1)
         if topic.throttle is not None:
             self.blocks.restrain(topic, topic.throttle, self.time_ms)
 
@@ -609,6 +705,9 @@ class Store:
             if topic.keys is not None and record[FLAGS_AT] & _KEY:
                 topic.let_go(key_of(record), job_id)
                 self.ends.note(job_id, JobEnd.DONE)
+            if record[FLAGS_AT] >= _MORE and topic.queues.ready.groups is not None:
+                self._hold(topic, record, -1)
+                self._quit(topic, record)
             # Counted here, taken off the topic once for all neighbours: a tenth of the whole.
             jobs += 1
             gone_bytes += len(record)
@@ -633,7 +732,7 @@ class Store:
         topic.reserved -= jobs
         if topic.throttle is not None:
             self.blocks.restrain(topic, topic.throttle, self.time_ms)
-        if topic.throttle is not None or not topic.jobs:
+        if topic.throttle is not None or topic.queues.ready.groups is not None or not topic.jobs:
             touched.append(topic)
 
     # --- Clearing --------------------------------------------------------------------------------
@@ -643,7 +742,7 @@ class Store:
 
         O(jobs in hand): `cleared_jobs.sweep` does the rest, and no one can see how far it is.
         """
-        jobs = topic.jobs - topic.reserved
+        jobs, groups = topic.jobs - topic.reserved, topic.queues.ready.groups
         self.cleared.add(topic)
         topic.queues.delays.unqueue()
         self.ready_topics.drop(topic)
@@ -652,6 +751,8 @@ class Store:
         topic.bytes = self.cleared.held_bytes(topic)
         self.blocks.renumber(topic, number)
         self.topics.number(topic, number)
+        if groups is not None:
+            self._keep_groups(topic, groups)
         for job_id in [*self.ends.wanted]:
             record = self.jobs.get(job_id)
             if job_id not in self.leases.sessions and record and self.cleared.has(record):

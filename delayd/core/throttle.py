@@ -43,6 +43,8 @@ class Block(enum.IntFlag):
     """As many jobs are reserved as allowed."""
     SLOW = 4
     """The next job is allowed later; an alarm is set for then."""
+    HELD = 8
+    """All ready jobs are of groups that may hand out none (`core.groups`)."""
 
 
 class PushBlock(enum.Enum):
@@ -108,6 +110,14 @@ class Throttle:
         """Return when the rate allows the next job, rounded up to the tick."""
         next_ns = max(0, self.arrival_ns - self._tolerance_ns)
         return ceil_to_tick(-(-next_ns // _NS_PER_MS), tick_ms)
+
+    def is_fresh(self, time_ms: int) -> bool:
+        """Tell whether nothing of the rate is used up."""
+        return self.arrival_ns <= time_ms * _NS_PER_MS
+
+    def fresh_ms(self, tick_ms: int) -> int:
+        """Return when nothing of the rate is used up any more, rounded up to the tick."""
+        return ceil_to_tick(-(-self.arrival_ns // _NS_PER_MS), tick_ms)
 
     def go_on_from(self, other: "Throttle", time_ms: int) -> None:
         """Copy what another has used up, so that a change of policy does not evade a limit."""

@@ -7,6 +7,7 @@ its jobs comes back. The callers serve a topic that hands out again.
 
 from typing import Final, TypeAlias, final
 
+from delayd.core.groups import Groups
 from delayd.core.policy import Policy
 from delayd.core.reminder import Reminder
 from delayd.core.session import Session
@@ -15,9 +16,9 @@ from delayd.core.timers import Alarms
 from delayd.core.times import PlayedMs
 from delayd.core.topic import Topic
 
-AlarmOwner: TypeAlias = Session | Topic | Throttle | Reminder
-"""What an alarm is for: a session's wait or a topic's pause ends, a throttle allows a job, or the
-daemon has something to do."""
+AlarmOwner: TypeAlias = Session | Topic | Throttle | Groups | Reminder
+"""What an alarm is for: a session's wait or a topic's pause ends, a throttle allows a job, a group
+of a topic may hand out again, or the daemon has something to do."""
 _PAUSED: Final = int(Block.PAUSED)
 _FULL: Final = int(Block.FULL)
 _SLOW: Final = int(Block.SLOW)
@@ -42,7 +43,7 @@ class TopicBlocks:
         for owner in rung:
             if isinstance(owner, Topic):
                 owner.pause_alarm = None
-            elif isinstance(owner, Throttle | Reminder):
+            elif isinstance(owner, Throttle | Groups | Reminder):
                 owner.alarm = None
             else:
                 owner.wait_alarm = None
@@ -88,7 +89,7 @@ class TopicBlocks:
                 throttle.go_on_from(former, time_ms)
             if former.alarm is not None:
                 self._alarms.cancel(former.alarm)
-            topic.blocks &= _PAUSED
+            topic.blocks &= ~(_FULL | _SLOW)
         if throttle is not None:
             throttle.topic_name = topic.name
             self.restrain(topic, throttle, time_ms)
@@ -114,3 +115,19 @@ class TopicBlocks:
         """Resume handing out, at the time that the topic's rate allows the next job."""
         topic.blocks &= ~_SLOW
         self.restrain(topic, throttle, time_ms)
+
+    # --- Groups ----------------------------------------------------------------------------------
+
+    def wake_groups_later(self, groups: Groups, time_ms: PlayedMs) -> None:
+        """Set the alarm for when the next of the groups may hand out again by itself."""
+        at_ms = groups.wakes_ms()
+        if at_ms is not None and (groups.alarm is None or at_ms < groups.alarm_ms):
+            self.forget_groups(groups)
+            groups.alarm = self._alarms.add(at_ms, groups, time_ms)
+            groups.alarm_ms = at_ms
+
+    def forget_groups(self, groups: Groups) -> None:
+        """Set no alarm for these groups any more."""
+        if groups.alarm is not None:
+            self._alarms.cancel(groups.alarm)
+            groups.alarm = None

@@ -127,5 +127,5 @@ class Topics:
             push = None if policy is None else policy.push
             assert topic.is_pushed == (push is not None and push.topic != topic.name)
             if topic.throttle is None:
-                assert not topic.blocks & ~Block.PAUSED
+                assert not topic.blocks & ~(Block.PAUSED | Block.HELD)
                 assert policy is None or not (policy.reserved_max or policy.rate_per_s)

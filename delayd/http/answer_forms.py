@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from delayd.core.groups import GroupBlock
 from delayd.core.job_ends import JobEnd
 from delayd.core.job_parts import AttemptOutcome, Reason
 from delayd.core.job_record import State
@@ -72,7 +73,8 @@ SourceName = Annotated[
 BlockName = Annotated[
     str,
     about(
-        "paused: the topic is paused; full: reserved_max is reached; slow: its rate is used up."
+        "paused: the topic is paused; full: reserved_max is reached; slow: its rate is used up;"
+        " held: the groups of all its ready jobs hold them back."
         " These concern pushes alone, not workers: push_off: pushes are switched off in the"
         " configuration; breaker_open: calls of its target have failed; push_full: as many calls"
         " are under way as allowed; push_slow: the target's rate is used up.",
@@ -451,6 +453,15 @@ class PolicyAnswer(Answer, kw_only=True):
     reserved_max: Count | Unset = UNSET
     rate_per_s: Annotated[float, Meta(gt=0)] | Unset = UNSET
     push: Annotated[dict[str, Any], about("Where due jobs are sent.")] | Unset = UNSET
+    group_reserved_max: Count | Unset = UNSET
+    group_rate_per_s: Annotated[float, Meta(gt=0)] | Unset = UNSET
+    group_jobs_max: Count | Unset = UNSET
+    group_order: Literal["put"] | Unset = UNSET
+    group_on_retry: Literal["wait"] | Unset = UNSET
+    fair: Annotated[bool | Unset, about("Whether its groups take turns.")] = UNSET
+    group_weights: dict[str, Count] | Unset = UNSET
+    group_from: str | Unset = UNSET
+    group_required: bool | Unset = UNSET
 
 
 class PolicyOfTopicAnswer(Answer, kw_only=True):
@@ -499,6 +510,39 @@ class PausedAnswer(Answer, kw_only=True):
     """When the pause ends."""
 
     paused_until: Annotated[MomentText | None, about("null: it is not paused.")]
+
+
+class GroupAnswer(Answer, kw_only=True):
+    """A group of jobs; of one that no job has, all numbers are 0."""
+
+    name: str
+    jobs: Annotated[Count, about("In any state.")]
+    ready: Count
+    reserved: Count
+    retrying: Annotated[Count, about("Delayed jobs that wait for another attempt.")]
+    weight: Annotated[int, about("How many turns it has where others have one.", ge=1)]
+    ready_age: Annotated[
+        float | None, about("How long the job that comes next has been ready, in seconds.")
+    ]
+    paused_until: Annotated[MomentText | None, about("null: it is not paused.")]
+    blocked: Annotated[
+        str | Unset,
+        about(
+            "Why it hands out nothing; absent: it hands out what is ready. paused: it is paused;"
+            " the other words are the field of the policy that holds it back.",
+            extra_json_schema={"enum": [each.value for each in GroupBlock]},
+        ),
+    ] = UNSET
+
+
+class GroupsAnswer(Answer, kw_only=True):
+    """Groups of a topic, in the order that was asked for."""
+
+    groups: list[GroupAnswer]
+    count: Annotated[Count, about("How many groups the topic has.")]
+    after: Annotated[
+        str | None, about("`after` for the next request, in the order of names; null: no more.")
+    ]
 
 
 # --- Schedules -----------------------------------------------------------------------------------

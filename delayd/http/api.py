@@ -23,7 +23,7 @@ from delayd.clock import Clock, monotonic_ns
 from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
-from delayd.core.names import checked_name
+from delayd.core.names import GROUP, checked_name
 from delayd.core.operations.put import find_key
 from delayd.core.operations.tick import caught_up
 from delayd.core.session import Session
@@ -217,6 +217,14 @@ class Call:
     def key(self) -> bytes:
         """The key of the path; not checked yet."""
         return self.names["key"].encode("utf-8", "surrogateescape")
+
+    @property
+    def group(self) -> bytes:
+        """The group of the path, checked."""
+        try:
+            return bytes(GROUP.read(self.names["group"]))
+        except ValueError as error:
+            raise RequestInvalid([FieldError("group", str(error))]) from None
 
     @property
     def job_id(self) -> int:

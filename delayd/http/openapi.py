@@ -236,6 +236,7 @@ def _one_of(kinds: Sequence[type]) -> Schema:
 _IN_PATHS: Final[Mapping[str, Schema]] = {
     "topic": {"$ref": _REF.format(name="TopicName")},
     "key": {"$ref": _REF.format(name="Key")},
+    "group": {"$ref": _REF.format(name="GroupName")},
     "name": {"$ref": _REF.format(name="ScheduleName")},
     "id": {"type": "integer", "minimum": 1, "maximum": JOB_ID_MAX, "examples": [17]},
 }
@@ -340,7 +341,7 @@ def refusals_of(route: Route) -> Iterable[type[Refusal]]:
         yield problems.Unauthorized
     if route.form is not None:
         yield from _OF_BODIES
-    if route.query is not None or "{id}" in route.path:
+    if route.query is not None or "{id}" in route.path or "{group}" in route.path:
         yield problems.RequestInvalid
     if "{topic}" in route.path:
         yield TopicNameInvalid

@@ -291,13 +291,6 @@ class NackForm(HeldForm, kw_only=True):
             "false: no attempt is counted, and no retry rule applies: it is ready after the delay."
         ),
     ] = True
-    dead: Annotated[
-        bool,
-        about(
-            "true: it is not tried again, but buried, or moved if its topic moves exhausted jobs;"
-            " the delay and counts have no meaning then."
-        ),
-    ] = False
 
 
 class BuryWaitingForm(Form, kw_only=True):
@@ -400,6 +393,7 @@ class WhichForm(Form, kw_only=True):
         ReasonId | Unset,
         about("Only jobs whose last attempt failed for this reason: an id of get_dead."),
     ] = UNSET
+    group: Annotated[GroupName | Unset, about("Only jobs of this group.")] = UNSET
 
     def wanted(self, now_ms: int, offset_ms: int) -> Wanted:
         """Return the same in delayd time, which the wall clock is ahead of by `offset_ms`."""
@@ -407,7 +401,8 @@ class WhichForm(Form, kw_only=True):
         from_ms = _place(self.from_, now_ms, offset_ms, otherwise_ms=0)
         until_ms = _place(self.to, now_ms, offset_ms, otherwise_ms=NEVER_DUE_MS)
         reason = self.reason if isinstance(self.reason, str) else ""
-        return Wanted(states, from_ms, until_ms, self.prefix, reason)
+        group = self.group if isinstance(self.group, bytes) else b""
+        return Wanted(states, from_ms, until_ms, self.prefix, reason, group)
 
     @property
     def names_moment(self) -> bool:
@@ -496,7 +491,7 @@ class CancelJobsForm(ManyJobsForm, kw_only=True):
     def broken_rules(self) -> list[FieldError]:
         """Require a filter, or `all`."""
         errors = super().broken_rules()
-        is_unset = self.state is self.from_ is self.to is self.reason is UNSET
+        is_unset = self.state is self.from_ is self.to is self.reason is self.group is UNSET
         has_filter = bool(self.prefix) or not is_unset
         if self.all and has_filter:
             errors.append(FieldError("all", "cannot be given with a filter"))
@@ -515,6 +510,24 @@ class ListTopicsForm(Form, kw_only=True):
     limit: Annotated[
         int, about("How many topics on a page, at most.", ge=1, le=limits.HTTP_TOPICS_PAGE_MAX)
     ] = limits.HTTP_PAGE_DEFAULT
+
+
+class ListGroupsForm(Form, kw_only=True):
+    """Which groups of a topic come first, and which page of them."""
+
+    order: Annotated[
+        Literal["name", "ready", "oldest", "reserved"],
+        about(
+            "name: all of them, page by page; ready: those with most ready jobs; oldest: those"
+            " whose next job has been ready for longest; reserved: those with most reserved jobs."
+        ),
+    ] = "name"
+    limit: Annotated[int, about("How many groups at most.", ge=1, le=limits.GROUPS_SHOWN_MAX)] = (
+        limits.HTTP_PAGE_DEFAULT
+    )
+    after: Annotated[
+        GroupName | Unset, about("Only names after this one: `after` of the previous answer.")
+    ] = UNSET
 
 
 class HorizonForm(Form, kw_only=True):

@@ -29,6 +29,7 @@ from delayd.http.responses import Reply
 from delayd.http.routing import Response, Route, Section
 from delayd.http.values import Answer
 from delayd.limits import (
+    GROUPS_PAUSED_MAX,
     HTTP_BATCH_MAX,
     HTTP_WAIT_MS_MAX,
     SCHEDULE_BACKFILL_MAX,
@@ -56,7 +57,8 @@ _NO_BODY: Final[Mapping[str, Any]] = {"form": request_forms.NothingForm, "may_be
 _OF_TARGETS: Final = (errors.TargetRefused, errors.NotForTopic, errors.PushIsOff)
 _PUT_REFUSALS: Final = (
     *(errors.ValueOutOfRange, errors.DelayTooLong, errors.BodyTooBig),
-    *(errors.CapReached, errors.OutOfSpace, errors.Draining),
+    *(errors.CapReached, errors.GroupFull, errors.GroupMissing),
+    *(errors.OutOfSpace, errors.Draining),
     *(*_OF_TARGETS, errors.JobNotFound),  # the last for `instead_of`
 )
 _HELD: Final = (errors.JobNotFound, problems.ReservationLost)
@@ -226,6 +228,7 @@ _JOBS: Final = (
         (
             *(errors.JobNotFound, problems.JobReserved, errors.ValueOutOfRange),
             *(errors.DelayTooLong, errors.BodyTooBig, errors.CapReached, errors.OutOfSpace),
+            *(errors.GroupFull, errors.GroupMissing),
             *_OF_TARGETS,
         ),
         form=request_forms.ChangeJobForm,
@@ -398,6 +401,38 @@ _TOPICS: Final = (
         **_NO_BODY,
     ),
     Route(
+        *("GET", "/v1/topics/{topic}/groups", topics.list_groups, Scope.STATS),
+        *("list_groups", Section.TOPICS, "List the groups of a topic"),
+        "Those with most ready jobs, those whose next job has been ready for longest, or one page"
+        " in the order of names.",
+        _ok("A page.", answer_forms.GroupsAnswer),
+        (errors.TopicNotFound,),
+        query=request_forms.ListGroupsForm,
+    ),
+    Route(
+        *("GET", "/v1/topics/{topic}/groups/{group}", topics.get_group, Scope.STATS),
+        *("get_group", Section.TOPICS, "Look at a group"),
+        "How many jobs it has, and why it hands out none. Every name is that of a group.",
+        _ok("The group.", answer_forms.GroupAnswer),
+        (errors.TopicNotFound,),
+    ),
+    Route(
+        *("POST", "/v1/topics/{topic}/groups/{group}/pause", topics.pause_group, Scope.PAUSE),
+        *("pause_group", Section.TOPICS, "Pause a group"),
+        "None of its jobs are handed out for that long, whether it has some now or not. It survives"
+        f" restarts; {GROUPS_PAUSED_MAX:,} groups of a topic may be paused.",
+        _PAUSED,
+        (errors.TopicNotFound, errors.ValueOutOfRange, errors.GroupsFull, errors.OutOfSpace),
+        form=request_forms.PauseForm,
+    ),
+    Route(
+        *("POST", "/v1/topics/{topic}/groups/{group}/resume", topics.resume_group, Scope.PAUSE),
+        *("resume_group", Section.TOPICS, "End a group's pause", "At once."),
+        _PAUSED,
+        (errors.TopicNotFound, errors.OutOfSpace),
+        **_NO_BODY,
+    ),
+    Route(
         *("POST", "/v1/topics/{topic}/kick", topics.kick, Scope.KICK),
         *("kick", Section.TOPICS, "Revive buried jobs"),
         "The longest buried first; with `per_second` the first at once and each of the others one"
@@ -492,7 +527,7 @@ _SCHEDULES: Final = (
         _ok("The job of the run.", answer_forms.RanAnswer),
         (
             *(errors.ScheduleNotFound, errors.ScheduleOver, errors.CapReached, errors.BodyTooBig),
-            *(errors.OutOfSpace, errors.Draining),
+            *(errors.GroupFull, errors.GroupMissing, errors.OutOfSpace, errors.Draining),
             *_OF_TARGETS,
         ),
         **_NO_BODY,
@@ -505,7 +540,8 @@ _SCHEDULES: Final = (
         _ok("How many jobs were put.", answer_forms.BackfilledAnswer),
         (
             *(errors.ScheduleNotFound, errors.ScheduleInvalid),
-            *(errors.CapReached, errors.BodyTooBig, errors.OutOfSpace, errors.Draining),
+            *(errors.CapReached, errors.GroupFull, errors.GroupMissing),
+            *(errors.BodyTooBig, errors.OutOfSpace, errors.Draining),
             *_OF_TARGETS,
         ),
         form=request_forms.BackfillForm,

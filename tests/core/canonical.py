@@ -66,3 +66,8 @@ def canonical(engine: Engine) -> Iterator[tuple[str | int | bytes | None, ...]]:
         is_paused = until_ms is not None and until_ms > time_ms
         if is_paused and (topic.jobs or name == DEFAULT_TOPIC):
             yield "paused", name, until_ms, topic.pause_ms
+        groups = topic.queues.ready.groups
+        if groups is not None and (topic.jobs or name == DEFAULT_TOPIC):
+            for group, (until_ms, pause_ms) in sorted(groups.paused.items()):
+                if until_ms > time_ms:
+                    yield "paused", name, group, until_ms, pause_ms

@@ -6,7 +6,8 @@ Each part of the core checks itself by its own `check`; this module checks what 
 from collections import Counter
 
 from delayd.core.engine import Engine
-from delayd.core.job_parts import Flag, key_of, rank_of, wall_of
+from delayd.core.groups import waits_again
+from delayd.core.job_parts import Flag, group_of, key_of, rank_of, wall_of
 from delayd.core.job_record import (
     DUE_AT,
     FLAGS_AT,
@@ -16,7 +17,8 @@ from delayd.core.job_record import (
     State,
     state_of,
 )
-from delayd.core.ready_queue import ready_key
+from delayd.core.policy import NO_POLICY
+from delayd.core.ready_queue import job_id_of, ready_key
 from delayd.core.store import Store
 from delayd.core.throttle import Block
 from delayd.core.topic import Topic
@@ -38,14 +40,12 @@ def check(engine: Engine) -> None:
         lengths[topic] += len(record)
         assert bool(record[FLAGS_AT] & Flag.RANK) == (state is State.BURIED)
         if state is not State.DELAYED and job_id not in store.leases.sessions:
-            order = rank_of(record)
-            if state is State.READY:
-                order = PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[0]
-            queued.setdefault((topic, state), set()).add(ready_key(order, job_id))
+            key = job_id if state is State.READY else ready_key(rank_of(record), job_id)
+            queued.setdefault((topic, state), set()).add(key)
     for topic in store.topics.listing:
         assert topic.jobs == counted[topic]
         assert topic.bytes == lengths[topic]
-        assert set(topic.queues.ready) == queued.get((topic, State.READY), set())
+        assert {*map(job_id_of, topic.queues.ready)} == queued.get((topic, State.READY), set())
         assert set(topic.queues.buried) == queued.get((topic, State.BURIED), set())
         _check_topic(store, topic)
         _check_throttle(store, topic)
@@ -69,6 +69,7 @@ def check(engine: Engine) -> None:
         if topic.paused_until_ms is not None
     }
     check_lanes(engine)
+    _check_groups(store, live)
     delays = [topic.queues.delays for topic in store.topics.listing]
     assert not len(store.without_jobs), "a topic has put a job into the queues of all others"
     assert not store.without_jobs.ready.ages.newest
@@ -104,6 +105,32 @@ def _check_throttle(store: Store, topic: Topic) -> None:
         assert bool(topic.blocks & Block.FULL) == throttle.is_full(topic.reserved)
         assert bool(topic.blocks & Block.SLOW) == (throttle.alarm is not None)
         assert throttle.alarm is None or store.alarms.rows[throttle.alarm][1] is throttle
+
+
+def _check_groups(store: Store, live: dict[int, tuple[bytes, State]]) -> None:
+    """Assert that each group counts its jobs, and that what it may be is what it is."""
+    counted: Counter[tuple[Topic, bytes, str]] = Counter()
+    for job_id, (record, _state) in live.items():
+        if name := group_of(record):
+            topic = store.topic_of(record)
+            counted[topic, name, "jobs"] += 1
+            if job_id in store.leases.sessions:
+                counted[topic, name, "reserved"] += 1
+            elif waits_again(record):
+                counted[topic, name, "retrying"] += 1
+    for topic in store.topics.listing:
+        ready = topic.queues.ready
+        assert bool(topic.blocks & Block.HELD) == ready.is_held
+        for group in ready.groups or ():
+            for what in ("jobs", "reserved", "retrying"):
+                assert getattr(group, what) == counted.pop((topic, group.name, what), 0), what
+        if ready.groups is not None:
+            groups, rule = ready.groups, (topic.policy or NO_POLICY).group_rule
+            assert groups.rule == rule
+            wakes_ms = groups.wakes_ms()
+            assert wakes_ms is None or (groups.alarm is not None and groups.alarm_ms <= wakes_ms)
+            assert groups.alarm is None or store.alarms.rows[groups.alarm][1] is groups
+    assert not counted, "a group is not known"
 
 
 def check_lanes(engine: Engine) -> None:

@@ -58,6 +58,7 @@ OPERATIONS: Final[tuple[tuple[Callable[[EngineRig, Session], object], set[Kind]]
     (lambda rig, me: rig.delete_batch(me, (1, 2)), {Kind.DELETE}),
     (lambda rig, me: rig.delete(me, 5), {Kind.DELETE}),
     (lambda rig, _me: rig.pause("default", 500), {Kind.PAUSE}),
+    (lambda rig, _me: rig.pause_group("default", b"g", 500), {Kind.PAUSE_GROUP}),
     (
         lambda rig, _me: rig.set_policy("default", Policy(exhausted="dead")),
         {Kind.TOPIC, Kind.POLICY},

@@ -19,6 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from delayd.core.groups import Groups
 from delayd.core.job_record import State
 from delayd.core.operations import sessions, tick
 from delayd.core.operations.ack import delete_batch
@@ -382,9 +383,8 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
                 [
                     one.name if isinstance(one, Topic) else self.client_of(one)
                     for one in owners
-                    if not isinstance(
-                        one, Throttle | Reminder
-                    )  # no topic has limits here, nor is a reminder set
+                    # No topic has limits or groups here, nor is a reminder set.
+                    if not isinstance(one, Throttle | Groups | Reminder)
                 ],
                 now_ms,
             )

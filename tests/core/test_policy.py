@@ -49,6 +49,15 @@ EVERYTHING = Policy(
     reserved_max=20,
     rate_per_s=0.5,
     push=Target(topic="mail.out", concurrency=3),
+    group_reserved_max=1,
+    group_rate_per_s=10,
+    group_jobs_max=500,
+    is_group_by_put=True,
+    group_waits=True,
+    fair=True,
+    group_weights=((b"acme", 5),),
+    group_from="body:customer",
+    is_group_required=True,
 )
 
 
@@ -61,7 +70,10 @@ def test_a_policy_is_read_as_people_write_it() -> None:
         "exhausted": "mail.dead", "on_close": "return", "history": 9, "jobs_max": 1000,
         "bytes_max": "1MiB", "body_bytes_max": 100, "delay_max": "30d", "reserved_max": 20,
         "rate_per_s": 0.5,
-        "push": {{"topic": "mail.out", "concurrency": 3}}
+        "push": {{"topic": "mail.out", "concurrency": 3}},
+        "group_reserved_max": 1, "group_rate_per_s": 10, "group_jobs_max": 500,
+        "group_order": "put", "group_on_retry": "wait", "fair": true,
+        "group_weights": {{"acme": 5}}, "group_from": "body:customer", "group_required": true
     }}"""
     assert Policy.from_json(text) == Policy.from_json(text.encode()) == EVERYTHING
 
@@ -120,6 +132,20 @@ policies = st.builds(
     reserved_max=st.none() | numbers,
     rate_per_s=st.none() | st.integers(1, 1_000_000) | st.floats(0.001, 1e6),
     push=st.none() | targets,
+    group_reserved_max=st.none() | numbers,
+    group_rate_per_s=st.none() | st.integers(1, 1_000_000) | st.floats(0.001, 1e6),
+    group_jobs_max=st.none() | numbers,
+    is_group_by_put=st.none() | st.just(value=True),
+    group_waits=st.none() | st.just(value=True),
+    group_from=st.none() | st.sampled_from(("key", "key:/", "body:customer")),
+    is_group_required=st.none() | st.just(value=True),
+    group_weights=st.none()
+    | st.dictionaries(
+        st.text("abc", min_size=1, max_size=9), st.integers(1, 1_000), min_size=1
+    ).map(
+        lambda weights: tuple(sorted((name.encode(), weight) for name, weight in weights.items()))
+    ),
+    fair=st.none() | st.just(value=True),
 )
 
 

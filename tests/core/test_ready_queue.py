@@ -56,7 +56,7 @@ class Jobs:
         self.check()
 
     def pop(self) -> int:
-        job_id, since_ms, ttr_ms, record = self.queue.pop(self.table)
+        job_id, since_ms, ttr_ms, record = self.queue.pop(self.table, NOW_MS)
         assert record == self.table.get(job_id)
         assert ttr_ms == U64.unpack_from(record, TTR_AT)[0]
         self.leave(job_id, since_ms)

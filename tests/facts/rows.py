@@ -12,6 +12,7 @@ hand. Outcomes:
     1 delayed left=15, 2 gone       what is true of a job then
     mail ready=1, mail gone         what is true of a topic then
     schedule a next=60              the same of a schedule; times are seconds from now
+    group mail a ready=2            the same of a group of a topic
     log KICK                        the records of the step, of the engine alone; goes first
 
 `repeat 9 put` takes a step so often, and `b: reserve` is done by another client, where the world
@@ -41,6 +42,7 @@ from tests.facts.worlds import (
     World,
     counts,
     everything,
+    group_truth,
     same,
     schedule_truth,
     truth,
@@ -88,6 +90,7 @@ GIVEN: Final[dict[str, Any]] = {
         schedules.Schedules, "set", partialmethod(schedules.Schedules.set, is_configured=True)
     ),
     "one_policy_at_most": lambda world: world.patch.setattr(topics, "POLICIES_MAX", 1),
+    "one_paused_group_at_most": lambda world: world.patch.setattr(topics, "GROUPS_PAUSED_MAX", 1),
     "stop": lambda world: setattr(world.engine, "is_stopping", True),
     "drain": lambda world: setattr(world.engine, "draining", True),
     "no_room": lambda world: limit_room(world, 0),
@@ -183,6 +186,15 @@ def look_at(outcome: str, world: World) -> None:
         return
     if name == "schedule":
         look_at_schedule(*words, world=world)
+        return
+    if name == "group":
+        topic, group, *words = words
+        expected = group_truth(engine, topic, group, world.now_ms)
+        look: Any = getattr(world, "group", None)
+        if look is None:
+            raise Beyond
+        same(look(topic, group), expected)
+        same(fields_of(words), expected)
         return
     if not name.isdigit():
         assert (name not in engine.store.topics.by_name) == (words == ["gone"])

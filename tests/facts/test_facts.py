@@ -132,6 +132,15 @@ POLICIES: Final = {
     "rate_per_s": ("0.5 0.001 1000000", "0 1000001"),
     "push": ("{'topic':'out'}", "0 x"),
     "jitter_percent": ("10 0 100", "-1 101"),
+    "group_reserved_max": ("1 4611686018427387904", "0 many"),
+    "group_rate_per_s": ("0.5 0.001 1000000", "0 1000001"),
+    "group_jobs_max": ("1 4611686018427387904", "0 1.5"),
+    "group_order": ("put", "fifo 1"),
+    "group_on_retry": ("wait", "stop 1"),
+    "fair": ("True", "1 yes"),
+    "group_weights": ("{'acme':5} {'a':1000}", "{} x"),
+    "group_from": ("key key:/ body:customer", "header:x body:"),
+    "group_required": ("True", "1 yes"),
 }
 
 
@@ -141,8 +150,10 @@ def policies() -> Iterator[tuple[str, Fact]]:
         then = []
         for value in values:
             given = value.replace("', '", ",").strip("[']") if value[0] == "[" else value
-            given = "push.topic=out" if field == "push" else f"{field}={given}"
-            shown = value.replace("0.001s", "1ms").replace(":", ": ")
+            given = f"{field}={given.replace('True', 'true')}"
+            if value[0] == "{":
+                given = field + re.sub(r"{'(\w+)':'?(\w+)'?}", r".\1=\2", value)
+            shown = value.replace("0.001s", "1ms").replace("':", "': ")
             steps = f"set_policy mail {given}; policy mail"
             then.append((steps, f"= {field}={shown}"))
         then += [

@@ -50,6 +50,7 @@ from delayd.core.policy import Policy, parse_ladder
 from delayd.core.reasons import reason_id
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.find import KeySearch
+from delayd.core.scans.groups import GroupList, GroupOrder, group_named
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.reasons import DeadReasons
 from delayd.core.scans.scan import Wanted
@@ -74,6 +75,7 @@ from tests.rigs.line import LineRig
 
 TTR: Final = 60
 COUNTS: Final = ("urgent", "ready", "reserved", "delayed", "buried")
+GROUP_NUMBERS: Final = ("jobs", "ready", "reserved", "retrying", "weight")
 UNSAID: Final = {
     **dict.fromkeys(("key", "group", "error", "origin", "reason", "retry", "url", "method"), ""),
     **dict.fromkeys(("max_attempts", "jitter_percent"), 0),
@@ -156,6 +158,29 @@ def counts(engine: Engine, name: str, now_ms: int) -> dict[str, Any]:
     """Return the counts of a topic."""
     seen = view_topic(engine, name, RequestMs(now_ms))
     return {**{each: getattr(seen, each) for each in COUNTS}, "paused": seen.pause_left_ms / 1_000}
+
+
+def group_truth(engine: Engine, topic: str, name: str, now_ms: int) -> dict[str, Any]:
+    """Return what the engine knows of a group; its times are seconds from now, or none."""
+    row = group_named(topic_named(engine, topic), name.encode())
+    since_ms, until_ms = row.ready_since_ms, row.paused_until_ms
+    return {
+        **{each: getattr(row, each) for each in GROUP_NUMBERS},
+        "blocked": "none" if row.block is None else row.block.value,
+        "ready_age": "none" if since_ms is None else (now_ms - since_ms) / 1_000,
+        "paused": 0 if until_ms is None else (until_ms - now_ms) / 1_000,
+    }
+
+
+def group_told(answer: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    """What an answer says of a group, under the same names."""
+    until = answer["paused_until"]
+    return {
+        **{each: answer[each] for each in GROUP_NUMBERS},
+        "blocked": answer.get("blocked", "none"),
+        "ready_age": "none" if answer["ready_age"] is None else answer["ready_age"],
+        "paused": 0 if until is None else (parse_moment_ms(until) - now_ms) / 1_000,
+    }
 
 
 def grouped(jobs: Any, job_id: Any, reason: str) -> str:
@@ -267,7 +292,7 @@ class EngineWorld:
         return int(self._do(put.find_key, which[0], which[1].encode()))
 
     def put(self, topic: str = "mail", body: bytes = b"x", **options: Any) -> str:
-        if options.get("key") == "" or "group" in options:
+        if options.get("key") == "":
             raise Beyond  # the engine is given none, or one that was checked
         options["ttr"] = options.get("ttr", TTR) or 0
         return str(self._do(self._put, topic, body, **options))
@@ -275,7 +300,7 @@ class EngineWorld:
     def _put(
         self, engine: Engine, topic: str, body: bytes, *, key: str = "", on: str = "reject",
         retry: str = "", max_attempts: int = 0, jitter_percent: int = 0, url: str = "",
-        method: str = "POST", instead_of: str = "", **plain: Any,
+        method: str = "POST", instead_of: str = "", group: str = "", **plain: Any,
     ) -> str:  # fmt: skip
         checked_name(topic)
         target = vetted_own(engine, Target(url=url, method=method), topic) if url else None
@@ -285,10 +310,10 @@ class EngineWorld:
         last_id = engine.store.last_id
         now_ms = self._rig.now_ms
         try:
-            if not key and rule == Retry() and not url and not instead_of:
+            if not key and rule == Retry() and not url and not instead_of and not group:
                 return f"{put.put_one(engine, there, body=body, now_ms=now_ms, **plain)} created"
             what: Any = {**plain, "body": body, "now_ms": now_ms}
-            own = Own(rule if rule != Retry() else None, target)
+            own = Own(rule if rule != Retry() else None, target, group.encode())
             old_id = 0
             if instead_of:
                 old = PREDECESSOR.read(instead_of)
@@ -347,7 +372,7 @@ class EngineWorld:
 
     def change(self, *which: Any, **what: Any) -> None:
         if "group" in what:
-            raise Beyond
+            what["own"] = Own(group=(what.pop("group") or "").encode())
         if "url" in what:
             url = what.pop("url")
             topic = truth(self.engine, self._id(*which), self.now_ms)["topic"]
@@ -372,11 +397,17 @@ class EngineWorld:
         return work
 
     def _wanted(
-        self, state: str = "", key_prefix: str = "", due_from: float = 0, due_to: float = 10**12
+        self,
+        state: str = "",
+        key_prefix: str = "",
+        due_from: float = 0,
+        due_to: float = 10**12,
+        group: str = "",
     ) -> Wanted:
         states = frozenset(each for each in State if each.name.lower() in state or not state)
         from_ms = self.now_ms + round(due_from * 1_000) if due_from else 0
-        return Wanted(states, from_ms, self.now_ms + round(due_to * 1_000), key_prefix)
+        until_ms = self.now_ms + round(due_to * 1_000)
+        return Wanted(states, from_ms, until_ms, key_prefix, group=group.encode())
 
     def jobs(self, topic: str, limit: int = 100, **which: Any) -> list[int]:
         wanted = self._wanted(**which)
@@ -415,6 +446,17 @@ class EngineWorld:
 
     def pause(self, topic: str, seconds: float) -> None:
         self._do(topics.pause, topic, round(seconds * 1_000), self._rig.now_ms)
+
+    def pause_group(self, topic: str, group: str, seconds: float) -> None:
+        pause_ms = round(seconds * 1_000)
+        self._do(topics.pause_group, topic, group.encode(), pause_ms, self._rig.now_ms)
+
+    def group(self, topic: str, name: str) -> dict[str, Any]:
+        return group_truth(self.engine, topic, name, self.now_ms)
+
+    def groups(self, topic: str, order: str = "name", limit: int = 100) -> list[str]:
+        some = partial(GroupList, topic_name=topic, order=GroupOrder(order), limit=limit)
+        return [row.name for row in self._do(lambda engine: self._pass(some(engine))).rows]
 
     def clear(self, topic: str) -> int:
         return int(self._do(lambda engine: self._pass(topics.Clear(engine, topic))).count)
@@ -878,8 +920,6 @@ class HttpWorld:
         assert told == {"topic": seen["topic"], "state": seen["state"], **due}
 
     def nack(self, job_id: Any, **options: Any) -> None:
-        if "dead" in options:
-            options["dead"] = bool(options["dead"])
         self._became(job_id, self._held("nack", job_id, **options))
 
     def bury(self, job_id: Any, **options: Any) -> None:
@@ -1006,6 +1046,24 @@ class HttpWorld:
         act, given = ("pause", {"duration": seconds}) if seconds else ("resume", None)
         told = self._ask("POST", f"/topics/{topic}/{act}", given).json
         assert told == {"paused_until": self._ask("GET", f"/topics/{topic}").json["paused_until"]}
+
+    def pause_group(self, topic: str, group: str, seconds: float) -> None:
+        act, given = ("pause", {"duration": seconds}) if seconds else ("resume", None)
+        path = f"/topics/{topic}/groups/{quote(group, safe='')}"
+        told = self._ask("POST", f"{path}/{act}", given).json
+        assert told == {"paused_until": self._ask("GET", path).json["paused_until"]}
+
+    def group(self, topic: str, name: str) -> dict[str, Any]:
+        told = self._ask("GET", f"/topics/{topic}/groups/{quote(name, safe='')}").json
+        return group_told(told, self._wall_ms)
+
+    def groups(self, topic: str, **which: Any) -> list[str]:
+        told = self._ask("GET", f"/topics/{topic}/groups?{urlencode(which)}").json
+        assert told["count"] >= len(told["groups"])
+        for row in told["groups"]:
+            path = f"/topics/{topic}/groups/{quote(row['name'], safe='')}"
+            assert row == self._ask("GET", path).json
+        return [row["name"] for row in told["groups"]]
 
     def clear(self, topic: str) -> int:
         return int(self._ask("POST", f"/topics/{topic}/clear", {}).json["cleared"])

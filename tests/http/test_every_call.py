@@ -41,7 +41,7 @@ HIDDEN: Final = ("/v1/jobs/", "/v1/schedules/{name}")
 
 
 def path_of(route: Route) -> str:
-    return route.path.format(topic="mail", id="1", key="a", name="preview")
+    return route.path.format(topic="mail", id="1", key="a", group="a", name="preview")
 
 
 def form_name(route: Route) -> str:

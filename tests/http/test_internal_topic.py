@@ -34,7 +34,7 @@ def put(rig: HttpRig, token: str = "") -> int:
 def ask(rig: HttpRig, route: Route, token: str = "") -> Answer:
     """Ask what the route is for, of the memo or its topic."""
     key = rig.ok("GET", f"/v1/jobs/{MEMO}", token=token)["key"]
-    path = route.path.format(topic=IDEMPOTENCY_TOPIC, id=MEMO, key=key)
+    path = route.path.format(topic=IDEMPOTENCY_TOPIC, id=MEMO, key=key, group="a")
     path += "?state=delayed" if route.name == "cancel_jobs" else ""  # which refuses to take all
     form = "" if route.form is None else form_name(route)
     return rig.call(route.method, path, GIVEN.get(form, given_to(route)), token=token)

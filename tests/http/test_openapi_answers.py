@@ -30,6 +30,7 @@ from tests.rigs.http import Answer, HttpRig
 DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
 TOPICS: Final = ("mail", "orders", "a/b;c")
 KEYS: Final = ("order-17", "käse", "a/b")
+GROUPS: Final = ("acme", "größe", "a/b")
 SCHEDULES: Final = ("nightly", "a/b", "preview")
 STEPS: Final = 3_000
 INTERNAL: Final = re.compile(rb"[a-z]_ms\b")
@@ -63,6 +64,7 @@ class Life:
             topic=quote(self.rng.choice(TOPICS), safe=""),
             key=quote(self.rng.choice(KEYS), safe=""),
             name=quote(self.rng.choice(SCHEDULES), safe=""),
+            group=quote(self.rng.choice(GROUPS), safe=""),
             id=job_id,
         )
 
@@ -76,6 +78,8 @@ class Life:
             said |= {"retry": "1s 2s", "jitter_percent": 50}
         if draw() < 0.2:
             said |= {"max_attempts": 2, "ttr": 1}
+        if draw() < 0.2:
+            said["group"] = self.rng.choice(GROUPS)
         if has_key and draw() < 0.3:
             said["key"] = self.rng.choice(KEYS)
             if draw() < 0.6:
@@ -115,6 +119,10 @@ class Life:
                 {"ttr": "2s", "delay": "10ms", "on_close": "return", "delay_max": "1d"},
                 {"jobs_max": 10, "bytes_max": "4KiB", "body_bytes_max": 1000, "delay_max": "1d"},
                 {"reserved_max": 2, "rate_per_s": 0.5},
+                {"group_reserved_max": 1, "fair": True, "group_weights": {"acme": 5}}
+                | {"group_order": "put", "group_on_retry": "wait", "retry": "1s 5s"},
+                {"group_jobs_max": 2, "group_from": "key:-", "group_rate_per_s": 0.5},
+                {"group_required": True},
             )
         )
 
@@ -156,6 +164,8 @@ class Life:
             "list_topics": lambda: Ask(query=rng.choice(("", "limit=1", "limit=1&after=mail"))),
             "set_policy": lambda: Ask(self.policy()),
             "pause": lambda: Ask({"duration": "1s"}),
+            "list_groups": lambda: Ask(query=rng.choice(("", "limit=1", "order=oldest"))),
+            "pause_group": lambda: Ask({"duration": "1s"}),
             "kick": lambda: Ask({"max": 2, "per_second": 100}),
             "set_schedule": lambda: Ask(self.schedule()),
             "preview_definition": lambda: Ask(self.schedule(), "count=3"),

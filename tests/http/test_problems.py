@@ -54,6 +54,9 @@ EXAMPLES: Final = (
     errors.NotForTopic("sink 'crm'", "is for the topics b*, and not for 'a'", "sink"),
     errors.PushIsOff(),
     errors.CapReached("jobs_max", 9, 9, "mail"),
+    errors.GroupFull("mail", b"acme", 9, 9),
+    errors.GroupMissing("mail", "key:/"),
+    errors.GroupsFull("mail"),
     errors.OutOfSpace(),
     errors.ScheduleNotFound("nightly"),
     errors.ScheduleInvalid([Wrong("every", 'must be from "1s" to "366d"', '"1ms"')]),
@@ -106,6 +109,9 @@ draining DRAINING 503 The daemon was told to accept no more jobs.
 expectation_unsupported EXPECTATION_FAILED 417 The Expect header asks for something that this
     daemon does not support.
 forbidden FORBIDDEN 403 The token does not allow this.
+group_full GROUP_FULL 507 The group has as many jobs as its topic's policy allows.
+group_missing BAD_FORMAT 422 The topic takes only jobs with a group, and the put has none.
+groups_full OUT_OF_MEMORY 409 As many groups of the topic are paused as can be at once.
 header_too_long HEADER_TOO_LONG 431 A header is longer than this daemon reads, or there are too
     many of them.
 http_version_unsupported HTTP_VERSION_NOT_SUPPORTED 505 The version of HTTP is not supported.

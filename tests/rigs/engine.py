@@ -229,6 +229,9 @@ class EngineRig:
     def pause(self, name: str, pause_ms: int) -> None:
         topics.pause(self.engine, name, pause_ms, self.now_ms)
 
+    def pause_group(self, name: str, group: bytes, pause_ms: int) -> None:
+        topics.pause_group(self.engine, name, group, pause_ms, self.now_ms)
+
     def clear(self, name: str = "default") -> int:
         return topics.clear(self.engine, self.topic(name))
 

@@ -194,13 +194,11 @@ def nack(
     priority: int | None = None,
     error: str = "",
     counts: bool = True,
-    dead: bool = False,
 ) -> None:
     """Release a job as failed, with an error; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
 
     Without a retry rule it is ready again after the delay, and the error is still kept, at most
-    `ERROR_BYTES_MAX` of it. So it is where no attempt `counts`: nobody has worked on it. One that
-    is `dead` is not tried again: it is exhausted, whatever its rule says.
+    `ERROR_BYTES_MAX` of it. So it is where no attempt `counts`: nobody has worked on it.
     """
     record = held(engine, session, job_id)
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
@@ -208,10 +206,7 @@ def nack(
         check_range("priority", priority, PRIORITY_MAX)
     topic = engine.store.topic_of(record)
     rule = _rule_under(topic, record) or _NO_RULE
-    if dead:
-        target = place_of(topic).target
-        outcome = exhausted(record, Reason.NACKED, now_ms, priority=priority, target=target)
-    elif counts:
+    if counts:
         failed = (engine, topic, record, rule, Reason.NACKED, now_ms)
         outcome = _decide(*failed, delay_ms=delay_ms, priority=priority)
     else:
@@ -237,7 +232,7 @@ def bury(
         engine.record(Kind.BURY, job_id, priority)
         apply.bury(store, job_id, priority)
         store.counters.count(topic, Operation.BURY)
-        if topic.throttle is not None:
+        if topic.throttle is not None or topic.queues.ready.groups is not None:
             serve(engine, topic, now_ms)
     else:
         outcome = ended(record, Reason.BURIED, now_ms, State.BURIED, priority=priority)

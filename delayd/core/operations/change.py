@@ -13,6 +13,7 @@ from delayd.core.job_parts import (
     Flag,
     Own,
     body_of,
+    group_of,
     pack_parts,
     tally_of,
     wall_of,
@@ -22,6 +23,7 @@ from delayd.core.job_parts import (
 from delayd.core.job_record import FLAGS_AT, HEADER, Event, State
 from delayd.core.log_records import LAYOUTS, Kind, pack
 from delayd.core.operations.checks import admit, check_delay, check_own_target, check_range
+from delayd.core.operations.groups import check_group
 from delayd.core.operations.tick import job_for
 from delayd.core.operations.waiting import serve
 from delayd.core.operations.wall_clock import OFFSET_BYTES, tell_offset
@@ -98,6 +100,7 @@ def kick_later(engine: Engine, job_id: int, delay_ms: int, now_ms: RequestMs) ->
     apply.kick(engine.store, job_id)
     topic = apply.reschedule(engine.store, *fields)
     engine.store.counters.count(topic, Operation.KICK)
+    serve(engine, topic, now_ms)
 
 
 # --- Burying -------------------------------------------------------------------------------------
@@ -116,6 +119,7 @@ def bury_waiting(
     rank = engine.store.next_rank()
     topic = _rewritten(engine, buried_waiting(record, priority, rank, now_ms, text))
     engine.store.counters.count(topic, Operation.BURY)
+    serve(engine, topic, now_ms)
 
 
 # --- Another time --------------------------------------------------------------------------------
@@ -193,6 +197,7 @@ def change(
     if own is not None or body is not None:
         own = own or Own()
         check_own_target(topic, own.target)
+        check_group(topic, own.group, group_of(record))
         changed = with_parts(record, pack_parts(own), body)
     if not topic.has_no_rules:
         admit(

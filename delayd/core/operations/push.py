@@ -81,6 +81,9 @@ def reserve_call(
     store.leases.begun[job_id] = now_ms
     if topic.throttle is not None:
         store.blocks.restrain(topic, topic.throttle, store.time_ms, 1)
+    if topic.queues.ready.groups is not None:
+        topic.queues.ready.served(record, store.time_ms)
+        store.mind_groups(topic)
     return job_id, record
 
 

@@ -39,6 +39,7 @@ does to an existing job is a change (`core.operations.change`).
 
 import enum
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -48,6 +49,7 @@ from delayd.core.job_parts import (
     Flag,
     Own,
     Packed,
+    group_of,
     join_parts,
     pack_key,
     pack_parts,
@@ -68,6 +70,7 @@ from delayd.core.operations.checks import (
     topic_named,
     vet_put,
 )
+from delayd.core.operations.groups import check_group, grouped, reads_groups
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import record_topic
 from delayd.core.operations.waiting import serve
@@ -101,6 +104,8 @@ _pack_header: Final = HEADER.pack
 # up to the end of the header. Packed once: 2.5 % of a put, and more where it is compiled.
 _pack_put_and_id: Final = struct.Struct(f"{LAYOUTS[Kind.PUT].format}Q").pack
 _pack_alike: Final = struct.Struct(f"<{HEADER.format.removeprefix('<Q')}").pack
+_MORE_BYTES: Final = U64.size + OFFSET_BYTES + PARTS_BYTES
+"""A wall-clock time, and the records that may stand before a PUT."""
 _PUT_HEAD_BYTES: Final = LAYOUTS[Kind.PUT].size
 _LENGTHS: Final = [bytes((length,)) for length in range(KEY_BYTES_MAX + 1)]
 """The byte before a key."""
@@ -183,6 +188,9 @@ def put_one(
     ):
         vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)
     if not topic.has_no_rules:
+        if reads_groups(topic):
+            content = (priority, delay_ms, ttr_ms)
+            return _put_grouped(engine, topic, *content, (body,), now_ms, job_id, at_once=at_once)
         delay_ms, ttr_ms = _admit_bodies(engine, topic, (body,), delay_ms, ttr_ms, at_once=at_once)
     engine.log_space.take_for_puts(1, body_bytes)
     due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms) if delay_ms else now_ms
@@ -229,6 +237,9 @@ def put_alike(
     body_bytes = max(map(len, bodies))
     vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)
     if not topic.has_no_rules:
+        if reads_groups(topic):
+            content = (priority, delay_ms, ttr_ms)
+            return _put_grouped(engine, topic, *content, bodies, now_ms, first_id, at_once=at_once)
         delay_ms, ttr_ms = _admit_bodies(engine, topic, bodies, delay_ms, ttr_ms, at_once=at_once)
     engine.log_space.take_for_puts(len(bodies), body_bytes)
     due_ms = ceil_to_tick(now_ms + delay_ms, engine.tick_ms) if delay_ms else now_ms
@@ -252,6 +263,42 @@ def put_alike(
     store.put_alike(topic, first_id, priority, due_ms, records)
     if topic.waiters:
         serve(engine, topic, now_ms)
+    return first_id
+
+
+def _put_grouped(
+    engine: Engine,
+    topic: Topic,
+    priority: int,
+    delay_ms: int,
+    ttr_ms: int,
+    bodies: Sequence[bytes],
+    now_ms: RequestMs,
+    first_id: int,
+    *,
+    at_once: bool,
+) -> int:
+    """Accept jobs whose groups are read in their bodies, with ids from the first on; return it."""
+    owns = [grouped(topic, None, b"", body) for body in bodies]
+    parts = [None if own is None else pack_parts(own) for own in owns]
+    for group, jobs in Counter(own.group for own in owns if own is not None).items():
+        check_group(topic, group, jobs=jobs)
+    lengths = [_head_bytes(b"", own) + len(body) for own, body in zip(parts, bodies, strict=True)]
+    delay_ms, ttr_ms = admit(
+        engine,
+        topic,
+        jobs=len(bodies),
+        record_bytes=sum(lengths),
+        body_bytes=max(map(len, bodies)),
+        delay_ms=delay_ms,
+        ttr_ms=ttr_ms,
+        at_once=at_once,
+    )
+    engine.log_space.take_for_puts(len(bodies), max(lengths) + _MORE_BYTES)
+    new = when(engine, delay_ms, None, now_ms)
+    for job_id, (own, body) in enumerate(zip(parts, bodies, strict=True), first_id):
+        _write_new(engine, topic, job_id, b"", Content(priority, ttr_ms, own, body), new, now_ms)
+    serve(engine, topic, now_ms)
     return first_id
 
 
@@ -317,8 +364,7 @@ def put_keyed(
     vet_put(engine, priority, delay_ms, ttr_ms, len(body), due_wall_ms)
     if topic.is_internal:
         require_writable(engine, topic.name)  # before the answer shows whether the key is taken
-    if own is not None:
-        _check_rules(topic, own)
+    own = _vetted_own(topic, own, key, body)
     content = Content(priority, ttr_ms, None if own is None else pack_parts(own), body)
     old_id = _taken(engine, topic, key, on, now_ms) if key else 0
     if old_id and on is Conflict.KEEP:
@@ -327,19 +373,21 @@ def put_keyed(
     is_extension = bool(old) and on is Conflict.EXTEND  # which keeps the old body
     new = when(engine, 0 if on is Conflict.PRESERVE and old else delay_ms, due_wall_ms, now_ms)
     if not topic.has_no_rules:
+        if own is not None and not is_extension:
+            check_group(topic, own.group, group_of(old) if old else b"")
+        more_bytes = _head_bytes(key, content.parts) + len(body) - len(old)
         default_ms, ttr_ms = admit(
             engine,
             topic,
             jobs=0 if old else 1,
-            record_bytes=0 if is_extension else _parts_bytes(key, content) + len(body) - len(old),
+            record_bytes=0 if is_extension else more_bytes,
             body_bytes=len(body),
             delay_ms=new.delay_ms,
             ttr_ms=ttr_ms,
             at_once=at_once,
             is_wall_time=due_wall_ms is not None,
         )
-        if due_wall_ms is None:
-            new = when(engine, default_ms, None, now_ms)
+        new = when(engine, default_ms, None, now_ms) if due_wall_ms is None else new
         content = content._replace(ttr_ms=ttr_ms)
     if not old:
         return _create(engine, topic, key, content, new, now_ms), Outcome.CREATED
@@ -353,11 +401,16 @@ def put_keyed(
     return old_id, Outcome.PRESERVED
 
 
-def _check_rules(topic: Topic, own: Own) -> None:
-    """Raise `ValueOutOfRange` if a job's own retry rule does not fit a record.
+def _vetted_own(topic: Topic, own: Own | None, key: bytes, body: bytes) -> Own | None:
+    """Return the parts of a put, with the group that the topic's policy reads where it says none.
 
-    `TargetRefused` if the topic takes no target of the job's own.
+    Raises `ValueOutOfRange` if a retry rule does not fit a record, `TargetRefused` if the topic
+    takes no target of the job's own, `GroupMissing` if it takes only jobs with a group.
     """
+    if not topic.has_no_rules:
+        own = grouped(topic, own, key, body)
+    if own is None:
+        return None
     retry = own.retry
     if retry is not None:
         check_range("retry steps", len(retry.steps_ms), RETRY_STEPS_MAX)
@@ -367,11 +420,12 @@ def _check_rules(topic: Topic, own: Own) -> None:
         check_range("attempts", retry.attempts_max, ATTEMPTS_MAX)
         check_range("jitter in percent", retry.jitter_percent, JITTER_PERCENT_MAX)
     check_own_target(topic, own.target)
+    return own
 
 
-def _parts_bytes(key: bytes, content: Content) -> int:
-    """Return how long the header of a record and these parts of it are."""
-    own_bytes = len(join_parts(content.parts)[1]) if content.parts else 0
+def _head_bytes(key: bytes, parts: Packed | None) -> int:
+    """Return how long the header of a record, the key and these parts of it are."""
+    own_bytes = len(join_parts(parts)[1]) if parts else 0
     return HEADER_BYTES + len(pack_key(key)) + own_bytes
 
 
@@ -395,10 +449,25 @@ def _create(
     engine: Engine, topic: Topic, key: bytes, content: Content, new: When, now_ms: RequestMs
 ) -> int:
     """Accept a new job whose key is free, or that of a reserved job; return its id."""
-    store = engine.store
-    parts_bytes = _parts_bytes(key, content) - HEADER_BYTES + U64.size + OFFSET_BYTES + PARTS_BYTES
+    parts_bytes = _head_bytes(key, content.parts) - HEADER_BYTES + _MORE_BYTES
     engine.log_space.take_for_puts(1, parts_bytes + len(content.body))
     job_id = take_id(engine)
+    _write_new(engine, topic, job_id, key, content, new, now_ms)
+    serve(engine, topic, now_ms)
+    return job_id
+
+
+def _write_new(
+    engine: Engine,
+    topic: Topic,
+    job_id: int,
+    key: bytes,
+    content: Content,
+    new: When,
+    now_ms: RequestMs,
+) -> None:
+    """Record and take in a new job, for which log space was taken."""
+    store = engine.store
     if new.wall_ms is not None:
         tell_offset(engine)
     if not topic.recorded:
@@ -409,8 +478,6 @@ def _create(
     engine.write_promised(pack_put(_PUT, len(record)) + record)
     store.put(topic, job_id, content.priority, new.due_ms, record)
     store.wall_times.note(job_id, record, store.time_ms)
-    serve(engine, topic, now_ms)
-    return job_id
 
 
 def _fresh(
@@ -461,11 +528,14 @@ def put_keyed_run(
 ) -> int:
     """Accept jobs that differ in keys and bodies; return the first of their ids, in sequence.
 
-    0, and nothing has changed, if a key is taken or given twice: then put each with `put_keyed`.
+    0, and nothing has changed, if a key is taken or given twice, or groups are to be read: then put
+    each with `put_keyed`.
     Refuses all or none. A job costs a quarter of what that costs.
     """
     store = engine.store
     check_keys(keys)
+    if reads_groups(topic):
+        return 0
     body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
     vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)
     first_id = store.last_id + 1

@@ -13,6 +13,7 @@ from typing import Final
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
+from delayd.core.groups import Groups
 from delayd.core.job_record import DUE_AT, STATE_AT, TRANSITIONS, U64, Event, State
 from delayd.core.operations.attempts import expire, give_back
 from delayd.core.operations.checks import require_writable_job
@@ -103,6 +104,11 @@ def _fire_timer(engine: Engine, owner: AlarmOwner, now_ms: RequestMs) -> None:
         topic = engine.store.topics.by_name[owner.topic_name]
         engine.store.blocks.go_on(topic, owner, engine.store.time_ms)
         serve(engine, topic, now_ms)
+    elif isinstance(owner, Groups):
+        topic_named = engine.store.topics.by_name.get(owner.topic_name)
+        if topic_named is not None:
+            engine.store.wake_groups(topic_named, owner)
+            serve(engine, topic_named, now_ms)
     elif isinstance(owner, Reminder):
         owner.ring(now_ms)
     elif not owner.waiting:

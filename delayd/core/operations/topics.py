@@ -1,5 +1,7 @@
 """Operations on whole topics: pause, clear, policies, and the configuration.
 
+    pause(name, pause_ms), pause_group(name, group, pause_ms)
+                                                hand out nothing for that long
     set_policy(name, policy, now_ms, if_tag)    from now on; None: the configured one; with a tag
                                                 only if the policy in force has it
     policy_of(name)                             the policy in force, and its source
@@ -29,7 +31,7 @@ from contextlib import suppress
 
 from delayd.core import apply
 from delayd.core.engine import Engine
-from delayd.core.errors import PoliciesFull, PolicyChanged, Refusal, TargetRefused
+from delayd.core.errors import GroupsFull, PoliciesFull, PolicyChanged, Refusal, TargetRefused
 from delayd.core.log_records import Kind, pack
 from delayd.core.log_space import TOPIC_COST_BYTES
 from delayd.core.names import IDEMPOTENCY_TOPIC, INTERNAL_TOPICS, checked_name
@@ -53,6 +55,7 @@ from delayd.core.wheel.wheel import ceil_to_tick
 from delayd.limits import (
     ADVANCE_SLICE_JOBS,
     DURATION_MS_MAX,
+    GROUPS_PAUSED_MAX,
     IDEMPOTENCY_MS,
     POLICIES_MAX,
     POLICY_JSON_BYTES_MAX,
@@ -101,6 +104,29 @@ def pause(engine: Engine, name: str, pause_ms: int, now_ms: RequestMs) -> None:
     topic.pauses += 1
     engine.store.counters.count(topic, Operation.PAUSE)
     apply.pause(engine.store, topic.number, until_ms, pause_ms)
+    if not pause_ms:
+        serve(engine, topic, now_ms)
+
+
+def pause_group(engine: Engine, name: str, group: bytes, pause_ms: int, now_ms: RequestMs) -> None:
+    """Hand out nothing of the group for that long; 0 resumes at once.
+
+    Raises `TopicNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `GroupsFull`, `OutOfSpace`.
+    """
+    require_writable(engine, name)
+    topic = topic_named(engine, name)
+    check_range("pause in ms", pause_ms, DURATION_MS_MAX)
+    groups = topic.queues.ready.groups
+    paused = {} if groups is None else groups.paused
+    if pause_ms and group not in paused and len(paused) >= GROUPS_PAUSED_MAX:
+        raise GroupsFull(topic.name)
+    until_ms = ceil_to_tick(now_ms + pause_ms, engine.tick_ms) if pause_ms else 0
+    if not topic.recorded:
+        record_topic(engine, topic)
+    engine.record(Kind.PAUSE_GROUP, topic.number, until_ms, pause_ms, tail=group)
+    topic.pauses += 1
+    engine.store.counters.count(topic, Operation.PAUSE)
+    apply.pause_group(engine.store, topic.number, until_ms, pause_ms, group)
     if not pause_ms:
         serve(engine, topic, now_ms)
 

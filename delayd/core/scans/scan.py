@@ -1,6 +1,6 @@
 """A scan of the jobs of a topic, a slice at a time, while clients keep working with them.
 
-`Wanted` says which jobs: their states, when they are due, how their keys begin, why they failed.
+`Wanted` says which jobs: states, times due, how their keys begin, their group, why they failed.
 `Scan` visits all of them, where their topic keeps them:
 
     delayed    the buckets of the wheel, in the order of time; it ends where `until_ms` is reached
@@ -34,7 +34,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.engine import Engine
-from delayd.core.job_parts import key_of
+from delayd.core.job_parts import group_of, key_of
 from delayd.core.job_record import DUE_AT, PRIORITY_AND_TOPIC, PRIORITY_AT, STATE_AT, U64, State
 from delayd.core.operations.tick import catch_up_leases, leases_are_caught_up
 from delayd.core.ready_queue import ID_MASK
@@ -75,6 +75,8 @@ class Wanted(NamedTuple):
     """Jobs whose keys begin like this; with "" those without a key too."""
     reason: str = ""
     """Jobs whose last attempt failed for this reason (`core.reasons`), by its id; "": any jobs."""
+    group: bytes = b""
+    """Jobs of this group; empty: of any, and those without one."""
 
 
 def seen_state(store: "Store", job_id: int, record: bytes) -> State:
@@ -129,7 +131,7 @@ class Scan:
         get, holders, numbered = store.jobs.get, store.leases.sessions, store.topics.by_number
         number, time_ms = topic.number, store.time_ms
         from_ms, until_ms, states = wanted.from_ms, self.until_ms, wanted.states
-        prefix, reason = wanted.key_prefix.encode(), wanted.reason
+        prefix, group, reason = wanted.key_prefix.encode(), wanted.group, wanted.reason
         rows = []
         for job_id in job_ids:
             record = get(job_id)
@@ -151,6 +153,7 @@ class Scan:
             if (
                 state in states
                 and (not prefix or key_of(record).startswith(prefix))
+                and (not group or group_of(record) == group)
                 and (not reason or reason_id(reason_of(record)) == reason)
             ):
                 rows.append(due_ms * ROW_ID_END + job_id)

@@ -93,12 +93,13 @@ def topic_answer(
 ) -> answer_forms.TopicAnswer:
     """Return everything about a topic."""
     caps = topic.policy or NO_POLICY
+    blocks = topic.blocks if len(topic.queues.ready) else topic.blocks & ~Block.HELD
     return answer_forms.TopicAnswer(
         **msgspec.structs.asdict(counts),
         using=topic.users,
         watching=topic.clients_watching,
         blocks=[
-            *((block.name or "").lower() for block in Block if topic.blocks & block),
+            *((block.name or "").lower() for block in Block if blocks & block),
             *(block.value for block in push_blocks),
         ],
         due_to_ready=_lateness(topic.overdue),

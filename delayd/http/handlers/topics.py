@@ -1,4 +1,4 @@
-"""Topics: lists, figures, policies; pause, resume, kick, clear.
+"""Topics: lists, figures, policies, groups; pause, resume, kick, clear.
 
 A list is read in slices, between the turns of other clients, and has only the topics that the token
 allows. Long operations (a clear, a kick of a million) are background tasks of the core.
@@ -13,10 +13,13 @@ from delayd.access.authorize import to_set_policy
 from delayd.access.principal import EVERYBODY
 from delayd.core.errors import TopicNotFound
 from delayd.core.job_record import State
+from delayd.core.operations.checks import topic_named
 from delayd.core.operations.topics import Clear, SetPolicy, policy_of
 from delayd.core.operations.topics import pause as pause_topic
+from delayd.core.operations.topics import pause_group as pause_group_of
 from delayd.core.policy import NO_POLICY, Policy
 from delayd.core.scans.bulk import Action, Bulk
+from delayd.core.scans.groups import GroupList, GroupOrder, GroupRow, group_named
 from delayd.core.scans.scan import Wanted
 from delayd.core.targets import masked
 from delayd.core.topic import Source, Topic
@@ -33,7 +36,7 @@ IF_MATCH: Final = "If-Match"
 ONE_TAG_RULE: Final = 'is not one tag in quotes, such as "44136fa355b3678a", or *'
 
 if TYPE_CHECKING:
-    from delayd.http.request_forms import KickForm, ListTopicsForm, PauseForm
+    from delayd.http.request_forms import KickForm, ListGroupsForm, ListTopicsForm, PauseForm
 
 
 # --- Lists and figures ---------------------------------------------------------------------------
@@ -187,6 +190,70 @@ async def _pause(call: Call, pause_ms: int) -> Reply:
     pause_topic(api.engine, name, pause_ms, api.now_ms())
     until = _paused_until(api, api.engine.store.topics.by_name[name])
     return await call.answered(answer_forms.PausedAnswer(paused_until=until))
+
+
+# --- Groups --------------------------------------------------------------------------------------
+
+
+async def list_groups(call: Call) -> Reply:
+    """Answer groups of a topic, those first that the query asks for."""
+    api, name = call.api, call.topic
+    query: ListGroupsForm = call.query
+    after = query.after.decode() if isinstance(query.after, bytes) else ""
+    work = GroupList(api.engine, name, GroupOrder(query.order), query.limit, after)
+    await api.carry_out(work)
+    now_ms, shown = api.now_ms(), []
+    async with api.slices(len(work.rows)) as slices:
+        for row in work.rows:
+            if slices.is_over:
+                await slices.rest()
+            shown.append(_group_answer(api, row, now_ms))
+        return reply(
+            200, answer_forms.GroupsAnswer(groups=shown, count=work.count, after=work.after)
+        )
+
+
+def _group_answer(api: Api, row: GroupRow, now_ms: int) -> answer_forms.GroupAnswer:
+    since_ms, until_ms = row.ready_since_ms, row.paused_until_ms
+    return answer_forms.GroupAnswer(
+        name=row.name,
+        jobs=row.jobs,
+        ready=row.ready,
+        reserved=row.reserved,
+        retrying=row.retrying,
+        weight=row.weight,
+        ready_age=None if since_ms is None else max(0, now_ms - since_ms) / 1_000,
+        paused_until=None if until_ms is None else moment_text(api.wall_ms(until_ms)),
+        blocked=UNSET if row.block is None else row.block.value,
+    )
+
+
+async def get_group(call: Call) -> Reply:
+    """Answer how a group is doing."""
+    api, topic = call.api, topic_named(call.api.engine, call.topic)
+    return await call.answered(_group_answer(api, group_named(topic, call.group), api.now_ms()))
+
+
+async def pause_group(call: Call) -> Reply:
+    """Hand out nothing of the group for a while."""
+    form: PauseForm = call.form
+    return await _pause_group(call, form.duration)
+
+
+async def resume_group(call: Call) -> Reply:
+    """Hand out the group's jobs again."""
+    return await _pause_group(call, 0)
+
+
+async def _pause_group(call: Call, pause_ms: int) -> Reply:
+    api, name, group = call.api, call.topic, call.group
+    pause_group_of(api.engine, name, group, pause_ms, api.now_ms())
+    until_ms = group_named(api.engine.store.topics.by_name[name], group).paused_until_ms
+    until = None if until_ms is None else moment_text(api.wall_ms(until_ms))
+    return await call.answered(answer_forms.PausedAnswer(paused_until=until))
+
+
+# --- All jobs ------------------------------------------------------------------------------------
 
 
 async def kick(call: Call) -> Reply:

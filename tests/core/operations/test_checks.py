@@ -134,6 +134,7 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "change": lambda s: s.change(MEMO, body=b"forged"),
     "pause": lambda s: s.pause(IDEMPOTENCY_TOPIC, 9),
     "resume": lambda s: s.pause(IDEMPOTENCY_TOPIC, 0),
+    "pause_group": lambda s: s.pause_group(IDEMPOTENCY_TOPIC, b"g", 9),
     "set_policy": lambda s: s.set_policy(IDEMPOTENCY_TOPIC, NEVER_PLAIN),
     "set_policy none": lambda s: s.set_policy(IDEMPOTENCY_TOPIC, None),
     "set_policy of another": lambda s: s.set_policy(
