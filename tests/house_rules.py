@@ -77,7 +77,7 @@ MAY_IMPORT: Final = MappingProxyType(
         # A program of its own, which may be anywhere.
         "client": (),
         # Bridges: the client, for a framework.
-        **dict.fromkeys(("django", "kombu"), ("client",)),
+        **dict.fromkeys(("django", "dramatiq", "kombu"), ("client",)),
         "outbox": ("client",),
         "ui": (),
         "testing": (*FRONT_END, "client", "config", "http", "line.stats", "metrics", "push"),
@@ -119,7 +119,10 @@ IMPURE: Final = MappingProxyType(
 HOMES: Final = MappingProxyType(
     {
         "time": (
-            ("delayd/clock.py", "delayd/client/", "delayd/kombu.py", "delayd/outbox/"),
+            (
+                *("delayd/clock.py", "delayd/client/", "delayd/dramatiq.py", "delayd/kombu.py"),
+                "delayd/outbox/",
+            ),
             "take `now_ms` as an argument, or a Clock in a shell",
         ),
         "aiohttp": (("delayd/http/", "delayd/push/"), "put HTTP into delayd/http or delayd/push"),

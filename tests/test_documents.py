@@ -33,6 +33,7 @@ ELSEWHERE: Final = frozenset(
     (
         "delayd.toml",
         "drill.py",
+        "shop.py",
         "producer.py",
         "protocol.txt",
         "receiver.py",

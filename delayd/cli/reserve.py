@@ -173,6 +173,7 @@ def ack(client: "Client", tokens: tuple[str, ...]) -> int:
 )
 @click.option("--error", default="", metavar="TEXT", help="Why; it is kept with the job.")
 @click.option("--priority", type=PRIORITY, help="Give it another priority.")
+@click.option("--dead", is_flag=True, help="Do not try it again: make it a dead letter.")
 @JSON_OPTION
 @with_client
 def nack(
@@ -182,12 +183,13 @@ def nack(
     delay: str | None,
     error: str,
     priority: int | None,
+    dead: bool,
     as_json: bool,
 ) -> int:
     """Report that the attempt failed, by TOKEN; print what becomes of the job."""
 
     def one(token: str) -> None:
-        became = client.nack(token, delay=delay, error=error, priority=priority)
+        became = client.nack(token, delay=delay, error=error, priority=priority, dead=dead)
         if as_json:
             print_json([became_fields(token, became)])
         else:

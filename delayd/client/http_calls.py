@@ -170,10 +170,13 @@ class HttpCalls:
         priority: int | None = None,
         *,
         counts: bool = True,
+        dead: bool = False,
     ) -> Steps[Became]:
         body: dict[str, Any] = _present(error=error or None, priority=priority)
         if not counts:
             body["counts"] = False
+        if dead:
+            body["dead"] = True
         if delay is not None:
             body["delay"] = duration_value(delay)
         return named(Became, (yield from _held(job, "nack", body)))

@@ -258,11 +258,12 @@ class LineCalls:
         priority: int | None = None,
         *,
         counts: bool = True,
+        dead: bool = False,
     ) -> Steps[Became]:
         if priority is not None:
             raise self._elsewhere("a nack with a priority")
-        words = [] if counts else ["counts=0"]
-        if delay is not None:
+        words = ["dead=1"] if dead else [] if counts else ["counts=0"]
+        if delay is not None and not dead:
             words.append(f"delay={seconds_word(delay, 'delay')}")
         if text := _one_line(error):
             words.append(text)
@@ -912,7 +913,7 @@ def _one_line(text: str) -> str:
     ('busy quit', '"delay=5')
     """
     text = " ".join(text.split())
-    if text.startswith(("delay=", "counts=")):
+    if text.startswith(("delay=", "counts=", "dead=")):
         text = f'"{text}'
     return text.encode()[:900].decode(errors="ignore")
 

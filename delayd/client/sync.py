@@ -219,14 +219,16 @@ class Client:
         error: str = "",
         priority: int | None = None,
         counts: bool = True,
+        dead: bool = False,
     ) -> Became:
         """Report a failed attempt; return the outcome.
 
         With `counts=False` no attempt is counted: the job is ready again, after the delay if there
-        is one, whatever its retry rule says.
+        is one, whatever its retry rule says. With `dead=True` it is not tried again: it is buried,
+        or moved if its topic moves exhausted jobs.
         """
         steps = self._calls.nack(
-            held(job), delay=delay, error=error, priority=priority, counts=counts
+            held(job), delay=delay, error=error, priority=priority, counts=counts, dead=dead
         )
         return self._run(nacking(job, steps))
 
@@ -549,9 +551,11 @@ class Job(Reserved[Client]):
         error: str = "",
         priority: int | None = None,
         counts: bool = True,
+        dead: bool = False,
     ) -> Became:
         """Report a failed attempt; return the outcome. As `Client.nack`."""
-        return self.client.nack(self, delay=delay, error=error, priority=priority, counts=counts)
+        how: dict[str, Any] = {"priority": priority, "counts": counts, "dead": dead}
+        return self.client.nack(self, delay=delay, error=error, **how)
 
     def release(self, *, delay: Duration | None = None, priority: int | None = None) -> Became:
         """Give it back; under a retry rule this is a failed attempt too."""

@@ -291,6 +291,13 @@ class NackForm(HeldForm, kw_only=True):
             "false: no attempt is counted, and no retry rule applies: it is ready after the delay."
         ),
     ] = True
+    dead: Annotated[
+        bool,
+        about(
+            "true: it is not tried again, but buried, or moved if its topic moves exhausted jobs;"
+            " the delay and counts have no meaning then."
+        ),
+    ] = False
 
 
 class BuryWaitingForm(Form, kw_only=True):

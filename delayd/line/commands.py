@@ -137,13 +137,13 @@ def _touch(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     return replies.TOUCHED
 
 
-def _nack(client: LineConnection, args: tuple[int, int, str, bool], now_ms: RequestMs) -> bytes:
-    job_id, delay_ms, error, counts = args
+def _nack(client: LineConnection, nack: grammar.NackLine, now_ms: RequestMs) -> bytes:
     attempts.nack(
-        *(client.engine, client.session, job_id, now_ms),
-        delay_ms=delay_ms,
-        error=error,
-        counts=counts,
+        *(client.engine, client.session, nack.job_id, now_ms),
+        delay_ms=nack.delay_ms,
+        error=nack.error,
+        counts=nack.counts,
+        dead=nack.dead,
     )
     return b"NACKED\r\n"
 

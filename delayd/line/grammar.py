@@ -340,25 +340,35 @@ def parse_key_and_delay(rest: bytes) -> tuple[str, bytes, int]:
     return name, key, parse_seconds(rest)
 
 
-def parse_nack(rest: bytes) -> tuple[int, int, str, bool]:
-    """Return id, delay in milliseconds (0: none was asked for), error, and whether it counts.
+class NackLine(NamedTuple):
+    """What a nack says."""
 
-    The error is free text for people: bytes that are not UTF-8 are replaced, not refused.
-    """
+    job_id: int
+    delay_ms: int
+    """0: none was asked for."""
+    error: str
+    counts: bool
+    """Whether it is a failed attempt."""
+    dead: bool
+    """Whether it is not tried again."""
+
+
+def parse_nack(rest: bytes) -> NackLine:
+    """Return what a nack says. The error is for people: bytes that are no UTF-8 are replaced."""
     job_id, _, text = rest.lstrip(b" ").partition(b" ")
     text = text.lstrip(b" ")
     word, _, behind = text.partition(b" ")
-    counts = word != b"counts=0"
-    if not counts:
+    counts, dead = word != b"counts=0", word == b"dead=1"
+    if dead or not counts:
         text = behind
     delay_ms = 0
-    if text.startswith(b"delay="):
+    if text.startswith(b"delay=") and not dead:
         word, _, text = text.partition(b" ")
         try:
             delay_ms = _duration(word.removeprefix(b"delay=").decode())
         except ValueError as error:
             raise BadFormat(word) from error
-    return parse_job_id(job_id), delay_ms, text.decode(errors="replace"), counts
+    return NackLine(parse_job_id(job_id), delay_ms, text.decode(errors="replace"), counts, dead)
 
 
 # --- Puts ----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ it is not known whether the row was put: it is kept with an error that says so.
 import json
 import secrets
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Unpack
 
 from delayd.client.errors import (
     Invalid,
@@ -46,7 +46,7 @@ from delayd.client.errors import (
 )
 from delayd.client.results import PutResult
 from delayd.client.sync import Client
-from delayd.client.values import NewJob, seconds
+from delayd.client.values import NewJob, PutOptions, seconds
 from delayd.outbox.table import BATCH_BYTES, BODY_BYTES_MAX, OPTIONS_BYTES_MAX, OutboxRow, batches
 
 HELD: Final = "36500d"
@@ -91,16 +91,14 @@ class Permits:
     def check(self) -> None:
         """See that the daemon knows `instead_of`, and that the token may all that is needed.
 
-        Raises DaemonUnfit, and DelaydError if the daemon is away or cannot now.
+        It puts the mark in its own place, which changes nothing. Raises DaemonUnfit, and
+        DelaydError if the daemon is away or cannot now.
         """
-        key = f"probe.{secrets.token_hex(8)}"
         try:
-            old = self._client.put(self._topic, "", key=key, delay=HELD)
-            place = self._place(old.id, key)
-            new = self._client.put(self._topic, "", delay=HELD, instead_of=place)
-            self._client.cancel(new.id)
-            self._mark = self._ensured_mark()
-            self._refuse_twice(place)
+            number = self._put_mark()
+            self._mark = self._found_mark()
+            self._put_mark(instead_of=self._place(number, MARK))
+            self._refuse_another(number)
         except (NotNow, NoRoom, ServerFault):
             raise
         except (Refused, NotOnThisProtocol, NotUnderstood) as error:
@@ -109,18 +107,18 @@ class Permits:
                 f" `instead_of`, and the scopes put, peek and delete on the topic {self._topic!r}"
             ) from error
 
-    def _refuse_twice(self, place: str) -> None:
+    def _refuse_another(self, number: int) -> None:
         try:
-            self._client.put(self._topic, "", delay=HELD, instead_of=place)
+            self._put_mark(instead_of=self._place(number, "another"))
         except JobNotFound:
             return
-        raise DaemonUnfit("this daemon puts a job in the place of one that is gone: it is too old")
+        raise DaemonUnfit("this daemon puts a job in the place of one that is not there")
 
-    def _ensured_mark(self) -> str:
-        """Return the mark of the topic, which is made if there is none."""
+    def _put_mark(self, **options: Unpack[PutOptions]) -> int:
+        """Put the mark of the topic, or keep the one that is there; return its number."""
         body = secrets.token_hex(8)
-        self._client.put(self._topic, body, key=MARK, delay=HELD, on_conflict="keep")
-        return self._found_mark()
+        how: PutOptions = {"key": MARK, "delay": HELD, "on_conflict": "keep", **options}
+        return self._client.put(self._topic, body, **how).id
 
     def _found_mark(self) -> str:
         """Return the mark of the topic; empty: there is none."""
@@ -248,7 +246,8 @@ class Permits:
             else:
                 sent.done.append(row.id)
         if rows and not mark:
-            self._mark = self._ensured_mark()
+            self._put_mark()
+            self._mark = self._found_mark()
 
     def _is_there(self, number: int) -> bool:
         try:

@@ -22,6 +22,7 @@ SETTINGS: Final = {
     "application_name": "delayd relay",
     "client_encoding": "utf8",
     "connect_timeout": "10",
+    "target_session_attrs": "read-write",  # of several hosts the one that is no standby
     # A server that is gone without a word is noticed within half a minute.
     "keepalives_idle": "10",
     "keepalives_interval": "5",
@@ -59,8 +60,8 @@ class PostgresqlOutbox:
     def __init__(self, url: str) -> None:
         try:
             given = conninfo_to_dict(url)
-        except psycopg.Error as error:  # which does not show the url
-            raise TableUnfit(f"the url of the database is wrong: {_line(error)}") from None
+        except psycopg.Error:  # which shows parts of it, maybe of a password
+            raise TableUnfit("the url of the database is none that PostgreSQL reads") from None
         self._settings: dict[str, Any] = {**SETTINGS, **given}
         self._connection: psycopg.Connection[Any] | None = None
         self._leads = False

@@ -920,6 +920,8 @@ class HttpWorld:
         assert told == {"topic": seen["topic"], "state": seen["state"], **due}
 
     def nack(self, job_id: Any, **options: Any) -> None:
+        if "dead" in options:
+            options["dead"] = bool(options["dead"])
         self._became(job_id, self._held("nack", job_id, **options))
 
     def bury(self, job_id: Any, **options: Any) -> None:

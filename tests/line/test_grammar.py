@@ -303,17 +303,25 @@ def test_malformed_filters_are_refused(text: bytes) -> None:
         grammar._parse_filter(text, grammar._LIST_READERS)
 
 
-def test_a_nack_takes_a_delay_and_the_rest_is_for_people() -> None:
-    assert grammar.parse_nack(b"7 delay=1.5 no route = gone") == (7, 1_500, "no route = gone", True)
-    assert grammar.parse_nack(b"7  no route") == (7, 0, "no route", True)
-    assert grammar.parse_nack(b"7 ") == (7, 0, "", True)
-    assert grammar.parse_nack(b"7 delay=2") == (7, 2_000, "", True)
-    assert grammar.parse_nack(b"7 delay=5s too slow") == (7, 5_000, "too slow", True)
-    assert grammar.parse_nack(b"7 the delay=5s") == (7, 0, "the delay=5s", True)
-    assert grammar.parse_nack(b"7 \xff") == (7, 0, "\ufffd", True)
-    assert grammar.parse_nack(b"7 counts=0") == (7, 0, "", False)
-    assert grammar.parse_nack(b"7 counts=0 delay=2 stopped") == (7, 2_000, "stopped", False)
-    assert grammar.parse_nack(b"7 counts=1 delay=2") == (7, 0, "counts=1 delay=2", True)
+def test_a_nack_takes_options_and_the_rest_is_for_people() -> None:
+    assert grammar.parse_nack(b"7 delay=1.5 no route = gone") == (
+        7,
+        1_500,
+        "no route = gone",
+        True,
+        False,
+    )
+    assert grammar.parse_nack(b"7  no route") == (7, 0, "no route", True, False)
+    assert grammar.parse_nack(b"7 ") == (7, 0, "", True, False)
+    assert grammar.parse_nack(b"7 delay=2") == (7, 2_000, "", True, False)
+    assert grammar.parse_nack(b"7 delay=5s too slow") == (7, 5_000, "too slow", True, False)
+    assert grammar.parse_nack(b"7 the delay=5s") == (7, 0, "the delay=5s", True, False)
+    assert grammar.parse_nack(b"7 \xff") == (7, 0, "\ufffd", True, False)
+    assert grammar.parse_nack(b"7 counts=0") == (7, 0, "", False, False)
+    assert grammar.parse_nack(b"7 counts=0 delay=2 stopped") == (7, 2_000, "stopped", False, False)
+    assert grammar.parse_nack(b"7 counts=1 delay=2") == (7, 0, "counts=1 delay=2", True, False)
+    assert grammar.parse_nack(b"7 dead=1") == (7, 0, "", True, True)
+    assert grammar.parse_nack(b"7 dead=1 delay=2 no") == (7, 0, "delay=2 no", True, True)
     for text in (b"delay=soon x", b"delay=", b"delay=5\t", "delay=٣".encode(), b"delay=137y"):
         with pytest.raises(BadFormat):
             grammar.parse_nack(b"7 " + text)

@@ -78,12 +78,12 @@ def test_a_relay_that_another_one_overtakes_anywhere_does_no_harm(outbox_rig: Ou
         check_once(outbox_rig, bodies)
 
 
-@pytest.mark.walk(3, 300)
+@pytest.mark.walk(2, 300)
 def test_any_relays_killed_one_after_the_other(
     outbox_rig: OutboxRig, number: int, seed: int
 ) -> None:
     draws = random.Random(f"{seed}-{number}")
-    for _ in range(15):
+    for _ in range(10):
         bodies = commit_some(outbox_rig)
         for _ in range(draws.randrange(1, 6)):
             fate = Fate(draws.randrange(1, 22), draws.choice(KILLS))

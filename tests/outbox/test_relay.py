@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from delayd.client import Unreachable
+from delayd.client import PutResult, Unreachable
 from delayd.outbox import table
 from delayd.outbox.databases import connected
 from delayd.outbox.permits import DaemonUnfit
@@ -244,6 +244,20 @@ def test_a_token_that_lacks_something_ends_it_at_the_start(
         relay.start()
 
 
+def test_a_daemon_that_takes_no_notice_of_instead_of_ends_it_at_the_start(
+    outbox_rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay = outbox_rig.relay()
+    put = relay._permits._client.put
+
+    def put_as_before(topic: str, body: object, **options: Any) -> PutResult:  # noqa: ANN401 - as they come
+        return put(topic, body, **{**options, "instead_of": None})
+
+    monkeypatch.setattr(relay._permits._client, "put", put_as_before)
+    with pytest.raises(DaemonUnfit, match="in the place of one that is not there"):
+        relay.start()
+
+
 def test_a_token_that_is_good_for_some_topics_fails_rows_of_others_alone(
     outbox_rig: OutboxRig,
 ) -> None:
@@ -265,7 +279,7 @@ def test_a_token_that_is_good_for_some_topics_fails_rows_of_others_alone(
     [
         ("mysql://x", "must be postgresql://"),
         ("sqlite:shop.db", "must be postgresql://"),
-        ("postgresql://%zz/", "the url of the database is wrong"),
+        ("postgresql://%zz/", "none that PostgreSQL reads"),
     ],
 )
 def test_a_wrong_url_is_a_sentence(url: str, why: str) -> None:

@@ -194,11 +194,13 @@ def nack(
     priority: int | None = None,
     error: str = "",
     counts: bool = True,
+    dead: bool = False,
 ) -> None:
     """Release a job as failed, with an error; `JobNotFound`, `ValueOutOfRange`, `OutOfSpace`.
 
     Without a retry rule it is ready again after the delay, and the error is still kept, at most
-    `ERROR_BYTES_MAX` of it. So it is where no attempt `counts`: nobody has worked on it.
+    `ERROR_BYTES_MAX` of it. So it is where no attempt `counts`: nobody has worked on it. One that
+    is `dead` is not tried again: it is exhausted, whatever its rule says.
     """
     record = held(engine, session, job_id)
     check_range("delay in ms", delay_ms, DURATION_MS_MAX)
@@ -206,7 +208,10 @@ def nack(
         check_range("priority", priority, PRIORITY_MAX)
     topic = engine.store.topic_of(record)
     rule = _rule_under(topic, record) or _NO_RULE
-    if counts:
+    if dead:
+        target = place_of(topic).target
+        outcome = exhausted(record, Reason.NACKED, now_ms, priority=priority, target=target)
+    elif counts:
         failed = (engine, topic, record, rule, Reason.NACKED, now_ms)
         outcome = _decide(*failed, delay_ms=delay_ms, priority=priority)
     else:

@@ -71,6 +71,7 @@ def _nack(api: Api, session: "Session", job_id: int, form: "NackForm") -> None:
         priority=form.priority if isinstance(form.priority, int) else None,
         error=form.error,
         counts=form.counts,
+        dead=form.dead,
     )
 
 
