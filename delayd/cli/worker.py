@@ -1,9 +1,9 @@
 """`delayd worker MODULE:APP`: work on the tasks of a Python program (`delayd.client.tasks`).
 
 The program has its own client, and with it the address and the token. The first SIGTERM or Ctrl-C
-ends the reserving, and tasks that run may finish; a Ctrl-C then gives their jobs back, and ends at
-once. With `--reload` a parent process looks at the Python files below the working directory each
-second, and starts the worker again when one has changed, gracefully too.
+ends the reserving, and tasks that run may finish; the second gives their jobs back, and ends it; a
+third ends it at once. With `--reload` a parent process looks at the Python files below the working
+directory each second, and starts the worker again when one has changed, gracefully too.
 """
 
 import importlib
@@ -41,8 +41,8 @@ def worker(app: str, *, concurrency: int, topics: tuple[str, ...], reload: bool)
     """Work on the tasks of APP, a Tasks object in the Python module MODULE.
 
     The module is looked for in the working directory first. Reservations are extended while tasks
-    run. The first SIGTERM or Ctrl-C lets them finish. A Ctrl-C then ends at once, and gives their
-    jobs back without counting an attempt.
+    run. The first SIGTERM or Ctrl-C lets them finish. The second ends it, and gives their jobs
+    back without counting an attempt.
     """
     if reload:
         only = [word for topic in topics for word in ("--topic", topic)]

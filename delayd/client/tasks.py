@@ -23,8 +23,9 @@ import contextlib
 import inspect
 import logging
 import signal
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -256,19 +257,19 @@ class Tasks(Generic[A, J]):
     def run(self, *, concurrency: int = 1, topics: list[str] | None = None) -> None:
         """Work until SIGTERM or Ctrl-C, let what runs finish, and close the client.
 
-        A Ctrl-C after either gives the jobs back, without counting an attempt, and raises
-        KeyboardInterrupt; a second SIGTERM ends the process. In the main thread only.
+        A second one gives the jobs back, without counting an attempt, and raises KeyboardInterrupt;
+        a third ends the process. In the main thread only.
         """
         worker: Any = self.worker(concurrency=concurrency, topics=topics)  # type: ignore[misc]
         if isinstance(self.client, Client):
-            with _on_term(worker.stop), self.client:
+            with _on_term(worker, worker.stop), self.client:
                 worker.run()
             return
         import asyncio  # noqa: PLC0415 - with an AsyncClient only
 
         async def run() -> None:
             loop = asyncio.get_running_loop()
-            with _on_term(lambda: loop.call_soon_threadsafe(worker.stop)):
+            with _on_term(worker, lambda: loop.call_soon_threadsafe(worker.stop)):
                 async with self.client:
                     await worker.run()
 
@@ -317,9 +318,7 @@ class Tasks(Generic[A, J]):
             if inspect.iscoroutinefunction(call.task.function):
                 await call()
                 return
-            import asyncio  # noqa: PLC0415 - it is running
-
-            result = await asyncio.to_thread(call)
+            result = await _in_thread(call)
             if inspect.isawaitable(result):
                 await result
 
@@ -377,22 +376,64 @@ class _Call:
 
 
 @contextlib.contextmanager
-def _on_term(stop: Callable[[], object]) -> Iterator[None]:
-    """Stop at the first SIGTERM; the second has its former effect."""
+def _on_term(worker: Any, stop: Callable[[], object]) -> Iterator[None]:  # noqa: ANN401 - of either kind
+    """Stop at the first SIGTERM; at the second do as at a Ctrl-C; the third has its former effect.
+
+    A Ctrl-C before counts as the first.
+    """
     before = signal.getsignal(signal.SIGTERM)
+    was_told = False
 
     def stopped(_number: int, _frame: "FrameType | None") -> None:
-        from delayd.client.worker import STOPPING  # noqa: PLC0415 - it is there: a worker runs
+        nonlocal was_told
+        if not (was_told or worker.is_stopping):
+            was_told = True
+            stop()
+            from delayd.client.worker import STOPPING  # noqa: PLC0415 - it is there: a worker runs
 
+            logging.getLogger("delayd").warning(STOPPING)
+            return
         signal.signal(signal.SIGTERM, before)
-        stop()
-        logging.getLogger("delayd").warning(STOPPING)
+        if not callable(signal.getsignal(signal.SIGINT)):  # ignored, as below nohup
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     signal.signal(signal.SIGTERM, stopped)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+async def _in_thread(call: Callable[[], object]) -> object:
+    """Return what a call returns, made in a thread that the end of the process does not wait for.
+
+    That of `asyncio.to_thread` is waited for, and there are few of them.
+    """
+    import asyncio  # noqa: PLC0415 - it is running
+
+    loop = asyncio.get_running_loop()
+    outcome: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
+    context = copy_context()
+
+    def settle(result: object, error: BaseException | None) -> None:
+        if not outcome.done():  # else it was cancelled
+            outcome.set_result((result, error))
+
+    def run() -> None:
+        result, failure = None, None
+        try:
+            result = context.run(call)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, failure)
+
+    threading.Thread(target=run, name="delayd-task", daemon=True).start()
+    result, failure = await outcome
+    if failure is not None:
+        raise failure
+    return result
 
 
 async def _finished(result: Awaitable[object]) -> None:

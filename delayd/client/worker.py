@@ -42,7 +42,7 @@ NOT_ACKNOWLEDGED: Final = (
 )
 GIVEN_BACK: Final = "job %d of topic %r was given back, and no attempt is counted"
 AWAY: Final = "the daemon is away, trying again: %s"
-STOPPING: Final = "stopping when the jobs in hand are finished; a second Ctrl-C ends at once"
+STOPPING: Final = "stopping when the jobs in hand are finished; a second signal gives them back"
 CALLERS: Final = frozenset(("delayd", "asyncio", "concurrent", "contextlib"))
 """Packages whose functions stand between a worker and the function that it calls."""
 Trouble = Callable[[BaseException, "Job | AsyncJob | None"], object]
@@ -107,6 +107,11 @@ class Worker:
     def stop(self) -> None:
         """Take no new jobs."""
         self._is_stopping.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it takes no new jobs."""
+        return self._is_stopping.is_set()
 
     def _work(self) -> None:
         wait = self._is_stopping.wait
@@ -197,6 +202,11 @@ class AsyncWorker:
     def stop(self) -> None:
         """Take no new jobs."""
         self._is_stopping.set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it takes no new jobs."""
+        return self._is_stopping.is_set()
 
     async def _work(self) -> None:
         try:

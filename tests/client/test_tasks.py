@@ -3,7 +3,10 @@
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any
@@ -305,6 +308,42 @@ async def test_with_asyncio_both_kinds_run_too(fake: FakeDelayd) -> None:
     worker = app.worker()
     await worker.run()
     assert seen[-1] == "c"
+
+
+@pytest.mark.parametrize("signals", ["TERM TERM", "INT TERM", "TERM INT"])
+@pytest.mark.parametrize("kind", ["plain", "asyncio"])
+def test_a_second_signal_gives_the_jobs_back_and_waits_for_no_function(
+    fake: FakeDelayd, caplog: pytest.LogCaptureFixture, kind: str, signals: str
+) -> None:
+    app: Any = Tasks(fake.client() if kind == "plain" else fake.async_client())
+    may_end = threading.Event()
+
+    def slow() -> None:
+        for number in signals.split():
+            os.kill(os.getpid(), signal.Signals[f"SIG{number}"])
+            while not caplog.messages:
+                time.sleep(0.001)
+        may_end.wait(60)
+
+    app.task("slow")(slow)
+    job_id = fake.client().put("slow", {"task": "slow"}, retry="2h").id
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            app.run()
+        assert not may_end.is_set()
+        assert {signal.getsignal(number) for number in handlers} == {
+            signal.default_int_handler,
+            handlers[signal.SIGTERM],
+        }
+    finally:
+        may_end.set()
+        signal.signal(signal.SIGINT, handlers[signal.SIGINT])
+    job = fake.client().get(job_id)
+    assert (job.state, job.attempts) == ("ready", 0)
+    told = f"job {job_id} of topic 'slow' was given back, and no attempt is counted"
+    assert caplog.messages[1:] == [told]
 
 
 def test_bodies_that_other_programs_put_may_leave_out_what_is_empty(app: App) -> None:

@@ -643,7 +643,7 @@ def test_ctrl_c_lets_the_job_in_hand_be_finished_and_a_second_one_does_not(
     assert seen == [0]
     assert [job.state for job in client.jobs("mail")] == ["ready"]
     assert caplog.messages == [
-        "stopping when the jobs in hand are finished; a second Ctrl-C ends at once"
+        "stopping when the jobs in hand are finished; a second signal gives them back"
     ]
 
 

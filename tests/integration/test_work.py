@@ -388,7 +388,7 @@ def test_ctrl_c_ends_a_program_with_a_worker_as_sigterm_does(
     worker.send_signal(signal.SIGINT)
     _out, err = worker.communicate(timeout=WITHIN_S)
     assert worker.returncode == Exit.OK
-    assert err == "stopping when the jobs in hand are finished; a second Ctrl-C ends at once\n"
+    assert err == "stopping when the jobs in hand are finished; a second signal gives them back\n"
 
 
 def test_a_command_talks_to_the_daemon_of_its_worker(
