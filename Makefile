@@ -136,6 +136,10 @@ bench-neighbours: $(VENV)/.dev ## measure how long the others wait for one clien
 bench-client: $(VENV)/.dev ## measure how fast one Python client puts, against the load generator
 	$(BIN)/python -m benchmarks.client $(ARGS)
 
+bench-celery: $(VENV)/.dev ## measure Celery on delayd beside Redis and RabbitMQ
+	@.ci/debian-packages
+	$(BIN)/python -m benchmarks.celery $(ARGS)
+
 bench-push: $(VENV)/.dev ## measure deliveries of due jobs against a bare aiohttp client
 	$(BIN)/python -m benchmarks.push $(ARGS)
 

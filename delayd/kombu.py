@@ -22,6 +22,7 @@ Once this module is imported, kombu knows `delayd://` and `delayds://` (TLS) wit
 
 import datetime as dt
 import hashlib
+import itertools
 import logging
 import os
 import re
@@ -50,6 +51,7 @@ from delayd.client import (
     NoRoom,
     NotNow,
     NotReserved,
+    Refused,
     TimedOut,
     TopicNotFound,
     Unreachable,
@@ -139,6 +141,7 @@ class DelaydChannel(virtual.Channel):
         self._qos = QoS()
         self._consumed: dict[str, Consumption] = {}
         """By consumer tag."""
+        self._deliveries = itertools.count(1)
 
     # --- Publishing ------------------------------------------------------------------------------
 
@@ -313,7 +316,7 @@ class DelaydChannel(virtual.Channel):
         try:
             payload = envelope_of(job.body)
             properties = payload["properties"]
-            properties["delivery_tag"] = tag = f"{job.id}.{job.attempt}"
+            properties["delivery_tag"] = tag = f"{job.id}.{next(self._deliveries)}"
             properties["delivery_info"]["redelivered"] = (job.attempt or 1) > 1
             message = self.Message(payload, channel=self)
         except (ValueError, TypeError, KeyError) as error:
@@ -422,10 +425,7 @@ class DelaydTransport(virtual.Transport):
             self._forget()
         if self._daemon is None:
             url, token, tls = place_of(self.client)
-            timeout_s = float(self.client.connect_timeout or 0) or 5.0
-            self._daemon = Client(
-                url, token=token, tls=tls, timeout=max(timeout_s, 5.0), patience=0
-            )
+            self._daemon = Client(url, token=token, tls=tls, patience=0)
         return self._daemon
 
     def _forget(self) -> None:
@@ -438,9 +438,17 @@ class DelaydTransport(virtual.Transport):
 
     def _collect(self, _connection: object) -> None:
         """Let go of everything at once, as kombu does after an error and in a forked process."""
-        if self._pid == os.getpid() and self._daemon is not None:
-            self._daemon.close()
+        if self._pid == os.getpid():
+            self._stop_reading()
+            if self._daemon is not None:
+                self._daemon.close()
         self._forget()
+
+    def _stop_reading(self) -> None:
+        """Have Celery's loop look at the connection no longer."""
+        if self._hub is not None and self._stream is not None and not self._stream.is_closed:
+            self._hub.remove_reader(self._stream.fileno())
+        self._hub = None
 
     def establish_connection(self) -> "DelaydTransport":
         self.daemon.stream().close()
@@ -452,10 +460,9 @@ class DelaydTransport(virtual.Transport):
         if self._pid != os.getpid():
             self._forget()
             return
+        self._stop_reading()
         stream, self._stream = self._stream, None
         if stream is not None:
-            if self._hub is not None and not stream.is_closed:
-                self._hub.remove_reader(stream.fileno())
             stream.close()
         if self._daemon is not None:
             self._daemon.close()
@@ -568,9 +575,7 @@ class DelaydTransport(virtual.Transport):
 
     def unregister_from_event_loop(self, connection: object, loop: Any) -> None:
         """Have it no longer do so."""
-        self._hub = None
-        if self._stream is not None and not self._stream.is_closed:
-            loop.remove_reader(self._stream.fileno())
+        self._stop_reading()
 
     def expire(self, task_id: str) -> None:
         """Have a task that waits handed out now, as one that expired in 1970.
@@ -578,13 +583,19 @@ class DelaydTransport(virtual.Transport):
         So the next worker marks it as revoked, and does not run it; and no restart of a worker, all
         of which keep in memory what was revoked, brings it back. One in hand is left to its worker.
         """
-        for job in self.daemon.find_key(task_id):
-            try:
-                message = loads(self.daemon.get(job.id).body)
-                message["headers"]["expires"] = LONG_AGO
-                self.daemon.change(job.id, body=dumps(message, ensure_ascii=False), delay=0)
-            except (JobNotFound, ValueError, TypeError, KeyError):
-                continue  # it was handed out meanwhile, or is no message
+        try:
+            for job in self.daemon.find_key(task_id):
+                self._expire_job(job.id)
+        except Refused as error:
+            logger.warning("task %s is revoked by the workers of now alone: %s", task_id, error)
+
+    def _expire_job(self, job_id: int) -> None:
+        try:
+            message = loads(self.daemon.get(job_id).body)
+            message["headers"]["expires"] = LONG_AGO
+            self.daemon.change(job_id, body=dumps(message, ensure_ascii=False), delay=0)
+        except (JobNotFound, ValueError, TypeError, KeyError):
+            return  # it was handed out meanwhile, or is no message
 
     # --- Bindings --------------------------------------------------------------------------------
 

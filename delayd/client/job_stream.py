@@ -233,9 +233,7 @@ class JobStream:
     def forget(self) -> None:
         """Close the connection and say nothing: in a process that was forked it is the parent's."""
         self._connection.close()
-        for job in self._held.values():
-            self._toucher.discard(job)
-        self._held.clear()
+        self._held.clear()  # the thread that touches finds it closed; its lock may be the parent's
 
     def _give_back(self) -> None:
         """Send what is to be sent, give back what arrives meanwhile, and wait for the answers."""

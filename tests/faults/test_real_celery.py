@@ -100,13 +100,18 @@ def test_every_task_is_done_and_twice_only_where_something_died(
 
 
 def put(project: Project, count: int, first_s: float, rng: random.Random) -> None:
-    app = Celery("producer", broker=project.broker_url, set_as_current=False)
-    app.conf.update(broker_transport="delayd.kombu:Transport", **project.settings)
+    app = producer(project)
     for number in range(count):
         at_s = first_s + rng.random() * SPREAD_S
         eta = dt.datetime.fromtimestamp(at_s, dt.UTC)
         app.send_task("tests.integration.celery_tasks.due", (number, at_s), eta=eta)
     app.close()
+
+
+def producer(project: Project) -> Celery:
+    app = Celery("producer", broker=project.broker_url, set_as_current=False)
+    app.conf.update(broker_transport="delayd.kombu:Transport", **project.settings)
+    return app
 
 
 def family(pid: int) -> set[int]:
@@ -132,3 +137,41 @@ def is_excused(run: Run, kills: list[tuple[float, set[int]]]) -> bool:
         (run.pid in pids or not pids) and killed_s - UNSURE_S < run.at_s < killed_s + UNSURE_S
         for killed_s, pids in kills
     )
+
+
+@pytest.mark.long
+def test_a_lease_is_extended_while_a_task_runs_whatever_the_pool_does(tmp_path: Path) -> None:
+    with (
+        free_port() as port,
+        serving(tmp_path / "data", port),
+        Project(
+            tmp_path, f"delayd://{HOST}:{port}", broker_transport_options={"ttr": 3}
+        ) as project,
+    ):
+        app = producer(project)
+        for pool in ("prefork", "threads", "solo"):
+            project.worker(f"--pool={pool}", "--concurrency=1", f"--queues={pool}")
+            project.worker(f"--pool={pool}", "--concurrency=1", f"--queues={pool}")
+            app.send_task("tests.integration.celery_tasks.slow", (pool, 8), queue=pool)
+        until(lambda: len(project.runs()) == 6)
+        time.sleep(4)
+        for worker in project.workers:
+            assert project.stop(worker) == 0
+        assert sorted(str(run.what) for run in project.runs()) == sorted(
+            str([what, pool])
+            for what in ("slow", "slow over")
+            for pool in ("prefork", "threads", "solo")
+        )
+
+
+@pytest.mark.long
+def test_a_task_whose_process_is_killed_is_done_by_another(tmp_path: Path) -> None:
+    with (
+        free_port() as port,
+        serving(tmp_path / "data", port),
+        Project(tmp_path, f"delayd://{HOST}:{port}") as project,
+    ):
+        project.worker("--concurrency=2")
+        producer(project).send_task("tests.integration.celery_tasks.kills", ("victim",))
+        until(lambda: len(project.runs()) == 2)
+        assert len({run.pid for run in project.runs()}) == 2

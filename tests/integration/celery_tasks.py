@@ -17,8 +17,8 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     result_chord_retry_interval=0.1,
     worker_hijack_root_logger=False,
-    **json.loads(os.environ.get("PROJECT", "{}")),
 )
+app.conf.update(json.loads(os.environ.get("PROJECT", "{}")))
 
 
 def note(what: object) -> None:

@@ -3,7 +3,9 @@
 import datetime as dt
 import json
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,18 @@ from kombu import Connection, Consumer, Exchange, Producer, Queue
 from kombu.exceptions import ChannelError, OperationalError
 
 from delayd import kombu
-from delayd.client import BodyTooBig, Client, JobInfo, KeyInvalid, TopicNameInvalid
+from delayd.access.scopes import Scope
+from delayd.client import (
+    BodyTooBig,
+    Client,
+    Forbidden,
+    JobInfo,
+    KeyInvalid,
+    TopicNameInvalid,
+    Unauthorized,
+)
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.access.samples import made, written
 
 pytestmark = pytest.mark.process
 TRANSPORT = "delayd.kombu:Transport"
@@ -337,3 +349,33 @@ def test_after_a_failover_the_other_url_is_used(daemon: Daemon) -> None:
     with Connection(urls, transport=TRANSPORT) as connection:
         connection.connect()
         assert kombu.place_of(connection)[0] == f"beanstalk://127.0.0.1:{port}"
+
+
+def test_a_producer_needs_the_scope_put_and_a_worker_those_of_the_page(tmp_path: Path) -> None:
+    page = (Path(kombu.__file__).parents[1] / "docs" / "celery.md").read_text(encoding="utf-8")
+    line = next(line for line in page.splitlines() if "Producers need the scope" in line)
+    first, *others = (Scope(word) for word in re.findall("`([a-z]+)`", line.split("scope ")[1])[:7])
+    topics = ("celery", "kombu.bindings", "*.pidbox", "celeryev*")
+    producing, one = made(1, (first,), topics)
+    working, two = made(2, (first, *others), topics)
+    config = tmp_path / "delayd.toml"
+    config.write_text(f'auth.tokens = "{written(tmp_path / "tokens.json", one, two)}"\n')
+    with running_daemon("--config", str(config)) as daemon:
+        worker = connected(daemon, token=working)
+        queue, all_of = Queue("celery"), Exchange("celery.pidbox", "fanout", durable=False)
+        with connected(daemon, token=producing) as producer, worker:
+            Queue("celery", Exchange("celery"), "celery")(producer.channel()).declare()
+            publish(producer, "celery", "x", **task("id"))
+            own = Worker(worker, queue)
+            assert own.gets(1) == ["x"]
+            own.got[0].requeue()
+            own.gets(2)
+            own.got[1].reject()
+            pidbox = Worker(worker, Queue("w@h.celery.pidbox", all_of, auto_delete=True))
+            Producer(worker).publish("all", exchange=all_of, declare=[all_of])
+            assert pidbox.gets(1) == ["all"]
+            pidbox.got[0].ack()
+            with pytest.raises(Forbidden, match="lacks the scope reserve"):
+                Worker(producer, queue).gets(1)
+        with pytest.raises(Unauthorized):
+            connected(daemon, token="wrong").connect()  # noqa: S106 - it is wrong
