@@ -77,7 +77,8 @@ MAY_IMPORT: Final = MappingProxyType(
         # A program of its own, which may be anywhere.
         "client": (),
         # Bridges: the client, for a framework.
-        **dict.fromkeys(("django", "dramatiq", "kombu"), ("client",)),
+        **dict.fromkeys(("dramatiq", "kombu"), ("client",)),
+        "django": ("client", "outbox"),
         "outbox": ("client",),
         "ui": (),
         "testing": (*FRONT_END, "client", "config", "http", "line.stats", "metrics", "push"),

@@ -11,8 +11,8 @@
     runner       one attempt at a task; `drain`, for tests
     management/  the worker
 
-It is a client of the daemon: it imports `delayd.client` and Django. Importing this package imports
-neither, so that settings may name it.
+It is a client of the daemon: it imports `delayd.client`, `delayd.outbox` and Django. Importing this
+package imports none of them, so that settings may name it.
 """
 
 from typing import TYPE_CHECKING

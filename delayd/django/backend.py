@@ -12,11 +12,14 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from django.apps import apps
+from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 from django.utils import timezone
 from django.utils.crypto import get_random_string
 
+from delayd import outbox
 from delayd.client.errors import NotOnThisProtocol
 from delayd.client.sync import Client
 from delayd.client.tasks import NotATask
@@ -40,6 +43,10 @@ NO_APP: Final = (
     '"delayd.django" is not in INSTALLED_APPS, so there is no manage.py delayd_worker, and what'
     " becomes of tasks may not be logged"
 )
+NO_TABLE: Final = (
+    '"delayd.outbox.django" is not in INSTALLED_APPS, so manage.py migrate does not make the table'
+    " of the outbox"
+)
 PRIORITY: Final = 65_536
 """Of a job whose task has the priority 0: what a put without one has."""
 
@@ -56,18 +63,23 @@ class DelaydBackend(BaseTaskBackend):
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
         super().__init__(alias, params)
-        self.task_options, self.problems = read_options(self.options, self.queues)
-        """`problems` has a sentence for each mistake in OPTIONS: `client` raises them."""
+        self.task_options, self.problems = read_options(
+            self.options, queues=self.queues, databases=settings.DATABASES
+        )
+        """`problems` has a sentence for each mistake in OPTIONS: what uses them raises it."""
         self.supports_get_result = bool(self.task_options.kept_in)
 
     @property
     def client(self) -> Client:
         """The client of the daemon. Raises ImproperlyConfigured if OPTIONS has mistakes."""
-        if self.problems:
-            raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {'; '.join(self.problems)}")
+        self._raise_problems()
         options = self.task_options
         url = options.url if isinstance(options.url, str) else tuple(options.url)
         return options.client or client_of(url, options.token, os.getpid())
+
+    def _raise_problems(self) -> None:
+        if self.problems:
+            raise ImproperlyConfigured(f"TASKS[{self.alias!r}]: {'; '.join(self.problems)}")
 
     @property
     def result_store(self) -> KeptResults | None:
@@ -91,8 +103,9 @@ class DelaydBackend(BaseTaskBackend):
     def enqueue(self, task: AnyTask, args: Any, kwargs: Mapping[str, Any]) -> AnyResult:
         """Put a job for the task; when it returns, the job is on the daemon's disk.
 
-        It is put at once, also within a transaction of the database. Raises InvalidTask, TypeError
-        or ValueError for arguments that JSON cannot hold, and DelaydError: then the task is not
+        It is put at once, also within a transaction of the database; with the option `outbox` it is
+        a row of that transaction, and put when that is committed. Raises InvalidTask, TypeError or
+        ValueError for arguments that JSON cannot hold, and DelaydError: then the task is not
         enqueued, or with `ConnectionLost` it is not known.
         """
         self.validate_task(task)
@@ -122,6 +135,11 @@ class DelaydBackend(BaseTaskBackend):
             options["ttr"] = self.task_options.ttr
         if (due := task.run_after) is not None:
             options["at"] = due = due if timezone.is_aware(due) else timezone.make_aware(due)
+        if (database := self.task_options.outbox) is not None:
+            self._raise_problems()
+            with connections[database].cursor() as cursor:
+                outbox.put(cursor, topic, body, **options)
+            return
         try:
             self.client.put(topic, body, **options)
         except NotOnThisProtocol:  # the line protocol takes a delay only
@@ -143,7 +161,7 @@ class DelaydBackend(BaseTaskBackend):
             raise TaskResultDoesNotExist(f"{result_id}: {error}") from None
 
     def check(self, **_options: Any) -> list[checks.CheckMessage]:
-        """Return an error for each mistake in OPTIONS, and a warning if the app is missing.
+        """Return an error for each mistake in OPTIONS, and a warning for each app that is missing.
 
         Asks no daemon.
         """
@@ -151,4 +169,6 @@ class DelaydBackend(BaseTaskBackend):
         found = [checks.Error(f"{where}: {each}", id="delayd.E001") for each in self.problems]
         if not apps.is_installed("delayd.django"):
             found.append(checks.Warning(NO_APP, id="delayd.W001"))
+        if self.task_options.outbox is not None and not apps.is_installed("delayd.outbox.django"):
+            found.append(checks.Warning(NO_TABLE, id="delayd.W002"))
         return found

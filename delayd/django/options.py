@@ -1,6 +1,7 @@
 """The `OPTIONS` of the backend: where the daemon is, and how its topics are used.
 
->>> options, problems = read_options({"urll": "http://queue:11301", "results_ttl": "soon"}, ())
+>>> wrong = {"urll": "http://queue:11301", "results_ttl": "soon"}
+>>> options, problems = read_options(wrong, queues=(), databases=())
 >>> for problem in problems:
 ...     print(problem)
 there is no option 'urll': did you mean 'url'?
@@ -38,6 +39,8 @@ class TaskOptions(NamedTuple):
     """How long the result of a task is kept after its last change; None: there are no results."""
     results_topic: str = "task-results"
     """Where they are kept. Its name has the prefix too."""
+    outbox: str | None = None
+    """The database in whose transaction tasks are enqueued, for `delayd relay`; None: at once."""
 
     def topic_of(self, queue_name: str) -> str:
         """Return the topic of a queue."""
@@ -50,7 +53,7 @@ class TaskOptions(NamedTuple):
 
 
 def read_options(
-    options: Mapping[str, Any], queues: Collection[str]
+    options: Mapping[str, Any], *, queues: Collection[str], databases: Collection[str]
 ) -> tuple[TaskOptions, list[str]]:
     """Return the options, and a sentence for each mistake: where there is one, for people alone."""
     problems = [_unknown(name) for name in options if name not in TaskOptions._fields]
@@ -60,6 +63,9 @@ def read_options(
     for name in ("ttr", "results_ttl"):
         problems += _wrong_duration(name, getattr(read, name))
     problems += filter(None, (_wrong_url(read.url), _wrong_client(read.client, options)))
+    if read.outbox is not None and read.outbox not in databases:
+        there = ", ".join(databases)
+        problems.append(f"outbox: DATABASES has no {read.outbox!r:.80}; there are {there}")
     if not problems:
         problems += _wrong_topics(read, queues)
     return read, problems

@@ -4,11 +4,13 @@ what is enqueued, and with `ImmediateBackend` for what becomes of it."""
 import asyncio
 import contextlib
 import datetime as dt
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
-from django.db import transaction
+from django.core.management import call_command
+from django.db import connection, transaction
 from django.dispatch import Signal
 from django.test import override_settings
 
@@ -17,6 +19,7 @@ from delayd.django.contract import (
     LIBRARY,
     AnyResult,
     AnyTask,
+    InvalidTask,
     TaskResultDoesNotExist,
     task_backends,
     task_enqueued,
@@ -121,6 +124,45 @@ def test_a_task_is_enqueued_at_once_also_within_a_transaction(configure: Configu
     with transaction.atomic():
         tasks.add.enqueue(1)
         assert backend.client.topic("default").ready == 1
+
+
+def test_with_an_outbox_a_task_is_enqueued_with_its_transaction_or_not_at_all(
+    configure: Configure,
+) -> None:
+    backend = configure(outbox="default", topic_prefix="shop.", results_ttl="1h")
+    call_command("migrate", verbosity=0)
+    with transaction.atomic():
+        tasks.add.enqueue(1)
+        transaction.set_rollback(True)
+    with transaction.atomic():
+        result = tasks.add.using(run_after=LATER, priority=1).enqueue(2)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT topic, body, options FROM delayd_outbox")
+        ((topic, body, options),) = cursor.fetchall()
+        cursor.execute("DELETE FROM delayd_outbox")
+    assert not backend.client.topic("default").jobs
+    backend.client.put(topic, bytes(body), **json.loads(options))  # as the relay does
+    assert backend.get_result(result.id) == result
+    found = backend.client.find("shop.default", result.id)
+    assert (found.state, found.priority) == ("delayed", 65_535)
+
+
+def test_an_enqueue_whose_answer_was_lost_may_be_sent_again(configure: Configure) -> None:
+    backend = configure()
+    result = tasks.add.enqueue(1)
+    backend._put(result.task, result)
+    assert backend.client.topic("default").ready == 1
+
+
+def test_a_task_of_other_settings_is_checked_again_when_it_is_enqueued(
+    configure: Configure,
+) -> None:
+    configure()
+    task = tasks.add.using(queue_name="mail")
+    backend = configure(queues=("default",))
+    with pytest.raises(InvalidTask, match="Queue 'mail' is not valid for backend"):
+        task.enqueue(1)
+    assert backend.client.topics()[0].jobs == 0
 
 
 def test_without_a_time_to_live_there_are_no_results(configure: Configure) -> None:

@@ -23,7 +23,7 @@ WRONG: Final[tuple[tuple[dict[str, Any], str], ...]] = (
         {"password": "x"},
         (
             "there is no option 'password'; there are url, token, client, topic_prefix, ttr,"
-            " results_ttl, results_topic"
+            " results_ttl, results_topic, outbox"
         ),
     ),
     ({"url": 11300}, "url: must be a text or a list of texts, and is 11300"),
@@ -41,6 +41,7 @@ WRONG: Final[tuple[tuple[dict[str, Any], str], ...]] = (
         {"results_ttl": "soon"},
         'results_ttl: must be seconds, or a duration such as "50ms", "15s" or "1h30m"',
     ),
+    ({"outbox": "shop"}, "outbox: DATABASES has no 'shop'; there are default"),
     ({"ttr": 0}, "ttr: must be at least 1 s, and is 0"),
     (
         {"results_ttl": "1h", "results_topic": "mail"},
@@ -74,11 +75,11 @@ def test_a_wrong_option_is_an_error_of_the_checks_and_nothing_is_enqueued(
 
 
 def test_a_project_without_the_app_is_warned(configure: Configure) -> None:
-    backend = configure()
+    backend = configure(outbox="default")
     with override_settings(INSTALLED_APPS=[]):
-        (warning,) = backend.check()
-    assert warning.is_serious() is False
-    assert warning.msg.startswith('"delayd.django" is not in INSTALLED_APPS, so there is no')
+        warnings = backend.check()
+    assert [each.id for each in warnings] == ["delayd.W001", "delayd.W002"]
+    assert not any(each.is_serious() for each in warnings)
     assert not backend.check()
 
 
@@ -153,10 +154,12 @@ def test_a_worker_is_told_which_queues_where_the_settings_allow_all(configure: C
     assert str(ended.value) == sentence
 
 
+@pytest.mark.parametrize("missing", ["stats", "peek"])
 def test_a_worker_without_the_scopes_to_judge_a_failure_does_not_begin(
-    configure: Configure, fake_delayd: FakeDelayd
+    configure: Configure, fake_delayd: FakeDelayd, missing: str
 ) -> None:
-    token = fake_delayd.token("reserve", "delete", "release", "bury")
+    scopes = {"reserve", "delete", "release", "bury", "stats", "peek"} - {missing}
+    token = fake_delayd.token(*scopes)
     configure(client=fake_delayd.client(token=token))
-    with pytest.raises(CommandError, match=r"stats.* The token of a worker needs reserve, delete"):
+    with pytest.raises(CommandError, match=missing + r".* The token of a worker needs reserve"):
         call_command("delayd_worker")

@@ -9,7 +9,9 @@ from django.db import connection
 
 from delayd.client.tasks import NotATask
 from delayd.django import drain
-from delayd.django.contract import LIBRARY, AnyTask, TaskResultDoesNotExist
+from delayd.django.bodies import amend, read, written
+from delayd.django.contract import LIBRARY, AnyTask, TaskError, TaskResultDoesNotExist
+from delayd.django.results import KeptResults
 from delayd.django.runner import TaskRunner
 from delayd.testing import FakeDelayd
 from tests.django.conftest import Configure
@@ -70,6 +72,7 @@ def test_a_task_that_raises_is_tried_again_as_a_retry_rule_says_and_without_one_
 
 NO_TASKS: Final[tuple[tuple[object, str], ...]] = (
     ("no JSON", "the body of the job is not JSON"),
+    ("[" * 65_000, "the body of the job is not JSON"),
     ([1], 'the body of the job is not {"task": "MODULE.NAME", "args": [], ...}'),
     ({"args": []}, 'the body of the job is not {"task": "MODULE.NAME", "args": [], ...}'),
     ({"task": "no_such.task"}, "there is no task 'no_such.task': No module named 'no_such'"),
@@ -159,6 +162,32 @@ def test_an_attempt_without_a_word_of_its_worker_is_told_as_the_daemon_knows_it(
         result.refresh()
 
 
+def test_a_task_that_ends_while_its_result_is_looked_for_is_found(
+    configure: Configure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(results_ttl="1h")
+    result = tasks.add.enqueue(1)
+
+    def gone(*_: object) -> None:
+        assert drain() == 1
+
+    monkeypatch.setattr(KeptResults, "_job_of_task", gone)
+    result.refresh()
+    assert result.return_value == 2
+
+
+def test_of_errors_and_workers_the_last_ones_are_kept_and_of_a_traceback_its_end(
+    configure: Configure,
+) -> None:
+    configure()
+    result = tasks.add.enqueue(1)
+    long = TaskError(exception_class_path="builtins.OSError", traceback="a" * 9_999 + "z")
+    amend(result, errors=[long] * 30, worker_ids=[str(number) for number in range(300)])
+    kept = read(written(result), backend="default", queue_name="", result_id="")
+    assert [each.traceback for each in kept.errors] == ["a" * 3_999 + "z"] * 10
+    assert kept.worker_ids == [str(number) for number in range(200, 300)]
+
+
 def test_a_result_ends_with_its_time_to_live_and_a_worker_clears_it_away(
     configure: Configure, fake_delayd: FakeDelayd
 ) -> None:
@@ -225,6 +254,7 @@ def test_connections_of_the_database_are_looked_at_around_each_task(
 ) -> None:
     configure()
     connection.ensure_connection()
+    connection.queries_log.append({"sql": "of the task before"})
     closed: list[str] = []
     monkeypatch.setattr(
         connection, "close_if_unusable_or_obsolete", lambda: closed.append("looked at")
@@ -232,3 +262,4 @@ def test_connections_of_the_database_are_looked_at_around_each_task(
     tasks.fail.enqueue("words")
     assert drain() == 1
     assert closed == ["looked at"] * 2
+    assert not connection.queries_log
