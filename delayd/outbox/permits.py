@@ -245,7 +245,7 @@ class Permits:
                 sent.later[row.topic] = f"the permit {number} is in somebody's hands, or was moved"
             else:
                 sent.done.append(row.id)
-        if rows and not mark:
+        if rows and mark != self._mark:  # the next ones are drawn under the one that is there
             self._put_mark()
             self._mark = self._found_mark()
 

@@ -29,6 +29,7 @@ _MARKS: Final[Mapping[str, tuple[str, ...]]] = {
     "?": ("?",) * len(COLUMNS),
     "$": tuple(f"${number}" for number in range(1, len(COLUMNS) + 1)),
 }
+_OF_SQLITE: Final = ("sqlite3", "_sqlite3", "pysqlite3")
 _CALLS: Final = LineCalls(DEFAULT_URL)
 _ONLY_HTTP: Final = ("at", "headers")
 _NOT_HERE: Final = {
@@ -56,8 +57,9 @@ def put(cursor: DriverCursor, topic: str, body: Body, **options: Unpack[PutOptio
     The options are those of `Client.put`, but for `idempotency_key` and `instead_of`. A delay
     counts from now, not from when the relay puts it. Raises Invalid, and what the driver raises.
     """
-    is_sqlite = type(cursor).__module__.partition(".")[0] in {"sqlite3", "_sqlite3", "pysqlite3"}
-    done = cursor.execute(*statement(topic, body, style="?" if is_sqlite else "%s", **options))
+    homes = {kind.__module__.partition(".")[0] for kind in type(cursor).__mro__}
+    style: Style = "%s" if homes.isdisjoint(_OF_SQLITE) else "?"
+    done = cursor.execute(*statement(topic, body, style=style, **options))
     if inspect.isawaitable(done):
         getattr(done, "close", lambda: None)()
         raise TypeError(

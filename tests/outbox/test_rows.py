@@ -102,6 +102,16 @@ def test_a_cursor_that_is_awaited_is_refused() -> None:
         outbox.put(Awaited(), "mail", "x")
 
 
+def test_a_cursor_of_an_application_s_own_class_is_that_of_its_driver(
+    connection: sqlite3.Connection,
+) -> None:
+    class Traced(sqlite3.Cursor):
+        """Writes statements down, say."""
+
+    outbox.put(connection.cursor(Traced), "mail", "x")
+    assert connection.execute("SELECT count(*) FROM delayd_outbox").fetchone() == (1,)
+
+
 def test_a_schema_is_for_two_databases() -> None:
     with pytest.raises(ValueError, match="postgresql and sqlite, and not for 'mysql'"):
         outbox.schema("mysql")
