@@ -42,6 +42,7 @@ from kombu.utils.json import dumps, loads
 
 from delayd import __version__
 from delayd.client import (
+    BodyTooBig,
     Client,
     ClientClosed,
     ConnectionLost,
@@ -174,8 +175,15 @@ class DelaydChannel(virtual.Channel):
             options["delay"] = wait_s
         if headers.get("task") and headers.get("id"):
             options.update(key=headers["id"], on_conflict="replace")
-        body = dumps(message, ensure_ascii=False)
-        self.connection.daemon.put(topic_of(queue), body, **options)
+        body, topic = dumps(message, ensure_ascii=False), topic_of(queue)
+        try:
+            self.connection.daemon.put(topic, body, **options)
+        except BodyTooBig as error:
+            raise BodyTooBig(
+                f"a message of {len(body.encode()):,} bytes is longer than `body_bytes_max` of the"
+                f" daemon, or of the policy of topic {topic!r}, allows",
+                error.word,
+            ) from error
 
     def _put_fanout(
         self, exchange: str, message: dict[str, Any], _routing_key: str, **_how: Any
@@ -210,6 +218,19 @@ class DelaydChannel(virtual.Channel):
         if not passive:
             return declared
         return declared._replace(message_count=self._count(declared.queue))
+
+    def queue_delete(
+        self, queue: str, if_unused: bool = False, if_empty: bool = False, **how: Any
+    ) -> None:
+        """Delete a queue: its bindings, and what waits in it."""
+        info = self._topic(queue)
+        if info is not None:
+            if if_unused and info.details["current-watching"]:
+                return
+            if if_empty and (info.delayed or info.ready or info.reserved or info.buried):
+                return
+        super().queue_delete(queue, **how)
+        self._purge(queue)
 
     def _has_queue(self, queue: str, **_how: Any) -> bool:
         return self._topic(queue) is not None
@@ -249,7 +270,6 @@ class DelaydChannel(virtual.Channel):
         self, queue: str, exchange: str, routing_key: str, *_meta: Any, **_how: Any
     ) -> None:
         self.connection.unbind(Binding(exchange, routing_key or "", queue, is_temporary=False))
-        self._purge(queue)
 
     def _purge(self, queue: str) -> int:
         """Delete what waits in a queue, also what is due later; buried jobs stay."""
@@ -298,14 +318,11 @@ class DelaydChannel(virtual.Channel):
                 job = self.connection.daemon.reserve(topic_of(queue), timeout=0)
             except TimedOut:
                 return None
-            message = self._message(job)
-            if message is None:
-                continue
-            if no_ack:
-                job.ack()
-            return message
+            if (message := self.delivered(job, no_ack=no_ack)) is not None:
+                job.client.keep(job)
+                return message
 
-    def delivered(self, job: StreamedJob, *, no_ack: bool) -> Any:
+    def delivered(self, job: Job | StreamedJob, *, no_ack: bool) -> Any:
         """Return the message of a job; None if it is none, and the job is buried."""
         message = self._message(job)
         if message is not None and no_ack and self.qos.take(message.delivery_tag):
@@ -431,7 +448,7 @@ class DelaydTransport(virtual.Transport):
     def _forget(self) -> None:
         """In a process that was forked: leave the connections to the parent."""
         self._pid, self._daemon, self._hub = os.getpid(), None, None
-        self._consumed, self._arrived = {}, deque()
+        self._consumed, self._arrived, self._lock = {}, deque(), threading.RLock()
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.forget()
@@ -523,14 +540,14 @@ class DelaydTransport(virtual.Transport):
         if stream is None or self._pid != os.getpid():
             return
         topics, limit = set(), ROOM_MAX
-        with self._lock:
-            for topic, each in self._consumed.items():
-                room = each.channel.qos.room
-                if room > 0 or (each.queue in self.temporary and room > -ROOM_MAX):
-                    topics.add(topic)
-                    limit = min(limit, room) if room > 0 else limit
         try:
-            stream.reserve(topics, limit)
+            with self._lock:
+                for topic, each in self._consumed.items():
+                    room = each.channel.qos.room - len(self._arrived)
+                    if room > 0 or (each.queue in self.temporary and room > -ROOM_MAX):
+                        topics.add(topic)
+                        limit = min(limit, room) if room > 0 else limit
+                stream.reserve(topics, limit)
         except (ConnectionLost, ClientClosed):
             if not is_closing:
                 raise
@@ -538,10 +555,11 @@ class DelaydTransport(virtual.Transport):
     def pump(self) -> int:
         """Deliver the messages that have arrived; return how many they were."""
         delivered = 0
-        self._arrived += self.stream.receive()
+        with self._lock:
+            self._arrived += self.stream.receive()
         try:
             while self._arrived:
-                self._deliver_job(self._arrived.popleft())
+                self._deliver_next()
                 delivered += 1
         finally:
             if self._arrived and self._hub is not None:
@@ -549,12 +567,14 @@ class DelaydTransport(virtual.Transport):
             self.refresh()
         return delivered
 
-    def _deliver_job(self, job: StreamedJob) -> None:
-        consumption = self._consumed.get(job.topic)
-        if consumption is None:
-            job.nack(counts=False)
-            return
-        message = consumption.channel.delivered(job, no_ack=consumption.no_ack)
+    def _deliver_next(self) -> None:
+        with self._lock:  # so that an acknowledgement by another thread counts it once
+            job = self._arrived.popleft()
+            consumption = self._consumed.get(job.topic)
+            if consumption is None:
+                job.nack(counts=False)
+                return
+            message = consumption.channel.delivered(job, no_ack=consumption.no_ack)
         if message is not None:
             consumption.callback(message)
 

@@ -22,8 +22,10 @@ from delayd.client import (
     KeyInvalid,
     TopicNameInvalid,
     Unauthorized,
+    Unreachable,
 )
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.access.handshakes import Authority
 from tests.access.samples import made, written
 
 pytestmark = pytest.mark.process
@@ -256,6 +258,14 @@ def test_a_purge_takes_what_is_due_later_too_and_a_count_is_of_what_is_ready(
     assert bound.get(no_ack=True).payload == "x"
     assert bound.get() is None
     assert bound.purge() == 1
+    publish(connection, queue, "x")
+    bound.delete(if_empty=True)
+    message = bound.get()
+    assert message is not None
+    message.ack()
+    publish(connection, queue, "x")
+    bound.delete()
+    assert bound.get() is None
 
 
 def test_what_is_no_message_is_buried_and_the_next_is_delivered(
@@ -320,7 +330,7 @@ def test_what_the_daemon_cannot_take_is_refused_at_the_publish(
         publish(connection, queue, "x", **task("a b"))
     with pytest.raises(TopicNameInvalid, match="must be 1 to 200"):
         publish(connection, "q" * 201, "x")
-    with pytest.raises(BodyTooBig, match="JOB_TOO_BIG"):
+    with pytest.raises(BodyTooBig, match=r"a message of 70,\d+ bytes is longer than"):
         publish(connection, queue, "x" * 70_000)
 
 
@@ -379,3 +389,25 @@ def test_a_producer_needs_the_scope_put_and_a_worker_those_of_the_page(tmp_path:
                 Worker(producer, queue).gets(1)
         with pytest.raises(Unauthorized):
             connected(daemon, token="wrong").connect()  # noqa: S106 - it is wrong
+
+
+def test_messages_go_over_tls_and_an_unknown_authority_is_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    files = authority.files("127.0.0.1")
+    config = tmp_path / "delayd.toml"
+    config.write_text(
+        f'line.tls = true\ntls.certificate = "{files.certificate}"\ntls.key = "{files.key}"\n'
+    )
+    with running_daemon("--config", str(config)) as daemon:
+        url = f"delayds://127.0.0.1:{daemon.address[1]}"
+        trusted = {"ca_certs": authority.path}
+        with Connection(url, transport=TRANSPORT, ssl=trusted) as connection:
+            worker = Worker(connection, Queue("q"))
+            for number in range(3):
+                publish(connection, "q", "x" * 30_000 + str(number))
+            assert [body[-1] for body in worker.gets(3)] == ["0", "1", "2"]
+            worker.got[0].ack()
+            worker.got[1].requeue()
+            worker.gets(4)
+        with pytest.raises(Unreachable, match="certificate"):
+            Connection(url, transport=TRANSPORT).connect()
