@@ -59,6 +59,7 @@ def test_every_task_is_done_and_twice_only_where_something_died(
         "task_acks_late": acks_late,
         "task_reject_on_worker_lost": acks_late,
         "broker_connection_max_retries": None,
+        "task_ignore_result": True,
     }
     with (
         free_port() as port,
