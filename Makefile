@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled check test test-compiled test-faults test-clients mutants lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines bench-outbox clean
+.PHONY: help venv run compiled check test test-compiled test-faults test-clients mutants lint format lock screenshots vendor bench-line bench-wheel bench-http bench-keys bench-groups bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines bench-outbox clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ bench-http: $(VENV)/.dev ## measure the HTTP API against a bare aiohttp handler
 
 bench-keys: $(VENV)/.dev ## measure jobs with keys against jobs without
 	$(BIN)/python -m benchmarks.keys $(ARGS)
+
+bench-groups: $(VENV)/.dev ## measure what groups of jobs cost, and that one with many jobs does not hold up the others
+	$(BIN)/python -m benchmarks.groups $(ARGS)
 
 bench-passes: $(VENV)/.dev ## measure how long operations on two million jobs delay other clients
 	$(BIN)/python -m benchmarks.passes $(ARGS)
