@@ -47,6 +47,7 @@ _MS_PER_S: Final = 1_000
 
 JOBS: Final = "delayd_jobs"
 OLDEST: Final = "delayd_oldest_ready_age_seconds"
+GROUPS: Final = "delayd_topic_groups"
 TOPIC_OPERATIONS: Final = "delayd_topic_operations"
 OVERDUE: Final = "delayd_due_to_ready_seconds"
 WAITED: Final = "delayd_ready_to_reserved_seconds"
@@ -111,6 +112,7 @@ HELP: Final = MappingProxyType(
         "delayd_topics": "Number of topics.",
         JOBS: "Jobs, by topic and state.",
         OLDEST: "Age of the oldest ready job: a lower bound, exact to 0.128 s or 1/64.",
+        GROUPS: "Groups of jobs, by topic; absent if its jobs have none.",
         TOPIC_OPERATIONS: (
             "Jobs put, reserved and deleted since the start, for topics that are shown by name."
         ),
@@ -522,6 +524,10 @@ class Metrics:
             head("gauge", OLDEST) + _age(OTHER_TOPICS, others.oldest_ms, now_ms),
             lambda topic: _age(topic.name, oldest_ready_ms(topic), now_ms),
         )
+        yield (
+            head("gauge", GROUPS) + _groups(OTHER_TOPICS, others.groups),
+            lambda topic: _groups(topic.name, topic.queues.ready.group_count),
+        )
         yield head("counter", TOPIC_OPERATIONS), _operations
         yield (
             head("histogram", OVERDUE)
@@ -555,6 +561,10 @@ def _age(name: str, oldest_ms: int | None, now_ms: int) -> str:
     if age is None:
         return ""
     return f'{OLDEST}{{topic="{name}"}} {number_text(age / _MS_PER_S)}\n'
+
+
+def _groups(name: str, count: int) -> str:
+    return f'{GROUPS}{{topic="{name}"}} {number_text(count)}\n' if count else ""
 
 
 def _operations(topic: Topic) -> str:

@@ -15,6 +15,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.utils import floatToGoString
 
+from delayd.core.job_parts import Own
 from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.sessions import close_session
@@ -146,8 +147,9 @@ def busy_rig(topics: int = 5) -> EngineRig:
     rig = EngineRig(time_ms=START_MS)
     for number in range(topics):
         name = f"mail.{number}"
-        for delay_ms in (0, 0, 0, 1_000):
-            rig.put(name, delay_ms=delay_ms)
+        for _ in range(3):
+            rig.put(name)
+        rig.put_keyed(b"", topic=name, delay_ms=1_000, own=Own(group=b"acme"))
     rig.run(START_MS + 1_250)
     session = rig.client(*(f"mail.{number}" for number in range(topics)))
     for _ in range(topics):
@@ -228,6 +230,9 @@ def test_jobs_are_told_by_topic_and_state() -> None:
             "buried": 0,
         }
     assert samples["delayd_topics", ()] == 6
+    groups = [labels for name, labels in samples if name == "delayd_topic_groups"]
+    assert len(groups) == 5, "`default` has none"
+    assert samples["delayd_topic_groups", (("topic", "mail.4"),)] == 1
 
 
 def test_lateness_is_told_in_seconds() -> None:
@@ -324,6 +329,7 @@ def test_topics_beyond_the_limit_are_told_of_as_one() -> None:
     assert sum(counts) == 4 * (beyond + 1)  # `default` has one of the names
     assert samples["delayd_due_to_ready_seconds_count", (others,)] == beyond + 1
     assert samples["delayd_oldest_ready_age_seconds", (others,)] > 1
+    assert samples["delayd_topic_groups", (others,)] == beyond + 1
 
 
 def test_no_counter_ever_goes_back_when_names_change_hands() -> None:

@@ -132,8 +132,8 @@ def print_fields(fields: Iterable[tuple[str, object]]) -> None:
 def shown(value: object, *, has_ms: bool = True) -> str:
     """Write one value for a person, on one line; of times the milliseconds may be left out.
 
-    >>> shown(None), shown(0.5), shown({"a": [1]}), shown(b"5 kg")
-    ('', '0.5', '{"a": [1]}', '5 kg')
+    >>> shown(None), shown(0.5), shown(True), shown({"a": [1]}), shown(b"5 kg")
+    ('', '0.5', 'true', '{"a": [1]}', '5 kg')
     """
     if value is None:
         return ""
@@ -141,8 +141,8 @@ def shown(value: object, *, has_ms: bool = True) -> str:
         return time_shown(value if has_ms else value.replace(microsecond=0))  # type: ignore[attr-defined]
     if isinstance(value, bytes):
         value = value.decode(errors="replace")
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
-    return visible(text)
+    is_json = isinstance(value, dict | list | bool)
+    return visible(json.dumps(value, ensure_ascii=False) if is_json else str(value))
 
 
 def duration_shown(duration_s: float) -> str:

@@ -473,6 +473,11 @@ class ReadyQueue:
         return next(self._keys.irange(first, first | _WITHIN), -1)
 
     @property
+    def group_count(self) -> int:
+        """How many groups the jobs of the topic have."""
+        return 0 if self.groups is None else len(self.groups.by_name)
+
+    @property
     def is_held(self) -> bool:
         """Tell whether none may be handed out because of the limits of their groups."""
         return self.groups is not None and bool(self.groups.pending or not self.groups.turns)

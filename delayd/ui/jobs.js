@@ -29,6 +29,7 @@ export function jobsView(query) {
     field("topic", "Topic"),
     field("key", "Key"),
     field("prefix", "Key begins with"),
+    field("group", "Group"),
     field("from", "Due from", { placeholder: "-1h" }),
     field("to", "Due before", { placeholder: "2030-01-01T00:00Z" }),
     h("div", { class: "row" }, states, h("button", { type: "submit", class: "primary" }, "Find")),
@@ -47,16 +48,16 @@ export function jobsView(query) {
       // The address is not changed: that would begin a new view, without the text in the fields.
       fill(results, h("p", { class: "bad", role: "alert" }, "Enter a job id, a key, or a topic (with what its jobs have in common)."));
     } else {
-      const wanted = { topic, prefix: data.get("prefix"), from: data.get("from"), to: data.get("to"), state: data.getAll("state").join(",") };
+      const wanted = { topic, prefix: data.get("prefix"), group: data.get("group"), from: data.get("from"), to: data.get("to"), state: data.getAll("state").join(",") };
       location.hash = `#/jobs?${queryOf(wanted)}`;
     }
   }
 
   view.element = h("div", { class: "stack" }, h("h1", {}, "Jobs"), form, results);
-  const { id, topic, key, state, from, to, prefix, reason } = filters;
+  const { id, topic, key, state, from, to, prefix, group, reason } = filters;
   if (id) showFound(results, id, { mayBeId: /^\d+$/.test(id) });
   else if (key && !topic) showFound(results, key, {});
-  else if (topic) showPage(results, topic, { state, from, to, prefix, reason }, undefined);
+  else if (topic) showPage(results, topic, { state, from, to, prefix, group, reason }, undefined);
   return view;
 }
 

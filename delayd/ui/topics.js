@@ -142,11 +142,12 @@ export function topicView(name) {
   let policyCard = null;
   let latest = null;
   let scheduled = null;
+  const groups = groupsCard(view, name);
   const figures = h("div", { class: "stack" });
   const showPolicy = (read) => {
     const hadFocus = policyCard?.contains(document.activeElement);
     policyCard = policyForm(name, read, showPolicy);
-    fill(place, figures, policyCard);
+    fill(place, figures, groups, policyCard);
     if (hadFocus) policyCard.querySelector("[type=submit]").focus();
   };
 
@@ -162,7 +163,7 @@ export function topicView(name) {
       if (!latest || isOther) fill(actions, topicActions(name, topic, () => latest));
       latest = topic;
       if (!policyCard) showPolicy(topic);
-      else if (!policyCard.isConnected) fill(place, figures, policyCard);
+      else if (!policyCard.isConnected) fill(place, figures, groups, policyCard);
     } catch (error) {
       if (error.status === 404) fill(place, card("", h("p", { class: "quiet" }, "There is no such topic now: it is unused and has no jobs."), facts([schedulesOf(name, scheduled)])));
       else if (error.status) fill(place, card("", h("p", { class: "bad" }, error.message)));
@@ -199,6 +200,7 @@ function topicFigures(name, topic, scheduled) {
       topic.trouble && ["Trouble", `${topic.trouble}: ${TROUBLES.get(topic.trouble)}`],
       ["Workers waiting", whole(topic.waiting)],
       ["Hands out", topic.blocks.length ? `no: ${topic.blocks.join(", ")}` : "yes"],
+      Boolean(topic.groups) && ["Groups of jobs", whole(topic.groups)],
       topic.paused_until && ["Paused until", `${time(topic.paused_until)} (${fromNow(topic.paused_until)})`],
       ["Oldest ready", duration(topic.oldest_ready_age)],
       schedulesOf(name, scheduled),
@@ -239,6 +241,68 @@ function topicActions(name, topic, latest) {
   return offers.length > 0 && h("div", { class: "row" }, offers);
 }
 
+// --- Its groups ----------------------------------------------------------------------------------
+
+const GROUPS_SHOWN = 10;
+const GROUP_ORDERS = new Map([
+  ["ready", "with most ready jobs"],
+  ["oldest", "with the oldest ready job"],
+]);
+
+// The first groups of the topic in an order, each with its pause; empty while no job has a group.
+function groupsCard(view, name) {
+  const place = h("div");
+  const order = h("select", { "aria-label": "Which groups come first", onchange: () => show() }, [...GROUP_ORDERS].map(([value, title]) => h("option", { value }, title)));
+  const duringMinutes = h("input", { type: "text", value: "10m", size: "6", "aria-label": "How long a group is paused" });
+  const note = h("span", { class: "quiet" });
+  const body = h("tbody");
+  const titles = ["Group", "Ready", "Oldest ready", "Reserved", "To be retried", "Jobs", "Weight", "Held back by", ""];
+  const head = h("tr", {}, titles.map((title, at) => h("th", { scope: "col", class: at && at < 7 ? "number" : "" }, title)));
+  const table = card(
+    "Groups",
+    h("div", { class: "row" }, order, note, may("pause", name) && h("label", { class: "row" }, "Pause for", duringMinutes)),
+    h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Groups of ${name}` }, h("table", {}, h("thead", {}, head), body)),
+  );
+
+  async function show() {
+    const read = await get(topicPath(name, "/groups"), { order: order.value, limit: GROUPS_SHOWN }).catch(() => null);
+    if (!read?.groups.length) {
+      fill(place);
+      return;
+    }
+    fill(note, `${whole(Math.min(read.groups.length, GROUPS_SHOWN))} of ${whole(read.count)} groups`);
+    fill(body, read.groups.map(groupRow));
+    if (!table.isConnected) fill(place, table);
+  }
+
+  function groupRow(group) {
+    const cell = (text) => h("td", { class: "number" }, text);
+    const path = topicPath(name, `/groups/${encodeURIComponent(group.name)}`);
+    const then = (work, done) => async () => {
+      await attempt(work, done);
+      await show();
+    };
+    const pause = then(() => post(`${path}/pause`, { duration: duringMinutes.value }), `${group.name} is paused`);
+    const resume = then(() => post(`${path}/resume`), `${group.name} hands out jobs again`);
+    return h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, h("a", { href: `#/jobs?${queryOf({ topic: name, group: group.name })}` }, group.name)),
+      cell(whole(group.ready)),
+      cell(group.ready_age === null || group.ready_age === undefined ? "" : duration(group.ready_age)),
+      cell(whole(group.reserved)),
+      cell(whole(group.retrying)),
+      cell(whole(group.jobs)),
+      cell(whole(group.weight)),
+      h("td", { title: group.paused_until }, group.paused_until ? `paused, ${fromNow(group.paused_until)}` : group.blocked),
+      h("td", {}, may("pause", name) && (group.paused_until ? h("button", { type: "button", "data-name": `resume ${group.name}`, onclick: resume }, "Resume") : h("button", { type: "button", "data-name": `pause ${group.name}`, onclick: pause }, "Pause"))),
+    );
+  }
+
+  view.every(10000, show);
+  return place;
+}
+
 export async function attempt(work, done = "") {
   try {
     const answer = await work();
@@ -268,9 +332,21 @@ const SETTINGS = [
   ["delay_max", "Longest delay", "30d", ""],
   ["reserved_max", "Reserved at once", "20", "more stay ready"],
   ["rate_per_s", "Rate", "50", "handed out in a second at most"],
+  ["group_reserved_max", "Reserved at once, of a group", "1", "more of it stay ready"],
+  ["group_rate_per_s", "Rate of a group", "5", "handed out in a second at most"],
+  ["group_jobs_max", "Jobs of a group", "10000", "puts above this are refused"],
+  ["group_order", "Order in a group", "put", "priority, or put: in the order of the puts"],
+  ["group_on_retry", "While one is to be retried", "wait", "pass: the others of its group go on, or wait"],
+  ["fair", "Groups take turns", "true", "however many jobs each has"],
+  ["group_weights", "Weights of groups", '{"acme": 5}', "turns where others have one, as JSON"],
+  ["group_from", "Group read from", "body:customer", "key, key:SEP or body:FIELD, if a put says none"],
+  ["group_required", "Only with a group", "true", "other puts are refused"],
   ["push", "Push", '{"url": "https://example.com/hook"}', "where due jobs are sent, as JSON"],
 ];
-const WHOLE_NUMBERS = new Set(["jitter_percent", "max_attempts", "history", "jobs_max", "reserved_max"]);
+const NUMBERS = new Set(["jitter_percent", "max_attempts", "history", "jobs_max", "reserved_max", "rate_per_s", "group_reserved_max", "group_rate_per_s", "group_jobs_max"]);
+const FLAGS = new Map([["true", true], ["false", false]]);
+const FLAG_FIELDS = new Set(["fair", "group_required"]);
+const JSON_FIELDS = new Set(["group_weights", "push"]);
 
 // Calls `shown` with the topic's policy after a change.
 function policyForm(name, { policy, policy_tag: tag, source }, shown) {
@@ -281,9 +357,10 @@ function policyForm(name, { policy, policy_tag: tag, source }, shown) {
   const rows = SETTINGS.map(([field, title, example, about]) => {
     const text = settingText(policy[field]);
     const note = h("small", { id: `about-${field}` }, `${about ? `${about}; ` : ""}such as ${example}`);
-    const input = h(field === "push" ? "textarea" : "input", {
-      type: field === "push" ? undefined : "text",
-      rows: field === "push" ? "5" : undefined,
+    const isJson = JSON_FIELDS.has(field);
+    const input = h(isJson ? "textarea" : "input", {
+      type: isJson ? undefined : "text",
+      rows: isJson ? "5" : undefined,
       id: `policy-${field}`,
       value: text,
       placeholder: "not set",
@@ -379,20 +456,27 @@ function readPolicy(inputs) {
   for (const [field, input] of inputs) {
     const text = input.value.trim();
     if (!text) continue;
-    if (field === "push") policy[field] = JSON.parse(text);
-    else if (WHOLE_NUMBERS.has(field) || field === "rate_per_s") policy[field] = Number.isNaN(Number(text)) ? text : Number(text);
+    if (JSON_FIELDS.has(field)) policy[field] = parsed(field, text);
+    else if (FLAG_FIELDS.has(field)) policy[field] = FLAGS.get(text) ?? text;
+    else if (NUMBERS.has(field)) policy[field] = Number.isNaN(Number(text)) ? text : Number(text);
     else policy[field] = text;
   }
   return policy;
 }
 
-function showMistakes(error, inputs, problem) {
-  if (error instanceof SyntaxError) {
-    inputs.get("push").setAttribute("aria-invalid", "true");
-    fill(problem, `push: ${error.message}`);
-    return;
+// JSON of a field; an error names the field, as those of the daemon do.
+function parsed(field, text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new SyntaxError(`${field}: ${error.message}`, { cause: error });
   }
-  const named = SETTINGS.filter(([field]) => error.message.includes(`${field} `) || error.message.includes(`${field}:`) || error.errors?.some((each) => each.field === field));
+}
+
+function showMistakes(error, inputs, problem) {
+  // A whole name: `reserved_max` is a part of `group_reserved_max`.
+  const isNamed = (field) => new RegExp(`(?<!\\w)${field}[ :]`).test(error.message) || error.errors?.some((each) => each.field === field);
+  const named = SETTINGS.filter(([field]) => isNamed(field));
   for (const [field] of named) inputs.get(field).setAttribute("aria-invalid", "true");
   named.length && inputs.get(named[0][0]).focus();
   fill(problem, error.message);

@@ -1,5 +1,6 @@
 """The dashboard as its reader meets it, in Chromium."""
 
+import json
 import os
 import re
 from pathlib import Path
@@ -210,6 +211,38 @@ def test_a_policy_is_a_form_that_names_its_mistakes(browser: Browser, tmp_path: 
         browser.shows("(in 2h 59m)")
         browser.click("button", "Resume")
         browser.wait_for("!document.body.innerText.includes('Paused until')")
+        browser.complaints = [each for each in browser.complaints if "422" not in each]
+
+
+def test_the_groups_of_a_topic_are_shown_and_one_is_paused(
+    browser: Browser, tmp_path: Path
+) -> None:
+    groups = "[...document.querySelectorAll('[aria-label=\"Groups of hooks\"] tbody th')]"
+    names = f"{groups}.map((each) => each.innerText).join()"
+    with dashboard(tmp_path) as daemon:
+        for count, name in ((1, NASTY), (2, "acme"), (3, "zeta/eu")):
+            put_many(daemon, "hooks", count, group=name)
+        browser.open(url_of(daemon, "topics/hooks"))
+        browser.wait_for(f"{names} === {json.dumps(f'zeta/eu,acme,{NASTY}')}")
+        browser.shows("3 of 3 groups")
+        browser.enter("[aria-label='How long a group is paused']", "3h")
+        browser.click("tbody button", "Pause")
+        browser.shows("paused, in 2h 59m")
+        told = ask(daemon, "GET", "/v1/topics/hooks/groups/zeta%2Feu")
+        assert (told["blocked"], told["ready"]) == ("paused", 3)
+        browser.click("tbody button", "Resume")
+        browser.wait_for("!document.body.innerText.includes('paused, in')")
+        browser.enter("#policy-group_weights", '{"acme": 0}')
+        browser.enter("#policy-fair", "true")
+        browser.click("button", "Save")
+        browser.wait_for("document.querySelector('#policy-group_weights[aria-invalid=true]')")
+        browser.enter("#policy-group_weights", '{"acme": 5}')
+        browser.click("button", "Save")
+        browser.shows("The policy of hooks is set")
+        policy = ask(daemon, "GET", "/v1/topics/hooks/policy")["policy"]
+        assert policy == {"fair": True, "group_weights": {"acme": 5}}
+        browser.click("tbody a", "acme")
+        browser.wait_for("document.querySelectorAll('tbody tr').length === 2")
         browser.complaints = [each for each in browser.complaints if "422" not in each]
 
 

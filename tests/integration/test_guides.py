@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from delayd.testing.daemon import running_daemon
-from tests.pages import Reader
+from tests.config_files import written
+from tests.http_client import HTTP
+from tests.pages import BLOCK, Reader, text_of
 from tests.rigs.process import put_standing
+from tests.servers import free_port
 
 needs_curl = pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 
@@ -21,6 +24,18 @@ def test_who_takes_the_tour_sees_what_it_says(tmp_path: Path) -> None:
 def test_every_recipe_does_what_it_says(tmp_path: Path) -> None:
     with running_daemon("--http", "127.0.0.1:0", clock="virtual") as daemon:
         Reader(tmp_path, daemon).follow("recipes.md")
+
+
+def test_groups_do_what_the_page_says(tmp_path: Path) -> None:
+    texts = [
+        block["text"] for block in BLOCK.finditer(text_of("groups.md")) if block["kind"] == "toml"
+    ]
+    home = tmp_path / "home"
+    home.mkdir()
+    with free_port() as port:
+        settings = written(tmp_path, "".join(texts).replace("8080", str(port)))
+        with running_daemon(*HTTP, "--config", settings, clock="virtual") as daemon:
+            Reader(home, daemon, {"8080": str(port)}).follow("groups.md")
 
 
 def test_an_upgrade_is_prepared_as_the_page_says(tmp_path: Path) -> None:

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
 
 
 class StateTotals:
-    """How many jobs some topics have, by state, and how old the oldest ready one is."""
+    """How many jobs and groups some topics have, and how old the oldest ready job is."""
 
-    __slots__ = ("buried", "delayed", "oldest_ms", "ready", "reserved", "topics", "urgent")
+    __slots__ = (
+        *("buried", "delayed", "groups", "oldest_ms", "ready", "reserved", "topics", "urgent"),
+    )
 
     def __init__(self) -> None:
         self.topics = 0
@@ -42,6 +44,7 @@ class StateTotals:
         self.reserved = 0
         self.delayed = 0
         self.buried = 0
+        self.groups = 0
         self.oldest_ms: int | None = None
         """When the oldest ready job became ready, at the latest; None when none is."""
 
@@ -53,6 +56,7 @@ class StateTotals:
         self.reserved += topic.reserved
         self.delayed += topic.delayed
         self.buried += len(topic.queues.buried)
+        self.groups += ready.group_count
         if ready.count:
             self.ready += ready.count
             oldest_ms = ready.ages.oldest_ms()
