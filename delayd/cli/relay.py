@@ -92,13 +92,23 @@ def relay(
                 raise CommandFailed(Exit.NOTHING_THERE, f"no row {retry} has failed")
             print_lines([str(tried)])
         elif drop is not None:
-            key = table.drop(_number(drop))
-            if key is None:
-                raise CommandFailed(Exit.NOTHING_THERE, f"no row {drop} has failed")
-            permits.give_back(key)
+            _drop(table, permits, drop)
         else:
             _run(table, permits, is_draining=drain)
     return Exit.OK
+
+
+def _drop(table: "Table", permits: "Permits", row: str) -> None:
+    """Delete a row, and then its permit: a row whose permit is gone counts as put."""
+    from delayd.client.errors import DelaydError
+
+    key = table.drop(_number(row))
+    if key is None:
+        raise CommandFailed(Exit.NOTHING_THERE, f"no row {row} has failed")
+    try:
+        permits.give_back(key)
+    except DelaydError as error:
+        complain(f"row {row} is deleted; its permit {key} stays with the daemon: {error}")
 
 
 def _run(table: "Table", permits: "Permits", *, is_draining: bool) -> None:
