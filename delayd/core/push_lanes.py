@@ -81,7 +81,8 @@ class PushLanes:
         """Note that the scheduler found nothing there to hand out."""
         self.heard.discard(lane)
         topic, origin = lane
-        if next_key(topic, origin) is not None:
+        is_held = topic.is_pushed and not origin and topic.queues.ready.is_held
+        if next_key(topic, origin) is not None or (is_held and topic.queues.ready.count):
             self.resting[topic] = None
 
     def wake(self, topic: "Topic") -> None:

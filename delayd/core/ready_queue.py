@@ -333,13 +333,15 @@ class ReadyQueue:
         """Count one job more in the hands of its group, or with -1 one less."""
         if self.groups is not None and (group := self.groups.of(record)).number:
             group.reserved += more
-            self._turn(group)
+            if self.groups.rule.reserved_max:
+                self._turn(group)
 
     def retry(self, record: bytes, more: int) -> None:
         """Count one job more that waits for another attempt, or with -1 one less."""
         if self.groups is not None and (group := self.groups.of(record)).number:
             group.retrying += more
-            self._turn(group)
+            if self.groups.rule.waits:
+                self._turn(group)
 
     def served(self, record: bytes, time_ms: int) -> None:
         """Count as its turn that a job was handed out which was not the next one."""

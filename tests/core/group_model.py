@@ -85,13 +85,22 @@ class GroupModel:
                 if state is not State.DELAYED or attempts_of(record):
                     yield Ready(priority, job_id, group_of(record)), state
 
+    def look(self) -> None:
+        """Notice which groups could not hand out a job just now: their wait begins anew."""
+        may = {job.group for job in self.nexts()}
+        self.passed = {group: passed for group, passed in self.passed.items() if group in may}
+
     def came(self, job_id: int, group: bytes, nexts: list[Ready]) -> None:
         """See that this job may be the one that was handed out, of those that might."""
         assert job_id in {job.job_id for job in nexts}, "its group may not hand it out"
         if not self.rule.fair:
             assert nexts[0].job_id == job_id, "another is better"
-        self.served_ms.setdefault(group, []).append(self.rig.time_ms)
+        self.served(group)
         self._nobody_waits_too_long(group, {job.group for job in nexts})
+
+    def served(self, group: bytes) -> None:
+        """Note that the group has had its turn."""
+        self.served_ms.setdefault(group, []).append(self.rig.time_ms)
 
     def _nobody_waits_too_long(self, served: bytes, may: set[bytes]) -> None:
         """See that no group that may hand out a job is passed more often than weights allow."""
