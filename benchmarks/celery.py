@@ -49,8 +49,10 @@ class Broker(NamedTuple):
 
     url: str
     settings: Mapping[str, Any]
+    options: Mapping[str, Any]
+    """Of its transport."""
     short: Mapping[str, Any]
-    """Options with which it hands a task out again after SHORT_S."""
+    """With these too it hands a task out again after SHORT_S."""
 
 
 @contextmanager
@@ -58,7 +60,7 @@ def delayd(_directory: Path) -> Iterator[Broker]:
     """Run delayd, which syncs before it answers."""
     with running_daemon() as daemon:
         url = f"delayd://127.0.0.1:{daemon.address[1]}"
-        yield Broker(url, {}, {"ttr": SHORT_S})
+        yield Broker(url, {}, {}, {"ttr": SHORT_S})
 
 
 @contextmanager
@@ -66,7 +68,7 @@ def redis(directory: Path) -> Iterator[Broker]:
     """Run Redis, which syncs before it answers."""
     with redis_server(directory) as server:
         url = f"redis://127.0.0.1:{server.port}/0"
-        yield Broker(url, {"broker_transport": None}, {"visibility_timeout": SHORT_S})
+        yield Broker(url, {"broker_transport": None}, {}, {"visibility_timeout": SHORT_S})
 
 
 @contextmanager
@@ -75,7 +77,7 @@ def rabbit(directory: Path) -> Iterator[Broker]:
     with rabbitmq(directory) as server:
         url = f"amqp://127.0.0.1:{server.port}//"
         confirmed = {"confirm_publish": True}
-        yield Broker(url, {"broker_transport": None, **QUORUM}, confirmed)
+        yield Broker(url, {"broker_transport": None, **QUORUM}, confirmed, {})
 
 
 BROKERS: Final = {"delayd": delayd, "redis": redis, "rabbitmq": rabbit}
@@ -160,7 +162,7 @@ def measured(name: str, count: int) -> list[str]:
         with tempfile.TemporaryDirectory() as place:
             directory = Path(place)
             with BROKERS[name](directory) as broker:
-                options = broker.short if settings else {}
+                options = {**broker.options, **(broker.short if settings else {})}
                 chosen = {**broker.settings, **settings, "broker_transport_options": options}
                 with Project(directory, broker.url, **chosen) as project:
                     return measure(project)

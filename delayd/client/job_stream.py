@@ -14,7 +14,9 @@ The daemon hands out jobs as soon as they are ready, and nothing polls: a reserv
 the time, and whatever else is sent over the connection ends its wait (`until=input` of
 docs/protocol.md). What is said of a job is sent with the next call of `reserve` or `flush`, and its
 answer is not waited for; `on_lost` is told when it came too late. Jobs in hand are touched by a
-thread until they are finished. Several threads may use a stream at once. It needs the line.
+thread until they are finished. What arrives while the program does not look for half a ttr is
+touched before it is returned: another worker may have it. Several threads may use a stream at once.
+It needs the line.
 
     reserve ─► commands so far, the topics to watch, one reserve ─► daemon
     receive ◄─ the answers in the order of the commands ◄───────────┘
@@ -109,6 +111,10 @@ class JobStream:
         self._unsent: list[tuple[bytes, str, StreamedJob | None]] = []
         self._sent: deque[_Sent] = deque()
         self._arrived: list[StreamedJob] = []
+        self._unproven: set[StreamedJob] = set()
+        """Jobs that may have arrived long ago, until it is known that their ttr has not run out."""
+        self._looked_s = time.monotonic()
+        """When it was last looked for what has arrived."""
         self._batch_left = 0
         """Jobs of a batch that are still to come."""
         self._wanted: tuple[frozenset[str], int] | None = None
@@ -159,7 +165,7 @@ class JobStream:
                     raise
             if refusals:
                 raise refusals[0]
-            now_s = time.monotonic()
+            self._looked_s = now_s = time.monotonic()
             if any(sent.due_s < now_s for sent in self._sent):
                 with self._connection.closing():
                     raise TimeoutError
@@ -281,6 +287,9 @@ class JobStream:
             self._lose(sent.job)
         elif reply.word != sent.done:
             return refusal_of(reply, sent.command, "nothing was done")
+        elif sent.job in self._unproven:
+            self._unproven.discard(sent.job)
+            self._arrived.append(sent.job)
         return None
 
     def _note_reserve(self, reply: Reply, sent: _Sent) -> Refused | None:
@@ -305,8 +314,13 @@ class JobStream:
     def _hold(self, reservation: Reservation) -> None:
         job = StreamedJob(self, reservation)
         self._held[job.id] = job
-        self._toucher.add(job, reservation.ttr or 0.0)
-        self._arrived.append(job)
+        ttr_s = reservation.ttr or 0.0
+        self._toucher.add(job, ttr_s)
+        if time.monotonic() - self._looked_s < ttr_s / 2:
+            self._arrived.append(job)
+        else:
+            self._unproven.add(job)
+            self._unsent.append((line("touch", job.id), _DONE["touch"], job))
 
     def _lose(self, job: StreamedJob) -> None:
         """Note that the reservation had ended before it was touched or finished."""
@@ -316,7 +330,9 @@ class JobStream:
         self._toucher.discard(job)
         if self._held.get(job.id) is job:
             del self._held[job.id]
-        self.on_lost(job)
+        if job not in self._unproven:
+            self.on_lost(job)
+        self._unproven.discard(job)
 
     def _misunderstood(self, error: NotUnderstood) -> NotUnderstood:
         self._connection.misunderstood(error)

@@ -1,5 +1,6 @@
 """A stream of jobs: what is sent when, and what becomes of the jobs in hand."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -153,3 +154,26 @@ def test_a_job_whose_ttr_ran_out_is_told_of_once_and_cannot_be_finished(daemon: 
 def test_http_has_no_stream() -> None:
     with pytest.raises(NotOnThisProtocol, match="a client of beanstalk://"):
         Client("http://127.0.0.1:1").stream()
+
+
+def test_what_arrived_while_nobody_looked_is_touched_first_and_given_out_if_it_is_still_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+
+    def then(stream: JobStream) -> None:
+        nonlocal now_s
+        assert stream.wait(10)
+        now_s += 31
+        assert some(stream)[0].id == 8
+        assert stream.receive() == []
+
+    two = b"RESERVED_BATCH 2\r\n" + JOB.split(b"\r\n", 1)[1]
+    two += JOB.split(b"\r\n", 1)[1].replace(b" 7 ", b" 8 ")
+    sent = talk(
+        *(Read(ASKED), Send(two), Read(b"touch 7\r\ntouch 8\r\n")),
+        *(Send(b"NOT_FOUND\r\nTOUCHED\r\n"), Read(b"nack 8 counts=0\r\n"), Send(b"NACKED\r\n")),
+        then=then,
+    )
+    assert b"touch 7\r\ntouch 8\r\n" in sent
