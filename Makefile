@@ -86,7 +86,8 @@ test-compiled: $(VENV)/.dev compiled ## run the tests of what is compiled in the
 test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the runs; REPORT=FILE keeps it
 	@.ci/debian-packages
 	$(BIN)/python -m pytest tests/faults tests/core tests/journal tests/line tests/http tests/schedules \
-		tests/test_snapshots.py tests/integration/test_contract.py --numprocesses $(or $(JOBS),$(CORES)) --dist loadgroup --long --timeout 7200 \
+		tests/test_snapshots.py tests/test_commit_trouble.py \
+		tests/integration/test_contract.py --numprocesses $(or $(JOBS),$(CORES)) --dist loadgroup --long --timeout 7200 \
 		$(if $(REPORT),--fault-report $(REPORT)) $(ARGS)
 
 mutants: $(VENV)/.dev ## break the code in places drawn from a seed, and print what no test notices; ARGS='ROOM… --count N'

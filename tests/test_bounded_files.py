@@ -99,6 +99,7 @@ def test_an_import_waits_for_no_pipe(name: str, tmp_path: Path) -> None:
     assert f"{binlog}" in done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", JOURNAL_NAMES)
 def test_no_command_waits_for_a_pipe_in_a_data_directory(name: str, tmp_path: Path) -> None:
     home = tmp_path / "jobs"

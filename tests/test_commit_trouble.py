@@ -247,13 +247,13 @@ def do_something(rig: CommitRig, rng: random.Random) -> None:
 
 
 def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
-    rng: random.Random, clockwork: Watch
+    rng: random.Random, clockwork: Watch, often: Callable[[int, int], range]
 ) -> None:
-    for _ in range(4):
-        rig = full_disk_rig(SimulatedDisk(capacity_bytes=rng.choice([1, 2, 3]) << 20))
+    for number in often(3, 60):
+        rig = full_disk_rig(SimulatedDisk(capacity_bytes=1 + number % 3 << 20))
         rig.engine.body_bytes_max = 200_000
         refused = 0
-        for turn in range(1_500):
+        for turn in range(600):
             for _operation in range(rng.choice([1, 1, 3, 40])):
                 try:
                     do_something(rig, rng)
@@ -261,7 +261,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
                     refused += 1
             rig.end_turn()
             clockwork.pass_ms(rng.choice([0, 10, 500]))
-            if turn == 700:
+            if turn == 300:
                 rig.take_the_rest()
         assert refused
         records = dict(rig.engine.store.jobs)

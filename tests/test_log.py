@@ -86,6 +86,7 @@ class Database:
 
 
 Home = Files | Memory | Database
+DATABASE = pytest.param(Database, marks=pytest.mark.process)
 LEASE_MS = 1_000
 
 
@@ -95,7 +96,7 @@ def server() -> Iterator[PostgresServer]:
         yield running
 
 
-@pytest.fixture(params=[Files, Memory, Database])
+@pytest.fixture(params=[Files, Memory, DATABASE])
 def home(request: pytest.FixtureRequest) -> Home:
     """Each place where a log can be."""
     if request.param is Database:
@@ -104,7 +105,7 @@ def home(request: pytest.FixtureRequest) -> Home:
     return make()
 
 
-@pytest.fixture(params=[Memory, Database])
+@pytest.fixture(params=[Memory, DATABASE])
 def shared(request: pytest.FixtureRequest) -> Home:
     """Each place of which another daemon may become the owner."""
     return Memory() if request.param is Memory else Database(request.getfixturevalue("server"))

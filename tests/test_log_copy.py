@@ -180,6 +180,7 @@ def test_what_is_read_again_is_compared_and_doubt_about_clocks_is_late(rng: rand
     assert [header.wall_ms - last.wall_ms for header in headers] == [7, 7]
 
 
+@pytest.mark.process
 @pytest.mark.walk(2, 20)
 def test_a_log_goes_to_a_database_and_back(
     number: int, rng: random.Random, server: PostgresServer
@@ -205,6 +206,7 @@ def test_a_log_goes_to_a_database_and_back(
     assert state_in(opened.source(), rig)[0] == wanted
 
 
+@pytest.mark.process
 def test_a_database_gets_nothing_of_a_copy_that_fails(
     rng: random.Random, server: PostgresServer
 ) -> None:
@@ -286,6 +288,7 @@ class CutConnection:
             yield from self._real.stream(*what, within_ms=within_ms)
 
 
+@pytest.mark.process
 @pytest.mark.walk(1, 10)
 def test_a_copy_to_or_from_a_database_that_is_cut_off_is_all_or_nothing(
     number: int, rng: random.Random, server: PostgresServer, monkeypatch: pytest.MonkeyPatch
@@ -331,6 +334,7 @@ def test_a_copy_to_or_from_a_database_that_is_cut_off_is_all_or_nothing(
     assert rows(server, opened.place.name) == stored
 
 
+@pytest.mark.process
 def test_a_log_that_a_daemon_owns_is_not_copied_nor_one_that_it_owned_meanwhile(
     rng: random.Random, server: PostgresServer
 ) -> None:

@@ -201,7 +201,7 @@ def test_never_early_and_hardly_late_with_clocks_that_step_and_drift(
     daemon = TurnsOnClock(machine.clock())
     moments: dict[int, int] = {}
     came = 0
-    for _ in range(1_000):
+    for _ in range(500):
         passed_ns = rng.choice((rng.randrange(1_000), rng.randrange(3_000_000), 40_000_000))
         machine.boot_ns += passed_ns
         machine.wall_ns += passed_ns + passed_ns * drift_ppm // 1_000_000
@@ -215,7 +215,7 @@ def test_never_early_and_hardly_late_with_clocks_that_step_and_drift(
             assert machine.wall_ns < (wall_ms + WALL_STEP_MS + 2) * NS_PER_MS, f"{job_id} is late"
         wall_ms = machine.wall_ns // NS_PER_MS + rng.randrange(1, 200)
         moments[daemon.put_at(wall_ms)] = wall_ms
-    assert came > 300
+    assert came > 150
     check(daemon.engine)
 
 

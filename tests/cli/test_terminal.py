@@ -57,6 +57,7 @@ def ran(
     )
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("command", COMMANDS)
 def test_output_that_is_not_read_is_no_failure_and_one_that_cannot_be_written_is_told(
     command: str, places: dict[str, str]

@@ -151,6 +151,7 @@ def test_a_token_that_may_see_no_topic_is_not_told_that_there_is_none(
         assert (client.topics(), client.calendar().topics) == ([], {})
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["plain", "asyncio"])
 def test_a_daemon_on_unix_sockets_is_reached(tmp_path: Path, kind: str) -> None:
     line, http = f"{tmp_path}/l", f"{tmp_path}/h"

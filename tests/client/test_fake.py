@@ -218,6 +218,7 @@ def test_what_is_imported_for_tests_loads_no_daemon_before_there_is_one() -> Non
         assert not loaded & {"aiohttp", "msgspec", "delayd.core", "delayd.http"}
 
 
+@pytest.mark.process
 def test_pytest_has_the_fixture_where_delayd_is_installed(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     (program,) = re.findall(r"```python\n(def test_.*?)```", page, re.DOTALL)

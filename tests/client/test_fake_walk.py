@@ -117,6 +117,7 @@ def step(pair: Pair, seeded: random.Random, advance: Callable[[float], None]) ->
         pair.ask(lambda client, side, ids=ids: client.get(ids[side]))  # type: ignore[misc]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", range(3))
 def test_a_random_walk_ends_the_same(daemon: Daemon, seed: int) -> None:
     fake = FakeDelayd()

@@ -1393,22 +1393,23 @@ class AsyncLineRuns:
 
 def client_world(wire: str, *, is_async: bool = False) -> ClientWorld:
     """Return the world of a client over HTTP, to the double, or over the line."""
-    line, fake = LineWorld(), FakeDelayd()
-    calls = LineCalls("http://127.0.0.1:11301")
     loop = asyncio.new_event_loop() if is_async else None
     client: Any
     now_ms: Callable[[], int]
-    if wire == "http":
+    fake = FakeDelayd() if wire == "http" else None
+    if fake is not None:
         client = fake.async_client() if is_async else fake.client()
         engine, now_ms = fake._daemon.engine, fake._daemon.clock.request_ms
         engine.vet_target = None
     else:
+        line, calls = LineWorld(), LineCalls("http://127.0.0.1:11301")
         runs: Any = AsyncLineRuns(line) if is_async else LineRuns(line)
         client = (AsyncClient if is_async else Client).over(runs, calls)
         engine, now_ms = line.engine, lambda: line.now_ms
 
     def close() -> None:
-        fake.close()
+        if fake is not None:
+            fake.close()
         if loop is not None:
             loop.close()
 

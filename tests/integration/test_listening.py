@@ -120,16 +120,6 @@ def test_a_unix_socket_is_served_and_removed_in_the_end(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_what_was_said_before_a_unix_socket_was_closed_is_carried_out(tmp_path: Path) -> None:
-    path = tmp_path / "line.sock"
-    with Daemon((*SERVE, "--data-dir", str(tmp_path / "data"), "--line", f"unix:{path}")):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.connect(str(path))
-            client.sendall(b"put 0 0 60 2\r\nhi\r\n")
-        assert ask(str(path), b"reserve-with-timeout 5\r\n")[:10] in {b"RESERVED 1", b"TIMED_OUT\r"}
-        assert ask(str(path), b"peek 1\r\n") == b"FOUND 1 2\r\nhi\r\n"
-
-
 @pytest.fixture
 def listening() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -277,31 +277,10 @@ def test_a_call_that_a_stop_cut_off_was_no_attempt(tmp_path: Path, endpoint: End
 # --- What is refused -----------------------------------------------------------------------------
 
 
-def test_a_url_that_may_not_be_called_is_refused_at_the_put_with_the_rule(
-    tmp_path: Path, endpoint: Endpoint
-) -> None:
-    with daemon_for(tmp_path, endpoint.port) as (_, client):
-        job = {"body": 1, "url": f"http://[::ffff:10.0.0.1]:{endpoint.port}/"}
-        refused = client.ask("POST", "/v1/topics/orders/jobs", job)
-        assert refused.status == 422
-        assert "private" in refused.json["detail"], refused.json
-        assert refused.json["errors"][0]["field"] == "url"
-
-
 NOT_THERE: Final[dict[str, dict[str, object]]] = {
     "nowhere": {"sink": "nowhere"},
     "unknown": {"url": "https://example.com/", "secrets": ["unknown"]},
 }
-
-
-def test_a_target_that_is_not_there_is_refused_when_set_and_named(
-    tmp_path: Path, endpoint: Endpoint
-) -> None:
-    with daemon_for(tmp_path, endpoint.port) as (_, client):
-        for names, push in {**NOT_THERE, "orders": {"topic": "orders"}}.items():
-            refused = client.ask("PUT", "/v1/topics/orders/policy", {"push": push})
-            assert refused.status == 422
-            assert names in refused.json["detail"]
 
 
 @pytest.mark.parametrize("names", NOT_THERE)

@@ -52,22 +52,6 @@ def test_a_second_daemon_on_a_directory_exits_75_and_the_first_is_unharmed(tmp_p
         assert client.ask("peek 2") == "FOUND 2 10\r\nstill here"
 
 
-def test_a_second_daemon_is_refused_also_where_the_lock_file_was_deleted(tmp_path: Path) -> None:
-    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
-        client.put(b"hello")
-        (tmp_path / "lock").unlink()
-        before = contents(tmp_path)
-        second = refusal(data_dir=tmp_path)
-        assert second.exit_code == Exit.DIRECTORY_LOCKED
-        assert f"{tmp_path} is held by another process" in second.log
-        assert contents(tmp_path) == before
-        assert not (tmp_path / "lock").exists()
-        client.put(b"goes on")
-        daemon.kill()
-    with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
-        assert client.ask("stats-job 2").startswith("OK ")
-
-
 def test_a_daemon_that_never_had_a_job_starts_again_without_a_warning(tmp_path: Path) -> None:
     for _ in range(2):
         with running_daemon(data_dir=tmp_path) as daemon:

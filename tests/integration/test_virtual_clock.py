@@ -12,7 +12,6 @@ import pytest
 from delayd.exits import Exit
 from delayd.testing.daemon import ClockStands, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
-from tests.rigs.story import LADDER_S
 
 TESTING: Final = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
 WEEK_S: Final = 7 * 24 * 3_600
@@ -20,25 +19,6 @@ WEEK_S: Final = 7 * 24 * 3_600
 
 def files_in(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "lock"}
-
-
-def test_a_worker_that_waits_walks_a_ladder_in_one_advance() -> None:
-    with (
-        running_daemon(clock="virtual") as daemon,
-        LineClient(daemon.address) as client,
-        LineClient(daemon.address) as worker,
-    ):
-        client.put(b"hello", ttr=10)
-        said = "".join(f"reserve\r\nrelease 1 0 {delay_s}\r\n" for delay_s in LADDER_S)
-        worker.send(f"{said}reserve\r\nstats-job 1\r\n".encode())
-        daemon.advance(sum(LADDER_S))
-        for _ in LADDER_S:
-            assert worker.reply() == b"RESERVED 1 5\r\nhello\r\n"
-            assert worker.reply() == b"RELEASED\r\n"
-        assert worker.reply() == b"RESERVED 1 5\r\nhello\r\n"
-        stats = worker.reply()
-        assert b"releases: 9\n" in stats
-        assert b"age: %d\n" % sum(LADDER_S) in stats
 
 
 def test_killed_on_its_way_it_has_lost_no_job_and_fired_none_early(tmp_path: Path) -> None:

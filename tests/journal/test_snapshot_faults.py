@@ -93,14 +93,14 @@ def check(disk: SimulatedDisk, client: Client) -> None:
     assert payloads_in(disk) == [*survivors, b"afterwards"]
 
 
-def eighth(number: int, case: str | int, live_bytes: int = LIVE_BYTES) -> range:
-    """Every eighth call, not the same ones in each case; together the long run has all of them."""
+def fifteenth(number: int, case: str | int, live_bytes: int = LIVE_BYTES) -> range:
+    """Every fifteenth call, not the same ones in each case; the long run has all of them."""
     shift = number + sum(str(case).encode())
-    return range(1 + shift % 8, calls_of_the_workload(live_bytes) + 1, 8)
+    return range(1 + shift % 15, calls_of_the_workload(live_bytes) + 1, 15)
 
 
 # With so little live the bound gives the older snapshot up while the next is being written.
-@pytest.mark.walk(1, 8)
+@pytest.mark.walk(1, 15)
 @pytest.mark.parametrize("live_bytes", [LIVE_BYTES, 1_000])
 @pytest.mark.parametrize(
     "way",
@@ -116,7 +116,7 @@ def test_a_stop_at_any_call_loses_nothing_acknowledged(
         # The rename that was not synced is lost, the removals after it are not.
         "all but the rename": lambda: lambda piece: (piece.kind, piece.offset) != ("names", 1),
     }
-    for call in eighth(number, way, live_bytes):
+    for call in fifteenth(number, way, live_bytes):
         disk, client = SimulatedDisk(), Snapshotter()
         disk.fail(call, PowerCut())
         with pytest.raises(PowerCut):
@@ -128,12 +128,12 @@ def test_a_stop_at_any_call_loses_nothing_acknowledged(
         check(disk, client)
 
 
-@pytest.mark.walk(1, 8)
+@pytest.mark.walk(1, 15)
 @pytest.mark.parametrize("error_number", [errno.EIO, errno.ENOSPC, errno.EROFS])
 def test_an_error_at_any_call_leads_to_no_false_acknowledgement(
     error_number: int, number: int, rng: random.Random
 ) -> None:
-    for call in eighth(number, error_number):
+    for call in fifteenth(number, error_number):
         disk, client = SimulatedDisk(), Snapshotter()
         disk.fail(call, OSError(error_number, errno.errorcode[error_number]))
         try:
