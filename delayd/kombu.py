@@ -25,7 +25,6 @@ import hashlib
 import itertools
 import logging
 import os
-import re
 import ssl
 import threading
 import time
@@ -82,7 +81,6 @@ CHECK_S: Final = 1.0
 loop of Celery without a timer wakes up as often, and sees a signal to stop then."""
 
 _SCHEMES: Final = {"delayd": "beanstalk", "delayds": "beanstalks"}
-_URL: Final = r"(?:(?P<scheme>\w+)://)?(?:[^:@/]*:?(?P<token>[^@]*)@)?(?P<place>[^@]*)"
 _TEXTS: Final = frozenset(("utf-8", "utf8", "us-ascii"))
 
 logger: Final = logging.getLogger(__name__)
@@ -493,10 +491,7 @@ class DelaydTransport(virtual.Transport):
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
         """Return the url, without the token."""
-        match = re.fullmatch(_URL, uri)
-        if include_password or match is None or not match["token"]:
-            return uri
-        return uri.replace(f"{match['token']}@", f"{mask}@", 1)
+        return uri if include_password else without_token(uri, mask)
 
     # --- Consuming -------------------------------------------------------------------------------
 
@@ -563,9 +558,14 @@ class DelaydTransport(virtual.Transport):
                 delivered += 1
         finally:
             if self._arrived and self._hub is not None:
-                self._hub.call_soon(self.pump)
+                self._hub.call_soon(self._look)
             self.refresh()
         return delivered
+
+    def _look(self) -> None:
+        """Deliver what has arrived, unless the connection is closed: timers of Celery stay."""
+        if self._hub is not None:
+            self.pump()
 
     def _deliver_next(self) -> None:
         with self._lock:  # so that an acknowledgement by another thread counts it once
@@ -591,7 +591,7 @@ class DelaydTransport(virtual.Transport):
         """Have Celery's loop deliver messages as soon as they arrive."""
         self._hub = loop
         loop.add_reader(self.stream.fileno(), self.pump)
-        loop.call_repeatedly(CHECK_S, self.pump)
+        loop.call_repeatedly(CHECK_S, self._look)
 
     def unregister_from_event_loop(self, connection: object, loop: Any) -> None:
         """Have it no longer do so."""
@@ -651,9 +651,9 @@ class DelaydTransport(virtual.Transport):
         jobs = self.daemon.jobs(BINDINGS, bodies=True, key_prefix=_exchange_key(exchange))
         try:
             for job in jobs:
-                binding = Binding(**loads(job.body))
-                if binding.exchange != exchange:
-                    continue  # whose name begins with the same hundred bytes
+                binding = binding_of(job.body or b"")
+                if binding is None or binding.exchange != exchange:
+                    continue  # a name may begin with the same hundred bytes
                 if binding.is_temporary and self._is_unused(binding, float(job.details["age"])):
                     self._remove(binding)
                 else:
@@ -691,15 +691,6 @@ def topic_of(queue: str) -> str:
     return f"+2D{text[1:]}" if text.startswith("-") else text
 
 
-def queue_of(topic: str) -> str:
-    """Return the queue of a topic.
-
-    >>> queue_of("celery+40host.celery.pidbox")
-    'celery@host.celery.pidbox'
-    """
-    return unquote(topic.replace("+", "%"))
-
-
 def _exchange_key(exchange: str) -> str:
     return f"{quote(exchange, safe='')[:100]}:"
 
@@ -708,6 +699,21 @@ def _binding_key(binding: Binding) -> str:
     """Return the key of a binding: the exchange, by which they are looked for, and a digest."""
     names = dumps([binding.exchange, binding.routing_key, binding.queue])
     return _exchange_key(binding.exchange) + hashlib.sha256(names.encode()).hexdigest()[:40]
+
+
+def binding_of(body: bytes) -> Binding | None:
+    """Return the binding of a job; None if it is none.
+
+    >>> binding_of(b'{"exchange": "e", "routing_key": "", "queue": "q", "is_temporary": true}')
+    Binding(exchange='e', routing_key='', queue='q', is_temporary=True)
+    >>> binding_of(b"[]"), binding_of(b'{"exchange": 1}')
+    (None, None)
+    """
+    try:
+        binding = Binding(**loads(body))
+    except (ValueError, TypeError):
+        return None
+    return binding if all(isinstance(name, str) for name in binding[:3]) else None
 
 
 def seconds_until(eta: object) -> float:
@@ -723,8 +729,10 @@ def seconds_until(eta: object) -> float:
             return 0.0
     if not isinstance(eta, dt.datetime):
         return 0.0
-    moment = eta if eta.tzinfo is not None else eta.replace(tzinfo=dt.UTC)
-    return max(0.0, moment.timestamp() - time.time())
+    at_s = eta.timestamp()
+    if eta.tzinfo is None:  # of UTC by default, else of the app's time zone: a worker may hold it
+        at_s = min(at_s, eta.replace(tzinfo=dt.UTC).timestamp())
+    return max(0.0, at_s - time.time())
 
 
 def envelope_of(body: bytes) -> dict[str, Any]:
@@ -787,30 +795,44 @@ def place_of(connection: Any) -> tuple[str, str, ssl.SSLContext | None]:
     """
     text = connection.hostname or "localhost"
     if "://" not in text:  # kombu has taken the url of another of several to pieces
-        text = f"{text}:{connection.port or LINE_PORT}"
-    match = re.fullmatch(_URL, text)
-    given = connection.transport_options.get("token") or connection.password
-    token = unquote(match["token"] or "") if match else ""
-    if match is None or match["scheme"] in {None, *_SCHEMES}:
-        place = (match["place"] if match else text).rstrip("/") or "localhost"
-        scheme = _SCHEMES.get((match["scheme"] if match else "") or "delayd", "beanstalk")
-    else:
-        scheme, place = match["scheme"], match["place"]
-    url = f"{scheme}://{place}"
+        text = f"delayd://{text}:{connection.port or LINE_PORT}"
+    scheme, token, place = parts_of(text)
+    given = unquote(token) or connection.transport_options.get("token") or connection.password
+    scheme = _SCHEMES.get(scheme, scheme)
     if connection.ssl and scheme == "beanstalk":
-        url = f"beanstalks://{place}"
+        scheme = "beanstalks"
+    url = f"{scheme}://{place.rstrip('/') or 'localhost'}"
     try:
         addresses = read_addresses(url)
     except ValueError as error:
-        shown = text.replace(f"{match['token']}@", "**@") if match and match["token"] else text
         rule = "must be delayd://HOST:PORT, delayd://:TOKEN@HOST:PORT, delayds://HOST (TLS)"
+        shown = without_token(text)
         raise ValueError(f"the broker url {shown!r} {rule} or unix:///PATH") from error
     if addresses[0].speaks != "line":
         raise ValueError(
             f"the broker url {url!r} is that of HTTP: Celery speaks the line protocol, so name"
             f" delayd://{addresses[0].host or 'HOST'}:{LINE_PORT}"
         )
-    return url, token or str(given or ""), tls_of(connection.ssl) if addresses[0].is_tls else None
+    return url, str(given or ""), tls_of(connection.ssl) if addresses[0].is_tls else None
+
+
+def parts_of(url: str) -> tuple[str, str, str]:
+    """Return the scheme of a broker url, the token in it as it is written, and the place.
+
+    >>> parts_of("delayd://:t0k@host:11300"), parts_of("unix:///run/line.sock")
+    (('delayd', 't0k', 'host:11300'), ('unix', '', '/run/line.sock'))
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme == "unix":
+        return scheme, "", rest
+    user, _, place = rest.rpartition("@")
+    return scheme, user.partition(":")[2] if ":" in user else user, place
+
+
+def without_token(url: str, mask: str = "**") -> str:
+    """Return a broker url for people."""
+    token = parts_of(url)[1]
+    return url.replace(f"{token}@", f"{mask}@", 1) if token else url
 
 
 def tls_of(options: object) -> ssl.SSLContext:

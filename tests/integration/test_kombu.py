@@ -340,6 +340,7 @@ def test_what_the_daemon_cannot_take_is_refused_at_the_publish(
         ("delayd://", ("beanstalk://localhost", "", False)),
         ("delayd://:t%40k@host", ("beanstalk://host", "t@k", False)),
         ("delayds://u:tok@host:1//", ("beanstalks://host:1", "tok", True)),
+        ("delayd://tok@host", ("beanstalk://host", "tok", False)),
         ("beanstalk://[::1]:7", ("beanstalk://[::1]:7", "", False)),
         ("unix:///run/line.sock", ("unix:///run/line.sock", "", False)),
     ],
