@@ -137,13 +137,16 @@ def _touch(client: LineConnection, job_id: int, now_ms: RequestMs) -> bytes:
     return replies.TOUCHED
 
 
-def _nack(client: LineConnection, nack: grammar.NackLine, now_ms: RequestMs) -> bytes:
+def _nack(
+    client: LineConnection, args: tuple[int, int, str, bool, bool], now_ms: RequestMs
+) -> bytes:
+    job_id, delay_ms, error, counts, dead = args
     attempts.nack(
-        *(client.engine, client.session, nack.job_id, now_ms),
-        delay_ms=nack.delay_ms,
-        error=nack.error,
-        counts=nack.counts,
-        dead=nack.dead,
+        *(client.engine, client.session, job_id, now_ms),
+        delay_ms=delay_ms,
+        error=error,
+        counts=counts,
+        dead=dead,
     )
     return b"NACKED\r\n"
 

@@ -340,21 +340,11 @@ def parse_key_and_delay(rest: bytes) -> tuple[str, bytes, int]:
     return name, key, parse_seconds(rest)
 
 
-class NackLine(NamedTuple):
-    """What a nack says."""
+def parse_nack(rest: bytes) -> tuple[int, int, str, bool, bool]:
+    """Return id, delay in milliseconds (0: none), error, whether it counts, and whether it is dead.
 
-    job_id: int
-    delay_ms: int
-    """0: none was asked for."""
-    error: str
-    counts: bool
-    """Whether it is a failed attempt."""
-    dead: bool
-    """Whether it is not tried again."""
-
-
-def parse_nack(rest: bytes) -> NackLine:
-    """Return what a nack says. The error is for people: bytes that are no UTF-8 are replaced."""
+    The error is free text for people: bytes that are not UTF-8 are replaced, not refused.
+    """
     job_id, _, text = rest.lstrip(b" ").partition(b" ")
     text = text.lstrip(b" ")
     word, _, behind = text.partition(b" ")
@@ -368,7 +358,7 @@ def parse_nack(rest: bytes) -> NackLine:
             delay_ms = _duration(word.removeprefix(b"delay=").decode())
         except ValueError as error:
             raise BadFormat(word) from error
-    return NackLine(parse_job_id(job_id), delay_ms, text.decode(errors="replace"), counts, dead)
+    return parse_job_id(job_id), delay_ms, text.decode(errors="replace"), counts, dead
 
 
 # --- Puts ----------------------------------------------------------------------------------------
