@@ -50,7 +50,9 @@ def check(path: str | None) -> int:
     """
     from delayd.access.errors import AccessInvalid
     from delayd.access.reload import AccessControl
+    from delayd.clock import system_wall_ms
     from delayd.config import ConfigErrors
+    from delayd.moments import moment_text
     from delayd.net.addresses import Listeners
     from delayd.push.sinks import open_sinks
     from delayd.service import push_of
@@ -74,6 +76,10 @@ def check(path: str | None) -> int:
     for kind, names in zip(("secret", "sink"), access.for_all_topics(), strict=True):
         for name in names:
             complain(f"warning: every topic may use the {kind} {name}; see docs/security.md")
+    for name, (definition, _) in (loaded.schedules or {}).items():
+        if definition.end_ms is not None and definition.end_ms < system_wall_ms():
+            end = moment_text(definition.end_ms)
+            complain(f"warning: the schedule {name} has ended, at {end}: no run is due any more")
     where = path or "the defaults and the environment"
     print_lines([f"{visible(where)}: the configuration is valid"])
     return Exit.OK

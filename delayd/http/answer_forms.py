@@ -647,6 +647,7 @@ class SchedulePageAnswer(Answer, kw_only=True):
 
     schedules: list[ScheduleAnswer]
     after: After
+    now: MomentText
 
 
 class RanAnswer(Answer, kw_only=True):
@@ -669,6 +670,7 @@ class PreviewAnswer(Answer, kw_only=True):
     runs: list[MomentText]
     timezone: Annotated[str, about("By which a cron expression counts.")]
     tzdata: Annotated[str, about("The version of the time zones.")]
+    now: MomentText
 
 
 # --- The daemon ----------------------------------------------------------------------------------

@@ -22,12 +22,6 @@ export function troubleOf({ last, last_missed: missed, state }, now) {
 
 export const schedulePath = (name, rest = "") => `/v1/schedules/${encodeURIComponent(name)}${rest}`;
 
-// The daemon's time, which is not the browser's on a virtual clock: the first run of an interval from now on is due in it.
-export async function daemonNow(topic) {
-  const { runs } = await post("/v1/schedules/preview?count=1", { topic, every: "1s", body: null });
-  return Date.parse(runs[0]) - 1000;
-}
-
 const mayChange = ({ definition: { topic, url } }) => may("put", topic) && (!url || may("webhook", topic));
 
 // --- When, in words ------------------------------------------------------------------------------
@@ -91,9 +85,9 @@ export function scheduleView(name) {
   async function read() {
     try {
       const schedule = await get(schedulePath(name));
-      const [{ runs }, now] = await Promise.all([get(schedulePath(name, "/preview"), { count: 10 }), daemonNow(schedule.definition.topic)]);
+      const { runs, now } = await get(schedulePath(name, "/preview"), { count: 10 });
       if (view.isOver) return;
-      fill(figures, scheduleFigures(schedule, runs, now));
+      fill(figures, scheduleFigures(schedule, runs, Date.parse(now)));
       const offered = schedule.state + schedule.definition.topic;
       if (offered !== shown) fill(actions, scheduleActions(schedule, read));
       shown = offered;
@@ -359,12 +353,11 @@ function scheduleForm(schedule, definition, saved) {
       const name = schedule?.name ?? inputs.get("name").value.trim();
       if (!schedule) await checkFree(name);
       const told = await post(`/v1/schedules/preview?${queryOf({ count: 10, name })}`, said);
-      const now = await daemonNow(said.topic);
       const save = h("button", { type: "button", class: "primary", onclick: () => keep(name, said) }, "Save");
       fill(
         preview,
         h("h3", {}, schedule ? "Its next runs would be" : "Its first runs would be"),
-        told.runs.length ? runTable(told.runs, told.timezone, now) : h("p", { class: "bad" }, "It would have no runs."),
+        told.runs.length ? runTable(told.runs, told.timezone, Date.parse(told.now)) : h("p", { class: "bad" }, "It would have no runs."),
         h("div", { class: "row" }, save, h("span", { class: "quiet" }, `By the time zones of ${told.tzdata}.`)),
       );
       save.focus();

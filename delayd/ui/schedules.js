@@ -3,7 +3,7 @@
 import { get, queryOf, session } from "./api.js";
 import { card, fill, h, View } from "./dom.js";
 import { duration, fromNow, moment, time, whole } from "./format.js";
-import { daemonNow, lastOf, schedulePath, TROUBLES, troubleOf, whenOf, zoned } from "./schedule.js";
+import { lastOf, schedulePath, TROUBLES, troubleOf, whenOf, zoned } from "./schedule.js";
 
 const LOUD = new Set(["refused", "dead"]);
 const COUNTS = ["runs", "missed", "skipped", "refused", "late"];
@@ -59,7 +59,7 @@ export function schedulesView(query) {
     try {
       const found = await someSchedules(asked, () => view.isOver || asked !== wanted);
       if (view.isOver || asked !== wanted) return;
-      now = found.schedules.length ? await daemonNow(found.schedules[0].definition.topic) : Date.now();
+      now = found.now;
       schedules = found.schedules.map((each) => ({ ...each, trouble: troubleOf(each, now) })).sort(byUrgency);
       isAll = found.isAll;
       show();
@@ -89,13 +89,12 @@ export function schedulesView(query) {
 
 async function someSchedules(wanted, isOver) {
   const schedules = [];
-  let after;
+  let page;
   do {
-    const page = await get("/v1/schedules", { ...wanted, limit: READ_AT_ONCE, after });
+    page = await get("/v1/schedules", { ...wanted, limit: READ_AT_ONCE, after: page?.after });
     schedules.push(...page.schedules);
-    after = page.after;
-  } while (after && schedules.length < READ_MAX && !isOver());
-  return { schedules, isAll: !after };
+  } while (page.after && schedules.length < READ_MAX && !isOver());
+  return { schedules, isAll: !page.after, now: Date.parse(page.now) };
 }
 
 // Trouble first, then what is due next; what has no more runs is last.

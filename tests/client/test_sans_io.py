@@ -14,6 +14,7 @@ from delayd.client import (
     NotUnderstood,
     TopicNameInvalid,
     WrongProtocol,
+    values,
 )
 from delayd.client.addresses import read_address
 from delayd.client.beanstalk import (
@@ -31,6 +32,7 @@ from delayd.client.line_calls import LineCalls
 from delayd.client.protocols import way_to
 from delayd.client.results import Reservation
 from delayd.core.names import KEY
+from delayd.durations import DURATION_RULE
 
 HTTP_URL = "http://127.0.0.1:11301"
 AT = read_address(HTTP_URL)
@@ -280,3 +282,7 @@ def test_an_address_is_read(url: str, again: str) -> None:
 def test_another_address_is_refused_with_the_rule(url: str) -> None:
     with pytest.raises(ValueError, match="must be http://"):
         read_address(url)
+
+
+def test_the_client_says_of_durations_what_the_daemon_says() -> None:
+    assert values._DURATION_RULE == DURATION_RULE

@@ -19,6 +19,7 @@ from delayd.http.api import Call
 from delayd.http.problems import Forbidden
 from delayd.http.responses import NO_CONTENT, Reply, refused, reply
 from delayd.http.values import UNSET
+from delayd.moments import moment_text
 from delayd.schedules.definition import Definition
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ async def _answered(call: Call, name: str, note: str = "", change: "Change | Non
         shown["change"] = change.value
     await call.api.durable()
     return _reply(shown, 201 if shown.get("change") == "created" else 200)
+
+
+def _with_now(call: Call, shown: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with the daemon's time, which is not the reader's on a virtual clock."""
+    return {**shown, "now": moment_text(call.api.wall_ms(call.api.now_ms()))}
 
 
 def _reply(shown: dict[str, Any], status: int = 200) -> Reply:
@@ -165,7 +171,7 @@ async def list_schedules(call: Call) -> Reply:
     )
     await call.api.carry_out(page)
     async with call.api.slices():
-        return _reply(page.page)
+        return _reply(_with_now(call, page.page))
 
 
 async def preview(call: Call) -> Reply:
@@ -177,7 +183,7 @@ async def preview(call: Call) -> Reply:
     runs_ms = schedules.next_runs(schedule, query.count)
     shown = shown_runs(schedules, schedule.definition, runs_ms)
     await call.api.durable()
-    return _reply(shown)
+    return _reply(_with_now(call, shown))
 
 
 async def preview_new(call: Call) -> Reply:
@@ -192,4 +198,4 @@ async def preview_new(call: Call) -> Reply:
     if name in schedules.book.index:
         _allowed(call, name, hidden=Forbidden(taken_by_others(name)))
     runs_ms = schedules.preview(name, definition, query.count)
-    return _reply(shown_runs(schedules, definition, runs_ms))
+    return _reply(_with_now(call, shown_runs(schedules, definition, runs_ms)))
