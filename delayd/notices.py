@@ -93,7 +93,8 @@ class Notices:
         on: dict[str, Value] = {} if prints else {"on": where}
         if data_dir is not None:  # a relative one depends on where the daemon was started
             data_dir = os.path.abspath(data_dir)
-        jobs = len(self._engine.store.jobs)
+        store = self._engine.store
+        jobs = len(store.jobs) - sum(topic.jobs for topic in store.topics.internal.values())
         self.log.info("serving", **on, data_dir=data_dir, jobs=jobs, compiled=is_compiled())
         return where
 

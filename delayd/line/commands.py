@@ -425,9 +425,14 @@ def _stats(client: LineConnection, _nothing: None, now_ms: RequestMs) -> bytes:
 
 def _list_tubes(client: LineConnection, _nothing: None, _now_ms: RequestMs) -> bytes:
     rows: list[bytes] = []
+
+    def add(topics: Sequence[Topic]) -> None:
+        listed = [topic for topic in topics if not topic.is_internal]
+        rows.append(replies.yaml_rows(client.visible(listed)))
+
     return _of_all_topics(
         client,
-        lambda topics: rows.append(replies.yaml_rows(client.visible(topics))),
+        add,
         lambda: client.long_reply(replies.yaml_list(b"".join(rows))),
         1 + client.visible_us,  # a topic takes 1 µs, and to tell whether it is visible
     )

@@ -154,7 +154,7 @@ class Stats:
             "job-timeouts": engine.store.counters.operations[Operation.TIMEOUT],
             "total-jobs": engine.store.counters.jobs_put,
             "max-job-size": engine.body_bytes_max,
-            "current-tubes": len(topics),
+            "current-tubes": totals.topics,
             "current-connections": self.connections,
             "current-producers": self.producers,
             "current-workers": self.workers,

@@ -380,3 +380,16 @@ def test_an_argument_that_http_alone_takes_is_checked_too(world: World) -> None:
             world.client.put(world.topic, "x", url="https://example.com", headers=headers)
     with pytest.raises(Invalid, match=r"^idempotency_key: "):
         world.client.put(world.topic, "x", idempotency_key="\ud800")
+
+
+def test_the_daemons_own_topics_are_in_no_list_and_in_no_total(world: World) -> None:
+    client = world.client
+    client.put_schedule(world.topic, world.topic, "x", every="1h")
+    assert client.topic("$schedules").delayed >= 1
+    listed = client.topics()
+    assert not [each.name for each in listed if each.name.startswith("$")]
+    assert not [name for name in client.calendar().topics if name.startswith("$")]
+    stats = client.stats()
+    counted = stats["jobs"]["delayed"] if "jobs" in stats else stats["current-jobs-delayed"]
+    assert counted == sum(each.delayed for each in listed)
+    client.remove_schedule(world.topic)

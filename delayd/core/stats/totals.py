@@ -49,7 +49,9 @@ class StateTotals:
         """When the oldest ready job became ready, at the latest; None when none is."""
 
     def add(self, topic: "Topic") -> None:
-        """Add a topic."""
+        """Add a topic; those of the daemon's own jobs are in no total."""
+        if topic.is_internal:
+            return
         self.topics += 1
         ready = topic.queues.ready
         self.urgent += ready.urgent

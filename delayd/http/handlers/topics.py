@@ -72,11 +72,13 @@ async def names_after(
 
 
 async def list_topics(call: Call) -> Reply:
-    """Answer one page of topics, sorted by name."""
+    """Answer one page of topics, sorted by name, without those of the daemon's own jobs."""
     api = call.api
     query: ListTopicsForm = call.query
     first_after = query.after if isinstance(query.after, str) else ""
-    names = await names_after(call, first_after, query.limit + 1)
+    names = await names_after(
+        call, first_after, query.limit + 1, lambda topic: not topic.is_internal
+    )
     after = None
     if len(names) > query.limit:
         names.pop()
