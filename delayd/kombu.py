@@ -13,8 +13,8 @@ users; here is how it is made.
 
 Exchanges: kombu asks which queues are bound to one, and other processes may have bound them. So a
 binding is a job too, of the topic `kombu.bindings`, with a delay that never ends. A queue that is
-`auto_delete`, `exclusive` or expires is temporary: when nobody has watched its topic for a while,
-it is removed by who next looks at the exchange.
+`auto_delete` or `exclusive` is temporary: AMQP removes it with its last consumer, and here it is
+removed when its consumer ends, or when it was killed, by who looks at the exchange next.
 
 Once this module is imported, kombu knows `delayd://` and `delayds://` (TLS) without
 `broker_transport`.
@@ -202,8 +202,7 @@ class DelaydChannel(virtual.Channel):
 
     def _new_queue(self, queue: str, **how: Any) -> None:
         topic_of(queue)
-        expires = "x-expires" in (how.get("arguments") or {})
-        if how.get("auto_delete") or how.get("exclusive") or expires:
+        if how.get("auto_delete") or how.get("exclusive"):
             self.connection.temporary.add(queue)
 
     def queue_declare(
