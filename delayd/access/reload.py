@@ -2,7 +2,8 @@
 
 The service opens it before anything else and passes its parts to the front ends. At the start an
 invalid file ends the daemon; at a reload it is logged and the previous contents stay in force, for
-each file separately: a broken certificate does not keep a revoked token alive.
+each file separately: a broken certificate does not keep a revoked token alive. The service then
+closes the clients of the line whose tokens are gone; over HTTP each request is asked anew.
 """
 
 from collections.abc import Callable

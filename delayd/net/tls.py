@@ -19,6 +19,8 @@ socket. Everything that has arrived is decrypted at once: no data stays inside f
 would come. And bytes count as sent only when the kernel has taken the whole TLS record: until then
 the caller must send the same bytes again first.
 
+How long a handshake may take is in `net.deadlines` for the line and in `http.accept` for HTTP.
+
 `ssl` takes 15 ms and 5 MB to load, so this module is imported only where TLS is spoken.
 """
 

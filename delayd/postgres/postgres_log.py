@@ -42,7 +42,6 @@ from delayd.limits import (
     DATABASE_RELEASE_MS,
     DATABASE_RETRY_MS,
     DATABASE_WAITING_BYTES_MAX,
-    EMERGENCY_BYTES,
 )
 from delayd.log import (
     LogError,
@@ -52,10 +51,10 @@ from delayd.log import (
     LogStandby,
     LogUser,
     Loop,
-    OnSpaceChange,
 )
 from delayd.log_lines import Log
 from delayd.postgres.connection import Connection, Prepared, Row, Value, whole
+from delayd.postgres.database_time import DatabaseTime
 from delayd.postgres.errors import (
     FULL,
     DatabaseCorrupt,
@@ -69,15 +68,12 @@ from delayd.postgres.errors import (
 from delayd.postgres.place import DatabasePlace, closed_after_error
 from delayd.postgres.rows import LogRow, checksum_of, frames_in
 from delayd.postgres.snapshots import PartsConnection, PartsWriter, payloads_of
-from delayd.postgres.space import Reserve
+from delayd.postgres.space import BOUNDLESS_BYTES, DatabaseSpace, Reserve
 from delayd.postgres.standbys import Announcer, StandbyWatch
 from delayd.postgres.statements import FORMAT, FRAME_TABLES, Statements
 
-_BOUNDLESS_BYTES: Final = 1 << 62
 _VOID: Final = Frame(0, 0, 0, b"")
 _NO_LEASE: Final = -1
-_LEAP_NS: Final = 100 * NS_PER_MS
-"""No clock that is slewed gets ahead by so much between two looks of a standby."""
 _SNAPSHOTS_PER_SEGMENT: Final = 8
 """As with files: a snapshot for every 32 MiB of log, if less than that lives."""
 _STEPS_PER_SNAPSHOT: Final = 8
@@ -118,99 +114,13 @@ class Waiting(NamedTuple):
 
 
 @final
-class DatabaseTime:
-    """The database's wall clock, as far as answers have told; never ahead of it, but for drift.
-
-    >>> time = DatabaseTime()
-    >>> time.note(5_000_000, before_ns=1_000, after_ns=9_000)  # it said 5 s between these two
-    >>> time.ahead_ns, time.most_ns, time.doubt_ms
-    (4999991000, 4999999999, 1)
-
-    What is written down for the next owner is the latest that it can have been (`doubt_ms`), so
-    that an answer which was slow makes jobs late, and not early.
-
-    A standby does not follow it when it is set forward (`leap_ns`), before the owner has: else it
-    would take an hour by which it was set for one that has passed since the owner's last frame.
-    """
-
-    __slots__ = ("ahead_ns", "leap_ns", "most_ns")
-
-    def __init__(self) -> None:
-        self.ahead_ns = self.most_ns = self.leap_ns = 0
-
-    def note(self, said_us: int, *, before_ns: int, after_ns: int, may_leap: bool = True) -> None:
-        """Take note of what it said between two readings of the boot clock."""
-        least_ns, most_ns = said_us * 1_000 - after_ns, said_us * 1_000 + 999 - before_ns
-        both_ns = max(least_ns, self.ahead_ns), min(most_ns, self.most_ns)
-        self.leap_ns = 0
-        if both_ns[0] <= both_ns[1]:
-            self.ahead_ns, self.most_ns = both_ns
-        elif self.ahead_ns and not may_leap and least_ns - self.most_ns > _LEAP_NS:
-            self.leap_ns = least_ns - self.most_ns
-        else:
-            self.ahead_ns, self.most_ns = least_ns, most_ns
-
-    def note_frame(self, wall_ms: int, age_ns: int) -> None:
-        """Follow the owner, which has seen the clock at this time, so long ago at most."""
-        then_ns = wall_ms * NS_PER_MS - boot_ns()
-        if self.leap_ns:
-            self.ahead_ns = max(self.ahead_ns, then_ns)
-            self.most_ns = max(self.most_ns, self.ahead_ns)
-        if self.ahead_ns > then_ns + age_ns:  # it was set back, and forward since
-            self.ahead_ns = self.most_ns = then_ns + age_ns
-
-    @property
-    def doubt_ms(self) -> int:
-        """How much later than this it may be."""
-        return -(-(self.most_ns - self.ahead_ns) // NS_PER_MS)
-
-    def wall_ns(self) -> int:
-        """Return what it says now."""
-        return boot_ns() + self.ahead_ns
-
-
-@final
-class DatabaseSpace:
-    """How much can be appended: all that is wanted, until the database says that it is full.
-
-    Then puts are refused, and each turn may write the little that they leave to all others: the
-    space that was kept for removals is for handing jobs out and deleting them.
-    """
-
-    def __init__(self, shown: str) -> None:
-        self._shown = shown
-        self.on_change: OnSpaceChange = bool
-        self.is_full = False
-        self.is_stale = False
-        self.trouble = ""
-
-    def beyond(self, set_aside_bytes: int) -> int:
-        self.is_stale = False
-        return EMERGENCY_BYTES if self.is_full else _BOUNDLESS_BYTES - set_aside_bytes
-
-    def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
-        del missing_bytes, body_bytes, places
-        return -1 if self.is_full else _BOUNDLESS_BYTES
-
-    def figures(self) -> dict[str, str | int]:
-        """Return where it is."""
-        return {"log": self._shown}
-
-    def note(self, *, is_full: bool) -> None:
-        """Tell when it is the other way round than before."""
-        if is_full is not self.is_full:
-            self.is_full, self.is_stale = is_full, True
-            self.on_change(is_full)
-
-
-@final
 class PostgresLog:
     """A log in a database; see `delayd.log.DurableLog` for what each method promises."""
 
     is_shared: Final = True
     keeper: Final = "database"
     last_in_turn_ns: Final = (0, 0)
-    free_bytes: Final = _BOUNDLESS_BYTES
+    free_bytes: Final = BOUNDLESS_BYTES
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Space that is kept in the database, so that jobs can be removed when it is full.
+"""Space in the database: how much can be appended, and what is kept for removals when it is full.
 
     taken     the table of the reserve holds rows that mean nothing, as many as removals need
     released  an append was refused, the database is full: the table is emptied, and appends go on;
@@ -12,16 +12,61 @@ it over a connection of its own, since it may take as long as the disk.
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from delayd.limits import DATABASE_ANSWER_MS, DATABASE_RESERVE_BYTES, DATABASE_RESERVE_RETRY_MS
+from delayd.limits import (
+    DATABASE_ANSWER_MS,
+    DATABASE_RESERVE_BYTES,
+    DATABASE_RESERVE_RETRY_MS,
+    EMERGENCY_BYTES,
+)
 from delayd.postgres.connection import Connection, whole
 from delayd.postgres.errors import FULL, DatabaseError, StatementFailed
 from delayd.postgres.statements import Statements
 
+if TYPE_CHECKING:
+    from delayd.log import OnSpaceChange
+
 _PAGE_BYTES: Final = 8_192
 _ROWS: Final = DATABASE_RESERVE_BYTES // _PAGE_BYTES * 22
 """Of 36 bytes, in the tenth of a page that its table's fillfactor says."""
+
+
+BOUNDLESS_BYTES: Final = 1 << 62
+
+
+@final
+class DatabaseSpace:
+    """How much can be appended: all that is wanted, until the database says that it is full.
+
+    Then puts are refused, and each turn may write the little that they leave to all others: the
+    space that was kept for removals is for handing jobs out and deleting them.
+    """
+
+    def __init__(self, shown: str) -> None:
+        self._shown = shown
+        self.on_change: OnSpaceChange = bool
+        self.is_full = False
+        self.is_stale = False
+        self.trouble = ""
+
+    def beyond(self, set_aside_bytes: int) -> int:
+        self.is_stale = False
+        return EMERGENCY_BYTES if self.is_full else BOUNDLESS_BYTES - set_aside_bytes
+
+    def more(self, missing_bytes: int, body_bytes: int, places: int) -> int:
+        del missing_bytes, body_bytes, places
+        return -1 if self.is_full else BOUNDLESS_BYTES
+
+    def figures(self) -> dict[str, str | int]:
+        """Return where it is."""
+        return {"log": self._shown}
+
+    def note(self, *, is_full: bool) -> None:
+        """Tell when it is the other way round than before."""
+        if is_full is not self.is_full:
+            self.is_full, self.is_stale = is_full, True
+            self.on_change(is_full)
 
 
 @final

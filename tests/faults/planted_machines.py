@@ -6,10 +6,12 @@ from typing import Any, Final
 from unittest import mock
 
 from delayd.journal.format import FrameKind, pack_frame
+from delayd.postgres import database_time
 from delayd.postgres import postgres_log as log_module
 from delayd.postgres.connection import Connection
 from delayd.postgres.postgres_log import PostgresLog, Waiting
 from delayd.postgres.rows import LogRow, frames_in
+from delayd.postgres.space import DatabaseSpace
 from tests.faults.database import Rules, SimulatedConnection
 from tests.faults.two_machines import MachinesPlan
 
@@ -168,16 +170,16 @@ def counting_by_the_database() -> Patch:
 
 
 def full_for_ever() -> Patch:
-    note = log_module.DatabaseSpace.note
+    note = DatabaseSpace.note
 
-    def note_full(self: log_module.DatabaseSpace, *, is_full: bool) -> None:
+    def note_full(self: DatabaseSpace, *, is_full: bool) -> None:
         note(self, is_full=is_full or self.is_full)
 
-    return mock.patch.object(log_module.DatabaseSpace, "note", note_full)
+    return mock.patch.object(DatabaseSpace, "note", note_full)
 
 
 def following_every_clock() -> Patch:
-    return mock.patch.object(log_module, "_LEAP_NS", 1 << 62)
+    return mock.patch.object(database_time, "_LEAP_NS", 1 << 62)
 
 
 CLOCKS: Final = MachinesPlan(2, 4, frozenset({"failover", "clock", "kill"}))

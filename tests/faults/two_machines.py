@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from unittest import mock
 
 import delayd.commit
+import delayd.postgres.database_time as time_module
 import delayd.postgres.postgres_log as log_module
 import delayd.postgres.snapshots as parts_module
 import delayd.postgres.standbys as standbys_module
@@ -898,6 +899,7 @@ def on_stage(stage: Stage, rng: random.Random) -> Iterator[None]:
             "DATABASE_APPEND_BYTES_MAX": rng.choice((300, 2_000)),
         },
         standbys_module: {"boot_ns": stage.boot_ns},
+        time_module: {"boot_ns": stage.boot_ns},
         parts_module: {"threading": threads, "DATABASE_PART_BYTES": 1_000},
         delayd.commit: {"monotonic_ns": stage.boot_ns},
         delayd.turns: {"monotonic_ns": stage.boot_ns},

@@ -12,8 +12,8 @@ from delayd.journal.snapshot import SnapshotHeader, SnapshotKind
 from delayd.limits import DATABASE_CLEAR_TRIES, DATABASE_FULL_SNAPSHOT_BYTES_MAX
 from delayd.postgres import snapshots
 from delayd.postgres.errors import FULL, SnapshotGivenUp, StatementFailed
-from delayd.postgres.postgres_log import DatabaseSpace
 from delayd.postgres.snapshots import PartsWriter
+from delayd.postgres.space import DatabaseSpace
 from delayd.postgres.statements import Statements
 
 if TYPE_CHECKING:
