@@ -477,9 +477,12 @@ _POSSESSIVE: Final = re.compile(r"[*+?}]\+|\(\?>")
 def no_pattern_is_possessive(module: Module) -> Iterator[str]:
     """Debian 12 has Python 3.11.2, and before 3.11.5 possessive repeats match wrongly."""
     for node in module.nodes:
-        if not isinstance(node, ast.Call) or not ast.unparse(node.func).startswith("re."):
-            continue
-        for part in ast.walk(node):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="re"))):
+                parts = ast.walk(node)
+            case _:
+                continue
+        for part in parts:
             text = part.value if isinstance(part, ast.Constant) else None
             if isinstance(text, bytes):
                 text = text.decode("latin-1")

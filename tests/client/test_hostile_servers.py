@@ -51,7 +51,7 @@ def flooding(first: bytes, again: bytes, pause_s: float = 0) -> Iterator[int]:
                 if is_over.is_set():
                     return
                 calls.append(connection)
-                connection.settimeout(10)
+                connection.settimeout(60)
                 connection.recv(1 << 16)
                 try:
                     connection.sendall(first)
@@ -66,7 +66,7 @@ def flooding(first: bytes, again: bytes, pause_s: float = 0) -> Iterator[int]:
         thread.start()
         try:
             yield port
-            assert was_closed.wait(10)
+            assert was_closed.wait(60)
             assert len(calls) == 1  # it is not asked again
         finally:
             is_over.set()
@@ -117,7 +117,7 @@ def test_a_flood_of_a_batch_ends_with_an_error(made: Made) -> None:
         with pytest.raises(NotUnderstood, match="longer than") as caught:
             put_in(batch, 2)
         assert caught.value.may_have_happened
-        peer.ended[0].wait(10)
+        peer.ended[0].wait(60)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def line(daemon: Daemon) -> Client:
 def some(stream: JobStream) -> list[StreamedJob]:
     """Wait for jobs."""
     while not (jobs := stream.receive()):
-        assert stream.wait(10)
+        assert stream.wait(60)
     return jobs
 
 
@@ -81,7 +81,7 @@ def test_what_is_said_of_a_job_ends_the_wait_and_the_next_reserve_waits_for_its_
 def test_a_reserve_that_asks_for_too_much_now_is_ended() -> None:
     def then(stream: JobStream) -> None:
         stream.reserve({"default"}, 1)
-        assert stream.wait(10)
+        assert stream.wait(60)
         assert stream.receive() == []
         stream.reserve((), 0)
 
@@ -118,7 +118,7 @@ def test_a_warning_holds_the_next_reserve_until_something_is_said_of_a_job() -> 
     def then(stream: JobStream) -> None:
         (job,) = some(stream)
         stream.reserve({"default"}, 2)
-        assert stream.wait(10)
+        assert stream.wait(60)
         assert stream.receive() == []
         job.bury(9)
         stream.reserve({"default"}, 2)
@@ -143,7 +143,7 @@ def test_a_job_whose_ttr_ran_out_is_told_of_once_and_cannot_be_finished(daemon: 
         daemon.advance(3_601)
         stream.touch(job)
         stream.touch(job)
-        assert stream.wait(10)
+        assert stream.wait(60)
         stream.receive()
         assert lost == [job]
         with pytest.raises(NotReserved):
@@ -164,7 +164,7 @@ def test_what_arrived_while_nobody_looked_is_touched_first_and_given_out_if_it_i
 
     def then(stream: JobStream) -> None:
         nonlocal now_s
-        assert stream.wait(10)
+        assert stream.wait(60)
         now_s += 31
         assert some(stream)[0].id == 8
         assert stream.receive() == []
