@@ -1,7 +1,7 @@
 """One attempt at a task: read its job, call it, and report what has become of it.
 
     the task returns            its job is acknowledged                    SUCCESSFUL
-    it raises, no retry rule    buried, with the reason: a dead letter     FAILED
+    it raises, no retry rule    nacked as dead: buried, or moved           FAILED
     it raises, under a rule     nacked: it waits for the next step         READY
                                 or it is exhausted: buried, or moved       FAILED
     the job is no task          buried, with the reason
@@ -158,10 +158,10 @@ class TaskRunner:
 
     def _report(self, job: Job, error: str) -> Became | None:
         """End the attempt as failed; return how the job goes on, or None if it is a dead letter."""
-        if not self._has_rule(job):
-            job.bury(error=error)
+        has_rule = self._has_rule(job)
+        became = job.nack(error=error, dead=not has_rule)  # else it would be ready at once
+        if not has_rule:
             return None
-        became = job.nack(error=error)
         if became.state is None:  # on the line the reply has none
             try:
                 now = self._client.get(job.id)

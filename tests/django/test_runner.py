@@ -23,6 +23,7 @@ PROJECT: Final = tasks.__name__
 # result, the state of the job and its topic
 FAILED: Final[tuple[tuple[dict[str, Any], dict[str, Any], list[tuple[str, str, str]]], ...]] = (
     ({}, {}, [("FAILED", "buried", "default")]),
+    ({"exhausted": "dead"}, {}, [("FAILED", "ready", "dead")]),
     (
         {"retry": "15s 3m"},
         {},
