@@ -24,6 +24,8 @@ DEAD: Final = "dead"
 
 RULED: Final = ("default", "b")
 """The tubes whose policies change."""
+GROUPED: Final = "a"
+"""The tube in which some jobs have groups; nothing is held back by them."""
 
 WIDE_TUBES: Final = 30
 KEYS: Final = ("k1", "k2", "k3", "k4", "k5", "k6")
@@ -286,6 +288,8 @@ class Client:
             if attempts_max:
                 words += b" attempts=%d" % attempts_max
             said["retry"] = rule
+        if tube == GROUPED and self.world.bodies[0] % 2:
+            words += b" group=g%d" % (self.world.bodies[0] % 3)
         return tube, words, said
 
     def rule(self) -> None:
