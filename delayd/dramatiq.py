@@ -26,6 +26,7 @@ Dramatiq's middleware.
 import contextlib
 import functools
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -70,8 +71,8 @@ if TYPE_CHECKING:
     import ssl
 
 OLDEST: Final = (1, 17)
-"""The first version of Dramatiq that this is tested with."""
-if tuple(map(int, dramatiq.__version__.split(".")[:2])) < OLDEST:
+"""The first version of Dramatiq that this was tried with."""
+if tuple(map(int, re.findall("[0-9]+", dramatiq.__version__)[:2])) < OLDEST:
     raise ImportError(
         f"Dramatiq {dramatiq.__version__} is too old: pip install 'delayd[dramatiq]' for 1.17"
     )
@@ -219,6 +220,8 @@ class DelaydBroker(Broker):
             if former is not None:
                 former.not_enqueued, former.delay_ms = error, max(0, delay or 0)
             raise
+        if former is not None:
+            former.not_enqueued = None
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -358,9 +361,7 @@ class DelaydConsumer(DramatiqConsumer):
             self.logger.info("Message %s was enqueued again before.", message.message_id)
             self._end(job, job.ack)
             return None
-        eta_ms = message.options.pop(
-            "eta", None
-        )  # of another broker, whose workers hold it so long
+        eta_ms = message.options.pop("eta", None)  # another broker's workers would hold it so long
         if isinstance(eta_ms, int | float) and (delay_s := eta_ms / 1_000 - time.time()) > 0:
             self._end(job, functools.partial(job.nack, delay=delay_s, counts=False))
             return None
