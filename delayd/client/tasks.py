@@ -269,7 +269,7 @@ class Tasks(Generic[A, J]):
 
         async def run() -> None:
             loop = asyncio.get_running_loop()
-            with _on_term(worker, lambda: loop.call_soon_threadsafe(worker.stop)):
+            with _on_term(worker, lambda: worker.stop_soon(loop)):
                 async with self.client:
                     await worker.run()
 
@@ -382,15 +382,12 @@ def _on_term(worker: Any, stop: Callable[[], object]) -> Iterator[None]:  # noqa
     A Ctrl-C before counts as the first.
     """
     before = signal.getsignal(signal.SIGTERM)
-    was_told = False
 
     def stopped(_number: int, _frame: "FrameType | None") -> None:
-        nonlocal was_told
-        if not (was_told or worker.is_stopping):
-            was_told = True
-            stop()
-            from delayd.client.worker import STOPPING  # noqa: PLC0415 - it is there: a worker runs
+        from delayd.client.worker import STOPPING  # noqa: PLC0415 - it is there: a worker runs
 
+        if not worker.is_stopping:
+            stop()
             logging.getLogger("delayd").warning(STOPPING)
             return
         signal.signal(signal.SIGTERM, before)

@@ -176,6 +176,7 @@ class AsyncWorker:
         self._handler = handler
         self._concurrency = concurrency
         self._is_stopping = asyncio.Event()
+        self._will_stop = False
         self._fault: Exception | None = None
 
     async def run(self) -> None:
@@ -185,11 +186,9 @@ class AsyncWorker:
         their jobs given back, without counting an attempt. A program with a handler of its own for
         SIGINT keeps it. Raises errors that do not pass, as `Worker.run`.
         """
-        loop = asyncio.get_running_loop()
+        soon = functools.partial(self.stop_soon, asyncio.get_running_loop())
         try:
-            with _first_interrupt(
-                self._is_stopping.is_set, lambda: loop.call_soon_threadsafe(self.stop)
-            ):
+            with _first_interrupt(lambda: self.is_stopping, soon):
                 async with asyncio.TaskGroup() as group:
                     for number in range(self._concurrency):
                         group.create_task(self._work(), name=f"delayd-worker-{number}")
@@ -203,10 +202,15 @@ class AsyncWorker:
         """Take no new jobs."""
         self._is_stopping.set()
 
+    def stop_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Take no new jobs, from the handler of a signal: it runs between two steps of the loop."""
+        self._will_stop = True
+        loop.call_soon_threadsafe(self.stop)
+
     @property
     def is_stopping(self) -> bool:
-        """Whether it takes no new jobs."""
-        return self._is_stopping.is_set()
+        """Whether it takes no new jobs, or will not when the loop has its next step."""
+        return self._will_stop or self._is_stopping.is_set()
 
     async def _work(self) -> None:
         try:

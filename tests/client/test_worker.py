@@ -687,6 +687,16 @@ def test_ctrl_c_does_the_same_with_asyncio(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+async def test_a_second_signal_is_the_second_before_the_loop_has_had_a_step() -> None:
+    async def handle(job: AsyncJob) -> None:
+        """Do nothing."""
+
+    worker = AsyncWorker(FakeDelayd().async_client(), "mail", handle)
+    worker.stop_soon(asyncio.get_running_loop())
+    assert worker.is_stopping
+    await worker.run()
+
+
 def test_a_handler_of_sigint_that_the_program_has_is_left_alone(ctrl_c: Callable[[], None]) -> None:
     fake = FakeDelayd()
     fake.client().put("mail", "x")
