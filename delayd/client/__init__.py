@@ -8,7 +8,7 @@
             print(job.json())
 
 The way of one call, in the order in which to read it; over the line `line_calls` and `beanstalk`
-stand in place of `http_calls` and `http1`. Together they are 2,400 lines, over the line 2,900:
+stand in place of `http_calls` and `http1`. Together they are 2,400 lines, over the line 3,000:
 
     sync               `Client`, with one method for each operation, and `Job`
     http_calls         requests and answers of each operation; generators without a socket
@@ -91,6 +91,8 @@ if TYPE_CHECKING:  # `as` the same name: type checkers take it for a public name
     from delayd.client.results import Calendar as Calendar
     from delayd.client.results import DeadGroup as DeadGroup
     from delayd.client.results import Failure as Failure
+    from delayd.client.results import GroupInfo as GroupInfo
+    from delayd.client.results import GroupPage as GroupPage
     from delayd.client.results import Health as Health
     from delayd.client.results import JobInfo as JobInfo
     from delayd.client.results import LastRun as LastRun
@@ -131,9 +133,9 @@ _NAMES = MappingProxyType(
             "TopicNameInvalid TopicNotFound Unauthorized Unreachable WrongProtocol WrongState"
         ),
         "results": (
-            "Attempt BackfillResult Became Calendar DeadGroup Failure Health JobInfo LastRun "
-            "PolicyInfo PutResult Reservation RunResult ScheduleInfo SchedulePreview "
-            "TopicInfo"
+            "Attempt BackfillResult Became Calendar DeadGroup Failure GroupInfo GroupPage "
+            "Health JobInfo LastRun PolicyInfo PutResult Reservation RunResult ScheduleInfo "
+            "SchedulePreview TopicInfo"
         ),
         "sync": "Client Job",
         "tasks": "NotATask Task Tasks",

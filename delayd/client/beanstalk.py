@@ -13,7 +13,18 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from delayd.client.addresses import Address
-from delayd.client.answers import checked, from_epoch, kind_of, read_json, shown
+from delayd.client.answers import (
+    checked,
+    from_epoch,
+    kind_of,
+    members,
+    named,
+    read_json,
+    seconds_in,
+    shown,
+    text_in,
+    whole_in,
+)
 from delayd.client.connection_pool import Link
 from delayd.client.errors import (
     NotUnderstood,
@@ -32,7 +43,7 @@ from delayd.client.limits import (
     NUMBER_DIGITS_MAX,
     NUMBER_MAX,
 )
-from delayd.client.results import DeadGroup
+from delayd.client.results import DeadGroup, GroupInfo, GroupPage
 from delayd.client.values import Duration, seconds
 
 SECONDS_MAX: Final = (1 << 32) - 1
@@ -76,8 +87,8 @@ _SCOPES: Final = MappingProxyType(
             ("kick", "kick-job kick-key kick-jobs redrive"),
             ("peek", "peek peek-key find-key stats-job list-jobs dead-reasons calendar"),
             ("peek", "schedules schedule-get schedule-preview"),
-            ("pause", "pause-tube"),
-            ("stats", "stats stats-tube get-policy"),
+            ("pause", "pause-tube pause-group"),
+            ("stats", "stats stats-tube stats-group list-groups get-policy"),
             ("admin", "set-policy clear-tube advance-clock"),
         )
         for command in commands.split()
@@ -516,6 +527,28 @@ def read_groups(body: bytes | None, topic: str) -> tuple[list[DeadGroup], int]:
         about = (row[1], _text_of(row[6]), int(row[2]), first, last, int(row[5]))
         groups.append(DeadGroup(topic, *about))
     return groups, int(jobs[1])
+
+
+def read_group(body: bytes | None) -> GroupInfo:
+    """Read how a group is doing."""
+    return _group_info(read_map(body))
+
+
+def read_group_page(body: bytes | None) -> GroupPage:
+    """Read groups of a topic, how many there are, and `after` of the next page."""
+    lines = _lines(body)
+    if len(lines) < 4 or lines[3] not in {"groups:", "groups: []"}:
+        raise NotUnderstood(f"{shown(body or b'')} is no list of groups")
+    about = read_map("\n".join(lines[:3]).encode())
+    groups = [_group_info(read_json(text.removeprefix("- ").encode())) for text in lines[4:]]
+    return GroupPage(groups, whole_in(about, "count"), text_in(about, "after") or None)
+
+
+def _group_info(row: object) -> GroupInfo:
+    about = {name.replace("-", "_"): value for name, value in members(row).items()}
+    if "paused_until" in about:
+        about["paused_until"] = from_epoch(seconds_in(about, "paused_until")).isoformat()
+    return named(GroupInfo, about)
 
 
 _AFTER: Final = r"[!-~]{0,200}"

@@ -54,6 +54,8 @@ from delayd.client.results import (
     Became,
     Calendar,
     DeadGroup,
+    GroupInfo,
+    GroupPage,
     Health,
     JobInfo,
     PolicyInfo,
@@ -83,6 +85,7 @@ from delayd.client.values import (
     Changes,
     Duration,
     Filter,
+    GroupOrder,
     Moment,
     NewJob,
     NewSchedule,
@@ -311,6 +314,22 @@ class HttpCalls:
 
     def resume(self, topic: str) -> Steps[None]:
         yield from _ask("POST", f"{_topic(topic)}/resume", {}, may_repeat=True)
+
+    def groups(self, topic: str, order: GroupOrder, limit: int, after: str) -> Steps[GroupPage]:
+        query = {"order": order, "limit": str(limit), **_present(after=after or None)}
+        answer = yield from _get(f"{_topic(topic)}/groups?{query_text(query.items())}")
+        groups = [named(GroupInfo, each) for each in array_in(answer, "groups")]
+        return GroupPage(groups, whole_in(answer, "count"), _after(answer))
+
+    def group(self, topic: str, name: str) -> Steps[GroupInfo]:
+        return named(GroupInfo, (yield from _get(_group(topic, name))))
+
+    def pause_group(self, topic: str, name: str, duration: Duration) -> Steps[None]:
+        body = {"duration": duration_value(duration)}
+        yield from _ask("POST", f"{_group(topic, name)}/pause", body, may_repeat=True)
+
+    def resume_group(self, topic: str, name: str) -> Steps[None]:
+        yield from _ask("POST", f"{_group(topic, name)}/resume", {}, may_repeat=True)
 
     def clear(self, topic: str) -> Steps[int]:
         return whole_in((yield from _ask("POST", f"{_topic(topic)}/clear", {})), "cleared")
@@ -550,6 +569,12 @@ def _topic(name: str) -> str:
     return f"/v1/topics/{quoted(name)}"
 
 
+def _group(topic: str, name: str) -> str:
+    if not name:
+        raise wrong("group", "is empty")
+    return f"{_topic(topic)}/groups/{quoted(name)}"
+
+
 def _key(key: str) -> str:
     if not key:
         raise KeyInvalid("the key is empty", "BAD_FORMAT")
@@ -582,6 +607,8 @@ def _query(which: Filter) -> dict[str, str]:
         query["prefix"] = prefix
     if reason := which.get("reason"):
         query["reason"] = reason
+    if (group := which.get("group")) is not None:
+        query["group"] = group
     if (due_from := which.get("due_from")) is not None:
         query["from"] = _bound(due_from)
     if (due_to := which.get("due_to")) is not None:

@@ -40,6 +40,8 @@ from delayd.client.beanstalk import (
     key_word,
     label_word,
     line,
+    read_group,
+    read_group_page,
     read_groups,
     read_map,
     read_names,
@@ -73,6 +75,8 @@ from delayd.client.results import (
     Calendar,
     DeadGroup,
     Failure,
+    GroupInfo,
+    GroupPage,
     Health,
     JobInfo,
     PolicyInfo,
@@ -100,6 +104,7 @@ from delayd.client.values import (
     Changes,
     Duration,
     Filter,
+    GroupOrder,
     Moment,
     NewJob,
     NewSchedule,
@@ -132,6 +137,7 @@ BINS_MAX: Final = 1_000
 ATTEMPTS_MAX: Final = 65_535
 STEPS_MAX: Final = 255
 CONFLICTS: Final = get_args(OnConflict)
+GROUP_ORDERS: Final = get_args(GroupOrder)
 STATES: Final = get_args(State)
 _OUTCOMES: Final[Mapping[str, Outcome]] = {
     "INSERTED": "created",
@@ -437,6 +443,8 @@ class LineCalls:
             yield f"reason={_option(reason, 'reason')}"
         if prefix := which.get("key_prefix"):
             yield f"prefix={key_word(prefix, 'prefix')}"
+        if (group := which.get("group")) is not None:
+            yield f"group={label_word(group, 'group')}"
 
     def _bound(self, bound: Bound, field: str) -> str:
         if isinstance(bound, dt.datetime) or (isinstance(bound, str) and "T" in bound):
@@ -512,6 +520,25 @@ class LineCalls:
 
     def resume(self, topic: str) -> Steps[None]:
         yield from self.pause(topic, 0)
+
+    def groups(self, topic: str, order: GroupOrder, limit: int, after: str) -> Steps[GroupPage]:
+        words = [f"order={choice_word(order, 'order', GROUP_ORDERS)}"]
+        words.append(f"limit={whole_word(limit, 'limit', 1, PAGE_JOBS)}")
+        words += [f"after={label_word(after, 'after')}"] if after else []
+        reply = yield from _of_topic("list-groups", topic, "OK", *words, may_repeat=True)
+        return read_group_page(reply.body)
+
+    def group(self, topic: str, name: str) -> Steps[GroupInfo]:
+        group = label_word(name, "group")
+        reply = yield from _of_topic("stats-group", topic, "OK", group, may_repeat=True)
+        return read_group(reply.body)
+
+    def pause_group(self, topic: str, name: str, duration: Duration) -> Steps[None]:
+        words = label_word(name, "group"), seconds_word(duration, "duration")
+        yield from _of_topic("pause-group", topic, "PAUSED", *words, may_repeat=True)
+
+    def resume_group(self, topic: str, name: str) -> Steps[None]:
+        yield from self.pause_group(topic, name, 0)
 
     def clear(self, topic: str) -> Steps[int]:
         return (yield from _counted("clear-tube", topic, "CLEARED"))
@@ -999,7 +1026,8 @@ def _attempt(answer: object) -> Attempt:
 def _topic_info(stats: dict[str, Any]) -> TopicInfo:
     kinds = ("jobs-delayed", "jobs-ready", "jobs-reserved", "jobs-buried", "jobs-urgent", "waiting")
     counts = [whole_in(stats, f"current-{kind}") for kind in kinds]
-    return TopicInfo._make((_name_of(stats, "name"), *counts, None, stats, None, None))
+    groups = whole_in({"current-groups": 0, **stats}, "current-groups")
+    return TopicInfo._make((_name_of(stats, "name"), *counts, None, stats, None, None, groups))
 
 
 def _name_of(stats: Mapping[str, Any], field: str, *default: str) -> str:

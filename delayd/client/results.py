@@ -166,11 +166,42 @@ class TopicInfo(NamedTuple):
     """How long the oldest ready job has been ready, in seconds; None on the line, as the next."""
     trouble: str | None = None
     """The worst that is wrong: untaken, buried, paused, behind or failing; None: nothing."""
+    groups: int = 0
+    """How many groups its jobs belong to."""
 
     @property
     def jobs(self) -> int:
         """How many there are in all states."""
         return self.delayed + self.ready + self.reserved + self.buried
+
+
+class GroupInfo(NamedTuple):
+    """A group of a topic's jobs; one that no job has is all zeros."""
+
+    name: str
+    jobs: int
+    """In whatever state."""
+    ready: int
+    reserved: int
+    retrying: int
+    """Delayed jobs that wait for another attempt."""
+    weight: int
+    """How many turns it has where others have one."""
+    ready_age: float | None = None
+    """How long the job that comes next has been ready, in seconds."""
+    paused_until: Time | None = None
+    blocked: str = ""
+    """Why it hands out nothing: `paused`, or the field of the policy that holds it back."""
+
+
+class GroupPage(NamedTuple):
+    """Groups of a topic, in the order that was asked for."""
+
+    groups: list[GroupInfo]
+    total: int
+    """How many the topic has."""
+    after: str | None = None
+    """For `after` of the next page, in the order of names; None: there is none."""
 
 
 class PolicyInfo(NamedTuple):

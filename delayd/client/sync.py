@@ -35,6 +35,8 @@ from delayd.client.results import (
     Became,
     Calendar,
     DeadGroup,
+    GroupInfo,
+    GroupPage,
     Health,
     JobInfo,
     PolicyInfo,
@@ -52,6 +54,7 @@ from delayd.client.values import (
     Changes,
     Duration,
     Filter,
+    GroupOrder,
     Moment,
     NewJob,
     NewSchedule,
@@ -401,6 +404,27 @@ class Client:
     def resume(self, topic: str) -> None:
         """End a pause."""
         return self._run(self._calls.resume(topic))
+
+    def groups(
+        self, topic: str, *, order: GroupOrder = "name", limit: int = 100, after: str = ""
+    ) -> GroupPage:
+        """Return groups of a topic, by `name`, page by page with `after`.
+
+        Or those first that have most jobs `ready` or `reserved`, or the `oldest` ready job.
+        """
+        return self._run(self._calls.groups(topic, order, limit, after))
+
+    def group(self, topic: str, name: str) -> GroupInfo:
+        """Return how a group is doing; one that no job has is all zeros."""
+        return self._run(self._calls.group(topic, name))
+
+    def pause_group(self, topic: str, name: str, duration: Duration) -> None:
+        """Hand out no jobs of the group for so long."""
+        return self._run(self._calls.pause_group(topic, name, duration))
+
+    def resume_group(self, topic: str, name: str) -> None:
+        """End a group's pause."""
+        return self._run(self._calls.resume_group(topic, name))
 
     def clear(self, topic: str) -> int:
         """Delete every job of the topic that no worker holds; return how many they were."""

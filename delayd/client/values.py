@@ -30,6 +30,7 @@ Moment = str | dt.datetime
 Bound = Duration | Moment
 """A time, or how far it is from now: `"1h"`, `"-15m"`."""
 State = Literal["delayed", "ready", "reserved", "buried"]
+GroupOrder = Literal["name", "ready", "oldest", "reserved"]
 OnConflict = Literal["reject", "keep", "replace", "preserve", "extend"]
 Outcome = Literal["created", "kept", "replaced", "preserved", "extended"]
 Missed = Literal["latest", "none", "all"]
@@ -141,6 +142,8 @@ class Filter(TypedDict, total=False):
     key_prefix: str
     reason: str
     """The id of a reason for which jobs are dead, as of `dead_reasons`."""
+    group: str
+    """Jobs of this group alone."""
     due_from: Bound
     due_to: Bound
 

@@ -426,6 +426,9 @@ class TopicCountsAnswer(Answer, kw_only=True):
     trouble: Annotated[TroubleName | None, about("The worst problem that it has; null: none.")]
     rates: RatesAnswer
     late: Annotated[LatenessAnswer, about("How late delays ended, in the last minute.")]
+    groups: (
+        Annotated[int, about("How many groups its jobs belong to; absent: to none.", ge=1)] | Unset
+    ) = UNSET
 
 
 class TopicPageAnswer(Answer, kw_only=True):

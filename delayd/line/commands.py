@@ -32,11 +32,12 @@ from delayd.core.operations.put import find_key
 from delayd.core.operations.reserve import reserve, reserve_job, touch
 from delayd.core.operations.sessions import ignore, use, watch
 from delayd.core.operations.tick import caught_up, leases_are_caught_up
-from delayd.core.operations.topics import Clear, SetPolicy, pause, policy_of
+from delayd.core.operations.topics import Clear, SetPolicy, pause, pause_group, policy_of
 from delayd.core.operations.waiting import wait
 from delayd.core.policy import Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.find import KeySearch
+from delayd.core.scans.groups import GroupList, group_named
 from delayd.core.scans.kick import Kick
 from delayd.core.scans.list import Calendar, Search
 from delayd.core.scans.reasons import DeadReasons
@@ -58,7 +59,7 @@ from delayd.limits import (
 )
 from delayd.line import grammar, replies
 from delayd.line.connection import LineConnection
-from delayd.line.grammar import BadFormat, BatchLine, Changes, Filter, KeyLine, PutLine
+from delayd.line.grammar import BadFormat, BatchLine, Changes, Filter, GroupsLine, KeyLine, PutLine
 from delayd.line.stats import COUNTED, stats_job, stats_tube
 
 Parser = Callable[[bytes], Any]
@@ -276,6 +277,29 @@ def _pause_tube(client: LineConnection, args: tuple[str, int], now_ms: RequestMs
     name, pause_ms = args
     pause(client.engine, name, pause_ms, now_ms)
     return replies.PAUSED
+
+
+def _pause_group(client: LineConnection, args: tuple[str, bytes, int], now_ms: RequestMs) -> bytes:
+    name, group, pause_ms = args
+    pause_group(client.engine, name, group, pause_ms, now_ms)
+    return replies.PAUSED
+
+
+def _stats_group(client: LineConnection, args: tuple[str, bytes], now_ms: RequestMs) -> bytes:
+    name, group = args
+    row = group_named(topic_named(client.engine, name), group)
+    offset_ms = client.engine.store.wall_times.offset_ms
+    return client.long_reply(replies.group_stats(row, now_ms, offset_ms))
+
+
+def _list_groups(client: LineConnection, args: tuple[str, GroupsLine], now_ms: RequestMs) -> bytes:
+    name, which = args
+    groups = GroupList(client.engine, name, which.order, which.limit, which.after.decode())
+    wall_times = client.engine.store.wall_times
+    return client.begin(
+        groups,
+        lambda: client.long_reply(replies.groups_page(groups, now_ms, wall_times.offset_ms)),
+    )
 
 
 def _put_in_tube(client: LineConnection, args: tuple[str, PutLine], _now_ms: RequestMs) -> bytes:
@@ -609,6 +633,8 @@ COMMANDS: Final = (
     Command(b"touch ", _id, _touch, About.JOB, Scope.RELEASE),
     _look(b"stats-job ", _id, _stats_job, About.JOB, Scope.PEEK),
     _free_look(b"stats-tube ", grammar.parse_topic, _stats_tube, About.NAMED, Scope.STATS),
+    # Ours, and here since `stats` would be the first word that it begins with.
+    _look(b"stats-group ", grammar.parse_group, _stats_group, About.NAMED, Scope.STATS),
     _free_look(b"stats", _nothing, _stats, About.DAEMON, Scope.STATS),
     _free(b"use ", grammar.parse_topic, _use, About.NAMED, Scope.PUT, Scope.KICK, Scope.PEEK),
     _free(b"watch ", grammar.parse_topic, _watch, About.NAMED, Scope.RESERVE),
@@ -636,6 +662,8 @@ COMMANDS: Final = (
     Command(b"redrive ", grammar.parse_redrive, _redrive, About.NAMED, Scope.KICK),
     _look(b"list-jobs ", grammar.parse_list, _list_jobs, About.NAMED, Scope.PEEK),
     _look(b"dead-reasons ", grammar.parse_only_topic, _dead_reasons, About.NAMED, Scope.PEEK),
+    Command(b"pause-group ", grammar.parse_pause_group, _pause_group, About.NAMED, Scope.PAUSE),
+    _look(b"list-groups ", grammar.parse_groups, _list_groups, About.NAMED, Scope.STATS),
     _look(b"find-key ", grammar.parse_find, _find_key, About.VISIBLE, Scope.PEEK),
     _look(b"calendar ", grammar.parse_calendar, _calendar, About.NAMED, Scope.PEEK),
     Command(b"cancel-jobs ", grammar.parse_bulk, _cancel_jobs, About.NAMED, Scope.DELETE),

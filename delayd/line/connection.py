@@ -29,7 +29,14 @@ from delayd.access.connection_limits import ConnectionLimits, Peer
 from delayd.access.scopes import Scope
 from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.engine import Engine
-from delayd.core.errors import CapReached, JobNotFound, OutOfSpace, Refusal
+from delayd.core.errors import (
+    CapReached,
+    GroupFull,
+    GroupMissing,
+    JobNotFound,
+    OutOfSpace,
+    Refusal,
+)
 from delayd.core.job_parts import Own
 from delayd.core.operations.ack import delete_batch, delete_held
 from delayd.core.operations.checks import vetted_own
@@ -743,15 +750,13 @@ class LineConnection:
         jobs = len(bodies)
         try:
             first_id = put_alike(self.engine, self.used, put[0], put[1], put[2], bodies, now_ms)
-        except CapReached as reached:
-            if jobs == 1:
-                return self.refuse_with(reached)
+        except Refusal as refusal:
+            if jobs == 1 or not isinstance(refusal, CapReached | GroupFull | GroupMissing):
+                return self.refuse_with(refusal, jobs) * jobs
             # All or none would refuse also those for which there is space. Their ids are taken.
             first_id = self.engine.store.last_id + 1 - jobs
             each = enumerate(bodies, first_id)
             return b"".join([self._put_body(put, body, now_ms, at) for at, body in each])
-        except Refusal as refusal:
-            return self.refuse_with(refusal, jobs) * jobs
         if jobs == 1:
             return b"INSERTED %d\r\n" % first_id
         return b"INSERTED %d\r\n" * jobs % tuple(range(first_id, first_id + jobs))

@@ -24,10 +24,11 @@ from typing import Any, Final, NamedTuple
 from delayd.core.errors import Refusal, TargetRefused
 from delayd.core.job_parts import TEXTS, Own, Retry
 from delayd.core.job_record import State
-from delayd.core.names import PREDECESSOR, TOPIC, Predecessor, checked_key, checked_name
+from delayd.core.names import GROUP, PREDECESSOR, TOPIC, Predecessor, checked_key, checked_name
 from delayd.core.operations.put import Conflict
 from delayd.core.policy import ATTEMPTS, JITTER_PERCENT, LADDER
 from delayd.core.reasons import REASON
+from delayd.core.scans.groups import GroupOrder
 from delayd.core.scans.list import Cursor
 from delayd.core.scans.scan import NEVER_DUE_MS, Wanted
 from delayd.core.targets import METHOD, URL, Target
@@ -35,6 +36,7 @@ from delayd.durations import parse_duration_ms
 from delayd.fields import GivenText, ValueKind, matching, one_of, whole
 from delayd.limits import (
     DURATION_MS_MAX,
+    GROUPS_SHOWN_MAX,
     JOB_ID_MAX,
     KEY_BYTES_MAX,
     LINE_KEYED_RUN_MAX,
@@ -88,6 +90,7 @@ LONG_LINE: Final = (
     rb"put +[^ ]+ +[^ ]+ +[^ ]+ +[0-9][^=]*=|bury +[0-9]+ +[0-9]+ error="
     rb"|(?:put-in-tube|(?:delete|reschedule|peek|kick|find)-key|change|nack|(?:set|get)-policy|redrive|dead-reasons"
     rb"|(?:list|cancel|kick|reschedule)-jobs|calendar|clear-tube"
+    rb"|(?:pause|stats)-group|list-groups"
     rb"|schedule-(?:put|get|delete|pause|resume|run|backfill|preview)) |schedules(?: |$)"
 )
 """How lines begin that may be longer than beanstalkd's: with words of ours, and our commands."""
@@ -668,6 +671,7 @@ class Filter(NamedTuple):
     to_ms: int | None = None
     prefix: str = ""
     reason: str = ""
+    group: bytes = b""
     limit: int = SEARCH_JOBS_MAX
     after: Cursor | None = None
     dry: bool = False
@@ -676,7 +680,7 @@ class Filter(NamedTuple):
         """Return the same in delayd time."""
         from_ms = 0 if self.from_ms is None else now_ms + self.from_ms
         to_ms = NEVER_DUE_MS if self.to_ms is None else now_ms + self.to_ms
-        return Wanted(self.state, from_ms, to_ms, self.prefix, self.reason)
+        return Wanted(self.state, from_ms, to_ms, self.prefix, self.reason, self.group)
 
 
 def _states(value: str) -> frozenset[State]:
@@ -700,6 +704,7 @@ _WANTED_READERS: Final[Readers] = {
     "to": _duration,
     "prefix": matching("(?s:.+)", "").read,
     "reason": REASON.read,
+    "group": GROUP.read,
 }
 _LIST_READERS: Final[Readers] = {
     **_WANTED_READERS,
@@ -735,6 +740,54 @@ def _parse_filter(text: bytes, readers: Readers) -> Filter:
     for word in values.keys() & {"from", "to"}:
         values[f"{word}_ms"] = values.pop(word)
     return Filter(**values)
+
+
+# --- Groups --------------------------------------------------------------------------------------
+
+
+class GroupsLine(NamedTuple):
+    """Which groups of a tube a `list-groups` asks for. The names are the words."""
+
+    order: GroupOrder = GroupOrder.NAME
+    limit: int = GROUPS_SHOWN_MAX
+    after: bytes = b""
+    """The group behind which the page begins."""
+
+
+_GROUPS_READERS: Final[Readers] = {
+    "order": GroupOrder,
+    "limit": whole(1, GROUPS_SHOWN_MAX).read,
+    "after": GROUP.read,
+}
+
+
+def _parse_group_and(rest: bytes) -> tuple[str, bytes, bytes]:
+    """Return topic and group of the command, and what follows them."""
+    name, rest = _parse_topic_and(rest)
+    group, _, rest = rest.lstrip(b" ").partition(b" ")
+    try:
+        return name, GROUP.read(group.decode()), rest
+    except ValueError:
+        raise BadFormat(rest) from None
+
+
+def parse_group(rest: bytes) -> tuple[str, bytes]:
+    """Return the topic and the group."""
+    name, group, rest = _parse_group_and(rest)
+    parse_nothing(rest)
+    return name, group
+
+
+def parse_pause_group(rest: bytes) -> tuple[str, bytes, int]:
+    """Return topic, group, and how long in milliseconds."""
+    name, group, rest = _parse_group_and(rest)
+    return name, group, parse_seconds(rest)
+
+
+def parse_groups(rest: bytes) -> tuple[str, GroupsLine]:
+    """Return the topic, and which of its groups are to be listed."""
+    name, rest = _parse_topic_and(rest)
+    return name, GroupsLine(**_words(rest, _GROUPS_READERS))
 
 
 # --- Schedules -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from delayd.core.job_parts import attempts_of, key_of
 from delayd.core.job_record import TTR_AT, U64
 from delayd.core.operations.put import Outcome
 from delayd.core.scans.find import KeySearch
+from delayd.core.scans.groups import GroupList, GroupRow
 from delayd.core.scans.list import Page, Row
 from delayd.core.scans.reasons import DeadReasons
 from delayd.core.session import Handed
@@ -223,6 +224,36 @@ def dead_reasons(reasons: DeadReasons, offset_ms: int) -> bytes:
     return _yaml(f"jobs: {reasons.jobs}\nreasons:{'' if rows else ' []'}\n{rows}")
 
 
+def group_stats(row: GroupRow, now_ms: int, offset_ms: int) -> bytes:
+    """Answer how a group is doing."""
+    about = _group(row, now_ms, offset_ms)
+    return yaml_map({**about, "name": any_text(row.name)})
+
+
+def groups_page(groups: GroupList, now_ms: int, offset_ms: int) -> bytes:
+    """Answer groups of a tube, each as JSON, which YAML reads too, and how many there are."""
+    rows = "".join(f"- {any_text(_group(row, now_ms, offset_ms))}\n" for row in groups.rows)
+    head = f"count: {groups.count}\nafter: {any_text(groups.after or '')}\n"
+    return _yaml(f"{head}groups:{'' if rows else ' []'}\n{rows}")
+
+
+def _group(row: GroupRow, now_ms: int, offset_ms: int) -> dict[str, object]:
+    """Return what there is to say of a group; what is not so is left out."""
+    since_ms, until_ms = row.ready_since_ms, row.paused_until_ms
+    about = {
+        "name": row.name,
+        "jobs": row.jobs,
+        "ready": row.ready,
+        "reserved": row.reserved,
+        "retrying": row.retrying,
+        "weight": row.weight,
+        "ready-age": None if since_ms is None else max(0, now_ms - since_ms) / 1_000,
+        "paused-until": None if until_ms is None else (until_ms + offset_ms) / 1_000,
+        "blocked": None if row.block is None else row.block.value,
+    }
+    return {name: value for name, value in about.items() if value is not None}
+
+
 def _page(after: str, rows: list[str]) -> bytes:
     """Answer rows of jobs, and where the next page begins; empty: there is none."""
     return _yaml(f"after: {quoted(after)}\njobs:{'' if rows else ' []'}\n{''.join(rows)}")
@@ -252,7 +283,7 @@ def quoted(text: str) -> str:
 
 
 def any_text(text: object) -> str:
-    """Write a client's text as JSON does, which YAML reads too; or a list of texts."""
+    """Write a client's text as JSON does, which YAML reads too; or texts in a list or object."""
     import json  # noqa: PLC0415 - takes 1 ms
 
     return json.dumps(text, ensure_ascii=False)

@@ -31,6 +31,7 @@ from delayd.core.job_parts import (
 )
 from delayd.core.job_record import HEADER, State
 from delayd.core.policy import Policy
+from delayd.core.scans.groups import group_count
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.stats.refusals import Refusals
@@ -335,6 +336,7 @@ def stats_tube(topic: Topic, now_ms: int, compat: Compat) -> bytes:
             "pause": topic.pause_ms // 1_000,
             "pause-time-left": 0 if until_ms is None else seconds_left(until_ms - now_ms),
             **({} if topic.policy is None else _policy_details(topic, topic.policy)),
+            **({"current-groups": count} if (count := group_count(topic)) else {}),
         }
     )
 
@@ -346,6 +348,9 @@ def _policy_details(topic: Topic, policy: Policy) -> dict[str, object]:
         "body-bytes-max": policy.body_bytes_max,
         "reserved-max": policy.reserved_max,
         "rate-per-s": policy.rate_per_s,
+        "group-reserved-max": policy.group_reserved_max,
+        "group-rate-per-s": policy.group_rate_per_s,
+        "group-jobs-max": policy.group_jobs_max,
     }
     return {
         "policy": _words_of(topic.policy_source),

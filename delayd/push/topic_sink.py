@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from delayd.core.engine import Engine
-from delayd.core.errors import CapReached, Draining, OutOfSpace, Refusal, TargetRefused
+from delayd.core.errors import CapReached, Draining, GroupFull, OutOfSpace, Refusal, TargetRefused
 from delayd.core.operations.forward import forward
 from delayd.core.operations.topics import policy_of
 from delayd.core.session import Session
@@ -43,7 +43,7 @@ class TopicSink:
         except TargetRefused as refusal:
             return AttemptEnd(Result.EXHAUSTED, str(refusal))
         except Refusal as refused:
-            is_full = isinstance(refused, CapReached | Draining | OutOfSpace)
+            is_full = isinstance(refused, CapReached | Draining | GroupFull | OutOfSpace)
             return AttemptEnd(Result.FAILED, str(refused), is_outage=is_full)
         return DELIVERED
 

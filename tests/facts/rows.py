@@ -190,10 +190,7 @@ def look_at(outcome: str, world: World) -> None:
     if name == "group":
         topic, group, *words = words
         expected = group_truth(engine, topic, group, world.now_ms)
-        look: Any = getattr(world, "group", None)
-        if look is None:
-            raise Beyond
-        same(look(topic, group), expected)
+        same(world.group(topic, group), expected)
         same(fields_of(words), expected)
         return
     if not name.isdigit():

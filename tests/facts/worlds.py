@@ -40,7 +40,7 @@ from delayd.core.job_parts import (
 )
 from delayd.core.job_record import State
 from delayd.core.log_records import Kind
-from delayd.core.names import PREDECESSOR, checked_name
+from delayd.core.names import INTERNAL_TOPICS, PREDECESSOR, checked_name
 from delayd.core.operations import ack, attempts, change, put, sessions, topics
 from delayd.core.operations import reserve as reserving
 from delayd.core.operations.checks import topic_named, vetted_own
@@ -180,6 +180,16 @@ def group_told(answer: dict[str, Any], now_ms: int) -> dict[str, Any]:
         "blocked": answer.get("blocked", "none"),
         "ready_age": "none" if answer["ready_age"] is None else answer["ready_age"],
         "paused": 0 if until is None else (parse_moment_ms(until) - now_ms) / 1_000,
+    }
+
+
+def group_of_line(told: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    """What the line says of a group, under the same names."""
+    return {
+        **{each: told[each] for each in GROUP_NUMBERS},
+        "blocked": told.get("blocked", "none"),
+        "ready_age": told.get("ready-age", "none"),
+        "paused": told.get("paused-until", now_ms / 1_000) - now_ms / 1_000,
     }
 
 
@@ -442,7 +452,7 @@ class EngineWorld:
         return counts(self.engine, name, self.now_ms)
 
     def topics(self) -> list[str]:
-        return sorted(self.engine.store.topics.by_name)
+        return sorted(self.engine.store.topics.by_name.keys() - INTERNAL_TOPICS)
 
     def pause(self, topic: str, seconds: float) -> None:
         self._do(topics.pause, topic, round(seconds * 1_000), self._rig.now_ms)
@@ -740,6 +750,32 @@ class LineWorld:
 
     def pause(self, topic: str, seconds: float) -> None:
         self._say("PAUSED", f"pause-tube {topic} {seconds}")
+
+    def pause_group(self, topic: str, group: str, seconds: float) -> None:
+        self._say("PAUSED", f"pause-group {topic} {group} {seconds}")
+
+    def group(self, topic: str, name: str) -> dict[str, Any]:
+        told = self._read(f"stats-group {topic} {name}")
+        assert told["name"] == name
+        return group_of_line(told, self.now_ms)
+
+    def groups(self, topic: str, **which: Any) -> list[str]:
+        said = self._say("OK", f"list-groups {topic}{self._options(which)}")[-1]
+        count, after, _, *rows = said.encode("latin-1").decode().splitlines()[1:]
+        groups = [json.loads(row.removeprefix("- ")) for row in rows]
+        assert int(count.removeprefix("count: ")) >= len(groups)
+        assert (
+            after
+            == "after: "
+            + json.dumps(
+                groups[-1]["name"] if which.get("limit") == len(groups) != int(count[7:]) else ""
+            )
+            or "order" in which
+        )
+        for each in groups:
+            told = group_of_line(each, self.now_ms)
+            assert told == group_truth(self.engine, topic, each["name"], self.now_ms)
+        return [each["name"] for each in groups]
 
     def clear(self, topic: str) -> int:
         return int(self._say("CLEARED", f"clear-tube {topic}")[1])
@@ -1265,6 +1301,29 @@ class ClientWorld:
             self._do(self._client.pause, topic, seconds)
         else:
             self._do(self._client.resume, topic)
+
+    def pause_group(self, topic: str, group: str, seconds: float) -> None:
+        if seconds:
+            self._do(self._client.pause_group, topic, group, seconds)
+        else:
+            self._do(self._client.resume_group, topic, group)
+
+    def group(self, topic: str, name: str) -> dict[str, Any]:
+        told = self._do(self._client.group, topic, name)
+        until = told.paused_until
+        return {
+            **{each: getattr(told, each) for each in GROUP_NUMBERS},
+            "blocked": told.blocked or "none",
+            "ready_age": "none" if told.ready_age is None else told.ready_age,
+            "paused": until.timestamp() - self._wall_ms / 1_000 if until else 0,
+        }
+
+    def groups(self, topic: str, **which: Any) -> list[str]:
+        page = self._do(self._client.groups, topic, **which)
+        assert page.total >= len(page.groups)
+        for each in page.groups:
+            assert each == self._do(self._client.group, topic, each.name)
+        return [each.name for each in page.groups]
 
     def set_policy(self, topic: str, **fields: Any) -> None:
         self._do(self._client.set_policy, topic, fields)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from delayd.core.policy import NO_POLICY
+from delayd.core.scans.groups import group_count
 from delayd.core.stats.figures import (
     age_ms,
     daemon_operations,
@@ -25,6 +26,7 @@ from delayd.core.stats.trouble import trouble_of
 from delayd.core.throttle import Block, PushBlock
 from delayd.core.times import RequestMs
 from delayd.http import answer_forms
+from delayd.http.values import UNSET
 from delayd.moments import moment_text
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ def topic_counts(
         trouble=None if trouble is None else trouble.value,
         rates=_rates(engine, rates, now_ms),
         late=_lateness(late_lately(topic, now_ms)),
+        groups=group_count(topic) or UNSET,
     )
 
 
