@@ -11,6 +11,8 @@ COVERAGE ?=
 # processor. JOBS=0 runs them one after the other in one process, for use with a debugger.
 JOBS     ?=
 CORES    := $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+ONE_EACH  = --numprocesses $(or $(JOBS),$(CORES))
+TWO_EACH  = --numprocesses $(or $(JOBS),$(shell expr 2 '*' $(CORES)))
 # Further arguments for the program that a target starts: make run ARGS='--sync never'
 ARGS     ?=
 
@@ -66,18 +68,18 @@ compiled: $(VENV)/.compiled ## compile a copy of this checkout with mypyc, in bu
 
 # Everything that needs no process of delayd, no other program and no broken disk.
 check: lint ## lint, and run the tests that play in memory: what to run while you work
-	$(BIN)/python -m pytest --numprocesses $(or $(JOBS),$(CORES)) --dist worksteal --ignore tests/integration --ignore tests/compat \
+	$(BIN)/python -m pytest $(ONE_EACH) --dist worksteal --ignore tests/integration --ignore tests/compat \
 		--ignore tests/browser --ignore tests/clients --ignore-glob '*/faults/test_real_*' -m 'not process' $(ARGS) tests
 
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages
 	@.ci/axe-core
-	$(BIN)/python -m pytest --numprocesses $(or $(JOBS),$(shell expr 2 '*' $(CORES))) --dist worksteal $(COVERAGE) $(ARGS)
+	$(BIN)/python -m pytest $(TWO_EACH) --dist worksteal $(COVERAGE) $(ARGS)
 
 # What is compiled, and what runs on it.
 test-compiled: $(VENV)/.dev compiled ## run the tests of what is compiled in the compiled copy
 	@.ci/debian-packages
-	cd $(COPY) && PYTHONPATH=$(CURDIR)/$(COPY) $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(or $(JOBS),$(CORES)) --dist worksteal \
+	cd $(COPY) && PYTHONPATH=$(CURDIR)/$(COPY) $(CURDIR)/$(BIN)/python -m pytest $(ONE_EACH) --dist worksteal \
 		$(or $(ARGS),tests/core tests/line tests/journal tests/faults tests/compat)
 
 # The long form of the tests in tests/faults, the walks and models of core, journal, line, http and schedules with many
@@ -86,8 +88,8 @@ test-compiled: $(VENV)/.dev compiled ## run the tests of what is compiled in the
 test-faults: $(VENV)/.dev ## run the long fault suite and print a table of the runs; REPORT=FILE keeps it
 	@.ci/debian-packages
 	$(BIN)/python -m pytest tests/faults tests/core tests/journal tests/line tests/http tests/schedules \
-		tests/test_snapshots.py tests/test_commit_trouble.py \
-		tests/integration/test_contract.py --numprocesses $(or $(JOBS),$(CORES)) --dist loadgroup --long --timeout 7200 \
+		tests/test_snapshots.py tests/test_commit_trouble.py tests/integration/test_contract.py \
+		$(ONE_EACH) --dist loadgroup --long --timeout 7200 \
 		$(if $(REPORT),--fault-report $(REPORT)) $(ARGS)
 
 mutants: $(VENV)/.dev ## break the code in places drawn from a seed, and print what no test notices; ARGS='ROOM… --count N'
