@@ -37,13 +37,13 @@ def test_a_json_line_has_the_same_as_keys_in_that_order() -> None:
 
 
 @pytest.mark.parametrize("log_format", LogFormat)
-@pytest.mark.parametrize("code", [*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E, 0xDC80])
-def test_control_characters_are_escaped(log_format: LogFormat, code: int) -> None:
-    line = logged(f"a{chr(code)}b", log_format, field=f"c{chr(code)}d")
-    assert line.count("\n") == 1
-    assert line.removesuffix("\n").isprintable()
-    if log_format is LogFormat.JSON:
-        assert json.loads(line)["field"] == f"c{chr(code)}d"
+def test_control_characters_are_escaped(log_format: LogFormat) -> None:
+    for code in (*range(32), *range(127, 160), 0x2028, 0x2029, 0x202E, 0xDC80):
+        line = logged(f"a{chr(code)}b", log_format, field=f"c{chr(code)}d")
+        assert line.count("\n") == 1, code
+        assert line.removesuffix("\n").isprintable(), code
+        if log_format is LogFormat.JSON:
+            assert json.loads(line)["field"] == f"c{chr(code)}d", code
 
 
 def test_lines_below_the_level_are_not_written() -> None:
