@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from delayd.access.topic_rule import TopicRule
@@ -65,23 +65,16 @@ class PushTurns(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class SinkTable:
     """The sinks of a daemon, found by a target."""
 
-    __slots__ = ("_named", "_rules", "_topic", "_webhook")
-
-    def __init__(
-        self,
-        webhook: Sink,
-        topic: Sink,
-        named: Mapping[str, Sink],
-        rules: Mapping[str, TopicRule] = MappingProxyType({}),
-    ) -> None:
-        """`named` are those of the configuration; `rules` have the topics that may use them."""
-        self._webhook = webhook
-        self._topic = topic
-        self._named = named
-        self._rules = rules
+    _webhook: Sink
+    _topic: Sink
+    _named: Mapping[str, Sink]
+    """Those of the configuration."""
+    _rules: Mapping[str, TopicRule]
+    """The topics that may use them."""
 
     def find(self, target: Target, topic: str) -> tuple[str, Sink]:
         """Return the sink of a target of this topic, and its label.
@@ -102,19 +95,15 @@ class SinkTable:
         await asyncio.gather(*(sink.close() for sink in sinks), return_exceptions=True)
 
 
+@dataclass(slots=True, eq=False)
 class _Underway:
     """A call under way."""
 
-    __slots__ = ("begun_ms", "call", "deadline", "is_settled", "sink")
-
-    def __init__(
-        self, call: PushCall, sink: str, begun_ms: int, deadline: asyncio.TimerHandle
-    ) -> None:
-        self.call = call
-        self.sink = sink
-        self.begun_ms = begun_ms
-        self.deadline = deadline
-        self.is_settled = False
+    call: PushCall
+    sink: str
+    begun_ms: int
+    deadline: asyncio.TimerHandle
+    is_settled: bool = False
 
 
 class PushCounters:
