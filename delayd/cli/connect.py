@@ -73,6 +73,7 @@ SCOPES: Final = {
     **dict.fromkeys(("schedule pause", "schedule resume", "schedule run"), "put"),
     **dict.fromkeys(("schedule put", "schedule remove"), "put"),
     "schedule backfill": "put,peek",
+    **dict.fromkeys(("group list", "group show"), "stats"),
 }
 """The scopes that a command needs, for a hint where the daemon's answer names none."""
 NOT_FOR_TOKENS: Final = frozenset(("source_refused", "topic_internal", "schedule_configured"))
@@ -256,6 +257,21 @@ def known_keys(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     return _asked_quickly(
         ctx,
         lambda daemon: (job.key for job in daemon.jobs(topic, limit=KEYS_MAX, **which) if job.key),
+    )
+
+
+def known_groups(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the groups of the topic with this beginning, for a shell that completes."""
+    topic = ctx.params.get("topic")
+    if not topic:
+        return []
+    return _asked_quickly(
+        ctx,
+        lambda daemon: (
+            each.name
+            for each in daemon.groups(topic, limit=KEYS_MAX, after=incomplete).groups
+            if each.name.startswith(incomplete)
+        ),
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from delayd.cli.connect import known_topics, seen, with_client
+from delayd.cli.connect import known_groups, known_topics, seen, with_client
 from delayd.cli.jobs import failed_at, job_fields, listing, print_job
 from delayd.cli.ndjson import (
     Read,
@@ -21,6 +21,7 @@ from delayd.cli.ndjson import (
     put_lines,
 )
 from delayd.cli.parameters import DRY_RUN, YES
+from delayd.cli.selection import filter_of
 from delayd.cli.tables import (
     JSON_OPTION,
     Column,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from delayd.client.results import DeadGroup, JobInfo
     from delayd.client.sync import Client
-    from delayd.client.values import NewJob
+    from delayd.client.values import Filter, NewJob
 
 TEXT_COLUMNS = 40
 COUNTS = (Column("topic", text_least=8), Column("dead letters"))
@@ -55,6 +56,9 @@ HIDDEN = "***"
 """Stands for what is secret of a job's target, where the token is not for admins."""
 REASON_OPTION = click.option(
     "--reason", metavar="ID", help="Only those that are dead for this, of dead reasons."
+)
+GROUP_OPTION = click.option(
+    "--group", metavar="GROUP", shell_complete=known_groups, help="Only those of this group."
 )
 COLUMNS = (
     *(Column("id"), Column("failed at", 2), Column("attempts", 5)),
@@ -78,6 +82,7 @@ def dead() -> None:
 @click.option("--limit", type=click.IntRange(1), default=100, help="How many at most: 100.")
 @click.option("--all", "are_all", is_flag=True, help="All dead letters of TOPIC, page by page.")
 @REASON_OPTION
+@GROUP_OPTION
 @JSON_OPTION
 @with_client
 def list_(
@@ -87,11 +92,13 @@ def list_(
     limit: int,
     are_all: bool,
     reason: str | None,
+    group: str | None,
     as_json: bool,
 ) -> int:
     """List the dead letters of TOPIC, or the topics that have any."""
-    if topic is None and (reason is not None or are_all):
-        option = "--all" if reason is None else "--reason"
+    given = {"--reason": reason is not None, "--group": group is not None, "--all": are_all}
+    if topic is None and any(given.values()):
+        option = next(name for name, is_given in given.items() if is_given)
         raise click.UsageError(f"{option} is for the dead letters of a TOPIC")
     none = f"there are no dead letters{seen()}"
     if topic is None:
@@ -105,7 +112,7 @@ def list_(
         return Exit.OK
     limit = 0 if are_all else limit
     # One more than is shown tells whether there are more.
-    found = client.dead_letters(topic, limit=limit + 1 if limit else None, reason=reason or "")
+    found = client.jobs(topic, limit=limit + 1 if limit else None, bodies=True, **of(reason, group))
     page, note, code = listing(found, limit, none, "", is_part=False)
     if page is not None and as_json:
         print_json(map(job_fields, page))
@@ -141,6 +148,11 @@ def reasons(client: "Client", topics: tuple[str, ...], *, as_json: bool) -> int:
     if not groups:
         complain(f"there are no dead letters{seen()}")
     return Exit.OK
+
+
+def of(reason: str | None, group: str | None) -> "Filter":
+    """Return which jobs are meant: buried ones."""
+    return filter_of(("buried",), None, None, None, reason, group)
 
 
 def group_fields(group: "DeadGroup") -> dict[str, object]:
@@ -183,6 +195,7 @@ def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:
     epilog=examples(
         "delayd dead redrive mail --dry-run",
         "delayd dead redrive mail --reason 4f2a90c1",
+        "delayd dead redrive webhooks --group acme",
         "delayd dead redrive mail --count 100 --per-second 5 --yes",
     ),
 )
@@ -194,6 +207,7 @@ def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:
 )
 @click.option("--per-second", type=float, help="How many a second; by default all at once.")
 @REASON_OPTION
+@GROUP_OPTION
 @DRY_RUN
 @YES
 @with_client
@@ -204,20 +218,28 @@ def redrive(
     count: int | None,
     per_second: float | None,
     reason: str | None,
+    group: str | None,
     dry_run: bool,
     yes: bool,
 ) -> int:
     """Make the dead letters of TOPIC ready again; their retries start anew."""
-    if reason is None:
+    if group is not None and (count or per_second):
+        raise click.UsageError("--group takes all at once: neither --count nor --per-second")
+    if reason is None and group is None:
         buried = client.topic(topic).buried
     else:
-        buried = client.kick_many(topic, dry_run=True, state="buried", reason=reason)
+        buried = client.kick_many(topic, dry_run=True, **of(reason, group))
         if not buried:
-            why = f"no dead job of {topic} has the reason {reason}; dead reasons lists them"
+            why = f"no dead job of {topic} is of the group {group}"
+            if reason is not None:
+                why = f"no dead job of {topic} has the reason {reason}; dead reasons lists them"
             raise CommandFailed(Exit.NOTHING_THERE, why)
     jobs = f"{counted(buried if count is None else min(count, buried), 'job')} of {topic}"
     if agreed("redriven", jobs, dry_run=dry_run, yes=yes, will="handed out again"):
-        kicked = client.redrive(topic, count, per_second=per_second, reason=reason)
+        if group is None:
+            kicked = client.redrive(topic, count, per_second=per_second, reason=reason)
+        else:
+            kicked = client.kick_many(topic, **of(reason, group))
         print_lines([f"redriven: {counted(kicked, 'job')}"])
     return Exit.OK
 
@@ -234,8 +256,11 @@ def redrive(
 )
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=known_topics)
 @REASON_OPTION
+@GROUP_OPTION
 @with_client
-def export(client: "Client", topics: tuple[str, ...], *, reason: str | None) -> int:
+def export(
+    client: "Client", topics: tuple[str, ...], *, reason: str | None, group: str | None
+) -> int:
     """Write the dead letters of the TOPICs, or of all topics, to standard output; they stay.
 
     Each line has the topic, the fields of `put --ndjson`, and under `dead` why the job failed.
@@ -245,7 +270,7 @@ def export(client: "Client", topics: tuple[str, ...], *, reason: str | None) -> 
 
     def lines() -> "Iterator[dict[str, object]]":
         for name in names:
-            for listed in client.jobs(name, state="buried", reason=reason or ""):
+            for listed in client.jobs(name, **of(reason, group)):
                 with contextlib.suppress(JobNotFound):  # since it was listed
                     job = client.get(listed.id)
                     if HIDDEN in json.dumps([job.details.get("url"), job.details.get("headers")]):

@@ -231,6 +231,15 @@ def _mode_findings(file: FileFacts, mode: int) -> Findings:
         yield Finding(Severity.OK, file.name, f"{file.path} (mode {mode:04o})")
 
 
+def policies(_facts: Machine, config: "Config") -> Findings:
+    """Policies of the configuration that say something without effect."""
+    by_pattern = {} if config.topics is None else config.topics.by_pattern
+    for pattern, policy in by_pattern.items():
+        if policy.group_weights and not policy.fair:
+            text = f"group_weights of {pattern!r} is without effect: its groups take no turns"
+            yield Finding(Severity.WARNING, "topics", text, "set fair = true, or leave them out")
+
+
 def service(facts: Machine, _config: "Config") -> Findings:
     """The systemd unit of the daemon."""
     subject = "systemd"
@@ -250,7 +259,9 @@ def service(facts: Machine, _config: "Config") -> Findings:
 
 
 OF_DIRECTORY: Final[tuple[Rule, ...]] = (directory, file_system, syncs)
-RULES: Final[tuple[Rule, ...]] = (*(*OF_DIRECTORY, limits, clock, addresses, permissions, service),)
+RULES: Final[tuple[Rule, ...]] = (
+    *(*OF_DIRECTORY, limits, clock, addresses, permissions, policies, service),
+)
 
 
 def findings(facts: Machine, config: "Config") -> list[Finding]:

@@ -9,20 +9,25 @@ import click
 from delayd.cli.config import CONFIG_OPTION
 from delayd.cli.connect import OPTIONS, client, exit_of, explained, url_of
 from delayd.cli.parameters import takes
-from delayd.cli.tables import print_json
+from delayd.cli.tables import duration_shown, print_json
 from delayd.cli.terminal import coloured, examples, load_config, print_lines, require_psycopg
-from delayd.client.errors import DelaydError
+from delayd.client.errors import DelaydError, Refused
 from delayd.exits import Exit
-from delayd.text import visible
+from delayd.text import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from delayd.cli.diagnosis import Finding
+    from delayd.client.sync import Client
 
 OF_MAKE_RUN: Final = "data"
 SUBJECT_COLUMNS: Final = len("postgres.password_file")
 """As many as the longest subject has."""
+HELD: Final = "held"
+"""What a topic says that hands out nothing because of its groups."""
+HELD_S: Final = 600.0
+"""For how long that is nothing to speak of."""
 DAEMON_S: Final = 3.0
 """How long a daemon that is away is looked for."""
 COLOURS: Final = {"ok": "green", "warning": "yellow", "wrong": "red"}
@@ -108,13 +113,13 @@ def of_make_run() -> "Iterator[Finding]":
 def daemon_findings(
     url: str | None, line: str | None, token_file: object, ca_file: str | None, wrong: set[str]
 ) -> "Iterator[Finding]":
-    """Ask the daemon whether it accepts jobs; `wrong` are subjects of which something is wrong."""
+    """Ask the daemon how it is; `wrong` are subjects of which something is wrong."""
     from delayd.cli.diagnosis import Finding, Severity
 
     subject = "the daemon"
     try:
         with client(url, line, token_file, ca_file, DAEMON_S) as daemon:
-            health = daemon.health()
+            health, held = daemon.health(), held_findings(daemon)
     except DelaydError as error:
         level = Severity.NOTE if exit_of(error) == Exit.NOT_ALLOWED else Severity.WRONG
         yield Finding(level, subject, *list(explained(error))[:2])
@@ -127,3 +132,29 @@ def daemon_findings(
         yield Finding(Severity.OK, subject, f"takes jobs at {where}")
     else:
         yield Finding(Severity.WARNING, subject, f"takes no jobs at {where}: {health.reason}")
+    yield from held
+
+
+def held_findings(daemon: "Client") -> "list[Finding]":
+    """Look for topics that have long handed out nothing because of the limits of their groups."""
+    from delayd.cli.diagnosis import Finding, Severity
+
+    try:
+        topics = daemon.topics()
+    except Refused:  # the token is not for that
+        return []
+    held = [
+        (age_s, topic.name)
+        for topic in topics
+        if isinstance(blocks := topic.details.get("blocks"), list)
+        if HELD in blocks and (age_s := topic.oldest_ready_age or 0.0) >= HELD_S
+    ]
+    if not held:
+        return []
+    age_s, name = max(held)
+    text = (
+        f"all groups of {name} are held back, and a job has been ready for {duration_shown(age_s)}"
+    )
+    if others := len(held) - 1:
+        text += f"; {counted(others, 'other topic')} too"
+    return [Finding(Severity.WARNING, "groups", text, f"delayd group list {name} says by what")]

@@ -73,6 +73,7 @@ class Listing(NamedTuple):
         "delayd jobs orders --state delayed --to 1h --bodies",
         "delayd jobs orders --prefix order- --all --json | jq -r .key",
         "delayd jobs --prefix order- --all    # of all topics, in any state",
+        "delayd jobs webhooks --group acme",
         "delayd jobs    # what comes next, of all topics",
     )
 )
@@ -95,6 +96,7 @@ def jobs(
     states: tuple[str, ...],
     prefix: str | None,
     reason: str | None,
+    group: str | None,
     due_from: str | None,
     due_to: str | None,
     *,
@@ -110,9 +112,9 @@ def jobs(
     any state. Of more than 100 topics only those with most jobs are searched, except with --all.
     """
     limit = 0 if are_all else limit
-    if topic is None and not (states or prefix or reason or are_all):
+    if topic is None and not (states or prefix or reason or group or are_all):
         states = WAITING
-    which = filter_of(states, prefix, due_from, due_to, reason)
+    which = filter_of(states, prefix, due_from, due_to, reason, group)
     none = f"there is no such job{seen()}"  # a thread does not know of the token
 
     def fetch() -> Listing:
@@ -431,6 +433,7 @@ def failed_at(job: "JobInfo") -> str:
         "delayd cancel 17 18",
         "delayd cancel --topic orders --key order-17",
         "delayd cancel --topic orders --prefix order- --dry-run",
+        "delayd cancel --topic webhooks --group acme --yes",
     )
 )
 @takes(*WHICH, *FILTERS, *MANY)

@@ -56,6 +56,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Subcommand]]] = {
     },
     "Topics": {
         "topics": Subcommand("topics", "List the topics with their jobs by state."),
+        "group": Subcommand("groups", "The groups of a topic's jobs: list, show, pause, resume."),
         "calendar": Subcommand("calendar", "Show how many delayed jobs come due when."),
         "policy": Subcommand("policy", "List, show, set and remove the policies of topics."),
         "pause": Subcommand("topics", "Hand out no jobs of a topic for a while."),
@@ -109,6 +110,7 @@ OTHERS_NAMES: Final = {
     **dict.fromkeys(("add", "enqueue", "publish", "send", "produce"), "delayd put"),
     **dict.fromkeys(("consume", "get"), "delayd work, or delayd reserve"),
     "purge": "delayd clear TOPIC",
+    "groups": "delayd group list TOPIC",
     **dict.fromkeys(("cron", "crontab", "every", "repeat", "beat"), "delayd schedule"),
 }
 """Names of commands in other programs, with delayd's for the same."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from delayd.cli.connect import exit_of, explained, known_keys, known_topics
+from delayd.cli.connect import exit_of, explained, known_groups, known_keys, known_topics
 from delayd.cli.parameters import BOUND, DRY_RUN, YES
 from delayd.cli.terminal import agreed, complain, print_lines
 from delayd.client.errors import Refused
@@ -34,6 +34,9 @@ FILTERS: Final = (
     click.option("--prefix", metavar="TEXT", help="Only jobs whose key begins with this."),
     click.option(
         "--reason", metavar="ID", help="Only jobs that failed for this: see dead reasons."
+    ),
+    click.option(
+        "--group", metavar="GROUP", shell_complete=known_groups, help="Only jobs of this group."
     ),
     click.option(
         "--from", "due_from", type=BOUND, help="Only jobs due then or later: -15m, 1h, a time."
@@ -84,6 +87,7 @@ def filter_of(
     due_from: str | None,
     due_to: str | None,
     reason: str | None = None,
+    group: str | None = None,
 ) -> "Filter":
     """Return the filter of the options."""
     fields = {
@@ -94,6 +98,8 @@ def filter_of(
         "due_to": due_to,
     }
     which: Filter = {name: value for name, value in fields.items() if value}  # type: ignore[assignment]
+    if group is not None:
+        which["group"] = group  # an empty one is refused, and does not stand for all jobs
     return which
 
 
@@ -105,6 +111,7 @@ def selection(
     states: tuple[str, ...] = (),
     prefix: str | None = None,
     reason: str | None = None,
+    group: str | None = None,
     due_from: str | None = None,
     due_to: str | None = None,
     are_all: bool = False,
@@ -112,7 +119,7 @@ def selection(
     yes: bool = False,
 ) -> Selection:
     """Check that the arguments are one selection. Raises `click.UsageError`."""
-    which = filter_of(states, prefix, due_from, due_to, reason)
+    which = filter_of(states, prefix, due_from, due_to, reason, group)
     if ids and (topic or key or which or are_all):
         raise click.UsageError("give IDs, or --topic and what it takes, not both")
     if not ids and topic is None:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from delayd.client.sync import Client
 
 COLUMNS: Final = (
-    *("topic", "trouble", "ready", "oldest", "buried", "delayed", "reserved", "waiting"),
+    *("topic", "trouble", "ready", "oldest", "buried", "delayed", "reserved", "waiting", "groups"),
     *("put/s", "taken/s", "done/s", "failed/s", "late p50", "late p99"),
 )
 TROUBLES: Final = ("untaken", "buried", "paused", "behind", "failing")
@@ -48,7 +48,7 @@ LOUD: Final = frozenset(("untaken", "buried"))
 TOPIC_COLUMNS: Final = 40
 TOPIC_LEAST: Final = 8
 LEFT_OUT: Final = (
-    *("late p50", "waiting", "delayed", "reserved", "done/s", "failed/s", "put/s"),
+    *("late p50", "groups", "waiting", "delayed", "reserved", "done/s", "failed/s", "put/s"),
     *("late p99", "taken/s", "oldest", "buried", "ready", "trouble"),
 )
 """In this order, where the terminal is too narrow; the column of the order stays."""
@@ -74,6 +74,8 @@ class TopicRow(NamedTuple):
     delayed: int
     reserved: int
     waiting: int
+    groups: int | None
+    """How many its jobs have; None: none."""
     put_rate: float | None
     taken_rate: float | None
     done_rate: float | None
@@ -186,6 +188,7 @@ def row_of(topic: "TopicInfo") -> TopicRow:
         topic.ready,
         topic.oldest_ready_age,
         *(topic.buried, topic.delayed, topic.reserved, topic.waiting),
+        topic.groups or None,
         *(rates.get(name) for name in ("put", "reserved", "deleted", "failed")),
         *(in_ms(late.get(name)) for name in ("p50", "p99")),
     )
@@ -260,8 +263,8 @@ def ordered(rows: Sequence[TopicRow], view: View) -> list[TopicRow]:
 def cells_of(row: TopicRow) -> list[str]:
     """Write the cells of a row, durations with their units.
 
-    >>> cells_of(TopicRow("a", "", 3, 80.5, 0, 1, 0, 2, 1.5, 1234.5, None, 0.0, 0.51, None))
-    ['a', '', '3', '1m 20s', '0', '1', '0', '2', '1.50', '1234', '', '0', '0.51 ms', '']
+    >>> cells_of(TopicRow("a", "", 3, 80.5, 0, 1, 0, 2, 5, 1.5, 1234.5, None, 0.0, 0.51, None))
+    ['a', '', '3', '1m 20s', '0', '1', '0', '2', '5', '1.50', '1234', '', '0', '0.51 ms', '']
     """
     cells = [visible(row.topic), row.trouble]
     for name, value in zip(COLUMNS[2:], row[2:], strict=True):

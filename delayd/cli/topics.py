@@ -42,7 +42,10 @@ COLUMNS = (
 @JSON_OPTION
 @with_client
 def topics(client: "Client", topic: str | None, *, order: str, as_json: bool) -> int:
-    """List the topics with their jobs by state, or show everything about one TOPIC."""
+    """List the topics with their jobs by state, or show everything about one TOPIC.
+
+    Of its groups of jobs the ten with most ready ones are shown; `group list` has all.
+    """
     found = client.topics() if topic is None else [client.topic(topic)]
     if order != ORDERS[0]:
         found.sort(key=lambda info: getattr(info, order), reverse=True)
@@ -62,7 +65,17 @@ def topics(client: "Client", topic: str | None, *, order: str, as_json: bool) ->
             complain(f"there are no topics{seen() or ': no job was put yet'}")
     else:
         print_fields(flattened(found[0].details))
+        if found[0].groups:
+            show_groups(client, topic)
     return Exit.OK
+
+
+def show_groups(client: "Client", topic: str) -> None:
+    """Print the groups of a topic that have most ready jobs."""
+    from delayd.cli.groups import SHOWN, print_groups
+
+    print_lines(["", "groups with most ready jobs:"])
+    print_groups(client.groups(topic, order="ready", limit=SHOWN).groups)
 
 
 def flattened(fields: object, before: str = "") -> "list[tuple[str, object]]":

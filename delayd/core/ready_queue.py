@@ -476,7 +476,7 @@ class ReadyQueue:
 
     @property
     def group_count(self) -> int:
-        """How many groups the jobs of the topic have."""
+        """How many groups there are, those that are paused without jobs included."""
         return 0 if self.groups is None else len(self.groups.by_name)
 
     @property

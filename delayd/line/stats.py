@@ -31,7 +31,6 @@ from delayd.core.job_parts import (
 )
 from delayd.core.job_record import HEADER, State
 from delayd.core.policy import Policy
-from delayd.core.scans.groups import group_count
 from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.stats.refusals import Refusals
@@ -336,7 +335,7 @@ def stats_tube(topic: Topic, now_ms: int, compat: Compat) -> bytes:
             "pause": topic.pause_ms // 1_000,
             "pause-time-left": 0 if until_ms is None else seconds_left(until_ms - now_ms),
             **({} if topic.policy is None else _policy_details(topic, topic.policy)),
-            **({"current-groups": count} if (count := group_count(topic)) else {}),
+            **({"current-groups": count} if (count := topic.queues.ready.group_count) else {}),
         }
     )
 

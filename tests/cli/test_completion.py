@@ -64,7 +64,7 @@ def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_patience")
-def test_topics_keys_and_schedules_are_completed_where_a_daemon_answers(talk: Talk) -> None:
+def test_topics_keys_groups_and_schedules_are_completed_where_a_daemon_answers(talk: Talk) -> None:
     talk.ok("put", "mail.in", "x", "--key", "letter-1")
     talk.ok("put", "mail.out", "x", "--key", "letter-2")
     talk.ok("put", "orders", "x")
@@ -75,6 +75,9 @@ def test_topics_keys_and_schedules_are_completed_where_a_daemon_answers(talk: Ta
     assert completed_here("cancel", "--topic", "mail.out", "--key", "") == ["letter-2"]
     assert completed_here("cancel", "--topic", "mail.out", "--key", "x") == []
     assert completed_here("cancel", "--key", "") == []
+    talk.ok("put", "mail.in", "x", "--group", "acme")
+    assert completed_here("group", "pause", "mail.in", "ac") == ["acme"]
+    assert completed_here("jobs", "mail.in", "--group", "b") == []
     talk.ok("schedule", "put", "nightly", "x", "--topic", "reports", "--cron", "@daily")
     assert completed_here("schedule", "pause", "ni") == ["nightly"]
     assert completed_here("schedule", "pause", "x") == []

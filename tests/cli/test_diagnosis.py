@@ -19,8 +19,9 @@ from delayd.cli.machine import (
     PortFacts,
 )
 from delayd.cli.main import invoke
-from delayd.client.results import Health
+from delayd.client.results import Health, TopicInfo
 from delayd.config import Config, SyncPolicy
+from delayd.core.policy import Patterns, Policy
 from delayd.exits import Exit
 from tests.cli.talking import Talk
 
@@ -130,6 +131,13 @@ def test_what_is_wrong_with_the_machine(
     assert said in finding.text
 
 
+def test_weights_of_groups_that_take_no_turns_are_told() -> None:
+    fair, unfair = (Policy(fair=fair, group_weights=((b"acme", 5),)) for fair in (True, None))
+    (finding,) = found(CONFIG._replace(topics=Patterns({"mail": fair, "hooks.*": unfair})))
+    assert (finding.level, finding.subject) == ("warning", "topics")
+    assert "group_weights of 'hooks.*'" in finding.text
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -202,16 +210,30 @@ def test_the_daemon_is_asked_last_and_not_for_long(
     monkeypatch.setattr(machine_module, "machine", lambda *_: HEALTHY)
     patience: list[float] = []
 
+    held = TopicInfo(
+        "hooks", 0, 0, 0, 0, 0, 0, details={"blocks": ["held"]}, oldest_ready_age=590.0
+    )
+    paused = held._replace(details={"blocks": ["paused"]}, oldest_ready_age=9_000.0)
+    topics = [held, paused]
+
     @contextlib.contextmanager
     def asked(*how: Any) -> Iterator[Any]:  # noqa: ANN401 - as `client` takes them
         assert "line.listen" in capsys.readouterr().out
         patience.append(how[-1])
-        yield SimpleNamespace(health=lambda: Health(is_ready=True))
+        yield SimpleNamespace(health=lambda: Health(is_ready=True), topics=lambda: topics)
 
     monkeypatch.setattr("delayd.cli.doctor.client", asked)
     assert invoke(["doctor", "--url", "http://127.0.0.1:1"]) == Exit.OK
     assert patience == [3.0]
-    assert "takes jobs at" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "takes jobs at" in said
+    assert "groups" not in said, "not for long, or not by its groups"
+    topics += [held._replace(oldest_ready_age=3_700.0), held._replace(oldest_ready_age=700.0)]
+    assert invoke(["doctor", "--url", "http://127.0.0.1:1"]) == Exit.OK
+    last = capsys.readouterr().out.splitlines()[-2:]
+    assert "all groups of hooks are held back, and a job has been ready for 1h 1m" in last[0]
+    assert "delayd group list hooks" in last[1]
+    topics.clear()
     monkeypatch.setenv("DELAYD_POSTGRES_URL", "postgresql://ada@127.0.0.1:1/jobs")
     assert invoke(["doctor", "--url", "http://127.0.0.1:1"]) == Exit.BAD_CONFIGURATION
     last = capsys.readouterr().out.splitlines()[-2:]

@@ -37,6 +37,14 @@ def is_limited(talk: Talk) -> None:
     talk.ok("reserve", "mail", "--count", "2")
 
 
+def holds_back_its_groups(talk: Talk) -> None:
+    talk.ok("policy", "set", "mail", "group_reserved_max=1")
+    for group in ("order-7", "order-7", "order-8"):
+        talk.ok("put", "mail", "x", "--group", group)
+    talk.ok("reserve", "mail")
+    talk.ok("group", "pause", "mail", "order-8", "1h")
+
+
 def waits_for_its_time(talk: Talk) -> None:
     talk.ok("put", "orders", "close", "--delay", "30m", "--key", "order-17")
 
@@ -101,6 +109,7 @@ SITUATIONS: Final[dict[str, Callable[[Talk], None]]] = {
     "Jobs are ready and nobody takes them": nobody_works,
     "Workers wait and the topic is paused": is_paused,
     "Workers wait and a limit is reached": is_limited,
+    "Workers wait and all groups are held back": holds_back_its_groups,
     "One job has not come": waits_for_its_time,
     "A schedule did not run": misses_runs,
     "A job comes again and again": outlives_its_ttr,

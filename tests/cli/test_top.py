@@ -21,9 +21,9 @@ from delayd.client.errors import Forbidden, Unreachable
 from delayd.client.results import Calendar, TopicInfo
 from tests.cli.talking import Talk
 
-IDLE = TopicRow("", "", 0, None, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, None, None)
-MAIL = TopicRow("mail", "", 3, 80.0, 0, 1, 0, 2, 1.5, 1.0, 1.0, 0.25, 0.51, 2_500.0)
-ORDERS = TopicRow("orders", "buried", 1, 0.2, 4, 9, 0, 0, 0.0, 0.0, 0.0, 0.0, None, None)
+IDLE = TopicRow("", "", 0, None, 0, 0, 0, 0, None, 0.0, 0.0, 0.0, 0.0, None, None)
+MAIL = TopicRow("mail", "", 3, 80.0, 0, 1, 0, 2, 7, 1.5, 1.0, 1.0, 0.25, 0.51, 2_500.0)
+ORDERS = TopicRow("orders", "buried", 1, 0.2, 4, 9, 0, 0, 12, 0.0, 0.0, 0.0, 0.0, None, None)
 DUE = (0, 40, 10, *[0] * 9)
 SEEN = Picture("delayd 0.1.0: 18 jobs in 2 topics, 1 with trouble", (MAIL, ORDERS), DUE, 60.0)
 
@@ -137,8 +137,8 @@ def info(trouble: str | None, details: dict[str, object]) -> TopicInfo:
 
 def test_what_the_line_does_not_tell_is_empty_and_not_zero() -> None:
     row = row_of(info(None, {"current-jobs-ready": 2}))
-    assert row == TopicRow("mail", "buried", 2, None, 4, 1, 3, 5, *[None] * 6)
-    assert cells_of(row)[8:] == [""] * 6
+    assert row == TopicRow("mail", "buried", 2, None, 4, 1, 3, 5, *[None] * 7)
+    assert cells_of(row)[8:] == [""] * 7
 
 
 def test_the_line_tells_of_a_pause_by_the_time_that_is_left() -> None:

@@ -40,6 +40,7 @@ SHOWS: Final = {
     "How many come due when": "1",
     "The topics, and how many jobs each has": "orders",
     "Why a topic hands out nothing": "paus",
+    "Which customers have most jobs waiting": "acme",
     "What has failed for good, and why": "no such number",
     "For which reasons, and how many for each": "no such number",
     "How it is": "buried",
@@ -71,7 +72,7 @@ class Place:
 
     def prepare(self) -> None:
         """Have a delayed job under a key, a ready one, a dead letter; 17 is the topic's job."""
-        self.client.put("orders", {"close": 17}, delay="30m", key="order-17")
+        self.client.put("orders", {"close": 17}, delay="30m", key="order-17", group="acme")
         self.client.put("mail", {"to": "ada"})
         self.client.put_schedule("hourly", "ticks", {}, every="1h")
         self.client.put("sms", {"to": "+49"})
@@ -103,6 +104,8 @@ class Place:
             self.client.remove_schedule(schedule.name)
         for topic in self.client.topics():
             self.client.resume(topic.name)
+            for group in self.client.groups(topic.name).groups:
+                self.client.resume_group(topic.name, group.name)
             self.client.clear(topic.name)
             self.client.clear_policy(topic.name)
 
@@ -128,6 +131,10 @@ class Place:
                 topic.name,
                 left(topic.paused_until),
                 self.client.policy(topic.name).policy,
+                [
+                    (group.name, left(group.paused_until))
+                    for group in self.client.groups(topic.name).groups
+                ],
                 sorted(
                     (
                         *(

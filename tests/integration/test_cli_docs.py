@@ -34,6 +34,7 @@ ELSEWHERE: Final = (
     "journal",
     "import-beanstalkd",
     "push",
+    "group",
     "worker",
     "relay",
     "handover",

@@ -92,12 +92,6 @@ def group_named(topic: Topic, name: bytes) -> GroupRow:
     return GroupRow(name.decode(), 0, 0, 0, 0, None, None, weight, None)
 
 
-def group_count(topic: Topic) -> int:
-    """Return how many groups the topic has, those that are paused without jobs included."""
-    groups = topic.queues.ready.groups
-    return 0 if groups is None else len(groups.by_name)
-
-
 def _ready_since_ms(topic: Topic, groups: Groups, group: Group) -> int | None:
     key = topic.queues.ready.first_of(group)
     record = None if key < 0 else groups.jobs.get(key & ID_MASK)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from delayd.core.policy import NO_POLICY
-from delayd.core.scans.groups import group_count
 from delayd.core.stats.figures import (
     age_ms,
     daemon_operations,
@@ -84,7 +83,7 @@ def topic_counts(
         trouble=None if trouble is None else trouble.value,
         rates=_rates(engine, rates, now_ms),
         late=_lateness(late_lately(topic, now_ms)),
-        groups=group_count(topic) or UNSET,
+        groups=topic.queues.ready.group_count or UNSET,
     )
 
 
