@@ -349,8 +349,9 @@ class HttpCalls:
         limit: int | None = None,
         per_second: float | None = None,
         reason: str | None = None,
+        group: str | None = None,
     ) -> Steps[int]:
-        body = _present(max=limit, per_second=per_second, reason=reason)
+        body = _present(max=limit, per_second=per_second, reason=reason, group=group)
         return whole_in((yield from _ask("POST", f"{_topic(topic)}/kick", body)), "kicked")
 
     # --- Schedules -------------------------------------------------------------------------------

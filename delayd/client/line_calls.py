@@ -564,10 +564,12 @@ class LineCalls:
         limit: int | None = None,
         per_second: float | None = None,
         reason: str | None = None,
+        group: str | None = None,
     ) -> Steps[int]:
         most = str(ALL) if limit is None else whole_word(limit, "max", 1, ALL)
         words = [] if per_second is None else [f"{per_second:.3f}"]
         words += [] if reason is None else [f"reason={_option(reason, 'reason')}"]
+        words += [] if group is None else [f"group={label_word(group, 'group')}"]
         return (yield from _counted("redrive", topic, "REDRIVEN", most, *words))
 
     # --- Schedules -------------------------------------------------------------------------------

@@ -444,12 +444,14 @@ class Client:
         *,
         per_second: float | None = None,
         reason: str | None = None,
+        group: str | None = None,
     ) -> int:
         """Make buried jobs ready, the longest buried first, all at once or so many a second.
 
-        With a `reason` those alone that are dead for it: the `id` of a group of `dead_reasons`.
+        With a `reason` those alone that are dead for it: the `id` of a group of `dead_reasons`;
+        with a `group` those of that group of jobs.
         """
-        return self._run(self._calls.redrive(topic, limit, per_second, reason))
+        return self._run(self._calls.redrive(topic, limit, per_second, reason, group))
 
     # --- Schedules -------------------------------------------------------------------------------
 

@@ -350,6 +350,7 @@ class KickForm(Form, kw_only=True):
     ] = limits.CAP_MAX
     per_second: PerSecond | Unset = UNSET
     reason: Annotated[ReasonId | Unset, about("Only those that are dead for this reason.")] = UNSET
+    group: Annotated[GroupName | Unset, about("Only those of this group.")] = UNSET
 
 
 class RescheduleForm(Form, kw_only=True):

@@ -368,10 +368,9 @@ def _dead_reasons(client: LineConnection, name: str, _now_ms: RequestMs) -> byte
 
 
 def _redrive(
-    client: LineConnection, args: tuple[str, int, float, str], _now_ms: RequestMs
+    client: LineConnection, args: tuple[str, int, float, Wanted], _now_ms: RequestMs
 ) -> bytes:
-    name, jobs_max, per_s, reason = args
-    wanted = Wanted(frozenset({State.BURIED}), reason=reason)
+    name, jobs_max, per_s, wanted = args
     bulk = Bulk(client.engine, name, wanted, Action.kick(per_s), limit=jobs_max)
     return client.begin(bulk, lambda: _bulk_reply(client, bulk, b"REDRIVEN"))
 

@@ -101,7 +101,7 @@ _FIRST_DIGITS: Final = rb"(?:bytes=)?([0-9]+)"
 
 _ID_AND_PRIORITY: Final = rb" *([0-9]+) +([0-9]+)"
 _ONLY_NUMBER: Final = rb" *([0-9]+)"
-_NUMBER_AND_MAYBE_RATE: Final = rb" *([0-9]+)(?: +([0-9]{1,10}(?:\.[0-9]{1,9})?))?"
+_REDRIVE: Final = rb" *([0-9]+)(?: +([0-9]{1,10}(?:\.[0-9]{1,9})?))?((?: +[a-z]+=[^ ]*)*)"
 _NUMBER_AND_MAYBE_TAG: Final = rb" *([0-9]+)(?: +if=([0-9a-f]{16}))?"
 _NAME_CHARACTERS: Final = r"[-A-Za-z0-9+/;.$_()]+"
 _ONLY_SECONDS: Final = rb" *(%b)" % _SECONDS
@@ -284,20 +284,18 @@ def parse_set_policy(rest: bytes) -> tuple[str, int, str]:
     return name, u32(json_bytes, rest), (tag or b"").decode()
 
 
-def parse_redrive(rest: bytes) -> tuple[str, int, float, str]:
-    """Return the topic, how many jobs at most, how many a second, and for what reason.
+def parse_redrive(rest: bytes) -> tuple[str, int, float, Wanted]:
+    """Return the topic, how many jobs at most, how many a second, and which.
 
-    0 if no rate is given, and empty for any reason.
+    0 if no rate is given.
     """
     name, rest = _parse_topic_and(rest)
-    rest, option, reason = rest.partition(b" reason=")
-    jobs, rate = _matched(_NUMBER_AND_MAYBE_RATE, rest)
+    jobs, rate, words = _matched(_REDRIVE, rest)
     per_s = 0.0 if rate is None else float(rate)
     if rate is not None and per_s < RATE_PER_S_MIN:
         raise BadFormat(rest)
-    if option:
-        reason = _words(b"reason=" + reason, {"reason": REASON.read})["reason"].encode()
-    return name, u32(jobs, rest), per_s, reason.decode()
+    which = _words(words, {"reason": REASON.read, "group": GROUP.read})
+    return name, u32(jobs, rest), per_s, Wanted(frozenset({State.BURIED}), **which)
 
 
 def parse_calendar(rest: bytes) -> tuple[str, int, int]:

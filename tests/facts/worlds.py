@@ -475,8 +475,13 @@ class EngineWorld:
         reasons = self._do(lambda engine: self._pass(DeadReasons(engine, topic)))
         return [grouped(each.jobs, each.job_id, each.reason) for each in reasons.groups()]
 
+    def redrive_group(self, topic: str, group: str) -> int:
+        return self._redriven(topic, Wanted(frozenset({State.BURIED}), group=group.encode()))
+
     def redrive_reason(self, topic: str, reason: str) -> int:
-        wanted = Wanted(frozenset({State.BURIED}), reason=reason_id(reason))
+        return self._redriven(topic, Wanted(frozenset({State.BURIED}), reason=reason_id(reason)))
+
+    def _redriven(self, topic: str, wanted: Wanted) -> int:
         bulk = partial(Bulk, name=topic, wanted=wanted, action=Action.kick())
         return int(self._do(lambda engine: self._pass(bulk(engine))).done)
 
@@ -788,6 +793,9 @@ class LineWorld:
 
     def redrive_reason(self, topic: str, reason: str) -> int:
         return int(self._say("REDRIVEN", f"redrive {topic} 9 reason={reason_id(reason)}")[1])
+
+    def redrive_group(self, topic: str, group: str) -> int:
+        return int(self._say("REDRIVEN", f"redrive {topic} 9 group={group}")[1])
 
     def redrive(self, topic: str, most: int = 1_000) -> int:
         return int(self._say("REDRIVEN", f"redrive {topic} {most}")[1])
@@ -1114,6 +1122,9 @@ class HttpWorld:
         given = {"reason": reason_id(reason)}
         return int(self._ask("POST", f"/topics/{topic}/kick", given).json["kicked"])
 
+    def redrive_group(self, topic: str, group: str) -> int:
+        return int(self._ask("POST", f"/topics/{topic}/kick", {"group": group}).json["kicked"])
+
     def redrive(self, topic: str, most: int = 1_000) -> int:
         return int(self._ask("POST", f"/topics/{topic}/kick", {"max": most}).json["kicked"])
 
@@ -1281,6 +1292,9 @@ class ClientWorld:
 
     def redrive_reason(self, topic: str, reason: str) -> int:
         return int(self._do(self._client.redrive, topic, reason=reason_id(reason)))
+
+    def redrive_group(self, topic: str, group: str) -> int:
+        return int(self._do(self._client.redrive, topic, group=group))
 
     def reschedule_many(self, topic: str, delay: float, **which: Any) -> int:
         return int(self._do(self._client.reschedule_many, topic, {"delay": delay}, **which))

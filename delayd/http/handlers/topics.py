@@ -264,7 +264,8 @@ async def kick(call: Call) -> Reply:
     api, name = call.api, call.topic
     action = Action.kick(0 if form.per_second is UNSET else form.per_second)
     reason = form.reason if isinstance(form.reason, str) else ""
-    wanted = Wanted(frozenset({State.BURIED}), reason=reason)
+    group = form.group if isinstance(form.group, bytes) else b""
+    wanted = Wanted(frozenset({State.BURIED}), reason=reason, group=group)
     bulk = Bulk(api.engine, name, wanted, action, limit=form.max)
     return await carry_out_bulk(api, bulk, "kicked")
 
