@@ -3,7 +3,8 @@
     cost      one put and one reserve, in µs of processor time, in a topic with so many groups that
               have a ready job each. Beside it by turns a topic with as many ready jobs, each with a
               ladder of its own in place of a group, since a part of a job costs as such; and one of
-              bare jobs. A reserve is followed by the ack, which is not counted
+              bare jobs. A reserve is followed by the ack, which is not counted. And the memory of
+              a job, its group included, in bytes
     slices    the longest time in ms for which the engine is busy without a break while the jobs of
               100,000 groups come due at one instant, while the policy changes of as many, and when
               it changes the order of their jobs; others wait as long. And the median of all slices
@@ -32,6 +33,7 @@ from time import process_time
 from typing import Final
 
 from benchmarks.arguments import names_of, positive
+from benchmarks.keys import resident_bytes
 from benchmarks.load import Fleet
 from benchmarks.peers import Server, ask
 from benchmarks.push import LENGTH, delayd, set_policy, verdict
@@ -121,8 +123,10 @@ def filled(kind: str, jobs: int, delay_ms: int = 0) -> tuple[Engine, Topic]:
 
 
 def cost(kind: str, count: int) -> dict[str, float]:
-    """Return the microseconds of a put and of a reserve beside so many ready jobs."""
+    """Return the microseconds of a put and of a reserve beside so many ready jobs, and memory."""
+    began_bytes = resident_bytes()
     engine, topic = filled(kind, count)
+    job_bytes = (resident_bytes() - began_bytes) / count
     session = open_session(engine)
     begun = process_time()
     for number in range(MEASURED):
@@ -142,7 +146,7 @@ def cost(kind: str, count: int) -> dict[str, float]:
         spent_s += process_time() - begun
         delete_batch(engine, session, taken, now_ms)
         engine.take_log()
-    return {"put": put_us, "reserve": spent_s / MEASURED * 1e6}
+    return {"put": put_us, "reserve": spent_s / MEASURED * 1e6, "bytes": job_bytes}
 
 
 def slices_of(engine: Engine, until_ms: int) -> Iterator[float]:
@@ -174,10 +178,10 @@ def slices(groups: int) -> dict[str, tuple[float, float]]:
 
 def tell_cost(alone: Executor, counts: list[int], runs: int) -> None:
     """Measure and print the first table."""
-    print(f"{'µs of a':<10}{'ready jobs':>12}{''.join(f'{kind:>12}' for kind in KINDS)}")
+    print(f"{'µs; bytes':<10}{'ready jobs':>12}{''.join(f'{kind:>12}' for kind in KINDS)}")
     for count in counts:
         runs_of = [{kind: alone.submit(cost, kind, count) for kind in KINDS} for _ in range(runs)]
-        for name in ("put", "reserve"):
+        for name in ("put", "reserve", "bytes") if count >= MEASURED else ("put", "reserve"):
             medians = [
                 statistics.median(run[kind].result()[name] for run in runs_of) for kind in KINDS
             ]
