@@ -538,7 +538,7 @@ class GroupAnswer(Answer, kw_only=True):
     ] = UNSET
 
 
-class GroupsAnswer(Answer, kw_only=True):
+class GroupPageAnswer(Answer, kw_only=True):
     """Groups of a topic, in the order that was asked for."""
 
     groups: list[GroupAnswer]

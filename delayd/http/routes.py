@@ -405,7 +405,7 @@ _TOPICS: Final = (
         *("list_groups", Section.TOPICS, "List the groups of a topic"),
         "Those with most ready jobs, those whose next job has been ready for longest, or one page"
         " in the order of names.",
-        _ok("A page.", answer_forms.GroupsAnswer),
+        _ok("A page.", answer_forms.GroupPageAnswer),
         (errors.TopicNotFound,),
         query=request_forms.ListGroupsForm,
     ),

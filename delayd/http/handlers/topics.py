@@ -211,7 +211,7 @@ async def list_groups(call: Call) -> Reply:
                 await slices.rest()
             shown.append(_group_answer(api, row, now_ms))
         return reply(
-            200, answer_forms.GroupsAnswer(groups=shown, count=work.count, after=work.after)
+            200, answer_forms.GroupPageAnswer(groups=shown, count=work.count, after=work.after)
         )
 
 
