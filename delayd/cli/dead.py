@@ -223,8 +223,6 @@ def redrive(
     yes: bool,
 ) -> int:
     """Make the dead letters of TOPIC ready again; their retries start anew."""
-    if group is not None and (count or per_second):
-        raise click.UsageError("--group takes all at once: neither --count nor --per-second")
     if reason is None and group is None:
         buried = client.topic(topic).buried
     else:
@@ -236,10 +234,7 @@ def redrive(
             raise CommandFailed(Exit.NOTHING_THERE, why)
     jobs = f"{counted(buried if count is None else min(count, buried), 'job')} of {topic}"
     if agreed("redriven", jobs, dry_run=dry_run, yes=yes, will="handed out again"):
-        if group is None:
-            kicked = client.redrive(topic, count, per_second=per_second, reason=reason)
-        else:
-            kicked = client.kick_many(topic, **of(reason, group))
+        kicked = client.redrive(topic, count, per_second=per_second, reason=reason, group=group)
         print_lines([f"redriven: {counted(kicked, 'job')}"])
     return Exit.OK
 

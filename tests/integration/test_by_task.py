@@ -75,7 +75,7 @@ class Place:
         self.client.put("orders", {"close": 17}, delay="30m", key="order-17", group="acme")
         self.client.put("mail", {"to": "ada"})
         self.client.put_schedule("hourly", "ticks", {}, every="1h")
-        self.client.put("sms", {"to": "+49"})
+        self.client.put("sms", {"to": "+49"}, group="acme")
         self.client.reserve("sms").bury(error="no such number")
         (self.directory / "jobs.ndjson").write_text('{"body": 1, "delay": "1h"}\n{"body": 2}\n')
         program = self.directory / "send"
