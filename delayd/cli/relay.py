@@ -39,7 +39,7 @@ ALL: Final = "all"
 @click.argument("database", metavar="URL", required=False, envvar="DELAYD_OUTBOX_URL")
 @click.option("--schema", metavar="VENDOR", help="Print the table for postgresql or sqlite.")
 @click.option(
-    "--topic", default=TOPIC, help="Where the relay keeps its permits, for itself alone: outbox."
+    "--topic", default=TOPIC, help="Where the relay keeps small jobs, for itself alone: outbox."
 )
 @click.option("--drain", is_flag=True, help="End when no row is left that can be put now.")
 @click.option("--failed", is_flag=True, help="List the rows that cannot be put, and why.")
@@ -122,7 +122,6 @@ def _run(table: "Table", permits: "Permits", *, is_draining: bool) -> None:
         worker = Relay(table, permits, stop, log)
         try:
             worker.start()
-            log.info("relaying")
             worker.run(is_draining=is_draining)
         except DaemonUnfit as error:
             raise CommandFailed(Exit.NOT_ALLOWED, str(error)) from None

@@ -138,16 +138,19 @@ def carried_out(
 ) -> int:
     """Carry out an operation on the chosen jobs, and print how many they were.
 
-    `done` is its word: `cancelled`. There is no question about jobs that are named.
+    `done` is its word: `cancelled`. There is no question about jobs that are named, nor about none.
     """
     if chosen.ids or chosen.key is not None:
         return each_named(chosen, done, one)
+    count = None
     if chosen.dry_run or not chosen.yes:
         count = many(chosen.topic, dry_run=True, **chosen.which)
         matched = f"{counted(count, 'job')} of {chosen.topic}"
-        if not agreed(done, matched, dry_run=chosen.dry_run, yes=False):
+        is_asked = count > 0 or chosen.dry_run
+        if is_asked and not agreed(done, matched, dry_run=chosen.dry_run, yes=False):
             return Exit.OK
-    count = many(chosen.topic, **chosen.which)
+    if count != 0:  # what has come since was in no question
+        count = many(chosen.topic, **chosen.which)
     print_lines([f"{done}: {counted(count, 'job')}"])
     if not count:
         complain("no job matched")

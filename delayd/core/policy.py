@@ -121,7 +121,8 @@ def _read_exhausted(value: object) -> str | None:
 def _read_weights(value: object) -> tuple[tuple[bytes, int], ...]:
     """Turn a table of groups and weights into pairs, sorted; they are compared and hashed."""
     if not isinstance(value, dict) or not 0 < len(value) <= GROUP_WEIGHTS_MAX:
-        raise ValueError(f"must be a table of 1 to {GROUP_WEIGHTS_MAX} groups and their weights")
+        rule = f"must be a table of 1 to {GROUP_WEIGHTS_MAX} groups and their weights"
+        raise ValueError(f'{rule}, such as {{"acme": 3}}')
     weights = []
     for name, weight in value.items():
         try:

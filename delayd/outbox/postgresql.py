@@ -61,7 +61,10 @@ class PostgresqlOutbox:
         try:
             given = conninfo_to_dict(url)
         except psycopg.Error:  # which shows parts of it, maybe of a password
-            raise TableUnfit("the url of the database is none that PostgreSQL reads") from None
+            raise TableUnfit(
+                "PostgreSQL cannot read the url of the database: see its %-escapes, and the names"
+                " of settings behind the ?"
+            ) from None
         self._settings: dict[str, Any] = {**SETTINGS, **given}
         self._connection: psycopg.Connection[Any] | None = None
         self._leads = False

@@ -121,6 +121,8 @@ class Relay:
     def run(self, *, is_draining: bool = False) -> None:
         """Relay until it is to end, or has nothing more to do; then write down what was put."""
         self._is_draining = is_draining
+        if not self._stop.is_wanted:  # before all that it needs was there
+            self._log.info("relaying")
         while not self._stop.is_wanted:
             self._tried(self._turn)
             self.report.tell(self._log)

@@ -279,7 +279,7 @@ def test_a_token_that_is_good_for_some_topics_fails_rows_of_others_alone(
     [
         ("mysql://x", "must be postgresql://"),
         ("sqlite:shop.db", "must be postgresql://"),
-        ("postgresql://%zz/", "none that PostgreSQL reads"),
+        ("postgresql://%zz/", "PostgreSQL cannot read the url"),
     ],
 )
 def test_a_wrong_url_is_a_sentence(url: str, why: str) -> None:
@@ -325,12 +325,25 @@ def test_what_is_away_is_told_once_and_so_is_its_return(
     relay.run()
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
     assert [line["event"].partition(";")[0] for line in outbox_rig.told] == [
+        "relaying",
         "delayd is away",
         "the database is away",
     ]
     relay._is_back("delayd")
     assert outbox_rig.told[-1] == {"event": "delayd is back", "after_s": 6.0}
     assert relay._backoff.next_s() == 0.1
+
+
+def test_a_relay_that_is_stopped_while_it_waits_to_start_does_not_say_that_it_relays(
+    outbox_rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    relay = outbox_rig.relay()
+    monkeypatch.setattr(outbox_rig.stop, "wait", lambda *_: None)
+    monkeypatch.setattr(relay._table, "check", Away(outbox_rig, [TableAway("no server")]))
+    relay.start()
+    relay.run()
+    (told,) = outbox_rig.told
+    assert told["event"] == "the database is away; it is tried again"
 
 
 def test_it_tells_once_a_minute_what_it_has_done(outbox_rig: OutboxRig) -> None:
