@@ -59,7 +59,7 @@ from delayd.line.server import LineServer
 from delayd.line.stats import Stats
 from delayd.log import LogError
 from delayd.log_lines import Log, keep_libraries_quiet
-from delayd.loop import MainLoop
+from delayd.loop import MainLoop, end_waits_on_time
 from delayd.net.addresses import CannotListen, Listeners, TcpAddress, is_local
 from delayd.net.peers import is_own_fault, is_peer_error
 from delayd.net.poller import Poller
@@ -99,6 +99,7 @@ def run(
     find the owner by its open port. Clients of the line get the answers of the beanstalkd that
     `compat` names. If it `prints`, a line on standard output says when it is ready and where.
     """
+    end_waits_on_time()
     log = Log(sys.stderr, system_wall_ms, log_format=config.log_format, level=config.log_level)
     try:
         access = AccessControl.open(config)

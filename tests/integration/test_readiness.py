@@ -48,6 +48,8 @@ def test_a_daemon_that_drains_lives_and_takes_no_jobs() -> None:
         assert get(daemon, "/healthz") == (200, {"status": "ok"})
         status, stats = get(daemon, "/v1/stats")
         assert (status, stats["draining"], stats["pid"]) == (200, True, daemon.process.pid)
+        # Its waits end when they are over, and not up to 50 µs later.
+        assert Path(f"/proc/{stats['pid']}/timerslack_ns").read_text() == "1\n"
 
 
 def test_the_figures_tell_what_is_free_where_jobs_are_kept(tmp_path: Path) -> None:
