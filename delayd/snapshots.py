@@ -33,7 +33,6 @@ import queue
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -99,18 +98,31 @@ class Thread:
         self._thread.join()
 
 
-@dataclass(slots=True, eq=False)
 class Making:
     """One unfinished snapshot."""
 
-    copy: SnapshotCopy
-    writer: SnapshotSink
-    worker: Worker
-    begun_ns: int
-    is_repetition: bool = field(kw_only=True)  # nothing was appended since the one before
-    gathered: list[bytes] = field(default_factory=list)  # slices of the next payload
-    gathered_bytes: int = 0
-    ahead_bytes: int = 0  # handed to the worker and not written yet
+    __slots__ = (
+        *("ahead_bytes", "begun_ns", "copy", "gathered", "gathered_bytes", "is_repetition"),
+        *("worker", "writer"),
+    )
+
+    def __init__(
+        self,
+        copy: SnapshotCopy,
+        writer: SnapshotSink,
+        worker: Worker,
+        begun_ns: int,
+        *,
+        is_repetition: bool,
+    ) -> None:
+        self.copy = copy
+        self.writer = writer
+        self.worker = worker
+        self.begun_ns = begun_ns
+        self.is_repetition = is_repetition  # nothing has been appended since the snapshot before
+        self.gathered: list[bytes] = []  # slices of the next payload
+        self.gathered_bytes = 0
+        self.ahead_bytes = 0  # handed to the worker and not written yet
 
 
 class Snapshots:
