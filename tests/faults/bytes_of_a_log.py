@@ -20,7 +20,7 @@ from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.reserve import reserve_batch, touch
 from delayd.core.operations.sessions import close_session, open_session, watch
 from delayd.core.operations.tick import advance, leases_are_caught_up
-from delayd.core.operations.topics import clear, pause, set_policy
+from delayd.core.operations.topics import clear, pause, pause_group, set_policy
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.policy import Policy
 from delayd.core.replay import Replay
@@ -146,6 +146,7 @@ def worked_on_in_every_way(engine: Engine, rng: random.Random) -> Iterator[None]
         reschedule(engine, job_id, 86_400_000, RequestMs(now_ms))
         kick_job(engine, job_id, RequestMs(now_ms))
         pause(engine, "mail", 5_000 * (turn % 2), RequestMs(now_ms))
+        pause_group(engine, "mail", b"g", 5_000 * (turn % 2), RequestMs(now_ms))
         cleared = engine.store.topic("cleared")
         put_keyed(engine, cleared, b"gone", delay_ms=5_000, body=b"", **what)
         if leases_are_caught_up(engine):
