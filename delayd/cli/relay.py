@@ -76,8 +76,8 @@ def relay(
         return Exit.OK
     if database is None:
         raise click.UsageError("the url of the database is missing: postgresql://... or sqlite:///")
-    if [failed, retry is not None, drop is not None].count(True) > 1:
-        raise click.UsageError("--failed, --retry and --drop exclude each other")
+    if [drain, failed, retry is not None, drop is not None].count(True) > 1:
+        raise click.UsageError("--drain, --failed, --retry and --drop exclude each other")
     from delayd.outbox.databases import connected
     from delayd.outbox.permits import Permits
     from delayd.outbox.table import Table

@@ -294,7 +294,7 @@ function groupsCard(view, name) {
       cell(whole(group.retrying)),
       cell(whole(group.jobs)),
       cell(whole(group.weight)),
-      h("td", { title: group.paused_until }, group.paused_until ? `paused, ${fromNow(group.paused_until)}` : group.blocked),
+      h("td", { title: group.paused_until }, group.paused_until ? `paused, ends ${fromNow(group.paused_until)}` : group.blocked),
       h("td", {}, may("pause", name) && (group.paused_until ? h("button", { type: "button", "data-name": `resume ${group.name}`, onclick: resume }, "Resume") : h("button", { type: "button", "data-name": `pause ${group.name}`, onclick: pause }, "Pause"))),
     );
   }
