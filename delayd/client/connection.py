@@ -3,6 +3,7 @@
 `connection_pool` decides which are kept, and whether a failed call is tried again.
 """
 
+import os
 import socket
 import struct
 import threading
@@ -110,11 +111,10 @@ class Connection(Link):
         """
         with self.closing():
             try:
-                if self.place.address.is_tls:  # a TLS socket takes no flags
-                    self._socket.settimeout(0)
-                    received = self._socket.recv(RECEIVE_BYTES)
-                else:
-                    received = self._socket.recv(RECEIVE_BYTES, socket.MSG_DONTWAIT)
+                self._socket.settimeout(
+                    0
+                )  # no flag says it to a socket of TLS, nor to one of gevent
+                received = self._socket.recv(RECEIVE_BYTES)
             except OSError as error:  # of TLS without importing it: see `connection_pool`
                 if isinstance(error, BlockingIOError) or type(error).__name__ == "SSLWantReadError":
                     return b""
@@ -245,6 +245,9 @@ def _kernel_limit(connection: socket.socket, way: Way) -> float:
     """Bound each wait of the socket itself, a little below the time of an answer; return it."""
     limit_s = min(KERNEL_SHARE * way.timeout_s, KERNEL_S_MAX)
     if limit_s < KERNEL_S_MIN:  # as good as none, and 0 would be none
+        return FOR_EVER_S
+    connection.settimeout(None)
+    if not os.get_blocking(connection.fileno()):  # one of gevent, which never waits there
         return FOR_EVER_S
     limit = struct.pack("@ll", int(limit_s), int(limit_s % 1 * 1_000_000))
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)

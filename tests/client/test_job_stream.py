@@ -1,11 +1,20 @@
 """A stream of jobs: what is sent when, and what becomes of the jobs in hand."""
 
+import select
+import socket
 import time
 from collections.abc import Callable
 
 import pytest
 
-from delayd.client import Client, ConnectionLost, Forbidden, NotReserved, NotUnderstood
+from delayd.client import (
+    Client,
+    ConnectionLost,
+    Forbidden,
+    NotReserved,
+    NotUnderstood,
+    connection,
+)
 from delayd.client.errors import NotOnThisProtocol
 from delayd.client.job_stream import JobStream, StreamedJob
 from delayd.testing.daemon import Daemon
@@ -177,3 +186,40 @@ def test_what_arrived_while_nobody_looked_is_touched_first_and_given_out_if_it_i
         then=then,
     )
     assert b"touch 7\r\ntouch 8\r\n" in sent
+
+
+class CooperativeSocket:
+    """Waits as a socket of gevent does: by its timeout alone, and never in the kernel."""
+
+    def __init__(self, real: socket.socket) -> None:
+        self.real = real
+        self.timeout_s: float | None = None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.real, name)
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        self.timeout_s = timeout_s
+        self.real.setblocking(False)
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        assert not flags, "it waits whatever these say"
+        if self.timeout_s != 0:
+            assert self.timeout_s is not None, "a daemon that hangs is waited for for ever"
+            select.select([self.real], [], [], self.timeout_s)
+        return self.real.recv(size)
+
+
+def test_it_looks_without_waiting_over_a_socket_of_gevent_too(
+    monkeypatch: pytest.MonkeyPatch, daemon: Daemon
+) -> None:
+    connected = connection._connected
+    monkeypatch.setattr(connection, "_connected", lambda *args: CooperativeSocket(connected(*args)))
+    with line(daemon) as client:
+        stream = client.stream()
+        stream.reserve({"gevent"}, 2)
+        assert stream.receive() == []
+        client.put("gevent", "x")
+        [job] = some(stream)
+        assert job.body == b"x"
+        stream.close()
