@@ -25,6 +25,7 @@ import hashlib
 import itertools
 import logging
 import os
+import select
 import ssl
 import threading
 import time
@@ -55,6 +56,7 @@ from delayd.client import (
     TimedOut,
     TopicNotFound,
     Unreachable,
+    WrongProtocol,
 )
 from delayd.client.addresses import LINE_PORT, read_addresses
 from delayd.client.connection import verified_tls
@@ -465,7 +467,19 @@ class DelaydTransport(virtual.Transport):
         self._hub = None
 
     def establish_connection(self) -> "DelaydTransport":
-        self.daemon.stream().close()
+        if not hasattr(select, "poll"):
+            raise ValueError(
+                "eventlet has taken `select.poll` away, which connections to delayd wait with:"
+                " use `--pool gevent`, `threads`, `prefork` or `solo`"
+            )
+        try:
+            self.daemon.stream().close()
+        except WrongProtocol as error:
+            shown = without_token(self.client.as_uri())
+            raise ValueError(
+                f"at the broker url {shown!r} is HTTP: Celery speaks the line protocol,"
+                f" whose port is {LINE_PORT} unless the daemon was told another"
+            ) from error
         super().establish_connection()
         return self
 
@@ -804,9 +818,9 @@ def place_of(connection: Any) -> tuple[str, str, ssl.SSLContext | None]:
     try:
         addresses = read_addresses(url)
     except ValueError as error:
-        rule = "must be delayd://HOST:PORT, delayd://:TOKEN@HOST:PORT, delayds://HOST (TLS)"
-        shown = without_token(text)
-        raise ValueError(f"the broker url {shown!r} {rule} or unix:///PATH") from error
+        rule = "must be delayd://HOST:PORT, delayd://:TOKEN@HOST:PORT, delayds://HOST (TLS) or"
+        rule += " unix:///PATH, without options"
+        raise ValueError(f"the broker url {without_token(text)!r} {rule}") from error
     if addresses[0].speaks != "line":
         raise ValueError(
             f"the broker url {url!r} is that of HTTP: Celery speaks the line protocol, so name"

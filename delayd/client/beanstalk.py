@@ -452,6 +452,11 @@ def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
     if word == "JOB_ALREADY_EXISTS":
         detail = f"job {job_id} has the key already"
     scope = _SCOPES.get(command, "") if word == "FORBIDDEN" else ""
+    if word == "UNAUTHORIZED":
+        known = "the daemon does not know the token, or it has expired"
+        detail = known if command == "auth" else "the daemon asks for a token"
+    elif word == "UNKNOWN_COMMAND" and command == "auth":
+        detail = "the daemon has no tokens, so none can be given"
     if word == "FORBIDDEN":
         detail = f"the token lacks the scope {scope}, or is for other topics"
     return refused(word, f"{command} was answered {word}: {detail}", job_id=job_id, scope=scope)

@@ -4,6 +4,7 @@ import datetime as dt
 import json
 import logging
 import re
+import select
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -301,6 +302,7 @@ WRONG_URLS = [
     ("delayd://127.0.0.1:x", "must be delayd://HOST:PORT"),
     ("delayd://:secret@127.0.0.1:x", r"'delayd://:\*\*@127.0.0.1:x'"),
     ("delayd://127.0.0.1/1", "must be delayd://HOST:PORT"),
+    ("delayd://127.0.0.1?ttr=5", "without options"),
 ]
 
 
@@ -310,17 +312,24 @@ def test_a_wrong_url_is_refused_with_the_rule(url: str, words: str) -> None:
         Connection(url, transport=TRANSPORT).connect()
 
 
-def test_wrong_options_and_places_are_refused_at_the_start(daemon: Daemon) -> None:
+def test_wrong_options_and_places_are_refused_at_the_start(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for ttr in (1, "60", True):
         with pytest.raises(ValueError, match=r"ttr = .* must be a number of seconds from 3"):
             connected(daemon, ttr=ttr).connect()
     wrong_port = daemon.http_address[1]
-    with pytest.raises(Exception, match="speaks HTTP: use http"):
+    with pytest.raises(ValueError, match=rf"{wrong_port}.*is HTTP: .* whose port is 11300"):
         Connection(f"delayd://127.0.0.1:{wrong_port}", transport=TRANSPORT).connect()
+    with pytest.raises(Exception, match="the daemon has no tokens, so none can be given"):
+        Connection(f"delayd://:t@127.0.0.1:{daemon.address[1]}", transport=TRANSPORT).connect()
     with pytest.raises(OperationalError, match="no delayd answers at beanstalk"):
         Connection("delayd://127.0.0.1:1", transport=TRANSPORT).ensure_connection(
             max_retries=1, interval_start=0.01
         )
+    monkeypatch.delattr(select, "poll")
+    with pytest.raises(ValueError, match="use `--pool gevent`"):
+        connected(daemon).connect()
 
 
 def test_what_the_daemon_cannot_take_is_refused_at_the_publish(
