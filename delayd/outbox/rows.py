@@ -75,6 +75,8 @@ def statement(
 
     `style`: how the driver marks values, `"%s"`, `"?"`, or `"$"` for `$1, $2`.
     """
+    if style not in _MARKS:
+        raise wrong("style", f"must be one of {', '.join(_MARKS)}, and is {style!r:.80}")
     text, given = body_bytes(body), _checked(topic, dict(options))
     marks = ", ".join(_MARKS[style])
     sql = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({marks})"

@@ -122,3 +122,8 @@ def test_a_statement_has_the_marks_of_the_driver(style: Style, marks: str) -> No
     sql, values = outbox.statement("mail", "x", style=style)
     assert sql.endswith(f"VALUES ({marks})")
     assert values[1:] == ("mail", b"x", "{}")
+
+
+def test_marks_of_no_driver_are_refused() -> None:
+    with pytest.raises(Invalid, match=r"style: must be one of %s, \?, \$, and is 'named'"):
+        outbox.statement("mail", "x", style="named")  # type: ignore[arg-type]
