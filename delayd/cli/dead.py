@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from delayd.cli.connect import known_groups, known_topics, seen, with_client
-from delayd.cli.jobs import failed_at, job_fields, listing, print_job
+from delayd.cli.jobs import failed_at, failure_text, job_fields, listing, print_job
 from delayd.cli.ndjson import (
     Read,
     ahead,
@@ -164,10 +164,9 @@ def group_fields(group: "DeadGroup") -> dict[str, object]:
 def row(job: "JobInfo") -> list[object]:
     """Return what the list shows of a dead letter."""
     failure = job.failure
-    why = "" if failure is None else f"{failure.reason}: {failure.error}".removesuffix(": ")
     body = cut_here(shown(job.body), TEXT_COLUMNS)
     at = (failure and failure.at) or failed_at(job)
-    return [job.id, at, job.attempts, cut_here(why, TEXT_COLUMNS), job.key, body]
+    return [job.id, at, job.attempts, cut_here(failure_text(job), TEXT_COLUMNS), job.key, body]
 
 
 @dead.command(

@@ -247,6 +247,12 @@ def of_topics(
     return heapq.merge(*lists, key=lambda job: (job.due is not None, job.due, job.id))
 
 
+def failure_text(job: "JobInfo") -> str:
+    """Return why a job failed last; nothing if it has not failed."""
+    failure = job.failure
+    return "" if failure is None else f"{failure.reason}: {failure.error}".removesuffix(": ")
+
+
 def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False) -> None:
     """Print a table of jobs."""
     left_out = {name for name, is_said in (("topic", topics), ("body", bodies)) if not is_said}
@@ -254,7 +260,7 @@ def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False
         [
             *(job.id, *([job.topic] if topics else []), job.state, job.due, job.priority, job.key),
             job.attempts or "",
-            job.failure and cut_here(f"{job.failure.reason}: {job.failure.error}", BODY_COLUMNS),
+            cut_here(failure_text(job), BODY_COLUMNS),
             *([cut_here(shown(job.body), BODY_COLUMNS)] if bodies else []),
         ]
         for job in found
