@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import click
 import pytest
 import yaml  # type: ignore[import-untyped]  # comes with openapi-spec-validator
+
+from delayd.cli.main import delayd
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final = sorted(
@@ -24,6 +27,8 @@ PATH: Final = re.compile(
     r"`((?:[\w.-]+/)*[\w-]+\.(?:py|md|toml|json|service|socket|txt)|(?:[\w-]+/)+)`"
 )
 """A file with an ending of ours, or a folder, which ends in a slash."""
+COMMAND: Final = re.compile(r"`delayd (?!ended while)([a-z][^`]*)`")
+"""A command in a sentence, and not what the log says when delayd ended."""
 FOLDERS: Final = (
     *("", "delayd", "delayd/core", "delayd/http", "delayd/journal"),
     *("docs", "systemd", "tests"),
@@ -74,6 +79,36 @@ def missing_paths(page: Path) -> Iterator[str]:
 def anchor_of(heading: str) -> str:
     """The anchor that Git hosts make of a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def wrong_commands(text: str) -> list[str]:
+    """Return what is named as a command of delayd, or called with a topic in a number's place."""
+    wrong = []
+    for called in COMMAND.findall(text):
+        command: click.Command | None = delayd
+        for word in called.split():
+            if command is None or word.startswith("-"):
+                break
+            if not isinstance(command, click.Group):
+                if command.params[0].name == "ids" and re.fullmatch("[a-z]+", word):
+                    command = None
+                break
+            command = command.get_command(click.Context(command), word.partition("|")[0])
+        if command is None:
+            wrong.append(called)
+    return wrong
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=relative
+)
+def test_every_command_that_a_page_names_exists(page: Path) -> None:
+    assert not wrong_commands(page.read_text(encoding="utf-8"))
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    text = "`delayd redrive`, `delayd dead redrive`, `delayd cancel mail 7`, `delayd cancel 7`"
+    assert wrong_commands(text) == ["redrive", "cancel mail 7"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)

@@ -111,9 +111,7 @@ class Connection(Link):
         """
         with self.closing():
             try:
-                self._socket.settimeout(
-                    0
-                )  # no flag says it to a socket of TLS, nor to one of gevent
+                self._socket.settimeout(0)  # sockets of TLS and of gevent heed no flag
                 received = self._socket.recv(RECEIVE_BYTES)
             except OSError as error:  # of TLS without importing it: see `connection_pool`
                 if isinstance(error, BlockingIOError) or type(error).__name__ == "SSLWantReadError":
