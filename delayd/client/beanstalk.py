@@ -453,8 +453,8 @@ def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
         detail = f"job {job_id} has the key already"
     scope = _SCOPES.get(command, "") if word == "FORBIDDEN" else ""
     if word == "UNAUTHORIZED":
-        known = "the daemon does not know the token, or it has expired"
-        detail = known if command == "auth" else "the daemon asks for a token"
+        asked = "does not know the token" if command == "auth" else "asks for a token"
+        detail = f"the daemon {asked}"
     elif word == "UNKNOWN_COMMAND" and command == "auth":
         detail = "the daemon has no tokens, so none can be given"
     if word == "FORBIDDEN":
