@@ -50,7 +50,7 @@ from delayd.core.operations.put import (
 )
 from delayd.core.operations.reserve import reserve, reserve_batch
 from delayd.core.operations.sessions import close_session, open_session
-from delayd.core.operations.succeed import end_predecessor, predecessor_id
+from delayd.core.operations.succeed import put_instead
 from delayd.core.operations.tick import caught_up
 from delayd.core.operations.waiting import cancel_wait
 from delayd.core.session import Handed, Owner, Session, WaitEnd
@@ -910,12 +910,9 @@ class LineConnection:
     ) -> bytes:
         if words.instead is None:
             return replies.put_outcome(*self._put_named(put, words, topic, body, now_ms))
-        engine, session = self.engine, self.session
-        old_id = predecessor_id(engine, session, words.instead, topic, now_ms)
-        with engine.one_item():
-            job_id, outcome = self._put_named(put, words, topic, body, now_ms)
-            end_predecessor(engine, session, old_id, job_id, now_ms)
-        return replies.put_outcome(job_id, outcome)
+        named = partial(self._put_named, put, words, topic, body, now_ms)
+        outcome = put_instead(self.engine, self.session, words.instead, topic, named, now_ms)
+        return replies.put_outcome(*outcome)
 
     def _put_named(
         self, put: PutLine, words: PutWords, topic: Topic, body: bytes, now_ms: RequestMs

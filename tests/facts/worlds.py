@@ -44,7 +44,7 @@ from delayd.core.names import INTERNAL_TOPICS, PREDECESSOR, checked_name
 from delayd.core.operations import ack, attempts, change, put, sessions, topics
 from delayd.core.operations import reserve as reserving
 from delayd.core.operations.checks import topic_named, vetted_own
-from delayd.core.operations.succeed import end_predecessor, predecessor_id
+from delayd.core.operations.succeed import put_instead
 from delayd.core.operations.tick import caught_up
 from delayd.core.policy import Policy, parse_ladder
 from delayd.core.reasons import reason_id
@@ -324,16 +324,14 @@ class EngineWorld:
                 return f"{put.put_one(engine, there, body=body, now_ms=now_ms, **plain)} created"
             what: Any = {**plain, "body": body, "now_ms": now_ms}
             own = Own(rule if rule != Retry() else None, target, group.encode())
-            old_id = 0
+            keyed = partial(
+                put.put_keyed, engine, there, key.encode(), put.Conflict(on), own=own, **what
+            )
             if instead_of:
                 old = PREDECESSOR.read(instead_of)
-                old_id = predecessor_id(engine, self._worker, old, there, now_ms)
-            with engine.one_item():
-                job_id, outcome = put.put_keyed(
-                    engine, there, key.encode(), put.Conflict(on), own=own, **what
-                )
-                if old_id:
-                    end_predecessor(engine, self._worker, old_id, job_id, now_ms)
+                job_id, outcome = put_instead(engine, self._worker, old, there, keyed, now_ms)
+            else:
+                job_id, outcome = keyed()
         except Refusal:
             engine.store.drop_if_unwanted(there)
             assert not key or engine.store.last_id == last_id, "no id is used up"

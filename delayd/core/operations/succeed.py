@@ -1,12 +1,9 @@
 """Succession: a job is put, and the one in whose place it comes ends, both or neither.
 
-    old_id = predecessor_id(engine, session, Predecessor(topic, id, key), into, now_ms)
-    with engine.one_item():
-        job_id, _ = put_keyed(...)
-        end_predecessor(engine, session, old_id, job_id, now_ms)
+    put_instead(engine, session, Predecessor(topic, id, key), into, put, now_ms)
 
 Since a number is never used again, such a put, sent again, is refused: there is no predecessor any
-more. So whoever has written a predecessor's number down before may repeat the put for ever, and
+more. So a client that has stored the number of a predecessor may repeat the put at any time, and
 there is one job; and a worker that puts what comes next in the place of its job neither loses the
 next step nor takes it twice.
 
@@ -15,20 +12,18 @@ next step nor takes it twice.
 >>> engine = Engine(start_ms=0)
 >>> session = open_session(engine)
 >>> topic = session.used
->>> def put_instead(old):
-...     old_id = predecessor_id(engine, session, old, topic, 0)
-...     with engine.one_item():
-...         job_id = put_one(engine, topic, 0, 0, 9_000, b"", 0)
-...         end_predecessor(engine, session, old_id, job_id, 0)
-...     return job_id
->>> first = Predecessor("default", put_one(engine, topic, 0, 0, 9_000, b"", 0))
->>> put_instead(first), [job_id for job_id, _ in engine.store.jobs]
-(2, [2])
->>> put_instead(first)
+>>> put = lambda: (put_one(engine, topic, 0, 0, 9_000, b"", 0), "created")
+>>> first = Predecessor("default", put()[0])
+>>> put_instead(engine, session, first, topic, put, 0)
+(2, 'created')
+>>> put_instead(engine, session, first, topic, put, 0)
 Traceback (most recent call last):
   ...
 delayd.core.errors.JobNotFound: there is no job 1 any more: it was done or deleted
 """
+
+from collections.abc import Callable
+from typing import TypeVar
 
 from delayd.core.engine import Engine
 from delayd.core.errors import JobNotFound
@@ -41,6 +36,27 @@ from delayd.core.operations.tick import caught_up
 from delayd.core.session import Session
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
+
+Result = TypeVar("Result")
+
+
+def put_instead(
+    engine: Engine,
+    session: Session,
+    predecessor: Predecessor,
+    into: Topic,
+    put: Callable[[], tuple[int, Result]],
+    now_ms: RequestMs,
+) -> tuple[int, Result]:
+    """Put a job into a topic in the place of another one; return what `put` does: its id, and more.
+
+    Raises what `predecessor_id` and `put` do; then nothing has changed.
+    """
+    old_id = predecessor_id(engine, session, predecessor, into, now_ms)
+    with engine.one_item():
+        job_id, result = put()
+        end_predecessor(engine, session, old_id, job_id, now_ms)
+    return job_id, result
 
 
 def predecessor_id(

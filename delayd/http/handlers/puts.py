@@ -7,6 +7,7 @@ key that is taken, a cap) is reported for that job alone.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from delayd.access.authorize import to_put, to_put_instead
@@ -22,7 +23,7 @@ from delayd.core.operations.put import (
     put_keyed,
     put_one,
 )
-from delayd.core.operations.succeed import end_predecessor, predecessor_id
+from delayd.core.operations.succeed import put_instead
 from delayd.core.times import RequestMs
 from delayd.http.answer_forms import PutAnswer, PutResultAnswer
 from delayd.http.api import Api, Call
@@ -76,13 +77,9 @@ def _put_form(
     """
     if not isinstance(job.instead_of, InsteadOf):
         return _put_alone(api, topic, job, body, key, on, now_ms)
-    engine = api.engine
+    alone = partial(_put_alone, api, topic, job, body, key, on, now_ms)
     predecessor = job.instead_of.predecessor
-    old_id = predecessor_id(engine, api.no_holder, predecessor, topic, now_ms)
-    with engine.one_item():
-        job_id, outcome = _put_alone(api, topic, job, body, key, on, now_ms)
-        end_predecessor(engine, api.no_holder, old_id, job_id, now_ms)
-    return job_id, outcome
+    return put_instead(api.engine, api.no_holder, predecessor, topic, alone, now_ms)
 
 
 def _put_alone(

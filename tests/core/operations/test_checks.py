@@ -164,7 +164,7 @@ NOT_ASKED: Final = {
     **dict.fromkeys(("close_session", "leave"), "nobody holds a job of it"),
     **dict.fromkeys(("reserve_call", "fail_call", "give_back_call"), "it has no target"),
     "delete_batch": "answers False",
-    "end_predecessor": "follows predecessor_id, which asks",
+    **dict.fromkeys(("put_instead", "end_predecessor"), "with predecessor_id, which asks"),
     "forward": "puts, which asks",
     **dict.fromkeys(("give_time", "rewrite", "when"), "parts of puts and changes, which ask"),
     **dict.fromkeys(("hand_out", "serve"), "parts of operations, which ask"),
