@@ -104,17 +104,8 @@ class Groups:
     """All groups of one topic that has some."""
 
     __slots__ = (
-        *(
-            "_last_number",
-            "_tick_ms",
-            "_weights",
-            "alarm",
-            "alarm_ms",
-            "by_name",
-            "has_turns",
-            "jobs",
-        ),
-        *("loose", "now", "paused", "pending", "rule", "timed", "topic_name", "turns"),
+        *("_last_number", "_tick_ms", "_weights", "alarm", "alarm_ms", "by_name", "has_turns"),
+        *("jobs", "loose", "now", "paused", "pending", "rule", "timed", "topic_name", "turns"),
     )
 
     def __init__(self, jobs: JobTable, topic_name: str, rule: GroupRule, tick_ms: int) -> None:
@@ -247,9 +238,14 @@ class Groups:
             if throttle is None:
                 throttle = group.throttle = Throttle(None, rule.rate_per_s)
             throttle.take(1, time_ms)
-            if not throttle.is_allowed(time_ms):
-                group.is_slow = True
-                self._time(group, throttle.next_ms(self._tick_ms))
+            self._look_at_rate(group, time_ms)
+
+    def _look_at_rate(self, group: Group, time_ms: int) -> None:
+        """Note whether the rate is used up, and until when."""
+        throttle = group.throttle
+        group.is_slow = throttle is not None and not throttle.is_allowed(time_ms)
+        if group.is_slow and throttle is not None:
+            self._time(group, throttle.next_ms(self._tick_ms))
 
     # --- Time ------------------------------------------------------------------------------------
 
@@ -282,10 +278,7 @@ class Groups:
             group.paused_until_ms = 0
             del self.paused[group.name]
         if group.is_slow:
-            throttle = group.throttle
-            group.is_slow = throttle is not None and not throttle.is_allowed(time_ms)
-            if group.is_slow and throttle is not None:
-                self._time(group, throttle.next_ms(self._tick_ms))
+            self._look_at_rate(group, time_ms)
         return group
 
     # --- Another rule ----------------------------------------------------------------------------
@@ -307,9 +300,7 @@ class Groups:
         if throttle is not None and group.throttle is not None:
             throttle.go_on_from(group.throttle, time_ms)
         group.throttle = throttle
-        group.is_slow = throttle is not None and not throttle.is_allowed(time_ms)
-        if group.is_slow and throttle is not None:
-            self._time(group, throttle.next_ms(self._tick_ms))
+        self._look_at_rate(group, time_ms)
         if group.number and group.by_put != self.rule.by_put and not group.former:
             if group.ready:
                 group.former, group.number = group.number, self._number()

@@ -732,7 +732,7 @@ class Store:
         topic.reserved -= jobs
         if topic.throttle is not None:
             self.blocks.restrain(topic, topic.throttle, self.time_ms)
-        if topic.throttle is not None or topic.queues.ready.groups is not None or not topic.jobs:
+        if topic.is_limited or not topic.jobs:
             touched.append(topic)
 
     # --- Clearing --------------------------------------------------------------------------------

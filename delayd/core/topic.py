@@ -133,6 +133,11 @@ class Topic:
             self.let_go(key, job_id)
 
     @property
+    def is_limited(self) -> bool:
+        """Tell whether a job that comes back may let others be handed out."""
+        return self.throttle is not None or self.queues.ready.groups is not None
+
+    @property
     def delayed(self) -> int:
         """Count the delayed jobs."""
         return len(self.queues.delays.wheel)

@@ -71,7 +71,7 @@ def _delete(engine: Engine, session: Session, job_id: int, now_ms: RequestMs) ->
         store.roll(topic)
     topic.deletes += 1
     store.counters.deletes += 1
-    if topic.throttle is not None or topic.queues.ready.groups is not None:
+    if topic.is_limited:
         serve(engine, topic, now_ms)
     if not topic.jobs:
         store.drop_if_unwanted(topic)

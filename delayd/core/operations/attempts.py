@@ -237,7 +237,7 @@ def bury(
         engine.record(Kind.BURY, job_id, priority)
         apply.bury(store, job_id, priority)
         store.counters.count(topic, Operation.BURY)
-        if topic.throttle is not None or topic.queues.ready.groups is not None:
+        if topic.is_limited:
             serve(engine, topic, now_ms)
     else:
         outcome = ended(record, Reason.BURIED, now_ms, State.BURIED, priority=priority)

@@ -534,7 +534,7 @@ def put_keyed_run(
     """
     store = engine.store
     check_keys(keys)
-    if reads_groups(topic):
+    if not topic.has_no_rules and reads_groups(topic):
         return 0
     body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
     vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)

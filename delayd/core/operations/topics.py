@@ -94,10 +94,7 @@ def pause(engine: Engine, name: str, pause_ms: int, now_ms: RequestMs) -> None:
 
     Raises `TopicNotFound`, `TopicIsInternal`, `ValueOutOfRange`.
     """
-    require_writable(engine, name)
-    topic = topic_named(engine, name)
-    check_range("pause in ms", pause_ms, DURATION_MS_MAX)
-    until_ms = ceil_to_tick(now_ms + pause_ms, engine.tick_ms) if pause_ms else 0
+    topic, until_ms = _to_pause(engine, name, pause_ms, now_ms)
     if not topic.recorded:
         record_topic(engine, topic)
     engine.record(Kind.PAUSE, topic.number, until_ms, pause_ms)
@@ -113,14 +110,11 @@ def pause_group(engine: Engine, name: str, group: bytes, pause_ms: int, now_ms: 
 
     Raises `TopicNotFound`, `TopicIsInternal`, `ValueOutOfRange`, `GroupsFull`, `OutOfSpace`.
     """
-    require_writable(engine, name)
-    topic = topic_named(engine, name)
-    check_range("pause in ms", pause_ms, DURATION_MS_MAX)
+    topic, until_ms = _to_pause(engine, name, pause_ms, now_ms)
     groups = topic.queues.ready.groups
     paused = {} if groups is None else groups.paused
     if pause_ms and group not in paused and len(paused) >= GROUPS_PAUSED_MAX:
         raise GroupsFull(topic.name)
-    until_ms = ceil_to_tick(now_ms + pause_ms, engine.tick_ms) if pause_ms else 0
     if not topic.recorded:
         record_topic(engine, topic)
     engine.record(Kind.PAUSE_GROUP, topic.number, until_ms, pause_ms, tail=group)
@@ -129,6 +123,14 @@ def pause_group(engine: Engine, name: str, group: bytes, pause_ms: int, now_ms: 
     apply.pause_group(engine.store, topic.number, until_ms, pause_ms, group)
     if not pause_ms:
         serve(engine, topic, now_ms)
+
+
+def _to_pause(engine: Engine, name: str, pause_ms: int, now_ms: RequestMs) -> tuple[Topic, int]:
+    """Return the topic, and until when it or a group of it is to be paused; 0: no longer."""
+    require_writable(engine, name)
+    topic = topic_named(engine, name)
+    check_range("pause in ms", pause_ms, DURATION_MS_MAX)
+    return topic, ceil_to_tick(now_ms + pause_ms, engine.tick_ms) if pause_ms else 0
 
 
 def clear(engine: Engine, topic: Topic) -> int:
