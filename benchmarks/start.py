@@ -1,16 +1,16 @@
-"""How long after exec the first reply comes: `python -m benchmarks.start`.
+"""How long after exec the first reply comes: the chapter `start`.
 
 Test suites of beanstalk clients start a server for each test and connect 100 ms later. Each program
-is started on a fresh unix socket, and the times from just before exec are taken: to the first
-connect that succeeds, and to the reply to the `stats` that is sent then. Beside them the processor
-time until that reply, which other work on the machine does not change. The floor is a Python that
-imports sockets and a selector, and ends; beanstalkd runs in the same rounds where it is installed.
-One row is without any bytecode, neither of delayd nor of Python's library, as in an image whose
-Python writes none. All take turns, and the medians of twenty rounds count, after one that warms the
-caches.
+is started on a fresh unix socket, and the time from just before exec to the reply to a `stats` is
+taken, which is sent at the first connect that succeeds; beside it the processor time until that
+reply, which other work on the machine does not change. The floor is a Python that imports sockets
+and a selector, and ends. One case is without any bytecode, neither of delayd nor of Python's
+library, as in an image whose Python writes none. A reading is the median of several starts, after
+one that warms the caches.
 """
 
 import contextlib
+import functools
 import os
 import shutil
 import socket
@@ -23,7 +23,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-ROUNDS: Final = 20
+from benchmarks.registry import Bench, Case, NotMeasuredError, Values
+
+STARTS_MAX: Final = 10
+"""Of one reading."""
 GIVE_UP_S: Final = 10.0
 FLOOR: Final = "import socket, selectors"
 ENVIRONMENT: Final = {
@@ -41,7 +44,6 @@ UNCOMPILED: Final = "without bytecode"
 class Start(NamedTuple):
     """One start, in milliseconds."""
 
-    listening: float
     reply: float
     processor: float
 
@@ -52,7 +54,7 @@ def floor() -> Start:
     pid = os.posix_spawn(sys.executable, [sys.executable, "-c", FLOOR], ENVIRONMENT)
     used = os.wait4(pid, 0)[2]
     took = (time.perf_counter() - began) * 1_000
-    return Start(took, took, (used.ru_utime + used.ru_stime) * 1_000)
+    return Start(took, (used.ru_utime + used.ru_stime) * 1_000)
 
 
 def started(command: Sequence[str], path: Path, environment: Mapping[str, str]) -> Start:
@@ -64,48 +66,63 @@ def started(command: Sequence[str], path: Path, environment: Mapping[str, str]) 
             while time.perf_counter() - began < GIVE_UP_S:
                 with socket.socket(socket.AF_UNIX) as client, contextlib.suppress(OSError):
                     client.connect(str(path))
-                    listening = time.perf_counter() - began
                     client.sendall(b"stats\r\n")
                     client.recv(4_096)
                     reply = time.perf_counter() - began
                     on_processor = Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]
-                    return Start(listening * 1_000, reply * 1_000, int(on_processor) / 1e6)
+                    return Start(reply * 1_000, int(on_processor) / 1e6)
                 time.sleep(0.0005)
         finally:
             process.kill()
     raise TimeoutError(f"{command[0]} does not listen on {path}")
 
 
-def main() -> None:
-    """Print the table."""
-    beside = Path(sys.executable).parent
-    drop_in = str(beside / "delayd-beanstalkd")
-    commands = {
-        "delayd-beanstalkd": [drop_in, "-l", "unix:{}"],
-        f"… {UNCOMPILED}": [drop_in, "-l", "unix:{}"],
-        "delayd-beanstalkd -b": [drop_in, "-l", "unix:{}", "-b", "{}.data"],
-        "delayd serve": [
-            *(str(beside / "delayd"), "serve", "--http", "off"),
-            *("--line", "unix:{}", "--data-dir", "{}.data"),
-        ],
+DROP_IN: Final = "delayd-beanstalkd -l unix:{}"
+COMMANDS: Final[Mapping[str, str]] = {
+    "delayd-beanstalkd": DROP_IN,
+    "delayd-beanstalkd, compiled": DROP_IN,
+    f"delayd-beanstalkd {UNCOMPILED}": DROP_IN,
+    "delayd-beanstalkd -b": DROP_IN + " -b {}.data",
+    "delayd serve": "delayd serve --http off --line unix:{} --data-dir {}.data",
+    "beanstalkd": "beanstalkd -l unix:{}",
+}
+
+
+def one_start(subject: str, bench: Bench) -> Start:
+    """Start a subject once."""
+    if subject == FLOOR:
+        return floor()
+    name, *words = COMMANDS[subject].split()
+    beside = Path(sys.executable).parent / name
+    program = str(beside) if beside.exists() else shutil.which(name)
+    if program is None:
+        raise NotMeasuredError(f"there is no {name}")
+    environment = NO_BYTECODE if subject.endswith(UNCOMPILED) else ENVIRONMENT
+    environment = environment | bench.python_path(compiled=subject.endswith("compiled"))
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "line.sock"
+        return started([program, *(word.format(path) for word in words)], path, environment)
+
+
+def reading(subject: str, bench: Bench) -> Values:
+    """Return the median of several starts."""
+    starts = [one_start(subject, bench) for _ in range(1 + bench.entries(STARTS_MAX))][1:]
+    return {
+        "p50_ms": statistics.median(start.reply for start in starts),
+        "cpu_ms": statistics.median(start.processor for start in starts),
     }
-    if peer := shutil.which("beanstalkd"):
-        commands["beanstalkd"] = [peer, "-l", "unix:{}"]
-    starts: dict[str, list[Start]] = {name: [] for name in (*commands, FLOOR)}
-    for _ in range(ROUNDS + 1):
-        starts[FLOOR].append(floor())
-        for name, command in commands.items():
-            with tempfile.TemporaryDirectory() as directory:
-                path = Path(directory) / "line.sock"
-                words = [word.format(path) for word in command]
-                environment = NO_BYTECODE if name.endswith(UNCOMPILED) else ENVIRONMENT
-                starts[name].append(started(words, path, environment))
-    print(f"{f'ms from exec, medians of {ROUNDS}':<26} {'listening':>10} {'reply':>8} {'CPU':>8}")
-    for name, taken in starts.items():
-        of_each = zip(*taken[1:], strict=True)
-        listening, reply, processor = (statistics.median(times) for times in of_each)
-        print(f"{name:<26} {listening:>10.1f} {reply:>8.1f} {processor:>8.1f}")
 
 
-if __name__ == "__main__":
-    main()
+def cases() -> Sequence[Case]:
+    """Return the chapter: one operation, by several programs."""
+    return [
+        Case(
+            chapter="start",
+            operation="first reply after exec",
+            size={},
+            subject=subject,
+            measure=functools.partial(reading, subject),
+            settings=COMMANDS.get(subject, f"python -c {FLOOR!r}"),
+        )
+        for subject in (FLOOR, *COMMANDS)
+    ]

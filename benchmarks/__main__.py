@@ -1,0 +1,127 @@
+"""The benchmarks' command line: `python -m benchmarks list`, `run` and `report`."""
+
+import contextlib
+import dataclasses
+import datetime as dt
+import gc
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from benchmarks import machine, registry, results, runner
+from benchmarks.registry import CHAPTERS, EFFORTS, Bench, Case, Selection
+
+DIRECTORY: Final = Path("/var/tmp")  # noqa: S108 - a real disk almost everywhere, unlike /tmp
+COMPILED: Final = Path(__file__).parent.parent / "build/compiled"
+
+
+@click.group()
+def main() -> None:
+    """Measure delayd, its timing wheel and its peers, and make docs/benchmarks.md of it."""
+
+
+def wanted(chapters: Sequence[str], only: Sequence[str]) -> Iterator[tuple[str, list[Case]]]:
+    """Yield the chapters and which of their cases are wanted; `--only` must fit one at least."""
+    selection = Selection.of(only)
+    found = [
+        (chapter, [case for case in registry.cases_of(chapter) if selection.has(case)])
+        for chapter in chapters or CHAPTERS
+    ]
+    if not any(cases for _, cases in found):
+        raise click.UsageError(f"no case fits {' '.join(only)!r}; `list` prints all of them")
+    yield from ((chapter, cases) for chapter, cases in found if cases)
+
+
+CHAPTER = click.argument("chapters", nargs=-1, type=click.Choice(list(CHAPTERS)))
+ONLY = click.option(
+    "--only",
+    multiple=True,
+    metavar="WORD",
+    help="An operation, subject=PART or AXIS=VALUE; may be given several times.",
+)
+
+
+@main.command("list")
+@CHAPTER
+@ONLY
+def list_cases(chapters: Sequence[str], only: Sequence[str]) -> None:
+    """Print the cases, a line each."""
+    for _, cases in wanted(chapters, only):
+        for case in cases:
+            click.echo(case.name)
+
+
+@main.command()
+@CHAPTER
+@ONLY
+@click.option("--effort", type=click.Choice(list(EFFORTS)), default="full", show_default=True)
+@click.option("--runs", type=click.IntRange(min=1), help="Readings of each case.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Of a rate's reading.")
+@click.option(
+    "--results",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write CHAPTER.jsonl to this folder. The report is made of benchmarks/results.",
+)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=DIRECTORY,
+    show_default=True,
+    help="Where servers write their logs: a disk, and not memory.",
+)
+def run(
+    chapters: Sequence[str],
+    only: Sequence[str],
+    effort: str,
+    runs: int | None,
+    seconds: float | None,
+    folder: Path | None,
+    directory: Path,
+) -> None:
+    """Measure CHAPTERS, or all of them, and print a table for each round.
+
+    Leaves with 1 if a job was lost, doubled or early, or if a server failed.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the servers too
+    gc.disable()  # a collection in the generator would look like a stall of the server
+    amount = EFFORTS[effort]
+    amount = dataclasses.replace(
+        amount, runs=runs or amount.runs, seconds=seconds or amount.seconds
+    )
+    described = machine.describe(directory)
+    click.echo("\n".join(f"{name}: {value}" for name, value in described.items()) + "\n")
+    settings = {
+        "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "effort": effort,
+        **dataclasses.asdict(amount),
+    }
+    wrong: list[str] = []
+    for chapter, cases in wanted(chapters, only):
+        with contextlib.ExitStack() as stack:
+            writer = None
+            if folder:
+                folder.mkdir(parents=True, exist_ok=True)
+                path = folder / f"{chapter}.jsonl"
+                file = stack.enter_context(path.open("a" if only else "w", encoding="utf-8"))
+                writer = results.Writer(file, described, settings)
+            scratch = stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="bench-", dir=directory)
+            )
+            compiled = COMPILED if (COMPILED / ".compiled").exists() else None
+            bench = Bench(amount, Path(scratch), compiled)
+            stack.callback(bench.close)
+            wrong += runner.run(cases, bench, writer, click.echo)
+    for line in wrong:
+        click.echo(f"WRONG: {line}", err=True)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

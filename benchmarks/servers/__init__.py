@@ -1,0 +1,1 @@
+"""delayd beside beanstalkd, Redis, RabbitMQ and PostgreSQL, all driven by one load generator."""

@@ -1,0 +1,107 @@
+r"""What a server has to offer to be measured: how it runs, and how its jobs are put and taken.
+
+One generator drives all servers, so that none pays for a slower client. It owns the sockets and
+decides what is sent; a `Dialect` turns that into bytes, and what arrives into counts:
+
+    generator                      dialect                      server
+    put jobs 7 and 8, in 1 s  -->  "put 0 1 600 100\r\n…" x 2 -->
+                              <--  Heard(put=2)             <-- "INSERTED 7\r\nINSERTED 8\r\n"
+    take one                  -->  "reserve\r\n"            -->
+                              <--  Heard(taken=[(7, b"7")]) <-- "RESERVED 7 100\r\n…"
+    acknowledge it            -->  "delete 7\r\n"           -->
+                              <--  Heard(acknowledged=1)    <-- "DELETED\r\n"
+
+A body begins with the number of its job, as `NUMBER_DIGITS` digits, by which the generator knows
+what is lost, doubled or early.
+"""
+
+import socket
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from benchmarks.registry import Bench, Durability
+
+NUMBER_DIGITS: Final = 10
+
+
+@dataclass(slots=True)
+class Heard:
+    """What one piece of what a connection received says."""
+
+    put: int = 0
+    """Puts that were acknowledged."""
+    taken: list[tuple[int, bytes]] = field(default_factory=list)
+    """The number of each job that was handed out, and what acknowledges it."""
+    acknowledged: int = 0
+    empty: int = 0
+    """Answers to a `take` that had no job: only of servers that are polled."""
+
+
+class Dialect(Protocol):
+    """One connection's way of speaking to a server; it keeps what is not whole yet itself."""
+
+    def greet(self, sock: socket.socket) -> None:
+        """Log in and set up what puts and takes need; the socket blocks. May raise `OSError`."""
+
+    def puts(self, first: int, count: int, delay_ms: int) -> bytes:
+        """Return the requests that put jobs with the numbers from `first` on."""
+
+    def keyed_puts(self, first: int, count: int, delay_ms: int) -> bytes:
+        """Return the same, each under a key of its own, which a second put would meet.
+
+        Raises `NotMeasuredError` if the server has no such thing.
+        """
+
+    def takes(self, count: int) -> bytes:
+        """Return the requests for so many jobs, one each."""
+
+    def acknowledgements(self, handles: Sequence[bytes]) -> bytes:
+        """Return the requests that acknowledge these jobs."""
+
+    def hear(self, data: bytes) -> Heard:
+        """Return what arrived says; raise `UnexpectedReplyError` if it is an error."""
+
+
+class Running(Protocol):
+    """A server that serves, with an empty queue."""
+
+    port: int
+
+    def dialect(self, body_bytes: int) -> Dialect:
+        """Return the way of speaking of a new connection that puts bodies of this length."""
+
+    def processes(self) -> Sequence[int]:
+        """Return the ids of all processes of the server, of which resources are read."""
+
+    def standing(self) -> int:
+        """Return how many jobs it has, by its own count: waiting, due, and handed out."""
+
+    def log_bytes(self) -> int:
+        """Return the bytes of its log; 0 if it has none."""
+
+    def restart(self) -> float:
+        """End it with kill -9 and start it on what it wrote; return the seconds until it serves.
+
+        Raises `NotMeasuredError` if it keeps nothing.
+        """
+
+
+class Peer(Protocol):
+    """A server as it is set up."""
+
+    subject: str
+    """As it is called in the report: `Redis, Lua, tuned`."""
+    policy: Durability
+    settings: str
+    """The command and the settings that decide the figures, for the report."""
+    delay_unit_ms: int
+    """Delays are whole multiples of it: 1,000 for beanstalkd."""
+
+    def serve(self, bench: Bench, directory: Path) -> AbstractContextManager[Running]:
+        """Run it with an empty queue; raise `NotMeasuredError` if it is not installed.
+
+        A server that takes long to start may be kept (`Bench.kept`) and given a new queue.
+        """
