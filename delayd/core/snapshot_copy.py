@@ -52,7 +52,7 @@ from delayd.core.job_record import (
     U64,
     State,
 )
-from delayd.core.job_table import PAGE_BITS, Page
+from delayd.core.job_table import PAGE_BITS, Page, offsets_of, records_of
 from delayd.core.log_records import Kind, pack, pack_put
 from delayd.core.retry import Place, caught_up_expiry
 from delayd.core.store import Store
@@ -162,10 +162,10 @@ class SnapshotCopy:
         holders, begun = store.leases.sessions, store.leases.begun
         if holders:
             base = number << PAGE_BITS
-            for job_id in map(base.__or__, page):
+            for job_id in map(base.__or__, offsets_of(page)):
                 if job_id in holders:
                     notes[job_id] = holders[job_id].deadlines[job_id], begun.get(job_id, 0)
-        self._frozen[number] = (list(page.values()), notes)
+        self._frozen[number] = (records_of(page), notes)
 
     # --- Packing ---------------------------------------------------------------------------------
 

@@ -4,7 +4,12 @@ import random
 
 import pytest
 
-from delayd.core.job_table import JobTable
+from delayd.core.job_table import (
+    PACKED_PAGES_LATER,
+    JobTable,
+    offsets_of,
+    records_of,
+)
 
 
 def test_it_is_a_dict(rng: random.Random) -> None:
@@ -55,7 +60,7 @@ def test_a_guarded_page_is_frozen_once_before_it_changes_whatever_changes_it() -
     table = JobTable()
     table.put_run(0, [b"old"] * 256)
     frozen: list[tuple[int, list[bytes]]] = []
-    numbers = table.guard(lambda number, page: frozen.append((number, [*page.values()])))
+    numbers = table.guard(lambda number, page: frozen.append((number, records_of(page))))
     assert numbers == [0, 1, 2, 3]
     table.replace(0, b"new")
     table.pop(64)
@@ -68,6 +73,48 @@ def test_a_guarded_page_is_frozen_once_before_it_changes_whatever_changes_it() -
     table.pop(1)
     table.unguard()
     assert len(frozen) == 4
+
+
+LATER = PACKED_PAGES_LATER * 64
+"""How many jobs after its first one a full page is packed."""
+
+
+def test_full_pages_are_packed_some_pages_later_until_they_change() -> None:
+    table = JobTable()
+    table.put_run(0, [b"%d" % job_id for job_id in range(3 * 64)])
+    for job_id in range(3 * 64, LATER + 3 * 64 + 1):
+        table.put(job_id, b"%d" % job_id)
+    kinds = [type(page) for page in table._pages.values()]
+    assert kinds == [tuple] * 4 + [dict] * PACKED_PAGES_LATER
+    before = dict(table)
+    table.replace(70, b"changed")
+    assert table.pop(130) == b"130"
+    kinds = [type(page) for page in table._pages.values()]
+    assert kinds[:4] == [tuple, dict, dict, tuple]
+    del before[130]
+    assert dict(table) == before | {70: b"changed"}
+    assert table.ids_of_page(2) == [job_id for job_id in range(128, 192) if job_id != 130]
+    assert [*offsets_of(table._pages[3])] == [*range(64)]
+    table.put(130, b"again")
+    table.check()
+
+
+def test_a_page_with_a_gap_stays_loose() -> None:
+    table = JobTable()
+    table.put_run(0, [b""] * 128)
+    table.pop(5)
+    table.put_run(LATER, [b""] * 65)
+    assert [type(page) for page in table._pages.values()] == [dict, tuple, dict, dict]
+
+
+def test_a_page_that_is_packed_while_a_copy_is_made_is_frozen_as_it_was() -> None:
+    table = JobTable()
+    table.put_run(0, [b"old"] * 64)
+    frozen: list[list[bytes]] = []
+    table.guard(lambda _, page: frozen.append(records_of(page)))
+    table.put(LATER, b"packs the first page")
+    table.replace(3, b"new")
+    assert frozen == [[b"old"] * 64]
 
 
 def test_what_is_not_there_cannot_be_taken() -> None:

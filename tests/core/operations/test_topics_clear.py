@@ -8,7 +8,6 @@ import pytest
 
 from delayd.core.background_tasks import BackgroundTask, BackgroundTasks, Work
 from delayd.core.errors import TopicNotFound
-from delayd.core.job_table import PAGE_BITS, PAGE_MASK
 from delayd.core.log_records import Kind, UnknownRecord, pack
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import Clear
@@ -80,7 +79,7 @@ def test_a_clear_looks_at_no_jobs_but_those_in_hand_which_count_against_the_caps
     topic, jobs = rig.topic(), rig.engine.store.jobs
     in_hand = [(job_id, len(record)) for job_id, record in jobs if job_id in me.deadlines]
     for job_id in {job_id for job_id, _ in jobs} - me.deadlines.keys():
-        jobs._pages[job_id >> PAGE_BITS][job_id & PAGE_MASK] = b""  # reading it fails
+        jobs.replace(job_id, b"")  # reading it fails
     assert rig.clear() == 1500
     assert topic.bytes == sum(size for _, size in in_hand)
     rig.delete(me, *(job_id for job_id, _ in in_hand))
