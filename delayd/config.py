@@ -388,7 +388,7 @@ class Config(NamedTuple):
     http_ui: bool = True
     http_connections_max: int = limits.CONNECTIONS_DEFAULT
     http_connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
-    http_strangers_per_ip_max: int = limits.HTTP_STRANGERS_PER_IP_DEFAULT
+    http_unauthenticated_per_ip_max: int = limits.HTTP_UNAUTHENTICATED_PER_IP_DEFAULT
     http_header_ms: int = limits.HTTP_HEADER_MS_DEFAULT
     http_body_ms: int = limits.HTTP_BODY_MS_DEFAULT
     http_idle_ms: int = limits.HTTP_IDLE_MS_DEFAULT
@@ -541,7 +541,7 @@ SETTINGS: Final = (
     Field("http.ui", "http_ui", FLAG),
     Field("http.connections_max", "http_connections_max", _CONNECTIONS),
     Field("http.connections_per_ip_max", "http_connections_per_ip_max", _CONNECTIONS),
-    Field("http.strangers_per_ip_max", "http_strangers_per_ip_max", _CONNECTIONS),
+    Field("http.unauthenticated_per_ip_max", "http_unauthenticated_per_ip_max", _CONNECTIONS),
     Field("http.header_timeout", "http_header_ms", _HTTP_TIMEOUT),
     Field("http.body_timeout", "http_body_ms", _HTTP_TIMEOUT),
     Field("http.idle_timeout", "http_idle_ms", _HTTP_TIMEOUT),

@@ -106,13 +106,13 @@ class QoS:
         self._jobs: dict[str, tuple[Job | StreamedJob, int]] = {}
 
     @property
-    def room(self) -> int:
+    def free(self) -> int:
         """How many more may be delivered; less than 0 where there are more than there should be."""
         return (self.prefetch_count or ROOM_MAX) - len(self._jobs)
 
     def can_consume(self) -> bool:
         """Tell whether another one may be delivered."""
-        return self.room > 0
+        return self.free > 0
 
     def append(self, tag: str, job: Job | StreamedJob, priority: int) -> None:
         """Keep the job of a message, and its priority of a job, until it is acknowledged."""
@@ -551,10 +551,10 @@ class DelaydTransport(virtual.Transport):
         try:
             with self._lock:
                 for topic, each in self._consumed.items():
-                    room = each.channel.qos.room - len(self._arrived)
-                    if room > 0 or (each.queue in self.temporary and room > -ROOM_MAX):
+                    free = each.channel.qos.free - len(self._arrived)
+                    if free > 0 or (each.queue in self.temporary and free > -ROOM_MAX):
                         topics.add(topic)
-                        limit = min(limit, room) if room > 0 else limit
+                        limit = min(limit, free) if free > 0 else limit
                 stream.reserve(topics, limit)
         except (ConnectionLost, ClientClosed):
             if not is_closing:
@@ -810,7 +810,7 @@ def place_of(connection: Any) -> tuple[str, str, ssl.SSLContext | None]:
     if "://" not in text:  # kombu has taken the url of another of several to pieces
         text = f"delayd://{text}:{connection.port or LINE_PORT}"
     scheme, token, place = parts_of(text)
-    given = unquote(token) or connection.transport_options.get("token") or connection.password
+    credential = unquote(token) or connection.transport_options.get("token") or connection.password
     scheme = _SCHEMES.get(scheme, scheme)
     if connection.ssl and scheme == "beanstalk":
         scheme = "beanstalks"
@@ -826,7 +826,7 @@ def place_of(connection: Any) -> tuple[str, str, ssl.SSLContext | None]:
             f"the broker url {url!r} is that of HTTP: Celery speaks the line protocol, so name"
             f" delayd://{addresses[0].host or 'HOST'}:{LINE_PORT}"
         )
-    return url, str(given or ""), tls_of(connection.ssl) if addresses[0].is_tls else None
+    return url, str(credential or ""), tls_of(connection.ssl) if addresses[0].is_tls else None
 
 
 def parts_of(url: str) -> tuple[str, str, str]:

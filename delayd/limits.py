@@ -922,7 +922,7 @@ HTTP_HELD_BYTES_MIN: Final = 1 << 20  # below that a handful of clients would bl
 HTTP_HELD_BYTES_MAX: Final = 16 << 30  # more than most machines have
 HTTP_CONNECTIONS_PER_IP_DEFAULT: Final = 1_000  # of one address; those of this machine do not count
 # The same for connections on which no valid token has been shown yet.
-HTTP_STRANGERS_PER_IP_DEFAULT: Final = 100
+HTTP_UNAUTHENTICATED_PER_IP_DEFAULT: Final = 100
 # With more than this waiting for a client, no more of its requests are handled.
 HTTP_REPLY_PAUSE_BYTES: Final = 64 << 10
 TLS_HANDSHAKE_MS: Final = 10_000  # as long as for a request's head

@@ -30,7 +30,7 @@ class Rejection(enum.StrEnum):
 
     CONNECTIONS = "connections"
     CONNECTIONS_PER_IP = "connections_per_ip"
-    STRANGERS_PER_IP = "strangers_per_ip"
+    UNAUTHENTICATED_PER_IP = "unauthenticated_per_ip"
     DESCRIPTORS = "descriptors"
     HELD_BYTES = "held_bytes"
     PEER_NOT_ALLOWED = "peer_not_allowed"
@@ -117,7 +117,7 @@ class ConnectionLimits:
                 return Rejection.CONNECTIONS_PER_IP
             if has_tokens:
                 if self._unauthenticated[origin] >= self.unauthenticated_per_address_max:
-                    return Rejection.STRANGERS_PER_IP
+                    return Rejection.UNAUTHENTICATED_PER_IP
                 self._unauthenticated[origin] += 1
                 peer.is_unauthenticated = True
             self._by_origin[origin] += 1

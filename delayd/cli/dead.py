@@ -96,9 +96,9 @@ def list_(
     as_json: bool,
 ) -> int:
     """List the dead letters of TOPIC, or the topics that have any."""
-    given = {"--reason": reason is not None, "--group": group is not None, "--all": are_all}
-    if topic is None and any(given.values()):
-        option = next(name for name, is_given in given.items() if is_given)
+    options = {"--reason": reason is not None, "--group": group is not None, "--all": are_all}
+    if topic is None and any(options.values()):
+        option = next(name for name, is_given in options.items() if is_given)
         raise click.UsageError(f"{option} is for the dead letters of a TOPIC")
     none = f"there are no dead letters{seen()}"
     if topic is None:
@@ -118,8 +118,8 @@ def list_(
         print_json(map(job_fields, page))
     elif page is not None:
         print_table(COLUMNS, map(row, page))
-    if said := note():
-        complain(said)
+    if text := note():
+        complain(text)
     return code
 
 

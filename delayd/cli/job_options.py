@@ -64,10 +64,12 @@ OF_CHANGED: Final = (
 )
 
 
-def given(*, call: str | None = None, header: Sequence[str] = (), **options: Any) -> dict[str, Any]:
+def fields_of(
+    *, call: str | None = None, header: Sequence[str] = (), **options: Any
+) -> dict[str, Any]:
     """Return the fields of a job for the options that were given. Raises `click.UsageError`.
 
-    >>> given(call="https://example.com/due", header=["X-Shop: 7"], ttr=None)
+    >>> fields_of(call="https://example.com/due", header=["X-Shop: 7"], ttr=None)
     {'url': 'https://example.com/due', 'headers': {'X-Shop': '7'}}
     """
     fields = {**options, "url": call, "headers": named(header) or None}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from delayd.cli.connect import known_topics, seen, with_client
-from delayd.cli.job_options import OF_CHANGED, OWN_TEXTS, REMOVABLE, body_of, given
+from delayd.cli.job_options import OF_CHANGED, OWN_TEXTS, REMOVABLE, body_of, fields_of
 from delayd.cli.parameters import DURATION, MOMENT, takes
 from delayd.cli.put import warn_of_past
 from delayd.cli.reserve import body_fields
@@ -141,8 +141,8 @@ def jobs(
         return watch(client, fetch, show)
     page, note, code = fetch()
     show(page)
-    if said := note():
-        complain(said)
+    if text := note():
+        complain(text)
     return code
 
 
@@ -191,8 +191,8 @@ def watch(
                 (page, note), trouble = picture
                 click.clear()
                 show(page)
-                for said in filter(None, (note, trouble)):
-                    complain(said)
+                for text in filter(None, (note, trouble)):
+                    complain(text)
             if asking.refusal is not None:
                 raise asking.refusal
             key = live.key_within(live.LOOK_S)
@@ -523,7 +523,7 @@ def change(
 ) -> int:
     """Change a waiting or buried job in one step; what is not given stays as it is."""
     chosen = selection(ids, topic, key)
-    changes = given(**options)
+    changes = fields_of(**options)
     if "delay" in changes and "at" in changes:
         raise click.UsageError("--delay and --at exclude each other")
     if body is not None or file is not None:

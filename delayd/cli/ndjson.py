@@ -262,13 +262,13 @@ def json_body(value: object) -> bytes:
 
 def body_bytes_max(client: "Client", topic: str) -> int:
     """Return how long a body may be, by the daemon and the topic as far as the token may ask."""
-    told: list[object] = []
+    limits: list[object] = []
     with contextlib.suppress(Forbidden, NotFound):
         figures = client.stats()
-        told += (figures.get("body_bytes_max"), figures.get("max-job-size"))  # HTTP, the line
+        limits += (figures.get("body_bytes_max"), figures.get("max-job-size"))  # HTTP, the line
     with contextlib.suppress(Forbidden, NotFound):
-        told.append(client.policy(topic).policy.get("body_bytes_max"))
-    return min((each for each in told if isinstance(each, int)), default=BODY_BYTES_CEILING)
+        limits.append(client.policy(topic).policy.get("body_bytes_max"))
+    return min((each for each in limits if isinstance(each, int)), default=BODY_BYTES_CEILING)
 
 
 def check_lines(
@@ -431,8 +431,8 @@ def print_ids(_lines: Sequence[JobLine], results: "Sequence[PutResult | Refused]
 def outcome(line: JobLine, result: PutResult | Refused) -> dict[str, object]:
     """Return the result of a line, for JSON."""
     if isinstance(result, Refused):
-        told = {"error": str(result), "word": result.word, "kind": result.kind}
-        return {"line": line.number, **told}
+        failure = {"error": str(result), "word": result.word, "kind": result.kind}
+        return {"line": line.number, **failure}
     return {"line": line.number, **result_fields(result)}
 
 

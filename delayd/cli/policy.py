@@ -155,8 +155,8 @@ def clear(client: "Client", topic: str, *, as_json: bool) -> int:
 def show(info: "PolicyInfo", *, as_json: bool) -> None:
     """Print a policy."""
     if as_json:
-        told = {"policy": info.policy, "policy_tag": info.policy_tag, "source": info.source}
-        print_json([told])
+        shown = {"policy": info.policy, "policy_tag": info.policy_tag, "source": info.source}
+        print_json([shown])
         return
     print_fields(info.policy.items())
     if not info.policy:

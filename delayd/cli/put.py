@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from delayd.cli.connect import known_topics, with_client
-from delayd.cli.job_options import BODY_FILE, OF_NEW, body_of, given
+from delayd.cli.job_options import BODY_FILE, OF_NEW, body_of, fields_of
 from delayd.cli.ndjson import (
     ahead,
     body_bytes_max,
@@ -113,7 +113,7 @@ def put(
     at before the first is put, of a pipe up to 64 MiB: their form, and the length of their bodies
     if the token has the scope stats. With --keep-going each is looked at when its turn comes.
     """
-    job = given(**options)
+    job = fields_of(**options)
     if "delay" in job and "at" in job:
         raise click.UsageError("--delay and --at exclude each other")
     if ndjson is not None:

@@ -13,7 +13,7 @@ import click
 
 from delayd.cli.calendar import moment_of
 from delayd.cli.connect import known_schedules, known_topics, seen, with_client
-from delayd.cli.job_options import BODY_FILE, OF_NEW, body_of, given
+from delayd.cli.job_options import BODY_FILE, OF_NEW, body_of, fields_of
 from delayd.cli.parameters import BOUND, DURATION, INTERVAL, MOMENT, YES, takes
 from delayd.cli.policy import SOURCES
 from delayd.cli.selection import each
@@ -136,17 +136,17 @@ def put(
     If there is one of that name it is changed, and its counts stay. What is not given has its
     default again. The same command twice changes nothing.
     """
-    wanted = given(**options)
+    wanted = fields_of(**options)
     read = body_of(body, file)
     if dry_run:
-        asked: Any = {"topic": topic, "body": read, **wanted}
-        found = client.preview_schedule(asked, name=name)
+        definition: Any = {"topic": topic, "body": read, **wanted}
+        found = client.preview_schedule(definition, name=name)
         show_runs(found, name, wanted, SCHEDULE_PREVIEW_DEFAULT, as_json=as_json)
         return Exit.OK
-    return told(client.put_schedule(name, topic, read, **wanted), as_json=as_json)
+    return show_change(client.put_schedule(name, topic, read, **wanted), as_json=as_json)
 
 
-def told(info: "ScheduleInfo", *, as_json: bool = False) -> int:
+def show_change(info: "ScheduleInfo", *, as_json: bool = False) -> int:
     """Say what was done to a schedule, and when its next run is."""
     done = f"{info.name} {info.change}".rstrip()
     if as_json:
@@ -297,14 +297,14 @@ def preview(
     that clock is set forward or back, and what happens to a run then. If --start is past, the
     first run is the first one from now on.
     """
-    wanted = given(**options)
+    wanted = fields_of(**options)
     if name is None:
         if not wanted:
             raise click.UsageError("give the NAME of a schedule, or --cron, or --every")
-        asked: Any = {"topic": topic or "default", **wanted}
-        found = client.preview_schedule(asked, count)
+        definition: Any = {"topic": topic or "default", **wanted}
+        found = client.preview_schedule(definition, count)
         if "start" in wanted:
-            now = _now(client, asked["topic"])
+            now = _now(client, definition["topic"])
             if moment_of(wanted["start"], now) < now:
                 complain("--start is past: these are the runs from now on")
     elif wanted or topic:
@@ -330,7 +330,7 @@ def show_runs(
     runs = [*local_runs(found.runs, found.timezone, wanted.get("cron"), put_off_ms)]
     if as_json:
         zone = {"timezone": found.timezone, "tzdata": found.tzdata}
-        print_json({"run": time_shown(run.at), **run.told(), **zone} for run in runs)
+        print_json({"run": time_shown(run.at), **run.as_json(), **zone} for run in runs)
         return
     if runs:
         print_table(RUNS, [(run.local, run.at, run.note) for run in runs])
@@ -355,7 +355,7 @@ class LocalRun(NamedTuple):
     note: str
     """What the clock does then."""
 
-    def told(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, str]:
         """Return it for JSON."""
         return {"local": self.local, "note": self.note}
 
@@ -470,7 +470,9 @@ def pause(client: "Client", names: tuple[str, ...], *, note: str) -> int:
 @with_client
 def resume(client: "Client", names: tuple[str, ...]) -> int:
     """Go on with paused schedules: their next runs are those that come after now."""
-    return each(((name,) for name in names), lambda name: told(client.resume_schedule(name)))[1]
+    return each(
+        ((name,) for name in names), lambda name: show_change(client.resume_schedule(name))
+    )[1]
 
 
 @schedule.command(
@@ -578,9 +580,9 @@ def past_runs(info: "ScheduleInfo", due_from: dt.datetime, due_to: dt.datetime) 
     from delayd.core.errors import ScheduleInvalid
     from delayd.schedules.definition import Definition
 
-    said = {name: info.definition[name] for name in TIMES if name in info.definition}
+    times = {name: info.definition[name] for name in TIMES if name in info.definition}
     try:
-        definition, _ = Definition.from_fields({"topic": info.topic, "body": "", **said})
+        definition, _ = Definition.from_fields({"topic": info.topic, "body": "", **times})
     except ScheduleInvalid as wrong:
         why = f"this machine cannot count the runs of {info.name}, --yes puts them: {wrong}"
         raise CommandFailed(Exit.REFUSED, why) from None

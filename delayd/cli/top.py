@@ -206,8 +206,8 @@ def ownership(stats: object) -> str:
     """
     if not isinstance(stats, dict):
         return ""
-    told = stats.get("standbys")
-    rows = told if isinstance(told, list) else []
+    standbys = stats.get("standbys")
+    rows = standbys if isinstance(standbys, list) else []
     lags = [lag_of(figures({"standby": each}, "standby")) for each in rows]
     standbys = counted(len(lags), "standby") if lags else "no standby"
     behind = (f", {max(lags):g} s behind at most" if max(lags) else ", up to date") if lags else ""
@@ -295,12 +295,12 @@ def due_drawn(due: Sequence[int]) -> str:
     """
     most = max(due)
     bars = "".join(BARS[(len(BARS) * each - 1) // most] if each else "." for each in due)
-    told = "no job"
+    words = "no job"
     if most:
         begins = due.index(most) * 60 // BINS
         when = f"in {begins} to {begins + 60 // BINS} minutes"
-        told = f"{counted(sum(due), 'job')}; most, {most}, {when}"
-    return f"due in the next hour  {bars}  {told}"
+        words = f"{counted(sum(due), 'job')}; most, {most}, {when}"
+    return f"due in the next hour  {bars}  {words}"
 
 
 def picture(

@@ -432,8 +432,8 @@ class LastLine:
                 os.write(2, text)
             *whole, began = (began + text).split(b"\n")
             began = began[:LINE_BYTES_MAX]
-            said = [line for line in [*whole, began] if line.strip()]
-            self._line = said[-1][:LINE_BYTES_MAX] if said else self._line
+            filled = [line for line in [*whole, began] if line.strip()]
+            self._line = filled[-1][:LINE_BYTES_MAX] if filled else self._line
         os.close(self._reads)
 
 

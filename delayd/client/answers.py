@@ -231,16 +231,16 @@ _USUAL: Final = 1 << 32
 """Numbers up to this need no further check, which saves a call."""
 
 
-def named(kind: type[N], answer: object, **given: object) -> N:
+def named(kind: type[N], answer: object, **converted: object) -> N:
     """Return a result with the answer's members of the same names, by the types of its fields.
 
-    Those of other types, such as bytes, are `given`.
+    Those of other types, such as bytes, come in `converted`.
     """
     fields = members(answer)
     values: list[Any] = []
     for name, default, kinds, inner in _fields_of(kind):
         if kinds is None:
-            values.append(given.get(name, default))
+            values.append(converted.get(name, default))
             continue
         value = fields.get(name, default)
         if value is default or (value is None and default is not _MISSING):

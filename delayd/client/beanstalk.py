@@ -453,8 +453,8 @@ def refusal_of(reply: Reply, sent: bytes, detail: str) -> Refused:
         detail = f"job {job_id} has the key already"
     scope = _SCOPES.get(command, "") if word == "FORBIDDEN" else ""
     if word == "UNAUTHORIZED":
-        asked = "does not know the token" if command == "auth" else "asks for a token"
-        detail = f"the daemon {asked}"
+        reason = "does not know the token" if command == "auth" else "asks for a token"
+        detail = f"the daemon {reason}"
     elif word == "UNKNOWN_COMMAND" and command == "auth":
         detail = "the daemon has no tokens, so none can be given"
     if word == "FORBIDDEN":

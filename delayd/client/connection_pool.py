@@ -379,13 +379,13 @@ class Attempts:
             return False  # the jobs of that connection are gone with it
         if getattr(error, "may_have_happened", False) and not self._ask.may_repeat:
             return False
-        told = error
+        raised = error
         if isinstance(error, Unreachable) and len(self._way.places) > 1:
-            told = Unreachable(self._way.shown, error.reason)
-        if self._go_on(told):
+            raised = Unreachable(self._way.shown, error.reason)
+        if self._go_on(raised):
             return True
-        if told is not error:
-            raise told from error
+        if raised is not error:
+            raise raised from error
         return False
 
     def is_elsewhere(self, place: Place, reply: Any) -> bool:  # noqa: ANN401 - the wire tells

@@ -145,14 +145,14 @@ def fail(store: Store, *fields: Any) -> Topic:  # noqa: ANN401 - numbers, and at
     outcome, error = RetryDecision(*fields[:-1]), fields[-1].decode()
     record = _record(store, outcome.job_id)
     topic, rank = store.topic_of(record), store.next_rank()
-    told, store.leases.told = store.leases.told, (0, 0, "")
+    last_end, store.leases.last_end = store.leases.last_end, (0, 0, "")
     changed = failed(
         *(record, outcome),
         origin=topic.name,
         rank=rank,
         error=error,
-        lasted_ms=told[1] if told[0] == outcome.job_id else 0,
-        who=told[2] if told[0] == outcome.job_id else "",
+        lasted_ms=last_end[1] if last_end[0] == outcome.job_id else 0,
+        who=last_end[2] if last_end[0] == outcome.job_id else "",
         kept=kept_under(topic.policy),
     )
     return store.put_back(outcome.job_id, record, changed)
@@ -160,7 +160,7 @@ def fail(store: Store, *fields: Any) -> Topic:  # noqa: ANN401 - numbers, and at
 
 def attempt(store: Store, job_id: int, lasted_ms: int, who: bytes) -> None:
     """Note how long a job was held, and by whom: its FAIL follows."""
-    store.leases.told = job_id, lasted_ms, who.decode()
+    store.leases.last_end = job_id, lasted_ms, who.decode()
 
 
 # --- Jobs that wait or are buried ----------------------------------------------------------------

@@ -18,7 +18,7 @@ from delayd.core.wheel.wheel import TimingWheel, ceil_to_tick
 class Leases:
     """All reserved jobs."""
 
-    __slots__ = ("_queue", "begun", "lane", "sessions", "told")
+    __slots__ = ("_queue", "begun", "lane", "last_end", "sessions")
 
     def __init__(
         self, new_wheel: Callable[[Callable[[int], int | None]], TimingWheel], queue: TimerQueue
@@ -29,7 +29,7 @@ class Leases:
         """Job id → the session that holds it."""
         self.begun: dict[int, int] = {}
         """Job id → when it was handed out, of leases that do not end a ttr after that."""
-        self.told: tuple[int, int, str] = (0, 0, "")
+        self.last_end: tuple[int, int, str] = (0, 0, "")
         """A job, how long it was held, and by whom, for the history: its lease is about to end."""
         self.lane = TimerLane(new_wheel(self._ends))
 

@@ -108,7 +108,7 @@ class SnapshotCopy:
         last = pack(Kind.LAST, store.last_put_id, store.topics.last_number)
         if store.wall_times.recorded_ms is not None:
             last += pack(Kind.OFFSET, store.wall_times.recorded_ms)
-        self._parts_told = store.parts_recorded
+        self._parts_known = store.parts_recorded
         if store.parts_recorded:
             last += pack(Kind.PARTS, store.parts_recorded)
         if store.last_rank > rank_at(self._time_ms):
@@ -221,7 +221,7 @@ class SnapshotCopy:
 
     def _copied_jobs(self, records: list[bytes], notes: Notes) -> Iterator[list[bytes]]:
         """Yield the records of each job of a page, after what was due has happened."""
-        time_ms, told = self._time_ms, self._parts_told
+        time_ms, known = self._time_ms, self._parts_known
         for record in records:
             before: tuple[bytes, ...] = ()
             job_id: int = U64.unpack_from(record, ID_AT)[0]
@@ -232,9 +232,9 @@ class SnapshotCopy:
                 now = renumbered(record, self._numbers.get(number, number))
             if deadline_ms is not None and deadline_ms <= time_ms:
                 now, deadline_ms = self._lapsed(now, deadline_ms, begun_ms), None
-                if word_of(now) & ~told:  # no attempt had failed before
-                    self._parts_told = told = told | word_of(now)
-                    before = (pack(Kind.PARTS, told),)
+                if word_of(now) & ~known:  # no attempt had failed before
+                    self._parts_known = known = known | word_of(now)
+                    before = (pack(Kind.PARTS, known),)
             elif deadline_ms is None and record[STATE_AT] == _DELAYED:
                 due_ms: int = U64.unpack_from(record, DUE_AT)[0]
                 now = came_due(now) if due_ms <= time_ms else now

@@ -48,7 +48,7 @@ class Bounds:
 
     connections_max: int = limits.CONNECTIONS_DEFAULT
     connections_per_ip_max: int = limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
-    strangers_per_ip_max: int = limits.HTTP_STRANGERS_PER_IP_DEFAULT
+    unauthenticated_per_ip_max: int = limits.HTTP_UNAUTHENTICATED_PER_IP_DEFAULT
     header_ms: int = limits.HTTP_HEADER_MS_DEFAULT
     body_ms: int = limits.HTTP_BODY_MS_DEFAULT
     idle_ms: int = limits.HTTP_IDLE_MS_DEFAULT

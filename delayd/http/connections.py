@@ -50,7 +50,7 @@ class HttpConnections:
         )
         self.replies = dict.fromkeys(Rejection, busy) | {
             Rejection.CONNECTIONS_PER_IP: too_many,
-            Rejection.STRANGERS_PER_IP: too_many,
+            Rejection.UNAUTHENTICATED_PER_IP: too_many,
         }
         self.handle = handle
         self._making_piece = asyncio.Lock()

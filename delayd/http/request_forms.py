@@ -624,8 +624,8 @@ def _of_schedule(schema: dict[str, Any]) -> Rule:
 def _are_there(*names: str, beside: str = "") -> dict[str, Any]:
     """Return the schema of an object where these are not null, beside another one that may be."""
     is_something: dict[str, Any] = {"not": {"type": "null"}}
-    given = _given(*names, beside) if beside else _given(*names)
-    return given | {"properties": given["properties"] | dict.fromkeys(names, is_something)}
+    present = _given(*names, beside) if beside else _given(*names)
+    return present | {"properties": present["properties"] | dict.fromkeys(names, is_something)}
 
 
 def _is_with(name: str, other: str) -> Rule:

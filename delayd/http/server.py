@@ -74,7 +74,7 @@ class HttpServer:
                 access.authenticator,
                 connections_max=bounds.connections_max,
                 per_address_max=bounds.connections_per_ip_max,
-                unauthenticated_per_address_max=bounds.strangers_per_ip_max,
+                unauthenticated_per_address_max=bounds.unauthenticated_per_ip_max,
             ),
             api.refusals.note,
         )

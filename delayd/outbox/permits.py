@@ -103,8 +103,9 @@ class Permits:
             raise
         except (Refused, NotOnThisProtocol, NotUnderstood) as error:
             raise DaemonUnfit(
-                f"this daemon, or this token, cannot be used for an outbox: {said(error)}; it needs"
-                f" `instead_of`, and the scopes put, peek and delete on the topic {self._topic!r}"
+                f"this daemon, or this token, cannot be used for an outbox: {message_of(error)}; "
+                "it needs `instead_of`, and the scopes put, peek and delete on the topic "
+                f"{self._topic!r}"
             ) from error
 
     def _refuse_another(self, number: int) -> None:
@@ -157,16 +158,16 @@ class Permits:
                 try:
                     jobs.append((row, self._job(row)))
                 except (Invalid, TypeError) as error:
-                    sent.failed[row.id] = said(error)
+                    sent.failed[row.id] = message_of(error)
             for row, result in self._put_group(topic, jobs):
                 if isinstance(result, PutResult):
                     sent.done.append(row.id)
                 elif isinstance(result, JobNotFound):
                     gone.append(row)
                 elif isinstance(result, NotNow | NoRoom | ServerFault):
-                    sent.later[topic] = said(result)
+                    sent.later[topic] = message_of(result)
                 else:
-                    refused[row.id] = said(result)
+                    refused[row.id] = message_of(result)
         self._look_for(gone, sent)
         if refused:
             self.check()  # that it is the rows' fault, and not that of a token or of another daemon
@@ -267,7 +268,7 @@ class Permits:
             return
 
 
-def said(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return what an error says, with the fields that it is about."""
     problems = error.problems if isinstance(error, Refused) else ()
     return "; ".join(f"{each.field}: {each.detail}" for each in problems) or str(error)

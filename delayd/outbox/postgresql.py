@@ -59,13 +59,13 @@ class PostgresqlOutbox:
 
     def __init__(self, url: str) -> None:
         try:
-            given = conninfo_to_dict(url)
+            parameters = conninfo_to_dict(url)
         except psycopg.Error:  # which shows parts of it, maybe of a password
             raise TableUnfit(
                 "PostgreSQL cannot read the url of the database: see its %-escapes, and the names"
                 " of settings behind the ?"
             ) from None
-        self._settings: dict[str, Any] = {**SETTINGS, **given}
+        self._settings: dict[str, Any] = {**SETTINGS, **parameters}
         self._connection: psycopg.Connection[Any] | None = None
         self._leads = False
         self._was_notified = False

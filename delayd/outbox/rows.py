@@ -77,29 +77,29 @@ def statement(
     """
     if style not in _MARKS:
         raise wrong("style", f"must be one of {', '.join(_MARKS)}, and is {style!r:.80}")
-    text, given = body_bytes(body), _checked(topic, dict(options))
+    text, fields = body_bytes(body), _checked(topic, dict(options))
     marks = ", ".join(_MARKS[style])
     sql = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({marks})"
-    return sql, (uuid.uuid4().hex, topic, text, given)
+    return sql, (uuid.uuid4().hex, topic, text, fields)
 
 
 def _checked(topic: str, options: dict[str, Any]) -> str:
     """Return the options as JSON, each of which some daemon would take. Raises Invalid."""
-    given = {name: value for name, value in options.items() if value is not None}
+    wanted = {name: value for name, value in options.items() if value is not None}
     for name, why in _NOT_HERE.items():
-        if name in given:
+        if name in wanted:
             raise wrong(name, why)
     for name, other in _NEEDS.items():
-        if name in given and other not in given:
+        if name in wanted and other not in wanted:
             raise wrong(name, f"needs {other} too")
-    if "at" in given and "delay" in given:
+    if "at" in wanted and "delay" in wanted:
         raise wrong("at", "cannot be given with delay")
-    on_line = {name: value for name, value in given.items() if name not in _ONLY_HTTP}
+    on_line = {name: value for name, value in wanted.items() if name not in _ONLY_HTTP}
     _CALLS.put_line(topic, {"body": b"", **on_line})  # type: ignore[typeddict-item]
-    fields = job_fields(given)
+    fields = job_fields(wanted)
     if "at" in fields:
         _check_moment(fields["at"])
-    headers = given.get("headers", {})
+    headers = wanted.get("headers", {})
     if not isinstance(headers, Mapping) or not all(
         isinstance(word, str) for pair in headers.items() for word in pair
     ):

@@ -249,9 +249,9 @@ class Connection:
         """Close the socket, whatever is under way. Does nothing twice."""
         self._server.finish()
 
-    def _lost(self, said: bytes) -> DatabaseLost:
+    def _lost(self, message: bytes) -> DatabaseLost:
         self.close()
-        return DatabaseLost(f"the connection to {self._shown} was lost: {_said(said)}")
+        return DatabaseLost(f"the connection to {self._shown} was lost: {_text_of(message)}")
 
     def _error_of(self, result: pq.abc.PGresult) -> StatementFailed | DatabaseLost | None:
         if result.status != pq.ExecStatus.FATAL_ERROR:
@@ -259,21 +259,21 @@ class Connection:
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
         if not state:  # not the server's: the socket was closed
             return self._lost(result.error_message)
-        said = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
-        return StatementFailed(self._shown, _said(state), _said(said))
+        message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+        return StatementFailed(self._shown, _text_of(state), _text_of(message))
 
 
 def _ways(conninfo: str) -> list[dict[str, str]]:
     """Return how to connect to each address of each host, in their order."""
-    given = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
-    hosts = given.get("host", "").split(",")
-    ports = given.get("port", "").split(",")
+    parameters = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
+    hosts = parameters.get("host", "").split(",")
+    ports = parameters.get("port", "").split(",")
     ways = []
     for number, host in enumerate(hosts):
         port = ports[number % len(ports)]
-        way = given | {"host": host, "port": port}
-        if not host or host.startswith("/") or "hostaddr" in given:
-            ways.append(given if len(hosts) == 1 else way)
+        way = parameters | {"host": host, "port": port}
+        if not host or host.startswith("/") or "hostaddr" in parameters:
+            ways.append(parameters if len(hosts) == 1 else way)
             continue
         with contextlib.suppress(OSError):  # else libpq says that it does not know the host
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -294,13 +294,13 @@ def _failure_of(server: pq.abc.PGconn, timeout_s: str) -> str:
         poll.register(descriptor, wanted)
         left_ms = (until_ns - monotonic_ns()) // NS_PER_MS
         if left_ms <= 0 or not poll.poll(left_ms):
-            return f"{_said(server.error_message)} timeout expired".strip()
+            return f"{_text_of(server.error_message)} timeout expired".strip()
         poll.unregister(descriptor)
         status = server.connect_poll()
         if status == pq.PollingStatus.OK:
             return ""
         wanted = select.POLLIN if status == pq.PollingStatus.READING else select.POLLOUT
-    return _said(server.error_message) or "unknown error"
+    return _text_of(server.error_message) or "unknown error"
 
 
 def _rows(result: pq.abc.PGresult) -> list[Row]:
@@ -315,13 +315,13 @@ def _text(sql: str) -> bytes:
     return sql.encode()
 
 
-def _said(said: bytes) -> str:
+def _text_of(message: bytes) -> str:
     r"""Return what a server said, as one line of a length that people read.
 
-    >>> _said(b"connection to db-1 failed: Connection refused\n\tIs the server running?\n")
+    >>> _text_of(b"connection to db-1 failed: Connection refused\n\tIs the server running?\n")
     'connection to db-1 failed: Connection refused. Is the server running?'
     """
-    lines = [" ".join(each.split()) for each in said.decode(errors="replace").splitlines()]
+    lines = [" ".join(each.split()) for each in message.decode(errors="replace").splitlines()]
     whole = [line if line[-1] in _ENDS else f"{line}." for line in lines if line]
     words = " ".join(whole)
     return visible(words.removesuffix(".")[:DATABASE_SAID_CHARACTERS_MAX])

@@ -58,6 +58,6 @@ class LeftBehind(DatabaseError):
 class StatementFailed(DatabaseError):
     """The server refused a statement, which changed nothing."""
 
-    def __init__(self, shown: str, state: str, said: str) -> None:
-        super().__init__(f"{shown}: {said} (SQLSTATE {state})")
+    def __init__(self, shown: str, state: str, message: str) -> None:
+        super().__init__(f"{shown}: {message} (SQLSTATE {state})")
         self.state = state

@@ -64,7 +64,7 @@ class DatabasePlace(NamedTuple):
     ) -> "DatabasePlace":
         """Read the url. Raises DatabaseUnfit, which quotes no value: one may be a password."""
         try:
-            given = conninfo_to_dict(url)
+            parameters = conninfo_to_dict(url)
             seconds = str(max(2, lease_ms // 1_000))
             ours = {
                 "connect_timeout": seconds,
@@ -74,7 +74,7 @@ class DatabasePlace(NamedTuple):
                 "keepalives_count": seconds,
                 "application_name": "delayd",
             }
-            kept = {each: value for each, value in ours.items() if each not in given}
+            kept = {each: value for each, value in ours.items() if each not in parameters}
             text = make_conninfo(url, target_session_attrs="read-write", **kept)
         except psycopg.Error as error:
             if (unknown := _PARAMETER.search(str(error))) is not None:
@@ -82,9 +82,9 @@ class DatabasePlace(NamedTuple):
                 raise DatabaseUnfit(f"postgres.url: libpq knows no parameter {name}") from None
             rule = "is not a url that PostgreSQL reads, such as postgresql://delayd@host/jobs"
             raise DatabaseUnfit(f"postgres.url {rule}") from None
-        host = given.get("host") or given.get("hostaddr") or "localhost"
-        port = f":{given['port']}" if given.get("port") else ""
-        shown = visible(f"postgresql://{host}{port}/{given.get('dbname', '')}")
+        host = parameters.get("host") or parameters.get("hostaddr") or "localhost"
+        port = f":{parameters['port']}" if parameters.get("port") else ""
+        shown = visible(f"postgresql://{host}{port}/{parameters.get('dbname', '')}")
         place = (name, lease_ms, address, accepted, password_file, settings)
         return cls(text.encode(), shown, *place)
 

@@ -5,7 +5,7 @@ r"""The book of schedules: each is a job of the internal topic `$schedules`.
     body    a line of JSON, the definition and the progress, and then the body of its runs
 
 So schedules are kept, copied, followed by a standby, listed and counted as all jobs are, follow the
-wall clock as all jobs with moments do, and stand on the wheel. Nobody but this room changes them
+wall clock as all jobs with moments do, and stand on the wheel. Nobody but this package changes them
 (`core.operations.checks`). The book also has an index by name, in memory.
 
 >>> kept = pack(Definition(topic="mail", every_ms=1_000), RunProgress(created_ms=5), b"hi")

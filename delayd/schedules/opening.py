@@ -1,6 +1,6 @@
 """Opens the schedules of a daemon: at its start where there are some, else when one is asked for.
 
-A daemon without schedules loads nothing of this room but this module.
+A daemon without schedules loads nothing of this package but this module.
 """
 
 from collections.abc import Callable, Mapping

@@ -81,15 +81,15 @@ def test_addresses_of_one_owner_are_one(first: str, second: str) -> None:
 def test_unauthenticated_connections_of_one_address_are_fewer(host: str) -> None:
     admission = asking()
     callers = [comes(admission, host) for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
-    assert admitted(admission, host) is Rejection.STRANGERS_PER_IP
+    assert admitted(admission, host) is Rejection.UNAUTHENTICATED_PER_IP
     comes(admission, "192.0.2.99")
     assert admission.login(callers[0], TOKEN, 0) is None
     comes(admission, host)
-    assert admitted(admission, host) is Rejection.STRANGERS_PER_IP
+    assert admitted(admission, host) is Rejection.UNAUTHENTICATED_PER_IP
     assert admission.login(callers[0], TOKEN, 0) is None
-    assert admitted(admission, host) is Rejection.STRANGERS_PER_IP
+    assert admitted(admission, host) is Rejection.UNAUTHENTICATED_PER_IP
     admission.leave(callers[0])
-    assert admitted(admission, host) is Rejection.STRANGERS_PER_IP
+    assert admitted(admission, host) is Rejection.UNAUTHENTICATED_PER_IP
     admission.leave(callers[1])
     comes(admission, host)
 

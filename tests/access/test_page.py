@@ -21,7 +21,7 @@ from delayd.limits import (
     HTTP_HEADER_MS_DEFAULT,
     HTTP_HEADERS_MAX,
     HTTP_IDLE_MS_DEFAULT,
-    HTTP_STRANGERS_PER_IP_DEFAULT,
+    HTTP_UNAUTHENTICATED_PER_IP_DEFAULT,
     LINE_BYTES_MAX,
     LINE_CONNECTIONS_PER_ADDRESS_MAX,
     LINE_INCOMPLETE_S_MAX,
@@ -95,8 +95,8 @@ def test_the_bounds_are_those_of_the_limits() -> None:
     assert f"| {AUTH_FAILURES_MAX} a minute |" in row("wrong tokens")
     assert LINE_CONNECTIONS_PER_ADDRESS_MAX == HTTP_CONNECTIONS_PER_IP_DEFAULT
     assert f"| {HTTP_CONNECTIONS_PER_IP_DEFAULT:,} (" in row("connections from one address")
-    assert LINE_UNAUTHENTICATED_PER_ADDRESS_MAX == HTTP_STRANGERS_PER_IP_DEFAULT
-    assert f"| {HTTP_STRANGERS_PER_IP_DEFAULT} (" in row("of these, without")
+    assert LINE_UNAUTHENTICATED_PER_ADDRESS_MAX == HTTP_UNAUTHENTICATED_PER_IP_DEFAULT
+    assert f"| {HTTP_UNAUTHENTICATED_PER_IP_DEFAULT} (" in row("of these, without")
     assert f"| {LINE_BYTES_MAX} bytes, {LONG_LINE_BYTES_MAX:,} for" in row("a command line")
     assert f"| {HTTP_BODY_BYTES_DEFAULT >> 20} MiB" in row("an HTTP request")
     assert f"{HTTP_HEADERS_MAX} headers" in row("an HTTP request")

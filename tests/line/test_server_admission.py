@@ -36,7 +36,7 @@ def test_a_server_refuses_too_many_unauthenticated_clients(monkeypatch: pytest.M
     with ServerRig(connections_max=500, admission=asking(), refusals=refusals) as rig:
         clients = [rig.client() for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
         assert is_cut_off(rig.client())
-        assert refusals.by_reason == {"TOO_MANY_STRANGERS": 1}
+        assert refusals.by_reason == {"TOO_MANY_UNAUTHENTICATED": 1}
         for client in clients[:2]:
             rig.says(client, b"auth %b\r\n" % TOKEN.encode())
             assert heard(client) == b"OK\r\n"

@@ -190,7 +190,7 @@ class ConnectionRig:
                 Authenticator(Tokens([]) if needs_token else None),
                 connections_max=bounds.connections_max,
                 per_address_max=bounds.connections_per_ip_max,
-                unauthenticated_per_address_max=bounds.strangers_per_ip_max,
+                unauthenticated_per_address_max=bounds.unauthenticated_per_ip_max,
             ),
             self._note,
         )

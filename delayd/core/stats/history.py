@@ -69,11 +69,11 @@ class History:
         now_ms = _minute_of(self._from_ms)
         first_ms = now_ms - min(minutes, HISTORY_MINUTES_MAX) * MINUTE_MS
         over = {_minute_of(minute.from_ms): minute for minute in self._over}
-        told = [
+        finished = [
             over.get(from_ms) or Minute(from_ms, (0, 0, 0, 0), None, None)
             for from_ms in range(max(first_ms, _minute_of(self.start_ms)), now_ms, MINUTE_MS)
         ]
-        return [*told, self._so_far(counters, late)]
+        return [*finished, self._so_far(counters, late)]
 
 
 def _minute_of(time_ms: int) -> int:

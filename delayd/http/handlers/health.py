@@ -73,10 +73,10 @@ async def history(call: Call) -> Reply:
     call.allow(None)
     api = call.api
     query: HistoryForm = call.query
-    told = daemon_history(api.engine, query.minutes)
+    finished = daemon_history(api.engine, query.minutes)
     minutes = []
-    async with api.slices(len(told)) as slices:
-        for minute in told:
+    async with api.slices(len(finished)) as slices:
+        for minute in finished:
             if slices.is_over:
                 await slices.rest()
             minutes.append(minute_answer(minute, api.wall_ms(0)))
