@@ -231,8 +231,10 @@ def redrive(
             if reason is not None:
                 why = f"no dead job of {topic} has the reason {reason}; dead reasons lists them"
             raise CommandFailed(Exit.NOTHING_THERE, why)
-    jobs = f"{counted(buried if count is None else min(count, buried), 'job')} of {topic}"
-    if agreed("redriven", jobs, dry_run=dry_run, yes=yes, will="handed out again"):
+    wanted = buried if count is None else min(count, buried)
+    jobs = f"{counted(wanted, 'job')} of {topic}"
+    is_sure = yes or not wanted
+    if agreed("redriven", jobs, dry_run=dry_run, yes=is_sure, will="handed out again"):
         kicked = client.redrive(topic, count, per_second=per_second, reason=reason, group=group)
         print_lines([f"redriven: {counted(kicked, 'job')}"])
     return Exit.OK

@@ -47,6 +47,7 @@ WAITING = ("delayed", "ready")
 COLUMNS = (
     *(Column("id"), Column("topic", 1, text_least=6), Column("state", 3), Column("due")),
     *(Column("priority", 6, default="65536"), Column("key", 2, text_least=6)),
+    Column("group", 8, text_least=6),
     *(Column("attempts", 7), Column("failure", 5, text_least=12), Column("body", 4, text_least=8)),
 )
 TIMES = (
@@ -259,6 +260,7 @@ def print_jobs(found: "Iterable[JobInfo]", *, bodies: bool, topics: bool = False
     rows = [
         [
             *(job.id, *([job.topic] if topics else []), job.state, job.due, job.priority, job.key),
+            job.group,
             job.attempts or "",
             cut_here(failure_text(job), BODY_COLUMNS),
             *([cut_here(shown(job.body), BODY_COLUMNS)] if bodies else []),

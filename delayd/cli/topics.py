@@ -188,7 +188,8 @@ def named(client: "Client", topic: str, *, are_paused: bool = False) -> list[str
 def clear(client: "Client", topic: str, *, dry_run: bool, yes: bool) -> int:
     """Delete every job of TOPIC that is not reserved."""
     found = client.topic(topic)
-    jobs = f"{counted(found.jobs - found.reserved, 'job')} of {topic}"
-    if agreed("deleted", jobs, dry_run=dry_run, yes=yes):
+    wanted = found.jobs - found.reserved
+    jobs = f"{counted(wanted, 'job')} of {topic}"
+    if agreed("deleted", jobs, dry_run=dry_run, yes=yes or not wanted):
         print_lines([f"deleted: {counted(client.clear(topic), 'job')}"])
     return Exit.OK

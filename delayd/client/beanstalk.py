@@ -354,9 +354,15 @@ def is_topic(name: str) -> bool:
     return re.fullmatch(_TOPIC, name) is not None
 
 
-@functools.lru_cache(maxsize=TOPICS_KEPT)
-def topic_word(name: str) -> str:
+def topic_word(name: object) -> str:
     """Return a topic as it can stand in a line. Raises TopicNameInvalid."""
+    if not isinstance(name, str):
+        raise wrong("topic", f"must be the name of a topic, and is {name!r:.80}")
+    return _topic_word(name)
+
+
+@functools.lru_cache(maxsize=TOPICS_KEPT)
+def _topic_word(name: str) -> str:
     if not is_topic(name):
         raise TopicNameInvalid(
             f"the topic name {name!r} must be 1 to 200 of A-Z a-z 0-9 - + / ; . $ _ ( ), and must"

@@ -565,6 +565,8 @@ def _schedule_path(name: str) -> str:
 
 
 def _topic(name: str) -> str:
+    if not isinstance(name, str):
+        raise wrong("topic", f"must be the name of a topic, and is {name!r:.80}")
     if not name:  # a path without it is another one
         raise TopicNameInvalid("the topic name is empty", "BAD_FORMAT")
     return f"/v1/topics/{quoted(name)}"

@@ -28,6 +28,7 @@ from delayd.client.beanstalk import (
 )
 from delayd.client.connection_pool import IDLE_CONNECTIONS_MAX, Link, Pool
 from delayd.client.http1 import Request, ResponseReader, request_bytes
+from delayd.client.http_calls import HttpCalls
 from delayd.client.line_calls import LineCalls
 from delayd.client.protocols import way_to
 from delayd.client.results import Reservation
@@ -216,10 +217,13 @@ def test_a_key_cannot_bring_a_command(key: str) -> None:
         next(LineCalls(HTTP_URL).find("mail", key))
 
 
-@pytest.mark.parametrize("topic", ["a b", "a\r\nquit", "", "x" * 201, "-a", "a\n"])
+@pytest.mark.parametrize("topic", ["a b", "a\r\nquit", "", "x" * 201, "-a", "a\n", 5, None])
 def test_a_topic_cannot_bring_a_command(topic: str) -> None:
     with pytest.raises(TopicNameInvalid):
         next(LineCalls(HTTP_URL).put(topic, "x"))
+    if not isinstance(topic, str):  # the daemon judges names over HTTP
+        with pytest.raises(TopicNameInvalid):
+            next(HttpCalls(HTTP_URL).put(topic, "x"))
 
 
 JOB = Reservation(7, "mail", "", b"x")
