@@ -7,6 +7,7 @@ import gc
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -117,7 +118,9 @@ def run(
             compiled = COMPILED if (COMPILED / ".compiled").exists() else None
             bench = Bench(amount, Path(scratch), compiled)
             stack.callback(bench.close)
+            began = time.monotonic()
             wrong += runner.run(cases, bench, writer, click.echo)
+            click.echo(f"{chapter} took {(time.monotonic() - began) / 60:.1f} minutes\n")
     for line in wrong:
         click.echo(f"WRONG: {line}", err=True)
     sys.exit(1 if wrong else 0)

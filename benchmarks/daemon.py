@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks.peers import START_SECONDS_MAX, Server, ServerFailedError
+from benchmarks.peers import START_SECONDS_MAX, Server, ServerFailedError, written_bytes_below
 from benchmarks.receivers import Certificate
 
 READY: Final = re.compile(r"(line|http) 127\.0\.0\.1:(\d+)")
@@ -48,24 +48,12 @@ class Started(NamedTuple):
 
     def log_bytes(self) -> int:
         """Return the bytes written to its log and snapshots, without room that waits for more."""
-        return sum(written_bytes(path) for path in (self.directory / "data").rglob("*"))
+        return written_bytes_below(self.directory / "data")
 
     def jobs(self) -> int:
         """Return how many jobs it has."""
         counts = json.loads(self.ask("/v1/stats"))["jobs"]
         return sum(counts[state] for state in ("ready", "reserved", "delayed", "buried"))
-
-
-def written_bytes(path: Path) -> int:
-    """Return how many bytes of a file are data: blocks that were only reserved are holes."""
-    found = 0
-    with contextlib.suppress(OSError), path.open("rb") as file:  # gone, a folder, or no more data
-        hole = 0
-        while True:
-            data = os.lseek(file.fileno(), hole, os.SEEK_DATA)
-            hole = os.lseek(file.fileno(), data, os.SEEK_HOLE)
-            found += hole - data
-    return found
 
 
 def start(

@@ -36,6 +36,7 @@ class Durability(enum.StrEnum):
     BEFORE_ANSWER = "on disk before the answer"
     WITHIN_50_MS = "on disk 50 ms later"
     WITHIN_1_S = "on disk up to 1 s later"
+    UNSYNCED = "on disk when the system writes"
     IN_MEMORY = "in memory only"
 
 
@@ -167,6 +168,8 @@ class Case:
     policy: Durability = Durability.NOT_APPLICABLE
     settings: str = ""
     """The command, script or settings of the subject that decide the figure."""
+    runs_max: int | None = None
+    """Readings at most, of a case that would make its chapter too long."""
 
     @property
     def round(self) -> RoundKey:
@@ -188,6 +191,7 @@ class Case:
 CHAPTERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "start": "benchmarks.start",
+        "servers": "benchmarks.servers.cases",
     }
 )
 """The module of each chapter, which has `cases() -> Sequence[Case]`; in the order of the report."""

@@ -37,17 +37,26 @@ class Heard:
     """The number of each job that was handed out, and what acknowledges it."""
     acknowledged: int = 0
     empty: int = 0
-    """Answers to a `take` that had no job: only of servers that are polled."""
+    """Jobs that a `take` asked for and did not get: only of servers that are polled."""
+    follow: bytes = b""
+    """What has to be sent before there is an answer: the next step of a put or a take."""
 
 
 class Dialect(Protocol):
     """One connection's way of speaking to a server; it keeps what is not whole yet itself."""
 
+    @property
+    def answers_acknowledgements(self) -> bool:
+        """Whether it does; if not, a job counts as acknowledged when that is sent."""
+
     def greet(self, sock: socket.socket) -> None:
         """Log in and set up what puts and takes need; the socket blocks. May raise `OSError`."""
 
     def puts(self, first: int, count: int, delay_ms: int) -> bytes:
-        """Return the requests that put jobs with the numbers from `first` on."""
+        """Return the requests that put jobs with the numbers from `first` on, all due together.
+
+        A job must not be due earlier than `delay_ms` after this call: round up.
+        """
 
     def keyed_puts(self, first: int, count: int, delay_ms: int) -> bytes:
         """Return the same, each under a key of its own, which a second put would meet.
@@ -56,7 +65,7 @@ class Dialect(Protocol):
         """
 
     def takes(self, count: int) -> bytes:
-        """Return the requests for so many jobs, one each."""
+        """Return the requests for so many jobs; `hear` reports each as `taken` or as `empty`."""
 
     def acknowledgements(self, handles: Sequence[bytes]) -> bytes:
         """Return the requests that acknowledge these jobs."""
@@ -68,7 +77,9 @@ class Dialect(Protocol):
 class Running(Protocol):
     """A server that serves, with an empty queue."""
 
-    port: int
+    @property
+    def port(self) -> int:
+        """Of the loopback interface."""
 
     def dialect(self, body_bytes: int) -> Dialect:
         """Return the way of speaking of a new connection that puts bodies of this length."""
@@ -92,13 +103,25 @@ class Running(Protocol):
 class Peer(Protocol):
     """A server as it is set up."""
 
-    subject: str
-    """As it is called in the report: `Redis, Lua, tuned`."""
-    policy: Durability
-    settings: str
-    """The command and the settings that decide the figures, for the report."""
-    delay_unit_ms: int
-    """Delays are whole multiples of it: 1,000 for beanstalkd."""
+    @property
+    def subject(self) -> str:
+        """As it is called in the report: `Redis, Lua, tuned`."""
+
+    @property
+    def policy(self) -> Durability:
+        """What an acknowledgement means."""
+
+    @property
+    def settings(self) -> str:
+        """The command and the settings that decide the figures, for the report."""
+
+    @property
+    def delay_unit_ms(self) -> int:
+        """Delays are whole multiples of it: 1,000 for beanstalkd."""
+
+    @property
+    def poll_pause_s(self) -> float:
+        """How long a worker waits after an `empty` answer; 0 where the server lets it wait."""
 
     def serve(self, bench: Bench, directory: Path) -> AbstractContextManager[Running]:
         """Run it with an empty queue; raise `NotMeasuredError` if it is not installed.

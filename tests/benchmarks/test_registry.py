@@ -5,6 +5,7 @@ Chapters whose subjects are processes are in tests/integration/test_benchmarks.p
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,7 +59,7 @@ def test_subjects_take_turns_and_what_must_not_be_is_told(tmp_path: Path) -> Non
         case("a", {"rate": 1.0, "lost": 0}, {"rate": 3.0, "lost": 0}),
         case("b", {"rate": 2.0, "lost": 1}, ValueError("gone")),
         case("c", NotMeasuredError("there is none")),
-        case("a", {"rate": 5.0}, {"rate": 5.0}, clients=8),
+        replace(case("a", {"rate": 5.0}, clients=8), runs_max=1),
     ]
     assert [[one.subject for one in turn] for turn in rounds(turns)] == [["a", "b", "c"], ["a"]]
     file = io.StringIO()
@@ -69,7 +70,7 @@ def test_subjects_take_turns_and_what_must_not_be_is_told(tmp_path: Path) -> Non
         json.loads(line).get("case", {}).get("subject")
         for line in file.getvalue().split("\n")[1:-1]
     ]
-    assert order == ["a", "b", "a", "b", "c", "a", "a"]
+    assert order == ["a", "b", "a", "b", "c", "a"]
     assert wrong == [
         "servers, put, connections=1, b, in memory only: 1 lost",
         "servers, put, connections=1, b, in memory only: failed: ValueError: gone",

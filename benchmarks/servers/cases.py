@@ -1,0 +1,72 @@
+"""The chapter `servers`: each server does each operation, in several sizes."""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from benchmarks.registry import Case
+from benchmarks.servers import beanstalkd, delayd
+from benchmarks.servers.generator import Load
+from benchmarks.servers.operations import FILL, OPERATIONS, RECOVERY_JOBS, reading
+from benchmarks.servers.peer import Peer
+
+ONE, EIGHT, FIFTY, MANY = Load(1, 1), Load(8, 1), Load(50, 1), Load(500, 1)
+PIPELINED: Final = Load(50, 20)
+LOADS: Final = (
+    *(ONE, EIGHT, FIFTY, MANY, Load(1, 20), PIPELINED),
+    *(Load(50, 1, 1_024), Load(50, 1, 16_384)),
+)
+SIZES: Final = {
+    "put": LOADS,
+    "keyed put": (FIFTY, PIPELINED),
+    "reserve + ack": LOADS,
+    "mixed": (EIGHT, FIFTY, MANY, PIPELINED),
+}
+REPEATED: Final = {("put", ONE), ("put", FIFTY), ("put", PIPELINED), ("reserve + ack", FIFTY)}
+"""What is read as often as the effort says; the others, and recovery, are read once."""
+
+
+def peers() -> Sequence[Peer]:
+    """Return all servers, in the order in which they take turns."""
+    return [*delayd.peers(), *beanstalkd.peers()]
+
+
+def cases() -> Sequence[Case]:
+    """Return the chapter."""
+    return [*load_cases(), *recovery_cases()]
+
+
+def load_cases() -> Iterator[Case]:
+    """Yield what is measured under load."""
+    for operation, loads in SIZES.items():
+        for load in loads:
+            for peer in peers():
+                yield Case(
+                    chapter="servers",
+                    operation=operation,
+                    size={
+                        "connections": load.connections,
+                        "in flight": load.in_flight,
+                        "bytes": load.body_bytes,
+                    },
+                    subject=peer.subject,
+                    measure=functools.partial(reading, peer, OPERATIONS[operation], load),
+                    policy=peer.policy,
+                    settings=peer.settings,
+                    runs_max=None if (operation, load) in REPEATED else 1,
+                )
+
+
+def recovery_cases() -> Iterator[Case]:
+    """Yield the starts after kill -9."""
+    for peer in peers():
+        yield Case(
+            chapter="servers",
+            operation="recovery",
+            size={"jobs": RECOVERY_JOBS},
+            subject=peer.subject,
+            measure=functools.partial(reading, peer, OPERATIONS["recovery"], FILL),
+            policy=peer.policy,
+            settings=peer.settings,
+            runs_max=1,
+        )

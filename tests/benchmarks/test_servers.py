@@ -1,0 +1,296 @@
+"""The chapter `servers` in memory: what is said to servers, and that a judge sees what must not be.
+
+Here the generator's sockets are replaced by a server in a few lines that can lose jobs, hand them
+out twice or early; tests/integration/test_benchmarks.py has the real ones.
+"""
+
+import contextlib
+import doctest
+import heapq
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from benchmarks.load import ServerSilentError, UnexpectedReplyError
+from benchmarks.registry import EFFORTS, Bench, Durability, NotMeasuredError, Values
+from benchmarks.servers import beanstalk, generator, operations, processes
+from benchmarks.servers.account import JobAccount
+from benchmarks.servers.beanstalk import BeanstalkDialect
+from benchmarks.servers.cases import cases
+from benchmarks.servers.generator import Doing, Load, Unanswered
+from benchmarks.servers.peer import Dialect, Heard
+
+BODY_BYTES = 12
+SILENCE_S = 10.0
+
+
+@pytest.mark.parametrize("module", [beanstalk, generator, operations, processes])
+def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
+    results = doctest.testmod(module)
+    assert results.failed == 0
+    assert results.attempted > 0
+
+
+def heard(dialect: Dialect, pieces: Sequence[bytes]) -> Heard:
+    """What a connection hears that receives these pieces."""
+    whole = Heard()
+    for piece in pieces:
+        one = dialect.hear(piece)
+        whole.put += one.put
+        whole.taken += one.taken
+        whole.acknowledged += one.acknowledged
+        whole.empty += one.empty
+        whole.follow += one.follow
+    return whole
+
+
+def assert_cut_anywhere(make: Callable[[], Dialect], said: bytes, expected: Heard) -> None:
+    assert heard(make(), [said]) == expected
+    assert heard(make(), [said[at : at + 1] for at in range(len(said))]) == expected
+    for cut in range(len(said)):
+        assert heard(make(), [said[:cut], said[cut:]]) == expected
+
+
+def test_replies_of_beanstalk_are_the_same_whole_and_cut_anywhere() -> None:
+    said = b"DELETED\r\nRESERVED 7 12\r\n0000000003xx\r\nINSERTED 8\r\nINSERTED 9\r\n"
+    expected = Heard(put=2, taken=[(3, b"7")], acknowledged=1)
+    assert_cut_anywhere(lambda: BeanstalkDialect(BODY_BYTES), said, expected)
+
+
+@pytest.mark.parametrize("reply", [b"OUT_OF_MEMORY\r\n", b"NOT_FOUND\r\n", b"DEADLINE_SOON\r\n"])
+def test_any_other_reply_fails_the_reading(reply: bytes) -> None:
+    with pytest.raises(UnexpectedReplyError, match=reply.decode().strip()):
+        BeanstalkDialect(BODY_BYTES).hear(b"INSERTED 1\r\n" + reply)
+
+
+def test_a_put_says_its_number_and_its_delay_and_only_delayd_has_keys() -> None:
+    dialect = BeanstalkDialect(BODY_BYTES, has_keys=True)
+    assert dialect.puts(9, 2, 3_600_000) == (
+        b"put 0 3600 600 12\r\n0000000009xx\r\nput 0 3600 600 12\r\n0000000010xx\r\n"
+    )
+    assert dialect.puts(9, 1, 1) == b"put 0 0.001 600 12\r\n0000000009xx\r\n"
+    assert dialect.puts(9, 1, 0) == b"put 0 0 600 12\r\n0000000009xx\r\n"
+    assert dialect.keyed_puts(9, 1, 0) == b"put 0 0 600 12 key=order-9\r\n0000000009xx\r\n"
+    with pytest.raises(NotMeasuredError, match="no keys"):
+        BeanstalkDialect(BODY_BYTES).keyed_puts(1, 1, 0)
+
+
+def test_times_belong_to_the_oldest_commands() -> None:
+    unanswered, times = Unanswered(), list[tuple[float, int]]()
+    unanswered.send(1.0, 3)
+    unanswered.send(2.0, 1)
+    unanswered.hear(5.0, 2, times)
+    unanswered.hear(6.0, 2, times)
+    assert times == [(4.0, 2), (5.0, 1), (4.0, 1)]
+    with pytest.raises(UnexpectedReplyError, match="more was answered"):
+        unanswered.hear(7.0, 1, times)
+
+
+def test_a_job_that_nobody_put_is_an_error() -> None:
+    account = JobAccount()
+    account.put(1, 0.0)
+    with pytest.raises(UnexpectedReplyError, match="job 1 arrived"):
+        account.take([1], 1.0)
+
+
+# A beanstalk server in memory, with faults
+
+
+COMMAND = re.compile(
+    rb"put 0 (?P<delay>[\d.]+) 600 \d+[^\r]*\r\n(?P<body>\w+)\r\n"
+    rb"|(?P<reserve>reserve)\r\n|delete (?P<job>\d+)\r\n"
+)
+
+
+@dataclass
+class FaultyServer:
+    """Keeps jobs, on a clock that the test moves; `fault` is what it does to every fifth job."""
+
+    fault: str = ""
+    now: float = 100.0
+    port: int = 0
+    due: list[tuple[float, int, bytes]] = field(default_factory=list)
+    reserved: dict[int, bytes] = field(default_factory=dict)
+    waiting: deque[list[bytes]] = field(default_factory=deque)
+    inserted: int = 0
+    restarts: int = 0
+
+    def dialect(self, body_bytes: int) -> Dialect:
+        return BeanstalkDialect(body_bytes)
+
+    def processes(self) -> Sequence[int]:
+        return [os.getpid()]
+
+    def standing(self) -> int:
+        return len(self.due) + len(self.reserved)
+
+    def log_bytes(self) -> int:
+        return 0
+
+    def restart(self) -> float:
+        self.restarts += 1
+        if self.fault == "forgets":
+            self.due.pop()
+        return 0.5
+
+    def tell(self, said: bytes, answers: list[bytes]) -> None:
+        """Carry out commands; answers to reserves may come later."""
+        for command in COMMAND.finditer(said):
+            if command["reserve"]:
+                self.waiting.append(answers)
+            elif command["job"]:
+                del self.reserved[int(command["job"])]
+                answers.append(b"DELETED\r\n")
+            else:
+                self.inserted += 1
+                self.put(self.inserted, float(command["delay"]), command["body"])
+                answers.append(b"INSERTED %d\r\n" % self.inserted)
+
+    def put(self, job: int, delay: float, body: bytes) -> None:
+        is_odd = job % 5 == 4
+        if is_odd and self.fault == "loses":
+            return
+        if is_odd and self.fault == "is early":
+            delay -= 0.01
+        if is_odd and self.fault == "doubles":
+            heapq.heappush(self.due, (self.now + delay, -job, body))
+        heapq.heappush(self.due, (self.now + delay, job, body))
+
+    def hand_out(self) -> None:
+        while self.waiting and self.due and self.due[0][0] <= self.now:
+            _, job, body = heapq.heappop(self.due)
+            job = job if job > 0 else 1_000_000 - job
+            self.reserved[job] = body
+            self.waiting.popleft().append(b"RESERVED %d %d\r\n%b\r\n" % (job, len(body), body))
+
+
+class WireInMemory:
+    """Stands for the generator's connections: each turn is a millisecond."""
+
+    def __init__(self, server: FaultyServer) -> None:
+        self._server = server
+        self._clients: list[ClientInMemory] = []
+
+    def open(self, running: FaultyServer, count: int, body_bytes: int) -> "list[ClientInMemory]":
+        opened = [ClientInMemory(running, body_bytes) for _ in range(count)]
+        self._clients += opened
+        return opened
+
+    def begin(self, client: "ClientInMemory", doing: Doing, in_flight: int) -> None:
+        client.doing = doing
+        doing.begin(in_flight)
+
+    def run(self, seconds: float, is_done: Callable[[], bool]) -> None:
+        until = self._server.now + min(seconds, SILENCE_S)
+        while self._server.now < until and not is_done():
+            self._server.now += 0.001
+            self._server.hand_out()
+            for client in self._clients:
+                said = b"".join(client.answers)
+                client.answers.clear()
+                client.doing.hear(said)
+        if seconds > SILENCE_S and not is_done():
+            raise ServerSilentError("no answer")
+
+
+class ClientInMemory:
+    """One connection of them."""
+
+    def __init__(self, server: FaultyServer, body_bytes: int) -> None:
+        self.dialect = server.dialect(body_bytes)
+        self.answers: list[bytes] = []
+        self.doing: Doing
+        self._server = server
+
+    def send(self, request: bytes) -> None:
+        self._server.tell(request, self.answers)
+
+
+@dataclass(frozen=True)
+class PeerInMemory:
+    """What an operation asks of a peer."""
+
+    policy: Durability = Durability.BEFORE_ANSWER
+    delay_unit_ms: int = 1
+    poll_pause_s: float = 0.0
+
+
+def played(
+    name: str,
+    server: FaultyServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    policy: Durability = Durability.BEFORE_ANSWER,
+) -> Values:
+    """Play an operation with a server in memory."""
+
+    @contextlib.contextmanager
+    def connections(_: float) -> Iterator[WireInMemory]:
+        yield WireInMemory(server)
+
+    monkeypatch.setattr(operations, "connections", connections)
+    monkeypatch.setattr(operations, "LAST_SYNC_S", 0)
+    monkeypatch.setattr(generator, "clock", lambda: server.now)
+    peer: Any = PeerInMemory(policy)
+    bench = Bench(EFFORTS["tiny"], tmp_path)
+    return operations.OPERATIONS[name](peer, server, Load(4, 3, BODY_BYTES), bench)
+
+
+MUST_NOT = ("lost", "doubled", "early")
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "expected"),
+    [
+        *((name, "", ()) for name in ("put", "reserve + ack", "mixed", "recovery")),
+        ("put", "loses", ("lost",)),
+        ("put", "doubles", ("doubled",)),
+        ("recovery", "forgets", ("lost",)),
+        ("recovery", "loses", ("lost",)),
+        ("reserve + ack", "loses", ("lost",)),
+        ("reserve + ack", "doubles", ("doubled",)),
+        ("mixed", "loses", ("lost",)),
+        ("mixed", "doubles", ("doubled",)),
+        ("mixed", "is early", ("early",)),
+    ],
+)
+def test_what_must_not_be_is_seen(
+    name: str,
+    fault: str,
+    expected: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = played(name, FaultyServer(fault), tmp_path, monkeypatch)
+    assert tuple(word for word in MUST_NOT if values[word]) == expected
+
+
+def test_a_reading_under_load_leaves_nothing_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FaultyServer()
+    values = played("mixed", server, tmp_path, monkeypatch)
+    assert server.standing() == len(server.waiting) == 0
+    assert values["rate"] > 0
+    assert values["p50_ms"] == pytest.approx(1.0)
+
+
+def test_what_keeps_nothing_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = FaultyServer()
+    values = played("recovery", server, tmp_path, monkeypatch, Durability.IN_MEMORY)
+    assert server.restarts == 0
+    assert "recovery_s" not in values
+    assert "resident_bytes" in values
+
+
+def test_every_case_says_how_its_server_was_set_up() -> None:
+    assert all(case.settings and case.policy for case in cases())

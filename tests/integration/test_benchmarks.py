@@ -1,0 +1,36 @@
+"""Each server of the benchmarks does each operation once, with little of everything."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.registry import EFFORTS, Bench, NotMeasuredError
+from benchmarks.runner import faults
+from benchmarks.servers import operations
+from benchmarks.servers.cases import peers
+from benchmarks.servers.generator import Load
+from benchmarks.servers.operations import OPERATIONS
+from benchmarks.servers.peer import Peer
+
+LOAD = Load(connections=2, in_flight=3, body_bytes=16_384)
+
+
+@pytest.mark.parametrize("peer", peers(), ids=lambda peer: f"{peer.subject}, {peer.policy}")
+def test_a_server_does_every_operation_and_nothing_is_lost_doubled_or_early(
+    peer: Peer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operations, "LAST_SYNC_S", 0)  # a kill keeps what was only written
+    bench = Bench(EFFORTS["tiny"], tmp_path)
+    impossible = []
+    try:
+        with peer.serve(bench, tmp_path) as running:
+            for name, operation in OPERATIONS.items():  # recovery is the last
+                try:
+                    values = operation(peer, running, LOAD, bench)
+                except NotMeasuredError:
+                    impossible.append(name)
+                else:
+                    assert not faults(values), f"{name}: {values}"
+    except NotMeasuredError as reason:
+        pytest.skip(str(reason))
+    assert impossible in ([], ["keyed put"])
