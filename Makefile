@@ -27,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv run compiled check test test-compiled test-faults test-clients mutants lint format lock screenshots vendor bench bench-line bench-wheel bench-http bench-keys bench-groups bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines bench-outbox clean
+.PHONY: help venv run compiled check test test-compiled test-faults test-clients mutants lint format lock screenshots vendor bench report bench-line bench-wheel bench-http bench-keys bench-groups bench-passes bench-scrape bench-neighbours bench-client bench-push bench-instructions bench-soak bench-two-machines bench-outbox clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ vendor: ## fetch the charting library of the dashboard again, if it is what it w
 bench: $(VENV)/.peers compiled ## measure everything that the report shows, and keep the results
 	@.ci/debian-packages
 	$(BIN)/python -m benchmarks run --results benchmarks/results $(ARGS)
+
+report: $(VENV)/.dev ## make docs/benchmarks.md, its plots and the figures of README.md of benchmarks/results
+	$(BIN)/python -m benchmarks report $(ARGS)
 
 bench-line: $(VENV)/.dev ## measure the line protocol against beanstalkd
 	@.ci/debian-packages

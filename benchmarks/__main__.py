@@ -16,6 +16,7 @@ import click
 
 from benchmarks import machine, registry, results, runner
 from benchmarks.registry import CHAPTERS, EFFORTS, Bench, Case, Selection
+from benchmarks.report import files
 
 DIRECTORY: Final = Path("/var/tmp")  # noqa: S108 - a real disk almost everywhere, unlike /tmp
 COMPILED: Final = Path(__file__).parent.parent / "build/compiled"
@@ -124,6 +125,26 @@ def run(
     for line in wrong:
         click.echo(f"WRONG: {line}", err=True)
     sys.exit(1 if wrong else 0)
+
+
+@main.command()
+@click.option(
+    "--check", is_flag=True, help="Write nothing; leave with 1 if a file is not up to date."
+)
+def report(*, check: bool) -> None:
+    """Make docs/benchmarks.md, its plots and the figures of README.md of benchmarks/results."""
+    try:
+        made = files.Report()
+    except results.DamagedResultsError as error:
+        raise click.ClickException(f"{error}\nmeasure the chapter again, or remove it") from error
+    for words in made.missing:
+        click.echo(f"missing: {words}", err=True)
+    if check:
+        outdated = made.outdated()
+        click.echo("".join(f"outdated: {path}\n" for path in outdated), nl=False, err=True)
+        sys.exit(1 if outdated else 0)
+    made.write()
+    click.echo(f"{len(made.texts)} pages and {len(made.plots)} pictures are written")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ r"""Results as JSON lines: a line that describes the machine, and a line for eac
 
 A file holds one chapter. A run of the whole chapter begins the file anew; a run of some of its
 cases is appended, and a case counts with the readings after the last machine line that has any.
+A line that is damaged, as the last one of a run that was killed may be, is an error that names it.
 """
 
 import json
@@ -78,30 +79,57 @@ def case_words(case: Case) -> dict[str, Any]:
     }
 
 
+class DamagedResultsError(Exception):
+    """A line of a file of results cannot be read; the message says file, line and why."""
+
+
 def read(path: Path) -> list[Measured]:
-    """Return the cases of a file, in the order in which they first appear."""
+    """Return the cases of a file, in the order in which they first appear.
+
+    Raises `DamagedResultsError`.
+    """
     found: dict[str, Measured] = {}
-    machine: dict[str, Any] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        value = json.loads(line)
-        if "machine" in value:
-            machine = value["machine"] | {"effort": value["effort"], "at": value["at"]}
-            continue
-        words = value["case"]
-        key = json.dumps([words[name] for name in ("operation", "size", "subject", "policy")])
-        case = found.get(key)
-        if case is None or case.machine is not machine:
-            words["policy"] = Durability(words["policy"])
-            # An entry that is there keeps its place.
-            case = found[key] = Measured(machine=machine, **words)
-        if "values" in value:
-            case.readings.append(value["values"])
-        else:
-            case.not_measured = value["not_measured"]
+    machine: Mapping[str, Any] | None = None
+    number = 0
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                machine = take_line(line, found, machine)
+            except (ValueError, KeyError, TypeError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise DamagedResultsError(f"{path}, line {number}: {reason}") from error
+    if not number:
+        raise DamagedResultsError(f"{path}, line 1: the file is empty")
     return list(found.values())
 
 
+def take_line(
+    line: str, found: dict[str, Measured], machine: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """Add what a line says to what was found so far; return the machine of the lines after it."""
+    if not line.endswith("\n"):
+        raise ValueError("the line has no end: it was not written whole")
+    value = json.loads(line)
+    if "machine" in value:
+        described: dict[str, Any] = value.pop("machine") | value
+        return described
+    if machine is None:
+        raise ValueError("no line that describes the machine stands before it")
+    words = value["case"]
+    key = json.dumps([words[name] for name in ("operation", "size", "subject", "policy")])
+    case = found.get(key)
+    if case is None or case.machine is not machine:
+        words["policy"] = Durability(words["policy"])
+        # An entry that is there keeps its place.
+        case = found[key] = Measured(machine=machine, **words)
+    if "values" in value:
+        case.readings.append(value["values"])
+    else:
+        case.not_measured = value["not_measured"]
+    return machine
+
+
 def chapters(folder: Path = FOLDER) -> Iterator[tuple[str, list[Measured]]]:
-    """Yield each chapter that has a file in this folder, by name."""
+    """Yield each chapter that has a file in this folder, by name; raise `DamagedResultsError`."""
     for path in sorted(folder.glob("*.jsonl")):
         yield path.stem, read(path)

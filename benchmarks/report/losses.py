@@ -1,0 +1,122 @@
+"""Where delayd is behind: every ratio below 1, computed from the results.
+
+A delayd is compared with each peer of its round that promises the same, or more. A peer that
+promises less than any delayd of the round is compared with those that promise least. A ratio is the
+median of the ratios of readings that were taken one after the other, above 1 where delayd is
+better, so that 0.5 is half as fast and also twice the memory.
+"""
+
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from benchmarks.registry import VALUES, Better
+from benchmarks.report.plots import is_ours
+from benchmarks.report.views import STRENGTH, cell, keys_of, label_of, markdown, split, words_of
+from benchmarks.report.words import figure_words, value_words
+from benchmarks.results import Measured
+
+COMPARED: Final = tuple(
+    name
+    for name, value in VALUES.items()
+    if value.better is not Better.ZERO and name != "generator_share"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One value of a delayd beside that of a peer."""
+
+    ours: Measured
+    peer: Measured
+    value: str
+    ratio: float
+    size: str
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """What comparisons of different sizes have in common."""
+        names = (self.ours.chapter, self.ours.operation, self.value)
+        return (*names, label_of(self.ours), label_of(self.peer))
+
+    def cells(self) -> tuple[str, ...]:
+        """Write both values and the ratio."""
+        found = (cell(self.ours, self.value), cell(self.peer, self.value))
+        return (*found, figure_words(self.ratio, 2))
+
+
+def ratio_of(ours: Measured, peer: Measured, value: str) -> float | None:
+    """Return the median of the ratios of neighbouring readings; None if there are none."""
+    pairs = [
+        (mine[value], its[value])
+        for mine, its in zip(ours.readings, peer.readings, strict=False)
+        if mine.get(value) and its.get(value)
+    ]
+    if VALUES[value].better is Better.LOWER:
+        pairs = [(its, mine) for mine, its in pairs]
+    return statistics.median(a / b for a, b in pairs) if pairs else None
+
+
+def opponents(cases: Sequence[Measured]) -> Iterator[tuple[Measured, Measured]]:
+    """Yield each delayd of a round with each peer that it is compared with."""
+    ours = [case for case in cases if is_ours(case.subject)]
+    for peer in cases:
+        if is_ours(peer.subject):
+            continue
+        promised = STRENGTH[peer.policy]
+        weakest = max((STRENGTH[case.policy] for case in ours), default=0)
+        for case in ours:
+            strength = STRENGTH[case.policy]
+            if promised <= strength or (promised > weakest and strength == weakest):
+                yield case, peer
+
+
+def comparisons(cases: Iterable[Measured]) -> Iterator[Comparison]:
+    """Yield all comparisons of the rounds of a chapter."""
+    found = list(cases)
+    keys = keys_of(found)
+    for parts, turns in split(found, keys).items():
+        size = words_of(keys[1:], parts[1:])
+        for ours, peer in opponents(turns):
+            for value in COMPARED:
+                ratio = ratio_of(ours, peer, value)
+                if ratio is not None:
+                    yield Comparison(ours, peer, value, ratio, size)
+
+
+def losses_in_short(found: Iterable[Comparison]) -> str:
+    """Write for each operation, value and pair of subjects how often, and the worst ratio."""
+    rows = []
+    ordered = sorted(found, key=lambda one: one.group)
+    for _, group in groupby(ordered, key=lambda one: one.group):
+        all_of = list(group)
+        worst = min(all_of, key=lambda one: one.ratio)
+        behind = sum(one.ratio < 1 for one in all_of)
+        if not behind:
+            continue
+        what = f"{worst.ours.chapter}: {worst.ours.operation}"
+        sizes = worst.size if len(all_of) == 1 else f"{behind} of {len(all_of)}; {worst.size}"
+        names = (label_of(worst.ours), label_of(worst.peer))
+        rows.append((what, value_words(VALUES[worst.value]), *names, sizes, *worst.cells()))
+    headings = ("what", "value", "delayd", "the other", "at how many sizes; the worst")
+    return markdown((*headings, "delayd", "the other", "ratio"), rows) if rows else ""
+
+
+def all_losses(found: Iterable[Comparison]) -> str:
+    """Write every ratio below 1, the worst first."""
+    behind = sorted((one for one in found if one.ratio < 1), key=lambda one: one.ratio)
+    rows = [
+        (
+            f"{one.ours.chapter}: {one.ours.operation}",
+            one.size,
+            value_words(VALUES[one.value]),
+            label_of(one.ours),
+            label_of(one.peer),
+            *one.cells(),
+        )
+        for one in behind
+    ]
+    headings = ("what", "size", "value", "delayd", "the other", "delayd", "the other", "ratio")
+    return markdown(headings, rows)

@@ -1,0 +1,123 @@
+"""What the report says of each chapter: its heading, what was measured, and what is shown of it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks.report.views import Bars, Curves, Percentiles, Tables, View, Which
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """A chapter of the report; its results are in a file of its name."""
+
+    name: str
+    heading: str
+    text: str
+    """What was measured."""
+    views: Sequence[View] = (Tables(),)
+    command: str = ""
+    """What makes its results, if that is not `python -m benchmarks run NAME`."""
+
+    @property
+    def made_by(self) -> str:
+        """The command that makes its results."""
+        return self.command or f"python -m benchmarks run {self.name} --results benchmarks/results"
+
+
+ONE_BODY: Final = Which(size={"bytes": 100})
+FIFTY: Final = Which(size={"connections": 50, "in flight": 1})
+WAITING: Final = Which(("put", "reserve + ack"), {"bytes": 100, "in flight": 1})
+PIPELINED_PUT: Final = Which(("put",), {"bytes": 100, "in flight": 20, "connections": 50})
+
+CHAPTERS: Final = (
+    Chapter(
+        "servers",
+        "Servers",
+        """delayd beside beanstalkd, Redis, RabbitMQ and PostgreSQL, all driven by one load
+        generator. Bars of one colour promise the same: what an acknowledgement means stands beside
+        each of them. A job that is taken and acknowledged counts once.""",
+        (
+            Bars("rate", "Operations a second", "connections", ONE_BODY),
+            Bars("rate", "Operations a second", "bytes", FIFTY, panels_min=2),
+            Bars("p50_ms", "Half of the operations took less than", "connections", WAITING),
+            Bars(
+                "p999_ms", "One of a thousand operations took longer than", "connections", WAITING
+            ),
+            Bars("cpu_s_per_million", "Processor time of the server", "connections", WAITING),
+            Bars("resident_bytes", "Memory of a job that waits", which=PIPELINED_PUT),
+            Bars("log_bytes", "Log of a job that waits", which=PIPELINED_PUT),
+            Bars("recovery_s", "From start to serving, after kill -9"),
+        ),
+    ),
+    Chapter(
+        "wheel",
+        "The timing wheel",
+        """The wheel that holds all delayed jobs, beside other ways to keep timers in Python. Time
+        is processor time of one entry.""",
+        (
+            Curves("us", "Time of one entry by the number of entries", "entries"),
+            Bars("entry_bytes", "Memory of one entry"),
+            Curves("worst_ms", "Longest pause by the number of entries", "entries"),
+        ),
+    ),
+    Chapter(
+        "lateness",
+        "Lateness",
+        """How long after its time a job arrives, at a rate that does not wait for the server: a
+        job that could not be sent in time is late too.""",
+        (Percentiles("Lateness of jobs", curves="load"),),
+    ),
+    Chapter(
+        "growth",
+        "Growth",
+        "What one, three and ten million standing jobs cost.",
+        (
+            Curves("resident_bytes", "Memory of a job by the number of jobs", "jobs"),
+            Curves("recovery_s", "From start to serving by the number of jobs", "jobs"),
+            Curves("p99_ms", "Time of a put by the number of jobs", "jobs"),
+            Tables(),
+        ),
+    ),
+    Chapter(
+        "http",
+        "HTTP",
+        """The HTTP API beside a bare aiohttp handler, which parses the same JSON and echoes it.""",
+        (Bars("rate", "Requests a second", "connections"),),
+    ),
+    Chapter(
+        "soak",
+        "An hour of everything",
+        "A mix of everything at half of the peak, for an hour.",
+        (Tables(),),
+        "make bench-soak",
+    ),
+    Chapter(
+        "start",
+        "The first reply",
+        """How long after exec a server answers its first command, and the processor time until
+        then. The floor is a Python that imports sockets and a selector, and ends.""",
+        (Bars("p50_ms", "Time from exec to the first reply"), Bars("cpu_ms", "Processor time")),
+    ),
+    Chapter(
+        "celery",
+        "Celery",
+        """Celery on delayd, on Redis and on RabbitMQ with quorum queues and native delayed
+        delivery. Two worker processes run tasks that do nothing; in the last table one of two
+        workers is killed.""",
+    ),
+    Chapter(
+        "outbox",
+        "The outbox",
+        """Rows of a table that the relay puts, and rows that are committed alone. PostgreSQL has a
+        synchronous standby, SQLite is looked at ten times a second.""",
+    ),
+    Chapter(
+        "groups",
+        "Groups",
+        """Processor time of the engine for a job that has a group of its own, beside jobs with
+        another part and bare ones; and the longest time for which it is busy without a break.""",
+    ),
+    Chapter("keys", "Keys", "Jobs with a key beside jobs without, in the engine."),
+)
+"""In the order of the page. A file of results that has no chapter here is shown as tables."""
