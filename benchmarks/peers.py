@@ -39,7 +39,6 @@ NO_LOG: Final = BEANSTALKD
 SYNC_DEFAULT: Final = BEANSTALKD + " -b {dir}"
 SYNC_EACH: Final = BEANSTALKD + " -b {dir} -f 0"
 SYNC_50_MS: Final = BEANSTALKD + " -b {dir} -f 50"
-NEVER_SYNC: Final = BEANSTALKD + " -b {dir} -F"
 
 
 class ServerFailedError(Exception):

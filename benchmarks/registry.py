@@ -60,17 +60,24 @@ class Value:
 VALUES: Final[Mapping[str, Value]] = MappingProxyType(
     {
         "rate": Value("rate", "/s", Better.HIGHER),
+        "least_ms": Value("least", "ms"),
         "p50_ms": Value("p50", "ms"),
         "p90_ms": Value("p90", "ms"),
         "p99_ms": Value("p99", "ms"),
         "p999_ms": Value("p99.9", "ms"),
         "worst_ms": Value("longest", "ms"),
+        "held_ms": Value("longest that another client waited", "ms"),
         "cpu_ms": Value("processor time", "ms"),
         "cpu_s_per_million": Value("processor time of a million", "s"),
         "generator_share": Value("generator's part of a processor", ""),
+        "generator_worst_ms": Value("generator's longest turn", "ms"),
         "resident_bytes": Value("resident memory of a job", "B"),
         "log_bytes": Value("log of a job", "B"),
         "recovery_s": Value("recovery", "s"),
+        "memory_bytes": Value("resident memory", "B"),
+        "disk_bytes": Value("log and snapshots", "B"),
+        "descriptors": Value("descriptors", ""),
+        "jobs": Value("jobs", ""),
         "us": Value("time of an entry", "µs"),
         "entry_bytes": Value("memory of an entry", "B"),
         "seconds": Value("time", "s"),
@@ -192,6 +199,8 @@ CHAPTERS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "start": "benchmarks.start",
         "servers": "benchmarks.servers.cases",
+        "lateness": "benchmarks.lateness",
+        "growth": "benchmarks.growth",
     }
 )
 """The module of each chapter, which has `cases() -> Sequence[Case]`; in the order of the report."""

@@ -64,8 +64,9 @@ CHAPTERS: Final = (
     Chapter(
         "lateness",
         "Lateness",
-        """How long after its time a job arrives, at a rate that does not wait for the server: a
-        job that could not be sent in time is late too.""",
+        """How long after its time a worker has a job. Jobs are offered at moments that are fixed
+        before, whatever the server answers: while it stalls, what would have come meanwhile waits,
+        and its wait counts.""",
         (Percentiles("Lateness of jobs", curves="load"),),
     ),
     Chapter(
@@ -76,6 +77,7 @@ CHAPTERS: Final = (
             Curves("resident_bytes", "Memory of a job by the number of jobs", "jobs"),
             Curves("recovery_s", "From start to serving by the number of jobs", "jobs"),
             Curves("p99_ms", "Time of a put by the number of jobs", "jobs"),
+            Curves("held_ms", "Longest wait during a snapshot by the number of jobs", "jobs"),
             Tables(),
         ),
     ),
@@ -89,7 +91,12 @@ CHAPTERS: Final = (
         "soak",
         "An hour of everything",
         "A mix of everything at half of the peak, for an hour.",
-        (Tables(),),
+        (
+            Curves("memory_bytes", "Memory by the minute", "minute"),
+            Curves("disk_bytes", "Log and snapshots by the minute", "minute"),
+            Curves("descriptors", "Descriptors by the minute", "minute"),
+            Curves("p99_ms", "Lateness of jobs by the minute", "minute"),
+        ),
         "make bench-soak",
     ),
     Chapter(

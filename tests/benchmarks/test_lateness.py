@@ -1,88 +1,335 @@
-"""The stream of the lateness rows: what its workers say, and how much it keeps on its way."""
+"""The open loop: what a server does wrong, or late, is seen, whatever it does to its clients.
 
+The server of these tests is a few lines over socket pairs, on a clock that each turn of the loop
+advances by a millisecond.
+"""
+
+import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from random import Random
 
 import pytest
 
-import benchmarks.lateness
-from benchmarks.lateness import FILLER, NUMBER_DIGITS, UNANSWERED_MAX, Loop, Stream
-from benchmarks.load import BODY_BYTES
+from benchmarks.lateness import open_loop
+from benchmarks.lateness.beside import Churn, Probe
+from benchmarks.lateness.open_loop import (
+    STRAGGLERS_S,
+    UNANSWERED_MAX,
+    Loop,
+    Offer,
+    at_random,
+    say_nothing,
+    spread,
+    steadily,
+)
+from benchmarks.servers.beanstalk import BeanstalkDialect
+from benchmarks.servers.peer import Dialect, Heard
 
-RESERVED = b"RESERVED 7 %d\r\n%0*d%b\r\n" % (BODY_BYTES, NUMBER_DIGITS, 0, FILLER)
+TURN_S = 0.001
+COMMAND = re.compile(rb"(?:put 0 (\d+) \d+ \d+\r\n(\d{10}x*)|(reserve)|(delete) (\d+))\r\n")
+LATER = 1_000_000
+
+
+class Server:
+    """A beanstalkd of a few lines, with faults."""
+
+    def __init__(self, rig: "Rig") -> None:
+        self.rig = rig
+        self.stalls_s = (0.0, 0.0)
+        """It does nothing from the one until the other."""
+        self.early_s = 0.0
+        self.loses: set[int] = set()
+        self.doubles: set[int] = set()
+        self.ends: list[socket.socket] = []
+        self._due: list[tuple[float, bytes]] = []
+        self._waiting: list[socket.socket] = []
+        self._heard: dict[socket.socket, bytes] = {}
+
+    def turn(self, _: float) -> None:
+        first, last = self.stalls_s
+        if first <= self.rig.now < last:
+            return
+        for end in self.ends:
+            self._hear(end)
+        while self._due and self._waiting and self._due[0][0] <= self.rig.now + self.early_s:
+            body = self._due.pop(0)[1]
+            answer = b"RESERVED %d %d\r\n%b\r\n" % (LATER, len(body), body)
+            self._waiting.pop(0).sendall(answer)
+
+    def _hear(self, end: socket.socket) -> None:
+        try:
+            self._heard[end] = self._heard.get(end, b"") + end.recv(1 << 20, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        whole = 0
+        for command in COMMAND.finditer(self._heard[end]):
+            whole = command.end()
+            delay, body, reserve, _, _ = command.groups()
+            if body:
+                number = int(body[:10])
+                job = (self.rig.now + int(delay), body)
+                self._due += [job] * ((number not in self.loses) + (number in self.doubles))
+                end.sendall(b"INSERTED 1\r\n")
+            elif reserve:
+                self._waiting.append(end)
+            else:
+                end.sendall(b"DELETED\r\n")
+        self._heard[end] = self._heard[end][whole:]
 
 
 class Rig:
-    """A stream with one worker, and the server's ends of its connections."""
+    """A loop on a clock of its own, a server, and what connects them."""
 
-    def __init__(self, *, one_in_flight: bool) -> None:
-        self.ends: list[socket.socket] = []
-        self.loop = Loop()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(benchmarks.lateness, "connect", self.connect)
-            self.stream = Stream(
-                *(self.loop, 0, b"default"), workers=1, delays_s=(1,), one_in_flight=one_in_flight
-            )
-        self.producer, self.worker = self.ends
+    port = 0
 
-    def connect(self, _port: int) -> socket.socket:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.loop = Loop(lambda: self.now, turn_s=0.0)
+        self.server = Server(self)
+        self.room = 0
+        self.loop.each_turn(self._tick)
+        self.loop.each_turn(self.server.turn)
+
+    def _tick(self, _: float) -> None:
+        self.now += TURN_S
+
+    def connect(self, _: int) -> socket.socket:
         ours, theirs = socket.socketpair()
-        theirs.sendall(b"USING default\r\n")  # to what each connection says first
-        self.ends.append(theirs)
+        if self.room:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.room)
+        self.server.ends.append(theirs)
         return ours
 
-    def close(self) -> None:
-        self.loop.close()
-        for end in self.ends:
-            end.close()
+    def dialect(self, body_bytes: int) -> Dialect:
+        return BeanstalkDialect(body_bytes)
 
-    def turn(self) -> None:
-        turns = iter((False, True))
-        self.loop.run(lambda _now: next(turns))
+    def offer(self, workers: int = 1, producers: int = 1) -> Offer:
+        return Offer(self.loop, self, workers=workers, delay_ms=1_000, producers=producers)
 
-    def heard(self, end: socket.socket) -> bytes:
-        return end.recv(1 << 20, socket.MSG_DONTWAIT)
-
-    def after(self, reply: bytes) -> bytes:
-        """What the worker says after a reply."""
-        self.worker.sendall(reply)
-        self.turn()
-        return self.heard(self.worker)
+    def turn(self, count: int = 1) -> None:
+        left = iter((*[False] * count, True))
+        self.loop.run(lambda _: next(left))
 
 
 @pytest.fixture
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    rig = Rig(one_in_flight=getattr(request, "param", True))
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    rig = Rig()
+    monkeypatch.setattr(open_loop, "connect", rig.connect)
     yield rig
-    rig.close()
+    rig.loop.close()
+    for end in rig.server.ends:
+        end.close()
 
 
-def test_a_lone_worker_waits_for_each_reply(rig: Rig) -> None:
-    rig.stream.keep_standing(1)
+def late_ms(offer: Offer, first: float, last: float) -> Sequence[int]:
+    """The lateness of those due in a span, in whole milliseconds."""
+    return [round(late * 1e3) for late in offer.verdict(first, last).lateness_s]
+
+
+def test_a_server_that_does_what_it_should_is_never_late(rig: Rig) -> None:
+    offer = rig.offer()
+    offer.start(steadily(100))
+    rig.loop.run_for(3)
+    offer.drain()
+    verdict = offer.verdict(1, 4)
+    assert max(late_ms(offer, 1, 4)) <= 2
+    assert (verdict.early, verdict.lost, verdict.doubled) == (0, 0, 0)
+    assert len(verdict.lateness_s) == offer.offered == pytest.approx(300, abs=2)
+
+
+def test_a_stall_is_seen_by_each_job_that_was_due_in_it(rig: Rig) -> None:
+    offer = rig.offer()
+    rig.server.stalls_s = (2.0, 2.5)
+    offer.start(steadily(100))
+    rig.loop.run_for(5)
+    offer.drain()
+    # The load goes on: the stall neither spreads nor thins it out.
+    assert offer.offered == pytest.approx(500, abs=2)
+    in_stall = late_ms(offer, 2.0, 2.5)
+    assert len(in_stall) == pytest.approx(50, abs=1)
+    # Due after 0, 10, 20 … ms of it: 500, 490, 480 … ms late, and a while for the one worker.
+    assert in_stall[0] == pytest.approx(500, abs=5)
+    assert sorted(in_stall)[len(in_stall) // 2] == pytest.approx(300, abs=60)
+    # What was put in the stall was due a second after it was offered.
+    assert max(late_ms(offer, 3.0, 3.5)) == pytest.approx(500, abs=5)
+    assert max(late_ms(offer, 1.0, 1.95)) <= 2
+
+
+def test_what_a_full_socket_does_not_take_counts_from_when_it_was_offered(rig: Rig) -> None:
+    rig.room = 4_096
+    offer = rig.offer(workers=8)
+    rig.server.stalls_s = (0.5, 3.5)
+    offer.start(steadily(200))
+    rig.loop.run_for(5)
+    offer.drain()
+    assert offer.offered == pytest.approx(1_000, abs=3)
+    # Offered at 1 s, due at 2 s, read by the server at 3.5 s and so due there at 4.5 s.
+    assert late_ms(offer, 2.0, 2.004)[0] == pytest.approx(2_500, abs=30)
+    assert max(seconds for seconds, _ in offer.answers) == pytest.approx(3.0, abs=0.03)
+    assert offer.verdict(0, 9).lost == 0
+
+
+def test_a_job_that_comes_before_it_is_due_is_early(rig: Rig) -> None:
+    offer = rig.offer()
+    rig.server.early_s = 0.005
+    offer.start(steadily(10))
+    rig.loop.run_for(2)
+    offer.drain()
+    verdict = offer.verdict(0, 9)
+    assert verdict.early == len(verdict.lateness_s) > 0
+    assert verdict.values()["early"] == verdict.early
+
+
+def test_a_job_that_does_not_come_is_lost_and_late_until_it_is_given_up(rig: Rig) -> None:
+    offer = rig.offer()
+    rig.server.loses = {3}
+    offer.start(steadily(10))
+    rig.loop.run_for(1)
+    offer.drain()
+    verdict = offer.verdict(0, 9)
+    assert verdict.lost == 1
+    assert max(verdict.lateness_s) > STRAGGLERS_S - 1
+
+
+def test_a_job_that_comes_twice_is_doubled(rig: Rig) -> None:
+    offer = rig.offer()
+    rig.server.doubles = {3}
+    offer.start(steadily(10))
+    rig.loop.run_for(3)
+    offer.drain()
+    assert offer.verdict(0, 9).doubled == 1
+    assert offer.verdict(0, 9).lost == 0
+
+
+def test_producers_take_turns_and_the_time_of_a_put_ends_with_its_own_answer(rig: Rig) -> None:
+    offer = rig.offer(workers=0, producers=3)
+    rig.server.stalls_s = (0.1, 0.3)
+    offer.start(steadily(100))
+    rig.loop.run_for(0.5)
+    offer.stop()
+    rig.loop.run(lambda _: offer.is_answered())
+    times_ms = [round(s * 1e3) for s, count in offer.answers for _ in range(count)]
+    assert len(times_ms) == offer.offered == pytest.approx(50, abs=1)
+    assert max(times_ms) == pytest.approx(200, abs=3)
+    assert sum(time > 2 for time in times_ms) == pytest.approx(20, abs=1)
+
+
+def test_a_worker_waits_for_each_reply(rig: Rig) -> None:
+    rig.server.stalls_s = (0.0, 99.0)  # the test speaks in its place
+    offer = rig.offer()
+    producer, worker = rig.server.ends
+    offer.start(iter([0.0, 99.0]))
     rig.turn()
-    assert rig.heard(rig.worker) == b"watch default\r\nreserve\r\n"
-    assert rig.after(RESERVED) == b"delete 7\r\n"
-    assert rig.after(b"DELETED\r\n") == b"reserve\r\n"
-    assert rig.stream.arrived == 1
+    assert producer.recv(1 << 16).startswith(b"put 0 1 ")
+    assert worker.recv(1 << 16) == b"reserve\r\n"
+    body = b"%010d" % 0 + b"x" * 90
+    worker.sendall(b"RESERVED 7 100\r\n" + body + b"\r\n")
+    rig.turn(2)
+    assert worker.recv(1 << 16) == b"delete 7\r\n"
+    worker.sendall(b"DELETED\r\n")
+    rig.turn(2)
+    assert worker.recv(1 << 16) == b"reserve\r\n"
+    assert offer.arrived == 1
 
 
-@pytest.mark.parametrize("rig", [False], indirect=True)
-def test_any_other_worker_reserves_with_its_delete(rig: Rig) -> None:
-    rig.stream.keep_standing(1)
+def test_a_saturated_offer_puts_one_job_for_each_that_arrives(rig: Rig) -> None:
+    offer = rig.offer()
+    offer.saturate(0.0005)
+    rig.turn(3)
+    assert offer.offered == UNANSWERED_MAX
+    rig.turn(1_100)
+    assert offer.arrived > 0
+    assert offer.offered == UNANSWERED_MAX + offer.arrived
+
+
+class Polled:
+    """A server without a job, to whose workers nobody speaks first."""
+
+    port = 0
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def dialect(self, body_bytes: int) -> "Polled":
+        return self
+
+    answers_acknowledgements = True
+    greet = staticmethod(say_nothing)
+
+    def takes(self, count: int) -> bytes:
+        self.asked += count
+        return b"reserve\r\n"
+
+    def puts(self, first: int, count: int, delay_ms: int) -> bytes:
+        return b""
+
+    keyed_puts = puts
+
+    def acknowledgements(self, handles: Sequence[bytes]) -> bytes:
+        return b""
+
+    def hear(self, data: bytes) -> Heard:
+        return Heard(empty=1)
+
+
+def test_a_worker_that_polls_asks_again_after_the_pause(rig: Rig) -> None:
+    polled = Polled()
+    Offer(rig.loop, polled, workers=1, delay_ms=1_000, poll_s=0.1)
+    worker = rig.server.ends[-1]
     rig.turn()
-    rig.heard(rig.worker)
-    assert rig.after(RESERVED) == b"delete 7\r\nreserve\r\n"
-    assert rig.after(b"DELETED\r\n" + RESERVED) == b"delete 7\r\nreserve\r\n"
+    assert polled.asked == 1
+    worker.sendall(b"nothing")
+    rig.turn(99)
+    assert polled.asked == 1
+    rig.turn(3)
+    assert polled.asked == 2
 
 
-def test_a_stream_that_keeps_jobs_standing_puts_one_for_each_that_arrives(rig: Rig) -> None:
-    rig.stream.keep_standing(UNANSWERED_MAX + 1)
-    rig.turn()
-    assert rig.heard(rig.producer).count(b"put ") == UNANSWERED_MAX
-    rig.producer.sendall(b"INSERTED 1\r\n" * UNANSWERED_MAX)
-    for _ in range(2):
-        rig.turn()
-    assert rig.heard(rig.producer).count(b"put ") == 1
-    rig.after(RESERVED)
-    rig.turn()
-    assert rig.heard(rig.producer).count(b"put ") == 1
+def test_moments_at_random_have_the_rate_and_any_phase_of_a_millisecond() -> None:
+    moments = at_random(200, Random(7))
+    found = [next(moments) for _ in range(4_000)]
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(20, rel=0.1)
+    phases = [moment * 1e3 % 1 for moment in found]
+    assert all(sum(low <= p < low + 0.25 for p in phases) > 800 for low in (0, 0.25, 0.5, 0.75))
+
+
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [
+        (0, set()),
+        (1, {"least_ms", "worst_ms"}),
+        (99, {"least_ms", "p50_ms", "p90_ms", "worst_ms"}),
+        (1_000, {"least_ms", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "worst_ms"}),
+    ],
+)
+def test_a_percentile_that_one_job_alone_would_set_is_left_out(count: int, names: set[str]) -> None:
+    assert spread([0.001] * count).keys() == names
+
+
+def test_the_longest_wait_of_a_probe_includes_the_one_under_way(rig: Rig) -> None:
+    probe = Probe(rig.loop, 0)
+    end = rig.server.ends[-1]
+    rig.turn(2)
+    end.sendall(b"USING default\r\n")
+    rig.turn(2)
+    assert probe.longest_s == pytest.approx(0.002, abs=0.0015)
+    rig.turn(50)
+    assert probe.longest_s < 0.005
+    assert probe.held_s() == pytest.approx(0.05, abs=0.003)
+
+
+def test_what_makes_a_snapshot_due_deletes_all_that_it_put(rig: Rig) -> None:
+    rig.room = 4 << 20
+    rig.server.stalls_s = (0.0, 99.0)  # the test speaks in its place
+    churn = Churn(rig.loop, 0)
+    rig.turn(2)
+    churn.stop()
+    end = rig.server.ends[-1]
+    end.sendall(b"INSERTED 7\r\n" * 16)
+    rig.turn(3)
+    assert not churn.is_done
+    end.sendall(b"DELETED\r\n" * 16)
+    rig.turn(3)
+    assert churn.is_done

@@ -16,7 +16,7 @@ JOBS_PER_PACKET: Final = 1_000
 BODY: Final = b"x" * 100
 SNAPSHOTS: Final = 2
 PAUSE_S_MAX: Final = 60.0
-"""Machines that test are busy: how long exactly is for the benchmarks (`bench-line`, row 12)."""
+"""Machines that test are busy: how long exactly is for the benchmarks (chapter `lateness`)."""
 
 
 def put_many(address: Address, jobs: int) -> None:

@@ -1,0 +1,73 @@
+"""The chapters on lateness and growth do each operation once, with little of everything."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks import growth
+from benchmarks.registry import EFFORTS, Bench, NotMeasuredError, Values, cases_of
+from benchmarks.runner import faults
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(growth, "SETTLE_S", 0)
+    monkeypatch.setattr(growth, "LAST_SYNC_S", 0)  # a kill keeps what was only written
+    monkeypatch.setenv("DELAYD_JOURNAL_SEGMENT_BYTES", "1MiB")  # a snapshot is soon due
+    bench = Bench(EFFORTS["tiny"], tmp_path)
+    yield bench
+    bench.close()
+
+
+def measured(chapter: str, subject: str, bench: Bench) -> dict[str, Values | str]:
+    """The values of the first case of each operation, or why there are none."""
+    found: dict[str, Values | str] = {}
+    for case in cases_of(chapter):
+        if case.subject == subject and case.operation not in found:
+            try:
+                values = case.measure(bench)
+            except NotMeasuredError as error:
+                found[case.operation] = str(error)
+            else:
+                assert not faults(values), case.name
+                found[case.operation] = values
+    return found
+
+
+def test_lateness_is_measured_and_nothing_is_lost_doubled_or_early(bench: Bench) -> None:
+    found = measured("lateness", "delayd", bench)
+    assert {name for name, values in found.items() if "worst_ms" in values} >= {
+        "due one by one",
+        "steady load",
+        "burst",
+    }
+    assert "held_ms" in found["during a snapshot"]  # so short that no job may be due in it
+
+
+def test_lateness_is_measured_where_delays_are_whole_seconds(bench: Bench) -> None:
+    case = next(case for case in cases_of("lateness") if case.subject == "beanstalkd")
+    try:
+        values = case.measure(bench)
+    except NotMeasuredError as reason:
+        pytest.skip(str(reason))
+    assert values["worst_ms"] >= values["least_ms"] >= 0
+
+
+def test_growth_is_measured_and_a_restart_loses_nothing(bench: Bench) -> None:
+    found = measured("growth", "delayd", bench)
+    assert {name: "recovery_s" in values for name, values in found.items()} == {
+        "memory": False,
+        "put": False,
+        "restart": True,
+        "snapshot": False,
+        "restart from a snapshot": True,
+    }
+
+
+def test_what_takes_no_snapshots_says_so_and_grows_all_the_same(bench: Bench) -> None:
+    found = measured("growth", "beanstalkd", bench)
+    if found["memory"] == "beanstalkd is not installed":
+        pytest.skip("beanstalkd is not installed")
+    assert found["snapshot"] == "it takes no snapshots"
+    assert "recovery_s" in found["restart"]
