@@ -184,7 +184,7 @@ bench-outbox: $(VENV)/.dev ## measure how fast the outbox is emptied, and how lo
 	$(BIN)/python -m benchmarks.outbox $(ARGS)
 
 bench-soak: $(VENV)/.dev ## load a daemon with a mix of everything, hostile receivers too, for an hour
-	$(BIN)/python -m benchmarks.soak $(ARGS)
+	$(BIN)/python -m benchmarks.soak --results benchmarks/results $(ARGS)
 
 clean: ## remove what make and the tools created, but not the data directory
 	rm -rf $(VENV) build .lock-venv .coverage .coverage.* htmlcov dist .hypothesis .mypy_cache .pytest_cache .ruff_cache

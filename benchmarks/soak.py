@@ -9,6 +9,14 @@ with TLS; `pipeliners` that vanish; topics that are hard to tell from `patterns`
 200,000 in one body.
 `--restarts S` kills the daemon every S seconds and starts it again on the same directory.
 
+A stream of jobs that are due a second later makes up most of the load: the peak of such a stream
+beside all the others is found first, and then half of it is offered, by an open loop, for all the
+time (`benchmarks.soak_stream`). With restarts, which break connections, a few timed jobs take its
+place.
+
+With `--results FOLDER` the samples are kept in `soak.jsonl`, as the readings of a case for each
+minute.
+
 Every ten seconds it reads the daemon's resident memory, descriptors, jobs and bytes of log, how
 late timed jobs were, and how long a neighbour waited for a put. The table has the medians of the
 samples of each line, but the longest of what is called longest. The verdict:
@@ -27,6 +35,7 @@ machine's processors: absolute times mean little beside hostile receivers, that 
 
 import argparse
 import contextlib
+import datetime as dt
 import math
 import multiprocessing
 import statistics
@@ -40,14 +49,15 @@ from itertools import product
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from benchmarks import actors
+from benchmarks import actors, machine, results, soak_stream
 from benchmarks.accounts import Flatness, Totals, added, rise
-from benchmarks.actors import Actor, Closed, Noted
+from benchmarks.actors import Closed, Noted
 from benchmarks.arguments import length, names_of
 from benchmarks.daemon import Started, loopback_certificate, push_settings, start, trusting
 from benchmarks.neighbours import KINDS, MIB, PATTERN
 from benchmarks.push import Endpoint, send_to
 from benchmarks.receivers import hostile
+from benchmarks.registry import Case, Durability, Values
 from benchmarks.table import percentile, render
 
 SAMPLE_S: Final = 10.0
@@ -102,6 +112,8 @@ class Course:
     pushes: int = 0
     """Acknowledged puts of jobs for the good receiver."""
     arrived: int = 0
+    rate: float = 0.0
+    """Jobs a second that the stream offers: half of its peak; 0 if there is none."""
 
     def note(self, noted: Sequence[Noted]) -> tuple[list[float], list[float]]:
         """Add what parts have noted; return the lateness of jobs and the waits of puts."""
@@ -113,16 +125,20 @@ class Course:
         return late_ms, [ms for one in noted for ms in one.waits_ms]
 
 
+Keep = Callable[[Course, Values], None]
+"""What takes the values of a sample, and those of the end."""
+
+
 # --- What runs -----------------------------------------------------------------------------------
 
 
 class Part:
-    """A process with some of the clients."""
+    """A process with some of the clients, or with the stream."""
 
-    def __init__(self, what: Sequence[Actor], ports: dict[str, int]) -> None:
+    def __init__(self, target: Callable[..., None], *what: object) -> None:
         self.pipe, theirs = multiprocessing.Pipe()
-        arguments = (theirs, what, ports)
-        self._process = multiprocessing.Process(target=actors.part, args=arguments, daemon=True)
+        arguments = (theirs, *what)
+        self._process = multiprocessing.Process(target=target, args=arguments, daemon=True)
         self._process.start()
         theirs.close()
 
@@ -207,9 +223,15 @@ def share(times_ms: Sequence[float], percent: float) -> float:
     return percentile(times_ms, percent) if times_ms else NAN
 
 
-def course_of(ground: Ground, parts: Sequence[Part], seconds: float, restarts_s: float) -> Course:
+def follow(
+    course: Course,
+    ground: Ground,
+    parts: Sequence[Part],
+    seconds: float,
+    restarts_s: float,
+    keep: Keep,
+) -> None:
     """Take samples until the time is over, and kill the daemon now and then."""
-    course = Course()
     began_s = time.monotonic()
     restart_s = began_s + restarts_s if restarts_s else float("inf")
     next_s = began_s + SAMPLE_S
@@ -222,7 +244,7 @@ def course_of(ground: Ground, parts: Sequence[Part], seconds: float, restarts_s:
         next_s += SAMPLE_S
         course.samples.append(sample(ground, parts, course, began_s))
         print(shown(course.samples[-1:]), file=sys.stderr, flush=True)
-    return course
+        keep(course, reading(course.samples[-1], course.rate))
 
 
 def close_parts(parts: Sequence[Part], course: Course) -> None:
@@ -251,9 +273,10 @@ def wait_for_pushes(endpoint: Endpoint, course: Course) -> None:
     course.early += sum(ms < 0 for ms in report.lateness_ms)
 
 
-def soak(minutes: float, restarts_s: float, names: Sequence[str]) -> Course:
-    """Do it all; end what was started."""
+def soak(minutes: float, restarts_s: float, names: Sequence[str], keep: Keep) -> Course:
+    """Do it all; end what was started. `keep` is called after each sample."""
     seconds = 60 * minutes
+    course = Course()
     with contextlib.ExitStack() as stack:
         endpoint = Endpoint()
         stack.callback(endpoint.close)
@@ -261,12 +284,21 @@ def soak(minutes: float, restarts_s: float, names: Sequence[str]) -> Course:
         ground, count = stack.enter_context(grounds(endpoint, whole_s, names))
         ports = ground.daemon.ports | {"hostile": count}
         crowd = (*actors.ORDINARY, *(actors.HOSTILE[name] for name in names))
-        parts = [Part(what, ports) for what in (actors.TIMED, actors.NEIGHBOUR, crowd)]
+        played = [actors.NEIGHBOUR, crowd, *([actors.TIMED] if restarts_s else [])]
+        parts = [Part(actors.part, what, ports) for what in played]
         for part in parts:
             stack.callback(part.close)
-        course = course_of(ground, parts, seconds, restarts_s)
+        if not restarts_s:
+            stream = Part(soak_stream.part, ports["line"])
+            stack.callback(stream.close)
+            parts.append(stream)
+            course.rate = stream.pipe.recv()
+            for part in parts:
+                course.note([part.take()])  # what was meanwhile is no sample
+        follow(course, ground, parts, seconds, restarts_s, keep)
         close_parts(parts, course)
         wait_for_pushes(endpoint, course)
+    keep(course, ends(course, with_restarts=bool(restarts_s)))
     return course
 
 
@@ -335,6 +367,61 @@ def findings(course: Course, *, with_restarts: bool) -> list[tuple[bool, str]]:
     ]
 
 
+def reading(one: Sample, rate: float) -> Values:
+    """Return what is kept of a sample, by names of the registry; nothing for what was not read."""
+    found = {
+        "rate": rate,
+        "p50_ms": one.late_p50,
+        "p99_ms": one.late_p99,
+        "worst_ms": one.late_longest,
+        "held_ms": one.put_longest,
+        "memory_bytes": one.memory * MIB,
+        "disk_bytes": one.log * MIB,
+        "descriptors": one.descriptors,
+        "jobs": one.jobs,
+    }
+    return {name: figure for name, figure in found.items() if not math.isnan(figure)}
+
+
+def ends(course: Course, *, with_restarts: bool) -> Values:
+    """Return what has to be 0 in the end; after a restart a push may be repeated."""
+    surplus = 0 if with_restarts else max(0, course.arrived - course.pushes)
+    return {
+        "lost": course.totals.lost + max(0, course.pushes - course.arrived),
+        "doubled": course.totals.doubled + surplus,
+        "early": course.early,
+    }
+
+
+def forget(_: Course, __: Values) -> None:
+    """Keep nothing."""
+
+
+@contextlib.contextmanager
+def kept_in(folder: Path) -> Iterator[Keep]:
+    """Give what writes values to `soak.jsonl`: a reading of the case of the newest minute."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "soak.jsonl").open("w", encoding="utf-8") as file:
+        at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        described = machine.describe(Path(tempfile.gettempdir()))
+        writer = results.Writer(file, described, {"at": at, "effort": "full"})
+
+        def keep(course: Course, values: Values) -> None:
+            if not course.samples:
+                return
+            case = Case(
+                chapter="soak",
+                operation="half of the peak" if course.rate else "restarts",
+                size={"minute": int(course.samples[-1].minute)},
+                subject="delayd",
+                measure=lambda _: {},
+                policy=Durability.BEFORE_ANSWER,
+            )
+            writer.reading(case, values)
+
+        yield keep
+
+
 def main() -> None:
     """Print the table and the verdict."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -345,9 +432,12 @@ def main() -> None:
         "--hostile", type=chosen, default=everything, help="of %(default)s; `none` for none"
     )
     parser.add_argument("--restarts", type=float, default=0.0, help="kill it every S seconds")
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="keep soak.jsonl there")
     options = parser.parse_args()
     names = [name for name in options.hostile if name != "none"]
-    course = soak(options.minutes, options.restarts, names)
+    with contextlib.ExitStack() as stack:
+        keep = stack.enter_context(kept_in(options.results)) if options.results else forget
+        course = soak(options.minutes, options.restarts, names, keep)
     print(shown(tenths(course.samples), HEADINGS))
     verdict = findings(course, with_restarts=bool(options.restarts))
     for is_right, said in verdict:

@@ -2,12 +2,15 @@
 
 import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from benchmarks.accounts import Totals
 from benchmarks.actors import Noted
-from benchmarks.soak import Course, Sample, findings, middle, tenths
+from benchmarks.registry import VALUES
+from benchmarks.results import read
+from benchmarks.soak import Course, Sample, ends, findings, kept_in, middle, reading, tenths
 
 STEADY = Sample(0.0, 50.0, 40.0, 1.0, 5.0, 9.0, 2.0, 8.0, 700.0, 3.0)
 
@@ -80,3 +83,22 @@ def test_a_line_without_any_figure_has_none() -> None:
 @pytest.mark.parametrize(("samples", "lines"), [(0, 0), (1, 1), (10, 10), (11, 6), (360, 10)])
 def test_a_table_has_ten_lines_at_most(samples: int, lines: int) -> None:
     assert len(tenths([STEADY] * samples)) == lines
+
+
+def test_samples_are_kept_as_the_readings_of_their_minute(tmp_path: Path) -> None:
+    found = course([])
+    found.rate = 500.0
+    with kept_in(tmp_path) as keep:
+        for minute in (0.2, 0.9, 1.1):
+            found.samples.append(STEADY._replace(minute=minute, jobs=math.nan))
+            keep(found, reading(found.samples[-1], found.rate))
+        found.arrived = 4
+        keep(found, ends(found, with_restarts=False))
+    first, second = read(tmp_path / "soak.jsonl")
+    assert (first.size, second.size) == ({"minute": 0}, {"minute": 1})
+    assert len(first.readings) == 2
+    assert second.worst("lost") == 1
+    assert first.median("memory_bytes") == 50 * 2**20
+    assert first.median("rate") == 500.0
+    assert first.median("jobs") is None  # it did not answer
+    assert first.readings[0].keys() <= VALUES.keys()
