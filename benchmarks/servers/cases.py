@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmarks.registry import Case
-from benchmarks.servers import beanstalkd, delayd
+from benchmarks.servers import beanstalkd, delayd, redis
 from benchmarks.servers.generator import Load
-from benchmarks.servers.operations import FILL, OPERATIONS, RECOVERY_JOBS, reading
+from benchmarks.servers.operations import FILL, OPERATIONS, RECOVERY_JOBS, measure
 from benchmarks.servers.peer import Peer
 
 ONE, EIGHT, FIFTY, MANY = Load(1, 1), Load(8, 1), Load(50, 1), Load(500, 1)
@@ -28,7 +28,7 @@ REPEATED: Final = {("put", ONE), ("put", FIFTY), ("put", PIPELINED), ("reserve +
 
 def peers() -> Sequence[Peer]:
     """Return all servers, in the order in which they take turns."""
-    return [*delayd.peers(), *beanstalkd.peers()]
+    return [*delayd.peers(), *beanstalkd.peers(), *redis.peers()]
 
 
 def cases() -> Sequence[Case]:
@@ -50,7 +50,7 @@ def load_cases() -> Iterator[Case]:
                         "bytes": load.body_bytes,
                     },
                     subject=peer.subject,
-                    measure=functools.partial(reading, peer, OPERATIONS[operation], load),
+                    measure=functools.partial(measure, peer, OPERATIONS[operation], load),
                     policy=peer.policy,
                     settings=peer.settings,
                     runs_max=None if (operation, load) in REPEATED else 1,
@@ -65,7 +65,7 @@ def recovery_cases() -> Iterator[Case]:
             operation="recovery",
             size={"jobs": RECOVERY_JOBS},
             subject=peer.subject,
-            measure=functools.partial(reading, peer, OPERATIONS["recovery"], FILL),
+            measure=functools.partial(measure, peer, OPERATIONS["recovery"], FILL),
             policy=peer.policy,
             settings=peer.settings,
             runs_max=1,

@@ -26,6 +26,8 @@ from benchmarks.servers.processes import HOST, seconds_between, thread_seconds
 
 RECEIVE_BYTES: Final = 262_144
 WARM_UP_PART: Final = 0.25
+DRAIN_S_MAX: Final = 5.0
+"""Jobs that are not taken so long after the end stand; the judge counts them."""
 
 clock = time.perf_counter
 Times = list[tuple[float, int]]
@@ -122,6 +124,9 @@ class Tally:
     room_for_takes: Callable[[int], int] = lambda wanted: wanted
     times: Times = field(default_factory=list)
     is_stopping: bool = False
+    """Nothing is sent but what others wait for."""
+    is_giving_up: bool = False
+    """Not even that: jobs that were not taken by now stand."""
     puts: int = 0
     """Puts that were acknowledged."""
     asked: int = 0
@@ -208,7 +213,10 @@ class Taking:
     def go_on(self) -> None:
         """Ask again after a pause for what there was no job for."""
         count, self._resting = self._resting, 0
-        self._ask(count, again=True)
+        if self._tally.is_giving_up:
+            self._tally.asked -= count
+        else:
+            self._ask(count, again=True)
 
     def hear(self, data: bytes) -> bool:
         """Note what was answered, and go on; return whether it has to be asked to, after a pause.
@@ -361,6 +369,8 @@ def paced(
     times = list(tally.times)
     tally.is_stopping = True
     with contextlib.suppress(ServerSilentError):  # the judge says what is missing
+        load.run(DRAIN_S_MAX, lambda: tally.is_quiet)
+        tally.is_giving_up = True
         load.run(float("inf"), lambda: tally.is_quiet)
     took = ended.at - began.at
     server_s = seconds_between(began.server_s, ended.server_s)

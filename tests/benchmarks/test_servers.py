@@ -20,18 +20,21 @@ import pytest
 
 from benchmarks.load import ServerSilentError, UnexpectedReplyError
 from benchmarks.registry import EFFORTS, Bench, Durability, NotMeasuredError, Values
-from benchmarks.servers import beanstalk, generator, operations, processes
+from benchmarks.servers import beanstalk, generator, operations, processes, resp
 from benchmarks.servers.account import JobAccount
 from benchmarks.servers.beanstalk import BeanstalkDialect
 from benchmarks.servers.cases import cases
 from benchmarks.servers.generator import Doing, Load, Unanswered
+from benchmarks.servers.operations import Reading
 from benchmarks.servers.peer import Dialect, Heard
+from benchmarks.servers.redis import Tuned, Vanilla, members
+from benchmarks.servers.resp import Replies
 
 BODY_BYTES = 12
 SILENCE_S = 10.0
 
 
-@pytest.mark.parametrize("module", [beanstalk, generator, operations, processes])
+@pytest.mark.parametrize("module", [beanstalk, generator, operations, processes, resp])
 def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     results = doctest.testmod(module)
     assert results.failed == 0
@@ -62,6 +65,73 @@ def test_replies_of_beanstalk_are_the_same_whole_and_cut_anywhere() -> None:
     said = b"DELETED\r\nRESERVED 7 12\r\n0000000003xx\r\nINSERTED 8\r\nINSERTED 9\r\n"
     expected = Heard(put=2, taken=[(3, b"7")], acknowledged=1)
     assert_cut_anywhere(lambda: BeanstalkDialect(BODY_BYTES), said, expected)
+
+
+def tuned() -> Tuned:
+    """A worker that has asked for three jobs and acknowledged two."""
+    dialect = Tuned(BODY_BYTES)
+    dialect.takes(3)
+    dialect.acknowledgements([b"a", b"b"])
+    return dialect
+
+
+def vanilla() -> Vanilla:
+    """A worker that has polled for three jobs."""
+    dialect = Vanilla(BODY_BYTES)
+    dialect.takes(3)
+    return dialect
+
+
+def test_replies_of_redis_are_the_same_whole_and_cut_anywhere() -> None:
+    put, puts = b":1\r\n:1\r\n", Heard(put=2)
+    assert_cut_anywhere(lambda: Tuned(BODY_BYTES), put, puts)
+    assert_cut_anywhere(lambda: Vanilla(BODY_BYTES), put, puts)
+    assert_cut_anywhere(
+        tuned,
+        b"*4\r\n$1\r\n7\r\n$12\r\n0000000007xx\r\n$7\r\norder-8\r\n$12\r\n0000000008xx\r\n:2\r\n",
+        Heard(taken=[(7, b"7"), (8, b"order-8")], acknowledged=2, empty=1),
+    )
+    assert_cut_anywhere(tuned, b"*0\r\n:2\r\n", Heard(acknowledged=2, empty=3))
+    removals = b"".join(
+        b"*3\r\n$4\r\nZREM\r\n$7\r\ndelayed\r\n$12\r\n%b\r\n" % body
+        for body in (b"0000000007xx", b"0000000008xx")
+    )
+    assert_cut_anywhere(
+        vanilla,
+        b"*2\r\n$12\r\n0000000007xx\r\n$12\r\n0000000008xx\r\n",
+        Heard(empty=1, follow=removals),
+    )
+
+
+def test_a_worker_of_redis_has_what_it_removed_and_polls_again_for_what_it_did_not() -> None:
+    dialect = vanilla()
+    dialect.hear(b"*2\r\n$12\r\n0000000007xx\r\n$12\r\n0000000008xx\r\n")
+    heard_of = heard(dialect, [b":1\r\n", b":0\r\n"])
+    assert heard_of.taken == [(7, b"0000000007xx")]
+    assert b"ZRANGEBYSCORE" in heard_of.follow
+    assert heard_of.follow.endswith(b"$5\r\nLIMIT\r\n$1\r\n0\r\n$1\r\n1\r\n")
+
+
+def test_a_put_of_redis_is_a_command_of_words_of_the_said_lengths() -> None:
+    puts = [
+        *(Tuned(BODY_BYTES).puts(7, 2, 500), Tuned(BODY_BYTES).keyed_puts(7, 1, 500)),
+        Vanilla(BODY_BYTES).puts(7, 1, 0),
+    ]
+    two, keyed, vanilla_put = (Replies().hear(put) for put in puts)
+    assert [words[-3:] for words in map(members, two)] == [
+        [b"0000000007", b"0000000007xx", b"500"],
+        [b"0000000008", b"0000000008xx", b"500"],
+    ]
+    assert members(keyed[0])[-3:] == [b"order-0000000007", b"0000000007xx", b"500"]
+    assert members(vanilla_put[0])[-1] == b"0000000007xx"
+
+
+def test_an_error_of_redis_or_a_job_that_was_there_fails_the_reading() -> None:
+    with pytest.raises(UnexpectedReplyError, match="OOM"):
+        tuned().hear(b"-OOM no memory\r\n")
+    for reply in (b":0\r\n", b"-OOM no memory\r\n"):
+        with pytest.raises(UnexpectedReplyError, match=reply.decode().strip()):
+            Tuned(BODY_BYTES).hear(b":1\r\n" + reply)
 
 
 @pytest.mark.parametrize("reply", [b"OUT_OF_MEMORY\r\n", b"NOT_FOUND\r\n", b"DEADLINE_SOON\r\n"])
@@ -240,7 +310,8 @@ def played(
     monkeypatch.setattr(generator, "clock", lambda: server.now)
     peer: Any = PeerInMemory(policy)
     bench = Bench(EFFORTS["tiny"], tmp_path)
-    return operations.OPERATIONS[name](peer, server, Load(4, 3, BODY_BYTES), bench)
+    load = Load(4, 3, BODY_BYTES)
+    return operations.OPERATIONS[name](Reading(peer, server, load, bench, JobAccount(first=5)))
 
 
 MUST_NOT = ("lost", "doubled", "early")
