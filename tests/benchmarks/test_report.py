@@ -284,3 +284,7 @@ def test_a_file_that_a_report_would_not_write_so_is_outdated(
     (picture,) = (docs / "benchmarks").glob("*-dark.svg")
     picture.write_text("by hand")
     assert files.Report(folder).outdated() == [docs / "benchmarks.md", picture]
+
+
+def test_every_durability_has_a_colour_in_every_theme() -> None:
+    assert all(theme.hues.keys() == set(Durability) for theme in drawing.THEMES.values())
