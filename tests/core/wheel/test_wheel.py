@@ -4,10 +4,13 @@ import tracemalloc
 import pytest
 
 from delayd.core.wheel.wheel import BucketView, TimingWheel, ceil_to_tick
+from delayd.limits import SORTED_ENTRIES_PER_SLOT
 from tests.core.wheels import NO_LIMIT, Owned
 
 TICKS_MS = (1, 3, 10, 1000)
 SIZES = (2, 3, 20, 64, 256)
+SORTED_MAX = 20 * SORTED_ENTRIES_PER_SLOT
+"""Of `owned`."""
 YEAR_MS = 365 * 24 * 3_600_000
 
 
@@ -276,14 +279,61 @@ def test_a_crowd_due_at_one_instant_is_cascaded_and_fired_in_slices(owned: Owned
 
 
 def test_while_a_bucket_is_pending_the_wheel_asks_to_be_called_again_at_once(owned: Owned) -> None:
-    for entry in range(3):
+    for entry in range(SORTED_MAX + 1):
         owned.insert(entry, 450)
-    owned.advance(400, limit=1)
-    assert owned.wheel.next_deadline() == 400
-    owned.advance(400, limit=1)
-    assert owned.wheel.next_deadline() == 400
+    for _ in range(SORTED_MAX):
+        owned.advance(400, limit=1)
+        assert owned.wheel.next_deadline() == 400
     owned.advance(400, limit=1)
     assert owned.wheel.next_deadline() == 440
+
+
+# --- Few entries are sorted -----------------------------------------------------------------------
+
+
+def test_few_entries_wake_the_loop_once_each_after_their_bucket_came_due() -> None:
+    owned = Owned(1, 256)
+    dues_ms = [3_600_000 + 137 * number for number in range(200)]
+    for entry, due_ms in enumerate(dues_ms):
+        owned.insert(entry, due_ms)
+    deadlines = []
+    while (deadline_ms := owned.wheel.next_deadline()) is not None:
+        deadlines.append(deadline_ms)
+        owned.advance(deadline_ms)
+        owned.check()
+    early = [due_ms for due_ms in dues_ms if due_ms < 3_604_480]
+    assert deadlines == [3_538_944, *early, 3_604_480, *dues_ms[len(early) :]]
+
+
+def test_what_was_sorted_and_what_comes_between_fire_in_order(owned: Owned) -> None:
+    for entry, due_ms in enumerate((450, 449, 473, 450)):
+        owned.insert(entry, due_ms)
+    assert owned.advance(400) == []
+    for entry, due_ms in enumerate((450, 448, 472, 1000), 10):
+        owned.insert(entry, due_ms)
+    owned.cancel(2)
+    assert owned.wheel.layout() == [
+        BucketView(2, 2, 440, (1, 0, 3, 10, 11)),
+        BucketView(2, 3, 460, (2, 12)),
+        BucketView(3, 2, 800, (13,)),
+    ]
+    owned.check()
+    fired = owned.run()
+    assert fired[:5] == [(448, 11), (449, 1), (450, 0), (450, 3), (450, 10)]
+    assert fired[5:] == [(472, 12), (1000, 13)]
+    assert owned.held() == 0
+
+
+def test_a_bucket_is_cascaded_when_too_many_would_be_sorted(owned: Owned) -> None:
+    for entry in range(SORTED_MAX):
+        owned.insert(entry, 790)
+    owned.advance(400)
+    assert owned.wheel.next_deadline() == 790
+    owned.insert(1000, 450)
+    owned.advance(440)
+    assert owned.wheel.next_deadline() == 450
+    owned.check()
+    assert len(owned.run()) == SORTED_MAX + 1
 
 
 def test_inserts_during_a_pending_cascade_are_kept_and_fire_in_order(owned: Owned) -> None:
