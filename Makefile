@@ -20,6 +20,8 @@ PIP      := $(BIN)/python -m pip --disable-pip-version-check --quiet
 RUNTIME  := requirements/build.txt requirements/runtime.txt
 DEV      := requirements/dev.txt
 COPY     := build/compiled
+# The folders of tests that start processes, or play faults for a long time.
+NOT_QUICK := browser clients compat faults integration postgres
 PROJECT  := delayd tests benchmarks
 
 # Each start would compile the daemon from its source if Python kept no bytecode: `make run`, and hundreds of tests.
@@ -66,10 +68,11 @@ run: $(VENV)/.runtime ## start the daemon on DATA_DIR (default ./data); ARGS are
 compiled: $(VENV)/.compiled ## compile a copy of this checkout with mypyc, in build/compiled; needs a C compiler
 	@$(BIN)/python .ci/compile.py $(COPY)
 
-# Everything that needs no process of delayd, no other program and no broken disk.
-check: lint ## lint, and run the tests that play in memory: what to run while you work
-	$(BIN)/python -m pytest $(ONE_EACH) --dist worksteal --ignore tests/integration --ignore tests/compat \
-		--ignore tests/browser --ignore tests/clients --ignore-glob '*/faults/test_real_*' -m 'not process' $(ARGS) tests
+# What plays in memory and says within a minute that something is wrong: without long walks, each byte and each failing
+# call, and with each fact on the engine and on one wire.
+check: lint ## lint, and run the quick ones of the tests that play in memory: what to run while you work
+	$(BIN)/python -m pytest $(ONE_EACH) --dist worksteal $(addprefix --ignore tests/,$(NOT_QUICK)) \
+		-m 'not process and not thorough' $(ARGS) tests
 
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages

@@ -22,6 +22,8 @@ SCENE_S_MAX: Final = 60
 YOUNG_OBJECTS: Final = 20_000
 """So many are made between two collections of garbage."""
 SEED_KEY: Final = pytest.StashKey[int]()
+WALKING: Final = frozenset(("examples", "often", "share"))
+"""The fixtures of tests that do something again and again."""
 IS_COMPILED: Final = not str(delayd.core.engine.__file__).endswith(".py")
 
 # What compares for tests of several folders: a failed assertion shows both sides.
@@ -89,6 +91,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if marker is not None:
         few, many = marker.args
         metafunc.parametrize("number", range(many if metafunc.config.getoption("--long") else few))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave out of `make check` what plays long histories, as what says so by itself."""
+    fixtures = WALKING.intersection(getattr(item, "fixturenames", ()))
+    is_drawn = hypothesis.is_hypothesis_test(getattr(item, "obj", None))
+    if fixtures or is_drawn or item.get_closest_marker("walk") is not None:
+        item.add_marker("thorough")
 
 
 def pytest_collection_finish() -> None:

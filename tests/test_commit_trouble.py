@@ -133,6 +133,7 @@ def test_a_waiting_consumer_gets_its_job_when_there_is_space_again(rig: CommitRi
     rig.end_turn()
 
 
+@pytest.mark.thorough
 def test_a_daemon_that_starts_on_a_full_disk_can_be_drained(rig: CommitRig) -> None:
     jobs = rig.fill()
     rig.take_the_rest()

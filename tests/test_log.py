@@ -441,6 +441,7 @@ def test_an_owner_that_was_paused_for_longer_than_its_lease_is_fenced(shared: Ho
     again.close()
 
 
+@pytest.mark.thorough
 def test_a_log_that_fails_at_the_end_releases_nothing() -> None:
     rig = Committing(End.ELSEWHERE)
     rig.turn("one", "1")

@@ -105,6 +105,7 @@ def test_a_copy_leads_to_the_same_state_and_the_source_stays(
     assert BACKUP_MARKER not in disk.list_directory("copy")
 
 
+@pytest.mark.thorough
 def test_a_copy_that_is_cut_off_is_nothing_and_can_be_made_again(rng: random.Random) -> None:
     disk = SimulatedDisk()
     rig = filled(disk, rng, steps=60)

@@ -332,6 +332,7 @@ def test_topics_beyond_the_limit_are_told_of_as_one() -> None:
     assert samples["delayd_topic_groups", (others,)] == beyond + 1
 
 
+@pytest.mark.thorough
 def test_no_counter_ever_goes_back_when_names_change_hands() -> None:
     rig = busy_rig(TOPICS_SHOWN_MAX + 40)
     page = Page(rig)
@@ -352,6 +353,7 @@ def test_no_counter_ever_goes_back_when_names_change_hands() -> None:
 # --- Pieces --------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_piece_tells_of_a_bounded_number_of_topics() -> None:
     rig = busy_rig(900)
     pieces = Page(rig).pieces()

@@ -220,6 +220,7 @@ def delays_of_a_year(rig: CommitRig) -> None:
         rig.pass_turn(ms=10)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("pace", [None, 1])
 @pytest.mark.parametrize(
     "pattern", [reserve_and_release_for_minutes, few_buried_among_many_deleted, delays_of_a_year]

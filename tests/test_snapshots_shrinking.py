@@ -87,6 +87,13 @@ def test_the_part_of_the_reserve_that_is_not_needed_goes_with_the_log() -> None:
     assert not any(name.startswith("spare-") for name in rig.names)
 
 
+def test_a_file_of_the_log_that_would_be_too_short_for_what_is_needed_is_not_begun() -> None:
+    rig = after_many_jobs(alive=3)
+    needed_bytes = rig.journal.space_bytes + rig.journal.segment_bytes
+    assert not rig.journal.shrink(needed_bytes, rig.clock.now_ms(), rig.clock.wall_ms())
+    assert "segment-0000000002.log" not in rig.names
+
+
 @pytest.mark.parametrize("free_bytes", [JOURNAL_SHRUNK_BYTES // 2, JOURNAL_SHRUNK_BYTES + 500])
 def test_on_a_full_disk_the_log_is_not_shrunk_but_a_snapshot_that_is_due_is_taken(
     monkeypatch: pytest.MonkeyPatch, free_bytes: int
@@ -111,6 +118,7 @@ def calls_of_a_shrinking() -> int:
     return rig.disk.call_count - before
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
 def test_whichever_call_fails_while_the_log_is_shrunk_every_job_is_there(error: int) -> None:
     for number in range(1, calls_of_a_shrinking() + 1):
@@ -120,6 +128,7 @@ def test_whichever_call_fails_while_the_log_is_shrunk_every_job_is_there(error: 
         assert rig.restarted().state() == rig.state(), number
 
 
+@pytest.mark.thorough
 def test_wherever_the_power_goes_while_the_log_is_shrunk_every_job_is_there(
     rng: random.Random,
 ) -> None:

@@ -374,6 +374,7 @@ def new_rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], Co
         rig.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("segment_bytes", [128 << 10, 12 << 20])
 def test_never_is_more_space_promised_than_there_is(
     segment_bytes: int,

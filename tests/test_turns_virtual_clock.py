@@ -314,6 +314,7 @@ def test_the_clock_does_not_go_on_before_a_worker_knows_of_its_job(server: Virtu
     assert heard(worker) == b"RESERVED 1 1\r\nx\r\nRELEASED\r\nRESERVED 1 1\r\nx\r\n"
 
 
+@pytest.mark.thorough
 def test_at_a_stop_more_comes_back_in_one_turn(server: VirtualServer) -> None:
     jobs = 2 * RETURNS_PER_STOP_TURN
     holder = hold(server, jobs - jobs % 100)

@@ -179,6 +179,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_as_many_tokens_as_the_limit_says_fit_and_one_more_does_not() -> None:
     many = [row(id=f"{number:08x}") for number in range(TOKENS_MAX + 1)]
     data = json.dumps({"version": 1, "tokens": many[:-1]}).encode()

@@ -32,6 +32,7 @@ ASKED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shell", ASKED)
 @pytest.mark.parametrize(
     ("words", "completed"),

@@ -63,6 +63,7 @@ def cut(content: bytes) -> Iterator[bytes]:
         yield content[:end]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", [flipped, cut])
 def test_check_says_what_a_start_does_whatever_is_damaged(damage: object) -> None:
     assert callable(damage)
@@ -97,6 +98,7 @@ def directory_with_snapshot() -> SimulatedDisk:
     return disk
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("damage", [flipped, cut])
 @pytest.mark.parametrize("prefix", ["snapshot-", "segment-"])
 def test_check_says_what_a_start_does_where_there_is_a_snapshot(

@@ -280,6 +280,7 @@ LARGE: Final = frozenset(("stats", "topic", "topics"))
 """What is a table of figures: of these the client reads few, and the first ones are enough."""
 
 
+@pytest.mark.thorough
 def test_any_json_in_an_answer_of_http_is_a_result_or_an_error_of_delayd(
     http_answers: list[Call],
 ) -> None:
@@ -442,6 +443,7 @@ def written(replies: list[Reply]) -> bytes:
     )
 
 
+@pytest.mark.thorough
 def test_any_reply_on_the_line_is_a_result_or_an_error_of_delayd(line_answers: list[Call]) -> None:
     count = 0
     for call in line_answers:
@@ -644,6 +646,7 @@ def test_no_ttr_of_a_server_makes_a_client_touch_without_a_pause(
     assert touches.next_s() == 100 + every_s
 
 
+@pytest.mark.thorough
 def test_a_job_comes_with_its_own_text_or_is_not_understood() -> None:
     steps = HttpCalls().get(7)
     next(steps)

@@ -99,6 +99,7 @@ def test_the_way_of_one_call_is_as_long_as_is_said() -> None:
         assert f"{round(lines, -2):,}" in said, lines
 
 
+@pytest.mark.thorough
 def test_every_error_is_named() -> None:
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, DelaydError) and kind is not DelaydError:

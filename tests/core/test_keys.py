@@ -122,6 +122,7 @@ def test_a_run_that_meets_a_taken_key_leaves_nothing_behind() -> None:
     assert len(keyed.index) == 2_000
 
 
+@pytest.mark.thorough
 def test_memory_follows_the_number_of_keys_both_ways() -> None:
     keyed = Keyed()
     for start in range(0, 100_000, 100):

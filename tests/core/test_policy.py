@@ -239,6 +239,7 @@ def test_what_is_no_policy_at_all_is_one_error(text: str, error: str) -> None:
     assert only.startswith(error)
 
 
+@pytest.mark.thorough
 def test_a_policy_that_is_nested_deeply_is_refused_however_deeply() -> None:
     for depth in range(700, 1_000):
         with pytest.raises(PolicyInvalid):

@@ -180,8 +180,10 @@ FACTS: Final = {**dict(rows(Path(__file__).parent / "facts.txt")), **dict(tables
 
 ASYNC: Final = set([*FACTS][::3])
 """With asyncio the operations are the same: every third fact sees that they are awaited."""
+AT_ONCE: Final = ("engine", "line")
+"""The worlds of `make check`: the engine and the wire that is played fastest."""
 CASES: Final = [
-    (name, world)
+    pytest.param(name, world, marks=() if world in AT_ONCE else pytest.mark.thorough)
     for name in FACTS
     for world in WORLDS
     if not world.startswith("async") or name in ASYNC

@@ -5,6 +5,8 @@ import json
 import random
 from typing import Any
 
+import pytest
+
 from delayd.core.engine import Engine
 from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import Conflict, put_keyed
@@ -72,6 +74,7 @@ def test_what_was_put_before_a_crash_is_remembered_after_it() -> None:
         assert jobs_of(later.engine, "mail") == 6
 
 
+@pytest.mark.thorough
 def test_very_many_keys_are_forgotten_in_slices() -> None:
     with HttpRig(is_checked=False) as rig:
         for number in range(1_500):

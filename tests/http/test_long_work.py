@@ -134,6 +134,7 @@ ASKED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("call", ASKED)
 def test_many_clients_that_ask_for_much_are_answered_one_in_a_turn(call: str) -> None:
     method, path, given = ASKED[call]

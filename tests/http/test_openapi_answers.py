@@ -252,6 +252,7 @@ def described() -> Iterator[tuple[str, int]]:
         yield from ((route.name, status) for status in route.responses)
 
 
+@pytest.mark.thorough
 def test_every_answer_is_described_and_every_description_is_answered(rng: random.Random) -> None:
     with HttpRig(is_virtual=True, is_checked=False) as rig:
         life = Life(rig, rng)

@@ -398,6 +398,7 @@ def judged(disk: SimulatedDisk, whole: list[bytes]) -> str:
     return "whole"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EACCES])
 def test_a_backup_that_fails_anywhere_leaves_nothing_that_looks_whole_and_can_be_begun_again(
     number: int,
@@ -432,6 +433,7 @@ def names_from(number: int) -> Callable[[Piece], bool]:
     return lambda piece: piece.kind != "names" or piece.offset >= number
 
 
+@pytest.mark.thorough
 def test_a_power_cut_anywhere_leaves_nothing_that_looks_whole(rng: random.Random) -> None:
     whole = copied(disk_with_files(files_of()))
     outcomes = set()
@@ -473,6 +475,7 @@ def test_nothing_of_an_unfinished_backup_remains_in_the_next_one() -> None:
     assert set(disk.list_directory(COPY)) == {"lock", "segment-0000000001.log"}
 
 
+@pytest.mark.thorough
 def test_a_power_cut_while_an_unfinished_backup_is_removed_leaves_its_marker_or_nothing() -> None:
     whole = copied(disk_with_files(files_of()))
     for call in calls_of_a_backup():

@@ -127,6 +127,7 @@ def test_a_stop_at_any_call_after_an_error_loses_nothing_acknowledged(
             check(disk, writer)
 
 
+@pytest.mark.thorough
 def test_two_errors_lead_to_a_fresh_segment_or_to_the_end_and_never_to_a_loss(
     rng: random.Random,
 ) -> None:

@@ -92,6 +92,7 @@ def test_a_stop_at_any_call_loses_nothing_acknowledged(
         check(disk, client)
 
 
+@pytest.mark.thorough
 def test_power_cuts_one_after_the_other_lose_nothing_acknowledged(rng: random.Random) -> None:
     for _ in range(300):
         disk, client = SimulatedDisk(), Putter()

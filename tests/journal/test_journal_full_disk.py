@@ -222,6 +222,7 @@ def test_an_error_while_space_is_taken_refuses_and_is_told(disk: SimulatedDisk) 
     assert journal.make_space(1_000)
 
 
+@pytest.mark.thorough
 def test_power_cuts_around_the_reserve_lose_nothing_and_leave_no_stale_bytes(
     rng: random.Random,
 ) -> None:

@@ -60,6 +60,7 @@ def believed_before(ends: Sequence[int], offset: int) -> int:
     return sum(end <= offset for end in ends[1:])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("preallocated_bytes", [0, 2_000])
 def test_a_log_cut_off_at_any_byte_gives_the_frames_before(preallocated_bytes: int) -> None:
     content, payloads = log_of(LOG_BYTES)
@@ -80,6 +81,7 @@ def test_a_log_cut_off_within_its_first_header_is_empty() -> None:
         assert decide(content[:length]) == ([], LogVerdict.CUT)
 
 
+@pytest.mark.thorough
 def test_an_earlier_segment_cut_off_at_any_byte_is_refused(
     disk: SimulatedDisk, journal: Journal
 ) -> None:

@@ -67,6 +67,7 @@ def places_in(files: Files) -> Iterator[tuple[int, int]]:
                 yield int(match[1]), offset
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("snapshots", [(), (3,), (3, 5), (5, 6), (8,)])
 def test_where_a_cut_is_accepted_the_next_start_goes_on(snapshots: tuple[int, ...]) -> None:
     whole = files_with(snapshots)

@@ -128,6 +128,7 @@ def growth(jobs: Jobs) -> None:
         jobs.put(jobs.body())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("noise", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("pattern", [churn, standing, growth])
 def test_the_bound_holds_at_every_moment(pattern: Callable[[Jobs], None], noise: float) -> None:
@@ -137,6 +138,7 @@ def test_the_bound_holds_at_every_moment(pattern: Callable[[Jobs], None], noise:
     jobs.check_settled()
 
 
+@pytest.mark.thorough
 def test_after_a_mass_of_jobs_has_gone_the_disk_is_empty_without_another_operation() -> None:
     jobs = Jobs()
     numbers = [jobs.put(jobs.body()) for _ in range(5_000)]
@@ -156,6 +158,7 @@ def test_a_growing_state_is_not_copied_over_and_over() -> None:
     assert compressible.copied_bytes < jobs.copied_bytes / 4
 
 
+@pytest.mark.thorough
 def test_random_patterns_settle_within_the_bound_and_replay_to_the_same_state(
     rng: random.Random,
 ) -> None:

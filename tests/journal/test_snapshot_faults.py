@@ -180,6 +180,7 @@ def test_no_failure_of_a_snapshot_but_one_is_a_failure_of_the_journal() -> None:
     assert failures.count(SnapshotFailed) > len(PAYLOADS[:8])
 
 
+@pytest.mark.thorough
 def test_power_cuts_one_after_the_other_lose_nothing_acknowledged(rng: random.Random) -> None:
     for _ in range(100):
         disk, client = SimulatedDisk(), Snapshotter()

@@ -186,6 +186,7 @@ PAIR: Final = SNAPSHOTS[SnapshotsFound.WHOLE] | {name: FILES[name] for name in S
 NEWEST_ALONE: Final = {NEWEST: FILES[NEWEST]} | {name: FILES[name] for name in SEGMENTS[1:]}
 
 
+@pytest.mark.thorough
 def test_a_newest_snapshot_cut_off_at_any_byte_is_replaced_by_the_one_before() -> None:
     assert whole_or_refused(NEWEST_ALONE)
     for length in range(len(FILES[NEWEST])):

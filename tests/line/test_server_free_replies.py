@@ -141,6 +141,7 @@ def is_read_from(rig: ServerRig, client: socket.socket) -> bool:
     return any(each.mask & IN for each in rig.clients if plain(each).getpeername() == name)
 
 
+@pytest.mark.thorough
 def test_each_client_hears_the_same_with_and_without_free_replies(seed: int) -> None:
     free = 0
     for number in range(12):

@@ -46,6 +46,7 @@ def calls_of(rig: OutboxRig) -> int:
     return calls
 
 
+@pytest.mark.thorough
 def test_a_relay_that_is_killed_anywhere_leaves_one_job_for_each_commit(
     outbox_rig: OutboxRig,
 ) -> None:

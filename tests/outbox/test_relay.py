@@ -150,6 +150,7 @@ def test_a_permit_in_somebody_s_hands_is_waited_for(outbox_rig: OutboxRig) -> No
 # --- Order, batches, time ------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_a_step_is_of_so_many_rows_and_bytes(outbox_rig: OutboxRig) -> None:
     outbox_rig.commits(*(("mail", "x") for _ in range(ROWS_MAX + 1)))
     relay = outbox_rig.relay()

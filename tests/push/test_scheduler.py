@@ -190,6 +190,7 @@ def test_after_a_day_of_failures_probes_count_again(rig: SchedulerRig) -> None:
 # --- One topic and another at the same host ------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("per_place", [1, 8])
 def test_a_topic_that_fails_keeps_no_job_of_another_waiting(per_place: int) -> None:
     rig = SchedulerRig(per_place=per_place)
@@ -243,6 +244,7 @@ def many_topics(rig: SchedulerRig, jobs: int, **push: object) -> list[str]:
     return names
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("push", [{}, {"concurrency": 20}])
 def test_a_host_that_is_gone_is_found_out_with_one_call_of_each_topic(
     rig: SchedulerRig, push: Mapping[str, object]
@@ -313,6 +315,7 @@ def test_a_topic_with_one_job_that_hangs_sends_the_others_when_the_host_answers(
     assert hanging.topic in names
 
 
+@pytest.mark.thorough
 def test_topics_at_hosts_that_come_and_go_leave_nothing_behind(rng: Random) -> None:
     rig = SchedulerRig(calls_max=12, per_place=4)
     hosts, names = "abc", [f"t{number}" for number in range(9)]

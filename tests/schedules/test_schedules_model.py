@@ -119,6 +119,7 @@ def runs_in(rig: ScheduleRig) -> list[int]:
     return [rig.schedule_time(key) for key in keys if "@" in key]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("missed", ["latest", "none", "all"])
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue_one"])
 def test_a_crash_at_any_record_loses_no_run_and_makes_none_twice(missed: str, overlap: str) -> None:

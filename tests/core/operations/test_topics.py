@@ -85,6 +85,7 @@ def test_ids_count_upwards_and_what_a_refused_put_took_is_not_given_again(rig: E
     assert rig.put() == 3
 
 
+@pytest.mark.thorough
 def test_so_many_topics_may_have_policies_of_their_own_and_no_more(rig: EngineRig) -> None:
     policy = Policy(jobs_max=9)
     for number in range(POLICIES_MAX):

@@ -150,6 +150,7 @@ def test_no_copy_begins_before_all_is_swept_away_and_jobs_in_hand_have_the_new_n
     assert store.topics.by_name["default"].old_held == {}
 
 
+@pytest.mark.thorough
 def test_memory_and_everything_else_is_as_it_was_before(rig: EngineRig) -> None:
     store = rig.engine.store
     rig.put()

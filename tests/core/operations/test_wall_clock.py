@@ -210,6 +210,7 @@ def test_no_copy_begins_while_jobs_are_placed(rig: EngineRig) -> None:
         SnapshotCopy(rig.engine.store)
 
 
+@pytest.mark.thorough
 def test_one_step_more_than_are_remembered_places_the_oldest_at_once(rig: EngineRig) -> None:
     layers = rig.engine.store.wall_times.layers
     for number in range(3 * WALL_STEPS_MAX):

@@ -154,6 +154,7 @@ def test_who_goes_away_as_the_daemon_stops_is_in_nobodys_way() -> None:
 # --- All of it at once ----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_whoever_comes_and_goes_each_job_is_in_one_hand_or_ready(rng: random.Random) -> None:
     for _ in range(40):
         with HttpRig() as rig:
