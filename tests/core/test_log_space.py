@@ -179,8 +179,18 @@ def test_what_is_required_for_a_put_is_what_a_put_takes(body_bytes: int) -> None
     enough.require_for_put(body_bytes)
     assert enough.free_bytes == job_bytes + EMERGENCY_BYTES, "nothing is taken"
     enough.take_for_puts(1, body_bytes)
+    assert enough.free_bytes == EMERGENCY_BYTES
     too_little = space_of(job_bytes + EMERGENCY_BYTES - 1)
     with pytest.raises(OutOfSpace):
         too_little.require_for_put(body_bytes)
     with pytest.raises(OutOfSpace):
         too_little.take_for_puts(1, body_bytes)
+
+
+@pytest.mark.parametrize("body_bytes", [0, BODY_BYTES_DEFAULT])
+def test_a_rewrite_takes_what_a_put_leaves(body_bytes: int) -> None:
+    space = space_of(EMERGENCY_BYTES + 2 * (40 + body_bytes))
+    space.take_for_rewrite(40, body_bytes)
+    assert space.free_bytes == EMERGENCY_BYTES
+    with pytest.raises(OutOfSpace):
+        space.take_for_rewrite(1, 0)
