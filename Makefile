@@ -135,10 +135,10 @@ bench-http: $(VENV)/.dev ## measure the HTTP API against a bare aiohttp handler
 	$(BIN)/python -m benchmarks.http $(ARGS)
 
 bench-keys: $(VENV)/.dev ## measure jobs with keys against jobs without
-	$(BIN)/python -m benchmarks.keys $(ARGS)
+	$(BIN)/python -m benchmarks run keys $(ARGS)
 
 bench-groups: $(VENV)/.dev ## measure what groups of jobs cost, and that one with many jobs does not hold up the others
-	$(BIN)/python -m benchmarks.groups $(ARGS)
+	$(BIN)/python -m benchmarks run groups $(ARGS)
 
 bench-passes: $(VENV)/.dev ## measure how long operations on two million jobs delay other clients
 	$(BIN)/python -m benchmarks.passes $(ARGS)
@@ -154,7 +154,7 @@ bench-client: $(VENV)/.dev ## measure how fast one Python client puts, against t
 
 bench-celery: $(VENV)/.dev ## measure Celery on delayd beside Redis and RabbitMQ
 	@.ci/debian-packages
-	$(BIN)/python -m benchmarks.celery $(ARGS)
+	$(BIN)/python -m benchmarks run celery $(ARGS)
 
 bench-push: $(VENV)/.dev ## measure deliveries of due jobs against a bare aiohttp client
 	$(BIN)/python -m benchmarks.push $(ARGS)
@@ -184,7 +184,7 @@ bench-two-machines: $(VENV)/.peers ## measure the log in PostgreSQL beside files
 	$(BIN)/python -m benchmarks.two_machines $(ARGS)
 
 bench-outbox: $(VENV)/.dev ## measure how fast the outbox is emptied, and how long a lone row takes
-	$(BIN)/python -m benchmarks.outbox $(ARGS)
+	$(BIN)/python -m benchmarks run outbox $(ARGS)
 
 bench-soak: $(VENV)/.dev ## load a daemon with a mix of everything, hostile receivers too, for an hour
 	$(BIN)/python -m benchmarks.soak --results benchmarks/results $(ARGS)

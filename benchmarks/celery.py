@@ -1,38 +1,42 @@
-"""Celery on delayd, on Redis and on RabbitMQ, in turn: `make bench-celery`.
+"""Celery on delayd, on Redis and on RabbitMQ: the chapter `celery`.
 
-    put              tasks a second that one producer sends, one after the other
-    run              tasks a second that a worker with two processes runs; they do nothing
-    late p50, p99    of tasks with a countdown on an idle worker, 20 a second: from when a task was
-                     due to its first line, in ms
-    memory           how much a worker grows while so many tasks wait for an hour, in MiB
-    twice, lost      of tasks that are due later than the ttr or the visibility timeout of 5 s, with
-                     acks_late, while one of two workers is killed
+    put            tasks a second that one producer sends, one after the other
+    run            tasks a second that a worker with two processes runs; they do nothing
+    due            how late tasks with a countdown are on an idle worker, 20 a second: from when a
+                   task was due to its first line
+    wait           how much a worker grows for each task that waits for an hour
+    worker killed  how many tasks were run again, and how many never, when one of two workers is
+                   killed. They have acks_late, and are due later than the ttr or the visibility
+                   timeout of 5 s; what the worker had in hand may be run twice
 
 delayd syncs each put (`--sync always`), Redis too (`appendfsync always`); RabbitMQ has a quorum
 queue and native delayed delivery, and confirms each publish. The tasks and workers are those of the
-tests: tests/integration/celery_tasks.py.
+tests: tests/integration/celery_tasks.py. Each reading has a broker of its own.
 """
 
-import argparse
 import datetime as dt
-import statistics
+import functools
+import shutil
+import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from celery import Celery
+from benchmarks.registry import Bench, Case, Durability, NotMeasuredError, Values
+from benchmarks.table import percentile
 
-from benchmarks.arguments import names_of, positive
-from benchmarks.table import render
-from delayd.testing.daemon import running_daemon
-from tests.brokers import rabbitmq, redis_server
-from tests.integration.celery_project import Project, until
+if TYPE_CHECKING:
+    from tests.integration.celery_project import Project
 
 TASK: Final = "tests.integration.celery_tasks.due"
+TASKS: Final = 1_000
+FEW: Final = 10
+"""Of the tasks, one in so many is put where each takes time: due, or when a worker is killed."""
 SHORT_S: Final = 5
 """The ttr, and the visibility timeout."""
 PER_SECOND: Final = 20
@@ -56,9 +60,11 @@ class Broker(NamedTuple):
 
 
 @contextmanager
-def delayd(_directory: Path) -> Iterator[Broker]:
+def delayd(directory: Path) -> Iterator[Broker]:
     """Run delayd, which syncs before it answers."""
-    with running_daemon() as daemon:
+    from delayd.testing.daemon import running_daemon  # noqa: PLC0415 - not to list cases
+
+    with running_daemon(within=str(directory)) as daemon:
         url = f"delayd://127.0.0.1:{daemon.address[1]}"
         yield Broker(url, {}, {}, {"ttr": SHORT_S})
 
@@ -66,6 +72,8 @@ def delayd(_directory: Path) -> Iterator[Broker]:
 @contextmanager
 def redis(directory: Path) -> Iterator[Broker]:
     """Run Redis, which syncs before it answers."""
+    from tests.brokers import redis_server  # noqa: PLC0415
+
     with redis_server(directory) as server:
         url = f"redis://127.0.0.1:{server.port}/0"
         yield Broker(url, {"broker_transport": None}, {}, {"visibility_timeout": SHORT_S})
@@ -74,17 +82,36 @@ def redis(directory: Path) -> Iterator[Broker]:
 @contextmanager
 def rabbit(directory: Path) -> Iterator[Broker]:
     """Run RabbitMQ, with quorum queues."""
+    from tests.brokers import rabbitmq  # noqa: PLC0415
+
     with rabbitmq(directory) as server:
         url = f"amqp://127.0.0.1:{server.port}//"
         confirmed = {"confirm_publish": True}
         yield Broker(url, {"broker_transport": None, **QUORUM}, confirmed, {})
 
 
-BROKERS: Final = {"delayd": delayd, "redis": redis, "rabbitmq": rabbit}
+class Contestant(NamedTuple):
+    """A broker that is measured."""
+
+    run: Callable[[Path], Any]
+    program: str
+    """Without which it cannot be."""
+    settings: str
 
 
-def send(project: Project, dues: list[float], lasts_s: float = 0.0) -> float:
+BROKERS: Final[Mapping[str, Contestant]] = MappingProxyType(
+    {
+        "delayd": Contestant(delayd, sys.executable, "delayd serve --sync always"),
+        "Redis": Contestant(redis, "redis-server", "redis-server --appendfsync always"),
+        "RabbitMQ, quorum queue": Contestant(rabbit, "rabbitmq-server", str(dict(QUORUM))),
+    }
+)
+
+
+def send(project: "Project", dues: Sequence[float], lasts_s: float = 0.0) -> float:
     """Send a task for each moment, 0 for now; return how many a second."""
+    from celery import Celery  # noqa: PLC0415
+
     app = Celery("producer", broker=project.broker_url, set_as_current=False)
     app.conf.update({"broker_transport": "delayd.kombu:Transport", **project.settings})
     began_s = time.monotonic()
@@ -96,44 +123,66 @@ def send(project: Project, dues: list[float], lasts_s: float = 0.0) -> float:
     return len(dues) / took_s
 
 
-def begin(project: Project, *flags: str) -> int:
+def begin(project: "Project", *flags: str) -> int:
     """Start a worker; return its process when it is ready."""
+    from tests.integration.celery_project import until  # noqa: PLC0415
+
     worker = project.worker(*flags)
     until(lambda: "ready." in project.log_of(worker), WAIT_S)
     return worker.pid
 
 
-def rates(project: Project, count: int) -> tuple[float, float]:
-    """Return tasks put and tasks run a second."""
-    put = send(project, [0.0] * count)
+def finished(project: "Project", count: int, patience_s: float) -> None:
+    """Wait until so many tasks have run."""
+    from tests.integration.celery_project import until  # noqa: PLC0415
+
+    until(lambda: len(project.runs()) == count, patience_s)
+
+
+# --- What is measured ----------------------------------------------------------------------------
+
+
+def put(project: "Project", count: int) -> Values:
+    """Send tasks."""
+    return {"rate": send(project, [0.0] * count)}
+
+
+def run(project: "Project", count: int) -> Values:
+    """Run tasks that wait already."""
+    send(project, [0.0] * count)
     begin(project, "--concurrency=2")
-    until(lambda: len(project.runs()) == count, 10 * WAIT_S)
-    times = [run.at_s for run in project.runs()]
-    return put, (count - 1) / (max(times) - min(times))
+    finished(project, count, 10 * WAIT_S)
+    times = [one.at_s for one in project.runs()]
+    return {"rate": (count - 1) / (max(times) - min(times))}
 
 
-def lateness(project: Project, count: int) -> tuple[float, float]:
-    """Return the median and the 99th percentile, in ms."""
+def due(project: "Project", count: int) -> Values:
+    """Send tasks that are due one after the other."""
     begin(project, "--concurrency=2")
     first_s = time.time() + 3 + count / 500
     send(project, [first_s + number / PER_SECOND for number in range(count)])
-    until(lambda: len(project.runs()) == count, count / PER_SECOND + WAIT_S)
-    late = sorted((run.at_s - run.what[1]) * 1_000 for run in project.runs())
-    return statistics.median(late), late[int(0.99 * len(late))]
+    finished(project, count, count / PER_SECOND + WAIT_S)
+    late_ms = [(one.at_s - one.what[1]) * 1_000 for one in project.runs()]
+    return {
+        "p50_ms": percentile(late_ms, 50),
+        "p99_ms": percentile(late_ms, 99),
+        "worst_ms": max(late_ms),
+        "early": sum(ms < 0 for ms in late_ms),
+    }
 
 
-def memory(project: Project, count: int) -> float:
-    """Return by how many MiB a worker grows."""
+def wait(project: "Project", count: int) -> Values:
+    """Send tasks that are due in an hour."""
     pid = begin(project, "--concurrency=1")
     time.sleep(1)
-    before = resident_mib(pid)
+    before = resident_bytes(pid)
     send(project, [time.time() + 3_600] * count)
     time.sleep(5)
-    return resident_mib(pid) - before
+    return {"entry_bytes": (resident_bytes(pid) - before) / count}
 
 
-def killed(project: Project, count: int) -> tuple[int, int]:
-    """Return how many tasks were done twice, and how many never."""
+def worker_killed(project: "Project", count: int) -> Values:
+    """Kill one of two workers."""
     for _ in range(2):
         begin(project, "--concurrency=1", "--prefetch-multiplier=16")
     due_s = time.time() + 2 * SHORT_S + count / 500
@@ -142,56 +191,66 @@ def killed(project: Project, count: int) -> tuple[int, int]:
     project.kill(project.workers[0])
     begin(project, "--concurrency=1", "--prefetch-multiplier=16")
     ends_s = time.monotonic() + WAIT_S
-    while time.monotonic() < ends_s and len({run.what[0] for run in project.runs()}) < count:
+    while time.monotonic() < ends_s and len({one.what[0] for one in project.runs()}) < count:
         time.sleep(0.1)
     time.sleep(2 * SHORT_S)
-    times = Counter(run.what[0] for run in project.runs())
-    return sum(each > 1 for each in times.values()), count - len(times)
+    times = Counter(one.what[0] for one in project.runs())
+    return {"again": sum(each > 1 for each in times.values()), "lost": count - len(times)}
 
 
-def resident_mib(pid: int) -> float:
+def resident_bytes(pid: int) -> int:
     """Return the memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.split("VmRSS:")[1].split()[0]) / 1_024
+    return int(status.split("VmRSS:")[1].split()[0]) * 1_024
 
 
-def measured(name: str, count: int) -> list[str]:
-    """Return the line of a broker; each figure has a new one."""
+LATE: Final = MappingProxyType({"task_acks_late": True, "task_reject_on_worker_lost": True})
+OPERATIONS: Final[Mapping[str, tuple[Callable[["Project", int], Values], int]]] = MappingProxyType(
+    {
+        "put": (put, TASKS),
+        "run": (run, TASKS),
+        "due": (due, TASKS // FEW),
+        "wait": (wait, TASKS),
+        "worker killed": (worker_killed, TASKS // FEW),
+    }
+)
 
-    def on_a_new_one(measure: Callable[[Project], Any], **settings: object) -> Any:  # noqa: ANN401 - of `measure`
-        with tempfile.TemporaryDirectory() as place:
-            directory = Path(place)
-            with BROKERS[name](directory) as broker:
-                options = {**broker.options, **(broker.short if settings else {})}
-                chosen = {**broker.settings, **settings, "broker_transport_options": options}
-                with Project(directory, broker.url, **chosen) as project:
-                    return measure(project)
+ONCE: Final = ("wait", "worker killed")
+"""These take most of the time, and vary least."""
 
-    put, ran = on_a_new_one(lambda project: rates(project, count))
-    middle_ms, p99_ms = on_a_new_one(lambda project: lateness(project, count // 10))
-    grew_mib = on_a_new_one(lambda project: memory(project, count))
-    twice, lost = on_a_new_one(
-        lambda project: killed(project, count // 10),
-        task_acks_late=True,
-        task_reject_on_worker_lost=True,
-    )
+
+def reading(name: str, operation: str, bench: Bench) -> Values:
+    """Measure a broker of its own."""
+    from tests.integration.celery_project import Project  # noqa: PLC0415
+
+    measure, count = OPERATIONS[operation]
+    contestant = BROKERS[name]
+    if shutil.which(contestant.program) is None:
+        raise NotMeasuredError(f"there is no {contestant.program}")
+    is_killed = measure is worker_killed
+    with tempfile.TemporaryDirectory(dir=bench.directory) as place:
+        directory = Path(place)
+        with contestant.run(directory) as broker:
+            options = {**broker.options, **(broker.short if is_killed else {})}
+            chosen = {**broker.settings, **(LATE if is_killed else {})}
+            chosen |= {"broker_transport_options": options}
+            with Project(directory, broker.url, **chosen) as project:
+                return measure(project, bench.entries(count))
+
+
+def cases() -> Sequence[Case]:
+    """Return the chapter."""
     return [
-        *(name, f"{put:,.0f}/s", f"{ran:,.0f}/s", f"{middle_ms:.1f}", f"{p99_ms:.1f}"),
-        *(f"{grew_mib:.1f}", f"{twice} of {count // 10}", str(lost)),
+        Case(
+            chapter="celery",
+            operation=operation,
+            size={"tasks": count},
+            subject=name,
+            measure=functools.partial(reading, name, operation),
+            policy=Durability.BEFORE_ANSWER,
+            settings=contestant.settings,
+            runs_max=1 if operation in ONCE else None,
+        )
+        for operation, (_, count) in OPERATIONS.items()
+        for name, contestant in BROKERS.items()
     ]
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tasks", type=positive, default=5_000, help="of a row (%(default)s)")
-    parser.add_argument(
-        "--brokers", type=names_of(BROKERS), default=list(BROKERS), help="with commas between"
-    )
-    options = parser.parse_args()
-    headings = ("broker", "put", "run", "late p50", "late p99", "memory", "twice", "lost")
-    print(render([measured(name, options.tasks) for name in options.brokers], headings))
-
-
-if __name__ == "__main__":
-    main()

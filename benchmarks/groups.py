@@ -1,42 +1,40 @@
-"""What groups of jobs cost, and what they are good for: `python -m benchmarks.groups`.
+"""What groups of jobs cost, and what they are good for: the chapter `groups`.
 
-    cost      one put and one reserve, in µs of processor time, in a topic with so many groups that
-              have a ready job each. Beside it by turns a topic with as many ready jobs, each with a
-              ladder of its own in place of a group, since a part of a job costs as such; and one of
-              bare jobs. A reserve is followed by the ack, which is not counted. And the memory of
-              a job, its group included, in bytes
-    slices    the longest time in ms for which the engine is busy without a break while the jobs of
-              100,000 groups come due at one instant, while the policy changes of as many, and when
-              it changes the order of their jobs; others wait as long. And the median of all slices
-    share     one customer has 100,000 webhooks that take 0.5 s each, and fifty have ten each that
-              take 10 ms, all behind one gateway that is called 8 times at once: how long the fifty
-              take alone, and beside the large one where the policy is
-              {"fair": true, "group_reserved_max": 2}. The goal is twice as long at most. And how
-              many of their 500 have arrived after as long without groups
+    put, reserve    one of them, in µs of processor time, in a topic with so many groups that have a
+                    ready job each. Beside it a topic with as many ready jobs, each with a ladder of
+                    its own in place of a group, since a part of a job costs as such; and one of
+                    bare jobs. A reserve is followed by the ack, which is not counted. With the put,
+                    the memory of a job, its group included
+    slices          the longest time for which the engine is busy without a break, and the median,
+                    while the jobs of 100,000 groups come due at one instant, while the policy
+                    changes of as many, and when it changes the order of their jobs
+    webhooks        fifty customers have ten webhooks each that take 10 ms, behind a gateway that is
+                    called 8 times at once: how long they take alone, and beside one that has
+                    100,000 which take 0.5 s each, where the policy is `SHARE_POLICY`; and without
 
-`cost` and `slices` measure the engine in a process of its own each, without a journal; `share` a
-real daemon. Figures are medians of `--runs`.
+Put, reserve and slices measure the engine, in a process of its own for each reading and without a
+journal; webhooks a real daemon.
 """
 
-import argparse
 import asyncio
 import contextlib
+import functools
 import gc
 import json
 import multiprocessing
 import statistics
 import time
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from time import process_time
 from typing import Final
 
-from benchmarks.arguments import names_of, positive
+from benchmarks.alone import in_a_process
 from benchmarks.keys import resident_bytes
 from benchmarks.load import Fleet
 from benchmarks.peers import Server, ask
-from benchmarks.push import LENGTH, delayd, set_policy, verdict
+from benchmarks.push import LENGTH, delayd, set_policy
+from benchmarks.registry import Bench, Case, Durability, NotMeasuredError, Values
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Own, Retry
 from delayd.core.operations.ack import delete_batch
@@ -50,24 +48,25 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Topic
 from delayd.limits import GC_YOUNG_OBJECTS
 
-ROWS: Final = ("cost", "slices", "share")
-KINDS: Final = ("groups", "ladder", "bare")
+GROUPS: Final = "delayd, a group for each job"
+KINDS: Final = (GROUPS, "delayd, a ladder for each job", "delayd, bare jobs")
 LADDER: Final = Retry((15_000, 180_000), 3)
-COUNTS: Final = (1, 1_000, 100_000, 1_000_000)
+COUNTS: Final = (1_000, 100_000, 1_000_000)
 """Of groups that have a ready job each, or of ready jobs."""
 BODY: Final = b"x" * 100
 TTR_MS: Final = 3_600_000
 MEASURED: Final = 20_000
-"""Jobs that are put, and then reserved, in the topic that stands."""
+"""Jobs at most that are put, or reserved, in the topic that stands."""
 RUN: Final = 500
 """Jobs that are held at once."""
 STRIDE: Final = 7_919
 """From the group of a job to that of the next: a prime, so that all have their turn."""
 RULE: Final = {"fair": True, "group_reserved_max": 1_000_000}
 OTHER_RULES: Final = {
-    "policy changes": RULE | {"group_weights": {"customer-7": 5}},
-    "order changes": RULE | {"group_order": "put"},
+    "the policy changes": RULE | {"group_weights": {"customer-7": 5}},
+    "the order changes": RULE | {"group_order": "put"},
 }
+COME_DUE: Final = "the jobs come due"
 SLICED: Final = 100_000
 DUE_MS: Final = 1_000
 
@@ -86,9 +85,9 @@ IN_FLIGHT: Final = 20
 
 def own_of(kind: str, number: int, groups: int) -> Own | None:
     """Return what a job of a kind has of its own."""
-    if kind == "groups":
+    if kind == GROUPS:
         return Own(group=b"customer-%d" % (number % groups))
-    return Own(retry=LADDER) if kind == "ladder" else None
+    return Own(retry=LADDER) if kind == KINDS[1] else None
 
 
 def put_one(engine: Engine, topic: Topic, own: Own | None, delay_ms: int = 0) -> None:
@@ -109,7 +108,7 @@ def put_one(engine: Engine, topic: Topic, own: Own | None, delay_ms: int = 0) ->
 def filled(kind: str, jobs: int, delay_ms: int = 0) -> tuple[Engine, Topic]:
     """Return an engine with so many jobs, each in a group of its own if they have groups."""
     engine = Engine(start_ms=0)
-    if kind == "groups":
+    if kind == GROUPS:
         change_policy(engine, "default", Policy.from_json(json.dumps(RULE)), RequestMs(0))
     topic = engine.store.topic("default")
     gc.disable()
@@ -122,23 +121,34 @@ def filled(kind: str, jobs: int, delay_ms: int = 0) -> tuple[Engine, Topic]:
     return engine, topic
 
 
-def cost(kind: str, count: int) -> dict[str, float]:
-    """Return the microseconds of a put and of a reserve beside so many ready jobs, and memory."""
+def putting(kind: str, count: int) -> Values:
+    """Return the microseconds of a put beside so many ready jobs, and the memory of each."""
     began_bytes = resident_bytes()
     engine, topic = filled(kind, count)
     job_bytes = (resident_bytes() - began_bytes) / count
-    session = open_session(engine)
+    measured = min(MEASURED, count)
     begun = process_time()
-    for number in range(MEASURED):
+    for number in range(measured):
         put_one(engine, topic, own_of(kind, number * STRIDE, count))
         engine.take_log()
-    put_us = (process_time() - begun) / MEASURED * 1e6
-    spent_s = 0.0
+    put_us = (process_time() - begun) / measured * 1e6
+    # With a few jobs, memory says more of the process than of them.
+    return {"us": put_us} | ({"entry_bytes": job_bytes} if count >= MEASURED else {})
+
+
+def reserving(kind: str, count: int) -> Values:
+    """Return the microseconds of a reserve of so many ready jobs."""
+    engine, topic = filled(kind, count)
+    for number in range(min(MEASURED, count)):
+        put_one(engine, topic, own_of(kind, number * STRIDE, count))
+        engine.take_log()
+    session = open_session(engine)
+    spent_s, reserved = 0.0, 0
     now_ms = RequestMs(engine.store.time_ms)
-    for _ in range(MEASURED // RUN):
+    while reserved < min(MEASURED, count):
         taken = []
         begun = process_time()
-        for _ in range(RUN):
+        for _ in range(min(RUN, count)):
             job = reserve(engine, session, now_ms)
             assert job is not None
             taken.append(job[0])
@@ -146,7 +156,8 @@ def cost(kind: str, count: int) -> dict[str, float]:
         spent_s += process_time() - begun
         delete_batch(engine, session, taken, now_ms)
         engine.take_log()
-    return {"put": put_us, "reserve": spent_s / MEASURED * 1e6, "bytes": job_bytes}
+        reserved += len(taken)
+    return {"us": spent_s / reserved * 1e6}
 
 
 def slices_of(engine: Engine, until_ms: int) -> Iterator[float]:
@@ -159,43 +170,19 @@ def slices_of(engine: Engine, until_ms: int) -> Iterator[float]:
         engine.take_log()
 
 
-def slices(groups: int) -> dict[str, tuple[float, float]]:
-    """Return the longest and the median slice of each of the big things, in ms."""
-    engine, topic = filled("groups", groups, DUE_MS)
-    due_ms = [*slices_of(engine, DUE_MS)]
+def slices(what: str, groups: int) -> Values:
+    """Return the longest and the median slice of one of the big things."""
+    engine, topic = filled(GROUPS, groups, DUE_MS)
+    times_ms = [*slices_of(engine, DUE_MS)]
     assert len(topic.queues.ready) == groups
-    found = {"come due": (max(due_ms), statistics.median(due_ms))}
-    for name, rule in OTHER_RULES.items():
-        policy = Policy.from_json(json.dumps(rule))
+    if what != COME_DUE:
+        policy = Policy.from_json(json.dumps(OTHER_RULES[what]))
         begun = process_time()
         change_policy(engine, "default", policy, RequestMs(DUE_MS))
         first_ms = (process_time() - begun) * 1e3
         times_ms = [first_ms, *slices_of(engine, DUE_MS)]
         assert not topic.blocks, "it hands out again"
-        found[name] = (max(times_ms), statistics.median(times_ms))
-    return found
-
-
-def tell_cost(alone: Executor, counts: list[int], runs: int) -> None:
-    """Measure and print the first table."""
-    print(f"{'µs; bytes':<10}{'ready jobs':>12}{''.join(f'{kind:>12}' for kind in KINDS)}")
-    for count in counts:
-        runs_of = [{kind: alone.submit(cost, kind, count) for kind in KINDS} for _ in range(runs)]
-        for name in ("put", "reserve", "bytes") if count >= MEASURED else ("put", "reserve"):
-            medians = [
-                statistics.median(run[kind].result()[name] for run in runs_of) for kind in KINDS
-            ]
-            shown = "".join(f"{median:>12.2f}" for median in medians)
-            print(f"{name:<10}{count:>12,}{shown}", flush=True)
-
-
-def tell_slices(alone: Executor, groups: int, runs: int) -> None:
-    """Measure and print the second table."""
-    found = [alone.submit(slices, groups).result() for _ in range(runs)]
-    print(f"{f'slices, {groups:,} groups':<34}{'longest ms':>12}{'median ms':>12}")
-    for name in found[0]:
-        longest, median = (statistics.median(run[name][at] for run in found) for at in (0, 1))
-        print(f"{name:<34}{longest:>12.2f}{median:>12.2f}")
+    return {"p50_ms": statistics.median(times_ms), "worst_ms": max(times_ms)}
 
 
 # --- With a daemon -------------------------------------------------------------------------------
@@ -307,42 +294,51 @@ def share(slow_jobs: int, policy: Mapping[str, object], patience_s: float) -> tu
     return len(arrived_s) - 1, arrived_s[-1] - begun_s
 
 
-def tell_share(slow_jobs: int, runs: int) -> None:
-    """Measure and print the last rows."""
-    jobs = CUSTOMERS * JOBS_EACH
-    pairs = []
-    for _ in range(runs):
-        alone, beside = (share(slow, SHARE_POLICY, PATIENCE_S) for slow in (0, slow_jobs))
-        assert alone[0] == jobs, f"only {alone[0]} of {jobs} have arrived"
-        pairs.append((alone[1], beside[1] if beside[0] == jobs else float("inf")))
-    alone_s, beside_s = (statistics.median(pair[at] for pair in pairs) for at in (0, 1))
-    ratio = statistics.median(beside / alone for alone, beside in pairs)
-    arrived, _ = share(slow_jobs, {}, 2 * beside_s)
-    print(
-        f"{CUSTOMERS} customers with {JOBS_EACH} webhooks each: {alone_s:.2f} s alone,"
-        f" {beside_s:.2f} s beside one with {slow_jobs:,} slow ones: {ratio:.2f} times"
-        f" (goal 2: {verdict(is_met=ratio <= 2)})\n"
-        f"without groups {arrived} of the {jobs} have arrived after {2 * beside_s:.1f} s"
-    )
+# --- The chapter ---------------------------------------------------------------------------------
 
 
-def main() -> None:
-    """Print the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", type=names_of(ROWS), default=[*ROWS], help="with commas (all)")
-    parser.add_argument("--groups-max", type=positive, default=COUNTS[-1], help="(%(default)s)")
-    parser.add_argument("--slow", type=positive, default=SLOW_JOBS, help="jobs (%(default)s)")
-    parser.add_argument("--runs", type=positive, default=3, help="(%(default)s)")
-    options = parser.parse_args()
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as alone:
-        if "cost" in options.rows:
-            tell_cost(alone, [each for each in COUNTS if each <= options.groups_max], options.runs)
-        if "slices" in options.rows:
-            tell_slices(alone, min(SLICED, options.groups_max), options.runs)
-    if "share" in options.rows:
-        tell_share(options.slow, options.runs)
+def engine_reading(
+    measure: Callable[[str, int], Values], what: str, count: int, bench: Bench
+) -> Values:
+    """Measure the engine in a new process."""
+    return in_a_process(measure, what, bench.entries(count))
 
 
-if __name__ == "__main__":
-    main()
+def webhooks(slow_jobs: int, policy: Mapping[str, object], bench: Bench) -> Values:
+    """Return how long the webhooks of the fifty take beside so many slow ones."""
+    arrived, seconds = share(bench.entries(slow_jobs), policy, PATIENCE_S)
+    if arrived < CUSTOMERS * JOBS_EACH:
+        raise NotMeasuredError(f"{arrived} of {CUSTOMERS * JOBS_EACH} came in {PATIENCE_S:.0f} s")
+    return {"seconds": seconds}
+
+
+def cases() -> Sequence[Case]:
+    """Return the chapter."""
+    return [*engine_cases(), *webhook_cases()]
+
+
+def engine_cases() -> Iterator[Case]:
+    """Yield what is measured without a daemon."""
+    for operation, measure in (("put", putting), ("reserve", reserving)):
+        for count in COUNTS:
+            for kind in KINDS:
+                took = functools.partial(engine_reading, measure, kind, count)
+                yield Case("groups", operation, {"ready jobs": count}, kind, took)
+    for what in (COME_DUE, *OTHER_RULES):
+        took = functools.partial(engine_reading, slices, what, SLICED)
+        yield Case("groups", f"slices while {what}", {"groups": SLICED}, "delayd", took)
+
+
+def webhook_cases() -> Iterator[Case]:
+    """Yield what is measured with one; the first is what the others are compared with."""
+    for slow_jobs, policy in ((0, SHARE_POLICY), (SLOW_JOBS, SHARE_POLICY), (SLOW_JOBS, {})):
+        yield Case(
+            chapter="groups",
+            operation="500 webhooks of fifty customers",
+            size={"slow webhooks of another": slow_jobs},
+            subject="delayd, fair groups" if policy else "delayd, without groups",
+            measure=functools.partial(webhooks, slow_jobs, policy),
+            policy=Durability.BEFORE_ANSWER,
+            settings=json.dumps(policy),
+            runs_max=None if policy else 1,
+        )

@@ -1,57 +1,87 @@
-"""The outbox: rows relayed a second, and how long a lone row takes. `make bench-outbox`.
+"""The outbox: rows relayed a second, and how long a lone row takes: the chapter `outbox`.
 
-    rows/s        of a table full of rows, from when the relay begins until the last is deleted
-    relay CPU     processor seconds of the relay for each thousand of them, its start included
-    put_many/s    the same jobs from a client that has no table: what the relay could do at most
-    lag p50, p99  from before the COMMIT of a lone row until a worker that waits has the job
+    full table    rows a second, from when the relay begins until the last is deleted, and its
+                  processor time, its start included. Beside it the same jobs from a client that has
+                  no table: what the relay could do at most
+    lone row      from before its COMMIT until a worker that waits has the job
 
 PostgreSQL has a synchronous standby here, so that a commit waits for two disks; SQLite is in WAL
 mode. All of it runs on this machine.
 """
 
-import argparse
 import contextlib
+import functools
 import os
 import sqlite3
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from benchmarks.arguments import positive
-from benchmarks.daemon import Started, running
-from benchmarks.table import render
-from benchmarks.two_machines import DIRECTORY, cluster
+from benchmarks.daemon import start
+from benchmarks.registry import Bench, Case, Durability, NotMeasuredError, Values
+from benchmarks.table import percentile
+from benchmarks.two_machines import cluster
 from delayd import outbox
 from delayd.client import Client
 
 BODY: Final = "x" * 100
-HEADINGS: Final = ("database", "rows/s", "CPU ms/1000", "put_many/s", "lag p50 ms", "lag p99 ms")
+BATCH: Final = 1_000
+ROWS: Final = 20_000
+LONE: Final = 200
+DATABASES: Final = ("PostgreSQL", "SQLite")
+NO_TABLE: Final = "the client alone, no table"
 Connect = Callable[[], Any]
 """Connects to the database, by its driver."""
 
 
+class Database(NamedTuple):
+    """A database that runs."""
+
+    url: str
+    """For the relay."""
+    connect: Connect
+
+
 @contextlib.contextmanager
-def databases() -> Iterator[dict[str, tuple[str, Connect]]]:
-    """Run them; by name, the url for the relay, and how to connect."""
+def postgresql() -> Iterator[Database]:
+    """Run PostgreSQL with a standby; raise `NotMeasuredError`."""
     import psycopg  # noqa: PLC0415 - not for the list of all benchmarks
 
-    with cluster() as servers, tempfile.TemporaryDirectory(dir=DIRECTORY) as home:
+    from tests.postgres_server import programs  # noqa: PLC0415
+
+    if programs() is None:
+        raise NotMeasuredError("PostgreSQL is not installed")
+    with cluster() as servers:
+        with psycopg.connect(servers.url, autocommit=True) as server:
+            server.execute(outbox.schema("postgresql"))
+        yield Database(servers.url, lambda: psycopg.connect(servers.url))
+
+
+@contextlib.contextmanager
+def sqlite(directory: Path) -> Iterator[Database]:
+    """Make a file of SQLite."""
+    with tempfile.TemporaryDirectory(dir=directory) as home:
         path = Path(home, "shop.db")
         with closing(sqlite3.connect(path)) as file:
             file.execute("PRAGMA journal_mode = WAL")
             file.executescript(outbox.schema("sqlite"))
-        with psycopg.connect(servers.url, autocommit=True) as server:
-            server.execute(outbox.schema("postgresql"))
-        yield {
-            "PostgreSQL": (servers.url, lambda: psycopg.connect(servers.url)),
-            "SQLite": (f"sqlite:///{path}", lambda: sqlite3.connect(path)),
-        }
+        yield Database(f"sqlite:///{path}", lambda: sqlite3.connect(path))
+
+
+@contextlib.contextmanager
+def daemon_in(directory: Path) -> Iterator[str]:
+    """Run a daemon; the address of its API."""
+    with tempfile.TemporaryDirectory(dir=directory) as home:
+        daemon = start(Path(home), "", {})
+        try:
+            yield f"http://127.0.0.1:{daemon.ports['http']}"
+        finally:
+            daemon.server.kill()
 
 
 def relay(url: str, http: str, *more: str) -> "subprocess.Popen[str]":
@@ -65,75 +95,81 @@ def relay(url: str, http: str, *more: str) -> "subprocess.Popen[str]":
     raise SystemExit("the relay did not start")
 
 
-def rows_per_s(url: str, connect: Connect, http: str, rows: int) -> tuple[float, float]:
-    """Return rows a second, and the processor seconds of the relay."""
-    with closing(connect()) as connection:
+def full_table(database: Database, http: str, rows: int) -> Values:
+    """Fill the table, and empty it."""
+    with closing(database.connect()) as connection:
         for _ in range(rows):
             outbox.put(connection.cursor(), "bench", BODY, delay="1h")
         connection.commit()
-    process = relay(url, http, "--drain")
+    process = relay(database.url, http, "--drain")
     start_s = time.perf_counter()
     _, status, usage = os.wait4(process.pid, 0)
     took_s = time.perf_counter() - start_s
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.stderr is not None
     process.stderr.close()
-    return rows / took_s, usage.ru_utime + usage.ru_stime
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return {"rate": rows / took_s, "cpu_s_per_million": cpu_s * 1e6 / rows}
 
 
-def put_many_per_s(client: Client, rows: int) -> float:
-    """Return the same jobs a second from a client alone, a thousand at once."""
-    start_s = time.perf_counter()
-    for _ in range(0, rows, 1_000):
-        client.put_many("bench", [{"body": BODY, "delay": "1h"}] * 1_000)
-    return rows / (time.perf_counter() - start_s)
+def without_table(http: str, rows: int) -> Values:
+    """Put the same jobs, a thousand at once."""
+    with Client(http) as client:
+        start_s = time.perf_counter()
+        for first in range(0, rows, BATCH):
+            count = min(BATCH, rows - first)
+            client.put_many("bench", [{"body": BODY, "delay": "1h"}] * count)
+        return {"rate": rows / (time.perf_counter() - start_s)}
 
 
-def lags_ms(url: str, connect: Connect, http: str, client: Client, rows: int) -> list[float]:
-    """Return for lone rows how long after the commit began a worker had the job."""
-    process = relay(url, http)
-    lags: list[float] = []
-    with closing(connect()) as connection:
+def lone_row(database: Database, http: str, rows: int) -> Values:
+    """Commit rows one by one; take each when it arrives."""
+    process = relay(database.url, http)
+    lags_ms: list[float] = []
+    with closing(database.connect()) as connection, Client(http) as client:
         for _ in range(rows):
             outbox.put(connection.cursor(), "lone", BODY)
             start_s = time.perf_counter()
             connection.commit()
             client.reserve("lone", timeout=60).ack()
-            lags.append((time.perf_counter() - start_s) * 1_000)
+            lags_ms.append((time.perf_counter() - start_s) * 1_000)
     process.terminate()
     process.communicate()
-    return sorted(lags)
+    return {
+        "p50_ms": percentile(lags_ms, 50),
+        "p99_ms": percentile(lags_ms, 99),
+        "worst_ms": max(lags_ms),
+    }
 
 
-def line_of(
-    name: str, url: str, connect: Connect, daemon: Started, rows: int, lone: int
-) -> list[str]:
-    """Measure one database; return its line."""
-    http = f"http://127.0.0.1:{daemon.ports['http']}"
-    with Client(http) as client:
-        rates = [rows_per_s(url, connect, http, rows) for _ in range(3)]
-        alone = statistics.median(put_many_per_s(client, rows) for _ in range(3))
-        lags = lags_ms(url, connect, http, client, lone)
-    rate = statistics.median(each for each, _ in rates)
-    cpu_ms = statistics.median(cpu_s for _, cpu_s in rates) * 1_000_000 / rows
-    p99 = lags[int(len(lags) * 0.99)]
-    figures = (rate, cpu_ms, alone, statistics.median(lags), p99)
-    return [name, *(f"{figure:,.0f}" if figure >= 100 else f"{figure:.1f}" for figure in figures)]
+def reading(operation: str, name: str, bench: Bench) -> Values:
+    """Measure with a daemon and databases that the chapter shares."""
+    http = bench.kept("daemon", lambda: daemon_in(bench.directory))
+    if name == NO_TABLE:
+        return without_table(http, bench.entries(ROWS))
+    if name == "SQLite":
+        database = bench.kept(name, lambda: sqlite(bench.directory))
+    else:
+        database = bench.kept(name, postgresql)
+    if operation == "lone row":
+        return lone_row(database, http, bench.entries(LONE))
+    return full_table(database, http, bench.entries(ROWS))
 
 
-def main() -> None:
-    """Measure both databases, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rows", type=positive, default=20_000)
-    parser.add_argument("--lone", type=positive, default=200, help="rows that are committed alone")
-    given = parser.parse_args()
-    with running() as daemon, databases() as each:
-        lines = [
-            line_of(name, url, connect, daemon, given.rows, given.lone)
-            for name, (url, connect) in each.items()
-        ]
-    print(render(lines, HEADINGS))
-
-
-if __name__ == "__main__":
-    main()
+def cases() -> Sequence[Case]:
+    """Return the chapter."""
+    return [
+        Case(
+            chapter="outbox",
+            operation=operation,
+            size={"rows": rows},
+            subject=name if name == NO_TABLE else f"delayd relay, {name}",
+            measure=functools.partial(reading, operation, name),
+            policy=Durability.BEFORE_ANSWER,
+        )
+        for operation, rows, names in (
+            ("full table", ROWS, (*DATABASES, NO_TABLE)),
+            ("lone row", LONE, DATABASES),
+        )
+        for name in names
+    ]

@@ -96,6 +96,8 @@ class Server:
         if self.process.poll() is None:
             os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def resident_bytes(self) -> int:
         """Return the memory it holds at the moment."""

@@ -81,6 +81,7 @@ VALUES: Final[Mapping[str, Value]] = MappingProxyType(
         "us": Value("time of an entry", "µs"),
         "entry_bytes": Value("memory of an entry", "B"),
         "seconds": Value("time", "s"),
+        "again": Value("run again", ""),
         "lost": Value("lost", "", Better.ZERO),
         "doubled": Value("doubled", "", Better.ZERO),
         "early": Value("early", "", Better.ZERO),
@@ -201,6 +202,10 @@ CHAPTERS: Final[Mapping[str, str]] = MappingProxyType(
         "servers": "benchmarks.servers.cases",
         "lateness": "benchmarks.lateness",
         "growth": "benchmarks.growth",
+        "celery": "benchmarks.celery",
+        "outbox": "benchmarks.outbox",
+        "groups": "benchmarks.groups",
+        "keys": "benchmarks.keys",
     }
 )
 """The module of each chapter, which has `cases() -> Sequence[Case]`; in the order of the report."""

@@ -143,9 +143,8 @@ def bars(figure: Figure, plot: Plot, theme: Theme) -> None:
     rows = places[-1] + 1
     height = rows * ROW + 1.1
     figure.set_size_inches(WIDTH, height)
-    has_policies = any(bar.policy for bar in first)
     subjects = 0.075 * max(len(bar.subject) for bar in first) + 0.15
-    policies = 1.72 if has_policies else 0.0
+    policies = 0.066 * max(len(bar.policy) for bar in first) + 0.15
     left = subjects + policies
     each = (WIDTH - left - 0.1) / len(panels)
     figure.text(0.1 / WIDTH, 1 - 0.24 / height, plot.title, size=LARGE, weight="bold", va="center")

@@ -55,10 +55,9 @@ class Report:
         """Write all pages and pictures, and remove those of an earlier report."""
         from benchmarks.report import drawing  # noqa: PLC0415 - only who draws needs matplotlib
 
+        drawn = {path: drawing.draw(plot, theme) for path, (plot, theme) in self.plots.items()}
         PICTURES.mkdir(parents=True, exist_ok=True)
-        for path, (plot, theme) in self.plots.items():
-            path.write_text(drawing.draw(plot, theme), encoding="utf-8")
-        for path, text in self.texts.items():
+        for path, text in (drawn | self.texts).items():
             path.write_text(text, encoding="utf-8")
         for path in self.stale:
             path.unlink()

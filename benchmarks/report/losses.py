@@ -9,7 +9,6 @@ better, so that 0.5 is half as fast and also twice the memory.
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
 from benchmarks.registry import VALUES, Better
@@ -18,11 +17,16 @@ from benchmarks.report.views import STRENGTH, cell, keys_of, label_of, markdown,
 from benchmarks.report.words import figure_words, value_words
 from benchmarks.results import Measured
 
+NOT_COMPARED: Final = frozenset(("jobs", "descriptors", "generator_share", "generator_worst_ms"))
 COMPARED: Final = tuple(
     name
     for name, value in VALUES.items()
-    if value.better is not Better.ZERO and name != "generator_share"
+    if value.better is not Better.ZERO and name not in NOT_COMPARED
 )
+IN_SHORT: Final = tuple(
+    name for name in COMPARED if name not in {"least_ms", "p50_ms", "p90_ms", "p999_ms", "worst_ms"}
+)
+"""Of times the short table has the 99th percentile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,11 @@ class Comparison:
         """What comparisons of different sizes have in common."""
         names = (self.ours.chapter, self.ours.operation, self.value)
         return (*names, label_of(self.ours), label_of(self.peer))
+
+    @property
+    def is_even(self) -> bool:
+        """Whether the peer promises no more than the delayd."""
+        return STRENGTH[self.peer.policy] >= STRENGTH[self.ours.policy]
 
     def cells(self) -> tuple[str, ...]:
         """Write both values and the ratio."""
@@ -87,11 +96,16 @@ def comparisons(cases: Iterable[Measured]) -> Iterator[Comparison]:
 
 
 def losses_in_short(found: Iterable[Comparison]) -> str:
-    """Write for each operation, value and pair of subjects how often, and the worst ratio."""
+    """Write for each operation, value and pair of subjects how often, and the worst ratio.
+
+    A delayd stands there beside those that promise as much, and of times the 99th percentile.
+    """
     rows = []
-    ordered = sorted(found, key=lambda one: one.group)
-    for _, group in groupby(ordered, key=lambda one: one.group):
-        all_of = list(group)
+    groups: dict[tuple[str, ...], list[Comparison]] = {}
+    for one in found:
+        if one.is_even and (one.value in IN_SHORT or not has_p99(one)):
+            groups.setdefault(one.group, []).append(one)
+    for all_of in groups.values():
         worst = min(all_of, key=lambda one: one.ratio)
         behind = sum(one.ratio < 1 for one in all_of)
         if not behind:
@@ -102,6 +116,11 @@ def losses_in_short(found: Iterable[Comparison]) -> str:
         rows.append((what, value_words(VALUES[worst.value]), *names, sizes, *worst.cells()))
     headings = ("what", "value", "delayd", "the other", "at how many sizes; the worst")
     return markdown((*headings, "delayd", "the other", "ratio"), rows) if rows else ""
+
+
+def has_p99(one: Comparison) -> bool:
+    """Whether its times have a 99th percentile."""
+    return one.ours.median("p99_ms") is not None
 
 
 def all_losses(found: Iterable[Comparison]) -> str:

@@ -93,7 +93,7 @@ def pages_of(results: Results) -> Pages:
         f"## Lost, doubled, early\n\n{never(chapters, results)}",
         f"## Where delayd is slower or larger\n\n{paragraph(SLOWER)}\n\n"
         + (losses_in_short(found) or NONE_SLOWER + "\n")
-        + "\n[All of them](benchmarks/slower.md), the worst first.\n",
+        + "\n[All of them](benchmarks/slower.md), with every percentile, the worst first.\n",
     ]
     for chapter in chapters:
         blocks += section(chapter, results.get(chapter.name, ()), pages)
@@ -132,9 +132,8 @@ def picture(plot: Plot) -> str:
     path = f"benchmarks/{plot.name}"
     return (
         f"**{plot.title}**\n\n<picture>\n"
-        f'  <source media="(prefers-color-scheme: dark)" srcset="{path}-dark.svg">\n'
-        f'  <img src="{path}-light.svg"\n'
-        f'    alt="{plot.title}. The table below has the same figures.">\n'
+        f'  <source media="(prefers-color-scheme: dark)"\n    srcset="{path}-dark.svg">\n'
+        f'  <img alt="{plot.title}"\n    src="{path}-light.svg">\n'
         "</picture>\n"
     )
 

@@ -5,7 +5,8 @@ each report. What is between them may be a figure in a sentence or a whole table
 
     so this costs little: <!-- report: put rate -->338,000<!-- end --> puts a second
 
-A part whose results are missing stays as it is, and the report says so.
+A part whose results are missing stays as it is, and the report says so; so it does if they were
+measured with less than the full effort, because a figure that is quoted is one of a quiet machine.
 """
 
 import re
@@ -24,7 +25,7 @@ PART: Final = re.compile(r"(<!-- report: ([a-z0-9 ]+) -->)(.*?)(<!-- end -->)", 
 
 
 class NoSuchResultError(Exception):
-    """A figure of a part has not been measured; the message says which."""
+    """A figure of a part was not measured, or with less than full effort; it is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +40,10 @@ class Figure:
     size: Mapping[str, int | str]
 
     def read(self, results: Results) -> float:
-        """Return its median; raise `NoSuchResultError`."""
+        """Return its median; raise `NoSuchResultError`. Only a full effort is quoted."""
         for case in results.get(self.chapter, ()):
-            if self._is(case) and (found := case.median(self.value)) is not None:
+            found = case.median(self.value)
+            if self._is(case) and found and case.machine.get("effort") == "full":
                 return found
         size = " ".join(f"{axis}={value}" for axis, value in self.size.items())
         names = (self.value, self.chapter, self.operation, size, self.subject, self.policy)

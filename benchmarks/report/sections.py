@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.report.views import Bars, Curves, Percentiles, Tables, View, Which
+from benchmarks.report.views import (
+    OPERATION,
+    SUBJECT,
+    Bars,
+    Curves,
+    OverTime,
+    Percentiles,
+    Tables,
+    View,
+    Which,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +50,13 @@ CHAPTERS: Final = (
         (
             Bars("rate", "Operations a second", "connections", ONE_BODY),
             Bars("rate", "Operations a second", "bytes", FIFTY, panels_min=2),
-            Bars("p50_ms", "Half of the operations took less than", "connections", WAITING),
             Bars(
                 "p999_ms", "One of a thousand operations took longer than", "connections", WAITING
             ),
             Bars("cpu_s_per_million", "Processor time of the server", "connections", WAITING),
+            Tables(
+                Which(("put", "reserve + ack"), {"connections": 50, "in flight": 1, "bytes": 100})
+            ),
             Bars("resident_bytes", "Memory of a job that waits", which=PIPELINED_PUT),
             Bars("log_bytes", "Log of a job that waits", which=PIPELINED_PUT),
             Bars("recovery_s", "From start to serving, after kill -9"),
@@ -67,18 +79,26 @@ CHAPTERS: Final = (
         """How long after its time a worker has a job. Jobs are offered at moments that are fixed
         before, whatever the server answers: while it stalls, what would have come meanwhile waits,
         and its wait counts.""",
-        (Percentiles("Lateness of jobs", curves="load"),),
+        (
+            Percentiles("Lateness at a part of the peak", "load", SUBJECT, Which(("steady load",))),
+            Percentiles(
+                "Lateness for workers that wait", "", "workers", Which(("due one by one",))
+            ),
+            Bars("held_ms", "Longest wait of another client", "jobs", Which(("burst",))),
+            Tables(Which(("burst", "during a snapshot"))),
+        ),
     ),
     Chapter(
         "growth",
         "Growth",
         "What one, three and ten million standing jobs cost.",
         (
-            Curves("resident_bytes", "Memory of a job by the number of jobs", "jobs"),
-            Curves("recovery_s", "From start to serving by the number of jobs", "jobs"),
-            Curves("p99_ms", "Time of a put by the number of jobs", "jobs"),
-            Curves("held_ms", "Longest wait during a snapshot by the number of jobs", "jobs"),
-            Tables(),
+            Curves("resident_bytes", "Memory of a job", "jobs"),
+            Curves("rate", "Puts a second", "jobs"),
+            Curves("p99_ms", "Time of a put, 99th percentile", "jobs", which=Which(("put",))),
+            Curves("recovery_s", "From start to serving", "jobs"),
+            Curves("seconds", "A snapshot", "jobs"),
+            Curves("held_ms", "Longest wait of another client", "jobs"),
         ),
     ),
     Chapter(
@@ -90,12 +110,18 @@ CHAPTERS: Final = (
     Chapter(
         "soak",
         "An hour of everything",
-        "A mix of everything at half of the peak, for an hour.",
+        "A mix of everything, and jobs that are due a second later at half of their peak.",
         (
-            Curves("memory_bytes", "Memory by the minute", "minute"),
-            Curves("disk_bytes", "Log and snapshots by the minute", "minute"),
-            Curves("descriptors", "Descriptors by the minute", "minute"),
-            Curves("p99_ms", "Lateness of jobs by the minute", "minute"),
+            OverTime(
+                "An hour of everything",
+                "minute",
+                {
+                    "lateness": ("p99_ms", "p50_ms"),
+                    "resident memory": ("memory_bytes",),
+                    "log and snapshots": ("disk_bytes",),
+                    "descriptors": ("descriptors",),
+                },
+            ),
         ),
         "make bench-soak",
     ),
@@ -111,19 +137,27 @@ CHAPTERS: Final = (
         "Celery",
         """Celery on delayd, on Redis and on RabbitMQ with quorum queues and native delayed
         delivery. Two worker processes run tasks that do nothing; in the last table one of two
-        workers is killed.""",
+        workers is killed, and what it had in hand may be run again.""",
+        (
+            Bars("rate", "Tasks a second", OPERATION),
+            Bars("p99_ms", "Lateness of tasks on an idle worker, 99th percentile"),
+            Tables(Which(("due", "wait", "worker killed"))),
+        ),
     ),
     Chapter(
         "outbox",
         "The outbox",
         """Rows of a table that the relay puts, and rows that are committed alone. PostgreSQL has a
-        synchronous standby, SQLite is looked at ten times a second.""",
+        synchronous standby, SQLite is looked at ten times a second. The client that puts the same
+        jobs without a table shows what the relay could do at most.""",
     ),
     Chapter(
         "groups",
         "Groups",
         """Processor time of the engine for a job that has a group of its own, beside jobs with
-        another part and bare ones; and the longest time for which it is busy without a break.""",
+        another part and bare ones; the longest time for which it is busy without a break; and how
+        soon fifty customers are served beside one with 100,000 slow webhooks.""",
+        (Curves("us", "A put and a reserve", "ready jobs"), Tables()),
     ),
     Chapter("keys", "Keys", "Jobs with a key beside jobs without, in the engine."),
 )

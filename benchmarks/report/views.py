@@ -20,10 +20,11 @@ from benchmarks.results import Measured
 Block: TypeAlias = str | Plot
 View: TypeAlias = Callable[[Sequence[Measured]], Iterator[Block]]
 Key: TypeAlias = str
-"""`operation`, or an axis of size."""
+"""`OPERATION`, `SUBJECT`, or an axis of size."""
 
 NUMBER: Final = re.compile(r"\**[\d.,]+\**")
 OPERATION: Final = "operation"
+SUBJECT: Final = "subject"
 STRENGTH: Final = {policy: at for at, policy in enumerate(Durability)}
 """By what an acknowledgement means, from the strongest promise on."""
 PERCENTILES: Final = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "worst_ms")
@@ -36,7 +37,14 @@ LOGARITHMIC: Final = 20
 
 def part(case: Measured, key: Key) -> int | str:
     """Return what a case is by this key; empty if it has no such axis."""
+    if key == SUBJECT:
+        return label_of(case)
     return case.operation if key == OPERATION else case.size.get(key, "")
+
+
+def label_of(case: Measured) -> str:
+    """Return the subject, and what its acknowledgement means."""
+    return f"{case.subject}, {case.policy}" if case.policy else case.subject
 
 
 def keys_of(cases: Iterable[Measured]) -> list[Key]:
@@ -68,7 +76,7 @@ def title_of(
 def words_of(keys: Sequence[Key], parts: Sequence[int | str]) -> str:
     """Write what some cases have in common: `put, 20 in flight`."""
     return ", ".join(
-        str(found) if key == OPERATION else axis_words(key, found)
+        str(found) if key in {OPERATION, SUBJECT} else axis_words(key, found)
         for key, found in zip(keys, parts, strict=True)
         if found != ""
     )
@@ -207,7 +215,7 @@ class Bars:
     def _one(self, cases: Sequence[Measured], words: str, title: str) -> Iterator[Block]:
         subjects = subjects_of(cases)
         by_place = split(cases, (self.panels,))
-        places = [axis_words(self.panels, place) for (place,) in by_place]
+        places = [words_of((self.panels,), place) for place in by_place]
         columns = [
             {(case.subject, case.policy): case for case in found} for found in by_place.values()
         ]
@@ -251,11 +259,6 @@ class Bars:
 
 
 # --- Curves --------------------------------------------------------------------------------------
-
-
-def label_of(case: Measured) -> str:
-    """Return the name of a curve: the subject, and what its acknowledgement means."""
-    return f"{case.subject}, {case.policy}" if case.policy else case.subject
 
 
 def curve_of(label: str, subject: str, points: Iterable[tuple[float, float]]) -> Curve:
@@ -364,7 +367,7 @@ class Percentiles:
         names = [name for name in PERCENTILES if name in values_of(cases)]
         ticks = tuple((float(at), VALUES[name].words) for at, name in enumerate(names))
         panels, rows = [], []
-        several = len({(case.subject, case.policy) for case in cases}) > 1
+        several = self.panels != SUBJECT and len(subjects_of(cases)) > 1
         for (place,), found in split(cases, (self.panels,)).items():
             where = words_of((self.panels,), (place,))
             curves = []
@@ -382,3 +385,37 @@ class Percentiles:
             )
         yield Plot(file_name(cases[0].chapter, "times", words), title, "", (*panels,))
         yield markdown(("", "ms", *(VALUES[name].words for name in names)), rows)
+
+
+# --- Over time -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OverTime:
+    """Several values of one subject over an axis of time, a panel for each kind of value."""
+
+    what: str
+    x: Key
+    panels: Mapping[str, Sequence[str]]
+    """Which values stand in each panel, by its title."""
+
+    def __call__(self, cases: Sequence[Measured]) -> Iterator[Block]:
+        """Yield the plot, and a table of ten moments."""
+        keys = [key for key in keys_of(cases) if key != self.x]
+        for parts, found in split(cases, keys).items():
+            panels = tuple(self._panels(found))
+            if panels:
+                title = title_of(self.what, keys, parts, cases)
+                yield Plot(file_name(cases[0].chapter, "over time", title), title, "", panels)
+                yield everything(found[:: max(1, len(found) // 10)])
+
+    def _panels(self, cases: Sequence[Measured]) -> Iterator[CurvePanel]:
+        for title, values in self.panels.items():
+            curves = []
+            for value in values:
+                read = [(part(case, self.x), case.median(value)) for case in cases]
+                points = [(float(x), y) for x, y in read if y is not None]
+                if points:
+                    curves.append(Curve(VALUES[value].words, tuple(points), value == values[0]))
+            if curves:
+                yield CurvePanel(title, self.x, VALUES[values[0]].unit, tuple(curves))

@@ -8,7 +8,7 @@ import pytest
     "command",
     [
         *("client --jobs nonsense", "http --runs nonsense", "instructions --rows nonsense"),
-        *("keys --jobs nonsense", "line --rows nonsense", "neighbours --rows nonsense"),
+        *("line --rows nonsense", "neighbours --rows nonsense"),
         *("passes --jobs nonsense", "push --rows nonsense", "receivers nonsense"),
         *("scrape --topics nonsense", "soak --hostile nonsense", "wheel --timers nonsense"),
     ],

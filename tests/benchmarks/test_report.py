@@ -1,5 +1,6 @@
 """The report is made of results: what it shows, where it says that something is missing or bad."""
 
+import dataclasses
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -213,6 +214,12 @@ def test_a_picture_names_each_subject_and_its_durability_and_is_the_same_each_ti
     }
 
 
+def test_each_durability_has_a_hue_of_its_own_in_each_theme() -> None:
+    for theme in drawing.THEMES.values():
+        assert {*theme.hues} == {*Durability}
+        assert len({*theme.hues.values()}) == len(Durability) - 1  # where there is none to tell
+
+
 def test_a_plot_with_another_reading_has_another_fingerprint() -> None:
     (plot,) = reported(*SERVERS).plots
     other: Plot = reported(measured("delayd", 4_237.5), *SERVERS[1:]).plots[0]
@@ -245,6 +252,9 @@ def test_a_part_of_a_page_is_made_anew_or_stays_if_its_figure_is_missing() -> No
     text = "<!-- report: put 50 -->1<!-- end --> and <!-- report: take 50 -->2<!-- end -->"
     made, missing = parts.filled(text, {"servers": SERVERS})
     assert made == text.replace(">1<", ">57,600<")
+    short = {**MACHINE, "effort": "short"}
+    noisy = [dataclasses.replace(case, machine=short) for case in SERVERS]
+    assert parts.filled(text, {"servers": noisy})[0] == text
     (words,) = missing
     assert words.startswith("take 50: rate, servers, reserve + ack, connections=50")
     with pytest.raises(KeyError):

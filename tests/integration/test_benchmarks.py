@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.registry import EFFORTS, Bench, NotMeasuredError
+from benchmarks.registry import EFFORTS, Bench, NotMeasuredError, Selection, cases_of
 from benchmarks.runner import faults
 from benchmarks.servers import operations
 from benchmarks.servers.account import JobAccount
@@ -37,3 +37,27 @@ def test_a_server_does_every_operation_and_nothing_is_lost_doubled_or_early(
     except NotMeasuredError as reason:
         pytest.skip(str(reason))
     assert impossible in ([], ["keyed put"])
+
+
+@pytest.mark.parametrize(
+    ("chapter", "words"),
+    [
+        ("outbox", ["subject=sqlite"]),
+        ("groups", ["500 webhooks of fifty customers", "subject=fair"]),
+        ("celery", ["due", "subject=delayd"]),
+    ],
+)
+def test_a_case_that_needs_a_daemon_can_be_measured(
+    chapter: str, words: list[str], tmp_path: Path
+) -> None:
+    selection = Selection.of(words)
+    bench = Bench(EFFORTS["tiny"], tmp_path)
+    try:
+        for case in filter(selection.has, cases_of(chapter)):
+            values = case.measure(bench)
+            assert values
+            assert not faults(values)
+    except NotMeasuredError as reason:
+        pytest.skip(str(reason))
+    finally:
+        bench.close()
