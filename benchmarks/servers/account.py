@@ -36,8 +36,12 @@ class JobAccount:
     def put(self, count: int, due_at: float) -> int:
         """Give numbers to jobs that are put now; return the first."""
         first = self._first + len(self._taken)
-        self._due_at.extend([due_at] * count)
-        self._taken.extend(bytes(count))
+        if count == 1:
+            self._due_at.append(due_at)
+            self._taken.append(0)
+        else:
+            self._due_at.extend([due_at] * count)
+            self._taken.extend(bytes(count))
         return first
 
     def take(self, numbers: Iterable[int], now: float) -> None:
