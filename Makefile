@@ -126,7 +126,7 @@ report: $(VENV)/.dev ## make docs/benchmarks.md, its plots and the figures of RE
 
 bench-line: $(VENV)/.dev ## measure the line protocol against beanstalkd
 	@.ci/debian-packages
-	$(BIN)/python -m benchmarks.line $(ARGS)
+	$(BIN)/python -m benchmarks run servers --only subject=delayd --only subject=beanstalkd $(ARGS)
 
 bench-wheel: $(VENV)/.dev ## measure the timing wheel against its rivals
 	$(BIN)/python -m benchmarks.wheel $(ARGS)

@@ -92,20 +92,6 @@ def prebuilt(request: bytes, count_max: int) -> Callable[[int], bytes]:
     return tuple(request * count for count in range(count_max + 1)).__getitem__
 
 
-def keyed_requests(count_max: int, delay_s: int = HOUR_S) -> Callable[[int], bytes]:
-    """Return a function that gives `count` puts, each under a key that none had before."""
-    one = put_request(delay_s).replace(b"\r\n", b" key=order-%d\r\n", 1)
-    templates = tuple(one * count for count in range(count_max + 1))
-    first = 1
-
-    def requests(count: int) -> bytes:
-        nonlocal first
-        first += count
-        return templates[count] % tuple(range(first - count, first))
-
-    return requests
-
-
 def check_inserted(replies: bytes) -> None:
     """Raise `UnexpectedReplyError` unless every line is INSERTED; quotes the first that is not."""
     if replies.count(b"INSERTED ") == replies.count(b"\n"):
@@ -228,41 +214,6 @@ class Fleet:
         for pieces in replies.values():
             check_inserted(b"".join(pieces))
         return pace
-
-    def wait_for_each(
-        self, first: bytes, following: Callable[[bytes], bytes], seconds: float, commands_max: int
-    ) -> tuple[Pace, list[float]]:
-        """Keep one command in flight on every connection; return the pace and each reply's time.
-
-        `following(reply)` is the command that follows a reply, empty while the reply is not whole.
-        After `seconds`, or so many commands, nothing more is sent, and the clock stops at the last
-        reply. A time is in seconds, from before the send to when the reply is read.
-        """
-        clock = time.perf_counter
-        times_s: list[float] = []
-        sent_at = dict.fromkeys(self._sockets, 0.0)
-        waiting = len(self._sockets)
-        watch = Stopwatch()
-        deadline = clock() + seconds
-        for descriptor, sock in self._sockets.items():
-            sent_at[descriptor] = clock()
-            send(sock, first)
-        while waiting:
-            for descriptor, sock, received in self._arrivals():
-                reply = self._tails[descriptor] + received
-                command = following(reply)
-                if not command:
-                    self._tails[descriptor] = reply
-                    continue
-                self._tails[descriptor] = b""
-                now = clock()
-                times_s.append(now - sent_at[descriptor])
-                if now < deadline and len(times_s) + waiting <= commands_max:
-                    sent_at[descriptor] = now
-                    send(sock, command)
-                else:
-                    waiting -= 1
-        return watch.pace(len(times_s)), times_s
 
     def start_reserving(self, in_flight: int) -> None:
         """Fill every connection's window with reserves; `work` goes on from there."""

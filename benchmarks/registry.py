@@ -73,6 +73,7 @@ VALUES: Final[Mapping[str, Value]] = MappingProxyType(
         "generator_worst_ms": Value("generator's longest turn", "ms"),
         "resident_bytes": Value("resident memory of a job", "B"),
         "log_bytes": Value("log of a job", "B"),
+        "wake_ups": Value("wake-ups while idle", "/s"),
         "recovery_s": Value("recovery", "s"),
         "memory_bytes": Value("resident memory", "B"),
         "disk_bytes": Value("log and snapshots", "B"),

@@ -63,7 +63,7 @@ OFFENCES: Final = (
     ("module_state_is_constant", "delayd/service.py", "SEEN: Final = set()", "constructs"),
     ("module_state_is_constant", "delayd/service.py", "X: Final = defaultdict(int)", "constructs"),
     ("module_state_is_constant", "delayd/service.py", "def f():\n global x\n x = 1", "constructs"),
-    ("functions_fit_a_screen", "benchmarks/line.py", LONG_FUNCTION, "helpers"),
+    ("functions_fit_a_screen", "benchmarks/push.py", LONG_FUNCTION, "helpers"),
     ("functions_fit_a_screen", "delayd/service.py", f"async {LONG_FUNCTION}", "helpers"),
     ("modules_say_what_they_are_for", "delayd/service.py", "x = 1", "does not know"),
     ("caught_names_have_one_class", "delayd/commit.py", TWO_CAUGHT, "two names"),

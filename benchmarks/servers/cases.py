@@ -7,7 +7,7 @@ from typing import Final
 from benchmarks.registry import Case
 from benchmarks.servers import beanstalkd, delayd, redis
 from benchmarks.servers.generator import Load
-from benchmarks.servers.operations import FILL, OPERATIONS, RECOVERY_JOBS, measure
+from benchmarks.servers.operations import FILL, IDLE_JOBS, OPERATIONS, RECOVERY_JOBS, measure
 from benchmarks.servers.peer import Peer
 
 ONE, EIGHT, FIFTY, MANY = Load(1, 1), Load(8, 1), Load(50, 1), Load(500, 1)
@@ -23,7 +23,7 @@ SIZES: Final = {
     "mixed": (EIGHT, FIFTY, MANY, PIPELINED),
 }
 REPEATED: Final = {("put", ONE), ("put", FIFTY), ("put", PIPELINED), ("reserve + ack", FIFTY)}
-"""What is read as often as the effort says; the others, and recovery, are read once."""
+"""What is read as often as the effort says; all else is read once."""
 
 
 def peers() -> Sequence[Peer]:
@@ -33,7 +33,7 @@ def peers() -> Sequence[Peer]:
 
 def cases() -> Sequence[Case]:
     """Return the chapter."""
-    return [*load_cases(), *recovery_cases()]
+    return [*load_cases(), *standing_cases()]
 
 
 def load_cases() -> Iterator[Case]:
@@ -57,16 +57,17 @@ def load_cases() -> Iterator[Case]:
                 )
 
 
-def recovery_cases() -> Iterator[Case]:
-    """Yield the starts after kill -9."""
-    for peer in peers():
-        yield Case(
-            chapter="servers",
-            operation="recovery",
-            size={"jobs": RECOVERY_JOBS},
-            subject=peer.subject,
-            measure=functools.partial(measure, peer, OPERATIONS["recovery"], FILL),
-            policy=peer.policy,
-            settings=peer.settings,
-            runs_max=1,
-        )
+def standing_cases() -> Iterator[Case]:
+    """Yield what is measured with jobs that wait: idle servers, and starts after kill -9."""
+    for operation, jobs in (("idle", IDLE_JOBS), ("recovery", RECOVERY_JOBS)):
+        for peer in peers():
+            yield Case(
+                chapter="servers",
+                operation=operation,
+                size={"jobs": jobs},
+                subject=peer.subject,
+                measure=functools.partial(measure, peer, OPERATIONS[operation], FILL),
+                policy=peer.policy,
+                settings=peer.settings,
+                runs_max=1,
+            )

@@ -26,7 +26,7 @@ from benchmarks.servers.generator import (
     paced,
 )
 from benchmarks.servers.peer import Peer, Running
-from benchmarks.servers.processes import resident_bytes
+from benchmarks.servers.processes import resident_bytes, wake_ups
 
 SECONDS_PART: Final = 0.5
 """Readings of this chapter last half as long as others: so it takes half an hour."""
@@ -49,6 +49,10 @@ FOOTPRINT_JOBS_MIN: Final = 10_000
 FILL_S_MAX: Final = 60.0
 FILL_TRIAL_S: Final = 4.0
 """After this it is clear whether the jobs can be put in the longest time."""
+IDLE_JOBS: Final = 10_000
+SETTLE_SHARE: Final = 1.0
+"""Of a reading's time: what a server finishes after a load, before it is called idle."""
+IDLE_SHARE: Final = 2.0
 RECOVERY_JOBS: Final = 1_000_000
 LAST_SYNC_S: Final = 1.5
 """After this all that was acknowledged is on disk, under each policy that keeps anything."""
@@ -250,6 +254,20 @@ def recovery(reading: Reading) -> Values:
     return values | verdict
 
 
+def idle(reading: Reading) -> Values:
+    """Count how often a server wakes up that has jobs, but nothing to do for an hour."""
+    _, running, load, bench, account = reading
+    before = running.standing()
+    fill(running, account, load, bench.entries(IDLE_JOBS), an_hour)
+    verdict = account.verdict(running.standing() - before)
+    time.sleep(SETTLE_SHARE * bench.seconds)
+    processes = running.processes()
+    woken = wake_ups(processes)
+    window_s = IDLE_SHARE * bench.seconds
+    time.sleep(window_s)
+    return {"wake_ups": (wake_ups(processes) - woken) / window_s, **verdict}
+
+
 Operation = Callable[[Reading], Values]
 
 OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
@@ -258,6 +276,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
         "keyed put": keyed_put,
         "mixed": mixed,
         "reserve + ack": reserve_and_acknowledge,
+        "idle": idle,
         "recovery": recovery,
     }
 )

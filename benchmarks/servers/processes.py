@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from benchmarks.peers import START_SECONDS_MAX, ServerFailedError
+from benchmarks.peers import START_SECONDS_MAX, ServerFailedError, status_number
 from benchmarks.registry import NotMeasuredError
 
 HOST: Final = "127.0.0.1"
@@ -159,4 +159,14 @@ def resident_bytes(processes: Sequence[int]) -> int:
             smaps = Path(f"/proc/{process}/smaps_rollup").read_text(encoding="utf-8")
             if shared_out := PSS.search(smaps):
                 found += int(shared_out[1]) * 1024
+    return found
+
+
+def wake_ups(processes: Sequence[int]) -> int:
+    """Return how often their living threads have gone to sleep of themselves so far."""
+    found = 0
+    for process in processes:
+        for status in Path(f"/proc/{process}/task").glob("*/status"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found += status_number(status.read_text("utf-8"), "voluntary_ctxt_switches")
     return found

@@ -8,7 +8,7 @@ import pytest
     "command",
     [
         *("client --jobs nonsense", "http --runs nonsense", "instructions --rows nonsense"),
-        *("line --rows nonsense", "neighbours --rows nonsense"),
+        "neighbours --rows nonsense",
         *("passes --jobs nonsense", "push --rows nonsense", "receivers nonsense"),
         *("scrape --topics nonsense", "soak --hostile nonsense", "wheel --timers nonsense"),
     ],
@@ -20,7 +20,7 @@ def test_a_wrong_argument_of_a_benchmark_is_named_in_one_sentence(
     benchmark = importlib.import_module(f"benchmarks.{name}")
     monkeypatch.setattr(sys, "argv", [name, *words])
     with pytest.raises(SystemExit):
-        benchmark.main(*([words] if name == "line" else []))
+        benchmark.main()
     said = capsys.readouterr().err.splitlines()
     assert ": error: " in said[-1]
     assert "'nonsense'" in said[-1]

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from benchmarks import line, load, peers
+from benchmarks import load, peers
 from benchmarks.load import (
     UnexpectedReplyError,
     check_inserted,
@@ -14,8 +14,7 @@ from benchmarks.load import (
     put_request,
     whole_replies,
 )
-from benchmarks.peers import delayd_command, is_whole, statistic
-from benchmarks.rows import ROWS
+from benchmarks.peers import is_whole, statistic
 
 REPLIES = (
     b"DELETED\r\nRESERVED 7 100\r\n"
@@ -84,34 +83,3 @@ def test_a_statistic_is_found_by_its_whole_name() -> None:
     reply = b"OK 9\r\n---\nx-current-jobs: 1\ncurrent-jobs: 2\n\r\n"
     assert statistic(reply, b"current-jobs") == 2
     assert statistic(reply, b"current") is None
-
-
-def test_the_delayd_template_keeps_what_the_stable_fills_in() -> None:
-    command = delayd_command(peers.DELAYD, "interval")
-    assert "--sync interval" in command
-    assert "{port}" in command
-    assert "{dir}" in command
-    assert "{bin}" not in command
-
-
-def test_every_row_has_its_own_number_and_a_target() -> None:
-    assert [row.number for row in ROWS] == list(range(1, len(ROWS) + 1))
-    assert all(row.measures for row in ROWS)
-
-
-def test_rows_are_chosen_singly_and_by_range() -> None:
-    assert line.parse(["--rows", "0,2"]).rows == [0, 2]
-    assert line.parse(["--rows", "1,4-6"]).rows == [1, 4, 5, 6]
-
-
-@pytest.mark.parametrize("words", ["", "x", "1-", "00-x", "99", "1,,2"])
-def test_rows_that_do_not_exist_are_refused(words: str) -> None:
-    with pytest.raises(SystemExit):
-        line.parse(["--rows", words])
-
-
-@pytest.mark.parametrize("flag", ["--runs", "--jobs", "--seconds"])
-@pytest.mark.parametrize("word", ["0", "-1", "x", "nan"])
-def test_amounts_that_measure_nothing_are_refused(flag: str, word: str) -> None:
-    with pytest.raises(SystemExit):
-        line.parse([f"{flag}={word}"])

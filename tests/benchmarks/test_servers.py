@@ -320,7 +320,7 @@ MUST_NOT = ("lost", "doubled", "early")
 @pytest.mark.parametrize(
     ("name", "fault", "expected"),
     [
-        *((name, "", ()) for name in ("put", "reserve + ack", "mixed", "recovery")),
+        *((name, "", ()) for name in ("put", "reserve + ack", "mixed", "idle", "recovery")),
         ("put", "loses", ("lost",)),
         ("put", "doubles", ("doubled",)),
         ("recovery", "forgets", ("lost",)),
