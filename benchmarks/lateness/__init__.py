@@ -19,28 +19,33 @@ from benchmarks.registry import Bench, Case, Durability, Values
 from benchmarks.servers.beanstalkd import BeanstalkdPeer
 from benchmarks.servers.delayd import DelaydPeer
 from benchmarks.servers.peer import Peer
+from benchmarks.servers.redis import RedisPeer, Way
 
 INTERPRETED: Final = DelaydPeer("always", is_compiled=False)
 COMPILED: Final = DelaydPeer("always", is_compiled=True)
 BEANSTALKD: Final = BeanstalkdPeer(Durability.WITHIN_50_MS, ("-f", "50"))
+POLLED: Final = RedisPeer(Durability.WITHIN_1_S, Way.TUNED, poll_pause_s=0.1)
+"""As articles about queues in Redis poll it: ten times a second for each worker."""
 LINE: Final[tuple[LinePeer, ...]] = (INTERPRETED, COMPILED, BEANSTALKD)
 EVERYBODY: Final[tuple[Peer, ...]] = (
     *LINE,
     DelaydPeer("interval", is_compiled=False),
     DelaydPeer("interval", is_compiled=True),
     BeanstalkdPeer(Durability.BEFORE_ANSWER, ("-f", "0")),
+    POLLED,
 )
 MILLION: Final = 1_000_000
 STANDING: Final[Mapping[int, tuple[Peer, ...]]] = {
     0: EVERYBODY,
-    MILLION: LINE,
+    MILLION: (*LINE, POLLED),
     5 * MILLION: LINE,
 }
 PERCENT: Final = (25, 50, 75, 90)
 WORKERS: Final = (1, 8, 50)
 BURSTS: Final = (10_000, 100_000, MILLION)
-RUNS_OF_LARGE: Final = 1
-LARGE: Final = MILLION
+RUNS_MAX: Final = 2
+LARGE_RUNS_MAX: Final = 1
+"""Of a case with a million jobs."""
 
 
 def cases() -> Sequence[Case]:
@@ -53,14 +58,14 @@ def case(
     size: Mapping[str, int | str],
     subject: Peer,
     measure: Callable[[Bench], Values],
-    jobs: int = 0,
+    runs_max: int | None = None,
 ) -> Case:
-    """Return a case; one with as many jobs as a million is measured once."""
+    """Return a case of this chapter."""
     return Case(
         *("lateness", operation, size, subject.subject, measure),
         policy=subject.policy,
         settings=subject.settings,
-        runs_max=RUNS_OF_LARGE if jobs >= LARGE else None,
+        runs_max=runs_max,
     )
 
 
@@ -69,7 +74,7 @@ def one_by_one() -> Iterator[Case]:
     for workers in WORKERS:
         for subject in EVERYBODY:
             measure = functools.partial(due_one_by_one, subject, workers)
-            yield case("due one by one", {"workers": workers}, subject, measure)
+            yield case("due one by one", {"workers": workers}, subject, measure, RUNS_MAX)
 
 
 def loads() -> Iterator[Case]:
@@ -79,7 +84,8 @@ def loads() -> Iterator[Case]:
             size: dict[str, int | str] = {"standing jobs": standing, "load": f"{percent} %"}
             for subject in subjects:
                 measure = functools.partial(steady_load, subject, standing, percent)
-                yield case("steady load", size, subject, measure, standing)
+                runs_max = LARGE_RUNS_MAX if standing else RUNS_MAX
+                yield case("steady load", size, subject, measure, runs_max)
 
 
 def bursts() -> Iterator[Case]:
@@ -87,11 +93,13 @@ def bursts() -> Iterator[Case]:
     for jobs in BURSTS:
         for subject in LINE:
             measure = functools.partial(burst, subject, jobs)
-            yield case("burst", {"jobs": jobs}, subject, measure, jobs)
+            runs_max = LARGE_RUNS_MAX if jobs >= MILLION else None
+            yield case("burst", {"jobs": jobs}, subject, measure, runs_max)
 
 
 def snapshots() -> Iterator[Case]:
     """Yield the cases beside a snapshot; beanstalkd takes none."""
     for subject in (INTERPRETED, COMPILED):
         measure = functools.partial(during_a_snapshot, subject, MILLION)
-        yield case("during a snapshot", {"standing jobs": MILLION}, subject, measure, MILLION)
+        size = {"standing jobs": MILLION}
+        yield case("during a snapshot", size, subject, measure, LARGE_RUNS_MAX)

@@ -32,6 +32,7 @@ from benchmarks.lateness.open_loop import (
 from benchmarks.load import (
     BODY_BYTES,
     HOUR_S,
+    PATIENCE_S,
     Fleet,
     ServerSilentError,
     Stopwatch,
@@ -50,7 +51,7 @@ LinePeer = DelaydPeer | BeanstalkdPeer
 WEEK_S: Final = 7 * 24 * HOUR_S
 FILL_S_MAX: Final = 600.0
 STEADY_WORKERS: Final = 50
-LONE_PER_SECOND: Final = 200
+LONE_PER_SECOND: Final = 100
 LONE_SHARE: Final = 2.0
 """A reading of jobs due one by one lasts so many readings of a rate: they are few."""
 DELAY_MS: Final = 1_000
@@ -133,6 +134,7 @@ class Grounds:
                 delay_ms(subject, self._bench),
                 self._bench.seconds,
                 poll_s=subject.poll_pause_s,
+                first=standing,
             )
         return self._peaks[name]
 
@@ -151,20 +153,31 @@ def peak(
     workers: int = STEADY_WORKERS,
     poll_s: float = 0.0,
     enter: Greeting = say_nothing,
+    first: int = 0,
 ) -> float:
     """Return how many jobs a second are put, come due, are taken and acknowledged at most.
 
-    There are always more that are due, so the workers set the pace, and as many are put.
+    There are always more that are due, so the workers set the pace, and as many are put. Raises
+    `ServerSilentError` if none comes.
     """
     with looped() as loop:
         offer = Offer(
-            *(loop, server), workers=workers, delay_ms=wait_ms, poll_s=poll_s, enter=enter
+            *(loop, server),
+            workers=workers,
+            delay_ms=wait_ms,
+            poll_s=poll_s,
+            enter=enter,
+            first=first,
         )
         offer.saturate(BRIDGE * wait_ms / 1e3)
         loop.run_for((BRIDGE + SETTLE_SHARE) * wait_ms / 1e3)
         before, watch = offer.arrived, Stopwatch()
         loop.run_for(seconds)
+        gives_up = loop.clock() + PATIENCE_S
+        loop.run(lambda now: offer.arrived > before or now >= gives_up)
         pace = watch.pace(offer.arrived - before)
+        if not pace.operations:
+            raise ServerSilentError(f"no job came in {PATIENCE_S:.0f} s")
         offer.drain()
     return pace.per_second
 
@@ -181,6 +194,7 @@ def steady_load(subject: Peer, standing: int, percent: int, bench: Bench) -> Val
             workers=STEADY_WORKERS,
             delay_ms=delay_ms(subject, bench),
             poll_s=subject.poll_pause_s,
+            first=jobs,
         )
         offer.start(steadily(per_second))
         found = judged(loop, offer, delay_ms(subject, bench) / 1e3, bench.seconds)

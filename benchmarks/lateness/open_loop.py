@@ -29,7 +29,14 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
 
-from benchmarks.load import BODY_BYTES, PATIENCE_S, RECEIVE_BYTES, ServerSilentError, connect
+from benchmarks.load import (
+    BODY_BYTES,
+    PATIENCE_S,
+    RECEIVE_BYTES,
+    ServerSilentError,
+    UnexpectedReplyError,
+    connect,
+)
 from benchmarks.registry import Values
 from benchmarks.servers.generator import Times, Unanswered
 from benchmarks.servers.peer import Dialect, Heard
@@ -222,8 +229,11 @@ class Offer:
         producers: int = 1,
         poll_s: float = 0.0,
         enter: Greeting = say_nothing,
+        first: int = 0,
     ) -> None:
         """Connect, and have each connection `enter` its queue. Producers take turns with the jobs.
+
+        The numbers of the jobs begin with `first`; smaller ones are of jobs that stand there.
 
         A worker that is told there is no job asks again after `poll_s`; they begin one after the
         other, spread over that time.
@@ -235,6 +245,7 @@ class Offer:
         """The times of puts, from when they were offered to their acknowledgements."""
         self._loop = loop
         self._delay_ms = delay_ms
+        self._first = first
         self._moments = never()
         self._next = float("inf")
         self._began = 0.0
@@ -317,12 +328,18 @@ class Offer:
         return fresh
 
     def note_arrival(self, number: int) -> None:
-        """Note that a job is there; one that was there before is doubled."""
-        if self._received[number]:
+        """Note that a job is there; one that was there before is doubled.
+
+        Raises `UnexpectedReplyError` for one of another number: it is not due, or was never put.
+        """
+        place = number - self._first
+        if not 0 <= place < len(self._due):
+            raise UnexpectedReplyError(f"job {number} arrived, and nobody has offered it")
+        if self._received[place]:
             self._doubled += 1
             return
-        self._received[number] = self._last_arrival = now = self.clock()
-        self._fresh.append(now - self._due[number])
+        self._received[place] = self._last_arrival = now = self.clock()
+        self._fresh.append(now - self._due[place])
         self.arrived += 1
         if self._is_saturated and not self._fills_until:
             self._put(1)
@@ -346,9 +363,9 @@ class Offer:
         self._due.extend([offered + self._delay_ms / 1e3] * count)
         self._received.extend([0.0] * count)
         if shares == 1:
-            self._producers[0].put(first, count, self._delay_ms)
+            self._producers[0].put(self._first + first, count, self._delay_ms)
             return
-        for number in range(first, first + count):
+        for number in range(self._first + first, self._first + first + count):
             self._producers[number % shares].put(number, 1, self._delay_ms)
 
 

@@ -307,7 +307,8 @@ class RedisPeer:
             Way.TUNED: "EVALSHA of redis_put.lua, redis_take.lua, redis_acknowledge.lua",
         }
         flags = " ".join(PERSISTENCE[self.policy])
-        return f"redis-server --save '' {flags}; {used[self.way]}; polled every 10 ms"
+        polled = f"polled every {self.poll_pause_s * 1e3:g} ms"
+        return f"redis-server --save '' {flags}; {used[self.way]}; {polled}"
 
     @contextlib.contextmanager
     def serve(self, bench: Bench, directory: Path) -> Iterator[RunningRedis]:

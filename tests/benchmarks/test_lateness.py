@@ -23,6 +23,7 @@ from benchmarks.lateness.open_loop import (
     spread,
     steadily,
 )
+from benchmarks.load import UnexpectedReplyError
 from benchmarks.servers.beanstalk import BeanstalkDialect
 from benchmarks.servers.peer import Dialect, Heard
 
@@ -200,6 +201,17 @@ def test_a_job_that_comes_twice_is_doubled(rig: Rig) -> None:
     offer.drain()
     assert offer.verdict(0, 9).doubled == 1
     assert offer.verdict(0, 9).lost == 0
+
+
+def test_a_job_that_nobody_offers_is_an_error(rig: Rig) -> None:
+    offer = Offer(rig.loop, rig, workers=1, delay_ms=1_000, first=1_000)
+    offer.start(steadily(10))
+    rig.loop.run_for(1.5)
+    assert offer.arrived > 0
+    worker = rig.server.ends[-1]
+    worker.sendall(b"RESERVED 7 100\r\n%0100d\r\n" % 0)
+    with pytest.raises(UnexpectedReplyError, match="job 0 arrived"):
+        rig.turn(2)
 
 
 def test_producers_take_turns_and_the_time_of_a_put_ends_with_its_own_answer(rig: Rig) -> None:

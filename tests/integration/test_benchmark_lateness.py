@@ -45,13 +45,24 @@ def test_lateness_is_measured_and_nothing_is_lost_doubled_or_early(bench: Bench)
     assert "held_ms" in found["during a snapshot"]  # so short that no job may be due in it
 
 
-def test_lateness_is_measured_where_delays_are_whole_seconds(bench: Bench) -> None:
-    case = next(case for case in cases_of("lateness") if case.subject == "beanstalkd")
+@pytest.mark.parametrize(
+    ("subject", "size"),
+    [
+        ("beanstalkd", {"workers": 1}),  # delays are whole seconds
+        ("Redis, tuned", {"standing jobs": 1_000_000, "load": "50 %"}),  # it is polled
+    ],
+)
+def test_the_lateness_of_others_is_measured(
+    subject: str, size: dict[str, int | str], bench: Bench
+) -> None:
+    cases = [case for case in cases_of("lateness") if case.size == size]
+    case = next(case for case in cases if case.subject == subject)
     try:
         values = case.measure(bench)
     except NotMeasuredError as reason:
         pytest.skip(str(reason))
     assert values["worst_ms"] >= values["least_ms"] >= 0
+    assert not faults(values)
 
 
 def test_growth_is_measured_and_a_restart_loses_nothing(bench: Bench) -> None:
