@@ -128,8 +128,8 @@ bench-line: $(VENV)/.dev ## measure the line protocol against beanstalkd
 	@.ci/debian-packages
 	$(BIN)/python -m benchmarks run servers --only subject=delayd --only subject=beanstalkd $(ARGS)
 
-bench-wheel: $(VENV)/.dev ## measure the timing wheel against its rivals
-	$(BIN)/python -m benchmarks.wheel $(ARGS)
+bench-wheel: $(VENV)/.dev ## measure the timing wheel against its rivals; compiled too after make compiled
+	$(BIN)/python -m benchmarks run wheel $(ARGS)
 
 bench-http: $(VENV)/.dev ## measure the HTTP API against a bare aiohttp handler
 	$(BIN)/python -m benchmarks.http $(ARGS)
