@@ -34,6 +34,7 @@ FOOT: Final = 0.12
 SMALL, MEDIUM, LARGE = 8.5, 9.5, 11.5
 FONT: Final = re.compile(r"'DejaVu Sans', sans-serif")
 MARKS: Final = "osD^vPX<>"
+COMPILED: Final = ", compiled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,8 @@ def bars(figure: Figure, plot: Plot, theme: Theme) -> None:
     first = panels[0].bars
     places = heights(first)
     rows = places[-1] + 1
-    height = rows * ROW + 1.1
+    has_titles = any(panel.title for panel in panels)
+    height = rows * ROW + (1.1 if has_titles else 0.85)
     figure.set_size_inches(WIDTH, height)
     subjects = 0.075 * max(len(bar.subject) for bar in first) + 0.15
     policies = 0.066 * max(len(bar.policy) for bar in first) + 0.15
@@ -157,7 +159,7 @@ def bars(figure: Figure, plot: Plot, theme: Theme) -> None:
                 rows * ROW / height,
             )
         )
-        if panel.title:
+        if has_titles:
             axes.set_title(panel.title, color=theme.ink)
         one_panel_of_bars(axes, panel, places, theme)
         if column == 0:
@@ -252,16 +254,10 @@ def curves(figure: Figure, plot: Plot, theme: Theme) -> None:
     height = rows * each + 0.5
     figure.set_size_inches(WIDTH, height)
     figure.text(0.1 / WIDTH, 1 - 0.24 / height, plot.title, size=LARGE, weight="bold", va="center")
-    labels = sorted(
-        {curve.label for panel in panels for curve in panel.curves if not curve.is_ours}
-    )
-    looks = {
-        label: (theme.others[at % len(theme.others)], MARKS[1 + at % (len(MARKS) - 1)])
-        for at, label in enumerate(labels)
-    }
+    looks = looks_of(panels, theme)
     width = WIDTH / columns
-    longest = max(len(curve.label) for panel in panels for curve in panel.curves)
-    beside = min(0.45 * width, 0.073 * longest + 0.2)
+    lines = [line for panel in panels for c in panel.curves for line in name_lines(c)]
+    beside = min(0.5 * width, 0.069 * max(map(len, lines), default=0) + 0.2)
     for at, panel in enumerate(panels):
         row, column = divmod(at, columns)
         axes = figure.add_axes(
@@ -276,8 +272,40 @@ def curves(figure: Figure, plot: Plot, theme: Theme) -> None:
         one_panel_of_curves(axes, panel, theme, looks)
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a curve is drawn."""
+
+    colour: str
+    mark: str
+    is_dashed: bool
+
+
+def looks_of(panels: Sequence[CurvePanel], theme: Theme) -> Mapping[str, Look]:
+    """Return how each curve is drawn, by name; compiled ones as their like, dashed."""
+    every = [curve for panel in panels for curve in panel.curves]
+    colours: dict[str, tuple[str, str]] = {}
+    others = iter(range(len(every)))
+    for curve in sorted(every, key=lambda curve: not curve.is_ours):
+        base = curve.name.replace(COMPILED, "")
+        if not base or (base not in colours and curve.is_ours and not colours):
+            colours[base] = (theme.ours, MARKS[0])
+        elif base not in colours:
+            at = next(others)
+            colours[base] = (theme.others[at % len(theme.others)], MARKS[1:][at % 8])
+    return {
+        curve.name: Look(*colours[curve.name.replace(COMPILED, "")], COMPILED in curve.name)
+        for curve in every
+    }
+
+
+def name_lines(curve: Curve) -> list[str]:
+    """Return what is written at the end of a curve."""
+    return [line for line in (curve.label, str(curve.policy)) if line]
+
+
 def one_panel_of_curves(
-    axes: Axes, panel: CurvePanel, theme: Theme, looks: Mapping[str, tuple[str, str]]
+    axes: Axes, panel: CurvePanel, theme: Theme, looks: Mapping[str, Look]
 ) -> None:
     """Draw the curves of a panel."""
     axes.set_facecolor(theme.ground)
@@ -285,37 +313,32 @@ def one_panel_of_curves(
     axes.set_ylabel(panel.y_axis)
     axes.grid(visible=True, axis="y", color=theme.faint, alpha=0.25, linewidth=0.6)
     for curve in panel.curves:
-        colour, mark = look(curve, theme, looks)
+        look = looks[curve.name]
         axes.plot(
             [x for x, _ in curve.points],
             [y for _, y in curve.points],
-            color=colour,
-            marker=mark if len(curve.points) <= 12 else "",
+            color=look.colour,
+            marker=look.mark if len(curve.points) <= 12 else "",
             markersize=4,
             linewidth=2.2 if curve.is_ours else 1.2,
-            linestyle="--" if curve.is_dashed else "-",
+            linestyle="--" if look.is_dashed else "-",
             zorder=3 if curve.is_ours else 2,
         )
     scales(axes, panel)
     for curve, y in ends(axes, panel):
-        colour, _ = look(curve, theme, looks)
         axes.annotate(
-            curve.label,
+            "\n".join(name_lines(curve)),
             (1.0, y),
             xycoords="axes fraction",
             xytext=(6, 0),
             textcoords="offset points",
-            color=colour,
+            color=looks[curve.name].colour,
             size=SMALL,
             weight="bold" if curve.is_ours else "normal",
             va="center",
+            linespacing=1.0,
             annotation_clip=False,
         )
-
-
-def look(curve: Curve, theme: Theme, looks: Mapping[str, tuple[str, str]]) -> tuple[str, str]:
-    """Return the colour and the mark of a curve."""
-    return (theme.ours, MARKS[0]) if curve.is_ours else looks[curve.label]
 
 
 def scales(axes: Axes, panel: CurvePanel) -> None:
@@ -333,8 +356,11 @@ def scales(axes: Axes, panel: CurvePanel) -> None:
             axis.set_minor_formatter(NullFormatter())
             axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(plain)
+    lowest, highest = panel.y_range or (0.0, max(y for c in panel.curves for _, y in c.points))
     if not panel.y_is_log:
-        axes.set_ylim(0, 1.08 * max((y for c in panel.curves for _, y in c.points), default=1) or 1)
+        axes.set_ylim(0, 1.08 * highest or 1)
+    elif panel.y_range:
+        axes.set_ylim(lowest / 1.3, highest * 1.3)
     if panel.ticks:
         axes.set_xticks([at for at, _ in panel.ticks], [words for _, words in panel.ticks])
         axes.xaxis.set_minor_locator(NullLocator())
@@ -347,31 +373,32 @@ def ends(axes: Axes, panel: CurvePanel) -> Iterator[tuple[Curve, float]]:
         low, high = math.log10(low), math.log10(high)
     found: list[tuple[float, Curve]] = []
     for curve in panel.curves:
-        if curve.points:
+        if curve.points and curve.label:
             y = curve.points[-1][1]
             found.append((((math.log10(y) if panel.y_is_log else y) - low) / (high - low), curve))
     found.sort(key=lambda one: one[0])
-    apart = 0.062
+    apart = 0.062 * max((len(name_lines(curve)) for _, curve in found), default=1) * 1.05
     heights_of = spread([y for y, _ in found], apart)
     yield from zip((curve for _, curve in found), heights_of, strict=True)
 
 
 def spread(wanted: Sequence[float], apart: float) -> list[float]:
-    """Move ascending heights so far that they are `apart`, and each group about where it was.
+    """Move ascending heights so far that they are `apart`, each group about where it was, in 0..1.
 
-    >>> [round(y, 2) for y in spread([0.5, 0.5, 0.9], 0.1)]
-    [0.45, 0.55, 0.9]
+    >>> [round(y, 2) for y in spread([0.5, 0.5, 0.9, 1.0], 0.2)]
+    [0.4, 0.6, 0.8, 1.0]
     """
-    groups: list[list[float]] = []  # each [centre, count]
+    groups: list[tuple[float, int]] = []  # each a centre, and how many
     for y in wanted:
-        groups.append([y, 1])
+        groups.append((y, 1))
         while len(groups) > 1:
             (before, count), (after, more) = groups[-2], groups[-1]
             if after - before >= apart * (count + more) / 2 - 1e-9:
                 break
-            groups[-2:] = [[(before * count + after * more) / (count + more), count + more]]
+            both = count + more
+            half = apart * (both - 1) / 2
+            centre = (before * count + after * more) / both
+            groups[-2:] = [(max(half, min(1 - half, centre)), both)]
     return [
-        centre + (at - (count - 1) / 2) * apart
-        for centre, count in groups
-        for at in range(int(count))
+        centre + (at - (count - 1) / 2) * apart for centre, count in groups for at in range(count)
     ]

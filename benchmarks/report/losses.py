@@ -108,14 +108,27 @@ def losses_in_short(found: Iterable[Comparison]) -> str:
     for all_of in groups.values():
         worst = min(all_of, key=lambda one: one.ratio)
         behind = sum(one.ratio < 1 for one in all_of)
-        if not behind:
-            continue
-        what = f"{worst.ours.chapter}: {worst.ours.operation}"
-        sizes = worst.size if len(all_of) == 1 else f"{behind} of {len(all_of)}; {worst.size}"
-        names = (label_of(worst.ours), label_of(worst.peer))
-        rows.append((what, value_words(VALUES[worst.value]), *names, sizes, *worst.cells()))
-    headings = ("what", "value", "delayd", "the other", "at how many sizes; the worst")
+        if behind:
+            ours, theirs = (cell(case, worst.value) for case in (worst.ours, worst.peer))
+            rows.append(
+                (
+                    f"{worst.ours.chapter}: {worst.ours.operation}",
+                    value_words(VALUES[worst.value]),
+                    promises(worst),
+                    worst.size if len(all_of) == 1 else f"{behind} of {len(all_of)}: {worst.size}",
+                    f"{worst.ours.subject}: {ours}",
+                    f"{worst.peer.subject}: {theirs}",
+                    figure_words(worst.ratio, 2),
+                )
+            )
+    headings = ("what", "value", "an acknowledgement means", "at how many sizes: the worst")
     return markdown((*headings, "delayd", "the other", "ratio"), rows) if rows else ""
+
+
+def promises(one: Comparison) -> str:
+    """Write what an acknowledgement of both means."""
+    ours, peer = one.ours.policy, one.peer.policy
+    return str(ours) if ours is peer else f"{ours}, of the other {peer}"
 
 
 def has_p99(one: Comparison) -> bool:

@@ -45,9 +45,15 @@ class Curve:
     """Points of one subject, from left to right."""
 
     label: str
+    """Empty if the panel has no other curve and its title says it."""
     points: tuple[tuple[float, float], ...]
     is_ours: bool = False
-    is_dashed: bool = False
+    policy: Durability = Durability.NOT_APPLICABLE
+
+    @property
+    def name(self) -> str:
+        """The label, and what an acknowledgement means."""
+        return f"{self.label}, {self.policy}" if self.policy else self.label
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,9 @@ class CurvePanel:
     x_is_log: bool = False
     y_is_log: bool = False
     ticks: tuple[tuple[float, str], ...] = ()
-    """The marks of the x axis, where they are no plain numbers."""
+    """The marks of the x axis, if they are not any round numbers."""
+    y_range: tuple[float, float] | None = None
+    """The lowest and the highest value of all panels, if they have one scale."""
 
 
 @dataclass(frozen=True, slots=True)

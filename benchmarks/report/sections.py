@@ -9,7 +9,8 @@ from benchmarks.report.views import (
     SUBJECT,
     Bars,
     Curves,
-    OverTime,
+    Grid,
+    PanelOf,
     Percentiles,
     Tables,
     View,
@@ -59,7 +60,7 @@ CHAPTERS: Final = (
             ),
             Bars("resident_bytes", "Memory of a job that waits", which=PIPELINED_PUT),
             Bars("log_bytes", "Log of a job that waits", which=PIPELINED_PUT),
-            Bars("recovery_s", "From start to serving, after kill -9"),
+            Bars("recovery_s", "From start to serving, after kill -9", which=Which(("recovery",))),
         ),
     ),
     Chapter(
@@ -85,7 +86,7 @@ CHAPTERS: Final = (
         (
             Percentiles("Lateness at a part of the peak", "load", SUBJECT, Which(("steady load",))),
             Percentiles(
-                "Lateness for workers that wait", "", "workers", Which(("due one by one",))
+                "Lateness for workers that wait", SUBJECT, "workers", Which(("due one by one",))
             ),
             Bars("held_ms", "Longest wait of another client", "jobs", Which(("burst",))),
             Tables(Which(("burst", "during a snapshot"))),
@@ -96,12 +97,18 @@ CHAPTERS: Final = (
         "Growth",
         "What one, three and ten million standing jobs cost.",
         (
-            Curves("resident_bytes", "Memory of a job", "jobs"),
-            Curves("rate", "Puts a second", "jobs"),
-            Curves("p99_ms", "Time of a put, 99th percentile", "jobs", which=Which(("put",))),
-            Curves("recovery_s", "From start to serving", "jobs"),
-            Curves("seconds", "A snapshot", "jobs"),
-            Curves("held_ms", "Longest wait of another client", "jobs"),
+            Grid(
+                "Standing jobs and their cost",
+                "jobs",
+                (
+                    PanelOf("memory of a job", ("resident_bytes",), "memory"),
+                    PanelOf("puts a second", ("rate",), "put"),
+                    PanelOf("99th percentile of a put", ("p99_ms",), "put"),
+                    PanelOf("from kill -9 to serving", ("recovery_s",), "restart"),
+                    PanelOf("a snapshot", ("seconds",), "snapshot"),
+                    PanelOf("longest wait of others meanwhile", ("held_ms",), "snapshot"),
+                ),
+            ),
         ),
     ),
     Chapter(
@@ -115,15 +122,15 @@ CHAPTERS: Final = (
         "An hour of everything",
         "A mix of everything, and jobs that are due a second later at half of their peak.",
         (
-            OverTime(
-                "An hour of everything",
+            Grid(
+                "Half of the peak, minute by minute",
                 "minute",
-                {
-                    "lateness": ("p99_ms", "p50_ms"),
-                    "resident memory": ("memory_bytes",),
-                    "log and snapshots": ("disk_bytes",),
-                    "descriptors": ("descriptors",),
-                },
+                (
+                    PanelOf("lateness", ("p99_ms", "p50_ms")),
+                    PanelOf("resident memory", ("memory_bytes",)),
+                    PanelOf("log and snapshots", ("disk_bytes",)),
+                    PanelOf("descriptors", ("descriptors",)),
+                ),
             ),
         ),
         "make bench-soak",

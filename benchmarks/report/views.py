@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from benchmarks.registry import VALUES, Better, Durability
 from benchmarks.report.plots import Bar, BarPanel, Curve, CurvePanel, Plot, is_ours
-from benchmarks.report.words import axis_words, figure_words, file_name, value_words
+from benchmarks.report.words import axis_words, figure_words, file_name, short_words, value_words
 from benchmarks.results import Measured
 
 Block: TypeAlias = str | Plot
@@ -30,6 +30,11 @@ STRENGTH: Final = {policy: at for at, policy in enumerate(Durability)}
 PERCENTILES: Final = ("p50_ms", "p90_ms", "p99_ms", "p999_ms", "worst_ms")
 LOGARITHMIC: Final = 20
 """An axis is logarithmic if its highest point is so many times its lowest."""
+TICKS_MAX: Final = 5
+"""Of points that are all marked on their axis."""
+ROWS_MAX: Final = 20
+"""Of a table of moments."""
+MEGA: Final = 1e6
 
 
 # --- Which cases ---------------------------------------------------------------------------------
@@ -261,9 +266,9 @@ class Bars:
 # --- Curves --------------------------------------------------------------------------------------
 
 
-def curve_of(label: str, subject: str, points: Iterable[tuple[float, float]]) -> Curve:
+def curve_of(case: Measured, label: str, points: Iterable[tuple[float, float]]) -> Curve:
     """Return the curve of a subject."""
-    return Curve(label, tuple(points), is_ours(subject), "compiled" in label)
+    return Curve(label, tuple(sorted(points)), is_ours(case.subject), case.policy)
 
 
 def is_wide(values: Iterable[float]) -> bool:
@@ -273,15 +278,35 @@ def is_wide(values: Iterable[float]) -> bool:
 
 
 def panel_of(title: str, x_axis: str, y_axis: str, curves: Sequence[Curve]) -> CurvePanel:
-    """Return a panel, with logarithmic axes where they show more."""
+    """Return a panel, with logarithmic axes where they show more, and marks at a few points."""
+    xs = sorted({x for curve in curves for x, _ in curve.points})
     return CurvePanel(
         title,
         x_axis,
         y_axis,
         tuple(curves),
-        x_is_log=is_wide(x for curve in curves for x, _ in curve.points),
+        x_is_log=is_wide(xs),
         y_is_log=is_wide(y for curve in curves for _, y in curve.points),
+        ticks=tuple((x, short_words(x)) for x in xs) if len(xs) <= TICKS_MAX else (),
     )
+
+
+def by_subject(cases: Iterable[Measured]) -> dict[tuple[str, Durability], list[Measured]]:
+    """Return the cases by subject, in the order of `subjects_of`."""
+    shown = list(cases)
+    return {
+        subject: [case for case in shown if (case.subject, case.policy) == subject]
+        for subject in subjects_of(shown)
+    }
+
+
+def curves_over(cases: Iterable[Measured], x: Key, value: str) -> Iterator[Curve]:
+    """Yield the curve of each subject that has this value."""
+    for (subject, _), found in by_subject(cases).items():
+        read = [(part(case, x), case.median(value)) for case in found]
+        points = [(float(at), y) for at, y in read if y is not None and isinstance(at, int)]
+        if points:
+            yield curve_of(found[0], subject, points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,24 +335,22 @@ class Curves:
                 yield from self._one(found, words_of(keys, parts), title)
 
     def _one(self, cases: Sequence[Measured], words: str, title: str) -> Iterator[Block]:
-        meant = VALUES[self.value]
-        panels = []
-        for (place,), found in split(cases, (self.panels,)).items():
-            where = words_of((self.panels,), (place,))
-            by_label: dict[tuple[str, str], list[tuple[float, float]]] = {}
-            for case in found:
-                x, y = part(case, self.x), case.median(self.value)
-                assert isinstance(x, int)
-                assert y is not None
-                by_label.setdefault((label_of(case), case.subject), []).append((x, y))
-            curves = [curve_of(*names, sorted(points)) for names, points in by_label.items()]
-            panels.append(panel_of(where, self.x, value_words(meant), curves))
+        unit = value_words(VALUES[self.value])
+        panels = [
+            panel_of(
+                words_of((self.panels,), place),
+                self.x,
+                unit,
+                [*curves_over(found, self.x, self.value)],
+            )
+            for place, found in split(cases, (self.panels,)).items()
+        ]
         yield Plot(file_name(cases[0].chapter, self.value, words or self.x), title, "", (*panels,))
         xs = sorted({x for panel in panels for c in panel.curves for x, _ in c.points})
         yield markdown(
-            ("", f"{value_words(meant)}, by {self.x}", *(figure_words(x) for x in xs)),
+            ("", f"{unit}, by {self.x}", *(figure_words(x) for x in xs)),
             [
-                (panel.title, curve.label, *(point_words(curve, x) for x in xs))
+                (panel.title, curve.name, *(point_words(curve, x) for x in xs))
                 for panel in panels
                 for curve in panel.curves
             ],
@@ -345,7 +368,7 @@ class Percentiles:
 
     what: str
     curves: Key
-    """Empty: a curve for each subject."""
+    """`SUBJECT`, or what differs between the cases of one subject."""
     panels: Key = OPERATION
     which: Which = ALL
 
@@ -366,56 +389,92 @@ class Percentiles:
     def _one(self, cases: Sequence[Measured], words: str, title: str) -> Iterator[Block]:
         names = [name for name in PERCENTILES if name in values_of(cases)]
         ticks = tuple((float(at), VALUES[name].words) for at, name in enumerate(names))
+        ordered = [case for found in by_subject(cases).values() for case in found]
+        medians = {
+            id(case): [
+                (float(at), y)
+                for at, name in enumerate(names)
+                if (y := case.median(name)) is not None
+            ]
+            for case in ordered
+        }
+        every = [y for points in medians.values() for _, y in points]
         panels, rows = [], []
-        several = self.panels != SUBJECT and len(subjects_of(cases)) > 1
-        for (place,), found in split(cases, (self.panels,)).items():
-            where = words_of((self.panels,), (place,))
+        for place, found in split(ordered, (self.panels,)).items():
+            where = words_of((self.panels,), place)
             curves = []
             for case in found:
-                size = words_of((self.curves,), (part(case, self.curves),)) if self.curves else ""
-                subject = label_of(case) if several or not size else ""
-                label = ", ".join(filter(None, (subject, size)))
-                medians = [(at, case.median(name)) for at, name in enumerate(names)]
-                points = [(float(at), y) for at, y in medians if y is not None]
-                curves.append(Curve(label, tuple(points), is_ours(case.subject) and several))
-                rows.append((where, label, *(cell(case, name) for name in names)))
-            panel = panel_of(where, "", "ms", curves)
+                if self.curves == SUBJECT:
+                    curve = curve_of(case, case.subject, medians[id(case)])
+                else:
+                    label = words_of((self.curves,), (part(case, self.curves),))
+                    curve = Curve(label, tuple(medians[id(case)]))
+                curves.append(curve)
+                rows.append((where, curve.name, *(cell(case, name) for name in names)))
             panels.append(
-                CurvePanel(where, "", "ms", (*curves,), y_is_log=panel.y_is_log, ticks=ticks)
+                CurvePanel(
+                    *(where, "", "ms", (*curves,)),
+                    y_is_log=is_wide(every),
+                    ticks=ticks,
+                    y_range=(min(every), max(every)),
+                )
             )
         yield Plot(file_name(cases[0].chapter, "times", words), title, "", (*panels,))
         yield markdown(("", "ms", *(VALUES[name].words for name in names)), rows)
 
 
-# --- Over time -----------------------------------------------------------------------------------
+# --- Several values ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class OverTime:
-    """Several values of one subject over an axis of time, a panel for each kind of value."""
+class PanelOf:
+    """What one panel of a `Grid` shows."""
+
+    title: str
+    values: tuple[str, ...]
+    """Of one unit; a curve for each."""
+    operation: str = ""
+    """Empty: whichever has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Several values along an axis, as time or size, a panel for each kind; and tables of them."""
 
     what: str
     x: Key
-    panels: Mapping[str, Sequence[str]]
-    """Which values stand in each panel, by its title."""
+    panels: tuple[PanelOf, ...]
 
     def __call__(self, cases: Sequence[Measured]) -> Iterator[Block]:
-        """Yield the plot, and a table of ten moments."""
-        keys = [key for key in keys_of(cases) if key != self.x]
-        for parts, found in split(cases, keys).items():
-            panels = tuple(self._panels(found))
-            if panels:
-                title = title_of(self.what, keys, parts, cases)
-                yield Plot(file_name(cases[0].chapter, "over time", title), title, "", panels)
-                yield everything(found[:: max(1, len(found) // 10)])
+        """Yield the plot and a table for each operation, of some moments if there are many."""
+        panels = [panel for shown in self.panels for panel in self._panel(cases, shown)]
+        if panels:
+            yield Plot(file_name(cases[0].chapter, "by", self.x), self.what, "", (*panels,))
+        for (operation,), found in split(cases, (OPERATION,)).items():
+            if any(case.readings for case in found):
+                step = max(1, len(found) // ROWS_MAX)
+                yield f"**{operation}**\n\n{everything(found[::step])}"
 
-    def _panels(self, cases: Sequence[Measured]) -> Iterator[CurvePanel]:
-        for title, values in self.panels.items():
-            curves = []
-            for value in values:
-                read = [(part(case, self.x), case.median(value)) for case in cases]
-                points = [(float(x), y) for x, y in read if y is not None]
-                if points:
-                    curves.append(Curve(VALUES[value].words, tuple(points), value == values[0]))
-            if curves:
-                yield CurvePanel(title, self.x, VALUES[values[0]].unit, tuple(curves))
+    def _panel(self, cases: Sequence[Measured], shown: PanelOf) -> Iterator[CurvePanel]:
+        of = [case for case in cases if shown.operation in {"", case.operation}]
+        drawn = [
+            (value, curve) for value in shown.values for curve in curves_over(of, self.x, value)
+        ]
+        if not drawn:
+            return
+        unit = VALUES[shown.values[0]].unit
+        scale = 1.0
+        if unit == "B" and max(y for _, c in drawn for _, y in c.points) >= MEGA:
+            unit, scale = "MB", MEGA
+        several = len({(curve.label, curve.policy) for _, curve in drawn}) > 1
+        curves = []
+        for value, curve in drawn:
+            words = VALUES[value].words if len(shown.values) > 1 else ""
+            points = tuple((x, y / scale) for x, y in curve.points)
+            if several:
+                label = ", ".join(filter(None, (curve.label, words)))
+                curves.append(Curve(label, points, curve.is_ours, curve.policy))
+            else:
+                curves.append(Curve(words, points, value == shown.values[0]))
+        words = unit.removeprefix("/s") or value_words(VALUES[shown.values[0]])
+        yield panel_of(shown.title, self.x, words, curves)
