@@ -34,11 +34,17 @@ def need(kind: str) -> None:
             pytest.skip(f"{program} is not installed: `make test` installs it where it can")
 
 
+ONE_SCHEDULER: Final = "+S 1:1 +sbwt none"
+"""One scheduler that does not spin: a node starts with a fifth less of the processor."""
+
+
 class Broker:
     """A server that can be started again: `server` is the one that runs now."""
 
     def __init__(self, port: int, launch_it: Callable[[], Server]) -> None:
         self.port = port
+        self.beside: tuple[int, ...] = ()
+        """Processes that it needs and that are not its children."""
         self._launch = launch_it
         self.start()
 
@@ -73,16 +79,18 @@ def redis_server(directory: Path, *arguments: str) -> Iterator[Broker]:
 
 
 @contextmanager
-def rabbitmq(directory: Path, settings: str = "") -> Iterator[Broker]:
-    """Run RabbitMQ; `settings` are lines of its configuration."""
-    with free_port() as port, free_port() as node_port, erlang_ports() as epmd_port:
+def rabbitmq(
+    directory: Path, settings: str = "", *, erlang: str = ONE_SCHEDULER
+) -> Iterator[Broker]:
+    """Run RabbitMQ; `settings` are lines of its configuration, `erlang` flags of its runtime."""
+    with free_port() as port, free_port() as node_port, erlang_ports() as epmd:
         config, plugins = directory / "rabbitmq.conf", directory / "enabled_plugins"
         config.write_text(f"listeners.tcp.default = {HOST}:{port}\n{settings}")
         plugins.write_text("[].\n")
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(directory),
-            "ERL_EPMD_PORT": str(epmd_port),
+            "ERL_EPMD_PORT": str(epmd.address[1]),
             "ERL_EPMD_ADDRESS": HOST,
             "RABBITMQ_ALLOW_INPUT": "1",  # the script becomes the server: one process, one pid
             "RABBITMQ_NODENAME": f"test{port}@localhost",
@@ -91,23 +99,23 @@ def rabbitmq(directory: Path, settings: str = "") -> Iterator[Broker]:
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
             "RABBITMQ_MNESIA_BASE": str(directory / "mnesia"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
-            # One scheduler that does not spin starts with a fifth less of the processor.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
-                "-kernel inet_dist_use_interface {127,0,0,1} +S 1:1 +sbwt none"
+                f"-kernel inet_dist_use_interface {{127,0,0,1}} {erlang}"
             ),
         }
         argv = (RABBITMQ, "-noinput")
         with running(port, lambda: launch("rabbitmq", argv, environment=environment)) as broker:
+            broker.beside = (epmd.process.pid,)
             yield broker
 
 
 @contextmanager
-def erlang_ports() -> Iterator[int]:
-    """An epmd on loopback; its port."""
+def erlang_ports() -> Iterator[Server]:
+    """An epmd on loopback."""
     with (
         free_port() as port,
         launch("epmd", ("epmd", "-port", str(port), "-address", HOST)) as epmd,
     ):
         epmd.address = (HOST, port)
         epmd.wait_until(ready=None)
-        yield port
+        yield epmd

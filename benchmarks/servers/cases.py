@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmarks.registry import Case
-from benchmarks.servers import beanstalkd, delayd, redis
+from benchmarks.servers import beanstalkd, delayd, head_of_line, postgres, rabbitmq, redis
 from benchmarks.servers.generator import Load
 from benchmarks.servers.operations import FILL, IDLE_JOBS, OPERATIONS, RECOVERY_JOBS, measure
 from benchmarks.servers.peer import Peer
@@ -28,12 +28,18 @@ REPEATED: Final = {("put", ONE), ("put", FIFTY), ("put", PIPELINED), ("reserve +
 
 def peers() -> Sequence[Peer]:
     """Return all servers, in the order in which they take turns."""
-    return [*delayd.peers(), *beanstalkd.peers(), *redis.peers()]
+    return [
+        *delayd.peers(),
+        *beanstalkd.peers(),
+        *redis.peers(),
+        *rabbitmq.peers(),
+        *postgres.peers(),
+    ]
 
 
 def cases() -> Sequence[Case]:
     """Return the chapter."""
-    return [*load_cases(), *standing_cases()]
+    return [*load_cases(), *head_of_line.cases(), *standing_cases()]
 
 
 def load_cases() -> Iterator[Case]:

@@ -26,6 +26,8 @@ from benchmarks.servers.processes import HOST, seconds_between, thread_seconds
 
 RECEIVE_BYTES: Final = 262_144
 WARM_UP_PART: Final = 0.25
+UNANSWERED_S: Final = 0.5
+"""For a server to carry out acknowledgements that it does not answer, before connections close."""
 DRAIN_S_MAX: Final = 5.0
 """Jobs that are not taken so long after the end stand; the judge counts them."""
 
@@ -271,6 +273,11 @@ class Connections:
         self._clients |= {client.sock.fileno(): client for client in opened}
         return opened
 
+    @property
+    def answers_acknowledgements(self) -> bool:
+        """Whether the server does."""
+        return all(c.dialect.answers_acknowledgements for c in self._clients.values())
+
     def begin(self, client: LoadClient, doing: Doing, in_flight: int) -> None:
         """Have a connection do something."""
         self._doing[client.sock.fileno()] = doing
@@ -316,9 +323,19 @@ class Connections:
             self._resting.popleft()[1].go_on()
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all of them, when the server has read what was sent and has closed them too.
+
+        To close a socket with unread data is a reset, at which a server may drop what it has not
+        read: for RabbitMQ, acknowledgements.
+        """
         for client in self._clients.values():
-            client.sock.close()
+            with contextlib.suppress(OSError):  # the server was faster
+                client.sock.shutdown(socket.SHUT_WR)
+        for client in self._clients.values():
+            client.sock.settimeout(PATIENCE_S)
+            with client.sock, contextlib.suppress(OSError):
+                while client.sock.recv(RECEIVE_BYTES):
+                    pass
         self._epoll.close()
 
 
@@ -372,6 +389,8 @@ def paced(
         load.run(DRAIN_S_MAX, lambda: tally.is_quiet)
         tally.is_giving_up = True
         load.run(float("inf"), lambda: tally.is_quiet)
+        if not load.answers_acknowledgements:
+            load.run(UNANSWERED_S, lambda: False)
     took = ended.at - began.at
     server_s = seconds_between(began.server_s, ended.server_s)
     return {

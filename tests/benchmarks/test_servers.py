@@ -244,6 +244,8 @@ class FaultyServer:
 class WireInMemory:
     """Stands for the generator's connections: each turn is a millisecond."""
 
+    answers_acknowledgements = True
+
     def __init__(self, server: FaultyServer) -> None:
         self._server = server
         self._clients: list[ClientInMemory] = []
