@@ -403,6 +403,7 @@ class Service:
         self._loop.hand_over(loop, stopping.set)
         selector.sleep = self._sleep
         self._poller.listen_to(selector.fileno(), self._turns.wake_loop)
+        self._turns.loop_fd = selector.fileno()
         deliveries = self._deliveries
         if deliveries is not None:
             deliveries.open(self._turns)

@@ -54,7 +54,7 @@ from delayd.line.server import LineServer
 from delayd.net.poller import Poller
 
 if TYPE_CHECKING:
-    from delayd.commit import GroupCommit, Replies
+    from delayd.commit import GroupCommit, Replies, ReplyReceiver
     from delayd.log import Space
 
 _NEVER_MS: Final = 1 << 62
@@ -169,22 +169,22 @@ class Turns:
         self._seen_changes = 0  # of the timers, when `_next_ms` was computed
         self._sync_fd = None if commit is None else commit.fileno()
         self._has_more = True
-        self._space_turns = 0  # since the space was looked at
-        self._turned_ms = 0  # when the last turn was taken
+        self._space_turns = self._turned_ms = 0  # since the space was looked at; the last turn
         self._callbacks: list[Callable[[], object]] = []
+        self._replies: list[tuple[ReplyReceiver, bytes]] = []  # of work outside of turns
         self.held_ns = Histogram(HELD_BOUNDS_NS)
         """How long it took from each poll to the next, with all that asyncio did in between."""
         self.longest_held = Longest()
         self.repairs = 0
         """Wake-ups that were found missing; always 0, or there is a fault in here."""
-        self._polled_ns = self._collecting_ns = 0
-        self._is_lively = False  # the last events came so soon that the next ones may as well
-        self._slept_ns = 0  # when asyncio had its turn
+        self._polled_ns = self._collecting_ns = self._slept_ns = 0
+        # The last events came so soon that the next may as well; the next turn may be left out.
+        self._is_lively = self._may_pass = False
+        self.loop_fd = -1  # of asyncio's selector; -1: it does not run
         self._took_ns: dict[str, int] = {}  # since the last poll, of what is measured
         self.is_over = False
         """No turn changes anything any more: the journal has failed, or the daemon has stopped."""
-        self._step_ns = 0  # when the next step of a snapshot is due
-        self._step_log_bytes = 0  # how long the log is when it is due before its time
+        self._step_ns = self._step_log_bytes = 0  # when the next step of a snapshot is due
         self.limit_space()
 
     # --- Sleeping --------------------------------------------------------------------------------
@@ -203,6 +203,14 @@ class Turns:
         For work outside of turns: what it did is committed by the next one, which comes at once.
         """
         self._callbacks.append(callback)
+        self._has_more = True
+
+    def reply_when_durable(self, client: "ReplyReceiver", data: bytes) -> None:
+        """Send a client a reply when all that was done so far is as durable as the policy promises.
+
+        As `when_durable`, but the event loop goes on only if the client wakes it.
+        """
+        self._replies.append((client, data))
         self._has_more = True
 
     def sleep(self, timeout_s: float | None) -> None:
@@ -240,7 +248,12 @@ class Turns:
             if len(events) == 1 and events[0][0] == self._sync_fd and commit is not None:
                 # Replies that waited for the disk leave. Nothing is read, fired or recorded.
                 commit.reap()
+            elif wait_s != 0.0 and self._may_pass and self._is_for_loop(events):
+                # Nothing was due: what asyncio does now is in the next turn.
+                self._may_pass = False
+                loop.is_woken = True
             else:
+                self._may_pass = True
                 self.turn(events)
                 if self._polled_ns >= self._step_ns:
                     wakes_ns = self._step_snapshot(self._polled_ns, ends_ns)
@@ -248,6 +261,10 @@ class Turns:
             if loop.is_woken or now_ns >= ends_ns:
                 self._slept_ns = now_ns
                 return
+
+    def _is_for_loop(self, events: Sequence[tuple[int, int]]) -> bool:
+        """Tell whether only asyncio has something to do."""
+        return len(events) == 1 and events[0][0] == self.loop_fd
 
     def _poll_lively(self, wait_s: float | None, now_ns: int) -> list[tuple[int, int]]:
         """Wait for events, the first moment of it awake."""
@@ -461,10 +478,13 @@ class Turns:
         log, must_sync = engine.take_log()
         replies: Replies = line.take_replies()
         free: Replies = line.take_free_replies()
-        if self._callbacks:
+        if self._callbacks or self._replies:
             # It is not known which of the records they depend on, so it is all of them.
-            replies = [*replies, (Callbacks(self._callbacks, self._loop), b"")]
-            self._callbacks = []
+            replies = [*replies, *self._replies]
+            self._replies = []
+            if self._callbacks:
+                replies.append((Callbacks(self._callbacks, self._loop), b""))
+                self._callbacks = []
             must_sync = bool(log)
         timers = engine.store.timer_queue
         if timers.changes != self._seen_changes or not self._next_ms:

@@ -111,6 +111,25 @@ def test_how_long_it_sleeps(name: str, rig: CommitRig) -> None:
     assert len(rig.line.served_ms) == served + len(waits_s)
 
 
+def test_what_only_asyncio_has_to_do_needs_no_turn_but_does_not_put_turns_off(
+    rig: CommitRig,
+) -> None:
+    loop_fd = DESCRIPTOR + 1
+
+    def turns_of_a_sleep() -> int:
+        rig.line.events = [(loop_fd, select.EPOLLIN)]
+        served = len(rig.line.served_ms)
+        rig.slept(None)
+        return len(rig.line.served_ms) - served
+
+    rig.turns.loop_fd = loop_fd
+    assert [turns_of_a_sleep() for _ in range(4)] == [1, 0, 1, 0]
+    rig.turns.ask()
+    assert turns_of_a_sleep() == 1, "there is something to commit"
+    rig.turns.loop_fd = -1
+    assert turns_of_a_sleep() == 1, "it is a client"
+
+
 def test_clients_are_not_heard_while_too_much_waits_for_the_disk(rig: CommitRig) -> None:
     rig.commits.is_backed_up = True
     rig.slept(None)

@@ -50,6 +50,16 @@ def test_who_waits_goes_on_behind_the_commit(rig: CommitRig) -> None:
     assert rig.events[-2:] == ["commit 3 up to 1", "w goes on"]
 
 
+def test_an_answer_that_waits_is_sent_behind_the_commit_and_wakes_nobody(rig: CommitRig) -> None:
+    rig.put()
+    rig.turns.reply_when_durable(Recipient("w", rig.events), b"done")
+    assert rig.slept(None) == [0.0]
+    assert rig.events[-2:] == ["commit 3 up to 1", "w gets done"]
+    rig.put()
+    rig.turns.reply_when_durable(Recipient("w", rig.events), b"done")
+    assert rig.slept(None, int) == [0.0, None], "a reply does not end a sleep"
+
+
 def test_who_waits_for_a_commit_that_takes_long_goes_on_when_it_is_through(rig: CommitRig) -> None:
     rig.commits.is_holding = True
     rig.put()

@@ -144,11 +144,10 @@ class RequestAdmission:
                 )
             except Refusal as refusal:
                 api.refusals.note(refusal.word)
-                if is_asked and is_guarded and not isinstance(refusal, Stopping):
-                    # It may be due to a change that is not durable yet, such as a deleted job.
-                    await api.durable()
                 reply = refused(refusal)
-            counters.note(reply.status, monotonic_ns() - begun_ns)
+                # It may be due to a change that is not durable yet, such as a deleted job.
+                reply.waits_for_log = is_asked and is_guarded and not isinstance(refusal, Stopping)
+            reply.counters, reply.begun_ns = counters, begun_ns
             return reply
 
         return respond

@@ -1,6 +1,7 @@
 """What the handlers share (`Api`), and one request with its client and contents (`Call`).
 
-    durable()            wait until all changes so far are on disk
+    durable()            wait until all changes so far are on disk, before more is to be done
+    Reply.waits_for_log  have the answer sent when they are
     carry_out(work)      wait until a background task is over (`core.background_tasks`)
     slices()             work on up to a thousand items in slices (`http.long_work`)
     call.allow(...)      refuse a client whose token does not allow this
@@ -50,7 +51,7 @@ from delayd.schedules.opening import ScheduleOpener
 from delayd.text import parse_whole
 
 if TYPE_CHECKING:
-    from delayd.http.connection import HttpRequest
+    from delayd.http.connection import HttpConnection, HttpRequest
     from delayd.http.connections import HttpConnections
 
 
@@ -59,6 +60,14 @@ class ApiTurns(Protocol):
 
     def when_durable(self, callback: Callable[[], object]) -> None:
         """Call back when everything that was done so far is durable."""
+        ...
+
+    def reply_when_durable(self, client: "HttpConnection", data: bytes) -> None:
+        """Send a client an answer when everything that was done so far is durable."""
+        ...
+
+    def wake_loop(self) -> None:
+        """Let the event loop go on: a turn has given it something to do."""
         ...
 
     def ask(self) -> None:
@@ -294,9 +303,8 @@ class Call:
         return record
 
     async def answered(self, answer: Answer, items: int = 1) -> Reply:
-        """Return the answer of a call that has succeeded, when its changes are durable."""
-        await self.api.durable()
+        """Return the answer of a call that has succeeded, for when its changes are durable."""
         if items <= HTTP_ITEMS_FEW:
-            return reply(200, answer)
+            return reply(200, answer, waits_for_log=True)
         async with self.api.slices(items):
-            return reply(200, answer)
+            return reply(200, answer, waits_for_log=True)

@@ -23,9 +23,18 @@ protocols, by their public names.
 import asyncio
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from dataclasses import dataclass, fields
-from typing import Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol
 
 from aiohttp import hdrs, http_parser
 from aiohttp.base_protocol import BaseProtocol
@@ -66,6 +75,43 @@ def bounds_of(config: object) -> Bounds:
     return Bounds(**{name: getattr(config, f"http_{name}") for name in names})
 
 
+# --- Carrying on ---------------------------------------------------------------------------------
+
+
+class BegunCoroutine(Coroutine[Any, Any, None]):
+    """A coroutine that has been carried out up to its first wait, for a task to go on with.
+
+    `asyncio` starts each task in the next pass of its loop; eager tasks came with Python 3.12.
+    """
+
+    __slots__ = ("_coroutine", "_waits_for")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], waits_for: object) -> None:
+        """`waits_for` is what it has yielded."""
+        self._coroutine = coroutine
+        self._waits_for = [waits_for]
+
+    def send(self, value: object) -> object:
+        """Go on, the first time with the wait that has begun."""
+        return self._waits_for.pop() if self._waits_for else self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> object:  # noqa: ANN401 (as a coroutine's)
+        """Raise an error where it waits."""
+        self._waits_for.clear()
+        try:
+            return self._coroutine.throw(*error)
+        finally:
+            del error  # it leads to this frame, which must not lead back to it
+
+    def close(self) -> None:
+        """End it where it waits."""
+        self._coroutine.close()
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Only tasks go on with it."""
+        raise NotImplementedError
+
+
 # --- The connection ------------------------------------------------------------------------------
 
 _NEVER_MS: Final = -1
@@ -99,10 +145,27 @@ class ClientGone(ConnectionResetError):
     """The client has disconnected."""
 
 
+class AnswerTurns(Protocol):
+    """The turns, which make durable what answers tell."""
+
+    def reply_when_durable(self, client: "HttpConnection", data: bytes) -> None:
+        """Send a client an answer when all that was done so far is durable."""
+        ...
+
+    def when_durable(self, callback: Callable[[], object]) -> None:
+        """Call back then."""
+        ...
+
+    def wake_loop(self) -> None:
+        """Let the event loop go on: a turn has given it something to do."""
+        ...
+
+
 class Shared(Protocol):
     """The state that all connections of a server share."""
 
     loop: asyncio.AbstractEventLoop
+    turns: AnswerTurns
     bounds: Bounds
     now_ms: Callable[[], int]
     deadlines: "Deadlines[HttpConnection]"
@@ -181,8 +244,8 @@ class HttpConnection(BaseProtocol):
     __slots__ = (
         *("_body", "_body_bytes", "_body_ms", "_current", "_drained", "_has_full_body"),
         *("_has_full_row", "_has_last_body", "_head_ms", "_idle_ms", "_is_over", "_is_spent"),
-        *("_reader", "_row", "_sent_bytes", "_shared", "_untaken"),
-        *("held_bytes", "is_half_closed", "is_reserving"),
+        *("_held", "_reader", "_row", "_sent_bytes", "_shared", "_untaken"),
+        *("held_bytes", "is_answering", "is_half_closed", "is_reserving"),
         *("__weakref__", "look_s", "peer", "task"),
     )
 
@@ -207,8 +270,12 @@ class HttpConnection(BaseProtocol):
         self.look_s = 0
         self.held_bytes = 0
         """Bytes of its requests that have not been answered."""
+        self.is_answering = False
+        """A request is being answered, or its answer waits for the log."""
         self.task: asyncio.Task[None] | None = None
-        """Answers the requests; None: there is none to be answered."""
+        """Answers the requests; None: none has to wait for anything but the log."""
+        self._held: Reply | None = None
+        """The answer to the current request, which waits for the log."""
         self._row: deque[Message] = deque()
         """Requests that have arrived and are not begun."""
         self._current: HttpRequest | None = None
@@ -271,8 +338,6 @@ class HttpConnection(BaseProtocol):
             self._head_ms = _NEVER_MS
             self._row += messages
             self._note_last(*messages[-1])
-            if self.task is None:
-                self.task = shared.loop.create_task(self._serve())
             if len(self._row) >= limits.HTTP_ROW_MAX and not self._has_full_row:
                 self._has_full_row = True
                 self._read_no_more()
@@ -287,6 +352,8 @@ class HttpConnection(BaseProtocol):
         if shared.held_bytes > shared.held_bytes_max and self.held_bytes > limits.HTTP_SMALL_BYTES:
             shared.note(Rejection.HELD_BYTES.name)
             self._cut(shared.replies[Rejection.HELD_BYTES])
+        if self._row and not self.is_answering:
+            self._begin()
 
     def _read_last_body(self, data: bytes) -> None:
         """Parse more of the last body; all bytes after it are dropped."""
@@ -380,9 +447,11 @@ class HttpConnection(BaseProtocol):
         when more is written.
         """
         self._is_over = self.is_half_closed = True
+        if not self.is_answering:
+            return False
         current = self._current
         has_begun = current is not None and current.sent_bytes > 0
-        if self.task is None or self._body is not None or (self.is_reserving and not has_begun):
+        if self._body is not None or (self.is_reserving and not has_begun):
             return False
         transport = self.transport
         if transport is None or transport.get_extra_info("ssl_object") is not None:
@@ -411,6 +480,9 @@ class HttpConnection(BaseProtocol):
         self._row.clear()
         if self.task is not None:
             self.task.cancel()
+        elif self.is_answering:  # it is not sent any more
+            self._held = self._current = None
+            self.is_answering = False
 
     # --- Called by the streams of bodies ---------------------------------------------------------
 
@@ -443,10 +515,29 @@ class HttpConnection(BaseProtocol):
 
     # --- Answering -------------------------------------------------------------------------------
 
-    async def _serve(self) -> None:
-        """Answer the requests of the row in order; close after the last one that may come."""
+    def _begin(self) -> None:
+        """Answer the requests of the row; with a task from where one has to wait.
+
+        Most wait for nothing but the log, and need no pass of the event loop: a quarter of a put.
+        Until then there is no current task, which timeouts of asyncio need.
+        """
+        self.is_answering = True
+        answering = self._serve()
         try:
-            while self._row:
+            waits_for = answering.send(None)
+        except StopIteration:
+            return
+        self.task = self._shared.loop.create_task(BegunCoroutine(answering, waits_for))
+
+    async def _serve(self) -> None:
+        """Answer the requests of the row in order; close after the last one that may come.
+
+        It ends at an answer that waits for the log: `send` goes on.
+        """
+        try:
+            if self.writing_paused and self.transport is not None:
+                await self._written(self.transport)
+            while self._row and self._held is None:
                 message, body = self._row.popleft()
                 if not isinstance(message, HttpProcessingError) and self._is_in_vain(
                     message.method
@@ -462,8 +553,11 @@ class HttpConnection(BaseProtocol):
             self._is_over = True
             self._shared.on_fault(fault)
         finally:
-            self.task = self._current = None
-        if self._is_over and self.transport is not None:
+            self.task = None
+            if self._held is None:
+                self._current = None
+                self.is_answering = False
+        if self._is_over and not self.is_answering and self.transport is not None:
             self.transport.close()
 
     async def _serve_one(
@@ -476,11 +570,58 @@ class HttpConnection(BaseProtocol):
             return False
         request = self._current = HttpRequest(message, body, self)
         reply = await self._carried_out(request)
+        if reply.waits_for_log:
+            if self._may_hold(request):
+                self._hold(reply, request)
+                return True
+            await self._durable()
+        reply.count()
         if not reply.is_sent:
-            await self.send(reply, request)
+            await self._send(reply, request)
         self._note_answer(request)
         self._current = None
         return await self._discarded(request.body) and request.keep_alive
+
+    def _may_hold(self, request: HttpRequest) -> bool:
+        """Tell whether a turn may send the answer: nothing has to be waited for after it."""
+        transport = self.transport
+        return (
+            transport is not None
+            and transport.get_extra_info("ssl_object") is None
+            and request.body.is_eof()
+        )
+
+    def _hold(self, reply: Reply, request: HttpRequest) -> None:
+        """Have a turn send the answer when all that was done so far is durable."""
+        self._held = reply
+        self._shared.turns.reply_when_durable(self, _bytes_of(reply, request))
+
+    def send(self, data: bytes) -> None:
+        """Send the answer that has waited for the log; called in a turn."""
+        reply, request, transport = self._held, self._current, self.transport
+        if reply is None or request is None:
+            return  # the client has gone
+        assert transport is not None, "a connection that is gone holds no answer"
+        self._held = self._current = None
+        reply.count()
+        if not transport.is_closing():
+            self._sent_bytes += len(data)
+            transport.write(data)
+            self._note_answer(request)
+        if transport.is_closing() or not request.keep_alive:
+            self._is_over = True
+            self._row.clear()
+        if self._row or self._is_over or self.writing_paused or transport.is_closing():
+            self.task = self._shared.loop.create_task(self._serve())
+            self._shared.turns.wake_loop()
+        else:
+            self.is_answering = False
+
+    async def _durable(self) -> None:
+        """Wait until all that was done so far is durable."""
+        durable = self._shared.loop.create_future()
+        self._shared.turns.when_durable(partial(_complete, durable))
+        await durable
 
     async def _carried_out(self, request: HttpRequest) -> Reply:
         """Return the handler's answer; if it fails, a problem, and close after it."""
@@ -498,16 +639,13 @@ class HttpConnection(BaseProtocol):
         request.keep_alive = False
         return refused(refusal)
 
-    async def send(self, reply: Reply, request: HttpRequest) -> None:
+    async def _send(self, reply: Reply, request: HttpRequest) -> None:
         """Send an answer, and wait while the client takes none of it; `ConnectionError`."""
         reply.is_sent = True
         if reply.pieces is not None:
             await self._send_pieces(reply, reply.pieces, request)
             return
-        head = reply.head(closes=not request.keep_alive, version=request.version)
-        # An answer that has been sent is not kept: a thousand workers, a MiB for each.
-        body, reply.body = reply.body, b""
-        await self._write(head if request.method == hdrs.METH_HEAD else head + body, request)
+        await self._write(_bytes_of(reply, request), request)
 
     async def deliver(self, reply: Reply, request: HttpRequest) -> None:
         """Send an answer, and wait until the kernel has taken all of it; `ConnectionError`.
@@ -517,10 +655,10 @@ class HttpConnection(BaseProtocol):
         """
         transport = self.transport
         if transport is None or transport.get_extra_info("ssl_object") is not None:
-            await self.send(reply, request)
+            await self._send(reply, request)
             return
         transport.set_write_buffer_limits(0)
-        await self.send(reply, request)
+        await self._send(reply, request)
         transport.set_write_buffer_limits(self._shared.pause_bytes)
 
     async def _send_pieces(
@@ -578,6 +716,7 @@ class HttpConnection(BaseProtocol):
         """Discard the rest of a body; tell whether its end came in time."""
         if body.is_eof():
             return True
+        await asyncio.sleep(0)  # from here on it is in a task, which the timeout needs
         try:
             async with asyncio.timeout(self._shared.body_grace_ms / 1_000):
                 while not body.is_eof():
@@ -605,7 +744,7 @@ class HttpConnection(BaseProtocol):
         self._is_over = True
         self._has_last_body = not self._row
         self._row.clear()
-        if self.task is None and self.transport is not None:
+        if not self.is_answering and self.transport is not None:
             self.transport.close()
         return self.task
 
@@ -633,7 +772,7 @@ class HttpConnection(BaseProtocol):
         if self._body is not None:
             due_ms = self._body_due_ms(now_ms, self._body)
             word = "SLOW_BODY"
-        elif self.task is not None:
+        elif self.is_answering:
             return self._check_handled(now_ms)
         elif self._head_ms >= 0:
             due_ms = self._head_ms + bounds.header_ms
@@ -704,6 +843,21 @@ class HttpConnection(BaseProtocol):
             transport.abort()
         self._is_over = True
         self._row.clear()  # requests that have not been begun are dropped
+
+
+def _bytes_of(reply: Reply, request: HttpRequest) -> bytes:
+    """Return an answer as it is sent. An answer that has been sent is not kept.
+
+    That would be a MiB for each of a thousand workers.
+    """
+    head = reply.head(closes=not request.keep_alive, version=request.version)
+    body, reply.body = reply.body, b""
+    return head if request.method == hdrs.METH_HEAD else head + body
+
+
+def _complete(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _broken_by(error: HttpProcessingError) -> BodyBroken:

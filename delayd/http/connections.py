@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from delayd import limits
 from delayd.access.connection_limits import ConnectionLimits, Peer, Rejection
 from delayd.http import problems
-from delayd.http.connection import Bounds, HttpConnection, HttpRequest
+from delayd.http.connection import AnswerTurns, Bounds, HttpConnection, HttpRequest
 from delayd.http.responses import Reply, closing_reply
 from delayd.net.deadlines import Deadlines
 
@@ -17,6 +17,7 @@ class HttpConnections:
     def __init__(
         self,
         handle: Callable[[HttpRequest], Awaitable[Reply]],
+        turns: AnswerTurns,
         bounds: Bounds,
         now_ms: Callable[[], int],
         on_fault: Callable[[BaseException], object],
@@ -29,6 +30,7 @@ class HttpConnections:
         `note` with the name of each refusal and missed deadline, for metrics.
         """
         self.loop = asyncio.get_running_loop()
+        self.turns = turns
         self.bounds = bounds
         self.now_ms = now_ms
         self.on_fault = on_fault
@@ -104,7 +106,10 @@ class HttpConnections:
         self.admission.leave(peer)
 
     def finish(self) -> "list[asyncio.Task[None]]":
-        """Close all connections, each after its current answer; return the tasks left."""
+        """Close all connections, each after its current answer; return the tasks left.
+
+        Answers that wait for the log have none: they are sent when it is durable.
+        """
         answering = [connection.finish() for connection in list(self._connections)]
         return [task for task in answering if task is not None]
 

@@ -24,10 +24,11 @@ from typing import Final
 
 import msgspec
 
-from delayd.clock import system_wall_ms
+from delayd.clock import monotonic_ns, system_wall_ms
 from delayd.core.errors import Refusal
 from delayd.http.answer_forms import AckResultAnswer, NackResultAnswer, PutResultAnswer
 from delayd.http.problems import CONTENT_TYPE, JSON, SERVER, headers_of, problem_of
+from delayd.http.request_counters import RequestCounters
 from delayd.http.values import UNSET, Answer
 
 NO_CONTENT: Final = 204
@@ -49,6 +50,17 @@ class Reply:
     pieces: Iterable[bytes] | None = None
     """In place of a body."""
     is_sent: bool = False
+    waits_for_log: bool = False
+    """It is sent when all that was done before it is durable."""
+    counters: RequestCounters | None = None
+    """Where it is counted; None: it was, or is not."""
+    begun_ns: int = 0
+    """When its request was read."""
+
+    def count(self) -> None:
+        """Count it: it is about to be sent."""
+        if self.counters is not None:
+            self.counters.note(self.status, monotonic_ns() - self.begun_ns)
 
     def head(self, *, closes: bool, version: tuple[int, int] = HTTP_1_1) -> bytes:
         """Return the bytes before the body; `closes`: the connection ends with this answer."""
@@ -105,9 +117,15 @@ written: Final = msgspec.json.Encoder(enc_hook=str).encode
 """Returns an answer in JSON; names of topics may be a `TopicName`, which is a `str`."""
 
 
-def reply(status: int, answer: Answer, headers: Mapping[str, str] | None = None) -> Reply:
+def reply(
+    status: int,
+    answer: Answer,
+    headers: Mapping[str, str] | None = None,
+    *,
+    waits_for_log: bool = False,
+) -> Reply:
     """Return an answer in JSON."""
-    return Reply(status, written(answer), headers=headers)
+    return Reply(status, written(answer), headers=headers, waits_for_log=waits_for_log)
 
 
 class Results:
@@ -135,9 +153,9 @@ class Results:
         self._texts.append(text)
 
     def reply(self, status: int) -> Reply:
-        """Return the answer: this status if no item was refused."""
+        """Return the answer: this status if no item was refused. It waits for the log."""
         body = b'{"results":[%b]}' % b",".join(self._texts)
-        return Reply(MULTI_STATUS if self._is_mixed else status, body)
+        return Reply(MULTI_STATUS if self._is_mixed else status, body, waits_for_log=True)
 
 
 def refused(refusal: Refusal, **done: int) -> Reply:

@@ -67,6 +67,7 @@ class HttpServer:
                 self._serve("GET", path, admission.page_endpoint(page_reply))
         self.connections = api.connections = HttpConnections(
             self._handle,
+            api.turns,
             bounds,
             lambda: monotonic_ns() // NS_PER_MS,
             on_fault,
@@ -109,12 +110,11 @@ class HttpServer:
         """Wait, for a bounded time, until begun requests are answered; close all connections."""
         loop = self._api.loop
         ends_s = loop.time() + HTTP_STOP_MS_MAX / 1_000
-        answering = self.connections.finish()
-        if answering:
-            _, late = await asyncio.wait(answering, timeout=HTTP_STOP_MS_MAX / 1_000)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+        answering = [*self.connections.finish(), loop.create_task(self._api.durable())]
+        _, late = await asyncio.wait(answering, timeout=HTTP_STOP_MS_MAX / 1_000)
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
         # Closing drops asyncio's buffers: without the answer a client would repeat its request.
         unsent = self.connections.unsent()
         while unsent and loop.time() < ends_s:

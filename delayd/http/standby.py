@@ -29,6 +29,8 @@ from delayd.schedules.opening import ScheduleOpener
 if TYPE_CHECKING:
     import socket
 
+    from delayd.http.connection import HttpConnection
+
 _CALLS: Final = ("healthz", "readyz", "get_metrics")
 
 
@@ -37,6 +39,12 @@ class _NoTurns:
 
     def when_durable(self, callback: Callable[[], object]) -> None:
         callback()
+
+    def reply_when_durable(self, client: "HttpConnection", data: bytes) -> None:
+        client.send(data)
+
+    def wake_loop(self) -> None:
+        """It looks at everything."""
 
     def ask(self) -> None:
         """There is no turn to take."""

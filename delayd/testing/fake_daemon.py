@@ -11,6 +11,7 @@ import asyncio
 import io
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from delayd.access.authenticator import Authenticator
@@ -248,6 +249,10 @@ class FakeDaemon:
     def when_durable(self, callback: Callable[[], object]) -> None:
         """Call back in the next turn: memory counts as durable here."""
         self._callbacks.append(callback)
+
+    def reply_when_durable(self, client: HttpConnection, data: bytes) -> None:
+        """Send an answer in the next turn."""
+        self._callbacks.append(partial(client.send, data))
 
     def ask(self) -> None:
         """Do nothing: the next turn comes at once."""

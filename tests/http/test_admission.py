@@ -28,7 +28,7 @@ def spoken(rig: HttpRig, data: bytes, method: str = "POST") -> Client:
 
 
 def send_more(rig: HttpRig, client: Client, data: bytes) -> Client:
-    client.protocol.data_received(data)
+    rig.loop.call_soon(client.protocol.data_received, data)
     rig.settle()
     return client
 
@@ -112,6 +112,15 @@ def test_wherever_requests_are_cut_the_answers_are_the_same(number: int) -> None
     for at in range(1 + number, len(whole), 8):
         assert answers_to(whole[:at], whole[at:]) == expected
     assert answers_to(*(whole[at : at + 1] for at in range(len(whole)))) == expected
+
+
+@pytest.mark.parametrize("behind", [b"zz\r\n\r\n", b"0\r\n" + b"X: y\r\n" * 200 + b"\r\n"])
+def test_a_refused_request_with_a_broken_body_in_one_piece_harms_nobody(behind: bytes) -> None:
+    head = request("POST", JOBS, data=b"", headers={"Transfer-Encoding": "chunked"})
+    with HttpRig() as rig:
+        client = spoken(rig, head.replace(b"Content-Length: 0\r\n", b"") + behind)
+        assert 400 <= client.the_answer.status < 500
+        assert client.is_closed
 
 
 def test_who_asks_before_it_sends_is_told_to_go_ahead_if_it_is_let_in() -> None:

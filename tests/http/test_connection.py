@@ -104,6 +104,8 @@ class Play:
                 rig.go.set()
                 for _ in range(10):
                     await settle()
+            case "sync":
+                await rig.turns.sync()
             case "pass":
                 seconds_text, _, steps = more.partition(" in ")
                 await rig.pass_ms(round(float(seconds_text) * 1_000), steps=int(steps or "1"))
@@ -417,6 +419,30 @@ def test_the_parser_in_python_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(http_parser, "HttpRequestParser", http_parser.HttpRequestParserPy)
     with pytest.raises(NoCParser, match="AIOHTTP_NO_EXTENSIONS"):
         require_c_parser()
+
+
+@scenario()
+async def test_a_handler_learns_that_its_client_has_gone_in_the_pass_in_which_it_began(
+    rig: ConnectionRig,
+) -> None:
+    client = rig.connect()
+    client.takes = False
+    client.connection.data_received(get("/told?bytes=100000"))
+    client.connection.connection_lost(None)
+    await settle()
+    assert rig.done == ["not told"]
+
+
+@scenario()
+async def test_over_tls_too_an_answer_waits_for_the_log(rig: ConnectionRig) -> None:
+    client = rig.connect()
+    client.extra["ssl_object"] = object()
+    await client.send(get("/logged") + get("/logged"))
+    assert client.statuses() == []
+    await rig.turns.sync()
+    assert client.statuses() == [200]
+    await rig.turns.sync()
+    assert client.statuses() == [200, 200]
 
 
 # --- Clients that send or hear nothing more ------------------------------------------------------

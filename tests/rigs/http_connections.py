@@ -16,6 +16,7 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from delayd.access.authenticator import Authenticator
@@ -38,7 +39,8 @@ class Client(asyncio.Transport):
     def __init__(
         self, connection: HttpConnection, peer: object, sock: socket.socket | None = None
     ) -> None:
-        super().__init__({"peername": peer, "socket": sock})
+        self.extra: dict[str, object] = {"peername": peer, "socket": sock}
+        super().__init__(self.extra)
         self.connection = connection
         self.received = bytearray()
         self.unsent = 0
@@ -169,6 +171,29 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
+class HeldTurns:
+    """Turns that make something durable when a test says so (`ConnectionRig.sync`)."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], object]] = []
+
+    def when_durable(self, callback: Callable[[], object]) -> None:
+        self.waiting.append(callback)
+
+    def reply_when_durable(self, client: HttpConnection, data: bytes) -> None:
+        self.waiting.append(partial(client.send, data))
+
+    def wake_loop(self) -> None:
+        """It goes on."""
+
+    async def sync(self) -> None:
+        """Make all so far durable."""
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            callback()
+        await settle()
+
+
 class ConnectionRig:
     """A guard before a small application."""
 
@@ -181,8 +206,10 @@ class ConnectionRig:
         """What /slow waits for."""
         self.noted: Counter[str] = Counter()
         """Refusals and missed deadlines, by name."""
+        self.turns = HeldTurns()
         self.connections = HttpConnections(
             _application(self),
+            self.turns,
             bounds,
             lambda: self.clock_ms,
             self.faults.append,
@@ -248,8 +275,8 @@ def with_guard(
 
 def _application(rig: ConnectionRig) -> Callable[[HttpRequest], Awaitable[Reply]]:
     """/quick answers at once, /slow when told to, /body its body's length, /early without it,
-    /long with so many bytes, /told as well and learns whether they left, /broken never; "held" in
-    the query: when told to."""
+    /logged when that is durable, /long with so many bytes, /told as well and learns whether they
+    left, /broken never; "held" in the query: when told to."""
 
     async def answer(request: HttpRequest) -> Reply:
         path = request.target.partition("?")[0]
@@ -261,6 +288,10 @@ def _application(rig: ConnectionRig) -> Callable[[HttpRequest], Awaitable[Reply]
             text = str(len(body)) if path == "/body" else ""
         elif path == "/slow":
             await rig.go.wait()
+        elif path == "/logged":
+            rig.done.append(path)
+            text = "x" * int(dict(request.query).get("bytes", "0"))
+            return Reply(200, text.encode(), "text/plain", waits_for_log=True)
         elif path in {"/long", "/told"}:
             query = dict(request.query)
             text = "x" * int(query["bytes"])

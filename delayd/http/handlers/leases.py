@@ -137,7 +137,6 @@ async def ack_many(call: Call) -> Reply:
                 held.setdefault(session, []).append(job_id)
                 results.add_written(b'{"id":%d,"status":200}' % job_id)
         _delete_held(api, held)
-    await api.durable()
     return results.reply(200)
 
 
@@ -167,5 +166,4 @@ async def nack_many(call: Call) -> Reply:
                 results.add_refused(answer_forms.NackResultAnswer, job_id, refusal)
             else:
                 results.add_written(b'{"status":200,%b' % written(_became(api, job_id))[1:])
-    await api.durable()
     return results.reply(200)

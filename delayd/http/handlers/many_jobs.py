@@ -63,11 +63,10 @@ async def list_jobs(call: Call) -> Reply:
     jobs, ends_at = await _rows(call, name, rows, with_bodies=query.bodies)
     if ends_at is not None:
         after = ends_at
-    if query.bodies:
-        await api.durable()
     mark = None if after is None else page_mark_text(*after)
+    answer = answer_forms.PageAnswer(jobs=jobs, after=mark)
     async with api.slices(len(jobs)):
-        return reply(200, answer_forms.PageAnswer(jobs=jobs, after=mark))
+        return reply(200, answer, waits_for_log=query.bodies)
 
 
 async def find_key(call: Call) -> Reply:

@@ -146,7 +146,6 @@ async def put(call: Call) -> Reply:
             answer.due = due_text(api.engine.store, memo.job_id)
     else:
         answer = _put(api, name, job, key, on, memo)
-    await api.durable()
     return _answered(answer)
 
 
@@ -174,7 +173,8 @@ def _put(
 
 
 def _answered(answer: PutAnswer) -> Reply:
-    return reply(_status_of(answer.outcome), answer, {"Location": f"/v1/jobs/{answer.id}"})
+    place = {"Location": f"/v1/jobs/{answer.id}"}
+    return reply(_status_of(answer.outcome), answer, place, waits_for_log=True)
 
 
 def _status_of(outcome: Outcome) -> int:
@@ -190,7 +190,6 @@ async def put_key(call: Call) -> Reply:
     _allow_ends(call, (job,))
     on = job.on_conflict if isinstance(job.on_conflict, Conflict) else Conflict.REPLACE
     answer = _put(call.api, name, job, checked_key(call.key), on)
-    await call.api.durable()
     return _answered(answer)
 
 
@@ -208,7 +207,6 @@ async def _put_batch(call: Call, name: str, jobs: list[PutJobForm]) -> Reply:
         while done < len(jobs):
             await slices.rest()
             done = _put_slice(api, name, jobs, done, slices, results)
-    await api.durable()
     return results.reply(201)
 
 

@@ -71,8 +71,7 @@ async def _answered(call: Call, name: str, note: str = "", change: "Change | Non
         shown = shown_change(schedules, schedule, note)
     if change is not None:
         shown["change"] = change.value
-    await call.api.durable()
-    return _reply(shown, 201 if shown.get("change") == "created" else 200)
+    return _reply(shown, 201 if shown.get("change") == "created" else 200, waits_for_log=True)
 
 
 def _with_now(call: Call, shown: dict[str, Any]) -> dict[str, Any]:
@@ -80,10 +79,10 @@ def _with_now(call: Call, shown: dict[str, Any]) -> dict[str, Any]:
     return {**shown, "now": moment_text(call.api.wall_ms(call.api.now_ms()))}
 
 
-def _reply(shown: dict[str, Any], status: int = 200) -> Reply:
+def _reply(shown: dict[str, Any], status: int = 200, *, waits_for_log: bool = False) -> Reply:
     from delayd.schedules.shown import as_json  # noqa: PLC0415
 
-    return Reply(status, as_json(shown))
+    return Reply(status, as_json(shown), waits_for_log=waits_for_log)
 
 
 # --- Changes -------------------------------------------------------------------------------------
@@ -104,8 +103,7 @@ async def remove(call: Call) -> Reply:
     """Remove the schedule, and none of its jobs."""
     schedule = _allowed(call)
     call.api.schedules().remove(schedule.name, call.api.now_ms())
-    await call.api.durable()
-    return Reply(NO_CONTENT)
+    return Reply(NO_CONTENT, waits_for_log=True)
 
 
 async def pause(call: Call) -> Reply:
@@ -182,8 +180,7 @@ async def preview(call: Call) -> Reply:
     schedules, schedule = call.api.schedules(), _allowed(call)
     runs_ms = schedules.next_runs(schedule, query.count)
     shown = shown_runs(schedules, schedule.definition, runs_ms)
-    await call.api.durable()
-    return _reply(_with_now(call, shown))
+    return _reply(_with_now(call, shown), waits_for_log=True)
 
 
 async def preview_new(call: Call) -> Reply:

@@ -135,7 +135,7 @@ def policy_answer(
 async def get_policy(call: Call) -> Reply:
     """Answer the topic's policy; of a topic that does not exist, the one that it would have."""
     answer = _policy_reply(call, call.topic)
-    await call.api.durable()
+    answer.waits_for_log = True
     return answer
 
 
