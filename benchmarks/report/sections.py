@@ -68,7 +68,7 @@ CHAPTERS: Final = (
         "The timing wheel",
         """The wheel that holds all delayed jobs, beside other ways to keep timers in Python. Time
         is processor time of one entry. A pause is one call of `expire`, or 32 inserts or cancels in
-        a row. A heap does nothing at a cancel, and pays in `cancel + clean up`. The wheels with
+        a row. A heap does nothing at a cancel, and pays in `cancel, cleaned up`. The wheels with
         rounds have 4,096 slots where their size is not what is varied, delayd's levels 256.""",
         (
             Curves("us", "Time of one entry by the number of entries", "entries"),

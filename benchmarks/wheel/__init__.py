@@ -3,7 +3,7 @@
     insert                 entries due at random within an hour
     insert, one delay      all with the same delay, 1,000 in each ms
     cancel                 all of the first, in random order
-    cancel + clean up      the same, and what it leaves to do until nothing is held any more
+    cancel, cleaned up     the same, and what it leaves to do until nothing is held any more
     expire                 all of the first, each woken in its ms: 10⁶ an hour are 278 a second
     expire, dense          all due within one second, turned once a ms
     expire, one instant    all due in one ms
@@ -18,5 +18,5 @@ figure: each is called as its owner would call it. Beside the processor time of 
 longest pause: of one call of `expire`, and of inserts and cancels 32 calls in a row, since a clock
 read around each would cost as much as the call.
 
-A heap with lazy cancel does nothing at a cancel. What that costs is in `cancel + clean up`.
+A heap with lazy cancel does nothing at a cancel. What that costs is in `cancel, cleaned up`.
 """

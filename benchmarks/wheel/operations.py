@@ -246,7 +246,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
         "insert": insert,
         "insert, one delay": insert_one_delay,
         "cancel": cancel,
-        "cancel + clean up": cancel_and_clean_up,
+        "cancel, cleaned up": cancel_and_clean_up,
         "expire": expire,
         "expire, dense": expire_dense,
         "expire, one instant": expire_one_instant,
