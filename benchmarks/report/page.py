@@ -195,7 +195,8 @@ def measured_on(chapters: Sequence[Chapter], results: Results) -> str:
         facts.append((FACTS[name], words))
     short = any("**" in row[-1] for row in rows)
     warning = """Chapters that were measured with less than the full effort show what is measured,
-    and have no figures to quote."""
+    and have no figures to quote: readings are few and short, jobs fewer than the sizes say, and
+    the machine was not quiet."""
     return (
         table
         + (f"\n{paragraph(warning)}\n" if short else "")

@@ -71,10 +71,10 @@ CHAPTERS: Final = (
         a row. A heap does nothing at a cancel, and pays in `cancel, cleaned up`. The wheels with
         rounds have 4,096 slots where their size is not what is varied, delayd's levels 256.""",
         (
-            Curves("us", "Time of one entry by the number of entries", "entries"),
+            Curves("us", "Time of one entry by the number of entries", "entries", y_is_log=True),
             Bars("entry_bytes", "Memory of one entry"),
-            Curves("worst_ms", "Longest pause by the number of entries", "entries"),
-            Curves("us", "Time of one entry by the size of the wheel", "wheel size"),
+            Curves("worst_ms", "Longest pause by the number of entries", "entries", y_is_log=True),
+            Curves("us", "Time of one entry by the size of the wheel", "wheel size", y_is_log=True),
         ),
     ),
     Chapter(
@@ -169,6 +169,12 @@ CHAPTERS: Final = (
         soon fifty customers are served beside one with 100,000 slow webhooks.""",
         (Curves("us", "A put and a reserve", "ready jobs"), Tables()),
     ),
-    Chapter("keys", "Keys", "Jobs with a key beside jobs without, in the engine."),
+    Chapter(
+        "keys",
+        "Keys",
+        """Processor time and memory of jobs with a key beside jobs without, in the engine: put in
+        runs of 20 and one by one; what a job takes more when each was replaced five times; and what
+        is left of each when all were cancelled.""",
+    ),
 )
 """In the order of the page. A file of results that has no chapter here is shown as tables."""

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from benchmarks.registry import VALUES, Better, Durability
 from benchmarks.report.plots import Bar, BarPanel, Curve, CurvePanel, Plot, is_ours
-from benchmarks.report.words import axis_words, figure_words, file_name, short_words, value_words
+from benchmarks.report.words import axis_words, figure_words, file_name, size_words, value_words
 from benchmarks.results import Measured
 
 Block: TypeAlias = str | Plot
@@ -277,8 +277,11 @@ def is_wide(values: Iterable[float]) -> bool:
     return min(found) > 0 and max(found) >= LOGARITHMIC * min(found)
 
 
-def panel_of(title: str, x_axis: str, y_axis: str, curves: Sequence[Curve]) -> CurvePanel:
+def panel_of(
+    title: str, x_axis: str, y_axis: str, curves: Sequence[Curve], *, y_is_log: bool = False
+) -> CurvePanel:
     """Return a panel, with logarithmic axes where they show more, and marks at a few points."""
+    ys = [y for curve in curves for _, y in curve.points]
     xs = sorted({x for curve in curves for x, _ in curve.points})
     return CurvePanel(
         title,
@@ -286,8 +289,8 @@ def panel_of(title: str, x_axis: str, y_axis: str, curves: Sequence[Curve]) -> C
         y_axis,
         tuple(curves),
         x_is_log=is_wide(xs),
-        y_is_log=is_wide(y for curve in curves for _, y in curve.points),
-        ticks=tuple((x, short_words(x)) for x in xs) if len(xs) <= TICKS_MAX else (),
+        y_is_log=is_wide(ys) or (y_is_log and min(ys) > 0),
+        ticks=tuple((x, size_words(x)) for x in xs) if len(xs) <= TICKS_MAX else (),
     )
 
 
@@ -318,6 +321,8 @@ class Curves:
     x: Key
     panels: Key = OPERATION
     which: Which = ALL
+    y_is_log: bool = False
+    """Also where the values are near each other: how a cost grows is the slope then."""
 
     def __call__(self, cases: Sequence[Measured]) -> Iterator[Block]:
         """Yield each plot and its table."""
@@ -342,13 +347,14 @@ class Curves:
                 self.x,
                 unit,
                 [*curves_over(found, self.x, self.value)],
+                y_is_log=self.y_is_log,
             )
             for place, found in split(cases, (self.panels,)).items()
         ]
         yield Plot(file_name(cases[0].chapter, self.value, words or self.x), title, "", (*panels,))
         xs = sorted({x for panel in panels for c in panel.curves for x, _ in c.points})
         yield markdown(
-            ("", f"{unit}, by {self.x}", *(figure_words(x) for x in xs)),
+            ("", f"{unit}, by {self.x}", *(f"{x:,.0f}" for x in xs)),
             [
                 (panel.title, curve.name, *(point_words(curve, x) for x in xs))
                 for panel in panels

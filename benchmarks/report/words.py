@@ -38,6 +38,18 @@ def short_words(value: float) -> str:
     return figure_words(value)
 
 
+def size_words(value: float) -> str:
+    """Write a size at the mark of an axis, which is exact.
+
+    >>> [size_words(value) for value in (1_024, 10_000, 16_384, 3_000_000)]
+    ['1,024', '10 k', '16,384', '3 M']
+    """
+    for unit, letter in ((1e6, " M"), (1e4, "0 k")):
+        if value >= unit and value % unit == 0:
+            return f"{value / unit:,.0f}{letter}"
+    return f"{value:,.0f}"
+
+
 def axis_words(axis: str, value: int | str) -> str:
     """Write where on an axis of size something is.
 
