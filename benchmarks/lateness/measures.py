@@ -61,14 +61,17 @@ SETTLE_SHARE: Final = 0.25
 """Of a delay: after the first jobs came due, before anything is judged."""
 BRIDGE: Final = 1.25
 """How many delays long jobs are put before the peak is looked for."""
-NEIGHBOURS: Final = 8
+NEIGHBOURS: Final = 50
+"""So many wait for their syncs together that they are far from their own peak."""
 NEIGHBOURS_PER_SECOND: Final = 1_000
 NEIGHBOURS_TUBE: Final = b"neighbours"
 EARLIER_S: Final = 0.05
 """Neighbours are judged from so long before the instant, and until so long after it at least."""
 BURST_TUBE: Final = b"burst"
-BURST_PUTS: Final = 1.3
-"""So many times what the puts of a burst should take is allowed for them."""
+BURST_PUTS: Final = 1.6
+"""So many times what the puts of a burst should take is allowed for them, and a second."""
+BURST_ROOM_S: Final = 1.0
+LATE_PUTS: Final = "the puts took longer than expected: jobs came due meanwhile"
 BURST_S_MAX: Final = 120.0
 SNAPSHOT_S_MAX: Final = 300.0
 """Until it has ended."""
@@ -298,17 +301,19 @@ def put_for_instant(port: int, subject: LinePeer, jobs: int, flows_s: float) -> 
     with Fleet(port, FILL.connections) as fleet:
         trial = fleet.put(standing, FILL.in_flight, jobs=max(jobs // 20, FILL.connections))
         fleet.converse(b"use %b\r\n" % BURST_TUBE, b"USING %b\r\n" % BURST_TUBE)
-        puts_s = BURST_PUTS * jobs / trial.per_second
+        puts_s = BURST_PUTS * jobs / trial.per_second + min(BURST_ROOM_S, flows_s)
         instant = time.perf_counter() + flows_s + EARLIER_S + puts_s
         is_whole = subject.delay_unit_ms > 1
 
         def requests(count: int) -> bytes:
             delay_s = instant - time.perf_counter()
+            if delay_s <= 0:
+                raise ServerSilentError(LATE_PUTS)
             return put_request(math.ceil(delay_s) if is_whole else delay_s) * count
 
         fleet.put(requests, FILL.in_flight, jobs=jobs)
     if time.perf_counter() > instant - flows_s:
-        raise ServerSilentError("the puts took longer than expected: jobs came due meanwhile")
+        raise ServerSilentError(LATE_PUTS)
     return instant
 
 
