@@ -520,6 +520,14 @@ JOURNAL_RECORD_HEAD_BYTES: Final = 512
 # What the end of a segment may waste when not even a lone delete (63 bytes) fits it any more.
 SPARE_SLACK_BYTES: Final = 64
 
+# Zeros are written over so much of the preallocated space behind a frame at once, in 0.4 ms: a sync
+# of 190 bytes then takes 100 µs instead of 114 on average, one of 7,500 bytes 156 instead of 430.
+# Behind longer frames it would not pay: they begin new blocks with each sync in any case.
+ZEROED_AHEAD_BYTES: Final = 256 << 10
+ZEROED_AHEAD_FRAME_BYTES_MAX: Final = 32 << 10
+# A file system notes for whole blocks whether they were written to.
+DISK_BLOCK_BYTES: Final = 4_096
+
 # Payloads kept in memory until they are synced: what one sync covers, what gathers meanwhile (each
 # UNSYNCED_BYTES_MAX at most when clients are no longer read from), and one turn more.
 JOURNAL_PENDING_BYTES_MAX: Final = 192 << 20

@@ -38,7 +38,13 @@ from delayd.journal.format import (
     pack_header,
     segment_name,
 )
-from delayd.limits import SPARE_BYTES_MIN, SPARE_SLACK_BYTES
+from delayd.limits import (
+    DISK_BLOCK_BYTES,
+    SPARE_BYTES_MIN,
+    SPARE_SLACK_BYTES,
+    ZEROED_AHEAD_BYTES,
+    ZEROED_AHEAD_FRAME_BYTES_MAX,
+)
 
 # --- Segments ------------------------------------------------------------------------------------
 
@@ -65,8 +71,8 @@ class Segment:
     """A segment open for appending. `end` is where the next frame goes."""
 
     __slots__ = (
-        *("_disk", "_mark", "_pwrite", "capacity", "end", "file_number", "handle", "header"),
-        *("_seen", "is_named_durably", "last_sequence", "number", "path", "synced_end"),
+        *("_disk", "_mark", "_pwrite", "_written_end", "capacity", "end", "file_number", "handle"),
+        *("_seen", "header", "is_named_durably", "last_sequence", "number", "path", "synced_end"),
     )
 
     def __init__(
@@ -94,6 +100,7 @@ class Segment:
         self.synced_end = end  # where the frames end that are known to be durable
         self.last_sequence = header.first_sequence - 1
         self.capacity = capacity
+        self._written_end = end  # up to here the file was written to, were it only with zeros
         self._seen = (end, b"")  # an offset, and what stood there at the last `damage`
         self.is_named_durably = False
 
@@ -152,6 +159,8 @@ class Segment:
         """Write one frame in one call. Raises OSError, with `end` where it was."""
         frame = pack_frame(self._mark, kind, sequence, synced, time_ms, wall_ms, payload)
         frame_bytes = len(frame)
+        if self.end + frame_bytes > self._written_end:
+            self._write_ahead(frame_bytes)
         try:
             written = self._pwrite(self.handle, frame, self.end)
             if written != frame_bytes:
@@ -162,6 +171,27 @@ class Segment:
             raise
         self.end += frame_bytes
         self.last_sequence = sequence
+
+    def _write_ahead(self, frame_bytes: int) -> None:
+        """Write zeros behind a short frame, so that the syncs to come need no more than its bytes.
+
+        Space that is only allocated counts as zeros until it is written to. That is metadata, and a
+        sync of the first bytes in a block has to wait for the file system's own journal as well.
+        Raises OSError, unless there is no space.
+        """
+        frame_end = self.end + frame_bytes
+        self._written_end = frame_end
+        start = -(-frame_end // DISK_BLOCK_BYTES) * DISK_BLOCK_BYTES
+        ahead_bytes = min(ZEROED_AHEAD_BYTES, self.capacity - start)
+        if frame_bytes > ZEROED_AHEAD_FRAME_BYTES_MAX or ahead_bytes <= 0:
+            return
+        try:
+            self._pwrite(self.handle, bytes(ahead_bytes), start)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # Where space is not kept for what is allocated. The frame may still fit.
+        self._written_end = start + ahead_bytes
 
     def _erase(self, frame_bytes: int) -> None:
         """Put zeros over what arrived of a frame that did not fit.

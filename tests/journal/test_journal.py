@@ -1,6 +1,7 @@
 """The journal as the service uses it: append, sync, rotate, replay, close."""
 
 import copy
+import errno
 import os
 from collections import deque
 from collections.abc import Iterator
@@ -16,10 +17,14 @@ from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, LOCK_NAME,
 from delayd.journal.journal import Journal
 from delayd.journal.segment import Segment
 from delayd.limits import (
+    DISK_BLOCK_BYTES,
+    JOURNAL_FILES_PER_SEGMENT,
     JOURNAL_PAYLOAD_BYTES_MAX,
     JOURNAL_SEGMENT_BYTES_MIN,
     JOURNAL_UNSYNCED_SEGMENTS_MAX,
     JOURNAL_WINDOW_BYTES,
+    ZEROED_AHEAD_BYTES,
+    ZEROED_AHEAD_FRAME_BYTES_MAX,
 )
 from tests.journal.journals import (
     CONFIGURED_BYTES,
@@ -250,6 +255,38 @@ def test_one_append_is_one_write_and_one_sync_is_one_sync(
     append_all(journal, [b"second"], sync_each=True)
     assert disk.call_count - calls == 2
     assert disk.verb_counts - before == {"pwrite": 1, "sync": 1}
+
+
+@pytest.mark.parametrize(
+    ("payload_bytes", "writes"),
+    [(100, 1), (ZEROED_AHEAD_FRAME_BYTES_MAX, 0)],
+)
+def test_zeros_are_written_ahead_of_many_short_frames_at_once(
+    disk: SimulatedDisk, payload_bytes: int, writes: int
+) -> None:
+    journal, _ = opened(disk, JOURNAL_FILES_PER_SEGMENT * 2 * ZEROED_AHEAD_BYTES)
+    append_all(journal, [b"first"], sync_each=True)
+    # The first frame has written so many zeros, from the next block on.
+    frames = (DISK_BLOCK_BYTES + ZEROED_AHEAD_BYTES) // (payload_bytes + FRAME_OVERHEAD_BYTES) + 1
+    before = disk.verb_counts["pwrite"]
+    payloads = numbered(frames, payload_bytes - 1)
+    append_all(journal, payloads)
+    assert disk.verb_counts["pwrite"] - before == frames + writes
+    journal.sync()
+    disk.crash()
+    assert payloads_in(disk) == [b"first", *payloads]
+
+
+def test_a_frame_is_written_where_the_disk_has_no_space_for_zeros_behind_it(
+    disk: SimulatedDisk,
+) -> None:
+    journal, _ = opened(disk, JOURNAL_FILES_PER_SEGMENT * ZEROED_AHEAD_BYTES)
+    header_and_zeros = 2
+    disk.fail(header_and_zeros, OSError(errno.ENOSPC, "no space"), "pwrite")
+    append_all(journal, [b"first"], sync_each=True)
+    assert (disk.verb_counts["pwrite"], journal.fresh_starts) == (3, 0)
+    disk.crash()
+    assert payloads_in(disk) == [b"first"]
 
 
 def test_unsynced_segments_are_bounded(journal: Journal) -> None:
