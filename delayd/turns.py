@@ -51,7 +51,7 @@ from delayd.limits import (
     WALL_STEP_MS,
 )
 from delayd.line.server import LineServer
-from delayd.net.poller import Poller
+from delayd.net.poller import EPOLL_STEP_S, PRECISE_WAIT_S, Poller
 
 if TYPE_CHECKING:
     from delayd.commit import GroupCommit, Replies, ReplyReceiver
@@ -340,6 +340,9 @@ class Turns:
             return wait_s
         else:
             due_s = self._clock.seconds_until(self._next_ms)
+            if due_s >= PRECISE_WAIT_S:
+                # A long wait would be up to a step too long: the last step is one of its own.
+                due_s -= EPOLL_STEP_S
         if due_s <= 0.0:
             # On a busy machine the sync needs the processor that this loop would not leave, and so
             # does a receiver for which the virtual clock waits.

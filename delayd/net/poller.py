@@ -42,7 +42,10 @@ _LONG: Final = 4
 """Kinds of clients, in the order in which they are served; bits of a set."""
 
 PRECISE_WAIT_S: Final = 0.02
-"""Waits shorter than this end on the microsecond; for longer ones this makes no difference."""
+"""Waits shorter than this end on the microsecond, longer ones up to `EPOLL_STEP_S` late."""
+
+EPOLL_STEP_S: Final = 0.001
+"""In this unit epoll counts, rounded up."""
 
 
 def elapsed_ms() -> int:
