@@ -312,12 +312,10 @@ class Offer:
         A job that has not come is lost, and late until now.
         """
         now = self.clock()
-        late = [
-            (received or now) - due for due, received in zip(self._due, self._received, strict=True)
-        ]
+        jobs = list(zip(self._due, self._received, strict=True))
         return Verdict(
-            [one for due, one in zip(self._due, late, strict=True) if first <= due < last],
-            early=sum(one < 0 for one in late),
+            [(received or now) - due for due, received in jobs if first <= due < last],
+            early=sum(0.0 < received < due for due, received in jobs),
             lost=len(self._due) - self.arrived,
             doubled=self._doubled,
         )
