@@ -16,6 +16,7 @@ costs us 20 µs, but a wheel gains at most one bucket a tick.
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 Bucket: TypeAlias = "array[int]"  # as text: Python 3.11 cannot subscript it
@@ -95,6 +96,17 @@ class BucketQueue:
         place = bisect_left(keys, key)
         keys.insert(place, key)
         return bucket, place == 0
+
+    def open_for(self, rows: Iterable[tuple[int, int]]) -> None:
+        """Add entries under their keys; buckets that there are none of are made, 0.3 µs each."""
+        by_key, keys = self.by_key, self.keys
+        for key, entry in rows:
+            bucket = by_key.get(key)
+            if bucket is None:
+                bucket = by_key[key] = array("Q")
+                keys.append(key)
+            bucket.append(entry)
+        keys.sort()
 
     def take(self, place: int) -> tuple[int, Bucket]:
         """Take the bucket at that place of the order out; return its key too."""

@@ -479,13 +479,9 @@ class TimingWheel:
 
     def _open_sorted(self) -> None:
         """Open buckets of level 1 for what is sorted, however far ahead, to look along them."""
-        by_key = self._queue.by_key
-        for key, entry in reversed(self._sorted):
-            bucket = by_key.get(key)
-            if bucket is None:
-                bucket, _ = self._queue.open(key)
-            bucket.append(entry)
-        self._sorted = []
+        if self._sorted:
+            self._queue.open_for(reversed(self._sorted))
+            self._sorted = []
 
     def _pending_live(self) -> set[int]:
         """Return what is pending to be fired; what is pending to be cascaded is cascaded."""

@@ -53,6 +53,13 @@ def test_a_queue_finds_the_key_before_and_keeps_its_order() -> None:
     assert queue.take(0)[0] == 10
     queue.check()
     assert queue.keys == [30]
+    queue.open_for([(40, 7), (20, 8), (30, 9), (40, 10)])
+    queue.check()
+    assert {key: bucket.tolist() for key, bucket in queue.by_key.items()} == {
+        20: [8],
+        30: [1, 9],
+        40: [7, 10],
+    }
 
 
 @pytest.mark.parametrize("wheel_size", [2, 20, 256])
