@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from benchmarks.registry import Bench, Durability
 
@@ -98,6 +98,14 @@ class Running(Protocol):
 
         Raises `NotMeasuredError` if it keeps nothing.
         """
+
+
+@runtime_checkable
+class Filling(Protocol):
+    """A server that has its own way to get a million jobs, where puts would take too long."""
+
+    def fill_by_itself(self, first: int, count: int, delay_ms: int, body_bytes: int) -> None:
+        """Put jobs with the numbers from `first` on, all due together; they are acknowledged."""
 
 
 class Peer(Protocol):

@@ -29,12 +29,14 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.registry import Bench, Durability, NotMeasuredError
-from benchmarks.servers.postgres_wire import PostgresDialect, start_up
+from benchmarks.servers.peer import NUMBER_DIGITS
+from benchmarks.servers.postgres_wire import PostgresDialect, start_up, with_values
 from benchmarks.servers.processes import descendants
 from tests.postgres_server import USER, PostgresServer, programs
 from tests.servers import free_port
 
 POLL_PAUSE_S: Final = 0.01
+FILL_ROWS: Final = 100_000
 SQL: Final = Path(__file__).with_suffix(".sql")
 VANILLA: Final = (
     "max_connections=520",
@@ -125,6 +127,14 @@ class JobsTable:
     def log_bytes(self) -> int:
         """Return how much was written to its log."""
         return int(self.server.ask("SELECT pg_current_wal_insert_lsn() - '0/0'"))
+
+    def fill_by_itself(self, first: int, count: int, delay_ms: int, body_bytes: int) -> None:
+        """Insert them in transactions of `FILL_ROWS` each, without a client for each job."""
+        filler = f"'{'x' * (body_bytes - NUMBER_DIGITS)}'"
+        for begin in range(first, first + count, FILL_ROWS):
+            end = min(begin + FILL_ROWS, first + count) - 1
+            values = (str(delay_ms), filler, str(begin), str(end))
+            self.server.ask(with_values(self.sql["fill"], *values))
 
     def restart(self) -> float:
         """Kill all its processes and start it; return the seconds until it serves."""

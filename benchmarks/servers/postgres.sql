@@ -41,3 +41,9 @@ RETURNING id, body;
 
 -- acknowledge: $1 the id
 DELETE FROM jobs WHERE id = $1;
+
+-- fill: $1 the delay in ms, $2 the end of each body, $3 and $4 the first number and the last
+INSERT INTO jobs (due, body)
+SELECT now() + $1 * interval '1 millisecond',
+       convert_to(lpad(number::text, 10, '0') || $2, 'UTF8')
+FROM generate_series($3, $4) AS number;

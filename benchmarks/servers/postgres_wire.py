@@ -83,11 +83,16 @@ def execute(name: str, *values: bytes) -> bytes:
     return message(b"B", b"".join(content)) + EXECUTE + SYNC
 
 
-def query(sql: str, *values: str) -> bytes:
-    """Return what carries out a statement with its values written into it."""
+def with_values(sql: str, *values: str) -> str:
+    """Return a statement with its values written into it."""
     for place, value in enumerate(values, 1):
         sql = sql.replace(f"${place}", value)
-    return message(b"Q", sql.encode() + b"\0")
+    return sql
+
+
+def query(sql: str, *values: str) -> bytes:
+    """Return what carries out a statement with its values written into it."""
+    return message(b"Q", with_values(sql, *values).encode() + b"\0")
 
 
 def template(request: bytes) -> bytes:
