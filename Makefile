@@ -74,9 +74,11 @@ check: lint ## lint, and run the quick ones of the tests that play in memory: wh
 	$(BIN)/python -m pytest $(ONE_EACH) --dist worksteal $(addprefix --ignore tests/,$(NOT_QUICK)) \
 		-m 'not process and not thorough' $(ARGS) tests
 
+# In a fresh clone one process prepares the assertions of all tests, which takes it ten seconds, before each would.
 test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 	@.ci/debian-packages
 	@.ci/axe-core
+	@ls tests/core/__pycache__/*-pytest-*.pyc >/dev/null 2>&1 || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
 	$(BIN)/python -m pytest $(TWO_EACH) --dist worksteal $(COVERAGE) $(ARGS)
 
 # What is compiled, and what runs on it.

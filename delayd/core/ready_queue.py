@@ -544,6 +544,11 @@ class ReadyQueue:
 
     def check(self, record_of: Callable[[int], bytes | None]) -> None:
         """Assert that counts, ages and lanes are those of the jobs. O(jobs)."""
+        if not self._keys and self.groups is None:
+            assert self.count == self.urgent == 0
+            assert self.lanes is None
+            self.ages.check(())
+            return
         records = {key: record_of(job_id_of(key)) or b"" for key in self._keys}
         assert self.count == len(self._keys) == len(records)
         assert self.is_listed or not self.count, "a topic with ready jobs is not listed"

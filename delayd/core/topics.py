@@ -9,7 +9,7 @@ removed topic.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from delayd.core.names import INTERNAL_TOPICS
 from delayd.core.policy import Policy
@@ -20,6 +20,8 @@ from delayd.limits import TOPICS_SHOWN_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+_BLOCKS_WITHOUT_RULE: Final = int(Block.PAUSED | Block.HELD)
 
 
 @final
@@ -127,5 +129,5 @@ class Topics:
             push = None if policy is None else policy.push
             assert topic.is_pushed == (push is not None and push.topic != topic.name)
             if topic.throttle is None:
-                assert not topic.blocks & ~(Block.PAUSED | Block.HELD)
+                assert not topic.blocks & ~_BLOCKS_WITHOUT_RULE
                 assert policy is None or not (policy.reserved_max or policy.rate_per_s)

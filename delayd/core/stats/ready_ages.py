@@ -126,6 +126,8 @@ class ReadyAges:
         """Assert that these are the ready jobs: (id, due time) of each."""
         since = self.since or {}
         jobs = dict(dues)
+        if not (jobs or self._jobs or self.newest or since):
+            return  # nearly always so: tests check after each step
         expected = Counter(since.get(job_id, jobs[job_id]) >> self.shift for job_id in jobs)
         counted = Counter(self._jobs)
         counted[self.newest_ms >> self.shift] += self.newest
