@@ -15,7 +15,7 @@ import select
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -26,6 +26,7 @@ from benchmarks.servers.processes import HOST, seconds_between, thread_seconds
 
 RECEIVE_BYTES: Final = 262_144
 WARM_UP_PART: Final = 0.25
+RESUME_PART: Final = 0.05
 UNANSWERED_S: Final = 0.5
 """For a server to carry out acknowledgements that it does not answer, before connections close."""
 DRAIN_S_MAX: Final = 5.0
@@ -349,20 +350,6 @@ def connections(poll_pause_s: float) -> Iterator[Connections]:
         made.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What had been spent at a moment."""
-
-    at: float
-    generator_s: float
-    server_s: dict[str, float]
-
-    @classmethod
-    def now(cls, processes: Sequence[int]) -> "Moment":
-        """Return this moment; reading what a server with many processes has used takes a while."""
-        return cls(clock(), time.process_time(), thread_seconds(processes))
-
-
 def paced(
     load: Connections,
     running: Running,
@@ -377,12 +364,16 @@ def paced(
     the tally is told to stop, and all that was sent is answered.
     """
     load.run(*warm_up)
+    spent, spent_from = thread_seconds(running.processes()), done()
+    # Answers that arrived while that was read have waited for it, and count for no time.
+    load.run(seconds * RESUME_PART, lambda: tally.is_quiet)
     tally.times.clear()
-    operations = done()
-    began = Moment.now(running.processes())
+    operations, began, generator_s = done(), clock(), time.process_time()
     load.run(seconds, lambda: tally.is_quiet)
+    took, generator_s = clock() - began, time.process_time() - generator_s
     operations = done() - operations
-    ended = Moment.now(running.processes())
+    server_s = seconds_between(spent, thread_seconds(running.processes()))
+    spent_for = done() - spent_from
     times = list(tally.times)
     tally.is_stopping = True
     with contextlib.suppress(ServerSilentError):  # the judge says what is missing
@@ -391,13 +382,11 @@ def paced(
         load.run(float("inf"), lambda: tally.is_quiet)
         if not load.answers_acknowledgements:
             load.run(UNANSWERED_S, lambda: False)
-    took = ended.at - began.at
-    server_s = seconds_between(began.server_s, ended.server_s)
     return {
-        "rate": operations / took,
+        "rate": operations / max(took, 1e-9),
         **percentiles(times),
-        "cpu_s_per_million": server_s / max(operations, 1) * 1e6,
-        "generator_share": (ended.generator_s - began.generator_s) / took,
+        "cpu_s_per_million": server_s / max(spent_for, 1) * 1e6,
+        "generator_share": generator_s / max(took, 1e-9),
     }
 
 
