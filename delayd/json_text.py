@@ -33,7 +33,8 @@ def is_json(body: bytes) -> bool:
     if not body or body[0] in _SPACES or body[-1] in _SPACES or is_dense(body):
         return False
     try:
-        body.decode()
+        if not body.isascii():
+            body.decode()
         _skip(body)
         if _may_be_endless(body):
             orjson.loads(body)

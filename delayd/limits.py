@@ -965,3 +965,5 @@ TARGETS_KNOWN_MAX: Final = 1_024
 TARGET_KNOWN_CHARACTERS: Final = 256
 # Retry ladders whose steps are remembered by how they were written: 2 MB if all are long.
 LADDERS_KNOWN_MAX: Final = 64
+# Delays and ttrs in whole seconds over HTTP that are remembered: 0.3 µs less for a job of a batch.
+LENGTHS_KNOWN_MAX: Final = 1_024

@@ -296,4 +296,15 @@ KINDS: Final[Mapping[type, ValueKind]] = MappingProxyType(
 
 def decode_value(kind: type, value: Any) -> Any:  # noqa: ANN401 (whatever JSON holds)
     """Make a value of one of these types; `ValueError` with the rule."""
+    if type(value) is int and kind in _LENGTHS:
+        return _length_of(kind, value)
     return kind(KINDS[kind].read(value))
+
+
+_LENGTHS: Final = frozenset({Duration, Ttr, Wait})
+
+
+@lru_cache(maxsize=limits.LENGTHS_KNOWN_MAX)
+def _length_of(kind: type, seconds: int) -> Any:  # noqa: ANN401 (one of `_LENGTHS`)
+    """Read whole seconds, which the jobs of a batch mostly have in common."""
+    return kind(KINDS[kind].read(seconds))

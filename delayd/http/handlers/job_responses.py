@@ -5,6 +5,7 @@ in `body`, others are in `body_base64`.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from delayd.core.job_parts import (
@@ -40,6 +41,7 @@ from delayd.http.answer_forms import (
 )
 from delayd.http.values import UNSET, Unset
 from delayd.json_text import is_json
+from delayd.limits import SECONDS_WRITTEN_MAX
 from delayd.moments import moment_text
 
 if TYPE_CHECKING:
@@ -117,10 +119,10 @@ def reserved_job(
         token=token_of(job_id, created_ms, reserves),
         attempt=attempts_of(record) + 1 if flags & _FAILURE else reserves,
         priority=priority,
-        due=moment_text(due_ms + offset_ms),
+        due=_shared_moment_text(due_ms + offset_ms),
         lateness=max(0, handed_ms - due_ms) / 1_000,
         ttr=ttr_ms / 1_000,
-        expires=moment_text(store.leases.sessions[job_id].deadlines[job_id] + offset_ms),
+        expires=_shared_moment_text(store.leases.sessions[job_id].deadlines[job_id] + offset_ms),
     )
     if flags & _KEY:
         answer.key = key_of(record).decode()
@@ -130,6 +132,11 @@ def reserved_job(
         _set_further(answer, record, is_admin)
     set_body(answer, body_of(record), form)
     return answer
+
+
+_shared_moment_text: Final = lru_cache(maxsize=SECONDS_WRITTEN_MAX)(moment_text)
+"""For jobs that are handed out together: they are due, and their reservations end, at few moments.
+"""
 
 
 def _set_further(answer: ReservedJobAnswer | JobAnswer, record: bytes, is_admin: IsAdmin) -> None:
