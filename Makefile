@@ -143,10 +143,10 @@ bench-groups: $(VENV)/.dev ## measure what groups of jobs cost, and that one wit
 	$(BIN)/python -m benchmarks run groups $(ARGS)
 
 bench-passes: $(VENV)/.dev ## measure how long operations on two million jobs delay other clients
-	$(BIN)/python -m benchmarks.passes $(ARGS)
+	$(BIN)/python -m benchmarks run passes $(ARGS)
 
 bench-scrape: $(VENV)/.dev ## measure how long a scrape of 10,000 topics delays other clients
-	$(BIN)/python -m benchmarks.scrape $(ARGS)
+	$(BIN)/python -m benchmarks run scrape $(ARGS)
 
 bench-neighbours: $(VENV)/.dev ## measure how long the others wait for one client that does something big
 	$(BIN)/python -m benchmarks.neighbours $(ARGS)

@@ -208,6 +208,8 @@ CHAPTERS: Final[Mapping[str, str]] = MappingProxyType(
         "outbox": "benchmarks.outbox",
         "groups": "benchmarks.groups",
         "keys": "benchmarks.keys",
+        "passes": "benchmarks.passes",
+        "scrape": "benchmarks.scrape",
     }
 )
 """The module of each chapter, which has `cases() -> Sequence[Case]`; in the order of the report."""

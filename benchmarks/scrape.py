@@ -1,30 +1,28 @@
-"""What a scrape of many topics costs: `python -m benchmarks.scrape`.
+"""What a scrape of many topics costs: the chapter `scrape`.
 
-`--topics` topics (10,000) with some jobs each, ready, delayed and in hand, in one process and
-without a journal. Each row is the median of `--runs` scrapes (20), the worst of the pieces is the
-worst of all runs:
+So many topics with some jobs each, ready, delayed and in hand, in a process for each reading and
+without a journal. A reading is several scrapes:
 
-    pieces    into which the page is cut; the loop turns between them
-    worst     the longest that one piece held the loop, in ms. It must stay below 5
-    work      the same by the time of the processor: what remains of `worst` on an idle machine
-    ms        the whole page
-    kB        its length
-    series    its lines that are no comments
+    longest           the longest that one piece of the page held the loop, which turns between
+                      pieces. It is to stay below 5 ms
+    processor time    the same by the time of the processor: what remains of it on a machine that
+                      does nothing else
+    p50               of the time of the whole page
 
-A row for a tenth of the topics is there to show that what costs is to count them, not to tell of
-them. The last row is one page by prometheus-client's own `generate_latest`, in one piece, of the
-topics that have a name. The garbage collector is set up as in the daemon; a machine that does
-something else meanwhile shows in `worst` first.
+A tenth of the topics shows that what costs is to count them, not to tell of them. Beside it is one
+page by prometheus-client's own `generate_latest`, in one piece, of the topics that have a name. The
+garbage collector is set up as in the daemon.
 """
 
-import argparse
+import functools
 import gc
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter, process_time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from benchmarks.arguments import positive
+from benchmarks.alone import in_a_process
+from benchmarks.registry import Bench, Case, Values
+from benchmarks.table import percentile
 from delayd.core.engine import Engine
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve
@@ -44,9 +42,13 @@ from delayd.metrics import JournalFigures, Metrics, Sources, TurnFigures
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-START_MS = 1_700_000_000_000
-TARGET_MS = 5.0
-BODY = b"x" * 100
+START_MS: Final = 1_700_000_000_000
+BODY: Final = b"x" * 100
+TOPICS: Final = (1_000, 10_000)
+SCRAPES: Final = 20
+WARM_UP: Final = 2
+OURS: Final = "delayd"
+WHOLE: Final = "prometheus-client, in one piece"
 
 
 def crowded(topics: int) -> Engine:
@@ -114,49 +116,45 @@ def scrape(pieces: Callable[[], Iterator[bytes]]) -> tuple[list[float], float, b
         page.append(piece)
 
 
-def row(name: str, pieces: Callable[[], Iterator[bytes]], runs: int) -> tuple[str, bytes]:
-    """Measure one row; return it, and the last page."""
-    taken = [scrape(pieces) for _ in range(runs + 2)][2:]
-    worst_ms = max(max(times_ms) for times_ms, _, _ in taken)
-    work_ms = max(work_ms for _, work_ms, _ in taken)
-    whole_ms = statistics.median(sum(times_ms) for times_ms, _, _ in taken)
-    page = taken[-1][2]
-    series = sum(line[:1] not in {b"#", b""} for line in page.splitlines())
-    figures = f"{len(taken[-1][0]):>8}{worst_ms:>8.2f}{work_ms:>8.2f}{whole_ms:>8.1f}"
-    verdict = "" if work_ms < TARGET_MS else f"  above {TARGET_MS} ms"
-    return f"{name:<28}{figures}{len(page) / 1_000:>8.0f}{series:>8}{verdict}", page
+def measured(subject: str, topics: int) -> Values:
+    """Scrape several times."""
+    gc.disable()
+    metrics = metrics_of(crowded(topics))
+    gc.freeze()
+    gc.set_threshold(GC_YOUNG_OBJECTS)
+    gc.enable()
+
+    def pieces() -> Iterator[bytes]:
+        return metrics.chunks(START_MS + 3_000)
+
+    if subject == WHOLE:
+        from prometheus_client.exposition import generate_latest  # noqa: PLC0415
+
+        page = Rewritten(scrape(pieces)[2].decode())
+        pieces = lambda: iter((generate_latest(page),))  # noqa: E731
+    taken = [scrape(pieces) for _ in range(SCRAPES + WARM_UP)][WARM_UP:]
+    return {
+        "p50_ms": percentile([sum(times_ms) for times_ms, _, _ in taken], 50),
+        "worst_ms": max(max(times_ms) for times_ms, _, _ in taken),
+        "cpu_ms": max(work_ms for _, work_ms, _ in taken),
+    }
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--topics", type=positive, default=10_000, help="how many (%(default)s)")
-    parser.add_argument("--runs", type=positive, default=20, help="scrapes of each (%(default)s)")
-    given = parser.parse_args()
-    heads = "".join(f"{head:>8}" for head in ("pieces", "worst", "work", "ms", "kB", "series"))
-    print(f"{'':<28}{heads}")
-    page = b""
-    for topics in (given.topics // 10, given.topics):
-        gc.disable()
-        metrics = metrics_of(crowded(topics))
-        gc.freeze()
-        gc.set_threshold(GC_YOUNG_OBJECTS)
-        gc.enable()
-        text, page = row(
-            f"{topics:,} topics",
-            lambda metrics=metrics: metrics.chunks(START_MS + 3_000),  # type: ignore[misc]
-            given.runs,
+def reading(subject: str, topics: int, bench: Bench) -> Values:
+    """Measure in a new process."""
+    return in_a_process(measured, subject, bench.entries(topics))
+
+
+def cases() -> Sequence[Case]:
+    """Return the chapter."""
+    return [
+        Case(
+            chapter="scrape",
+            operation="scrape",
+            size={"topics": topics},
+            subject=subject,
+            measure=functools.partial(reading, subject, topics),
         )
-        print(text, flush=True)
-    from prometheus_client.exposition import generate_latest  # noqa: PLC0415
-
-    registry = Rewritten(page.decode())
-
-    def whole() -> Iterator[bytes]:
-        yield generate_latest(registry)
-
-    print(row("the same in one piece", whole, given.runs)[0])
-
-
-if __name__ == "__main__":
-    main()
+        for topics in TOPICS
+        for subject in (OURS, WHOLE)
+    ]

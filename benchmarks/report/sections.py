@@ -15,6 +15,7 @@ from benchmarks.report.views import (
     Tables,
     View,
     Which,
+    Whole,
 )
 
 
@@ -175,6 +176,19 @@ CHAPTERS: Final = (
         """Processor time and memory of jobs with a key beside jobs without, in the engine: put in
         runs of 20 and one by one; what a job takes more when each was replaced five times; and what
         is left of each when all were cancelled.""",
+    ),
+    Chapter(
+        "passes",
+        "Listing and bulk operations",
+        """How long everybody else waits, at the longest, while two million jobs are looked at,
+        moved or removed, a turn at a time; and how long it takes until it is done.""",
+        (Whole(),),
+    ),
+    Chapter(
+        "scrape",
+        "A scrape of the metrics",
+        """How long everybody else waits while the metrics of many topics are written, piece by
+        piece, beside the same page by prometheus-client in one piece.""",
     ),
 )
 """In the order of the page. A file of results that has no chapter here is shown as tables."""

@@ -154,9 +154,9 @@ def values_of(cases: Iterable[Measured]) -> list[str]:
     return [name for name in VALUES if name in had]
 
 
-def everything(cases: Sequence[Measured]) -> str:
-    """Write all that is known of some cases: a row for each."""
-    axes = keys_of(cases)[1:]
+def everything(cases: Sequence[Measured], *more: Key) -> str:
+    """Write all that is known of some cases, and these keys: a row for each."""
+    axes = [*more, *keys_of(cases)[1:]]
     values = values_of(cases)
     has_policies = any(case.policy for case in cases)
     policy = ("an acknowledgement means",) if has_policies else ()
@@ -184,6 +184,14 @@ class Tables:
         shown = filter(self.which.has, cases)
         for (operation,), found in split(shown, (OPERATION,)).items():
             yield f"**{operation}**\n\n{everything(found)}"
+
+
+class Whole:
+    """One table of everything, with the operations below each other."""
+
+    def __call__(self, cases: Sequence[Measured]) -> Iterator[Block]:
+        """Yield it."""
+        yield everything(cases, OPERATION)
 
 
 # --- Bars ----------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import pytest
     [
         *("client --jobs nonsense", "http --runs nonsense", "instructions --rows nonsense"),
         "neighbours --rows nonsense",
-        *("passes --jobs nonsense", "push --rows nonsense", "receivers nonsense"),
-        *("scrape --topics nonsense", "soak --hostile nonsense"),
+        *("push --rows nonsense", "receivers nonsense"),
+        *("soak --hostile nonsense"),
     ],
 )
 def test_a_wrong_argument_of_a_benchmark_is_named_in_one_sentence(
