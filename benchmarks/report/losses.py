@@ -41,9 +41,9 @@ class Comparison:
 
     @property
     def group(self) -> tuple[str, ...]:
-        """What comparisons of different sizes have in common."""
-        names = (self.ours.chapter, self.ours.operation, self.value)
-        return (*names, label_of(self.ours), label_of(self.peer))
+        """What comparisons of different sizes, with peers of one promise, have in common."""
+        names = (self.ours.chapter, self.ours.operation, self.value, label_of(self.ours))
+        return (*names, self.peer.policy)
 
     @property
     def is_even(self) -> bool:
@@ -96,7 +96,7 @@ def comparisons(cases: Iterable[Measured]) -> Iterator[Comparison]:
 
 
 def losses_in_short(found: Iterable[Comparison]) -> str:
-    """Write for each operation, value and pair of subjects how often, and the worst ratio.
+    """Write for each operation, value and delayd at how many sizes, and the worst ratio.
 
     A delayd stands there beside those that promise as much, and of times the 99th percentile.
     """
@@ -107,15 +107,17 @@ def losses_in_short(found: Iterable[Comparison]) -> str:
             groups.setdefault(one.group, []).append(one)
     for all_of in groups.values():
         worst = min(all_of, key=lambda one: one.ratio)
-        behind = sum(one.ratio < 1 for one in all_of)
+        sizes = {one.size for one in all_of}
+        behind = {one.size for one in all_of if one.ratio < 1}
         if behind:
+            often = f"{len(behind)} of {len(sizes)}: {worst.size}"
             ours, theirs = (cell(case, worst.value) for case in (worst.ours, worst.peer))
             rows.append(
                 (
                     f"{worst.ours.chapter}: {worst.ours.operation}",
                     value_words(VALUES[worst.value]),
                     promises(worst),
-                    worst.size if len(all_of) == 1 else f"{behind} of {len(all_of)}: {worst.size}",
+                    worst.size if len(sizes) == 1 else often,
                     f"{worst.ours.subject}: {ours}",
                     f"{worst.peer.subject}: {theirs}",
                     figure_words(worst.ratio, 2),

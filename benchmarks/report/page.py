@@ -64,6 +64,10 @@ Every ratio below 1, with values of delayd and of the other. It is compared with
 the same or more; who promises less than any delayd beside it is compared with the one that promises
 least. Less memory and a shorter time are better, so 0.5 means half the rate, or twice the memory.
 """
+IN_SHORT: Final = """
+A row is an operation, a value and a delayd: at how many of the sizes another that promises the same
+is ahead, and the worst of all, with its size and who it was.
+"""
 NONE_SLOWER: Final = "There is none in these results."
 
 
@@ -91,7 +95,7 @@ def pages_of(results: Results) -> Pages:
         f"## What was measured, and on what\n\n{measured_on(chapters, results)}",
         "## How noise is handled\n\n" + "\n\n".join(map(paragraph, NOISE)) + "\n",
         f"## Lost, doubled, early\n\n{never(chapters, results)}",
-        f"## Where delayd is slower or larger\n\n{paragraph(SLOWER)}\n\n"
+        f"## Where delayd is slower or larger\n\n{paragraph(SLOWER + IN_SHORT)}\n\n"
         + (losses_in_short(found) or NONE_SLOWER + "\n")
         + "\n[All of them](benchmarks/slower.md), with every percentile, the worst first.\n",
     ]

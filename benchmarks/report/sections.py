@@ -37,8 +37,9 @@ class Chapter:
         return self.command or f"python -m benchmarks run {self.name} --results benchmarks/results"
 
 
-ONE_BODY: Final = Which(size={"bytes": 100})
-FIFTY: Final = Which(size={"connections": 50, "in flight": 1})
+LOADS: Final = ("put", "keyed put", "reserve + ack", "mixed")
+ONE_BODY: Final = Which(LOADS, {"bytes": 100})
+FIFTY: Final = Which(LOADS, {"connections": 50, "in flight": 1})
 WAITING: Final = Which(("put", "reserve + ack"), {"bytes": 100, "in flight": 1})
 PIPELINED_PUT: Final = Which(("put",), {"bytes": 100, "in flight": 20, "connections": 50})
 
@@ -59,6 +60,7 @@ CHAPTERS: Final = (
             Tables(
                 Which(("put", "reserve + ack"), {"connections": 50, "in flight": 1, "bytes": 100})
             ),
+            Tables(Which(("idle", "a short delay behind long ones"))),
             Bars("resident_bytes", "Memory of a job that waits", which=PIPELINED_PUT),
             Bars("log_bytes", "Log of a job that waits", which=PIPELINED_PUT),
             Bars("recovery_s", "From start to serving, after kill -9", which=Which(("recovery",))),
