@@ -78,6 +78,15 @@ def title_of(
     return f"{what}: {words}" if words else what
 
 
+def by_size(
+    parts: Mapping[tuple[int | str, ...], list[Measured]],
+) -> list[tuple[tuple[int | str, ...], list[Measured]]]:
+    """Return the parts in ascending order if all are numbers, otherwise as they were."""
+    found = list(parts.items())
+    is_size = all(isinstance(place, int) for (place,), _ in found)
+    return sorted(found, key=lambda one: int(one[0][0])) if is_size else found
+
+
 def words_of(keys: Sequence[Key], parts: Sequence[int | str]) -> str:
     """Write what some cases have in common: `put, 20 in flight`."""
     return ", ".join(
@@ -414,7 +423,7 @@ class Percentiles:
         }
         every = [y for points in medians.values() for _, y in points]
         panels, rows = [], []
-        for place, found in split(ordered, (self.panels,)).items():
+        for place, found in by_size(split(ordered, (self.panels,))):
             where = words_of((self.panels,), place)
             curves = []
             for case in found:

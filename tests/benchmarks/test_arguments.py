@@ -7,10 +7,13 @@ import pytest
 @pytest.mark.parametrize(
     "command",
     [
-        *("client --jobs nonsense", "http --runs nonsense", "instructions --rows nonsense"),
+        "client --jobs nonsense",
+        "http --runs nonsense",
+        "instructions --rows nonsense",
         "neighbours --rows nonsense",
-        *("push --rows nonsense", "receivers nonsense"),
-        *("soak --hostile nonsense"),
+        "push --rows nonsense",
+        "receivers nonsense",
+        "soak --hostile nonsense",
     ],
 )
 def test_a_wrong_argument_of_a_benchmark_is_named_in_one_sentence(
