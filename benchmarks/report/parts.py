@@ -59,6 +59,7 @@ class Figure:
 DISK, MEMORY, LATER = Durability.BEFORE_ANSWER, Durability.IN_MEMORY, Durability.WITHIN_50_MS
 PIPELINED: Final = MappingProxyType({"connections": 50, "in flight": 20, "bytes": 100})
 COMPILED: Final = "delayd, compiled"
+MILLION: Final = 1_000_000
 
 
 def server(
@@ -125,6 +126,12 @@ def one_in_flight(results: Results) -> str:
     return "\n" + markdown((*headings, *later), rows(results, names, of))
 
 
+def memory(results: Results) -> str:
+    """Return the MiB that a million jobs take."""
+    where = Figure("growth", "memory", COMPILED, DISK, "resident_bytes", {"jobs": MILLION})
+    return figure_words(where.read(results) * MILLION / 2**20)
+
+
 def figure(where: Figure) -> Callable[[Results], str]:
     """Return what writes one figure."""
     return lambda results: figure_words(where.read(results))
@@ -135,6 +142,10 @@ PARTS: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
         "put rate": put_rate,
         "many in flight": many_in_flight,
         "one in flight": one_in_flight,
+        "memory": memory,
+        "start": figure(
+            Figure("growth", "restart", COMPILED, DISK, "recovery_s", {"jobs": MILLION})
+        ),
         "put 1": figure(server("put", alone(1))),
         "put 50": figure(server("put", alone(50))),
         "put many": figure(server("put", PIPELINED)),
