@@ -134,7 +134,7 @@ bench-wheel: $(VENV)/.dev ## measure the timing wheel against its rivals; compil
 	$(BIN)/python -m benchmarks run wheel $(ARGS)
 
 bench-http: $(VENV)/.dev ## measure the HTTP API against a bare aiohttp handler
-	$(BIN)/python -m benchmarks.http $(ARGS)
+	$(BIN)/python -m benchmarks run http $(ARGS)
 
 bench-keys: $(VENV)/.dev ## measure jobs with keys against jobs without
 	$(BIN)/python -m benchmarks run keys $(ARGS)

@@ -1,40 +1,42 @@
-"""Measures the HTTP API: `make bench-http`, or `python -m benchmarks.http --jobs 20000 --runs 5`.
+"""The HTTP API beside an aiohttp handler that only parses and echoes the same JSON: chapter `http`.
 
-    row                                         against
-    single durable puts, 50 connections         an aiohttp handler that parses and echoes the JSON
-    puts in batches of 100                      a number
-    reserve and ack in batches of 100           a number
-    puts over the line while HTTP is idle       the same daemon without HTTP
+    put                 one job in a request, or a hundred
+    reserve + ack       a hundred jobs reserved by a request and acknowledged by the next
+    put over the line   while the API is served but not used, and without it
 
 All connections are kept alive and have one request under way; the next is sent when the answer is
-there. Both servers of a row are measured in the same run, one after the other, and the median of
-the runs and of their ratios is told. The generator builds its requests beforehand and reads of an
-answer its length only; its share of one processor is shown: near 1 it was the bottleneck.
+there. The generator builds its requests beforehand and reads of an answer its length only. The
+handler keeps nothing, so that its rate is what HTTP alone allows in Python.
 """
 
-import argparse
 import contextlib
+import functools
 import json
 import re
 import select
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks.arguments import positive
+from benchmarks.daemon import Started, start
 from benchmarks.load import PATIENCE_S, Fleet, Pace, Stopwatch, connect, prebuilt, put_request
+from benchmarks.registry import Bench, Case, Durability, Values
+from benchmarks.table import percentile
 
 if TYPE_CHECKING:
     import socket
 
 CONNECTIONS: Final = 50
 BATCH: Final = 100
-LINE_JOBS: Final = 200_000
+WORKED_PER_S_MAX: Final = 120_000
+"""More jobs than are reserved and acknowledged a second: so many are put before."""
+WARM_UP_PART: Final = 0.25
 LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
-READY: Final = re.compile(r"(line|http) 127\.0\.0\.1:(\d+)")
+READY: Final = re.compile(r"http 127\.0\.0\.1:(\d+)")
 JOB: Final = {"body": {"order": 1_000_017, "kind": "reminder", "to": "somebody"}, "delay": 3600}
 WORK: Final = {"body": {"order": 1_000_017, "kind": "reminder", "to": "somebody"}, "ttr": 600}
 
@@ -94,9 +96,9 @@ Next = Callable[[int, Answered | None], bytes | None]
 """Given a connection's number and its last answer: the next request; None: there is none."""
 
 
-def converse(port: int, following: Next) -> Pace:
+def converse(port: int, following: Next, connections: int = CONNECTIONS) -> Pace:
     """Keep all connections busy until none has a request any more; counts the requests."""
-    clients = [Client(port) for _ in range(CONNECTIONS)]
+    clients = [Client(port) for _ in range(connections)]
     poll = select.epoll()
     by_descriptor = {client.sock.fileno(): number for number, client in enumerate(clients)}
     for descriptor in by_descriptor:
@@ -136,135 +138,200 @@ def request(path: str, content: object, *headers: str) -> bytes:
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def repeated(message: bytes, count: int, status: int) -> Next:
-    """Send the same so often, over all connections together."""
-    left = [count]
+class Repeated:
+    """Sends the same on all connections for so long, and notes how long each answer took."""
 
-    def following(_number: int, answer: Answered | None) -> bytes | None:
-        assert answer is None or answer.status == status, answer
-        left[0] -= 1
-        return message if left[0] >= 0 else None
+    def __init__(self, message: bytes, status: int, seconds: float) -> None:
+        self._message = message
+        self._status = status
+        self._until = time.perf_counter() + seconds
+        self._sent_at: dict[int, float] = {}
+        self.times_s: list[float] = []
 
-    return following
+    def __call__(self, number: int, answer: Answered | None) -> bytes | None:
+        """Return the message, until the time is over."""
+        now = time.perf_counter()
+        if answer is not None:
+            assert answer.status == self._status, answer
+            self.times_s.append(now - self._sent_at[number])
+        self._sent_at[number] = now
+        return self._message if now < self._until else None
 
 
-def working(jobs: int) -> Next:
-    """Reserve a hundred, acknowledge them, reserve the next."""
-    reserve = request("/v1/topics/default/reserve", {"max": BATCH})
-    tokens_of = re.compile(rb'"token":"([^"]+)"')
-    left = [jobs // BATCH]
+class Working:
+    """Reserves a hundred jobs, acknowledges them, and reserves the next, for so long."""
 
-    def following(_number: int, answer: Answered | None) -> bytes | None:
+    def __init__(self, seconds: float) -> None:
+        self._reserve = request("/v1/topics/default/reserve", {"max": BATCH})
+        self._tokens_of = re.compile(rb'"token":"([^"]+)"')
+        self._until = time.perf_counter() + seconds
+        self.done = 0
+        """Jobs that were acknowledged."""
+
+    def __call__(self, number: int, answer: Answered | None) -> bytes | None:
+        """Return what follows the answer."""
+        del number
         if answer is not None and b'"jobs"' in answer.body:
-            tokens = tokens_of.findall(answer.body)
-            assert len(tokens) == BATCH, len(tokens)
+            tokens = self._tokens_of.findall(answer.body)
+            assert len(tokens) == BATCH, f"{len(tokens)} jobs came"
             return request("/v1/ack", {"tokens": [token.decode() for token in tokens]})
-        assert answer is None or answer.status == 200, answer
-        left[0] -= 1
-        return reserve if left[0] >= 0 else None
+        if answer is not None:
+            assert answer.status == 200, answer
+            self.done += BATCH
+        return self._reserve if time.perf_counter() < self._until else None
 
-    return following
+
+# --- Who is measured ------------------------------------------------------------------------------
+
+ECHO_SUBJECT: Final = "an aiohttp handler that echoes"
+SYNCED: Final = Durability.BEFORE_ANSWER
+POLICIES: Final[Mapping[Durability, str]] = {SYNCED: "always", Durability.WITHIN_50_MS: "interval"}
+"""The policies of the log, and delayd's names for them."""
 
 
 @contextlib.contextmanager
-def server(*command: str) -> Iterator[dict[str, int]]:
-    """Start a server and yield its ports, by what is spoken there."""
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-http-") as directory,
-        subprocess.Popen(
-            command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as process,
-    ):
+def daemon(
+    bench: Bench, policy: Durability, *, is_compiled: bool, http: str = "127.0.0.1:0"
+) -> Iterator[Started]:
+    """Run a delayd."""
+    config = f'[journal]\nsync = "{POLICIES[policy]}"\n'
+    environment = bench.python_path(compiled=is_compiled)
+    with tempfile.TemporaryDirectory(dir=bench.directory) as name:
+        started = start(Path(name), config, environment, ("127.0.0.1:0", http))
+        try:
+            yield started
+        finally:
+            started.server.kill()
+
+
+@contextlib.contextmanager
+def echo() -> Iterator[int]:
+    """Run the handler; give its port."""
+    command = (sys.executable, "-c", ECHO)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            ports = {what: int(port) for what, port in READY.findall(process.stdout.readline())}
-            assert ports, "the server did not say where it listens"
-            yield ports
+            found = READY.search(process.stdout.readline())
+            assert found, "the handler did not say where it listens"
+            yield int(found[1])
         finally:
             process.kill()
 
 
-def delayd(http: str = "127.0.0.1:0") -> tuple[str, ...]:
-    """Return the command of a daemon."""
-    listen = ("--line", "127.0.0.1:0", "--http", http)
-    return (sys.executable, "-m", "delayd", "serve", "--data-dir", "data", *listen)
+# --- One reading ----------------------------------------------------------------------------------
 
 
-def single_puts(jobs: int) -> tuple[Pace, Pace]:
-    """Measure puts, and the echo."""
-    put = request("/v1/topics/default/jobs", JOB)
-    paces = []
-    for command in (delayd(), (sys.executable, "-c", ECHO)):
-        with server(*command) as ports:
-            converse(ports["http"], repeated(put, CONNECTIONS * 20, 201))
-            paces.append(converse(ports["http"], repeated(put, jobs, 201)))
-    return paces[0], paces[1]
+def puts(port: int, connections: int, jobs: int, seconds: float) -> tuple[Repeated, Pace, int]:
+    """Put for so long, after a warm-up; return times, the pace in jobs, and all that was put."""
+    content = JOB if jobs == 1 else {"jobs": [WORK] * jobs}
+    message = request("/v1/topics/default/jobs", content)
+    warming = Repeated(message, 201, seconds * WARM_UP_PART)
+    before = converse(port, warming, connections).operations
+    putting = Repeated(message, 201, seconds)
+    pace = converse(port, putting, connections)
+    in_jobs = Pace(pace.operations * jobs, pace.seconds, pace.generator_cpu_seconds)
+    return putting, in_jobs, (before + pace.operations) * jobs
 
 
-def batches(jobs: int) -> tuple[Pace, Pace]:
-    """Measure puts in batches; then reserving and acknowledging in batches. Counted in jobs."""
-    put = request("/v1/topics/default/jobs", {"jobs": [WORK] * BATCH})
-    with server(*delayd()) as ports:
-        puts = converse(ports["http"], repeated(put, 10 * jobs // BATCH, 201))
-        work = converse(ports["http"], working(5 * jobs))
-    return (
-        Pace(puts.operations * BATCH, puts.seconds, puts.generator_cpu_seconds),
-        Pace(5 * jobs, work.seconds, work.generator_cpu_seconds),
-    )
+def paced(pace: Pace, times_s: Sequence[float] = ()) -> dict[str, float]:
+    """Return what every reading has, and how long requests took."""
+    values = {"rate": pace.per_second, "generator_share": pace.generator_share}
+    if times_s:
+        values |= {f"p{of}_ms": percentile(times_s, of) * 1e3 for of in (50, 99)}
+    return values
 
 
-def line_puts() -> tuple[Pace, Pace]:
-    """Measure puts over the line beside an idle API, and without one."""
-    paces = []
-    for http in ("127.0.0.1:0", "off"):
-        with server(*delayd(http)) as ports, Fleet(ports["line"], CONNECTIONS) as fleet:
-            requests = prebuilt(put_request(3_600), 20)
-            fleet.put(requests, 20, jobs=LINE_JOBS // 4)
-            paces.append(fleet.put(requests, 20, jobs=LINE_JOBS))
-    return paces[0], paces[1]
+def put_reading(
+    policy: Durability, connections: int, jobs: int, bench: Bench, *, is_compiled: bool
+) -> Values:
+    """Put to a delayd; lost is what was acknowledged and is not there."""
+    with daemon(bench, policy, is_compiled=is_compiled) as started:
+        done, pace, put = puts(started.ports["http"], connections, jobs, bench.seconds)
+        return paced(pace, done.times_s) | {"lost": max(put - started.jobs(), 0)}
 
 
-def told(name: str, paces: Sequence[Pace], peers: Sequence[Pace], target: float) -> str:
-    """Return a row of the table: a ratio where there are peers, a rate otherwise."""
-    ours = statistics.median(pace.per_second for pace in paces)
-    share = statistics.median(pace.generator_share for pace in paces)
-    row = f"{name:<40}{ours:>12,.0f}/s"
-    if peers:
-        theirs = statistics.median(pace.per_second for pace in peers)
-        ratio = statistics.median(
-            pace.per_second / peer.per_second for pace, peer in zip(paces, peers, strict=True)
-        )
-        row += f"{theirs:>12,.0f}/s{ratio:>8.2f}{target:>12}"
-        is_met = ratio >= target
-    else:
-        row += f"{'':>14}{'':>8}{target:>12,.0f}"
-        is_met = ours >= target
-    return f"{row}  {'yes' if is_met else 'NO':<5}{share:>6.2f}"
+def echo_reading(connections: int, bench: Bench) -> Values:
+    """Have the same requests echoed."""
+    with echo() as port:
+        done, pace, _ = puts(port, connections, 1, bench.seconds)
+        return paced(pace, done.times_s)
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--jobs", type=positive, default=20_000, help="of a row (%(default)s)")
-    parser.add_argument("--runs", type=positive, default=3, help="(%(default)s)")
-    options = parser.parse_args()
-    singles, echoes, puts, works, beside, alone = [], [], [], [], [], []
-    for _ in range(options.runs):
-        single, echo = single_puts(options.jobs)
-        singles.append(single)
-        echoes.append(echo)
-        put, work = batches(options.jobs)
-        puts.append(put)
-        works.append(work)
-        with_http, without = line_puts()
-        beside.append(with_http)
-        alone.append(without)
-    print(f"{'':<40}{'delayd':>14}{'peer':>14}{'ratio':>8}{'target':>12}  met  generator")
-    print(told("single durable puts / aiohttp echo", singles, echoes, 0.6))
-    print(told("puts in batches of 100, jobs", puts, (), 100_000))
-    print(told("reserve and ack in batches of 100, jobs", works, (), 60_000))
-    print(told("line puts, HTTP idle / off", beside, alone, 0.95))
+def work_reading(policy: Durability, bench: Bench, *, is_compiled: bool) -> Values:
+    """Reserve and acknowledge jobs that were put before."""
+    seconds = bench.seconds * (1 + WARM_UP_PART)
+    jobs = round(WORKED_PER_S_MAX * seconds) + 2 * CONNECTIONS * BATCH
+    message = request("/v1/topics/default/jobs", {"jobs": [WORK] * BATCH})
+    left = [-(-jobs // BATCH)]
+
+    def filling(_number: int, _answer: Answered | None) -> bytes | None:
+        left[0] -= 1
+        return message if left[0] >= 0 else None
+
+    with daemon(bench, policy, is_compiled=is_compiled) as started:
+        port = started.ports["http"]
+        put = converse(port, filling).operations * BATCH
+        warming = Working(bench.seconds * WARM_UP_PART)
+        converse(port, warming)
+        working = Working(bench.seconds)
+        pace = converse(port, working)
+        lost = put - warming.done - working.done - started.jobs()
+    in_jobs = Pace(working.done, pace.seconds, pace.generator_cpu_seconds)
+    return paced(in_jobs) | {"lost": max(lost, 0), "doubled": max(-lost, 0)}
 
 
-if __name__ == "__main__":
-    main()
+def line_reading(http: str, bench: Bench, *, is_compiled: bool) -> Values:
+    """Put over the line, 50 connections with 20 commands in flight each."""
+    with (
+        daemon(bench, SYNCED, is_compiled=is_compiled, http=http) as started,
+        Fleet(started.ports["line"], CONNECTIONS) as fleet,
+    ):
+        requests = prebuilt(put_request(3_600), 20)
+        fleet.put(requests, 20, seconds=bench.seconds * WARM_UP_PART)
+        return paced(fleet.put(requests, 20, seconds=bench.seconds))
+
+
+# --- The chapter ----------------------------------------------------------------------------------
+
+
+def cases() -> Sequence[Case]:
+    """Return the chapter."""
+    return [*put_cases(), *work_cases(), *line_cases()]
+
+
+def put_cases() -> Iterator[Case]:
+    """Yield puts, one by one beside the handler, and in batches."""
+    for connections, jobs in ((1, 1), (8, 1), (CONNECTIONS, 1), (CONNECTIONS, BATCH)):
+        size = {"connections": connections, "jobs in a request": jobs}
+        if jobs == 1:
+            measure = functools.partial(echo_reading, connections)
+            yield Case("http", "put", size, ECHO_SUBJECT, measure, settings="aiohttp, orjson")
+        for policy, sync in POLICIES.items():
+            for subject, is_compiled in SUBJECTS.items():
+                taken = functools.partial(
+                    put_reading, policy, connections, jobs, is_compiled=is_compiled
+                )
+                yield Case("http", "put", size, subject, taken, policy, f"--sync {sync}")
+
+
+def work_cases() -> Iterator[Case]:
+    """Yield reserving and acknowledging in batches."""
+    size = {"connections": CONNECTIONS, "jobs in a request": BATCH}
+    for policy, sync in POLICIES.items():
+        for subject, is_compiled in SUBJECTS.items():
+            taken = functools.partial(work_reading, policy, is_compiled=is_compiled)
+            yield Case("http", "reserve + ack", size, subject, taken, policy, f"--sync {sync}")
+
+
+def line_cases() -> Iterator[Case]:
+    """Yield puts over the line beside an API that is not used, and without one."""
+    size = {"connections": CONNECTIONS, "in flight": 20}
+    for subject, is_compiled in SUBJECTS.items():
+        for http in ("127.0.0.1:0", "off"):
+            taken = functools.partial(line_reading, http, is_compiled=is_compiled)
+            name = f"{subject}, {'without HTTP' if http == 'off' else 'HTTP idle'}"
+            yield Case("http", "put over the line", size, name, taken, SYNCED, f"--http {http}")
+
+
+SUBJECTS: Final[Mapping[str, bool]] = {"delayd": False, "delayd, compiled": True}
+"""By name: whether it is compiled."""

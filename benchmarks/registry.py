@@ -203,6 +203,7 @@ CHAPTERS: Final[Mapping[str, str]] = MappingProxyType(
         "servers": "benchmarks.servers.cases",
         "lateness": "benchmarks.lateness",
         "growth": "benchmarks.growth",
+        "http": "benchmarks.http",
         "wheel": "benchmarks.wheel.cases",
         "celery": "benchmarks.celery",
         "outbox": "benchmarks.outbox",

@@ -117,8 +117,19 @@ CHAPTERS: Final = (
     Chapter(
         "http",
         "HTTP",
-        """The HTTP API beside a bare aiohttp handler, which parses the same JSON and echoes it.""",
-        (Bars("rate", "Requests a second", "connections"),),
+        """The HTTP API beside a bare aiohttp handler, which parses the same JSON, echoes it and
+        keeps nothing; a hundred jobs in a request; and what an API that is not used costs the
+        clients of the line.""",
+        (
+            Bars(
+                "rate",
+                "Puts a second",
+                "connections",
+                Which(("put",), {"jobs in a request": 1}),
+            ),
+            Tables(Which(("put", "reserve + ack"), {"jobs in a request": 100})),
+            Tables(Which(("put over the line",))),
+        ),
     ),
     Chapter(
         "soak",

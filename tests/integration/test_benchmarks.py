@@ -75,6 +75,8 @@ def do_every_operation(peer: Peer, bench: Bench, home: Path, skipped: Container[
 @pytest.mark.parametrize(
     ("chapter", "words"),
     [
+        ("http", ["connections=8", "subject=delayd, on disk before", "subject=aiohttp"]),
+        ("http", ["reserve + ack", "subject=delayd, on disk before"]),
         ("outbox", ["subject=sqlite"]),
         ("groups", ["500 webhooks of fifty customers", "subject=fair"]),
         ("celery", ["due", "subject=delayd"]),
