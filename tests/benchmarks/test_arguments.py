@@ -8,7 +8,6 @@ import pytest
     "command",
     [
         "client --jobs nonsense",
-        "http --runs nonsense",
         "instructions --rows nonsense",
         "neighbours --rows nonsense",
         "push --rows nonsense",
