@@ -1,9 +1,11 @@
 """What became of each job: the judge of a reading.
 
-    account = JobAccount()
-    account.put(2, due_at=10.0)          # jobs 0 and 1
-    account.take([0, 1, 1], now=10.5)    # job 1 twice
-    account.verdict(standing=0)          # {"lost": 0, "doubled": 1, "early": 0}
+    >>> account = JobAccount()
+    >>> account.put(3, due_at=10.0)  # jobs 0, 1 and 2
+    0
+    >>> account.take([0, 1, 1], now=10.5)
+    >>> account.verdict(standing=0)  # job 1 arrived twice, and job 2 is nowhere
+    {'lost': 1, 'doubled': 1, 'early': 0}
 
 All that a generator puts is acknowledged, and all that it takes is acknowledged by it, before it
 asks for the verdict. So a job that was not taken stands, and none that was taken does.

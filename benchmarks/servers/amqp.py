@@ -26,7 +26,7 @@ from pamqp.body import ContentBody
 
 from benchmarks.load import PATIENCE_S, UnexpectedReplyError
 from benchmarks.registry import NotMeasuredError
-from benchmarks.servers.peer import NUMBER_DIGITS, Heard
+from benchmarks.servers.peer import NUMBER_DIGITS, Heard, filler
 
 CHANNEL: Final = 1
 GREETING: Final = b"AMQP\x00\x00\x09\x01"
@@ -97,12 +97,12 @@ def log_in(sock: socket.socket) -> None:
 
 def publish(queue: str, body_bytes: int, properties: Mapping[str, Any]) -> bytes:
     """Return the frames that put a message into a queue, with `%010d` where its number stands."""
-    filler = b"x" * (body_bytes - NUMBER_DIGITS)
+    letters = filler(body_bytes - NUMBER_DIGITS)
     wanted = commands.Basic.Properties(delivery_mode=PERSISTENT, **properties)
     frames = (
         frame.marshal(commands.Basic.Publish(routing_key=queue), CHANNEL),
         frame.marshal(header.ContentHeader(body_size=body_bytes, properties=wanted), CHANNEL),
-        frame.marshal(ContentBody(b"#" * NUMBER_DIGITS + filler), CHANNEL),
+        frame.marshal(ContentBody(b"#" * NUMBER_DIGITS + letters), CHANNEL),
     )
     return b"".join(frames).replace(b"%", b"%%").replace(b"#" * NUMBER_DIGITS, b"%010d")
 

@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.load import UnexpectedReplyError, whole_replies
 from benchmarks.peers import ask, statistic
 from benchmarks.registry import NotMeasuredError
-from benchmarks.servers.peer import NUMBER_DIGITS, Heard
+from benchmarks.servers.peer import NUMBER_DIGITS, Heard, filler
 
 TTR_S: Final = 600
 """Far from the last second of a reservation, in which a server answers DEADLINE_SOON."""
@@ -25,9 +25,9 @@ def put_template(delay_ms: int, body_bytes: int, extension: bytes = b"") -> byte
     """
     delay = b"%.3f" % (delay_ms / 1_000)
     delay = delay.rstrip(b"0").rstrip(b".")  # stock servers know whole seconds only
-    filler = b"x" * (body_bytes - NUMBER_DIGITS)
+    letters = filler(body_bytes - NUMBER_DIGITS)
     head = b"put 0 %b %d %d%b\r\n" % (delay, TTR_S, body_bytes, extension)
-    return head + b"%0" + b"%d" % NUMBER_DIGITS + b"d" + filler + b"\r\n"
+    return head + b"%0" + b"%d" % NUMBER_DIGITS + b"d" + letters + b"\r\n"
 
 
 class BeanstalkDialect:

@@ -29,8 +29,8 @@ from benchmarks.servers.generator import (
 from benchmarks.servers.peer import Filling, Peer, Running
 from benchmarks.servers.processes import resident_bytes, wake_ups
 
-SECONDS_PART: Final = 0.5
-"""Readings of this chapter last half as long as others: so it takes half an hour."""
+SECONDS_SHARE: Final = 0.4
+"""Of a reading's time elsewhere: with a score of servers the chapter would take an hour."""
 HOUR_MS: Final = 3_600_000
 FILL: Final = Load(connections=50, in_flight=20)
 """How jobs are put that a reading needs: its connections and in flight."""
@@ -51,9 +51,8 @@ FILL_S_MAX: Final = 60.0
 FILL_TRIAL_S: Final = 4.0
 """After this it is clear whether the jobs can be put in the longest time."""
 IDLE_JOBS: Final = 10_000
-SETTLE_SHARE: Final = 1.0
+SETTLE_SHARE: Final = 0.5
 """Of a reading's time: what a server finishes after a load, before it is called idle."""
-IDLE_SHARE: Final = 2.0
 RECOVERY_JOBS: Final = 1_000_000
 LAST_SYNC_S: Final = 1.5
 """After this all that was acknowledged is on disk, under each policy that keeps anything."""
@@ -140,7 +139,7 @@ class Footprint:
 def put(reading: Reading, *, keyed: bool = False) -> Values:
     """Put jobs that are due in an hour."""
     peer, running, load, bench, account = reading
-    seconds = bench.seconds * SECONDS_PART
+    seconds = bench.seconds * SECONDS_SHARE
     before, footprint = running.standing(), Footprint(running)
     tally = Tally(account)
     tally.room_for_puts = lambda wanted: 0 if tally.is_stopping else wanted
@@ -163,7 +162,7 @@ def keyed_put(reading: Reading) -> Values:
 def reserve_and_acknowledge(reading: Reading) -> Values:
     """Take ready jobs, and acknowledge each; a job counts once."""
     peer, running, load, bench, account = reading
-    seconds = bench.seconds * SECONDS_PART
+    seconds = bench.seconds * SECONDS_SHARE
     before = running.standing()
     tally = Tally(account)
     whole = seconds * (1 + WARM_UP_PART)
@@ -192,7 +191,7 @@ def mixed(reading: Reading) -> Values:
     so many jobs are put, or taken, that none is left and no take waits.
     """
     peer, running, load, bench, account = reading
-    seconds = bench.seconds * SECONDS_PART
+    seconds = bench.seconds * SECONDS_SHARE
     before = running.standing()
     tally = Tally(account)
 
@@ -206,7 +205,7 @@ def mixed(reading: Reading) -> Values:
         return min(wanted, account.jobs - tally.asked) if tally.is_stopping else wanted
 
     tally.room_for_puts, tally.room_for_takes = room_for_puts, room_for_takes
-    longest_ms = min(MIXED_DELAY_MS_MAX, int(seconds * 1_000))
+    longest_ms = min(MIXED_DELAY_MS_MAX, int(bench.seconds * 1_000))
     delays_ms = delays(longest_ms, peer.delay_unit_ms)
     with connections(peer.poll_pause_s) as opened:
         clients = opened.open(running, load.connections, load.body_bytes)
@@ -268,7 +267,7 @@ def idle(reading: Reading) -> Values:
     time.sleep(SETTLE_SHARE * bench.seconds)
     processes = running.processes()
     woken = wake_ups(processes)
-    window_s = IDLE_SHARE * bench.seconds
+    window_s = bench.seconds
     time.sleep(window_s)
     return {"wake_ups": (wake_ups(processes) - woken) / window_s, **verdict}
 

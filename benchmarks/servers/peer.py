@@ -15,16 +15,34 @@ A body begins with the number of its job, as `NUMBER_DIGITS` digits, by which th
 what is lost, doubled or early.
 """
 
+import random
 import socket
+import string
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
 from benchmarks.registry import Bench, Durability
 
 NUMBER_DIGITS: Final = 10
+LETTERS: Final = (string.ascii_letters + string.digits).encode()
+
+
+@lru_cache(maxsize=16)
+def filler(count: int) -> bytes:
+    """Return so many letters, always the same: what stands behind the number in a body.
+
+    They are random but for the first two, so that no server stores a body of repeated letters in a
+    few bytes, as Redis does in its log and PostgreSQL in its table.
+
+    >>> filler(4)[:2], len(filler(100))
+    (b'xx', 100)
+    """
+    letters = random.Random(1).choices(LETTERS, k=count)
+    return (b"xx" + bytes(letters))[:count]
 
 
 @dataclass(slots=True)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.registry import Bench, Durability, NotMeasuredError
-from benchmarks.servers.peer import NUMBER_DIGITS
+from benchmarks.servers.peer import NUMBER_DIGITS, filler
 from benchmarks.servers.postgres_wire import PostgresDialect, start_up, with_values
 from benchmarks.servers.processes import descendants
 from tests.postgres_server import USER, PostgresServer, programs
@@ -130,10 +130,10 @@ class JobsTable:
 
     def fill_by_itself(self, first: int, count: int, delay_ms: int, body_bytes: int) -> None:
         """Insert them in transactions of `FILL_ROWS` each, without a client for each job."""
-        filler = f"'{'x' * (body_bytes - NUMBER_DIGITS)}'"
+        letters = f"'{filler(body_bytes - NUMBER_DIGITS).decode()}'"
         for begin in range(first, first + count, FILL_ROWS):
             end = min(begin + FILL_ROWS, first + count) - 1
-            values = (str(delay_ms), filler, str(begin), str(end))
+            values = (str(delay_ms), letters, str(begin), str(end))
             self.server.ask(with_values(self.sql["fill"], *values))
 
     def restart(self) -> float:

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Final
 
 from benchmarks.load import UnexpectedReplyError
-from benchmarks.servers.peer import NUMBER_DIGITS, Heard
+from benchmarks.servers.peer import NUMBER_DIGITS, Heard, filler
 
 VERSION: Final = 196_608
 RECEIVE_BYTES: Final = 65_536
@@ -111,7 +111,7 @@ class PostgresDialect:
         self._statements = statements
         self._start = start
         self._is_prepared = is_prepared
-        self._body = DIGITS + b"x" * (body_bytes - NUMBER_DIGITS)
+        self._body = DIGITS + filler(body_bytes - NUMBER_DIGITS)
         self._templates: dict[tuple[str, int], bytes] = {}
         take = statements["take"]
         self._take = execute("take") if is_prepared else query(take)

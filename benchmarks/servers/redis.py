@@ -31,7 +31,7 @@ from typing import Final
 from benchmarks.load import UnexpectedReplyError
 from benchmarks.peers import written_bytes_below
 from benchmarks.registry import Bench, Durability, NotMeasuredError
-from benchmarks.servers.peer import NUMBER_DIGITS, Dialect, Heard
+from benchmarks.servers.peer import NUMBER_DIGITS, Dialect, Heard, filler
 from benchmarks.servers.processes import HOST, OwnServer, program, reserved_port
 from benchmarks.servers.resp import Replies, Reply, ask_redis, asked, command
 
@@ -64,7 +64,7 @@ def template(*words: bytes) -> bytes:
 
 def body(body_bytes: int) -> bytes:
     """Return a body with a place for its number."""
-    return NUMBER + b"x" * (body_bytes - NUMBER_DIGITS)
+    return NUMBER + filler(body_bytes - NUMBER_DIGITS)
 
 
 class PutReplies:

@@ -13,18 +13,19 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.load import ServerSilentError, UnexpectedReplyError
 from benchmarks.registry import EFFORTS, Bench, Durability, NotMeasuredError, Values
-from benchmarks.servers import beanstalk, generator, operations, processes, resp
+from benchmarks.servers import account, beanstalk, generator, operations, processes, resp
+from benchmarks.servers import peer as peer_module
 from benchmarks.servers.account import JobAccount
 from benchmarks.servers.beanstalk import BeanstalkDialect
 from benchmarks.servers.cases import cases
-from benchmarks.servers.generator import Doing, Load, Unanswered
+from benchmarks.servers.generator import Doing, Load, Taking, Tally, Unanswered
 from benchmarks.servers.operations import Reading
 from benchmarks.servers.peer import Dialect, Heard
 from benchmarks.servers.redis import Tuned, Vanilla, members
@@ -34,7 +35,10 @@ BODY_BYTES = 12
 SILENCE_S = 10.0
 
 
-@pytest.mark.parametrize("module", [beanstalk, generator, operations, processes, resp])
+MODULES = (account, beanstalk, generator, operations, peer_module, processes, resp)
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
     results = doctest.testmod(module)
     assert results.failed == 0
@@ -164,10 +168,10 @@ def test_times_belong_to_the_oldest_commands() -> None:
 
 
 def test_a_job_that_nobody_put_is_an_error() -> None:
-    account = JobAccount()
-    account.put(1, 0.0)
+    jobs = JobAccount()
+    jobs.put(1, 0.0)
     with pytest.raises(UnexpectedReplyError, match="job 1 arrived"):
-        account.take([1], 1.0)
+        jobs.take([1], 1.0)
 
 
 # A beanstalk server in memory, with faults
@@ -189,6 +193,9 @@ class FaultyServer:
     due: list[tuple[float, int, bytes]] = field(default_factory=list)
     reserved: dict[int, bytes] = field(default_factory=dict)
     waiting: deque[list[bytes]] = field(default_factory=deque)
+    put_s: float = 0.0
+    """How long a put waits for its answer."""
+    inserted_at: deque[tuple[float, list[bytes], bytes]] = field(default_factory=deque)
     inserted: int = 0
     restarts: int = 0
 
@@ -221,7 +228,8 @@ class FaultyServer:
             else:
                 self.inserted += 1
                 self.put(self.inserted, float(command["delay"]), command["body"])
-                answers.append(b"INSERTED %d\r\n" % self.inserted)
+                reply = b"INSERTED %d\r\n" % self.inserted
+                self.inserted_at.append((self.now + self.put_s, answers, reply))
 
     def put(self, job: int, delay: float, body: bytes) -> None:
         is_odd = job % 5 == 4
@@ -233,7 +241,11 @@ class FaultyServer:
             heapq.heappush(self.due, (self.now + delay, -job, body))
         heapq.heappush(self.due, (self.now + delay, job, body))
 
-    def hand_out(self) -> None:
+    def answer(self) -> None:
+        """Answer the puts and the reserves whose time has come."""
+        while self.inserted_at and self.inserted_at[0][0] <= self.now:
+            _, answers, reply = self.inserted_at.popleft()
+            answers.append(reply)
         while self.waiting and self.due and self.due[0][0] <= self.now:
             _, job, body = heapq.heappop(self.due)
             job = job if job > 0 else 1_000_000 - job
@@ -263,7 +275,7 @@ class WireInMemory:
         until = self._server.now + min(seconds, SILENCE_S)
         while self._server.now < until and not is_done():
             self._server.now += 0.001
-            self._server.hand_out()
+            self._server.answer()
             for client in self._clients:
                 said = b"".join(client.answers)
                 client.answers.clear()
@@ -299,7 +311,7 @@ def played(
     server: FaultyServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    policy: Durability = Durability.BEFORE_ANSWER,
+    peer: PeerInMemory | None = None,
 ) -> Values:
     """Play an operation with a server in memory."""
 
@@ -310,10 +322,10 @@ def played(
     monkeypatch.setattr(operations, "connections", connections)
     monkeypatch.setattr(operations, "LAST_SYNC_S", 0)
     monkeypatch.setattr(generator, "clock", lambda: server.now)
-    peer: Any = PeerInMemory(policy)
+    found: Any = peer or PeerInMemory()
     bench = Bench(EFFORTS["tiny"], tmp_path)
     load = Load(4, 3, BODY_BYTES)
-    return operations.OPERATIONS[name](Reading(peer, server, load, bench, JobAccount(first=5)))
+    return operations.OPERATIONS[name](Reading(found, server, load, bench, JobAccount(first=5)))
 
 
 MUST_NOT = ("lost", "doubled", "early")
@@ -345,21 +357,40 @@ def test_what_must_not_be_is_seen(
     assert tuple(word for word in MUST_NOT if values[word]) == expected
 
 
+@pytest.mark.parametrize("put_s", [0.0, 0.02])  # takers that lag, and takers that wait
 def test_a_reading_under_load_leaves_nothing_in_flight(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    put_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = FaultyServer()
+    server = FaultyServer(put_s=put_s)
     values = played("mixed", server, tmp_path, monkeypatch)
     assert server.standing() == len(server.waiting) == 0
     assert values["rate"] > 0
     assert values["p50_ms"] == pytest.approx(1.0)
 
 
+def test_a_worker_that_polls_asks_again_after_a_pause_and_not_when_all_is_over() -> None:
+    client: Any = SimpleNamespace(dialect=Tuned(BODY_BYTES), said=[])
+    client.send = client.said.append
+    tally = Tally(JobAccount())
+    taking = Taking(client, tally, times_takes=True)
+    taking.begin(2)
+    assert taking.hear(b"*0\r\n")  # it has to be asked to go on
+    assert len(client.said) == 1
+    taking.go_on()
+    assert client.said == [client.said[0]] * 2
+    assert tally.asked == 2
+    tally.is_giving_up = True
+    taking.hear(b"*0\r\n")
+    taking.go_on()
+    assert len(client.said) == 2
+    assert tally.is_quiet
+
+
 def test_what_keeps_nothing_is_not_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = FaultyServer()
-    values = played("recovery", server, tmp_path, monkeypatch, Durability.IN_MEMORY)
+    values = played("recovery", server, tmp_path, monkeypatch, PeerInMemory(Durability.IN_MEMORY))
     assert server.restarts == 0
     assert "recovery_s" not in values
     assert "resident_bytes" in values
