@@ -28,7 +28,7 @@ from benchmarks.servers.beanstalk import BeanstalkDialect
 from benchmarks.servers.peer import Dialect, Heard
 
 TURN_S = 0.001
-COMMAND = re.compile(rb"(?:put 0 (\d+) \d+ \d+\r\n(\d{10}x*)|(reserve)|(delete) (\d+))\r\n")
+COMMAND = re.compile(rb"(?:put 0 (\d+) \d+ \d+\r\n(\d{10}\w*)|(reserve)|(delete) (\d+))\r\n")
 LATER = 1_000_000
 
 
