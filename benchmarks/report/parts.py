@@ -78,6 +78,12 @@ def alone(connections: int) -> Mapping[str, int]:
     return {"connections": connections, "in flight": 1, "bytes": 100}
 
 
+def http_put(jobs: int) -> Figure:
+    """Return where the rate of puts over HTTP is, with so many jobs in a request."""
+    size = {"connections": 50, "jobs in a request": jobs}
+    return Figure("http", "put", COMPILED, DISK, "rate", size)
+
+
 def put_rate(results: Results) -> str:
     """The sentence at the beginning of README.md."""
     ours = server("put", PIPELINED).read(results)
@@ -146,6 +152,8 @@ PARTS: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
         "start": figure(
             Figure("growth", "restart", COMPILED, DISK, "recovery_s", {"jobs": MILLION})
         ),
+        "http put": figure(http_put(1)),
+        "http batch": figure(http_put(100)),
         "put 1": figure(server("put", alone(1))),
         "put 50": figure(server("put", alone(50))),
         "put many": figure(server("put", PIPELINED)),
