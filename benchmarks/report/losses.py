@@ -57,11 +57,14 @@ class Comparison:
 
 
 def ratio_of(ours: Measured, peer: Measured, value: str) -> float | None:
-    """Return the median of the ratios of neighbouring readings; None if there are none."""
+    """Return the median of the ratios of neighbouring readings; None if there are none.
+
+    Memory for each job can be below 0: a server gave back more than the jobs took.
+    """
     pairs = [
         (mine[value], its[value])
         for mine, its in zip(ours.readings, peer.readings, strict=False)
-        if mine.get(value) and its.get(value)
+        if mine.get(value, 0) > 0 and its.get(value, 0) > 0
     ]
     if VALUES[value].better is Better.LOWER:
         pairs = [(its, mine) for mine, its in pairs]
