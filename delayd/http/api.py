@@ -34,6 +34,7 @@ from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
+from delayd.http.connection import AnswerTurns
 from delayd.http.idempotency import Memos
 from delayd.http.long_work import LoopTime, Slices
 from delayd.http.problems import (
@@ -51,24 +52,12 @@ from delayd.schedules.opening import ScheduleOpener
 from delayd.text import parse_whole
 
 if TYPE_CHECKING:
-    from delayd.http.connection import HttpConnection, HttpRequest
+    from delayd.http.connection import HttpRequest
     from delayd.http.connections import HttpConnections
 
 
-class ApiTurns(Protocol):
+class ApiTurns(AnswerTurns, Protocol):
     """What the API needs of the daemon's turns."""
-
-    def when_durable(self, callback: Callable[[], object]) -> None:
-        """Call back when everything that was done so far is durable."""
-        ...
-
-    def reply_when_durable(self, client: "HttpConnection", data: bytes) -> None:
-        """Send a client an answer when everything that was done so far is durable."""
-        ...
-
-    def wake_loop(self) -> None:
-        """Let the event loop go on: a turn has given it something to do."""
-        ...
 
     def ask(self) -> None:
         """Take the next turn at once."""
