@@ -28,7 +28,7 @@ from benchmarks.registry import Bench, Case, NotMeasuredError, Values
 from benchmarks.servers.account import JobAccount
 from benchmarks.servers.delayd import RunningDelayd
 from benchmarks.servers.operations import FILL, LAST_SYNC_S, fill
-from benchmarks.servers.peer import Running
+from benchmarks.servers.peer import Running, case_of
 from benchmarks.servers.processes import resident_bytes
 
 MILLION: Final = 1_000_000
@@ -203,14 +203,9 @@ def measured(
 def cases() -> Sequence[Case]:
     """Return the chapter, those with as many standing jobs in a row."""
     return [
-        Case(
-            chapter="growth",
-            operation=name,
-            size={"jobs": jobs},
-            subject=subject.subject,
+        case_of(
+            *(subject, "growth", name, {"jobs": jobs}),
             measure=functools.partial(measured, subject, jobs, operation),
-            policy=subject.policy,
-            settings=subject.settings,
             runs_max=1,
         )
         for jobs, subjects in SIZES.items()

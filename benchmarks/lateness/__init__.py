@@ -18,7 +18,7 @@ from benchmarks.lateness.measures import (
 from benchmarks.registry import Bench, Case, Durability, Values
 from benchmarks.servers.beanstalkd import BeanstalkdPeer
 from benchmarks.servers.delayd import DelaydPeer
-from benchmarks.servers.peer import Peer
+from benchmarks.servers.peer import Peer, case_of
 from benchmarks.servers.redis import RedisPeer, Way
 
 INTERPRETED: Final = DelaydPeer("always", is_compiled=False)
@@ -61,12 +61,7 @@ def case(
     runs_max: int | None = None,
 ) -> Case:
     """Return a case of this chapter."""
-    return Case(
-        *("lateness", operation, size, subject.subject, measure),
-        policy=subject.policy,
-        settings=subject.settings,
-        runs_max=runs_max,
-    )
+    return case_of(subject, "lateness", operation, size, measure, runs_max)
 
 
 def one_by_one() -> Iterator[Case]:

@@ -8,7 +8,7 @@ from benchmarks.registry import Case
 from benchmarks.servers import beanstalkd, delayd, head_of_line, postgres, rabbitmq, redis
 from benchmarks.servers.generator import Load
 from benchmarks.servers.operations import FILL, IDLE_JOBS, OPERATIONS, RECOVERY_JOBS, measure
-from benchmarks.servers.peer import Peer
+from benchmarks.servers.peer import Peer, case_of
 
 ONE, EIGHT, FIFTY, MANY = Load(1, 1), Load(8, 1), Load(50, 1), Load(500, 1)
 PIPELINED: Final = Load(50, 20)
@@ -47,33 +47,19 @@ def load_cases() -> Iterator[Case]:
     for operation, loads in SIZES.items():
         for load in loads:
             for peer in peers():
-                yield Case(
-                    chapter="servers",
-                    operation=operation,
-                    size={
-                        "connections": load.connections,
-                        "in flight": load.in_flight,
-                        "bytes": load.body_bytes,
-                    },
-                    subject=peer.subject,
-                    measure=functools.partial(measure, peer, OPERATIONS[operation], load),
-                    policy=peer.policy,
-                    settings=peer.settings,
-                    runs_max=None if (operation, load) in REPEATED else 1,
-                )
+                size = {
+                    "connections": load.connections,
+                    "in flight": load.in_flight,
+                    "bytes": load.body_bytes,
+                }
+                taken = functools.partial(measure, peer, OPERATIONS[operation], load)
+                runs_max = None if (operation, load) in REPEATED else 1
+                yield case_of(peer, "servers", operation, size, taken, runs_max)
 
 
 def standing_cases() -> Iterator[Case]:
     """Yield what is measured with jobs that wait: idle servers, and starts after kill -9."""
     for operation, jobs in (("idle", IDLE_JOBS), ("recovery", RECOVERY_JOBS)):
         for peer in peers():
-            yield Case(
-                chapter="servers",
-                operation=operation,
-                size={"jobs": jobs},
-                subject=peer.subject,
-                measure=functools.partial(measure, peer, OPERATIONS[operation], FILL),
-                policy=peer.policy,
-                settings=peer.settings,
-                runs_max=1,
-            )
+            taken = functools.partial(measure, peer, OPERATIONS[operation], FILL)
+            yield case_of(peer, "servers", operation, {"jobs": jobs}, taken, 1)

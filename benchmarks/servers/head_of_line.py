@@ -18,7 +18,7 @@ from benchmarks.registry import Case, Durability, Values
 from benchmarks.servers import delayd, rabbitmq
 from benchmarks.servers.generator import RECEIVE_BYTES, Load
 from benchmarks.servers.operations import Reading, measure
-from benchmarks.servers.peer import Heard, Peer
+from benchmarks.servers.peer import Heard, Peer, case_of
 from benchmarks.servers.processes import HOST
 
 LONG_MS, SHORT_MS = 2_000, 100
@@ -68,13 +68,6 @@ def cases() -> Iterator[Case]:
         rabbitmq.PER_MESSAGE,
     ]
     for peer in subjects:
-        yield Case(
-            chapter="servers",
-            operation="a short delay behind long ones",
-            size={"jobs": LONG_JOBS},
-            subject=peer.subject,
-            measure=functools.partial(measure, peer, short_behind_long, ONE),
-            policy=peer.policy,
-            settings=peer.settings,
-            runs_max=1,
-        )
+        taken = functools.partial(measure, peer, short_behind_long, ONE)
+        operation = "a short delay behind long ones"
+        yield case_of(peer, "servers", operation, {"jobs": LONG_JOBS}, taken, 1)

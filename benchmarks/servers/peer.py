@@ -18,14 +18,14 @@ what is lost, doubled or early.
 import random
 import socket
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-from benchmarks.registry import Bench, Durability
+from benchmarks.registry import Bench, Case, Durability, Values
 
 NUMBER_DIGITS: Final = 10
 LETTERS: Final = (string.ascii_letters + string.digits).encode()
@@ -154,3 +154,18 @@ class Peer(Protocol):
 
         A server that takes long to start may be kept (`Bench.kept`) and given a new queue.
         """
+
+
+def case_of(
+    peer: Peer,
+    chapter: str,
+    operation: str,
+    size: Mapping[str, int | str],
+    measure: Callable[[Bench], Values],
+    runs_max: int | None = None,
+) -> Case:
+    """Return a case of which this server is the subject."""
+    return Case(
+        *(chapter, operation, size, peer.subject, measure, peer.policy, peer.settings),
+        runs_max=runs_max,
+    )
