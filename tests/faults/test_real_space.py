@@ -44,6 +44,9 @@ LIMITED_BYTES: Final = 128 << 10
 LITTLE_BYTES: Final = 40 << 20
 """Less than a file of the log, with segments of the usual length."""
 
+HALVED_BYTES: Final = 32 << 20
+"""The largest file that a disk with so little has space for: half of the usual length, and so on."""
+
 SEGMENTS: Final = "256KiB"
 SPACE_CALLS: Final = (
     "fallocate",
@@ -143,8 +146,12 @@ def test_n1_no_space_at_each_system_call(quick_path: Path, runs: Runs, how_long:
 
 
 def has_its_space(path: Path) -> bool:
-    """Whether what is little has been left; what cannot be got whole is given back at once."""
-    return free_bytes_of(path) > LITTLE_BYTES - (1 << 20)
+    """Whether what is little has been left; what cannot be got whole is given back at once.
+
+    A failed try takes all there is. If the machine's clock was set meanwhile, the log says so in a
+    frame, and a smaller file of the log has its space by right.
+    """
+    return free_bytes_of(path) > LITTLE_BYTES - HALVED_BYTES - (1 << 20)
 
 
 def test_n1_starts_with_little_space_leave_it_where_it_is(tmp_path: Path, runs: Runs) -> None:
