@@ -188,7 +188,7 @@ bench-two-machines: $(VENV)/.peers ## measure the log in PostgreSQL beside files
 bench-outbox: $(VENV)/.dev ## measure how fast the outbox is emptied, and how long a lone row takes
 	$(BIN)/python -m benchmarks run outbox $(ARGS)
 
-bench-soak: $(VENV)/.dev ## load a daemon with a mix of everything, hostile receivers too, for an hour
+bench-soak: $(VENV)/.dev ## load a daemon at half of its peak with a mix of everything, for an hour
 	$(BIN)/python -m benchmarks.soak --results benchmarks/results $(ARGS)
 
 clean: ## remove what make and the tools created, but not the data directory

@@ -6,6 +6,7 @@ goes on. Then it offers that rate, by an open loop, and answers what is asked th
 """
 
 import gc
+import time
 from collections import Counter
 from multiprocessing.connection import Connection
 from typing import Final
@@ -19,7 +20,10 @@ from benchmarks.load import ServerSilentError, UnexpectedReplyError
 from benchmarks.servers.beanstalk import BeanstalkDialect
 
 WORKERS: Final = 8
-PEAK_S: Final = 10.0
+WARM_S: Final = 30.0
+"""After so long, the others have come to the load that they keep."""
+
+PEAK_S: Final = 30.0
 HALF: Final = 0.5
 TUBE: Final = b"stream"
 
@@ -39,6 +43,7 @@ def part(pipe: Connection, port: int) -> None:
     """Find the peak, say half of it, and offer that until told to stop."""
     gc.disable()  # a collection would look like a stall of the daemon
     server, enter = LinePort(port), in_tube(TUBE)
+    time.sleep(WARM_S)
     rate = HALF * peak(server, DELAY_MS, PEAK_S, workers=WORKERS, enter=enter)
     pipe.send(rate)
     with looped() as loop:

@@ -45,7 +45,7 @@ LITTLE_BYTES: Final = 40 << 20
 """Less than a file of the log, with segments of the usual length."""
 
 HALVED_BYTES: Final = 32 << 20
-"""The largest file that a disk with so little has space for: half of the usual length, and so on."""
+"""The largest file that so little has space for: half of the usual length, half of that, ..."""
 
 SEGMENTS: Final = "256KiB"
 SPACE_CALLS: Final = (
