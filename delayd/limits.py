@@ -415,9 +415,14 @@ QUICK_SYNCS_AVERAGED: Final = 16
 SLOW_SYNC_PAUSE_TIMES: Final = 100
 SYNC_IN_TURN_BYTES_MAX: Final = 65_536
 
-# For how long the loop looks for more before it sleeps, if the last came within twice as long. To
-# be woken takes 50 to 75 µs on a virtual machine.
+# For how long the loop looks for more before it sleeps, if the last came within twice as long, and
+# stays awake before a job is due. To be woken takes 50 to 75 µs on a virtual machine.
 BUSY_POLL_US: Final = 100
+
+# A look for events takes a few µs; one that takes longer than this was interrupted by some process.
+# For so long the loop does not stay awake then: it is woken soon only while it takes its share.
+INTERRUPTED_US: Final = 300
+INTERRUPTED_PAUSE_MS: Final = 1_000
 
 # Stale wake-ups tolerated in addition to two for each live one: 100 kB, and sweeps stay rare.
 TIMER_STALE_ROWS: Final = 1_024

@@ -11,8 +11,9 @@ a lone client's put takes.
 
 A turn reads the clock once. It does a bounded part of what is due, so that a million jobs of one
 instant delay no client, and a bounded part of what clients have sent. With nothing due and nothing
-to read the process sleeps, but for a tenth of a millisecond behind clients that answer at once: for
-so long it looks for their next commands (`busy_poll_ns`), since being woken would take longer.
+to read the process sleeps, but for a tenth of a millisecond behind clients that answer at once, and
+before a job is due: for so long it looks for events again and again (`busy_poll_ns`), since being
+woken would take longer.
 """
 
 import contextlib
@@ -39,6 +40,8 @@ from delayd.limits import (
     HELD_BOUNDS_NS,
     HELD_LOGGED_NS,
     HELD_NOTED_NS,
+    INTERRUPTED_PAUSE_MS,
+    INTERRUPTED_US,
     MISSED_WAKE_UP_MS,
     PASSES_US,
     RETURNS_PER_STOP_TURN,
@@ -180,6 +183,7 @@ class Turns:
         self._polled_ns = self._collecting_ns = self._slept_ns = 0
         # The last events came so soon that the next may as well; the next turn may be left out.
         self._is_lively = self._may_pass = False
+        self._sleeps_until_ns = 0  # until then it does not stay awake
         self.loop_fd = -1  # of asyncio's selector; -1: it does not run
         self._took_ns: dict[str, int] = {}  # since the last poll, of what is measured
         self.is_over = False
@@ -238,9 +242,9 @@ class Turns:
             if self._took_ns:
                 self._took_ns.clear()
             # The kernel may want this processor for a sync.
-            is_awake = self._is_lively and (commit is None or not commit.is_syncing)
-            if is_awake and hears_clients and wait_s != 0.0:
-                events = self._poll_lively(wait_s, now_ns)
+            is_awake = hears_clients and (commit is None or not commit.is_syncing)
+            if is_awake and self.busy_poll_ns and now_ns >= self._sleeps_until_ns and wait_s != 0.0:
+                events = self._poll_awake(wait_s, now_ns)
             else:
                 events = poller.poll(wait_s, hears_clients=hears_clients)
             self._polled_ns = monotonic_ns()
@@ -266,17 +270,44 @@ class Turns:
         """Tell whether only asyncio has something to do."""
         return len(events) == 1 and events[0][0] == self.loop_fd
 
-    def _poll_lively(self, wait_s: float | None, now_ns: int) -> list[tuple[int, int]]:
-        """Wait for events, the first moment of it awake."""
-        poller = self._poller
-        awake_ns = self.busy_poll_ns
-        if wait_s is not None:
-            awake_ns = min(awake_ns, int(wait_s * NS_PER_S))
-        while monotonic_ns() - now_ns < awake_ns:
-            events = poller.poll(0.0)
+    def _poll_awake(self, wait_s: float | None, now_ns: int) -> list[tuple[int, int]]:
+        """Wait for events, but awake for those moments in which being woken would take too long.
+
+        They are the first one behind clients that answer at once, and the last one before a job is
+        due: a wait for that is a short one.
+        """
+        poller, awake_ns = self._poller, self.busy_poll_ns
+        ends_ns = NEVER_NS if wait_s is None else now_ns + int(wait_s * NS_PER_S)
+        if self._is_lively:
+            begins_ns = min(now_ns + awake_ns, ends_ns)
+            if events := self._look_until(begins_ns):
+                return events
+            now_ns = begins_ns
+        if wait_s is None:
+            return poller.poll(None)
+        last_ns = awake_ns if wait_s < PRECISE_WAIT_S else 0
+        asleep_ns = max(0, ends_ns - now_ns - last_ns)
+        events = poller.poll(asleep_ns / NS_PER_S)
+        if events or not last_ns:
+            return events
+        return self._look_until(min(ends_ns, monotonic_ns() + last_ns))  # a timeout may end a poll
+
+    def _look_until(self, ends_ns: int) -> list[tuple[int, int]]:
+        """Look for events again and again until then.
+
+        A look that takes long was interrupted: others want the processor. A process that has taken
+        more than its share of it is woken late, so for a while it is better to sleep.
+        """
+        now_ns = monotonic_ns()
+        while now_ns < ends_ns:
+            looked_ns = now_ns
+            events = self._poller.poll(0.0)
+            now_ns = monotonic_ns()
+            if now_ns - looked_ns > INTERRUPTED_US * 1_000:
+                self._sleeps_until_ns = now_ns + INTERRUPTED_PAUSE_MS * NS_PER_MS
             if events:
                 return events
-        return poller.poll(None if wait_s is None else max(0.0, wait_s - awake_ns / NS_PER_S))
+        return []
 
     def _step_snapshot(self, now_ns: int, ends_ns: int) -> int:
         """Take a step of a snapshot; return when to wake for the next one, or at `ends_ns`."""

@@ -24,6 +24,8 @@ from delayd.exits import Exit
 from delayd.limits import (
     ADVANCE_SLICE_JOBS,
     ADVANCE_SLICE_US,
+    INTERRUPTED_PAUSE_MS,
+    INTERRUPTED_US,
     PASSES_US,
     SPACE_PLENTY_BYTES,
     SPACE_TURNS_MAX,
@@ -184,7 +186,40 @@ def test_awake_it_misses_no_deadline(rig: CommitRig) -> None:
     rig.turns.ask()
     waits_s = rig.slept(None, says(rig), *[int] * 20)
     asleep = [wait_s for wait_s in waits_s[1:] if wait_s]
-    assert asleep == pytest.approx([0.249 - AWAKE_NS / 1e9, 0.001])
+    assert asleep == pytest.approx([0.249 - AWAKE_NS / 1e9, 0.001 - AWAKE_NS / 1e9])
+
+
+def test_before_a_job_is_due_it_stays_awake_for_a_moment(rig: CommitRig) -> None:
+    rig.turns.busy_poll_ns = AWAKE_NS
+    rig.watch.step_ns = AWAKE_NS // 10
+    rig.put(delay_ms=19)
+    rig.turns.end_turn()
+    waits_s = rig.slept(None, *[int] * 5, says(rig))
+    assert waits_s[:-1] == pytest.approx([0.019 - AWAKE_NS / 1e9, *[0.0] * 5])
+    assert waits_s[-1] is None, "it was awake until then, and the job is no more waited for"
+
+
+def test_awake_before_a_job_is_due_it_misses_no_timeout_of_a_client(rig: CommitRig) -> None:
+    rig.turns.busy_poll_ns = AWAKE_NS
+    rig.watch.step_ns = AWAKE_NS // 10
+    rig.put(delay_ms=19)
+    rig.turns.end_turn()
+
+    def time_out() -> None:
+        rig.watch.now_ns -= 10_000_000  # the poll ends so much sooner
+
+    waits_s = rig.slept(None, time_out, *[int] * 20)
+    assert waits_s.index(None) <= 12, "it looks for a moment, and not for the rest of the wait"
+
+
+def test_while_others_want_the_processor_it_sleeps(rig: CommitRig) -> None:
+    rig.turns.busy_poll_ns = AWAKE_NS
+    is_interrupted = says(rig, INTERRUPTED_US * 1_000 + 1)
+    quick = says(rig)
+    assert rig.slept(None, quick, is_interrupted, quick, quick) == [None, 0.0, None, None, None]
+    rig.watch.pass_ms(INTERRUPTED_PAUSE_MS)
+    rig.watch.step_ns = AWAKE_NS // 10
+    assert rig.slept(None, quick, quick, *[int] * 20)[:3] == [None, 0.0, 0.0], "it tries again"
 
 
 def test_behind_a_client_that_takes_its_time_it_sleeps(rig: CommitRig) -> None:
