@@ -27,16 +27,20 @@ def main() -> None:
     """Measure delayd, its timing wheel and its peers, and make docs/benchmarks.md of it."""
 
 
-def wanted(chapters: Sequence[str], only: Sequence[str]) -> Iterator[tuple[str, list[Case]]]:
-    """Yield the chapters and which of their cases are wanted; `--only` must fit one at least."""
-    selection = Selection.of(only)
-    found = [
-        (chapter, [case for case in registry.cases_of(chapter) if selection.has(case)])
-        for chapter in chapters or CHAPTERS
-    ]
-    if not any(cases for _, cases in found):
-        raise click.UsageError(f"no case fits {' '.join(only)!r}; `list` prints all of them")
-    yield from ((chapter, cases) for chapter, cases in found if cases)
+def wanted(chapters: Sequence[str], only: Sequence[str]) -> list[tuple[str, list[Case]]]:
+    """Return the chapters and which of their cases are wanted; each `--only` must fit a case."""
+    all_of = {chapter: registry.cases_of(chapter) for chapter in chapters or CHAPTERS}
+
+    def fitting(words: Sequence[str]) -> list[tuple[str, list[Case]]]:
+        selection = Selection.of(words)
+        found = [(name, [*filter(selection.has, cases)]) for name, cases in all_of.items()]
+        if not any(cases for _, cases in found):
+            raise click.UsageError(f"no case fits {' '.join(words)!r}; `list` prints all of them")
+        return [(name, cases) for name, cases in found if cases]
+
+    for word in only:
+        fitting([word])
+    return fitting(only)
 
 
 CHAPTER = click.argument("chapters", nargs=-1, type=click.Choice(list(CHAPTERS)))
@@ -91,6 +95,7 @@ def run(
 
     Leaves with 1 if a job was lost, doubled or early, or if a server failed.
     """
+    turns = wanted(chapters, only)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the servers too
     gc.disable()  # a collection in the generator would look like a stall of the server
     amount = EFFORTS[effort]
@@ -105,13 +110,14 @@ def run(
         **dataclasses.asdict(amount),
     }
     wrong: list[str] = []
-    for chapter, cases in wanted(chapters, only):
+    for chapter, cases in turns:
         with contextlib.ExitStack() as stack:
             writer = None
             if folder:
-                folder.mkdir(parents=True, exist_ok=True)
-                path = folder / f"{chapter}.jsonl"
-                file = stack.enter_context(path.open("a" if only else "w", encoding="utf-8"))
+                try:
+                    file = stack.enter_context(results.opened(folder, chapter, anew=not only))
+                except (OSError, results.BusyResultsError) as error:
+                    raise click.ClickException(f"results cannot be written: {error}") from error
                 writer = results.Writer(file, described, settings)
             scratch = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix="bench-", dir=directory)

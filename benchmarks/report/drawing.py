@@ -122,7 +122,7 @@ def draw(plot: Plot, theme_name: str) -> str:
     with mpl.rc_context(settings):
         figure = Figure(facecolor=theme.ground)
         FigureCanvasSVG(figure)
-        if plot.axis:
+        if isinstance(plot.panels[0], BarPanel):
             bars(figure, plot, theme)
         else:
             curves(figure, plot, theme)
@@ -131,6 +131,13 @@ def draw(plot: Plot, theme_name: str) -> str:
         metadata |= {"Title": plot.title, "Identifier": plot.fingerprint}
         figure.savefig(file, format="svg", metadata=metadata)
     return FONT.sub("sans-serif", file.getvalue()).rstrip() + "\n"
+
+
+def headings(figure: Figure, plot: Plot, theme: Theme, height: float) -> None:
+    """Write what is compared, and below it in which unit."""
+    x = 0.1 / WIDTH
+    figure.text(x, 1 - 0.24 / height, plot.title, size=LARGE, weight="bold", va="center")
+    figure.text(x, 1 - 0.5 / height, plot.axis, size=SMALL, color=theme.faint, va="center")
 
 
 # --- Bars ----------------------------------------------------------------------------------------
@@ -149,7 +156,7 @@ def bars(figure: Figure, plot: Plot, theme: Theme) -> None:
     policies = 0.066 * max(len(bar.policy) for bar in first) + 0.15
     left = subjects + policies
     each = (WIDTH - left - 0.1) / len(panels)
-    figure.text(0.1 / WIDTH, 1 - 0.24 / height, plot.title, size=LARGE, weight="bold", va="center")
+    headings(figure, plot, theme, height)
     for column, panel in enumerate(panels):
         axes = figure.add_axes(
             (
@@ -164,9 +171,6 @@ def bars(figure: Figure, plot: Plot, theme: Theme) -> None:
         one_panel_of_bars(axes, panel, places, theme)
         if column == 0:
             names_of_bars(figure, panel, places, theme, subjects, height)
-    figure.text(
-        0.1 / WIDTH, 1 - 0.5 / height, plot.axis, size=SMALL, color=theme.faint, va="center"
-    )
 
 
 def heights(shown: Sequence[Any]) -> list[float]:
@@ -253,7 +257,7 @@ def curves(figure: Figure, plot: Plot, theme: Theme) -> None:
     each = 3.3
     height = rows * each + 0.5
     figure.set_size_inches(WIDTH, height)
-    figure.text(0.1 / WIDTH, 1 - 0.24 / height, plot.title, size=LARGE, weight="bold", va="center")
+    headings(figure, plot, theme, height)
     looks = looks_of(panels, theme)
     width = WIDTH / columns
     lines = [line for panel in panels for c in panel.curves for line in name_lines(c)]

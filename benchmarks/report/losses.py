@@ -1,4 +1,4 @@
-"""Where delayd is behind: every ratio below 1, computed from the results.
+"""Where delayd is behind: every ratio that is below 1 with two digits, computed from the results.
 
 A delayd is compared with each peer of its round that promises the same, or more. A peer that
 promises less than any delayd of the round is compared with those that promise least. A ratio is the
@@ -27,6 +27,8 @@ IN_SHORT: Final = tuple(
     name for name in COMPARED if name not in {"least_ms", "p50_ms", "p90_ms", "p999_ms", "worst_ms"}
 )
 """Of times the short table has the 99th percentile."""
+BEHIND: Final = 0.995
+"""A ratio from here on is 1 with the digits that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def losses_in_short(found: Iterable[Comparison]) -> str:
     for all_of in groups.values():
         worst = min(all_of, key=lambda one: one.ratio)
         sizes = {one.size for one in all_of}
-        behind = {one.size for one in all_of if one.ratio < 1}
+        behind = {one.size for one in all_of if one.ratio < BEHIND}
         if behind:
             often = f"{len(behind)} of {len(sizes)}: {worst.size}"
             ours, theirs = (cell(case, worst.value) for case in (worst.ours, worst.peer))
@@ -143,7 +145,7 @@ def has_p99(one: Comparison) -> bool:
 
 def all_losses(found: Iterable[Comparison]) -> str:
     """Write every ratio below 1, the worst first."""
-    behind = sorted((one for one in found if one.ratio < 1), key=lambda one: one.ratio)
+    behind = sorted((one for one in found if one.ratio < BEHIND), key=lambda one: one.ratio)
     rows = [
         (
             f"{one.ours.chapter}: {one.ours.operation}",

@@ -4,11 +4,12 @@ The main page has the plots, each with its table, and what is true of all chapte
 chapter has everything that was measured, and how each subject was set up.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from benchmarks.registry import VALUES, Better
+from benchmarks.registry import EFFORTS, VALUES, Better, Durability, Values
 from benchmarks.report.losses import all_losses, comparisons, losses_in_short
 from benchmarks.report.plots import Plot
 from benchmarks.report.sections import CHAPTERS, Chapter
@@ -23,7 +24,7 @@ from benchmarks.report.views import (
     subjects_of,
     words_of,
 )
-from benchmarks.report.words import figure_words, list_words, paragraph
+from benchmarks.report.words import figure_words, list_words, paragraph, paragraphs
 from benchmarks.results import Measured
 
 Results = Mapping[str, Sequence[Measured]]
@@ -44,9 +45,47 @@ FACTS: Final = {
 """What is said of the machine, by the name in the results."""
 
 INTRODUCTION: Final = """
-What delayd does beside its rivals, measured on one machine with one load generator. `make bench`
-measures, `make report` makes this page of what it wrote. Machines differ by a factor of three and
-more, so measure yours.
+What delayd does beside its rivals, measured on one machine with one load generator. Machines differ
+by a factor of three and more, so measure yours: with two processors or more, nothing else running,
+and what Debian calls beanstalkd, redis-server, rabbitmq-server and postgresql installed,
+`make bench` in a clone compiles delayd and measures, and `make report` makes this page of it.
+[benchmarks/README.md](../benchmarks/README.md#servers) says how each operation is carried out, and
+what is fair about it.
+"""
+PROMISES: Final = """
+A rate without its promise says little. What an acknowledgement means stands beside each figure, and
+those that promise the same have one colour:
+"""
+PROMISE_HEADINGS: Final = (
+    *("an acknowledgement means", "lost at worst"),
+    *("delayd `--sync`", "beanstalkd", "Redis `appendfsync`", "PostgreSQL"),
+)
+PROMISED: Final[Mapping[Durability, Sequence[str]]] = {
+    Durability.BEFORE_ANSWER: (
+        *("nothing that was answered", "`always`, the default", "`-f 0`", "`always`"),
+        "`synchronous_commit` on",
+    ),
+    Durability.WITHIN_50_MS: (
+        *("in a power cut, 50 ms and the sync under way", "`interval`", "`-f 50`", "", ""),
+    ),
+    Durability.WITHIN_1_S: (
+        *("in a power cut, a second and the sync under way", "", "", "`everysec`"),
+        "`synchronous_commit` off",
+    ),
+    Durability.UNSYNCED: (
+        *("in a power cut, what the system has not written: half a minute and more", "`never`"),
+        *("", "", ""),
+    ),
+    Durability.IN_MEMORY: ("everything, by a kill -9 too", "", "without `-b`", "none", ""),
+}
+"""What is lost at worst, and which setting of whom promises that."""
+READING: Final = """
+*Compiled* is the same source, compiled by mypyc (`make compiled`); *delayd* alone is plain Python.
+*In flight* is how many commands a connection sends before it waits for an answer. *Reserve + ack*
+takes a ready job and deletes it. A ratio compares what delayd does with what the other does, and is
+above 1 where delayd is better. An empty cell is one for which there was no figure: the memory and
+the log of a job need 10,000 jobs, which a slow server did not put, and what keeps nothing has no
+log.
 """
 NOISE: Final = (
     """Subjects that are compared take turns, A B C A B C, so that a slow minute of the machine
@@ -60,14 +99,23 @@ NOISE: Final = (
     any reading is shown in bold.""",
 )
 SLOWER: Final = """
-Every ratio below 1, with values of delayd and of the other. It is compared with those that promise
-the same or more; who promises less than any delayd beside it is compared with the one that promises
-least. Less memory and a shorter time are better, so 0.5 means half the rate, or twice the memory.
+Every ratio below 1, with values of delayd and of the other. delayd is compared with those that
+promise the same or more; who promises less than any delayd beside it is compared with the one that
+promises least. Less memory and a shorter time are better, so 0.5 means half the rate, or twice the
+memory.
 """
 IN_SHORT: Final = """
 A row is an operation, a value and a delayd: at how many of the sizes another that promises the same
 is ahead, and the worst of all, with its size and who it was.
 """
+PLOTS: Final = """
+The plots, the machine, what the words mean and the command that made it are in
+[benchmarks.md](../benchmarks.md).
+"""
+MEANINGLESS: Final = (("resident_bytes", "PostgreSQL"),)
+"""Values that say nothing of a subject: PostgreSQL's buffers have one size, whatever waits."""
+MANY: Final = 5
+"""Subjects from here on are counted, not named."""
 NONE_SLOWER: Final = "There is none in these results."
 
 
@@ -82,8 +130,9 @@ class Pages:
     """Chapters without results."""
 
 
-def pages_of(results: Results) -> Pages:
+def pages_of(measured: Results) -> Pages:
     """Make all pages."""
+    results = {name: [*map(with_meaning, cases)] for name, cases in measured.items()}
     pages = Pages()
     known = {chapter.name for chapter in CHAPTERS}
     others = [Chapter(name, name.capitalize(), "") for name in results if name not in known]
@@ -92,8 +141,11 @@ def pages_of(results: Results) -> Pages:
     found = [one for cases in results.values() for one in comparisons(cases)]
     blocks = [
         f"# How fast it is\n\n{MADE}\n{paragraph(INTRODUCTION)}\n",
+        f"## How to read it\n\n{paragraph(PROMISES)}\n\n{promised()}\n{paragraph(READING)}\n",
         f"## What was measured, and on what\n\n{measured_on(chapters, results)}",
-        "## How noise is handled\n\n" + "\n\n".join(map(paragraph, NOISE)) + "\n",
+        "## How noise is handled\n\n"
+        + "\n\n".join(map(paragraph, (readings_words(results), *NOISE)))
+        + "\n",
         f"## Lost, doubled, early\n\n{never(chapters, results)}",
         f"## Where delayd is slower or larger\n\n{paragraph(SLOWER + IN_SHORT)}\n\n"
         + (losses_in_short(found) or NONE_SLOWER + "\n")
@@ -111,11 +163,40 @@ def pages_of(results: Results) -> Pages:
     return pages
 
 
+def with_meaning(case: Measured) -> Measured:
+    """Return a case without the values that say nothing of its subject."""
+    without = {name for name, subject in MEANINGLESS if case.subject.startswith(subject)}
+    if not without:
+        return case
+    readings: list[Values] = [
+        {name: value for name, value in reading.items() if name not in without}
+        for reading in case.readings
+    ]
+    return dataclasses.replace(case, readings=readings)
+
+
+def promised() -> str:
+    """Write what each acknowledgement means."""
+    return markdown(PROMISE_HEADINGS, [(policy, *cells) for policy, cells in PROMISED.items()])
+
+
+def readings_words(results: Results) -> str:
+    """Write how many readings the figures are of."""
+    cases = [case for found in results.values() for case in found if case.readings]
+    once = sum(len(case.readings) == 1 for case in cases)
+    if not once:
+        return f"Each of the {len(cases):,} cases here was read twice or more."
+    return (
+        f"**{once:,} of the {len(cases):,} cases here were read once**, and one reading does not"
+        " say how far the next one would be: do not read a difference of some per cent out of them."
+    )
+
+
 def section(chapter: Chapter, cases: Sequence[Measured], pages: Pages) -> Iterator[str]:
     """Yield the blocks of a chapter; add its plots and its page to the others."""
     yield f"## {chapter.heading}\n"
     if chapter.text:
-        yield paragraph(chapter.text) + "\n"
+        yield paragraphs(chapter.text) + "\n"
     if not cases:
         yield paragraph(f"Not measured yet: `{chapter.made_by}` does it.") + "\n"
         return
@@ -134,8 +215,9 @@ def section(chapter: Chapter, cases: Sequence[Measured], pages: Pages) -> Iterat
 def picture(plot: Plot) -> str:
     """Write a plot, which is light or dark as its reader's page is."""
     path = f"benchmarks/{plot.name}"
+    axis = f" ({plot.axis})" if plot.axis else ""
     return (
-        f"**{plot.title}**\n\n<picture>\n"
+        f"{paragraph(f'**{plot.title}**{axis}')}\n\n<picture>\n"
         f'  <source media="(prefers-color-scheme: dark)"\n    srcset="{path}-dark.svg">\n'
         f'  <img alt="{plot.title}"\n    src="{path}-light.svg">\n'
         "</picture>\n"
@@ -145,7 +227,7 @@ def picture(plot: Plot) -> str:
 def page_of(chapter: Chapter, cases: Sequence[Measured]) -> Iterator[str]:
     """Yield the blocks of a chapter's own page."""
     yield f"# {chapter.heading}: everything measured\n\n{MADE}"
-    yield f"Made by `{chapter.made_by}`. The plots are in [benchmarks.md](../benchmarks.md).\n"
+    yield paragraph(PLOTS) + "\n"
     for (operation,), found in split(cases, (OPERATION,)).items():
         yield f"## {str(operation).capitalize()}\n\n{everything(found)}"
     settings = {(case.subject, case.policy): case.settings for case in cases if case.settings}
@@ -170,23 +252,11 @@ def measured_on(chapters: Sequence[Chapter], results: Results) -> str:
         for machine in described:
             for name, known in machines.items():
                 known.setdefault(fact_words(name, machine.get(name)), []).append(chapter.name)
-            commit = f"`{machine['commit']}`"
-            runs = machine.get("runs", 1)
-            readings = f"{runs} reading{'s' * (runs != 1)}"
-            effort = "" if machine.get("effort") == "full" else f"**{machine.get('effort')}**, "
-            at = str(machine.get("at", "")).partition("T")[0]
-            rows.append(
-                (
-                    f"[{chapter.name}](#{anchor(chapter.heading)})",
-                    f"`{chapter.made_by}`",
-                    f"{commit}, {machine['delayd']}",
-                    at,
-                    f"{effort}{readings}",
-                )
-            )
+            rows.append(run_cells(chapter, machine))
     if not rows:
         return "Nothing has been measured yet: `make bench` does it.\n"
-    table = markdown(("chapter", "made by", "delayd", "on", "effort"), rows)
+    headings = ("chapter", "made by", "delayd", "on", "effort, readings of a case")
+    table = markdown(headings, dict.fromkeys(rows))
     facts = []
     for name, known in machines.items():
         words = (
@@ -208,8 +278,29 @@ def measured_on(chapters: Sequence[Chapter], results: Results) -> str:
     )
 
 
+def run_cells(chapter: Chapter, machine: Mapping[str, Any]) -> tuple[str, ...]:
+    """Write which command a run was, of which commit, and how much it measured."""
+    effort = str(machine.get("effort", "unknown"))
+    usual = EFFORTS.get(effort)
+    runs = machine.get("runs", 1)
+    flags = "" if effort == "full" else f" --effort {effort}"
+    if usual is not None and runs != usual.runs:
+        flags += f" --runs {runs}"
+    if usual is not None and machine.get("seconds", usual.seconds) != usual.seconds:
+        flags += f" --seconds {machine['seconds']:g}"
+    return (
+        f"[{chapter.name}](#{anchor(chapter.heading)})",
+        f"`{chapter.made_by}{flags * (not chapter.command)}`",
+        f"`{machine.get('commit', 'unknown')}`, {machine.get('delayd', 'unknown')}",
+        str(machine.get("at", "")).partition("T")[0],
+        f"{'' if effort == 'full' else f'**{effort}**, '}{runs}",
+    )
+
+
 def fact_words(name: str, value: Any) -> str:  # noqa: ANN401 - whatever the results say
     """Write a fact of the machine."""
+    if value is None:
+        return "unknown"
     if name == "memory_bytes":
         return f"{value / 2**30:.0f} GiB"
     if name == "synced_append_ms":
@@ -248,20 +339,22 @@ def never(chapters: Sequence[Chapter], results: Results) -> str:
 
 
 def not_measured(results: Results) -> str:
-    """Write what was not measured, with its reason."""
-    found: dict[tuple[str, str, str], list[str]] = {}
-    counts: dict[tuple[str, str, str], int] = {}
+    """Write what was not measured, with its reason: what has one reason in a line."""
+    found: dict[tuple[str, str], list[tuple[Measured, str]]] = {}
     for name, cases in results.items():
         keys = keys_of(cases)
         for case in cases:
             if case.not_measured:
-                what = f"{name}: {case.operation}"
-                key = (what, label_of(case), case.not_measured)
-                counts[key] = counts.get(key, 0) + 1
                 size = words_of(keys[1:], [part(case, axis) for axis in keys[1:]])
-                found.setdefault(key, []).append(size)
+                key = (f"{name}: {case.operation}", case.not_measured)
+                found.setdefault(key, []).append((case, size))
     rows = []
-    for (what, label, reason), sizes in found.items():
+    for (what, reason), several in found.items():
+        labels = list(dict.fromkeys(label_of(case) for case, _ in several))
+        subjects = list(dict.fromkeys(case.subject for case, _ in several))
+        sizes = list(dict.fromkeys(size for _, size in several))
+        who = labels if len(labels) == 1 else subjects
+        of = list_words(who) if len(who) < MANY else f"{len(who)} subjects"
         size = sizes[0] if len(sizes) == 1 else f"{len(sizes)} sizes"
-        rows.append((what, label, size, reason.replace("\n", " ").replace("|", "\\|")))
+        rows.append((what, of, size, reason.replace("\n", " ").replace("|", "\\|")))
     return markdown(("what", "subject", "size", "reason"), rows) if rows else ""

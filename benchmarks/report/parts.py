@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from benchmarks.registry import Durability
 from benchmarks.report.page import Results
@@ -56,7 +56,11 @@ class Figure:
         ) and all(case.size.get(axis) == value for axis, value in self.size.items())
 
 
-DISK, MEMORY, LATER = Durability.BEFORE_ANSWER, Durability.IN_MEMORY, Durability.WITHIN_50_MS
+DISK, MEMORY = Durability.BEFORE_ANSWER, Durability.IN_MEMORY
+LATER, SECOND = Durability.WITHIN_50_MS, Durability.WITHIN_1_S
+Subjects: TypeAlias = tuple[Sequence[str], Durability]
+"""The set-ups of one server, of which the better one is quoted, and what they promise."""
+HOW: Final = ("vanilla", "tuned")
 PIPELINED: Final = MappingProxyType({"connections": 50, "in flight": 20, "bytes": 100})
 COMPILED: Final = "delayd, compiled"
 MILLION: Final = 1_000_000
@@ -78,6 +82,14 @@ def alone(connections: int) -> Mapping[str, int]:
     return {"connections": connections, "in flight": 1, "bytes": 100}
 
 
+SIZES: Final = {
+    tuple(alone(1).items()): "1 connection",
+    tuple(alone(50).items()): "50 connections",
+    tuple(PIPELINED.items()): "50 connections, 20 in flight",
+}
+"""Of the tables of README.md; one command in flight where nothing else is said."""
+
+
 def http_put(jobs: int) -> Figure:
     """Return where the rate of puts over HTTP is, with so many jobs in a request."""
     size = {"connections": 50, "jobs in a request": jobs}
@@ -89,47 +101,52 @@ def put_rate(results: Results) -> str:
     ours = server("put", PIPELINED).read(results)
     others = server("put", PIPELINED, "beanstalkd", MEMORY).read(results)
     return (
-        f"\n  {figure_words(ours)} puts a second, {ours / others:.1f} times the rate of a"
-        " beanstalkd that keeps nothing on disk."
+        f"\n  {figure_words(ours)} puts a second from 50 clients with 20 commands in flight each,"
+        f" {ours / others:.1f} times the rate of a beanstalkd\n  that keeps nothing on disk."
     )
 
 
-def rows(
-    results: Results,
-    names: Mapping[str, tuple[str, Mapping[str, int]]],
-    of: Sequence[tuple[str, Durability]],
-) -> list[tuple[str, ...]]:
-    """Return a row for each name, with the rates of these subjects."""
-    return [
-        (name, *(figure_words(server(*where, *subject).read(results)) for subject in of))
-        for name, where in names.items()
-    ]
+def best(results: Results, operation: str, size: Mapping[str, int], of: Subjects) -> str:
+    """Write the highest rate of these subjects."""
+    subjects, policy = of
+    found = [server(operation, size, subject, policy).read(results) for subject in subjects]
+    return figure_words(max(found))
 
 
-def many_in_flight(results: Results) -> str:
+def beside(results: Results, heading: str, of: Mapping[str, Subjects]) -> str:
+    """Write a table of README.md: puts and jobs taken, by connections and commands in flight."""
+    rows = []
+    for operation, words in (("put", "puts"), ("reserve + ack", "jobs taken and deleted")):
+        for size, who in SIZES.items():
+            cells = [best(results, operation, dict(size), subjects) for subjects in of.values()]
+            rows.append((f"{words}, {who}", *cells))
+    return "\n" + markdown((heading, *of), rows)
+
+
+def on_disk(results: Results) -> str:
     """The first table of README.md."""
-    headings = ("50 connections with 20 commands in flight each", "delayd", "compiled")
-    names = {
-        "puts": ("put", PIPELINED),
-        "jobs taken and deleted": ("reserve + ack", PIPELINED),
+    of: dict[str, Subjects] = {
+        "delayd": (("delayd",), DISK),
+        "compiled": ((COMPILED,), DISK),
+        "beanstalkd `-f 0`": (("beanstalkd",), DISK),
+        "Redis": (("Redis, vanilla", "Redis, tuned"), DISK),
+        "RabbitMQ": (("RabbitMQ, ttl and dead letters", "RabbitMQ, quorum queues"), DISK),
+        "PostgreSQL": (tuple(f"PostgreSQL, SKIP LOCKED, {how}" for how in HOW), DISK),
     }
-    of = (("delayd", DISK), (COMPILED, DISK), ("beanstalkd", DISK), ("beanstalkd", MEMORY))
-    others = ("beanstalkd `-f 0`, on disk too", "beanstalkd without a log")
-    return "\n" + markdown((*headings, *others), rows(results, names, of))
+    return beside(results, "each on disk before its answer", of)
 
 
-def one_in_flight(results: Results) -> str:
+def on_disk_later(results: Results) -> str:
     """The second table of README.md."""
-    headings = ("one command in flight, each on disk", "delayd", "compiled", "beanstalkd `-f 0`")
-    later = ("delayd, 50 ms later", "compiled", "beanstalkd, 50 ms later")
-    names = {
-        f"{words}, {count} connection{'s' * (count > 1)}": (operation, alone(count))
-        for operation, words in (("put", "puts"), ("reserve + ack", "jobs taken and deleted"))
-        for count in (1, 50)
+    of: dict[str, Subjects] = {
+        "delayd, 50 ms": (("delayd",), LATER),
+        "compiled, 50 ms": ((COMPILED,), LATER),
+        "beanstalkd, 50 ms": (("beanstalkd",), LATER),
+        "Redis, 1 s": (("Redis, vanilla", "Redis, tuned"), SECOND),
+        "PostgreSQL, 1 s": (tuple(f"PostgreSQL, SKIP LOCKED, {how}" for how in HOW), SECOND),
+        "beanstalkd without a log": (("beanstalkd",), MEMORY),
     }
-    of = [(subject, DISK) for subject in ("delayd", COMPILED, "beanstalkd")]
-    of += [(subject, LATER) for subject in ("delayd", COMPILED, "beanstalkd")]
-    return "\n" + markdown((*headings, *later), rows(results, names, of))
+    return beside(results, "on disk later, or never", of)
 
 
 def memory(results: Results) -> str:
@@ -146,8 +163,8 @@ def figure(where: Figure) -> Callable[[Results], str]:
 PARTS: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
     {
         "put rate": put_rate,
-        "many in flight": many_in_flight,
-        "one in flight": one_in_flight,
+        "on disk": on_disk,
+        "on disk later": on_disk_later,
         "memory": memory,
         "start": figure(
             Figure("growth", "restart", COMPILED, DISK, "recovery_s", {"jobs": MILLION})

@@ -81,7 +81,7 @@ class Plot:
     title: str
     """What is compared."""
     axis: str
-    """What the bars measure, with the unit; empty for curves, whose panels say it."""
+    """What is measured, with the unit, and which way is better; empty if each panel says it."""
     panels: tuple[BarPanel, ...] | tuple[CurvePanel, ...]
 
     @property

@@ -26,7 +26,7 @@ class Chapter:
     name: str
     heading: str
     text: str
-    """What was measured."""
+    """What was measured, and what its values mean; an empty line begins a paragraph."""
     views: Sequence[View] = (Tables(),)
     command: str = ""
     """What makes its results, if that is not `python -m benchmarks run NAME`."""
@@ -48,8 +48,24 @@ CHAPTERS: Final = (
         "servers",
         "Servers",
         """delayd beside beanstalkd, Redis, RabbitMQ and PostgreSQL, all driven by one load
-        generator. Bars of one colour promise the same: what an acknowledgement means stands beside
-        each of them. A job that is taken and acknowledged counts once.""",
+        generator that speaks the protocol of each. A job that is taken and acknowledged counts
+        once. *Mixed* puts jobs that are due within a second on half of the connections, and takes
+        them on the others; its rate is that of the jobs that came out.
+
+**Redis, vanilla** is the sorted set of most articles: workers race for the earliest job, and one
+        that dies loses the job in its hand. **Redis, tuned** is three scripts with leases.
+        **PostgreSQL, vanilla** is as Debian installs it, **tuned** has the settings that guides
+        advise and prepared statements; nothing takes back the job of a worker that died. Both are
+        polled: a worker that got nothing waits for 10 ms. **RabbitMQ** holds a job in a queue with
+        a ttl, and as a dead letter it comes to the work queue.
+
+What is not the same for all: RabbitMQ answers no acknowledgement, so a job counts when its one is
+        sent, whatever is on disk by then; that favours RabbitMQ. delayd stays awake for 0.1 ms
+        behind a client that answers at once, the others sleep; that favours delayd with one
+        connection ([why](internals/decisions/busy-poll.md); `busy_poll = false` turns it off).
+        RabbitMQ and PostgreSQL use several processors if there are more than the two of this
+        machine; delayd, beanstalkd and Redis use one. The memory of PostgreSQL does not grow with
+        the jobs that wait, so it has no figure there.""",
         (
             Bars("rate", "Operations a second", "connections", ONE_BODY),
             Bars("rate", "Operations a second", "bytes", FIFTY, panels_min=2),
@@ -72,7 +88,9 @@ CHAPTERS: Final = (
         """The wheel that holds all delayed jobs, beside other ways to keep timers in Python. Time
         is processor time of one entry. A pause is one call of `expire`, or 32 inserts or cancels in
         a row. A heap does nothing at a cancel, and pays in `cancel, cleaned up`. The wheels with
-        rounds have 4,096 slots where their size is not what is varied, delayd's levels 256.""",
+        rounds have 4,096 slots where their size is not what is varied, delayd's levels 256. This
+        is a part of the daemon in a process of its own: what a job costs is in the chapters with
+        servers.""",
         (
             Curves("us", "Time of one entry by the number of entries", "entries", y_is_log=True),
             Bars("entry_bytes", "Memory of one entry"),
@@ -83,9 +101,14 @@ CHAPTERS: Final = (
     Chapter(
         "lateness",
         "Lateness",
-        """How long after its time a worker has a job. Jobs are offered at moments that are fixed
-        before, whatever the server answers: while it stalls, what would have come meanwhile waits,
-        and its wait counts.""",
+        """How long after its time a worker has a job, from just before its put was sent, with the
+        ways of put and job and the commit in it. Jobs are offered at moments that are fixed before,
+        whatever the server answers: while it stalls, what would have come meanwhile waits, and its
+        wait counts.
+
+delayd rounds a time up to its tick of 1 ms, so that nothing is early: on average half a
+        millisecond is that. A worker of Redis asks every 100 ms, each at a moment of its own, so
+        how late a job is follows from the number of workers; asking more often costs more.""",
         (
             Percentiles("Lateness at a part of the peak", "load", SUBJECT, Which(("steady load",))),
             Percentiles(
@@ -98,7 +121,11 @@ CHAPTERS: Final = (
     Chapter(
         "growth",
         "Growth",
-        "What one, three and ten million standing jobs cost.",
+        """What standing jobs cost. The rate of puts is that of 50 clients that wait for each
+        answer. The times of a put are taken at half of that rate, from the moment when each was
+        offered, so they are not those of the chapter Servers. beanstalkd takes no snapshots, and
+        promises less than delayd does here: with a sync for each put it would not have a million
+        jobs within a minute.""",
         (
             Grid(
                 "Standing jobs and their cost",
@@ -118,8 +145,9 @@ CHAPTERS: Final = (
         "http",
         "HTTP",
         """The HTTP API beside a bare aiohttp handler, which parses the same JSON, echoes it and
-        keeps nothing; a hundred jobs in a request; and what an API that is not used costs the
-        clients of the line.""",
+        keeps nothing: what aiohttp leaves for a job. Then a hundred jobs in a request, where the
+        rate is that of the jobs and the times are those of a request; and what an API that is not
+        used costs the clients of the line.""",
         (
             Bars(
                 "rate",
@@ -193,15 +221,19 @@ CHAPTERS: Final = (
     Chapter(
         "passes",
         "Listing and bulk operations",
-        """How long everybody else waits, at the longest, while two million jobs are looked at,
-        moved or removed, a turn at a time; and how long it takes until it is done.""",
+        """How long everybody else waits while two million jobs are looked at, moved or removed, a
+        turn at a time. The 99th percentile and the longest are of the turns, with whatever else the
+        machine did meanwhile. Processor time is that of the turn with the most work: what remains
+        of the longest where nothing else runs. Time is how long it takes until all is done.""",
         (Whole(),),
     ),
     Chapter(
         "scrape",
         "A scrape of the metrics",
         """How long everybody else waits while the metrics of many topics are written, piece by
-        piece, beside the same page by prometheus-client in one piece.""",
+        piece, beside the same page by prometheus-client in one piece. The median is of the time of
+        a whole page. The longest is of a piece, between which delayd turns to others, and processor
+        time is that of the piece with the most work.""",
     ),
 )
 """In the order of the page. A file of results that has no chapter here is shown as tables."""

@@ -368,7 +368,9 @@ class Curves:
             )
             for place, found in split(cases, (self.panels,)).items()
         ]
-        yield Plot(file_name(cases[0].chapter, self.value, words or self.x), title, "", (*panels,))
+        scales = f"{VALUES[self.value].better.value}; each panel has its own scale"
+        name = file_name(cases[0].chapter, self.value, words or self.x)
+        yield Plot(name, title, f"{unit}; {scales}", (*panels,))
         xs = sorted({x for panel in panels for c in panel.curves for x, _ in c.points})
         yield markdown(
             ("", f"{unit}, by {self.x}", *(f"{x:,.0f}" for x in xs)),
@@ -442,7 +444,8 @@ class Percentiles:
                     y_range=(min(every), max(every)),
                 )
             )
-        yield Plot(file_name(cases[0].chapter, "times", words), title, "", (*panels,))
+        axis = "ms; lower is better" + ("; logarithmic" if is_wide(every) else "")
+        yield Plot(file_name(cases[0].chapter, "times", words), title, axis, (*panels,))
         yield markdown(("", "ms", *(VALUES[name].words for name in names)), rows)
 
 

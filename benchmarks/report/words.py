@@ -55,13 +55,15 @@ def axis_words(axis: str, value: int | str) -> str:
 
     >>> [axis_words("connections", 50), axis_words("connections", 1), axis_words("due", "at once")]
     ['50 connections', '1 connection', 'due: at once']
+    >>> axis_words("jobs in a request", 1)
+    '1 job in a request'
     """
     if not axis or value == "":
         return ""
     if isinstance(value, str):
         return f"{axis}: {value}"
-    is_one_of_many = value == 1 and axis.endswith("s") and " " not in axis
-    return f"{value:,} {axis.removesuffix('s') if is_one_of_many else axis}"
+    counted, *rest = axis.split(" ")
+    return " ".join((f"{value:,}", counted.removesuffix("s") if value == 1 else counted, *rest))
 
 
 def value_words(value: Value) -> str:
@@ -73,6 +75,11 @@ def value_words(value: Value) -> str:
     if value.unit == "/s":
         return "a second"
     return f"{value.words}, {value.unit}" if value.unit else value.words
+
+
+def paragraphs(text: str) -> str:
+    """Wrap a text whose paragraphs have an empty line between them."""
+    return "\n\n".join(paragraph(each) for each in text.strip().split("\n\n"))
 
 
 def list_words(words: Sequence[str]) -> str:

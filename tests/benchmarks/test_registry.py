@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from benchmarks import results, runner
+from benchmarks.__main__ import main
 from benchmarks.registry import (
     CHAPTERS,
     EFFORTS,
@@ -111,3 +113,21 @@ def test_a_selection_takes_alternatives_of_one_kind_and_both_of_two() -> None:
         (("entries=8",), (False, False)),
     ):
         assert tuple(map(Selection.of(words).has, (small, large))) == expected
+
+
+def test_each_word_that_chooses_cases_must_fit_one() -> None:
+    ask = [
+        "list",
+        "wheel",
+        "--only",
+        "insert",
+        "--only",
+        "subject=heapq",
+        "--only",
+        "entries=10000",
+    ]
+    run = CliRunner().invoke(main, ask)
+    assert (run.exit_code, run.output) == (0, "wheel, insert, entries=10000, heapq\n")
+    for wrong in ("insrt", "subject=heap queue", "entries=7"):
+        run = CliRunner().invoke(main, [*ask, "--only", wrong])
+        assert f"no case fits '{wrong}'" in run.output

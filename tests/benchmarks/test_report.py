@@ -11,7 +11,7 @@ import pytest
 from benchmarks import results
 from benchmarks.registry import Durability, Values
 from benchmarks.report import drawing, files, parts
-from benchmarks.report.page import Pages, pages_of
+from benchmarks.report.page import PROMISE_HEADINGS, PROMISED, Pages, pages_of
 from benchmarks.report.plots import BarPanel, CurvePanel, Plot
 from benchmarks.results import Measured
 
@@ -122,6 +122,43 @@ def test_a_delayd_that_promises_more_is_not_compared_if_another_promises_as_much
     assert "delayd, on disk" not in losses
 
 
+def test_a_ratio_that_is_one_with_the_digits_shown_is_not_listed() -> None:
+    pages = reported(measured("delayd", 9_960), measured("beanstalkd", 10_000))
+    assert "| servers" not in pages.texts["benchmarks/slower.md"]
+
+
+def test_every_promise_says_what_is_lost_at_worst() -> None:
+    assert PROMISED.keys() == set(Durability) - {Durability.NOT_APPLICABLE}
+    assert {len(cells) for cells in PROMISED.values()} == {len(PROMISE_HEADINGS) - 1}
+
+
+def test_a_run_stands_once_with_its_command_and_how_often_it_read() -> None:
+    again = {**MACHINE, "at": "2026-11-27T22:00:00+00:00"}
+    short = {**MACHINE, "effort": "short", "runs": 1, "seconds": 3.0}
+    pages = reported(
+        measured("delayd", 1.0, 2.0),
+        *(
+            dataclasses.replace(measured("beanstalkd", 1.0, connections=count), machine=machine)
+            for count, machine in ((1, again), (50, short))
+        ),
+    )
+    rows = section(pages, "What was measured, and on what").split("\n\n")[0].splitlines()
+    run = "`python -m benchmarks run servers --results benchmarks/results"
+    assert [row.split(" | ")[1::3] for row in rows[3:]] == [
+        [f"{run} --runs 2`", "2 |"],
+        [f"{run} --effort short --seconds 3`", "**short**, 1 |"],
+    ]
+    assert "**2 of the 3 cases here were read once**" in pages.texts["benchmarks.md"]
+
+
+def test_the_memory_of_postgresql_has_no_figure_since_it_does_not_grow_with_the_jobs() -> None:
+    ours, other = measured("delayd", 1.0), measured("PostgreSQL, tuned", 1.0)
+    for case in (ours, other):
+        case.readings = [{"rate": 1.0, "resident_bytes": 123.0}]
+    rows = reported(ours, other).texts["benchmarks/servers.md"].splitlines()
+    assert [row.endswith("| 123 |") for row in rows if "| on disk before" in row] == [True, False]
+
+
 def test_what_was_lost_doubled_or_early_is_bold_and_nothing_is_a_zero() -> None:
     bad = measured("delayd", 10)
     bad.readings = [{"rate": 10.0, "lost": 0, "early": 3}, {"rate": 10.0, "lost": 0, "early": 1}]
@@ -133,6 +170,11 @@ def test_what_was_not_measured_stands_there_with_its_reason() -> None:
     reasons = section(reported(*SERVERS), "Not measured")
     row = "| servers: put | beanstalkd, in memory only | 50 connections, 1 in flight, 100 bytes |"
     assert f"{row} its log is off |" in reasons
+    many = [measured(f"peer {each}", connections=50, not_measured="no time") for each in range(7)]
+    reasons = section(reported(*SERVERS, *many[:2]), "Not measured")
+    assert "| servers: put | peer 0 and peer 1 | 50 connections" in reasons
+    reasons = section(reported(*SERVERS, *many), "Not measured")
+    assert "| servers: put | 7 subjects | 50 connections" in reasons
 
 
 def test_a_chapter_without_results_is_said_to_be_missing_and_an_unknown_one_is_shown() -> None:
@@ -230,26 +272,64 @@ def test_a_plot_with_another_reading_has_another_fingerprint() -> None:
     assert plot.fingerprint != other.fingerprint
 
 
+CASE = {"chapter": "wheel", "operation": "insert", "size": {"entries": 10}, "subject": "heapq"}
+WHOLE_CASE = {**CASE, "policy": "", "settings": ""}
+
+
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("line", "message"),
     [
-        (
-            ['{"machine": {}, "at": "", "effort": "full"}\n', '{"case": {"oper'],
-            "line 2: ValueError",
-        ),
-        (['{"machine": {}}\n', "{]\n"], "line 2: JSONDecodeError"),
-        (['{"machine": {}}\n', '{"case": {}, "values": {}}\n'], "line 2: KeyError: 'operation'"),
-        (['{"case": {}}\n'], "line 1: ValueError: no line that describes the machine"),
-        ([], "line 1: the file is empty"),
+        ('{"case": {"oper', "the line has no end: it was not written whole"),
+        ("{]\n", "it is not JSON: Expecting property name enclosed in double quotes, column 2"),
+        ("[1]\n", r"the line is not a JSON object: \[1\]"),
+        ('{"case": {}, "values": {}}\n', "the case has no 'chapter'"),
+        (json.dumps({"case": CASE, "values": {}}) + "\n", "the case has no 'policy'"),
+        (json.dumps({"case": {**WHOLE_CASE, "size": 5}}) + "\n", "size is not a JSON object: 5"),
+        (json.dumps({"case": {**WHOLE_CASE, "sort": 5}}) + "\n", "a case has no 'sort'"),
+        (json.dumps({"case": WHOLE_CASE}) + "\n", "the line has neither 'values' nor 'not_m"),
+        (json.dumps({"case": WHOLE_CASE, "values": {"speed": 1}}) + "\n", "there is no value 'spe"),
+        (json.dumps({"case": WHOLE_CASE, "values": {"us": "1"}}) + "\n", "us is not a number: '1'"),
     ],
 )
-def test_a_file_that_was_not_written_whole_is_named_with_its_line(
-    tmp_path: Path, lines: Sequence[str], message: str
+def test_a_line_of_results_that_cannot_be_used_is_named_with_what_is_wrong(
+    tmp_path: Path, line: str, message: str
 ) -> None:
     path = tmp_path / "wheel.jsonl"
-    path.write_text("".join(lines))
-    with pytest.raises(results.DamagedResultsError, match=f"wheel.jsonl, {message}"):
+    path.write_text('{"machine": {}}\n' + line)
+    with pytest.raises(results.DamagedResultsError, match=f"wheel.jsonl, line 2: {message}"):
         files.Report(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"case": {}}\n', "line 1: no line that describes the machine"),
+        ("", "line 1: the file is empty"),
+    ],
+)
+def test_results_without_a_machine_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "wheel.jsonl").write_text(text)
+    with pytest.raises(results.DamagedResultsError, match=message):
+        files.Report(tmp_path)
+
+
+def test_a_file_of_results_is_written_by_one_run_at_a_time_and_kept_meanwhile(
+    tmp_path: Path,
+) -> None:
+    with results.opened(tmp_path, "wheel", anew=True) as file:
+        file.write("kept\n")
+        file.flush()
+        with (
+            pytest.raises(results.BusyResultsError, match=r"wheel.jsonl: another run writes it"),
+            results.opened(tmp_path, "wheel", anew=True),
+        ):
+            pass
+    with results.opened(tmp_path, "wheel", anew=False) as file:
+        file.write("added\n")
+    assert (tmp_path / "wheel.jsonl").read_text() == "kept\nadded\n"
+    with results.opened(tmp_path, "wheel", anew=True):
+        pass
+    assert not (tmp_path / "wheel.jsonl").read_text()
 
 
 def test_a_part_of_a_page_is_made_anew_or_stays_if_its_figure_is_missing() -> None:
