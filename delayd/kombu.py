@@ -35,11 +35,6 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
-from kombu.exceptions import ChannelError
-from kombu.transport import TRANSPORT_ALIASES, virtual
-from kombu.utils.compat import register_after_fork
-from kombu.utils.json import dumps, loads
-
 from delayd import __version__
 from delayd.client import (
     BodyTooBig,
@@ -61,6 +56,14 @@ from delayd.client import (
 from delayd.client.addresses import LINE_PORT, read_addresses
 from delayd.client.connection import verified_tls
 from delayd.client.job_stream import JobStream, StreamedJob
+
+try:
+    from kombu.exceptions import ChannelError
+    from kombu.transport import TRANSPORT_ALIASES, virtual
+    from kombu.utils.compat import register_after_fork
+    from kombu.utils.json import dumps, loads
+except ModuleNotFoundError as error:
+    raise ImportError("there is no kombu here: pip install 'delayd[celery]'") from error
 
 TTR_S: Final = 60.0
 TTR_S_MIN: Final = 3.0

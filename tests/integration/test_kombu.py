@@ -1,10 +1,12 @@
 """The transport of kombu, on a real daemon whose clock the test moves."""
 
 import datetime as dt
+import importlib
 import json
 import logging
 import re
 import select
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -421,3 +423,11 @@ def test_messages_go_over_tls_and_an_unknown_authority_is_refused(tmp_path: Path
             worker.gets(4)
         with pytest.raises(Unreachable, match="certificate"):
             Connection(url, transport=TRANSPORT).connect()
+
+
+def test_that_there_is_no_kombu_is_told_at_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kombu.exceptions", None)
+    monkeypatch.delitem(sys.modules, "delayd.kombu")
+    words = re.escape("there is no kombu here: pip install 'delayd[celery]'")
+    with pytest.raises(ImportError, match=words):
+        importlib.import_module("delayd.kombu")
