@@ -30,6 +30,8 @@ SETTINGS: Final = {
     "tcp_user_timeout": "30000",
 }
 """Where the url says nothing else."""
+ON_INSERT: Final = 4
+"""The bit of a trigger for INSERT: TRIGGER_TYPE_INSERT of PostgreSQL's pg_trigger.h."""
 _TRY_LOCK: Final = f"""SELECT pg_try_advisory_lock(
     {0x64656C61}, mod('{TABLE}'::regclass::oid::bigint, {1 << 31})::int)"""
 """The first number of the lock is ours, and the second the table's."""
@@ -55,6 +57,9 @@ class PostgresqlOutbox:
         age_ms="extract(epoch FROM clock_timestamp() - put_at)::float8 * 1000",
         put_at="to_char(put_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"')",
         notify=f"SELECT pg_notify('{CHANNEL}', '')",
+        wakes=f"""SELECT EXISTS (
+            SELECT FROM pg_trigger WHERE tgrelid = '{TABLE}'::regclass AND NOT tgisinternal
+                AND tgtype & {ON_INSERT} <> 0 AND tgenabled IN ('O', 'A'))""",
     )
 
     def __init__(self, url: str) -> None:

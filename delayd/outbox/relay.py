@@ -114,9 +114,14 @@ class Relay:
 
     def start(self) -> None:
         """See that table and daemon can be used, and wait for them. TableUnfit, DaemonUnfit."""
-        for check in (self._table.check, self._permits.check):
+        for check in (self._table.check, self._see_what_wakes, self._permits.check):
             while not self._stop.is_wanted and not self._tried(check):
                 pass
+
+    def _see_what_wakes(self) -> None:
+        if not self._table.is_woken():
+            advice = "make or enable the trigger that delayd relay --schema postgresql prints"
+            self._log.warning("no trigger wakes the relay", looks_every_s=IDLE_S, do=advice)
 
     def run(self, *, is_draining: bool = False) -> None:
         """Relay until it is to end, or has nothing more to do; then write down what was put."""

@@ -105,6 +105,8 @@ class Dialect(NamedTuple):
     put_at: str
     notify: str = ""
     """Wakes the relay; empty where it finds out by itself."""
+    wakes: str = ""
+    """Tells whether a put does so, in one row; empty too where the relay finds out by itself."""
 
 
 class Database(Protocol):
@@ -140,6 +142,13 @@ class Table:
         """See that the table is there and as this version knows it. TableUnfit, TableAway."""
         with self.database.transaction() as run:
             run(f"SELECT id, uid, topic, body, options, put_at, permit, error FROM {TABLE} LIMIT 0")
+
+    def is_woken(self) -> bool:
+        """Tell whether a put wakes the relay, or it finds out by itself. TableUnfit, TableAway."""
+        if not self._dialect.wakes:
+            return True
+        with self.database.transaction() as run:
+            return bool(run(self._dialect.wakes)[0][0])
 
     def take(self, settled: Settled, resting: Collection[str]) -> list[OutboxRow]:
         """Settle, and return the next rows, in their order; none of the topics that rest."""

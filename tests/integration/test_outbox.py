@@ -267,6 +267,16 @@ def test_a_relay_is_woken_stands_by_and_waits_for_what_is_away(
         second.kill()
 
 
+def test_a_relay_that_no_trigger_wakes_says_so_at_its_start(server: PostgresServer) -> None:
+    with running_daemon("--http", "127.0.0.1:0") as daemon:
+        for statement in ("DISABLE TRIGGER delayd_outbox_notify", "ENABLE TRIGGER USER"):
+            server.ask(f"ALTER TABLE delayd_outbox {statement}")
+            relay = RelayProcess(server.url, f"http://{daemon.http_listens_on}")
+            said = relay.says("relay")
+            relay.stop()
+            assert ("no trigger wakes the relay" in said) == statement.startswith("DISABLE")
+
+
 def test_django_makes_the_table_in_postgresql_and_removes_it(server: PostgresServer) -> None:
     name = database(server, "django").rpartition("/")[2]
     program = DJANGO.format(name=name, port=server.port)
