@@ -2,10 +2,11 @@
 
 A lease is in three places: `sessions` leads from the job to its session, the session's `deadlines`
 say until when, and the lane of leases has an entry that fires then. `Leases` keeps them consistent.
-It began a ttr before its deadline; `begun` has those that were extended since, or lent for longer.
+It began a ttr before its deadline, but for those in `begun`, which were extended since, and those
+in `calls`, lent for a call. Of these the log says nothing: what a replay has to know is in `begun`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 from delayd.core.session import Session
@@ -18,7 +19,7 @@ from delayd.core.wheel.wheel import TimingWheel, ceil_to_tick
 class Leases:
     """All reserved jobs."""
 
-    __slots__ = ("_queue", "begun", "lane", "last_end", "sessions")
+    __slots__ = ("_queue", "begun", "calls", "lane", "last_end", "sessions")
 
     def __init__(
         self, new_wheel: Callable[[Callable[[int], int | None]], TimingWheel], queue: TimerQueue
@@ -28,7 +29,9 @@ class Leases:
         self.sessions: dict[int, Session] = {}
         """Job id → the session that holds it."""
         self.begun: dict[int, int] = {}
-        """Job id → when it was handed out, of leases that do not end a ttr after that."""
+        """Job id → when it was handed out, of leases that were extended."""
+        self.calls: dict[int, int] = {}
+        """Job id → when its call began, of this process."""
         self.last_end: tuple[int, int, str] = (0, 0, "")
         """A job, how long it was held, and by whom, for the history: its lease is about to end."""
         self.lane = TimerLane(new_wheel(self._ends))
@@ -67,11 +70,15 @@ class Leases:
 
     def begun_ms(self, job_id: int, ttr_ms: int) -> int:
         """Return when a job with this ttr was handed out."""
+        return self.calls.get(job_id) or self._begun_ms(job_id, ttr_ms)
+
+    def _begun_ms(self, job_id: int, ttr_ms: int) -> int:
+        """Return the same as far as the log says it."""
         return self.begun.get(job_id) or self.sessions[job_id].deadlines[job_id] - ttr_ms
 
     def extend(self, job_id: int, deadline_ms: int, ttr_ms: int, time_ms: PlayedMs) -> None:
         """Extend the lease of a job with this ttr to this deadline."""
-        self.begun[job_id] = self.begun_ms(job_id, ttr_ms)
+        self.begun[job_id] = self._begun_ms(job_id, ttr_ms)
         self.sessions[job_id].deadlines[job_id] = deadline_ms
         self.lane.wheel.cancel()
         if self.lane.wheel.insert(job_id, deadline_ms, time_ms):
@@ -82,12 +89,21 @@ class Leases:
         del self.sessions.pop(job_id).deadlines[job_id]
         if self.begun:
             self.begun.pop(job_id, None)
+        if self.calls:
+            self.calls.pop(job_id, None)
         if not has_fired:
             self.lane.wheel.cancel()
+
+    def forget(self, job_ids: Sequence[int]) -> None:
+        """Forget when leases began that have ended: `remove` of a run does without."""
+        for known in (self.begun, self.calls):
+            if known:
+                for job_id in job_ids:
+                    known.pop(job_id, None)
 
     def check(self) -> None:
         """Assert that each lease is where it belongs."""
         assert all(job_id in session.deadlines for job_id, session in self.sessions.items())
         assert len(self.lane.wheel) == len(self.sessions)
-        assert self.begun.keys() <= self.sessions.keys()
+        assert self.begun.keys() | self.calls.keys() <= self.sessions.keys()
         self.lane.wheel.check()

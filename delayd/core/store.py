@@ -715,9 +715,7 @@ class Store:
             del deadlines[job_id]
         assert topic is not None
         self._lose_run(topic, jobs, gone_bytes, touched)
-        if self.leases.begun:
-            for job_id in job_ids:
-                self.leases.begun.pop(job_id, None)
+        self.leases.forget(job_ids)
         self.leases.lane.wheel.cancel(len(job_ids))
         return touched
 

@@ -20,10 +20,12 @@ from delayd.core.job_parts import (
 )
 from delayd.core.job_record import HEADER, State
 from delayd.core.log_records import Kind
+from delayd.core.operations.push import reserve_call, take_fresh
 from delayd.core.operations.sessions import leave
 from delayd.core.operations.tick import advance
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
+from delayd.core.targets import Target
 from delayd.core.views import live_record
 from delayd.limits import (
     HISTORY_DEFAULT,
@@ -163,6 +165,22 @@ def test_without_a_rule_a_ttr_that_ran_out_is_kept_and_what_a_holder_gives_back_
     rig.reserve(me)
     rig.play(rig.time_ms + 9_000)
     assert history(rig.engine) == []
+    rig.agree_with_the_log()
+
+
+def test_a_call_whose_topic_is_pushed_no_more_ends_in_the_engine_as_in_the_log() -> None:
+    rig = EngineRig()
+    rig.engine.vet_target = lambda target: target
+    rig.set_policy(push=Target(url="https://shop.example/due"))
+    rig.play(1_000)
+    rig.put(ttr_ms=9_000)
+    (lane,) = take_fresh(rig.engine)
+    assert reserve_call(rig.engine, rig.client(), lane, 60_000, rig.now_ms) is not None
+    rig.set_policy(history=5)
+    rig.play(rig.time_ms + 60_000)
+    # No record says that it was a call: without one it was handed out a ttr before its end.
+    (only,) = history(rig.engine)
+    assert (only.reason, only.lasted_ms) == (Reason.TTR_RAN_OUT, 9_000)
     rig.agree_with_the_log()
 
 

@@ -78,7 +78,7 @@ def reserve_call(
     engine.log_space.free_bytes -= RESERVE_COST_BYTES
     engine.log.append(pack_reserve(_RESERVE, job_id, deadline_ms))
     apply.reserve(store, job_id, deadline_ms, session)
-    store.leases.begun[job_id] = now_ms
+    store.leases.calls[job_id] = now_ms
     if topic.throttle is not None:
         store.blocks.restrain(topic, topic.throttle, store.time_ms, 1)
     if topic.queues.ready.groups is not None:
