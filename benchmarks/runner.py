@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from benchmarks.registry import VALUES, Bench, Better, Case, NotMeasuredError, Values, rounds
+from benchmarks.report.words import axis_words
 from benchmarks.results import Writer
 from benchmarks.table import number_words, render
 
@@ -60,10 +61,7 @@ def table(
     """Lay out the medians of a round, a line for each case."""
     names = [name for name in VALUES if any(name in v for vs in taken.values() for v in vs)]
     first = turns[0]
-    size = ", ".join(
-        f"{value:,} {axis}" if isinstance(value, int) else f"{axis} {value}"
-        for axis, value in first.size.items()
-    )
+    size = ", ".join(axis_words(axis, value) for axis, value in first.size.items())
     heading = ", ".join(filter(None, (f"{first.chapter}: {first.operation}", size)))
     lines = []
     for case in turns:

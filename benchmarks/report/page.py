@@ -116,6 +116,10 @@ MEANINGLESS: Final = (("resident_bytes", "PostgreSQL"),)
 """Values that say nothing of a subject: PostgreSQL's buffers have one size, whatever waits."""
 MANY: Final = 5
 """Subjects from here on are counted, not named."""
+NOT_RUN: Final = """
+What `python -m benchmarks list` prints and no table here has, was not run: `make report` says how
+much that is of each chapter. The others have a reason.
+"""
 NONE_SLOWER: Final = "There is none in these results."
 
 
@@ -155,7 +159,7 @@ def pages_of(measured: Results) -> Pages:
         blocks += section(chapter, results.get(chapter.name, ()), pages)
     reasons = not_measured(results)
     if reasons:
-        blocks.append(f"## Not measured\n\n{reasons}")
+        blocks.append(f"## Not measured\n\n{paragraph(NOT_RUN)}\n\n{reasons}")
     pages.texts["benchmarks.md"] = "\n".join(blocks)
     pages.texts["benchmarks/slower.md"] = (
         f"# Where delayd is slower or larger\n\n{MADE}\n{paragraph(SLOWER)}\n\n{all_losses(found)}"

@@ -59,8 +59,8 @@ CHAPTERS: Final = (
         polled: a worker that got nothing waits for 10 ms. **RabbitMQ** holds a job in a queue with
         a ttl, and as a dead letter it comes to the work queue.
 
-What is not the same for all: RabbitMQ answers no acknowledgement, so a job counts when its one is
-        sent, whatever is on disk by then; that favours RabbitMQ. delayd stays awake for 0.1 ms
+What is not the same for all: RabbitMQ answers no acknowledgement, so a job counts when that
+        is sent, whatever is on disk by then; that favours RabbitMQ. delayd stays awake for 0.1 ms
         behind a client that answers at once, the others sleep; that favours delayd with one
         connection ([why](internals/decisions/busy-poll.md); `busy_poll = false` turns it off).
         RabbitMQ and PostgreSQL use several processors if there are more than the two of this

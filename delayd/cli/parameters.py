@@ -80,6 +80,13 @@ def _bound(text: str) -> str:
     return text
 
 
+def _job(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("is not the number of a job; a topic is named by --topic") from None
+
+
 def _priority(text: str) -> int:
     number = parse_whole(text)
     if number is None or number >= 1 << 32:
@@ -88,6 +95,7 @@ def _priority(text: str) -> int:
 
 
 DURATION: Final = Checked("duration", _duration)
+JOB: Final = Checked("number", _job)
 """`30m`, `1h30m`, `0.25`."""
 INTERVAL: Final = Checked("duration", _interval)
 """The same, where weeks and days are common."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from delayd.cli.connect import exit_of, explained, known_groups, known_keys, known_topics
-from delayd.cli.parameters import BOUND, DRY_RUN, YES
+from delayd.cli.parameters import BOUND, DRY_RUN, JOB, YES
 from delayd.cli.terminal import agreed, complain, print_lines
 from delayd.client.errors import Refused
 from delayd.exits import Exit
@@ -44,7 +44,7 @@ FILTERS: Final = (
     click.option("--to", "due_to", type=BOUND, help="Only jobs due before then."),
 )
 WHICH: Final = (
-    click.argument("ids", nargs=-1, type=int, metavar="[ID]..."),
+    click.argument("ids", nargs=-1, type=JOB, metavar="[ID]..."),
     click.option(
         "--topic",
         metavar="TOPIC",
