@@ -1,17 +1,14 @@
-"""`delayd import-beanstalkd`: what it says and refuses; tests/compat has the real thing."""
+"""`delayd import-beanstalkd`: what is no text of sessions.txt; tests/compat has the real thing."""
 
 import errno
 import os
 import pwd
-import sys
 from pathlib import Path
 
 import pytest
 
-from delayd.cli import terminal
 from delayd.cli.main import invoke
 from delayd.exits import Exit
-from delayd.journal.disk import RealDisk
 from tests.binlog.binlogs import BURIED, file_of, full
 
 Capture = pytest.CaptureFixture[str]
@@ -29,17 +26,6 @@ def binlog_dir(tmp_path: Path) -> Path:
 
 def imported(binlog_dir: Path, data_dir: Path, *more: str) -> int:
     return invoke(["import-beanstalkd", str(binlog_dir), "--data-dir", str(data_dir), *more])
-
-
-def test_it_says_what_the_data_directory_holds_now(
-    binlog_dir: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    data_dir = tmp_path / "data"
-    assert imported(binlog_dir, data_dir) == Exit.OK
-    assert capsys.readouterr().out == (
-        f"{data_dir} now holds 2 jobs in 1 topic: 1 ready, 0 delayed, 0 reserved, 1 buried\n"
-    )
-    assert invoke(["journal", "check", str(data_dir)]) == Exit.OK
 
 
 def test_the_files_are_given_to_the_user_who_is_to_work_on_them(
@@ -72,27 +58,6 @@ def test_files_that_cannot_be_given_away_are_named(
     assert told in capsys.readouterr().err
 
 
-def test_it_says_where_the_jobs_of_a_tube_go_whose_name_delayd_uses_itself(
-    binlog_dir: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    (binlog_dir / "binlog.1").write_bytes(file_of(full(1, b"one", "$idempotency"), zeros=100))
-    assert imported(binlog_dir, tmp_path / "data") == Exit.OK
-    assert "go to $idempotency.imported" in capsys.readouterr().err
-
-
-def test_the_data_directory_may_come_from_the_configuration(
-    binlog_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DELAYD_DATA_DIR", str(tmp_path / "variable"))
-    assert invoke(["import-beanstalkd", str(binlog_dir)]) == Exit.OK
-    assert (tmp_path / "variable" / "segment-0000000001.log").exists()
-    monkeypatch.delenv("DELAYD_DATA_DIR")
-    (tmp_path / "delayd.toml").write_text(f'data_dir = "{tmp_path}/file"')
-    words = ["import-beanstalkd", str(binlog_dir), "--config", str(tmp_path / "delayd.toml")]
-    assert invoke(words) == Exit.OK
-    assert (tmp_path / "file" / "segment-0000000001.log").exists()
-
-
 def test_its_first_line_says_where_the_jobs_go_by_an_absolute_path(
     binlog_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
@@ -103,54 +68,6 @@ def test_its_first_line_says_where_the_jobs_go_by_an_absolute_path(
     assert (tmp_path / "delayd-data" / "segment-0000000001.log").exists()
     assert invoke(["import-beanstalkd", "nothing"]) == Exit.USAGE
     assert "the jobs go to" not in capsys.readouterr().err
-
-
-def test_a_bad_configuration_is_told(binlog_dir: Path, capsys: Capture) -> None:
-    words = ["import-beanstalkd", str(binlog_dir), "--config", "/nowhere"]
-    assert invoke(words) == Exit.BAD_CONFIGURATION
-    assert "/nowhere: cannot be read" in capsys.readouterr().err
-
-
-def test_a_second_import_is_refused_and_changes_nothing(
-    binlog_dir: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    assert imported(binlog_dir, tmp_path / "data") == Exit.OK
-    segment = tmp_path / "data" / "segment-0000000001.log"
-    before = segment.read_bytes()
-    assert imported(binlog_dir, tmp_path / "data") == Exit.USAGE
-    said = "holds log-end: choose a directory that is new or empty"
-    assert said in capsys.readouterr().err
-    assert segment.read_bytes() == before
-
-
-def test_a_directory_without_a_binlog_is_refused(tmp_path: Path, capsys: Capture) -> None:
-    (tmp_path / "empty").mkdir()
-    assert imported(tmp_path / "empty", tmp_path / "data") == Exit.USAGE
-    assert "holds no binlog of beanstalkd" in capsys.readouterr().err
-    assert imported(tmp_path / "nothing", tmp_path / "data") == Exit.USAGE
-    assert not (tmp_path / "data").exists()
-
-
-def test_importing_into_the_binlog_itself_is_refused(binlog_dir: Path, capsys: Capture) -> None:
-    assert imported(binlog_dir, binlog_dir) != Exit.OK
-    assert {path.name for path in binlog_dir.iterdir()} == {"binlog.1", "lock"}
-
-
-def test_a_held_binlog_and_a_held_data_directory_are_refused(
-    binlog_dir: Path, tmp_path: Path, capsys: Capture
-) -> None:
-    disk = RealDisk()
-    data_dir = tmp_path / "data"
-    rules = {binlog_dir: "stop beanstalkd before", data_dir: "one daemon owns"}
-    for directory, rule in rules.items():
-        disk.make_directory(str(directory))
-        handle = disk.lock(str(directory / "lock"))
-        assert imported(binlog_dir, data_dir) == Exit.DIRECTORY_LOCKED
-        assert f"{directory}/lock is held by process {os.getpid()}: {rule}" in (
-            capsys.readouterr().err
-        )
-        disk.close(handle)
-    assert imported(binlog_dir, data_dir) == Exit.OK
 
 
 def test_damage_is_refused_by_its_place_and_can_be_left_out(
@@ -178,12 +95,3 @@ def test_a_record_cut_short_is_mentioned(binlog_dir: Path, tmp_path: Path, capsy
     assert f"{path} at offset {len(first)}: the body of job 2 does not end in CRLF" in err
     assert "left out, as it would do" in err
     assert "now holds 1 job in" in out
-
-
-def test_a_long_import_shows_its_progress_on_a_terminal(
-    binlog_dir: Path, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(terminal, "LONG_BYTES", 1)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    assert imported(binlog_dir, tmp_path / "data") == Exit.OK
-    assert "reading" in capsys.readouterr().err

@@ -2,20 +2,31 @@
 
 import io
 import json
+import os
 import re
 import shlex
 from ast import literal_eval
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from delayd.access.scopes import Scope
 from delayd.access.tokens import Tokens
 from delayd.exits import Exit
+from delayd.journal.disk import RealDisk
+from delayd.journal.format import HEADER_BYTES
+from delayd.journal.journal import Journal
+from tests.binlog.binlogs import BURIED, READY, file_of, full
+from tests.cli.journals import SEGMENT_BYTES, contents, fill, fill_with_snapshot, flip
 from tests.cli.talking import Talk
+from tests.journal.journals import frame_ends
 from tests.rigs.written import Fact, covers, facts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 NOW_MS: Final = 1_795_256_100_000
 """The wall clock of `delayd token` and `secret`: 2026-11-21T10:15:00Z."""
@@ -27,8 +38,12 @@ class Typed:
     def __init__(self, talk: Talk, patch: pytest.MonkeyPatch) -> None:
         self.talk = talk
         self.patch = patch
-        self.names: dict[str, str] = {}
+        self.names = {"$pid": str(os.getpid())}
         """What `$name` stands for."""
+        self.disk = RealDisk()
+        self.open: list[Callable[[], object]] = []
+        """What `free` closes."""
+        self.kept: dict[str, bytes] = {}
 
     def step(self, step: str) -> None:
         step = re.sub(r"\$[a-z]+", lambda match: self.names.get(match[0], match[0]), step)
@@ -77,6 +92,10 @@ class Typed:
                     rig.ok("POST", f"/v1/topics/t{number}/jobs", {"body": 1})
             case "push_on":
                 rig.engine.vet_target = lambda target: target
+            case "long":
+                self.patch.setattr("delayd.cli.terminal.LONG_BYTES", 1)
+            case "watched":
+                self.patch.setattr("sys.stderr.isatty", lambda: True)
             case "jobs":
                 assert sorted(job for job in range(1, 99) if rig.engine.store.jobs.get(job)) == [
                     *map(int, more.split())
@@ -86,7 +105,63 @@ class Typed:
             case "sent":
                 covers(json.loads(talk.requests[-1].body), json.loads(more), self.names)
             case _:
+                self.arrange_log(word, *more.split(" ", 2))
+
+    def arrange_log(self, word: str, place: str, *more: str) -> None:
+        """Leave a directory as a daemon or a beanstalkd might have, or look at one."""
+        path = Path(place)
+        match word:
+            case "log":  # DIRECTORY FRAMES [killed]
+                is_closed = more[1:] != ("killed",)
+                self.name_ends(fill(path, int(more[0]), is_closed=is_closed))
+            case "snapshot":
+                snapshot, log = fill_with_snapshot(path)
+                self.name_ends(log)
+                self.names |= {"$snapshot": str(snapshot), "$bytes": str(snapshot.stat().st_size)}
+            case "binlog":  # DIRECTORY TUBE
+                path.mkdir(exist_ok=True)
+                records = (full(number, b"x", more[0], state=number) for number in (READY, BURIED))
+                (path / "binlog.1").write_bytes(file_of(*records, zeros=100))
+                (path / "lock").touch()
+            case "directory":
+                path.mkdir()
+            case "delete":
+                path.unlink()
+            case "copy":
+                Path(more[0]).write_bytes(path.read_bytes())
+            case "rename":
+                path.rename(more[0])
+            case "link":
+                path.symlink_to(Path(more[0]).absolute())
+            case "flip":  # FILE OFFSET+BYTES
+                flip(path, sum(map(int, more[0].split("+"))))
+            case "held":  # FILE, or a directory, as a daemon does whose lock file was deleted
+                lock = self.disk.lock_directory if path.is_dir() else self.disk.lock
+                self.open.append(partial(self.disk.close, lock(place)))
+            case "daemon":  # DIRECTORY FRAMES: one plays so many there, and holds it
+                journal = Journal.open(place, disk=self.disk, segment_bytes=SEGMENT_BYTES)
+                self.open.append(journal.close)
+                assert len(list(journal.replay())) == int(more[0])
+            case "free":
+                self.open.pop()()
+            case "keep":
+                self.kept = contents(path)
+            case "kept":
+                assert contents(path) == self.kept
+            case "holds":
+                assert sorted(contents(path)) == sorted(" ".join(more).split())
+            case "parts":
+                assert path.read_bytes() == b"".join(Path(name).read_bytes() for name in more)
+            case _:
                 raise AssertionError(f"no step: {word}")
+
+    def name_ends(self, log: Path) -> None:
+        """`$size` is that of the log, `$a`, `$b`, ... are where its frames end."""
+        content = log.read_bytes()
+        self.names |= {"$log": str(log), "$size": str(len(content))}
+        self.names["$rest"] = str(len(content) - HEADER_BYTES)
+        ends = zip("abcdefgh", frame_ends(content), strict=False)
+        self.names |= {f"${letter}": str(end) for letter, end in ends}
 
     def type(self, words: list[str], outcome: str) -> None:
         code, *said = self.talk.run(*words)

@@ -87,13 +87,6 @@ def test_all_is_every_scope_and_an_end_may_be_a_time(path: Path, capsys: Capture
     assert (entry.scopes, entry.not_after_s) == (frozenset(Scope), 1_798_758_000)
 
 
-def test_every_token_is_added_to_those_there_are(path: Path, capsys: Capture) -> None:
-    texts = [made(path, capsys, f"w{n}", "--scope", "put", "--topic", "*")[0] for n in range(3)]
-    tokens = Tokens.load(str(path))
-    found = [tokens.find(text, 0.0) for text in texts]
-    assert [principal and principal.name for principal in found] == ["w0", "w1", "w2"]
-
-
 def test_an_id_that_is_taken_is_drawn_again(
     path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,31 +189,6 @@ def test_a_list_shows_all_but_secrets_and_hashes(
     for line in listed(path, capsys) + listed(path, capsys, "--json"):
         assert entry.sha256 not in line
         assert text[-43:] not in line
-
-
-def test_a_list_of_nothing_is_its_title(path: Path, capsys: Capture) -> None:
-    _, entry = made(path, capsys, "w", "--scope", "put", "--topic", "*")
-    assert invoke(["token", "revoke", entry.id, "--tokens", str(path)]) == Exit.OK
-    capsys.readouterr()
-    assert [line.split()[0] for line in listed(path, capsys)] == ["ID"]
-    assert listed(path, capsys, "--json") == []
-
-
-@pytest.mark.parametrize("by", ["its id", "itself"])
-def test_a_token_is_revoked_by(by: str, path: Path, capsys: Capture) -> None:
-    text, entry = made(path, capsys, "one", "--scope", "put", "--topic", "*")
-    kept, _ = made(path, capsys, "two", "--scope", "put", "--topic", "*")
-    said = entry.id if by == "its id" else text
-    assert invoke(["token", "revoke", said, "--tokens", str(path)]) == Exit.OK
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.splitlines() == [
-        f"delayd: token {entry.id} (one) was removed from {path}",
-        RELOAD,
-    ]
-    tokens = Tokens.load(str(path))
-    assert tokens.find(text, 0.0) is None
-    assert tokens.find(kept, 0.0) is not None
 
 
 # --- Secrets -------------------------------------------------------------------------------------
