@@ -7,29 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from delayd import limits
 from delayd.access.scopes import Scope
 from delayd.access.token_entries import (
     TOKENS_FILE,
 )
 from delayd.config import BY_NAME, SECTIONS, load
 from delayd.http.routes import ROUTES
-from delayd.limits import (
-    AUTH_FAILURES_MAX,
-    HTTP_BODY_BYTES_DEFAULT,
-    HTTP_BODY_MS_DEFAULT,
-    HTTP_CONNECTIONS_PER_IP_DEFAULT,
-    HTTP_HEADER_MS_DEFAULT,
-    HTTP_HEADERS_MAX,
-    HTTP_IDLE_MS_DEFAULT,
-    HTTP_UNAUTHENTICATED_PER_IP_DEFAULT,
-    LINE_BYTES_MAX,
-    LINE_CONNECTIONS_PER_ADDRESS_MAX,
-    LINE_INCOMPLETE_S_MAX,
-    LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
-    LONG_LINE_BYTES_MAX,
-    TOKENS_MAX,
-    WRITE_BUFFER_BYTES_DEFAULT,
-)
 from delayd.line.commands import COMMANDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
@@ -92,17 +76,19 @@ def test_the_bounds_are_those_of_the_limits() -> None:
         (only,) = (line for line in rows if line.startswith(f"| {beginning}"))
         return only
 
-    assert f"| {AUTH_FAILURES_MAX} a minute |" in row("wrong tokens")
-    assert LINE_CONNECTIONS_PER_ADDRESS_MAX == HTTP_CONNECTIONS_PER_IP_DEFAULT
-    assert f"| {HTTP_CONNECTIONS_PER_IP_DEFAULT:,} (" in row("connections from one address")
-    assert LINE_UNAUTHENTICATED_PER_ADDRESS_MAX == HTTP_UNAUTHENTICATED_PER_IP_DEFAULT
-    assert f"| {HTTP_UNAUTHENTICATED_PER_IP_DEFAULT} (" in row("of these, without")
-    assert f"| {LINE_BYTES_MAX} bytes, {LONG_LINE_BYTES_MAX:,} for" in row("a command line")
-    assert f"| {HTTP_BODY_BYTES_DEFAULT >> 20} MiB" in row("an HTTP request")
-    assert f"{HTTP_HEADERS_MAX} headers" in row("an HTTP request")
-    assert LINE_INCOMPLETE_S_MAX * 1_000 == HTTP_HEADER_MS_DEFAULT
-    assert f"| {LINE_INCOMPLETE_S_MAX} s (" in row("a request or line")
-    assert HTTP_BODY_MS_DEFAULT == 60_000
-    assert f"| {HTTP_IDLE_MS_DEFAULT // 1_000} s (" in row("an idle HTTP")
-    assert f"| {WRITE_BUFFER_BYTES_DEFAULT >> 20} MiB (" in row("answers that are not read")
-    assert f"at most {TOKENS_MAX:,} entries" in PAGE
+    assert f"| {limits.AUTH_FAILURES_MAX} a minute |" in row("wrong tokens")
+    assert limits.LINE_CONNECTIONS_PER_ADDRESS_MAX == limits.HTTP_CONNECTIONS_PER_IP_DEFAULT
+    assert f"| {limits.HTTP_CONNECTIONS_PER_IP_DEFAULT:,} (" in row("connections from one address")
+    assert limits.LINE_UNAUTHENTICATED_PER_ADDRESS_MAX == limits.HTTP_UNAUTHENTICATED_PER_IP_DEFAULT
+    assert f"| {limits.HTTP_UNAUTHENTICATED_PER_IP_DEFAULT} (" in row("of these, without")
+    assert f"| {limits.LINE_BYTES_MAX} bytes, {limits.LONG_LINE_BYTES_MAX:,} for" in row(
+        "a command line"
+    )
+    assert f"| {limits.HTTP_BODY_BYTES_DEFAULT >> 20} MiB" in row("an HTTP request")
+    assert f"{limits.HTTP_HEADERS_MAX} headers" in row("an HTTP request")
+    assert limits.LINE_INCOMPLETE_S_MAX * 1_000 == limits.HTTP_HEADER_MS_DEFAULT
+    assert f"| {limits.LINE_INCOMPLETE_S_MAX} s (" in row("a request or line")
+    assert limits.HTTP_BODY_MS_DEFAULT == 60_000
+    assert f"| {limits.HTTP_IDLE_MS_DEFAULT // 1_000} s (" in row("an idle HTTP")
+    assert f"| {limits.WRITE_BUFFER_BYTES_DEFAULT >> 20} MiB (" in row("answers that are not read")
+    assert f"at most {limits.TOKENS_MAX:,} entries" in PAGE

@@ -4,16 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from delayd import limits
 from delayd.access.tokens import Tokens
 from delayd.http import admission
 from delayd.http.admission import Hosts
 from delayd.http.problems import SourceRefused
-from delayd.limits import (
-    AUTH_DELAY_MS,
-    AUTH_FAILURES_MAX,
-    AUTH_FAILURES_WINDOW_MS,
-    HTTP_HOSTS_KNOWN_MAX,
-)
 from tests.rigs.http import JOBS, Client, HttpRig, request
 
 CHUNKED = b'a\r\n{"body":1}\r\n0\r\n\r\n'
@@ -35,9 +30,9 @@ def send_more(rig: HttpRig, client: Client, data: bytes) -> Client:
 
 def test_of_names_that_are_good_so_many_are_remembered() -> None:
     hosts = Hosts(())
-    for number in range(2 * HTTP_HOSTS_KNOWN_MAX):
+    for number in range(2 * limits.HTTP_HOSTS_KNOWN_MAX):
         hosts.check(f"localhost:{number}")
-    assert len(hosts._known) == HTTP_HOSTS_KNOWN_MAX
+    assert len(hosts._known) == limits.HTTP_HOSTS_KNOWN_MAX
     with pytest.raises(SourceRefused):
         hosts.check("evil.example")
     assert "evil.example" not in hosts._known
@@ -211,20 +206,20 @@ def test_a_token_is_good_for_what_it_is_at_the_end_of_the_body(becomes: str) -> 
 def test_who_shows_wrong_tokens_again_and_again_is_answered_late(guarded: HttpRig) -> None:
     with guarded as rig:
         token = rig.token()
-        for _ in range(2 * AUTH_FAILURES_MAX):
+        for _ in range(2 * limits.AUTH_FAILURES_MAX):
             assert rig.call("GET", "/v1/topics").status == 401
         assert not rig.authenticator._wrong_tokens._times, "no token is no wrong one"
-        for _ in range(AUTH_FAILURES_MAX - 1):
+        for _ in range(limits.AUTH_FAILURES_MAX - 1):
             assert shown(rig, "Bearer x").the_answer.status == 401
         late = shown(rig, "Bearer x")
         assert late.answer is None
         assert shown(rig, "Bearer x", "198.51.100.7").the_answer.status == 401
         assert shown(rig, f"Bearer {token}").the_answer.status == 200, "who is right need not"
-        rig.pass_ms(AUTH_DELAY_MS - 1)
+        rig.pass_ms(limits.AUTH_DELAY_MS - 1)
         assert late.answer is None
         rig.pass_ms(1)
         assert late.the_answer.status == 401
         shown(rig, "Bearer x").hang_up()
         rig.settle()
-        rig.pass_ms(AUTH_FAILURES_WINDOW_MS)
+        rig.pass_ms(limits.AUTH_FAILURES_WINDOW_MS)
         assert shown(rig, "Bearer x").the_answer.status == 401

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from delayd import limits
 from delayd.http import parsing
 from delayd.http.bodies import BodyReader
 from delayd.http.long_work import LoopTime, Slices
@@ -22,20 +23,10 @@ from delayd.http.request_forms import (
     PutJobsForm,
     ReserveAnyForm,
 )
-from delayd.limits import (
-    BODY_BYTES_DEFAULT,
-    HTTP_BATCH_MAX,
-    HTTP_ERRORS_MAX,
-    HTTP_FIELDS_BYTES_MAX,
-    HTTP_FREE_BYTES,
-    HTTP_HINTS_MAX,
-    HTTP_JSON_BYTES_MAX,
-    HTTP_STEP_BYTES,
-)
 from tests.rigs.http import JOBS, HttpRig, SliceWatch
 
-LONG = "x" * (HTTP_STEP_BYTES + 1)
-PUTS = BodyReader(PutJobForm, PutJobsForm, BODY_BYTES_DEFAULT)
+LONG = "x" * (limits.HTTP_STEP_BYTES + 1)
+PUTS = BodyReader(PutJobForm, PutJobsForm, limits.BODY_BYTES_DEFAULT)
 
 
 def read(data: bytes, kind: type[Form], batch: type[Form] | None = None) -> Any:  # noqa: ANN401
@@ -43,7 +34,7 @@ def read(data: bytes, kind: type[Form], batch: type[Form] | None = None) -> Any:
 
     async def play() -> Form:
         async with Slices(LoopTime(SliceWatch())) as slices:
-            return await BodyReader(kind, batch, BODY_BYTES_DEFAULT).read_long(data, slices)
+            return await BodyReader(kind, batch, limits.BODY_BYTES_DEFAULT).read_long(data, slices)
 
     return asyncio.run(play())
 
@@ -85,14 +76,14 @@ def outcome(reader: Callable[[bytes], Form], data: bytes) -> object:
         (PutJobForm, PutJobsForm, {"jobs": [{"body": 1, "on_conflict": "keep"}] * 3, "pad": LONG}),
         (PutJobForm, PutJobsForm, {"jobs": [], "body": LONG}),
         (PutJobForm, PutJobsForm, {"jobs": {"body": LONG}}),
-        (PutJobForm, PutJobsForm, {"jobs": [{"body": 1}] * (HTTP_BATCH_MAX + 1)}),
+        (PutJobForm, PutJobsForm, {"jobs": [{"body": 1}] * (limits.HTTP_BATCH_MAX + 1)}),
         (NackForm, None, {"token": "1-1-1", "error": LONG}),
         (NackForm, None, {"error": LONG}),
         (NackManyForm, None, {"nacks": [{"token": "1-1-1", "error": LONG}, {"token": "x"}]}),
         (NackManyForm, None, {"nacks": [{"token": "1-1-1", "error": LONG}] * 3}),
         (NackManyForm, None, {"knacks": LONG}),
-        (HeldManyForm, None, {"tokens": ["123456-1a1ff7acb80-1"] * HTTP_BATCH_MAX}),
-        (HeldManyForm, None, {"tokens": ["123456-1a1ff7acb80-1"] * (HTTP_BATCH_MAX + 1)}),
+        (HeldManyForm, None, {"tokens": ["123456-1a1ff7acb80-1"] * limits.HTTP_BATCH_MAX}),
+        (HeldManyForm, None, {"tokens": ["123456-1a1ff7acb80-1"] * (limits.HTTP_BATCH_MAX + 1)}),
         (HeldManyForm, None, {"tokens": [1] * 90 + [LONG]}),
         (ReserveAnyForm, None, {"topics": ["a", " ", LONG], "max": 0}),
     ],
@@ -115,7 +106,7 @@ def test_of_a_name_that_is_there_twice_the_last_value_counts() -> None:
     for last, rule in ((jobs[2], "must be at least 1 long"), (b'"jobs": 1', "must be an array")):
         with pytest.raises(RequestInvalid, match=rule):
             put(b"{%b, %b}" % (jobs[1], last))
-    texts = (LONG.encode(), b"y" * HTTP_STEP_BYTES * 2, b"z")
+    texts = (LONG.encode(), b"y" * limits.HTTP_STEP_BYTES * 2, b"z")
     bodies = [b'"body": "%b"' % text for text in texts]
     assert put(b"{%b, %b}" % (bodies[0], bodies[1])).body_bytes == b'"%b"' % texts[1]
     assert put(b"{%b, %b}" % (bodies[1], bodies[2])).body_bytes == b'"z"'
@@ -145,7 +136,7 @@ def test_a_byte_that_is_no_utf_8_is_told_by_its_place_in_the_request() -> None:
 
 
 def test_a_body_that_is_longer_than_any_is_kept_unread_for_the_engine_to_refuse() -> None:
-    body = b'[%b"\xff"]' % (b"1," * BODY_BYTES_DEFAULT)
+    body = b'[%b"\xff"]' % (b"1," * limits.BODY_BYTES_DEFAULT)
     assert put(b'{"body": %b}' % body).body_bytes == body
     with HttpRig() as rig:
         for data, status in (
@@ -157,7 +148,7 @@ def test_a_body_that_is_longer_than_any_is_kept_unread_for_the_engine_to_refuse(
 
 
 def test_fields_that_would_take_long_to_read_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    dense = b"[%b1]" % (b"1," * HTTP_FIELDS_BYTES_MAX)
+    dense = b"[%b1]" % (b"1," * limits.HTTP_FIELDS_BYTES_MAX)
     monkeypatch.setattr(parsing, "errors_in", None)
     for name in (b"retry", b"delay", b"priority", b"colour"):
         for data in (b"{%b}", b'{"jobs": [{%b}]}'):
@@ -168,7 +159,7 @@ def test_fields_that_would_take_long_to_read_are_not_read(monkeypatch: pytest.Mo
     with pytest.raises(RequestInvalid, match="are longer than"):
         read(b'{"tokens": %b}' % dense, HeldManyForm)
     with pytest.raises(RequestInvalid, match="tokens: has more than 1000 items"):
-        read(b'{"tokens": %b1]}' % dense[: HTTP_FIELDS_BYTES_MAX - 100], HeldManyForm)
+        read(b'{"tokens": %b1]}' % dense[: limits.HTTP_FIELDS_BYTES_MAX - 100], HeldManyForm)
     with pytest.raises(BodyTooLong):
         read(b'{"retry": %b}' % dense, PolicyBodyForm)
 
@@ -176,18 +167,18 @@ def test_fields_that_would_take_long_to_read_are_not_read(monkeypatch: pytest.Mo
 def test_of_a_list_that_is_too_long_no_item_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "errors_in", None)
     with pytest.raises(RequestInvalid, match="jobs: has more than 1000 items"):
-        put(b'{"jobs": [%b1]}' % (b"1," * HTTP_FIELDS_BYTES_MAX))
+        put(b'{"jobs": [%b1]}' % (b"1," * limits.HTTP_FIELDS_BYTES_MAX))
 
 
 def test_json_that_would_block_all_is_to_be_sent_in_lines() -> None:
     jobs = b",".join([b'{"body": "%b"}' % (b"x" * 60_000)] * 70)
-    assert len(jobs) > HTTP_JSON_BYTES_MAX
+    assert len(jobs) > limits.HTTP_JSON_BYTES_MAX
     with pytest.raises(BodyTooLong, match="as lines, with the Content-Type application/x-ndjson"):
         put(b'{"jobs": [%b]}' % jobs)
     assert len(lines(jobs.replace(b",", b"\n")).jobs) == 70
-    with pytest.raises(BodyTooLong, match=f"longer than {HTTP_JSON_BYTES_MAX} bytes$"):
-        read(b'{"error": "%b"}' % (b"x" * HTTP_JSON_BYTES_MAX), NackForm)
-    longest = b"x" * (HTTP_JSON_BYTES_MAX * 2)
+    with pytest.raises(BodyTooLong, match=f"longer than {limits.HTTP_JSON_BYTES_MAX} bytes$"):
+        read(b'{"error": "%b"}' % (b"x" * limits.HTTP_JSON_BYTES_MAX), NackForm)
+    longest = b"x" * (limits.HTTP_JSON_BYTES_MAX * 2)
     puts = BodyReader(PutJobForm, PutJobsForm, len(longest))
     for data in (b'{"body":"%b"}' % longest[2:], b'{"body_base64":"%b"}' % longest):
         job: Any = asyncio.run(puts.read_long(data, at_ease()))
@@ -223,17 +214,17 @@ def test_mistakes_are_looked_for_until_there_are_enough_and_few_are_guessed_at(
     monkeypatch.setattr(parsing, "did_you_mean", guess)
     monkeypatch.setattr(parsing, "errors_in", look_for)
     wrong = {**item, **{f"priority_{number}": 1 for number in range(30)}}
-    data = json.dumps({name: [wrong] * HTTP_BATCH_MAX}).encode()
+    data = json.dumps({name: [wrong] * limits.HTTP_BATCH_MAX}).encode()
     short = json.dumps({name: [wrong] * 50}).encode()
     with pytest.raises(RequestInvalid) as caught:
         read(data, kind, batch)
-    assert len(caught.value.errors) == HTTP_ERRORS_MAX
-    assert len(guesses) == HTTP_HINTS_MAX
-    assert len(items) <= HTTP_ERRORS_MAX // 30 + 1
+    assert len(caught.value.errors) == limits.HTTP_ERRORS_MAX
+    assert len(guesses) == limits.HTTP_HINTS_MAX
+    assert len(items) <= limits.HTTP_ERRORS_MAX // 30 + 1
     guesses.clear()
     with pytest.raises(RequestInvalid):
         Reader(batch or kind).read(short)
-    assert len(guesses) == HTTP_HINTS_MAX
+    assert len(guesses) == limits.HTTP_HINTS_MAX
 
 
 # --- Slices ---------------------------------------------------------------------------------------
@@ -241,7 +232,9 @@ def test_mistakes_are_looked_for_until_there_are_enough_and_few_are_guessed_at(
 
 def batch_of(count: int) -> bytes:
     """Jobs of which each takes a step to read."""
-    return b'{"jobs": [%b]}' % b",".join([b'{"body": 1%b}' % (b" " * HTTP_STEP_BYTES)] * count)
+    return b'{"jobs": [%b]}' % b",".join(
+        [b'{"body": 1%b}' % (b" " * limits.HTTP_STEP_BYTES)] * count
+    )
 
 
 def test_others_are_answered_while_a_long_request_is_read() -> None:
@@ -293,8 +286,8 @@ def test_a_client_that_goes_while_its_request_is_read_holds_up_nobody() -> None:
 def test_empty_lines_are_passed_over_together() -> None:
     watch = SliceWatch()
     steps = 20
-    blanks = (b"\n" * HTTP_STEP_BYTES + b" \r\n" * HTTP_STEP_BYTES) * steps
-    ends = 2 * steps * HTTP_STEP_BYTES
+    blanks = (b"\n" * limits.HTTP_STEP_BYTES + b" \r\n" * limits.HTTP_STEP_BYTES) * steps
+    ends = 2 * steps * limits.HTTP_STEP_BYTES
 
     async def play() -> Any:  # noqa: ANN401
         data = b'%b{"body": 1}%b\n{"body": 2, "x": 1}%b' % (blanks, blanks, blanks)
@@ -309,7 +302,7 @@ def test_empty_lines_are_passed_over_together() -> None:
 
 def test_of_many_short_requests_so_many_are_read_in_a_turn_as_take_a_slice() -> None:
     with HttpRig(slice_now_ns=SliceWatch()) as rig:
-        body = b'{"body": 1}'.ljust(HTTP_FREE_BYTES + 1)
+        body = b'{"body": 1}'.ljust(limits.HTTP_FREE_BYTES + 1)
         clients = [rig.send("POST", JOBS, data=body, is_settled=False) for _ in range(20)]
         quick = [rig.send("POST", JOBS, {"body": 2}, is_settled=False) for _ in range(20)]
         put = [0]
@@ -326,5 +319,5 @@ def test_of_many_short_requests_so_many_are_read_in_a_turn_as_take_a_slice() -> 
 def test_a_short_request_waits_for_no_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BodyReader, "read_long", None)
     with HttpRig() as rig:
-        body = b'{"body": 1}'.ljust(HTTP_STEP_BYTES)
+        body = b'{"body": 1}'.ljust(limits.HTTP_STEP_BYTES)
         assert rig.call("POST", JOBS, data=body).status == 201

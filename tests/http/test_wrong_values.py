@@ -6,18 +6,7 @@ from typing import Final
 
 import pytest
 
-from delayd.limits import (
-    CALENDAR_BINS_MAX,
-    CAP_MAX,
-    HTTP_BATCH_MAX,
-    HTTP_CALENDAR_TOPICS_MAX,
-    HTTP_DEAD_TOPICS_MAX,
-    HTTP_TOPICS_MAX,
-    HTTP_TOPICS_PAGE_MAX,
-    HTTP_WAIT_MS_MAX,
-    KEY_BYTES_MAX,
-    SEARCH_JOBS_MAX,
-)
+from delayd import limits
 from tests.core.canonical import canonical
 from tests.rigs.http import HttpRig
 from tests.rigs.written import Fact, facts_of
@@ -26,18 +15,18 @@ HELD: Final = "1-18bcfe56800-1"
 """The token of the job that is in hand."""
 LONG: Final[list[tuple[str, object, str]]] = [
     ("POST /v1/topics/mail/jobs", {"body": 1, "retry": [1] * 256}, "retry"),
-    ("POST /v1/ack", {"tokens": ["1-0-1"] * (HTTP_BATCH_MAX + 1)}, "tokens"),
-    ("POST /v1/nack", {"nacks": [{"token": "1-0-1"}] * (HTTP_BATCH_MAX + 1)}, "nacks"),
-    ("POST /v1/reserve", {"topics": ["mail"] * (HTTP_TOPICS_MAX + 1)}, "topics"),
-    ("GET /v1/topics/mail/jobs?", f"prefix={'x' * (KEY_BYTES_MAX + 1)}", "prefix"),
+    ("POST /v1/ack", {"tokens": ["1-0-1"] * (limits.HTTP_BATCH_MAX + 1)}, "tokens"),
+    ("POST /v1/nack", {"nacks": [{"token": "1-0-1"}] * (limits.HTTP_BATCH_MAX + 1)}, "nacks"),
+    ("POST /v1/reserve", {"topics": ["mail"] * (limits.HTTP_TOPICS_MAX + 1)}, "topics"),
+    ("GET /v1/topics/mail/jobs?", f"prefix={'x' * (limits.KEY_BYTES_MAX + 1)}", "prefix"),
     (
         "GET /v1/calendar?",
-        "&".join(f"topic=t{number}" for number in range(HTTP_CALENDAR_TOPICS_MAX + 1)),
+        "&".join(f"topic=t{number}" for number in range(limits.HTTP_CALENDAR_TOPICS_MAX + 1)),
         "topic",
     ),
     (
         "GET /v1/dead?",
-        "&".join(f"topic=t{number}" for number in range(HTTP_DEAD_TOPICS_MAX + 1)),
+        "&".join(f"topic=t{number}" for number in range(limits.HTTP_DEAD_TOPICS_MAX + 1)),
         "topic",
     ),
 ]
@@ -45,9 +34,15 @@ LONG: Final[list[tuple[str, object, str]]] = [
 
 def test_the_numbers_one_beyond_a_bound_are_those_of_the_limits() -> None:
     written = (Path(__file__).parent / "wrong_values.txt").read_text()
-    assert HTTP_TOPICS_PAGE_MAX == CALENDAR_BINS_MAX == HTTP_BATCH_MAX == SEARCH_JOBS_MAX == 1_000
-    assert f'{{"max": {CAP_MAX + 1},' in written
-    assert f'{{"wait": {HTTP_WAIT_MS_MAX / 1_000 + 0.001}}}' in written
+    assert (
+        limits.HTTP_TOPICS_PAGE_MAX
+        == limits.CALENDAR_BINS_MAX
+        == limits.HTTP_BATCH_MAX
+        == limits.SEARCH_JOBS_MAX
+        == 1_000
+    )
+    assert f'{{"max": {limits.CAP_MAX + 1},' in written
+    assert f'{{"wait": {limits.HTTP_WAIT_MS_MAX / 1_000 + 0.001}}}' in written
 
 
 def refuse(rig: HttpRig, call: str, given: str, fields: list[str]) -> None:

@@ -5,22 +5,13 @@ from itertools import pairwise
 
 import pytest
 
+from delayd import limits
 from delayd.access.scopes import Scope
 from delayd.core.times import RequestMs
-from delayd.limits import (
-    DELAYED_SEARCHED,
-    DELAYED_SORTED_MAX,
-    MATCHED_US,
-    TASK_STEP_JOBS,
-    TOKEN_GLOBS_MAX,
-    TOPICS_AT_ONCE,
-    TOPICS_WATCHED_MAX,
-    UNWATCHED_AT_ONCE,
-)
 from tests.core.check import check
 from tests.rigs.line import Client, LineRig
 
-TOPICS = TOPICS_AT_ONCE + 3 * TASK_STEP_JOBS
+TOPICS = limits.TOPICS_AT_ONCE + 3 * limits.TASK_STEP_JOBS
 
 
 def make_topics(rig: LineRig, count: int) -> list[str]:
@@ -47,7 +38,7 @@ def values(reply: bytes) -> dict[str, str]:
 def test_what_looks_at_all_topics_is_answered_at_once_where_they_are_few(command: bytes) -> None:
     rig = LineRig()
     client = rig.client()
-    make_topics(rig, TOPICS_AT_ONCE)
+    make_topics(rig, limits.TOPICS_AT_ONCE)
     assert not asked(client, rig, command)
     assert client.connection.take_out().startswith(b"OK ")
 
@@ -57,7 +48,7 @@ def test_a_list_of_very_many_tubes_is_made_in_slices() -> None:
     client, other = rig.client(), rig.client()
     names = make_topics(rig, TOPICS)
     assert asked(client, rig, b"list-tubes\r\nlist-tube-used\r\n")
-    assert rig.steps_beside(client, other) == 1 + TOPICS // TASK_STEP_JOBS
+    assert rig.steps_beside(client, other) == 1 + TOPICS // limits.TASK_STEP_JOBS
     rows = "".join(f"- {name}\n" for name in names)
     body = f"---\n{rows}"
     assert client.connection.take_out().decode() == f"OK {len(body)}\r\n{body}\r\nUSING default\r\n"
@@ -65,15 +56,17 @@ def test_a_list_of_very_many_tubes_is_made_in_slices() -> None:
 
 def test_a_list_for_a_token_with_many_patterns_is_made_in_more_and_shorter_slices() -> None:
     rig = LineRig(needs_token=True)
-    globs = (*(f"*a*b{number}" for number in range(TOKEN_GLOBS_MAX - 1)), "*-7")
+    globs = (*(f"*a*b{number}" for number in range(limits.TOKEN_GLOBS_MAX - 1)), "*-7")
     client, other = (rig.user(Scope.STATS, topics=globs) for _ in range(2))
     store = rig.engine.store
     for number in range(200):
         store.topic(f"topic-{number}").users += 1
     assert asked(client, rig, b"list-tubes\r\n")
-    assert client.connection.visible_us > MATCHED_US, "more than for a token with one pattern"
-    per_step = TASK_STEP_JOBS // (1 + client.connection.visible_us)
-    assert 1 <= per_step < TASK_STEP_JOBS
+    assert client.connection.visible_us > limits.MATCHED_US, (
+        "more than for a token with one pattern"
+    )
+    per_step = limits.TASK_STEP_JOBS // (1 + client.connection.visible_us)
+    assert 1 <= per_step < limits.TASK_STEP_JOBS
     assert rig.steps_beside(client, other) == 1 + len(store.topics.listing) // per_step
     assert client.connection.take_out() == b"OK 14\r\n---\n- topic-7\n\r\n"
 
@@ -84,7 +77,7 @@ def test_statistics_of_very_many_topics_are_summed_in_slices() -> None:
     make_topics(rig, TOPICS)
     client.says(b"watch t0\r\n", b"watch t6\r\n", b"reserve\r\n", b"reserve\r\n", b"bury 1 0\r\n")
     assert asked(client, rig, b"stats\r\n")
-    assert rig.steps_beside(client, other) == 1 + TOPICS // TASK_STEP_JOBS
+    assert rig.steps_beside(client, other) == 1 + TOPICS // limits.TASK_STEP_JOBS
     found = values(client.connection.take_out())
     expected = values(
         b"\n".join(
@@ -111,7 +104,7 @@ def test_statistics_of_very_many_topics_are_summed_in_slices() -> None:
 def test_of_very_many_delayed_jobs_the_soonest_is_looked_for_in_slices(delay_s: bytes) -> None:
     rig = LineRig()
     client, other = rig.client(), rig.client()
-    jobs = DELAYED_SORTED_MAX + 1
+    jobs = limits.DELAYED_SORTED_MAX + 1
     for number in range(jobs):
         delay = delay_s if b"%" not in delay_s else delay_s % (jobs - number)
         client.says(b"put 0 %b 60 1\r\nx\r\n" % delay)
@@ -127,10 +120,12 @@ def test_of_very_many_delayed_jobs_the_soonest_is_looked_for_in_slices(delay_s: 
 
 
 def test_a_job_that_goes_while_the_soonest_is_looked_for_is_not_shown() -> None:
-    for gone in (3, DELAYED_SORTED_MAX + DELAYED_SEARCHED):
+    for gone in (3, limits.DELAYED_SORTED_MAX + limits.DELAYED_SEARCHED):
         rig = LineRig()
         client, other = rig.client(), rig.client()
-        client.says(b"put 0 5 60 1\r\nx\r\n" * (DELAYED_SORTED_MAX + DELAYED_SEARCHED))
+        client.says(
+            b"put 0 5 60 1\r\nx\r\n" * (limits.DELAYED_SORTED_MAX + limits.DELAYED_SEARCHED)
+        )
         assert asked(client, rig, b"peek-delayed\r\n")
         while not client.connection.out:
             task = rig.tasks.step(rig.now_ms)
@@ -149,13 +144,16 @@ def test_a_job_that_goes_while_the_soonest_is_looked_for_is_not_shown() -> None:
 def test_many_tubes_of_a_closed_connection_are_let_go_in_slices() -> None:
     rig = LineRig()
     many, few, other = rig.client(), rig.client(), rig.client()
-    for client, tubes in ((many, TOPICS_WATCHED_MAX - 1), (few, UNWATCHED_AT_ONCE - 1)):
+    for client, tubes in (
+        (many, limits.TOPICS_WATCHED_MAX - 1),
+        (few, limits.UNWATCHED_AT_ONCE - 1),
+    ):
         name = b"many" if client is many else b"few"
         for number in range(tubes):
             client.says(b"watch %b-%d\r\n" % (name, number))
     listing = rig.engine.store.topics.listing
     few.connection.close(rig.now_ms)
-    assert len(listing) == TOPICS_WATCHED_MAX, "few are let go at once"
+    assert len(listing) == limits.TOPICS_WATCHED_MAX, "few are let go at once"
     many.connection.close(rig.now_ms)
     check(rig.engine)
     left = [len(listing)]
@@ -164,7 +162,7 @@ def test_many_tubes_of_a_closed_connection_are_let_go_in_slices() -> None:
         left.append(len(listing))
         check(rig.engine)
     steps = [before - after for before, after in pairwise(left)]
-    assert max(steps) == TASK_STEP_JOBS
+    assert max(steps) == limits.TASK_STEP_JOBS
     assert left[-1] == 1
     assert other.says(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
     assert listing[0].watchers == listing[0].users == 1

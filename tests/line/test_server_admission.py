@@ -5,16 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from delayd import limits
 from delayd.access.authenticator import Authenticator
 from delayd.access.connection_limits import ConnectionLimits
 from delayd.access.rejections import reason_of
 from delayd.access.scopes import Scope
 from delayd.access.tokens import TOKEN_BYTES, Tokens, issue
 from delayd.core.stats.refusals import Refusals
-from delayd.limits import (
-    LINE_INCOMPLETE_S_MAX,
-    LINE_UNAUTHENTICATED_PER_ADDRESS_MAX,
-)
 from delayd.net.tls import server_context
 from tests.access.handshakes import Authority
 from tests.rigs.line_sockets import ServerRig, heard, is_cut_off
@@ -34,7 +31,7 @@ def test_a_server_refuses_too_many_unauthenticated_clients(monkeypatch: pytest.M
     monkeypatch.setattr("delayd.access.connection_limits.origin_of", lambda address: address[0])
     refusals = Refusals()
     with ServerRig(connections_max=500, admission=asking(), refusals=refusals) as rig:
-        clients = [rig.client() for _ in range(LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
+        clients = [rig.client() for _ in range(limits.LINE_UNAUTHENTICATED_PER_ADDRESS_MAX)]
         assert is_cut_off(rig.client())
         assert refusals.by_reason == {"TOO_MANY_UNAUTHENTICATED": 1}
         for client in clients[:2]:
@@ -186,5 +183,5 @@ def test_the_authenticator_is_told_of_a_handshake_that_fails_and_of_one_that_tak
         rig.says(rig.client(), b"GET / HTTP/1.1\r\n\r\n")
         rig.client()
         rig.turn_until_quiet()
-        rig.elapses(LINE_INCOMPLETE_S_MAX + 1)
+        rig.elapses(limits.LINE_INCOMPLETE_S_MAX + 1)
     assert told == [("127.0.0.1", "http request"), ("127.0.0.1", "the handshake took too long")]

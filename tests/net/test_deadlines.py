@@ -5,14 +5,7 @@ from functools import partial
 
 import pytest
 
-from delayd.limits import (
-    BYTES_PER_S_MIN,
-    LINE_BODY_BYTES_PER_S_IN_ALL,
-    LINE_BODY_IN_ALL_S,
-    LINE_INCOMPLETE_S_MAX,
-    LOOKS_MAX,
-    TLS_HANDSHAKE_MS,
-)
+from delayd import limits
 from delayd.net.deadlines import Deadlines, ReadTimeouts, Sender
 
 
@@ -156,13 +149,13 @@ def test_nobody_wakes_anybody_while_nothing_is_half_said(watch: Watch) -> None:
 def test_a_line_has_ten_seconds(watch: Watch) -> None:
     sender = Incoming(0)
     assert watch.timeouts.note(sender)
-    assert not watch.after(LINE_INCOMPLETE_S_MAX + 0.999)
+    assert not watch.after(limits.LINE_INCOMPLETE_S_MAX + 0.999)
     assert watch.after(0.001) == [sender]
     assert watch.timeouts.is_too_slow(sender)
 
 
 def test_a_handshake_has_as_long_as_a_line() -> None:
-    assert TLS_HANDSHAKE_MS == LINE_INCOMPLETE_S_MAX * 1_000
+    assert limits.TLS_HANDSHAKE_MS == limits.LINE_INCOMPLETE_S_MAX * 1_000
 
 
 def test_what_has_ended_in_time_is_forgotten(watch: Watch) -> None:
@@ -185,11 +178,11 @@ def test_a_byte_more_of_the_same_line_wins_no_time_and_the_next_line_does(watch:
 
 
 def test_a_body_may_take_as_long_as_its_pace_allows(watch: Watch) -> None:
-    size = 30 * BYTES_PER_S_MIN
+    size = 30 * limits.BYTES_PER_S_MIN
     sender = Incoming(size)
     watch.timeouts.note(sender)
     for second in range(1, 30):
-        sender.incomplete_bytes = size - second * BYTES_PER_S_MIN
+        sender.incomplete_bytes = size - second * limits.BYTES_PER_S_MIN
         watch.timeouts.note(sender)
         assert not watch.after(1)
     assert not watch.after(1)
@@ -208,8 +201,8 @@ def test_a_body_that_drips_has_ten_seconds(watch: Watch) -> None:
 @pytest.mark.parametrize(
     ("size", "seconds"),
     [
-        (3_900_000, LINE_BODY_IN_ALL_S),
-        (1 << 30, (1 << 30) // LINE_BODY_BYTES_PER_S_IN_ALL),
+        (3_900_000, limits.LINE_BODY_IN_ALL_S),
+        (1 << 30, (1 << 30) // limits.LINE_BODY_BYTES_PER_S_IN_ALL),
     ],
 )
 def test_whatever_its_pace_a_body_has_to_end(watch: Watch, size: int, seconds: int) -> None:
@@ -282,8 +275,8 @@ def test_an_answer_and_a_slow_client_wake_each_at_its_time(watch: Watch) -> None
 
 
 def test_many_that_are_too_slow_at_once_are_told_of_in_slices(watch: Watch) -> None:
-    senders = [Incoming(0) for _ in range(2 * LOOKS_MAX + 1)]
+    senders = [Incoming(0) for _ in range(2 * limits.LOOKS_MAX + 1)]
     for sender in senders:
         watch.timeouts.note(sender)
-    slow = watch.after(LINE_INCOMPLETE_S_MAX + 1)
+    slow = watch.after(limits.LINE_INCOMPLETE_S_MAX + 1)
     assert set(slow) == set(senders)

@@ -2,14 +2,7 @@
 
 import pytest
 
-from delayd.limits import (
-    PUSH_ANSWER_BYTES_MAX,
-    PUSH_ANSWER_READ_BYTES_MAX,
-    PUSH_CHUNK_LINE_BYTES_MAX,
-    PUSH_CHUNKS_MAX,
-    PUSH_HEAD_BYTES_MAX,
-    PUSH_HINTS_MAX,
-)
+from delayd import limits
 from delayd.push.answer_reader import AnswerReader, NotHttp
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -80,13 +73,13 @@ def test_an_answer_is_read_alike_in_whatever_pieces_it_comes(
         OK + b"Content-Length : 1\r\n\r\n",
         OK + b"no header\r\n\r\n",
         OK + b"a: \0\r\n\r\n",
-        OK + b"a" * PUSH_HEAD_BYTES_MAX,
-        b"HTTP/1.1 200 " + b"x" * PUSH_HEAD_BYTES_MAX,
-        OK + b"a: b\r\n" * (PUSH_HEAD_BYTES_MAX // 6),
-        OK + b"a:" + b" " * PUSH_HEAD_BYTES_MAX + b"\r\n\r\n",
-        HINT * (PUSH_HINTS_MAX + 1),
+        OK + b"a" * limits.PUSH_HEAD_BYTES_MAX,
+        b"HTTP/1.1 200 " + b"x" * limits.PUSH_HEAD_BYTES_MAX,
+        OK + b"a: b\r\n" * (limits.PUSH_HEAD_BYTES_MAX // 6),
+        OK + b"a:" + b" " * limits.PUSH_HEAD_BYTES_MAX + b"\r\n\r\n",
+        HINT * (limits.PUSH_HINTS_MAX + 1),
         (b"HTTP/1.1 103 x\r\nX: " + b"x" * 1_000 + b"\r\n\r\n")
-        * (PUSH_HEAD_BYTES_MAX // 1_000 + 1),
+        * (limits.PUSH_HEAD_BYTES_MAX // 1_000 + 1),
     ],
 )
 def test_what_is_no_answer_or_begins_for_too_long_is_refused(data: bytes, step: int) -> None:
@@ -95,9 +88,9 @@ def test_what_is_no_answer_or_begins_for_too_long_is_refused(data: bytes, step: 
 
 
 def test_so_many_hints_and_so_long_a_head_are_still_read() -> None:
-    assert read(HINT * PUSH_HINTS_MAX + OK + b"Content-Length: 0\r\n\r\n").is_whole
+    assert read(HINT * limits.PUSH_HINTS_MAX + OK + b"Content-Length: 0\r\n\r\n").is_whole
     head = OK + b"Content-Length: 0\r\nX: "
-    head += b"x" * (PUSH_HEAD_BYTES_MAX - len(head) - 4) + b"\r\n\r\n"
+    head += b"x" * (limits.PUSH_HEAD_BYTES_MAX - len(head) - 4) + b"\r\n\r\n"
     assert read(head).is_whole
 
 
@@ -119,18 +112,18 @@ def test_an_answer_with_anything_behind_it_is_not_whole(whole: bytes) -> None:
 
 
 def test_of_an_answer_without_end_no_more_is_read_than_the_limit() -> None:
-    fits = OK + b"Content-Length: %d\r\n\r\n" % PUSH_ANSWER_READ_BYTES_MAX
-    reader = read(fits + b"x" * PUSH_ANSWER_READ_BYTES_MAX, 4_096)
+    fits = OK + b"Content-Length: %d\r\n\r\n" % limits.PUSH_ANSWER_READ_BYTES_MAX
+    reader = read(fits + b"x" * limits.PUSH_ANSWER_READ_BYTES_MAX, 4_096)
     assert reader.is_whole
-    assert reader.beginning == b"x" * PUSH_ANSWER_BYTES_MAX
+    assert reader.beginning == b"x" * limits.PUSH_ANSWER_BYTES_MAX
     # Of one whose connection is given up, only the beginning is of interest.
-    longer = OK + b"Content-Length: %d\r\n\r\n" % (PUSH_ANSWER_READ_BYTES_MAX + 1)
+    longer = OK + b"Content-Length: %d\r\n\r\n" % (limits.PUSH_ANSWER_READ_BYTES_MAX + 1)
     for head in (longer, OK + b"\r\n"):
-        reader = read(head + b"x" * (PUSH_ANSWER_BYTES_MAX - 1))
+        reader = read(head + b"x" * (limits.PUSH_ANSWER_BYTES_MAX - 1))
         assert not reader.is_over
         reader.feed(b"x")
-        assert told(reader) == (200, b"x" * PUSH_ANSWER_BYTES_MAX, True, False)
-    reader = read(CHUNKED + b"fffff\r\n" + b"x" * PUSH_ANSWER_READ_BYTES_MAX)
+        assert told(reader) == (200, b"x" * limits.PUSH_ANSWER_BYTES_MAX, True, False)
+    reader = read(CHUNKED + b"fffff\r\n" + b"x" * limits.PUSH_ANSWER_READ_BYTES_MAX)
     assert not reader.is_over
     reader.feed(b"x")
     assert reader.is_over
@@ -138,10 +131,10 @@ def test_of_an_answer_without_end_no_more_is_read_than_the_limit() -> None:
 
 def test_chunks_without_end_are_given_up() -> None:
     chunk = b"1\r\nx\r\n"
-    assert read(CHUNKED + chunk * (PUSH_CHUNKS_MAX - 1) + b"0\r\n\r\n").is_whole
-    reader = read(CHUNKED + chunk * PUSH_CHUNKS_MAX + b"0\r\n\r\n")
-    assert told(reader) == (200, b"x" * PUSH_CHUNKS_MAX, True, False)
-    long_line = b"1;" + b"x" * (PUSH_CHUNK_LINE_BYTES_MAX - 2)
+    assert read(CHUNKED + chunk * (limits.PUSH_CHUNKS_MAX - 1) + b"0\r\n\r\n").is_whole
+    reader = read(CHUNKED + chunk * limits.PUSH_CHUNKS_MAX + b"0\r\n\r\n")
+    assert told(reader) == (200, b"x" * limits.PUSH_CHUNKS_MAX, True, False)
+    long_line = b"1;" + b"x" * (limits.PUSH_CHUNK_LINE_BYTES_MAX - 2)
     assert told(read(CHUNKED + long_line)) == (200, b"", True, False)
     assert not read(CHUNKED + long_line[:-1]).is_over
 

@@ -7,19 +7,10 @@ from typing import Any
 
 import pytest
 
+from delayd import limits
 from delayd.core.job_parts import attempts_of
 from delayd.core.job_record import State
 from delayd.core.targets import pack_own
-from delayd.limits import (
-    BREAKER_FAILURES,
-    BREAKER_FIRST_PROBE_MS,
-    BREAKER_FIRST_PROBES_MAX,
-    BREAKER_OPEN_MS,
-    BREAKER_OPEN_MS_MAX,
-    BREAKER_SPARES_MS,
-    PUSH_PLACES_KEPT_MAX,
-    PUSH_STEPS_PER_TURN,
-)
 from delayd.push.breaker import BreakerState, Probe
 from delayd.push.scheduler import PushCall
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result
@@ -59,11 +50,11 @@ def job_id(rig: SchedulerRig) -> int:
 def test_a_turn_takes_a_bounded_number_of_steps() -> None:
     rig = SchedulerRig(calls_max=10_000, per_place=10_000)
     rig.sends("mail", "a")
-    rig.puts("mail", 3 * PUSH_STEPS_PER_TURN)
+    rig.puts("mail", 3 * limits.PUSH_STEPS_PER_TURN)
     calls = rig.scheduler.take_calls(rig.now_ms, rig.at_ms)
-    assert 0 < len(calls) <= PUSH_STEPS_PER_TURN
+    assert 0 < len(calls) <= limits.PUSH_STEPS_PER_TURN
     assert rig.scheduler.has_more
-    assert len(calls) + len(rig.take()) == 3 * PUSH_STEPS_PER_TURN
+    assert len(calls) + len(rig.take()) == 3 * limits.PUSH_STEPS_PER_TURN
 
 
 # --- What became of it ---------------------------------------------------------------------------
@@ -86,8 +77,8 @@ def test_the_error_and_the_beginning_of_the_answer_are_kept_without_control_char
 
 def fails(rig: SchedulerRig, topic: str) -> None:
     """Have so many jobs of the topic fail that its breaker opens."""
-    rig.puts(topic, BREAKER_FAILURES)
-    for _ in range(BREAKER_FAILURES):
+    rig.puts(topic, limits.BREAKER_FAILURES)
+    for _ in range(limits.BREAKER_FAILURES):
         calls = rig.take()
         rig.all_end(calls, OUTAGE)
 
@@ -102,7 +93,7 @@ def attempts(rig: SchedulerRig, job_id: int) -> int:
 def an_outage(rig: SchedulerRig, waiting: int, rules: Mapping[str, object]) -> list[int]:
     """Open the breaker of a place, and have so many jobs wait for it."""
     rig.sends("mail", "a")
-    rig.puts("mail", BREAKER_FAILURES)
+    rig.puts("mail", limits.BREAKER_FAILURES)
     rig.all_end(rig.take(), OUTAGE)
     rig.sends("bulk", "a", rules)
     job_ids = rig.puts("bulk", waiting)
@@ -122,7 +113,7 @@ def probes(rig: SchedulerRig, hours: int, end: AttemptEnd = OUTAGE) -> list[Push
             assert call.probe is Probe.OF_HOST
             made.append(call)
             rig.ends(call, end)
-        rig.pass_ms(BREAKER_OPEN_MS)
+        rig.pass_ms(limits.BREAKER_OPEN_MS)
     return made
 
 
@@ -134,7 +125,7 @@ def test_probes_cost_no_attempt_while_others_wait_for_the_place(rig: SchedulerRi
     for job_id in job_ids:
         assert (rig.state(job_id), attempts(rig, job_id)) == (State.READY, 0)
         assert rig.error(job_id) == OUTAGE.error
-    rig.pass_ms(BREAKER_OPEN_MS_MAX)
+    rig.pass_ms(limits.BREAKER_OPEN_MS_MAX)
     while calls := rig.take():
         rig.all_end(calls)
     assert [rig.state(job_id) for job_id in job_ids] == [None] * 3
@@ -149,7 +140,7 @@ def test_jobs_that_fail_for_ever_do_not_keep_the_breaker_open_for_the_others(
         assert rig.at_ms < AT_MS + 600_000
         for call in rig.take():
             rig.ends(call, OUTAGE if call.job_id in {*bad, 1, 2, 3, 4, 5} else DELIVERED)
-        rig.pass_ms(BREAKER_OPEN_MS)
+        rig.pass_ms(limits.BREAKER_OPEN_MS)
 
 
 def test_a_lone_job_goes_its_ladder_whatever_the_breaker_does(rig: SchedulerRig) -> None:
@@ -160,7 +151,7 @@ def test_a_lone_job_goes_its_ladder_whatever_the_breaker_does(rig: SchedulerRig)
         for call in rig.take():
             made += 1
             rig.ends(call, OUTAGE)
-        rig.pass_ms(BREAKER_OPEN_MS)
+        rig.pass_ms(limits.BREAKER_OPEN_MS)
     assert made == 21
 
 
@@ -174,15 +165,15 @@ def test_of_a_spared_probe_the_answer_is_not_kept(rig: SchedulerRig) -> None:
 def test_a_probe_that_the_place_answers_is_an_attempt(rig: SchedulerRig) -> None:
     job_ids = an_outage(rig, 2, {"max_attempts": 1})
     while not (mine := [call for call in rig.take() if call.job_id in job_ids]):
-        rig.pass_ms(BREAKER_OPEN_MS)
+        rig.pass_ms(limits.BREAKER_OPEN_MS)
     rig.ends(mine[0], REFUSED)
     assert rig.state(mine[0].job_id) is State.BURIED
 
 
 def test_after_a_day_of_failures_probes_count_again(rig: SchedulerRig) -> None:
     job_ids = an_outage(rig, 3, {"max_attempts": 1})
-    rig.at_ms += BREAKER_SPARES_MS
-    rig.play(rig.time_ms + BREAKER_SPARES_MS)
+    rig.at_ms += limits.BREAKER_SPARES_MS
+    rig.play(rig.time_ms + limits.BREAKER_SPARES_MS)
     probes(rig, hours=1)
     assert [rig.state(job_id) for job_id in job_ids] == [State.BURIED] * 3
 
@@ -213,7 +204,7 @@ def test_a_probe_that_hangs_keeps_no_job_of_another_topic_waiting(rig: Scheduler
     rig.sends("good", "a")
     fails(rig, "bad")
     rig.all_end([call for call in rig.take() if call.topic == "bad"], OUTAGE)
-    rig.pass_ms(BREAKER_OPEN_MS)
+    rig.pass_ms(limits.BREAKER_OPEN_MS)
     (probe,) = rig.take()
     assert (probe.topic, probe.probe) == ("bad", Probe.OF_HOST)
     (job_id,) = rig.puts("good", 1)
@@ -282,7 +273,7 @@ def test_a_topic_that_hangs_keeps_the_others_from_seeing_for_themselves_for_a_se
     many_topics(rig, 3)
     first = rig.take()
     assert len(first) == 1
-    rig.pass_ms(BREAKER_FIRST_PROBE_MS - 1)
+    rig.pass_ms(limits.BREAKER_FIRST_PROBE_MS - 1)
     assert rig.take() == []
     assert rig.scheduler.wake_ms == rig.at_ms + 1
     rig.pass_ms(1)
@@ -295,10 +286,10 @@ def test_a_topic_that_hangs_keeps_the_others_from_seeing_for_themselves_for_a_se
 def test_so_many_topics_at_once_see_for_themselves_at_a_host_that_hangs(rig: SchedulerRig) -> None:
     many_topics(rig, 3, concurrency=5)
     calls = rig.take()
-    for _ in range(3 * BREAKER_FIRST_PROBES_MAX):
-        rig.pass_ms(BREAKER_FIRST_PROBE_MS)
+    for _ in range(3 * limits.BREAKER_FIRST_PROBES_MAX):
+        rig.pass_ms(limits.BREAKER_FIRST_PROBE_MS)
         calls += [call for call in rig.take() if call.probe is Probe.FIRST]
-    assert len(calls) == len(topics(calls)) == BREAKER_FIRST_PROBES_MAX
+    assert len(calls) == len(topics(calls)) == limits.BREAKER_FIRST_PROBES_MAX
     rig.ends(calls[0], OUTAGE)
     assert len(rig.take()) == 1
 
@@ -308,7 +299,7 @@ def test_a_topic_with_one_job_that_hangs_sends_the_others_when_the_host_answers(
 ) -> None:
     names = many_topics(rig, 3)
     (hanging,) = rig.take()
-    rig.pass_ms(BREAKER_FIRST_PROBE_MS)
+    rig.pass_ms(limits.BREAKER_FIRST_PROBE_MS)
     (other,) = (call for call in rig.take() if call.probe is Probe.FIRST)
     rig.ends(other)
     assert topics(rig.take())[hanging.topic] == 1
@@ -346,7 +337,7 @@ def test_topics_at_hosts_that_come_and_go_leave_nothing_behind(rng: Random) -> N
     rig.all_end(under_way)
     for _ in range(40):
         rounds(rig, (), 500)
-        rig.pass_ms(BREAKER_OPEN_MS_MAX // 10)
+        rig.pass_ms(limits.BREAKER_OPEN_MS_MAX // 10)
     for name in names:
         rig.puts(name, 1)
     rounds(rig, (), 1_000)
@@ -397,7 +388,7 @@ def test_so_many_places_without_jobs_are_remembered_for_their_failures_and_no_mo
         rig.all_end(rig.take(), OUTAGE)
     assert kept(rig.scheduler) == 9, "three hosts with a topic each, which are also ordered by age"
     assert sum(rig.scheduler.breakers) == 3
-    assert PUSH_PLACES_KEPT_MAX > 3
+    assert limits.PUSH_PLACES_KEPT_MAX > 3
 
 
 def test_rates_of_which_nothing_is_used_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

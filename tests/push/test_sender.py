@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pytest
 
+from delayd import limits
 from delayd.access.topic_rule import TopicRule
 from delayd.core.engine import Engine
 from delayd.core.job_parts import note_of
@@ -16,15 +17,6 @@ from delayd.core.operations.tick import caught_up
 from delayd.core.operations.topics import set_policy
 from delayd.core.policy import Policy
 from delayd.core.targets import Target
-from delayd.limits import (
-    BREAKER_FAILURES,
-    BREAKER_OPEN_MS,
-    PUSH_CLOSE_MS,
-    PUSH_LEASE_EXTRA_MS,
-    PUSH_LOG_LINES,
-    PUSH_LOOK_BYTES_MAX,
-    TOPICS_SHOWN_MAX,
-)
 from delayd.log_lines import Log
 from delayd.push.scheduler import PushBounds, Scheduler
 from delayd.push.sender import PushCounters, PushSender, SinkTable, checked_end
@@ -153,8 +145,8 @@ class SenderBench(SenderRig):
     ENDS: Final = {"delivered": DELIVERED, "refused": REFUSED, "gone": GONE}
     TIMES_MS: Final = {
         "timeout": TIMEOUT_MS,
-        "extra": PUSH_LEASE_EXTRA_MS + 1,
-        "lease": TIMEOUT_MS + PUSH_LEASE_EXTRA_MS + 1,
+        "extra": limits.PUSH_LEASE_EXTRA_MS + 1,
+        "lease": TIMEOUT_MS + limits.PUSH_LEASE_EXTRA_MS + 1,
         "grace": GRACE_MS,
     }
 
@@ -331,8 +323,8 @@ def test_what_is_not_known_of_the_wall_clock_lets_no_job_seem_early(
     [
         (b'{"a": [1, 2]}', JSON),
         (b"[" * 100_000, BYTES),
-        (b"[" + b" " * PUSH_LOOK_BYTES_MAX + b"]", JSON),
-        (b"[" + b" " * PUSH_LOOK_BYTES_MAX + b"}", BYTES),
+        (b"[" + b" " * limits.PUSH_LOOK_BYTES_MAX + b"]", JSON),
+        (b"[" + b" " * limits.PUSH_LOOK_BYTES_MAX + b"}", BYTES),
         (b'"\xff"', BYTES),
         (b"hello", BYTES),
     ],
@@ -364,12 +356,12 @@ def test_when_a_breaker_lets_a_probe_through_it_is_made_without_anything_else_ha
     rig: SenderRig,
 ) -> None:
     rig.sends("mail", "a")
-    jobs = [rig.put("mail") for _ in range(BREAKER_FAILURES)]
+    jobs = [rig.put("mail") for _ in range(limits.BREAKER_FAILURES)]
     for job_id in jobs:
         rig.answers(job_id, OUTAGE)
     waiting = rig.put("mail")
     assert waiting not in rig.given()
-    rig.pass_ms(BREAKER_OPEN_MS)
+    rig.pass_ms(limits.BREAKER_OPEN_MS)
     assert waiting in rig.given()
 
 
@@ -444,11 +436,11 @@ def test_whatever_a_sink_does_is_a_failed_attempt(
     assert rig.state(job_id) is State.DELAYED
     said = rig.ok("GET", f"/v1/jobs/{job_id}")
     assert error in str(said)
-    for _ in range(BREAKER_FAILURES - 1):
+    for _ in range(limits.BREAKER_FAILURES - 1):
         rig.put("mail")
     begun = rig.named["odd"].begun
     rig.put("mail")
-    assert rig.named["odd"].begun == begun == BREAKER_FAILURES, "the breaker is open"
+    assert rig.named["odd"].begun == begun == limits.BREAKER_FAILURES, "the breaker is open"
 
 
 def test_no_sink_can_return_what_is_no_end_of_an_attempt() -> None:
@@ -469,7 +461,7 @@ def test_no_error_of_a_sink_has_the_password_or_query_of_a_url(rig: SenderRig) -
     for name, does in (("raises", raises), ("fails", fails)):
         rig.named[name] = QuickSink(does)
         rig.sends(name, sink=name)
-        ids = [rig.put(name) for _ in range(BREAKER_FAILURES)]
+        ids = [rig.put(name) for _ in range(limits.BREAKER_FAILURES)]
         told = str(rig.ok("GET", f"/v1/jobs/{ids[0]}"))
         assert "amqp://***@host:5672/v" in told
         assert "s3cret" not in told + rig.said.getvalue()
@@ -487,7 +479,7 @@ def test_a_sink_that_is_not_for_the_topic_is_a_failed_attempt_and_serves_others(
     rig.sink_rules["b"] = TopicRule(("b*",))
     for topic in ("a", "b1"):
         rig.sends(topic, sink="b")
-    ids = [rig.put("a") for _ in range(BREAKER_FAILURES)]
+    ids = [rig.put("a") for _ in range(limits.BREAKER_FAILURES)]
     assert {rig.state(job_id) for job_id in ids} == {State.DELAYED}
     said = "sink 'b' is for the topics b*, and not for 'a'"
     assert said in str(rig.ok("GET", f"/v1/jobs/{ids[0]}"))
@@ -511,7 +503,7 @@ def test_a_task_that_ignores_its_end_keeps_its_place_and_nothing_else() -> None:
         rig.answers(other)
         stopping = rig.stop()
         assert not stopping.done()
-        rig.pass_ms(PUSH_CLOSE_MS)
+        rig.pass_ms(limits.PUSH_CLOSE_MS)
         assert stopping.done()
         assert rig.sender.has_strays
         let_go(rig)
@@ -547,10 +539,10 @@ def test_places_that_fail_and_succeed_again_are_logged_without_what_may_be_secre
     rig: SenderRig,
 ) -> None:
     rig.sends("mail", url="https://a.example:443/secret?token=1")
-    jobs = [rig.put("mail") for _ in range(BREAKER_FAILURES)]
+    jobs = [rig.put("mail") for _ in range(limits.BREAKER_FAILURES)]
     for job_id in jobs:
         rig.answers(job_id, OUTAGE._replace(answer=b"private"))
-    rig.pass_ms(BREAKER_OPEN_MS + 1)
+    rig.pass_ms(limits.BREAKER_OPEN_MS + 1)
     rig.answers(rig.hand.jobs[-1].id)
     where = 'place="https://a.example:443" topic="mail"'
     failing = (
@@ -563,11 +555,11 @@ def test_places_that_fail_and_succeed_again_are_logged_without_what_may_be_secre
 def test_so_many_lines_are_logged_in_a_minute_and_no_more() -> None:
     with SenderRig(is_checked=False) as rig:
         rig.named["odd"] = QuickSink(raising)
-        for number in range(PUSH_LOG_LINES + 5):
-            rig.sends(f"t{number}", sink="odd", concurrency=BREAKER_FAILURES)
-            for _ in range(BREAKER_FAILURES):
+        for number in range(limits.PUSH_LOG_LINES + 5):
+            rig.sends(f"t{number}", sink="odd", concurrency=limits.BREAKER_FAILURES)
+            for _ in range(limits.BREAKER_FAILURES):
                 rig.put(f"t{number}")
-        assert len(rig.lines()) == PUSH_LOG_LINES
+        assert len(rig.lines()) == limits.PUSH_LOG_LINES
         assert 'place="sink:odd" topic="t0"' in rig.lines()[0]
 
 
@@ -588,10 +580,10 @@ def test_attempts_are_counted_by_topic_and_result_and_timed_by_sink(rig: SenderR
 
 def test_the_figures_tell_what_goes_on_and_what_was(rig: SenderRig) -> None:
     rig.sends("mail", "a")
-    jobs = [rig.put("mail") for _ in range(BREAKER_FAILURES + 1)]
+    jobs = [rig.put("mail") for _ in range(limits.BREAKER_FAILURES + 1)]
     for job_id in jobs[1:]:
         rig.answers(job_id, OUTAGE)
-    attempts = {"delivered": 0, "failed": BREAKER_FAILURES, "exhausted": 0}
+    attempts = {"delivered": 0, "failed": limits.BREAKER_FAILURES, "exhausted": 0}
     places = {"closed": 0, "open": 1, "half_open": 0}
     assert rig.sender.stats() == {"under_way": 1, "attempts": attempts, "places": places}
     by_topic, under_way, states, took_ms = rig.sender.figures("other topics")
@@ -601,6 +593,9 @@ def test_the_figures_tell_what_goes_on_and_what_was(rig: SenderRig) -> None:
 
 def test_topics_beyond_the_bound_are_counted_together() -> None:
     counters = PushCounters()
-    for number in range(TOPICS_SHOWN_MAX + 3):
+    for number in range(limits.TOPICS_SHOWN_MAX + 3):
         counters.note(f"t{number}", "url", Result.DELIVERED, 1)
-    assert (len(counters.by_topic), counters.others[Result.DELIVERED]) == (TOPICS_SHOWN_MAX, 3)
+    assert (len(counters.by_topic), counters.others[Result.DELIVERED]) == (
+        limits.TOPICS_SHOWN_MAX,
+        3,
+    )

@@ -15,17 +15,9 @@ import pytest
 from standardwebhooks.webhooks import Webhook as Verifier
 
 from benchmarks.receivers import KINDS
-from delayd import __version__
+from delayd import __version__, limits
 from delayd.access.signing_secrets import Secrets
 from delayd.clock import system_wall_ms
-from delayd.limits import (
-    DURATION_MS_MAX,
-    PUSH_ANSWER_BYTES_MAX,
-    PUSH_ANSWER_READ_BYTES_MAX,
-    PUSH_HINTS_MAX,
-    PUSH_LOOKUPS_MAX,
-    PUSH_ORIGINS_KEPT_MAX,
-)
 from delayd.net import tls
 from delayd.net.addresses import TcpAddress
 from delayd.net.tls import client_context
@@ -276,11 +268,11 @@ ENDS: Final = {
     ),
     "the beginning is kept": (
         answer("500 x", body=LONG),
-        ERROR._replace(answer=LONG[:PUSH_ANSWER_BYTES_MAX]),
+        ERROR._replace(answer=LONG[: limits.PUSH_ANSWER_BYTES_MAX]),
     ),
     "the beginning is kept, broken off": (
         BROKEN_OFF + LONG,
-        ERROR._replace(answer=LONG[:PUSH_ANSWER_BYTES_MAX]),
+        ERROR._replace(answer=LONG[: limits.PUSH_ANSWER_BYTES_MAX]),
     ),
     "broken off soon": (BROKEN_OFF + b"begun", ERROR._replace(answer=b"begun")),
     "short": (answer("500 x", body=b"short"), ERROR._replace(answer=b"short")),
@@ -294,8 +286,8 @@ ENDS: Final = {
         b"HTTP/1.1 100 Continue\r\n\r\n" * 2 + answer("410 Gone"),
         AttemptEnd(Result.EXHAUSTED, "410 Gone"),
     ),
-    "hints": (HINT * PUSH_HINTS_MAX + answer("201 x"), DELIVERED),
-    "too many hints": (HINT * (PUSH_HINTS_MAX + 1) + OK, NO_HTTP),
+    "hints": (HINT * limits.PUSH_HINTS_MAX + answer("201 x"), DELIVERED),
+    "too many hints": (HINT * (limits.PUSH_HINTS_MAX + 1) + OK, NO_HTTP),
     "another protocol is not switched to": (
         b"HTTP/1.1 101 x\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n",
         failed("101 Switching Protocols"),
@@ -395,11 +387,11 @@ async def test_an_answer_may_come_before_all_of_a_long_body_is_sent() -> None:
         ("0", 0),
         ("30", 30_000),
         (" 30 ", 30_000),
-        ("99999999999999999999", DURATION_MS_MAX),
+        ("99999999999999999999", limits.DURATION_MS_MAX),
         (http_date(90), 90_000),
         (http_date(-90), 0),
         ("Saturday, 21-Nov-26 10:15:30 GMT", 30_000),
-        ("Fri, 31 Dec 9999 23:59:59 GMT", DURATION_MS_MAX),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", limits.DURATION_MS_MAX),
         ("", 0),
         ("-5", 0),
         ("1.5", 0),
@@ -471,8 +463,8 @@ async def test_a_call_that_is_cancelled_leaves_no_connection() -> None:
 
 
 CLOSED: Final = " closed the connection before it answered"
-FULL: Final = answer("200 OK", body=bytes(PUSH_ANSWER_READ_BYTES_MAX))
-MORE: Final = answer("200 OK", body=bytes(PUSH_ANSWER_READ_BYTES_MAX * 20))
+FULL: Final = answer("200 OK", body=bytes(limits.PUSH_ANSWER_READ_BYTES_MAX))
+MORE: Final = answer("200 OK", body=bytes(limits.PUSH_ANSWER_READ_BYTES_MAX * 20))
 REUSES: Final[dict[str, tuple[tuple[bytes, ...], list[str], list[int]]]] = {
     "one the server closes is replaced within the attempt": ((OK, b"", OK), [""] * 2, [1, 1, 2]),
     "a server that closes again": ((OK, b""), ["", CLOSED], [1, 1, 2]),
@@ -584,14 +576,14 @@ async def test_a_connection_whose_peer_never_reads_ends_soon_after_its_call(
 async def test_connections_are_kept_for_a_bounded_number_of_origins() -> None:
     connections = Connections(EgressRules(), 1_000, VERIFIED)
     loop = asyncio.get_running_loop()
-    assert all(connections._keeps(f"https://{n}") for n in range(PUSH_ORIGINS_KEPT_MAX))
+    assert all(connections._keeps(f"https://{n}") for n in range(limits.PUSH_ORIGINS_KEPT_MAX))
     assert not connections._keeps("https://one.more")
     assert connections._keeps("https://0")
     later = loop.time() + 3_600
     loop.time = lambda: later  # type: ignore[method-assign]
     assert connections._keeps("https://one.more")
     assert connections._keeps("https://1")
-    assert len(connections._kept) == PUSH_ORIGINS_KEPT_MAX
+    assert len(connections._kept) == limits.PUSH_ORIGINS_KEPT_MAX
     del loop.time
     await connections.close()
 
@@ -600,7 +592,7 @@ async def test_a_connection_that_is_not_kept_is_closed_after_its_call() -> None:
     receiver = Receiver()
     async with receiver:
         connections = Connections(rules(receiver), 1_000, VERIFIED, FakeDns())
-        for number in range(PUSH_ORIGINS_KEPT_MAX):
+        for number in range(limits.PUSH_ORIGINS_KEPT_MAX):
             connections._keeps(f"https://{number}")
         for _ in range(2):
             await connections.ask(receiver.url(""), HEAD, b"")
@@ -891,12 +883,12 @@ async def test_so_many_names_are_looked_up_at_once_and_no_more() -> None:
         calls = asyncio.gather(
             *(
                 hook.sink.deliver(job(f"http://{number}.example:{hook.port}/"))
-                for number in range(PUSH_LOOKUPS_MAX + 5)
+                for number in range(limits.PUSH_LOOKUPS_MAX + 5)
             )
         )
         for _ in range(100):
             await asyncio.sleep(0)
-        assert under_way == PUSH_LOOKUPS_MAX
+        assert under_way == limits.PUSH_LOOKUPS_MAX
         go_on.set()
         assert {end.result for end in await calls} == {Result.DELIVERED}
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from delayd import limits
 from delayd import turns as turns_module
 from delayd.core.operations.attempts import bury
 from delayd.core.operations.put import put_alike
@@ -14,15 +15,6 @@ from delayd.core.operations.topics import clear
 from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.http.handlers import many_jobs
-from delayd.limits import (
-    ERROR_BYTES_MAX,
-    HTTP_CALENDAR_TOPICS_MAX,
-    HTTP_ITEMS_FEW,
-    HTTP_PAGE_BYTES_MAX,
-    SEARCH_JOBS_MAX,
-    TASK_SLICE_US,
-    TASK_STEP_JOBS,
-)
 from tests.rigs.http import JOBS, HttpRig, SliceWatch, put
 
 HOUR_MS = 3_600_000
@@ -41,22 +33,22 @@ def fill(rig: HttpRig, topic: str, *bodies: bytes, delay_ms: int = 0) -> Topic:
 def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
     with HttpRig(is_checked=False) as rig:
         engine, now_ms = rig.engine, RequestMs(rig.clock.now_ms())
-        fill(rig, "mail", *[b"{}"] * SEARCH_JOBS_MAX)
+        fill(rig, "mail", *[b"{}"] * limits.SEARCH_JOBS_MAX)
         session = open_session(engine)
         watch(engine, session, "mail")
-        for job_id, _ in reserve_batch(engine, session, SEARCH_JOBS_MAX, 1 << 20, now_ms):
-            bury(engine, session, job_id, 0, now_ms, "\1" * ERROR_BYTES_MAX)
+        for job_id, _ in reserve_batch(engine, session, limits.SEARCH_JOBS_MAX, 1 << 20, now_ms):
+            bury(engine, session, job_id, 0, now_ms, "\1" * limits.ERROR_BYTES_MAX)
         found: list[int] = []
         for query in ("", "&bodies=true"):
             before = len(found)
             told: dict[str, Any] = {"after": None}
             while len(found) == before or told["after"] is not None:
                 after = "" if told["after"] is None else f"&after={told['after']}"
-                answer = rig.call("GET", f"{JOBS}?limit={SEARCH_JOBS_MAX}{query}{after}")
-                assert len(answer.body) < HTTP_PAGE_BYTES_MAX + 200 * SEARCH_JOBS_MAX
+                answer = rig.call("GET", f"{JOBS}?limit={limits.SEARCH_JOBS_MAX}{query}{after}")
+                assert len(answer.body) < limits.HTTP_PAGE_BYTES_MAX + 200 * limits.SEARCH_JOBS_MAX
                 told = answer.json
                 found += ids(told)
-        assert found == [*range(1, SEARCH_JOBS_MAX + 1)] * 2
+        assert found == [*range(1, limits.SEARCH_JOBS_MAX + 1)] * 2
 
 
 def test_pages_hold_each_job_once_that_stays_as_it_is(rng: random.Random) -> None:
@@ -80,8 +72,8 @@ def test_pages_hold_each_job_once_that_stays_as_it_is(rng: random.Random) -> Non
 
 def test_a_page_of_long_bodies_ends_where_there_are_enough() -> None:
     with HttpRig(is_checked=False) as rig:
-        rig.engine.body_bytes_max = HTTP_PAGE_BYTES_MAX * 2
-        third = b"x" * (HTTP_PAGE_BYTES_MAX // 3)
+        rig.engine.body_bytes_max = limits.HTTP_PAGE_BYTES_MAX * 2
+        third = b"x" * (limits.HTTP_PAGE_BYTES_MAX // 3)
         fill(rig, "mail", third, third, third, third, third * 4, b"y")
         told = rig.ok("GET", f"{JOBS}?bodies=true")
         pages = [ids(told)]
@@ -93,7 +85,7 @@ def test_a_page_of_long_bodies_ends_where_there_are_enough() -> None:
 
 def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with HttpRig(is_checked=False, slice_now_ns=SliceWatch()) as rig:
-        jobs = HTTP_ITEMS_FEW + 1
+        jobs = limits.HTTP_ITEMS_FEW + 1
         topic = fill(rig, "mail", *[b"x"] * jobs)
         told: list[bytes] = []
 
@@ -112,9 +104,9 @@ def test_a_job_that_goes_while_bodies_are_told_is_left_out(monkeypatch: pytest.M
 
 def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     with HttpRig(is_checked=False) as rig:
-        bodies = [b"x"] * (40 * TASK_STEP_JOBS)
+        bodies = [b"x"] * (40 * limits.TASK_STEP_JOBS)
         topic = fill(rig, "mail", *bodies, delay_ms=HOUR_MS)
-        looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
+        looks = iter(range(0, 10**12, limits.TASK_SLICE_US * 1_000))
         monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
         client = rig.send("DELETE", f"{JOBS}?all=true", is_settled=False)
         while topic.jobs == len(bodies):
@@ -127,11 +119,11 @@ def test_who_goes_away_is_searched_for_no_more(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_calendar_of_very_many_topics_comes_in_pages() -> None:
     with HttpRig(is_checked=False) as rig:
-        count = HTTP_CALENDAR_TOPICS_MAX + 5
+        count = limits.HTTP_CALENDAR_TOPICS_MAX + 5
         for number in range(count):
             fill(rig, f"t{number:03}", b"", delay_ms=HOUR_MS)
         told = rig.ok("GET", "/v1/calendar?bins=1")
-        assert len(told["topics"]) == HTTP_CALENDAR_TOPICS_MAX
+        assert len(told["topics"]) == limits.HTTP_CALENDAR_TOPICS_MAX
         rest = rig.ok("GET", f"/v1/calendar?bins=1&after={told['after']}")
         assert rest["after"] is None
         names = [topic["name"] for topic in told["topics"] + rest["topics"]]

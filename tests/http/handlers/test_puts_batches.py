@@ -8,17 +8,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from delayd import limits
 from delayd.core.engine import Engine
 from delayd.http.answer_forms import PutResultsAnswer
-from delayd.limits import (
-    BODY_BYTES_DEFAULT,
-    HTTP_BATCH_MAX,
-    HTTP_ERRORS_MAX,
-    HTTP_ITEMS_FEW,
-    HTTP_RUN_BYTES,
-    HTTP_RUN_JOBS_MAX,
-    HTTP_STEP_BYTES,
-)
 from tests.rigs.http import HttpRig, SliceWatch
 
 JOBS = "/v1/topics/mail/jobs"
@@ -28,12 +20,12 @@ RESERVE = "/v1/topics/mail/reserve"
 def test_a_batch_is_one_commit() -> None:
     with HttpRig() as rig:
         before = len(rig.disk.frames)
-        told = rig.ok("POST", JOBS, {"jobs": [{"body": n} for n in range(HTTP_BATCH_MAX)]})
+        told = rig.ok("POST", JOBS, {"jobs": [{"body": n} for n in range(limits.HTTP_BATCH_MAX)]})
         assert len(rig.disk.frames) == before + 1
-        assert [one["id"] for one in told["results"]] == list(range(1, HTTP_BATCH_MAX + 1))
+        assert [one["id"] for one in told["results"]] == list(range(1, limits.HTTP_BATCH_MAX + 1))
         assert {one["status"] for one in told["results"]} == {201}
-        jobs = rig.ok("POST", RESERVE, {"max": HTTP_BATCH_MAX})["jobs"]
-        assert [job["body"] for job in jobs] == list(range(HTTP_BATCH_MAX))
+        jobs = rig.ok("POST", RESERVE, {"max": limits.HTTP_BATCH_MAX})["jobs"]
+        assert [job["body"] for job in jobs] == list(range(limits.HTTP_BATCH_MAX))
 
 
 KINDS: Final[dict[str, Callable[[int], dict[str, Any]]]] = {
@@ -91,7 +83,10 @@ def test_of_a_job_alone_a_run_and_a_batch_the_answers_say_the_same() -> None:
 
 
 def test_jobs_alike_are_put_together_up_to_a_number_and_a_length_of_bodies() -> None:
-    for body_bytes, per_slice in ((1, HTTP_RUN_JOBS_MAX), (40_000, 1 + HTTP_RUN_BYTES // 40_002)):
+    for body_bytes, per_slice in (
+        (1, limits.HTTP_RUN_JOBS_MAX),
+        (40_000, 1 + limits.HTTP_RUN_BYTES // 40_002),
+    ):
         with HttpRig(slice_now_ns=SliceWatch(), is_checked=False) as rig:
             jobs = [{"body": "x" * body_bytes}] * (2 * per_slice + 1)
             producer = rig.send("POST", JOBS, {"jobs": jobs}, is_settled=False)
@@ -137,7 +132,9 @@ def test_a_long_batch_refused_from_the_first_slice_to_the_last_leaves_no_topic()
 
 
 def test_a_batch_of_few_jobs_does_not_queue_behind_long_ones() -> None:
-    few = {"jobs": [{"body": number, "priority": number} for number in range(HTTP_ITEMS_FEW)]}
+    few = {
+        "jobs": [{"body": number, "priority": number} for number in range(limits.HTTP_ITEMS_FEW)]
+    }
     steps_needed = []
     for long_batches in (0, 5):
         with HttpRig(slice_now_ns=SliceWatch()) as rig:
@@ -157,7 +154,7 @@ def test_a_batch_of_few_jobs_does_not_queue_behind_long_ones() -> None:
 def test_when_a_job_of_a_batch_was_due_is_told_also_if_it_has_gone_meanwhile() -> None:
     with HttpRig(is_virtual=True) as rig:
         worker = rig.send("POST", RESERVE, {"wait": "30s"})
-        jobs = [{"body": n, "delay": 0} for n in range(HTTP_BATCH_MAX)]
+        jobs = [{"body": n, "delay": 0} for n in range(limits.HTTP_BATCH_MAX)]
         rig.disk.hold()
         producer = rig.send("POST", JOBS, {"jobs": jobs})
         rig.send("POST", "/v1/topics/mail/clear")
@@ -172,9 +169,9 @@ def test_when_a_job_of_a_batch_was_due_is_told_also_if_it_has_gone_meanwhile() -
 def test_of_very_many_mistakes_so_many_are_named() -> None:
     with HttpRig() as rig:
         for job in ({"body": 1, "delay": "soon"}, 7):
-            answer = rig.call("POST", JOBS, {"jobs": [job] * HTTP_BATCH_MAX})
-            assert len(answer.fields) == HTTP_ERRORS_MAX
-        answer = rig.call("POST", JOBS, {"jobs": [{"body": 1}] * (HTTP_BATCH_MAX + 1)})
+            answer = rig.call("POST", JOBS, {"jobs": [job] * limits.HTTP_BATCH_MAX})
+            assert len(answer.fields) == limits.HTTP_ERRORS_MAX
+        answer = rig.call("POST", JOBS, {"jobs": [{"body": 1}] * (limits.HTTP_BATCH_MAX + 1)})
         assert (answer.status, answer.fields) == (422, ["jobs"])
         assert not rig.disk.frames
 
@@ -185,7 +182,7 @@ LINES = {"Content-Type": "application/x-ndjson"}
 def test_a_batch_of_lines_is_answered_as_the_same_batch_in_json_is(rng: random.Random) -> None:
     for end in (b"\n", b"\r\n", b"\n \n\t\n"):
         jobs = [drawn(rng) for _ in range(30)]
-        jobs[3] = {"body": "x" * BODY_BYTES_DEFAULT}
+        jobs[3] = {"body": "x" * limits.BODY_BYTES_DEFAULT}
         with HttpRig() as rig, HttpRig() as other:
             told = other.call("POST", JOBS, {"jobs": jobs})
             lines = end.join(json.dumps(job).encode() for job in jobs)
@@ -198,11 +195,11 @@ def test_a_batch_of_lines_is_answered_as_the_same_batch_in_json_is(rng: random.R
 
 
 def test_of_very_many_bad_lines_so_many_are_named() -> None:
-    named = [f"line {number}.body" for number in range(1, HTTP_ERRORS_MAX + 1)]
+    named = [f"line {number}.body" for number in range(1, limits.HTTP_ERRORS_MAX + 1)]
     for lines, fields in (
         ([b'{"body": 1, "key": "a", "pad": "%b"}' % (b"x" * 20_000)], ["line 1.pad"]),
-        ([b'{"body": 1}'] * (HTTP_BATCH_MAX + 1), ["jobs"]),
-        ([b"{}"] * HTTP_BATCH_MAX, named),
+        ([b'{"body": 1}'] * (limits.HTTP_BATCH_MAX + 1), ["jobs"]),
+        ([b"{}"] * limits.HTTP_BATCH_MAX, named),
     ):
         with HttpRig() as rig:
             answer = rig.call("POST", JOBS, data=b"\n".join(lines), headers=LINES)
@@ -224,7 +221,7 @@ def test_of_very_many_bad_lines_so_many_are_named() -> None:
 )
 def test_a_long_line_that_is_no_json_is_refused(line: bytes, why: str) -> None:
     with HttpRig() as rig:
-        data = b'{"body": 1}\n' + line % (b"x" * HTTP_STEP_BYTES)
+        data = b'{"body": 1}\n' + line % (b"x" * limits.HTTP_STEP_BYTES)
         answer = rig.call("POST", JOBS, data=data, headers=LINES)
         assert (answer.status, answer.word) == (400, "BAD_JSON")
         assert f"line 2: {why}" in answer.json["detail"]
@@ -237,7 +234,7 @@ def drawn(rng: random.Random) -> dict[str, object]:
     if rng.random() < 0.1:
         job = {"body_base64": rng.choice(["", "/w==", "YWJj"])}
     if rng.random() < 0.05:
-        job["body"] = "x" * rng.choice([BODY_BYTES_DEFAULT, 30])
+        job["body"] = "x" * rng.choice([limits.BODY_BYTES_DEFAULT, 30])
         job.pop("body_base64", None)
     for chance, field, values in (
         (0.3, "delay", [0, 5, "5s", "1h"]),

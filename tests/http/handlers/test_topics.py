@@ -4,17 +4,12 @@ import random
 
 import pytest
 
+from delayd import limits
 from delayd import turns as turns_module
 from delayd.core.operations.put import put_alike
 from delayd.core.policy import FIELDS
 from delayd.core.times import RequestMs
 from delayd.http.answer_forms import PolicyAnswer
-from delayd.limits import (
-    HTTP_TOPICS_PAGE_MAX,
-    HTTP_TOPICS_STEP,
-    TASK_SLICE_US,
-    TASK_STEP_JOBS,
-)
 from tests.rigs.http import HttpRig, SliceWatch, request
 
 
@@ -43,9 +38,12 @@ def test_thousands_of_topics_are_gone_through_in_slices() -> None:
         for number in range(4_000):
             rig.engine.store.topic(f"t{number}").users += 1
         before = rig.turns_taken
-        told = rig.ok("GET", f"/v1/topics?limit={HTTP_TOPICS_PAGE_MAX}")
-        assert len(told["topics"]) == HTTP_TOPICS_PAGE_MAX
-        assert rig.turns_taken - before >= 4_000 // HTTP_TOPICS_STEP + HTTP_TOPICS_PAGE_MAX
+        told = rig.ok("GET", f"/v1/topics?limit={limits.HTTP_TOPICS_PAGE_MAX}")
+        assert len(told["topics"]) == limits.HTTP_TOPICS_PAGE_MAX
+        assert (
+            rig.turns_taken - before
+            >= 4_000 // limits.HTTP_TOPICS_STEP + limits.HTTP_TOPICS_PAGE_MAX
+        )
 
 
 def test_a_policy_is_answered_with_the_fields_that_the_core_knows() -> None:
@@ -75,13 +73,13 @@ def test_a_policy_is_changed_only_if_it_is_as_it_was_read(
 
 def test_others_are_served_while_a_million_are_kicked(monkeypatch: pytest.MonkeyPatch) -> None:
     with HttpRig(is_checked=False) as rig:
-        jobs = 20 * TASK_STEP_JOBS
+        jobs = 20 * limits.TASK_STEP_JOBS
         topic = rig.engine.store.topic("mail")
         topic.users += 1
         put_alike(
             rig.engine, topic, 0, 3_600_000, 1_000, [b"x"] * jobs, RequestMs(rig.clock.now_ms())
         )
-        looks = iter(range(0, 10**12, TASK_SLICE_US * 1_000))
+        looks = iter(range(0, 10**12, limits.TASK_SLICE_US * 1_000))
         monkeypatch.setattr(turns_module, "monotonic_ns", looks.__next__)
         admin = rig.send("POST", "/v1/topics/mail/jobs/kick", is_settled=False)
         other = rig.send("GET", "/healthz", is_settled=False)
