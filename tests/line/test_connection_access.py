@@ -18,59 +18,24 @@ NOT_FOUND: Final = b"NOT_FOUND\r\n"
 OK: Final = b"OK\r\n"
 HI: Final = b"put 0 0 60 2\r\nhi\r\n"
 
-SAMPLES: Final = (
-    b"peek 1",
-    b"peek-ready",
-    b"peek-delayed",
-    b"peek-buried",
-    b"reserve-with-timeout 0",
-    b"reserve-job 1",
-    b"reserve-batch 3 0",
-    b"reserve",
-    b"delete 1",
-    b"release 1 0 0",
-    b"bury 1 0",
-    b"kick 1",
-    b"kick-job 1",
-    b"touch 1",
-    b"stats-job 1",
-    b"stats-tube mail",
-    b"stats",
-    b"use mail",
-    b"watch mail",
-    b"pause-tube mail 0",
-    b"put-in-tube mail 0 0 60 2\r\nhi",
-    b"reschedule 1 5",
-    b"delete-key mail k",
-    b"reschedule-key mail k 5",
-    b"peek-key mail k",
-    b"kick-key mail k",
-    b"change 1 bytes=2\r\nhi",
-    b"nack 1 sorry",
-    b"set-policy mail 2\r\n{}",
-    b"get-policy mail",
-    b"redrive mail 1",
-    b"list-jobs mail",
-    b"pause-group mail a 0",
-    b"list-groups mail",
-    b"stats-group mail a",
-    b"find-key k",
-    b"dead-reasons mail",
-    b"calendar mail 1 1",
-    b"cancel-jobs mail",
-    b"kick-jobs mail",
-    b"reschedule-jobs mail 5",
-    b"clear-tube mail",
-    b'schedule-put nightly 43\r\n{"topic": "mail", "every": "1h", "body": 1}',
-    b"schedule-delete nightly",
-    b"schedule-pause nightly 3\r\nwhy",
-    b"schedule-resume nightly",
-    b"schedule-run nightly",
-    b"schedule-backfill nightly 1970-01-01T00:00:00Z 1970-01-01T00:00:01Z",
-    b"schedule-get nightly",
-    b"schedule-preview nightly",
-    b"schedules",
-    b"advance-clock 1",
+SAMPLES: Final = tuple(
+    rb"""
+    peek 1 | peek-ready | peek-delayed | peek-buried | reserve-with-timeout 0 | reserve-job 1
+    reserve-batch 3 0 | reserve | delete 1 | release 1 0 0 | bury 1 0 | kick 1 | kick-job 1
+    touch 1 | stats-job 1 | stats-tube mail | stats | use mail | watch mail | pause-tube mail 0
+    put-in-tube mail 0 0 60 2\r\nhi | reschedule 1 5 | delete-key mail k | reschedule-key mail k 5
+    peek-key mail k | kick-key mail k | change 1 bytes=2\r\nhi | nack 1 sorry
+    set-policy mail 2\r\n{} | get-policy mail | redrive mail 1 | list-jobs mail
+    pause-group mail a 0 | list-groups mail | stats-group mail a | find-key k | dead-reasons mail
+    calendar mail 1 1 | cancel-jobs mail | kick-jobs mail | reschedule-jobs mail 5 | clear-tube mail
+    schedule-put nightly 43\r\n{"topic": "mail", "every": "1h", "body": 1}
+    schedule-delete nightly | schedule-pause nightly 3\r\nwhy | schedule-resume nightly
+    schedule-run nightly | schedule-get nightly | schedule-preview nightly | schedules
+    schedule-backfill nightly 1970-01-01T00:00:00Z 1970-01-01T00:00:01Z | advance-clock 1
+    """.strip()
+    .replace(rb"\r\n", b"\r\n")
+    .replace(b"\n    ", b" | ")
+    .split(b" | ")
 )
 """A line for each command that takes a scope; where it is about a job, about the first one."""
 
