@@ -5,7 +5,7 @@ import random
 import socket
 import ssl
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -32,8 +32,9 @@ SMALL_BUFFERS = 32_768
 FOUND_BIG = b"FOUND 1 %d\r\n%b\r\n" % (BIG, b"x" * BIG)
 
 
-@pytest.fixture(scope="module")
+@cache
 def authority() -> trustme.CA:
+    """Who has signed the certificate of every server here."""
     return trustme.CA()
 
 
@@ -43,8 +44,8 @@ def reasons() -> Refusals:
 
 
 @pytest.fixture(params=["TLS 1.3", "TLS 1.2"])
-def context(request: pytest.FixtureRequest, authority: trustme.CA) -> ssl.SSLContext:
-    return server_context(authority, oldest=request.param == "TLS 1.2")
+def context(request: pytest.FixtureRequest) -> ssl.SSLContext:
+    return server_context(authority(), oldest=request.param == "TLS 1.2")
 
 
 @pytest.fixture
@@ -55,13 +56,12 @@ def rig(context: ssl.SSLContext, reasons: Refusals) -> Iterator[ServerRig]:
 
 def joins(
     rig: ServerRig,
-    authority: trustme.CA,
     *,
     buffer_bytes: int = 0,
     plain: socket.socket | None = None,
 ) -> TlsClient:
     """A client that has shaken hands."""
-    client = TlsClient(plain or rig.client(), client_context(authority))
+    client = TlsClient(plain or rig.client(), client_context(authority()))
     if buffer_bytes:
         client.plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
     before = set(rig.clients)
@@ -94,9 +94,7 @@ def hears(rig: ServerRig, client: TlsClient, count: int) -> bytes:
 
 
 @pytest.fixture
-def pair(
-    context: ssl.SSLContext, authority: trustme.CA
-) -> Iterator[tuple[SecureSocket, TlsClient]]:
+def pair(context: ssl.SSLContext) -> Iterator[tuple[SecureSocket, TlsClient]]:
     """Both ends of a connection that has been secured."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -104,7 +102,7 @@ def pair(
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
         secure = SecureSocket(ours, context)
-        client = TlsClient(theirs, client_context(authority))
+        client = TlsClient(theirs, client_context(authority()))
         client.shakes(secure.shake)
         while not secure.shake():
             client.take_in()
@@ -208,16 +206,14 @@ def test_bytes_that_are_no_record_are_an_error(pair: tuple[SecureSocket, TlsClie
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES[:40], ids=str)
-def test_every_exchange_goes_as_without_tls(authority: trustme.CA, exchange: Exchange) -> None:
-    with ServerRig(tls=server_context(authority), body_bytes_max=BODY_BYTES_MAX) as rig:
-        client = joins(rig, authority)
+def test_every_exchange_goes_as_without_tls(exchange: Exchange) -> None:
+    with ServerRig(tls=server_context(authority()), body_bytes_max=BODY_BYTES_MAX) as rig:
+        client = joins(rig)
         assert asks(rig, client, exchange.request) == exchange.response
 
 
-def test_replies_longer_than_the_socket_takes_arrive_whole(
-    rig: ServerRig, authority: trustme.CA
-) -> None:
-    client = joins(rig, authority, buffer_bytes=SMALL_BUFFERS)
+def test_replies_longer_than_the_socket_takes_arrive_whole(rig: ServerRig) -> None:
+    client = joins(rig, buffer_bytes=SMALL_BUFFERS)
     client.says(PUT_BIG + b"peek 1\r\n" * 10 + USED)
     rig.turn_until_quiet(some=True)
     assert [bool(served.unsent) for served in rig.clients] == [True]
@@ -227,10 +223,10 @@ def test_replies_longer_than_the_socket_takes_arrive_whole(
     assert asks(rig, client, USED) == USING
 
 
-def test_a_client_that_takes_nothing_is_not_read_from(authority: trustme.CA) -> None:
-    context = server_context(authority)
+def test_a_client_that_takes_nothing_is_not_read_from() -> None:
+    context = server_context(authority())
     with ServerRig(out_bytes_max=100_000, tls=context) as rig:
-        client = joins(rig, authority, buffer_bytes=SMALL_BUFFERS)
+        client = joins(rig, buffer_bytes=SMALL_BUFFERS)
         client.says(PUT_BIG + b"peek 1\r\n" * 20)
         rig.turn_until_quiet(some=True)
         (served,) = rig.clients
@@ -239,10 +235,8 @@ def test_a_client_that_takes_nothing_is_not_read_from(authority: trustme.CA) -> 
         assert hears(rig, client, len(expected)) == expected
 
 
-def test_who_says_farewell_gets_its_replies_and_then_the_end(
-    rig: ServerRig, authority: trustme.CA
-) -> None:
-    client = joins(rig, authority)
+def test_who_says_farewell_gets_its_replies_and_then_the_end(rig: ServerRig) -> None:
+    client = joins(rig)
     client.tls.write(PUT + b"reserve\r\nreserve\r\n" + USED + b"list-")
     client.says_farewell()
     rig.turn_until_quiet(some=True)
@@ -251,33 +245,24 @@ def test_who_says_farewell_gets_its_replies_and_then_the_end(
     assert not rig.clients
 
 
-def test_who_goes_without_a_farewell_gives_back_what_it_held(
-    rig: ServerRig, authority: trustme.CA
+@pytest.mark.parametrize("rubbish", [b"", b"quit\r\n" * 20])
+def test_who_goes_without_a_farewell_or_sends_rubbish_gives_back_what_it_held(
+    rig: ServerRig, rubbish: bytes
 ) -> None:
-    client, other = joins(rig, authority), joins(rig, authority)
+    client, other = joins(rig), joins(rig)
     asks(rig, client, PUT + b"reserve\r\n")
     asks(rig, other, b"reserve\r\n")
-    client.plain.close()
-    rig.turn_until_quiet(some=True)
-    assert other.heard() == b"RESERVED 1 2\r\nhi\r\n"
-
-
-def test_who_sends_rubbish_is_cut_off_and_gives_back_what_it_held(
-    rig: ServerRig, authority: trustme.CA
-) -> None:
-    client, other = joins(rig, authority), joins(rig, authority)
-    asks(rig, client, PUT + b"reserve\r\n")
-    asks(rig, other, b"reserve\r\n")
-    client.plain.send(b"quit\r\n" * 20)
+    if rubbish:
+        client.plain.send(rubbish)
+    else:
+        client.plain.close()
     rig.turn_until_quiet(some=True)
     assert other.heard() == b"RESERVED 1 2\r\nhi\r\n"
     assert len(rig.clients) == 1
 
 
-def test_commands_in_one_packet_with_the_end_of_the_handshake_are_heard(
-    rig: ServerRig, authority: trustme.CA
-) -> None:
-    client = TlsClient(rig.client(), client_context(authority))
+def test_commands_in_one_packet_with_the_end_of_the_handshake_are_heard(rig: ServerRig) -> None:
+    client = TlsClient(rig.client(), client_context(authority()))
     while True:
         try:
             client.tls.do_handshake()
@@ -291,8 +276,8 @@ def test_commands_in_one_packet_with_the_end_of_the_handshake_are_heard(
     assert client.heard() == USING
 
 
-def test_a_handshake_that_comes_byte_by_byte_is_one(rig: ServerRig, authority: trustme.CA) -> None:
-    client = TlsClient(rig.client(), client_context(authority))
+def test_a_handshake_that_comes_byte_by_byte_is_one(rig: ServerRig) -> None:
+    client = TlsClient(rig.client(), client_context(authority()))
     said = b""
     while USING not in said:
         try:
@@ -312,11 +297,9 @@ def test_a_handshake_that_comes_byte_by_byte_is_one(rig: ServerRig, authority: t
 # --- Handshakes ----------------------------------------------------------------------------------
 
 
-def test_a_handshake_has_ten_seconds(
-    rig: ServerRig, reasons: Refusals, authority: trustme.CA
-) -> None:
+def test_a_handshake_has_ten_seconds(rig: ServerRig, reasons: Refusals) -> None:
     silent, begun = rig.client(), rig.client()
-    TlsClient(begun, client_context(authority))
+    TlsClient(begun, client_context(authority()))
     begun.send(b"\x16\x03\x01")
     rig.turn_until_quiet(some=True)
     rig.elapses(LINE_INCOMPLETE_S_MAX)
@@ -326,7 +309,7 @@ def test_a_handshake_has_ten_seconds(
     assert is_cut_off(silent)
     assert is_cut_off(begun)
     assert rig.poller.timeouts.alarm_ms is None
-    assert asks(rig, joins(rig, authority), USED) == USING
+    assert asks(rig, joins(rig), USED) == USING
 
 
 @pytest.mark.parametrize(
@@ -348,8 +331,8 @@ def test_who_leaves_in_the_middle_of_a_handshake_is_forgotten(rig: ServerRig) ->
     assert rig.poller.timeouts.alarm_ms is None
 
 
-def test_a_turn_goes_on_with_a_few_handshakes_only(rig: ServerRig, authority: trustme.CA) -> None:
-    clients = [TlsClient(rig.client(), client_context(authority)) for _ in range(20)]
+def test_a_turn_goes_on_with_a_few_handshakes_only(rig: ServerRig) -> None:
+    clients = [TlsClient(rig.client(), client_context(authority())) for _ in range(20)]
     for client in clients:
         with pytest.raises(ssl.SSLWantReadError):
             client.tls.do_handshake()
@@ -365,9 +348,9 @@ def test_a_turn_goes_on_with_a_few_handshakes_only(rig: ServerRig, authority: tr
         assert asks(rig, client, USED) == USING
 
 
-def test_handshakes_count_among_the_connections(authority: trustme.CA) -> None:
-    with ServerRig(connections_max=2, tls=server_context(authority)) as rig:
-        joins(rig, authority)
+def test_handshakes_count_among_the_connections() -> None:
+    with ServerRig(connections_max=2, tls=server_context(authority())) as rig:
+        joins(rig)
         rig.client()
         assert is_cut_off(rig.client())
 
@@ -378,8 +361,8 @@ def test_whoever_stops_the_server_closes_handshakes_too(rig: ServerRig) -> None:
     assert is_cut_off(client)
 
 
-def test_a_unix_socket_is_spoken_to_in_clear(tmp_path: Path, authority: trustme.CA) -> None:
-    context = server_context(authority)
+def test_a_unix_socket_is_spoken_to_in_clear(tmp_path: Path) -> None:
+    context = server_context(authority())
     with ServerRig(path=tmp_path / "line.sock", tls=context) as rig:
         client = rig.client()
         rig.says(client, USED)
@@ -389,13 +372,19 @@ def test_a_unix_socket_is_spoken_to_in_clear(tmp_path: Path, authority: trustme.
 # --- Who it is -----------------------------------------------------------------------------------
 
 
-def test_without_a_certificate_of_the_authority_nobody_comes_in(authority: trustme.CA) -> None:
+def shows(rig: ServerRig, certificate: trustme.LeafCert | None) -> TlsClient:
+    """A client that has shaken hands with that certificate."""
+    client = TlsClient(rig.client(), client_context(authority(), certificate=certificate))
+    client.shakes(partial(rig.turn_until_quiet, some=True))
+    return client
+
+
+def test_without_a_certificate_of_the_authority_nobody_comes_in() -> None:
     reasons = Refusals()
-    context = server_context(authority, clients_of=trustme.CA())
+    context = server_context(authority(), clients_of=trustme.CA())
     with ServerRig(tls=context, refusals=reasons) as rig:
-        for certificate in (None, authority.issue_cert(CLIENT_NAME)):
-            client = TlsClient(rig.client(), client_context(authority, certificate=certificate))
-            client.shakes(partial(rig.turn_until_quiet, some=True))
+        for certificate in (None, authority().issue_cert(CLIENT_NAME)):
+            client = shows(rig, certificate)
             rig.turn_until_quiet(some=True)
             with pytest.raises(ssl.SSLError):
                 client.heard()
@@ -403,27 +392,23 @@ def test_without_a_certificate_of_the_authority_nobody_comes_in(authority: trust
         assert not rig.clients
 
 
-def test_with_a_certificate_of_the_authority_everything_is_allowed(authority: trustme.CA) -> None:
+def test_with_a_certificate_of_the_authority_everything_is_allowed() -> None:
     theirs = trustme.CA()
-    context = server_context(authority, clients_of=theirs)
+    context = server_context(authority(), clients_of=theirs)
     with ServerRig(tls=context) as rig:
-        certificate = theirs.issue_cert(CLIENT_NAME)
-        client = TlsClient(rig.client(), client_context(authority, certificate=certificate))
-        client.shakes(partial(rig.turn_until_quiet, some=True))
+        client = shows(rig, theirs.issue_cert(CLIENT_NAME))
         assert asks(rig, client, PUT) == b"INSERTED 1\r\n"
         (served,) = rig.clients
         assert served.peer.principal is not None
         assert served.peer.principal.name == f"certificate {CLIENT_NAME}"
 
 
-def test_with_tokens_a_certificate_is_not_enough(authority: trustme.CA) -> None:
+def test_with_tokens_a_certificate_is_not_enough() -> None:
     theirs = trustme.CA()
-    context = server_context(authority, clients_of=theirs)
+    context = server_context(authority(), clients_of=theirs)
     text, entry = issue(bytes(TOKEN_BYTES), "a", {Scope.PUT}, ["*"], created_s=0)
     with ServerRig(admission=ConnectionLimits(Authenticator(Tokens([entry]))), tls=context) as rig:
-        certificate = theirs.issue_cert(CLIENT_NAME)
-        client = TlsClient(rig.client(), client_context(authority, certificate=certificate))
-        client.shakes(partial(rig.turn_until_quiet, some=True))
+        client = shows(rig, theirs.issue_cert(CLIENT_NAME))
         assert asks(rig, client, PUT) == b"UNAUTHORIZED\r\n"
         said = b"auth %b\r\n" % text.encode() + PUT
         assert asks(rig, client, said) == b"OK\r\nINSERTED 1\r\n"
@@ -433,18 +418,18 @@ def test_with_tokens_a_certificate_is_not_enough(authority: trustme.CA) -> None:
 
 
 def test_when_all_have_gone_however_they_went_nothing_is_left_of_them(
-    monkeypatch: pytest.MonkeyPatch, authority: trustme.CA, rng: random.Random
+    monkeypatch: pytest.MonkeyPatch, rng: random.Random
 ) -> None:
     monkeypatch.setattr("delayd.access.connection_limits.origin_of", lambda address: address[0])
     text, entry = issue(bytes(TOKEN_BYTES), "a", set(Scope), ["*"], created_s=0)
     admission = ConnectionLimits(Authenticator(Tokens([entry])))
-    context = server_context(authority)
+    context = server_context(authority())
     said = (b"auth %b\r\n" % text.encode(), b"auth x\r\n", PUT, b"reserve\r\n", b"put 0 0", USED)
     with ServerRig(admission=admission, tls=context) as rig:
         clients: list[TlsClient] = []
         for _ in range(300):
             if not clients or rng.random() < 0.2:
-                clients.append(TlsClient(rig.client(), client_context(authority)))
+                clients.append(TlsClient(rig.client(), client_context(authority())))
             client = rng.choice(clients)
             match rng.randrange(5):
                 case 0 | 1:
@@ -483,10 +468,8 @@ def does(client: TlsClient, said: bytes) -> None:
 # --- The context ---------------------------------------------------------------------------------
 
 
-def test_the_daemons_own_context_allows_no_renegotiation(
-    tmp_path: Path, authority: trustme.CA
-) -> None:
+def test_the_daemons_own_context_allows_no_renegotiation(tmp_path: Path) -> None:
     path = tmp_path / "certificate.pem"
-    authority.issue_cert(NAME).private_key_and_cert_chain_pem.write_to_path(str(path))
+    authority().issue_cert(NAME).private_key_and_cert_chain_pem.write_to_path(str(path))
     context = tls.server_context(tls.CertificateFiles(str(path)))
     assert context.options & ssl.OP_NO_RENEGOTIATION
