@@ -481,38 +481,53 @@ def fail(job: Job | AsyncJob) -> None:
     raise ValueError("no such user")
 
 
-async def fail_later(job: AsyncJob) -> None:
-    fail(job)
+@pytest.fixture(params=["plain", "asyncio"])
+def run(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Run a worker of either kind up to the end of one job, with which its handler does this."""
+
+    def run(
+        fake: FakeDelayd,
+        does: Callable[[Job | AsyncJob], None] = plain,
+        on_error: Trouble | None = None,
+        lost: DelaydError | None = None,
+    ) -> None:
+        def acknowledge(_jobs: object) -> None:
+            assert lost is not None
+            raise lost
+
+        is_plain = request.param == "plain"
+        client: Any = fake.client() if is_plain else fake.async_client()
+        if lost is not None:
+            client.ack_many = acknowledge
+        if is_plain:
+
+            def handle(job: Job) -> None:
+                worker.stop()
+                does(job)
+
+            worker = Worker(client, "mail", handle, on_error=on_error)
+            worker.run()
+            return
+
+        async def go() -> None:
+            async def handle(job: AsyncJob) -> None:
+                worker.stop()
+                does(job)
+
+            worker = AsyncWorker(client, "mail", handle, on_error=on_error)
+            await worker.run()
+
+        asyncio.run(go())
+
+    return run
 
 
-def failing(fake: FakeDelayd, on_error: Any = None) -> Any:  # noqa: ANN401 - as the worker takes it
-    def handle(job: Job) -> None:
-        worker.stop()
-        fail(job)
-
-    worker = Worker(fake.client(), "mail", handle, on_error=on_error)
-    worker.run()
-
-
-def failing_later(fake: FakeDelayd, on_error: Any = None) -> Any:  # noqa: ANN401 - the same
-    async def go() -> None:
-        async def handle(job: AsyncJob) -> None:
-            worker.stop()
-            await fail_later(job)
-
-        worker = AsyncWorker(fake.async_client(), "mail", handle, on_error=on_error)
-        await worker.run()
-
-    asyncio.run(go())
-
-
-@pytest.mark.parametrize("run", [failing, failing_later])
 def test_a_failed_attempt_is_logged_with_its_traceback(
     run: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     fake = FakeDelayd()
     put = fake.client().put("mail", "x", retry="1h")
-    run(fake)
+    run(fake, fail)
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("delayd", "ERROR")
     assert record.message == f"an attempt at job {put.id} of topic 'mail' failed: no such user"
@@ -525,7 +540,6 @@ def test_a_failed_attempt_is_logged_with_its_traceback(
     assert failure.error == f"ValueError: no such user (test_worker.py:{line})"
 
 
-@pytest.mark.parametrize("run", [failing, failing_later])
 def test_what_is_called_on_an_error_takes_the_place_of_the_log(
     run: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -534,6 +548,7 @@ def test_what_is_called_on_an_error_takes_the_place_of_the_log(
     told: list[tuple[str, str]] = []
     run(
         fake,
+        fail,
         lambda error, job: told.append(
             (f"{job.id}: {error}", extract_tb(error.__traceback__)[0].name)
         ),
@@ -542,43 +557,13 @@ def test_what_is_called_on_an_error_takes_the_place_of_the_log(
     assert not caplog.records
 
 
-def succeeding(fake: FakeDelayd, lost: DelaydError, on_error: Trouble | None = None) -> None:
-    def acknowledge(_jobs: object) -> None:
-        raise lost
-
-    def handle(_job: Job) -> None:
-        worker.stop()
-
-    client = fake.client()
-    client.ack_many = acknowledge  # type: ignore[method-assign, assignment]
-    worker = Worker(client, "mail", handle, on_error=on_error)
-    worker.run()
-
-
-def succeeding_later(fake: FakeDelayd, lost: DelaydError, on_error: Trouble | None = None) -> None:
-    async def acknowledge(_jobs: object) -> None:
-        raise lost
-
-    async def go() -> None:
-        async def handle(_job: AsyncJob) -> None:
-            worker.stop()
-
-        client = fake.async_client()
-        client.ack_many = acknowledge  # type: ignore[method-assign, assignment]
-        worker = AsyncWorker(client, "mail", handle, on_error=on_error)
-        await worker.run()
-
-    asyncio.run(go())
-
-
-@pytest.mark.parametrize("run", [succeeding, succeeding_later])
 def test_an_acknowledgement_that_is_lost_is_no_failed_attempt_and_is_told_in_one_line(
     run: Callable[..., None], caplog: pytest.LogCaptureFixture
 ) -> None:
     fake = FakeDelayd()
     fake.client().put("mail", "x")
     lost = ConnectionLost("http://h", "reset", may_have_happened=True)
-    run(fake, lost)
+    run(fake, lost=lost)
     (record,) = caplog.records
     assert (record.levelname, record.exc_info) == ("WARNING", None)
     assert record.message == (
@@ -587,7 +572,7 @@ def test_an_acknowledgement_that_is_lost_is_no_failed_attempt_and_is_told_in_one
     )
     told: list[BaseException] = []
     fake.client().put("mail", "x")
-    run(fake, lost, lambda error, _job: told.append(error))
+    run(fake, on_error=lambda error, _job: told.append(error), lost=lost)
     assert told == [lost]
 
 
