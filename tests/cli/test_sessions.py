@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from ast import literal_eval
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from delayd.journal.disk import RealDisk
 from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
 from tests.binlog.binlogs import BURIED, READY, file_of, full
+from tests.cli.hook import Hook
 from tests.cli.journals import SEGMENT_BYTES, contents, fill, fill_with_snapshot, flip
 from tests.cli.talking import Talk
 from tests.journal.journals import frame_ends
@@ -35,8 +37,10 @@ NOW_MS: Final = 1_795_256_100_000
 class Typed:
     """One session on its way."""
 
-    def __init__(self, talk: Talk, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, talk: Talk, patch: pytest.MonkeyPatch, stack: ExitStack) -> None:
         self.talk = talk
+        self.stack = stack
+        self.hook = Hook()
         self.patch = patch
         self.names = {"$pid": str(os.getpid())}
         """What `$name` stands for."""
@@ -92,6 +96,12 @@ class Typed:
                     rig.ok("POST", f"/v1/topics/t{number}/jobs", {"body": 1})
             case "push_on":
                 rig.engine.vet_target = lambda target: target
+            case "hook":
+                self.answer_calls(*more.split(" ", 1))
+            case "got":
+                covers(self.hook.got[-1][0], json.loads(more), self.names)
+            case "calls":
+                assert len(self.hook.got) == int(more)
             case "long":
                 self.patch.setattr("delayd.cli.terminal.LONG_BYTES", 1)
             case "watched":
@@ -106,6 +116,18 @@ class Typed:
                 covers(json.loads(talk.requests[-1].body), json.loads(more), self.names)
             case _:
                 self.arrange_log(word, *more.split(" ", 2))
+
+    def answer_calls(self, status: str, headers: str = "{}") -> None:
+        """Begin to be a receiver of calls, or answer otherwise from now on."""
+        if "$port" not in self.names:
+            self.stack.enter_context(self.hook)
+            self.patch.setattr("delayd.push.connections.PUSH_ANSWER_MS", 60_000)
+            self.patch.setenv("DELAYD_CONFIG", str(self.hook.configure(Path.cwd())))
+            self.names |= {"$port": str(self.hook.port), "$url": self.hook.url}
+        if status == "silent":
+            self.hook.may_answer.clear()
+        else:
+            self.hook.status, self.hook.headers = int(status), json.loads(headers)
 
     def arrange_log(self, word: str, place: str, *more: str) -> None:
         """Leave a directory as a daemon or a beanstalkd might have, or look at one."""
@@ -209,8 +231,8 @@ def test_every_session_goes_as_written(
     tmp_path: Path,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with Talk(monkeypatch, capsys) as talk:
-        typed = Typed(talk, monkeypatch)
+    with Talk(monkeypatch, capsys) as talk, ExitStack() as stack:
+        typed = Typed(talk, monkeypatch, stack)
         typed.step("now 0")
         if "orders" in session.options:
             typed.step("$ put orders one --delay 1h --key order-1")

@@ -11,7 +11,6 @@ from delayd.access.token_usage import TokenUsage
 from delayd.access.tokens import Tokens
 from delayd.cli.main import invoke
 from delayd.exits import Exit
-from delayd.journal.disk import RealDisk
 from tests.cli.talking import FullOutput
 
 NOW = "2026-11-21T10:15:00Z"
@@ -109,16 +108,6 @@ def test_a_token_that_nobody_could_be_told_is_named_for_revoking(
 # --- Where the file is ---------------------------------------------------------------------------
 
 
-def test_the_file_behind_a_link_is_changed_and_the_link_stays(
-    path: Path, capsys: Capture, tmp_path: Path
-) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(path)
-    made(link, capsys, "w", "--scope", "put", "--topic", "*")
-    assert link.is_symlink()
-    assert len(Tokens.load(str(path)).entries) == 1
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_file_that_root_changes_stays_its_owners(path: Path, capsys: Capture) -> None:
     words = ("w", "--scope", "put", "--topic", "*")
@@ -136,15 +125,6 @@ def test_a_file_that_root_makes_is_of_whoever_has_its_directory(
     os.chown(path.parent, 1_234, 2_345)
     made(path, capsys, "w", "--scope", "put", "--topic", "*")
     assert (path.stat().st_uid, path.stat().st_gid) == (1_234, 2_345)
-
-
-def test_who_comes_second_is_told_who_is_first(path: Path, capsys: Capture) -> None:
-    disk = RealDisk()
-    lock = disk.lock(f"{path}.lock")
-    assert create(path, "w", "--scope", "put", "--topic", "*") == Exit.DIRECTORY_LOCKED
-    disk.close(lock)
-    said = f"delayd: {path}: process {os.getpid()} is changing it: try again\n"
-    assert capsys.readouterr().err == said
 
 
 # --- Listing and revoking ------------------------------------------------------------------------
