@@ -1,27 +1,11 @@
 import datetime as dt
 
-from delayd.access.scopes import Scope
 from delayd.cli.schedule import local_runs
 from delayd.exits import Exit
 from delayd.schedules.definition import Definition
 from tests.cli.talking import Talk
 
 NIGHTLY = ("schedule", "put", "nightly", "x", "--topic", "reports", "--cron", "@daily")
-
-
-def test_what_a_token_lacks_is_named_for_schedules(talk: Talk) -> None:
-    talk.ok(*NIGHTLY)
-    for held, words, lacks in (
-        (Scope.PEEK, "pause nightly", "put"),
-        (Scope.PEEK, "run nightly", "put"),
-        (Scope.STATS, "list", "peek"),
-        (Scope.STATS, "preview --every 5 --topic reports", "peek"),
-    ):
-        talk.has_token(held, topics=("reports",))
-        said = talk.fails(Exit.NOT_ALLOWED, "schedule", *words.split())
-        assert f"delayd token create NAME --scope {lacks} " in said
-    talk.has_token(Scope.PUT, Scope.PEEK, topics=("other",))
-    talk.fails(Exit.NOTHING_THERE, "schedule", "pause", "nightly")
 
 
 def test_what_the_configuration_has_set_is_changed_there_and_no_token_helps(talk: Talk) -> None:

@@ -66,33 +66,6 @@ def test_every_method_is_known(method: str) -> None:
     assert not rig.log
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"GET http://127.0.0.1:11300/ HTTP/1.1",
-        b"CONNECT 127.0.0.1:11300 HTTP/1.1",
-        b"OPTIONS * HTTP/1.1",
-        b"PRI * HTTP/2.0",
-        b"host: a",
-        b"HOST : a",
-        b"GET  / HTTP/1.0",
-    ],
-)
-def test_other_ways_to_say_it_are_known_too(said: bytes) -> None:
-    client = LineRig().client()
-    assert client.says(said + b"\r\n" + PUT) == replies.NOT_HTTP
-    assert client.connection.is_closing
-
-
-@pytest.mark.parametrize(
-    "said", [b"PUT 0 0 60 2", b"GET", b"GET x", b"Hosts: a", b"POST", b"use x HTTP/1.1 y"]
-)
-def test_what_only_looks_like_it_is_answered_as_ever(said: bytes) -> None:
-    client = LineRig().client()
-    assert client.says(said + b"\r\n") in {b"UNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n"}
-    assert client.connection.is_listening
-
-
 def test_a_form_that_says_auth_in_its_body_is_not_heard() -> None:
     rig = LineRig(needs_token=True)
     unknown = rig.unauthenticated()
