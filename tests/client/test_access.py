@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +60,21 @@ def guarded(home: Path) -> Iterator[tuple[Daemon, ssl.SSLContext]]:
         yield daemon, authority.client()
 
 
-def url_of(daemon: Daemon, protocol: str) -> str:
-    if protocol == "http":
-        return f"https://{daemon.http_listens_on}"
-    return f"beanstalks://{daemon.listens_on}"
+Connect = Callable[..., contextlib.AbstractContextManager[Any]]
 
 
-@pytest.mark.parametrize("kind", ["plain", "asyncio"])
-@pytest.mark.parametrize("protocol", ["http", "line"])
-def test_a_client_shows_its_token_over_tls(
-    guarded: tuple[Daemon, ssl.SSLContext], kind: str, protocol: str
-) -> None:
+@pytest.fixture(params=["http plain", "http asyncio", "line plain", "line asyncio"])
+def connect(guarded: tuple[Daemon, ssl.SSLContext], request: pytest.FixtureRequest) -> Connect:
+    """Make a client of either kind over either protocol; it trusts the daemon unless told not."""
     daemon, tls = guarded
-    with client_of(kind, url_of(daemon, protocol), token=TEXT, tls=tls) as client:
+    protocol, kind = request.param.split()
+    is_http = protocol == "http"
+    url = f"https://{daemon.http_listens_on}" if is_http else f"beanstalks://{daemon.listens_on}"
+    return lambda **how: client_of(kind, url, **{"tls": tls, **how})
+
+
+def test_a_client_shows_its_token_over_tls(connect: Connect) -> None:
+    with connect(token=TEXT) as client:
         client.put("mail", "hello")
         with client.reserve("mail", timeout=0) as job:
             assert job.text == "hello"
@@ -88,66 +90,42 @@ def test_a_client_shows_its_token_over_tls(
         client.cancel(batch.results[0].id)
 
 
-@pytest.mark.parametrize("kind", ["plain", "asyncio"])
-@pytest.mark.parametrize("protocol", ["http", "line"])
-def test_without_a_token_or_trust_there_is_nothing(
-    guarded: tuple[Daemon, ssl.SSLContext], kind: str, protocol: str
-) -> None:
-    daemon, tls = guarded
-    url = url_of(daemon, protocol)
-    with client_of(kind, url, tls=tls) as client, pytest.raises(Unauthorized):
-        client.put("mail", "x")
-    with client_of(kind, url, token=f"{TEXT}x", tls=tls) as client, pytest.raises(Unauthorized):
-        client.put("mail", "x")
-    with client_of(kind, url, token=TEXT) as client, pytest.raises(Unreachable, match="verif"):
+def test_without_a_token_or_trust_there_is_nothing(connect: Connect) -> None:
+    for token in ("", f"{TEXT}x"):
+        with connect(token=token) as client, pytest.raises(Unauthorized):
+            client.put("mail", "x")
+    with connect(token=TEXT, tls=None) as client, pytest.raises(Unreachable, match="verif"):
         client.put("mail", "x")
 
 
-@pytest.mark.parametrize("kind", ["plain", "asyncio"])
-@pytest.mark.parametrize("protocol", ["http", "line"])
-def test_what_a_token_lacks_is_said_in_the_same_words_over_both_protocols(
-    guarded: tuple[Daemon, ssl.SSLContext], kind: str, protocol: str
-) -> None:
-    daemon, tls = guarded
-    url = url_of(daemon, protocol)
-    with client_of(kind, url, token=TEXT, tls=tls) as client:
-        with pytest.raises(Forbidden) as lacks_scope:
-            client.pause("mail", 1)
-        with pytest.raises(Forbidden) as other_topic:
-            client.put("sms", "x", key="k")
-        with pytest.raises(Forbidden) as watched:
-            client.reserve(["mail", "sms"], timeout=0)
-    assert str(lacks_scope.value) == "the token lacks the scope pause"
-    assert lacks_scope.value.scope == "pause"
-    for caught in (other_topic, watched):
-        verb = "put" if caught is other_topic else "reserve"
-        assert (
-            str(caught.value) == f"the token allows {verb} for the topics mail, and not for 'sms'"
+def test_what_a_token_lacks_is_said_in_the_same_words_over_both_protocols(connect: Connect) -> None:
+    with connect(token=TEXT) as client:
+        allows = "the token allows {} for the topics mail, and not for 'sms'"
+        refused: tuple[tuple[Callable[[], object], str, str], ...] = (
+            (lambda: client.pause("mail", 1), "the token lacks the scope pause", "pause"),
+            (lambda: client.put("sms", "x", key="k"), allows.format("put"), ""),
+            (lambda: client.reserve(["mail", "sms"], timeout=0), allows.format("reserve"), ""),
         )
-        assert caught.value.scope == ""
-    told = client_of(kind, url, token=OLD_TEXT, tls=tls)
-    with told as client, pytest.raises(Unauthorized) as expired:
+        for call, said, scope in refused:
+            with pytest.raises(Forbidden) as lacks:
+                call()
+            assert (str(lacks.value), lacks.value.scope) == (said, scope)
+    with connect(token=OLD_TEXT) as client, pytest.raises(Unauthorized) as expired:
         client.put("mail", "x")
     assert str(expired.value) == "the token expired at 2023-11-14T22:13:20Z"
-    told = client_of(kind, url, token=f"{OLD_TEXT[:-1]}A", tls=tls)
-    with told as client, pytest.raises(Unauthorized) as guessed:
+    with connect(token=f"{OLD_TEXT[:-1]}A") as client, pytest.raises(Unauthorized) as guessed:
         client.put("mail", "x")
     assert "expired" not in str(guessed.value)
 
 
-@pytest.mark.parametrize("kind", ["plain", "asyncio"])
-@pytest.mark.parametrize("protocol", ["http", "line"])
-def test_a_token_that_may_see_no_topic_is_not_told_that_there_is_none(
-    guarded: tuple[Daemon, ssl.SSLContext], kind: str, protocol: str
-) -> None:
-    daemon, tls = guarded
-    with client_of(kind, url_of(daemon, protocol), token=TEXT, tls=tls) as client:
+def test_a_token_that_may_see_no_topic_is_not_told_that_there_is_none(connect: Connect) -> None:
+    with connect(token=TEXT) as client:
         client.put("mail", "x")
         for call, scope in ((client.topics, "stats"), (client.calendar, "peek")):
             with pytest.raises(Forbidden) as refused:
                 call()
             assert refused.value.scope == scope
-    with client_of(kind, url_of(daemon, protocol), token=OTHERS_TEXT, tls=tls) as client:
+    with connect(token=OTHERS_TEXT) as client:
         assert (client.topics(), client.calendar().topics) == ([], {})
 
 

@@ -373,6 +373,7 @@ CHUNKS: Final = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 @pytest.mark.parametrize(
     "data",
     [
+        *(b"SSH-2.0-OpenSSH", b"HTTP/1.1 two\r\n\r\n", b"x" * 70_000),
         HEAD + b"X: " + b"y" * HEAD_BYTES_MAX + b"\r\n\r\n",
         HEAD + b"X: y\r\n" * HEADERS_MAX + b"\r\n",
         HEAD + b"X\r\n\r\n",
@@ -496,7 +497,7 @@ def test_any_replies_to_a_batch_are_results_or_an_error_of_delayd(rng: Random) -
 @pytest.mark.parametrize(
     "data",
     [
-        b"x" * (LINE_BYTES_MAX + 1),
+        *(b"\r\n", b"DELETED\r\nDELETED\r\n", b"x" * (LINE_BYTES_MAX + 1)),
         b"x" * (LINE_BYTES_MAX + 1) + b"\r\n",
         b"RESERVED_BATCH\r\n",
         b"RESERVED_BATCH 1001\r\n",

@@ -11,7 +11,6 @@ from delayd.client import (
     KeyInvalid,
     NotOnThisProtocol,
     NotReserved,
-    NotUnderstood,
     TopicNameInvalid,
     WrongProtocol,
     values,
@@ -70,21 +69,6 @@ def test_a_response_without_a_length_ends_with_the_connection() -> None:
     assert response.body == b"ab"
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"SSH-2.0-OpenSSH",
-        b"HTTP/1.1 two\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
-        b"x" * 70_000,
-    ],
-)
-def test_what_is_no_http_is_not_understood(data: bytes) -> None:
-    with pytest.raises(NotUnderstood):
-        ResponseReader(AT).feed(data)
-
-
 def test_the_replies_of_a_beanstalkd_are_known_for_the_line_protocol() -> None:
     for data in (b"UNKNOWN_COMMAND\r\nUNKNOWN_COMMAND\r\n", b"BAD_FORMAT\r\n"):
         with pytest.raises(WrongProtocol, match=r"use beanstalk://127\.0\.0\.1:11301"):
@@ -99,12 +83,6 @@ def test_replies_are_read_whole_and_byte_by_byte(data: bytes, count: int) -> Non
     pieces = [slow.feed(data[at : at + 1]) for at in range(len(data))]
     assert pieces[:-1] == [None] * (len(data) - 1)
     assert pieces[-1] == whole
-
-
-@pytest.mark.parametrize("data", [b"\r\n", b"x" * 5_000, b"DELETED\r\nDELETED\r\n"])
-def test_what_is_no_reply_is_not_understood(data: bytes) -> None:
-    with pytest.raises(NotUnderstood):
-        ReplyReader(1, AT).feed(data)
 
 
 class Kept(Link):

@@ -3,7 +3,7 @@ import socket
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -83,57 +83,38 @@ def test_addresses_are_read_and_written_in_one_form(
     assert str(address) == text
 
 
+REFUSED: Final = {
+    "HOST:PORT or unix:PATH": ("", "11300", "localhost"),
+    "a host before the port": (
+        *(":11300", "[]:11300", "a b:1", "a\n:1", "http//a:1", "bücher.example:1"),
+    ),
+    "brackets": ("http://a:1", "::1:11300"),
+    "a port from 0 to 65535": (
+        *("127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:+1", "127.0.0.1:000000"),
+        "127.0.0.1:\N{ARABIC-INDIC DIGIT ONE}",
+    ),
+    "a path": ("unix:", "unix:\0x"),
+    "at most 107 bytes": ("unix:/" + "a" * UNIX_PATH_BYTES_MAX, "unix:/" + "é" * 54),
+}
+
+
 @pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        ("", "HOST:PORT or unix:PATH"),
-        ("11300", "HOST:PORT or unix:PATH"),
-        ("localhost", "HOST:PORT or unix:PATH"),
-        (":11300", "a host before the port"),
-        ("[]:11300", "a host before the port"),
-        ("a b:1", "a host before the port"),
-        ("a\n:1", "a host before the port"),
-        ("http://a:1", "brackets"),
-        ("http//a:1", "a host before the port"),
-        ("bücher.example:1", "a host before the port"),
-        ("::1:11300", "brackets"),
-        ("127.0.0.1:", "a port from 0 to 65535"),
-        ("127.0.0.1:65536", "a port from 0 to 65535"),
-        ("127.0.0.1:-1", "a port from 0 to 65535"),
-        ("127.0.0.1:+1", "a port from 0 to 65535"),
-        ("127.0.0.1:\N{ARABIC-INDIC DIGIT ONE}", "a port from 0 to 65535"),
-        ("127.0.0.1:000000", "a port from 0 to 65535"),
-        ("unix:", "a path"),
-        ("unix:\0x", "a path"),
-        ("unix:/" + "a" * UNIX_PATH_BYTES_MAX, "at most 107 bytes"),
-        ("unix:/" + "é" * 54, "at most 107 bytes"),
-    ],
+    ("text", "rule"), [(text, rule) for rule, texts in REFUSED.items() for text in texts]
 )
 def test_other_addresses_are_refused_with_the_rule(text: str, rule: str) -> None:
     with pytest.raises(AddressInvalid, match=rule):
         parse_address(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "local"),
-    [
-        ("127.0.0.1:1", True),
-        ("127.255.0.9:1", True),
-        ("localhost:1", True),
-        ("[::1]:1", True),
-        ("[::ffff:127.0.0.1]:1", True),
-        ("unix:/x", True),
-        ("0.0.0.0:1", False),
-        ("128.0.0.1:1", False),
-        ("[::]:1", False),
-        ("[::2]:1", False),
-        ("[::ffff:10.0.0.1]:1", False),
-        ("example.net:1", False),
-        ("127.example.net:1", False),
-    ],
+LOCAL: Final = "127.0.0.1:1 127.255.0.9:1 localhost:1 [::1]:1 [::ffff:127.0.0.1]:1 unix:/x"
+OTHERS: Final = (
+    "0.0.0.0:1 128.0.0.1:1 [::]:1 [::2]:1 [::ffff:10.0.0.1]:1 example.net:1 127.example.net:1"
 )
-def test_only_loopback_addresses_and_unix_paths_are_local(text: str, local: bool) -> None:
-    assert is_local(parse_address(text)) is local
+
+
+@pytest.mark.parametrize("text", [*LOCAL.split(), *OTHERS.split()])
+def test_only_loopback_addresses_and_unix_paths_are_local(text: str) -> None:
+    assert is_local(parse_address(text)) is (text in LOCAL.split())
 
 
 # --- TCP -----------------------------------------------------------------------------------------
