@@ -27,36 +27,17 @@ from delayd.client.line_calls import LineCalls
 AT: Final = dt.datetime(2030, 1, 1, 2, 30, tzinfo=dt.UTC)
 TEXT: Final = "2030-01-01T02:30:00.000Z"
 OFFSET: Final = "2030-01-01T02:30:00+00:00"
-ANSWER: Final[dict[str, Any]] = {
-    "name": "nightly",
-    "definition": {
-        "topic": "reports",
-        "cron": "30 2 * * *",
-        "url": "https://example.com",
-        "headers": {"body": "x"},
-        "body": "%BODY%",
-    },
-    "source": "run_time",
-    "state": "paused",
-    "next": TEXT,
-    "created": TEXT,
-    "changed": None,
-    "runs": 3,
-    "missed": 1,
-    "skipped": 0,
-    "refused": 0,
-    "late": 2,
-    "last": {
-        "key": "nightly@2030-01-01T02:30:00Z",
-        "id": None,
-        "due": TEXT,
-        "outcome": "refused",
-        "error": None,
-    },
-    "queued": None,
-    "tzdata": "2026a",
-    "note": "holidays",
-}
+ANSWER: Final[dict[str, Any]] = json.loads(
+    f"""{{
+    "name": "nightly", "source": "run_time", "state": "paused", "note": "holidays",
+    "definition": {{"topic": "reports", "cron": "30 2 * * *", "url": "https://example.com",
+        "headers": {{"body": "x"}}, "body": "%BODY%"}},
+    "next": "{TEXT}", "created": "{TEXT}", "changed": null, "queued": null, "tzdata": "2026a",
+    "runs": 3, "missed": 1, "skipped": 0, "refused": 0, "late": 2,
+    "last": {{"key": "nightly@2030-01-01T02:30:00Z", "id": null, "due": "{TEXT}",
+        "outcome": "refused", "error": null}}
+    }}"""
+)
 BODY: Final = '{"body":  1.0}'
 WRITTEN: Final = json.dumps(ANSWER).replace('"%BODY%"', BODY).encode()
 NIGHTLY: Final = ScheduleInfo(
