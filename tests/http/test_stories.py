@@ -68,6 +68,10 @@ class Play:
             "drain": lambda: setattr(rig.engine, "draining", True),
             "stop": self.stop,
             "free": lambda free: rig.engine.log_space.limit(int(free), lambda *_: -1),
+            "trouble": lambda *words: setattr(rig.disk, "trouble", " ".join(words)),
+            "space_trouble": lambda *words: setattr(rig.disk, "space_trouble", " ".join(words)),
+            "cut_off": self.cut_off,
+            "standby": lambda *words: setattr(rig, "handover", (" ".join(words), "")),
             "make_room": lambda: rig.engine.log_space.limit(0, lambda missing, *_: missing),
             "room": lambda: rig.engine.log_space.limit(10**9, lambda missing, *_: missing),
             "leave": self.leave,
@@ -180,6 +184,9 @@ class Play:
     def stop(self) -> None:
         self.rig.server.stop_accepting()
         self.rig.settle()
+
+    def cut_off(self, *words: str) -> None:
+        self.rig.cut_off = self.rig.disk.trouble = " ".join(words)
 
     def leave(self, client: str) -> None:
         self.clients[client].hang_up()

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from delayd import __version__
-from delayd.access.scopes import Scope
 from delayd.build_kind import is_compiled
 from delayd.core.log_space import PUT_COST_BYTES, TOPIC_COST_BYTES
 from delayd.limits import EMERGENCY_BYTES, READY_BODY_BYTES, TOTALS_STEP_TOPICS
@@ -18,51 +17,6 @@ def not_ready(rig: HttpRig) -> Answer:
     assert answer.status == 503
     assert int(answer.headers["retry-after"]) > 0
     return answer
-
-
-def test_a_log_in_which_nothing_becomes_durable_makes_it_unready() -> None:
-    with HttpRig() as rig:
-        rig.disk.trouble = "the disk has not answered for 3 s"
-        answer = not_ready(rig)
-        assert (answer.word, answer.json["detail"]) == ("NOT_READY", rig.disk.trouble)
-
-
-def test_a_daemon_that_may_have_lost_its_log_answers_for_itself_alone() -> None:
-    with HttpRig() as rig:
-        rig.cut_off = rig.disk.trouble = "the database db has not answered for 6 s"
-        for method, path, given in (
-            ("POST", "/v1/topics/a/jobs", {"body": 1}),
-            ("GET", "/v1/topics", None),
-            ("GET", "/v1/jobs/1", None),
-        ):
-            answer = rig.call(method, path, given)
-            assert (answer.status, answer.json["detail"]) == (503, rig.cut_off)
-        assert not rig.engine.store.jobs
-        assert not_ready(rig).json["detail"] == rig.cut_off
-        for path in ("/v1/stats", "/metrics", "/v1/access"):
-            assert rig.call("GET", path).status == 200
-
-
-def test_the_figures_do_not_wait_for_the_log() -> None:
-    with HttpRig() as rig:
-        rig.disk.hold()
-        client = rig.send("POST", "/v1/topics/mail/jobs", {"body": 1})
-        assert rig.ok("GET", "/v1/stats")["jobs"]["ready"] == 1
-        assert client.answer is None
-        rig.disk.release()
-
-
-def test_a_handover_names_the_standby_or_why_there_is_none() -> None:
-    with HttpRig(needs_token=True) as rig:
-        token = rig.token(Scope.ADMIN)
-        answer = rig.call("POST", "/v1/handover", {}, token=token)
-        assert (answer.status, answer.word) == (409, "NO_STANDBY")
-        assert answer.json["detail"] == "the log is in files"
-        rig.handover = ("line b:11300", "")
-        answer = rig.call("POST", "/v1/handover", {}, token=token)
-        assert answer.json == {"standby": "line b:11300"}
-        for few in (rig.token(Scope.STATS), rig.token(Scope.ADMIN, topics=("mail",))):
-            assert rig.call("POST", "/v1/handover", {}, token=few).status == 403
 
 
 def test_a_full_disk_makes_it_unready_until_there_is_space_again() -> None:
@@ -121,15 +75,6 @@ def test_metrics_are_sent_in_pieces() -> None:
         assert (head.status, head.body) == (200, b"")
         assert "transfer-encoding" not in head.headers
         assert rig.call("GET", "/metrics").body == answer.body
-
-
-def test_a_file_that_cannot_be_made_is_not_a_full_disk() -> None:
-    with HttpRig() as rig:
-        rig.engine.log_space.limit(0, lambda _missing_bytes, _body_bytes, _places: -1)
-        rig.disk.space_trouble = "Too many open files"
-        assert not_ready(rig).json["detail"] == (
-            "no file can be made for the log: Too many open files"
-        )
 
 
 def test_stats_tell_what_the_line_knows_of_the_daemon() -> None:
