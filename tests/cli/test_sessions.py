@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 NOW_MS: Final = 1_795_256_100_000
 """The wall clock of `delayd token` and `secret`: 2026-11-21T10:15:00Z."""
+COLOURS: Final = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Typed:
@@ -74,6 +75,8 @@ class Typed:
                 self.patch.setattr("sys.stdin", stdin)
             case "terminal":
                 talk.answers(more)
+            case "wide":
+                talk.is_wide(int(more))
             case "wait":
                 rig.pass_ms(round(float(more) * 1_000))
             case "now":
@@ -187,7 +190,7 @@ class Typed:
 
     def type(self, words: list[str], outcome: str) -> None:
         code, *said = self.talk.run(*words)
-        out, err = (text.replace(f"{Path.cwd()}/", "") for text in said)
+        out, err = (COLOURS.sub("", text).replace(f"{Path.cwd()}/", "") for text in said)
         parts = outcome.split(" ; ") if outcome else []
         expected = Exit[parts.pop(0)] if parts and re.fullmatch("[A-Z_]+", parts[0]) else Exit.OK
         assert code == expected, err or out
@@ -204,6 +207,8 @@ class Typed:
                     assert text in lines_of(err)
                 case "lacks":
                     assert text not in lines_of(out + err)
+                case "fits":
+                    assert max(map(len, out.splitlines())) <= int(text)
                 case "exactly":
                     assert out == literal_eval(text)
                 case "is":
