@@ -19,8 +19,6 @@ from delayd.log_lines import LogFormat
 from delayd.net.addresses import TcpAddress
 from tests.cli.conftest import EXIT_OF_THE_SERVICE, Service, imported_by
 
-HTTP_RULE = "must be HOST:PORT or unix:PATH"
-
 
 @pytest.fixture(autouse=True)
 def _no_http(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,20 +88,6 @@ def test_the_unix_sockets_have_the_configured_modes(
     assert invoke(words) == EXIT_OF_THE_SERVICE
     assert line.stat().st_mode & 0o777 == 0o600
     assert http.stat().st_mode & 0o777 == 0o666
-
-
-def test_a_bad_configuration_prints_all_its_errors_and_exits_78(
-    service: Service, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = "serve --sync sometimes --line nowhere --http x --log-format xml"
-    assert invoke(words.split()) == Exit.BAD_CONFIGURATION
-    assert capsys.readouterr().err.splitlines() == [
-        'delayd: command line: --sync = "sometimes": must be one of always, interval, never',
-        'delayd: command line: --line = "nowhere": must be HOST:PORT or unix:PATH',
-        f'delayd: command line: --http = "x": {HTTP_RULE}',
-        'delayd: command line: --log-format = "xml": must be one of text, json',
-    ]
-    assert not service.configs
 
 
 def test_an_address_that_others_reach_needs_the_users_word(
