@@ -121,9 +121,12 @@ class OutboxRig:
         """Lines of the log."""
         self.now_s = 0.0
         self.stop = StopSignal()
+        self._tables: list[Table] = []
 
     def close(self) -> None:
         self.stop.__exit__()
+        for table in self._tables:
+            table.database.close()
         self.fake.close()
         self.connection.close()
 
@@ -171,6 +174,7 @@ class OutboxRig:
         fate = fate or Fate()
         client = self.fake.client(token=token) if token else self._client(fate)
         table = Table(FatefulDatabase(self.path, fate))
+        self._tables.append(table)
         clock = lambda: self.now_s  # noqa: E731
         return Relay(table, Permits(client, "outbox"), self.stop, self, clock)
 
@@ -189,5 +193,5 @@ class OutboxRig:
         except Killed:
             pass
         finally:
-            relay._table.database.close()
+            self._tables.pop().database.close()
         return fate

@@ -10,11 +10,11 @@ from delayd import outbox
 from tests.outbox.rig import KILLS, Fate, OutboxRig
 
 
-@pytest.fixture(name="outbox_rig", scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutboxRig]:
-    rig = OutboxRig(tmp_path_factory.mktemp("outbox"))
-    yield rig
-    rig.close()
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutboxRig]:
+    made = OutboxRig(tmp_path_factory.mktemp("outbox"))
+    yield made
+    made.close()
 
 
 def commit_some(rig: OutboxRig) -> list[str]:
@@ -47,56 +47,52 @@ def calls_of(rig: OutboxRig) -> int:
 
 
 @pytest.mark.thorough
-def test_a_relay_that_is_killed_anywhere_leaves_one_job_for_each_commit(
-    outbox_rig: OutboxRig,
-) -> None:
-    calls = calls_of(outbox_rig)
+def test_a_relay_that_is_killed_anywhere_leaves_one_job_for_each_commit(rig: OutboxRig) -> None:
+    calls = calls_of(rig)
     assert calls > 10
     for at in range(1, calls + 1):
         for how in KILLS:
-            bodies = commit_some(outbox_rig)
-            outbox_rig.relays(Fate(at, how))
-            check_once(outbox_rig, bodies)
+            bodies = commit_some(rig)
+            rig.relays(Fate(at, how))
+            check_once(rig, bodies)
 
 
 def test_a_request_of_a_killed_relay_may_arrive_at_any_time(
-    outbox_rig: OutboxRig, share: Callable[[range], range]
+    rig: OutboxRig, share: Callable[[range], range]
 ) -> None:
-    calls = calls_of(outbox_rig)
+    calls = calls_of(rig)
     for at in range(1, calls + 1):
         for arrives in share(range(1, calls + 3)):
-            bodies = commit_some(outbox_rig)
-            outbox_rig.relays(Fate(at, "late"))
-            outbox_rig.relays(Fate(arrives, "deliver", outbox_rig.deliver))
-            check_once(outbox_rig, bodies)
+            bodies = commit_some(rig)
+            rig.relays(Fate(at, "late"))
+            rig.relays(Fate(arrives, "deliver", rig.deliver))
+            check_once(rig, bodies)
 
 
-def test_a_relay_that_another_one_overtakes_anywhere_does_no_harm(outbox_rig: OutboxRig) -> None:
-    calls = calls_of(outbox_rig)
+def test_a_relay_that_another_one_overtakes_anywhere_does_no_harm(rig: OutboxRig) -> None:
+    calls = calls_of(rig)
     for at in range(1, calls + 1):
-        bodies = commit_some(outbox_rig)
-        outbox_rig.relays(Fate(at, "overtaken", lambda: (None, outbox_rig.relays())[0]))
-        check_once(outbox_rig, bodies)
+        bodies = commit_some(rig)
+        rig.relays(Fate(at, "overtaken", lambda: (None, rig.relays())[0]))
+        check_once(rig, bodies)
 
 
 @pytest.mark.walk(2, 300)
-def test_any_relays_killed_one_after_the_other(
-    outbox_rig: OutboxRig, number: int, seed: int
-) -> None:
+def test_any_relays_killed_one_after_the_other(rig: OutboxRig, number: int, seed: int) -> None:
     draws = random.Random(f"{seed}-{number}")
     for _ in range(10):
-        bodies = commit_some(outbox_rig)
+        bodies = commit_some(rig)
         for _ in range(draws.randrange(1, 6)):
             fate = Fate(draws.randrange(1, 22), draws.choice(KILLS))
-            outbox_rig.relays(fate)
+            rig.relays(fate)
             if draws.random() < 0.3:
-                outbox_rig.deliver()
-        check_once(outbox_rig, bodies)
+                rig.deliver()
+        check_once(rig, bodies)
 
 
-def test_rows_of_a_topic_are_put_in_the_order_of_their_commits(outbox_rig: OutboxRig) -> None:
-    outbox_rig.order.clear()
-    outbox_rig.commits(*(("mail", f"n{number}") for number in range(50)))
-    outbox_rig.relays(Fate(9, "after"))
-    outbox_rig.relays()
-    assert outbox_rig.order == [f"n{number}" for number in range(50)]
+def test_rows_of_a_topic_are_put_in_the_order_of_their_commits(rig: OutboxRig) -> None:
+    rig.order.clear()
+    rig.commits(*(("mail", f"n{number}") for number in range(50)))
+    rig.relays(Fate(9, "after"))
+    rig.relays()
+    assert rig.order == [f"n{number}" for number in range(50)]

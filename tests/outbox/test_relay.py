@@ -15,11 +15,11 @@ from delayd.outbox.table import ROWS_MAX, TableAway, TableUnfit
 from tests.outbox.rig import OutboxRig
 
 
-@pytest.fixture(name="outbox_rig")
-def made(tmp_path: Path) -> Iterator[OutboxRig]:
-    rig = OutboxRig(tmp_path)
-    yield rig
-    rig.close()
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[OutboxRig]:
+    made = OutboxRig(tmp_path)
+    yield made
+    made.close()
 
 
 def insert(rig: OutboxRig, **columns: object) -> None:
@@ -59,172 +59,166 @@ def events(rig: OutboxRig, word: str) -> list[dict[str, Any]]:
     ],
 )
 def test_a_row_that_cannot_be_put_is_kept_with_its_error_and_holds_up_no_other(
-    outbox_rig: OutboxRig, columns: dict[str, Any], error: str
+    rig: OutboxRig, columns: dict[str, Any], error: str
 ) -> None:
     if "url" in columns.get("options", ""):
-        outbox_rig.fake._daemon.engine.vet_target = None
-    outbox_rig.client.put("mail", "x", key="taken", delay="1h")
-    outbox_rig.commits(("mail", "before"))
-    insert(outbox_rig, **columns)
-    outbox_rig.commits(("mail", "after"), ("sms", "other"))
-    outbox_rig.relays()
-    assert outbox_rig.order == ["before", "after", "other"]
-    assert error in outbox_rig.rows("error")
-    (told,) = events(outbox_rig, "cannot be put")
+        rig.fake._daemon.engine.vet_target = None
+    rig.client.put("mail", "x", key="taken", delay="1h")
+    rig.commits(("mail", "before"))
+    insert(rig, **columns)
+    rig.commits(("mail", "after"), ("sms", "other"))
+    rig.relays()
+    assert rig.order == ["before", "after", "other"]
+    assert error in rig.rows("error")
+    (told,) = events(rig, "cannot be put")
     assert error in told["why"]
 
 
 def test_a_body_that_is_longer_than_memory_should_hold_is_not_read(
-    outbox_rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
+    rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "BODY_BYTES_MAX", 3)
-    outbox_rig.commits(("mail", "four"), ("mail", "abc"))
-    outbox_rig.relays()
-    assert outbox_rig.worked == {"abc": 1}
-    assert "body: has 4 bytes" in outbox_rig.rows("error")
+    rig.commits(("mail", "four"), ("mail", "abc"))
+    rig.relays()
+    assert rig.worked == {"abc": 1}
+    assert "body: has 4 bytes" in rig.rows("error")
 
 
-def test_a_row_that_failed_is_listed_tried_again_and_dropped(outbox_rig: OutboxRig) -> None:
-    outbox_rig.client.put("mail", "x", key="taken", delay="1h")
-    outbox_rig.commits(("mail", "a"), ("mail", "b"), key="taken")
-    outbox_rig.relays()
-    rows = outbox_rig.relay()._table
+def test_a_row_that_failed_is_listed_tried_again_and_dropped(rig: OutboxRig) -> None:
+    rig.client.put("mail", "x", key="taken", delay="1h")
+    rig.commits(("mail", "a"), ("mail", "b"), key="taken")
+    rig.relays()
+    rows = rig.relay()._table
     first, second = rows.failed()
     assert (first.topic, "taken" in first.error) == ("mail", True)
-    outbox_rig.client.cancel("mail", "taken")
+    rig.client.cancel("mail", "taken")
     assert rows.retry(first.id) == 1
-    outbox_rig.relays()
-    assert outbox_rig.worked == {"a": 1}
+    rig.relays()
+    assert rig.worked == {"a": 1}
     key = rows.drop(second.id)
     assert key is not None
-    outbox_rig.relay()._permits.give_back(key)
+    rig.relay()._permits.give_back(key)
     assert rows.failed() == []
     assert rows.retry(None) == 0
     assert rows.drop(second.id) is None
-    assert [job.key for job in outbox_rig.client.jobs("outbox")] == ["mark"]
-    rows.database.close()
+    assert [job.key for job in rig.client.jobs("outbox")] == ["mark"]
 
 
 @pytest.mark.parametrize("is_cleared", [True, False])
 def test_of_rows_under_way_to_what_is_gone_it_is_said_that_it_is_not_known(
-    outbox_rig: OutboxRig, is_cleared: bool
+    rig: OutboxRig, is_cleared: bool
 ) -> None:
     """The topic of the relay was cleared, or this is another daemon, which has a mark too."""
-    relay = outbox_rig.relay()
-    outbox_rig.commits(("mail", "a"))
+    relay = rig.relay()
+    rig.commits(("mail", "a"))
     relay.start()
     relay.step()  # and is killed before the row is deleted
-    relay._table.database.close()
-    outbox_rig.client.clear("outbox")
+    rig.client.clear("outbox")
     if not is_cleared:
-        outbox_rig.client.put("outbox", "0000", key="mark", delay="1d")
-    outbox_rig.relays()
-    assert "it is not known whether this was put" in outbox_rig.rows("error")
-    assert outbox_rig.worked == {"a": 1}
-    with outbox_rig.connection:
-        outbox_rig.connection.execute("UPDATE delayd_outbox SET error = NULL")
-    outbox_rig.relays()
-    assert outbox_rig.worked == {"a": 2}
-    assert not outbox_rig.rows()
+        rig.client.put("outbox", "0000", key="mark", delay="1d")
+    rig.relays()
+    assert "it is not known whether this was put" in rig.rows("error")
+    assert rig.worked == {"a": 1}
+    with rig.connection:
+        rig.connection.execute("UPDATE delayd_outbox SET error = NULL")
+    rig.relays()
+    assert rig.worked == {"a": 2}
+    assert not rig.rows()
 
 
-def test_a_permit_in_somebody_s_hands_is_waited_for(outbox_rig: OutboxRig) -> None:
-    relay = outbox_rig.relay()
-    outbox_rig.commits(("mail", "a"))
+def test_a_permit_in_somebody_s_hands_is_waited_for(rig: OutboxRig) -> None:
+    relay = rig.relay()
+    rig.commits(("mail", "a"))
     relay.start()
     permits = relay._permits.draw(relay._table.take(table.Settled(), ()))
     relay._table.bind(permits)
-    key = next(job.key for job in outbox_rig.client.jobs("outbox") if job.key != "mark")
-    outbox_rig.client.kick("outbox", key)
-    job = outbox_rig.client.reserve("outbox", timeout=0)
+    key = next(job.key for job in rig.client.jobs("outbox") if job.key != "mark")
+    rig.client.kick("outbox", key)
+    job = rig.client.reserve("outbox", timeout=0)
     assert relay.step() == 1
     assert relay.step() == 0
-    assert not outbox_rig.worked
+    assert not rig.worked
     job.release()
-    outbox_rig.now_s += 1
+    rig.now_s += 1
     relay.step()
-    assert outbox_rig.worked == {"a": 1}
-    relay._table.database.close()
+    assert rig.worked == {"a": 1}
 
 
 # --- Order, batches, time ------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
-def test_a_step_is_of_so_many_rows_and_bytes(outbox_rig: OutboxRig) -> None:
-    outbox_rig.commits(*(("mail", "x") for _ in range(ROWS_MAX + 1)))
-    relay = outbox_rig.relay()
+def test_a_step_is_of_so_many_rows_and_bytes(rig: OutboxRig) -> None:
+    rig.commits(*(("mail", "x") for _ in range(ROWS_MAX + 1)))
+    relay = rig.relay()
     relay.start()
     assert [relay.step(), relay.step(), relay.step()] == [ROWS_MAX, 1, 0]
     for _ in range(40):
-        insert(outbox_rig, body=b"x" * 60_000)
+        insert(rig, body=b"x" * 60_000)
     assert [relay.step(), relay.step(), relay.step()] == [18, 18, 4]
-    relay._table.database.close()
 
 
-def test_a_delay_counts_from_the_put(outbox_rig: OutboxRig) -> None:
-    outbox_rig.commits(("mail", "a"), delay="1h")
-    outbox_rig.commits(("sms", "b"), delay="1m")
-    with outbox_rig.connection:
+def test_a_delay_counts_from_the_put(rig: OutboxRig) -> None:
+    rig.commits(("mail", "a"), delay="1h")
+    rig.commits(("sms", "b"), delay="1m")
+    with rig.connection:
         sql = (
             "UPDATE delayd_outbox SET put_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-50 minutes')"
         )
-        outbox_rig.connection.execute(sql)
-    outbox_rig.relays()
-    (job,) = outbox_rig.client.jobs("mail")
+        rig.connection.execute(sql)
+    rig.relays()
+    (job,) = rig.client.jobs("mail")
     assert job.due is not None
-    assert 590 < (job.due - outbox_rig.fake.now).total_seconds() <= 600
-    outbox_rig.fake.advance(0.01)
-    outbox_rig.work()
-    assert outbox_rig.worked == {"b": 1}
+    assert 590 < (job.due - rig.fake.now).total_seconds() <= 600
+    rig.fake.advance(0.01)
+    rig.work()
+    assert rig.worked == {"b": 1}
 
 
-def test_a_topic_that_takes_nothing_now_rests_and_others_go_on(outbox_rig: OutboxRig) -> None:
-    outbox_rig.client.set_policy("mail", {"jobs_max": 1})
-    outbox_rig.client.put("mail", "full", delay="1h", key="full")
-    relay = outbox_rig.relay()
+def test_a_topic_that_takes_nothing_now_rests_and_others_go_on(rig: OutboxRig) -> None:
+    rig.client.set_policy("mail", {"jobs_max": 1})
+    rig.client.put("mail", "full", delay="1h", key="full")
+    relay = rig.relay()
     relay.start()
-    outbox_rig.commits(("mail", "a"), ("sms", "b"))
+    rig.commits(("mail", "a"), ("sms", "b"))
     assert (relay.step(), relay.step()) == (2, 0)
-    assert outbox_rig.worked == {"b": 1}
+    assert rig.worked == {"b": 1}
     assert 0 < relay._idle_s() < 1
-    outbox_rig.now_s += 1
+    rig.now_s += 1
     assert (relay.step(), relay.step()) == (1, 0)
-    outbox_rig.client.cancel("mail", "full")
-    outbox_rig.now_s += 1
+    rig.client.cancel("mail", "full")
+    rig.now_s += 1
     assert (relay.step(), relay.step()) == (1, 0)
-    assert outbox_rig.worked == {"a": 1, "b": 1}
-    assert [line["topic"] for line in events(outbox_rig, "topic takes")] == ["mail", "mail"]
-    relay._table.database.close()
+    assert rig.worked == {"a": 1, "b": 1}
+    assert [line["topic"] for line in events(rig, "topic takes")] == ["mail", "mail"]
 
 
-def test_a_topic_without_rows_ends_its_rest(outbox_rig: OutboxRig) -> None:
-    outbox_rig.client.set_policy("mail", {"jobs_max": 1})
-    outbox_rig.client.put("mail", "full", delay="1h")
-    outbox_rig.commits(("mail", "a"))
-    relay = outbox_rig.relay()
+def test_a_topic_without_rows_ends_its_rest(rig: OutboxRig) -> None:
+    rig.client.set_policy("mail", {"jobs_max": 1})
+    rig.client.put("mail", "full", delay="1h")
+    rig.commits(("mail", "a"))
+    relay = rig.relay()
     relay.start()
     relay.step()
-    with outbox_rig.connection:
-        outbox_rig.connection.execute("DELETE FROM delayd_outbox")
-    outbox_rig.now_s += 9
+    with rig.connection:
+        rig.connection.execute("DELETE FROM delayd_outbox")
+    rig.now_s += 9
     assert not relay.step()
     assert relay._idle_s() > 9, "it does not ask again and again"
-    relay._table.database.close()
 
 
-def test_a_text_that_is_no_utf8_fails_its_row_alone(outbox_rig: OutboxRig) -> None:
-    with outbox_rig.connection:
+def test_a_text_that_is_no_utf8_fails_its_row_alone(rig: OutboxRig) -> None:
+    with rig.connection:
         sql = "INSERT INTO delayd_outbox (topic, body) VALUES (CAST(x'6dff' AS TEXT), 'x')"
-        outbox_rig.connection.execute(sql)
-    outbox_rig.commits(("mail", "a"))
-    outbox_rig.relays()
-    assert outbox_rig.worked == {"a": 1}
-    assert outbox_rig.rows()
+        rig.connection.execute(sql)
+    rig.commits(("mail", "a"))
+    rig.relays()
+    assert rig.worked == {"a": 1}
+    assert rig.rows()
 
 
-def test_no_more_topics_rest_than_may(outbox_rig: OutboxRig) -> None:
-    relay = outbox_rig.relay()
+def test_no_more_topics_rest_than_may(rig: OutboxRig) -> None:
+    relay = rig.relay()
     topics = [f"t{number}" for number in range(RESTING_MAX + 5)]
     relay._rest(set(topics), dict.fromkeys(topics, "full"))
     assert len(relay._topics_at_rest()) == RESTING_MAX
@@ -237,18 +231,18 @@ def test_no_more_topics_rest_than_may(outbox_rig: OutboxRig) -> None:
     ("scopes", "topics"), [(("put", "peek"), "*"), (("put", "delete"), "*"), (("put",), "mail")]
 )
 def test_a_token_that_lacks_something_ends_it_at_the_start(
-    outbox_rig: OutboxRig, scopes: tuple[str, ...], topics: str
+    rig: OutboxRig, scopes: tuple[str, ...], topics: str
 ) -> None:
-    token = outbox_rig.fake.token(*scopes, topics=(topics,))
-    relay = outbox_rig.relay(token=token)
+    token = rig.fake.token(*scopes, topics=(topics,))
+    relay = rig.relay(token=token)
     with pytest.raises(DaemonUnfit, match="put, peek and delete on the topic 'outbox'"):
         relay.start()
 
 
 def test_a_daemon_that_takes_no_notice_of_instead_of_ends_it_at_the_start(
-    outbox_rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
+    rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relay = outbox_rig.relay()
+    relay = rig.relay()
     put = relay._permits._client.put
 
     def put_as_before(topic: str, body: object, **options: Any) -> PutResult:  # noqa: ANN401 - as they come
@@ -259,20 +253,15 @@ def test_a_daemon_that_takes_no_notice_of_instead_of_ends_it_at_the_start(
         relay.start()
 
 
-def test_a_token_that_is_good_for_some_topics_fails_rows_of_others_alone(
-    outbox_rig: OutboxRig,
-) -> None:
-    outbox_rig.commits(("mail", "a"), ("sms", "b"))
-    admin = outbox_rig.fake.token()
-    relay = outbox_rig.relay(
-        token=outbox_rig.fake.token("put", "peek", "delete", topics=("outbox", "mail"))
-    )
+def test_a_token_that_is_good_for_some_topics_fails_rows_of_others_alone(rig: OutboxRig) -> None:
+    rig.commits(("mail", "a"), ("sms", "b"))
+    admin = rig.fake.token()
+    relay = rig.relay(token=rig.fake.token("put", "peek", "delete", topics=("outbox", "mail")))
     relay.start()
     relay.step()
     relay.step()
-    assert "and not for 'sms'" in outbox_rig.rows("error")
-    assert outbox_rig.fake.client(token=admin).topic("mail").ready == 1
-    relay._table.database.close()
+    assert "and not for 'sms'" in rig.rows("error")
+    assert rig.fake.client(token=admin).topic("mail").ready == 1
 
 
 @pytest.mark.parametrize(
@@ -288,10 +277,10 @@ def test_a_wrong_url_is_a_sentence(url: str, why: str) -> None:
         connected(url)
 
 
-def test_a_table_of_another_version_is_a_sentence(outbox_rig: OutboxRig, tmp_path: Path) -> None:
-    outbox_rig.connection.execute("ALTER TABLE delayd_outbox RENAME COLUMN permit TO ticket")
+def test_a_table_of_another_version_is_a_sentence(rig: OutboxRig, tmp_path: Path) -> None:
+    rig.connection.execute("ALTER TABLE delayd_outbox RENAME COLUMN permit TO ticket")
     with pytest.raises(TableUnfit, match="delayd relay --schema sqlite prints it"):
-        outbox_rig.relay().start()
+        rig.relay().start()
     with pytest.raises(TableUnfit, match="there is no file"):
         table.Table(connected(f"sqlite:///{tmp_path}/no.db")).check()
     (tmp_path / "text.db").write_text("hello" * 999)
@@ -315,50 +304,49 @@ class Away:
 
 
 def test_what_is_away_is_told_once_and_so_is_its_return(
-    outbox_rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
+    rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relay = outbox_rig.relay()
+    relay = rig.relay()
     waits: list[float] = []
-    monkeypatch.setattr(outbox_rig.stop, "wait", lambda seconds, *_: waits.append(seconds))
+    monkeypatch.setattr(rig.stop, "wait", lambda seconds, *_: waits.append(seconds))
     gone, lost = Unreachable("here", "refused"), TableAway("no server")
     errors: list[Exception | None] = [gone, gone, gone, lost, lost, gone]
-    monkeypatch.setattr(relay, "_turn", Away(outbox_rig, errors))
+    monkeypatch.setattr(relay, "_turn", Away(rig, errors))
     relay.run()
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
-    assert [line["event"].partition(";")[0] for line in outbox_rig.told] == [
+    assert [line["event"].partition(";")[0] for line in rig.told] == [
         "relaying",
         "delayd is away",
         "the database is away",
     ]
     relay._is_back("delayd")
-    assert outbox_rig.told[-1] == {"event": "delayd is back", "after_s": 6.0}
+    assert rig.told[-1] == {"event": "delayd is back", "after_s": 6.0}
     assert relay._backoff.next_s() == 0.1
 
 
 def test_a_relay_that_is_stopped_while_it_waits_to_start_does_not_say_that_it_relays(
-    outbox_rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
+    rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    relay = outbox_rig.relay()
-    monkeypatch.setattr(outbox_rig.stop, "wait", lambda *_: None)
-    monkeypatch.setattr(relay._table, "check", Away(outbox_rig, [TableAway("no server")]))
+    relay = rig.relay()
+    monkeypatch.setattr(rig.stop, "wait", lambda *_: None)
+    monkeypatch.setattr(relay._table, "check", Away(rig, [TableAway("no server")]))
     relay.start()
     relay.run()
-    (told,) = outbox_rig.told
+    (told,) = rig.told
     assert told["event"] == "the database is away; it is tried again"
 
 
-def test_it_tells_once_a_minute_what_it_has_done(outbox_rig: OutboxRig) -> None:
-    relay: Relay = outbox_rig.relay()
+def test_it_tells_once_a_minute_what_it_has_done(rig: OutboxRig) -> None:
+    relay: Relay = rig.relay()
     relay.start()
-    outbox_rig.commits(("mail", "a"))
-    insert(outbox_rig, topic="-")
+    rig.commits(("mail", "a"))
+    insert(rig, topic="-")
     relay.step()
-    relay.report.tell(outbox_rig)
-    assert not events(outbox_rig, "relayed")
-    outbox_rig.now_s += REPORT_S
-    relay.report.tell(outbox_rig)
-    relay.report.tell(outbox_rig, is_last=True)
-    (told,) = events(outbox_rig, "relayed")
+    relay.report.tell(rig)
+    assert not events(rig, "relayed")
+    rig.now_s += REPORT_S
+    relay.report.tell(rig)
+    relay.report.tell(rig, is_last=True)
+    (told,) = events(rig, "relayed")
     assert (told["rows"], told["failed"], told["seconds"]) == (1, 1, 60)
     assert 0 <= told["lag_s"] < 60
-    relay._table.database.close()
