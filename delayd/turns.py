@@ -167,8 +167,7 @@ class Turns:
         self.on_push = on_push
         self.on_wall_step = on_wall_step
         self.on_long_hold = on_long_hold
-        # Not known yet: the first turn looks for what came due during the stop.
-        self._next_ms = 0
+        self._next_ms = 0  # not known yet: the first turn looks for what came due during the stop
         self._seen_changes = 0  # of the timers, when `_next_ms` was computed
         self._sync_fd = None if commit is None else commit.fileno()
         self._has_more = True
