@@ -48,7 +48,7 @@ ONLY = click.option(
     "--only",
     multiple=True,
     metavar="WORD",
-    help="An operation, subject=PART or AXIS=VALUE; may be given several times.",
+    help="An operation, subject=PART or AXIS=VALUE; several of one kind add up.",
 )
 
 

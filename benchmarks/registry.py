@@ -235,22 +235,24 @@ def rounds(cases: Iterable[Case]) -> Iterator[Sequence[Case]]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which cases are wanted: those that agree with every word.
+    """Which cases are wanted: of each kind of word, those that agree with one of them.
 
-    >>> wanted = Selection.of(["put", "subject=redis", "connections=8"])
+    >>> wanted = Selection.of(["put", "subject=redis", "connections=8", "connections=50"])
     >>> wanted.operations, wanted.subjects, dict(wanted.sizes)
-    (('put',), ('redis',), {'connections': '8'})
+    (('put',), ('redis',), {'connections': ('8', '50')})
     """
 
     operations: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
     """A part of the label, upper or lower case."""
-    sizes: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By axis."""
 
     @classmethod
     def of(cls, words: Iterable[str]) -> "Selection":
         """Read `OPERATION`, `subject=PART` and `AXIS=VALUE`."""
-        operations, subjects, sizes = [], [], {}
+        operations, subjects = [], []
+        sizes: dict[str, tuple[str, ...]] = {}
         for word in words:
             name, equals, value = word.partition("=")
             if not equals:
@@ -258,7 +260,7 @@ class Selection:
             elif name == "subject":
                 subjects.append(value.lower())
             else:
-                sizes[name] = value
+                sizes[name] = (*sizes.get(name, ()), value)
         return cls(tuple(operations), tuple(subjects), sizes)
 
     def __bool__(self) -> bool:
@@ -270,5 +272,5 @@ class Selection:
         return (
             (not self.operations or case.operation in self.operations)
             and (not self.subjects or any(part in case.label.lower() for part in self.subjects))
-            and all(str(case.size.get(axis)) == value for axis, value in self.sizes.items())
+            and all(str(case.size.get(axis)) in values for axis, values in self.sizes.items())
         )

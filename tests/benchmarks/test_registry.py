@@ -110,6 +110,8 @@ def test_a_selection_takes_alternatives_of_one_kind_and_both_of_two() -> None:
         (("take",), (False, False)),
         (("subject=redis", "subject=rabbit"), (True, False)),
         (("subject=memory", "connections=8"), (False, True)),
+        (("connections=8", "connections=1"), (True, True)),
+        (("connections=8", "connections=50"), (False, True)),
         (("entries=8",), (False, False)),
     ):
         assert tuple(map(Selection.of(words).has, (small, large))) == expected
