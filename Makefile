@@ -149,17 +149,17 @@ bench-scrape: $(VENV)/.dev ## measure how long a scrape of 10,000 topics delays 
 	$(BIN)/python -m benchmarks run scrape $(ARGS)
 
 bench-neighbours: $(VENV)/.dev ## measure how long the others wait for one client that does something big
-	$(BIN)/python -m benchmarks.neighbours $(ARGS)
+	$(BIN)/python -m benchmarks run neighbours $(ARGS)
 
-bench-client: $(VENV)/.dev ## measure how fast one Python client puts, against the load generator
-	$(BIN)/python -m benchmarks.client $(ARGS)
+bench-client: $(VENV)/.dev ## measure the Python client beside the load generator, greenstalk and aiohttp
+	$(BIN)/python -m benchmarks run client $(ARGS)
 
 bench-celery: $(VENV)/.dev ## measure Celery on delayd beside Redis and RabbitMQ
 	@.ci/debian-packages
 	$(BIN)/python -m benchmarks run celery $(ARGS)
 
 bench-push: $(VENV)/.dev ## measure deliveries of due jobs against a bare aiohttp client
-	$(BIN)/python -m benchmarks.push $(ARGS)
+	$(BIN)/python -m benchmarks run push $(ARGS)
 
 bench-instructions: $(VENV)/.dev ## count the instructions of one command, with valgrind
 	$(BIN)/python -m benchmarks.instructions $(ARGS)
@@ -183,7 +183,7 @@ test-clients: $(VENV)/.clients build/clients/.installed ## have clients of other
 	$(BIN)/python -m pytest --numprocesses 0 tests/clients $(ARGS)
 
 bench-two-machines: $(VENV)/.peers ## measure the log in PostgreSQL beside files, a table of jobs in SQL, and procrastinate
-	$(BIN)/python -m benchmarks.two_machines $(ARGS)
+	$(BIN)/python -m benchmarks run two_machines $(ARGS)
 
 bench-outbox: $(VENV)/.dev ## measure how fast the outbox is emptied, and how long a lone row takes
 	$(BIN)/python -m benchmarks run outbox $(ARGS)

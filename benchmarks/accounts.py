@@ -23,8 +23,9 @@ most an allowance. One burst does not make a rise; a leak does, however slow its
 
 import statistics
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 WARM_UP_SHARE: Final = 0.2
@@ -127,3 +128,17 @@ class Flatness(NamedTuple):
         """Return the highest rise that still counts as flat."""
         kept = later(values)
         return max(self.share * statistics.median(kept), self.allowance) if kept else 0.0
+
+
+MEMORY: Final = Flatness(0.05, 8 << 20)
+DESCRIPTORS: Final = Flatness(0.05, 8.0)
+TIMES: Final = Flatness(0.25, 10.0)
+FLAT: Final[Mapping[str, Flatness]] = MappingProxyType(
+    {
+        "memory_bytes": MEMORY,
+        "descriptors": DESCRIPTORS,
+        "p99_ms": TIMES,
+        "put_p99_ms": TIMES,
+    }
+)
+"""Of what a soak keeps, by the names of the registry."""

@@ -15,14 +15,17 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from benchmarks.accounts import Ledger, Totals
-from benchmarks.neighbours import HYPHENS, Line, Ports, pipeline_and_close
+from benchmarks.line import Line
+from benchmarks.neighbours import HYPHENS, pipeline_and_close
 
+Ports = Mapping[str, int]
+"""Of the daemon, by what is spoken there; and under `hostile` how many receivers there are."""
 ROUND_S: Final = 10.0
 """An actor makes its connections anew after so long."""
 PAUSE_S: Final = 0.2

@@ -27,7 +27,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from benchmarks.line import HOST
+from benchmarks.processes import held_bytes
 from benchmarks.registry import Bench, Case, Durability, NotMeasuredError, Values
+from benchmarks.servers.delayd import running
 from benchmarks.table import percentile
 
 if TYPE_CHECKING:
@@ -62,11 +65,8 @@ class Broker(NamedTuple):
 @contextmanager
 def delayd(directory: Path) -> Iterator[Broker]:
     """Run delayd, which syncs before it answers."""
-    from delayd.testing.daemon import running_daemon  # noqa: PLC0415 - not to list cases
-
-    with running_daemon(within=str(directory)) as daemon:
-        url = f"delayd://127.0.0.1:{daemon.address[1]}"
-        yield Broker(url, {}, {}, {"ttr": SHORT_S})
+    with running(directory, http=False) as daemon:
+        yield Broker(f"delayd://{HOST}:{daemon.port}", {}, {}, {"ttr": SHORT_S})
 
 
 @contextmanager
@@ -175,10 +175,10 @@ def wait(project: "Project", count: int) -> Values:
     """Send tasks that are due in an hour."""
     pid = begin(project, "--concurrency=1")
     time.sleep(1)
-    before = resident_bytes(pid)
+    before = held_bytes(pid)
     send(project, [time.time() + 3_600] * count)
     time.sleep(5)
-    return {"entry_bytes": (resident_bytes(pid) - before) / count}
+    return {"entry_bytes": (held_bytes(pid) - before) / count}
 
 
 def worker_killed(project: "Project", count: int) -> Values:
@@ -196,12 +196,6 @@ def worker_killed(project: "Project", count: int) -> Values:
     time.sleep(2 * SHORT_S)
     times = Counter(one.what[0] for one in project.runs())
     return {"again": sum(each > 1 for each in times.values()), "lost": count - len(times)}
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return int(status.split("VmRSS:")[1].split()[0]) * 1_024
 
 
 LATE: Final = MappingProxyType({"task_acks_late": True, "task_reject_on_worker_lost": True})

@@ -16,25 +16,22 @@ Put, reserve and slices measure the engine, in a process of its own for each rea
 journal; webhooks a real daemon.
 """
 
-import asyncio
-import contextlib
 import functools
 import gc
 import json
-import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from multiprocessing.connection import Connection
+from contextlib import closing
 from time import process_time
 from typing import Final
 
 from benchmarks.alone import in_a_process
+from benchmarks.endpoint import Endpoint, push_settings, set_policy
 from benchmarks.keys import resident_bytes
-from benchmarks.load import Fleet
-from benchmarks.peers import Server, ask
-from benchmarks.push import LENGTH, delayd, set_policy
+from benchmarks.line import Line, ask
 from benchmarks.registry import Bench, Case, Durability, NotMeasuredError, Values
+from benchmarks.servers.delayd import RunningDelayd, new_delayd
 from delayd.core.engine import Engine
 from delayd.core.job_parts import Own, Retry
 from delayd.core.operations.ack import delete_batch
@@ -73,11 +70,8 @@ DUE_MS: Final = 1_000
 CUSTOMERS: Final = 50
 JOBS_EACH: Final = 10
 SLOW_JOBS: Final = 100_000
-SLOW_S, QUICK_S = 0.5, 0.01
-"""How long a webhook takes: of the large customer, and of each of the fifty."""
 SHARE_POLICY: Final = {"fair": True, "group_reserved_max": 2}
 PATIENCE_S: Final = 60.0
-IN_FLIGHT: Final = 20
 
 
 # --- In the engine -------------------------------------------------------------------------------
@@ -188,110 +182,35 @@ def slices(what: str, groups: int) -> Values:
 # --- With a daemon -------------------------------------------------------------------------------
 
 
-class _Gateway(asyncio.Protocol):
-    """A connection of a gateway that takes its time; notes when quick webhooks have arrived."""
-
-    def __init__(self, arrived_s: list[float]) -> None:
-        self._arrived_s = arrived_s
-        self._received = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        end = self._received.find(b"\r\n\r\n") + 4
-        length = LENGTH.search(self._received[:end])
-        if end < 4 or len(self._received) < end + (int(length[1]) if length else 0):
-            return
-        is_slow = self._received.startswith(b"POST /slow ")
-        self._received = b""
-        later = asyncio.get_running_loop().call_later
-        later(SLOW_S if is_slow else QUICK_S, self._answer, not is_slow)
-
-    def _answer(self, is_quick: bool) -> None:  # noqa: FBT001 - call_later takes no keywords
-        if is_quick:
-            self._arrived_s.append(time.monotonic())
-        self._transport.write(b"HTTP/1.1 204 No Content\r\n\r\n")
-
-
-def _serve(pipe: Connection) -> None:
-    """Send the port through the pipe, and whenever asked the times of arrivals."""
-    arrived_s: list[float] = []
-
-    def tell() -> None:
-        pipe.recv()
-        pipe.send(arrived_s)
-
-    async def serve() -> None:
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Gateway(arrived_s), "127.0.0.1", 0)
-        loop.add_reader(pipe.fileno(), tell)
-        pipe.send(server.sockets[0].getsockname()[1])
-        await server.serve_forever()
-
-    asyncio.run(serve())
-
-
-@contextlib.contextmanager
-def gateway() -> Iterator[tuple[int, Connection]]:
-    """Run a gateway in a process of its own; its port, and a pipe that tells what has arrived."""
-    ours, theirs = multiprocessing.Pipe()
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
-    try:
-        yield ours.recv(), ours
-    finally:
-        process.kill()
-        process.join()
-
-
-def put_webhooks(server: Server, port: int, path: str, names: list[str], group: str) -> None:
-    """Put a webhook for each of these customers; without `group` no job has one."""
-    requests = [
-        f"put 0 0 60 2 url=http://127.0.0.1:{port}/{path}{group and f' group={name}'}\r\n{{}}\r\n"
-        for name in names
+def webhooks_of(endpoint: Endpoint, path: str, names: Sequence[str], group: str) -> list[bytes]:
+    """Return a put of a webhook for each of these customers; without `group` no job has one."""
+    url = endpoint.url(path)
+    return [
+        f"put 0 0 60 2 url={url}{group and f' group={name}'}\r\n{{}}\r\n".encode() for name in names
     ]
-    left = iter(requests)
-    with Fleet(server.port, 1) as fleet:
-        fleet.converse(b"use hooks\r\n", b"USING hooks\r\n")
-        fleet.put(
-            lambda count: "".join(next(left) for _ in range(count)).encode(),
-            IN_FLIGHT,
-            jobs=len(requests),
-        )
 
 
-def share(slow_jobs: int, policy: Mapping[str, object], patience_s: float) -> tuple[int, float]:
+def share(
+    daemon: RunningDelayd, endpoint: Endpoint, slow_jobs: int, policy: Mapping[str, object]
+) -> tuple[int, float]:
     """Deliver beside so many slow webhooks; how many of the fifty's arrived, and the last when.
 
     In seconds from the first call.
     """
-    quick = [f"small-{number % CUSTOMERS}" for number in range(CUSTOMERS * JOBS_EACH)]
-    with gateway() as (port, pipe), delayd(port) as server:
+    group = "group" * bool(policy)
+    with closing(Line(daemon.port, "hooks")) as line:
         if policy:
-            set_policy(server, "hooks", policy)
-        put_webhooks(server, port, "quick", ["warm-up"], "group" * bool(policy))
-        until_s = time.monotonic() + patience_s
-        arrived_s: list[float] = []
-
-        def look(count: int) -> None:
-            while len(arrived_s) < count and time.monotonic() < until_s:
-                time.sleep(0.02)
-                pipe.send(None)
-                arrived_s[:] = pipe.recv()
-
-        look(1)
-        ask(server.port, b"pause-tube hooks 3600\r\n")
-        put_webhooks(server, port, "slow", ["large"] * slow_jobs, "group" * bool(policy))
-        put_webhooks(server, port, "quick", quick, "group" * bool(policy))
+            set_policy(daemon.port, "hooks", policy)
+        line.put_all(webhooks_of(endpoint, "/quick", ["warm-up"], group))
+        endpoint.report(1)
+        ask(daemon.port, b"pause-tube hooks 3600\r\n")
+        line.put_all(webhooks_of(endpoint, "/slow", ["large"] * slow_jobs, group))
+        quick = [f"small-{number % CUSTOMERS}" for number in range(CUSTOMERS * JOBS_EACH)]
+        line.put_all(webhooks_of(endpoint, "/quick", quick, group))
         begun_s = time.monotonic()
-        until_s = begun_s + patience_s
-        ask(server.port, b"pause-tube hooks 0\r\n")
-        look(1 + len(quick))
-    return len(arrived_s) - 1, arrived_s[-1] - begun_s
+        ask(daemon.port, b"pause-tube hooks 0\r\n")
+        report = endpoint.report(len(quick), PATIENCE_S)
+    return report.requests, report.last_s - begun_s
 
 
 # --- The chapter ---------------------------------------------------------------------------------
@@ -306,7 +225,11 @@ def engine_reading(
 
 def webhooks(slow_jobs: int, policy: Mapping[str, object], bench: Bench) -> Values:
     """Return how long the webhooks of the fifty take beside so many slow ones."""
-    arrived, seconds = share(bench.entries(slow_jobs), policy, PATIENCE_S)
+    with (
+        closing(Endpoint()) as endpoint,
+        new_delayd(bench, config=push_settings([endpoint.port]), http=False) as daemon,
+    ):
+        arrived, seconds = share(daemon, endpoint, bench.entries(slow_jobs), policy)
     if arrived < CUSTOMERS * JOBS_EACH:
         raise NotMeasuredError(f"{arrived} of {CUSTOMERS * JOBS_EACH} came in {PATIENCE_S:.0f} s")
     return {"seconds": seconds}

@@ -14,34 +14,40 @@ import functools
 import json
 import re
 import select
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from benchmarks.daemon import Started, start
-from benchmarks.load import PATIENCE_S, Fleet, Pace, Stopwatch, connect, prebuilt, put_request
+from benchmarks.endpoint import LENGTH
+from benchmarks.line import PATIENCE_S, connect
+from benchmarks.pace import Pace, Stopwatch
+from benchmarks.processes import OwnServer, reserved_port
 from benchmarks.registry import Bench, Case, Durability, Values
+from benchmarks.servers.account import JobAccount
+from benchmarks.servers.delayd import DelaydPeer, RunningDelayd, new_delayd
+from benchmarks.servers.generator import Load
+from benchmarks.servers.operations import closed_puts, serving
+from benchmarks.servers.peer import case_of
 from benchmarks.table import percentile
 
 if TYPE_CHECKING:
     import socket
 
 CONNECTIONS: Final = 50
+PIPELINED: Final = Load(CONNECTIONS, 20)
 BATCH: Final = 100
 WORKED_PER_S_MAX: Final = 120_000
 """More jobs than are reserved and acknowledged a second: so many are put before."""
 WARM_UP_PART: Final = 0.25
-LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
-READY: Final = re.compile(r"http 127\.0\.0\.1:(\d+)")
 JOB: Final = {"body": {"order": 1_000_017, "kind": "reminder", "to": "somebody"}, "delay": 3600}
 WORK: Final = {"body": {"order": 1_000_017, "kind": "reminder", "to": "somebody"}, "ttr": 600}
 
 ECHO: Final = """
-import asyncio, orjson
+import asyncio, orjson, sys
 from aiohttp import web
 async def echo(request):
     content = orjson.loads(await request.read())
@@ -51,9 +57,7 @@ async def main():
     app.router.add_post("/v1/topics/{topic}/jobs", echo)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    print("http 127.0.0.1:%d" % site._server.sockets[0].getsockname()[1], flush=True)
+    await web.TCPSite(runner, "127.0.0.1", int(sys.argv[1]), reuse_address=True).start()
     await asyncio.Event().wait()
 asyncio.run(main())
 """
@@ -189,33 +193,26 @@ POLICIES: Final[Mapping[Durability, str]] = {SYNCED: "always", Durability.WITHIN
 """The policies of the log, and delayd's names for them."""
 
 
-@contextlib.contextmanager
 def daemon(
-    bench: Bench, policy: Durability, *, is_compiled: bool, http: str = "127.0.0.1:0"
-) -> Iterator[Started]:
+    bench: Bench, policy: Durability, *, is_compiled: bool
+) -> AbstractContextManager[RunningDelayd]:
     """Run a delayd."""
-    config = f'[journal]\nsync = "{POLICIES[policy]}"\n'
     environment = bench.python_path(compiled=is_compiled)
-    with tempfile.TemporaryDirectory(dir=bench.directory) as name:
-        started = start(Path(name), config, environment, ("127.0.0.1:0", http))
-        try:
-            yield started
-        finally:
-            started.server.kill()
+    return new_delayd(bench, "--sync", POLICIES[policy], environment=environment)
 
 
 @contextlib.contextmanager
-def echo() -> Iterator[int]:
+def echo(bench: Bench) -> Iterator[int]:
     """Run the handler; give its port."""
-    command = (sys.executable, "-c", ECHO)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            found = READY.search(process.stdout.readline())
-            assert found, "the handler did not say where it listens"
-            yield int(found[1])
-        finally:
-            process.kill()
+    with tempfile.TemporaryDirectory(dir=bench.directory) as directory, reserved_port() as port:
+
+        def is_serving() -> bool:
+            connect(port).close()
+            return True
+
+        command = (sys.executable, "-c", ECHO, str(port))
+        with OwnServer(command, Path(directory), is_serving):
+            yield port
 
 
 # --- One reading ----------------------------------------------------------------------------------
@@ -246,13 +243,13 @@ def put_reading(
 ) -> Values:
     """Put to a delayd; lost is what was acknowledged and is not there."""
     with daemon(bench, policy, is_compiled=is_compiled) as started:
-        done, pace, put = puts(started.ports["http"], connections, jobs, bench.seconds)
-        return paced(pace, done.times_s) | {"lost": max(put - started.jobs(), 0)}
+        done, pace, put = puts(started.http_port, connections, jobs, bench.seconds)
+        return paced(pace, done.times_s) | {"lost": max(put - started.standing(), 0)}
 
 
 def echo_reading(connections: int, bench: Bench) -> Values:
     """Have the same requests echoed."""
-    with echo() as port:
+    with echo(bench) as port:
         done, pace, _ = puts(port, connections, 1, bench.seconds)
         return paced(pace, done.times_s)
 
@@ -269,26 +266,21 @@ def work_reading(policy: Durability, bench: Bench, *, is_compiled: bool) -> Valu
         return message if left[0] >= 0 else None
 
     with daemon(bench, policy, is_compiled=is_compiled) as started:
-        port = started.ports["http"]
+        port = started.http_port
         put = converse(port, filling).operations * BATCH
         warming = Working(bench.seconds * WARM_UP_PART)
         converse(port, warming)
         working = Working(bench.seconds)
         pace = converse(port, working)
-        lost = put - warming.done - working.done - started.jobs()
+        lost = put - warming.done - working.done - started.standing()
     in_jobs = Pace(working.done, pace.seconds, pace.generator_cpu_seconds)
     return paced(in_jobs) | {"lost": max(lost, 0), "doubled": max(-lost, 0)}
 
 
-def line_reading(http: str, bench: Bench, *, is_compiled: bool) -> Values:
+def line_reading(peer: DelaydPeer, bench: Bench) -> Values:
     """Put over the line, 50 connections with 20 commands in flight each."""
-    with (
-        daemon(bench, SYNCED, is_compiled=is_compiled, http=http) as started,
-        Fleet(started.ports["line"], CONNECTIONS) as fleet,
-    ):
-        requests = prebuilt(put_request(3_600), 20)
-        fleet.put(requests, 20, seconds=bench.seconds * WARM_UP_PART)
-        return paced(fleet.put(requests, 20, seconds=bench.seconds))
+    with serving(peer, bench) as running:
+        return closed_puts(running, JobAccount(), PIPELINED, bench.seconds, running.standing)
 
 
 # --- The chapter ----------------------------------------------------------------------------------
@@ -325,12 +317,12 @@ def work_cases() -> Iterator[Case]:
 
 def line_cases() -> Iterator[Case]:
     """Yield puts over the line beside an API that is not used, and without one."""
-    size = {"connections": CONNECTIONS, "in flight": 20}
-    for subject, is_compiled in SUBJECTS.items():
-        for http in ("127.0.0.1:0", "off"):
-            taken = functools.partial(line_reading, http, is_compiled=is_compiled)
-            name = f"{subject}, {'without HTTP' if http == 'off' else 'HTTP idle'}"
-            yield Case("http", "put over the line", size, name, taken, SYNCED, f"--http {http}")
+    size = {"connections": PIPELINED.connections, "in flight": PIPELINED.in_flight}
+    for is_compiled in SUBJECTS.values():
+        for http, name in ((True, "HTTP idle"), (False, "without HTTP")):
+            peer = DelaydPeer(POLICIES[SYNCED], is_compiled, http, name)
+            taken = functools.partial(line_reading, peer)
+            yield case_of(peer, "http", "put over the line", size, taken)
 
 
 SUBJECTS: Final[Mapping[str, bool]] = {"delayd": False, "delayd, compiled": True}

@@ -18,15 +18,10 @@ checkout of delayd: the rows are then measured for both, with the ratio.
 
 import argparse
 import http.client
-import os
 import re
 import shutil
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,38 +29,13 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.arguments import names_of
-from benchmarks.peers import ask, free_port
+from benchmarks.line import HOST, Line, ask
+from benchmarks.processes import OwnServer, reserved_port
 
 BODY: Final = b"x" * 100
 PIPELINED: Final = 20
 FEW, MANY = 400, 1_200
-START_SECONDS_MAX: Final = 120.0
 HERE: Final = Path(__file__).resolve().parent.parent
-
-
-class Line:
-    """A client of the line protocol that counts the replies it waits for."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port))
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._received = b""
-
-    def send(self, data: bytes, replies: int) -> list[bytes]:
-        """Send commands; return the first line of each reply, bodies of jobs left out."""
-        self._socket.sendall(data)
-        lines: list[bytes] = []
-        while len(lines) < replies:
-            line, end, rest = self._received.partition(b"\r\n")
-            body_bytes = int(line.rsplit(b" ", 1)[1]) + 2 if line.startswith(b"RESERVED") else 0
-            if end and len(rest) >= body_bytes:
-                self._received = rest[body_bytes:]
-                lines.append(line)
-                continue
-            received = self._socket.recv(65_536)
-            assert received, "the daemon closed the connection"
-            self._received += received
-        return lines
 
 
 def put(delay_s: int, words: bytes = b"") -> bytes:
@@ -77,17 +47,14 @@ def puts(line: Line, jobs: int, run: int, delay_s: int = 3_600, *, keyed: bool =
     """Put jobs in runs of that length."""
     for first in range(0, jobs, run):
         keys = (b" key=customer-%010d-" % number if keyed else b"" for number in range(first, jobs))
-        commands = b"".join(put(delay_s, next(keys)) for _ in range(run))
-        replies = line.send(commands, run)
-        assert all(reply.startswith(b"INSERTED") for reply in replies), replies
+        line.put_all([put(delay_s, next(keys)) for _ in range(run)])
 
 
 def consume(line: Line, jobs: int, run: int) -> None:
     """Reserve and delete jobs in runs of that length."""
     for _ in range(0, jobs, run):
-        reserved = line.send(b"reserve\r\n" * run, run)
-        ids = [reply.split()[1] for reply in reserved]
-        line.send(b"".join(b"delete %b\r\n" % job_id for job_id in ids), run)
+        reserved = line.ask_many([b"reserve\r\n"] * run)
+        line.ask_many([b"delete %b\r\n" % reply.split()[1] for reply in reserved])
 
 
 def http_puts(port: int, jobs: int) -> None:
@@ -140,46 +107,25 @@ ROWS: Final = (
 @contextmanager
 def counted_daemon(tree: Path, sync: str, counted: list[int]) -> Iterator[Ports]:
     """Run the daemon of that checkout; append how many instructions it took when it has ended."""
-    ports = Ports(free_port(), free_port())
-    with tempfile.TemporaryDirectory(prefix="bench-instructions-") as directory:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-instructions-") as directory,
+        reserved_port() as line,
+        reserved_port() as http,
+    ):
         command = [
             *("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"),
             *(sys.executable, "-m", "delayd", "serve", "--data-dir", f"{directory}/data"),
-            *("--line", f"127.0.0.1:{ports.line}", "--http", f"127.0.0.1:{ports.http}"),
-            *("--sync", sync),
+            *("--line", f"{HOST}:{line}", "--http", f"{HOST}:{http}", "--sync", sync),
         ]
-        environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
-        process = subprocess.Popen(
-            command,
-            cwd=tree,
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            _wait_until_serving(ports.line, process)
-            yield ports
-            process.send_signal(signal.SIGTERM)
-            said = process.communicate(timeout=START_SECONDS_MAX)[1]
-        finally:
-            process.kill()
-            process.wait()
+        environment = {"PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
+        is_serving = lambda: bool(ask(line, b"list-tube-used\r\n"))  # noqa: E731
+        with OwnServer(command, Path(directory), is_serving, environment) as server:
+            yield Ports(line, http)
+            server.stop()
+            said = server.said
     found = re.search(r"I\s+refs:\s+([\d,]+)", said)
     assert found is not None, said[-500:]
     counted.append(int(found[1].replace(",", "")))
-
-
-def _wait_until_serving(port: int, process: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            ask(port, b"list-tube-used\r\n")
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise SystemExit("the daemon did not come to serve")
 
 
 def measure(row: Row, tree: Path, sync: str) -> float:

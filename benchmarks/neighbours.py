@@ -1,7 +1,7 @@
-"""How long the others wait for one client: `python -m benchmarks.neighbours`.
+"""How long the others wait for one client: the chapter `neighbours`.
 
-A real daemon on this machine. One neighbour puts a job a millisecond after the reply to the last
-and notes how long each reply took. Beside it one client does something big:
+A neighbour puts a job a millisecond after the reply to the last and notes how long each reply took.
+Beside it one client does something big:
 
     nothing                     what the neighbour waits on an idle daemon
     unknown names               a batch of 4 MB, each job of which has 300 fields that nobody knows
@@ -18,11 +18,10 @@ and notes how long each reply took. Beside it one client does something big:
     patterns                    300 topics with 198 hyphens, where the configuration has a pattern
                                 with six stars
     dead pipeliners             60 connections that asked for statistics as often as the buffers
-                                take, and closed; what share of a processor the daemon still
-                                takes after ten seconds
+                                take, and closed; *processor time* is what the daemon takes of the
+                                time of half a reading, five readings later
     empty lines                 3 million empty lines of JSON
     idempotency keys            100,000 of them, where 50,000 may be remembered
-    failing beside good         a topic whose jobs fail beside one of good jobs for the same host
     answers 32 x 8              32 topics whose jobs go to a receiver each that writes small answers
                                 without end, by 8 connections each
     answers 1 x 256             one such receiver, and 256 connections
@@ -31,52 +30,58 @@ and notes how long each reply took. Beside it one client does something big:
     redis replies 1 x 128, ...  a topic whose jobs go to a Redis sink by 128 connections, with a
                                 server that answers so; `amqp frames` and `frame` with a broker
 
-Each row has a daemon of its own. A row says how long the client's work took, the neighbour's p50,
-p99 and longest wait in ms, the daemon's resident memory before, at its highest and some seconds
-after, in MiB, and what the client was answered at the end. Work that is not done after 40 s (`all
-of it`: 120 s) is left there, and the wait that the neighbour is in counts as long as it has lasted.
-Run it alone: the daemon, the neighbour and the client share the processors.
+Each has a daemon of its own. A reading says how long the client's work took, what the neighbour
+waited, and the daemon's resident memory before, at its highest and some seconds after. Work that is
+not done after 40 s (`all of it`: 120 s) is left there and has no time; the wait that the neighbour
+is in counts as long as it has lasted.
 """
 
-import argparse
 import contextlib
+import functools
 import http.client
 import json
 import multiprocessing
-import socket
-import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import product
 from multiprocessing.connection import Connection, wait
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from benchmarks.arguments import names_of
-from benchmarks.daemon import Started, loopback_certificate, push_settings, running
+from benchmarks.endpoint import push_settings, put_each, set_policy
 from benchmarks.http import Answered, converse
 from benchmarks.http import request as post
-from benchmarks.load import PATIENCE_S, connect
-from benchmarks.push import Endpoint, put, send_to, set_policy
-from benchmarks.receivers import Certificate, hostile
+from benchmarks.line import LINE_S_MAX, PATIENCE_S, Line, connect
+from benchmarks.processes import forget_highest, held_bytes, spent_seconds
+from benchmarks.receivers import Certificate, hostile, loopback_certificate, trusting
+from benchmarks.registry import Bench, Case, Durability, Values
+from benchmarks.servers.beanstalk import standing_jobs
+from benchmarks.servers.delayd import RunningDelayd, new_delayd
 from benchmarks.table import percentile
 
 JOBS: Final = 200_000
 LISTED: Final = 300_000
+PAGES: Final = 50
 TUBES: Final = 40_000
 RESERVES: Final = 2_700
 WORKERS: Final = 8
-BATCH: Final = 2_000
+BATCH: Final = 1_000
+JOBS_PATH: Final = "/v1/topics/big/jobs"
 BODY_BYTES: Final = 4_000_000
-SETTLE_S: Final = 1.0
-AFTERWARDS_S: Final = 4.0
+SETTLE_SHARE: Final = 0.5
+"""Of a reading's time: before the work begins, and when it is done."""
+AFTERWARDS_SHARE: Final = 2.0
 """Before the memory after the work is read."""
-DONE_S_MAX: Final = 120.0
-ROW_S_MAX: Final = 40.0
+WATCHED_SHARE: Final = 5.0
+"""How long hostile servers are called, and vanished clients looked at."""
+ALL_S_MAX: Final = 120.0
+WORK_S_MAX: Final = 40.0
 GRACE_S: Final = 2.0
 """For the neighbour's last reply."""
+PAUSE_S: Final = 0.001
+BEGIN_S: Final = 0.2
 
 PATTERN: Final = "*-*-*-*-*-dead"
 HYPHENS: Final = 198
@@ -87,228 +92,172 @@ EMPTY_LINES: Final = 3_000_000
 IDEMPOTENCY_KEYS: Final = 100_000
 KEYS_S_MAX: Final = 32.0
 KEYS_CONFIG: Final = "[http]\nidempotency_keys_max = 50000\n"
-GOOD_JOBS: Final = 100
-GOOD_SPREAD_S: Final = 10.0
-FAILING_JOBS: Final = 200
-WATCHED_S: Final = 10.0
 KINDS: Final = ("answers", "hints", "chunks")
 SHAPES: Final = ((32, 8), (1, 256))
 """How many topics, each with a receiver of its own, and how many calls to each."""
 SINKS: Final = (1, 128)
-SINK_KINDS: Final = {
-    "redis": ("replies", "bulk", "array", "nested", "errors"),
-    "amqp": ("frames", "frame"),
-}
+SINK_KINDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"redis": ("replies", "bulk", "array", "nested", "errors"), "amqp": ("frames", "frame")}
+)
+SINK_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {"redis": 'list = "a"\nconnections_max = 128', "amqp": 'routing_key = "a"'}
+)
 CALLED_JOBS: Final = 8_192
-MIB: Final = 1 << 20
+
+Work = Callable[[], Values | None]
+"""What is done while the neighbour is measured; returns what is known besides, if anything."""
+Prepare = Callable[[RunningDelayd, Bench], Work]
+"""Prepares it, before anything is measured."""
 
 
-class Line:
-    """A connection of the line protocol that waits for each reply, or for many."""
-
-    def __init__(self, port: int, tube: str) -> None:
-        self._sock = connect(port)
-        self._sock.settimeout(DONE_S_MAX)
-        self._replies = self._sock.makefile("rb")
-        self.ask(b"use %b\r\n" % tube.encode())
-        self.ask(b"watch %b\r\n" % tube.encode())
-        self.ask(b"ignore default\r\n")
-
-    def send(self, commands: bytes) -> None:
-        """Send and read nothing; the replies must fit the buffers."""
-        self._sock.sendall(commands)
-
-    def reply(self) -> bytes:
-        """Read a reply: one line, and the job's body behind it where it has one."""
-        line = self._replies.readline()
-        if line.startswith(b"RESERVED "):
-            line += self._replies.read(int(line.split()[2]) + 2)
-        if not line.endswith(b"\n"):
-            raise ConnectionResetError("closed before the reply was whole")
-        return line
-
-    def read(self, count: int) -> bytes:
-        """Read so many bytes, wherever a reply ends."""
-        return self._replies.read(count)
-
-    def ask(self, command: bytes) -> bytes:
-        """Send one command and return its reply."""
-        self.send(command)
-        return self.reply()
-
-    def ask_many(self, commands: list[bytes]) -> list[bytes]:
-        """Send batches that fit the socket buffers, and return the replies."""
-        replies: list[bytes] = []
-        for first in range(0, len(commands), BATCH):
-            some = commands[first : first + BATCH]
-            self.send(b"".join(some))
-            replies.extend(self.reply() for _ in some)
-        return replies
-
-    def fill(self, jobs: int, *, delay_s: int = 0) -> None:
-        """Put jobs with short bodies and a long ttr."""
-        self.ask_many([b"put 0 %d 86400 1\r\nx\r\n" % delay_s] * jobs)
-
-    def hold(self, jobs: int) -> list[bytes]:
-        """Put and reserve jobs; return their ids."""
-        self.fill(jobs)
-        return [reply.split()[1] for reply in self.ask_many([b"reserve\r\n"] * jobs)]
-
-    def close(self) -> None:
-        """End the connection, also where a forked process has it."""
-        self._sock.shutdown(socket.SHUT_RDWR)
-        self._replies.close()
-        self._sock.close()
-
-
-def ask_http(port: int, method: str, path: str, body: bytes = b"", kind: str = "json") -> str:
-    """Send one request; return the status and how the answer begins."""
+def ask_http(port: int, method: str, path: str, body: bytes = b"", kind: str = "json") -> None:
+    """Send one request and read the answer; a daemon may well close the connection instead."""
     kinds = {"json": "application/json", "lines": "application/x-ndjson"}
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DONE_S_MAX)
-    try:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LINE_S_MAX)
+    with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
         connection.request(method, path, body, {"Content-Type": kinds[kind]})
-        response = connection.getresponse()
-        return f"{response.status} {response.read()[:40].decode()!r}"
-    except (OSError, http.client.HTTPException) as error:
-        return f"no answer: {error!r}"
-    finally:
-        connection.close()
+        connection.getresponse().read()
 
 
 # --- What the one client does --------------------------------------------------------------------
 
-Ports = dict[str, int]
-Work = Callable[[], str]
-"""What is done while the neighbour is measured; returns what was answered."""
+
+def nothing(_daemon: RunningDelayd, bench: Bench) -> Work:
+    """Leave the neighbour alone for a while."""
+    return lambda: time.sleep(bench.seconds)
 
 
-def nothing(_ports: Ports) -> Work:
-    """Leave the neighbour alone for two seconds."""
-
-    def work() -> str:
-        time.sleep(2.0)
-        return ""
-
-    return work
-
-
-def repeated(item: dict[str, object]) -> list[dict[str, object]]:
-    """Return the item so often that the body is as long as one may be."""
-    return [item] * (BODY_BYTES // (len(json.dumps(item)) + 2))
-
-
-def request(method: str, path: str, content: object) -> Callable[[Ports], Work]:
+def request(method: str, path: str, content: Callable[[Bench], object]) -> Prepare:
     """Send a body that has been made before."""
-    body = json.dumps(content).encode()
 
-    def row(ports: Ports) -> Work:
-        return lambda: ask_http(ports["http"], method, path, body)
+    def prepare(daemon: RunningDelayd, bench: Bench) -> Work:
+        body = json.dumps(content(bench)).encode()
+        return lambda: ask_http(daemon.http_port, method, path, body)
 
-    return row
-
-
-def unknown_names() -> dict[str, object]:
-    """Three hundred fields that nobody knows."""
-    return {f"delai{number}": 1 for number in range(300)}
+    return prepare
 
 
-def ladders() -> object:
-    """A batch of jobs with the longest ladder."""
-    steps = [f"{step + 1}s" for step in range(255)]
-    return {"jobs": [{"body": "x", "retry": steps, "delay": "1h"}] * 1_000}
+def repeated(item: Mapping[str, object], bench: Bench) -> list[Mapping[str, object]]:
+    """Return the item so often that the body is as long as one may be."""
+    return [item] * bench.entries(BODY_BYTES // (len(json.dumps(item)) + 2))
 
 
-def lines(ports: Ports) -> Work:
+UNKNOWN: Final = {f"delai{number}": 1 for number in range(300)}
+"""Three hundred fields that nobody knows."""
+LADDER: Final = [f"{step + 1}s" for step in range(255)]
+"""The longest."""
+
+
+def lines(daemon: RunningDelayd, bench: Bench) -> Work:
     """Put a batch as lines of JSON, as many jobs as one batch may have."""
-    job = json.dumps({"body": "x" * (BODY_BYTES // 1_000 - 40), "delay": "1h"}) + "\n"
-    body = job.encode() * 1_000
-    return lambda: ask_http(ports["http"], "POST", "/v1/topics/big/jobs", body, "lines")
+    job = json.dumps({"body": "x" * (BODY_BYTES // BATCH - 40), "delay": "1h"}) + "\n"
+    body = job.encode() * bench.entries(BATCH)
+    return lambda: ask_http(daemon.http_port, "POST", JOBS_PATH, body, "lines")
 
 
-def kick(ports: Ports) -> Work:
+def fill(line: Line, jobs: int, delay_s: int = 0) -> None:
+    """Put jobs with short bodies and a long ttr."""
+    line.put_all([b"put 0 %d 86400 1\r\nx\r\n" % delay_s] * jobs)
+
+
+def hold(line: Line, jobs: int) -> list[bytes]:
+    """Put and reserve jobs; return their ids."""
+    fill(line, jobs)
+    return [reply.split()[1] for reply in line.ask_many([b"reserve\r\n"] * jobs)]
+
+
+def kick(daemon: RunningDelayd, bench: Bench) -> Work:
     """Kick all that is buried by one command."""
-    line = Line(ports["line"], "big")
-    line.ask_many([b"bury %b 0\r\n" % job_id for job_id in line.hold(JOBS)])
-    return lambda: line.ask(b"kick %d\r\n" % JOBS).decode().strip()
+    jobs, line = bench.entries(JOBS), Line(daemon.port, "big")
+    line.ask_many([b"bury %b 0\r\n" % job_id for job_id in hold(line, jobs)])
 
-
-def close(ports: Ports) -> Work:
-    """End a connection that holds many jobs, and wait until all are ready again."""
-    holder = Line(ports["line"], "big")
-    holder.hold(JOBS)
-    other = Line(ports["line"], "big")
-
-    def work() -> str:
-        holder.close()
-        deadline = time.monotonic() + DONE_S_MAX
-        while time.monotonic() < deadline:
-            if reserved_jobs(other) == 0:
-                return "all are back"
-            time.sleep(0.05)
-        return "they are not back"
+    def work() -> None:
+        line.ask(b"kick %d\r\n" % jobs)
+        line.close()
 
     return work
 
 
-def reserved_jobs(line: Line) -> int:
-    """Return how many jobs are in somebody's hands."""
-    text = line.ask(b"stats-tube big\r\n")
-    while not text.endswith(b"\n\r\n"):
-        text += line.reply()
-    return int(text.split(b"current-jobs-reserved: ")[1].split()[0])
+def close(daemon: RunningDelayd, bench: Bench) -> Work:
+    """End a connection that holds many jobs, and wait until all are ready again."""
+    holder = Line(daemon.port, "big")
+    hold(holder, bench.entries(JOBS))
+
+    def work() -> None:
+        holder.close()
+        while standing_jobs(daemon.port, b"big", states=(b"reserved",)):
+            time.sleep(0.05)
+
+    return work
 
 
-def close_with_ladder(ports: Ports) -> Work:
+def close_with_ladder(daemon: RunningDelayd, bench: Bench) -> Work:
     """The same where the end of a connection is a failed attempt of each job."""
-    policy = json.dumps({"retry": ["15s", "3m", "10m"]}).encode()
-    ask_http(ports["http"], "PUT", "/v1/topics/big/policy", policy)
-    return close(ports)
+    set_policy(daemon.port, "big", {"retry": ["15s", "3m", "10m"]})
+    return close(daemon, bench)
 
 
-def watch(ports: Ports) -> Work:
+def watch(daemon: RunningDelayd, bench: Bench) -> Work:
     """Watch many tubes, then reserve in one go."""
+    tubes, reserves = bench.entries(TUBES), bench.entries(RESERVES)
 
-    def work() -> str:
-        line = Line(ports["line"], "big")
-        last = line.ask_many([b"watch tube-%d\r\n" % number for number in range(TUBES)])[-1]
-        line.send(b"reserve-with-timeout 0\r\n" * RESERVES)
-        for _ in range(RESERVES):
+    def work() -> None:
+        line = Line(daemon.port, "big")
+        line.ask_many([b"watch tube-%d\r\n" % number for number in range(tubes)])
+        line.send(b"reserve-with-timeout 0\r\n" * reserves)
+        for _ in range(reserves):
             line.reply()
         line.close()
-        return last.decode().strip()
 
     return work
 
 
-def list_and_cancel(ports: Ports) -> Work:
+def list_and_cancel(daemon: RunningDelayd, bench: Bench) -> Work:
     """Page through many delayed jobs, and cancel all."""
-    Line(ports["line"], "big").fill(LISTED, delay_s=3_600)
+    with contextlib.closing(Line(daemon.port, "big")) as line:
+        fill(line, bench.entries(LISTED), 3_600)
 
-    def work() -> str:
-        for _ in range(50):
-            ask_http(ports["http"], "GET", "/v1/topics/big/jobs?limit=1000")
-        return ask_http(ports["http"], "DELETE", "/v1/topics/big/jobs?state=delayed")
+    def work() -> None:
+        for _ in range(PAGES):
+            ask_http(daemon.http_port, "GET", f"{JOBS_PATH}?limit=1000")
+        ask_http(daemon.http_port, "DELETE", f"{JOBS_PATH}?state=delayed")
 
     return work
 
 
-ROWS: Final[dict[str, Callable[[Ports], Work]]] = {
-    "nothing": nothing,
-    "unknown names": request(
-        "POST", "/v1/topics/big/jobs", {"jobs": repeated({"body": 1, **unknown_names()})}
-    ),
-    "unknown names in nacks": request(
-        "POST", "/v1/nack", {"nacks": repeated({"token": "1-1-1", **unknown_names()})}
-    ),
-    "retry ladders": request("POST", "/v1/topics/big/jobs", ladders()),
-    "dense JSON": request("POST", "/v1/topics/big/jobs", {"body": [1] * 1_300_000, "delay": "1h"}),
-    "lines of JSON": lines,
-    "kick": kick,
-    "close": close,
-    "close with a ladder": close_with_ladder,
-    "watch": watch,
-    "list and cancel": list_and_cancel,
-}
+ROWS: Final[Mapping[str, Prepare]] = MappingProxyType(
+    {
+        "nothing": nothing,
+        "unknown names": request(
+            "POST",
+            JOBS_PATH,
+            lambda bench: {"jobs": repeated({"body": 1, **UNKNOWN}, bench)},
+        ),
+        "unknown names in nacks": request(
+            "POST",
+            "/v1/nack",
+            lambda bench: {"nacks": repeated({"token": "1-1-1", **UNKNOWN}, bench)},
+        ),
+        "retry ladders": request(
+            "POST",
+            JOBS_PATH,
+            lambda bench: {
+                "jobs": [{"body": "x", "retry": LADDER, "delay": "1h"}] * bench.entries(BATCH)
+            },
+        ),
+        "dense JSON": request(
+            "POST",
+            JOBS_PATH,
+            lambda bench: {"body": [1] * bench.entries(1_300_000), "delay": "1h"},
+        ),
+        "lines of JSON": lines,
+        "kick": kick,
+        "close": close,
+        "close with a ladder": close_with_ladder,
+        "watch": watch,
+        "list and cancel": list_and_cancel,
+    }
+)
 
 
 def ordinary(port: int, until: threading.Event) -> None:
@@ -320,17 +269,14 @@ def ordinary(port: int, until: threading.Event) -> None:
     line.close()
 
 
-def all_of_it(ports: Ports) -> Work:
+def all_of_it(daemon: RunningDelayd, bench: Bench) -> Work:
     """Prepare each row, then do all at once beside ordinary traffic."""
-    works = []
-    for name, row in ROWS.items():
-        if name not in {"nothing", "close"}:
-            works.append(row(ports))
+    works = [row(daemon, bench) for name, row in ROWS.items() if name not in {"nothing", "close"}]
 
-    def work() -> str:
+    def work() -> None:
         until = threading.Event()
         workers = [
-            threading.Thread(target=ordinary, args=(ports["line"], until)) for _ in range(WORKERS)
+            threading.Thread(target=ordinary, args=(daemon.port, until)) for _ in range(WORKERS)
         ]
         clients = [threading.Thread(target=one) for one in works]
         for thread in workers + clients:
@@ -340,7 +286,6 @@ def all_of_it(ports: Ports) -> Work:
         until.set()
         for thread in workers:
             thread.join()
-        return ""
 
     return work
 
@@ -351,7 +296,7 @@ def all_of_it(ports: Ports) -> Work:
 class Stage(NamedTuple):
     """What a row needs besides a daemon."""
 
-    prepare: Callable[[Started], Work]
+    prepare: Prepare
     config: str = ""
     trusted: Certificate | None = None
 
@@ -360,118 +305,87 @@ Row = Callable[[], AbstractContextManager[Stage]]
 
 
 @contextlib.contextmanager
-def staged(prepare: Callable[[Started], Work], config: str = "") -> Iterator[Stage]:
+def staged(prepare: Prepare, config: str = "") -> Iterator[Stage]:
     """Return a row that needs no more than settings."""
     yield Stage(prepare, config)
 
 
-def patterns(daemon: Started) -> Work:
+def patterns(daemon: RunningDelayd, bench: Bench) -> Work:
     """Put to topics that take long to tell from the pattern."""
+    names = [f"t{number:-<{HYPHENS + 1}}" for number in range(bench.entries(PATTERN_TOPICS))]
 
-    def work() -> str:
-        line = Line(daemon.ports["line"], "default")
-        names = (f"t{number:-<{HYPHENS + 1}}" for number in range(PATTERN_TOPICS))
-        line.ask_many([b"put-in-tube %b 0 3600 60 1\r\nx\r\n" % name.encode() for name in names])
-        return f"{PATTERN_TOPICS} puts"
-
-    return work
-
-
-def dead_pipeliners(daemon: Started) -> Work:
-    """Ask for more than anybody waits for, and close."""
-
-    def work() -> str:
-        server, port = daemon.server, daemon.ports["line"]
-        began_s = server.cpu_seconds()
-        sent = sum(pipeline_and_close(port) for _ in range(PIPELINERS))
-        time.sleep(WATCHED_S)
-        used_s = server.cpu_seconds()
-        time.sleep(SETTLE_S)
-        share = (server.cpu_seconds() - used_s) / SETTLE_S
-        return f"{sent:,} commands: {used_s - began_s:.1f} s of processor, then {share:.0%} of one"
+    def work() -> None:
+        with contextlib.closing(Line(daemon.port)) as line:
+            line.put_all([b"put-in-tube %b 0 3600 60 1\r\nx\r\n" % name.encode() for name in names])
 
     return work
 
 
-def pipeline_and_close(port: int) -> int:
-    """Ask for statistics as often as the buffers take at once, and close; return how often.
+def dead_pipeliners(daemon: RunningDelayd, bench: Bench) -> Work:
+    """Ask for more than anybody waits for, and close; see what the daemon still does."""
+
+    def work() -> Values:
+        for _ in range(bench.entries(PIPELINERS)):
+            pipeline_and_close(daemon.port)
+        time.sleep(WATCHED_SHARE * bench.seconds)
+        used_s = spent_seconds(daemon.processes())
+        time.sleep(SETTLE_SHARE * bench.seconds)
+        return {"cpu_ms": (spent_seconds(daemon.processes()) - used_s) * 1e3}
+
+    return work
+
+
+def pipeline_and_close(port: int) -> None:
+    """Ask for statistics as often as the buffers take at once, and close.
 
     No reply has come by then, so the end is one like any other and no reset.
     """
     command = b"stats\r\n"
     with connect(port) as sock:
-        return sock.send(command * (PIPELINED_BYTES // len(command))) // len(command)
+        sock.send(command * (PIPELINED_BYTES // len(command)))
 
 
-def empty_lines(daemon: Started) -> Work:
+def empty_lines(daemon: RunningDelayd, bench: Bench) -> Work:
     """Send a body that has no jobs."""
-    body = b"\n" * EMPTY_LINES
-    path = "/v1/topics/big/jobs"
-    return lambda: ask_http(daemon.ports["http"], "POST", path, body, "lines")
+    body = b"\n" * bench.entries(EMPTY_LINES)
+    return lambda: ask_http(daemon.http_port, "POST", JOBS_PATH, body, "lines")
 
 
-def idempotency_keys(daemon: Started) -> Work:
-    """Put jobs, each with a key of its own; tell what it cost on disk, and who was refused."""
-    answers: dict[str, int] = {}
+def idempotency_keys(daemon: RunningDelayd, bench: Bench) -> Work:
+    """Put jobs, each with a key of its own; tell what is on disk afterwards."""
+    numbers = iter(range(bench.entries(IDEMPOTENCY_KEYS)))
 
-    def work() -> str:
-        before = daemon.log_bytes()
+    def work() -> Values:
         until_s = time.monotonic() + KEYS_S_MAX
-        numbers = iter(range(IDEMPOTENCY_KEYS))
 
-        def following(_connection: int, answer: Answered | None) -> bytes | None:
-            if answer is not None:
-                answers[answered(answer)] = answers.get(answered(answer), 0) + 1
+        def following(_connection: int, _answer: Answered | None) -> bytes | None:
             number = next(numbers, None)
             if number is None or time.monotonic() > until_s:
                 return None
             header = f"Idempotency-Key: order-{number}"
-            return post("/v1/topics/big/jobs", {"body": number, "delay": "1h"}, header)
+            return post(JOBS_PATH, {"body": number, "delay": "1h"}, header)
 
-        converse(daemon.ports["http"], following)
-        said = ", ".join(f"{count:,} {what}" for what, count in answers.items())
-        return f"{said}; + {(daemon.log_bytes() - before) / MIB:.0f} MiB of log"
+        converse(daemon.http_port, following)
+        return {"disk_bytes": daemon.log_bytes()}
 
     return work
 
 
-def answered(answer: Answered) -> str:
-    """Return the status, and the word of a refusal."""
-    if answer.status < 400:
-        return str(answer.status)
-    return f"{answer.status} {json.loads(answer.body).get('word')}"
+def calls_for(
+    daemon: RunningDelayd, bench: Bench, policies: Sequence[object], gone: Callable[[], None]
+) -> Work:
+    """Have a topic called by each of these policies for a while; `gone` ends who is called."""
+    each = max(1, bench.entries(CALLED_JOBS) // len(policies))
+    for number in range(len(policies)):
+        put_each(daemon.port, f"called-{number}", [0.0] * each)
 
+    def work() -> None:
+        for number, policy in enumerate(policies):
+            set_policy(daemon.port, f"called-{number}", policy)
+        time.sleep(WATCHED_SHARE * bench.seconds)
+        gone()
 
-@contextlib.contextmanager
-def failing_beside_good() -> Iterator[Stage]:
-    """Tell how late good jobs are beside jobs that the same host refuses."""
-    endpoint = Endpoint()
-
-    def prepare(daemon: Started) -> Work:
-        server = daemon.server
-        send_to(server, "good", endpoint.port)
-        put(server, "good", [0.0] * 8)
-        endpoint.report(8)
-        put(server, "failing", [0.0] * FAILING_JOBS)
-        delays_s = [2.0 + GOOD_SPREAD_S * number / GOOD_JOBS for number in range(GOOD_JOBS)]
-
-        def work() -> str:
-            url = f"http://127.0.0.1:{endpoint.port}/failing"
-            send_to(server, "failing", endpoint.port, url=url)
-            put(server, "good", delays_s)
-            until_s = time.monotonic() + 2 * GOOD_SPREAD_S
-            while endpoint.count() < GOOD_JOBS and time.monotonic() < until_s:
-                time.sleep(0.02)
-            late_ms = endpoint.report().lateness_ms
-            p50, p99, longest = (percentile(late_ms, percent) for percent in (50, 99, 100))
-            return f"{len(late_ms)} good ones late by {p50:.1f}, {p99:.1f}, {longest:.1f} ms"
-
-        return work
-
-    try:
-        yield Stage(prepare, push_settings([endpoint.port]))
-    finally:
-        endpoint.close()
+    return work
 
 
 @contextlib.contextmanager
@@ -480,19 +394,12 @@ def hostile_receivers(kind: str, places: int, calls: int, *, is_secure: bool) ->
     with contextlib.ExitStack() as stack:
         trusted = stack.enter_context(loopback_certificate()) if is_secure else None
         receivers = stack.enter_context(hostile(kind, places=places, certificate=trusted))
+        policies = [
+            {"retry": "30s", "push": {"url": url, "concurrency": calls}} for url in receivers.urls()
+        ]
 
-        def prepare(daemon: Started) -> Work:
-            for number in range(places):
-                put(daemon.server, f"called-{number}", [0.0] * (CALLED_JOBS // places))
-
-            def work() -> str:
-                for number, url in enumerate(receivers.urls()):
-                    send_to(daemon.server, f"called-{number}", 0, url=url, concurrency=calls)
-                time.sleep(WATCHED_S)
-                stack.close()
-                return f"{places} policies"
-
-            return work
+        def prepare(daemon: RunningDelayd, bench: Bench) -> Work:
+            return calls_for(daemon, bench, policies, stack.close)
 
         yield Stage(prepare, push_settings(receivers.ports), trusted)
 
@@ -503,48 +410,43 @@ def hostile_sinks(kind: str, scheme: str) -> Iterator[Stage]:
     places, calls = SINKS
     with contextlib.ExitStack() as stack:
         ports = stack.enter_context(hostile(kind, places=places)).ports
-        where = {"redis": 'list = "a"\nconnections_max = 128', "amqp": 'routing_key = "a"'}[scheme]
         config = "".join(
             f'[sinks.sink-{number}]\nkind = "{scheme}"\nurl = "{scheme}://127.0.0.1:{port}/0"\n'
-            f"{where}\n"
+            f"{SINK_OPTIONS[scheme]}\n"
             for number, port in enumerate(ports)
         )
+        policies = [
+            {"retry": "1s", "push": {"sink": f"sink-{number}", "concurrency": calls}}
+            for number in range(places)
+        ]
 
-        def prepare(daemon: Started) -> Work:
-            for number in range(places):
-                put(daemon.server, f"called-{number}", [0.0] * (CALLED_JOBS // places))
-
-            def work() -> str:
-                for number in range(places):
-                    push = {"sink": f"sink-{number}", "concurrency": calls}
-                    set_policy(daemon.server, f"called-{number}", {"retry": "1s", "push": push})
-                time.sleep(WATCHED_S)
-                stack.close()
-                return f"{places} policies"
-
-            return work
+        def prepare(daemon: RunningDelayd, bench: Bench) -> Work:
+            return calls_for(daemon, bench, policies, stack.close)
 
         yield Stage(prepare, config)
 
 
-STRANGERS: Final[dict[str, Row]] = {
-    "patterns": partial(staged, patterns, f'[topics."{PATTERN}"]\nretry = "1s"\n'),
-    "dead pipeliners": partial(staged, dead_pipeliners),
-    "empty lines": partial(staged, empty_lines),
-    "idempotency keys": partial(staged, idempotency_keys, KEYS_CONFIG),
-    "failing beside good": failing_beside_good,
-    **{
-        f"{kind} {places} x {calls}{' TLS' * is_secure}": partial(
-            hostile_receivers, kind, places, calls, is_secure=is_secure
-        )
-        for kind, (places, calls), is_secure in product(KINDS, SHAPES, (False, True))
-    },
-    **{
-        f"{scheme} {kind} {' x '.join(map(str, SINKS))}": partial(hostile_sinks, kind, scheme)
-        for scheme, kinds in SINK_KINDS.items()
-        for kind in kinds
-    },
-}
+STRANGERS: Final[Mapping[str, Row]] = MappingProxyType(
+    {
+        "patterns": functools.partial(staged, patterns, f'[topics."{PATTERN}"]\nretry = "1s"\n'),
+        "dead pipeliners": functools.partial(staged, dead_pipeliners),
+        "empty lines": functools.partial(staged, empty_lines),
+        "idempotency keys": functools.partial(staged, idempotency_keys, KEYS_CONFIG),
+        **{
+            f"{kind} {places} x {calls}{' TLS' * is_secure}": functools.partial(
+                hostile_receivers, kind, places, calls, is_secure=is_secure
+            )
+            for kind, (places, calls), is_secure in product(KINDS, SHAPES, (False, True))
+        },
+        **{
+            f"{scheme} {kind} {' x '.join(map(str, SINKS))}": functools.partial(
+                hostile_sinks, kind, scheme
+            )
+            for scheme, kinds in SINK_KINDS.items()
+            for kind in kinds
+        },
+    }
+)
 
 
 # --- The neighbour -------------------------------------------------------------------------------
@@ -558,7 +460,7 @@ def put_and_wait(port: int, pipe: Connection) -> None:
     sock = connect(port)
     waits_s = []
     is_answered = True
-    while is_answered and not pipe.poll(0.001):
+    while is_answered and not pipe.poll(PAUSE_S):
         start_s = time.perf_counter()
         sock.sendall(b"put 0 3600 60 1\r\nx\r\n")
         is_answered = sock in wait([sock, pipe]) or sock in wait([sock], GRACE_S)
@@ -575,72 +477,88 @@ def neighbour(port: int) -> Iterator[list[float]]:
     process = multiprocessing.Process(target=put_and_wait, args=(port, there), daemon=True)
     process.start()
     try:
-        time.sleep(0.2)
+        time.sleep(BEGIN_S)
         yield waits_s
     finally:
         here.send(None)
-        if here.poll(DONE_S_MAX):
+        if here.poll(LINE_S_MAX):
             waits_s.extend(here.recv())
         process.join(PATIENCE_S)
+
+
+def done_within(work: Work, seconds: float) -> Sequence[Values]:
+    """Do it in a thread; return what it returns, or nothing: it is not done, and left there.
+
+    Raises what the work raises.
+    """
+    found: list[Values | Exception] = []
+
+    def act() -> None:
+        try:
+            found.append(work() or {})
+        except Exception as error:  # noqa: BLE001 - whoever waits for it raises it
+            found.append(error)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    for one in found:
+        if isinstance(one, Exception):
+            raise one
+    return [one for one in found if not isinstance(one, Exception)]
+
+
+# --- The chapter ---------------------------------------------------------------------------------
 
 
 def row_of(name: str) -> Row:
     """Return what the row needs."""
     if name in STRANGERS:
         return STRANGERS[name]
-    row = all_of_it if name == "all of it" else ROWS[name]
-    return partial(staged, lambda daemon: row(daemon.ports))
+    return functools.partial(staged, all_of_it if name == "all of it" else ROWS[name])
 
 
-def done_within(work: Work, seconds: float) -> str:
-    """Do it in a thread; what is not done in time is left there."""
-    answers: list[str] = []
-
-    def act() -> None:
-        try:
-            answers.append(work())
-        except (OSError, http.client.HTTPException, AssertionError) as error:
-            answers.append(f"it failed: {error!r}")
-
-    thread = threading.Thread(target=act, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return answers[0] if answers else f"not done after {seconds:.0f} s"
+def measured(name: str, bench: Bench) -> Values:
+    """Carry out a row beside a neighbour."""
+    with row_of(name)() as stage:
+        environment = trusting(stage.trusted)
+        with new_delayd(bench, config=stage.config, environment=environment) as daemon:
+            return beside(daemon, stage.prepare(daemon, bench), name, bench)
 
 
-def measured(name: str) -> str:
-    """Carry out a row; return its line of the table."""
-    with row_of(name)() as stage, running(stage.config, stage.trusted) as daemon:
-        work = stage.prepare(daemon)
-        time.sleep(SETTLE_S)
-        memory = [daemon.server.resident_bytes()]
-        daemon.server.forget_highest()
-        with neighbour(daemon.ports["line"]) as waits_s:
-            start_s = time.perf_counter()
-            said = done_within(work, DONE_S_MAX if name == "all of it" else ROW_S_MAX)
-            seconds = time.perf_counter() - start_s
-            time.sleep(SETTLE_S)
-        time.sleep(AFTERWARDS_S)
-        memory += [daemon.server.highest_bytes(), daemon.server.resident_bytes()]
-    times_ms = [1e3 * wait_s for wait_s in waits_s]
-    p99_ms = percentile(times_ms, 99)
-    figures = f"{statistics.median(times_ms):>10.2f}{p99_ms:>10.2f}{max(times_ms):>10.1f}"
-    held = "".join(f"{figure / MIB:>9.0f}" for figure in memory)
-    return f"{name:<28}{seconds:>9.2f}{figures}{held}  {said}"
+def beside(daemon: RunningDelayd, work: Work, name: str, bench: Bench) -> Values:
+    """Do the work, and see what the neighbour waits and what the daemon holds."""
+    time.sleep(SETTLE_SHARE * bench.seconds)
+    before_bytes = held_bytes(daemon.pid)
+    forget_highest(daemon.pid)
+    with neighbour(daemon.port) as waits_s:
+        start_s = time.perf_counter()
+        found = done_within(work, ALL_S_MAX if name == "all of it" else WORK_S_MAX)
+        took_s = time.perf_counter() - start_s
+        time.sleep(SETTLE_SHARE * bench.seconds)
+    time.sleep(AFTERWARDS_SHARE * bench.seconds)
+    waits_ms = [1e3 * wait_s for wait_s in waits_s]
+    return {
+        **{f"p{of}_ms": percentile(waits_ms, of) for of in (50, 99)},
+        "held_ms": max(waits_ms),
+        "before_bytes": before_bytes,
+        "highest_bytes": held_bytes(daemon.pid, "VmHWM"),
+        "memory_bytes": held_bytes(daemon.pid),
+        **({"seconds": took_s} | dict(found[0]) if found else {}),
+    }
 
 
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    names = [*ROWS, "all of it", *STRANGERS]
-    parser.add_argument("--rows", type=names_of(names), default=names, help="with commas (all)")
-    rows = parser.parse_args().rows
-    heads = "".join(f"{head:>10}" for head in ("p50 ms", "p99 ms", "max ms"))
-    heads += "".join(f"{head:>9}" for head in ("MiB", "highest", "after"))
-    print(f"{'':<28}{'seconds':>9}{heads}  answered")
-    for name in rows:
-        print(measured(name), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+def cases() -> Sequence[Case]:
+    """Return the chapter."""
+    return [
+        Case(
+            chapter="neighbours",
+            operation="a put of a neighbour",
+            size={"beside": name},
+            subject="delayd",
+            measure=functools.partial(measured, name),
+            policy=Durability.BEFORE_ANSWER,
+            runs_max=1,
+        )
+        for name in (*ROWS, "all of it", *STRANGERS)
+    ]

@@ -22,10 +22,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks.daemon import start
-from benchmarks.registry import Bench, Case, Durability, NotMeasuredError, Values
+from benchmarks.registry import Bench, Case, Durability, Values
+from benchmarks.servers.delayd import new_delayd
 from benchmarks.table import percentile
-from benchmarks.two_machines import cluster
+from benchmarks.two_machines import database_pair
 from delayd import outbox
 from delayd.client import Client
 
@@ -48,18 +48,14 @@ class Database(NamedTuple):
 
 
 @contextlib.contextmanager
-def postgresql() -> Iterator[Database]:
+def postgresql(directory: Path) -> Iterator[Database]:
     """Run PostgreSQL with a standby; raise `NotMeasuredError`."""
     import psycopg  # noqa: PLC0415 - not for the list of all benchmarks
 
-    from tests.postgres_server import programs  # noqa: PLC0415
-
-    if programs() is None:
-        raise NotMeasuredError("PostgreSQL is not installed")
-    with cluster() as servers:
-        with psycopg.connect(servers.url, autocommit=True) as server:
-            server.execute(outbox.schema("postgresql"))
-        yield Database(servers.url, lambda: psycopg.connect(servers.url))
+    with database_pair(directory) as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(outbox.schema("postgresql"))
+        yield Database(server.url, lambda: psycopg.connect(server.url))
 
 
 @contextlib.contextmanager
@@ -71,17 +67,6 @@ def sqlite(directory: Path) -> Iterator[Database]:
             file.execute("PRAGMA journal_mode = WAL")
             file.executescript(outbox.schema("sqlite"))
         yield Database(f"sqlite:///{path}", lambda: sqlite3.connect(path))
-
-
-@contextlib.contextmanager
-def daemon_in(directory: Path) -> Iterator[str]:
-    """Run a daemon; the address of its API."""
-    with tempfile.TemporaryDirectory(dir=directory) as home:
-        daemon = start(Path(home), "", {})
-        try:
-            yield f"http://127.0.0.1:{daemon.ports['http']}"
-        finally:
-            daemon.server.kill()
 
 
 def relay(url: str, http: str, *more: str) -> "subprocess.Popen[str]":
@@ -144,13 +129,13 @@ def lone_row(database: Database, http: str, rows: int) -> Values:
 
 def reading(operation: str, name: str, bench: Bench) -> Values:
     """Measure with a daemon and databases that the chapter shares."""
-    http = bench.kept("daemon", lambda: daemon_in(bench.directory))
+    http = bench.kept("daemon", lambda: new_delayd(bench)).http_url
     if name == NO_TABLE:
         return without_table(http, bench.entries(ROWS))
     if name == "SQLite":
         database = bench.kept(name, lambda: sqlite(bench.directory))
     else:
-        database = bench.kept(name, postgresql)
+        database = bench.kept(name, lambda: postgresql(bench.directory))
     if operation == "lone row":
         return lone_row(database, http, bench.entries(LONE))
     return full_table(database, http, bench.entries(ROWS))

@@ -31,6 +31,8 @@ import multiprocessing
 import selectors
 import socket
 import ssl
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -92,6 +94,25 @@ class Certificate(NamedTuple):
 
     certificate: str
     key: str
+
+
+@contextlib.contextmanager
+def loopback_certificate() -> Iterator[Certificate]:
+    """Make a certificate for this machine; its files go with the block."""
+    with tempfile.TemporaryDirectory(prefix="bench-tls-") as name:
+        made = Certificate(f"{name}/certificate.pem", f"{name}/key.pem")
+        subject = ("-subj", f"/CN={ADDRESS}", "-addext", f"subjectAltName=IP:{ADDRESS}")
+        kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc")
+        where = ("-out", made.certificate, "-keyout", made.key, "-days", "2")
+        subprocess.run(
+            ["openssl", "req", "-x509", *kind, *subject, *where], check=True, capture_output=True
+        )
+        yield made
+
+
+def trusting(certificate: Certificate | None) -> dict[str, str]:
+    """Return the environment of a daemon that trusts the certificate."""
+    return {} if certificate is None else {"SSL_CERT_FILE": certificate.certificate}
 
 
 class Receivers(NamedTuple):

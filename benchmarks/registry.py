@@ -66,6 +66,7 @@ VALUES: Final[Mapping[str, Value]] = MappingProxyType(
         "p99_ms": Value("p99", "ms"),
         "p999_ms": Value("p99.9", "ms"),
         "worst_ms": Value("longest", "ms"),
+        "put_p99_ms": Value("p99 of another client's put", "ms"),
         "held_ms": Value("longest that another client waited", "ms"),
         "cpu_ms": Value("processor time", "ms"),
         "cpu_s_per_million": Value("processor time of a million", "s"),
@@ -75,6 +76,8 @@ VALUES: Final[Mapping[str, Value]] = MappingProxyType(
         "log_bytes": Value("log of a job", "B"),
         "wake_ups": Value("wake-ups while idle", "/s"),
         "recovery_s": Value("recovery", "s"),
+        "before_bytes": Value("resident memory before", "B"),
+        "highest_bytes": Value("resident memory at its highest", "B"),
         "memory_bytes": Value("resident memory", "B"),
         "disk_bytes": Value("log and snapshots", "B"),
         "descriptors": Value("descriptors", ""),
@@ -86,6 +89,7 @@ VALUES: Final[Mapping[str, Value]] = MappingProxyType(
         "lost": Value("lost", "", Better.ZERO),
         "doubled": Value("doubled", "", Better.ZERO),
         "early": Value("early", "", Better.ZERO),
+        "troubles": Value("troubles", ""),
     }
 )
 
@@ -205,8 +209,12 @@ CHAPTERS: Final[Mapping[str, str]] = MappingProxyType(
         "growth": "benchmarks.growth",
         "http": "benchmarks.http",
         "wheel": "benchmarks.wheel.cases",
+        "client": "benchmarks.client",
+        "push": "benchmarks.push",
+        "two_machines": "benchmarks.two_machines",
         "celery": "benchmarks.celery",
         "outbox": "benchmarks.outbox",
+        "neighbours": "benchmarks.neighbours",
         "groups": "benchmarks.groups",
         "keys": "benchmarks.keys",
         "passes": "benchmarks.passes",

@@ -51,17 +51,19 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks import actors, machine, results, soak_stream
-from benchmarks.accounts import Flatness, Totals, added, rise
+from benchmarks.accounts import DESCRIPTORS, MEMORY, TIMES, Totals, added, rise
 from benchmarks.actors import Closed, Noted
 from benchmarks.arguments import length, names_of
-from benchmarks.daemon import Started, loopback_certificate, push_settings, start, trusting
-from benchmarks.neighbours import KINDS, MIB, PATTERN
-from benchmarks.push import Endpoint, send_to
-from benchmarks.receivers import hostile
+from benchmarks.endpoint import Endpoint, push_settings, send_to
+from benchmarks.neighbours import KINDS, PATTERN
+from benchmarks.processes import descriptors, held_bytes
+from benchmarks.receivers import hostile, loopback_certificate, trusting
 from benchmarks.registry import Case, Durability, Values
+from benchmarks.servers.delayd import RunningDelayd, running
 from benchmarks.table import percentile, render
 
 SAMPLE_S: Final = 10.0
+MIB: Final = 1 << 20
 LINES: Final = 10
 PLACES: Final = 2
 """Hostile receivers of each kind, plain and with TLS."""
@@ -73,12 +75,6 @@ HEADINGS: Final = (
     *("minute", "MiB", "fds", "late p50", "p99", "longest ms", "put p99", "longest ms"),
     *("jobs", "log MiB"),
 )
-FLAT: Final = {
-    "memory": Flatness(0.05, 8.0),
-    "descriptors": Flatness(0.05, 8.0),
-    "lateness": Flatness(0.25, 10.0),
-    "put": Flatness(0.25, 10.0),
-}
 NAN: Final = float("nan")
 
 
@@ -155,31 +151,10 @@ class Part:
         self._process.join()
 
 
-class Ground:
-    """The daemon of a soak, which may be killed and started again."""
-
-    def __init__(self, directory: Path, config: str, environment: dict[str, str]) -> None:
-        self._again = (directory, config, environment)
-        self.daemon: Started = start(*self._again)
-
-    def restart(self) -> None:
-        """Kill it, and start it where it was."""
-        self.close()
-        line, http = (f"127.0.0.1:{self.daemon.ports[what]}" for what in ("line", "http"))
-        self.daemon = start(*self._again, listens=(line, http))
-
-    def close(self) -> None:
-        """Kill it."""
-        self.daemon.server.kill()
-        stdout = self.daemon.server.process.stdout
-        assert stdout is not None
-        stdout.close()
-
-
 @contextlib.contextmanager
 def grounds(
     endpoint: Endpoint, seconds: float, names: Sequence[str]
-) -> Iterator[tuple[Ground, int]]:
+) -> Iterator[tuple[RunningDelayd, int]]:
     """Start a daemon whose topics have their receivers; tell how many of them are hostile."""
     with contextlib.ExitStack() as stack:
         trusted, called = None, []
@@ -192,29 +167,26 @@ def grounds(
         ports = [port for receivers in called for port in receivers.ports]
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-soak-"))
         settings = config + push_settings([endpoint.port, *ports])
-        ground = Ground(Path(directory), settings, trusting(trusted))
-        stack.callback(ground.close)
-        server = ground.daemon.server
-        send_to(server, actors.PUSHED, endpoint.port)
-        refusing = f"http://127.0.0.1:{endpoint.port}/failing"
-        send_to(server, actors.FAILING, endpoint.port, url=refusing)
+        started = running(Path(directory), config=settings, environment=trusting(trusted))
+        daemon = stack.enter_context(started)
+        send_to(daemon.port, actors.PUSHED, endpoint.url())
+        send_to(daemon.port, actors.FAILING, endpoint.url("/failing"))
         urls = [url for receivers in called for url in receivers.urls()]
         for number, url in enumerate(urls):
-            send_to(server, f"hostile-{number}", 0, url=url, concurrency=CALLS)
-        yield ground, len(urls)
+            send_to(daemon.port, f"hostile-{number}", url, concurrency=CALLS)
+        yield daemon, len(urls)
 
 
-def sample(ground: Ground, parts: Sequence[Part], course: Course, began_s: float) -> Sample:
+def sample(daemon: RunningDelayd, parts: Sequence[Part], course: Course, began_s: float) -> Sample:
     """Read all figures."""
     late_ms, waits_ms = course.note([part.take() for part in parts])
     jobs = log = NAN
     try:
-        jobs, log = ground.daemon.jobs(), ground.daemon.log_bytes() / MIB
+        jobs, log = daemon.standing(), daemon.log_bytes() / MIB
     except OSError as error:
         course.troubles[f"sample: {type(error).__name__}"] += 1
-    server = ground.daemon.server
     minute = (time.monotonic() - began_s) / 60
-    held = (server.resident_bytes() / MIB, server.descriptors())
+    held = (held_bytes(daemon.pid) / MIB, descriptors(daemon.pid))
     late = (share(late_ms, 50), share(late_ms, 99), share(late_ms, 100))
     return Sample(minute, *held, *late, share(waits_ms, 99), share(waits_ms, 100), jobs, log)
 
@@ -226,7 +198,7 @@ def share(times_ms: Sequence[float], percent: float) -> float:
 
 def follow(
     course: Course,
-    ground: Ground,
+    daemon: RunningDelayd,
     parts: Sequence[Part],
     seconds: float,
     restarts_s: float,
@@ -240,10 +212,10 @@ def follow(
         time.sleep(max(0.0, min(next_s, restart_s) - time.monotonic()))
         if time.monotonic() >= restart_s:
             restart_s += restarts_s
-            ground.restart()
+            daemon.restart()
             continue
         next_s += SAMPLE_S
-        course.samples.append(sample(ground, parts, course, began_s))
+        course.samples.append(sample(daemon, parts, course, began_s))
         print(shown(course.samples[-1:]), file=sys.stderr, flush=True)
         keep(course, reading(course.samples[-1], course.rate))
 
@@ -282,8 +254,8 @@ def soak(minutes: float, restarts_s: float, names: Sequence[str], keep: Keep) ->
         endpoint = Endpoint()
         stack.callback(endpoint.close)
         whole_s = seconds + STOP_S_MAX + ARRIVED_S_MAX
-        ground, count = stack.enter_context(grounds(endpoint, whole_s, names))
-        ports = ground.daemon.ports | {"hostile": count}
+        daemon, count = stack.enter_context(grounds(endpoint, whole_s, names))
+        ports = {"line": daemon.port, "http": daemon.http_port, "hostile": count}
         crowd = (*actors.ORDINARY, *(actors.HOSTILE[name] for name in names))
         played = [actors.NEIGHBOUR, crowd, *([actors.TIMED] if restarts_s else [])]
         parts = [Part(actors.part, what, ports) for what in played]
@@ -296,7 +268,7 @@ def soak(minutes: float, restarts_s: float, names: Sequence[str], keep: Keep) ->
             course.rate = stream.pipe.recv()
             for part in parts:
                 course.note([part.take()])  # what was meanwhile is no sample
-        follow(course, ground, parts, seconds, restarts_s, keep)
+        follow(course, daemon, parts, seconds, restarts_s, keep)
         close_parts(parts, course)
         wait_for_pushes(endpoint, course)
     keep(course, ends(course, with_restarts=bool(restarts_s)))
@@ -338,25 +310,22 @@ def findings(course: Course, *, with_restarts: bool) -> list[tuple[bool, str]]:
     """Return what holds and what does not, in words."""
     found = []
     figures = {
-        "memory": [one.memory for one in course.samples],
-        "descriptors": [one.descriptors for one in course.samples],
-        "lateness": [one.late_p99 for one in course.samples],
-        "put": [one.put_p99 for one in course.samples],
+        "memory": (MEMORY, [one.memory * MIB for one in course.samples], MIB),
+        "descriptors": (DESCRIPTORS, [one.descriptors for one in course.samples], 1),
+        "lateness": (TIMES, [one.late_p99 for one in course.samples], 1),
+        "put": (TIMES, [one.put_p99 for one in course.samples], 1),
     }
-    for name, values in figures.items():
+    for name, (flatness, values, unit) in figures.items():
         known = [value for value in values if not math.isnan(value)]
         missing = len(values) - len(known)
-        said = f"{name} rose by {rise(known):.1f}, at most {FLAT[name].limit(known):.1f} is flat"
+        rose, most = rise(known) / unit, flatness.limit(known) / unit
+        said = f"{name} rose by {rose:.1f}, at most {most:.1f} is flat"
         said += f"; {missing} samples have none" * bool(missing)
-        found.append((bool(known) and not missing and FLAT[name].allows(known), said))
+        found.append((bool(known) and not missing and flatness.allows(known), said))
     totals = course.totals
     missing = max(0, course.pushes - course.arrived)
     surplus = 0 if with_restarts else max(0, course.arrived - course.pushes)
-    troubles = {
-        what: count
-        for what, count in course.troubles.items()
-        if not with_restarts or "unexpected" in what
-    }
+    troubles = troubles_of(course, with_restarts=with_restarts)
     timed = f"{course.early} of {course.timed:,} timed jobs and {course.arrived:,} pushes early"
     jobs = f"of {totals.acknowledged + course.pushes:,} jobs {totals.lost + missing} lost"
     return [
@@ -368,6 +337,15 @@ def findings(course: Course, *, with_restarts: bool) -> list[tuple[bool, str]]:
     ]
 
 
+def troubles_of(course: Course, *, with_restarts: bool) -> dict[str, int]:
+    """Return what went wrong; with restarts, broken connections do not count."""
+    return {
+        what: count
+        for what, count in course.troubles.items()
+        if not with_restarts or "unexpected" in what
+    }
+
+
 def reading(one: Sample, rate: float) -> Values:
     """Return what is kept of a sample, by names of the registry; nothing for what was not read."""
     found = {
@@ -375,6 +353,7 @@ def reading(one: Sample, rate: float) -> Values:
         "p50_ms": one.late_p50,
         "p99_ms": one.late_p99,
         "worst_ms": one.late_longest,
+        "put_p99_ms": one.put_p99,
         "held_ms": one.put_longest,
         "memory_bytes": one.memory * MIB,
         "disk_bytes": one.log * MIB,
@@ -391,6 +370,7 @@ def ends(course: Course, *, with_restarts: bool) -> Values:
         "lost": course.totals.lost + max(0, course.pushes - course.arrived),
         "doubled": course.totals.doubled + surplus,
         "early": course.early,
+        "troubles": sum(troubles_of(course, with_restarts=with_restarts).values()),
     }
 
 
@@ -399,7 +379,7 @@ def forget(_: Course, __: Values) -> None:
 
 
 @contextlib.contextmanager
-def kept_in(folder: Path) -> Iterator[Keep]:
+def kept_in(folder: Path, settings: str) -> Iterator[Keep]:
     """Give what writes values to `soak.jsonl`: a reading of the case of the newest minute."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "soak.jsonl").open("w", encoding="utf-8") as file:
@@ -417,6 +397,7 @@ def kept_in(folder: Path) -> Iterator[Keep]:
                 subject="delayd",
                 measure=lambda _: {},
                 policy=Durability.BEFORE_ANSWER,
+                settings=settings,
             )
             writer.reading(case, values)
 
@@ -436,8 +417,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, metavar="FOLDER", help="keep soak.jsonl there")
     options = parser.parse_args()
     names = [name for name in actors.HOSTILE if {name, "all"} & set(options.hostile)]
+    words = f"--minutes {options.minutes:g} --hostile {','.join(names) or 'none'}"
+    words += f" --restarts {options.restarts:g}" * bool(options.restarts)
     with contextlib.ExitStack() as stack:
-        keep = stack.enter_context(kept_in(options.results)) if options.results else forget
+        keep = stack.enter_context(kept_in(options.results, words)) if options.results else forget
         course = soak(options.minutes, options.restarts, names, keep)
     print(shown(tenths(course.samples), HEADINGS))
     verdict = findings(course, with_restarts=bool(options.restarts))

@@ -13,41 +13,28 @@ from typing import Final
 
 from benchmarks.accounts import Totals
 from benchmarks.actors import Closed, Noted
-from benchmarks.lateness.beside import in_tube
 from benchmarks.lateness.measures import DELAY_MS, looped, peak
 from benchmarks.lateness.open_loop import Loop, Offer, steadily
-from benchmarks.load import ServerSilentError, UnexpectedReplyError
-from benchmarks.servers.beanstalk import BeanstalkDialect
+from benchmarks.line import ServerSilentError, UnexpectedReplyError
+from benchmarks.servers.beanstalk import Reachable
 
 WORKERS: Final = 8
 WARM_S: Final = 30.0
 """After so long, the others have come to the load that they keep."""
-
 PEAK_S: Final = 30.0
 HALF: Final = 0.5
 TUBE: Final = b"stream"
 
 
-class LinePort:
-    """A daemon that serves on a port."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-
-    def dialect(self, body_bytes: int) -> BeanstalkDialect:
-        """Return the way of speaking of a new connection."""
-        return BeanstalkDialect(body_bytes)
-
-
 def part(pipe: Connection, port: int) -> None:
     """Find the peak, say half of it, and offer that until told to stop."""
     gc.disable()  # a collection would look like a stall of the daemon
-    server, enter = LinePort(port), in_tube(TUBE)
+    server = Reachable(port, TUBE)
     time.sleep(WARM_S)
-    rate = HALF * peak(server, DELAY_MS, PEAK_S, workers=WORKERS, enter=enter)
+    rate = HALF * peak(server, DELAY_MS, PEAK_S, workers=WORKERS)
     pipe.send(rate)
     with looped() as loop:
-        offer = Offer(loop, server, workers=WORKERS, delay_ms=DELAY_MS, enter=enter)
+        offer = Offer(loop, server, workers=WORKERS, delay_ms=DELAY_MS)
         offer.start(steadily(rate))
         troubles: Counter[str] = Counter()
         try:

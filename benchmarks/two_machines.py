@@ -1,56 +1,69 @@
-"""The log in PostgreSQL beside the log in files, and tables of jobs: `make bench-two-machines`.
+"""The log in PostgreSQL beside the log in files, and tables of jobs: the chapter `two_machines`.
 
 One PostgreSQL with a synchronous standby, both of Debian's package, on this machine; delayd over
 it, delayd over files, the same work in SQL by `pgbench`, whose clients are written in C, and
-procrastinate, a job queue for Python over such a table. Each round measures all of them in turn;
-the table has medians.
+procrastinate, a job queue for Python over such a table.
 
-    put 50 x 20, 50 x 1    puts a second with so many connections, and commands in flight on each
-    work 50 x 1            jobs a second, each reserved and deleted, one command in flight
-    commit                 what one INSERT of a lone client takes: with 50 commands in flight that
-                           wait for a commit each, nothing can do more than 50 in that time
-    WAL                    bytes that the database writes to its log for the life of a job, with
-                           bodies of random letters, which hardly shrink, and of JSON
+    put, reserve + ack     as in the chapter `servers`, with 50 connections
+    one INSERT             of a lone client: with 50 commands in flight that wait for a commit each,
+                           nothing can do more than 50 in that time
+    log of a job           bytes that the database writes to its log for the life of a job, put,
+                           reserved and deleted one at a time, with bodies of random letters, which
+                           hardly shrink, and of JSON
     takeover               from kill -9 of the owner to the first job that the other daemon hands
                            out, with a lease of 5 s
 
 The table in SQL: `INSERT` with a commit each, `UPDATE ... WHERE id = (SELECT ... FOR UPDATE SKIP
-LOCKED)` over a partial index, and `DELETE`, with prepared statements.
+LOCKED)` over a partial index, and `DELETE`, with prepared statements. A run has new tables.
 """
 
-import argparse
 import asyncio
 import contextlib
+import functools
 import importlib
-import os
+import itertools
 import random
 import re
 import shutil
-import socket
-import statistics
 import string
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
-from benchmarks.arguments import length, positive
-from benchmarks.daemon import start
-from benchmarks.load import BODY_BYTES, HOUR_S, Fleet, prebuilt, put_request
-from benchmarks.peers import free_port
-from benchmarks.table import render
+from benchmarks.line import PATIENCE_S, Line
+from benchmarks.registry import Bench, Case, Durability, NotMeasuredError, Values
+from benchmarks.servers.account import JobAccount
+from benchmarks.servers.beanstalk import Reachable
+from benchmarks.servers.delayd import RunningDelayd, new_delayd, running
+from benchmarks.servers.generator import Load
+from benchmarks.servers.operations import (
+    an_hour,
+    closed_puts,
+    closed_takes,
+    empty,
+    fill,
+    no_delay,
+)
+from benchmarks.servers.postgres import enterable
+from tests.postgres_server import PostgresPair, PostgresServer, programs
+from tests.servers import free_port
 
-CONNECTIONS: Final = 50
-IN_FLIGHT: Final = 20
+ONE, MANY = Load(connections=50, in_flight=1), Load(connections=50, in_flight=20)
+BODY_BYTES: Final = 100
+READY_PER_S: Final = 20_000
+"""Jobs that are there for a reading of `reserve + ack`, of each second."""
+WAL_JOBS: Final = 20_000
+STANDING: Final = (50, 1_000_000)
 LEASE_S: Final = 5
-WAIT_S: Final = 60.0
-PATIENCE_S: Final = 0.05
-DIRECTORY: Final = "/var/tmp"  # noqa: S108 - a real disk almost everywhere, unlike /tmp
-USER: Final = "postgres"
-SETTINGS: Final = ("shared_buffers=256MB", "max_connections=200", "unix_socket_directories=")
+LOOK_S: Final = 0.005
+SETTINGS: Final = (
+    *("shared_buffers=256MB", "max_connections=200"),
+    # As the server has them by itself; the tests' own are others.
+    *("autovacuum=on", "wal_keep_size=0"),
+)
 TABLE: Final = """
 DROP TABLE IF EXISTS job;
 CREATE TABLE job (id bigserial PRIMARY KEY, due timestamptz NOT NULL, priority int NOT NULL,
@@ -66,178 +79,93 @@ TAKE: Final = (
     " expires IS NULL AND due <= now() ORDER BY priority, due LIMIT 1 FOR UPDATE SKIP LOCKED)"
     " RETURNING id \\gset\nDELETE FROM job WHERE id = :id;\n"
 )
-Rates = dict[str, list[float]]
-Body = Callable[[random.Random], str]
-"""Draws a body."""
+FILES: Final = "delayd, the log in files"
+DATABASE: Final = "delayd, the log in PostgreSQL"
+IN_SQL: Final = "a table in SQL, by pgbench"
+PROCRASTINATE: Final = "procrastinate"
+
+_names: Final = itertools.count(1)
 
 
 # --- The database --------------------------------------------------------------------------------
 
 
-def programs() -> Path:
-    """Return the directory of the newest PostgreSQL that is installed."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/pgbench"))
-    if not found:
-        raise SystemExit("postgresql is not installed: apt-get install postgresql")
-    return found[-1].parent
+@contextlib.contextmanager
+def database_pair(directory: Path) -> Iterator[PostgresServer]:
+    """Run a primary and its synchronous standby below a folder; give the primary."""
+    if programs() is None:
+        raise NotMeasuredError("PostgreSQL is not installed")
+    with contextlib.ExitStack() as stack:
+        place = enterable(directory)
+        homes = [Path(tempfile.mkdtemp(prefix="bench-postgres-", dir=place)) for _ in range(2)]
+        for home in homes:
+            stack.callback(shutil.rmtree, home)
+        first, second = (stack.enter_context(free_port()) for _ in homes)
+        pair = PostgresPair((homes[0], homes[1]), (first, second), {}, SETTINGS)
+        stack.callback(pair.stop)
+        yield pair.primary
 
 
-def as_user(*command: str) -> list[str]:
-    """Return the command as it is run by somebody who is not root: PostgreSQL refuses root."""
-    prefix = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups")
-    return [*(prefix if os.geteuid() == 0 else ()), *command]
+def kept_database(bench: Bench) -> PostgresServer:
+    """Return that of the chapter."""
+    return bench.kept("database", lambda: database_pair(bench.directory))
 
 
-class Cluster:
-    """A primary and its synchronous standby."""
+def wal_bytes(server: PostgresServer) -> float:
+    """Return how much was written to the log of the database so far."""
+    return float(server.ask("SELECT pg_current_wal_lsn() - '0/0'"))
 
-    def __init__(self, home: Path) -> None:
-        self._bin, self._home = programs(), home
-        self.port = free_port()
-        self.url = f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
-        self._processes: list[subprocess.Popen[bytes]] = []
-        if os.geteuid() == 0:
-            shutil.chown(home, USER)
-        primary, standby = str(home / "primary"), str(home / "standby")
-        self._run("initdb", "-D", primary, "-U", USER, "-A", "trust")
-        self._start(primary, self.port)
-        self._run(
-            "pg_basebackup", "-R", "-D", standby, "-d", f"{self.url}?application_name=standby"
-        )
-        self._start(standby, free_port())
-        self.ask("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
-        self.ask("SELECT pg_reload_conf()")
-        while self.ask("SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'") != "1":
-            time.sleep(PATIENCE_S)
 
-    def _run(self, name: str, *words: str) -> str:
-        ran = subprocess.run(
-            as_user(str(self._bin / name), *words),
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd="/",
-        )
-        if ran.returncode:
-            raise SystemExit(f"{name} failed: {ran.stderr.strip()}")
-        return ran.stdout
-
-    def _start(self, directory: str, port: int) -> None:
-        flags = [word for setting in SETTINGS for word in ("-c", setting)]
-        command = as_user(str(self._bin / "postgres"), "-D", directory, "-p", str(port), *flags)
-        with (self._home / f"{port}.log").open("wb") as log:
-            self._processes.append(subprocess.Popen(command, stdout=log, stderr=log, cwd="/"))
-        ready = [str(self._bin / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
-        while subprocess.run(ready, check=False).returncode:
-            time.sleep(PATIENCE_S)
-
-    def ask(self, sql: str) -> str:
-        """Return what a statement answers, as text."""
-        return self._run("psql", "-qAt", "-v", "ON_ERROR_STOP=1", "-d", self.url, "-c", sql).strip()
-
-    def wal_bytes(self) -> float:
-        """Return how much was written to the log of the database so far."""
-        return float(self.ask("SELECT pg_current_wal_lsn() - '0/0'"))
-
-    def bench(self, script: str, seconds: float, *words: str, clients: int = CONNECTIONS) -> float:
-        """Return how often a second pgbench's clients carry this out."""
-        path = self._home / "script.sql"
-        path.write_text(script, encoding="utf-8")
-        path.chmod(0o644)
-        time_words = words or ("-T", str(max(1, round(seconds))))
-        said = self._run(
+def pgbench(
+    server: PostgresServer, bench: Bench, script: str, *words: str, clients: int = ONE.connections
+) -> float:
+    """Return how often a second pgbench's clients carry this out; for a reading's time."""
+    with tempfile.NamedTemporaryFile("w", dir=enterable(bench.directory), suffix=".sql") as file:
+        file.write(script)
+        file.flush()
+        Path(file.name).chmod(0o644)
+        said = server.run(
             *("pgbench", "-n", "-M", "prepared", "-c", str(clients), "-j", str(min(clients, 2))),
-            *(*time_words, "-f", str(path), self.url),
+            *(words or ("-T", str(max(1, round(bench.seconds))))),
+            *("-f", file.name, server.url),
         )
-        found = re.search(r"tps = ([\d.]+)", said)
-        assert found is not None, said
-        return float(found[1])
-
-    def close(self) -> None:
-        """End both at once."""
-        for process in reversed(self._processes):
-            process.terminate()
-            try:
-                process.wait(WAIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    found = re.search(r"tps = ([\d.]+)", said)
+    return float(found[1]) if found else 0.0  # it did none, and says no rate
 
 
 @contextlib.contextmanager
-def cluster() -> Iterator[Cluster]:
-    """Run a primary and a standby while the block runs."""
-    with tempfile.TemporaryDirectory(prefix="bench-postgres-", dir=DIRECTORY) as home:
-        Path(home).chmod(0o755)
-        servers = Cluster(Path(home))
-        try:
-            yield servers
-        finally:
-            servers.close()
+def over_database(bench: Bench) -> Iterator[RunningDelayd]:
+    """Run a daemon whose log is a new one in the database."""
+    with new_delayd(bench, config=configured(kept_database(bench)), has_data=False) as daemon:
+        yield daemon
+
+
+def configured(server: PostgresServer) -> str:
+    """Return the configuration of a daemon whose log is there, under a name of its own."""
+    name = f"bench_{next(_names)}"
+    return f'[postgres]\nurl = "{server.url}"\nname = "{name}"\nlease = "{LEASE_S}s"\n'
+
+
+def daemon_of(subject: str, bench: Bench) -> contextlib.AbstractContextManager[RunningDelayd]:
+    """Run the daemon of a subject."""
+    return new_delayd(bench) if subject == FILES else over_database(bench)
 
 
 # --- What is measured ----------------------------------------------------------------------------
 
 
-def over_database(servers: Cluster, name: str) -> str:
-    """Return the configuration of a daemon whose log is there."""
-    return f'[postgres]\nurl = "{servers.url}"\nname = "{name}"\nlease = "{LEASE_S}s"\n'
+def put(subject: str, load: Load, bench: Bench) -> Values:
+    """Put jobs that are due in an hour."""
+    with daemon_of(subject, bench) as daemon:
+        return closed_puts(daemon, JobAccount(), load, bench.seconds, daemon.standing, an_hour)
 
 
-def daemon_rates(config: str, seconds: float, *, has_data_dir: bool) -> tuple[float, float, float]:
-    """Return puts a second in flight and one by one, and jobs worked on."""
-    with tempfile.TemporaryDirectory(prefix="bench-daemon-", dir=DIRECTORY) as name:
-        daemon = start(Path(name), config, {}, has_data_dir=has_data_dir)
-        try:
-            with Fleet(daemon.server.port, CONNECTIONS) as fleet:
-                later, now = put_request(HOUR_S), put_request(0)
-                many = fleet.put(prebuilt(later, IN_FLIGHT), IN_FLIGHT, seconds=seconds)
-                single = fleet.put(prebuilt(later, 1), 1, seconds=seconds)
-                jobs = max(CONNECTIONS, round(single.per_second * seconds))
-                spare = 2 * CONNECTIONS
-                fleet.put(prebuilt(now, IN_FLIGHT), IN_FLIGHT, jobs=jobs + spare)
-                fleet.start_reserving(1)
-                worked = fleet.work(jobs)
-            return many.per_second, single.per_second, worked.per_second
-        finally:
-            daemon.server.kill()
-
-
-def letters(draw: random.Random) -> str:
-    """Return a body that hardly shrinks."""
-    return "".join(draw.choices(string.ascii_letters + string.digits, k=BODY_BYTES))
-
-
-def order(draw: random.Random) -> str:
-    """Return a body as programs put them, of the same length."""
-    number, customer, cents = (draw.randrange(10**digits) for digits in (8, 6, 7))
-    text = f'{{"order":{number},"customer":{customer},"cents":{cents},"currency":"EUR"'
-    return text + " " * (BODY_BYTES - len(text) - 1) + "}"
-
-
-def puts_of(body: Body) -> Callable[[int], bytes]:
-    """Return a function that gives so many puts, with drawn bodies of this kind."""
-    draw = random.Random(1)
-    return lambda count: b"".join(put_request(0, body(draw).encode()) for _ in range(count))
-
-
-def wal_of_daemon(servers: Cluster, body: Body, jobs: int) -> float:
-    """Return the bytes of WAL of a job's life: put, reserved and deleted, one at a time."""
-    with tempfile.TemporaryDirectory(prefix="bench-daemon-", dir=DIRECTORY) as name:
-        config = over_database(servers, f"wal_{body.__name__}")
-        daemon = start(Path(name), config, {}, has_data_dir=False)
-        puts = puts_of(body)
-        try:
-            with Fleet(daemon.server.port, CONNECTIONS) as fleet:
-                before = servers.wal_bytes()
-                fleet.put(puts, 1, jobs=jobs)
-                put_bytes = servers.wal_bytes() - before
-                fleet.put(puts, 1, jobs=2 * CONNECTIONS)  # for the reserves that are under way
-                before = servers.wal_bytes()
-                fleet.start_reserving(1)
-                fleet.work(jobs)
-                return (put_bytes + servers.wal_bytes() - before) / jobs
-        finally:
-            daemon.server.kill()
+def take(subject: str, bench: Bench) -> Values:
+    """Take ready jobs and acknowledge each."""
+    account = JobAccount()
+    with daemon_of(subject, bench) as daemon:
+        fill(daemon, account, MANY, bench.entries(int(READY_PER_S * bench.seconds)), no_delay)
+        return closed_takes(daemon, account, ONE, bench.seconds, daemon.standing)
 
 
 def put_script(delay: str) -> str:
@@ -245,169 +173,185 @@ def put_script(delay: str) -> str:
     return PUT.replace("DELAY", delay).replace("BODY", "x" * BODY_BYTES)
 
 
-def wal_of_table(servers: Cluster, jobs: int) -> float:
-    """Return the same for the table in SQL."""
-    servers.ask(TABLE)
-    each = str(jobs // CONNECTIONS)
-    before = servers.wal_bytes()
-    servers.bench(put_script("0 s"), 0, "-t", each)
-    servers.bench(TAKE, 0, "-t", each)
-    return (servers.wal_bytes() - before) / (int(each) * CONNECTIONS)
+def put_in_sql(bench: Bench, clients: int = ONE.connections) -> Values:
+    """Insert rows, with a commit each."""
+    server = kept_database(bench)
+    server.ask(TABLE)
+    return {"rate": pgbench(server, bench, put_script("1 hour"), clients=clients)}
 
 
-def table_rates(servers: Cluster, seconds: float) -> tuple[float, float]:
-    """Return puts a second, and jobs worked on, of the table in SQL."""
-    servers.ask(TABLE)
-    puts = servers.bench(put_script("1 hour"), seconds)
-    servers.ask(TABLE)
-    ready = round(puts * seconds) + 2 * CONNECTIONS
-    servers.ask(PUT_MANY.replace("BODY", "x" * BODY_BYTES).replace("COUNT", str(ready)))
-    servers.ask("ANALYZE job")
-    return puts, servers.bench(TAKE, 0, "-t", str(max(1, ready // CONNECTIONS - 2)))
+def take_in_sql(bench: Bench) -> Values:
+    """Take ready rows and delete each."""
+    server = kept_database(bench)
+    each = max(1, bench.entries(int(READY_PER_S * bench.seconds)) // ONE.connections)
+    count = each * ONE.connections
+    rows = PUT_MANY.replace("BODY", "x" * BODY_BYTES).replace("COUNT", str(count))
+    server.ask(TABLE, rows, "ANALYZE job")
+    return {"rate": pgbench(server, bench, TAKE, "-t", str(each))}
 
 
-async def procrastinate_rates(url: str, seconds: float) -> tuple[float, float]:
+def one_insert(bench: Bench) -> Values:
+    """Insert rows by a lone client; the rate is that of its commits."""
+    return put_in_sql(bench, clients=1)
+
+
+def procrastinate_rates(bench: Bench) -> tuple[float, float]:
     """Return tasks deferred a second by 50 at once, and tasks done by a worker with 50 at once."""
-    library: Any = importlib.import_module("procrastinate")
-    pool = library.PsycopgConnector(conninfo=url, min_size=CONNECTIONS, max_size=CONNECTIONS)
-    app = library.App(connector=pool)
-    deferred = 0
+    try:
+        library: Any = importlib.import_module("procrastinate")  # of the peers
+    except ImportError as error:
+        raise NotMeasuredError("procrastinate is not installed") from error
 
-    async def do_nothing(body: str) -> None:
-        del body
+    async def measure(url: str) -> tuple[float, float]:
+        size = ONE.connections
+        pool = library.PsycopgConnector(conninfo=url, min_size=size, max_size=size)
+        app = library.App(connector=pool)
+        deferred = 0
 
-    async def defer(until_s: float) -> None:
-        nonlocal deferred
-        while time.perf_counter() < until_s:
-            await task.defer_async(body="x" * BODY_BYTES)
-            deferred += 1
+        async def do_nothing(body: str) -> None:
+            del body
 
-    task = app.task(queue="bench")(do_nothing)
-    async with app.open_async():
-        await app.schema_manager.apply_schema_async()
-        begun_s = time.perf_counter()
-        await asyncio.gather(*(defer(begun_s + seconds) for _ in range(CONNECTIONS)))
-        put_s = time.perf_counter() - begun_s
-        once: dict[str, Any] = {"wait": False, "listen_notify": False, "delete_jobs": "always"}
-        begun_s = time.perf_counter()
-        await app.run_worker_async(concurrency=CONNECTIONS, install_signal_handlers=False, **once)
-        return deferred / put_s, deferred / (time.perf_counter() - begun_s)
+        async def defer(until_s: float) -> None:
+            nonlocal deferred
+            while time.perf_counter() < until_s:
+                await task.defer_async(body="x" * BODY_BYTES)
+                deferred += 1
+
+        task = app.task(queue="bench")(do_nothing)
+        async with app.open_async():
+            await app.schema_manager.apply_schema_async()
+            begun_s = time.perf_counter()
+            await asyncio.gather(*(defer(begun_s + bench.seconds) for _ in range(size)))
+            put_s = time.perf_counter() - begun_s
+            once = {"wait": False, "listen_notify": False, "delete_jobs": "always"}
+            begun_s = time.perf_counter()
+            await app.run_worker_async(concurrency=size, install_signal_handlers=False, **once)
+            return deferred / put_s, deferred / (time.perf_counter() - begun_s)
+
+    server = kept_database(bench)
+    name = f"procrastinate_{next(_names)}"
+    server.ask(f"CREATE DATABASE {name}")
+    return asyncio.run(measure(f"{server.url.rpartition('/')[0]}/{name}"))
 
 
-def takeover_s(servers: Cluster, name: str, standing: int) -> float:
-    """Return how long no job is handed out after the owner is killed."""
-    config = over_database(servers, name)
+def deferred(bench: Bench) -> Values:
+    """Defer tasks."""
+    return {"rate": procrastinate_rates(bench)[0]}
+
+
+def worked(bench: Bench) -> Values:
+    """Have the tasks done."""
+    return {"rate": procrastinate_rates(bench)[1]}
+
+
+def letters(count: int) -> bytes:
+    """Draw what hardly shrinks."""
+    return "".join(random.choices(string.ascii_letters + string.digits, k=count)).encode()
+
+
+def order(count: int) -> bytes:
+    """Draw JSON as programs put it."""
+    number, customer, cents = (random.randrange(10**digits) for digits in (8, 6, 7))
+    text = f'{{"order":{number},"customer":{customer},"cents":{cents},"currency":"EUR"'
+    return f"{text:{count - 1}}}}".encode()[:count]
+
+
+BODIES: Final[Mapping[str, Callable[[int], bytes]]] = MappingProxyType(
+    {"random letters": letters, "JSON": order}
+)
+
+
+def log_of_a_job(body: str, bench: Bench) -> Values:
+    """Put, reserve and delete jobs, one at a time on each connection."""
+    jobs, account = bench.entries(WAL_JOBS), JobAccount()
+    random.seed(1)
+    with over_database(bench) as daemon:
+        server, reached = kept_database(bench), Reachable(daemon.port, draw=BODIES[body])
+        before = wal_bytes(server)
+        fill(reached, account, ONE, jobs, no_delay)
+        empty(reached, account, ONE)
+        return {"log_bytes": (wal_bytes(server) - before) / jobs, "lost": daemon.standing()}
+
+
+def log_of_a_row(bench: Bench) -> Values:
+    """Insert, take and delete rows."""
+    server = kept_database(bench)
+    each = max(1, bench.entries(WAL_JOBS) // ONE.connections)
+    server.ask(TABLE)
+    before = wal_bytes(server)
+    pgbench(server, bench, put_script("0 s"), "-t", str(each))
+    pgbench(server, bench, TAKE, "-t", str(each))
+    return {"log_bytes": (wal_bytes(server) - before) / (each * ONE.connections)}
+
+
+def takeover(standing: int, bench: Bench) -> Values:
+    """Kill the owner of a log, and wait until the other daemon hands out a job."""
+    account, config = JobAccount(), configured(kept_database(bench))
     with contextlib.ExitStack() as stack:
         homes = [
-            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-daemon-")))
+            Path(stack.enter_context(tempfile.TemporaryDirectory(dir=bench.directory)))
             for _ in range(2)
         ]
-        listens = [(f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}") for _ in range(2)]
-        owner = start(homes[0], config, {}, listens[0], has_data_dir=False)
-        stack.callback(owner.server.kill)
-        with Fleet(owner.server.port, CONNECTIONS) as fleet:
-            later = prebuilt(put_request(HOUR_S), IN_FLIGHT)
-            fleet.put(later, IN_FLIGHT, jobs=standing)
-            fleet.put(prebuilt(put_request(0), 1), 1, jobs=CONNECTIONS)
-        path = homes[1] / "delayd.toml"
-        path.write_text(config, encoding="utf-8")
-        line, http = listens[1]
-        command = (sys.executable, "-m", "delayd", "serve", "--config", str(path))
-        with (homes[1] / "log").open("wb") as log:
-            other = subprocess.Popen(
-                [*command, "--line", line, "--http", http], cwd=homes[1], stdout=log, stderr=log
-            )
-        stack.callback(other.wait)
-        stack.callback(other.kill)
-        log_path = homes[1] / "log"
-        while "standing by" not in log_path.read_text(encoding="utf-8"):
-            time.sleep(PATIENCE_S)
+        owner = stack.enter_context(running(homes[0], config=config, has_data=False))
+        fill(owner, account, MANY, bench.entries(standing), an_hour)
+        fill(owner, account, MANY, 1, no_delay)
+        follows = running(homes[1], config=config, has_data=False, waits_for="standing by")
+        other = stack.enter_context(follows)
         time.sleep(LEASE_S)  # it follows the frames that came meanwhile
         owner.server.kill()
         killed_s = time.perf_counter()
-        port = int(line.rpartition(":")[2])
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)) as own:
-                own.sendall(b"reserve\r\n")
-                own.settimeout(WAIT_S)
-                if own.recv(8) == b"RESERVED":
-                    return time.perf_counter() - killed_s
-            time.sleep(PATIENCE_S / 10)
+        while time.perf_counter() < killed_s + 2 * PATIENCE_S:
+            with contextlib.suppress(OSError), contextlib.closing(Line(other.port)) as line:
+                if line.ask(b"reserve\r\n").startswith(b"RESERVED"):
+                    seconds = time.perf_counter() - killed_s
+                    return {"seconds": seconds, "lost": account.jobs - other.standing()}
+            time.sleep(LOOK_S)
+    raise NotMeasuredError(f"no job was handed out in {2 * PATIENCE_S:.0f} s")
 
 
-# --- The table -----------------------------------------------------------------------------------
+# --- The chapter ---------------------------------------------------------------------------------
 
 
-def measure(servers: Cluster, rounds: int, seconds: float, wal_jobs: int) -> Rates:
-    """Return the readings of all rounds, by what was measured."""
-    found: Rates = {}
-
-    def note(name: str, *values: float) -> None:
-        for number, value in enumerate(values):
-            found.setdefault(f"{name} {number}", []).append(value)
-
-    for number in range(rounds):
-        note("files", *daemon_rates("", seconds, has_data_dir=True))
-        config = over_database(servers, f"round_{number}")
-        note("database", *daemon_rates(config, seconds, has_data_dir=False))
-        note("table", *table_rates(servers, seconds))
-        note("commit", servers.bench(put_script("1 hour"), seconds, clients=1))
-        print(f"round {number + 1} of {rounds}", file=sys.stderr)
-    note("procrastinate", *asyncio.run(procrastinate_rates(servers.url, seconds)))
-    ours = [wal_of_daemon(servers, body, wal_jobs) for body in (letters, order)]
-    note("wal", *ours, wal_of_table(servers, wal_jobs))
-    return found
+def case(
+    operation: str,
+    size: Mapping[str, int | str],
+    subject: str,
+    take_one: Callable[[Bench], Values],
+    runs_max: int | None = None,
+) -> Case:
+    """Return a case of this chapter; commits of all subjects wait for both disks."""
+    synced = Durability.BEFORE_ANSWER
+    return Case("two_machines", operation, size, subject, take_one, synced, runs_max=runs_max)
 
 
-def rows_of(found: Rates) -> Iterator[tuple[str, ...]]:
-    """Write the readings, and what they come to."""
-    median = {name: statistics.median(values) for name, values in found.items()}
-    for number, name in enumerate(("put 50 x 20", "put 50 x 1", "work 50 x 1")):
-        ours, files = median[f"database {number}"], median[f"files {number}"]
-        yield f"{name}, a second", f"{ours:,.0f}", f"files {files:,.0f}", f"{ours / files:.2f}"
-    for peer in ("table", "procrastinate"):
-        for number, name in enumerate(("put 50 x 1", "work 50 x 1")):
-            ours, theirs = median[f"database {number + 1}"], median[f"{peer} {number}"]
-            yield (
-                f"{name}, a second",
-                f"{ours:,.0f}",
-                f"{peer} {theirs:,.0f}",
-                f"{ours / theirs:.2f}",
-            )
-    most = CONNECTIONS * median["commit 0"]
-    commit_ms = f"a commit {1_000 / median['commit 0']:.2f} ms"
-    for number, name, commits in ((1, "put 50 x 1", 1), (2, "work 50 x 1", 2)):
-        ours = median[f"database {number}"]
-        share = f"{ours * commits / most:.2f}"
-        yield (
-            f"{name}, a second",
-            f"{ours:,.0f}",
-            f"at most {most / commits:,.0f}: {commit_ms}",
-            share,
-        )
-    table = median["wal 2"]
-    for number, body in enumerate(("random letters", "JSON")):
-        ours = median[f"wal {number}"]
-        what = f"WAL, bytes a job of {body}"
-        yield what, f"{ours:,.0f}", f"table {table:,.0f}", f"{ours / table:.2f}"
+def cases() -> Sequence[Case]:
+    """Return the chapter."""
+    return [*load_cases(), *other_cases()]
 
 
-def main() -> None:
-    """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rounds", type=positive, default=3, help="(%(default)s)")
-    parser.add_argument("--seconds", type=length, default=3.0, help="of a reading (%(default)s)")
-    parser.add_argument("--wal-jobs", type=positive, default=20_000, help="(%(default)s)")
-    parser.add_argument("--standing", type=positive, default=1_000_000, help="(%(default)s)")
-    options = parser.parse_args()
-    with cluster() as servers:
-        found = measure(servers, options.rounds, options.seconds, options.wal_jobs)
-        rows = [*rows_of(found)]
-        for standing in (CONNECTIONS, options.standing):
-            took_s = takeover_s(servers, f"takeover_{standing}", standing)
-            rows.append((f"takeover, {standing:,} standing", f"{took_s:.1f} s", "lease 5 s", ""))
-    print(render(rows, ("", "PostgreSQL", "beside", "ratio")))
+def load_cases() -> Iterator[Case]:
+    """Yield rates, each operation with all subjects that can do it."""
+    many, one = (
+        {"connections": load.connections, "in flight": load.in_flight} for load in (MANY, ONE)
+    )
+    for size, load in ((many, MANY), (one, ONE)):
+        for subject in (DATABASE, FILES):
+            yield case("put", size, subject, functools.partial(put, subject, load))
+    yield case("put", one, IN_SQL, put_in_sql)
+    yield case("put", one, PROCRASTINATE, deferred, 1)
+    for subject in (DATABASE, FILES):
+        yield case("reserve + ack", one, subject, functools.partial(take, subject))
+    yield case("reserve + ack", one, IN_SQL, take_in_sql)
+    yield case("reserve + ack", one, PROCRASTINATE, worked, 1)
+    yield case("one INSERT", {"connections": 1}, IN_SQL, one_insert)
 
 
-if __name__ == "__main__":
-    main()
+def other_cases() -> Iterator[Case]:
+    """Yield what a job costs the log of the database, and takeovers."""
+    for body in BODIES:
+        of_body = {"body": body}
+        yield case("log of a job", of_body, DATABASE, functools.partial(log_of_a_job, body), 1)
+        yield case("log of a job", of_body, IN_SQL, log_of_a_row, 1)
+    for standing in STANDING:
+        took = functools.partial(takeover, standing)
+        yield case("takeover", {"standing jobs": standing}, DATABASE, took, 1)

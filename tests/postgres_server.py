@@ -174,11 +174,15 @@ class PostgresPair:
     """A primary and its synchronous standby."""
 
     def __init__(
-        self, homes: tuple[Path, Path], ports: tuple[int, int], environment: Mapping[str, str]
+        self,
+        homes: tuple[Path, Path],
+        ports: tuple[int, int],
+        environment: Mapping[str, str],
+        settings: tuple[str, ...] = (),
     ) -> None:
-        self.primary = PostgresServer(homes[0], ports[0], environment=environment)
+        self.primary = PostgresServer(homes[0], ports[0], settings, environment=environment)
         self.standby = PostgresServer(
-            homes[1], ports[1], standby_of=self.primary, environment=environment
+            homes[1], ports[1], settings, standby_of=self.primary, environment=environment
         )
         self._wait_for_standby()
 

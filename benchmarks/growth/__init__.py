@@ -14,22 +14,25 @@ the rest of the chapter.
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from types import MappingProxyType
 from typing import Final
 
 from benchmarks.lateness import BEANSTALKD, COMPILED, INTERPRETED
 from benchmarks.lateness.beside import Churn, Probe, SnapshotSpan
-from benchmarks.lateness.measures import SNAPSHOT_S_MAX, LinePeer, a_week, looped, serving
+from benchmarks.lateness.measures import SNAPSHOT_S_MAX, LinePeer, a_week, looped
 from benchmarks.lateness.open_loop import Offer, spread, steadily
-from benchmarks.load import PATIENCE_S, Fleet, ServerSilentError, Stopwatch, prebuilt, put_request
+from benchmarks.line import PATIENCE_S, ServerSilentError
+from benchmarks.pace import Stopwatch
+from benchmarks.processes import resident_bytes
 from benchmarks.registry import Bench, Case, NotMeasuredError, Values
 from benchmarks.servers.account import JobAccount
 from benchmarks.servers.delayd import RunningDelayd
-from benchmarks.servers.operations import FILL, LAST_SYNC_S, fill
-from benchmarks.servers.peer import Running, case_of
-from benchmarks.servers.processes import resident_bytes
+from benchmarks.servers.generator import Load
+from benchmarks.servers.operations import FILL, LAST_SYNC_S, closed_puts, fill, serving
+from benchmarks.servers.peer import Peer, Running, case_of
+from benchmarks.servers.standing import Standing
 
 MILLION: Final = 1_000_000
 SIZES: Final[Mapping[int, tuple[LinePeer, ...]]] = MappingProxyType(
@@ -39,7 +42,7 @@ SIZES: Final[Mapping[int, tuple[LinePeer, ...]]] = MappingProxyType(
         10 * MILLION: (COMPILED, BEANSTALKD),
     }
 )
-CLIENTS: Final = 50
+CLIENTS: Final = Load(connections=50, in_flight=1)
 HALF: Final = 0.5
 FILL_S_MAX: Final = 900.0
 SETTLE_S: Final = 1.0
@@ -67,29 +70,11 @@ class Grown:
         return self.account.verdict(self.running.standing())
 
 
-class Growths:
-    """One server for each subject, with so many standing jobs; those with other numbers end."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        self._jobs = 0
-        self._grown: dict[str, tuple[Grown, ExitStack]] = {}
-
-    def at(self, subject: LinePeer, jobs: int) -> Grown:
-        """Return the subject's server, which is started and filled if it is not there."""
-        if jobs != self._jobs:
-            self.close()
-            self._jobs = jobs
-        if subject.subject not in self._grown:
-            with ExitStack() as stack:
-                running = stack.enter_context(serving(subject, self._bench))
-                self._grown[subject.subject] = Grown(running, jobs), stack.pop_all()
-        return self._grown[subject.subject][0]
-
-    def close(self) -> None:
-        """End all of them."""
-        while self._grown:
-            self._grown.popitem()[1][1].close()
+@contextmanager
+def growing(bench: Bench, subject: Peer, jobs: int) -> Iterator[Grown]:
+    """Run a server, and put so many jobs into it."""
+    with serving(subject, bench) as running:
+        yield Grown(running, jobs)
 
 
 def memory(grown: Grown, bench: Bench) -> Values:
@@ -108,22 +93,22 @@ def put(grown: Grown, bench: Bench) -> Values:
     The rate is of the first, the times are of the second, which does not wait for answers: a put
     that the server was slow to take counts from when it was offered.
     """
-    with Fleet(grown.running.port, CLIENTS) as fleet:
-        pace = fleet.put(prebuilt(put_request(a_week() // 1_000), 1), 1, seconds=bench.seconds)
-    grown.account.put(pace.operations, float("inf"))
+    running, account = grown.running, grown.account
+    rate = closed_puts(running, account, CLIENTS, bench.seconds, running.standing, a_week)["rate"]
     with looped() as loop:
-        offer = Offer(*(loop, grown.running), workers=0, delay_ms=a_week(), producers=CLIENTS)
-        offer.start(steadily(HALF * pace.per_second))
+        producers = CLIENTS.connections
+        offer = Offer(*(loop, running), workers=0, delay_ms=a_week(), producers=producers)
+        offer.start(steadily(HALF * rate))
         watch = Stopwatch()
         loop.run_for(bench.seconds)
         share, own_lag_s = watch.pace(1).generator_share, loop.own_lag_s
         offer.stop()
         gives_up = loop.clock() + PATIENCE_S
         loop.run(lambda now: offer.is_answered() or now >= gives_up)
-        grown.account.put(offer.offered, float("inf"))
+        account.put(offer.offered, float("inf"))
     times_s = [time_s for time_s, count in offer.answers for _ in range(count)]
     return {
-        "rate": pace.per_second,
+        "rate": rate,
         **spread(times_s),
         "generator_share": share,
         "generator_worst_ms": own_lag_s * 1e3,
@@ -196,7 +181,8 @@ def measured(
     subject: LinePeer, jobs: int, operation: Callable[[Grown, Bench], Values], bench: Bench
 ) -> Values:
     """Take a reading of a server with so many standing jobs."""
-    growths = bench.kept("growths", lambda: closing(Growths(bench)))
+    make = functools.partial(growing, bench)
+    growths = bench.kept("growths", lambda: closing(Standing(make)))
     return operation(growths.at(subject, bench.entries(jobs)), bench)
 
 

@@ -7,14 +7,12 @@ longest wait is the longest.
 """
 
 import re
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks.lateness.open_loop import TURN_S, Greeting, Loop, say_nothing
-from benchmarks.load import RECEIVE_BYTES
-from benchmarks.peers import is_whole
+from benchmarks.lateness.open_loop import TURN_S, Loop, say_nothing
+from benchmarks.line import is_whole
 
 PROBE: Final = b"list-tube-used\r\n"
 """Any server answers it from memory: its round trip is how long the loop was held."""
@@ -24,17 +22,6 @@ CHURNED: Final = 16
 CHURNED_BYTES: Final = 60_000
 CHURNED_PUT: Final = b"put 0 3600 600 %d\r\n%b\r\n" % (CHURNED_BYTES, b"x" * CHURNED_BYTES)
 INSERTED: Final = re.compile(rb"INSERTED (\d+)\r\n")
-
-
-def in_tube(name: bytes) -> Greeting:
-    """Return what makes a new connection use and watch a tube, and no other."""
-
-    def enter(sock: socket.socket) -> None:
-        for command in (b"use %b\r\n", b"watch %b\r\n", b"ignore %b\r\n"):
-            sock.sendall(command % (b"default" if command.startswith(b"ignore") else name))
-            sock.recv(RECEIVE_BYTES)
-
-    return enter
 
 
 def snapshots_in(data: Path) -> set[str]:

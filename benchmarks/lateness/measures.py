@@ -12,43 +12,31 @@ its standing jobs; it is kept while cases ask for as many standing jobs, so that
 import contextlib
 import math
 import random
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
-from pathlib import Path
+from contextlib import closing
 from typing import Final
 
-from benchmarks.lateness.beside import Churn, Probe, SnapshotSpan, Watcher, in_tube
+from benchmarks.lateness.beside import Churn, Probe, SnapshotSpan, Watcher
 from benchmarks.lateness.open_loop import (
-    Greeting,
     Loop,
     Offer,
-    Reached,
     at_random,
-    say_nothing,
     steadily,
 )
-from benchmarks.load import (
-    BODY_BYTES,
-    HOUR_S,
-    PATIENCE_S,
-    Fleet,
-    ServerSilentError,
-    Stopwatch,
-    prebuilt,
-    put_request,
-)
-from benchmarks.peers import ask, statistic
-from benchmarks.registry import Bench, Values
+from benchmarks.line import PATIENCE_S, ServerSilentError, ask, statistic
+from benchmarks.pace import Stopwatch
+from benchmarks.registry import Bench, NotMeasuredError, Values
 from benchmarks.servers.account import JobAccount
+from benchmarks.servers.beanstalk import Reachable
 from benchmarks.servers.beanstalkd import BeanstalkdPeer
 from benchmarks.servers.delayd import DelaydPeer, RunningDelayd
-from benchmarks.servers.operations import FILL, fill
-from benchmarks.servers.peer import Peer, Running
+from benchmarks.servers.operations import FILL, fill, serving
+from benchmarks.servers.peer import Peer, Reached, Running
+from benchmarks.servers.standing import Standing
 
 LinePeer = DelaydPeer | BeanstalkdPeer
-WEEK_S: Final = 7 * 24 * HOUR_S
+WEEK_MS: Final = 7 * 24 * 3_600_000
 FILL_S_MAX: Final = 600.0
 STEADY_WORKERS: Final = 50
 LONE_PER_SECOND: Final = 100
@@ -71,7 +59,6 @@ BURST_TUBE: Final = b"burst"
 BURST_PUTS: Final = 1.6
 """So many times what the puts of a burst should take is allowed for them, and a second."""
 BURST_ROOM_S: Final = 1.0
-LATE_PUTS: Final = "the puts took longer than expected: jobs came due meanwhile"
 BURST_S_MAX: Final = 120.0
 SNAPSHOT_S_MAX: Final = 300.0
 """Until it has ended."""
@@ -91,61 +78,38 @@ def looped() -> Iterator[Loop]:
 
 def a_week() -> int:
     """Return the delay of standing jobs."""
-    return WEEK_S * 1_000
-
-
-@contextlib.contextmanager
-def serving(subject: Peer, bench: Bench) -> Iterator[Running]:
-    """Run a server on an empty directory."""
-    with (
-        tempfile.TemporaryDirectory(dir=bench.directory) as directory,
-        subject.serve(bench, Path(directory)) as server,
-    ):
-        yield server
+    return WEEK_MS
 
 
 class Grounds:
-    """Servers with so many standing jobs; those with another number are ended."""
+    """Servers with standing jobs, and how many jobs a second each takes at most."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._standing = 0
-        self._grounds: dict[str, tuple[Running, ExitStack]] = {}
-        self._peaks: dict[str, float] = {}
+        self._servers = Standing(self._filled)
+        self._peaks: dict[tuple[str, str, int], float] = {}
+        self.at = self._servers.at
+        self.close = self._servers.close
 
-    def at(self, subject: Peer, standing: int) -> Running:
-        """Return the subject's server, which is started and filled if it is not there."""
-        if standing != self._standing:
-            self.close()
-            self._standing = standing
-        name = f"{subject.subject}, {subject.policy}"
-        if name not in self._grounds:
-            with ExitStack() as stack:
-                server = stack.enter_context(serving(subject, self._bench))
-                if standing:
-                    fill(server, JobAccount(), FILL, standing, a_week, FILL_S_MAX)
-                self._grounds[name] = server, stack.pop_all()
-        return self._grounds[name][0]
+    @contextlib.contextmanager
+    def _filled(self, subject: Peer, standing: int) -> Iterator[Running]:
+        with serving(subject, self._bench) as server:
+            if standing:
+                fill(server, JobAccount(), FILL, standing, a_week, FILL_S_MAX)
+            yield server
 
     def peak(self, subject: Peer, standing: int) -> float:
         """Return how many jobs a second this server takes; measured once."""
-        server = self.at(subject, standing)
-        name = f"{subject.subject}, {subject.policy}"
-        if name not in self._peaks:
-            self._peaks[name] = peak(
-                server,
+        key = (subject.subject, subject.policy, standing)
+        if key not in self._peaks:
+            self._peaks[key] = peak(
+                self.at(subject, standing),
                 delay_ms(subject, self._bench),
                 self._bench.seconds,
                 poll_s=subject.poll_pause_s,
                 first=standing,
             )
-        return self._peaks[name]
-
-    def close(self) -> None:
-        """End all of them."""
-        while self._grounds:
-            self._grounds.popitem()[1][1].close()
-        self._peaks.clear()
+        return self._peaks[key]
 
 
 def peak(
@@ -155,7 +119,6 @@ def peak(
     *,
     workers: int = STEADY_WORKERS,
     poll_s: float = 0.0,
-    enter: Greeting = say_nothing,
     first: int = 0,
 ) -> float:
     """Return how many jobs a second are put, come due, are taken and acknowledged at most.
@@ -169,7 +132,6 @@ def peak(
             workers=workers,
             delay_ms=wait_ms,
             poll_s=poll_s,
-            enter=enter,
             first=first,
         )
         offer.saturate(BRIDGE * wait_ms / 1e3)
@@ -278,12 +240,8 @@ def burst(subject: LinePeer, count: int, bench: Bench) -> Values:
 
 def neighbours(loop: Loop, server: Running, wait_ms: int) -> Offer:
     """Return an offer of jobs in a tube of their own, which has begun or is about to."""
-    return Offer(
-        *(loop, server),
-        workers=NEIGHBOURS,
-        delay_ms=wait_ms,
-        enter=in_tube(NEIGHBOURS_TUBE),
-    )
+    reached = Reachable(server.port, NEIGHBOURS_TUBE)
+    return Offer(loop, reached, workers=NEIGHBOURS, delay_ms=wait_ms)
 
 
 def ready_jobs(stats: bytes) -> int:
@@ -295,26 +253,39 @@ def put_for_instant(port: int, subject: LinePeer, jobs: int, flows_s: float) -> 
     """Put jobs that are all due at one instant; return it, by `time.perf_counter`.
 
     It is `flows_s` after the last put at least. A server that knows whole seconds gets them due
-    within one second after it.
+    within one second after it. Raises `NotMeasuredError` if the puts took too long for that.
     """
-    standing = prebuilt(put_request(WEEK_S), FILL.in_flight)
-    with Fleet(port, FILL.connections) as fleet:
-        trial = fleet.put(standing, FILL.in_flight, jobs=max(jobs // 20, FILL.connections))
-        fleet.converse(b"use %b\r\n" % BURST_TUBE, b"USING %b\r\n" % BURST_TUBE)
-        puts_s = BURST_PUTS * jobs / trial.per_second + min(BURST_ROOM_S, flows_s)
-        instant = time.perf_counter() + flows_s + EARLIER_S + puts_s
-        is_whole = subject.delay_unit_ms > 1
+    trial, burst = JobAccount(), JobAccount()
+    watch = Stopwatch()
+    fill(Reachable(port), trial, FILL, max(jobs // 20, FILL.connections), a_week)
+    puts_s = BURST_PUTS * jobs / watch.pace(trial.jobs).per_second + min(BURST_ROOM_S, flows_s)
+    until = Until(time.perf_counter() + flows_s + EARLIER_S + puts_s, subject.delay_unit_ms)
+    fill(Reachable(port, BURST_TUBE), burst, FILL, jobs, until)
+    if time.perf_counter() > until.instant - flows_s:
+        late = f"{until.late:,} requests were made after the instant"
+        raise NotMeasuredError(f"{jobs:,} puts took longer than {puts_s:.1f} s: {late}")
+    return until.instant
 
-        def requests(count: int) -> bytes:
-            delay_s = instant - time.perf_counter()
-            if delay_s <= 0:
-                raise ServerSilentError(LATE_PUTS)
-            return put_request(math.ceil(delay_s) if is_whole else delay_s) * count
 
-        fleet.put(requests, FILL.in_flight, jobs=jobs)
-    if time.perf_counter() > instant - flows_s:
-        raise ServerSilentError(LATE_PUTS)
-    return instant
+class Until:
+    """The delay of a job that is due at one instant, in units of the server.
+
+    >>> until = Until(instant=0.0, unit_ms=1)
+    >>> until(), until.late  # the machine is far behind: no job has a negative delay
+    (0, 1)
+    """
+
+    def __init__(self, instant: float, unit_ms: int) -> None:
+        self.instant = instant
+        self.late = 0
+        """How often it was asked for after the instant."""
+        self._unit_ms = unit_ms
+
+    def __call__(self) -> int:
+        """Return it, rounded up; 0 after the instant."""
+        left_ms = (self.instant - time.perf_counter()) * 1_000
+        self.late += left_ms < 0
+        return max(0, math.ceil(left_ms / self._unit_ms)) * self._unit_ms
 
 
 # --- Snapshots -----------------------------------------------------------------------------------
@@ -328,8 +299,8 @@ def during_a_snapshot(subject: DelaydPeer, standing: int, bench: Bench) -> Value
     """
     with serving(subject, bench) as server:
         assert isinstance(server, RunningDelayd)
-        with Fleet(server.port, FILL.connections) as fleet:
-            fleet.put(random_puts, FILL.in_flight, jobs=bench.entries(standing))
+        drawn = Reachable(server.port, draw=random_digits)
+        fill(drawn, JobAccount(), FILL, bench.entries(standing), a_week)
         return beside_a_snapshot(server, delay_ms(subject, bench))
 
 
@@ -360,10 +331,6 @@ def beside_a_snapshot(server: RunningDelayd, wait_ms: int) -> Values:
         }
 
 
-def random_puts(count: int) -> bytes:
-    """Return so many puts with bodies of random digits, due in a week."""
-    digits = b"%0*x" % (BODY_BYTES * count, random.getrandbits(4 * BODY_BYTES * count))
-    return b"".join(
-        put_request(WEEK_S, digits[at : at + BODY_BYTES])
-        for at in range(0, BODY_BYTES * count, BODY_BYTES)
-    )
+def random_digits(count: int) -> bytes:
+    """Return so many digits."""
+    return b"%0*x" % (count, random.getrandbits(4 * count))

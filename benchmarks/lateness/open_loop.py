@@ -27,10 +27,9 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
-from benchmarks.load import (
-    BODY_BYTES,
+from benchmarks.line import (
     PATIENCE_S,
     RECEIVE_BYTES,
     ServerSilentError,
@@ -39,9 +38,10 @@ from benchmarks.load import (
 )
 from benchmarks.registry import Values
 from benchmarks.servers.generator import Times, Unanswered
-from benchmarks.servers.peer import Dialect, Heard
+from benchmarks.servers.peer import Heard, Reached
 from benchmarks.table import percentile
 
+BODY_BYTES: Final = 100
 TURN_S: Final = 0.001
 STRAGGLERS_S: Final = 10.0
 """Jobs that are on their way when none has come for so long are lost."""
@@ -53,17 +53,6 @@ Clock = Callable[[], float]
 """Seconds, from any moment on."""
 Greeting = Callable[[socket.socket], None]
 """What is said at first, on a socket that blocks."""
-
-
-class Reached(Protocol):
-    """A server to connect to."""
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-
-    def dialect(self, body_bytes: int) -> Dialect:
-        """Return the way of speaking of a new connection."""
 
 
 def say_nothing(_: socket.socket) -> None:
@@ -108,7 +97,7 @@ class Loop:
     def connect(
         self,
         port: int,
-        greet: Callable[[socket.socket], None],
+        greet: Greeting,
         received: Callable[[bytes], None],
     ) -> Wire:
         """Open a connection, let `greet` speak on it, and hand over what arrives later."""
@@ -228,10 +217,9 @@ class Offer:
         delay_ms: int,
         producers: int = 1,
         poll_s: float = 0.0,
-        enter: Greeting = say_nothing,
         first: int = 0,
     ) -> None:
-        """Connect, and have each connection `enter` its queue. Producers take turns with the jobs.
+        """Connect. Producers take turns with the jobs.
 
         The numbers of the jobs begin with `first`; smaller ones are of jobs that stand there.
 
@@ -256,10 +244,9 @@ class Offer:
         self._fresh = array("d")
         self._doubled = 0
         self._last_arrival = loop.clock()
-        where = (loop, server, enter)
-        self._producers = [Producer(self, Spoken(*where)) for _ in range(producers)]
+        self._producers = [Producer(self, Spoken(loop, server)) for _ in range(producers)]
         self._workers = [
-            Worker(self, Spoken(*where), poll_s, loop.clock() + poll_s * number / workers)
+            Worker(self, Spoken(loop, server), poll_s, loop.clock() + poll_s * number / workers)
             for number in range(workers)
         ]
         loop.each_turn(self._turn)
@@ -370,15 +357,10 @@ class Offer:
 class Spoken:
     """A connection on which the dialect of its server is spoken."""
 
-    def __init__(self, loop: Loop, server: Reached, enter: Greeting) -> None:
+    def __init__(self, loop: Loop, server: Reached) -> None:
         self.dialect = server.dialect(BODY_BYTES)
         self.heard: Callable[[Heard], None] = lambda _: None
-
-        def greet(sock: socket.socket) -> None:
-            self.dialect.greet(sock)
-            enter(sock)
-
-        self._wire = loop.connect(server.port, greet, self._received)
+        self._wire = loop.connect(server.port, self.dialect.greet, self._received)
 
     def say(self, request: bytes) -> None:
         """Send a request."""

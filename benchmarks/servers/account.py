@@ -14,7 +14,7 @@ asks for the verdict. So a job that was not taken stands, and none that was take
 from array import array
 from collections.abc import Iterable
 
-from benchmarks.load import UnexpectedReplyError
+from benchmarks.line import UnexpectedReplyError
 
 
 class JobAccount:

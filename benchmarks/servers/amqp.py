@@ -24,7 +24,7 @@ from typing import Any, Final
 from pamqp import commands, constants, frame, header
 from pamqp.body import ContentBody
 
-from benchmarks.load import PATIENCE_S, UnexpectedReplyError
+from benchmarks.line import PATIENCE_S, UnexpectedReplyError
 from benchmarks.registry import NotMeasuredError
 from benchmarks.servers.peer import NUMBER_DIGITS, Heard, filler
 

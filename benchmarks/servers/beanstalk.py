@@ -2,12 +2,12 @@
 
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from benchmarks.load import UnexpectedReplyError, whole_replies
-from benchmarks.peers import ask, statistic
+from benchmarks.line import RECEIVE_BYTES, UnexpectedReplyError, ask, statistic, whole_replies
 from benchmarks.registry import NotMeasuredError
 from benchmarks.servers.peer import NUMBER_DIGITS, Heard, filler
 
@@ -42,14 +42,21 @@ class BeanstalkDialect:
 
     answers_acknowledgements = True
 
-    def __init__(self, body_bytes: int, *, has_keys: bool = False) -> None:
+    def __init__(
+        self, body_bytes: int, *, has_keys: bool = False, tube: bytes = b"default"
+    ) -> None:
         self._body_bytes = body_bytes
         self._has_keys = has_keys
+        self._tube = tube
         self._reserved = re.compile(rb"RESERVED (\d+) %d\r\n(\d{%d})" % (body_bytes, NUMBER_DIGITS))
         self._pending = b""
 
     def greet(self, sock: socket.socket) -> None:
-        """Do nothing: a connection uses and watches `default` from the start."""
+        """Use and watch the tube, which need not be said of `default`."""
+        if self._tube != b"default":
+            for command in (b"use %b\r\n", b"watch %b\r\n", b"ignore default\r\n"):
+                sock.sendall(command % self._tube if b"%" in command else command)
+                sock.recv(RECEIVE_BYTES)
 
     def puts(self, first: int, count: int, delay_ms: int) -> bytes:
         """Return so many puts."""
@@ -90,10 +97,44 @@ class BeanstalkDialect:
         return Heard(put, taken, acknowledged)
 
 
-def standing_jobs(port: int) -> int:
-    """Ask a server how many jobs it has, in all states."""
-    reply = ask(port, b"stats\r\n")
-    found = [statistic(reply, b"current-jobs-" + state) for state in COUNTS]
+class DrawnBodies(BeanstalkDialect):
+    """The same with bodies that differ from job to job behind their number, as texts do."""
+
+    def __init__(self, body_bytes: int, draw: Callable[[int], bytes]) -> None:
+        """Take what draws so many bytes of a body."""
+        super().__init__(body_bytes)
+        self._draw = draw
+
+    def puts(self, first: int, count: int, delay_ms: int) -> bytes:
+        """Return so many puts."""
+        letters = filler(self._body_bytes - NUMBER_DIGITS)
+        head, tail = put_template(delay_ms, self._body_bytes).split(letters)
+        return b"".join(
+            head % number + self._draw(len(letters)) + tail
+            for number in range(first, first + count)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    """A server of the line protocol as clients reach it that work in one tube."""
+
+    port: int
+    tube: bytes = b"default"
+    draw: Callable[[int], bytes] | None = None
+    """What draws so many bytes of a body; None: they are the same for all jobs."""
+
+    def dialect(self, body_bytes: int) -> BeanstalkDialect:
+        """Return the way of speaking of a new connection."""
+        if self.draw:
+            return DrawnBodies(body_bytes, self.draw)
+        return BeanstalkDialect(body_bytes, tube=self.tube)
+
+
+def standing_jobs(port: int, tube: bytes = b"", states: Sequence[bytes] = COUNTS) -> int:
+    """Ask a server how many jobs it has, or a tube of it has, in these states."""
+    reply = ask(port, b"stats-tube %b\r\n" % tube if tube else b"stats\r\n")
+    found = [statistic(reply, b"current-jobs-" + state) for state in states]
     if None in found:
         raise UnexpectedReplyError(f"stats were answered {reply[:80]!r}")
     return sum(filter(None, found))

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.line import HOST
+from benchmarks.processes import OwnServer, program, reserved_port
 from benchmarks.registry import Bench, Durability, NotMeasuredError
 from benchmarks.servers.beanstalk import BeanstalkDialect, standing_jobs
-from benchmarks.servers.processes import HOST, OwnServer, program, reserved_port
 
 
 @dataclass(frozen=True, slots=True)

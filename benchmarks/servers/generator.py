@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from benchmarks.load import PATIENCE_S, ServerSilentError, UnexpectedReplyError
+from benchmarks.line import HOST, PATIENCE_S, ServerSilentError, UnexpectedReplyError
+from benchmarks.processes import seconds_between, thread_seconds
 from benchmarks.servers.account import JobAccount
-from benchmarks.servers.peer import Dialect, Running
-from benchmarks.servers.processes import HOST, seconds_between, thread_seconds
+from benchmarks.servers.peer import Dialect, Loaded, Reached
 
 RECEIVE_BYTES: Final = 262_144
 WARM_UP_PART: Final = 0.25
@@ -76,7 +76,7 @@ class Unanswered:
 class LoadClient:
     """A connection of the generator: sends all that it is given, as the socket takes it."""
 
-    def __init__(self, running: Running, body_bytes: int, epoll: select.epoll) -> None:
+    def __init__(self, running: Reached, body_bytes: int, epoll: select.epoll) -> None:
         self.dialect: Dialect = running.dialect(body_bytes)
         self.sock = socket.create_connection((HOST, running.port), timeout=PATIENCE_S)
         self._epoll = epoll
@@ -268,7 +268,7 @@ class Connections:
         self._waiting: set[Putting] = set()
         self._resting: deque[tuple[float, Taking]] = deque()
 
-    def open(self, running: Running, count: int, body_bytes: int) -> list[LoadClient]:
+    def open(self, running: Reached, count: int, body_bytes: int) -> list[LoadClient]:
         """Connect so many, and return them."""
         opened = [LoadClient(running, body_bytes, self._epoll) for _ in range(count)]
         self._clients |= {client.sock.fileno(): client for client in opened}
@@ -352,7 +352,7 @@ def connections(poll_pause_s: float) -> Iterator[Connections]:
 
 def paced(
     load: Connections,
-    running: Running,
+    running: Loaded,
     tally: Tally,
     done: Callable[[], int],
     seconds: float,

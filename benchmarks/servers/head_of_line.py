@@ -13,13 +13,12 @@ import socket
 import time
 from collections.abc import Iterator
 
-from benchmarks.load import PATIENCE_S
+from benchmarks.line import HOST, PATIENCE_S
 from benchmarks.registry import Case, Durability, Values
 from benchmarks.servers import delayd, rabbitmq
 from benchmarks.servers.generator import RECEIVE_BYTES, Load
 from benchmarks.servers.operations import Reading, measure
 from benchmarks.servers.peer import Heard, Peer, case_of
-from benchmarks.servers.processes import HOST
 
 LONG_MS, SHORT_MS = 2_000, 100
 LONG_JOBS = 100

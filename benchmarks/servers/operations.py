@@ -4,6 +4,7 @@ Every reading ends when all that was sent is answered, and is then judged: the j
 says it has, and those that arrived, have to be those that were put.
 """
 
+import contextlib
 import itertools
 import tempfile
 import time
@@ -13,7 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from benchmarks.load import ServerSilentError
+from benchmarks.line import ServerSilentError
+from benchmarks.processes import resident_bytes, wake_ups
 from benchmarks.registry import Bench, Durability, NotMeasuredError, Values
 from benchmarks.servers.account import JobAccount
 from benchmarks.servers.generator import (
@@ -26,8 +28,7 @@ from benchmarks.servers.generator import (
     connections,
     paced,
 )
-from benchmarks.servers.peer import Filling, Peer, Running
-from benchmarks.servers.processes import resident_bytes, wake_ups
+from benchmarks.servers.peer import Filling, Loaded, Peer, Reached, Running
 
 SECONDS_SHARE: Final = 0.4
 """Of a reading's time elsewhere: with a score of servers the chapter would take an hour."""
@@ -47,9 +48,10 @@ MIXED_STANDING_MAX: Final = 50_000
 
 FOOTPRINT_JOBS_MIN: Final = 10_000
 """With fewer jobs the memory and the log of one would be those of the pages they are on."""
-FILL_S_MAX: Final = 60.0
+FILL_S_MAX: Final = 600.0
+"""A subject is given the time that it needs for a million jobs, but not more than this."""
 FILL_TRIAL_S: Final = 4.0
-"""After this it is clear whether the jobs can be put in the longest time."""
+"""After this it is clear how long they take."""
 IDLE_JOBS: Final = 10_000
 SETTLE_SHARE: Final = 0.5
 """Of a reading's time: what a server finishes after a load, before it is called idle."""
@@ -85,12 +87,12 @@ def never() -> bool:
 
 
 def fill(
-    running: Running,
+    running: Reached,
     account: JobAccount,
     load: Load,
     jobs: int,
     delay_ms: Callable[[], int],
-    seconds: float = 2 * FILL_S_MAX,
+    seconds: float = FILL_S_MAX,
 ) -> None:
     """Put so many jobs, or as many as go in this time."""
     tally = Tally(account, room_for_puts=lambda _: 0)
@@ -109,12 +111,24 @@ def fill(
         opened.run(float("inf"), lambda: tally.is_quiet)
 
 
-def judged(running: Running, tally: Tally, before: int) -> dict[str, float]:
-    """Return what must be 0; `before` is how many jobs of others the server had.
+def empty(running: Reached, account: JobAccount, load: Load) -> None:
+    """Take all jobs that are there, which are ready, and acknowledge them."""
+    left = account.jobs - account.taken
+    tally = Tally(account)
+    tally.puts = account.jobs
+    tally.room_for_takes = lambda wanted: min(wanted, left - tally.asked)
+    with connections(0) as opened:
+        for client in opened.open(running, load.connections, load.body_bytes):
+            opened.begin(client, Taking(client, tally, times_takes=False), load.in_flight)
+        opened.run(float("inf"), lambda: tally.is_quiet)
+
+
+def judged(tally: Tally, standing: int) -> dict[str, float]:
+    """Return what must be 0; `standing` is how many of its jobs the server has.
 
     Raises `ServerSilentError` if answers are missing, and no job is.
     """
-    verdict = tally.account.verdict(running.standing() - before)
+    verdict = tally.account.verdict(standing)
     if not tally.is_quiet and not any(verdict.values()):
         raise ServerSilentError("not everything was answered")
     return verdict
@@ -136,22 +150,63 @@ class Footprint:
         return found | {"log_bytes": log / jobs} if log else found
 
 
-def put(reading: Reading, *, keyed: bool = False) -> Values:
-    """Put jobs that are due in an hour."""
-    peer, running, load, bench, account = reading
-    seconds = bench.seconds * SECONDS_SHARE
-    before, footprint = running.standing(), Footprint(running)
+def closed_puts(
+    running: Loaded,
+    account: JobAccount,
+    load: Load,
+    seconds: float,
+    standing: Callable[[], int],
+    delay_ms: Callable[[], int] = an_hour,
+    *,
+    keyed: bool = False,
+) -> dict[str, float]:
+    """Put as fast as answers come; `standing()` is how many jobs of the account there are."""
     tally = Tally(account)
+    tally.puts = account.jobs
     tally.room_for_puts = lambda wanted: 0 if tally.is_stopping else wanted
-    with connections(peer.poll_pause_s) as opened:
+    with connections(0) as opened:
         for client in opened.open(running, load.connections, load.body_bytes):
-            opened.begin(client, Putting(client, tally, an_hour, keyed=keyed), load.in_flight)
+            opened.begin(client, Putting(client, tally, delay_ms, keyed=keyed), load.in_flight)
         warm_up = (seconds * WARM_UP_PART, never)
         values = paced(opened, running, tally, lambda: tally.puts, seconds, warm_up)
+    return values | judged(tally, standing())
+
+
+def closed_takes(
+    running: Loaded,
+    account: JobAccount,
+    load: Load,
+    seconds: float,
+    standing: Callable[[], int],
+    poll_pause_s: float = 0.0,
+) -> dict[str, float]:
+    """Take jobs that are ready and acknowledge each, as fast as answers come; a job counts once."""
+    ready = account.jobs - account.taken
+    tally = Tally(account)
+    tally.puts = account.jobs
+
+    def room(wanted: int) -> int:
+        return 0 if tally.is_stopping else min(wanted, ready - tally.asked)
+
+    tally.room_for_takes = room
+    with connections(poll_pause_s) as opened:
+        for client in opened.open(running, load.connections, load.body_bytes):
+            opened.begin(client, Taking(client, tally, times_takes=True), load.in_flight)
+        warm_up_jobs = ready * WARM_UP_PART
+        warm_up = (seconds * WARM_UP_PART, lambda: tally.finished >= warm_up_jobs)
+        values = paced(opened, running, tally, lambda: tally.finished, seconds, warm_up)
+    return values | judged(tally, standing())
+
+
+def put(reading: Reading, *, keyed: bool = False) -> Values:
+    """Put jobs that are due in an hour."""
+    _, running, load, bench, account = reading
+    before, footprint = running.standing(), Footprint(running)
+    standing = lambda: running.standing() - before  # noqa: E731
+    seconds = bench.seconds * SECONDS_SHARE
+    values = closed_puts(running, account, load, seconds, standing, keyed=keyed)
     jobs = account.jobs
-    if jobs >= FOOTPRINT_JOBS_MIN:
-        values |= footprint.of_each(jobs)
-    return values | judged(running, tally, before)
+    return values | (footprint.of_each(jobs) if jobs >= FOOTPRINT_JOBS_MIN else {})
 
 
 def keyed_put(reading: Reading) -> Values:
@@ -162,25 +217,13 @@ def keyed_put(reading: Reading) -> Values:
 def reserve_and_acknowledge(reading: Reading) -> Values:
     """Take ready jobs, and acknowledge each; a job counts once."""
     peer, running, load, bench, account = reading
-    seconds = bench.seconds * SECONDS_SHARE
     before = running.standing()
-    tally = Tally(account)
+    standing = lambda: running.standing() - before  # noqa: E731
+    seconds = bench.seconds * SECONDS_SHARE
     whole = seconds * (1 + WARM_UP_PART)
     jobs = min(bench.entries(int(JOBS_A_SECOND_MAX * whole)), FILL_BYTES_MAX // load.body_bytes)
     fill(running, account, replace(FILL, body_bytes=load.body_bytes), jobs, no_delay, whole)
-    tally.puts = account.jobs
-
-    def room(wanted: int) -> int:
-        return 0 if tally.is_stopping else min(wanted, account.jobs - tally.asked)
-
-    tally.room_for_takes = room
-    with connections(peer.poll_pause_s) as opened:
-        for client in opened.open(running, load.connections, load.body_bytes):
-            opened.begin(client, Taking(client, tally, times_takes=True), load.in_flight)
-        warm_up_jobs = account.jobs * WARM_UP_PART
-        warm_up = (seconds * WARM_UP_PART, lambda: tally.finished >= warm_up_jobs)
-        values = paced(opened, running, tally, lambda: tally.finished, seconds, warm_up)
-    return values | judged(running, tally, before)
+    return closed_takes(running, account, load, seconds, standing, peer.poll_pause_s)
 
 
 def mixed(reading: Reading) -> Values:
@@ -216,7 +259,7 @@ def mixed(reading: Reading) -> Values:
             opened.begin(client, Taking(client, tally, times_takes=False), load.in_flight)
         warm_up = (longest_ms / 1_000, never)
         values = paced(opened, running, tally, lambda: tally.finished, seconds, warm_up)
-    return values | judged(running, tally, before)
+    return values | judged(tally, running.standing() - before)
 
 
 def delays(longest_ms: int, unit_ms: int) -> Iterator[int]:
@@ -244,10 +287,10 @@ def recovery(reading: Reading) -> Values:
         running.fill_by_itself(first, jobs, HOUR_MS, load.body_bytes)
     else:
         fill(running, account, load, jobs, an_hour, FILL_TRIAL_S)
-        if account.jobs < jobs * FILL_TRIAL_S / FILL_S_MAX:
-            rate = account.jobs / FILL_TRIAL_S
-            raise NotMeasuredError(f"at {rate:,.0f} a second {jobs:,} jobs take too long to put")
-        fill(running, account, load, jobs - account.jobs, an_hour)
+        needs_s = FILL_TRIAL_S * jobs / max(account.jobs, 1)
+        if needs_s > FILL_S_MAX:
+            raise NotMeasuredError(f"{jobs:,} jobs take {needs_s / 60:,.0f} minutes to put")
+        fill(running, account, load, jobs - account.jobs, an_hour, 2 * FILL_S_MAX)
     values = footprint.of_each(jobs)
     verdict = account.verdict(running.standing() - before)
     if peer.policy is not Durability.IN_MEMORY and not any(verdict.values()):
@@ -286,10 +329,17 @@ OPERATIONS: Final[Mapping[str, Operation]] = MappingProxyType(
 )
 
 
-def measure(peer: Peer, operation: Operation, load: Load, bench: Bench) -> Values:
-    """Run a server on an empty directory and take one reading of it."""
+@contextlib.contextmanager
+def serving(peer: Peer, bench: Bench) -> Iterator[Running]:
+    """Run a server on an empty directory."""
     with (
         tempfile.TemporaryDirectory(dir=bench.directory) as directory,
         peer.serve(bench, Path(directory)) as running,
     ):
+        yield running
+
+
+def measure(peer: Peer, operation: Operation, load: Load, bench: Bench) -> Values:
+    """Run a server on an empty directory and take one reading of it."""
+    with serving(peer, bench) as running:
         return operation(Reading(peer, running, load, bench, JobAccount()))

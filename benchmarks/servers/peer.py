@@ -92,8 +92,8 @@ class Dialect(Protocol):
         """Return what arrived says; raise `UnexpectedReplyError` if it is an error."""
 
 
-class Running(Protocol):
-    """A server that serves, with an empty queue."""
+class Reached(Protocol):
+    """A server to connect to."""
 
     @property
     def port(self) -> int:
@@ -102,8 +102,16 @@ class Running(Protocol):
     def dialect(self, body_bytes: int) -> Dialect:
         """Return the way of speaking of a new connection that puts bodies of this length."""
 
+
+class Loaded(Reached, Protocol):
+    """A server that is measured under load."""
+
     def processes(self) -> Sequence[int]:
         """Return the ids of all processes of the server, of which resources are read."""
+
+
+class Running(Loaded, Protocol):
+    """A server that serves, with an empty queue."""
 
     def standing(self) -> int:
         """Return how many jobs it has, by its own count: waiting, due, and handed out."""

@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from benchmarks.processes import descendants
 from benchmarks.registry import Bench, Durability, NotMeasuredError
 from benchmarks.servers.peer import NUMBER_DIGITS, filler
 from benchmarks.servers.postgres_wire import PostgresDialect, start_up, with_values
-from benchmarks.servers.processes import descendants
 from tests.postgres_server import USER, PostgresServer, programs
 from tests.servers import free_port
 

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks.load import UnexpectedReplyError
+from benchmarks.line import UnexpectedReplyError
 from benchmarks.servers.peer import NUMBER_DIGITS, Heard, filler
 
 VERSION: Final = 196_608

@@ -40,10 +40,15 @@ from typing import Any, Final
 
 from pamqp import commands
 
-from benchmarks.peers import START_SECONDS_MAX, written_bytes
+from benchmarks.processes import (
+    START_SECONDS_MAX,
+    descendants,
+    program,
+    resident_bytes,
+    written_bytes,
+)
 from benchmarks.registry import Bench, Durability, NotMeasuredError
 from benchmarks.servers.amqp import AmqpDialect, ask, connect
-from benchmarks.servers.processes import descendants, program, resident_bytes
 from tests.brokers import NEEDED, Broker, rabbitmq
 
 DELAYS_MAX: Final = 16

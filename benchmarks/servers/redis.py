@@ -28,11 +28,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from benchmarks.load import UnexpectedReplyError
-from benchmarks.peers import written_bytes_below
+from benchmarks.line import HOST, UnexpectedReplyError
+from benchmarks.processes import OwnServer, program, reserved_port, written_bytes_below
 from benchmarks.registry import Bench, Durability, NotMeasuredError
 from benchmarks.servers.peer import NUMBER_DIGITS, Dialect, Heard, filler
-from benchmarks.servers.processes import HOST, OwnServer, program, reserved_port
 from benchmarks.servers.resp import Replies, Reply, ask_redis, asked, command
 
 DELAYED: Final = b"delayed"

@@ -7,8 +7,7 @@ Replies().hear(b":7\r\n")      [7]
 import socket
 from typing import Final
 
-from benchmarks.load import PATIENCE_S, UnexpectedReplyError
-from benchmarks.servers.processes import HOST
+from benchmarks.line import HOST, PATIENCE_S, UnexpectedReplyError
 
 RECEIVE_BYTES: Final = 65_536
 Reply = int | bytes | list["Reply"] | None

@@ -5,17 +5,17 @@ import threading
 
 import pytest
 
-import benchmarks.neighbours
+from benchmarks import line as line_module
 from benchmarks.accounts import Totals
 from benchmarks.actors import Book, Place
-from benchmarks.neighbours import Line
+from benchmarks.line import Line
 
 
 def test_a_delete_whose_answer_never_came_leaves_the_job_in_doubt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, theirs = socket.socketpair()
-    monkeypatch.setattr(benchmarks.neighbours, "connect", lambda _port: ours)
+    monkeypatch.setattr(line_module, "connect", lambda _port: ours)
     theirs.sendall(b"USING t\r\nWATCHING 2\r\nWATCHING 1\r\n")
     line, place = Line(0, "t"), Place({}, Book(), threading.Event())
     number = place.book.ledger.number()

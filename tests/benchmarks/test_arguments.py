@@ -7,10 +7,7 @@ import pytest
 @pytest.mark.parametrize(
     "command",
     [
-        "client --jobs nonsense",
         "instructions --rows nonsense",
-        "neighbours --rows nonsense",
-        "push --rows nonsense",
         "receivers nonsense",
         "soak --hostile nonsense",
     ],

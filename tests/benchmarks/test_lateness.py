@@ -6,12 +6,12 @@ advances by a millisecond.
 
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import pytest
 
-from benchmarks.lateness import open_loop
+from benchmarks.lateness import measures, open_loop
 from benchmarks.lateness.beside import Churn, Probe
 from benchmarks.lateness.open_loop import (
     STRAGGLERS_S,
@@ -23,8 +23,11 @@ from benchmarks.lateness.open_loop import (
     spread,
     steadily,
 )
-from benchmarks.load import UnexpectedReplyError
+from benchmarks.line import UnexpectedReplyError
+from benchmarks.registry import NotMeasuredError
+from benchmarks.servers.account import JobAccount
 from benchmarks.servers.beanstalk import BeanstalkDialect
+from benchmarks.servers.delayd import DelaydPeer
 from benchmarks.servers.peer import Dialect, Heard
 
 TURN_S = 0.001
@@ -254,6 +257,27 @@ def test_a_saturated_offer_puts_one_job_for_each_that_arrives(rig: Rig) -> None:
     rig.turn(1_100)
     assert offer.arrived > 0
     assert offer.offered == UNANSWERED_MAX + offer.arrived
+
+
+def test_a_burst_that_is_put_too_late_has_no_negative_delays_and_is_not_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    delays_ms: list[int] = []
+
+    def slow_fill(
+        _server: object, _account: JobAccount, _load: object, jobs: int, delay_ms: Callable[[], int]
+    ) -> None:
+        nonlocal now
+        _account.put(jobs, 0.0)
+        now += jobs / 1_000 if jobs < 1_000 else 99.0  # a trial, and what it promised is not kept
+        delays_ms.append(delay_ms())
+
+    monkeypatch.setattr(measures, "fill", slow_fill)
+    monkeypatch.setattr("time.perf_counter", lambda: now)
+    with pytest.raises(NotMeasuredError, match=r"10,000 puts took longer than .* 1 requests"):
+        measures.put_for_instant(0, DelaydPeer("always", is_compiled=False), 10_000, 1.0)
+    assert delays_ms[-1] == 0
 
 
 class Polled:

@@ -10,7 +10,7 @@ from pamqp import commands, frame, header
 from pamqp.body import ContentBody
 from pamqp.frame import FrameTypes
 
-from benchmarks.load import UnexpectedReplyError
+from benchmarks.line import UnexpectedReplyError
 from benchmarks.registry import NotMeasuredError
 from benchmarks.servers import postgres
 from benchmarks.servers.amqp import AmqpDialect

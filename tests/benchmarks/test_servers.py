@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.load import ServerSilentError, UnexpectedReplyError
+from benchmarks import line, processes
+from benchmarks.line import ServerSilentError, UnexpectedReplyError
 from benchmarks.registry import EFFORTS, Bench, Durability, NotMeasuredError, Values
-from benchmarks.servers import account, beanstalk, generator, operations, processes, resp
+from benchmarks.servers import account, beanstalk, generator, operations, resp
 from benchmarks.servers import peer as peer_module
 from benchmarks.servers.account import JobAccount
 from benchmarks.servers.beanstalk import BeanstalkDialect
@@ -35,7 +36,7 @@ BODY_BYTES = 12
 SILENCE_S = 10.0
 
 
-MODULES = (account, beanstalk, generator, operations, peer_module, processes, resp)
+MODULES = (account, beanstalk, generator, line, operations, peer_module, processes, resp)
 
 
 @pytest.mark.parametrize("module", MODULES)

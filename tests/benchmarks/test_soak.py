@@ -88,7 +88,7 @@ def test_a_table_has_ten_lines_at_most(samples: int, lines: int) -> None:
 def test_samples_are_kept_as_the_readings_of_their_minute(tmp_path: Path) -> None:
     found = course([])
     found.rate = 500.0
-    with kept_in(tmp_path) as keep:
+    with kept_in(tmp_path, "--minutes 2") as keep:
         for minute in (0.2, 0.9, 1.1):
             found.samples.append(STEADY._replace(minute=minute, jobs=math.nan))
             keep(found, reading(found.samples[-1], found.rate))
@@ -100,5 +100,6 @@ def test_samples_are_kept_as_the_readings_of_their_minute(tmp_path: Path) -> Non
     assert second.worst("lost") == 1
     assert first.median("memory_bytes") == 50 * 2**20
     assert first.median("rate") == 500.0
+    assert first.settings == "--minutes 2"
     assert first.median("jobs") is None  # it did not answer
     assert first.readings[0].keys() <= VALUES.keys()

@@ -2,7 +2,8 @@
 
 A server runs on a free port of the loopback interface, over a directory of its own, and is ended by
 its process id with SIGKILL, which is also the crash that recovery is measured from. "Ready" is what
-it does, not what it says: it answers.
+it does, not what it says: it answers. Only RabbitMQ and PostgreSQL are started by what the tests
+have for them.
 """
 
 import contextlib
@@ -16,12 +17,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from benchmarks.peers import START_SECONDS_MAX, ServerFailedError, status_number
+from benchmarks.line import HOST
 from benchmarks.registry import NotMeasuredError
 
-HOST: Final = "127.0.0.1"
+START_SECONDS_MAX: Final = 120.0
+"""How long a start may take, a recovery of millions of jobs included."""
 RETRY_S: Final = 0.002
 PSS: Final = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
+
+
+class ServerFailedError(Exception):
+    """A server did not start; the message ends with what it wrote."""
 
 
 def program(name: str) -> str:
@@ -68,6 +74,11 @@ class OwnServer:
         self._environment = os.environ | dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def said(self) -> str:
+        """What it has printed so far."""
+        return (self._directory / "output").read_text(encoding="utf-8", errors="replace")
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -77,8 +88,7 @@ class OwnServer:
 
     def start(self) -> float:
         """Start it; return the seconds until it served. Raises `ServerFailedError`."""
-        output = self._directory / "output"
-        with output.open("ab") as sink:
+        with (self._directory / "output").open("ab") as sink:
             began = time.perf_counter()
             self._process = process = subprocess.Popen(
                 self._command,
@@ -94,8 +104,8 @@ class OwnServer:
                     return time.perf_counter() - began
             time.sleep(RETRY_S)
         self.kill()
-        said = output.read_text(encoding="utf-8", errors="replace")[-500:]
-        raise ServerFailedError(f"{self._command[0]} did not come to serve; it wrote {said!r}")
+        wrote = self.said[-500:]
+        raise ServerFailedError(f"{self._command[0]} did not come to serve; it wrote {wrote!r}")
 
     def kill(self) -> None:
         """End it at once, and wait until it is gone; twice is once."""
@@ -108,11 +118,26 @@ class OwnServer:
         self.kill()
         return self.start()
 
+    def stop(self) -> None:
+        """Ask it to end, and wait until it has; raise `ServerFailedError` if it does not."""
+        assert self._process is not None
+        self._process.terminate()
+        try:
+            self._process.wait(START_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ServerFailedError(f"{self._command[0]} did not end") from None
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        assert self._process is not None
+        return self._process.pid
+
     @property
     def processes(self) -> Sequence[int]:
         """Its process and all that descend from it."""
-        assert self._process is not None
-        return [self._process.pid, *descendants(self._process.pid)]
+        return [self.pid, *descendants(self.pid)]
 
 
 def descendants(process: int) -> Iterator[int]:
@@ -151,6 +176,11 @@ def seconds_between(before: Mapping[str, float], after: Mapping[str, float]) -> 
     return sum(seconds - before.get(thread, 0.0) for thread, seconds in after.items())
 
 
+def spent_seconds(processes: Sequence[int]) -> float:
+    """Return the processor time of their living threads so far."""
+    return sum(thread_seconds(processes).values())
+
+
 def resident_bytes(processes: Sequence[int]) -> int:
     """Return the memory that they hold; what several share counts once (PSS)."""
     found = 0
@@ -170,3 +200,48 @@ def wake_ups(processes: Sequence[int]) -> int:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 found += status_number(status.read_text("utf-8"), "voluntary_ctxt_switches")
     return found
+
+
+def status_number(status: str, field: str) -> int:
+    r"""Return a number from /proc/PID/status.
+
+    >>> status_number("Name:\tx\nVmRSS:\t  1024 kB\n", "VmRSS")
+    1024
+    """
+    found = re.search(rf"^{field}:\s+(\d+)", status, re.MULTILINE)
+    if found is None:
+        raise ValueError(f"no field {field} in {status!r}")
+    return int(found[1])
+
+
+def held_bytes(process: int, field: str = "VmRSS") -> int:
+    """Return the memory that one process holds, shared or not; `VmHWM` is the most it held."""
+    status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
+    return status_number(status, field) * 1024
+
+
+def forget_highest(process: int) -> None:
+    """Count the most memory that a process held from now on."""
+    Path(f"/proc/{process}/clear_refs").write_text("5", encoding="utf-8")
+
+
+def descriptors(process: int) -> int:
+    """Return how many descriptors a process has open."""
+    return len(os.listdir(f"/proc/{process}/fd"))
+
+
+def written_bytes(path: Path) -> int:
+    """Return how many bytes of a file are data: blocks that were only reserved are holes."""
+    found = 0
+    with contextlib.suppress(OSError), path.open("rb") as file:  # gone, a folder, or no more data
+        hole = 0
+        while True:
+            data = os.lseek(file.fileno(), hole, os.SEEK_DATA)
+            hole = os.lseek(file.fileno(), data, os.SEEK_HOLE)
+            found += hole - data
+    return found
+
+
+def written_bytes_below(directory: Path) -> int:
+    """Return how many bytes of the files of a folder are data."""
+    return sum(written_bytes(path) for path in directory.rglob("*"))
