@@ -17,7 +17,15 @@ from benchmarks.report.views import STRENGTH, cell, keys_of, label_of, markdown,
 from benchmarks.report.words import figure_words, value_words
 from benchmarks.results import Measured
 
-NOT_COMPARED: Final = frozenset(("jobs", "descriptors", "generator_share", "generator_worst_ms"))
+NOT_COMPARED: Final = frozenset(
+    (
+        *("jobs", "descriptors", "generator_share", "generator_worst_ms"),
+        *("before_bytes", "highest_bytes", "troubles"),
+    )
+)
+OF_A_JOB: Final = frozenset(("resident_bytes", "log_bytes"))
+HOLDING: Final = frozenset(("recovery", "memory", "log of a job"))
+"""Operations that measure what a job takes. Elsewhere it is noted, and buffers weigh as much."""
 COMPARED: Final = tuple(
     name
     for name, value in VALUES.items()
@@ -95,6 +103,8 @@ def comparisons(cases: Iterable[Measured]) -> Iterator[Comparison]:
         size = words_of(keys[1:], parts[1:])
         for ours, peer in opponents(turns):
             for value in COMPARED:
+                if value in OF_A_JOB and ours.operation not in HOLDING:
+                    continue
                 ratio = ratio_of(ours, peer, value)
                 if ratio is not None:
                     yield Comparison(ours, peer, value, ratio, size)

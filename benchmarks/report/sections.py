@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks.report.steadiness import steadiness
 from benchmarks.report.views import (
     OPERATION,
     SUBJECT,
@@ -41,7 +42,7 @@ LOADS: Final = ("put", "keyed put", "reserve + ack", "mixed")
 ONE_BODY: Final = Which(LOADS, {"bytes": 100})
 FIFTY: Final = Which(LOADS, {"connections": 50, "in flight": 1})
 WAITING: Final = Which(("put", "reserve + ack"), {"bytes": 100, "in flight": 1})
-PIPELINED_PUT: Final = Which(("put",), {"bytes": 100, "in flight": 20, "connections": 50})
+MILLION: Final = Which(("recovery",))
 
 CHAPTERS: Final = (
     Chapter(
@@ -77,9 +78,9 @@ What is not the same for all: RabbitMQ answers no acknowledgement, so a job coun
                 Which(("put", "reserve + ack"), {"connections": 50, "in flight": 1, "bytes": 100})
             ),
             Tables(Which(("idle", "a short delay behind long ones"))),
-            Bars("resident_bytes", "Memory of a job that waits", which=PIPELINED_PUT),
-            Bars("log_bytes", "Log of a job that waits", which=PIPELINED_PUT),
-            Bars("recovery_s", "From start to serving, after kill -9", which=Which(("recovery",))),
+            Bars("resident_bytes", "Memory of a job that waits", which=MILLION),
+            Bars("log_bytes", "Log of a job that waits", which=MILLION),
+            Bars("recovery_s", "From start to serving, after kill -9", which=MILLION),
         ),
     ),
     Chapter(
@@ -162,8 +163,14 @@ delayd rounds a time up to its tick of 1 ms, so that nothing is early: on averag
     Chapter(
         "soak",
         "An hour of everything",
-        "A mix of everything, and jobs that are due a second later at half of their peak.",
+        """One daemon in plain Python for an hour. Most of the load is a stream of jobs that are due
+        a second later, offered by an open loop at half of what eight workers come to beside all the
+        others. These are workers over both protocols that delete, release, nack, bury and let ttrs
+        run out; keyed puts, reschedules and cancels; batches; idempotency keys; lists and bulk
+        cancels; readers that are slow; pushes to a receiver that takes them and to one that refuses
+        them. A point is the median of the samples of a minute.""",
         (
+            steadiness,
             Grid(
                 "Half of the peak, minute by minute",
                 "minute",
@@ -185,6 +192,42 @@ delayd rounds a time up to its tick of 1 ms, so that nothing is early: on averag
         (Bars("p50_ms", "Time from exec to the first reply"), Bars("cpu_ms", "Processor time")),
     ),
     Chapter(
+        "client",
+        "The Python client",
+        """delayd's client beside others on the same daemon: many puts at once beside the load
+        generator, which reads no answer; calls that wait for their answers beside greenstalk and
+        aiohttp; and workers beside a loop of one greenstalk.""",
+        (
+            Tables(Which(("put many",))),
+            Bars("rate", "Calls a second", "callers", Which(("put", "reserve + ack"))),
+            Bars("rate", "Jobs a second", "at once", Which(("work",))),
+        ),
+    ),
+    Chapter(
+        "push",
+        "Deliveries",
+        """Due jobs that are delivered to an endpoint, beside a bare loop of aiohttp's client; how
+        late good jobs are beside a host that hangs and beside a topic that fails; and what the line
+        does while 200 jobs a second are delivered.""",
+        (
+            Bars("rate", "Deliveries a second", "calls at once", Which(("deliver",))),
+            Tables(Which(("a host that hangs", "a topic that fails"))),
+            Tables(Which(("deliver steadily", "put", "reserve + ack"))),
+        ),
+    ),
+    Chapter(
+        "two_machines",
+        "The log in PostgreSQL",
+        """The log in a PostgreSQL with a synchronous standby beside the log in files, and beside
+        tables of jobs: in SQL, by pgbench, and of procrastinate. All run on one machine. Each
+        command of a connection with one in flight waits for a commit, whose time `one INSERT`
+        has.""",
+        (
+            Bars("rate", "Operations a second", "in flight", Which(("put", "reserve + ack"))),
+            Tables(Which(("one INSERT", "log of a job", "takeover"))),
+        ),
+    ),
+    Chapter(
         "celery",
         "Celery",
         """Celery on delayd, on Redis and on RabbitMQ with quorum queues and native delayed
@@ -202,6 +245,13 @@ delayd rounds a time up to its tick of 1 ms, so that nothing is early: on averag
         """Rows of a table that the relay puts, and rows that are committed alone. PostgreSQL has a
         synchronous standby, SQLite is looked at ten times a second. The client that puts the same
         jobs without a table shows what the relay could do at most.""",
+    ),
+    Chapter(
+        "neighbours",
+        "One client that does something big",
+        """What a client waits that puts a job after the other, while another does something big or
+        means harm, and what memory the daemon takes for that. A row without a time was not done
+        after 40 seconds.""",
     ),
     Chapter(
         "groups",

@@ -159,6 +159,41 @@ def test_the_memory_of_postgresql_has_no_figure_since_it_does_not_grow_with_the_
     assert [row.endswith("| 123 |") for row in rows if "| on disk before" in row] == [True, False]
 
 
+def test_what_a_job_takes_is_compared_where_it_is_measured_alone() -> None:
+    def holding(subject: str, operation: str, held: float) -> Measured:
+        return Measured("servers", operation, {}, subject, DISK, "", MACHINE,
+                        [{"resident_bytes": held}])  # fmt: skip
+
+    few = [holding("delayd", "put", 900.0), holding("beanstalkd", "put", 300.0)]
+    many = [holding("delayd", "recovery", 400.0), holding("beanstalkd", "recovery", 200.0)]
+    losses = reported(*few, *many).texts["benchmarks/slower.md"]
+    assert "| servers: recovery |" in losses
+    assert "| servers: put |" not in losses
+
+
+def soaked(*readings: Values) -> str:
+    """What the page says of a soak with these samples."""
+    cases = [
+        Measured("soak", "half of the peak", {"minute": at}, "delayd", DISK, "", MACHINE, [one])
+        for at, one in enumerate(readings)
+    ]
+    return section(reported(*cases, chapter="soak"), "An hour of everything")
+
+
+def test_a_soak_says_what_ran_and_whether_it_is_flat() -> None:
+    steady: Values = {"rate": 540.0, "memory_bytes": 60e6, "p99_ms": 9.0}
+    told = soaked(*[steady] * 20, {"lost": 0, "doubled": 2})
+    assert "21 minutes, 20 samples, 540 jobs of the stream offered a second." in told
+    assert "| resident memory, MB | 0 | 8.39 | flat |" in told
+    assert "| lateness, p99, ms | 0 | 10 | flat |" in told
+    assert "| lost | 0 | 0 | none |" in told
+    assert "| doubled | 2 | 0 | **some** |" in told
+    rising: list[Values] = [{**steady, "memory_bytes": 60e6 + 1e6 * at} for at in range(20)]
+    assert "| resident memory, MB | 15 | 8.39 | **not flat** |" in soaked(*rising)
+    silent: Values = {"rate": 540.0, "memory_bytes": 60e6}
+    assert "| **not flat**, 1 samples have none |" in soaked(*[steady] * 9, silent)
+
+
 def test_what_was_lost_doubled_or_early_is_bold_and_nothing_is_a_zero() -> None:
     bad = measured("delayd", 10)
     bad.readings = [{"rate": 10.0, "lost": 0, "early": 3}, {"rate": 10.0, "lost": 0, "early": 1}]
