@@ -18,19 +18,23 @@ from delayd.core.operations import reserve as reserving
 from delayd.core.operations.checks import vetted_own
 from delayd.core.operations.forward import forward
 from delayd.core.operations.push import reserve_call, take_fresh
-from delayd.core.operations.tick import caught_up, reach
+from delayd.core.operations.tick import caught_up, next_deadline, reach
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.policy import Patterns, Policy
 from delayd.core.session import Session, WaitEnd
+from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.targets import Target
 from delayd.core.times import PlayedMs
+from delayd.limits import EMERGENCY_BYTES
 from tests.core.check import check
 from tests.facts.worlds import EngineWorld
+from tests.rigs.engine import kinds_of
 
 if TYPE_CHECKING:
     from delayd.core.push_lanes import Lane
 
 LEASE_MS: Final = 20_000
+WHOLE: Final = 1 << 40
 URLS: Final = {"A": "https://a.example/x", "A2": "https://a.example/y?z", "B": "https://b.example/"}
 """Of two origins."""
 
@@ -189,8 +193,29 @@ class Bench(EngineWorld):
         self._clients, self._lanes = {"me": self._worker}, []
         check(self.engine)
 
+    def copy(self) -> list[str]:
+        """Let the log begin with a copy of what is there; return its records."""
+        self._rig.take_log()
+        self._rig.start_ms = self._rig.time_ms
+        self._rig.log = [SnapshotCopy(self.engine.store).take(WHOLE, WHOLE)]
+        return [kind.name for kind in kinds_of(self._rig.log[0])]
+
+    def wakes(self) -> float | None:
+        """Return in how many seconds there is something to be done."""
+        deadline_ms = next_deadline(self.engine)
+        return None if deadline_ms is None else (deadline_ms - self._rig.time_ms) / 1_000
+
+    def oldest(self, topic: str = "mail") -> int | None:
+        """Return for how long the oldest ready job has been ready, in whole seconds."""
+        since_ms = self.engine.store.topic(topic).queues.ready.ages.oldest_ms()
+        return None if since_ms is None else round((self._rig.time_ms - since_ms) / 1_000)
+
     def space(self, free_bytes: int) -> None:
         self.engine.log_space.limit(free_bytes, lambda *_: -1)
+
+    def emergency(self) -> None:
+        """Leave the space that puts leave to others."""
+        self.space(EMERGENCY_BYTES)
 
     def caps(self, jobs: int, size: int) -> None:
         """Cap all topics together."""

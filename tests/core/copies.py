@@ -7,6 +7,7 @@ Pages can be made small, so that most of them change before the copy comes to th
 
 import random
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import pytest
 
@@ -28,7 +29,6 @@ from delayd.core.views import peek_buried, peek_delayed
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
-from tests.core.test_engine_walk import Scan
 from tests.rigs.engine import EngineRig, kick
 
 HOUR_MS = 3_600_000
@@ -64,10 +64,21 @@ def small_pages(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
     monkeypatch.setattr(snapshot_copy, "PAGE_BITS", bits)
 
 
-def taken_while(walk: Scan, steps_max: int) -> bytes:
+class Walk(Protocol):
+    """What goes on while a copy is taken."""
+
+    rng: random.Random
+
+    @property
+    def rig(self) -> EngineRig: ...
+
+    def step(self) -> None: ...
+
+
+def taken_while(walk: Walk, steps_max: int) -> bytes:
     """A copy of what is there now, with steps of the walk between its slices."""
     rng = walk.rng
-    copy = SnapshotCopy(walk.machine.rig.engine.store)
+    copy = SnapshotCopy(walk.rig.engine.store)
     pieces = []
     while not copy.is_over:
         for _ in range(rng.randrange(steps_max + 1)):
@@ -115,12 +126,12 @@ def doing(
     return seen, doings[number]()
 
 
-def copied_on_the_way(walk: Scan, steps_max: int) -> None:
+def copied_on_the_way(walk: Walk, steps_max: int) -> tuple[Engine, Engine]:
     """Take a copy with steps between its slices; it is the state that it began with.
 
-    What it and the log behind it lead to is the state of now, and has the same life before it.
+    What it and the log behind it lead to is the state of now; return it, and that of the log.
     """
-    rig, rng = walk.machine.rig, walk.rng
+    rig = walk.rig
     rig.take_log()
     time_ms, frames = rig.time_ms, len(rig.log)
     expected, at_once = state(rig.engine), whole(rig.engine)
@@ -129,11 +140,17 @@ def copied_on_the_way(walk: Scan, steps_max: int) -> None:
     engine = restored(rig, time_ms, copied)
     assert state(engine) == expected
     assert whole(restored(rig, time_ms, whole(engine))) == whole(engine)
-    for _ in range(rng.randrange(20)):
+    for _ in range(walk.rng.randrange(20)):
         walk.step()
     rig.take_log()
     of_tail = restored(rig, time_ms, copied, *rig.log[frames:], now_ms=rig.time_ms)
     of_log = rig.replayed()
     assert state(of_tail) == state(of_log) == state(rig.engine)
-    seed = rng.randrange(1 << 30)
+    return of_tail, of_log
+
+
+def copied_and_lived(walk: Walk, steps_max: int) -> None:
+    """Take such a copy; what it leads to has the same life before it as what the log leads to."""
+    of_tail, of_log = copied_on_the_way(walk, steps_max)
+    seed = walk.rng.randrange(1 << 30)
     assert list(life_of(of_tail, seed)) == list(life_of(of_log, seed))

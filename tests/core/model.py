@@ -1,7 +1,8 @@
 """What delayd does, said as simply as it can be: dicts, lists and searches through all of them.
 
-No wheel, no heap, no log, no sorted lists. `Model` has the engine's operations under the engine's
-names and answers like it, refusals included. Only one thing it does not decide: in which slices and
+No wheel, no heap, no log, no sorted lists, no index: whoever has a key is searched for. `Model` has
+the engine's operations under the engine's names and answers like it, refusals included. Its wall
+clock says what delayd time says. Only one thing it does not decide: in which slices and
 in which order of wheels due things happen. It is told by `happen_delays`, `happen_holds` and
 `happen_alarms`, and asserts that they were due and came oldest first.
 
@@ -9,11 +10,12 @@ Example: `model.happen_delays("default", [7], now_ms=5)` asserts that job 7 of t
 delayed, that its time has come, and that no job left in the topic should have come before it.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from delayd.core.errors import (
     BodyTooBig,
     Draining,
+    JobAlreadyExists,
     JobNotFound,
     LastWatched,
     Refusal,
@@ -21,10 +23,12 @@ from delayd.core.errors import (
     ValueOutOfRange,
 )
 from delayd.core.job_record import State
+from delayd.core.operations.put import Conflict, Outcome
 from delayd.core.session import Handed, WaitEnd
 from delayd.core.wheel.wheel import ceil_to_tick
 
 LONGEST_MS = (2**32 - 1) * 1000
+LATEST_MS = 253_402_300_799_999
 
 
 @dataclass(eq=False)
@@ -49,6 +53,7 @@ class Job:
     delay_ms: int
     body: bytes
     state: State
+    key: bytes = b""
     holder: Client | None = None
     deadline_ms: int = 0
     hold: int = 0
@@ -58,7 +63,6 @@ class Job:
     releases: int = 0
     buries: int = 0
     kicks: int = 0
-    key: bytes = b""
 
 
 @dataclass
@@ -315,44 +319,117 @@ class Model:
     def due_after(self, delay_ms: int, now_ms: int) -> int:
         return ceil_to_tick(now_ms + delay_ms, self.tick_ms) if delay_ms else now_ms
 
-    def put_alike(
-        self,
-        topic: str,
-        *,
-        priority: int,
-        delay_ms: int,
-        ttr_ms: int,
-        bodies: list[bytes],
-        now_ms: int,
-    ) -> int:
-        first_id = self.last_id + 1
-        self.last_id += len(bodies)  # taken, whatever comes of it
-        if max(map(len, bodies)) > self.body_bytes_max:
-            raise BodyTooBig(0, 0)
+    def when(self, delay_ms: int, due_wall_ms: int | None, now_ms: int) -> tuple[int, int]:
+        """When it is due, and the delay that it has then."""
+        if due_wall_ms is None:
+            return self.due_after(delay_ms, now_ms), delay_ms
+        due_ms = ceil_to_tick(due_wall_ms, self.tick_ms)
+        if due_ms <= self.time_ms:
+            return now_ms, 0
+        return due_ms, max(1, due_ms - now_ms)
+
+    def vet_put(self, body: bytes, **numbers: int) -> None:
+        self.vet(body)
         if self.draining:
             raise Draining
+        self.vet(body, **numbers)
+
+    def vet(self, body: bytes, *, priority: int = 0, delay_ms: int = 0, ttr_ms: int = 0) -> None:
+        if len(body) > self.body_bytes_max:
+            raise BodyTooBig(0, 0)
         self.check_range(priority, 2**32 - 1)
         self.check_range(delay_ms, LONGEST_MS)
         self.check_range(ttr_ms, LONGEST_MS)
-        due_ms = self.due_after(delay_ms, now_ms)
-        state = State.DELAYED if delay_ms else State.READY
-        for job_id, body in enumerate(bodies, first_id):
-            self.jobs[job_id] = Job(
-                job_id,
-                topic,
-                priority,
-                due_ms,
-                created_ms=now_ms,
-                ttr_ms=ttr_ms or 1000,
-                delay_ms=due_ms - now_ms,
-                body=body,
-                state=state,
-            )
-        self.topics[topic].jobs_put += len(bodies)
-        self.jobs_put += len(bodies)
-        self.last_id_put = self.last_id
+
+    def keyed(self, topic: str, key: bytes) -> Job | None:
+        for job in self.jobs.values():
+            if job.topic == topic and job.key == key:
+                return job
+        return None
+
+    def create(self, *jobs: Job) -> int:
+        """Add these jobs, with the next numbers; return the first."""
+        first_id, topic, now_ms = self.last_id + 1, jobs[0].topic, jobs[0].created_ms
+        for job_id, job in enumerate(jobs, first_id):
+            self.jobs[job_id] = replace(job, job_id=job_id)
+        self.last_id = self.last_id_put = self.last_id + len(jobs)
+        self.topics[topic].jobs_put += len(jobs)
+        self.jobs_put += len(jobs)
         self.serve(topic, now_ms)
         return first_id
+
+    def new(
+        self, topic: str, key: bytes, body: bytes, now_ms: int, *, priority: int, ttr_ms: int,
+        delay_ms: int, due_wall_ms: int | None = None,
+    ) -> Job:  # fmt: skip
+        due_ms, delay_ms = self.when(delay_ms, due_wall_ms, now_ms)
+        state = State.DELAYED if delay_ms else State.READY
+        has_ms = max(0, due_ms - now_ms)
+        return Job(0, topic, priority, due_ms, now_ms, ttr_ms or 1000, has_ms, body, state, key)
+
+    def put_alike(self, topic: str, *, bodies: list[bytes], now_ms: int, **what: int) -> int:
+        self.last_id += len(bodies)  # taken, whatever comes of it
+        self.vet_put(max(bodies, key=len), **what)
+        self.last_id -= len(bodies)
+        return self.create(*(self.new(topic, b"", body, now_ms, **what) for body in bodies))
+
+    def put_keyed_run(
+        self, topic: str, *, keys: list[bytes], bodies: list[bytes], now_ms: int, **what: int
+    ) -> int:
+        self.vet_put(max(bodies, key=len), **what)
+        if len(set(keys)) < len(keys) or any(self.keyed(topic, key) for key in keys):
+            return 0
+        pairs = zip(keys, bodies, strict=True)
+        return self.create(*(self.new(topic, key, body, now_ms, **what) for key, body in pairs))
+
+    def put_keyed(
+        self, topic: str, key: bytes, on: Conflict, *, body: bytes, now_ms: int,
+        due_wall_ms: int | None, **what: int,
+    ) -> tuple[int, Outcome]:  # fmt: skip
+        self.vet_put(body, **what)
+        self.check_range(due_wall_ms or 0, LATEST_MS)
+        job = self.keyed(topic, key)
+        if job is not None:
+            self.settle(job.job_id, now_ms)
+            if on is Conflict.REJECT:
+                raise JobAlreadyExists(job.job_id, key)
+            if on is Conflict.KEEP:
+                return job.job_id, Outcome.KEPT
+        new = self.new(topic, key, body, now_ms, due_wall_ms=due_wall_ms, **what)
+        if job is None or job.state is State.RESERVED:
+            if job is not None:
+                job.key = b""
+            return self.create(new), Outcome.CREATED
+        if on is Conflict.PRESERVE:
+            job.priority, job.ttr_ms, job.body = new.priority, new.ttr_ms, body
+        else:
+            if job.state is State.BURIED:
+                self.buried.remove(job.job_id)
+            if on is Conflict.REPLACE:
+                self.jobs[job.job_id] = replace(new, job_id=job.job_id)
+            else:
+                job.due_ms, job.state = new.due_ms, new.state
+                job.delay_ms = self.when(what["delay_ms"], due_wall_ms, now_ms)[1]
+        self.serve(topic, now_ms)
+        return job.job_id, Outcome[f"{on.name.removesuffix('E')}ED"]
+
+    def change(
+        self, job_id: int, now_ms: int, *, delay_ms: int | None, due_wall_ms: int | None,
+        priority: int | None, ttr_ms: int | None, body: bytes | None,
+    ) -> None:  # fmt: skip
+        self.vet(body or b"", priority=priority or 0, delay_ms=delay_ms or 0, ttr_ms=ttr_ms or 0)
+        job = self.settle(job_id, now_ms)
+        if job.state is State.RESERVED:
+            raise JobNotFound(job_id)
+        if delay_ms is not None or due_wall_ms is not None:
+            if job.state is State.BURIED:
+                self.buried.remove(job_id)
+            job.due_ms, job.delay_ms = self.when(delay_ms or 0, due_wall_ms, now_ms)
+            job.state = State.DELAYED if job.delay_ms else State.READY
+        job.priority = job.priority if priority is None else priority
+        job.ttr_ms = job.ttr_ms if ttr_ms is None else ttr_ms or 1000
+        job.body = job.body if body is None else body
+        self.serve(job.topic, now_ms)
 
     def reserve(self, client: Client, now_ms: int) -> Handed | None:
         for job in self.in_state(State.READY):
@@ -406,14 +483,14 @@ class Model:
         job.releases += 1
         self.put_back(job, State.DELAYED if delay_ms else State.READY, now_ms)
 
-    def bury(self, client: Client, job_id: int, priority: int) -> None:
+    def bury(self, client: Client, job_id: int, priority: int, now_ms: int) -> None:
         job = self.held(client, job_id)
         self.check_range(priority, 2**32 - 1)
         job.priority = priority
         job.buries += 1
-        self.put_back(job, State.BURIED, self.time_ms)
+        self.put_back(job, State.BURIED, now_ms)
 
-    def bury_waiting(self, job_id: int, priority: int | None, now_ms: int) -> None:
+    def bury_waiting(self, job_id: int, now_ms: int, *, priority: int | None) -> None:
         self.check_range(priority or 0, 2**32 - 1)
         job = self.settle(job_id, now_ms)
         if job.state not in {State.READY, State.DELAYED}:

@@ -6,7 +6,7 @@
 from collections.abc import Callable
 
 from delayd.core.errors import Refusal
-from delayd.core.job_parts import tally_of
+from delayd.core.job_parts import key_of, tally_of
 from delayd.core.job_record import State
 from delayd.core.log_records import Kind
 from delayd.core.operations.tick import next_deadline
@@ -70,6 +70,7 @@ class SideBySide:
                 job.buries,
                 job.kicks,
             )
+            assert key_of(record) == job.key
             holder = store.leases.sessions.get(job_id)
             assert (None if holder is None else self.client_of(holder)) is job.holder
             assert job.holder is None or job.state is State.RESERVED

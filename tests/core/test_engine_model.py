@@ -4,8 +4,9 @@ After each step the two are compared in all that can be seen, `check()` recomput
 invariants, and an engine that knows nothing but the log is compared with the one that wrote it.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -24,15 +25,14 @@ from delayd.core.job_record import State
 from delayd.core.operations import sessions, tick
 from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.attempts import bury, release
-from delayd.core.operations.change import bury_waiting, kick_job, reschedule
-from delayd.core.operations.put import put_alike
+from delayd.core.operations.change import bury_waiting, change, kick_job, reschedule
+from delayd.core.operations.put import Conflict, put_alike, put_keyed, put_keyed_run
 from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
 from delayd.core.operations.sessions import close_session, open_session
 from delayd.core.operations.tick import next_deadline
 from delayd.core.operations.topics import pause
 from delayd.core.operations.waiting import cancel_wait, wait
 from delayd.core.reminder import Reminder
-from delayd.core.session import Session
 from delayd.core.stats.counters import Operation
 from delayd.core.throttle import Throttle
 from delayd.core.times import RequestMs
@@ -45,6 +45,9 @@ from tests.core.model import LONGEST_MS, Client, Model
 from tests.core.side_by_side import SideBySide
 from tests.rigs.engine import EngineRig, kick, put
 
+if TYPE_CHECKING:
+    from delayd.core.session import Session
+
 TOPICS = ("default", "a", "b", "c")
 PRIORITIES = (0, 1, 1023, 1024, 2**32 - 1)
 YEAR_MS = 365 * 86_400_000
@@ -52,20 +55,23 @@ DELAYS_MS = (0, 1, 7, 999, 1000, 5000, 65_536, 3_600_000, 10 * YEAR_MS, LONGEST_
 TTRS_MS = (0, 1, 500, 1001, 1500, 5000, 60_000)
 WAITS_MS = (None, 0, 1, 999, 3000, 100_000)
 STEPS_MS = (0, 1, 2, 7, 400, 1000, 1500, 5000, 70_000, 4_000_000, YEAR_MS)
+MOMENTS_MS = (None, None, None, 0, 7, 5000, 70_000)
+"""Of the wall clock, from now."""
 BODY_BYTES_MAX = 12
+KEYS = (b"a", b"b", b"c", b"order-17", "größe".encode(), b"k" * 200)
 
 names = st.sampled_from(TOPICS)
 priorities = st.sampled_from((*PRIORITIES * 4, -1, 2**32))
 delays = st.sampled_from((*DELAYS_MS * 2, *DELAYS_MS[:6], -1, LONGEST_MS + 1))
 ttrs = st.sampled_from((*TTRS_MS * 3, -1, LONGEST_MS + 1))
 bodies = st.sampled_from((*(b"", b"x", b"hello", b"y" * BODY_BYTES_MAX) * 3, b"z" * 13))
+keys = st.sampled_from(KEYS)
+moments = st.sampled_from(MOMENTS_MS)
 some = st.integers(0, 2**16)
 """Picks one of what there is, wrapped around."""
 
 
 class EngineMachine(SideBySide, RuleBasedStateMachine):
-    model_type = Model
-
     @initialize(
         tick_ms=st.sampled_from((1, 1, 10, 1000)),
         wheel_size=st.sampled_from((2, 20, 256)),
@@ -80,7 +86,7 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
             body_bytes_max=BODY_BYTES_MAX,
             skew_ms=skew_ms,
         )
-        self.model = self.model_type(time_ms, tick_ms, BODY_BYTES_MAX)
+        self.model = Model(time_ms, tick_ms, BODY_BYTES_MAX)
         self.sessions: dict[Client, Session] = {}
         self.clients_opened = 0
         self.was_refused = False
@@ -92,9 +98,8 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
     def idle(self) -> list[Client]:
         return [client for client in self.sessions if client not in self.model.waiting]
 
-    def pick(self, number: int) -> tuple[Client, Session]:
-        client = self.idle()[number % len(self.idle())]
-        return client, self.sessions[client]
+    def pick(self, number: int) -> Client:
+        return self.idle()[number % len(self.idle())]
 
     def pick_job(self, number: int, held_by: Client | None = None) -> int:
         """Pick a job, of those held if there are any; now and then one that there is not."""
@@ -105,6 +110,24 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
         if held_by is not None and number % 9 < 7:
             job_ids = [job.job_id for job in model.held_by(held_by)] or job_ids
         return job_ids[number % len(job_ids)] if job_ids else 1
+
+    def used_by(self, client: Client) -> Topic:
+        topic = self.sessions[client].used
+        assert topic is not None
+        return topic
+
+    def both(self, operation: Callable[..., object], *args: object, **what: object) -> object:
+        """Have the engine do it, and the model under the same name; see that they agree.
+
+        The model has its clients in place of sessions, and names of topics.
+        """
+        by_model = getattr(self.model, operation.__name__)
+        names = [each.name if isinstance(each, Topic) else each for each in args]
+        theirs = [self.sessions[each] if isinstance(each, Client) else each for each in args]
+        return self.agree(
+            lambda: by_model(*names, **what),
+            lambda: operation(self.rig.engine, *theirs, **what),
+        )
 
     # --- Clients ---------------------------------------------------------------------------------
 
@@ -119,71 +142,92 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
     @rule(who=some)
     def close_session(self, who: int) -> None:
         client = list(self.sessions)[who % len(self.sessions)]
-        now_ms = self.rig.now_ms
-        self.model.close_session(client, now_ms)
-        close_session(self.rig.engine, self.sessions[client], now_ms)
+        self.both(close_session, client, self.rig.now_ms)
         assert not self.sessions.pop(client).deadlines
 
     @precondition(lambda self: self.idle())
     @rule(who=some, name=names, verb=st.sampled_from(("use", "watch", "watch", "ignore")))
     def use_watch_ignore(self, who: int, name: str, verb: str) -> None:
-        client, session = self.pick(who)
-        self.agree(
-            lambda: getattr(self.model, verb)(client, name),
-            lambda: getattr(sessions, verb)(self.rig.engine, session, name),
-        )
+        self.both(getattr(sessions, verb), self.pick(who), name)
 
     # --- Putting ---------------------------------------------------------------------------------
 
     @precondition(lambda self: self.idle())
     @rule(who=some, priority=priorities, delay_ms=delays, ttr_ms=ttrs, body=bodies)
-    def put(self, who: int, priority: int, delay_ms: int, ttr_ms: int, body: bytes) -> None:
-        client, session = self.pick(who)
-        self.put_into(client.used, session.used, priority, delay_ms, ttr_ms, [body])
+    def put(self, who: int, body: bytes, **what: int) -> None:
+        self.put_into(self.used_by(self.pick(who)), body, **what)
 
     @precondition(lambda self: self.idle())
     @rule(
-        who=some,
-        priority=priorities,
-        delay_ms=delays,
-        ttr_ms=ttrs,
+        who=some, priority=priorities, delay_ms=delays, ttr_ms=ttrs,
         several=st.lists(bodies, min_size=1, max_size=4),
-    )
-    def put_alike(
-        self, who: int, priority: int, delay_ms: int, ttr_ms: int, several: list[bytes]
-    ) -> None:
-        client, session = self.pick(who)
-        self.put_into(client.used, session.used, priority, delay_ms, ttr_ms, several)
+    )  # fmt: skip
+    def put_alike(self, who: int, several: list[bytes], **what: int) -> None:
+        topic = self.used_by(self.pick(who))
+        self.both(put_alike, topic, bodies=several, now_ms=self.rig.now_ms, **what)
 
     @rule(name=names, priority=priorities, delay_ms=delays, ttr_ms=ttrs, body=bodies)
-    def put_by_name(
-        self, name: str, priority: int, delay_ms: int, ttr_ms: int, body: bytes
-    ) -> None:
+    def put_by_name(self, name: str, body: bytes, **what: int) -> None:
+        with self.topic_of_that_name(name) as topic:
+            self.put_into(topic, body, **what)
+
+    @contextmanager
+    def topic_of_that_name(self, name: str) -> Iterator[Topic]:
+        """Make the topic; without jobs it goes again."""
         self.model.make_topic(name)
         topic = self.rig.engine.store.topic(name)
-        self.put_into(name, topic, priority, delay_ms, ttr_ms, [body])
-        if self.was_refused:
-            self.model.forget_unwanted(name)
-            self.rig.engine.store.drop_if_unwanted(topic)
+        yield topic
+        self.model.forget_unwanted(name)
+        self.rig.engine.store.drop_if_unwanted(topic)
 
-    def put_into(
-        self,
-        name: str,
-        topic: Topic | None,
-        priority: int,
-        delay_ms: int,
-        ttr_ms: int,
-        several: list[bytes],
+    def put_into(self, topic: Topic, body: bytes, **what: int) -> None:
+        all_of_it: dict[str, Any] = {**what, "now_ms": self.rig.now_ms}
+        self.agree(
+            lambda: self.model.put_alike(topic.name, bodies=[body], **all_of_it),
+            lambda: put(self.rig.engine, topic, body=body, **all_of_it),
+        )
+
+    def wall_ms(self, at_ms: int | None) -> int | None:
+        """A moment of the wall clock, which goes with delayd time here."""
+        return None if at_ms is None else self.rig.time_ms + at_ms
+
+    @rule(
+        name=names, key=keys, on=st.sampled_from(Conflict), priority=priorities, delay_ms=delays,
+        at_ms=moments, ttr_ms=ttrs, body=bodies,
+    )  # fmt: skip
+    def put_keyed(
+        self, name: str, key: bytes, on: Conflict, at_ms: int | None, **what: int | bytes
     ) -> None:
-        assert topic is not None
-        model, engine, now_ms = self.model, self.rig.engine, self.rig.now_ms
-        times = {"delay_ms": delay_ms, "ttr_ms": ttr_ms, "now_ms": now_ms}
-        what: dict[str, Any] = {"priority": priority, **times}
-        if len(several) == 1:
-            by_engine = lambda: put(engine, topic, body=several[0], **what)  # noqa: E731
-        else:
-            by_engine = lambda: put_alike(engine, topic, bodies=several, **what)  # noqa: E731
-        self.agree(lambda: model.put_alike(name, bodies=several, **what), by_engine)
+        more = {"due_wall_ms": self.wall_ms(at_ms), "now_ms": self.rig.now_ms}
+        with self.topic_of_that_name(name) as topic:
+            self.both(put_keyed, topic, key, on, **what, **more)
+
+    @rule(
+        name=names, pairs=st.lists(st.tuples(keys, bodies), min_size=1, max_size=4),
+        priority=priorities, delay_ms=delays, ttr_ms=ttrs,
+    )  # fmt: skip
+    def put_keyed_run(self, name: str, pairs: list[tuple[bytes, bytes]], **what: int) -> None:
+        more = {"keys": [key for key, _ in pairs], "bodies": [body for _, body in pairs]}
+        with self.topic_of_that_name(name) as topic:
+            first_id = self.both(put_keyed_run, topic, now_ms=self.rig.now_ms, **more, **what)
+            self.was_refused |= first_id == 0
+
+    @rule(
+        which=some, given=st.integers(0, 15), delay_ms=delays, at_ms=moments, priority=priorities,
+        ttr_ms=ttrs, body=bodies,
+    )  # fmt: skip
+    def change(
+        self, which: int, given: int, delay_ms: int, at_ms: int | None, **more: int | bytes
+    ) -> None:
+        """Change what `given` says, bit by bit."""
+        wall_ms = self.wall_ms(at_ms) if given & 1 else None
+        what: dict[str, object] = {
+            "due_wall_ms": wall_ms,
+            "delay_ms": delay_ms if given & 1 and wall_ms is None else None,
+        }
+        for bit, name in ((2, "priority"), (4, "ttr_ms"), (8, "body")):
+            what[name] = more[name] if given & bit else None
+        self.both(change, self.pick_job(which), self.rig.now_ms, **what)
 
     @rule(draining=st.sampled_from((False, False, False, True)))
     def drain(self, draining: bool) -> None:
@@ -194,135 +238,83 @@ class EngineMachine(SideBySide, RuleBasedStateMachine):
     @precondition(lambda self: self.idle())
     @rule(who=some, wait_ms=st.sampled_from(WAITS_MS))
     def reserve(self, who: int, wait_ms: int | None) -> None:
-        model, engine, now_ms = self.model, self.rig.engine, self.rig.now_ms
-        client, session = self.pick(who)
-        job = self.agree(
-            lambda: model.reserve(client, now_ms), lambda: reserve(engine, session, now_ms)
-        )
+        client, now_ms = self.pick(who), self.rig.now_ms
+        session = self.sessions[client]
+        job = self.both(reserve, client, now_ms)
         if job is not None or self.agree(
-            lambda: model.deadline_soon(client, now_ms), lambda: session.deadline_soon(now_ms)
+            lambda: self.model.deadline_soon(client, now_ms), lambda: session.deadline_soon(now_ms)
         ):
             return
-        model.wait(client, now_ms, wait_ms)
-        wait(engine, session, now_ms, wait_ms)
+        self.model.wait(client, now_ms, wait_ms)
+        wait(self.rig.engine, session, now_ms, wait_ms)
 
     @precondition(lambda self: self.idle())
     @rule(who=some, jobs_max=st.integers(0, 4), bytes_max=st.sampled_from((-1, 0, 5, 1000)))
     def reserve_batch(self, who: int, jobs_max: int, bytes_max: int) -> None:
-        client, session = self.pick(who)
-        now_ms = self.rig.now_ms
-        self.agree(
-            lambda: self.model.reserve_batch(client, jobs_max, bytes_max, now_ms),
-            lambda: reserve_batch(self.rig.engine, session, jobs_max, bytes_max, now_ms),
-        )
+        self.both(reserve_batch, self.pick(who), jobs_max, bytes_max, self.rig.now_ms)
 
     @precondition(lambda self: self.idle())
     @rule(who=some, which=some)
     def reserve_job(self, who: int, which: int) -> None:
-        client, session = self.pick(who)
-        job_id, now_ms = self.pick_job(which), self.rig.now_ms
-        self.agree(
-            lambda: self.model.reserve_job(client, job_id, now_ms),
-            lambda: reserve_job(self.rig.engine, session, job_id, now_ms),
-        )
+        self.both(reserve_job, self.pick(who), self.pick_job(which), self.rig.now_ms)
 
     @precondition(lambda self: self.sessions)
     @rule(who=some)
     def cancel_wait(self, who: int) -> None:
-        client = list(self.sessions)[who % len(self.sessions)]
-        self.model.cancel_wait(client)
-        cancel_wait(self.rig.engine, self.sessions[client])
+        self.both(cancel_wait, list(self.sessions)[who % len(self.sessions)])
 
     # --- With jobs -------------------------------------------------------------------------------
 
     @precondition(lambda self: self.idle())
     @rule(who=some, which=some, priority=priorities, delay_ms=delays)
     def release(self, who: int, which: int, priority: int, delay_ms: int) -> None:
-        client, session = self.pick(who)
-        job_id, now_ms = self.pick_job(which, client), self.rig.now_ms
-        self.agree(
-            lambda: self.model.release(client, job_id, priority, delay_ms, now_ms),
-            lambda: release(self.rig.engine, session, job_id, priority, delay_ms, now_ms),
-        )
+        client = self.pick(who)
+        job_id = self.pick_job(which, client)
+        self.both(release, client, job_id, priority, delay_ms, self.rig.now_ms)
 
     @precondition(lambda self: self.idle())
     @rule(who=some, which=some, priority=priorities)
     def bury(self, who: int, which: int, priority: int) -> None:
-        client, session = self.pick(who)
-        job_id = self.pick_job(which, client)
-        self.agree(
-            lambda: self.model.bury(client, job_id, priority),
-            lambda: bury(
-                self.rig.engine, session, job_id, priority, RequestMs(self.rig.engine.store.time_ms)
-            ),
-        )
+        client = self.pick(who)
+        now_ms = RequestMs(self.rig.engine.store.time_ms)
+        self.both(bury, client, self.pick_job(which, client), priority, now_ms)
 
     @rule(which=some, priority=st.none() | priorities)
     def bury_waiting(self, which: int, priority: int | None) -> None:
-        job_id, now_ms = self.pick_job(which), self.rig.now_ms
-        self.agree(
-            lambda: self.model.bury_waiting(job_id, priority, now_ms),
-            lambda: bury_waiting(self.rig.engine, job_id, now_ms, priority=priority),
-        )
+        self.both(bury_waiting, self.pick_job(which), self.rig.now_ms, priority=priority)
 
     @precondition(lambda self: self.idle())
     @rule(who=some, which=some)
     def touch(self, who: int, which: int) -> None:
-        client, session = self.pick(who)
-        job_id, now_ms = self.pick_job(which, client), self.rig.now_ms
-        self.agree(
-            lambda: self.model.touch(client, job_id, now_ms),
-            lambda: touch(self.rig.engine, session, job_id, now_ms),
-        )
+        client = self.pick(who)
+        self.both(touch, client, self.pick_job(which, client), self.rig.now_ms)
 
     @precondition(lambda self: self.idle())
     @rule(who=some, which=st.lists(some, min_size=1, max_size=4))
     def delete(self, who: int, which: list[int]) -> None:
-        client, session = self.pick(who)
+        client = self.pick(who)
         job_ids = [self.pick_job(number, client) for number in which]
-        now_ms = self.rig.now_ms
-        deleted = self.agree(
-            lambda: self.model.delete_batch(client, job_ids, now_ms),
-            lambda: delete_batch(self.rig.engine, session, job_ids, now_ms),
-        )
+        deleted = self.both(delete_batch, client, job_ids, self.rig.now_ms)
         assert isinstance(deleted, list)
         self.was_refused = not any(deleted)
 
     @rule(which=some)
     def kick_job(self, which: int) -> None:
-        job_id, now_ms = self.pick_job(which), self.rig.now_ms
-        self.agree(
-            lambda: self.model.kick_job(job_id, now_ms),
-            lambda: kick_job(self.rig.engine, job_id, now_ms),
-        )
+        self.both(kick_job, self.pick_job(which), self.rig.now_ms)
 
     @precondition(lambda self: self.idle())
     @rule(who=some, bound=st.integers(0, 3))
     def kick(self, who: int, bound: int) -> None:
-        client, session = self.pick(who)
-        topic, now_ms = session.used, self.rig.now_ms
-        assert topic is not None
-        self.agree(
-            lambda: self.model.kick(client.used, bound, now_ms),
-            lambda: kick(self.rig.engine, topic, bound, now_ms),
-        )
+        self.both(kick, self.used_by(self.pick(who)), bound, self.rig.now_ms)
         self.was_refused = False
 
     @rule(which=some, delay_ms=delays)
     def reschedule(self, which: int, delay_ms: int) -> None:
-        job_id, now_ms = self.pick_job(which), self.rig.now_ms
-        self.agree(
-            lambda: self.model.reschedule(job_id, delay_ms, now_ms),
-            lambda: reschedule(self.rig.engine, job_id, delay_ms, now_ms),
-        )
+        self.both(reschedule, self.pick_job(which), delay_ms, self.rig.now_ms)
 
     @rule(name=names, pause_ms=delays)
     def pause(self, name: str, pause_ms: int) -> None:
-        now_ms = self.rig.now_ms
-        self.agree(
-            lambda: self.model.pause(name, pause_ms, now_ms),
-            lambda: pause(self.rig.engine, name, pause_ms, now_ms),
-        )
+        self.both(pause, name, pause_ms, self.rig.now_ms)
 
     @rule(which=some)
     def look_at_a_job(self, which: int) -> None:

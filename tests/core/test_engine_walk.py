@@ -11,11 +11,19 @@ from typing import Any, Final
 
 import pytest
 
+from delayd.core import keys
 from delayd.core.operations import tick
-from tests.core.test_engine_model import TOPICS, EngineMachine
+from delayd.core.operations.put import Conflict
+from tests.core.test_engine_model import KEYS, TOPICS, EngineMachine
+from tests.rigs.engine import EngineRig
 
 TIMES_MS: Final = (0, 1, 2, 500, 999, 1000, 1001, 1500, 2500, 4000)
 RARE: Final = 60_000
+
+
+def some_pair(rng: random.Random) -> tuple[bytes, bytes]:
+    return rng.choice(KEYS), b"x" * rng.randrange(4)
+
 
 SAMPLES: Final[tuple[tuple[str, Callable[[random.Random], Any]], ...]] = (
     ("who", lambda rng: rng.randrange(1000)),
@@ -34,7 +42,11 @@ SAMPLES: Final[tuple[tuple[str, Callable[[random.Random], Any]], ...]] = (
     ("jobs_max", lambda rng: rng.randrange(4)),
     ("bytes_max", lambda rng: rng.randrange(20)),
     ("bound", lambda rng: rng.randrange(4)),
-    ("chance", lambda rng: 0),
+    ("key", lambda rng: rng.choice(KEYS)),
+    ("on", lambda rng: rng.choice(list(Conflict))),
+    ("given", lambda rng: rng.randrange(16)),
+    ("at_ms", lambda rng: rng.choice((None, None, 0, 1, 999, 2500))),
+    ("pairs", lambda rng: [some_pair(rng) for _ in range(rng.randrange(1, 4))]),
 )
 
 # weight, operation, what it takes
@@ -42,6 +54,9 @@ OPERATIONS: Final = (
     (8, "put", "who priority delay_ms ttr_ms body"),
     (4, "put_alike", "who priority delay_ms ttr_ms several"),
     (2, "put_by_name", "name priority delay_ms ttr_ms body"),
+    (16, "put_keyed", "name key on priority delay_ms at_ms ttr_ms body"),
+    (4, "put_keyed_run", "name pairs priority delay_ms ttr_ms"),
+    (8, "change", "which given delay_ms at_ms priority ttr_ms body"),
     (12, "reserve", "who wait_ms"),
     (2, "reserve_batch", "who jobs_max bytes_max"),
     (3, "reserve_job", "who which"),
@@ -63,7 +78,17 @@ OPERATIONS: Final = (
     (4, "sleep_until_the_deadline", "short_by_ms"),
 )
 WITHOUT_IDLE_CLIENT: Final = (
-    *("put_by_name", "cancel_wait", "kick_job", "bury_waiting", "reschedule", "pause"),
+    *(
+        "put_by_name",
+        "put_keyed",
+        "put_keyed_run",
+        "change",
+        "cancel_wait",
+        "kick_job",
+        "bury_waiting",
+        "reschedule",
+        "pause",
+    ),
     *("look_at_a_job", "close_session", "one_slice_of_time", "time_passes"),
     "sleep_until_the_deadline",
 )
@@ -86,6 +111,10 @@ class Scan:
             skew_ms=rng.randrange(2),
         )
 
+    @property
+    def rig(self) -> EngineRig:
+        return self.machine.rig
+
     def step(self) -> None:
         machine, rng = self.machine, self.rng
         while len(machine.sessions) < 4:
@@ -103,13 +132,15 @@ class Scan:
         machine.agree_in_all_that_can_be_seen()
 
 
-def walked_to_the_end(walk: Scan, steps: int) -> None:
-    """Go all the way, with restarts; now and then the log alone must lead to the same state."""
-    for step in range(steps):
+def walked_to_the_end(
+    walk: Scan, steps: int, *, compared_after: int = 20, restarted_after: int = 200
+) -> None:
+    """Go all the way, with restarts; so often the log alone must lead to the same state."""
+    for step in range(1, steps + 1):
         walk.step()
-        if step % 20 == 0:
+        if step % compared_after == 0:
             walk.machine.the_log_alone_leads_to_the_same_state()
-        if step % 200 == 199:
+        if step % restarted_after == 0:
             walk.machine.restart(chance=0)
     walk.machine.teardown()
 
@@ -121,3 +152,22 @@ def test_a_long_walk_agrees_with_the_model_all_the_way(
 ) -> None:
     monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
     walked_to_the_end(Scan(rng), steps=400)
+
+
+@pytest.mark.parametrize("slice_jobs", [512, 1])
+@pytest.mark.walk(1, 80)
+def test_a_long_walk_agrees_with_the_log_after_every_step(
+    slice_jobs: int, number: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices stay unfinished: what is due is settled when somebody asks, live and in replay."""
+    monkeypatch.setattr(tick, "ADVANCE_SLICE_JOBS", slice_jobs)
+    small_parts(monkeypatch)
+    walked_to_the_end(Scan(rng), steps=120, compared_after=1, restarted_after=50)
+
+
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few keys suffice for several parts of their index."""
+    monkeypatch.setattr(keys, "KEYS_UNDIVIDED", 8)
+    monkeypatch.setattr(keys, "KEY_PARTS", 4)
+    monkeypatch.setattr(keys, "KEY_BYTES_SPARSE", 64)
+    monkeypatch.setattr(keys, "LOOK_EVERY", 1)

@@ -9,6 +9,7 @@ import pytest
 from tests.core.bench import Bench
 from tests.fact_rows import Fact, rows
 from tests.facts.rows import run
+from tests.facts.test_facts import STATES
 
 HERE: Final = Path(__file__).parent
 FREED: Final = {
@@ -27,6 +28,12 @@ def tables() -> Iterator[tuple[str, Fact]]:
             (f"c: listen mail; a: {end}; heard".replace("a: wait", "wait"), f"= c:{job_id}"),
         ]
         yield f"a place is free after {end}", Fact(given, then)
+    costly = [f"put key=k on={on} delay=5" for on in ("replace", "preserve", "extend")]
+    costly += ["change 1 priority=5", "change 1 body=", "keyed a b"]
+    for state, given in STATES.items():
+        if state != "reserved":  # to which a key is lost, and another job is put
+            then = [(act, f"OutOfSpace; 1 {state}") for act in costly]
+            yield f"too little space, {state}", Fact(f"{given}; space 40", then)
 
 
 FACTS: Final = dict(rows(HERE / "facts.txt")) | dict(tables())

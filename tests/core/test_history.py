@@ -28,13 +28,14 @@ from delayd.core.snapshot_copy import SnapshotCopy
 from delayd.core.targets import Target
 from delayd.core.views import live_record
 from delayd.limits import (
+    HELD_RETURN_BYTES,
     HISTORY_DEFAULT,
     HISTORY_ERROR_BYTES_MAX,
     HISTORY_MAX,
     HISTORY_WHO_BYTES_MAX,
 )
 from tests.core.canonical import canonical
-from tests.rigs.engine import EngineRig
+from tests.rigs.engine import EngineRig, kinds_of
 
 RECORD = HEADER.pack(7, 500, 500, 60_000, 3, 1, State.READY, Flag.NONE) + b"hello"
 
@@ -131,14 +132,19 @@ def test_a_copy_and_a_replay_have_the_same_history(rig: EngineRig) -> None:
     assert (last.reason, last.lasted_ms) == (Reason.TTR_RAN_OUT, 13_000)
 
 
-def test_without_log_space_an_attempt_is_kept_without_who_and_how_long(rig: EngineRig) -> None:
+def test_in_the_log_space_set_aside_an_attempt_is_kept_without_who_and_how_long(
+    rig: EngineRig,
+) -> None:
     me = rig.client()
     me.who = "me"
     rig.reserve(me)
     rig.take_log()
     rig.engine.log_space.limit(0, lambda *_: -1)
     leave(rig.engine, me, Reason.HOLDER_LEFT, rig.now_ms)
-    assert rig.kinds() == [Kind.FAIL]
+    payload, _ = rig.take_log()
+    assert kinds_of(payload) == [Kind.FAIL]
+    assert len(payload) <= HELD_RETURN_BYTES
+    assert rig.engine.log_space.free_bytes == 0
     (only,) = history(rig.engine)
     assert (only.reason, only.lasted_ms, only.who) == (Reason.HOLDER_LEFT, 0, "")
 

@@ -4,12 +4,7 @@ import random
 
 import pytest
 
-from delayd.core.job_table import (
-    PACKED_PAGES_LATER,
-    JobTable,
-    offsets_of,
-    records_of,
-)
+from delayd.core.job_table import PACKED_PAGES_LATER, JobTable, offsets_of, records_of
 
 
 def test_it_is_a_dict(rng: random.Random) -> None:

@@ -1,28 +1,10 @@
 """Space in the log: puts are refused first, then what workers say; removals never are."""
 
-from collections.abc import Callable
-
 import pytest
 
-from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
-from delayd.core.log_space import (
-    PUT_COST_BYTES,
-    RESERVE_COST_BYTES,
-    TOPIC_COST_BYTES,
-    Ask,
-    LogSpace,
-)
-from delayd.core.operations.ack import delete, delete_batch
-from delayd.core.operations.attempts import bury, release
-from delayd.core.operations.change import bury_waiting, kick_job, reschedule
-from delayd.core.operations.reserve import reserve, reserve_batch, reserve_job, touch
-from delayd.core.operations.sessions import close_session, open_session
-from delayd.core.operations.topics import pause
-from delayd.core.session import Session
-from delayd.core.times import RequestMs
+from delayd.core.log_space import PUT_COST_BYTES, TOPIC_COST_BYTES, Ask, LogSpace
 from delayd.limits import BODY_BYTES_DEFAULT, EMERGENCY_BYTES, LONG_BODY_BYTES
-from tests.rigs.engine import kick, put
 
 
 def none_left(_missing_bytes: int, _body_bytes: int, _places: int) -> int:
@@ -90,86 +72,6 @@ def test_a_long_body_asks_for_a_place_even_with_much_space() -> None:
     space.take_for_puts(3, LONG_BODY_BYTES + 1)
     assert asked.calls == [(0, LONG_BODY_BYTES + 1, 3)]
     assert BODY_BYTES_DEFAULT <= LONG_BODY_BYTES
-
-
-def full_engine() -> tuple[Engine, Session, int]:
-    """An engine with one job held, one ready, one buried, and no space left at all."""
-    engine = Engine(start_ms=0)
-    session = open_session(engine)
-    topic = session.used
-    assert topic is not None
-    for _ in range(3):
-        put(engine, topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
-    reserve(engine, session, RequestMs(0))
-    bury(engine, session, 1, 0, RequestMs(engine.store.time_ms))
-    reserve(engine, session, RequestMs(0))
-    engine.take_log()
-    engine.log_space.limit(0, none_left)
-    return engine, session, 2
-
-
-REFUSED: dict[str, Callable[[Engine, Session, int], object]] = {
-    "put": lambda engine, session, _: put(
-        engine,
-        engine.store.topics.by_name["default"],
-        priority=0,
-        delay_ms=0,
-        ttr_ms=1,
-        body=b"",
-        now_ms=0,
-    ),
-    "reserve": lambda engine, session, _: reserve(engine, session, RequestMs(0)),
-    "reserve-job": lambda engine, session, _: reserve_job(engine, session, 3, RequestMs(0)),
-    "release": lambda engine, session, held: release(engine, session, held, 0, 0, RequestMs(0)),
-    "bury": lambda engine, session, held: bury(
-        engine, session, held, 0, RequestMs(engine.store.time_ms)
-    ),
-    "touch": lambda engine, session, held: touch(engine, session, held, RequestMs(0)),
-    "kick": lambda engine, session, _: kick(
-        engine, engine.store.topics.by_name["default"], 9, RequestMs(0)
-    ),
-    "kick-job": lambda engine, session, _: kick_job(engine, 1, RequestMs(0)),
-    "bury-waiting": lambda engine, session, _: bury_waiting(engine, 3, RequestMs(0)),
-    "reschedule": lambda engine, session, _: reschedule(engine, 3, 5, RequestMs(0)),
-    "pause": lambda engine, session, _: pause(engine, "default", 5, RequestMs(0)),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_without_any_space_it_is_refused_and_changes_nothing(name: str) -> None:
-    engine, session, held = full_engine()
-    before = dict(engine.store.jobs), dict(session.deadlines)
-    with pytest.raises(OutOfSpace):
-        REFUSED[name](engine, session, held)
-    assert (dict(engine.store.jobs), dict(session.deadlines)) == before
-    assert engine.take_log() == ([], False)
-    assert engine.log_space.jobs == 3
-
-
-def test_without_any_space_deletes_and_returns_are_carried_out() -> None:
-    engine, session, held = full_engine()
-    assert delete_batch(engine, session, [1, 3], RequestMs(0)) == [True, True]
-    close_session(engine, session, RequestMs(0))
-    assert engine.store.topics.by_name["default"].queues.ready
-    delete(engine, open_session(engine), held, RequestMs(0))
-    assert engine.log_space.jobs == 0
-
-
-def test_a_batch_stops_where_the_space_ends() -> None:
-    engine = Engine(start_ms=0)
-    session = open_session(engine)
-    topic = session.used
-    assert topic is not None
-    for _ in range(5):
-        put(engine, topic, priority=0, delay_ms=0, ttr_ms=60_000, body=b"", now_ms=0)
-    engine.log_space.limit(2 * RESERVE_COST_BYTES, none_left)
-    assert len(reserve_batch(engine, session, 5, 1_000, RequestMs(0))) == 2
-    assert reserve_batch(engine, session, 5, 1_000, RequestMs(0)) == []
-    for job_id in (1, 2):
-        engine.log_space.limit(1_000, none_left)
-        bury(engine, session, job_id, 0, RequestMs(engine.store.time_ms))
-    engine.log_space.limit(2 * 9 + 9, none_left)
-    assert kick(engine, topic, 5, RequestMs(0)) == 1
 
 
 @pytest.mark.parametrize("body_bytes", [0, 1, 100, BODY_BYTES_DEFAULT])

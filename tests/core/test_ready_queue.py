@@ -7,9 +7,8 @@ import pytest
 from delayd.core.job_parts import Flag, Own, body_of, pack_parts, with_parts
 from delayd.core.job_record import FLAGS_AT, HEADER, TTR_AT, U64, State
 from delayd.core.job_table import JobTable
-from delayd.core.ready_queue import WHOLE_TOPIC, ReadyQueue, job_id_of, ready_key
+from delayd.core.ready_queue import WHOLE_TOPIC, ReadyQueue, ready_key
 from delayd.core.targets import pack_own
-from delayd.limits import PRIORITY_URGENT_BELOW
 
 ORIGINS = (b"https://a.example", b"https://b.example")
 NOW_MS = 100_000
@@ -89,36 +88,6 @@ class Jobs:
         assert [*self.queue] == sorted(self.keys.values())
         assert len(self.queue) == len(self.keys)
         self.queue.check(self.table.get)
-
-
-def test_jobs_come_by_priority_and_then_by_id() -> None:
-    jobs = Jobs()
-    for priority in (5, 3, 5, 3):
-        jobs.add(priority)
-    assert job_id_of(jobs.queue.head()) == 2
-    assert [jobs.pop() for _ in range(4)] == [2, 4, 1, 3]
-
-
-@pytest.mark.parametrize("priority", [PRIORITY_URGENT_BELOW - 1, PRIORITY_URGENT_BELOW])
-def test_jobs_below_the_limit_count_as_urgent(priority: int) -> None:
-    jobs = Jobs()
-    counts = []
-    jobs.add_run([priority, priority], 5)
-    counts.append(jobs.queue.urgent)
-    jobs.pop()
-    counts.append(jobs.queue.urgent)
-    jobs.pop_run(1)
-    counts.append(jobs.queue.urgent)
-    assert counts == ([2, 1, 0] if priority < PRIORITY_URGENT_BELOW else [0, 0, 0])
-
-
-def test_a_run_ends_with_the_job_whose_body_exceeds_the_limit() -> None:
-    jobs = Jobs()
-    jobs.add_run([0] * 5, 1)
-    assert jobs.pop_run(9, bytes_max=-1) == []
-    assert jobs.pop_run(9, bytes_max=2 * len(b"body of 1")) == [1, 2, 3]
-    assert jobs.pop_run(1) == [4]
-    assert jobs.pop_run(9) == [5]
 
 
 def test_the_owner_learns_of_a_first_job_and_of_the_first_and_last_of_a_lane() -> None:

@@ -7,11 +7,9 @@ import pytest
 from delayd.core.engine import Engine
 from delayd.core.job_parts import key_of
 from delayd.core.log_records import LAYOUTS, TAILED, Kind, UnknownRecord
-from delayd.core.operations.put import Conflict, put_alike, put_keyed, put_keyed_run
+from delayd.core.operations.put import Conflict, put_alike, put_keyed_run
 from delayd.core.operations.tick import next_deadline
 from delayd.core.replay import Replay
-from delayd.core.stats.counters import Operation
-from delayd.core.times import PlayedMs
 from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
@@ -46,12 +44,6 @@ def busy(rng: random.Random) -> EngineRig:
 
 def state(engine: Engine) -> list[object]:
     return list(canonical(engine))
-
-
-def test_replaying_leads_to_the_same_state_every_time(rng: random.Random) -> None:
-    rig = busy(rng)
-    assert state(rig.replayed()) == state(rig.engine)
-    assert state(rig.replayed()) == state(rig.engine)
 
 
 def test_it_does_not_matter_how_the_log_is_cut_into_frames(rng: random.Random) -> None:
@@ -126,13 +118,7 @@ def test_puts_that_are_alike_are_played_as_a_run_and_lead_to_the_same_state(
             taken = key_of(rig.engine.store.jobs.get(job_id) or b"")
             keys.append(b"%d" % len(keys))
             for key in filter(None, (taken, keys[-1])):
-                put_keyed(
-                    *(rig.engine, topics[0], key, Conflict.REPLACE),
-                    priority=0,
-                    ttr_ms=TTR_MS,
-                    body=b"",
-                    now_ms=rig.now_ms,
-                )
+                rig.put_keyed(key, Conflict.REPLACE, topic="a")
     rig.take_log()
     payload = b"".join(rig.log)
     ends = record_ends(payload)
@@ -184,67 +170,6 @@ def test_a_kind_from_another_time_is_refused_and_its_place_is_named(
     payload, _ = rig.take_log()
     with pytest.raises(UnknownRecord, match=f"byte {len(payload)} .* kind is {kind}"):
         Replay(Engine(start_ms=0)).play(payload + bytes((kind,)) + bytes(40))
-
-
-def test_what_came_due_while_the_daemon_was_down_comes_oldest_first(rig: EngineRig) -> None:
-    for delay_ms in (5000, 1000, 3000):
-        rig.put(delay_ms=delay_ms)
-    rig.take_log()
-    rig.engine.store.time_ms = PlayedMs(HOUR_MS)
-    rig.restart()
-    waiters = [rig.client() for _ in range(3)]
-    for waiter in waiters:
-        rig.wait(waiter)
-    rig.run(HOUR_MS)
-    got = dict(rig.delivered())
-    # One slice makes them ready together, so they come in ready order.
-    assert [got[waiter] for waiter in waiters] == [1, 2, 3]
-
-
-def test_topics_are_told_apart_by_numbers_that_are_never_given_twice(rig: EngineRig) -> None:
-    for life in range(3):
-        me = rig.client("a")
-        job_id = rig.put("a")
-        rig.delete(me, job_id)
-        rig.close(me)
-        rig.put(f"b{life}")
-        expected = state(rig.engine)
-        rig.restart()
-        assert state(rig.engine) == expected
-    assert [rig.put("a"), rig.put("b0")] == [7, 8]
-    assert rig.reserve_all(rig.client("a")) == [7]
-    assert rig.reserve_all(rig.client("b0")) == [2, 8]
-
-
-def test_counters_begin_at_zero_with_a_restart(rig: EngineRig) -> None:
-    rig.put("a", ttr_ms=1000)
-    rig.reserve(rig.client("a"))
-    rig.run(1000)
-    rig.delete(rig.client("a"), rig.put("a"))
-    rig.pause("a", 1)
-    rig.restart()
-    topic = rig.view_topic("a")
-    assert (
-        topic.jobs_put,
-        topic.deletes,
-        topic.pauses,
-        rig.engine.store.counters.operations[Operation.TIMEOUT],
-    ) == (0, 0, 0, 0)
-    assert views.totals(rig.engine).jobs_put == 0
-    # What belongs to the job stays with it.
-    assert rig.view(1).timeouts == 1
-
-
-def test_only_handing_out_may_be_lost_by_a_crash(rig: EngineRig) -> None:
-    me = rig.client()
-    rig.put()
-    assert rig.take_log()[1]
-    rig.reserve(me)
-    payload, must_sync = rig.take_log()
-    assert kinds_of(payload) == [Kind.RESERVE]
-    assert not must_sync
-    rig.touch(me, 1)
-    assert rig.take_log()[1]
 
 
 def test_time_is_recorded_once_for_all_that_happens_in_a_turn(rig: EngineRig) -> None:

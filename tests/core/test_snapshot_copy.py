@@ -13,15 +13,9 @@ from delayd.core.dump import Dump
 from delayd.core.engine import Engine
 from delayd.core.log_records import Kind, UnknownRecord
 from delayd.core.operations import tick
-from delayd.core.operations.reserve import reserve, reserve_batch
-from delayd.core.operations.sessions import open_session, watch
-from delayd.core.operations.tick import advance
-from delayd.core.ready_queue import job_id_of
 from delayd.core.replay import Replay
 from delayd.core.snapshot_copy import SnapshotCopy
-from delayd.core.times import PlayedMs, RequestMs
-from tests.core import views
-from tests.core.copies import HOUR_MS, WHOLE, copied_on_the_way, restored, small_pages, state, whole
+from tests.core.copies import WHOLE, copied_and_lived, small_pages, whole
 from tests.core.test_engine_walk import Scan
 from tests.rigs.engine import EngineRig, kinds_of
 
@@ -43,7 +37,7 @@ def test_a_copy_is_the_state_it_began_with_and_goes_on_with_the_log_behind_it(
     for _ in share(range(6)):
         for _ in range(rng.randrange(80)):
             walk.step()
-        copied_on_the_way(walk, steps_max=number)
+        copied_and_lived(walk, steps_max=number)
 
 
 def test_nothing_is_left_of_a_copy_when_it_is_over_or_abandoned(rig: EngineRig) -> None:
@@ -102,82 +96,6 @@ def test_topics_without_a_policy_count_when_policies_are_copied(rig: EngineRig) 
         copy.take(slice_jobs=10, slice_bytes=WHOLE)
         slices += 1
     assert slices >= 10 + 10 + 100 // 64
-
-
-def test_buried_jobs_are_kicked_in_the_order_they_were_buried_and_later_ones_after_them(
-    rig: EngineRig,
-) -> None:
-    me = rig.client()
-    rig.put_many(5)
-    rig.reserve_all(me)
-    for job_id in (4, 2, 5):
-        rig.bury(me, job_id)
-    copied = whole(rig.engine)
-    rig.take_log()
-    frames = len(rig.log)
-    for job_id in (1, 3):
-        rig.bury(me, job_id)
-    rig.kick_job(2)
-    rig.take_log()
-    engine = restored(rig, rig.time_ms, copied, *rig.log[frames:])
-    buried = engine.store.topics.by_name["default"].queues.buried
-    assert [job_id_of(key) for key in buried] == [4, 5, 1, 3]
-
-
-@pytest.mark.parametrize("due_ms", [5, 5_000])
-@pytest.mark.parametrize("attempts_max", [None, 2])
-def test_what_was_due_and_had_not_had_its_slice_is_copied_as_having_happened(
-    rig: EngineRig, due_ms: int, attempts_max: int | None
-) -> None:
-    if attempts_max is not None:
-        rig.set_policy("a", attempts_max=attempts_max)
-    rig.put("a", ttr_ms=due_ms)
-    rig.put("b", delay_ms=due_ms)
-    rig.put("c")
-    rig.pause("c", due_ms)
-    rig.reserve(rig.client("a"))
-    rig.engine.store.time_ms = PlayedMs(
-        due_ms
-    )  # the first moment: no slice has come to any of them
-    copied = whole(rig.engine)
-    assert Kind.RESERVE not in kinds_of(copied)
-    assert Kind.PAUSE not in kinds_of(copied)
-    engine = restored(rig, due_ms, copied)
-    me = open_session(engine)
-    for name in ("a", "b", "c"):
-        watch(engine, me, name)
-    assert [job[0] for job in reserve_batch(engine, me, 9, 9, RequestMs(due_ms))] == [1, 2, 3]
-    assert views.view_job(engine, 1, RequestMs(due_ms)).timeouts == 1
-
-
-def test_what_was_held_is_an_orphan_until_its_deadline(rig: EngineRig) -> None:
-    rig.put(ttr_ms=5_000)
-    rig.reserve(rig.client())
-    engine = restored(rig, 0, whole(rig.engine))
-    me = open_session(engine)
-    assert reserve(engine, me, RequestMs(4_999)) is None
-    assert engine.store.leases.sessions == {1: engine.store.orphans}
-    while advance(engine, PlayedMs(5_000)):
-        pass
-    assert reserve(engine, me, RequestMs(5_000)) == (1, b"")
-
-
-def test_a_topic_that_vanishes_meanwhile_is_copied_as_it_was(rig: EngineRig) -> None:
-    me = rig.client("a")
-    rig.put("a")
-    rig.pause("a", HOUR_MS)
-    rig.take_log()
-    expected, frames = state(rig.engine), len(rig.log)
-    copy = SnapshotCopy(rig.engine.store)
-    rig.put("a")  # without a TOPIC record: the log has one
-    rig.delete_batch(me, [1, 2])
-    rig.close(me)
-    assert "a" not in rig.engine.store.topics.by_name
-    rig.put("a")
-    rig.take_log()
-    copied = copy.take(WHOLE, WHOLE)
-    assert state(restored(rig, 0, copied)) == expected
-    assert state(restored(rig, 0, copied, *rig.log[frames:])) == state(rig.engine)
 
 
 def test_a_rank_of_a_job_that_is_not_buried_is_refused(rig: EngineRig) -> None:

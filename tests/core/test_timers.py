@@ -2,13 +2,10 @@
 
 import random
 
-from delayd.core.operations.tick import next_deadline
-from delayd.core.timers import Alarms, TimerLane, TimerQueue
+from delayd.core.timers import TimerLane, TimerQueue
 from delayd.core.times import PlayedMs
-from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel
 from delayd.limits import TIMER_ROWS_MOVED, TIMER_STALE_ROWS
-from tests.rigs.engine import EngineRig
 
 
 class Lanes:
@@ -141,35 +138,3 @@ def test_a_forgotten_lane_wakes_nobody() -> None:
     gone.unqueue()
     lanes.lanes.remove(gone)
     assert lanes.queue.next_deadline() == 20
-
-
-def test_an_alarm_rings_once_for_its_owner_unless_it_is_cancelled() -> None:
-    queue = TimerQueue()
-    alarms: Alarms[str] = Alarms(lambda due_of: TimingWheel(1, 20, 0, due_of, WheelCounts()), queue)
-    first = alarms.add(10, "one", PlayedMs(0))
-    second = alarms.add(12, "two", PlayedMs(0))
-    assert (queue.next_deadline(), queue.changes) == (10, 1)
-    alarms.check()
-    alarms.cancel(first)
-    alarms.check()
-    assert list(alarms.lane.wheel.advance(11, 9)) == []
-    rung = list(alarms.lane.wheel.advance(12, 9))
-    assert rung == [second]
-    assert alarms.take(rung) == ["two"]
-    alarms.check()
-
-
-def test_the_deadlines_of_delays_leases_waits_and_pauses_are_all_in_the_queue(
-    rig: EngineRig,
-) -> None:
-    me = rig.client()
-    rig.put(ttr_ms=200)
-    rig.put("a", delay_ms=100)
-    rig.reserve(me)
-    rig.pause("default", 50)
-    rig.wait(rig.client(), 25)
-    wake_ups = []
-    while (deadline_ms := next_deadline(rig.engine)) is not None:
-        wake_ups.append(deadline_ms)
-        rig.play(deadline_ms)
-    assert wake_ups == [25, 50, 100, 200]

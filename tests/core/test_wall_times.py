@@ -47,56 +47,6 @@ def test_a_set_of_ids_is_a_set_of_ids(rng: random.Random) -> None:
             assert set(some) <= model
 
 
-def test_a_job_is_due_when_the_first_offset_says_that_it_was() -> None:
-    jobs = WallTimes(tick_ms=1)
-    jobs.add(1)
-    jobs.step(100, time_ms=PlayedMs(50))
-    jobs.step(0, time_ms=PlayedMs(60))
-    assert jobs.due_ms(1, wall_ms=50) == 50
-    assert jobs.due_ms(1, wall_ms=51) == 0
-    assert jobs.due_ms(1, wall_ms=160) == 60
-    assert jobs.due_ms(1, wall_ms=161) == 161
-    assert jobs.due_ms(2, wall_ms=161) is None
-
-
-def test_a_placed_job_is_due_when_its_record_says() -> None:
-    assert with_jobs(7).due_ms(7, wall_ms=5_000) is None
-
-
-def test_a_step_leaves_all_jobs_to_be_placed_again() -> None:
-    wall_times = with_jobs(7, 8)
-    step(wall_times, 700, time_ms=2_000)
-    assert wall_times.ids() == (set(), {7, 8})
-    assert wall_times.due_ms(7, wall_ms=5_000) == 4_300
-    wall_times.discard(7)
-    wall_times.add(7)
-    wall_times.check()
-    assert wall_times.ids() == ({7}, {8})
-
-
-def test_a_job_whose_time_had_come_before_the_step_has_come() -> None:
-    wall_times = with_jobs(7)
-    step(wall_times, 700, time_ms=2_000)
-    assert wall_times.due_ms(7, wall_ms=3_000) == 2_000
-    assert wall_times.due_ms(7, wall_ms=3_001) == 2_301
-
-
-def test_a_discarded_job_is_counted_no_more_placed_or_not() -> None:
-    wall_times = with_jobs(7)
-    step(wall_times, 700, time_ms=2_000)
-    wall_times.add(9)
-    for job_id in (7, 9, 11):
-        wall_times.discard(job_id)
-        wall_times.check()
-    assert (wall_times.count, wall_times.layers) == (0, [])
-
-
-def test_due_times_round_up_to_the_tick() -> None:
-    wall_times = WallTimes(tick_ms=10)
-    wall_times.offset_ms = 1_000
-    assert [wall_times.place(wall_ms) for wall_ms in (999, 1_001, 1_010)] == [0, 10, 10]
-
-
 def test_after_so_many_steps_the_oldest_jobs_have_to_be_placed() -> None:
     wall_times = with_jobs(7)
     for number in range(WALL_STEPS_MAX):

@@ -6,7 +6,6 @@ time or later, and what has come has come.
 """
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,9 +15,7 @@ from delayd.core import wall_times
 from delayd.core.job_record import State
 from delayd.core.operations import tick
 from delayd.core.operations.wall_clock import follow_wall
-from delayd.core.snapshot_copy import SnapshotCopy
-from tests.core.canonical import canonical
-from tests.core.copies import restored
+from tests.core.copies import copied_on_the_way
 from tests.rigs.engine import EngineRig
 
 HOUR_MS: Final = 3_600_000
@@ -156,31 +153,6 @@ def test_a_walk_with_a_restless_wall_clock_agrees_with_the_model(
     walk.rig.agree_with_the_log()
 
 
-def copies(walk: Scan) -> Iterator[None]:
-    """Take a copy while the walk goes on, and compare what it and the log behind it lead to."""
-    rig, rng = walk.rig, walk.rng
-    rig.run(rig.time_ms)
-    rig.take_log()
-    time_ms, frames = rig.time_ms, len(rig.log)
-    expected = [*canonical(rig.engine)]
-    copy = SnapshotCopy(rig.engine.store)
-    pieces = []
-    while not copy.is_over:
-        for _ in range(rng.randrange(4)):
-            walk.step()
-        pieces.append(copy.take(rng.choice((1, 20)), WHOLE))
-        yield
-    copied = b"".join(pieces)
-    assert [*canonical(restored(rig, time_ms, copied))] == expected
-    for _ in range(rng.randrange(20)):
-        walk.step()
-        yield
-    rig.take_log()
-    of_tail = restored(rig, time_ms, copied, *rig.log[frames:], now_ms=rig.time_ms)
-    assert [*canonical(of_tail)] == [*canonical(rig.replayed())]
-    assert [*canonical(of_tail)] == [*canonical(rig.engine)]
-
-
 @pytest.mark.parametrize("slice_jobs", [512, 1])
 @pytest.mark.walk(1, 40)
 def test_the_clock_is_set_during_a_copy(
@@ -190,5 +162,5 @@ def test_the_clock_is_set_during_a_copy(
     walk = Scan(rng)
     for _ in range(5 + number):
         walk.step()
-        for _ in copies(walk):
-            pass
+        walk.rig.run(walk.rig.time_ms)
+        copied_on_the_way(walk, steps_max=3)

@@ -37,11 +37,11 @@ def put(
     engine: Engine,
     topic: Topic,
     *,
-    priority: int,
-    delay_ms: int = 0,
-    ttr_ms: int,
-    body: bytes,
     now_ms: int,
+    priority: int = 0,
+    delay_ms: int = 0,
+    ttr_ms: int = TTR_MS,
+    body: bytes = b"",
     job_id: int = 0,
     due_wall_ms: int | None = None,
     retry: Retry | None = None,
@@ -156,16 +156,10 @@ class EngineRig:
     def put(
         self,
         topic: str = "default",
-        *,
-        ttr_ms: int = TTR_MS,
-        body: bytes = b"",
-        priority: int = 0,
         **what: Any,
     ) -> int:
         """Put a job the cheapest way there is for it, as `put` above; return its id."""
-        there = self.engine.store.topic(topic)
-        what = {"priority": priority, "ttr_ms": ttr_ms, "body": body, **what}
-        return put(self.engine, there, now_ms=self.now_ms, **what)
+        return put(self.engine, self.engine.store.topic(topic), now_ms=self.now_ms, **what)
 
     def put_keyed(
         self,
@@ -173,14 +167,11 @@ class EngineRig:
         on: Conflict = Conflict.REJECT,
         *,
         topic: str = "default",
-        ttr_ms: int = TTR_MS,
-        body: bytes = b"",
-        priority: int = 0,
         **what: Any,
     ) -> tuple[int, Outcome]:
         """Put a job under the key, which may be empty; return its id and what became of the put."""
         there = self.engine.store.topic(topic)
-        what = {"priority": priority, "ttr_ms": ttr_ms, "body": body, **what}
+        what = {"priority": 0, "ttr_ms": TTR_MS, "body": b"", **what}
         return put_keyed(self.engine, there, key, on, now_ms=self.now_ms, **what)
 
     def put_many(self, count: int, topic: str = "default", **what: Any) -> list[int]:

@@ -35,21 +35,6 @@ def test_each_run_is_one_job_under_its_nominal_time() -> None:
     rig.agree_with_the_log()
 
 
-def test_the_same_schedule_twice_is_one_and_another_definition_keeps_its_history() -> None:
-    rig = ScheduleRig()
-    rig.set(every="1h")
-    rig.pass_time(HOUR)
-    assert rig.work() == keys("21T20:00:00")
-    rig.take_log()
-    assert rig.set(every="1h") is Change.UNCHANGED
-    assert rig.take_log()[0] == b"", "it is not written again"
-    rig.pass_time(HOUR // 2)
-    assert rig.set(every="2h") is Change.CHANGED
-    assert rig.progress().runs == 1
-    assert rig.next() == ["2026-11-21T21:00:00.000Z"], "it counts from when it was made"
-    rig.agree_with_the_log()
-
-
 @pytest.mark.parametrize(
     ("missed", "window", "made_up", "count"),
     [
@@ -85,25 +70,6 @@ def test_at_most_a_hundred_are_made_up_and_a_short_stop_misses_none() -> None:
     assert "short@2026-11-22T00:00:00Z" in runs, "50 s late is not missed"
     assert rig.progress().missed == 200
     assert rig.progress("short").missed == 4
-
-
-def test_a_run_that_overlaps_is_put_skipped_or_waits() -> None:
-    rig = ScheduleRig()
-    for overlap in ("allow", "skip", "queue_one"):
-        rig.set(overlap, every="1h", overlap=overlap)
-    rig.pass_time(3 * HOUR)
-    assert rig.progress("skip").skipped == 2
-    assert (rig.progress("queue_one").skipped, rig.progress("queue_one").outcome) == (1, "running")
-    rig.restart()
-    assert rig.work() == [
-        "allow@2026-11-21T20:00:00Z",
-        "skip@2026-11-21T20:00:00Z",
-        "queue_one@2026-11-21T20:00:00Z",
-        "allow@2026-11-21T21:00:00Z",
-        "allow@2026-11-21T22:00:00Z",
-    ]
-    assert rig.work() == ["queue_one@2026-11-21T21:00:00Z"]
-    rig.agree_with_the_log()
 
 
 def test_a_run_under_way_stays_so_in_another_topic_and_none_waits_less_in_a_pause() -> None:

@@ -19,20 +19,11 @@ from delayd.core.operations.attempts import nack
 from delayd.core.operations.change import kick_job
 from delayd.core.operations.checks import as_daemon
 from delayd.core.operations.put import Conflict, find_key, put_alike, put_keyed_run
-from delayd.core.operations.put import put_keyed as put_job_keyed
 from delayd.core.operations.reserve import reserve_job
 from delayd.core.operations.sessions import stop_consuming, use, watch
 from delayd.core.operations.succeed import predecessor_id
 from delayd.core.operations.tick import caught_up
-from delayd.core.operations.topics import (
-    Clear,
-    SetPolicy,
-    configure,
-    pause,
-    policy_of,
-    reclaim,
-    set_policy,
-)
+from delayd.core.operations.topics import Clear, SetPolicy, configure, policy_of, reclaim
 from delayd.core.policy import Patterns, Policy
 from delayd.core.scans.bulk import Action, Bulk
 from delayd.core.scans.kick import Kick
@@ -47,7 +38,6 @@ from tests.core import views
 from tests.core.canonical import canonical
 from tests.core.check import check
 from tests.rigs.engine import EngineRig
-from tests.rigs.engine import put as put_job
 
 MEMO: Final = 1
 KEY: Final = b"a"
@@ -61,16 +51,7 @@ class MemoRig(EngineRig):
     def __init__(self, state: State = State.DELAYED) -> None:
         super().__init__()
         with as_daemon(self.engine):
-            put_job_keyed(
-                self.engine,
-                self.engine.store.topic(IDEMPOTENCY_TOPIC),
-                KEY,
-                priority=0,
-                delay_ms=DAY_MS,
-                ttr_ms=60_000,
-                body=b"memo",
-                now_ms=RequestMs(0),
-            )
+            self.put_keyed(KEY, topic=IDEMPOTENCY_TOPIC, delay_ms=DAY_MS, body=b"memo")
             if state is State.READY:
                 kick_job(self.engine, MEMO, RequestMs(0))
             elif state is State.BURIED:
@@ -97,12 +78,7 @@ def bury(engine: Engine) -> None:
 
 
 def put_keyed(on: Conflict, key: bytes = KEY) -> Callable[[MemoRig], object]:
-    def put(rig: MemoRig) -> object:
-        return put_job_keyed(
-            rig.engine, rig.own, key, on, priority=0, ttr_ms=9, body=b"", now_ms=rig.now_ms
-        )
-
-    return put
+    return lambda rig: rig.put_keyed(key, on, topic=IDEMPOTENCY_TOPIC)
 
 
 def bulk(action: Action, *, dry_run: bool = False) -> Callable[[MemoRig], object]:
@@ -111,13 +87,9 @@ def bulk(action: Action, *, dry_run: bool = False) -> Callable[[MemoRig], object
 
 BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "put_one": lambda s: s.put(IDEMPOTENCY_TOPIC),
-    "put_keyed with a rule": lambda s: put_job(
-        s.engine, s.own, priority=0, delay_ms=0, ttr_ms=9, body=b"", now_ms=0, retry=Retry((1_000,))
-    ),
+    "put_keyed with a rule": lambda s: s.put(IDEMPOTENCY_TOPIC, retry=Retry((1_000,))),
     "put_alike": lambda s: put_alike(s.engine, s.own, 0, 9, 9, [b"", b"x"], s.now_ms),
-    "put_keyed at a wall-clock time": lambda s: put_job(
-        s.engine, s.own, priority=0, due_wall_ms=10, ttr_ms=9, body=b"", now_ms=0
-    ),
+    "put_keyed at a wall-clock time": lambda s: s.put(IDEMPOTENCY_TOPIC, due_wall_ms=10),
     "predecessor_id": lambda s: predecessor_id(
         s.engine, s.me, Predecessor(IDEMPOTENCY_TOPIC, MEMO), s.own, RequestMs(s.now_ms)
     ),
@@ -137,9 +109,7 @@ BY_OPERATION: Final[dict[str, Callable[[MemoRig], object]]] = {
     "pause_group": lambda s: s.pause_group(IDEMPOTENCY_TOPIC, b"g", 9),
     "set_policy": lambda s: s.set_policy(IDEMPOTENCY_TOPIC, NEVER_PLAIN),
     "set_policy none": lambda s: s.set_policy(IDEMPOTENCY_TOPIC, None),
-    "set_policy of another": lambda s: s.set_policy(
-        "mail", Policy(attempts_max=1, exhausted=IDEMPOTENCY_TOPIC)
-    ),
+    "set_policy of another": lambda s: s.set_policy("mail", exhausted=IDEMPOTENCY_TOPIC),
 }
 BY_PASS: Final[dict[str, Callable[[MemoRig], object]]] = {
     "SetPolicy": lambda s: SetPolicy(s.engine, IDEMPOTENCY_TOPIC, NEVER_PLAIN),
@@ -316,14 +286,10 @@ def vandalized() -> MemoRig:
         bury(rig.engine)
         rig.put(IDEMPOTENCY_TOPIC, delay_ms=50)
         rig.put(IDEMPOTENCY_TOPIC)
-        set_policy(
-            rig.engine, IDEMPOTENCY_TOPIC, Policy(delay_ms_max=1_000, jobs_max=1), RequestMs(0)
-        )
-        set_policy(
-            rig.engine, "mail", Policy(attempts_max=1, exhausted=IDEMPOTENCY_TOPIC), RequestMs(0)
-        )
-        set_policy(rig.engine, "sms", Policy(exhausted=IDEMPOTENCY_TOPIC), RequestMs(0))
-        pause(rig.engine, IDEMPOTENCY_TOPIC, 10 * DAY_MS, RequestMs(0))
+        rig.set_policy(IDEMPOTENCY_TOPIC, delay_ms_max=1_000, jobs_max=1)
+        rig.set_policy("mail", attempts_max=1, exhausted=IDEMPOTENCY_TOPIC)
+        rig.set_policy("sms", exhausted=IDEMPOTENCY_TOPIC)
+        rig.pause(IDEMPOTENCY_TOPIC, 10 * DAY_MS)
     return rig
 
 

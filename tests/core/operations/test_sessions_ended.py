@@ -7,10 +7,10 @@ import pytest
 from delayd.core.background_tasks import BackgroundTasks
 from delayd.core.engine import Engine
 from delayd.core.errors import JobAlreadyExists
-from delayd.core.job_parts import Own, Reason, Retry, failure_of, tally_of
+from delayd.core.job_parts import Reason, Retry, failure_of, tally_of
 from delayd.core.job_record import State
 from delayd.core.log_records import Kind
-from delayd.core.operations.put import Conflict, put_keyed
+from delayd.core.operations.put import Conflict
 from delayd.core.operations.reserve import reserve
 from delayd.core.operations.sessions import give_back_some, leave
 from delayd.core.operations.tick import catch_up_leases, caught_up, reach
@@ -115,8 +115,7 @@ def test_a_client_with_few_jobs_does_not_wait_for_one_with_many() -> None:
     rig, _ = closed(10 * JOBS)
     rig.put()
     small = rig.client()
-    for topic_id in (10 * JOBS + 1,):
-        rig.reserve_job(small, topic_id)
+    rig.reserve_job(small, 10 * JOBS + 1)
     rig.take_log()
     rig.close(small)
     assert not small.deadlines
@@ -147,22 +146,13 @@ def test_it_is_ready_to_whoever_looks_at_it_and_is_reserved_by_its_id(job_id: in
 def test_a_key_is_that_of_a_job_that_is_ready() -> None:
     rig = EngineRig()
     holder = rig.client()
-    topic = rig.engine.store.topic("default")
     for number in range(JOBS):
-        key = b"k%d" % number
-        put_keyed(rig.engine, topic, key, priority=0, ttr_ms=9_000, body=b"", now_ms=rig.now_ms)
+        rig.put_keyed(b"k%d" % number)
     rig.reserve_all(holder)
     rig.close(holder)
-    last = b"k%d" % (JOBS - 1)
     with pytest.raises(JobAlreadyExists):
-        put_keyed(rig.engine, topic, last, priority=0, ttr_ms=9, body=b"", now_ms=rig.now_ms)
-    put_keyed(
-        *(rig.engine, topic, b"k%d" % (JOBS - 2), Conflict.REPLACE),
-        priority=0,
-        ttr_ms=9,
-        body=b"new",
-        now_ms=rig.now_ms,
-    )
+        rig.put_keyed(b"k%d" % (JOBS - 1))
+    rig.put_keyed(b"k%d" % (JOBS - 2), Conflict.REPLACE, body=b"new")
     return_all(rig)
     assert counts(rig.engine) == (JOBS, 0)
 
@@ -328,16 +318,9 @@ def test_catching_up_is_bounded_too() -> None:
 def test_a_job_with_a_rule_of_its_own_may_be_buried_and_kicked_at_once() -> None:
     rig = EngineRig()
     holder = rig.client()
-    topic = rig.engine.store.topic("default")
+    topic = rig.topic()
     for _ in range(JOBS):
-        put_keyed(
-            *(rig.engine, topic, b""),
-            priority=0,
-            ttr_ms=9_000,
-            body=b"",
-            now_ms=rig.now_ms,
-            own=Own(Retry((), 1)),
-        )
+        rig.put(retry=Retry((), 1))
     rig.reserve_all(holder)
     rig.close(holder)
     rig.kick_job(JOBS)

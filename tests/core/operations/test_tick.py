@@ -1,9 +1,6 @@
 """Delays, holds, pauses and waits end when they should: never early, and in bounded slices."""
 
-import random
 from typing import Final
-
-import pytest
 
 from delayd.core.operations.tick import next_deadline
 from delayd.core.session import WaitEnd
@@ -12,44 +9,6 @@ from delayd.limits import ADVANCE_SLICE_JOBS
 from tests.rigs.engine import EngineRig
 
 YEAR_MS: Final = 365 * 86_400_000
-
-
-@pytest.mark.parametrize("tick_ms", [1, 7, 10, 1000])
-def test_nothing_is_early_with_any_tick_and_nothing_is_late_by_more_than_one(
-    tick_ms: int, rng: random.Random
-) -> None:
-    rig = EngineRig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
-    topic = rig.topic()
-    asked_ms: dict[int, int] = {}
-    came: set[int] = set()
-    while len(came) < 300:
-        if len(asked_ms) < 300:
-            delay_ms = rng.choice((1, 10, 1000, 50_000)) + rng.randrange(2000)
-            asked_ms[rig.put(delay_ms=delay_ms)] = rig.now_ms + delay_ms
-        deadline_ms = next_deadline(rig.engine)
-        assert deadline_ms is not None
-        rig.advance(max(rig.time_ms, min(deadline_ms, rig.time_ms + rng.randrange(200))))
-        for job_id in {*topic.queues.ready} - came:
-            came.add(job_id)
-            assert 0 <= rig.time_ms - asked_ms[job_id] < tick_ms
-
-
-@pytest.mark.parametrize("tick_ms", [1, 7, 10, 1000])
-def test_no_hold_and_no_pause_is_early_with_any_tick(tick_ms: int, rng: random.Random) -> None:
-    rig = EngineRig(time_ms=12_345, tick_ms=tick_ms, wheel_size=20, skew_ms=1)
-    for number in range(50):
-        ttr_ms, name = rng.randrange(1, 5000), f"t{number}"
-        job_id = rig.put(name, ttr_ms=ttr_ms)
-        if number % 2:
-            rig.reserve_job(rig.client(), job_id)
-        else:
-            assert rig.reserve(rig.client(name)) == job_id
-        rig.pause(name, ttr_ms)
-        until_ms, topic = rig.now_ms + ttr_ms, rig.topic(name)
-        rig.play(until_ms - 1)
-        assert (topic.reserved, topic.pause_ms) == (1, ttr_ms)
-        rig.play(until_ms + tick_ms - 1)
-        assert (topic.reserved, topic.pause_ms) == (0, 0)
 
 
 def test_a_job_that_is_kicked_for_later_comes_due_at_a_tick() -> None:
@@ -112,15 +71,6 @@ def test_an_idle_daemon_with_jobs_in_years_has_nothing_to_wake_for(rig: EngineRi
         wake_ups += 1
     # Once for each level that the first of them goes down.
     assert wake_ups <= 5
-
-
-def test_a_wait_without_end_lasts_for_years_and_needs_no_wake_up(rig: EngineRig) -> None:
-    me = rig.client()
-    rig.wait(me)
-    assert next_deadline(rig.engine) is None
-    rig.run(10**12)
-    rig.put()
-    assert rig.delivered() == [(me, 1)]
 
 
 def test_a_wait_is_not_cut_short_by_an_alarm_that_has_lost_its_reason() -> None:

@@ -118,13 +118,6 @@ def test_a_log_without_absolute_times_never_says_what_the_wall_clock_did(rig: En
     assert Kind.OFFSET not in kinds_of(rig.take_log()[0] + copied)
 
 
-def test_a_step_while_no_job_follows_is_said_before_the_next_one_that_does(rig: EngineRig) -> None:
-    rig.delete(rig.client(), rig.put(due_wall_ms=NOW_MS + HOUR_MS))
-    rig.set_wall(NOW_MS + 7 * HOUR_MS)
-    rig.reschedule(rig.put(), 0, NOW_MS + 8 * HOUR_MS)
-    assert rig.kinds().count(Kind.OFFSET) == 2
-
-
 def test_a_job_whose_offset_no_record_says_and_flags_without_their_parts_are_refused(
     rig: EngineRig,
 ) -> None:

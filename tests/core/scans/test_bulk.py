@@ -120,14 +120,6 @@ def test_jobs_put_after_the_beginning_are_not_touched(rig: EngineRig) -> None:
     assert [job_id for job_id, _ in rig.engine.store.jobs] == later
 
 
-def test_jobs_in_hand_are_their_holders_affair(rig: EngineRig) -> None:
-    me = rig.client()
-    rig.put_many(10)
-    held = {rig.reserve(me) for _ in range(4)}
-    assert carried_out(rig, Bulk(rig.engine, "default", Wanted(), Action.cancel())).done == 6
-    assert {job_id for job_id, _ in rig.engine.store.jobs} == held
-
-
 def test_kicked_at_a_rate_the_first_comes_at_once_and_the_others_one_after_the_other(
     rig: EngineRig,
 ) -> None:

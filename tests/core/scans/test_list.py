@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from delayd.core.errors import TopicNameInvalid, TopicNotFound, ValueOutOfRange
-from delayd.core.job_parts import Flag, Note, pack_key, with_parts
+from delayd.core.job_parts import Note
 from delayd.core.job_record import State
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.scans import scan
@@ -18,7 +18,7 @@ from tests.core import views
 from tests.core.check import check
 from tests.core.crowds import HOUR_MS, Crowd
 from tests.core.views import job_details
-from tests.rigs.engine import EngineRig, put
+from tests.rigs.engine import EngineRig
 
 
 def page_of(rig: EngineRig, wanted: Wanted, limit: int = 10, after: Cursor | None = None) -> Page:
@@ -122,30 +122,10 @@ def test_what_is_due_counts_as_ready_before_its_slice_has_come(rig: EngineRig) -
     assert [row.job_id for row in delayed.rows] == [301]
 
 
-def test_a_reservation_that_is_over_counts_as_ended_before_its_slice_has_come(
-    rig: EngineRig,
-) -> None:
-    me = rig.client()
-    rig.put_many(300, ttr_ms=50)
-    rig.reserve_all(me)
-    rig.advance(50)
-    assert len(me.deadlines) > 100
-    assert len(page_of(rig, Wanted(frozenset({State.READY})), limit=1000).rows) == 300
-
-
 def test_absolute_times_are_placed_before_they_are_looked_at(rig: EngineRig) -> None:
     engine = rig.engine
-    topic = engine.store.topics.by_name["default"]
     for number in range(200):
-        put(
-            engine,
-            topic,
-            priority=0,
-            due_wall_ms=HOUR_MS + number,
-            ttr_ms=9,
-            body=b"",
-            now_ms=rig.now_ms,
-        )
+        rig.put(due_wall_ms=HOUR_MS + number)
     follow_wall(engine, -HOUR_MS)
     assert engine.store.wall_times.layers
     page = page_of(rig, Wanted(from_ms=2 * HOUR_MS, until_ms=2 * HOUR_MS + 50), limit=1000)
@@ -153,14 +133,8 @@ def test_absolute_times_are_placed_before_they_are_looked_at(rig: EngineRig) -> 
 
 
 def test_jobs_are_found_by_how_their_keys_begin(rig: EngineRig) -> None:
-    jobs = rig.engine.store.jobs
     for key in ("order-1", "order-2", "bill-1", "órdenes", ""):
-        job_id = rig.put(delay_ms=100, body=b"body")
-        record = jobs.get(job_id)
-        assert record is not None
-        if key:
-            changed = with_parts(record, {Flag.KEY: pack_key(key.encode())})
-            jobs.replace(job_id, changed)
+        rig.put_keyed(key.encode(), delay_ms=100, body=b"body")
     found = {
         prefix: [row.key for row in page_of(rig, Wanted(key_prefix=prefix)).rows]
         for prefix in ("order-", "bill-1", "ó", "x", "")

@@ -1,13 +1,12 @@
 """How late delays end, how long jobs wait for somebody, and how often what happens."""
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
 
 import pytest
 
 from delayd.core.operations.put import put_alike
 from delayd.core.operations.reserve import reserve, reserve_batch
-from delayd.core.operations.sessions import ignore, open_session, watch
+from delayd.core.operations.sessions import ignore, watch
 from delayd.core.operations.tick import advance, caught_up, reach
 from delayd.core.operations.topics import clear
 from delayd.core.operations.waiting import wait
@@ -18,9 +17,6 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.limits import LATENESS_BOUNDS_MS
 from tests.rigs.engine import EngineRig
 
-if TYPE_CHECKING:
-    from delayd.core.topic import Topic
-
 START_MS = 1_000_000
 
 
@@ -30,12 +26,7 @@ def rig() -> EngineRig:
 
 
 def put(rig: EngineRig, jobs: int = 1, delay_ms: int = 0, ttr_ms: int = 60_000) -> None:
-    topic = rig.engine.store.topic("default")
-    put_alike(rig.engine, topic, 0, delay_ms, ttr_ms, [b""] * jobs, rig.now_ms)
-
-
-def default(rig: EngineRig) -> "Topic":
-    return rig.topic()
+    rig.put_alike([b""] * jobs, delay_ms=delay_ms, ttr_ms=ttr_ms)
 
 
 def bucket(waited_ms: int) -> int:
@@ -94,7 +85,7 @@ def test_quantiles_lie_within_their_bucket() -> None:
 def test_what_fires_on_time_is_counted_as_that(rig: EngineRig) -> None:
     put(rig, jobs=300, delay_ms=5_000)
     rig.play(START_MS + 6_000)
-    expect(default(rig).overdue, {0: 300})
+    expect(rig.topic().overdue, {0: 300})
 
 
 def test_what_fires_late_is_counted_by_how_late_it_is(rig: EngineRig) -> None:
@@ -102,7 +93,7 @@ def test_what_fires_late_is_counted_by_how_late_it_is(rig: EngineRig) -> None:
         put(rig, jobs=2, delay_ms=delay_ms)
     while advance(rig.engine, PlayedMs(START_MS + 2_000)):
         pass
-    expect(default(rig).overdue, {1_000: 2, 100: 2, 10: 2, 0: 2})
+    expect(rig.topic().overdue, {1_000: 2, 100: 2, 10: 2, 0: 2})
 
 
 def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once(rig: EngineRig) -> None:
@@ -111,14 +102,14 @@ def test_a_job_that_is_asked_for_before_its_slice_comes_is_counted_once(rig: Eng
     caught_up(rig.engine, 1, RequestMs(START_MS + 1_030))
     while advance(rig.engine, PlayedMs(START_MS + 1_030)):
         pass
-    expect(default(rig).overdue, {30: 1})
+    expect(rig.topic().overdue, {30: 1})
 
 
 @pytest.mark.parametrize("batch", [1, 7, 1_000])
 def test_how_long_jobs_waited_does_not_depend_on_how_they_are_reserved(
     rig: EngineRig, batch: int
 ) -> None:
-    session = open_session(rig.engine)
+    session = rig.client()
     waited_ms = {0: 3, 40: 20, 90: 20, 300: 5, 7_000: 50}
     for waited in sorted(waited_ms, reverse=True):
         rig.play(START_MS + 7_000 - waited)
@@ -130,20 +121,20 @@ def test_how_long_jobs_waited_does_not_depend_on_how_they_are_reserved(
         else [job for job in (reserve(rig.engine, session, rig.now_ms),) if job]
     ):
         taken += len(jobs)
-    assert taken == sum(waited_ms.values()) == default(rig).reserves
-    expect(default(rig).waited, waited_ms)
+    assert taken == sum(waited_ms.values()) == rig.topic().reserves
+    expect(rig.topic().waited, waited_ms)
 
 
 def test_who_waits_for_a_job_gets_it_at_once() -> None:
     rig = EngineRig(time_ms=START_MS, skew_ms=1)
-    session = open_session(rig.engine)
+    session = rig.client()
     wait(rig.engine, session, rig.now_ms, None)
     put(rig)
-    expect(default(rig).waited, {0: 1})
+    expect(rig.topic().waited, {0: 1})
 
 
 def test_a_job_that_came_back_waits_anew(rig: EngineRig) -> None:
-    session = open_session(rig.engine)
+    session = rig.client()
     put(rig, ttr_ms=5_000)
     reserve(rig.engine, session, rig.now_ms)
     rig.play(START_MS + 5_200)
@@ -151,17 +142,17 @@ def test_a_job_that_came_back_waits_anew(rig: EngineRig) -> None:
     rig.release(session, 1)
     rig.play(START_MS + 5_300)
     rig.reserve_job(session, 1)
-    expect(default(rig).waited, {0: 1, 200: 1, 100: 1})
+    expect(rig.topic().waited, {0: 1, 200: 1, 100: 1})
 
 
 def test_nothing_is_counted_that_a_replay_repeats(rig: EngineRig) -> None:
-    session = open_session(rig.engine)
+    session = rig.client()
     put(rig, jobs=5, delay_ms=1_000)
     rig.play(START_MS + 3_000)
     reserve_batch(rig.engine, session, 2, 100, rig.now_ms)
     rig.touch(session, 1)
     rig.restart()
-    topic, counters = default(rig), rig.engine.store.counters
+    topic, counters = rig.topic(), rig.engine.store.counters
     assert (topic.jobs_put, topic.reserves, topic.deletes) == (0, 0, 0)
     assert not any((*topic.overdue, *topic.waited, *topic.operations, *counters.operations))
     assert (counters.reserves, counters.deletes, rig.engine.store.counters.jobs_put) == (0, 0, 0)
@@ -171,8 +162,8 @@ def test_nothing_is_counted_that_a_replay_repeats(rig: EngineRig) -> None:
 
 
 def test_every_operation_is_counted(rig: EngineRig) -> None:
-    engine, session = rig.engine, open_session(rig.engine)
-    topic = default(rig)
+    engine, session = rig.engine, rig.client()
+    topic = rig.topic()
     put(rig, jobs=9, ttr_ms=1_000)
     reserve_batch(engine, session, 8, 100, rig.now_ms)
     rig.delete(session, 1)
@@ -185,7 +176,7 @@ def test_every_operation_is_counted(rig: EngineRig) -> None:
     rig.change(9, priority=3)
     rig.pause("default", 0)
     rig.play(rig.time_ms + 1_000)
-    other = open_session(engine)
+    other = rig.client()
     reserve(engine, other, rig.now_ms)
     rig.close(other)
     clear(engine, topic)
@@ -209,7 +200,7 @@ def test_every_operation_is_counted(rig: EngineRig) -> None:
 
 
 def test_what_fails_under_a_rule_is_counted_by_what_it_was(rig: EngineRig) -> None:
-    engine, session = rig.engine, open_session(rig.engine)
+    engine, session = rig.engine, rig.client()
     rig.set_policy("default", Policy.from_json(b'{"max_attempts": 100}'))
     put(rig, jobs=4, ttr_ms=1_000)
     reserve_batch(engine, session, 4, 100, rig.now_ms)
@@ -219,13 +210,13 @@ def test_what_fails_under_a_rule_is_counted_by_what_it_was(rig: EngineRig) -> No
     rig.reserve_job(session, 1)
     rig.play(rig.time_ms + 1)
     rig.close(session)
-    counted = default(rig).operations
+    counted = rig.topic().operations
     assert counted[Operation.RELEASE] == counted[Operation.BURY] == counted[Operation.RETURN] == 1
     assert counted[Operation.TIMEOUT] == 2
 
 
 def test_counters_over_all_topics_outlive_them(rig: EngineRig) -> None:
-    session = open_session(rig.engine)
+    session = rig.client()
     watch(rig.engine, session, "brief")
     topic = rig.topic("brief")
     put_alike(rig.engine, topic, 0, 0, 1_000, [b""] * 3, rig.now_ms)

@@ -132,18 +132,6 @@ def test_around_every_boundary_entries_fire_at_their_tick_and_not_a_ms_before(
         owned.check()
 
 
-@pytest.mark.parametrize("tick_ms", TICKS_MS)
-@pytest.mark.parametrize("wheel_size", SIZES)
-def test_who_sleeps_until_the_next_deadline_misses_nothing(tick_ms: int, wheel_size: int) -> None:
-    owned = Owned(tick_ms, wheel_size, start_ms=123_457)
-    dues_ms = dict(enumerate(boundaries(tick_ms, wheel_size, 123_457)))
-    for entry, due_ms in dues_ms.items():
-        owned.insert(entry, due_ms)
-    assert {entry: at_ms for at_ms, entry in owned.run()} == {
-        entry: ceil_to_tick(due_ms, tick_ms) for entry, due_ms in dues_ms.items()
-    }
-
-
 @pytest.mark.parametrize("wheel_size", SIZES)
 def test_an_entry_wakes_the_loop_at_most_once_a_level(wheel_size: int) -> None:
     for due_ms in boundaries(1, wheel_size, 0):
@@ -165,23 +153,6 @@ def test_there_is_no_longest_delay_short_of_64_bit_milliseconds(
     owned = Owned(1, wheel_size)
     owned.insert(2**64 - 1, due_ms)
     assert owned.run() == [(due_ms, 2**64 - 1)]
-
-
-def test_what_is_overdue_when_inserted_fires_at_the_next_advance() -> None:
-    owned = Owned(tick_ms=10, start_ms=995)
-    for entry, due_ms in enumerate((0, 5, 990)):
-        owned.insert(entry, due_ms)
-        deadline_ms = owned.wheel.next_deadline()
-        assert deadline_ms is not None
-        assert deadline_ms <= 995
-    assert [entry for _, entry in owned.advance(995)] == [0, 1, 2]
-
-
-def test_a_due_time_inside_the_running_tick_waits_for_its_end() -> None:
-    owned = Owned(tick_ms=10, start_ms=995)
-    owned.insert(1, 991)
-    assert owned.advance(999) == []
-    assert owned.advance(1000) == [(991, 1)]
 
 
 def test_a_clock_that_goes_back_fires_nothing_and_loses_nothing() -> None:
@@ -336,30 +307,6 @@ def test_a_bucket_is_cascaded_when_too_many_would_be_sorted(owned: Owned) -> Non
     assert len(owned.run()) == SORTED_MAX + 1
 
 
-def test_inserts_during_a_pending_cascade_are_kept_and_fire_in_order(owned: Owned) -> None:
-    for entry in range(100):
-        owned.insert(entry, 450)
-    assert owned.advance(500, limit=10) == []
-    owned.insert(1000, 430)
-    owned.insert(1001, 470)
-    owned.insert(1002, 600)
-    owned.check()
-    fired = [entry for _, entry in owned.advance(500)]
-    assert fired == [1000, *range(100), 1001]
-    assert owned.due_ms == {1002: 600}
-
-
-def test_what_is_cancelled_while_its_bucket_is_pending_does_not_fire() -> None:
-    owned = Owned()
-    for entry in range(10):
-        owned.insert(entry, 15)
-    owned.advance(15, limit=4)
-    owned.cancel(7)
-    owned.check()
-    assert [entry for _, entry in owned.advance(15)] == [4, 5, 6, 8, 9]
-    owned.check()
-
-
 # --- Cancelled and rescheduled entries ------------------------------------------------------------
 
 
@@ -377,54 +324,7 @@ def test_a_cancel_is_right_before_and_after_the_owner_has_changed_its_mind() -> 
     assert wheel.advance(1000, NO_LIMIT) == []
 
 
-@pytest.mark.parametrize(("away_ms", "back_ms"), [(300, 50), (50, 300), (50, 50), (46, 59)])
-def test_an_entry_moved_away_and_back_fires_once(away_ms: int, back_ms: int) -> None:
-    for limit in (1, 2, NO_LIMIT):
-        owned = Owned(tick_ms=1, wheel_size=20)
-        owned.insert(1, 50)
-        owned.reschedule(1, away_ms)
-        owned.reschedule(1, back_ms)
-        fired = []
-        for _ in range(20):
-            fired += owned.advance(1000, limit)
-            owned.check()
-        assert fired == [(back_ms, 1)]
-
-
-def test_an_entry_moved_earlier_fires_once_although_its_owner_learns_of_it_after_the_call(
-    owned: Owned,
-) -> None:
-    owned.insert(1, 15)
-    owned.reschedule(1, 10)
-    assert owned.advance(19) == [(10, 1)]
-    owned.check()
-
-
 # --- The soonest ----------------------------------------------------------------------------------
-
-
-def test_the_soonest_are_ordered_by_due_time_and_then_by_entry() -> None:
-    owned = Owned(tick_ms=10, wheel_size=20)
-    for entry, due_ms in ((5, 451), (4, 459), (9, 452), (8, 452), (1, 90_000), (2, 446)):
-        owned.insert(entry, due_ms)
-    owned.cancel(2)
-    assert owned.wheel.soonest(3) == [5, 8, 9]
-    assert owned.wheel.soonest(100) == [5, 8, 9, 4, 1]
-    assert owned.wheel.soonest(0) == []
-    owned.check()
-
-
-def test_the_soonest_are_known_while_a_bucket_is_pending() -> None:
-    for limit in (1, 5, 11, 12, 25, 31):
-        owned = Owned(tick_ms=1, wheel_size=20)
-        for entry in range(10):
-            owned.insert(entry, 450 + entry % 3)
-        owned.advance(460, limit)
-        owned.insert(100, 3)
-        by_model = sorted((due_ms, entry) for entry, due_ms in owned.due_ms.items())
-        for count in range(12):
-            assert owned.wheel.soonest(count) == [entry for _, entry in by_model[:count]]
-        owned.check()
 
 
 def test_asking_again_for_the_soonest_does_not_go_over_the_crowd_again() -> None:
