@@ -52,25 +52,6 @@ def test_an_unpaid_order_is_closed_unless_it_was_paid_before(story: Story, hours
     assert story.ask("delete-key close order-2") == "NOT_FOUND"
 
 
-def test_twenty_minutes_after_an_order_a_message_is_sent(story: Story) -> None:
-    story.put("thank you", 20 * MINUTE_S)
-    story.passes(10 * MINUTE_S)
-    story.crashes()
-    story.passes(10 * MINUTE_S - 0.001)
-    assert story.comes() is None
-    story.passes(0.001)
-    assert story.comes() == "thank you"
-
-
-def test_a_merchant_who_does_not_accept_in_five_minutes_loses_the_order(story: Story) -> None:
-    story.put("take back", 5 * MINUTE_S, words=" key=order-1")
-    story.passes(299.999)
-    story.crashes()
-    assert story.comes() is None
-    story.passes(0.001)
-    assert story.comes() == "take back"
-
-
 def test_without_a_review_for_seven_days_there_is_the_default_one(story: Story) -> None:
     story.put("five stars", 7 * DAY_S, words=" key=delivery-1")
     story.put("five stars", 7 * DAY_S, words=" key=delivery-2")
@@ -82,13 +63,26 @@ def test_without_a_review_for_seven_days_there_is_the_default_one(story: Story) 
     assert story.comes() is None
 
 
-def test_a_trial_of_three_days_ends_on_the_millisecond(story: Story) -> None:
-    story.put("trial over", 3 * DAY_S)
-    story.passes(3 * DAY_S - 0.001)
+AFTER: Final = {
+    "a message twenty minutes after an order": (20 * MINUTE_S, 10 * MINUTE_S),
+    "an order that nobody accepts in five minutes": (5 * MINUTE_S, 299.999),
+    "a trial of three days": (3 * DAY_S, 3 * DAY_S - 0.001),
+}
+"""How long after it was put each comes, and how long after that the daemon is killed."""
+
+
+@pytest.mark.parametrize("what", AFTER)
+def test_what_is_put_off_comes_on_the_millisecond(story: Story, what: str) -> None:
+    delay_s, crash_s = AFTER[what]
+    story.put(what, delay_s)
+    story.passes(crash_s)
     story.crashes()
+    story.passes(delay_s - 0.001 - crash_s)
     assert story.state() == "delayed"
+    assert story.comes() is None
     story.passes(0.001)
     assert story.state() == "ready"
+    assert story.comes() == what
 
 
 def test_each_new_change_puts_off_what_is_to_follow_once(story: Story) -> None:
@@ -254,9 +248,7 @@ def test_a_revived_job_climbs_from_the_bottom(story: Story) -> None:
     assert story.job()["delay"] == "10"
 
 
-def test_a_worker_that_hangs_gives_the_job_to_the_next_one_within_one_advance(
-    story: Story,
-) -> None:
+def test_a_worker_that_hangs_gives_the_job_to_the_next_one_within_one_advance(story: Story) -> None:
     """The first one's ttr ends after 60 s, the first step after 75: all in one go."""
     story.put("call back", tube="mail.a")
     with story.connect() as first, story.connect() as second:

@@ -3,10 +3,18 @@
 import contextlib
 import random
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from delayd.journal.disk import Disk
 from delayd.journal.journal import Journal
-from tests.journal.journals import CONFIGURED_BYTES, DIRECTORY, START_MS, payloads_in
+from tests.journal.journals import (
+    CONFIGURED_BYTES,
+    DIRECTORY,
+    START_MS,
+    append_all,
+    opened,
+    payloads_in,
+)
 from tests.rigs.disk import Piece, SimulatedDisk
 
 
@@ -48,6 +56,28 @@ class Client:
         survivors = payloads_in(disk)
         self.check_prefix(survivors)
         return survivors
+
+
+WAYS: Final = ("kill", "nothing survives", "all survives", "any order")
+"""How the machine stops."""
+
+
+def stop(disk: SimulatedDisk, way: str, rng: random.Random) -> None:
+    if way == "kill":
+        disk.kill()
+    elif way == "nothing survives":
+        disk.crash()
+    else:
+        disk.crash(any_order(rng) if way == "any order" else lambda _piece: True)
+
+
+def goes_on(disk: SimulatedDisk, survivors: list[bytes]) -> None:
+    """See that a start finds these, and that the log can be gone on with."""
+    journal, found = opened(disk)
+    assert found == survivors
+    append_all(journal, [b"afterwards"], sync_each=True)
+    disk.crash()
+    assert payloads_in(disk) == [*survivors, b"afterwards"]
 
 
 def any_order(rng: random.Random) -> Callable[[Piece], bool]:

@@ -257,10 +257,7 @@ def test_one_append_is_one_write_and_one_sync_is_one_sync(
     assert disk.verb_counts - before == {"pwrite": 1, "sync": 1}
 
 
-@pytest.mark.parametrize(
-    ("payload_bytes", "writes"),
-    [(100, 1), (ZEROED_AHEAD_FRAME_BYTES_MAX, 0)],
-)
+@pytest.mark.parametrize(("payload_bytes", "writes"), [(100, 1), (ZEROED_AHEAD_FRAME_BYTES_MAX, 0)])
 def test_zeros_are_written_ahead_of_many_short_frames_at_once(
     disk: SimulatedDisk, payload_bytes: int, writes: int
 ) -> None:

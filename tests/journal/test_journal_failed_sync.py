@@ -21,9 +21,8 @@ from delayd.journal.disk import Disk, RealDisk
 from delayd.journal.errors import JournalFailed
 from delayd.journal.format import unpack_header
 from delayd.journal.journal import Journal
-from delayd.limits import JOURNAL_PENDING_BYTES_MAX
+from tests.journal.clients import WAYS, goes_on, stop
 from tests.journal.journals import (
-    DIRECTORY,
     START_MS,
     append_all,
     frame_ends,
@@ -32,19 +31,11 @@ from tests.journal.journals import (
     path_of,
     payloads_in,
 )
-from tests.rigs.disk import Piece, PowerCut, SimulatedDisk
+from tests.rigs.disk import PowerCut, SimulatedDisk
 
 PAYLOADS: Final = numbered(16, 900)
 EIO: Final = OSError(errno.EIO, "EIO")
 VERBS: Final = ("pwrite", "sync", "sync_directory", "create", "allocate", "rename", "truncate")
-WAYS: Final = ("kill", "nothing survives", "all survives", "any order")
-
-
-def survives(way: str, rng: random.Random) -> Callable[[Piece], bool] | None:
-    if way == "nothing survives":
-        return None
-    share = 1.0 if way == "all survives" else rng.random()
-    return lambda _piece: rng.random() < share
 
 
 class Writer:
@@ -80,10 +71,7 @@ def check(disk: SimulatedDisk, writer: Writer) -> None:
     survivors = payloads_in(disk)
     assert survivors == PAYLOADS[: len(survivors)]
     assert len(survivors) >= len(writer.acked)
-    journal, _ = opened(disk)
-    append_all(journal, [b"afterwards"], sync_each=True)
-    disk.crash()
-    assert payloads_in(disk) == [*survivors, b"afterwards"]
+    goes_on(disk, survivors)
 
 
 @pytest.mark.parametrize("has_reserve", [False, True])
@@ -105,7 +93,7 @@ def test_one_error_of_any_verb_at_any_call_is_survived(
             assert writer.journal.fresh_starts == 1
         for way in WAYS:
             after = copy.deepcopy(disk)
-            after.kill() if way == "kill" else after.crash(survives(way, rng))
+            stop(after, way, rng)
             check(after, writer)
 
 
@@ -123,7 +111,7 @@ def test_a_stop_at_any_call_after_an_error_loses_nothing_acknowledged(
             with contextlib.suppress(PowerCut, JournalFailed):
                 writer.work(PAYLOADS)
             disk.heal()
-            disk.kill() if way == "kill" else disk.crash(survives(way, rng))
+            stop(disk, way, rng)
             check(disk, writer)
 
 
@@ -145,7 +133,7 @@ def test_two_errors_lead_to_a_fresh_segment_or_to_the_end_and_never_to_a_loss(
             except JournalFailed:
                 outcomes.add(-1)
             disk.heal()
-            disk.crash(survives("any order", rng))
+            stop(disk, "any order", rng)
             check(disk, writer)
     assert outcomes >= {-1, 1, 2}
 
@@ -200,28 +188,6 @@ def test_a_sync_of_a_file_that_was_given_up_meanwhile_reports_nothing() -> None:
     assert journal.fresh_starts == 1
     disk.crash()
     assert payloads_in(disk) == [b"first", b"second", b"beside"]
-
-
-def test_trouble_is_told_and_counted(disk: SimulatedDisk, journal: Journal) -> None:
-    told: list[str] = []
-    journal.on_trouble = told.append
-    append_all(journal, [b"first"], sync_each=True)
-    append_all(journal, [b"second"])
-    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
-    journal.sync()
-    assert journal.fresh_starts == 1
-    (what,) = told
-    assert what.startswith(f"{DIRECTORY}/segment-0000000001.log: cannot be synced: EIO")
-    assert what.endswith(f"the log continues in {DIRECTORY}/segment-0000000002.log")
-
-
-def test_what_is_pending_is_bounded_and_let_go_by_a_sync(journal: Journal) -> None:
-    assert journal._pending._bytes_max == JOURNAL_PENDING_BYTES_MAX
-    append_all(journal, numbered(5, 900))
-    assert journal._pending.frame_bytes == sum(map(len, numbered(5, 900)))
-    journal.sync()
-    assert journal._pending.frame_bytes == 0
-    assert not journal._pending.frames
 
 
 class AppendingBeside(SimulatedDisk):

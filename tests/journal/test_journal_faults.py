@@ -17,7 +17,7 @@ import pytest
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError, JournalFailed, JournalFull, failing
 from delayd.journal.journal import Journal
-from tests.journal.clients import Client, any_order
+from tests.journal.clients import WAYS, Client, any_order, goes_on, stop
 from tests.journal.journals import (
     SEGMENT_BYTES,
     append_all,
@@ -65,14 +65,10 @@ CALLS: Final = calls_of_the_workload()
 
 def check(disk: SimulatedDisk, client: Client) -> None:
     """The acknowledged is there, nothing is invented, and the journal goes on."""
-    survivors = client.survivors_on(disk)
-    journal, _ = opened(disk)
-    append_all(journal, [b"afterwards"], sync_each=True)
-    disk.crash()
-    assert payloads_in(disk) == [*survivors, b"afterwards"]
+    goes_on(disk, client.survivors_on(disk))
 
 
-@pytest.mark.parametrize("way", ["kill", "nothing survives", "all survives", "any order"])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_stop_at_any_call_loses_nothing_acknowledged(
     way: str, rng: random.Random, share: Callable[[range], range]
 ) -> None:
@@ -81,14 +77,7 @@ def test_a_stop_at_any_call_loses_nothing_acknowledged(
         disk.fail(number, PowerCut())
         with pytest.raises(PowerCut):
             client.work(disk)
-        if way == "kill":
-            disk.kill()
-        elif way == "nothing survives":
-            disk.crash()
-        elif way == "all survives":
-            disk.crash(lambda _piece: True)
-        else:
-            disk.crash(any_order(rng))
+        stop(disk, way, rng)
         check(disk, client)
 
 

@@ -12,26 +12,13 @@ import pytest
 
 from delayd.journal.errors import JournalFailed
 from delayd.journal.journal import Journal, SyncTicket
-from delayd.limits import (
-    JOURNAL_UNSYNCED_SEGMENTS_MAX,
-    JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC,
-)
-from tests.journal.journals import (
-    START_MS,
-    append_all,
-    opened,
-    payloads_in,
-)
+from delayd.limits import JOURNAL_UNSYNCED_SEGMENTS_MAX, JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC
+from tests.journal.journals import START_MS, append_all, opened, payloads_in
 from tests.rigs.disk import SimulatedDisk
 
 EIO: Final = OSError(errno.EIO, "EIO")
 HANG_S_MAX: Final = 60.0
 FILLS_A_FILE: Final = bytes(3_950)
-
-
-@pytest.fixture
-def disk() -> SimulatedDisk:
-    return SimulatedDisk()
 
 
 @pytest.fixture
@@ -166,9 +153,7 @@ def test_many_files_gather_without_anybody_waiting_for_the_ticket(
 # --- Whatever happens in between -----------------------------------------------------------------
 
 
-def test_what_was_reported_durable_survives_whatever_happens_in_between(
-    rng: random.Random,
-) -> None:
+def test_what_was_reported_durable_survives_whatever_happens_in_between(rng: random.Random) -> None:
     """Random appends, syncs elsewhere and here, errors of every kind; then the power goes."""
     fates = {"kept": 0, "failed": 0}
     for _ in range(150):

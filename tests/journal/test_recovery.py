@@ -8,14 +8,7 @@ import pytest
 
 from delayd.journal.directory import look_first
 from delayd.journal.errors import ForeignFile, JournalCorrupt, JournalVersion
-from delayd.journal.format import (
-    CHECKSUM,
-    HEADER,
-    HEADER_BYTES,
-    Frame,
-    check_names,
-    segment_name,
-)
+from delayd.journal.format import CHECKSUM, HEADER, HEADER_BYTES, Frame, check_names, segment_name
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import RULES, Behind, Found, LogVerdict, Recovery
 from tests.journal.journals import (
@@ -38,11 +31,7 @@ FIRST: Final = segment_of(GOOD)
 END: Final = len(FIRST)
 
 # What may stand behind a missing frame 3, in segment 1 or 2.
-WITNESS_SYNCED: Final = {
-    Behind.NOTHING: None,
-    Behind.UNSYNCED: 2,
-    Behind.SYNCED: 3,
-}
+WITNESS_SYNCED: Final = {Behind.NOTHING: None, Behind.UNSYNCED: 2, Behind.SYNCED: 3}
 
 
 def witness(behind: Behind, number: int) -> bytes:
@@ -177,28 +166,30 @@ def test_segments_missing_at_the_beginning_are_refused(disk: SimulatedDisk) -> N
         opened(disk)
 
 
-def test_a_copy_of_a_segment_under_another_number_is_refused() -> None:
-    assert "says that this is segment 1" in refusal(FIRST, FIRST).why
+THIRD: Final = frame(3, 2, b"third", number=2)
+WRONG_FILES: Final = {
+    "a copy under another number": ((FIRST, FIRST), "says that this is segment 1"),
+    "two that are swapped": ((CONTINUATION + THIRD, FIRST), "says that this is segment 2"),
+    "one of another journal": (
+        (FIRST, header(2, 3, synced=2, previous_valid_bytes=END, identity=b"?" * 16)),
+        "belongs to another journal",
+    ),
+    "one that overlaps": (
+        (FIRST, header(2, 2, synced=2, previous_valid_bytes=END)),
+        "begins with frame 2, wanted is 3",
+    ),
+    "one that skips frames where no bytes are missing": (
+        (FIRST, header(2, 5, synced=2, previous_valid_bytes=END)),
+        "begins with frame 5, wanted is 3",
+    ),
+}
 
 
-def test_two_swapped_segments_are_refused() -> None:
-    second = CONTINUATION + frame(3, 2, b"third", number=2)
-    assert "says that this is segment 2" in refusal(second, FIRST).why
-
-
-def test_a_segment_of_another_journal_is_refused() -> None:
-    other = header(2, 3, synced=2, previous_valid_bytes=END, identity=b"?" * 16)
-    assert "belongs to another journal" in refusal(FIRST, other).why
-
-
-def test_a_segment_that_overlaps_the_one_before_is_refused() -> None:
-    overlapping = header(2, 2, synced=2, previous_valid_bytes=END)
-    assert "begins with frame 2, wanted is 3" in refusal(FIRST, overlapping).why
-
-
-def test_a_segment_that_skips_frames_where_no_bytes_are_missing_is_refused() -> None:
-    skipping = header(2, 5, synced=2, previous_valid_bytes=END)
-    assert "begins with frame 5, wanted is 3" in refusal(FIRST, skipping).why
+@pytest.mark.parametrize(("segments", "why"), WRONG_FILES.values(), ids=WRONG_FILES)
+def test_a_file_that_does_not_continue_the_one_before_is_refused(
+    segments: tuple[bytes, ...], why: str
+) -> None:
+    assert why in refusal(*segments).why
 
 
 def test_a_newer_format_is_refused_with_both_versions_named() -> None:
@@ -216,8 +207,7 @@ def test_a_frame_kind_of_the_future_is_refused() -> None:
 def test_bytes_beyond_the_valid_end_of_a_segment_are_void() -> None:
     # After a failed sync the next segment says how much of the one before counts.
     void = frame(3, 2, b"never synced") + b"rubbish"
-    second = CONTINUATION + frame(3, 2, b"third", number=2)
-    assert payloads_in(disk_with(FIRST + void, second)) == [*GOOD, b"third"]
+    assert payloads_in(disk_with(FIRST + void, CONTINUATION + THIRD)) == [*GOOD, b"third"]
 
 
 def test_a_frame_across_the_valid_end_of_its_segment_is_refused() -> None:

@@ -60,8 +60,7 @@ def test_a_log_with_a_single_frame_is_beyond_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["spare-0000000001.log", f"{segment_name(1)}.torn-80", f"{segment_name(1)}.new"],
+    "name", ["spare-0000000001.log", f"{segment_name(1)}.torn-80", f"{segment_name(1)}.new"]
 )
 def test_a_log_of_which_only_leavings_are_there_is_told_with_what_is_there(name: str) -> None:
     found = warnings_of(used_disk("lock", name))

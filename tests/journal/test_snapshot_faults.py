@@ -6,14 +6,14 @@ writing, finishing and removing are all cut short. Every snapshot holds all that
 
 import errno
 import random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
 from delayd.journal.disk import Disk
 from delayd.journal.errors import JournalError, JournalFailed, SnapshotFailed
 from delayd.journal.journal import Journal
-from tests.journal.clients import Client, any_order
+from tests.journal.clients import WAYS, Client, any_order, stop
 from tests.journal.journals import (
     START_MS,
     append_all,
@@ -23,10 +23,7 @@ from tests.journal.journals import (
     payloads_in,
     take_snapshot,
 )
-from tests.rigs.disk import Piece, PowerCut, SimulatedDisk
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.rigs.disk import PowerCut, SimulatedDisk
 
 PAYLOADS: Final = numbered(24, 900)
 LIVE_BYTES: Final = 900 * len(PAYLOADS)
@@ -102,29 +99,20 @@ def fifteenth(number: int, case: str | int, live_bytes: int = LIVE_BYTES) -> ran
 # With so little live the bound gives the older snapshot up while the next is being written.
 @pytest.mark.walk(1, 15)
 @pytest.mark.parametrize("live_bytes", [LIVE_BYTES, 1_000])
-@pytest.mark.parametrize(
-    "way",
-    ["kill", "nothing survives", "all survives", "any order", "all but the rename"],
-)
+@pytest.mark.parametrize("way", [*WAYS, "all but the rename"])
 def test_a_stop_at_any_call_loses_nothing_acknowledged(
     way: str, live_bytes: int, number: int, rng: random.Random
 ) -> None:
-    ways: dict[str, Callable[[], Callable[[Piece], bool] | None]] = {
-        "nothing survives": lambda: None,
-        "all survives": lambda: lambda _piece: True,
-        "any order": lambda: any_order(rng),
-        # The rename that was not synced is lost, the removals after it are not.
-        "all but the rename": lambda: lambda piece: (piece.kind, piece.offset) != ("names", 1),
-    }
     for call in fifteenth(number, way, live_bytes):
         disk, client = SimulatedDisk(), Snapshotter()
         disk.fail(call, PowerCut())
         with pytest.raises(PowerCut):
             client.work(disk, live_bytes)
-        if way == "kill":
-            disk.kill()
+        if way == "all but the rename":
+            # The rename that was not synced is lost, the removals after it are not.
+            disk.crash(lambda piece: (piece.kind, piece.offset) != ("names", 1))
         else:
-            disk.crash(ways[way]())
+            stop(disk, way, rng)
         check(disk, client)
 
 
