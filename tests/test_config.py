@@ -213,9 +213,7 @@ def test_variables_of_others_are_not_ours() -> None:
 def test_all_errors_of_all_sources_are_told_at_once_in_order(tmp_path: Path) -> None:
     path = written(tmp_path, 'data_dir = 7\nwheel.tik = 1\n[line]\nlisten = "11300"\n[lines]\n')
     errors = errors_of(
-        path,
-        {"DELAYD_JOURNAL_SYNC": "some\ntimes", "DELAYD_LOG_LEVL": "x"},
-        {"--http": ":1"},
+        path, {"DELAYD_JOURNAL_SYNC": "some\ntimes", "DELAYD_LOG_LEVL": "x"}, {"--http": ":1"}
     )
     assert errors == [
         "data_dir = 7: must be the path of a directory",

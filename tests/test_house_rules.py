@@ -67,12 +67,7 @@ OFFENCES: Final = (
     ("functions_fit_a_screen", "delayd/service.py", f"async {LONG_FUNCTION}", "helpers"),
     ("modules_say_what_they_are_for", "delayd/service.py", "x = 1", "does not know"),
     ("caught_names_have_one_class", "delayd/commit.py", TWO_CAUGHT, "two names"),
-    (
-        "no_pattern_is_possessive",
-        "delayd/text.py",
-        "import re\nre.compile(rb'[a]*+')",
-        "unroll",
-    ),
+    ("no_pattern_is_possessive", "delayd/text.py", "import re\nre.compile(rb'[a]*+')", "unroll"),
     ("no_pattern_is_possessive", "delayd/text.py", "import re\nre.match('(?>a|b)', c)", "unroll"),
     ("assertions_can_be_left_out", "delayd/http/x.py", "assert all(delete(a, b))", "before"),
     ("assertions_can_be_left_out", "delayd/text.py", "assert (n := m)", "before"),
@@ -133,7 +128,7 @@ LEGAL_TREES: Final = (
     },
     {
         "delayd/core/a.py": "class A:\n __slots__ = ('_x',)\n"
-        "def f(a, n):\n    a._x = n\n    return n._replace(b=1), a.__class__, os._exit",
+        "def f(a, n):\n    a._x = n\n    return n._replace(b=1), a.__class__, os._exit"
     },
 )
 

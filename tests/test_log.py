@@ -312,11 +312,7 @@ def test_a_durable_append_lets_its_replies_leave() -> None:
 
 @pytest.mark.parametrize(
     ("end", "code"),
-    [
-        (End.FULL, Exit.JOURNAL_FAILED),
-        (End.FAILED, Exit.JOURNAL_FAILED),
-        (End.FENCED, Exit.FENCED),
-    ],
+    [(End.FULL, Exit.JOURNAL_FAILED), (End.FAILED, Exit.JOURNAL_FAILED), (End.FENCED, Exit.FENCED)],
 )
 def test_after_any_other_end_nothing_leaves_any_more(end: End, code: Exit) -> None:
     rig = Committing(end)
@@ -374,9 +370,7 @@ def test_nothing_leaves_while_another_may_own_the_log_and_all_of_it_when_it_does
     assert rig.left() == ["a gets job", "a gets 1", "a gets 2"]
 
 
-def test_a_standby_follows_its_owner_and_takes_over_with_all_that_was_durable(
-    shared: Home,
-) -> None:
+def test_a_standby_follows_its_owner_and_takes_over_with_all_that_was_durable(shared: Home) -> None:
     owner, _, _ = begun(shared)
     standby = shared.opened()
     following = standby.follow()

@@ -11,9 +11,7 @@ WALL_MS = 1_795_256_100_123
 
 
 def logged(
-    event: str,
-    log_format: LogFormat = LogFormat.TEXT,
-    **fields: str | float | bool | None,
+    event: str, log_format: LogFormat = LogFormat.TEXT, **fields: str | float | bool | None
 ) -> str:
     stream = io.StringIO()
     Log(stream, lambda: WALL_MS, log_format=log_format).info(event, **fields)

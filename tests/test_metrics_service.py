@@ -327,11 +327,7 @@ def test_the_runs_of_schedules_are_told_of_each_and_of_all() -> None:
         next_s = (rig.clock.wall_ms() + 3_600_000) / 1_000
         assert [
             (each.name, each.counts["put"], each.next_s, each.outcome) for each in figures.shown
-        ] == [
-            ("a", 1, next_s, "running"),
-            ("b", 1, None, "running"),
-            ("c", 0, None, ""),
-        ]
+        ] == [("a", 1, next_s, "running"), ("b", 1, None, "running"), ("c", 0, None, "")]
         begun = told()
         for name in "ab":
             assert rig.call("DELETE", f"/v1/schedules/{name}").status == 204

@@ -98,15 +98,7 @@ def test_a_snapshot_waits_until_jobs_are_placed_that_the_wall_clock_has_moved(
 ) -> None:
     topic = rig.engine.store.topic("default")
     for number in range(200):
-        put(
-            rig.engine,
-            topic,
-            priority=0,
-            due_wall_ms=rig.now_ms + HOUR_MS + number,
-            ttr_ms=1_000,
-            body=b"x",
-            now_ms=rig.now_ms,
-        )
+        put(rig.engine, topic, due_wall_ms=rig.now_ms + HOUR_MS + number, now_ms=rig.now_ms)
     long_log(rig)
     follow_wall(rig.engine, -HOUR_MS)
     rig.append()

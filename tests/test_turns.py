@@ -18,7 +18,6 @@ from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
 from delayd.core.errors import OutOfSpace
 from delayd.core.operations.put import put_alike
-from delayd.core.operations.waiting import wait
 from delayd.core.times import RequestMs
 from delayd.exits import Exit
 from delayd.limits import (
@@ -133,14 +132,6 @@ def test_what_only_asyncio_has_to_do_needs_no_turn_but_does_not_put_turns_off(
     assert turns_of_a_sleep() == 1, "it is a client"
 
 
-def test_clients_are_not_heard_while_too_much_waits_for_the_disk(rig: CommitRig) -> None:
-    rig.commits.is_backed_up = True
-    rig.slept(None)
-    rig.commits.is_backed_up = False
-    rig.slept(None)
-    assert rig.line.heard_clients == [False, True]
-
-
 def test_it_wakes_for_replies_that_wait_for_others(rig: CommitRig) -> None:
     def commit() -> None:
         rig.commits.gathers_until_ns = 0
@@ -237,20 +228,6 @@ def test_it_stays_asleep_where_that_was_chosen_and_while_the_kernel_syncs(rig: C
 # --- Steps of snapshots --------------------------------------------------------------------------
 
 
-def test_a_step_is_taken_before_the_sleep_and_when_one_is_wanted(rig: CommitRig) -> None:
-    wishes: list[float | None] = [0.5, 0.0, 0.25, None]
-    rig.turns.snapshots = ScriptedSnapshots(lambda: wishes.pop(0))
-    assert rig.slept(None, int, int, int) == [0.5, 0.0, 0.25, None]
-    assert not wishes
-
-
-def test_a_turn_that_logs_nothing_takes_no_step(rig: CommitRig) -> None:
-    steps: list[int] = []
-    rig.turns.snapshots = ScriptedSnapshots(lambda: steps.append(1))
-    rig.slept(None, int, int)
-    assert steps == [1]
-
-
 def test_when_no_step_is_wanted_one_is_taken_once_the_log_has_grown(rig: CommitRig) -> None:
     steps: list[int] = []
     rig.turns.snapshots = ScriptedSnapshots(lambda: steps.append(len(rig.line.waits_s)))
@@ -278,98 +255,7 @@ def test_a_step_is_taken_before_its_time_when_the_log_has_grown_much(rig: Commit
     assert steps == [2, 4, 6]
 
 
-def test_steps_delay_no_job(rig: CommitRig) -> None:
-    rig.put(delay_ms=250)
-    rig.turns.end_turn()
-    rig.turns.snapshots = ScriptedSnapshots(lambda: 0.3)
-    assert rig.slept(None, int, int) == pytest.approx([0.249, 0.001, 0.05])
-
-
-def test_no_step_is_taken_when_all_is_over(rig: CommitRig) -> None:
-    steps: list[int] = []
-    rig.turns.snapshots = ScriptedSnapshots(lambda: steps.append(1))
-    rig.turns.is_over = True
-    rig.slept(None)
-    assert steps == []
-
-
 # --- What a turn does ----------------------------------------------------------------------------
-
-
-def test_what_is_due_happens_before_clients_are_heard_and_all_of_it_is_committed_once(
-    rig: CommitRig,
-) -> None:
-    rig.put(delay_ms=5)
-    rig.turns.end_turn()
-    wait(rig.engine, rig.session, RequestMs(rig.clock.now_ms()), None)
-    rig.look()
-    rig.clock.advance(6)
-    rig.line.replies = [(rig.a, b"FOUND")]
-    rig.turns.turn()
-    assert rig.look() == ["reap", "a is told job 1", "commit 2 up to 1", "a gets FOUND"]
-    assert rig.line.served_ms[-1] == rig.clock.now_ms() + 1
-
-
-def test_the_end_of_a_sync_alone_is_reaped_without_a_turn(rig: CommitRig) -> None:
-    rig.look()
-    served = len(rig.line.served_ms)
-    rig.line.events = [(DESCRIPTOR, select.EPOLLIN)]
-    rig.slept(None)
-    assert rig.look() == ["reap"]
-    assert len(rig.line.served_ms) == served
-
-
-def test_the_end_of_a_sync_with_anything_else_is_seen_in_the_turn(rig: CommitRig) -> None:
-    rig.look()
-    rig.line.events = [(DESCRIPTOR, select.EPOLLIN), (99, select.EPOLLIN)]
-    served = len(rig.line.served_ms)
-    rig.slept(None)
-    assert rig.look() == []
-    assert len(rig.line.served_ms) == served + 1
-
-
-def test_a_deadline_that_has_gone_wakes_it_once_at_most(rig: CommitRig) -> None:
-    (first,) = rig.put(delay_ms=250)
-    rig.turns.end_turn()
-    rig.delete([first])
-    rig.put(delay_ms=900)
-    rig.turns.end_turn()
-    waits_s = rig.slept(None, *[int] * 7)
-    assert sum(filter(None, waits_s)) == pytest.approx(0.9)
-    assert len(rig.engine.store.topics.by_name["default"].queues.ready) == 1
-
-
-def test_a_turn_without_anything_commits_nothing(rig: CommitRig) -> None:
-    rig.look()
-    rig.turns.turn()
-    assert rig.look() == []
-
-
-def test_free_replies_are_given_to_the_commit(rig: CommitRig) -> None:
-    rig.line.free = [(rig.a, b"free")]
-    rig.turns.turn()
-    assert rig.look()[-2:] == ["commit 0 up to 0", "a gets free"]
-
-
-def test_no_turn_changes_anything_when_all_is_over(rig: CommitRig) -> None:
-    rig.put(delay_ms=5)
-    rig.turns.end_turn()
-    rig.clock.advance(10)
-    rig.look()
-    rig.turns.is_over = True
-    served = len(rig.line.served_ms)
-    rig.turns.turn()
-    assert (rig.look(), len(rig.line.served_ms)) == ([], served)
-    assert not rig.engine.store.topics.by_name["default"].queues.ready
-
-
-def test_without_a_journal_replies_leave_at_once(watch: Watch) -> None:
-    rig = CommitRig(watch=watch, keeps=False)
-    rig.put()
-    rig.line.replies = [(rig.a, b"bound")]
-    rig.line.free = [(rig.a, b"free")]
-    rig.turns.turn()
-    assert rig.look() == ["a gets free", "a gets bound"]
 
 
 def test_of_a_million_jobs_of_one_instant_each_turn_fires_one_slice(rig: CommitRig) -> None:
@@ -432,9 +318,7 @@ def new_rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, int], Co
 @pytest.mark.thorough
 @pytest.mark.parametrize("segment_bytes", [128 << 10, 12 << 20])
 def test_never_is_more_space_promised_than_there_is(
-    segment_bytes: int,
-    rng: random.Random,
-    new_rig: Callable[[int, int], CommitRig],
+    segment_bytes: int, rng: random.Random, new_rig: Callable[[int, int], CommitRig]
 ) -> None:
     rig = new_rig(9 << 20, segment_bytes)
     rig.engine.body_bytes_max = 200_000

@@ -82,26 +82,11 @@ class TurnsOnClock:
 
     def put_at(self, wall_ms: int) -> int:
         self.turns.look_at_wall_clock()
-        return put(
-            self.engine,
-            self.topic,
-            priority=0,
-            due_wall_ms=wall_ms,
-            ttr_ms=60_000,
-            body=b"",
-            now_ms=self.clock.now_ms() + 1,
-        )
+        now_ms = self.clock.now_ms() + 1
+        return put(self.engine, self.topic, due_wall_ms=wall_ms, now_ms=now_ms)
 
     def put(self, delay_ms: int) -> int:
-        return put(
-            self.engine,
-            self.topic,
-            priority=0,
-            delay_ms=delay_ms,
-            ttr_ms=60_000,
-            body=b"",
-            now_ms=self.clock.now_ms() + 1,
-        )
+        return put(self.engine, self.topic, delay_ms=delay_ms, now_ms=self.clock.now_ms() + 1)
 
     def turn(self) -> None:
         """Take turns until nothing is left to be done now."""
@@ -156,9 +141,7 @@ def test_set_back_in_the_very_turn_in_which_it_was_due_a_job_does_not_come(
 
 
 @both_clocks
-def test_a_clock_that_is_not_set_places_nothing_anew(
-    new_clock: Callable[[], MovableClock],
-) -> None:
+def test_a_clock_that_is_not_set_places_nothing_anew(new_clock: Callable[[], MovableClock]) -> None:
     clock = new_clock()
     daemon = TurnsOnClock(clock)
     daemon.put_at(WALL_MS + HOUR_MS)
@@ -370,15 +353,8 @@ class Lives:
         return rig
 
     def put(self) -> None:
-        put(
-            self.rig.engine,
-            self.rig.engine.store.topic("default"),
-            priority=0,
-            delay_ms=30 * HOUR_MS,
-            ttr_ms=60_000,
-            body=b"",
-            now_ms=self.clock.request_ms(),
-        )
+        topic = self.rig.engine.store.topic("default")
+        put(self.rig.engine, topic, delay_ms=30 * HOUR_MS, now_ms=self.clock.request_ms())
         self.rig.turns.turn()
 
     def pass_quietly(self, ms: int) -> None:

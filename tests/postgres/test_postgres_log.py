@@ -330,11 +330,7 @@ def test_the_password_is_the_first_line_of_its_file_read_for_each_connection(
     server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "password"
-    for text, why in (
-        (None, "No such file"),
-        ("", "does not begin with"),
-        ("x" * 5_000, "4KiB"),
-    ):
+    for text, why in ((None, "No such file"), ("", "does not begin with"), ("x" * 5_000, "4KiB")):
         if text is not None:
             file.write_text(text)
             file.chmod(0o600)
