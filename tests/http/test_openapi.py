@@ -21,6 +21,7 @@ from delayd.http.parsing import Reader
 from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
 from delayd.http.routes import ROUTES
 from delayd.http.values import Answer
+from delayd.limits import QUANTITY_CHARACTERS_MAX
 from tests.rigs.http import HttpRig, http_refusals
 
 DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
@@ -181,6 +182,10 @@ def written() -> Iterator[tuple[str, object, bool]]:
 SAMPLES: Final = [
     *written(),
     ("PutJob", {"body": 1, "key": "k" * 201}, False),
+    ("PutJob", {"body": 1, "delay": "1s".ljust(QUANTITY_CHARACTERS_MAX)}, True),
+    ("PutJob", {"body": 1, "delay": "1s".ljust(QUANTITY_CHARACTERS_MAX + 1)}, False),
+    ("Pause", {"duration": "1s".ljust(QUANTITY_CHARACTERS_MAX)}, True),
+    ("Pause", {"duration": "1s".ljust(QUANTITY_CHARACTERS_MAX + 1)}, False),
     ("PutJob", {"body": 1, "retry": " ".join(["1s"] * 255)}, True),
     ("PutJob", {"body": 1, "retry": " ".join(["1s"] * 256)}, False),
     ("PutJob", {"body": 1, "retry": ["1s"] * 256}, False),
