@@ -1,4 +1,4 @@
-"""One browser for the tests of a module."""
+"""One browser for all tests: it takes seconds of a processor to start."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ import pytest
 from tests.browser.browser import Browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def one_browser() -> Iterator[Browser]:
     with Browser() as browser:
         yield browser
