@@ -32,6 +32,7 @@ from benchmarks.processes import held_bytes
 from benchmarks.registry import Bench, Case, Durability, NotMeasuredError, Values
 from benchmarks.servers.delayd import running
 from benchmarks.table import percentile
+from tests.rigs.waiting import until
 
 if TYPE_CHECKING:
     from tests.integration.celery_project import Project
@@ -125,8 +126,6 @@ def send(project: "Project", dues: Sequence[float], lasts_s: float = 0.0) -> flo
 
 def begin(project: "Project", *flags: str) -> int:
     """Start a worker; return its process when it is ready."""
-    from tests.integration.celery_project import until  # noqa: PLC0415
-
     worker = project.worker(*flags)
     until(lambda: "ready." in project.log_of(worker), WAIT_S)
     return worker.pid
@@ -134,8 +133,6 @@ def begin(project: "Project", *flags: str) -> int:
 
 def finished(project: "Project", count: int, patience_s: float) -> None:
     """Wait until so many tasks have run."""
-    from tests.integration.celery_project import until  # noqa: PLC0415
-
     until(lambda: len(project.runs()) == count, patience_s)
 
 

@@ -16,12 +16,13 @@ import subprocess
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NoReturn, Self
 
 from tests.rigs.process import serve_command
+from tests.rigs.waiting import until
 
 if TYPE_CHECKING:
     from tests.line_client import Address
@@ -94,6 +95,11 @@ class Server:
                 continue
             time.sleep(POLL_S)
         self.fail_to_start()
+
+    def wait_until_said(self, is_said: Callable[[str], object]) -> None:
+        """Wait until this is so of all that it has printed; it goes on."""
+        until(lambda: is_said(self.output().decode()) or self.process.poll() is not None)
+        assert is_said(self.output().decode()), self.output()
 
     def wait_for_exit(self) -> NoReturn:
         """Wait for a process that accepts connections, and then finds that it cannot go on.

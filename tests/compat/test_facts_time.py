@@ -5,13 +5,13 @@ server may be is generous, since the machine may be busy; that none is early is 
 """
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 import pytest
 
 from tests.compat.conftest import SERVERS, Connect, TimeLeft
 from tests.line_client import LineClient
+from tests.rigs.waiting import until
 
 LATE_S_MAX: Final = 60.0
 TTR_S: Final = 2
@@ -20,19 +20,11 @@ TTR_S: Final = 2
 pytestmark = pytest.mark.parametrize("any_server", SERVERS[:2], indirect=True, scope="module")
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Ask again and again, for at most a minute."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-
-
 def send_and_wait(client: LineClient, command: str, observer: LineClient) -> None:
     """Send a command that waits for a job, and see that it does."""
     before = int(observer.stats()["current-waiting"])
     client.send(f"{command}\r\n".encode())
-    wait_for(lambda: int(observer.stats()["current-waiting"]) > before)
+    until(lambda: int(observer.stats()["current-waiting"]) > before)
     assert not client.something_came()
 
 
@@ -257,5 +249,5 @@ def test_a_connection_that_goes_while_it_waits_takes_no_job(connect: Connect) ->
     waiter, producer = connect(), connect()
     send_and_wait(waiter, "reserve", producer)
     waiter.close()
-    wait_for(lambda: producer.stats()["current-waiting"] == "0")
+    until(lambda: producer.stats()["current-waiting"] == "0")
     assert producer.stats(f"stats-job {producer.put()}")["state"] == "ready"

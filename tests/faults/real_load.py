@@ -21,7 +21,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
@@ -32,6 +32,7 @@ from tests.faults.history import Entry, History, Seen
 from tests.faults.real_daemon import now_ms, started
 from tests.journal.journals import durable_in
 from tests.line_client import Address, LineClient
+from tests.rigs.waiting import until
 
 TOPICS: Final = ("default", "mail", "push")
 KEYED: Final = "mail"
@@ -472,14 +473,6 @@ def load(
             worker.leave()
 
 
-def wait_until(is_so: Callable[[], bool], within_s: float = WAIT_S_MAX) -> None:
-    """Wait until something happens; fail if it does not."""
-    until_s = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < until_s, "it did not happen"
-        time.sleep(0.01)
-
-
 def wait_for_log_end(client: LineClient, home: Path, frames: int) -> None:
     """Wait until `log-end` tells that so many frames are durable.
 
@@ -492,7 +485,7 @@ def wait_for_log_end(client: LineClient, home: Path, frames: int) -> None:
             client.ask("list-tube-used")
         return durable_in(home) >= frames
 
-    wait_until(is_told)
+    until(is_told)
 
 
 def look(client: LineClient, record: Record) -> list[Seen]:

@@ -19,7 +19,8 @@ from celery import Celery
 
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
-from tests.integration.celery_project import Project, Run, until
+from tests.integration.celery_project import Project, Run
+from tests.rigs.waiting import until
 from tests.servers import HOST, free_port
 
 TTR_S: Final = 5

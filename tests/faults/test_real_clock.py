@@ -23,8 +23,8 @@ from tests.faults.real_load import (
     load,
     look,
     look_at_the_rest,
-    wait_until,
 )
+from tests.rigs.waiting import until
 
 LIBRARIES: Final = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/lib*/faketime/libfaketime.so.1")
 HOUR_S: Final = 3_600
@@ -134,7 +134,7 @@ def test_c1_a_wall_clock_that_was_set_before_a_kill_is_no_longer_stop(
                 wall.set(to)
                 time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME))
                 noted = partial(has_written_more, client, written)
-                wait_until(noted, within_s=WATCHDOG_MS / 2_000)  # after a minute it looks unasked
+                until(noted, within_s=WATCHDOG_MS / 2_000)  # after a minute it looks unasked
                 time.sleep(rng.uniform(1.0, 3.0))
             daemon.kill()
         with started(home, environment=wall.environment) as daemon:

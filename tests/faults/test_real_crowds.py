@@ -16,7 +16,6 @@ import pytest
 from delayd import limits
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, need_root, started
-from tests.faults.real_load import wait_until
 from tests.http_client import (
     HTTP,
     HttpClient,
@@ -27,6 +26,7 @@ from tests.http_client import (
     sockets,
 )
 from tests.line_client import Address, LineClient
+from tests.rigs.waiting import until
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
@@ -86,12 +86,12 @@ def test_r1_idle_crowds_cost_little_and_hold_up_nobody(tmp_path: Path, runs: Run
             crowd(daemon.address, number // 2),
             crowd(daemon.address, number // 2, WAITS),
         ):
-            wait_until(lambda: descriptors(daemon) >= before + 2 * number - FILES)
+            until(lambda: descriptors(daemon) >= before + 2 * number - FILES)
             serve_everybody_else(daemon.http_address, daemon.address)
             each_bytes = (memory_bytes(daemon) - before_bytes) / (2 * number)
             assert each_bytes < 40 * KIB, each_bytes
             assert not select.select(silent[:10], [], [], 0)[0], "they are still welcome"
-        wait_until(lambda: descriptors(daemon) <= before + FILES)
+        until(lambda: descriptors(daemon) <= before + FILES)
         serve_everybody_else(daemon.http_address, daemon.address)
         runs.count("T-R1", 2 * number, "idle connections")
 
@@ -113,7 +113,7 @@ def test_r1_storms_of_connections_hold_up_nobody(tmp_path: Path, runs: Runs) -> 
                 serve_everybody_else(daemon.http_address, daemon.address, 2)
             runs.count("T-R1", 200, "connections of storms")
             assert daemon.process.poll() is None, storm
-        wait_until(lambda: descriptors(daemon) <= before + FILES)
+        until(lambda: descriptors(daemon) <= before + FILES)
 
 
 def test_r1_one_connection_too_many_is_told_so(tmp_path: Path, runs: Runs) -> None:
@@ -129,7 +129,7 @@ def test_r1_one_connection_too_many_is_told_so(tmp_path: Path, runs: Runs) -> No
                 client.send_what_it_takes(request("GET", "/v1/jobs/1"))
                 return client.answer().status == 404
 
-        wait_until(has_space)
+        until(has_space)
         serve_everybody_else(daemon.http_address, daemon.address, 1)
         runs.count("T-R1")
 
@@ -235,7 +235,7 @@ def test_r3_jobs_that_nobody_has_read_return(tmp_path: Path, runs: Runs, how: st
         put_long_jobs(client, LONG_JOBS, LONG_BYTES)
         reader = HttpClient(daemon.http_address, receive_bytes=4_096)
         reader.send(request("POST", "/v1/topics/long/reserve", {"max": LONG_JOBS}))
-        wait_until(lambda: client.ask("GET", "/v1/jobs/1").json["state"] == "reserved")
+        until(lambda: client.ask("GET", "/v1/jobs/1").json["state"] == "reserved")
         if how == "dies":
             reader.die()
 
@@ -248,7 +248,7 @@ def test_r3_jobs_that_nobody_has_read_return(tmp_path: Path, runs: Runs, how: st
             assert {job["attempt"] for job in jobs} == {1}, "the attempt does not count"
             return True
 
-        wait_until(again)
+        until(again)
         reader.close()
         runs.count("T-R3")
 
@@ -265,11 +265,11 @@ def test_r3_a_waiting_client_that_dies_is_given_nothing(tmp_path: Path, runs: Ru
         dying = [HttpClient(daemon.http_address) for _ in range(10)]
         for each in dying:
             each.send(request("POST", "/v1/topics/mail/reserve", {"wait": "60s"}))
-        wait_until(lambda: descriptors(daemon) >= before + len(dying))
+        until(lambda: descriptors(daemon) >= before + len(dying))
         living.send(request("POST", "/v1/topics/mail/reserve", {"wait": "60s"}))
         for each in dying:
             each.die()
-        wait_until(lambda: descriptors(daemon) <= before + 1)
+        until(lambda: descriptors(daemon) <= before + 1)
         assert client.ask("POST", "/v1/topics/mail/jobs", {"body": 1}).status == 201
         (job,) = living.answer().json["jobs"]
         assert job["attempt"] == 1
@@ -334,11 +334,11 @@ def test_r4_peers_that_are_gone_without_a_word_are_noticed(
         listening = sockets(daemon)
         join("put 0 2 3600 5\r\nhello\r\n")
         join("reserve\r\n")
-        wait_until(lambda: sockets(daemon) == listening + 2)
+        until(lambda: sockets(daemon) == listening + 2)
         subprocess.run([*network, "ip", "link", "set", "lo", "down"], check=True)
         # The job is sent and never arrives: TCP_USER_TIMEOUT later nobody is taken to be there.
         wait_s = limits.TCP_USER_TIMEOUT_MS / 1_000 + 30
-        wait_until(lambda: sockets(daemon) == listening + 1, wait_s)
+        until(lambda: sockets(daemon) == listening + 1, wait_s)
         subprocess.run([*network, "ip", "link", "set", "lo", "up"], check=True)
         living = join("reserve-with-timeout 30\r\n", "reply")
         assert living.stdout is not None
@@ -376,7 +376,7 @@ def test_r5_the_journal_never_lacks_descriptors(tmp_path: Path, runs: Runs) -> N
                 assert worker.ask(f"delete {put}") in {"DELETED", "NOT_FOUND"}
             assert descriptors(daemon) < 64
             assert daemon.process.poll() is None
-        wait_until(lambda: descriptors(daemon) < 40)
+        until(lambda: descriptors(daemon) < 40)
         serve_everybody_else(daemon.http_address, daemon.address, 1)
         assert "a fault" not in daemon.log()
         runs.count("T-R5")
@@ -394,10 +394,10 @@ def test_r5_a_limit_below_what_is_in_use_stops_puts_until_it_is_raised(
         assert put() == 201
         before = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (8, before[1]))
-        wait_until(lambda: put() == 507)
+        until(lambda: put() == 507)
         assert client.ask("GET", "/v1/jobs/1").status == 200
         resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, before)
-        wait_until(lambda: put() == 201)
+        until(lambda: put() == 201)
         serve_everybody_else(daemon.http_address, daemon.address, 1)
         assert "a fault" not in daemon.log()
         runs.count("T-R5")

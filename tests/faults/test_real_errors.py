@@ -18,10 +18,11 @@ from tests.faults.real_daemon import (
     wait_for_tracer,
 )
 from tests.faults.real_disk import LoopDisk, loop_disk
-from tests.faults.real_load import Record, load, look_at_the_rest, wait_until
+from tests.faults.real_load import Record, load, look_at_the_rest
 from tests.faults.real_trace import FILE_CALLS, sampled
 from tests.faults.real_workload import Trials, recover_and_check, work
 from tests.journal.journals import frame_ends
+from tests.rigs.waiting import until
 
 CALLS: Final = (*(set(FILE_CALLS) - {"write"}), "pread64", "getdents64")
 SPACE_CALLS: Final = ("fallocate", "openat")
@@ -101,7 +102,7 @@ def test_e2_the_disk_loses_what_it_had_taken(tmp_path: Path, runs: Runs) -> None
                     time.sleep(rng.uniform(0.05, 0.2))
                     while not lose_what_comes(disk, daemon):
                         time.sleep(rng.uniform(0.005, 0.05))
-                    wait_until(partial(has_said_so, daemon))
+                    until(partial(has_said_so, daemon))
                     time.sleep(rng.uniform(0.0, 0.2))
                     record.hear_no_more()
                     disk.cut_power()

@@ -12,9 +12,10 @@ from delayd.exits import Exit
 from delayd.testing.daemon import DaemonNotStarted
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import Injection, Tracing, started
-from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest, wait_until
+from tests.faults.real_load import PatientClient, Record, load, look, look_at_the_rest
 from tests.faults.real_trace import FILE_CALLS, sampled
 from tests.faults.real_workload import Trials, recover_and_check, work
+from tests.rigs.waiting import until
 
 OFTEN = ("fallocate", "fsync", "io_submit", "pwrite64", "rename", "sendto")
 """The calls that are struck in the short run."""
@@ -47,7 +48,7 @@ def kill_and_look(directory: Path, policy: str, rng: random.Random, kills: int) 
             with load(daemon.address, record, f"{number} {rng.random()}"):
                 time.sleep(rng.uniform(0.0, 0.25))
                 if number == kills - 1:
-                    wait_until(lambda: record.acknowledged > kills)
+                    until(lambda: record.acknowledged > kills)
                 daemon.kill()
             record.note("stopped", how="kill")
     look_at_the_rest(directory, record)

@@ -15,9 +15,9 @@ import pytest
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import now_ms, started
-from tests.faults.real_load import wait_until
 from tests.faults.receiver import Arrival, Receiver
 from tests.line_client import LineClient
+from tests.rigs.waiting import until
 
 TUBE: Final = "out"
 POLICY: Final = {"retry": ["200ms"] * 200}
@@ -174,7 +174,7 @@ def deliver_and_kill(
             producer.start()
         put = len(ledger.jobs)
         time.sleep(rng.uniform(0.1, 0.6))
-        wait_until(lambda: len(ledger.jobs) > put + JOBS_MIN)
+        until(lambda: len(ledger.jobs) > put + JOBS_MIN)
         if rng.random() < 0.7:
             receiver.kill()
             time.sleep(rng.uniform(0.0, 0.4))

@@ -20,11 +20,12 @@ from delayd.journal.format import HEADER_BYTES, unpack_header
 from delayd.testing.daemon import DaemonNotStarted
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import Injection, Tracing, standing_still, started, wait_for_tracer
-from tests.faults.real_load import PatientClient, Record, drain, load, look, wait_until
+from tests.faults.real_load import PatientClient, Record, drain, load, look
 from tests.faults.real_trace import FILE_CALLS, calls_in, sampled, sites
 from tests.faults.real_workload import recover_and_check
 from tests.journal.journals import frame_ends
 from tests.line_client import Address
+from tests.rigs.waiting import until
 
 LAST_FRAMES: Final = 4
 NOBODY: Final = ("setpriv", "--reuid=65534", "--clear-groups")
@@ -63,8 +64,8 @@ def killed(quick_disk: Path) -> tuple[Path, Record]:
         record.note("started")
         for number in itertools.count():
             with load(daemon.address, record, f"killed {number}", workers=2):
-                wait_until(lambda: len(snapshots_of(directory)) == 2)
-                wait_until(lambda: len(segments_of(directory)) > 2)
+                until(lambda: len(snapshots_of(directory)) == 2)
+                until(lambda: len(segments_of(directory)) > 2)
             put_the_last(daemon.address, directory, record)
             with standing_still(daemon):
                 # Meanwhile a snapshot may have taken the place of all files but the last.

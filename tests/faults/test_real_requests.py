@@ -16,7 +16,6 @@ from delayd import limits
 from delayd.testing.daemon import Daemon
 from tests.faults.conftest import Runs
 from tests.faults.real_daemon import need, started
-from tests.faults.real_load import wait_until
 from tests.http_client import (
     HTTP,
     Answer,
@@ -26,6 +25,7 @@ from tests.http_client import (
     sockets,
 )
 from tests.line_client import LineClient
+from tests.rigs.waiting import until
 
 MIB: Final = 1 << 20
 PUT: Final = "/v1/topics/mail/jobs"
@@ -228,9 +228,9 @@ def test_r6_no_bytes_harm_the_daemon(quick_path: Path, runs: Runs) -> None:
             for _ in range(60):
                 attack(daemon, rng)
             # Whoever needs a second to ask is answered 408: then once more.
-            wait_until(lambda: ask_once(daemon, {"body": 0}).status == 201)
+            until(lambda: ask_once(daemon, {"body": 0}).status == 201)
         assert "a fault" not in daemon.log()
-        wait_until(lambda: sockets(daemon) == listening)
+        until(lambda: sockets(daemon) == listening)
 
 
 ODD_LINES: Final = (
@@ -333,7 +333,7 @@ def test_r8_what_was_asked_for_twice_is_done_once(tmp_path: Path, runs: Runs) ->
             dying = HttpClient(daemon.http_address)
             dying.send(ack)
             dying.die()
-            wait_until(lambda job=job: ask_for(client, job["id"]).status == 404)  # type: ignore[misc]
+            until(lambda job=job: ask_for(client, job["id"]).status == 404)  # type: ignore[misc]
             client.send(ack)
             assert client.answer().status in {404, 409}, "it is gone, and nobody else's"
             runs.count("T-R8")
@@ -408,7 +408,7 @@ def test_m1_bodies_in_flight_are_bounded(tmp_path: Path, runs: Runs) -> None:
         grown_bytes = memory_bytes(daemon, "VmHWM") - before_bytes
         assert grown_bytes < 8 * MIB + limits.HTTP_BODY_BYTES_DEFAULT * 6, grown_bytes
         everybody = [client.socket for client in clients]
-        wait_until(lambda: len(select.select(everybody, [], [], 0)[0]) >= len(clients) - 2)
+        until(lambda: len(select.select(everybody, [], [], 0)[0]) >= len(clients) - 2)
         refused = set(select.select(everybody, [], [], 0)[0])
         assert len(refused) < len(clients), "who fits in may go on"
         for client in clients:
@@ -416,5 +416,5 @@ def test_m1_bodies_in_flight_are_bounded(tmp_path: Path, runs: Runs) -> None:
                 assert client.answer().status in {0, 503}
         for client in clients:
             client.close()
-        wait_until(lambda: ask_once(daemon, {"body": "x" * 60_000}).status == 201)
+        until(lambda: ask_once(daemon, {"body": "x" * 60_000}).status == 201)
         runs.count("T-M1")

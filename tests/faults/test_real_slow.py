@@ -20,8 +20,9 @@ from tests.faults.real_daemon import (
     systemd,
 )
 from tests.faults.real_disk import loop_disk
-from tests.faults.real_load import Record, load, look_at_the_rest, wait_until
+from tests.faults.real_load import Record, load, look_at_the_rest
 from tests.line_client import Address, LineClient
+from tests.rigs.waiting import until
 
 SYNCS_MS: Final = (5_000, 300_000, pytest.param(200, marks=pytest.mark.long))
 WATCHDOG_S: Final = 1.0
@@ -134,7 +135,7 @@ def test_s1_the_device_is_slow(tmp_path: Path, runs: Runs, operations_per_s: int
                 finally:
                     disk.slow_down(0)
                 acknowledged = record.acknowledged
-                wait_until(lambda: record.acknowledged > acknowledged + 50, DEVICE_S_MAX)
+                until(lambda: record.acknowledged > acknowledged + 50, DEVICE_S_MAX)
                 record.hear_no_more()
                 disk.cut_power()
                 daemon.kill()
@@ -187,7 +188,7 @@ def test_s1_a_disk_that_begins_to_hang_holds_the_loop_for_one_sync(
         with load(daemon.address, record, "hangs"):
             try:
                 # A machine that stops during a quick one keeps syncs out of turns for a while.
-                wait_until(lambda: syncs_of(tracing.output)[daemon.pid] > QUICK_SYNCS, 300)
+                until(lambda: syncs_of(tracing.output)[daemon.pid] > QUICK_SYNCS, 300)
                 while max(syncs_of(tracing.output).values()) < QUICK_SYNCS + 2:
                     ask_something_else(daemon.address)
                 assert syncs_of(tracing.output)[daemon.pid] == QUICK_SYNCS + 1

@@ -30,12 +30,12 @@ from tests.faults.real_load import (
     load,
     look,
     look_at_the_rest,
-    wait_until,
 )
 from tests.faults.real_trace import sampled
 from tests.faults.real_workload import Trials, recover_and_check, work
 from tests.journal.journals import frame_ends
 from tests.line_client import LineClient
+from tests.rigs.waiting import until
 
 BALLAST_BYTES: Final = 1 << 20
 LIMITED_BYTES: Final = 128 << 10
@@ -74,7 +74,7 @@ def has_refused(crew: list[Worker]) -> bool:
 
 def wait_for_puts(record: Record) -> None:
     known = record.last_id
-    wait_until(lambda: record.last_id > known + 20)
+    until(lambda: record.last_id > known + 20)
 
 
 def work_without_space(
@@ -87,7 +87,7 @@ def work_without_space(
     with started(home, segment_bytes=SEGMENTS) as daemon:
         record.note("started")
         with load(daemon.address, record, str(rng.random())) as crew:
-            wait_until(lambda: refusals(crew)["put"] > 0, 60)
+            until(lambda: refusals(crew)["put"] > 0, 60)
             time.sleep(rng.uniform(0.0, 0.3))
             daemon.kill()
         record.note("stopped", how="kill")
@@ -165,7 +165,7 @@ def test_n1_starts_with_little_space_leave_it_where_it_is(tmp_path: Path, runs: 
             os.posix_fallocate(file.fileno(), 0, free_bytes_of(disk.mount_point) - LITTLE_BYTES)
         for _ in range(3):
             with started(disk.home, segment_bytes="256MiB") as daemon:
-                wait_until(partial(has_its_space, disk.mount_point))
+                until(partial(has_its_space, disk.mount_point))
                 with LineClient(daemon.address) as client:
                     assert client.ask("put 0 0 60", b"x").startswith("INSERTED")
     runs.count("T-N1 little space", 3, "starts")
@@ -228,7 +228,7 @@ def test_e3_files_have_a_limit(quick_path: Path, runs: Runs) -> None:
             record.note("started")
             with load(daemon.address, record, str(rng.random())) as crew:
                 if limit < LIMITED_BYTES:
-                    wait_until(partial(has_refused, crew))
+                    until(partial(has_refused, crew))
                 time.sleep(0.2)
                 resource.prlimit(daemon.pid, resource.RLIMIT_FSIZE, (-1, -1))
                 wait_for_puts(record)

@@ -38,7 +38,6 @@ from tests.faults.real_load import (
     drain,
     load,
     look,
-    wait_until,
 )
 from tests.faults.real_machines import Machine, Machines, machines
 from tests.faults.real_network import DOWN, UP, Network, network
@@ -52,6 +51,7 @@ from tests.postgres_server import (
     postgres_pair,
     postgres_server,
 )
+from tests.rigs.waiting import until
 
 LEASE_S: Final = 1.0
 TAKEOVER_S_MAX: Final = LEASE_S + 2.0
@@ -510,7 +510,7 @@ def test_h4_jobs_of_a_full_database_are_removed_and_puts_are_refused(
             machines((server,), net, lease_s=LEASE_S, **SMALL) as cluster,
         ):
             owner = cluster.start("a")
-            wait_until(partial(has_reserve, server))
+            until(partial(has_reserve, server))
             kept = fill_and_remove(owner, disk)
             other = cluster.start("b")
             owner.signal(signal.SIGTERM)
@@ -553,7 +553,7 @@ def fill_and_remove(owner: Machine, disk: Path) -> list[int]:
         assert client.ask("reserve-with-timeout 0") == "TIMED_OUT"
         assert client.ask(put, body) == "OUT_OF_MEMORY"
         ballast.unlink()
-        wait_until(lambda: client.ask(put, body).startswith("INSERTED"))
+        until(lambda: client.ask(put, body).startswith("INSERTED"))
     return kept
 
 

@@ -5,12 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from celery import Celery
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ROOT: Final = Path(__file__).parents[2]
 WITHIN_S: Final = 60.0
@@ -94,11 +95,3 @@ class Project:
         """What tasks have written."""
         lines = self.runs_path.read_text(encoding="utf-8").splitlines()
         return [Run(*json.loads(line)) for line in lines]
-
-
-def until(is_so: Callable[[], object], within_s: float = WITHIN_S) -> None:
-    """Wait until it is so."""
-    ends_s = time.monotonic() + within_s
-    while not is_so():
-        assert time.monotonic() < ends_s, "it is not so in time"
-        time.sleep(0.01)

@@ -24,6 +24,7 @@ from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.access.handshakes import Authority
 from tests.access.samples import made, written
 from tests.line_client import LineClient
+from tests.rigs.waiting import until
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 TEXT, ENTRY = made(1)
@@ -55,11 +56,8 @@ def reloaded(daemon: Daemon) -> str:
     """Send SIGHUP and return what the log says from then on, as soon as the tokens are in it."""
     before = daemon.log()
     os.kill(daemon.pid, signal.SIGHUP)
-    deadline_s = time.monotonic() + WAIT_S_MAX
-    while not re.search(r"read again.*\n", said := daemon.log().removeprefix(before)):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-    return said
+    until(lambda: re.search(r"read again.*\n", daemon.log().removeprefix(before)))
+    return daemon.log().removeprefix(before)
 
 
 def test_what_the_page_tells_to_type_does_what_it_says(tmp_path: Path) -> None:

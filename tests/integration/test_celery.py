@@ -12,8 +12,9 @@ from celery.exceptions import TaskRevokedError
 
 from delayd.client import Client
 from delayd.testing.daemon import Daemon, running_daemon
-from tests.integration.celery_project import Project, until
+from tests.integration.celery_project import Project
 from tests.pages import Reader
+from tests.rigs.waiting import until
 
 pytestmark = pytest.mark.process
 

@@ -18,6 +18,7 @@ import pytest
 from delayd.client.sync import Client
 from delayd.testing.daemon import running_daemon
 from tests.cli.test_main import LEAVES
+from tests.pages import is_as_told
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "cli.md"
 TEXT: Final = PAGE.read_text(encoding="utf-8")
@@ -85,12 +86,6 @@ def typed(command: str, environment: Mapping[str, str], output: Path) -> str:
             timeout=120,
         )
     return output.read_text().removesuffix("\n")
-
-
-def is_as_told(told: str, answered: str) -> bool:
-    # Put where lines end, `...` stands for lines as well.
-    parts = (re.escape(part) for part in told.split("..."))
-    return re.fullmatch(".*".join(parts), answered, re.DOTALL) is not None
 
 
 def whole_second(client: Client) -> datetime:

@@ -39,6 +39,7 @@ from delayd.testing.daemon import Daemon, running_daemon
 from tests.client.worlds import http_url, line_url
 from tests.pages import Reader
 from tests.rigs.process import daemon_of
+from tests.rigs.waiting import until
 
 QUEUES: Final = itertools.count(1)
 TIMEOUT_MS: Final = 20
@@ -128,13 +129,6 @@ class Rig:
             return sorted((job.state, job.key) for job in self.client.jobs(self.queue))
         except TopicNotFound:
             return []
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    ends_s = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < ends_s
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -410,7 +404,7 @@ def test_a_message_of_another_broker_waits_in_the_daemon_until_it_is_due(
     ours.broker.enqueue(actor.message_with_options(args=("past",), eta=now_ms))
     later = ours.broker.enqueue(actor.message_with_options(args=("later",), eta=now_ms + 3_600_000))
     with ours.working():
-        wait_for(lambda: ours.states() == [("delayed", later.message_id)])
+        until(lambda: ours.states() == [("delayed", later.message_id)])
     assert ran == ["past"]
     with Client(http_url(daemon)) as client:
         due = client.find(ours.queue, later.message_id).due
@@ -638,16 +632,16 @@ def test_processes_that_are_killed_lose_nothing_and_do_again_only_what_they_died
         put = functools.partial(put_numbers, broker)
         put(range(30), ttr="300ms")
         with workers(tmp_path):
-            wait_for(lambda: len(noted(file, "done")) > 8)
+            until(lambda: len(noted(file, "done")) > 8)
         lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
         last = {(pid, thread): int(number) for _, number, pid, thread in lines}
         with workers(tmp_path) as process:
-            wait_for(lambda: len(noted(file, "done")) == 30)
+            until(lambda: len(noted(file, "done")) == 30)
             put(range(30, 60), ttr="1m")
-            wait_for(lambda: len(noted(file, "done")) > 38)
+            until(lambda: len(noted(file, "done")) > 38)
             daemon.kill()
             with daemon_of(tmp_path / "data", "--http", place):
-                wait_for(lambda: len(noted(file, "done")) == 60)
+                until(lambda: len(noted(file, "done")) == 60)
                 process.send_signal(signal.SIGTERM)
                 _, told = process.communicate(timeout=60)
                 assert broker._count("default") == 0

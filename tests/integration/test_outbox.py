@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.pages import Reader
 from tests.postgres_server import PostgresServer, postgres_server
+from tests.rigs.waiting import until
 from tests.servers import free_port
 
 PATIENCE_S: Final = 120.0
@@ -65,13 +66,6 @@ def serve(directory: Path, port: int) -> Daemon:
 def end(daemon: Daemon) -> None:
     daemon.kill()
     daemon.__exit__()
-
-
-def until(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class RelayProcess:
@@ -177,7 +171,7 @@ def test_kills_leave_one_job_for_each_commit(
         for kind in kills:
             relay.says("relaying")
             done = len(worker.jobs)
-            until(lambda: len(worker.jobs) > done)  # noqa: B023 - within the turn
+            until(lambda: len(worker.jobs) > done, PATIENCE_S)  # noqa: B023 - within the turn
             time.sleep(draws.random() * 0.1)
             if kind == "daemon":
                 end(daemon)
@@ -189,8 +183,8 @@ def test_kills_leave_one_job_for_each_commit(
             relay = RelayProcess(server.url, http)
         is_over.set()
         application.join()
-        until(lambda: is_empty(server))
-        until(lambda: len(worker.jobs) >= len(committed))
+        until(lambda: is_empty(server), PATIENCE_S)
+        until(lambda: len(worker.jobs) >= len(committed), PATIENCE_S)
         relay.stop()
     finally:
         is_over.set()

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from delayd.testing.daemon import Daemon
 from tests.faults.receiver import Receiver
 from tests.line_client import LineClient
 from tests.rigs.process import serve_command
+from tests.rigs.waiting import until
 
 ARRIVE_S_MAX: Final = 60.0
 GRACE_S: Final = 1.0
@@ -55,10 +55,7 @@ def send_to(client: LineClient, tube: str, push: dict[str, object]) -> None:
 
 
 def wait_for(receiver: Receiver, arrivals: int) -> None:
-    until_s = time.monotonic() + ARRIVE_S_MAX
-    while len(receiver.arrivals()) < arrivals:
-        assert time.monotonic() < until_s, receiver.arrivals()
-        time.sleep(0.02)
+    until(lambda: len(receiver.arrivals()) >= arrivals, ARRIVE_S_MAX, seen=receiver.arrivals)
 
 
 def test_due_jobs_arrive_with_http_and_without(tmp_path: Path) -> None:
@@ -178,10 +175,7 @@ def test_a_start_and_a_reload_tell_of_targets_that_the_configuration_does_not_al
         with delivering(data, receiver, DELAYD_PUSH_HOSTS="example.com") as daemon:
             assert (daemon.log().count(said), daemon.log().count("s3cret")) == (1, 0)
             daemon.process.send_signal(signal.SIGHUP)
-            until_s = time.monotonic() + ARRIVE_S_MAX
-            while daemon.log().count(said) < 2:
-                assert time.monotonic() < until_s
-                time.sleep(0.02)
+            until(lambda: daemon.log().count(said) >= 2, ARRIVE_S_MAX)
         http = ("--http", "127.0.0.1:0")
         with (
             delivering(data, receiver, *http, DELAYD_PUSH_ENABLED="false") as daemon,

@@ -22,6 +22,7 @@ from tests.config_files import written
 from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
 from tests.rigs.process import daemon_of
+from tests.rigs.waiting import until
 from tests.servers import HOST, free_port
 
 WAIT_S_MAX: Final = 60.0
@@ -138,13 +139,6 @@ def put(client: HttpClient, given: dict[str, object], topic: str = "orders") -> 
     return int(answer.json["id"])
 
 
-def until(is_so: Callable[[], bool], otherwise: object = "it never came") -> None:
-    deadline_s = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert time.monotonic() < deadline_s, otherwise
-        time.sleep(0.02)
-
-
 # --- The story -----------------------------------------------------------------------------------
 
 
@@ -176,7 +170,7 @@ def test_a_receiver_that_was_down_gets_all_jobs_when_it_is_back(
         until(lambda: bool(client.ask("GET", "/v1/topics/orders").json["ready"]))
         time.sleep(1)
         endpoint.comes_back()
-        until(lambda: len(set(endpoint.bodies())) == 1_000, len(endpoint.calls))
+        until(lambda: len(set(endpoint.bodies())) == 1_000, seen=lambda: len(endpoint.calls))
         until(lambda: client.ask("GET", "/v1/topics/orders").status == 404)
     assert sorted(endpoint.bodies()) == list(range(1_000))
 
@@ -208,7 +202,7 @@ def test_after_a_rotation_calls_are_signed_with_both_secrets_and_after_a_retirem
         shown = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
         before = daemon.log().count("read again")
         os.kill(daemon.pid, signal.SIGHUP)
-        until(lambda: daemon.log().count("read again") > before, daemon.log())
+        until(lambda: daemon.log().count("read again") > before, seen=daemon.log)
         return shown.stdout.strip()
 
     def called() -> Received:
@@ -350,7 +344,7 @@ def test_a_secret_that_becomes_another_topics_signs_no_call_of_this_one_any_more
         )
         os.kill(daemon.pid, signal.SIGHUP)
         said = "secret 'orders' is for the topics ord*, and not for 'set'"
-        until(lambda: said in daemon.log(), daemon.log())
+        until(lambda: said in daemon.log(), seen=daemon.log)
         refused = client.ask("PUT", "/v1/topics/more/policy", {"push": push})
         assert (refused.status, refused.json["word"]) == (422, "NOT_FOR_TOPIC")
         refused = client.ask("POST", "/v1/topics/other/jobs", job("other", 1))

@@ -12,8 +12,7 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ import pytest
 from delayd.config import load
 from delayd.testing.daemon import Daemon
 from tests.config_files import written
+from tests.rigs.waiting import until
 from tests.servers import free_port
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "push.md").read_text(encoding="utf-8")
@@ -70,7 +70,7 @@ class Newcomer:
             answered = self.types(command)
             assert is_as_told(told, answered), f"{command}\n{answered}"
         else:
-            until(lambda: is_as_told(told, self.types(command)), command)
+            until(lambda: is_as_told(told, self.types(command)), seen=lambda: command)
 
     @contextlib.contextmanager
     def receiver(self, command: str) -> Iterator[Path]:
@@ -86,7 +86,7 @@ class Newcomer:
             ) as process,
         ):
             try:
-                until(self.answers, "the receiver does not listen")
+                until(self.answers)
                 yield output
             finally:
                 process.kill()
@@ -100,13 +100,6 @@ class Newcomer:
         words = [sys.executable, "-m", *shlex.split(command)]
         elsewhere = ["--line", "127.0.0.1:0", "--http", "127.0.0.1:0"]
         return Daemon([*words, *elsewhere], directory=str(self.directory))
-
-
-def until(is_so: Callable[[], bool], otherwise: object) -> None:
-    deadline_s = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert time.monotonic() < deadline_s, otherwise
-        time.sleep(0.05)
 
 
 def is_as_told(told: str, answered: str) -> bool:
@@ -151,8 +144,8 @@ def follow(someone: Newcomer) -> None:
     with someone.receiver(start_receiver) as output, someone.daemon(serve) as daemon:
         someone.api = daemon.http_listens_on
         assert is_as_told(first[1], someone.types(first[0]))
-        until(lambda: output.read_text() == received, output)
-        until(lambda: '"status":404' in someone.types(f"curl {ADDRESS}/v1/jobs/1"), "it is there")
+        until(lambda: output.read_text() == received, seen=output.read_text)
+        until(lambda: '"status":404' in someone.types(f"curl {ADDRESS}/v1/jobs/1"))
         for command, told in others:
             someone.sees(command, someone.here(told))
         answered = someone.types(f"if {try_it.strip()}; then exit 1; else test $? = 69; fi")

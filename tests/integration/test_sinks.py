@@ -6,9 +6,8 @@ there. The servers answer when what they answer is on disk.
 
 import asyncio
 import signal
-import time
 import tomllib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -29,6 +28,7 @@ from tests.line_client import LineClient
 from tests.push.test_sinks import JOB
 from tests.push.test_sinks_page import examples
 from tests.rigs.process import daemon_of
+from tests.rigs.waiting import until
 from tests.servers import HOST, free_port
 
 LOAD: Final = 200
@@ -159,13 +159,6 @@ def put_load(daemon: Daemon, topic: str) -> None:
             client.put(b"%d" % number)
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(RETRY_S)
-
-
 def jobs_of(daemon: Daemon) -> int:
     with LineClient(daemon.address) as client:
         stats = client.stats()
@@ -197,7 +190,7 @@ def test_a_daemon_appends_due_jobs_to_a_list_as_the_page_says(
         ask_now(redis) as ask,
     ):
         put_load(daemon, "orders")
-        wait_until(lambda: jobs_of(daemon) == 0)
+        until(lambda: jobs_of(daemon) == 0)
         assert sorted(map(int, ask.lrange("orders:due", 0, -1))) == list(range(LOAD))
 
 
@@ -209,13 +202,13 @@ def test_no_job_is_lost_when_redis_and_then_the_daemon_are_killed_under_load(
     command = configured(tmp_path, sink, topic)
     with daemon_of(*command) as daemon, ask_now(redis) as ask:
         put_load(daemon, "orders")
-        wait_until(lambda: ask.xlen("due") > LOAD // 8)
+        until(lambda: ask.xlen("due") > LOAD // 8)
         redis.kill()
         redis.start()
-        wait_until(lambda: ask.xlen("due") > LOAD // 2)
+        until(lambda: ask.xlen("due") > LOAD // 2)
         daemon.kill()
     with daemon_of(*command) as daemon, ask_now(redis) as ask:
-        wait_until(lambda: jobs_of(daemon) == 0)
+        until(lambda: jobs_of(daemon) == 0)
         arrived = [(fields[b"id"], fields[b"message_id"]) for _, fields in ask.xrange("due")]
         assert {int(job_id) for job_id, _ in arrived} == set(range(1, LOAD + 1))
         assert len(set(arrived)) == LOAD  # what came twice came with the same message_id
@@ -235,7 +228,7 @@ def test_a_daemon_publishes_due_jobs_to_an_exchange(amqp: Broker, tmp_path: Path
     asyncio.run(counted(bind=True))
     with daemon_of(*configured(tmp_path, *sections, port=amqp.port)) as daemon:
         put_load(daemon, "orders")
-        wait_until(lambda: jobs_of(daemon) == 0)
+        until(lambda: jobs_of(daemon) == 0)
     assert asyncio.run(counted(bind=False)) == LOAD
 
 

@@ -13,6 +13,7 @@ from delayd.limits import RETURNS_PER_STOP_TURN
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.line_client import LineClient
 from tests.rigs.process import serve_command
+from tests.rigs.waiting import until
 
 
 def limited_daemon(limits: str, data_dir: Path, *flags: str) -> Daemon:
@@ -104,7 +105,7 @@ def test_draining_refuses_new_jobs_and_nothing_else(tmp_path: Path) -> None:
         assert client.stats()["draining"] == "false"
         for said in ("info draining: new jobs are refused\n", "info already draining\n"):
             daemon.process.send_signal(signal.SIGUSR1)
-            wait_until_said(daemon, said)
+            until(lambda: said in daemon.log())  # noqa: B023 - within the turn
             assert client.stats()["draining"] == "true"
             assert client.ask("put 0 0 60", b"after") == "DRAINING"
         assert client.ask("reserve") == "RESERVED 1 6\r\nbefore"
@@ -112,13 +113,6 @@ def test_draining_refuses_new_jobs_and_nothing_else(tmp_path: Path) -> None:
         assert daemon.stop() == Exit.OK
     with running_daemon(data_dir=tmp_path) as daemon, LineClient(daemon.address) as client:
         assert client.put(b"a new life") > 1
-
-
-def wait_until_said(daemon: Daemon, line: str) -> None:
-    deadline_s = time.monotonic() + 60
-    while line not in daemon.log():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 EARLY = """
@@ -152,11 +146,8 @@ def test_a_signal_that_comes_before_it_serves_does_what_it_does_later(
     with said.open("wb") as output:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=output)
     try:
-        deadline_s = time.monotonic() + 60
-        while not all(word in said.read_bytes() for word in (b"draining: ", b"nothing to reload")):
-            assert process.poll() is None, said.read_text()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        for words in ("draining: ", "nothing to reload"):
+            until(lambda: words in said.read_text(), seen=said.read_text)  # noqa: B023 - within the turn
         assert not signal_is_held(process.pid, signal.SIGUSR1)
     finally:
         process.terminate()
@@ -182,12 +173,8 @@ def test_a_signal_that_is_blocked_from_the_beginning_is_remembered(
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
     process.send_signal(number)  # before Python has begun
     try:
-        deadline_s = time.monotonic() + 60
         sentence = "draining: new jobs are refused" if number is signal.SIGUSR1 else "serving"
-        while sentence not in said.read_text():
-            assert process.poll() is None, said.read_text()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.01)
+        until(lambda: sentence in said.read_text(), seen=said.read_text)
         assert not signal_is_held(process.pid, number)
     finally:
         process.terminate()
@@ -238,8 +225,8 @@ def hold(daemon: Daemon, jobs: int) -> LineClient:
     holder.send(b"reserve-batch 1000 0\r\n" * (1 + jobs // 1_000))
     assert [holder.reply()[:9] for _ in range(jobs)] == [b"INSERTED "] * jobs
     with LineClient(daemon.address) as other:
-        while other.stats("stats-tube default")["current-jobs-reserved"] != str(jobs):
-            time.sleep(0.01)
+        reserved = "current-jobs-reserved"
+        until(lambda: other.stats("stats-tube default")[reserved] == str(jobs))
     return holder
 
 
@@ -285,9 +272,7 @@ def test_a_closed_connection_is_a_failure_and_a_graceful_stop_is_none(tmp_path: 
             worker.ask("watch mail.a")
             assert worker.ask("reserve").startswith(f"RESERVED {job_id} ")
         dies.close()
-        deadline_s = time.monotonic() + 60
-        while stays.stats("stats-job 1")["state"] != "buried":
-            assert time.monotonic() < deadline_s
+        until(lambda: stays.stats("stats-job 1")["state"] == "buried")
         assert daemon.stop() == Exit.OK
         stays.close()
     again = running_daemon(*flags, data_dir=tmp_path / "data")

@@ -36,6 +36,7 @@ from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
 from tests.pages import BLOCK, Reader, is_as_told, text_of
 from tests.postgres_server import PostgresServer, postgres_server
+from tests.rigs.waiting import until
 from tests.servers import READY, Server, ServerNotStarted, executable, free_port, launch
 
 if TYPE_CHECKING:
@@ -81,8 +82,7 @@ class Machines:
 
     def standby(self, *flags: str) -> Server:
         daemon = self.start(*flags)
-        while b"standing by" not in daemon.output():
-            assert daemon.process.poll() is None, daemon.output()
+        daemon.wait_until_said(lambda said: "standing by" in said)
         assert b"ready" not in daemon.output()
         return daemon
 
@@ -161,8 +161,7 @@ def test_a_standby_answers_its_health_and_takes_over_at_the_same_address(
     with pytest.raises(ConnectionRefusedError):
         LineClient(own)
     with HttpClient(owner_http) as client:
-        while not client.ask("GET", "/v1/stats").json["ownership"]["standbys"]:
-            pass
+        until(lambda: client.ask("GET", "/v1/stats").json["ownership"]["standbys"])
         answer = client.ask("POST", "/v1/handover", {})
         assert (answer.status, "line {}:{}".format(*own) in answer.json["standby"]) == (200, True)
     assert owner.process.wait(60) == Exit.HANDED_OVER
@@ -203,9 +202,8 @@ def test_replies_wait_while_the_database_is_away(
         client.put(b"one")
         server.kill()
         client.send(b"put 0 0 60 3\r\ntwo\r\nlist-tubes\r\n")
-        while (answer := http.ask("GET", "/readyz")).status == 200:
-            pass
-        assert "the database postgresql://127.0.0.1" in answer.json["detail"]
+        until(lambda: http.ask("GET", "/readyz").status != 200)
+        assert "the database postgresql://127.0.0.1" in http.ask("GET", "/readyz").json["detail"]
         with client_of(owner) as late:
             assert late.rest() == b""  # it is closed, so that the client looks for the owner
         assert http.ask("POST", "/v1/topics/a/jobs", {"body": 1}).status == 503
@@ -411,10 +409,8 @@ def test_the_set_up_of_the_page_lets_clients_of_other_machines_in_with_a_token(
             variables = {"DELAYD_POSTGRES_NAME": machines.environment["DELAYD_POSTGRES_NAME"]}
             address = {"DELAYD_POSTGRES_ADDRESS": f"{name}.example.com"}
             started.append(machines.run(argv, {**os.environ, **variables, **address}))
-            said = "ready: " if name == "a" else "standing by: "
-            while said not in started[-1].output().decode():
-                assert started[-1].process.poll() is None, started[-1].output()
-                time.sleep(0.02)
+            state = "ready: " if name == "a" else "standing by: "
+            started[-1].wait_until_said(lambda said: state in said)  # noqa: B023 - within the turn
         assert b"a.example.com:" in started[1].output()
         token = (tmp_path / "admin.token").read_text().strip()
         owner = re.findall(rb", http 0.0.0.0:([0-9]+)", started[0].output())
@@ -459,9 +455,8 @@ def test_the_drill_ends_with_every_acknowledged_job(
                 command, _, told = text.removeprefix("$ ").partition("\n")
                 argv = (executable("delayd"), *command.split()[1:])
                 started.append(machines.run(argv, reader.environment))
-                while not is_as_told(told.rstrip(), started[-1].output().decode().rstrip()):
-                    assert started[-1].process.poll() is None, started[-1].output()
-                    time.sleep(0.05)
+                is_so = partial(is_as_told, told.rstrip())
+                started[-1].wait_until_said(lambda said: is_so(said.rstrip()))  # noqa: B023 - within the turn
             else:
                 reader.type(text)
         first_one, second, again = started

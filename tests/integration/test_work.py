@@ -5,8 +5,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +16,7 @@ from delayd.client.sync import Client
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.access.samples import made, written
+from tests.rigs.waiting import until
 
 WITHIN_S = 60.0
 
@@ -60,13 +60,6 @@ def drained(daemon: Daemon, *words: str) -> tuple[str, str]:
     failed = re.search("exit code (?!75)|killed (by|after)", err)
     assert worker.returncode == (Exit.JOBS_FAILED if failed else Exit.OK), err
     return out, err
-
-
-def until(condition: Callable[[], object]) -> None:
-    ends = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def test_the_body_is_the_input_and_variables_tell_about_the_job(
