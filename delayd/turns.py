@@ -247,7 +247,9 @@ class Turns:
             else:
                 events = poller.poll(wait_s, hears_clients=hears_clients)
             self._polled_ns = monotonic_ns()
-            self._is_lively = len(events) > 0 and self._polled_ns - now_ns < 2 * self.busy_poll_ns
+            if events or wait_s != 0.0:  # a look without a wait says nothing of the next events
+                is_soon = self._polled_ns - now_ns < 2 * self.busy_poll_ns
+                self._is_lively = len(events) > 0 and is_soon
             if len(events) == 1 and events[0][0] == self._sync_fd and commit is not None:
                 # Replies that waited for the disk leave. Nothing is read, fired or recorded.
                 commit.reap()

@@ -34,7 +34,14 @@ from delayd.log_lines import Log
 from delayd.notices import Notices
 from delayd.service import Service
 from delayd.turns import Turns, TurnSelector
-from tests.rigs.commit import DESCRIPTOR, CommitRig, ScriptedSnapshots, Watch, set_watch
+from tests.rigs.commit import (
+    DESCRIPTOR,
+    CommitRig,
+    Recipient,
+    ScriptedSnapshots,
+    Watch,
+    set_watch,
+)
 from tests.rigs.disk import SimulatedDisk
 from tests.test_commit_trouble import do_something
 
@@ -167,6 +174,16 @@ def test_behind_clients_that_answer_at_once_it_stays_awake_for_a_moment(rig: Com
     awake = waits_s[5:].index(None)
     assert 5 <= awake <= 10
     assert waits_s[5 : 5 + awake] == [0.0] * awake
+
+
+def test_a_look_before_a_turn_leaves_it_awake(rig: CommitRig) -> None:
+    rig.turns.busy_poll_ns = AWAKE_NS
+    rig.watch.step_ns = AWAKE_NS // 10
+    rig.line.events = [EVENT]
+    assert rig.slept(None) == [None], "its client has answered soon"
+    rig.turns.reply_when_durable(Recipient("w", []), b"done")
+    waits_s = rig.slept(None, *[int] * 20)
+    assert waits_s[:3] == [0.0, 0.0, 0.0], "before the turn, and then for a moment"
 
 
 def test_awake_it_misses_no_deadline(rig: CommitRig) -> None:
