@@ -6,7 +6,7 @@ in `body`, others are in `body_base64`.
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from delayd.core.job_parts import (
     TALLY,
@@ -66,15 +66,6 @@ def set_body(
         answer.body_base64 = body
 
 
-class Reservation(NamedTuple):
-    """One reservation of a job; earlier and later ones have other values."""
-
-    job_id: int
-    created_ms: int
-    reserves: int
-    """Number of this hand-out in the job's present life, starting at 1."""
-
-
 def _came_back(record: bytes) -> int:
     """Return how often the job came back from a holder, without the rest of its tally (0.5 µs)."""
     if not record[FLAGS_AT] & _TALLY:
@@ -83,25 +74,30 @@ def _came_back(record: bytes) -> int:
     return reserves
 
 
-def reservation_of(record: bytes) -> Reservation:
-    """Return the reservation of a job that is reserved."""
-    job_id, _, created_ms, *_ = HEADER.unpack_from(record)
-    return Reservation(job_id, created_ms, _came_back(record) + 1)
-
-
 def token_of(job_id: int, created_ms: int, reserves: int) -> str:
-    """Write a reservation as the token that its holder gets.
+    """Return the token that the holder of a job gets: earlier and later ones are others.
 
-    >>> token_of(*Reservation(17, 1_795_287_600_250, 1))
+    `reserves` is the number of this hand-out in the job's present life, starting at 1.
+
+    >>> token_of(17, 1_795_287_600_250, 1)
     '17-1a1ff7acc7a-1'
     """
     return f"{job_id}-{created_ms:x}-{reserves}"
 
 
-def parse_token(token: str) -> Reservation:
-    """Read a token that has the right form."""
-    job_id, created_ms, reserves = token.split("-")
-    return Reservation(int(job_id), int(created_ms, 16), int(reserves))
+def current_token(record: bytes) -> str:
+    """Return the token of a job that is reserved; each reservation has one spelling."""
+    header = HEADER.unpack_from(record)
+    return token_of(header[0], header[2], _came_back(record) + 1)
+
+
+def job_of(token: str) -> int:
+    """Return the job that a token of the right form is of.
+
+    >>> job_of("17-1a1ff7acc7a-1")
+    17
+    """
+    return int(token.partition("-")[0])
 
 
 def reserved_job(

@@ -16,7 +16,7 @@ from delayd.core.operations.reserve import touch as touch_job
 from delayd.core.operations.tick import caught_up
 from delayd.http import answer_forms
 from delayd.http.api import Api, Call
-from delayd.http.handlers.job_responses import Reservation, due_text, parse_token, reservation_of
+from delayd.http.handlers.job_responses import current_token, due_text, job_of
 from delayd.http.handlers.jobs import bury as bury_waiting
 from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import FieldError, RequestInvalid
@@ -34,16 +34,15 @@ def _reservation(call: Call) -> tuple[int, "Session", bytes]:
     """Return the job of the path, the session that holds it under this token, and its record."""
     form: HeldForm = call.form
     job_id = call.job_id
-    reservation = parse_token(form.token)
-    if reservation.job_id != job_id:
+    if job_of(form.token) != job_id:
         raise RequestInvalid([FieldError("token", f"belongs to another job than {job_id}")])
-    record = call.allow_job(job_id, _has_handed_out(reservation))
-    return job_id, holder_of(call.api, reservation, record), record
+    record = call.allow_job(job_id, _is_token(form.token))
+    return job_id, holder_of(call.api, job_id, form.token, record), record
 
 
-def _has_handed_out(reservation: Reservation) -> Callable[[bytes], bool]:
-    """Return a function that tells whether a record's last reservation is this one."""
-    return lambda record: reservation_of(record) == reservation
+def _is_token(token: str) -> Callable[[bytes], bool]:
+    """Return a function that tells whether the last reservation of a record has this token."""
+    return lambda record: current_token(record) == token
 
 
 async def ack(call: Call) -> Reply:
@@ -123,11 +122,10 @@ async def ack_many(call: Call) -> Reply:
             if not number % HTTP_LOOK_ITEMS and slices.is_over:
                 _delete_held(api, held)
                 await slices.rest()
-            reservation = parse_token(token)
-            job_id = reservation.job_id
+            job_id = job_of(token)
             try:
-                record = call.allow_job(job_id, _has_handed_out(reservation))
-                session = holder_of(api, reservation, record)
+                record = call.allow_job(job_id, _is_token(token))
+                session = holder_of(api, job_id, token, record)
                 if job_id in seen:
                     raise JobNotFound(job_id)
             except Refusal as refusal:
@@ -157,11 +155,10 @@ async def nack_many(call: Call) -> Reply:
         for one in form.nacks:
             if slices.is_over:
                 await slices.rest()
-            reservation = parse_token(one.token)
-            job_id = reservation.job_id
+            job_id = job_of(one.token)
             try:
-                record = call.allow_job(job_id, _has_handed_out(reservation))
-                _nack(api, holder_of(api, reservation, record), job_id, one)
+                record = call.allow_job(job_id, _is_token(one.token))
+                _nack(api, holder_of(api, job_id, one.token, record), job_id, one)
             except Refusal as refusal:
                 results.add_refused(answer_forms.NackResultAnswer, job_id, refusal)
             else:

@@ -12,7 +12,7 @@ connection ends the reservation: a token must never be used twice.
 """
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from delayd.access.connection_limits import who_at
 from delayd.core.errors import Refusal
@@ -26,7 +26,7 @@ from delayd.core.session import Handed, Session, WaitEnd
 from delayd.core.times import RequestMs
 from delayd.http.answer_forms import ReservedAnswer
 from delayd.http.api import Api, Call
-from delayd.http.handlers.job_responses import Reservation, reservation_of, reserved_job
+from delayd.http.handlers.job_responses import current_token, reserved_job
 from delayd.http.problems import ReservationLost, Stopping
 from delayd.http.responses import NO_CONTENT, Reply, reply
 from delayd.limits import HTTP_RESERVED_BYTES_MAX
@@ -207,22 +207,23 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
     return response
 
 
-def holder_of(api: Api, reservation: Reservation, record: bytes) -> Session:
-    """Return the session under which a job is reserved with that reservation; `ReservationLost`.
+_HOLDERS: Final = (HttpHolder, Consumer)
+"""The owners of sessions whose reservations have tokens."""
+
+
+def holder_of(api: Api, job_id: int, token: str, record: bytes) -> Session:
+    """Return the session under which a job is reserved with that token; `ReservationLost`.
 
     `TopicIsInternal` for a job that was handed out before that was refused, and survived a restart.
     """
     store = api.engine.store
     require_writable_job(api.engine, record)
-    holder = store.leases.sessions.get(reservation.job_id)
-    is_ours = holder is not None and (
-        isinstance(holder.owner, Consumer | HttpHolder) or holder is store.orphans
-    )
+    holder = store.leases.sessions.get(job_id)
     if (
         holder is None
-        or not is_ours
-        or reservation_of(record) != reservation
-        or holder.deadlines[reservation.job_id] <= store.time_ms
+        or not (isinstance(holder.owner, _HOLDERS) or holder is store.orphans)
+        or current_token(record) != token
+        or holder.deadlines[job_id] <= store.time_ms
     ):
-        raise ReservationLost(reservation.job_id)
+        raise ReservationLost(job_id)
     return holder
