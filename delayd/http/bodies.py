@@ -98,8 +98,8 @@ class BodyReader:
     """Reads the bodies of one call's requests."""
 
     __slots__ = (
-        *("_batch", "_begins_as_batch", "_cut", "_item", "_json_bytes_max", "_list", "_one"),
-        "takes_lines",
+        *("_batch", "_begins_as_batch", "_cut", "_item", "_json_bytes_max", "_list"),
+        *("_list_name", "_one", "takes_lines"),
     )
 
     def __init__(self, form: type[Form], batch: type[Form] | None, job_body_bytes_max: int) -> None:
@@ -111,7 +111,7 @@ class BodyReader:
         self._batch = None if batch is None else Reader(batch, job_body_bytes_max)
         self._list: ListField | None = None
         self._item = self._one
-        self._begins_as_batch = b""
+        self._begins_as_batch = self._list_name = b""
         # A single job's body always fits, in base64 too.
         self._json_bytes_max = max(HTTP_JSON_BYTES_MAX, 2 * job_body_bytes_max)
         self.takes_lines = batch is not None
@@ -119,7 +119,8 @@ class BodyReader:
             if field.form is not None:
                 self._list = field
                 self._item = Reader(field.form, job_body_bytes_max)
-                self._begins_as_batch = b'{"%b"' % field.name.encode()
+                self._list_name = b'"%b"' % field.name.encode()
+                self._begins_as_batch = b"{" + self._list_name
                 fields = [(field.name, msgspec.Raw | Unset, UNSET)]
                 self._cut = msgspec.json.Decoder(msgspec.defstruct("Cut", fields)).decode
 
@@ -130,6 +131,8 @@ class BodyReader:
             return self._one.read(data)
         if data.startswith(self._begins_as_batch):
             return batch.read(data)
+        if self._list_name not in data and b"\\" not in data:  # nor is it there with escapes
+            return self._one.read(data)
         try:
             is_batch = self._list_in(data) is not None
         except (ValueError, RecursionError):  # the form for one says it in detail

@@ -99,6 +99,16 @@ def test_a_long_request_is_read_as_a_short_one_is(
     assert outcome(lambda data: read(data, kind, batch), spaced) == outcome(short.read, spaced)
 
 
+@pytest.mark.parametrize("name", [b"jobs", rb"j\u006fbs", rb"\u006aobs"])
+def test_a_short_batch_is_one_however_its_name_is_written(name: bytes) -> None:
+    batch: Any = PUTS.read_short(b'{"%b": [{"body": 1}]}' % name)
+    assert [job.body_bytes for job in batch.jobs] == [b"1"]
+    with pytest.raises(RequestInvalid, match="key: there is no such field"):
+        PUTS.read_short(b'{"key": 1, "%b": [{"body": 1}]}' % name)
+    job: Any = PUTS.read_short(b'{"key": "a", "body": "%b"}' % name)
+    assert job.body_bytes == b'"%b"' % name
+
+
 def test_of_a_name_that_is_there_twice_the_last_value_counts() -> None:
     jobs = [b'"jobs": [%b]' % item for item in (b'{"body": 1}, 7', b'{"body": 2}', b"")]
     (job,) = put(b'{"jobs": 1, %b, %b}' % (jobs[0], jobs[1])).jobs
