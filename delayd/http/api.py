@@ -250,7 +250,7 @@ class Call:
 
     def allow(self, topic: str | None) -> None:
         """Refuse a client that may not do this to the topic; None: to every topic."""
-        if self.scope is not None:
+        if self.scope is not None and self.principal is not EVERYBODY:
             self.allow_all(Right(self.scope, topic))
 
     def allow_all(self, *rights: Right) -> None:

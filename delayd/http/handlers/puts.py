@@ -132,7 +132,8 @@ async def put(call: Call) -> Reply:
     job: PutJobForm = call.form
     if job.url is not UNSET:
         call.allow_all(*to_put(name, with_target=True))
-    _allow_ends(call, (job,))
+    if job.instead_of is not UNSET:
+        _allow_ends(call, (job,))
     key, on = _key_of(job)
     api = call.api
     if key:
