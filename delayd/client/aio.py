@@ -14,8 +14,8 @@ Its methods may be called by many tasks at once, of one event loop.
 import asyncio
 import functools
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
 from delayd.client.addresses import DEFAULT_URL
 from delayd.client.aio_connection import AsyncConnections
@@ -27,10 +27,9 @@ from delayd.client.jobs import NEVER_S, Reserved, Touches, leaving, touched
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.line_calls import LineCalls
 from delayd.client.protocols import way_to
-from delayd.client.results import JobInfo, ScheduleInfo
 from delayd.client.steps import PageAfter, Steps, awaited
 from delayd.client.sync import Client, Job
-from delayd.client.values import Duration, Filter
+from delayd.client.values import Duration
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,6 +50,13 @@ def _awaited(
         return answer
 
     return call
+
+
+def _iterated(
+    method: Callable[Concatenate[Any, P], Iterator[T]],
+) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
+    """Return a method of `Client` as one of `AsyncClient`; either iterates over its `_paged`."""
+    return cast("Callable[Concatenate[Any, P], AsyncIterator[T]]", method)
 
 
 class AsyncClient:
@@ -157,28 +163,9 @@ class AsyncClient:
     get = _awaited(Client.get)
     find = _awaited(Client.find)
     peek = _awaited(Client.peek)
-
-    def find_key(self, key: str) -> AsyncIterator[JobInfo]:
-        """As `Client.find_key`."""
-        return self._paged(lambda after, _: self._calls.page_of_key(key, after=after))
-
-    def jobs(
-        self, topic: str, *, limit: int | None = None, bodies: bool = False, **which: Unpack[Filter]
-    ) -> AsyncIterator[JobInfo]:
-        """As `Client.jobs`."""
-        return self._paged(
-            lambda after, left: self._calls.page(
-                topic, which, limit=left, after=after, bodies=bodies
-            ),
-            limit,
-        )
-
-    def dead_letters(
-        self, topic: str, *, limit: int | None = None, reason: str = ""
-    ) -> AsyncIterator[JobInfo]:
-        """As `Client.dead_letters`."""
-        return self.jobs(topic, limit=limit, bodies=True, state="buried", reason=reason)
-
+    find_key = _iterated(Client.find_key)
+    jobs = _iterated(Client.jobs)
+    dead_letters = _iterated(Client.dead_letters)
     kick = _awaited(Client.kick)
     cancel = _awaited(Client.cancel)
     reschedule = _awaited(Client.reschedule)
@@ -209,13 +196,7 @@ class AsyncClient:
 
     put_schedule = _awaited(Client.put_schedule)
     schedule = _awaited(Client.schedule)
-
-    def schedules(self, topic: str = "", *, prefix: str = "") -> AsyncIterator[ScheduleInfo]:
-        """As `Client.schedules`."""
-        return self._paged(
-            lambda after, _: self._calls.page_of_schedules(topic, prefix, after=after)
-        )
-
+    schedules = _iterated(Client.schedules)
     remove_schedule = _awaited(Client.remove_schedule)
     pause_schedule = _awaited(Client.pause_schedule)
     resume_schedule = _awaited(Client.resume_schedule)

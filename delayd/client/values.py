@@ -52,21 +52,13 @@ EXAMPLE: Final = 'put_many("mail", [{"body": {"to": "ada"}}, {"body": "later", "
 _DURATION_RULE: Final = 'must be seconds, or a duration such as "50ms", "15s" or "1h30m"'
 
 
-class PutOptions(TypedDict, total=False):
-    """The options of a put."""
+class JobOptions(TypedDict, total=False):
+    """What a job has besides its body, whether a client puts it or a run of a schedule."""
 
-    delay: Duration
-    """How long until it is due; by default the topic's policy, or at once."""
-    at: Moment
-    """When it is due, in place of a delay. HTTP only."""
     priority: int
     """0, the most urgent, to 4,294,967,295; 65536 by default."""
     ttr: Duration
     """How long a worker may hold it; by default the topic's policy, or a minute."""
-    key: str
-    """A name of yours, unique among the live jobs of the topic."""
-    on_conflict: OnConflict
-    """What to do if the key is taken; `reject` by default."""
     group: str
     """The job's group."""
     retry: str | Sequence[Duration]
@@ -75,11 +67,6 @@ class PutOptions(TypedDict, total=False):
     """How often it is handed out at most."""
     jitter_percent: int
     """Lengthens each step of `retry` by up to this much."""
-    instead_of: str
-    """A job that ends as this one is put, `"TOPIC:ID"` or `"TOPIC:ID:KEY"`; JobNotFound without
-    it. So a put that is sent again is refused, and never a second job."""
-    idempotency_key: str
-    """Makes a put without a key safe to repeat, for a day. HTTP only."""
     url: str
     """Where the daemon delivers it when it is due, instead of handing it to a worker."""
     method: str
@@ -88,13 +75,31 @@ class PutOptions(TypedDict, total=False):
     """Headers of that call. HTTP only."""
 
 
+class PutOptions(JobOptions, total=False):
+    """The options of a put."""
+
+    delay: Duration
+    """How long until it is due; by default the topic's policy, or at once."""
+    at: Moment
+    """When it is due, in place of a delay. HTTP only."""
+    key: str
+    """A name of yours, unique among the live jobs of the topic."""
+    on_conflict: OnConflict
+    """What to do if the key is taken; `reject` by default."""
+    instead_of: str
+    """A job that ends as this one is put, `"TOPIC:ID"` or `"TOPIC:ID:KEY"`; JobNotFound without
+    it. So a put that is sent again is refused, and never a second job."""
+    idempotency_key: str
+    """Makes a put without a key safe to repeat, for a day. HTTP only."""
+
+
 class NewJob(PutOptions, total=False):
     """A job of a batch: its body, and the options of a put."""
 
     body: Required[Body]
 
 
-class ScheduleOptions(TypedDict, total=False):
+class ScheduleOptions(JobOptions, total=False):
     """When the runs of a schedule are due, and what their jobs have besides topic and body."""
 
     cron: str
@@ -117,15 +122,6 @@ class ScheduleOptions(TypedDict, total=False):
     """What to do while the run before is neither done nor dead; `allow` by default."""
     jitter: Duration
     """Delays all runs by the same time, below this, computed from the name; keys are without it."""
-    priority: int
-    ttr: Duration
-    group: str
-    retry: str | Sequence[Duration]
-    max_attempts: int
-    jitter_percent: int
-    url: str
-    method: str
-    headers: Mapping[str, str]
 
 
 class NewSchedule(ScheduleOptions, total=False):
