@@ -55,7 +55,7 @@ def log_trouble(durable: "DurableLog") -> str:
         return f"the lease of the log is over, another daemon may own it by now; {why}"
     if settling_ms > SLOW_SYNC_MS and ownership is None:
         return silent
-    if missing := durable.look():
+    if missing := durable.find_lost():
         return f"{missing}: nothing is acknowledged until a snapshot replaces it"
     return ""
 

@@ -377,7 +377,7 @@ PASS_HELD_COPIED_MAX: Final = 16_384
 
 # Jobs of one page of a list: 100 kB of text, and what is found is kept in memory until it is sent.
 SEARCH_JOBS_MAX: Final = 1_000
-# Of an error, so much tells the reason for which jobs are grouped: what differs is mostly behind.
+# Of an error, so much tells the reason for which jobs are grouped: what differs mostly comes later.
 REASON_CHARACTERS_MAX: Final = 200
 # Groups of the dead letters of a topic that are kept while they are counted: 1.5 MB; the jobs of
 # others are counted alone. And those that are told, the largest: 60 kB of text.
@@ -525,9 +525,9 @@ JOURNAL_RECORD_HEAD_BYTES: Final = 512
 # What the end of a segment may waste when not even a lone delete (63 bytes) fits it any more.
 SPARE_SLACK_BYTES: Final = 64
 
-# Zeros are written over so much of the preallocated space behind a frame at once, in 0.4 ms: a sync
+# Zeros are written over so much of the preallocated space after a frame at once, in 0.4 ms: a sync
 # of 190 bytes then takes 100 µs instead of 114 on average, one of 7,500 bytes 156 instead of 430.
-# Behind longer frames it would not pay: they begin new blocks with each sync in any case.
+# After longer frames it would not pay: they begin new blocks with each sync in any case.
 ZEROED_AHEAD_BYTES: Final = 256 << 10
 ZEROED_AHEAD_FRAME_BYTES_MAX: Final = 32 << 10
 # A file system notes for whole blocks whether they were written to.

@@ -241,7 +241,7 @@ class DurableLog(LogSnapshots, Protocol):
     # --- A start ---------------------------------------------------------------------------------
 
     def follow(self) -> Iterator[LogFrame | None]:
-        """Yield the frames that there are, in order, behind those yielded before.
+        """Yield the frames that there are, in order, after those yielded before.
 
         While another daemon owns the log it goes on, and yields None when nothing has come for a
         moment. A frame with the number 0 says that all before it are void: the log is read anew,
@@ -342,7 +342,7 @@ class DurableLog(LogSnapshots, Protocol):
     def reap(self) -> None:
         """See whether what goes on has ended."""
 
-    def look(self) -> str:
+    def find_lost(self) -> str:
         """See whether all is still there; return what is missing, empty for nothing."""
 
     @property

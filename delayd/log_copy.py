@@ -4,7 +4,7 @@
                           └────────────── compared, byte for byte ◄────────────────┘
                                               └─► counts
 
-What is copied is the state behind the last frame, in the records that a snapshot has: jobs with
+What is copied is the state after the last frame, in the records that a snapshot has: jobs with
 their ids, keys, attempts and due times, dead letters, policies and pauses. The log keeps its
 identity, so that receivers of pushes see the ids that they know. Nothing changes at the source, and
 nobody may use it meanwhile; of the target there is all or nothing.

@@ -547,7 +547,7 @@ class Service:
         if self._durable is not None:
             if self._durable.settling_ms > SLOW_SYNC_MS:
                 self._notices.log_hangs(self._durable.settling_ms)
-            self._durable.look()
+            self._durable.find_lost()
         self._access.keep_days(self._notices.log)
         self._turns.note_wall_clock()
 

@@ -68,11 +68,11 @@ def test_replies_are_held_from_the_look_until_a_snapshot_has_what_was_lost(
     assert losing.put("held", 1) == []
     assert losing.missing == [f"{FIRST} was removed"]
     assert losing.put("too", LOOK_MS) == []
-    assert losing.rig.log.look() == f"{FIRST} was removed"
+    assert losing.rig.log.find_lost() == f"{FIRST} was removed"
     assert losing.heal() == ["a gets held", "a gets too"]
     assert losing.put("later") == ["a gets later"]
     assert losing.missing == [f"{FIRST} was removed"]
-    assert losing.rig.log.look() == ""
+    assert losing.rig.log.find_lost() == ""
     before = losing.rig.state()
     losing.rig.journal.sync()
     assert losing.rig.restarted().state() == before
@@ -85,7 +85,7 @@ def test_a_sync_that_ends_after_the_look_releases_nothing() -> None:
     rig.log._elsewhere_until_ns = 1 << 62
     assert losing.put("syncing") == []
     losing.disk.unlink(FIRST)
-    assert rig.log.look()
+    assert rig.log.find_lost()
     rig.loop.crank()
     assert rig.look() == []
     assert losing.heal() == ["a gets syncing"]

@@ -61,7 +61,7 @@ class Listing(NamedTuple):
 
     page: "Iterable[JobInfo] | None"
     note: "Callable[[], str]"
-    """What is to be said behind the page; called when all of it was read."""
+    """What is to be said after the page; called when all of it was read."""
     code: Exit
 
 

@@ -33,7 +33,7 @@ from delayd.journal.disk import Disk
 from delayd.journal.errors import DamageError, JournalCorrupt
 from delayd.journal.format import FRAME_OVERHEAD_BYTES, VIRTUAL_NAME, Frame, check_names
 from delayd.journal.recovery import LogVerdict, Recovery, StartWarning, start_warnings
-from delayd.journal.repair import Rest, rest_behind
+from delayd.journal.repair import Rest, rest_after
 from delayd.limits import WALL_MS_MAX
 from delayd.moments import moment_text
 from delayd.text import counted, in_json, visible
@@ -261,7 +261,7 @@ def examine(disk: Disk, directory: str, names: list[str] | None = None) -> Exami
     except DamageError as error:
         examination.refusal = error
     if recovery.place and recovery.verdict is not LogVerdict.ACCEPT:
-        examination.rest = rest_behind(recovery, recovery.place)
+        examination.rest = rest_after(recovery, recovery.place)
     return examination
 
 

@@ -365,7 +365,7 @@ def put_lines(
 def stop_of(results: "Sequence[PutResult | Refused]") -> int | None:
     """Return with which line to go on later, if some were refused for the moment.
 
-    It is behind the last that was put, since none must be put twice: a refusal before that one is
+    It is after the last that was put, since none must be put twice: a refusal before that one is
     reported like any other.
 
     >>> stop_of([PutResult(1, "created"), NoRoom("full"), NotNow("it drains")])

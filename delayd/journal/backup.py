@@ -6,13 +6,13 @@ Why the copy is consistent. A snapshot never changes once it has its name. A seg
 what its intact frames hold never changes. An open file can be read even when retention has removed
 it, so the set of files is the one of the moment in which they were opened; if one of the listed
 files is gone before that, the list is made anew. Only the end of the last segment moves: it is the
-last intact frame when it is looked for, and what is written behind it later is not copied.
+last intact frame when it is looked for, and what is written after it later is not copied.
 
 A client is answered after its frame was written. So the copy holds everything that was acknowledged
 before the backup began, whatever the sync policy, and ends between two frames, as after a kill.
 
 Say the last segment is read while the daemon writes frame 8 of it: the copy ends with frame 7. If
-frame 9 is found intact behind it, saying that 8 had been durable, 8 is read again: it is whole now,
+frame 9 is found intact after it, saying that 8 had been durable, 8 is read again: it is whole now,
 or damaged, and then there is no backup.
 
 `marked` keeps daemons from starting on a half copied directory, however the backup ended. The

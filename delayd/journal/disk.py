@@ -300,7 +300,7 @@ def allocate_whole(disk: Disk, handle: int, size: int) -> None:
     try:
         disk.allocate(handle, size)
     except OSError:
-        # This also frees what lies behind the end of the file.
+        # This also frees what lies after the end of the file.
         with contextlib.suppress(OSError):
             disk.truncate(handle, before)
         raise

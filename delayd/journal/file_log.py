@@ -164,9 +164,11 @@ class FileLog:
         """
         if time_ms >= self._look_ms:
             self._look_ms = time_ms + LOOK_MS
-            self.look()
+            self.find_lost()
             if self._loop is not None:
-                self._loop.call_later(LOOK_MS / 1_000, self.look)  # and when nothing may follow
+                self._loop.call_later(
+                    LOOK_MS / 1_000, self.find_lost
+                )  # and when nothing may follow
         payload = b"".join(records)
         try:
             sequence = self._journal.append(payload, time_ms, wall_ms)
@@ -181,12 +183,12 @@ class FileLog:
 
     # --- What has vanished -----------------------------------------------------------------------
 
-    def look(self) -> str:
+    def find_lost(self) -> str:
         """See whether the files are still there; return what is missing."""
         if self._is_over:
             return ""
         try:
-            self._journal.look()
+            self._journal.find_lost()
         except JournalError as error:
             self._fail(error)
             return str(error)
@@ -204,7 +206,7 @@ class FileLog:
         self._journal.snapshot_ms = writer.time_ms
         for path in writer.left_behind:
             self._news.warning("an obsolete file cannot be removed", file=path)
-        if not self.is_whole and not self.look() and not self._is_over:
+        if not self.is_whole and not self.find_lost() and not self._is_over:
             self.is_whole = True
             if self._user is not None:
                 self._user.restored()

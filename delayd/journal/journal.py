@@ -623,11 +623,11 @@ class Journal:
         synced = self.synced_sequence
         for sequence, time_ms, wall_ms, payload in self._pending.frames:
             replacement.append(_RECORDS, sequence, synced, time_ms, wall_ms, payload)
-        behind = [segment for segment in untrusted if segment.number > replacement.number]
-        for segment in reversed(behind):
+        after = [segment for segment in untrusted if segment.number > replacement.number]
+        for segment in reversed(after):
             with contextlib.suppress(FileNotFoundError):
                 self._disk.unlink(segment.path)
-        if behind:
+        if after:
             self._disk.sync_directory(self.directory)
         replacement.publish(self.directory)
 
@@ -643,7 +643,7 @@ class Journal:
         """Name what is missing in the directory until a snapshot holds it; empty: nothing is."""
         return self._lost if self.retention.newest_sequence < self._lost_sequence else ""
 
-    def look(self) -> None:
+    def find_lost(self) -> None:
         """See whether the directory and all files in it are still as this journal left them.
 
         Called between appends. Where a file is not, `lost` says so. Raises JournalFailed when the

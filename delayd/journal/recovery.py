@@ -270,7 +270,7 @@ class Basis(enum.Enum):
 
 _LOG, _NEWEST, _PREVIOUS, _LOST, _NEWER_YET = Basis
 _BASES_BY_SNAPSHOTS: Final[dict[SnapshotsFound, tuple[Basis, Basis, Basis]]] = {
-    # where the log is:    not there    reaching    behind a gap
+    # where the log is:    not there    reaching    after a gap
     SnapshotsFound.NONE: (_LOG, _LOG, _LOST),  # without a log a new directory
     # A snapshot never stands alone: the file that holds its last frame is kept with it.
     SnapshotsFound.WHOLE: (_LOST, _NEWEST, _LOST),
@@ -408,7 +408,7 @@ class Found(enum.Enum):
     MISPLACED = "a segment that does not belong here"
 
 
-class Behind(enum.Enum):
+class After(enum.Enum):
     """What the intact frames and headers after the place prove about it."""
 
     NOTHING = "nothing intact follows it"
@@ -439,9 +439,9 @@ _RULES_BY_PLACE: Final[dict[Found, tuple[LogVerdict, LogVerdict, LogVerdict]]] =
     Found.MISPLACED: (_CORRUPT, _CORRUPT, _CORRUPT),
 }
 RULES: Final = {
-    (found, behind): verdict
+    (found, after): verdict
     for found, row in _RULES_BY_PLACE.items()
-    for behind, verdict in zip(Behind, row, strict=True)
+    for after, verdict in zip(After, row, strict=True)
 }
 
 STOPS: Final[dict[Stop, Found]] = {
@@ -541,7 +541,7 @@ class Recovery:
         if END_NAME in names:
             with failing(self.end_path):
                 self.log_end = read_log_end(disk, self.end_path)
-        self.bytes_behind_base = 0  # how much log was read after it
+        self.bytes_after_base = 0  # how much log was read after it
         self.start_index = 0  # the segment in which reading begins
 
     def frames(self) -> Iterator[Frame]:
@@ -553,21 +553,21 @@ class Recovery:
         self._check_end()
         self._choose_base()
         yield from self._snapshot_frames()
-        place = yield from self._behind_base(self._read())
-        behind = self._behind(place) if place else Behind.NOTHING
-        proof = behind.value
-        if behind is not Behind.SYNCED and self.log_end and self.log_end.sequence > self.sequence:
-            behind = Behind.SYNCED
+        place = yield from self._after_base(self._read())
+        after = self._after(place) if place else After.NOTHING
+        proof = after.value
+        if after is not After.SYNCED and self.log_end and self.log_end.sequence > self.sequence:
+            after = After.SYNCED
             missing = f"the frames {self.sequence + 1} to {self.log_end.sequence} are missing"
             proof = f"{missing}, which had been durable: {self.end_path} says so"
         found = place.found if place else Found.END
-        self.place, self.verdict = place, RULES[found, behind]
+        self.place, self.verdict = place, RULES[found, after]
         if place is None or self.verdict in {LogVerdict.ACCEPT, LogVerdict.CUT}:
             return
         file = self.segments[place.segment_index].path
         if self.verdict is LogVerdict.NEWER:
             raise JournalVersion(file, place.offset, place.why)
-        why = place.why if behind is Behind.NOTHING else f"{place.why}; {proof}"
+        why = place.why if after is After.NOTHING else f"{place.why}; {proof}"
         raise JournalCorrupt(file, place.offset, why)
 
     @property
@@ -640,7 +640,7 @@ class Recovery:
             self.verdict = LogVerdict.CORRUPT
             raise JournalCorrupt(damage.path, damage.offset, damage.why) from damage
 
-    def _behind_base(
+    def _after_base(
         self, frames: Generator[Frame, None, LogPlace | None]
     ) -> Generator[Frame, None, LogPlace | None]:
         """Pass on the frames that the snapshot does not cover."""
@@ -657,7 +657,7 @@ class Recovery:
             yield frame
             place = yield from frames
         read = (segment.end - HEADER_BYTES for segment in self.segments[self.start_index :])
-        self.bytes_behind_base = sum(bytes_ for bytes_ in read if bytes_ > 0) - covered_bytes
+        self.bytes_after_base = sum(bytes_ for bytes_ in read if bytes_ > 0) - covered_bytes
         return place
 
     def _read(self) -> Generator[Frame, None, LogPlace | None]:
@@ -739,29 +739,29 @@ class Recovery:
         why = f"the segment begins with frame {header.first_sequence}, wanted is {following}"
         return LogPlace(index, 0, Found.MISPLACED, why)
 
-    def _behind(self, place: LogPlace) -> Behind:
+    def _after(self, place: LogPlace) -> After:
         """Find out from the intact frames and headers after the place whether it was durable."""
         missing = self.sequence + 1
-        seen = Behind.NOTHING
+        seen = After.NOTHING
         if self.base.testimony >= missing:
-            return Behind.SYNCED
+            return After.SYNCED
         if place.found is Found.END and place.segment_index + 1 == len(self.segments):
             return seen
         for segment in self.segments[place.segment_index :]:
             is_place = segment is self.segments[place.segment_index]
             start = max(place.offset, HEADER_BYTES) if is_place else HEADER_BYTES
             if segment.found in UNREADABLE:
-                return Behind.SYNCED
+                return After.SYNCED
             if not is_place:
                 # Even one that was never finished: the log cannot continue in front of it.
-                seen = Behind.UNSYNCED
+                seen = After.UNSYNCED
                 if segment.header and segment.header.synced_sequence >= missing:
-                    return Behind.SYNCED
+                    return After.SYNCED
             for sequence, synced in self._witnesses(segment, start):
                 if synced >= missing:
-                    return Behind.SYNCED
+                    return After.SYNCED
                 if sequence >= missing:
-                    seen = Behind.UNSYNCED
+                    seen = After.UNSYNCED
         return seen
 
     def _witnesses(self, segment: SegmentFile, start: int) -> Iterator[tuple[int, int]]:

@@ -193,7 +193,7 @@ def _adopt(recovery: Recovery, active: Segment | None, retention: Retention) -> 
         size_bytes = file_bytes(disk, path)
         snapshots.append(KeptSnapshot(path, sequence, size_bytes, size_bytes, 0))
     if info := recovery.base.snapshot:
-        position = sum(file.used_bytes for file in log) - recovery.bytes_behind_base
+        position = sum(file.used_bytes for file in log) - recovery.bytes_after_base
         sizes = (info.file_bytes, info.payload_bytes)
         snapshots.append(KeptSnapshot(info.path, info.sequence, *sizes, position))
     damaged = [(damage.path, file_bytes(disk, damage.path)) for damage in recovery.base.damaged]
@@ -262,7 +262,7 @@ class Rest:
         return f"{amount}, with {counted(self.frames, 'intact frame')} ({span})"
 
 
-def rest_behind(recovery: Recovery, place: LogPlace) -> Rest:
+def rest_after(recovery: Recovery, place: LogPlace) -> Rest:
     """Count what follows a place of the log. One pass over it. Raises JournalFailed."""
     disk, rest = recovery.disk, Rest()
     for index, segment in enumerate(recovery.segments[place.segment_index :]):
@@ -314,7 +314,7 @@ def prepared(disk: Disk, directory: str, number: int, offset: int) -> Iterator[C
         recovery = Recovery(disk, directory, names_in(disk, directory))
         with failing(directory):
             place = place_to_cut(recovery, number, offset)
-        yield Cut(recovery, place, rest_behind(recovery, place))
+        yield Cut(recovery, place, rest_after(recovery, place))
     finally:
         release_directory(disk, owned)
 

@@ -13,7 +13,7 @@ older snapshot, since the file that holds its last frame is kept whole, and up t
 preallocated after the last frame; one more is left free for what is appended while a snapshot is
 being written. What remains of the four is one. So after the next snapshot, when `newest` is the
 older one, `expected` (live, times what compression gained the last time) the newest, and B the new
-A, the frames before and behind it may take
+A, the frames before and after it may take
 
     space = 2 * live + file - newest - expected
 
@@ -343,7 +343,7 @@ class Retention:
             for file in self._log[:-1]:
                 lost[file.path] = self._loss(file.path, file.used_bytes, file.file_number)
             for file in self._log[-1:]:
-                # With what is preallocated: a write behind a cut makes the file longer again.
+                # With what is preallocated: a write after a cut makes the file longer again.
                 loss = self._loss(file.path, file.held_bytes, file.file_number)
                 if not loss and file.segment:
                     loss = file.segment.damage()

@@ -173,7 +173,7 @@ class Segment:
         self.last_sequence = sequence
 
     def _write_ahead(self, frame_bytes: int) -> None:
-        """Write zeros behind a short frame, so that the syncs to come need no more than its bytes.
+        """Write zeros after a short frame, so that the syncs to come need no more than its bytes.
 
         Space that is only allocated counts as zeros until it is written to. That is metadata, and a
         sync of the first bytes in a block has to wait for the file system's own journal as well.

@@ -232,7 +232,7 @@ class PostgresLog:
                     pause.wait(DATABASE_RETRY_MS / 1_000)
 
     def _followed(self, pause: threading.Event) -> Iterator[Frame | None]:
-        """Yield what is appended behind what was read. Raises LeftBehind."""
+        """Yield what is appended after what was read. Raises LeftBehind."""
         while True:
             row = self.row
             is_free = self._is_free(row)  # frames that were appended since say nothing of that
@@ -290,7 +290,7 @@ class PostgresLog:
         return True
 
     def _require_same(self, connection: Connection, row: LogRow) -> None:
-        """See that another owner goes on behind the last frame that was read. Raises LeftBehind.
+        """See that another owner goes on after the last frame that was read. Raises LeftBehind.
 
         A failover may have dropped that frame, which nobody was told of, and the new owner appended
         another one in its place.
@@ -326,7 +326,7 @@ class PostgresLog:
         self._news.info("the database can be used again")
 
     def _load(self) -> Iterator[Frame]:
-        """Yield the snapshot and the frames behind it, all of one moment."""
+        """Yield the snapshot and the frames after it, all of one moment."""
         connection = self._linked()
         connection.run(self._statements.hold, DATABASE_ANSWER_MS)
         self.row = row = self._read_row(connection)
@@ -624,7 +624,7 @@ class PostgresLog:
                 self._answered(connection, flight, rows)
 
     def _answered(self, connection: Connection, flight: Flight, rows: list[Row]) -> None:
-        """Go on behind a statement that was carried out."""
+        """Go on after a statement that was carried out."""
         if flight.statement is self._statements.look:
             self._judge(self._noted(rows, flight.began_ns))
         elif not rows:
@@ -665,7 +665,7 @@ class PostgresLog:
         """Take note that its frames are in the database."""
         self._head, self._checksum = flight.last, flight.checksum
         self._ends[flight.table] = flight.last
-        self._doubted.clear()  # whatever was to come behind another frame comes no more
+        self._doubted.clear()  # whatever was to come after another frame comes no more
         for _ in range(flight.frames):
             frame = self._waiting.popleft()
             self._waiting_bytes -= len(frame.data)
@@ -741,7 +741,7 @@ class PostgresLog:
             self._launch()
 
     def _place_of(self, row: LogRow) -> int:
-        """Return how many frames behind the sure ones are in the database; -1: not all of those."""
+        """Return how many frames after the sure ones are in the database; -1: not all of those."""
         found = row.head, row.checksum
         if found == self._sure:
             return 0
@@ -826,7 +826,7 @@ class PostgresLog:
         """Whether a third of the lease is over."""
         return self._trusted_until_ns - now_ns < self._place.lease_ms * NS_PER_MS * 2 // 3
 
-    def look(self) -> str:
+    def find_lost(self) -> str:
         return ""
 
     # --- Snapshots -------------------------------------------------------------------------------
@@ -869,7 +869,7 @@ class PostgresLog:
     def covered(self, connection: PartsConnection, sequence: int) -> None:
         """Empty the tables of frames that it and the one before it replace.
 
-        A standby that looks now and then finds the frames behind the one before; in a full database
+        A standby that looks now and then finds the frames after the one before; in a full database
         it has to read the snapshot. Tables that are read now are emptied some other time.
         """
         before, self._covered_to = self._covered_to, sequence

@@ -213,7 +213,7 @@ class Statements:
         """Empty a table, if this daemon is the owner.
 
         One statement: a daemon that is paused in the middle holds no lock meanwhile. The table is
-        locked first: nothing is written to it behind what is compared.
+        locked first: nothing is written to it after what is compared.
         """
         return (
             f"DO $$ BEGIN LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE;"

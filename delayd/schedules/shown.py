@@ -144,7 +144,7 @@ class SchedulePage:
         after: str = "",
         cost: int = 1,
     ) -> None:
-        """Begin behind the name `after`; of a `topic` alone, if there is one.
+        """Begin after the name `after`; of a `topic` alone, if there is one.
 
         Schedules are shown whose topics the client `may_see`, with secrets where it `is_admin`; to
         tell that takes as long as to look at `cost` names.
@@ -165,7 +165,7 @@ class SchedulePage:
 
     @property
     def page(self) -> dict[str, Any]:
-        """What was found, and the name behind which the next page begins; None: that was all."""
+        """What was found, and the name after which the next page begins; None: that was all."""
         return {"schedules": self._found, "after": self._after}
 
     def step(self, budget: int, _now_ms: RequestMs) -> bool:

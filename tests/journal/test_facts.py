@@ -95,7 +95,7 @@ class JournalBench:
         return self.journal.end_sync(self._ticket, error, is_done=how != "undone")
 
     def look(self) -> None:
-        self.journal.look()
+        self.journal.find_lost()
 
     def due(self, live_bytes: str) -> bool:
         return self.journal.snapshot_is_due(int(live_bytes))

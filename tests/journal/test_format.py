@@ -25,7 +25,7 @@ from delayd.journal.format import (
     unpack_header,
 )
 from delayd.journal.journal import Journal
-from delayd.journal.recovery import RULES, Behind, Found, LogVerdict
+from delayd.journal.recovery import RULES, After, Found, LogVerdict
 from delayd.limits import JOURNAL_PAYLOAD_BYTES_MAX
 from tests.journal.journals import (
     CONFIGURED_BYTES,
@@ -115,7 +115,7 @@ def test_the_documents_decision_table_is_the_codes() -> None:
     words = {"accept": LogVerdict.ACCEPT, "cut here": LogVerdict.CUT, "refuse": "refuse"}
     documented = [[words[cell.strip()] for cell in row] for row in rows]
     refusals = {LogVerdict.CORRUPT, LogVerdict.NEWER}
-    verdicts = [[RULES[found, behind] for behind in Behind] for found in Found]
+    verdicts = [[RULES[found, after] for after in After] for found in Found]
     assert documented == [
         [("refuse" if verdict in refusals else verdict) for verdict in row] for row in verdicts
     ]

@@ -63,15 +63,15 @@ def test_what_was_in_the_file_that_vanished_is_kept_by_a_snapshot(how: str, unsy
     disk, payloads = SimulatedDisk(), numbered(7)
     journal, _ = opened(disk)
     append_all(journal, payloads[:3], sync_each=True)
-    journal.look()
+    journal.find_lost()
     assert not journal.lost
     append_all(journal, payloads[3 : 3 + unsynced])
     lose(disk, path_of(1), how)
-    journal.look()
+    journal.find_lost()
     assert journal.lost == f"{path_of(1)} {LOSSES[how]}"
     heal(journal, payloads[: 3 + unsynced])
     append_all(journal, payloads[3 + unsynced :], sync_each=True)
-    journal.look()
+    journal.find_lost()
     assert not journal.lost
     disk.crash()
     assert payloads_in(disk) == payloads
@@ -83,12 +83,12 @@ def test_an_older_file_of_the_log_and_a_snapshot_are_missed_as_well() -> None:
     append_all(journal, payloads[:100], sync_each=True)
     info = take_snapshot(journal, payloads[:100])
     append_all(journal, payloads[100:], sync_each=True)
-    journal.look()
+    journal.find_lost()
     lost = (path_of(2), f"{DIRECTORY}/{snapshot_name(info.sequence)}")
     assert lost[0] in {f"{DIRECTORY}/{name}" for name in disk.list_directory(DIRECTORY)}
     for path in lost:
         disk.unlink(path)
-    journal.look()
+    journal.find_lost()
     assert journal.lost == ", ".join(f"{path} was removed" for path in lost)
     assert journal.fresh_starts == 0, "the file that is written to is as it was"
     heal(journal, payloads)
@@ -104,7 +104,7 @@ def test_files_that_the_journal_itself_removes_are_not_missed() -> None:
 
         def unlink(self, path: str, /) -> None:
             super().unlink(path)
-            journal.look()
+            journal.find_lost()
             looks.append(journal.lost)
 
     disk, payloads = LookingDisk(), numbered(300)
@@ -112,7 +112,7 @@ def test_files_that_the_journal_itself_removes_are_not_missed() -> None:
     for end in (100, 200, 300):
         append_all(journal, payloads[end - 100 : end], sync_each=True)
         take_snapshot(journal, payloads[:end])
-    journal.look()
+    journal.find_lost()
     assert len(looks) > 3
     assert not any((*looks, journal.lost))
 
@@ -122,7 +122,7 @@ def test_a_file_that_cannot_be_read_once_is_continued_in_another() -> None:
     journal, _ = opened(disk)
     append_all(journal, payloads, sync_each=True)
     fail_reads(disk, 1)
-    journal.look()
+    journal.find_lost()
     assert journal.lost == f"{path_of(1)} cannot be read: Input/output error"
     heal(journal, payloads)
     disk.crash()
@@ -136,7 +136,7 @@ def test_a_journal_fails_when_it_can_read_none_of_its_files(
     fail_reads(disk, 100)
     why = f"^{path_of(2)}: cannot be read: Input/output error$"
     with pytest.raises(JournalFailed, match=why):
-        journal.look()
+        journal.find_lost()
     with pytest.raises(JournalFailed, match=why):
         journal.append(b"more", 1, 1)
     disk.heal()
@@ -154,7 +154,7 @@ def test_without_its_directory_a_journal_fails_at_a_look_and_at_the_next_file(
     if is_replaced:
         disk.make_directory(DIRECTORY)
     what = "is another directory than it was" if is_replaced else "was removed"
-    meets_it = journal.look if looks else partial(append_all, journal, numbered(200))
+    meets_it = journal.find_lost if looks else partial(append_all, journal, numbered(200))
     with pytest.raises(JournalFailed, match=f"^{DIRECTORY}: {what}$"):
         meets_it()
     with pytest.raises(JournalFailed, match=what):
@@ -167,6 +167,6 @@ def test_a_journal_that_is_closed_while_something_is_missing_says_so(
 ) -> None:
     append_all(journal, numbered(3), sync_each=True)
     lose(disk, path_of(1), "removed")
-    journal.look()
+    journal.find_lost()
     with pytest.raises(JournalFailed, match="was removed, and nothing replaces it yet"):
         journal.close()

@@ -98,7 +98,7 @@ def test_what_was_not_durable_is_not_missed() -> None:
     journal, _ = opened(disk)
     append_all(journal, payloads[:3], sync_each=True)
     append_all(journal, payloads[3:])
-    journal.look()
+    journal.find_lost()
     end = read_log_end(disk, PATH)
     assert end is not None
     assert end.sequence == 3
@@ -113,7 +113,7 @@ def test_a_copy_of_the_file_counts_only_after_a_clean_stop(
     append_all(journal, numbered(3), sync_each=True)
     older = disk.file_bytes(path_of(1))
     append_all(journal, numbered(3), sync_each=True)
-    journal.look()
+    journal.find_lost()
     moved = SimulatedDisk()
     for name in "ab":  # so that files get other numbers
         moved.put_file(f"elsewhere/{name}", b"")
@@ -132,7 +132,7 @@ def test_it_is_told_once_that_the_file_cannot_be_written(
         append_all(journal, numbered(1), sync_each=True)
         if error is not None:
             disk.fail(disk.verb_counts["pwrite"] + 1, error, "pwrite")
-        journal.look()
+        journal.find_lost()
 
     look_behind_one_more()
     for _ in range(3):

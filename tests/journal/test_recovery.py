@@ -10,7 +10,7 @@ from delayd.journal.directory import look_first
 from delayd.journal.errors import ForeignFile, JournalCorrupt, JournalVersion
 from delayd.journal.format import CHECKSUM, HEADER, HEADER_BYTES, Frame, check_names, segment_name
 from delayd.journal.journal import Journal
-from delayd.journal.recovery import RULES, Behind, Found, LogVerdict, Recovery
+from delayd.journal.recovery import RULES, After, Found, LogVerdict, Recovery
 from tests.journal.journals import (
     CONFIGURED_BYTES,
     DIRECTORY,
@@ -30,12 +30,12 @@ ZEROS: Final = bytes(100)
 FIRST: Final = segment_of(GOOD)
 END: Final = len(FIRST)
 
-# What may stand behind a missing frame 3, in segment 1 or 2.
-WITNESS_SYNCED: Final = {Behind.NOTHING: None, Behind.UNSYNCED: 2, Behind.SYNCED: 3}
+# What may stand after a missing frame 3, in segment 1 or 2.
+WITNESS_SYNCED: Final = {After.NOTHING: None, After.UNSYNCED: 2, After.SYNCED: 3}
 
 
-def witness(behind: Behind, number: int) -> bytes:
-    synced = WITNESS_SYNCED[behind]
+def witness(after: After, number: int) -> bytes:
+    synced = WITNESS_SYNCED[after]
     return b"" if synced is None else frame(4, synced, b"fourth", number=number)
 
 
@@ -48,19 +48,19 @@ def newer(head: bytes) -> bytes:
     return changed + CHECKSUM.pack(0)
 
 
-def at_the_end(behind: Behind) -> list[bytes]:
-    if behind is Behind.NOTHING:
+def at_the_end(after: After) -> list[bytes]:
+    if after is After.NOTHING:
         return [FIRST + ZEROS]
     second = header(2, 4, synced=2, previous_valid_bytes=END + 60)
-    return [FIRST + ZEROS, second + witness(behind, 2) + ZEROS]
+    return [FIRST + ZEROS, second + witness(after, 2) + ZEROS]
 
 
-def at_a_bad_frame(behind: Behind) -> list[bytes]:
-    return [FIRST + b"\xff" * 50 + witness(behind, 1) + ZEROS]
+def at_a_bad_frame(after: After) -> list[bytes]:
+    return [FIRST + b"\xff" * 50 + witness(after, 1) + ZEROS]
 
 
-def in_segment_2(head: bytes) -> Callable[[Behind], list[bytes]]:
-    return lambda behind: [FIRST + ZEROS, head + witness(behind, 2) + ZEROS]
+def in_segment_2(head: bytes) -> Callable[[After], list[bytes]]:
+    return lambda after: [FIRST + ZEROS, head + witness(after, 2) + ZEROS]
 
 
 CONTINUATION: Final = header(2, 3, synced=2, previous_valid_bytes=END)
@@ -73,26 +73,26 @@ SITUATIONS: Final = {
     Found.NEWER: in_segment_2(newer(CONTINUATION)),
     Found.MISPLACED: in_segment_2(header(2, 3, previous_valid_bytes=END, identity=b"?" * 16)),
 }
-COMBINATIONS: Final = list(itertools.product(Found, Behind))
+COMBINATIONS: Final = list(itertools.product(Found, After))
 # Nothing that cannot be read may testify that a place before it is harmless.
 MUTE: Final = {Found.FOREIGN, Found.NEWER, Found.MISPLACED}
 
 
 def test_the_table_is_total() -> None:
-    assert set(RULES) == set(itertools.product(Found, Behind))
+    assert set(RULES) == set(itertools.product(Found, After))
 
 
 def test_whatever_had_been_durable_is_never_cut() -> None:
-    verdicts = {RULES[found, Behind.SYNCED] for found in Found}
+    verdicts = {RULES[found, After.SYNCED] for found in Found}
     assert verdicts == {LogVerdict.CORRUPT, LogVerdict.NEWER}
 
 
-@pytest.mark.parametrize(("found", "behind"), COMBINATIONS)
-def test_each_situation_gets_the_verdict_of_the_table(found: Found, behind: Behind) -> None:
-    disk = disk_with(*SITUATIONS[found](behind))
+@pytest.mark.parametrize(("found", "after"), COMBINATIONS)
+def test_each_situation_gets_the_verdict_of_the_table(found: Found, after: After) -> None:
+    disk = disk_with(*SITUATIONS[found](after))
     before = contents_of(disk)
     recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
-    verdict = RULES[found, Behind.SYNCED if found in MUTE else behind]
+    verdict = RULES[found, After.SYNCED if found in MUTE else after]
     read: list[Frame] = []
     try:
         read.extend(recovery.frames())
@@ -107,12 +107,12 @@ def test_each_situation_gets_the_verdict_of_the_table(found: Found, behind: Behi
     assert contents_of(disk) == before, "deciding changes nothing"
 
 
-@pytest.mark.parametrize(("found", "behind"), COMBINATIONS)
-def test_each_verdict_is_carried_out(found: Found, behind: Behind) -> None:
-    disk = disk_with(*SITUATIONS[found](behind))
+@pytest.mark.parametrize(("found", "after"), COMBINATIONS)
+def test_each_verdict_is_carried_out(found: Found, after: After) -> None:
+    disk = disk_with(*SITUATIONS[found](after))
     before = contents_of(disk)
-    if RULES[found, behind] in {LogVerdict.CORRUPT, LogVerdict.NEWER}:
-        error = JournalVersion if RULES[found, behind] is LogVerdict.NEWER else JournalCorrupt
+    if RULES[found, after] in {LogVerdict.CORRUPT, LogVerdict.NEWER}:
+        error = JournalVersion if RULES[found, after] is LogVerdict.NEWER else JournalCorrupt
         with pytest.raises(error):
             opened(disk)
         disk.crash()
@@ -152,7 +152,7 @@ def test_a_segment_that_is_missing_in_the_middle_is_named() -> None:
         opened(disk)
 
 
-def test_an_unfinished_segment_behind_a_missing_one_is_removed() -> None:
+def test_an_unfinished_segment_after_a_missing_one_is_removed() -> None:
     # The names of both were un-synced, and only the second survived the crash.
     disk = disk_with(FIRST)
     disk.put_file(path_of(3), bytes(300))
@@ -269,8 +269,8 @@ def test_a_first_segment_that_was_never_finished_is_made_anew(content: bytes) ->
     assert payloads_in(disk) == [b"first"]
 
 
-def test_a_first_segment_with_anything_behind_a_lost_header_is_refused() -> None:
-    # Its header was durable before anything was written behind it.
+def test_a_first_segment_with_anything_after_a_lost_header_is_refused() -> None:
+    # Its header was durable before anything was written after it.
     assert refusal(bytes(HEADER_BYTES) + FIRST[HEADER_BYTES:]).offset == 0
     assert refusal(b"", CONTINUATION).offset == 0
 

@@ -182,7 +182,7 @@ class ScriptedJournal:
     def synced_sequence(self) -> int:
         return self.synced
 
-    def look(self) -> None:
+    def find_lost(self) -> None:
         """All is there."""
 
     def append(self, payload: bytes, time_ms: int, wall_ms: int) -> int:

@@ -242,7 +242,7 @@ class MemoryLog:
     def reap(self) -> None:
         pass
 
-    def look(self) -> str:
+    def find_lost(self) -> str:
         return self.missing
 
     # --- Snapshots -------------------------------------------------------------------------------

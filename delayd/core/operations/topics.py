@@ -76,7 +76,7 @@ def record_topic(engine: Engine, topic: Topic) -> None:
     items = [
         pack(Kind.TOPIC, each.number, tail=name) for each, name in zip(chain, names, strict=True)
     ]
-    # Behind the names: a policy may say the name of another topic.
+    # After the names: a policy may say the name of another topic.
     items += [
         pack(Kind.POLICY, each.number, each.policy_source, tail=each.policy.to_json().encode())
         for each in chain
