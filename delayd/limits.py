@@ -592,8 +592,6 @@ DATABASE_APPEND_BYTES_MAX: Final = 2 << 20
 # Frames that wait for the database before clients are no longer read from: what one statement
 # appends, and the next. All of it must fit the reserve if the database is full: it was accepted.
 DATABASE_WAITING_BYTES_MAX: Final = 4 << 20
-# The longest row that is read: a frame of one record, the largest job.
-DATABASE_ROW_BYTES_MAX: Final = 512 << 20
 # A part of a snapshot: a row that PostgreSQL keeps in 513 pieces of 2 kB.
 DATABASE_PART_BYTES: Final = 1 << 20
 # How long a start and a snapshot wait for one answer: a failover to a standby takes less.

@@ -47,7 +47,6 @@ NUMBER_SHIFT: Final = 96
 """Of a group's number in the key of a ready job; below it are the priority and the id."""
 ROUND: Final = 1 << 40
 """By how much the virtual time of a group of weight 1 grows with a job."""
-_ID_MASK: Final = 2**64 - 1
 _DELAYED: Final = int(State.DELAYED)
 
 

@@ -21,12 +21,6 @@ class DatabaseLost(DatabaseError):
     """It cannot be reached, or did not answer in time; what was under way may have happened."""
 
 
-class DatabaseFull(DatabaseError):
-    """It has no space: nothing was changed."""
-
-    may_be_tried_again = True
-
-
 class SnapshotGivenUp(DatabaseError):
     """A snapshot was not taken: nothing is lost, another one is tried later."""
 
