@@ -497,18 +497,18 @@ JOURNAL_UNSYNCED_SEGMENTS_MAX: Final = 16
 # no longer read from long before, unless the segments are very small.
 JOURNAL_UNSYNCED_SEGMENTS_WITHIN_SYNC: Final = 256
 
-# Room kept in the log for each job: reserving it (71 bytes) and deleting it (63), each by a lone
+# Space kept in the log for each job: reserving it (71 bytes) and deleting it (63), each by a lone
 # client and so in a frame of its own.
 JOB_REMOVAL_BYTES: Final = 136
 
-# Room kept beside it for each job held: its return when the connection closes. Under a retry rule
+# Space kept beside it for each job held: its return when the connection closes. Under a retry rule
 # that is a failed attempt (99 bytes without a text), which the end of a segment may not fit.
 HELD_RETURN_BYTES: Final = 198
 
 # A frame with two TURN records (63 bytes), twice: the end of a segment may not fit it.
 TURN_OVERHEAD_BYTES: Final = 128
 
-# Room that no put may take: it lasts an hour for a client that touches its job once a second, and
+# Space that no put may take: it lasts an hour for a client that touches its job once a second, and
 # for 1,100 reserved jobs.
 EMERGENCY_BYTES: Final = 256 << 10
 
