@@ -75,7 +75,7 @@ def put_run(store: Store, first_id: int, records: list[bytes]) -> None:
     """
     _, due_ms, _, _, priority, number, _, flags = HEADER.unpack_from(records[0])
     here = store.topics.by_number[number]
-    if flags & _KEY and not store.claim_run(here, list(map(key_of, records)), first_id):
+    if flags & _KEY and not store.keys.claim_run(here, list(map(key_of, records)), first_id):
         for record in records:
             put(store, record)
         return
@@ -253,7 +253,7 @@ def pause(store: Store, number: int, until_ms: int, pause_ms: int) -> Topic:
 def pause_group(store: Store, number: int, until_ms: int, pause_ms: int, name: bytes) -> Topic:
     """Hand out nothing of the group until then; with a `pause_ms` of 0, no longer pause it."""
     here = store.topics.by_number[number]
-    store.pause_group(here, name, until_ms, pause_ms)
+    store.groups.pause(here, name, until_ms, pause_ms, store.time_ms)
     return here
 
 

@@ -22,9 +22,10 @@ from functools import partial
 from typing import Final, final
 
 from delayd.core.cleared_jobs import Cleared
-from delayd.core.groups import Groups, waits_again
+from delayd.core.group_members import GroupMembers
+from delayd.core.groups import waits_again
 from delayd.core.job_ends import JobEnd, JobEnds
-from delayd.core.job_parts import Flag, group_of, has_key, key_of, rank_of, word_of
+from delayd.core.job_parts import Flag, key_of, rank_of, word_of
 from delayd.core.job_record import (
     DUE_AT,
     FLAGS_AT,
@@ -36,13 +37,13 @@ from delayd.core.job_record import (
     State,
 )
 from delayd.core.job_table import JobTable
-from delayd.core.keys import KeyIndex
+from delayd.core.key_owners import KeyOwners
 from delayd.core.leases import Leases
 from delayd.core.log_records import LAYOUTS, Kind
 from delayd.core.policy import NO_POLICY, Policy
 from delayd.core.push_lanes import PushLanes
 from delayd.core.queues import Queues
-from delayd.core.ready_queue import TURNS, ready_key, ready_since
+from delayd.core.ready_queue import ready_key, ready_since
 from delayd.core.ready_topics import ReadyTopics
 from delayd.core.session import Session
 from delayd.core.stats.counters import Counters
@@ -52,11 +53,10 @@ from delayd.core.times import PlayedMs, RequestMs
 from delayd.core.topic import Source, Topic
 from delayd.core.topic_blocks import AlarmOwner, TopicBlocks
 from delayd.core.topics import Topics
-from delayd.core.transitions import came_due, rank_at, renumbered, without_key
+from delayd.core.transitions import came_due, rank_at, renumbered
 from delayd.core.wall_times import WallTimes
 from delayd.core.wheel.buckets import WheelCounts
 from delayd.core.wheel.wheel import TimingWheel, ceil_to_tick
-from delayd.limits import ADVANCE_SLICE_JOBS, KEY_ANCHOR_IDS
 
 # Compared with a byte of the record on every operation; an enum member costs 40 ns more.
 _DELAYED: Final = int(State.DELAYED)
@@ -75,10 +75,10 @@ class Store:
     """All jobs and topics, with the wheels that wake them."""
 
     __slots__ = (
-        *("alarms", "blocks", "cleared", "counters", "ends", "jobs", "last_id", "last_put_id"),
-        *("last_rank", "leases", "orphans", "parts_recorded", "push_lanes", "ready_topics"),
-        *("tick_ms", "time_ms", "timer_queue", "topics", "wall_times", "wheel_counts"),
-        *("wheel_size", "without_jobs"),
+        *("alarms", "blocks", "cleared", "counters", "ends", "groups", "jobs", "keys", "last_id"),
+        *("last_put_id", "last_rank", "leases", "orphans", "parts_recorded", "push_lanes"),
+        *("ready_topics", "tick_ms", "time_ms", "timer_queue", "topics", "wall_times"),
+        *("wheel_counts", "wheel_size", "without_jobs"),
     )
 
     def __init__(self, tick_ms: int, wheel_size: int, start_ms: PlayedMs) -> None:
@@ -110,6 +110,10 @@ class Store:
         self.cleared = Cleared(self.jobs, self.leases, self.topics, self.wall_times)
         self.counters = Counters(start_ms)
         self.ends: Final = JobEnds()
+        self.keys: Final = KeyOwners(self.jobs, self.leases, self.topics, self.cleared, self.ends)
+        self.groups: Final = GroupMembers(
+            self.jobs, self.leases, self.topics, self.blocks, self.ready_topics, self._begin_queues
+        )
 
     @property
     def live_bytes(self) -> int:
@@ -126,6 +130,11 @@ class Store:
 
     def _new_queues(self, name: str) -> Queues:
         return Queues(TimerLane(self._wheel(self._delay_ends), name))
+
+    def _begin_queues(self, topic: Topic) -> None:
+        """Give the topic queues of its own, if it has had no job yet."""
+        if topic.queues is self.without_jobs:
+            topic.queues = self._new_queues(topic.name)
 
     def _delay_ends(self, job_id: int) -> int | None:
         record = self.jobs.get(job_id)
@@ -196,7 +205,7 @@ class Store:
             self.drop_if_unwanted(former)
         self.blocks.limit(topic, policy, self.time_ms)
         topic.queues.ready.follow((policy or NO_POLICY).group_rule)
-        self.mind_groups(topic)
+        self.groups.announce(topic, self.time_ms)
 
     def reach(self, time_ms: PlayedMs) -> None:
         """Set the time, which never goes back; what is counted from now on is counted as of now."""
@@ -207,21 +216,12 @@ class Store:
 
     def roll(self, topic: Topic) -> None:
         """Begin a new cell of the topic's rates: something is about to be counted."""
-        if topic.queues is self.without_jobs:
-            topic.queues = self._new_queues(topic.name)
+        self._begin_queues(topic)
         self.counters.roll(topic, self.time_ms)
 
     def topic_of(self, record: bytes) -> Topic:
         """Return the topic that the job belongs to."""
         return self.topics.by_number[PRIORITY_AND_TOPIC.unpack_from(record, PRIORITY_AT)[1]]
-
-    def named_among(self, topic: Topic, anchor: int, key: bytes) -> int:
-        """Return which job of the topic has the key, of the eight from that id on; 0: none."""
-        for job_id in range(anchor, anchor + KEY_ANCHOR_IDS):
-            record = self.jobs.get(job_id)
-            if record is not None and has_key(record, key) and self.topic_of(record) is topic:
-                return job_id
-        return 0
 
     # --- From queue to queue ---------------------------------------------------------------------
 
@@ -233,8 +233,8 @@ class Store:
         topic = self.topics.by_number[number]
         former_ms = self._unplace(topic, job_id, priority, record)
         if record[FLAGS_AT] >= _MORE or changed[FLAGS_AT] >= _MORE:
-            self._join(topic, changed)
-            self._quit(topic, record)
+            self.groups.join(topic, changed)
+            self.groups.quit(topic, record, self.time_ms)
         is_ready = changed[STATE_AT] == _READY
         since_ms = ready_since(record, changed, former_ms, self.time_ms) if is_ready else 0
         self._replace(topic, job_id, changed, since_ms)
@@ -293,8 +293,7 @@ class Store:
             self.last_rank = max(self.last_rank, rank_of(record))
             if self.ends.wanted:
                 self.ends.note(job_id, JobEnd.DEAD)
-        if topic.queues is self.without_jobs:  # it comes from another topic
-            topic.queues = self._new_queues(topic.name)
+        self._begin_queues(topic)  # it may come from another topic
         due_ms, priority = _unpack_due(record, DUE_AT)
         if topic.queues.place(job_id, priority, due_ms, record, self.time_ms, since_ms):
             self.timer_queue.queue(topic.queues.delays)
@@ -313,72 +312,6 @@ class Store:
         if topic.queues.ready.changed:
             self.ready_topics.note(topic)
         return since_ms
-
-    # --- Groups ----------------------------------------------------------------------------------
-
-    def _join(self, topic: Topic, record: bytes) -> None:
-        """Count a new job of the topic with its group, if it has one."""
-        name = group_of(record)
-        if name:
-            if topic.queues is self.without_jobs:
-                topic.queues = self._new_queues(topic.name)
-            topic.queues.ready.join(self._groups(topic), name)
-
-    def _groups(self, topic: Topic) -> Groups:
-        """Return the groups of the topic, or new ones."""
-        groups = topic.queues.ready.groups
-        if groups is None:
-            policy = NO_POLICY if topic.policy is None else topic.policy
-            groups = Groups(self.jobs, topic.name, policy.group_rule, self.tick_ms)
-        return groups
-
-    def _quit(self, topic: Topic, record: bytes) -> None:
-        """Count a job that leaves the topic, and is not ready there, no more with its group."""
-        name = group_of(record)
-        if name:
-            topic.queues.ready.leave(name, self.time_ms)
-            self.mind_groups(topic)
-
-    def _hold(self, topic: Topic, record: bytes, more: int) -> None:
-        """Count a job more in the hands of its group, or with -1 one less."""
-        topic.queues.ready.hold(record, more)
-        self.mind_groups(topic)
-
-    def mind_groups(self, topic: Topic) -> None:
-        """Tell who looks for jobs whether groups may hand out some, and see that they wake up."""
-        ready = topic.queues.ready
-        if ready.changed:
-            self.ready_topics.note(topic)
-        if ready.groups is not None:
-            self.blocks.wake_groups_later(ready.groups, self.time_ms)
-
-    def wake_groups(self, topic: Topic, groups: Groups) -> None:
-        """Open groups of the topic whose time has come, a slice of them."""
-        if topic.queues.ready.groups is groups:
-            topic.queues.ready.wake_groups(groups, ADVANCE_SLICE_JOBS, self.time_ms)
-            self.mind_groups(topic)
-
-    def pause_group(self, topic: Topic, name: bytes, until_ms: int, pause_ms: int) -> None:
-        """Hand out nothing of a group until then; with a `pause_ms` of 0, no longer pause it."""
-        if topic.queues is self.without_jobs:
-            topic.queues = self._new_queues(topic.name)
-        until_ms = until_ms if pause_ms else 0
-        ready, groups = topic.queues.ready, self._groups(topic)
-        ready.pause_group(groups, name, until_ms, pause_ms, self.time_ms)
-        self.mind_groups(topic)
-
-    def _keep_groups(self, topic: Topic, former: Groups) -> None:
-        """Take over what is left of the groups of a cleared topic: jobs in hand, and pauses."""
-        self.blocks.forget_groups(former)
-        for job_id in self.leases.sessions if topic.reserved else ():
-            record = self.jobs.get(job_id)
-            if record is not None and self.topic_of(record) is topic and group_of(record):
-                self._join(topic, record)
-                self._hold(topic, record, 1)
-        for name, (until_ms, pause_ms) in former.paused.items():
-            self.pause_group(topic, name, until_ms, pause_ms)
-        topic.queues.ready.changed.append(TURNS)
-        self.mind_groups(topic)
 
     # --- Wall-clock times ------------------------------------------------------------------------
 
@@ -417,12 +350,12 @@ class Store:
             self.roll(topic)
         flags = record[FLAGS_AT]
         if flags & _KEY:
-            self._claim(topic, job_id, record)
+            self.keys.claim(topic, job_id, record)
         if flags >= _MORE:
-            self._join(topic, record)
+            self.groups.join(topic, record)
             if waits_again(record):  # of a copy
                 topic.queues.ready.retry(record, 1)
-            self.mind_groups(topic)
+            self.groups.announce(topic, self.time_ms)
         topic.jobs += 1
         topic.jobs_put += 1
         topic.bytes += len(record)
@@ -487,52 +420,9 @@ class Store:
         else:
             self._unplace(topic, job_id, priority, record)
         if record[FLAGS_AT] >= _MORE:
-            self._quit(topic, record)
+            self.groups.quit(topic, record, self.time_ms)
         topic.bytes -= len(record)
         return topic
-
-    # --- Keys ------------------------------------------------------------------------------------
-
-    # At most one live job of a topic has a key at a time. It is in the job's record,
-    # and in the topic's index, which is made with its first keyed job.
-
-    def owner_of(self, topic: Topic, key: bytes) -> int:
-        """Return the live job of the topic that has the key; 0 when none has."""
-        job_id = 0 if topic.keys is None else topic.keys.find(key)
-        if job_id and self.cleared.left and job_id not in self.leases.sessions:
-            record = self.jobs.get(job_id)
-            assert record is not None
-            if self.cleared.has(record):
-                self.cleared.forget(job_id)
-                return 0
-        return job_id
-
-    def _claim(self, topic: Topic, job_id: int, record: bytes) -> None:
-        """Give a new job the key in its record."""
-        key = key_of(record)
-        old_id = self.owner_of(topic, key)
-        if old_id:
-            if old_id not in self.leases.sessions:
-                raise AssertionError(f"job {old_id} has the key of job {job_id}")
-            old = self.jobs.get(old_id)
-            assert old is not None
-            topic.let_go(key, old_id)
-            topic.bytes += self.jobs.replace(old_id, without_key(old))
-            self.ends.note(old_id, JobEnd.CANCELLED)
-        self._keys_of(topic).add(key, job_id)
-
-    def claim_run(self, topic: Topic, keys: Sequence[bytes], first_id: int) -> bool:
-        """Give new jobs these keys, if all are free; tell whether they were."""
-        index = self._keys_of(topic)
-        is_done = index.claim_run(keys, first_id)
-        if len(index) == 0:
-            topic.keys = None
-        return is_done
-
-    def _keys_of(self, topic: Topic) -> KeyIndex:
-        if topic.keys is None:
-            topic.keys = KeyIndex(partial(self.named_among, topic))
-        return topic.keys
 
     # --- Jobs in hand ----------------------------------------------------------------------------
 
@@ -541,7 +431,7 @@ class Store:
         ready = topic.queues.ready
         job_id, since_ms, ttr_ms, record = ready.pop(self.jobs, self.time_ms)
         if ready.changed or ready.groups is not None:
-            self.mind_groups(topic)
+            self.groups.announce(topic, self.time_ms)
         deadline_ms: int = ceil_to_tick(now_ms + ttr_ms, self.tick_ms)
         if self.jobs.guarded:
             self.jobs.preserve(job_id)
@@ -580,7 +470,7 @@ class Store:
         if not run:
             return [], []
         if ready.changed or ready.groups is not None:
-            self.mind_groups(topic)
+            self.groups.announce(topic, self.time_ms)
         if jobs.guarded:
             for job_id, _ in run:
                 jobs.preserve(job_id)
@@ -610,7 +500,7 @@ class Store:
         topic = self.topics.by_number[number]
         since_ms = self._unplace(topic, job_id, priority, record)
         if record[FLAGS_AT] >= _MORE:
-            self._hold(topic, record, 1)
+            self.groups.hold(topic, record, 1, self.time_ms)
         if self.time_ms >= topic.roll_ms:
             self.roll(topic)
         if since_ms:
@@ -655,8 +545,8 @@ class Store:
             # id), which would come alive again with the next delay in the other topic.
             former.queues.delays.wheel.replace_due_of(partial(self._delay_ends_in, former))
             if record[FLAGS_AT] >= _MORE:
-                self._quit(former, record)
-                self._join(topic, changed)
+                self.groups.quit(former, record, self.time_ms)
+                self.groups.join(topic, changed)
         elif number != topic.number:
             changed = renumbered(changed, topic.number)
         if changed[FLAGS_AT] & _MORE:  # it has a history now: it follows from what the log says
@@ -678,7 +568,7 @@ class Store:
         self.leases.remove(job_id, has_fired=lease_fired)
         topic.reserved -= 1
         if record[FLAGS_AT] >= _MORE:
-            self._hold(topic, record, -1)
+            self.groups.hold(topic, record, -1, self.time_ms)
         if topic.throttle is not None:
             self.blocks.restrain(topic, topic.throttle, self.time_ms)
 
@@ -706,8 +596,8 @@ class Store:
                 topic.let_go(key_of(record), job_id)
                 self.ends.note(job_id, JobEnd.DONE)
             if record[FLAGS_AT] >= _MORE and topic.queues.ready.groups is not None:
-                self._hold(topic, record, -1)
-                self._quit(topic, record)
+                self.groups.hold(topic, record, -1, self.time_ms)
+                self.groups.quit(topic, record, self.time_ms)
             # Counted here, taken off the topic once for all neighbours: a tenth of the whole.
             jobs += 1
             gone_bytes += len(record)
@@ -750,7 +640,7 @@ class Store:
         self.blocks.renumber(topic, number)
         self.topics.number(topic, number)
         if groups is not None:
-            self._keep_groups(topic, groups)
+            self.groups.keep(topic, groups, self.time_ms)
         for job_id in [*self.ends.wanted]:
             record = self.jobs.get(job_id)
             if job_id not in self.leases.sessions and record and self.cleared.has(record):

@@ -131,7 +131,10 @@ def test_puts_that_are_alike_are_played_as_a_run_and_lead_to_the_same_state(
     assert next_deadline(in_runs) == next_deadline(singly)
     for job_id, record in views.live_jobs(in_runs.store):
         if key_of(record):
-            assert in_runs.store.owner_of(in_runs.store.topic_of(record), key_of(record)) == job_id
+            assert (
+                in_runs.store.keys.owner_of(in_runs.store.topic_of(record), key_of(record))
+                == job_id
+            )
 
 
 def run_of_keyed_puts() -> bytes:

@@ -50,7 +50,7 @@ def forward(
         new_id, _ = put_keyed(
             engine,
             target,
-            b"" if key and store.owner_of(target, key) else key,
+            b"" if key and store.keys.owner_of(target, key) else key,
             priority=priority,
             ttr_ms=ttr_ms,
             body=body_of(record),

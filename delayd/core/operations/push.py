@@ -83,7 +83,7 @@ def reserve_call(
         store.blocks.restrain(topic, topic.throttle, store.time_ms, 1)
     if topic.queues.ready.groups is not None:
         topic.queues.ready.served(record, store.time_ms)
-        store.mind_groups(topic)
+        store.groups.announce(topic, store.time_ms)
     return job_id, record
 
 

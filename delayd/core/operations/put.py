@@ -330,7 +330,7 @@ def _admit_bodies(
 
 def find_key(engine: Engine, topic_name: str, key: bytes) -> int:
     """Return the live job that has the key; `KeyNotFound`, `TopicNotFound`, `KeyInvalid`."""
-    job_id = engine.store.owner_of(topic_named(engine, topic_name), checked_key(key))
+    job_id = engine.store.keys.owner_of(topic_named(engine, topic_name), checked_key(key))
     if not job_id:
         raise KeyNotFound(topic_name, key)
     return job_id
@@ -431,14 +431,14 @@ def _head_bytes(key: bytes, parts: Packed | None) -> int:
 
 def _taken(engine: Engine, topic: Topic, key: bytes, on: Conflict, now_ms: RequestMs) -> int:
     """Return the job that has the key and conflicts with a put; 0 when none does."""
-    old_id = engine.store.owner_of(topic, checked_key(key))
+    old_id = engine.store.keys.owner_of(topic, checked_key(key))
     if not old_id:
         return 0
     # That may move the last job of a topic to another one. It stays: it is about to get a job.
     topic.users += 1
     job_state = caught_up(engine, old_id, now_ms)[1]
     topic.users -= 1
-    if not engine.store.owner_of(topic, key):
+    if not engine.store.keys.owner_of(topic, key):
         return 0  # its ttr has run out, and that moved it to another topic, without its key
     if on is Conflict.REJECT:
         raise JobAlreadyExists(old_id, key)
@@ -539,7 +539,7 @@ def put_keyed_run(
     body_bytes = len(bodies[0]) if len(bodies) == 1 else max(map(len, bodies))
     vet_put(engine, priority, delay_ms, ttr_ms, body_bytes)
     first_id = store.last_id + 1
-    if not store.claim_run(topic, keys, first_id):
+    if not store.keys.claim_run(topic, keys, first_id):
         return 0
     try:
         if not topic.has_no_rules:

@@ -107,7 +107,7 @@ def _fire_timer(engine: Engine, owner: AlarmOwner, now_ms: RequestMs) -> None:
     elif isinstance(owner, Groups):
         topic_named = engine.store.topics.by_name.get(owner.topic_name)
         if topic_named is not None:
-            engine.store.wake_groups(topic_named, owner)
+            engine.store.groups.wake(topic_named, owner, engine.store.time_ms)
             serve(engine, topic_named, now_ms)
     elif isinstance(owner, Reminder):
         owner.ring(now_ms)

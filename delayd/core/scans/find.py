@@ -84,7 +84,7 @@ class KeySearch:
         for topic in some:
             if topic.keys is None or topic.is_internal or topic.name <= self._first:
                 continue
-            if not store.owner_of(topic, key):
+            if not store.keys.owner_of(topic, key):
                 continue
             if self._may_see(topic.name):
                 names.append(topic.name)
@@ -101,7 +101,7 @@ class KeySearch:
         """Add the topic's job as it is now, if it still has the key."""
         store, key = self._engine.store, self._key
         topic = store.topics.by_name.get(name)
-        job_id = 0 if topic is None else store.owner_of(topic, key)
+        job_id = 0 if topic is None else store.keys.owner_of(topic, key)
         if not job_id:
             return
         with suppress(JobNotFound):

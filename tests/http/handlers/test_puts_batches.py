@@ -106,7 +106,7 @@ def test_what_a_batch_has_put_when_the_daemon_is_killed_was_not_acknowledged() -
         after = rig.after_restart()
         assert 0 < after.log_space.jobs <= 20
         keys = [b"k%d" % number for number in range(after.log_space.jobs)]
-        owners = [after.store.owner_of(after.store.topic("mail"), key) for key in keys]
+        owners = [after.store.keys.owner_of(after.store.topic("mail"), key) for key in keys]
         assert owners == [*range(1, len(keys) + 1)], "its first jobs, whole"
 
 
