@@ -16,6 +16,11 @@ def main() -> None:
         _prepare_signals()
         # It would traverse what is imported repeatedly, for 4 % of a start; `recover` turns it on.
         gc.disable()
+        from delayd.cli import daemon
+
+        options = daemon.plain_options(sys.argv[2:])
+        if options is not None:
+            daemon.main(options)  # it does not return
     from delayd.cli.main import main as run
 
     run()

@@ -204,11 +204,7 @@ def invoke(words: Sequence[str]) -> int:
     except click.Abort:
         return INTERRUPTED
     except CommandFailed as failed:
-        from delayd.access.errors import redacted
-
-        for error in failed.errors:
-            complain(redacted(error))  # a token in the arguments is not repeated
-        return failed.exit_code
+        return failed.complain()
     except OSError as error:
         if PRINTED_BY_CLICK.isdisjoint(words):
             raise

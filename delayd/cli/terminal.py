@@ -76,6 +76,14 @@ class CommandFailed(Exception):
         self.exit_code = exit_code
         self.errors = errors
 
+    def complain(self) -> Exit:
+        """Print the errors, and return the exit code. A token in the arguments is not repeated."""
+        from delayd.access.errors import redacted
+
+        for error in self.errors:
+            complain(redacted(error))
+        return self.exit_code
+
 
 def confirmed(question: str, *, yes: bool) -> bool:
     """Ask the person at the terminal, unless `yes` says so; without one the answer is no."""

@@ -12,8 +12,7 @@ import pytest
 
 from delayd import __version__
 from delayd.cli.main import COMMANDS, INTERRUPTED, delayd, invoke
-from delayd.cli.serve import serve
-from delayd.config import BY_FLAG, Config, SyncPolicy
+from delayd.config import Config, SyncPolicy
 from delayd.exits import Exit
 from delayd.log_lines import LogFormat
 from delayd.net.addresses import TcpAddress
@@ -58,11 +57,6 @@ def test_what_was_opened_first_is_closed_when_the_second_cannot_be(
         assert invoke(["serve", "--line", f"unix:{path}", "--http", where]) == Exit.CANNOT_LISTEN
     assert capsys.readouterr().err == (f"delayd: cannot listen on {where}: the address is in use\n")
     assert not path.exists()
-
-
-def test_every_setting_with_a_flag_has_its_option() -> None:
-    options = {name for param in serve.params for name in param.opts} - {"--config"}
-    assert options == set(BY_FLAG)
 
 
 def test_the_file_may_be_named_by_a_flag_or_a_variable(
@@ -224,14 +218,6 @@ def test_a_socket_that_others_reach_is_taken_where_tokens_are_asked_for(
 
 
 # --- Imports -------------------------------------------------------------------------------------
-
-
-def test_the_daemon_is_not_imported_before_it_listens() -> None:
-    imported = imported_by(
-        "delayd.cli.main", "delayd.cli.serve", "delayd.config", "delayd.net.addresses"
-    )
-    heavy = {"aiohttp", "asyncio", "msgspec", "orjson", "delayd.core.engine", "delayd.service"}
-    assert not heavy & imported
 
 
 def test_no_command_is_imported_for_the_list_of_all() -> None:
