@@ -1,9 +1,13 @@
 """Delays, holds, pauses and waits end when they should: never early, and in bounded slices."""
 
+from collections.abc import Callable
 from typing import Final
 
+import pytest
+
+from delayd.core.job_record import State
 from delayd.core.operations.tick import next_deadline
-from delayd.core.session import WaitEnd
+from delayd.core.session import Session, WaitEnd
 from delayd.core.times import PlayedMs
 from delayd.limits import ADVANCE_SLICE_JOBS
 from tests.rigs.engine import EngineRig
@@ -11,12 +15,27 @@ from tests.rigs.engine import EngineRig
 YEAR_MS: Final = 365 * 86_400_000
 
 
-def test_a_job_that_is_kicked_for_later_comes_due_at_a_tick() -> None:
+DELAYED: Final[dict[str, Callable[[EngineRig, Session], object]]] = {
+    # What is done to job 1, which is held, and to job 2, which is buried
+    "put": lambda rig, _: rig.put(delay_ms=101),
+    "release": lambda rig, me: rig.release(me, 1, 0, 101),
+    "nack": lambda rig, me: rig.nack(me, 1, delay_ms=101),
+    "kick_later": lambda rig, _: rig.kick_later(2, 101),
+    "change": lambda rig, _: rig.change(2, delay_ms=101),
+    "reschedule": lambda rig, _: rig.reschedule(rig.put(), 101),
+}
+
+
+@pytest.mark.parametrize("act", DELAYED)
+def test_a_delay_ends_at_a_tick_and_not_before(act: str) -> None:
     rig = EngineRig(tick_ms=100)
     me = rig.client()
-    rig.bury(me, rig.put() and rig.reserve(me))
-    rig.kick_later(1, 101)
-    assert rig.view(1).left_ms == 200
+    rig.put_many(2)
+    rig.reserve_all(me)
+    rig.bury(me, 2)
+    DELAYED[act](rig, me)
+    seen = [rig.view(job_id) for job_id, _ in rig.engine.store.jobs]
+    assert [job.left_ms for job in seen if job.state is State.DELAYED] == [200]
 
 
 def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded(rig: EngineRig) -> None:
