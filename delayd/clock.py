@@ -54,8 +54,23 @@ NEVER_NS: Final = 1 << 62  # after every reading of `monotonic_ns`
 STANDING_S: Final = 86_400.0
 """How long a daemon with a stopped clock may sleep; earlier wake-ups have other reasons."""
 
+_SCHEDSTAT_BYTES: Final = 128
+
 monotonic_ns = time.monotonic_ns
 """For measuring how long our own work takes. It never decides when a job is due."""
+
+
+def processor_wait_ns() -> int:
+    """Return how many ns this thread could have run so far, but waited for a processor.
+
+    Linux counts it: the second number of `schedstat` (Documentation/scheduler/sched-stats.rst). 0
+    where it does not. To look takes about 8 µs.
+    """
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as schedstat:
+            return int(schedstat.read(_SCHEDSTAT_BYTES).split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 class Clock(Protocol):

@@ -406,11 +406,13 @@ WALL_READINGS_MAX: Final = 4  # how often it reads before it takes what it got
 # busy, the kernel would have no processor for it. It takes 0.2 ms then instead of 3.
 SYNC_BREATHER_MS: Final = 1
 
-# A turn does its sync itself while such syncs take no longer than this on average; a busy machine
-# makes one in twenty take 4 ms. When they take longer, others do all syncs for so many times as
+# A turn does its sync itself while the disk takes no longer than this on average; a busy machine
+# makes one in twenty take 4 ms. When it takes longer, others do all syncs for so many times as
 # long as the last took: a slow disk holds the loop for 1 % of the time. More bytes than these go
-# elsewhere too: the loop has enough to do meanwhile.
+# elsewhere too: the loop has enough to do meanwhile. How much of a sync was a wait for a processor
+# is looked at while they take longer than the second: to look takes 8 µs.
 QUICK_SYNC_NS: Final = 1_000_000
+WATCHED_SYNC_NS: Final = 500_000
 QUICK_SYNCS_AVERAGED: Final = 16
 SLOW_SYNC_PAUSE_TIMES: Final = 100
 SYNC_IN_TURN_BYTES_MAX: Final = 65_536

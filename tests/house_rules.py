@@ -164,6 +164,7 @@ FILE_READERS: Final = MappingProxyType(
         "delayd/access/": "reads tokens, writes the days of their use",
         "delayd/net/tls.py": "tells which file of a certificate cannot be read",
         "delayd/bounded_files.py": "reads files that a path names, for those above it",
+        "delayd/clock.py": "reads how long its thread waited for a processor",
         "delayd/loop.py": "tells the kernel to end its waits on time",
         "delayd/http/ui_files.py": "reads the files of the dashboard, once",
         "delayd/metrics.py": "reads what the kernel counts of this process",

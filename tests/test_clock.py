@@ -1,8 +1,9 @@
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from delayd.clock import NS_PER_MS, Clock, SystemClock
+from delayd.clock import NS_PER_MS, Clock, SystemClock, processor_wait_ns
 from tests.rigs.clock import FakeClock
 
 WALL_MS = 1_700_000_000_000
@@ -152,3 +153,11 @@ def test_the_real_clocks_are_read_by_default() -> None:
 def test_the_fake_clock_does_not_go_back() -> None:
     with pytest.raises(AssertionError, match="does not go back"):
         FakeClock().advance(-1)
+
+
+def test_how_long_the_thread_waited_for_a_processor_is_what_the_kernel_counts() -> None:
+    counted = Path("/proc/thread-self/schedstat")
+    if not counted.exists():
+        pytest.skip("this kernel does not count it")
+    least = int(counted.read_text().split()[1])
+    assert least <= processor_wait_ns() <= int(counted.read_text().split()[1])

@@ -27,6 +27,7 @@ from delayd.limits import (
     SLOW_SYNC_PAUSE_TIMES,
     SYNC_IN_TURN_BYTES_MAX,
     UNSYNCED_BYTES_MAX,
+    WATCHED_SYNC_NS,
 )  # fmt: skip
 from tests.fact_rows import Fact, rows
 from tests.journal.journals import CONFIGURED_BYTES, payloads_in
@@ -46,9 +47,12 @@ class TimedDisk(GatedDisk):
         super().__init__()
         self._watch = watch
         self.sync_takes_ns = QUICK_NS
+        self.then_waits_ns = self.waited_ns = 0
+        """How long the thread waits for a processor behind each sync, and has waited so far."""
 
     def sync(self, handle: int, /) -> None:
-        self._watch.now_ns += self.sync_takes_ns
+        self._watch.now_ns += self.sync_takes_ns + self.then_waits_ns
+        self.waited_ns += self.then_waits_ns
         super().sync(handle)
 
 
@@ -452,6 +456,17 @@ def test_syncs_that_are_never_quick_hold_the_loop_for_a_hundredth_of_the_time(
     for _ in range(4_000):
         held_ns += took_ns * is_in_turn(bench)
     assert 0 < held_ns < 4 * (watch.now_ns - begun_ns) // SLOW_SYNC_PAUSE_TIMES
+
+
+def test_a_wait_for_a_processor_is_no_reason_either(make: Make) -> None:
+    bench = make("quick", "roomy")
+    bench.rig.processor_wait_ns = lambda: bench.disk.waited_ns
+    bench.disk.sync_takes_ns = WATCHED_SYNC_NS + NS_PER_MS // 4
+    assert all(is_in_turn(bench) for _ in range(4 * QUICK_SYNCS_AVERAGED))
+    bench.disk.then_waits_ns = 8 * QUICK_SYNC_NS
+    assert all(is_in_turn(bench) for _ in range(4 * QUICK_SYNCS_AVERAGED)), "the disk is quick"
+    bench.rig.processor_wait_ns = int
+    assert not all(is_in_turn(bench) for _ in range(QUICK_SYNCS_AVERAGED)), "where nothing says so"
 
 
 def test_one_slow_sync_among_quick_ones_is_no_reason(make: Make) -> None:

@@ -20,11 +20,11 @@ import contextlib
 import queue
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
-from delayd.clock import NEVER_NS, NS_PER_MS, monotonic_ns
+from delayd.clock import NEVER_NS, NS_PER_MS, monotonic_ns, processor_wait_ns
 from delayd.journal.aio import KernelSync, open_kernel_sync
 from delayd.journal.directory import look_first
 from delayd.journal.disk import RealDisk
@@ -39,6 +39,7 @@ from delayd.limits import (
     QUICK_SYNCS_AVERAGED,
     SLOW_SYNC_PAUSE_TIMES,
     SYNC_IN_TURN_BYTES_MAX,
+    WATCHED_SYNC_NS,
 )
 from delayd.log import LogError, LogFinding, LogSize, LogUser, Loop
 from delayd.log_lines import Log
@@ -57,7 +58,11 @@ def open_log(
     disk = RealDisk()
     look_first(disk, directory)
     journal = Journal.open(directory, disk=disk, segment_bytes=segment_bytes, is_virtual=is_virtual)
-    return FileLog(journal, news, open_kernel_sync(), syncs_in_turn=syncs_in_turn)
+    return FileLog(
+        *(journal, news, open_kernel_sync()),
+        syncs_in_turn=syncs_in_turn,
+        processor_wait_ns=processor_wait_ns,
+    )
 
 
 class FileLog:
@@ -76,10 +81,13 @@ class FileLog:
         kernel: KernelSync | None = None,
         *,
         syncs_in_turn: bool = False,
+        processor_wait_ns: Callable[[], int] = int,
     ) -> None:
         """Keep frames in this journal; `kernel` syncs elsewhere, or else a thread does.
 
         Trouble is logged in `news`. `syncs_in_turn`: the turn itself syncs while the disk is quick.
+        `processor_wait_ns` returns how long the thread has waited for a processor so far, or 0:
+        that part of a sync is not the disk's.
         """
         self._journal = journal
         self._news = news
@@ -98,7 +106,8 @@ class FileLog:
         self.is_whole = True
         self._look_ms = 0  # when to look for the files again
         self.last_in_turn_ns = (0, 0)
-        self._average_ns = 0  # how long syncs in turns take; newer ones count more
+        self._average_ns = 0  # how long the disk takes in turns; newer syncs count more
+        self._processor_wait_ns = processor_wait_ns
         self._elsewhere_until_ns = 0 if syncs_in_turn else NEVER_NS
         """No turn syncs before: such syncs were not quick."""
         self._is_over = False  # the journal has failed, or settles no more
@@ -240,6 +249,8 @@ class FileLog:
         begun_ns = monotonic_ns()
         if begun_ns < self._elsewhere_until_ns:
             return False
+        is_watched = self._average_ns > WATCHED_SYNC_NS
+        waited_ns = self._processor_wait_ns() if is_watched else 0
         try:
             if not self._journal.sync_at_once(SYNC_IN_TURN_BYTES_MAX):
                 return False
@@ -248,11 +259,14 @@ class FileLog:
             return True
         sync_ns = monotonic_ns() - begun_ns
         self.last_in_turn_ns = begun_ns, sync_ns
-        self._average_ns += (sync_ns - self._average_ns) // QUICK_SYNCS_AVERAGED
+        disk_ns = sync_ns
+        if is_watched:
+            disk_ns = max(0, sync_ns - (self._processor_wait_ns() - waited_ns))
+        self._average_ns += (disk_ns - self._average_ns) // QUICK_SYNCS_AVERAGED
         if self._average_ns > QUICK_SYNC_NS:
             # The first one after the pause decides: quick, and the average is low enough again.
             self._average_ns = QUICK_SYNC_NS
-            self._elsewhere_until_ns = begun_ns + SLOW_SYNC_PAUSE_TIMES * sync_ns
+            self._elsewhere_until_ns = begun_ns + SLOW_SYNC_PAUSE_TIMES * disk_ns
         self._tell_settled(sync_ns)
         return True
 

@@ -512,6 +512,7 @@ class CommitRig:
         self.workers: list[HandWorker] = []
         self.told: list[Task] = []
         self.said = io.StringIO()
+        self.processor_wait_ns: Callable[[], int] = int
         self.log = self._opened(with_kernel=kernel, syncs_in_turn=syncs_in_turn)
         self.excess_bytes = 0
         """How far the bound on disk use was exceeded, at the worst moment."""
@@ -547,7 +548,14 @@ class CommitRig:
             self.kernel = ScriptedKernel(self.disk, self.events)
             kernel = cast("KernelSync", self.kernel)
         news = Log(self.said, self.clock.wall_ms)
-        return FileLog(journal, news, kernel, syncs_in_turn=syncs_in_turn)
+        return FileLog(
+            *(journal, news, kernel),
+            syncs_in_turn=syncs_in_turn,
+            processor_wait_ns=self._waited_ns,
+        )
+
+    def _waited_ns(self) -> int:
+        return self.processor_wait_ns()  # a test may exchange it
 
     def _add_turns(self, *, keeps: bool, has_commit: bool, has_space: bool) -> None:
         commit = self.commit if has_commit else cast("GroupCommit", self.commits)
