@@ -139,7 +139,7 @@ def test_a_source_in_use_one_without_a_log_and_a_target_with_files_are_refused(
     rng: random.Random,
 ) -> None:
     disk = SimulatedDisk()
-    filled(disk, rng, steps=5)
+    filled(disk, rng, steps=60)
     target = DirectoryTarget(disk, "copy", SEGMENT_BYTES)
     journal = Journal.open("data", disk=disk, segment_bytes=SEGMENT_BYTES)
     with pytest.raises(DirectoryLocked, match="is held by"):

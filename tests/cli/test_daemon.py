@@ -10,8 +10,7 @@ import pytest
 
 from delayd.cli import daemon
 from delayd.cli.daemon import OPTIONS, plain_options
-from delayd.cli.main import invoke
-from delayd.cli.serve import serve
+from delayd.cli.main import delayd, invoke
 from delayd.config import BY_FLAG
 from delayd.exits import Exit
 from tests.cli.conftest import Service, imported_by
@@ -28,7 +27,7 @@ def read_by_click(words: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> dict
     runs: list[dict[str, str]] = []
     monkeypatch.setattr(daemon, "run", runs.append)
     try:
-        serve.main(list(words), standalone_mode=False)
+        delayd.main(["serve", *words], standalone_mode=False)
     except click.ClickException:
         assert not runs
     return runs[0] if runs else None

@@ -119,7 +119,7 @@ EARLY = """
 import os, signal, sys
 
 WHEN = {
-    "delayd.cli.main": signal.SIGUSR1,
+    "delayd.cli.daemon": signal.SIGUSR1,
     "delayd.cli.beanstalkd": signal.SIGUSR1,
     "delayd.service": signal.SIGHUP,
 }
