@@ -37,14 +37,14 @@ def measured(chapter: str, subject: str, bench: Bench) -> dict[str, Values | str
 
 def test_lateness_is_measured_and_nothing_is_lost_doubled_or_early(bench: Bench) -> None:
     found = measured("lateness", "delayd", bench)
-    assert all(
-        "lost" in values for values in found.values()
-    )  # no job may be due in so short a time
-    assert {name: "held_ms" in values for name, values in found.items()} == {
-        "due one by one": False,
-        "steady load": False,
-        "burst": True,
-        "during a snapshot": True,
+    assert {*found} == {"due one by one", "steady load", "burst", "during a snapshot"}
+    # A busy machine may be too late for a burst, which says so and has no values.
+    values = {name: each for name, each in found.items() if not isinstance(each, str)}
+    assert found.keys() - values.keys() <= {"burst"}, found
+    assert all("lost" in each for each in values.values())  # no job may be due in so short a time
+    assert {name for name, each in values.items() if "held_ms" in each} == {
+        *(values.keys() & {"burst"}),
+        "during a snapshot",
     }
 
 
