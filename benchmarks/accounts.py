@@ -112,6 +112,18 @@ def rise(values: Sequence[float]) -> float:
     return statistics.median(slopes) * (len(numbered) - 1) if slopes else 0.0
 
 
+class Trend(NamedTuple):
+    """What became of a figure in the samples of a soak."""
+
+    rose: float
+    at_most: float
+    """The highest rise that still counts as flat."""
+    missing: int
+    """Samples in which it was not read."""
+    is_flat: bool
+    """Not so if a sample is without it."""
+
+
 class Flatness(NamedTuple):
     """How much a figure may rise."""
 
@@ -123,6 +135,12 @@ class Flatness(NamedTuple):
     def allows(self, values: Sequence[float]) -> bool:
         """Whether the values are flat."""
         return rise(values) <= self.limit(values)
+
+    def trend(self, known: Sequence[float], samples: int) -> Trend:
+        """Judge the values that are known of so many samples."""
+        missing = samples - len(known)
+        is_flat = bool(known) and not missing and self.allows(known)
+        return Trend(rise(known), self.limit(known), missing, is_flat)
 
     def limit(self, values: Sequence[float]) -> float:
         """Return the highest rise that still counts as flat."""

@@ -496,7 +496,7 @@ def done_within(work: Work, seconds: float) -> Sequence[Values]:
     def act() -> None:
         try:
             found.append(work() or {})
-        except Exception as error:  # noqa: BLE001 - whoever waits for it raises it
+        except Exception as error:  # noqa: BLE001 - the thread that waits raises it
             found.append(error)
 
     thread = threading.Thread(target=act, daemon=True)

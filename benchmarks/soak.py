@@ -51,7 +51,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from benchmarks import actors, machine, results, soak_stream
-from benchmarks.accounts import DESCRIPTORS, MEMORY, TIMES, Totals, added, rise
+from benchmarks.accounts import DESCRIPTORS, MEMORY, TIMES, Totals, added
 from benchmarks.actors import Closed, Noted
 from benchmarks.arguments import length, names_of
 from benchmarks.endpoint import Endpoint, push_settings, send_to
@@ -111,6 +111,15 @@ class Course:
     arrived: int = 0
     rate: float = 0.0
     """Jobs a second that the stream offers: half of its peak; 0 if there is none."""
+
+    @property
+    def lost(self) -> int:
+        """Jobs that were not finished, and those of the good receiver that did not arrive."""
+        return self.totals.lost + max(0, self.pushes - self.arrived)
+
+    def surplus(self, *, with_restarts: bool) -> int:
+        """Return how many pushes came more than once; after a restart one may be repeated."""
+        return 0 if with_restarts else max(0, self.arrived - self.pushes)
 
     def note(self, noted: Sequence[Noted]) -> tuple[list[float], list[float]]:
         """Add what parts have noted; return the lateness of jobs and the waits of puts."""
@@ -317,21 +326,20 @@ def findings(course: Course, *, with_restarts: bool) -> list[tuple[bool, str]]:
     }
     for name, (flatness, values, unit) in figures.items():
         known = [value for value in values if not math.isnan(value)]
-        missing = len(values) - len(known)
-        rose, most = rise(known) / unit, flatness.limit(known) / unit
+        trend = flatness.trend(known, len(values))
+        rose, most = trend.rose / unit, trend.at_most / unit
         said = f"{name} rose by {rose:.1f}, at most {most:.1f} is flat"
-        said += f"; {missing} samples have none" * bool(missing)
-        found.append((bool(known) and not missing and flatness.allows(known), said))
-    totals = course.totals
-    missing = max(0, course.pushes - course.arrived)
-    surplus = 0 if with_restarts else max(0, course.arrived - course.pushes)
+        said += f"; {trend.missing} samples have none" * bool(trend.missing)
+        found.append((trend.is_flat, said))
+    totals, lost = course.totals, course.lost
+    surplus = course.surplus(with_restarts=with_restarts)
     troubles = troubles_of(course, with_restarts=with_restarts)
     timed = f"{course.early} of {course.timed:,} timed jobs and {course.arrived:,} pushes early"
-    jobs = f"of {totals.acknowledged + course.pushes:,} jobs {totals.lost + missing} lost"
+    jobs = f"of {totals.acknowledged + course.pushes:,} jobs {lost} lost"
     return [
         *found,
         (course.early == 0 and course.timed > 0, timed),
-        (totals.lost + missing == 0, jobs),
+        (lost == 0, jobs),
         (totals.doubled + surplus == 0, f"{totals.doubled} doubled, {surplus} pushes repeated"),
         (not troubles, f"troubles: {troubles or 'none'}"),
     ]
@@ -364,11 +372,10 @@ def reading(one: Sample, rate: float) -> Values:
 
 
 def ends(course: Course, *, with_restarts: bool) -> Values:
-    """Return what has to be 0 in the end; after a restart a push may be repeated."""
-    surplus = 0 if with_restarts else max(0, course.arrived - course.pushes)
+    """Return what has to be 0 in the end."""
     return {
-        "lost": course.totals.lost + max(0, course.pushes - course.arrived),
-        "doubled": course.totals.doubled + surplus,
+        "lost": course.lost,
+        "doubled": course.totals.doubled + course.surplus(with_restarts=with_restarts),
         "early": course.early,
         "troubles": sum(troubles_of(course, with_restarts=with_restarts).values()),
     }

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from benchmarks.accounts import FLAT, rise
+from benchmarks.accounts import FLAT
 from benchmarks.registry import VALUES
 from benchmarks.report.views import Block, markdown
 from benchmarks.report.words import figure_words, paragraph
@@ -28,12 +28,11 @@ def steadiness(cases: Sequence[Measured]) -> Iterator[Block]:
         known = [reading[name] for reading in samples if name in reading]
         if not known:
             continue
-        missing = len(samples) - len(known)
-        is_flat = flatness.allows(known) and not missing
-        said = "flat" if is_flat else "**not flat**"
-        said += f", {missing} samples have none" * bool(missing)
+        trend = flatness.trend(known, len(samples))
+        said = "flat" if trend.is_flat else "**not flat**"
+        said += f", {trend.missing} samples have none" * bool(trend.missing)
         unit, scale = ("MB", 1e6) if VALUES[name].unit == "B" else (VALUES[name].unit, 1.0)
-        figures = (rise(known) / scale, flatness.limit(known) / scale)
+        figures = (trend.rose / scale, trend.at_most / scale)
         words = NAMES.get(name, VALUES[name].words)
         rows.append((", ".join(filter(None, (words, unit))), *map(figure_words, figures), said))
     for name in COUNTED:

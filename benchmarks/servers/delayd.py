@@ -1,14 +1,17 @@
 """delayd: how every benchmark starts it, and as a peer under each policy of its log.
 
-with running(directory, "--sync", "always") as daemon:
-...ask daemon.port over the line, daemon.http_port over HTTP...
-daemon.restart()
+    with running(directory, "--sync", "always") as daemon:
+        ...ask daemon.port over the line, daemon.http_port over HTTP...
+        daemon.restart()
+
+The daemon is ended with the block.
 """
 
 import contextlib
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -162,13 +165,10 @@ class DelaydPeer:
         http = "127.0.0.1:PORT" if self.http else "off"
         return f"delayd serve --data-dir DIR --http {http} --sync {self.sync}"
 
-    @contextlib.contextmanager
-    def serve(self, bench: Bench, directory: Path) -> Iterator[RunningDelayd]:
+    def serve(self, bench: Bench, directory: Path) -> AbstractContextManager[RunningDelayd]:
         """Run it."""
         environment = bench.python_path(compiled=self.is_compiled)
-        flags = ("--sync", self.sync)
-        with running(directory, *flags, environment=environment, http=self.http) as daemon:
-            yield daemon
+        return running(directory, "--sync", self.sync, environment=environment, http=self.http)
 
 
 def peers() -> Sequence[DelaydPeer]:

@@ -94,8 +94,8 @@ def _priority(text: str) -> int:
     return number
 
 
-DURATION: Final = Checked("duration", _duration)
 JOB: Final = Checked("number", _job)
+DURATION: Final = Checked("duration", _duration)
 """`30m`, `1h30m`, `0.25`."""
 INTERVAL: Final = Checked("duration", _interval)
 """The same, where weeks and days are common."""

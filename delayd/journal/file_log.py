@@ -174,10 +174,8 @@ class FileLog:
         if time_ms >= self._look_ms:
             self._look_ms = time_ms + LOOK_MS
             self.find_lost()
-            if self._loop is not None:
-                self._loop.call_later(
-                    LOOK_MS / 1_000, self.find_lost
-                )  # and when nothing may follow
+            if self._loop is not None:  # and once more when nothing may follow
+                self._loop.call_later(LOOK_MS / 1_000, self.find_lost)
         payload = b"".join(records)
         try:
             sequence = self._journal.append(payload, time_ms, wall_ms)

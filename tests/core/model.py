@@ -1,7 +1,7 @@
 """What delayd does, said as simply as it can be: dicts, lists and searches through all of them.
 
-No wheel, no heap, no log, no sorted lists, no index: whoever has a key is searched for. `Model` has
-the engine's operations under the engine's names and answers like it, refusals included. Its wall
+No wheel, no heap, no log, no sorted lists, no index: a key's job is searched for. `Model` has the
+engine's operations under the engine's names and answers like it, refusals included. Its wall
 clock says what delayd time says. Only one thing it does not decide: in which slices and
 in which order of wheels due things happen. It is told by `happen_delays`, `happen_holds` and
 `happen_alarms`, and asserts that they were due and came oldest first.

@@ -3,7 +3,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from delayd.build_kind import is_compiled
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.line_client import LineClient
+from tests.rigs.waiting import until
 
 SERVE = (sys.executable, "-m", "delayd", "serve", "--http", "off")
 
@@ -92,13 +92,11 @@ def test_it_serves_though_nobody_wants_to_hear_it(tmp_path: Path, closed: str) -
 
 
 def wait_until_listening(path: Path) -> None:
-    deadline_s = time.monotonic() + 60
-    while True:
+    def is_listening() -> bool:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            if not probe.connect_ex(str(path)):
-                return
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+            return probe.connect_ex(str(path)) == 0
+
+    until(is_listening)
 
 
 def test_a_unix_socket_is_served_and_removed_in_the_end(tmp_path: Path) -> None:
