@@ -23,7 +23,12 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("core", "line", "journal")
-MODULES = ("clock.py", "commit.py", "log.py", "turns.py", "net/poller.py")
+MODULES = (
+    *("clock.py", "commit.py", "durations.py", "json_text.py", "log.py", "moments.py", "turns.py"),
+    *("net/deadlines.py", "net/poller.py"),
+    *(f"http/{name}.py" for name in ("admission", "api", "bodies", "long_work", "responses")),
+    *(f"http/handlers/{name}.py" for name in ("job_responses", "leases", "puts", "reserve")),
+)
 GROUP = "delayd"
 """The modules share one library, `delayd__mypyc`, so that they call each other directly."""
 NEEDED = ("mypy>=2.4,<2.5", "setuptools>=65", "sortedcontainers-stubs>=2.4")

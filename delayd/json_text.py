@@ -70,7 +70,7 @@ def text_field(body: bytes, name: str) -> str | None:
         return None
     try:
         value = _fields(body).get(name)
-        text = None if value is None else _text_or_whole(value)
+        text: str | int | None = None if value is None else _text_or_whole(value)
     except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return None
     return text if text is None else str(text)

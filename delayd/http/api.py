@@ -34,7 +34,7 @@ from delayd.core.times import RequestMs
 from delayd.core.topic import Topic
 from delayd.core.views import live_record
 from delayd.core.virtual_clock import StandingClock
-from delayd.http.connection import AnswerTurns
+from delayd.http.connection import AnswerTurns, HttpRequest
 from delayd.http.idempotency import Memos
 from delayd.http.long_work import LoopTime, Slices
 from delayd.http.problems import (
@@ -52,7 +52,6 @@ from delayd.schedules.opening import ScheduleOpener
 from delayd.text import parse_whole
 
 if TYPE_CHECKING:
-    from delayd.http.connection import HttpRequest
     from delayd.http.connections import HttpConnections
 
 
@@ -195,7 +194,7 @@ class Call:
     api: Api
     scope: Scope | None
     """The scope that a token needs."""
-    request: "HttpRequest"
+    request: HttpRequest
     names: Mapping[str, str]
     """The variable segments of the path, by name."""
     principal: Principal

@@ -15,7 +15,7 @@ it. Only the page of metrics is made and sent in pieces.
 The module does not know requests or connections.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
 from functools import lru_cache
@@ -149,8 +149,13 @@ class Results:
         self.add(kind(id=job_id, status=refusal.status, problem=problem_of(refusal)))
 
     def add_written(self, text: bytes) -> None:
-        """Take the JSON of one success, or of several with commas between them."""
+        """Take the JSON of one success."""
         self._texts.append(text)
+
+    def add_alike(self, text: bytes, job_ids: Sequence[int]) -> None:
+        """Take successes that differ only in the id, for which this JSON has a place."""
+        if job_ids:
+            self._texts.append(b",".join([text] * len(job_ids)) % (*job_ids,))
 
     def reply(self, status: int) -> Reply:
         """Return the answer: this status if no item was refused. It waits for the log."""

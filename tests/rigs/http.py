@@ -28,7 +28,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import msgspec
 
@@ -59,11 +59,11 @@ from delayd.turns import Turns, TurnSelector
 from tests.access.samples import made
 from tests.core.check import check
 from tests.rigs.clock import START_MS, FakeClock
-from tests.rigs.commit import CrankedLoop, ScriptedCommit
+from tests.rigs.commit import CrankedLoop
+from tests.rigs.log import HeldDisk
 
 if TYPE_CHECKING:
     from delayd.access.token_entries import Entry
-    from delayd.commit import GroupCommit
     from delayd.core.throttle import PushBlock
 
 PEER: Final = ("127.0.0.1", 50_000)
@@ -353,7 +353,8 @@ class HttpRig:
             VirtualClock(START_MS) if is_virtual else FakeClock(START_MS)
         )
         self.engine = Engine(start_ms=START_MS)
-        self.disk = ScriptedCommit()
+        self.main_loop = CrankedLoop()
+        self.disk = HeldDisk(self.main_loop)
         self.push_blocks: dict[str, list[PushBlock]] = {}
         self.faults: list[BaseException] = []
         self.is_checked = is_checked
@@ -370,11 +371,9 @@ class HttpRig:
             *(self.poller, self.tasks, self.schedules),
             out_bytes_max=1 << 20,
         )
-        commit = cast("GroupCommit", self.disk)
-        self.main_loop = CrankedLoop()
         self.turns = Turns(
             *(self.engine, self.clock, self.poller, self.line, self.tasks),
-            *(self.main_loop, commit),
+            *(self.main_loop, self.disk.commit),
         )
         # Every pass of asyncio takes so long that a turn follows it.
         selector = TurnSelector(count(step=PASSES_US * 1_000).__next__)
@@ -545,7 +544,7 @@ class HttpRig:
     def after_restart(self) -> Engine:
         """An engine made of what had become durable when the daemon was killed, at this time."""
         replay = Replay(Engine(start_ms=START_MS))
-        for frame in self.disk.frames[: self.disk.durable_frames]:
+        for frame in self.disk.durable_frames:
             replay.play(frame)
         replay.finish(self.clock.now_ms())
         return replay.engine

@@ -11,6 +11,9 @@
 Nothing is durable before `settle`, and what is not is gone with the log. The next appends end as
 the test says (`ends`), in each of the five ways; `tell` lets one end that was unknown. A place that
 `is_owned` is followed until it is not; who takes it over then fences the owner before.
+
+    disk = HeldDisk(loop)                # a group commit over such a log, which a test may stop
+    disk.hold(); disk.release()          # nothing becomes durable; all of it does
 """
 
 import enum
@@ -18,6 +21,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from delayd.commit import GroupCommit
+from delayd.config import SyncPolicy
 from delayd.exits import Exit
 from delayd.log import LogError, LogFinding, LogOwnership, LogSize, LogUser, Loop, OnSpaceChange
 
@@ -119,10 +124,13 @@ class MemoryLog:
 
     def __init__(self, place: Place) -> None:
         self._place = place
-        self._volatile: list[MemoryFrame] = []
+        self.volatile: list[MemoryFrame] = []
+        """What is not durable."""
         self._user: LogUser | None = None
         self.ends: deque[End] = deque()
         """Of the next appends: the append meets FULL, its settle the others; then DURABLE."""
+        self.is_held = False
+        """Each settle goes on until it is told how it ends."""
         self.space = MemorySpace()
         self.findings: list[LogFinding] = []
         self.identity = b"memory".ljust(16)
@@ -197,7 +205,7 @@ class MemoryLog:
         self.appended_bytes += len(payload)
         self.grown_bytes += len(payload)
         self.wall_offset_ms = wall_ms - time_ms
-        self._volatile.append(MemoryFrame(self.appended_sequence, time_ms, wall_ms, payload))
+        self.volatile.append(MemoryFrame(self.appended_sequence, time_ms, wall_ms, payload))
         return self.appended_sequence
 
     def settle(self, *, in_turn: bool) -> None:
@@ -208,7 +216,7 @@ class MemoryLog:
         self.is_settling = True
         if end in ERRORS:
             self._fail(ERRORS[end])
-        elif end is End.DURABLE and in_turn:
+        elif end is End.DURABLE and in_turn and not self.is_held:
             self.tell(End.DURABLE)
 
     def tell(self, end: End = End.DURABLE) -> None:
@@ -223,9 +231,9 @@ class MemoryLog:
         self._user.settled(self._reach, 1_000)
 
     def _keep(self) -> None:
-        kept = [frame for frame in self._volatile if frame.sequence <= self._reach]
+        kept = [frame for frame in self.volatile if frame.sequence <= self._reach]
         self._place.frames += kept
-        del self._volatile[: len(kept)]
+        del self.volatile[: len(kept)]
 
     def _fail(self, error: LogError) -> None:
         assert self._user is not None
@@ -286,3 +294,36 @@ class MemoryLog:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+class HeldDisk:
+    """A group commit over a log in memory; where it `holds`, nothing becomes durable."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.trouble = self.space_trouble = ""
+        self._place = Place()
+        self._log = MemoryLog(self._place)
+        assert not [*self._log.follow()]
+        assert self._log.take_over()
+        self.commit = GroupCommit(self._log, SyncPolicy.ALWAYS, 0, loop, self._fail)
+
+    def _fail(self, error: LogError) -> None:
+        raise AssertionError(f"the log failed: {error}")
+
+    def hold(self) -> None:
+        self._log.is_held = True
+
+    def release(self) -> None:
+        self._log.is_held = False
+        while self._log.is_settling:
+            self._log.tell()
+
+    @property
+    def durable_frames(self) -> list[bytes]:
+        """What a daemon that is started again would find."""
+        return [frame.payload for frame in self._place.frames]
+
+    @property
+    def frames(self) -> list[bytes]:
+        """All that turns have committed."""
+        return [*self.durable_frames, *(frame.payload for frame in self._log.volatile)]

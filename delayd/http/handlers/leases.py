@@ -5,7 +5,7 @@ is answered 409, and the job's present holder is not affected.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from delayd.core.errors import JobNotFound, Refusal
 from delayd.core.job_record import PRIORITY_AND_TOPIC, PRIORITY_AT, State
@@ -37,7 +37,7 @@ def _reservation(call: Call) -> tuple[int, "Session", bytes]:
     if job_of(form.token) != job_id:
         raise RequestInvalid([FieldError("token", f"belongs to another job than {job_id}")])
     record = call.allow_job(job_id, _is_token(form.token))
-    return job_id, holder_of(call.api, job_id, form.token, record), record
+    return job_id, holder_of(call.api.engine, job_id, form.token, record), record
 
 
 def _is_token(token: str) -> Callable[[bytes], bool]:
@@ -109,6 +109,9 @@ async def bury(call: Call) -> Reply:
 
 # --- Many ----------------------------------------------------------------------------------------
 
+_ACKED: Final = b'{"id":%d,"status":200}'
+"""The `AckResultAnswer` of an acknowledged job, with a place for the id."""
+
 
 async def ack_many(call: Call) -> Reply:
     """Acknowledge many jobs, in slices; answer for each whether it was still reserved."""
@@ -117,6 +120,7 @@ async def ack_many(call: Call) -> Reply:
     results = Results()
     held: dict[Session, list[int]] = {}
     seen: set[int] = set()
+    acked: list[int] = []  # since the last refusal
     async with api.slices(len(form.tokens)) as slices:
         for number, token in enumerate(form.tokens):
             if not number % HTTP_LOOK_ITEMS and slices.is_over:
@@ -125,16 +129,19 @@ async def ack_many(call: Call) -> Reply:
             job_id = job_of(token)
             try:
                 record = call.allow_job(job_id, _is_token(token))
-                session = holder_of(api, job_id, token, record)
+                session = holder_of(api.engine, job_id, token, record)
                 if job_id in seen:
                     raise JobNotFound(job_id)
             except Refusal as refusal:
+                results.add_alike(_ACKED, acked)
+                acked.clear()
                 results.add_refused(answer_forms.AckResultAnswer, job_id, refusal)
             else:
                 seen.add(job_id)
                 held.setdefault(session, []).append(job_id)
-                results.add_written(b'{"id":%d,"status":200}' % job_id)
+                acked.append(job_id)
         _delete_held(api, held)
+    results.add_alike(_ACKED, acked)
     return results.reply(200)
 
 
@@ -158,7 +165,7 @@ async def nack_many(call: Call) -> Reply:
             job_id = job_of(one.token)
             try:
                 record = call.allow_job(job_id, _is_token(one.token))
-                _nack(api, holder_of(api, job_id, one.token, record), job_id, one)
+                _nack(api, holder_of(api.engine, job_id, one.token, record), job_id, one)
             except Refusal as refusal:
                 results.add_refused(answer_forms.NackResultAnswer, job_id, refusal)
             else:

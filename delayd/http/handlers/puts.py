@@ -272,8 +272,7 @@ def _put_run(
     except Refusal:
         return False  # put one by one, each has its own result
     created = _CREATED % due_text(api.engine.store, first_id).encode()
-    count = len(bodies)
-    results.add_written(b",".join([created] * count) % (*range(first_id, first_id + count),))
+    results.add_alike(created, range(first_id, first_id + len(bodies)))
     return True
 
 

@@ -15,6 +15,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from delayd.access.connection_limits import who_at
+from delayd.core.engine import Engine
 from delayd.core.errors import Refusal
 from delayd.core.job_parts import Reason
 from delayd.core.operations.checks import require_writable_job
@@ -29,7 +30,7 @@ from delayd.http.api import Api, Call
 from delayd.http.handlers.job_responses import current_token, reserved_job
 from delayd.http.problems import ReservationLost, Stopping
 from delayd.http.responses import NO_CONTENT, Reply, reply
-from delayd.limits import HTTP_RESERVED_BYTES_MAX
+from delayd.limits import HTTP_FREE_BYTES, HTTP_LOOK_ITEMS, HTTP_RESERVED_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,13 +186,13 @@ async def _hand_over(call: Call, consumer: Consumer, bodies: str) -> Reply:
     held = consumer.session.deadlines
     reserved = []
     async with api.slices(len(consumer.jobs)) as slices:
-        for job_id, _ in consumer.jobs:
+        for number, (job_id, body) in enumerate(consumer.jobs):
+            if (len(body) > HTTP_FREE_BYTES or not number % HTTP_LOOK_ITEMS) and slices.is_over:
+                await slices.rest()
             # A job whose ttr ran out meanwhile is left out; the next reserve gets it.
             if job_id in held:
                 job = reserved_job(store, job_id, consumer.handed_ms, bodies, call.is_admin)
                 reserved.append(job)
-            if slices.is_over:
-                await slices.rest()
         # From here to the end nothing else runs until the answer is on its way.
         if not reserved:
             return Reply(NO_CONTENT)
@@ -211,13 +212,14 @@ _HOLDERS: Final = (HttpHolder, Consumer)
 """The owners of sessions whose reservations have tokens."""
 
 
-def holder_of(api: Api, job_id: int, token: str, record: bytes) -> Session:
+def holder_of(engine: Engine, job_id: int, token: str, record: bytes) -> Session:
     """Return the session under which a job is reserved with that token; `ReservationLost`.
 
     `TopicIsInternal` for a job that was handed out before that was refused, and survived a restart.
     """
-    store = api.engine.store
-    require_writable_job(api.engine, record)
+    store = engine.store
+    if store.topics.internal:
+        require_writable_job(engine, record)
     holder = store.leases.sessions.get(job_id)
     if (
         holder is None

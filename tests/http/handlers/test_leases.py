@@ -1,7 +1,7 @@
 """What holders say of their jobs, and what is said to those who hold them no more."""
 
 import random
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,9 +13,6 @@ from delayd.http.handlers.reserve import holder_of
 from delayd.http.problems import ReservationLost
 from delayd.limits import HTTP_BATCH_MAX, HTTP_LOOK_ITEMS
 from tests.rigs.http import JOBS, RESERVE, Answer, HttpRig, SliceWatch, put, reserved
-
-if TYPE_CHECKING:
-    from delayd.http.api import Api
 
 ACTS = ("ack", "nack", "touch", "bury")
 
@@ -39,7 +36,7 @@ def test_the_reservation_ends_with_the_ttr_and_not_when_somebody_notices() -> No
         record = store.jobs.get(1)
         assert record is not None
         with pytest.raises(ReservationLost):
-            holder_of(rig.api, 1, job["token"], record)
+            holder_of(rig.engine, 1, job["token"], record)
 
 
 def test_a_job_that_is_held_on_the_line_is_none_of_https() -> None:
@@ -63,12 +60,6 @@ def test_a_job_that_is_held_on_the_line_is_none_of_https() -> None:
 
 @pytest.mark.parametrize("reserves", [1, 2])
 def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(reserves: int) -> None:
-    class Again:
-        """As much of an API as `holder_of` needs, over an engine that was played back."""
-
-        def __init__(self, rig: HttpRig) -> None:
-            self.engine = rig.after_restart()
-
     with HttpRig() as rig:
         put(rig, ttr=5)
         job = reserved(rig)
@@ -80,18 +71,18 @@ def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(reserves: int
         later = token.removesuffix(str(reserves)) + str(reserves + 1)
         for delta, is_good in ((0, True), (990, True), (11, False)):
             rig.pass_ms(delta)
-            api = cast("Api", Again(rig))
-            record = api.engine.store.jobs.get(1)
+            engine = rig.after_restart()
+            record = engine.store.jobs.get(1)
             assert record is not None
             if not is_good:
                 with pytest.raises(ReservationLost):
-                    holder_of(api, 1, token, record)
+                    holder_of(engine, 1, token, record)
                 continue
-            session = holder_of(api, 1, token, record)
+            session = holder_of(engine, 1, token, record)
             with pytest.raises(ReservationLost):
-                holder_of(api, 1, later, record)
-            delete(api.engine, session, 1, RequestMs(api.engine.store.time_ms))
-            assert api.engine.log_space.jobs == 0
+                holder_of(engine, 1, later, record)
+            delete(engine, session, 1, RequestMs(engine.store.time_ms))
+            assert engine.log_space.jobs == 0
 
 
 def test_many_are_acknowledged_in_one_commit() -> None:

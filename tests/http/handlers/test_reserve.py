@@ -4,9 +4,14 @@ import pytest
 
 from delayd.core.operations.put import put_alike
 from delayd.core.times import RequestMs
-from delayd.limits import BODY_BYTES_DEFAULT, HTTP_RESERVED_BYTES_MAX
+from delayd.limits import (
+    BODY_BYTES_DEFAULT,
+    HTTP_FREE_BYTES,
+    HTTP_LOOK_ITEMS,
+    HTTP_RESERVED_BYTES_MAX,
+)
 from tests.rigs.clock import FakeClock
-from tests.rigs.http import RESERVE, HttpRig, SliceWatch, put, wait
+from tests.rigs.http import JOBS, RESERVE, HttpRig, SliceWatch, put, wait
 
 
 def put_bodies(rig: HttpRig, topic: str, *bodies: bytes) -> None:
@@ -43,7 +48,7 @@ def test_a_long_answer_is_written_in_slices_with_turns_of_others_between(goes: b
     """Of 40 jobs each second one's ttr runs out meanwhile; or the client goes."""
     with HttpRig() as rig:
         for number in range(40):
-            put(rig, body=number, ttr=10 if number % 2 else 60)
+            put(rig, body=[number, "x" * HTTP_FREE_BYTES], ttr=10 if number % 2 else 60)
         rig.api.loop_time.now_ns = SliceWatch()
         worker = rig.send("POST", RESERVE, {"max": 40}, is_settled=False)
         others = 0
@@ -60,9 +65,18 @@ def test_a_long_answer_is_written_in_slices_with_turns_of_others_between(goes: b
             worker.hang_up()
             rig.settle()
             jobs = rig.ok("POST", RESERVE, {"max": 40})["jobs"]
-            assert [(job["body"], job["attempt"]) for job in jobs] == [(n, 1) for n in range(40)]
+            assert [(job["body"][0], job["attempt"]) for job in jobs] == [(n, 1) for n in range(40)]
             return
         assert others > 8
-        bodies = [job["body"] for job in worker.the_answer.json["jobs"]]
+        bodies = [job["body"][0] for job in worker.the_answer.json["jobs"]]
         assert len(bodies) < 40, "not those whose ttr ran out meanwhile"
         assert {number for number in range(40) if not number % 2} <= {*bodies}
+
+
+def test_short_jobs_are_written_some_at_a_time() -> None:
+    with HttpRig() as rig:
+        rig.ok("POST", JOBS, {"jobs": [{"body": 1}] * 4 * HTTP_LOOK_ITEMS})
+        rig.api.loop_time.now_ns = SliceWatch()
+        before = rig.turns_taken
+        assert len(rig.ok("POST", RESERVE, {"max": 128})["jobs"]) == 4 * HTTP_LOOK_ITEMS
+        assert 8 <= rig.turns_taken - before < 16, "of others, after each 32 jobs"
