@@ -85,7 +85,8 @@ test: $(VENV)/.dev ## run the tests; ARGS are passed to pytest
 test-compiled: $(VENV)/.dev compiled ## run the tests of what is compiled in the compiled copy
 	@.ci/debian-packages
 	cd $(COPY) && PYTHONPATH=$(CURDIR)/$(COPY) $(CURDIR)/$(BIN)/python -m pytest $(ONE_EACH) --dist worksteal \
-		$(or $(ARGS),tests/core tests/line tests/journal tests/http tests/faults tests/compat)
+		$(or $(ARGS),tests/core tests/line tests/journal tests/http tests/faults tests/compat tests/test_durations.py \
+			tests/test_moments.py tests/net/test_deadlines.py)
 
 # The long form of the tests in tests/faults, the walks and models of core, journal, line, http and schedules with many
 # seeds, and the OpenAPI document with all values of its largest bodies. Tests that measure time run one after the other

@@ -26,7 +26,8 @@ PACKAGES = ("core", "line", "journal")
 MODULES = (
     *("clock.py", "commit.py", "durations.py", "json_text.py", "log.py", "moments.py", "turns.py"),
     *("net/deadlines.py", "net/poller.py"),
-    *(f"http/{name}.py" for name in ("admission", "api", "bodies", "long_work", "responses")),
+    *(f"http/{name}.py" for name in ("admission", "api", "bodies", "long_work")),
+    *(f"http/{name}.py" for name in ("request_counters", "responses")),
     *(f"http/handlers/{name}.py" for name in ("job_responses", "leases", "puts", "reserve")),
 )
 GROUP = "delayd"
