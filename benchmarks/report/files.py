@@ -10,7 +10,8 @@ from benchmarks.results import FOLDER, chapters
 ROOT: Final = Path(__file__).parent.parent.parent
 DOCS: Final = ROOT / "docs"
 PICTURES: Final = DOCS / "benchmarks"
-BY_HAND: Final = (ROOT / "README.md", DOCS / "sizing.md")
+FIGURES: Final = ("client", "sizing", "two-machines")
+BY_HAND: Final = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in FIGURES))
 """Pages with figures between comments."""
 THEMES: Final = ("light", "dark")
 

@@ -1,4 +1,4 @@
-"""Figures in pages that are written by hand: README.md and docs/sizing.md.
+"""Figures in pages that are written by hand: README.md and some of docs/.
 
 A part stands between two comments, which a reader of the page does not see, and is made anew by
 each report. What is between them may be a figure in a sentence or a whole table:
@@ -160,6 +160,102 @@ def figure(where: Figure) -> Callable[[Results], str]:
     return lambda results: figure_words(where.read(results))
 
 
+# --- docs/client.md and docs/two-machines.md ------------------------------------------------------
+
+CLIENTS: Final = ("delayd.client", "delayd.client, asyncio")
+WORKERS: Final = ("delayd.client, Worker", "delayd.client, AsyncWorker")
+CALLERS: Final = (1, 8)
+
+
+def times_as_fast(
+    results: Results, operation: str, size: Mapping[str, int | str], ours: Sequence[str], other: str
+) -> str:
+    """Write for each of ours how many times the other's rate it has."""
+    rates = [
+        Figure("client", operation, subject, DISK, "rate", size).read(results)
+        for subject in (*ours, other)
+    ]
+    return " · ".join(figure_words(rate / rates[-1], 2) for rate in rates[:-1])
+
+
+def clients(results: Results) -> str:
+    """The table of docs/client.md."""
+    rows = []
+    for protocol, words, other in (
+        ("line", "over the line", "greenstalk"),
+        ("HTTP", "over HTTP", "aiohttp.ClientSession"),
+    ):
+        for operation, what in (("put", "`put`"), ("reserve + ack", "reserve and acknowledge")):
+            sizes = [{"protocol": protocol, "callers": callers} for callers in CALLERS]
+            cells = [times_as_fast(results, operation, size, CLIENTS, other) for size in sizes]
+            rows.append((f"{what} {words}, `Client` · `AsyncClient`", *cells))
+    for at_once in (8, 64):
+        size = {"at once": at_once}
+        cell = times_as_fast(results, "work", size, WORKERS, "greenstalk, one by one")
+        rows.append((f"`Worker` · `AsyncWorker` with `concurrency` {at_once}", "", cell))
+    return "\n" + markdown(("", "1 thread or task", "8 of them"), rows)
+
+
+MACHINES: Final = MappingProxyType(
+    {
+        "PostgreSQL": "delayd, the log in PostgreSQL",
+        "log in files": "delayd, the log in files",
+        "table with `SKIP LOCKED`": "a table in SQL, by pgbench",
+        "procrastinate": "procrastinate",
+    }
+)
+"""The subjects of a table of docs/two-machines.md, by their headings."""
+
+
+def shared_log(
+    operation: str, subject: str = MACHINES["PostgreSQL"], value: str = "rate", **size: int | str
+) -> Figure:
+    """Return where a figure of `two_machines` is."""
+    axes = {axis.replace("_", " "): at for axis, at in size.items()}
+    return Figure("two_machines", operation, subject, DISK, value, axes)
+
+
+def machine_rates(results: Results) -> str:
+    """The table of rates of docs/two-machines.md."""
+    rows = []
+    for operation, words in (("put", "puts"), ("reserve + ack", "jobs reserved and deleted")):
+        for in_flight in (20, 1) if operation == "put" else (1,):
+            cells = []
+            for subject in MACHINES.values():
+                where = shared_log(operation, subject, connections=50, in_flight=in_flight)
+                is_there = in_flight == 1 or subject.startswith("delayd")
+                cells.append(figure_words(where.read(results)) if is_there else "")
+            rows.append((f"{words} a second, 50 connections, {in_flight} in flight", *cells))
+    return "\n" + markdown(("", *MACHINES), rows)
+
+
+def machine_log(results: Results) -> str:
+    """The table of bytes of docs/two-machines.md."""
+    subjects = (MACHINES["PostgreSQL"], MACHINES["table with `SKIP LOCKED`"])
+    rows = []
+    for words, body in (
+        ("JSON", "JSON"),
+        ("random letters, which do not shrink", "random letters"),
+    ):
+        figures = (shared_log("log of a job", each, "log_bytes", body=body) for each in subjects)
+        rows.append(
+            (f"100 bytes of {words}", *(figure_words(one.read(results)) for one in figures))
+        )
+    return "\n" + markdown(("a job of", "delayd", "a table"), rows)
+
+
+def commits_of_50(results: Results) -> str:
+    """Return how many commits a second 50 connections have that wait for one each."""
+    alone_a_second = shared_log("one INSERT", MACHINES["table with `SKIP LOCKED`"], connections=1)
+    return figure_words(50 * alone_a_second.read(results))
+
+
+def commit_ms(results: Results) -> str:
+    """Return how long a lone client of the database waits for a commit."""
+    alone_a_second = shared_log("one INSERT", MACHINES["table with `SKIP LOCKED`"], connections=1)
+    return figure_words(1_000 / alone_a_second.read(results), 2)
+
+
 PARTS: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
     {
         "put rate": put_rate,
@@ -176,6 +272,12 @@ PARTS: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
         "put many": figure(server("put", PIPELINED)),
         "take 50": figure(server("reserve + ack", alone(50))),
         "take 50 compiled": figure(server("reserve + ack", alone(50), COMPILED)),
+        "clients": clients,
+        "machine rates": machine_rates,
+        "machine log": machine_log,
+        "commit": commit_ms,
+        "commits of 50": commits_of_50,
+        "takeover": figure(shared_log("takeover", value="seconds", standing_jobs=MILLION)),
     }
 )
 """By the name in the comment."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import results
-from benchmarks.registry import Durability, Values
+from benchmarks.registry import CHAPTERS, VALUES, Durability, Values, cases_of
 from benchmarks.report import drawing, files, parts
 from benchmarks.report.page import PROMISE_HEADINGS, PROMISED, Pages, pages_of
 from benchmarks.report.plots import BarPanel, CurvePanel, Plot
@@ -378,6 +378,23 @@ def test_a_part_of_a_page_is_made_anew_or_stays_if_its_figure_is_missing() -> No
     assert words.startswith("take 50: rate, servers, reserve + ack, connections=50")
     with pytest.raises(KeyError):
         parts.filled("<!-- report: no such part -->1<!-- end -->", {})
+
+
+def test_each_part_is_made_of_cases_that_there_are() -> None:
+    values = dict.fromkeys(VALUES, 2.0)
+    of_all = {
+        chapter: [
+            Measured(
+                chapter, one.operation, one.size, one.subject, one.policy, "", MACHINE, [values]
+            )
+            for one in cases_of(chapter)
+        ]
+        for chapter in CHAPTERS
+    }
+    text = "".join(f"<!-- report: {name} -->?<!-- end -->" for name in parts.PARTS)
+    made, missing = parts.filled(text, of_all)
+    assert not missing
+    assert "?" not in made
 
 
 def test_results_without_a_chapter_make_a_report(tmp_path: Path) -> None:
