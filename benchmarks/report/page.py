@@ -24,7 +24,7 @@ from benchmarks.report.views import (
     subjects_of,
     words_of,
 )
-from benchmarks.report.words import figure_words, list_words, paragraph, paragraphs
+from benchmarks.report.words import COLUMNS, figure_words, list_words, paragraph, paragraphs
 from benchmarks.results import Measured
 
 Results = Mapping[str, Sequence[Measured]]
@@ -240,7 +240,9 @@ def page_of(chapter: Chapter, cases: Sequence[Measured]) -> Iterator[str]:
         for subject, policy in subjects_of(cases):
             if (subject, policy) in settings:
                 name = f"{subject}, {policy}" if policy else subject
-                yield f"**{name}**\n\n```text\n{settings[subject, policy].strip()}\n```\n"
+                lines = settings[subject, policy].strip().splitlines()
+                text = "\n".join(paragraph(one) if len(one) > COLUMNS else one for one in lines)
+                yield f"**{name}**\n\n```text\n{text}\n```\n"
 
 
 def measured_on(chapters: Sequence[Chapter], results: Results) -> str:
