@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("core", "line", "journal")
+OF_HTTP = (
+    *("admission", "api", "bodies", "long_work", "request_counters", "responses"),
+    *("handlers/job_responses", "handlers/leases", "handlers/puts", "handlers/reserve"),
+)
 MODULES = (
     *("clock.py", "commit.py", "durations.py", "json_text.py", "log.py", "moments.py", "turns.py"),
     *("net/deadlines.py", "net/poller.py"),
-    *(f"http/{name}.py" for name in ("admission", "api", "bodies", "long_work")),
-    *(f"http/{name}.py" for name in ("request_counters", "responses")),
-    *(f"http/handlers/{name}.py" for name in ("job_responses", "leases", "puts", "reserve")),
+    *(f"http/{name}.py" for name in OF_HTTP),
 )
 GROUP = "delayd"
 """The modules share one library, `delayd__mypyc`, so that they call each other directly."""

@@ -10,8 +10,10 @@ from benchmarks.results import FOLDER, chapters
 ROOT: Final = Path(__file__).parent.parent.parent
 DOCS: Final = ROOT / "docs"
 PICTURES: Final = DOCS / "benchmarks"
-FIGURES: Final = ("client", "sizing", "two-machines")
-BY_HAND: Final = (ROOT / "README.md", *(DOCS / f"{name}.md" for name in FIGURES))
+BY_HAND: Final = (
+    ROOT / "README.md",
+    *(DOCS / f"{name}.md" for name in ("client", "sizing", "two-machines")),
+)
 """Pages with figures between comments."""
 THEMES: Final = ("light", "dark")
 

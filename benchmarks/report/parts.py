@@ -196,64 +196,57 @@ def clients(results: Results) -> str:
     return "\n" + markdown(("", "1 thread or task", "8 of them"), rows)
 
 
+IN_POSTGRES, IN_FILES = "delayd, the log in PostgreSQL", "delayd, the log in files"
+IN_SQL: Final = "a table in SQL, by pgbench"
 MACHINES: Final = MappingProxyType(
     {
-        "PostgreSQL": "delayd, the log in PostgreSQL",
-        "log in files": "delayd, the log in files",
-        "table with `SKIP LOCKED`": "a table in SQL, by pgbench",
+        "PostgreSQL": IN_POSTGRES,
+        "log in files": IN_FILES,
+        "table with `SKIP LOCKED`": IN_SQL,
         "procrastinate": "procrastinate",
     }
 )
-"""The subjects of a table of docs/two-machines.md, by their headings."""
+"""The subjects of the table of rates of docs/two-machines.md, by their headings."""
 
 
-def shared_log(
-    operation: str, subject: str = MACHINES["PostgreSQL"], value: str = "rate", **size: int | str
-) -> Figure:
+def of_machines(operation: str, size: Mapping[str, int | str], subject: str, value: str) -> Figure:
     """Return where a figure of `two_machines` is."""
-    axes = {axis.replace("_", " "): at for axis, at in size.items()}
-    return Figure("two_machines", operation, subject, DISK, value, axes)
+    return Figure("two_machines", operation, subject, DISK, value, size)
 
 
 def machine_rates(results: Results) -> str:
     """The table of rates of docs/two-machines.md."""
     rows = []
-    for operation, words in (("put", "puts"), ("reserve + ack", "jobs reserved and deleted")):
-        for in_flight in (20, 1) if operation == "put" else (1,):
-            cells = []
-            for subject in MACHINES.values():
-                where = shared_log(operation, subject, connections=50, in_flight=in_flight)
-                is_there = in_flight == 1 or subject.startswith("delayd")
-                cells.append(figure_words(where.read(results)) if is_there else "")
-            rows.append((f"{words} a second, 50 connections, {in_flight} in flight", *cells))
+    for words, operation, in_flight, subjects in (
+        ("puts", "put", 20, (IN_POSTGRES, IN_FILES)),
+        ("puts", "put", 1, tuple(MACHINES.values())),
+        ("jobs reserved and deleted", "reserve + ack", 1, tuple(MACHINES.values())),
+    ):
+        size = {"connections": 50, "in flight": in_flight}
+        rates = [of_machines(operation, size, each, "rate").read(results) for each in subjects]
+        others = [""] * (len(MACHINES) - len(subjects))
+        what = f"{words} a second, 50 connections, {in_flight} in flight"
+        rows.append((what, *map(figure_words, rates), *others))
     return "\n" + markdown(("", *MACHINES), rows)
 
 
 def machine_log(results: Results) -> str:
     """The table of bytes of docs/two-machines.md."""
-    subjects = (MACHINES["PostgreSQL"], MACHINES["table with `SKIP LOCKED`"])
     rows = []
-    for words, body in (
+    for body, words in (
         ("JSON", "JSON"),
-        ("random letters, which do not shrink", "random letters"),
+        ("random letters", "random letters, which do not shrink"),
     ):
-        figures = (shared_log("log of a job", each, "log_bytes", body=body) for each in subjects)
-        rows.append(
-            (f"100 bytes of {words}", *(figure_words(one.read(results)) for one in figures))
-        )
+        of_both = (IN_POSTGRES, IN_SQL)
+        wheres = [of_machines("log of a job", {"body": body}, one, "log_bytes") for one in of_both]
+        sizes = (figure_words(where.read(results)) for where in wheres)
+        rows.append((f"100 bytes of {words}", *sizes))
     return "\n" + markdown(("a job of", "delayd", "a table"), rows)
 
 
-def commits_of_50(results: Results) -> str:
-    """Return how many commits a second 50 connections have that wait for one each."""
-    alone_a_second = shared_log("one INSERT", MACHINES["table with `SKIP LOCKED`"], connections=1)
-    return figure_words(50 * alone_a_second.read(results))
-
-
-def commit_ms(results: Results) -> str:
-    """Return how long a lone client of the database waits for a commit."""
-    alone_a_second = shared_log("one INSERT", MACHINES["table with `SKIP LOCKED`"], connections=1)
-    return figure_words(1_000 / alone_a_second.read(results), 2)
+def commits(results: Results) -> float:
+    """Return how many commits a second a lone client of the database has."""
+    return of_machines("one INSERT", {"connections": 1}, IN_SQL, "rate").read(results)
 
 
 PARTS: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
@@ -275,9 +268,11 @@ PARTS: Final[Mapping[str, Callable[[Results], str]]] = MappingProxyType(
         "clients": clients,
         "machine rates": machine_rates,
         "machine log": machine_log,
-        "commit": commit_ms,
-        "commits of 50": commits_of_50,
-        "takeover": figure(shared_log("takeover", value="seconds", standing_jobs=MILLION)),
+        "commit": lambda results: figure_words(1_000 / commits(results), 2),
+        "commits of 50": lambda results: figure_words(50 * commits(results)),
+        "takeover": figure(
+            of_machines("takeover", {"standing jobs": MILLION}, IN_POSTGRES, "seconds")
+        ),
     }
 )
 """By the name in the comment."""

@@ -319,7 +319,7 @@ class ScriptedLine:
 
 
 class ScriptedCommit:
-    """A group commit without a log: keeps what turns commit, and sends replies unless it holds."""
+    """A group commit without a log: notes what turns commit, and sends replies unless it holds."""
 
     def __init__(self, events: list[str] | None = None) -> None:
         self._events = events
@@ -327,33 +327,19 @@ class ScriptedCommit:
         self.is_backed_up = False
         self.in_turn_sync_ns = (0, 0)
         self.gathers_until_ns = 0
-        self.trouble = ""
-        self.space_trouble = ""
         self.durable_id = 0
         self.is_cut_off = False
         self.out_of_order_ids: dict[int, int] = {}
         self.on_commit: Happening = int
         self.is_holding = False
-        """Nothing becomes durable, until `release` or the test sends what is in `replies`."""
-        self.frames: list[bytes] = []
-        self.durable_frames = 0
+        """Nothing becomes durable: the test sends what is in `replies`."""
         self.synced: list[bool] = []
         """Of each commit whether it has to be synced."""
         self.replies: list[list[tuple[ReplyReceiver, bytes]]] = []
         """Of each commit the replies that wait for it."""
-        self._waiting: list[tuple[ReplyReceiver, bytes]] = []
         self.log_bytes = 0
         self.times_ms: list[tuple[int, int]] = []
         """What the frames say of delayd time and the wall clock."""
-
-    def hold(self) -> None:
-        """Let nothing become durable from now on."""
-        self.is_holding = True
-
-    def release(self) -> None:
-        """Let everything be durable, and tell those who wait for it."""
-        self.is_holding = False
-        self._release()
 
     def fileno(self) -> int | None:
         return None if self._events is None else DESCRIPTOR
@@ -380,21 +366,13 @@ class ScriptedCommit:
         self.replies.append([*replies])
         self.times_ms.append((time_ms, wall_ms))
         self._note(f"commit {len(log)} up to {last_id}")
-        if log:
-            self.frames.append(b"".join(log))
         self.on_commit()
         for sink, data in free:
             sink.send(data)
-        self._waiting += self.replies[-1]
         if not self.is_holding:
             self.durable_id = last_id
-            self._release()
-
-    def _release(self) -> None:
-        self.durable_frames = len(self.frames)
-        waiting, self._waiting = self._waiting, []
-        for sink, data in waiting:
-            sink.send(data)
+            for sink, data in self.replies[-1]:
+                sink.send(data)
 
     def _note(self, event: str) -> None:
         if self._events is not None:

@@ -297,14 +297,14 @@ class MemoryLog:
 
 
 class HeldDisk:
-    """A group commit over a log in memory; where it `holds`, nothing becomes durable."""
+    """A group commit over a log in memory, in which nothing becomes durable while it is held."""
 
     def __init__(self, loop: Loop) -> None:
         self.trouble = self.space_trouble = ""
         self._place = Place()
         self._log = MemoryLog(self._place)
-        assert not [*self._log.follow()]
-        assert self._log.take_over()
+        list(self._log.follow())
+        self._log.take_over()
         self.commit = GroupCommit(self._log, SyncPolicy.ALWAYS, 0, loop, self._fail)
 
     def _fail(self, error: LogError) -> None:

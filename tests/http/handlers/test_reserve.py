@@ -74,9 +74,10 @@ def test_a_long_answer_is_written_in_slices_with_turns_of_others_between(goes: b
 
 
 def test_short_jobs_are_written_some_at_a_time() -> None:
+    jobs = 4 * HTTP_LOOK_ITEMS
     with HttpRig() as rig:
-        rig.ok("POST", JOBS, {"jobs": [{"body": 1}] * 4 * HTTP_LOOK_ITEMS})
+        rig.ok("POST", JOBS, {"jobs": [{"body": 1}] * jobs})
         rig.api.loop_time.now_ns = SliceWatch()
         before = rig.turns_taken
-        assert len(rig.ok("POST", RESERVE, {"max": 128})["jobs"]) == 4 * HTTP_LOOK_ITEMS
+        assert len(rig.ok("POST", RESERVE, {"max": jobs})["jobs"]) == jobs
         assert 8 <= rig.turns_taken - before < 16, "of others, after each 32 jobs"
