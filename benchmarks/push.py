@@ -131,12 +131,12 @@ def good_jobs(path: str, others: int, bench: Bench) -> Values:
 
 
 def steadily(daemon: RunningDelayd, endpoint: Endpoint, bench: Bench) -> None:
-    """Begin to deliver at a steady rate."""
+    """Begin to deliver at a steady rate; of few jobs half are left to be delivered."""
     send_to(daemon.port, "out", endpoint.url(), rate_per_s=STEADY_PER_S)
     jobs = bench.entries(int(STEADY_PER_S * STEADY_SHARE * (bench.seconds + 1)))
     endpoint.report()
     put_each(daemon.port, "out", [0.0] * jobs)
-    endpoint.report(min(jobs, STEADY_PER_S))
+    endpoint.report(min(jobs // 2, STEADY_PER_S))
 
 
 def deliver_steadily(bench: Bench) -> Values:
