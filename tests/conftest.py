@@ -16,6 +16,8 @@ import hypothesis
 import pytest
 
 import delayd.core.engine
+from delayd.testing.daemon import Daemon
+from tests.rigs import fork_server
 
 DEFAULT_SEED: Final = 1
 SCENE_S_MAX: Final = 60
@@ -25,6 +27,8 @@ SEED_KEY: Final = pytest.StashKey[int]()
 WALKING: Final = frozenset(("examples", "often", "share"))
 """The fixtures of tests that do something again and again."""
 IS_COMPILED: Final = not str(delayd.core.engine.__file__).endswith(".py")
+
+Daemon.start_process = staticmethod(fork_server.start)
 
 # What compares for tests of several folders: a failed assertion shows both sides.
 pytest.register_assert_rewrite("tests.facts.rows", "tests.facts.worlds", "tests.rigs.engine")

@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final, NoReturn, Self
 
+from tests.rigs import fork_server
 from tests.rigs.process import serve_command
 from tests.rigs.waiting import until
 
@@ -126,7 +127,7 @@ def launch(
     """Start a process whose output is kept; nobody waits for it yet."""
     output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by Server.stop
     try:
-        process = subprocess.Popen(
+        process = fork_server.start(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=output,

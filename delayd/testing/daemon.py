@@ -32,8 +32,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final, Literal, Self
 
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 60.0
@@ -69,6 +69,9 @@ class Daemon:
     `environment` is added to that of the caller. Raises `DaemonNotStarted`.
     """
 
+    start_process: ClassVar[Callable[..., subprocess.Popen[bytes]]] = subprocess.Popen
+    """What starts the process, called as this is."""
+
     def __init__(
         self,
         command: Sequence[str],
@@ -80,7 +83,7 @@ class Daemon:
         inherited = {name: os.environ[name] for name in os.environ if not name.startswith(_OURS)}
         with contextlib.ExitStack() as stack:
             self._log = stack.enter_context(tempfile.TemporaryFile())
-            self.process = subprocess.Popen(  # noqa: S603 - the command is the test's own
+            self.process = self.start_process(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
