@@ -92,6 +92,7 @@ class Run:
         self.disk = self.parts.disk(self._happened)
         self.payloads: dict[int, bytes] = {}
         """Every frame that was ever appended and has not been lost."""
+        self.full_replay = within.FullReplay()
         self.acked = 0
         """The last frame that a reply depended on which had left when the daemon stopped."""
         self.listener = socket.socket(socket.AF_UNIX)
@@ -435,7 +436,8 @@ class Run:
         acked = 0
         if self.plan.policy is SyncPolicy.ALWAYS:
             acked = self.acked
-        expected, found = within.digest_after(self.payloads, engine.store.time_ms), digest(engine)
+        expected = self.full_replay.digest_after(self.payloads, engine.store.time_ms)
+        found = digest(engine)
         self.history.note("prefix", now_ms, sequence=sequence, digest=expected, acked=acked)
         self.history.note("recovered", now_ms, digest=found)
         self.history.note("same", now_ms, of="state and full log", left=expected, right=found)
@@ -444,7 +446,8 @@ class Run:
         """Note that a daemon between two turns is what its log says, synced or not."""
         daemon = self.daemon
         if daemon is not None and daemon.failure is None and not daemon.journal.has_failed:
-            within.compare_with_log(daemon.engine, self.payloads, self.history, self.clock.now_ms())
+            what = (self.history, self.clock.now_ms(), self.full_replay)
+            within.compare_with_log(daemon.engine, self.payloads, *what)
 
     def _new_engine(self, start_ms: int) -> Engine:
         return Engine(start_ms=start_ms)

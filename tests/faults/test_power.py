@@ -52,7 +52,7 @@ def test_the_fixed_run_has_everything_in_it() -> None:
 @pytest.mark.parametrize("way", range(len(power_cuts.SURVIVALS)))
 def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None:
     """T-P2, T-P5, T-P6, T-K2 and T-K3 in simulation."""
-    for number in some(range(1, power_cuts.calls() + 1), runs, 4):
+    for number in some(range(1, power_cuts.calls() + 1), runs, 2):
         power_cuts.cut_at(number, power_cuts.SURVIVALS[way])
         runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
         if power_cuts.SURVIVALS[way] is not power_cuts.nothing_survives:
@@ -63,7 +63,7 @@ def test_a_power_cut_at_any_call_breaks_no_promise(way: int, runs: Runs) -> None
 def test_a_power_cut_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
     """T-P2 on a quick disk."""
     plan = power_cuts.QUICK_PLAN
-    for number in some(range(1, power_cuts.calls(plan=plan) + 1), runs, 4):
+    for number in some(range(1, power_cuts.calls(plan=plan) + 1), runs, 2):
         power_cuts.cut_at(number, power_cuts.nothing_survives, plan=plan)
         runs.count("T-P2", what="power cuts of the simulated daemon, at each call")
 
@@ -72,7 +72,7 @@ def test_a_power_cut_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
 def test_an_error_at_any_sync_breaks_no_promise_where_turns_sync(runs: Runs) -> None:
     """T-E1 on a quick disk, followed by a power cut."""
     plan = power_cuts.QUICK_PLAN
-    for number in some(range(1, power_cuts.verb_calls("sync", plan=plan) + 1), runs, 5):
+    for number in some(range(1, power_cuts.verb_calls("sync", plan=plan) + 1), runs, 2):
         power_cuts.fail_at("sync", number, plan=plan)
         runs.count("T-E1", what="EIO at the n-th sync")
 
@@ -99,7 +99,7 @@ def test_any_error_at_any_call_breaks_no_promise(error: int, runs: Runs) -> None
 @pytest.mark.parametrize("verb", ["pread", "pwrite"])
 def test_a_short_read_or_write_at_any_call_breaks_no_promise(verb: str, runs: Runs) -> None:
     """T-E3."""
-    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 4):
+    for number in some(range(1, power_cuts.verb_calls(verb) + 1), runs, 2):
         power_cuts.shorten_at(verb, number, 1 + number % 60)
         runs.count("T-E3", what=f"short {verb}")
 
@@ -127,7 +127,7 @@ def restarted(disk: SimulatedDisk, run: Run) -> tuple[str, dict[str, bytes]]:
 @SIMULATED
 def test_replay_is_a_fixed_point(runs: Runs) -> None:
     """T-L1: a second start finds the same state and leaves the same bytes."""
-    for seed in runs.seeds("replay twice", short=5, long=1_000):
+    for seed in runs.seeds("replay twice", short=3, long=1_000):
         run = Run(seed)
         run.ends_with_a_crash = True
         run.play()

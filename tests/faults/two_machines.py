@@ -69,7 +69,7 @@ from tests.faults.database import (
 from tests.faults.ledger import Ledger, LiveJob
 from tests.faults.parts import digest
 from tests.faults.stage import Process, Stage, System, Threading
-from tests.faults.within import digest_after
+from tests.faults.within import FullReplay
 
 if TYPE_CHECKING:
     from delayd.line.server import LineServer
@@ -606,6 +606,7 @@ class MachinesRun:
         self.names = self.bodies = 0
         self.ttrs: dict[bytes, int] = {}
         self.has_faults = True
+        self.full_replay = FullReplay()
         self.leaps: list[Leap] = []
         self.excused_until_ns = 0
         """Until when an owner of before may rely on its lease; see `_excuse`."""
@@ -734,7 +735,8 @@ class MachinesRun:
         for epoch, data in self.database.all_frames():
             for frame in frames_in(data, frame_mark(identity, epoch), len(payloads) + 1):
                 payloads[frame.sequence] = frame.payload
-        if payloads and digest_after(payloads, engine.store.time_ms) != digest(engine):
+        full = self.full_replay.digest_after(payloads, engine.store.time_ms)
+        if payloads and full != digest(engine):
             why = f"{daemon.process.name} took over with another state than the log has"
             self.ledger.violations.append(f"I8: {why}")
 

@@ -75,22 +75,43 @@ def bury(daemon: Daemon, world: World, clock: FakeClock, rng: random.Random) -> 
         world.history.unknown(number, now_ms)
 
 
-def digest_after(payloads: Mapping[int, bytes], time_ms: int) -> str:
-    """Return the digest of what all these frames make, one after the other, as of that time."""
-    full = Replay(Engine(start_ms=0))
-    for number in sorted(payloads):
-        full.play(payloads[number])
-    full.engine.store.time_ms = PlayedMs(max(full.engine.store.time_ms, time_ms))
-    return digest(full.engine)
+class FullReplay:
+    """A replay of all frames that were ever appended, which goes on where it was when last asked.
+
+    It begins anew when one of those that it has played was lost.
+    """
+
+    def __init__(self) -> None:
+        self._replay = Replay(Engine(start_ms=0))
+        self._played: list[bytes] = []
+
+    def digest_after(self, payloads: Mapping[int, bytes], time_ms: int) -> str:
+        """Return the digest of what all these frames make, one after the other, as of that time."""
+        frames = [payloads[number] for number in sorted(payloads)]
+        if frames[: len(self._played)] != self._played:
+            self._replay, self._played = Replay(Engine(start_ms=0)), []
+        for frame in frames[len(self._played) :]:
+            self._replay.play(frame)
+        self._played = frames
+        engine = self._replay.engine
+        played_ms = engine.store.time_ms
+        engine.store.time_ms = PlayedMs(max(played_ms, time_ms))
+        found = digest(engine)
+        engine.store.time_ms = played_ms
+        return found
 
 
 def compare_with_log(
-    engine: Engine, payloads: Mapping[int, bytes], history: History, now_ms: int
+    engine: Engine,
+    payloads: Mapping[int, bytes],
+    history: History,
+    now_ms: int,
+    full: FullReplay,
 ) -> None:
     """Note what the engine is, and what a replay of all that it has logged makes."""
     if not engine.log_space.is_short:  # then jobs and consumers wait side by side
         check(engine)
-    left, right = digest_after(payloads, engine.store.time_ms), digest(engine)
+    left, right = full.digest_after(payloads, engine.store.time_ms), digest(engine)
     history.note("same", now_ms, of="log and who wrote it", left=left, right=right)
 
 
