@@ -115,8 +115,8 @@ class House:
     def disk_bytes(self) -> int:
         """Return what log and snapshots take, the space taken ahead left out."""
         return sum(
-            len(self.disk.file_bytes(f"{DIRECTORY}/{name}"))
-            for name in self.disk.list_directory(DIRECTORY)
+            size
+            for name, size in self.disk.file_sizes(DIRECTORY).items()
             if name.startswith(("segment-", "snapshot-"))
         )
 

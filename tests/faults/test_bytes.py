@@ -67,7 +67,7 @@ def some(total: int, runs: Runs, short: int) -> range:
 
 def test_a_log_cut_off_at_any_byte_is_believed_up_to_there(log: Log, runs: Runs) -> None:
     """T-B1."""
-    lengths = some(len(log.content), runs, 3_000)
+    lengths = some(len(log.content), runs, 1_000)
     for length in lengths:
         check_truncated(log, length)
     runs.count("T-B1", len(lengths), "lengths of a 64 KiB log")
@@ -75,7 +75,7 @@ def test_a_log_cut_off_at_any_byte_is_believed_up_to_there(log: Log, runs: Runs)
 
 def test_any_flipped_bit_of_a_log_is_found_or_harmless(log: Log, runs: Runs) -> None:
     """T-B2."""
-    bits = some(8 * len(log.content), runs, 6_000)
+    bits = some(8 * len(log.content), runs, 2_000)
     for bit in bits:
         check_flipped(log, bit)
     runs.count("T-B2", len(bits), "bits of a 64 KiB log")
@@ -91,7 +91,7 @@ def test_any_flipped_bit_of_a_snapshot_is_found(runs: Runs) -> None:
     disk, _ = snapshots_of(TURNS)
     path = snapshot_paths(disk)[-1]
     content = disk.file_bytes(path)
-    bits = some(8 * len(content), runs, 4_000)
+    bits = some(8 * len(content), runs, 1_500)
     for bit in bits:
         disk.put_file(path, flipped(content, bit))
         with pytest.raises(Damage):
@@ -104,7 +104,7 @@ def test_a_snapshot_cut_off_at_any_byte_is_found(runs: Runs) -> None:
     disk, _ = snapshots_of(TURNS)
     path = snapshot_paths(disk)[-1]
     content = disk.file_bytes(path)
-    lengths = some(len(content), runs, 1_000)
+    lengths = some(len(content), runs, 500)
     for length in lengths:
         disk.put_file(path, content[:length])
         with pytest.raises(Damage):
@@ -119,7 +119,7 @@ def test_with_the_newest_snapshot_damaged_the_one_before_gives_the_same_state(ru
     paths = snapshot_paths(disk)
     assert len(paths) == 2
     newest = disk.file_bytes(paths[-1])
-    bits = some(8 * len(newest), runs, 60)[:: 40 if runs.is_long else 1]
+    bits = some(8 * len(newest), runs, 20)[:: 40 if runs.is_long else 1]
     for bit in bits:
         damaged = SimulatedDisk()
         for name, content in files.items():

@@ -49,7 +49,7 @@ def test_the_disk_stays_within_its_bound_with_many_jobs(
 def test_400_buried_jobs_do_not_keep_the_log_of_all_others() -> None:
     """T-G1: what grew beanstalkd's log without bound."""
     house = House(SMALL[1])
-    PATTERNS[1](house, 20_000)
+    PATTERNS[1](house, 8_000)
     house.settle()
     assert len(house.engine.store.jobs) == 400
     assert house.disk_bytes() <= house.bound_bytes() < 512 << 10

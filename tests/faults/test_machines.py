@@ -45,7 +45,7 @@ def test_every_seed_keeps_every_promise(runs: Runs, part: int) -> None:
     """T-H9, safety and liveness."""
     counts: Counter[str] = Counter()
     seeds = 0
-    for seed in runs.seeds("T-H9", 40, 10_000, part, PARTS):
+    for seed in runs.seeds("T-H9", 20, 10_000, part, PARTS):
         counts += played(seed).ledger.counts
         seeds += 1
     for what in ("starts", "takeovers", "answered"):

@@ -28,7 +28,9 @@ WALL_NS: Final = 1_700_000_000_123_456_789
 BOOT_NS: Final = 86_400_000_654_321
 PAUSES_NS: Final = (*[70] * 60, 1_000, 60_000, 400_000, 1_500_000, 12_000_000)
 """Seldom, or what comes early would be found after the next pause, when it no longer is."""
-LIVES: Final = 40
+MACHINES: Final = 4
+LIVES: Final = 10
+"""Of each machine: a life begins with a replay of all those before."""
 STEPS: Final = 30
 SPREAD_MS: Final = 60
 
@@ -176,13 +178,15 @@ class Lives:
 
 
 def test_whatever_pauses_the_daemon_nothing_is_early(rng: random.Random) -> None:
-    daemon = Lives(rng)
-    early = 0
-    for _ in range(LIVES):
-        early += daemon.live()
-        daemon.machine.true_ns += rng.randrange(20 * NS_PER_MS)
-        daemon.start()
-    assert len(daemon.due_ns) > 10 * LIVES / 2
+    early = puts = 0
+    for _ in range(MACHINES):
+        daemon = Lives(rng)
+        for _ in range(LIVES):
+            early += daemon.live()
+            daemon.machine.true_ns += rng.randrange(20 * NS_PER_MS)
+            daemon.start()
+        puts += len(daemon.due_ns)
+    assert puts > 10 * MACHINES * LIVES / 2
     assert early == 0
 
 
@@ -191,27 +195,29 @@ def test_a_wall_clock_that_was_set_forward_by_a_hair_makes_nothing_early(
     rng: random.Random, step_ns: int
 ) -> None:
     """It is noted before the kill, however little it was."""
-    daemon = Lives(rng)
     early = 0
-    for _ in range(LIVES):
-        early += daemon.live()
-        daemon.machine.set_ns += step_ns
-        daemon.turns.note_wall_clock(is_set=True)
-        early += daemon.turn()
-        daemon.start()
+    for _ in range(MACHINES):
+        daemon = Lives(rng)
+        for _ in range(LIVES):
+            early += daemon.live()
+            daemon.machine.set_ns += step_ns
+            daemon.turns.note_wall_clock(is_set=True)
+            early += daemon.turn()
+            daemon.start()
     assert early == 0
 
 
 def test_a_start_on_a_wall_clock_that_nobody_set_writes_nothing(rng: random.Random) -> None:
     """The first file of the log takes its space when there is something to keep."""
-    daemon = Lives(rng)
-    daemon.machine.pauses_ns = (70, 1_000)
-    daemon.start()
-    for _ in range(LIVES):
-        daemon.turns.turn()  # places jobs with absolute times
-        daemon.turns.note_wall_clock()
-        assert not daemon.engine.log
-        daemon.live()
-        daemon.machine.true_ns += rng.randrange(20 * NS_PER_MS)
+    for _ in range(MACHINES):
+        daemon = Lives(rng)
+        daemon.machine.pauses_ns = (70, 1_000)
         daemon.start()
-    assert daemon.came
+        for _ in range(LIVES):
+            daemon.turns.turn()  # places jobs with absolute times
+            daemon.turns.note_wall_clock()
+            assert not daemon.engine.log
+            daemon.live()
+            daemon.machine.true_ns += rng.randrange(20 * NS_PER_MS)
+            daemon.start()
+        assert daemon.came
