@@ -21,11 +21,12 @@ from tests.compat.conftest import needs_beanstalkd
 from tests.compat.lockstep import Difference, Distortion
 from tests.compat.walks import Pair, Starter, check, pour_noise, walk
 
-BLOCKS: Final = range(6)
+BLOCKS: Final = (3, 30)
+"""Blocks of walks in the everyday run, and in the long one."""
 WALKS_PER_BLOCK: Final = 16
 SMALL_BODY_BYTES_MAX: Final = 100
-TIMED_WALKS: Final = 8
-TIMED_TRIES: Final = 8
+TIMED_WALKS: Final = 6
+TIMED_TRIES: Final = 5
 TIMED_PROOFS: Final = 3
 WALKS_BEFORE_A_LIE_IS_NOTICED: Final = 30
 
@@ -53,16 +54,16 @@ def twins() -> Iterator[Pair]:
         yield pair
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_random_commands_get_the_same_replies(pair: Pair, seed: int, block: int) -> None:
-    for number in range(WALKS_PER_BLOCK):
-        check(pair, f"{seed} walk {block}.{number}", walk)
+@pytest.mark.walk(*BLOCKS)
+def test_random_commands_get_the_same_replies(pair: Pair, seed: int, number: int) -> None:
+    for each in range(WALKS_PER_BLOCK):
+        check(pair, f"{seed} walk {number}.{each}", walk)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_random_bytes_get_the_same_replies(pair: Pair, seed: int, block: int) -> None:
-    for number in range(WALKS_PER_BLOCK):
-        check(pair, f"{seed} noise {block}.{number}", pour_noise)
+@pytest.mark.walk(*BLOCKS)
+def test_random_bytes_get_the_same_replies(pair: Pair, seed: int, number: int) -> None:
+    for each in range(WALKS_PER_BLOCK):
+        check(pair, f"{seed} noise {number}.{each}", pour_noise)
 
 
 def test_random_commands_get_the_same_replies_with_small_bodies_only(seed: int) -> None:
@@ -99,23 +100,31 @@ def test_random_commands_get_the_same_replies_while_draining(seed: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_waits_and_ends_of_time_come_alike(seed: int) -> None:
+    """Walks that agree are done, however late they were: a busy machine makes none agree.
+
+    It may keep a few from agreeing, if they are late whenever they differ.
+    """
     names = [f"{seed} timed {number}" for number in range(TIMED_WALKS)]
     seen: Counter[tuple[str, str]] = Counter()
+    seen_in_time: Counter[tuple[str, str]] = Counter()
     for _ in range(TIMED_TRIES):
         differences, late = timed_walks(candidate, names)
-        names = sorted({*differences, *late})
-        if not names:
-            return
-        for name in differences.keys() - late:
-            difference = differences[name]
+        for name, difference in differences.items():
+            what = name, difference.shown
+            seen[what] += 1
+            seen_in_time[what] += name not in late
             # What the machine does to a server that nobody has made wait comes elsewhere each time.
-            seen[name, difference.shown] += 1
-            if seen[name, difference.shown] == TIMED_PROOFS:
+            if seen_in_time[what] == TIMED_PROOFS or seen[what] == TIMED_TRIES:
                 difference.add_note(
-                    f"This walk again: seed {name!r}. It differed {TIMED_PROOFS} times."
+                    f"This walk again: seed {name!r}. It differed {seen[what]} times."
                 )
                 raise difference
-    pytest.skip(f"this machine is too busy to tell for {len(names)} walks")
+        names = sorted(differences)
+        if not names:
+            return
+    differed = {name for (name, _), times in seen_in_time.items() if times}
+    if len(names) > TIMED_WALKS // 2 or differed.intersection(names):
+        pytest.skip(f"this machine is too busy to tell for {len(names)} walks")
 
 
 def timed_walks(
