@@ -20,7 +20,7 @@ from delayd.cli.ndjson import (
     lines_of,
     put_lines,
 )
-from delayd.cli.parameters import DRY_RUN, YES
+from delayd.cli.parameters import DEAD_JOB, DRY_RUN, YES
 from delayd.cli.selection import filter_of
 from delayd.cli.tables import (
     JSON_OPTION,
@@ -173,7 +173,7 @@ def row(job: "JobInfo") -> list[object]:
     short_help="Show why and when dead letters failed, and their bodies.",
     epilog=examples("delayd dead show 17"),
 )
-@click.argument("ids", nargs=-1, required=True, type=int, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, type=DEAD_JOB, metavar="ID...")
 @JSON_OPTION
 @with_client
 def show(client: "Client", ids: tuple[int, ...], *, as_json: bool) -> int:

@@ -6,6 +6,7 @@ reads the same texts.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -80,11 +81,11 @@ def _bound(text: str) -> str:
     return text
 
 
-def _job(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError("is not the number of a job; a topic is named by --topic") from None
+def _job(of_topic: str, text: str) -> int:
+    number = parse_whole(text)
+    if number is None:
+        raise ValueError(f"is not the number of a job; {of_topic}")
+    return number
 
 
 def _priority(text: str) -> int:
@@ -94,7 +95,8 @@ def _priority(text: str) -> int:
     return number
 
 
-JOB: Final = Checked("number", _job)
+JOB: Final = Checked("number", partial(_job, "a topic is named by --topic"))
+DEAD_JOB: Final = Checked("number", partial(_job, "those of a topic are in delayd dead list TOPIC"))
 DURATION: Final = Checked("duration", _duration)
 """`30m`, `1h30m`, `0.25`."""
 INTERVAL: Final = Checked("duration", _interval)
