@@ -16,11 +16,9 @@ def one_browser() -> Iterator[Browser]:
 @pytest.fixture
 def browser(one_browser: Browser) -> Iterator[Browser]:
     """A browser that must have nothing to complain about, but that a daemon is gone or stops."""
-    one_browser.complaints.clear()
+    one_browser.forget()
+    one_browser.forgive("net::ERR_", "status of 503")
     one_browser.look()
     yield one_browser
-    one_browser.evaluate("sessionStorage.clear()")
-    one_browser.open("about:blank")
-    of_an_end = ("net::ERR_", "status of 503")
-    others = [each for each in one_browser.complaints if not any(map(each.__contains__, of_an_end))]
-    assert others == []
+    one_browser.leave()
+    assert one_browser.unforgiven() == []

@@ -47,14 +47,10 @@ import(
 """
 
 
-def asked_of(browser: Browser, status: int) -> None:
-    """Take complaints of the browser about this status out: the page has said why."""
-    browser.complaints = [each for each in browser.complaints if str(status) not in each]
-
-
 def test_schedules_with_trouble_come_first_and_then_what_runs_next(
     browser: Browser, tmp_path: Path
 ) -> None:
+    browser.forgive("status of 404")
     with dashboard(tmp_path, *VIRTUAL) as daemon:
         browser.open(url_of(daemon, "schedules"))
         browser.shows("There are no schedules.")
@@ -85,7 +81,6 @@ def test_schedules_with_trouble_come_first_and_then_what_runs_next(
         browser.shows("the next run ")
         browser.click("dd a", "1")
         browser.wait_for(f"{NAMES} === 'invoices'")
-        asked_of(browser, 404)
 
 
 def test_runs_are_marks_on_a_line_and_several_at_once_are_one_with_a_count(
@@ -120,6 +115,7 @@ def test_runs_are_marks_on_a_line_and_several_at_once_are_one_with_a_count(
 def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fields(
     browser: Browser, tmp_path: Path
 ) -> None:
+    browser.forgive("status of 404", "status of 422")
     with dashboard(tmp_path, *VIRTUAL) as daemon:
         browser.open(url_of(daemon, "new-schedule?topic=reports"))
         for field, text in (
@@ -168,8 +164,6 @@ def test_a_schedule_is_previewed_before_it_is_saved_and_mistakes_are_at_their_fi
         browser.enter("#schedule-name", "nightly")
         browser.click("button", "Show its runs")
         browser.shows("there is a schedule of this name")
-        asked_of(browser, 422)
-        asked_of(browser, 404)
 
 
 def test_a_change_keeps_what_is_not_in_the_form_and_says_what_somebody_else_has_changed(
@@ -255,6 +249,7 @@ def test_a_token_is_offered_what_it_may_do_and_nobody_to_change_the_configuratio
         '[schedules.report]\ntopic = "reports"\ncron = "@daily"\nbody = 1\n'
     )
     hook = {"topic": "mail", "every": "1h", "body": 1, "url": "https://example.com/?key=s3cret"}
+    browser.forgive("status of 401", "status of 404")
     with dashboard(tmp_path / "data", "--config", os.fspath(config)) as daemon:
         log_in(browser, daemon, "schedules", everything)
         browser.shows("New schedule")
@@ -282,5 +277,3 @@ def test_a_token_is_offered_what_it_may_do_and_nobody_to_change_the_configuratio
         browser.shows("to change this schedule it needs the scope admin")
         browser.shows("Run now")
         assert "s3cret" not in browser.text(), "so it would be lost by a change"
-        asked_of(browser, 401)
-        asked_of(browser, 404)
