@@ -184,6 +184,8 @@ SAMPLES: Final = [
     ("PutJob", {"body": 1, "key": "k" * 201}, False),
     ("PutJob", {"body": 1, "delay": "1s".ljust(QUANTITY_CHARACTERS_MAX)}, True),
     ("PutJob", {"body": 1, "delay": "1s".ljust(QUANTITY_CHARACTERS_MAX + 1)}, False),
+    ("PutJob", {"body": 1, "delay": ""}, False),
+    ("Pause", {"duration": ""}, False),
     ("Pause", {"duration": "1s".ljust(QUANTITY_CHARACTERS_MAX)}, True),
     ("Pause", {"duration": "1s".ljust(QUANTITY_CHARACTERS_MAX + 1)}, False),
     ("PutJob", {"body": 1, "retry": " ".join(["1s"] * 255)}, True),

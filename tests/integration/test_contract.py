@@ -18,6 +18,7 @@ import pytest
 
 from delayd.durations import parse_duration_ms
 from delayd.exits import Exit
+from delayd.fields import MORE_THAN_0
 from delayd.http.routes import ROUTES
 from delayd.limits import HTTP_WAIT_MS_MAX, QUANTITY_CHARACTERS_MAX
 from tests.rigs.process import daemon_of
@@ -32,7 +33,8 @@ DEAR: Final = frozenset(
 )
 """What has so many fields that to make every value of them takes a minute: the long run has them.
 That their schemas and readers agree is shown in http/test_openapi.py too."""
-EXAMPLES_MAX: Final = 6
+FEW, MANY = 3, 6
+"""Requests that are drawn for each operation, in the everyday run and in the long one."""
 BEYOND: Final = (
     # What one part of a request says of another one.
     "^request_invalid (to: must be later than from|horizon: must be at least a millisecond)",
@@ -65,21 +67,17 @@ OF_TWO_PATHS: Final = "/v1/schedules/preview"
 CONFIG: Final[dict[str, Any]] = {
     "continue-on-failure": True,
     "request-timeout": 60.0,
-    "generation": {
-        "max-examples": EXAMPLES_MAX,
-        "no-shrink": True,
-        "database": "none",
-        "mode": "all",
-    },
 }
+GENERATION: Final = {"no-shrink": True, "database": "none", "mode": "all"}
 
 
 @contextlib.contextmanager
 def hooks(*, has_all: bool) -> Iterator[None]:
     """Let no request wait for a job, which would be for ever here; a wait that is wrong stays.
 
-    Unless all values are to be made, no duration is made as long as its text may be: to find five
-    takes longer than all other requests of the phase. The bound is shown in http/test_openapi.py.
+    Unless all values are to be made, no duration is made as long or as short as its text may be: to
+    find six takes longer than all other requests of the phase. The bounds are shown in
+    http/test_openapi.py.
     """
     import schemathesis
 
@@ -103,19 +101,24 @@ def hooks(*, has_all: bool) -> Iterator[None]:
 
 
 def leave_lengths_open(schema: object) -> None:
-    """Take the greatest length out of the schemas of durations, which are found by its value."""
+    """Take the greatest length out of the schemas of durations, which are found by its value.
+
+    And the least one where the pattern asks for a digit.
+    """
     if isinstance(schema, list):
         for part in schema:
             leave_lengths_open(part)
     elif isinstance(schema, dict):
         if "pattern" in schema and schema.get("maxLength") == QUANTITY_CHARACTERS_MAX:
             del schema["maxLength"]
+            if MORE_THAN_0 in schema["pattern"]:
+                del schema["minLength"]
         for part in schema.values():
             leave_lengths_open(part)
 
 
 def played(
-    address: str, phase: str, seed: int, left_out: frozenset[str]
+    address: str, phase: str, seed: int, draws: int, left_out: frozenset[str]
 ) -> "tuple[Counter[tuple[str, int]], list[str]]":
     """Ask everything; how often each call was answered what, and all that was wrong with that."""
     import schemathesis
@@ -125,7 +128,13 @@ def played(
     phases = {name: {"enabled": name == phase} for name in PHASES}
     url = f"http://{address}"
     config = SchemathesisConfig.from_dict(
-        {**CONFIG, "base-url": url, "seed": seed, "phases": phases}
+        {
+            **CONFIG,
+            "base-url": url,
+            "seed": seed,
+            "phases": phases,
+            "generation": {**GENERATION, "max-examples": draws},
+        }
     )
     answered: Counter[tuple[str, int]] = Counter()
     wrong = []
@@ -181,10 +190,12 @@ def test_what_is_answered_is_what_the_document_says(
     phase: str, seed: int, tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
     flags = ("--line", "off", "--http", "127.0.0.1:0", "--clock", "virtual")
-    has_all = phase != "coverage" or bool(pytestconfig.getoption("--long"))
+    is_long = bool(pytestconfig.getoption("--long"))
+    has_all = phase != "coverage" or is_long
     left_out = frozenset[str]() if has_all else DEAR
-    with hooks(has_all=has_all), daemon_of(tmp_path, *flags) as daemon:
-        answered, wrong = played(daemon.http_listens_on, phase, seed, left_out)
+    with hooks(has_all=is_long), daemon_of(tmp_path, *flags) as daemon:
+        draws = MANY if is_long else FEW
+        answered, wrong = played(daemon.http_listens_on, phase, seed, draws, left_out)
         assert daemon.stop() == Exit.OK, daemon.log()
     assert not wrong, "\n\n".join(dict.fromkeys(wrong))
     assert not [status for _, status in answered if status >= 500 and status not in {503, 507}]
