@@ -75,7 +75,7 @@ def redis(tmp_path: Path) -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def amqp(tmp_path_factory: pytest.TempPathFactory, tls: Tls, tls_port: int) -> Iterator[Broker]:
-    """One for all tests: it takes seconds to start."""
+    """One for all tests, which are beside each other: each worker takes seconds to start it."""
     need("amqp")
     settings = f"""
 listeners.ssl.default = {HOST}:{tls_port}
@@ -212,24 +212,6 @@ def test_no_job_is_lost_when_redis_and_then_the_daemon_are_killed_under_load(
         arrived = [(fields[b"id"], fields[b"message_id"]) for _, fields in ask.xrange("due")]
         assert {int(job_id) for job_id, _ in arrived} == set(range(1, LOAD + 1))
         assert len(set(arrived)) == LOAD  # what came twice came with the same message_id
-
-
-def test_a_daemon_publishes_due_jobs_to_an_exchange(amqp: Broker, tmp_path: Path) -> None:
-    topic = '[topics.orders]\npush = { sink = "broker" }'
-    sections = (examples("toml", "An AMQP exchange")[0], topic)
-
-    async def counted(*, bind: bool) -> int:
-        async with amqp_channel(amqp) as channel:
-            queue = await channel.declare_queue("by-daemon", durable=True)
-            if bind:
-                await queue.bind("amq.topic", "due.orders")
-            return queue.declaration_result.message_count or 0
-
-    asyncio.run(counted(bind=True))
-    with daemon_of(*configured(tmp_path, *sections, port=amqp.port)) as daemon:
-        put_load(daemon, "orders")
-        until(lambda: jobs_of(daemon) == 0)
-    assert asyncio.run(counted(bind=False)) == LOAD
 
 
 def test_a_daemon_moves_due_jobs_to_another_topic_as_the_page_says(tmp_path: Path) -> None:
@@ -375,6 +357,24 @@ async def amqp_channel(broker: Broker) -> AsyncIterator[AbstractChannel]:
         connection.channel() as channel,
     ):
         yield channel
+
+
+def test_a_daemon_publishes_due_jobs_to_an_exchange(amqp: Broker, tmp_path: Path) -> None:
+    topic = '[topics.orders]\npush = { sink = "broker" }'
+    sections = (examples("toml", "An AMQP exchange")[0], topic)
+
+    async def counted(*, bind: bool) -> int:
+        async with amqp_channel(amqp) as channel:
+            queue = await channel.declare_queue("by-daemon", durable=True)
+            if bind:
+                await queue.bind("amq.topic", "due.orders")
+            return queue.declaration_result.message_count or 0
+
+    asyncio.run(counted(bind=True))
+    with daemon_of(*configured(tmp_path, *sections, port=amqp.port)) as daemon:
+        put_load(daemon, "orders")
+        until(lambda: jobs_of(daemon) == 0)
+    assert asyncio.run(counted(bind=False)) == LOAD
 
 
 async def test_the_example_of_the_page_publishes_to_an_exchange(amqp: Broker) -> None:
