@@ -81,6 +81,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(number)
 
 
+def pytest_unconfigure() -> None:
+    fork_server.stop()
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
     number = config.stash[SEED_KEY]
     return [

@@ -109,7 +109,7 @@ class _Server:
         self.variables = variables_at_start(os.environ)
         with theirs:
             command = [sys.executable, "-m", "tests.rigs.fork_server", str(theirs.fileno())]
-            # It ends with this process, since the channel does.
+            # It ends with the channel, and so with this process, however that ends.
             nothing = subprocess.DEVNULL
             self._process = subprocess.Popen(
                 command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=nothing, stdout=nothing
@@ -123,9 +123,21 @@ class _Server:
             socket.send_fds(self._channel, [message], [theirs.fileno(), *fds])
         return ours
 
+    def stop(self) -> None:
+        """End it; processes that it has forked go on."""
+        self._channel.close()
+        self._process.wait()
+
 
 _servers: dict[int, _Server] = {}
 """By the number of the process: a fork of a test has none."""
+
+
+def stop() -> None:
+    """End the fork server of this process, if it has one."""
+    server = _servers.pop(os.getpid(), None)
+    if server is not None:
+        server.stop()
 
 
 def variables_at_start(environment: Mapping[str, str]) -> dict[str, str]:
