@@ -44,6 +44,7 @@ KINDS: Final[Mapping[type, str]] = MappingProxyType(
     }
 )
 """The names of kinds of values in JSON."""
+_BACKSLASH: Final = ord("\\")
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")
 """Brackets as signed bytes: one level more, or one less."""
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
@@ -65,7 +66,7 @@ def read_json(text: bytes) -> Any:  # noqa: ANN401 - JSON
         raise NotUnderstood("JSON that is nested deeper than Python's stack has room") from None
     except ValueError:
         raise NotUnderstood(f"{shown(text)} is not JSON") from None
-    if b"\\ud" in text or b"\\uD" in text:
+    if _BACKSLASH in text and (b"\\ud" in text or b"\\uD" in text):
         return _without_surrogates(value)
     return value
 
@@ -76,7 +77,7 @@ def _check_size(text: bytes, containers: int) -> None:
         raise NotUnderstood(f"JSON of more than {JSON_CONTAINERS_MAX:,} arrays and objects")
     if text.count(b'"') > 2 * JSON_VALUES_MAX:
         raise NotUnderstood(f"JSON of more than {JSON_VALUES_MAX:,} texts")
-    if b"\\" in text:
+    if _BACKSLASH in text:
         text = text.replace(b"\\\\", b"").replace(b'\\"', b"")
     outside = b"".join(text.split(b'"')[::2])
     steps = memoryview(outside.translate(_STEPS, _NO_BRACKETS)).cast("b")

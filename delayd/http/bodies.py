@@ -65,6 +65,7 @@ from delayd.limits import (
 
 _OF_SETTING: Final = ", the setting http.body_bytes_max"
 _BLANKS: Final = b" \t\r\n"
+_BACKSLASH: Final = ord("\\")
 _MEMBERS_TWO_BYTES: Final = len('{"":,"":0}')
 """Of an object of two members, without the name and the value of the first."""
 _LINES_HINT: Final = f": send longer batches as lines, with the Content-Type {LINES}"
@@ -131,7 +132,7 @@ class BodyReader:
             return self._one.read(data)
         if data.startswith(self._begins_as_batch):
             return batch.read(data)
-        if self._list_name not in data and b"\\" not in data:  # nor is it there with escapes
+        if data.find(self._list_name) < 0 and _BACKSLASH not in data:  # nor with escapes
             return self._one.read(data)
         try:
             is_batch = self._list_in(data) is not None

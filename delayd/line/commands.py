@@ -695,6 +695,9 @@ that probes for commands sees the same answers: `stats x` begins with a known wo
 formed, `PUT` is unknown, `quitfoo` quits. (`put` is not here: the connection knows it by
 itself.)"""
 
+_NUL: Final = 0
+"""Of a byte that is looked for as a number, `in` takes half of the time."""
+
 _BY_WORD: Final = {command.word: command for command in COMMANDS}
 """The row of most lines, at once."""
 
@@ -704,7 +707,7 @@ def command_of(line: bytes) -> tuple[Command, bytes] | None:
 
     Raises `BadFormat` for a NUL in a line, whatever its command.
     """
-    if b"\0" in line:
+    if _NUL in line:
         raise BadFormat(line)
     for command in COMMANDS:
         if line.startswith(command.word):
@@ -721,7 +724,7 @@ def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
     is_bound = False
     try:
         if peer is not None and peer.principal is None:
-            found = None if b"\0" in line else command_of(line)
+            found = None if _NUL in line else command_of(line)
             # The same reply to every command, so that none shows; unless it is another protocol.
             if found is None and client.is_foreign(line, 0):
                 return
@@ -730,7 +733,7 @@ def carry_out(client: LineConnection, line: bytes, now_ms: RequestMs) -> None:
                 return
         word, space, rest = line.partition(b" ")
         command = _BY_WORD.get(word + space)
-        if command is None or b"\0" in line:
+        if command is None or _NUL in line:
             found = command_of(line)
             if found is None:
                 if not client.is_foreign(line, 0):

@@ -82,7 +82,7 @@ def token_of(job_id: int, created_ms: int, reserves: int) -> str:
     >>> token_of(17, 1_795_287_600_250, 1)
     '17-1a1ff7acc7a-1'
     """
-    return f"{job_id}-{created_ms:x}-{reserves}"
+    return "%d-%x-%d" % (job_id, created_ms, reserves)  # noqa: UP031 - a sixth of it, compiled
 
 
 def current_token(record: bytes) -> str:
