@@ -61,6 +61,9 @@ PEEKS_AT_ONCE: Final = 32
 """Who asks for more than the daemon keeps for one client, and reads nothing, is closed."""
 
 HELD_MAX: Final = 12
+BREATH_S: Final = 0.003
+"""Between what a client says and what it says next: else most of a test is to judge all of it."""
+
 WAIT_S_MAX: Final = 60.0
 PATIENCE_S: Final = 120.0
 
@@ -263,6 +266,7 @@ class Worker(threading.Thread):
     def run(self) -> None:
         while self.may_go_on and not self.has_lost_it:
             self.turn()
+            time.sleep(BREATH_S)
 
     def turn(self) -> bool:
         """Say a few things in one piece and take the answers; False when the daemon is gone."""

@@ -106,7 +106,7 @@ def test_p1_the_power_goes_under_the_journal(tmp_path: Path, runs: Runs, kind: s
     """T-P1: nothing that `sync` returned for is lost, and what is there is a prefix."""
     is_ext4 = kind == "ext4"
     with loop_disk(tmp_path, kind) as disk, Harness() as harness:
-        for rng in runs.rng(f"T-P1 journal {kind}", 3 if is_ext4 else 1, 84 if is_ext4 else 17):
+        for rng in runs.rng(f"T-P1 journal {kind}", 1, 84 if is_ext4 else 17):
             expected = Expected()
             directory = disk.mount_point / str(rng.random())
             for run in range(CUTS_PER_DIRECTORY):

@@ -40,6 +40,9 @@ BESIDE_THE_LOOP: Final = {"DELAYD_JOURNAL_SYNC_IN_TURN": "false"}
 HANG_S: Final = 5
 """How long each sync takes of a disk that begins to hang."""
 
+ASKED_S: Final = 0.1
+"""How often somebody asks meanwhile."""
+
 QUICK_SYNCS: Final = 3
 """How many of each thread are quick before."""
 
@@ -191,6 +194,7 @@ def test_s1_a_disk_that_begins_to_hang_holds_the_loop_for_one_sync(
                 until(lambda: syncs_of(tracing.output)[daemon.pid] > QUICK_SYNCS, 300)
                 while max(syncs_of(tracing.output).values()) < QUICK_SYNCS + 2:
                     ask_something_else(daemon.address)
+                    time.sleep(ASKED_S)
                 assert syncs_of(tracing.output)[daemon.pid] == QUICK_SYNCS + 1
             finally:
                 kill_with_its_tracer(daemon)
