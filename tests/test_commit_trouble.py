@@ -254,7 +254,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
         rig = full_disk_rig(SimulatedDisk(capacity_bytes=1 + number % 3 << 20))
         rig.engine.body_bytes_max = 200_000
         refused = 0
-        for turn in range(600):
+        for turn in range(400):
             for _operation in range(rng.choice([1, 1, 3, 40])):
                 try:
                     do_something(rig, rng)
@@ -262,7 +262,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
                     refused += 1
             rig.end_turn()
             clockwork.pass_ms(rng.choice([0, 10, 500]))
-            if turn == 300:
+            if turn == 200:
                 rig.take_the_rest()
         assert refused
         records = dict(rig.engine.store.jobs)

@@ -35,7 +35,7 @@ def server() -> Iterator[PostgresServer]:
         yield running
 
 
-def filled(disk: SimulatedDisk, rng: random.Random, steps: int = 600) -> EngineRig:
+def filled(disk: SimulatedDisk, rng: random.Random, steps: int = 250) -> EngineRig:
     """A directory `data` with a log of many steps, and the engine that wrote it."""
     walk = Scan(rng)
     for _ in range(steps):

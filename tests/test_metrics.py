@@ -355,7 +355,7 @@ def test_no_counter_ever_goes_back_when_names_change_hands() -> None:
 
 @pytest.mark.thorough
 def test_a_piece_tells_of_a_bounded_number_of_topics() -> None:
-    rig = busy_rig(900)
+    rig = busy_rig(20 * METRICS_STEP_TOPICS)
     pieces = Page(rig).pieces()
     for piece in pieces:
         topics = set(re.findall(rb'topic="(mail[^"]*)"', piece))

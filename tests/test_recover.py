@@ -20,7 +20,7 @@ from delayd.recover import recover
 from delayd.systemd import Notifier
 from tests.rigs.clock import START_MS, FakeClock
 
-JOBS = 400
+JOBS = 200
 
 
 class SlowWatch:

@@ -185,7 +185,7 @@ def reserve_and_release_for_minutes(rig: CommitRig) -> None:
     """400 jobs that circle: reserved, given back with a delay, due, reserved again."""
     rig.put(400)
     rig.pass_turn()
-    for _ in range(100):
+    for _ in range(50):
         while rig.engine.store.topics.by_name["default"].queues.ready:
             job_id = rig.reserve()
             release(rig.engine, rig.session, job_id, 0, 20_000, rig.now_ms)
@@ -195,7 +195,7 @@ def reserve_and_release_for_minutes(rig: CommitRig) -> None:
 
 def few_buried_among_many_deleted(rig: CommitRig) -> None:
     """Every hundredth job is buried and stays; all others come and go."""
-    for _ in range(200):
+    for _ in range(100):
         job_ids = rig.put(100)
         rig.pass_turn()
         bury(rig.engine, rig.session, rig.reserve(), 0, RequestMs(rig.engine.store.time_ms))
@@ -206,7 +206,7 @@ def few_buried_among_many_deleted(rig: CommitRig) -> None:
 
 def delays_of_a_year(rig: CommitRig) -> None:
     """Nothing but puts, and some of them looked at and put off again."""
-    for _ in range(2_000):
+    for _ in range(1_000):
         job_ids = rig.put(5, delay_ms=YEAR_MS)
         reschedule(rig.engine, job_ids[2], 2 * YEAR_MS, rig.now_ms)
         rig.pass_turn(ms=10)

@@ -11,6 +11,7 @@ import json
 import re
 import types
 from collections.abc import Callable, Iterator
+from functools import cache
 from random import Random
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -225,12 +226,15 @@ def check_types(value: Any, hint: Any = Any) -> None:  # noqa: ANN401 - whatever
     if isinstance(value, dt.datetime):
         assert value.tzinfo is not None
     if hasattr(type(value), "_fields"):
-        hints = get_type_hints(type(value))
+        hints = hints_of(type(value))
         for name, each in zip(value._fields, value, strict=True):
             check_types(each, hints[name])
     elif isinstance(value, list | tuple):
         for each in value:
             check_types(each)
+
+
+hints_of = cache(get_type_hints)
 
 
 def _kind(hint: Any) -> Any:  # noqa: ANN401 - a type, or what stands for any

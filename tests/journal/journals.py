@@ -1,5 +1,6 @@
 """What the tests of the journal share: opening, filling and reading journals on any disk."""
 
+import functools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -135,6 +136,11 @@ PUT: Final = numbered(12, 900)
 
 def files_of(*, with_snapshots: bool = True, is_closed: bool = False) -> dict[str, bytes]:
     """The whole log from frame 1 to 12 in three files, and snapshots up to frames 4 and 8."""
+    return dict(_files_of(with_snapshots=with_snapshots, is_closed=is_closed))
+
+
+@functools.cache
+def _files_of(*, with_snapshots: bool, is_closed: bool) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     disk = SimulatedDisk()
     journal, _ = opened(disk)

@@ -141,7 +141,7 @@ def test_the_bound_holds_at_every_moment(pattern: Callable[[Jobs], None], noise:
 @pytest.mark.thorough
 def test_after_a_mass_of_jobs_has_gone_the_disk_is_empty_without_another_operation() -> None:
     jobs = Jobs()
-    numbers = [jobs.put(jobs.body()) for _ in range(5_000)]
+    numbers = [jobs.put(jobs.body()) for _ in range(2_000)]
     for number in numbers[:-10]:
         jobs.record(number, b"")
     jobs.check_settled()
