@@ -226,7 +226,7 @@ def check_types(value: Any, hint: Any = Any) -> None:  # noqa: ANN401 - whatever
     if isinstance(value, dt.datetime):
         assert value.tzinfo is not None
     if hasattr(type(value), "_fields"):
-        hints = hints_of(type(value))
+        hints = hints_of(type(value))  # type: ignore[arg-type]  # a class is hashable
         for name, each in zip(value._fields, value, strict=True):
             check_types(each, hints[name])
     elif isinstance(value, list | tuple):
@@ -234,7 +234,10 @@ def check_types(value: Any, hint: Any = Any) -> None:  # noqa: ANN401 - whatever
             check_types(each)
 
 
-hints_of = cache(get_type_hints)
+@cache
+def hints_of(kind: type) -> dict[str, Any]:
+    """Return what the fields of a named tuple are; finding that out takes long."""
+    return get_type_hints(kind)
 
 
 def _kind(hint: Any) -> Any:  # noqa: ANN401 - a type, or what stands for any
