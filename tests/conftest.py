@@ -8,6 +8,7 @@ chance takes the `rng` fixture; hypothesis follows the same seed.
 import asyncio
 import gc
 import inspect
+import os
 import random
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -74,6 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
         message = f"--seed takes a whole number or 'random', not {chosen!r}"
         raise pytest.UsageError(message) from None
     config.stash[SEED_KEY] = number
+    # No test trusts the system's authorities. To read them takes each daemon that is started, and
+    # each context of TLS, a tenth of a second of a processor: aiohttp does so when it is imported.
+    os.environ["SSL_CERT_FILE"] = os.devnull
     if number == DEFAULT_SEED:
         hypothesis.settings.load_profile("delayd")
     else:
