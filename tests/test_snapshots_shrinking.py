@@ -12,11 +12,11 @@ from tests.rigs.disk import PowerCut
 
 
 def after_many_jobs(alive: int) -> CommitRig:
-    """A daemon with so many jobs after 300 that are gone, their records in 1 MiB of log."""
+    """A daemon with so many jobs after 60 that are gone, their records in 1 MiB of log."""
     rig = snapshot_rig(segment_bytes=16 << 20)
     rig.put(alive, delay_ms=YEAR_MS)
-    for _ in range(60):
-        rig.delete(rig.put(5, body=b"x" * 2_500))
+    for _ in range(12):
+        rig.delete(rig.put(5, body=b"x" * 12_500))
         rig.pass_turn(ms=1)
     return rig
 
