@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
 import delayd.core.engine
 from delayd.testing.daemon import Daemon
@@ -83,6 +84,10 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         hypothesis.settings.load_profile("delayd-seeded")
         config.option.hypothesis_seed = str(number)
+    # Who asks for these wants to know of each set-up too.
+    wants_all = config.option.durations or config.option.xmlpath or config.option.verbose > 0
+    if hasattr(config, "workerinput") and not wants_all:
+        config.pluginmanager.register(Outcomes())
 
 
 def pytest_unconfigure() -> None:
@@ -118,6 +123,21 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
+
+
+class Outcomes:
+    """What a worker of pytest-xdist tells of a test: its outcome, and what went wrong.
+
+    That a set-up and a tear-down passed says nothing, and cost a run of all tests ten seconds.
+    """
+
+    @pytest.hookimpl
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        for report in runtestprotocol(item, log=False, nextitem=nextitem):
+            if report.when == "call" or not report.passed or report.sections:
+                item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
 
 
 @pytest.hookimpl(tryfirst=True)
