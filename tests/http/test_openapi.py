@@ -8,29 +8,26 @@ from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 import pytest
-from openapi_schema_validator import OAS31Validator
-from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from delayd.client import results, values
 from delayd.config import Config
 from delayd.core.errors import PolicyInvalid
 from delayd.core.policy import Policy
 from delayd.http import answer_forms, request_forms
-from delayd.http.openapi import document, refusals_of
+from delayd.http.openapi import refusals_of
 from delayd.http.parsing import Reader
 from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
 from delayd.http.routes import ROUTES
 from delayd.http.values import Answer
 from delayd.limits import QUANTITY_CHARACTERS_MAX
 from tests.rigs.http import HttpRig, http_refusals
-
-DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
+from tests.rigs.openapi import validator, whole_document
 
 
 def operation(name: str) -> dict[str, Any]:
     (found,) = (
         operation
-        for methods in DOCUMENT["paths"].values()
+        for methods in whole_document()["paths"].values()
         for operation in methods.values()
         if operation["operationId"] == name
     )
@@ -39,19 +36,21 @@ def operation(name: str) -> dict[str, Any]:
 
 def resolved(response: dict[str, str]) -> dict[str, Any]:
     name = response["$ref"].removeprefix("#/components/responses/")
-    return dict(DOCUMENT["components"]["responses"][name])
+    return dict(whole_document()["components"]["responses"][name])
 
 
 @pytest.mark.thorough
 def test_the_document_is_valid() -> None:
-    assert [*OpenAPIV31SpecValidator(DOCUMENT).iter_errors()] == []
+    from openapi_spec_validator import OpenAPIV31SpecValidator
+
+    assert [*OpenAPIV31SpecValidator(whole_document()).iter_errors()] == []
 
 
 def test_it_is_served_without_a_token_and_read_by_anybody() -> None:
     with HttpRig(needs_token=True) as rig:
         answer = rig.call("GET", "/openapi.json")
         assert answer.status == 200
-        assert answer.json == DOCUMENT
+        assert answer.json == whole_document()
         assert rig.call("HEAD", "/openapi.json").status == 200
         assert rig.call("GET", "/v1/topics").status == 401
 
@@ -60,7 +59,9 @@ def test_every_call_is_described_under_a_name_of_its_own() -> None:
     names = {route.name for route in ROUTES}
     assert len(names) == len(ROUTES)
     described = {
-        (method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods
+        (method.upper(), path)
+        for path, methods in whole_document()["paths"].items()
+        for method in methods
     }
     assert described == {(route.method, route.path) for route in ROUTES}
 
@@ -71,12 +72,12 @@ def test_every_answer_of_the_module_is_in_the_document() -> None:
         for name, kind in vars(answer_forms).items()
         if isinstance(kind, type) and issubclass(kind, Answer)
     }
-    assert kinds - {""} <= DOCUMENT["components"]["schemas"].keys()
+    assert kinds - {""} <= whole_document()["components"]["schemas"].keys()
 
 
 def test_every_refusal_of_a_call_is_under_its_status_with_its_word() -> None:
     for route in ROUTES:
-        responses = DOCUMENT["paths"][route.path][route.method.lower()]["responses"]
+        responses = whole_document()["paths"][route.path][route.method.lower()]["responses"]
         for refusal in refusals_of(route):
             response = resolved(responses[str(refusal.status)])
             content = response["content"]["application/problem+json"]
@@ -89,13 +90,13 @@ def test_every_refusal_of_a_call_is_under_its_status_with_its_word() -> None:
 
 
 def test_a_problem_of_each_kind_is_an_example_as_it_is_answered() -> None:
-    schema = {"$ref": "#/components/schemas/Problem", "components": DOCUMENT["components"]}
+    schema = {"$ref": "#/components/schemas/Problem", "components": whole_document()["components"]}
     kinds = {refusal.kind: refusal for route in ROUTES for refusal in refusals_of(route)}
-    examples = DOCUMENT["components"]["examples"]
+    examples = whole_document()["components"]["examples"]
     assert examples.keys() == kinds.keys()
     for kind, example in examples.items():
         problem = example["value"]
-        assert OAS31Validator(schema).is_valid(problem)
+        assert validator(schema).is_valid(problem)
         assert problem["type"] == f"urn:delayd:{kinds[kind].word}"
         assert (problem["kind"], problem["status"]) == (kind, kinds[kind].status)
 
@@ -112,13 +113,13 @@ def test_a_call_names_its_scope_and_what_is_answered_without_it(name: str) -> No
 
 def test_a_token_may_be_sent_with_all_calls_and_beside_none_is_said_that_it_must() -> None:
     """openapi-python-client takes any word of it beside a call for a token that must be there."""
-    assert DOCUMENT["security"] == [{"token": []}, {}]
+    assert whole_document()["security"] == [{"token": []}, {}]
     for route in ROUTES:
         assert operation(route.name).get("security") == (None if route.is_guarded else [])
 
 
 def test_the_server_is_where_a_daemon_listens_by_default() -> None:
-    (server,) = DOCUMENT["servers"]
+    (server,) = whole_document()["servers"]
     assert server["url"] == f"http://{Config().http_listen}"
 
 
@@ -134,9 +135,9 @@ def test_a_body_is_always_asked_for_and_no_member_of_it_has_a_default() -> None:
         for kind in (route.form, route.batch):
             if kind is not None:
                 name = kind.__name__.removesuffix("Form")
-                members = DOCUMENT["components"]["schemas"][name]["properties"].values()
+                members = whole_document()["components"]["schemas"][name]["properties"].values()
                 assert not [member for member in members if "default" in member]
-    reserve = DOCUMENT["components"]["schemas"]["Reserve"]["properties"]
+    reserve = whole_document()["components"]["schemas"]["Reserve"]["properties"]
     assert reserve["max"]["description"] == "How many jobs at most. 1 by default."
     assert reserve["wait"]["description"] == "How long to wait for a job. 0 by default."
 
@@ -144,7 +145,7 @@ def test_a_body_is_always_asked_for_and_no_member_of_it_has_a_default() -> None:
 def test_only_the_put_of_one_job_has_an_idempotency_key() -> None:
     having = [
         operation["operationId"]
-        for methods in DOCUMENT["paths"].values()
+        for methods in whole_document()["paths"].values()
         for operation in methods.values()
         if any(parameter["name"] == "Idempotency-Key" for parameter in operation["parameters"])
     ]
@@ -152,7 +153,7 @@ def test_only_the_put_of_one_job_has_an_idempotency_key() -> None:
 
 
 def test_members_may_be_added_to_answers_and_not_to_requests() -> None:
-    schemas = DOCUMENT["components"]["schemas"]
+    schemas = whole_document()["components"]["schemas"]
     assert schemas["PutJob"]["additionalProperties"] is False
     assert "additionalProperties" not in schemas["ReservedJob"]
     with pytest.raises(msgspec.ValidationError):
@@ -210,9 +211,9 @@ def test_the_schemas_of_bodies_and_their_readers_agree(
         for kind in (row.form, row.batch)
         if kind
     }
-    schema = {"$ref": f"#/components/schemas/{name}", "components": DOCUMENT["components"]}
-    validator = OAS31Validator(schema)
-    assert validator.is_valid(body) is is_valid
+    schema = {"$ref": f"#/components/schemas/{name}", "components": whole_document()["components"]}
+    judge = validator(schema)
+    assert judge.is_valid(body) is is_valid
     try:
         Reader(forms_by_name[name]).read(json.dumps(body).encode())
     except RequestInvalid:
@@ -251,8 +252,11 @@ POLICIES: Final[list[tuple[object, bool]]] = [
 def test_the_schema_of_a_policy_and_its_reader_agree(
     policy: dict[str, object], is_valid: bool
 ) -> None:
-    schema = {"$ref": "#/components/schemas/PolicyBody", "components": DOCUMENT["components"]}
-    assert OAS31Validator(schema).is_valid(policy) is is_valid
+    schema = {
+        "$ref": "#/components/schemas/PolicyBody",
+        "components": whole_document()["components"],
+    }
+    assert validator(schema).is_valid(policy) is is_valid
     try:
         Policy.from_fields(policy)
     except PolicyInvalid:
@@ -288,21 +292,27 @@ DEFINITIONS: Final[list[tuple[object, bool]]] = [
 
 
 def test_the_schema_of_a_schedule_and_its_reader_agree() -> None:
-    schema = {"$ref": "#/components/schemas/ScheduleBody", "components": DOCUMENT["components"]}
-    validator = OAS31Validator(schema)
+    schema = {
+        "$ref": "#/components/schemas/ScheduleBody",
+        "components": whole_document()["components"],
+    }
+    judge = validator(schema)
     with HttpRig() as rig:
         rig.engine.vet_target = lambda target: target
         for said, is_valid in DEFINITIONS:
             answer = rig.call("PUT", "/v1/schedules/a", said)
             assert answer.status in ({200, 201} if is_valid else {422}), (said, answer)
-            assert validator.is_valid(said) is is_valid, said
+            assert judge.is_valid(said) is is_valid, said
 
 
 @pytest.mark.parametrize("name", request_forms.PolicyBodyForm.__struct_fields__)
 def test_null_says_nothing_in_a_policy_and_the_document_allows_it(name: str) -> None:
-    schema = {"$ref": "#/components/schemas/PolicyBody", "components": DOCUMENT["components"]}
-    assert OAS31Validator(schema).is_valid({name: None})
-    assert not OAS31Validator(schema).is_valid({name: []})
+    schema = {
+        "$ref": "#/components/schemas/PolicyBody",
+        "components": whole_document()["components"],
+    }
+    assert validator(schema).is_valid({name: None})
+    assert not validator(schema).is_valid({name: []})
     with HttpRig() as rig:
         answer = rig.ok("PUT", "/v1/topics/mail/policy", {name: None})
         assert answer["policy"] == {}
@@ -334,7 +344,7 @@ def test_a_refusal_that_two_calls_share_has_one_class() -> None:
 
 def test_the_kinds_of_the_document_are_those_of_the_refusals() -> None:
     said: set[str] = set()
-    for response in DOCUMENT["components"]["responses"].values():
+    for response in whole_document()["components"]["responses"].values():
         (media,) = response["content"].values()
         said |= media["examples"].keys()
     of_calls = {kind.kind for route in ROUTES for kind in refusals_of(route)}
@@ -360,7 +370,10 @@ def test_the_kinds_of_the_document_are_those_of_the_refusals() -> None:
 )
 def test_the_client_has_the_fields_of_the_document(kind: type, name: str, of_one: set[str]) -> None:
     """`of_one`: fields that only one of the two has, or that the client has in another form."""
-    said = set(get_type_hints(kind)) ^ DOCUMENT["components"]["schemas"][name]["properties"].keys()
+    said = (
+        set(get_type_hints(kind))
+        ^ whole_document()["components"]["schemas"][name]["properties"].keys()
+    )
     # Of its own job the client shows what it asked for only in `details`.
     told = {"url", "method", "headers", "retry", "max_attempts", "jitter_percent"}
     counted = {"reserves", "timeouts", "releases", "buries", "kicks"}
@@ -369,7 +382,7 @@ def test_the_client_has_the_fields_of_the_document(kind: type, name: str, of_one
 
 
 def test_the_client_has_the_words_of_the_document() -> None:
-    schemas = DOCUMENT["components"]["schemas"]
+    schemas = whole_document()["components"]["schemas"]
     states = schemas["Job"]["properties"]["state"]["enum"]
     for words, enum in (
         (values.State, states),

@@ -17,17 +17,15 @@ from urllib.parse import quote
 
 import msgspec
 import pytest
-from openapi_schema_validator import OAS31Validator
 
 from delayd.access.scopes import Scope
-from delayd.http.openapi import document
 from delayd.http.problems import CONTENT_TYPE, ProblemAnswer
 from delayd.http.routes import ROUTES
 from delayd.http.routing import Route
 from delayd.http.values import Answer as Described
 from tests.rigs.http import Answer, HttpRig
+from tests.rigs.openapi import validator, whole_document
 
-DOCUMENT: Final[dict[str, Any]] = document(ROUTES)
 TOPICS: Final = ("mail", "orders", "a/b;c")
 KEYS: Final = ("order-17", "käse", "a/b")
 GROUPS: Final = ("acme", "größe", "a/b")
@@ -202,15 +200,15 @@ WEIGHTS: Final = [1 if route.name in RARE else 12 if route.name in OFTEN else 3 
 
 
 def response_of(path: str, method: str, status: int) -> dict[str, Any]:
-    response = DOCUMENT["paths"][path][method]["responses"][str(status)]
+    response = whole_document()["paths"][path][method]["responses"][str(status)]
     name = response.get("$ref", "").removeprefix("#/components/responses/")
-    return dict(DOCUMENT["components"]["responses"][name] if name else response)
+    return dict(whole_document()["components"]["responses"][name] if name else response)
 
 
 @cache
 def validator_of(path: str, method: str, status: int, media: str) -> Any:  # noqa: ANN401
     schema = response_of(path, method, status)["content"][media]["schema"]
-    return OAS31Validator({**schema, "components": DOCUMENT["components"]})
+    return validator({**schema, "components": whole_document()["components"]})
 
 
 def check(route: Route, answer: Answer) -> None:
