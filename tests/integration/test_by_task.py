@@ -103,9 +103,11 @@ class Place:
         for schedule in self.client.schedules():
             self.client.remove_schedule(schedule.name)
         for topic in self.client.topics():
-            self.client.resume(topic.name)
+            if topic.paused_until:
+                self.client.resume(topic.name)
             for group in self.client.groups(topic.name).groups:
-                self.client.resume_group(topic.name, group.name)
+                if group.paused_until:
+                    self.client.resume_group(topic.name, group.name)
             self.client.clear(topic.name)
             self.client.clear_policy(topic.name)
 
@@ -130,7 +132,7 @@ class Place:
             (
                 topic.name,
                 left(topic.paused_until),
-                self.client.policy(topic.name).policy,
+                policy,
                 [
                     (group.name, left(group.paused_until))
                     for group in self.client.groups(topic.name).groups
@@ -153,7 +155,8 @@ class Place:
             )
             for topic in self.client.topics()
             if topic.name[0] != "$"
-            and (topic.jobs or topic.paused_until or self.client.policy(topic.name).policy)
+            for policy in [self.client.policy(topic.name).policy]
+            if topic.jobs or topic.paused_until or policy
         ]
 
     # --- The four ways ---------------------------------------------------------------------------
