@@ -193,7 +193,7 @@ def test_what_is_answered_is_what_the_document_says(
     is_long = bool(pytestconfig.getoption("--long"))
     has_all = phase != "coverage" or is_long
     left_out = frozenset[str]() if has_all else DEAR
-    with hooks(has_all=is_long), daemon_of(tmp_path, *flags) as daemon:
+    with hooks(has_all=has_all), daemon_of(tmp_path, *flags) as daemon:
         draws = MANY if is_long else FEW
         answered, wrong = played(daemon.http_listens_on, phase, seed, draws, left_out)
         assert daemon.stop() == Exit.OK, daemon.log()
