@@ -57,6 +57,8 @@ READY_PER_S: Final = 20_000
 """Jobs that are there for a reading of `reserve + ack`, of each second."""
 WAL_JOBS: Final = 20_000
 STANDING: Final = (50, 1_000_000)
+PGBENCH_S_MIN: Final = 0.1
+"""pgbench counts in whole seconds: in a shorter reading each client does it once."""
 LEASE_S: Final = 5
 LOOK_S: Final = 0.005
 SETTINGS: Final = (
@@ -117,16 +119,22 @@ def wal_bytes(server: PostgresServer) -> float:
 
 
 def pgbench(
-    server: PostgresServer, bench: Bench, script: str, *words: str, clients: int = ONE.connections
+    server: PostgresServer, bench: Bench, script: str, *words: str, clients: int = 0
 ) -> float:
-    """Return how often a second pgbench's clients carry this out; for a reading's time."""
+    """Return how often a second pgbench's clients carry this out; for a reading's time.
+
+    They are as many as the connections of `ONE` unless said otherwise.
+    """
+    clients = clients or ONE.connections
+    lasting = ("-T", str(max(1, round(bench.seconds))))
+    amount = words or (lasting if bench.seconds > PGBENCH_S_MIN else ("-t", "1"))
     with tempfile.NamedTemporaryFile("w", dir=enterable(bench.directory), suffix=".sql") as file:
         file.write(script)
         file.flush()
         Path(file.name).chmod(0o644)
         said = server.run(
             *("pgbench", "-n", "-M", "prepared", "-c", str(clients), "-j", str(min(clients, 2))),
-            *(words or ("-T", str(max(1, round(bench.seconds))))),
+            *amount,
             *("-f", file.name, server.url),
         )
     found = re.search(r"tps = ([\d.]+)", said)
@@ -173,7 +181,7 @@ def put_script(delay: str) -> str:
     return PUT.replace("DELAY", delay).replace("BODY", "x" * BODY_BYTES)
 
 
-def put_in_sql(bench: Bench, clients: int = ONE.connections) -> Values:
+def put_in_sql(bench: Bench, clients: int = 0) -> Values:
     """Insert rows, with a commit each."""
     server = kept_database(bench)
     server.ask(TABLE)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.registry import EFFORTS, Bench, NotMeasuredError, Selection, cases_of
+from benchmarks import two_machines
+from benchmarks.registry import EFFORTS, Bench, Case, NotMeasuredError, Selection, cases_of
 from benchmarks.runner import faults
 from benchmarks.servers import operations
 from benchmarks.servers.account import JobAccount
@@ -19,6 +20,8 @@ JOBS_MAX = 100_000
 WRITTEN_S = 0.7
 """A kill keeps what was only written: PostgreSQL writes what it did not wait for 0.6 s later."""
 LOAD = Load(connections=2, in_flight=3, body_bytes=16_384)
+FILL = Load(connections=2, in_flight=20)
+"""Each connection to PostgreSQL is a process, and all servers are filled three times."""
 
 
 def program_of(peer: Peer) -> str:
@@ -26,8 +29,8 @@ def program_of(peer: Peer) -> str:
     return peer.subject.partition(",")[0]
 
 
-NEIGHBOURS = (
-    *("close", "all of it", "patterns", "dead pipeliners", "empty lines", "idempotency keys"),
+NEIGHBOURS = (  # `all of it` is each that needs no configuration
+    *("all of it", "patterns", "dead pipeliners", "empty lines", "idempotency keys"),
     *("answers 32 x 8 TLS", "redis nested 1 x 128"),
 )
 PROGRAMS = {name: list(each) for name, each in itertools.groupby(peers(), key=program_of)}
@@ -45,6 +48,7 @@ def test_a_server_does_every_operation_and_nothing_is_lost_doubled_or_early(
     program: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "LAST_SYNC_S", WRITTEN_S)
+    monkeypatch.setattr(operations, "FILL", FILL)
     peers_of_it = PROGRAMS[program]
     reasons = []
     for place, peer in enumerate(peers_of_it):
@@ -92,17 +96,35 @@ def do_every_operation(peer: Peer, bench: Bench, home: Path, skipped: Container[
         ("push", ["a host that hangs", "a topic that fails", "its jobs=10000", "its jobs=200"]),
         ("push", ["deliver steadily", "put", "reserve + ack", "deliveries a second=200"]),
         ("neighbours", [f"beside={name}" for name in NEIGHBOURS]),
-        ("two_machines", ["put", "reserve + ack", "in flight=1", "subject=delayd", "subject=sql"]),
-        ("two_machines", ["one INSERT", "log of a job"]),
-        ("two_machines", ["takeover", "standing jobs=50"]),
     ],
 )
 def test_a_case_that_needs_a_daemon_can_be_measured(
     chapter: str, words: list[str], tmp_path: Path
 ) -> None:
-    chosen = [*filter(Selection.of(words).has, cases_of(chapter))]
-    assert chosen
-    bench = Bench(EFFORTS["tiny"], tmp_path)
+    measure_each(chapter, [words], tmp_path)
+
+
+def test_two_machines_can_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_machines, "ONE", Load(connections=2, in_flight=1))
+    monkeypatch.setattr(two_machines, "MANY", FILL)
+    choices = [  # one pair of servers for all of them
+        ["put", "reserve + ack", "in flight=1", "subject=log in postgresql", "subject=pgbench"],
+        ["put", "in flight=1", "subject=log in files"],
+        ["one INSERT"],
+        ["log of a job", "subject=log in postgresql"],
+        ["log of a job", "subject=pgbench", "body=JSON"],  # a row in SQL is the same with each
+        ["takeover", "standing jobs=50"],
+    ]
+    measure_each("two_machines", choices, tmp_path)
+
+
+def measure_each(chapter: str, choices: list[list[str]], directory: Path) -> None:
+    chosen: list[Case] = []
+    for words in choices:
+        found = [*filter(Selection.of(words).has, cases_of(chapter))]
+        assert found, words
+        chosen += found
+    bench = Bench(EFFORTS["tiny"], directory)
     try:
         for case in chosen:
             values = case.measure(bench)
