@@ -49,7 +49,7 @@ IMPORTED: Final = (
     *("delayd.http.server", "delayd.http.api", "delayd.cli.main", "delayd.cli.beanstalkd"),
     *("delayd.standby", "delayd.postgres.postgres_log"),
 )
-AT_START: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "FAKETIME")
+AT_START: Final = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "FAKETIME", "SSL_", "OPENSSL_")
 """Variables that an interpreter or the system's libraries read once begin so."""
 MESSAGE_BYTES_MAX: Final = 1 << 17
 STANDARD: Final = (0, 1, 2)
