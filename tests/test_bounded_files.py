@@ -85,6 +85,7 @@ BINLOG_NAMES: Final = ("binlog.1", "lock")
 JOURNAL_NAMES: Final = (*("lock", "segment-0000000001.log", "snapshot-00000000000000000001.snap"),)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", BINLOG_NAMES)
 def test_an_import_waits_for_no_pipe(name: str, tmp_path: Path) -> None:
     binlog = tmp_path / "binlog"

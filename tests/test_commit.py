@@ -446,6 +446,7 @@ def test_a_disk_that_hangs_once_holds_the_loop_once(make: Make, watch: Watch) ->
     assert is_in_turn(bench)
 
 
+@pytest.mark.thorough
 def test_syncs_that_are_never_quick_hold_the_loop_for_a_hundredth_of_the_time(
     make: Make, watch: Watch
 ) -> None:

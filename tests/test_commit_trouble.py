@@ -62,6 +62,7 @@ def rig(clockwork: Watch) -> Iterator[CommitRig]:
     made.close()
 
 
+@pytest.mark.thorough
 def test_a_full_disk_refuses_puts_and_can_be_drained_one_job_at_a_time(rig: CommitRig) -> None:
     jobs = rig.fill()
     assert jobs > 2_000
@@ -73,6 +74,7 @@ def test_a_full_disk_refuses_puts_and_can_be_drained_one_job_at_a_time(rig: Comm
     assert rig.drain() == jobs
 
 
+@pytest.mark.thorough
 def test_on_a_full_disk_jobs_can_be_touched_buried_kicked_and_released(rig: CommitRig) -> None:
     rig.fill()
     rig.take_the_rest()
@@ -91,6 +93,7 @@ def test_on_a_full_disk_jobs_can_be_touched_buried_kicked_and_released(rig: Comm
         rig.end_turn()
 
 
+@pytest.mark.thorough
 def test_when_the_emergency_space_is_used_up_deletes_and_returns_still_go(rig: CommitRig) -> None:
     jobs = rig.fill()
     rig.take_the_rest()
@@ -146,6 +149,7 @@ def test_a_daemon_that_starts_on_a_full_disk_can_be_drained(rig: CommitRig) -> N
     rig.journal = again.journal
 
 
+@pytest.mark.thorough
 def test_space_that_came_without_asking_is_told_too(rig: CommitRig) -> None:
     rig.fill()
     assert rig.changes == [True]
@@ -157,6 +161,7 @@ def test_space_that_came_without_asking_is_told_too(rig: CommitRig) -> None:
     assert rig.changes == [True, False]
 
 
+@pytest.mark.thorough
 def test_a_full_disk_is_asked_after_turns_of_others_too(rig: CommitRig, clockwork: Watch) -> None:
     rig.fill()
     rig.limit()
@@ -169,6 +174,7 @@ def test_a_full_disk_is_asked_after_turns_of_others_too(rig: CommitRig, clockwor
     assert rig.changes == [True, False]
 
 
+@pytest.mark.thorough
 def test_a_full_disk_is_asked_once_a_second_and_puts_go_on_by_themselves(
     rig: CommitRig, clockwork: Watch
 ) -> None:
@@ -285,6 +291,7 @@ def test_whatever_clients_do_on_a_full_disk_is_recorded_or_refused(
 # --- Group commit by itself ----------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", [SyncPolicy.NEVER, SyncPolicy.INTERVAL])
 def test_without_waiting_replies_much_unsynced_begins_a_sync_and_more_stops_reading(
     policy: SyncPolicy,

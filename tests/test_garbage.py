@@ -30,6 +30,7 @@ def _no_collector() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.thorough
 def test_a_connection_of_the_line_that_has_closed_leaves_nothing_to_collect() -> None:
     with ServerRig() as rig:
         clients = [rig.client() for _ in range(8)]
@@ -173,6 +174,7 @@ def test_calls_of_urls_leave_nothing_to_collect(
         assert asyncio.run(scene(port)) == 0
 
 
+@pytest.mark.thorough
 def test_what_a_long_collection_of_all_has_left_is_not_traversed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

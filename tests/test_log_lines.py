@@ -53,6 +53,7 @@ def test_lines_below_the_level_are_not_written() -> None:
     assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["warning", "error"]
 
 
+@pytest.mark.thorough
 def test_libraries_do_not_write_into_the_log() -> None:
     program = "import logging, delayd.log_lines as lines; {}; logging.error('x')"
     for call, said in (("lines", "x\n"), ("lines.keep_libraries_quiet()", "")):

@@ -80,6 +80,7 @@ def test_a_call_of_another_thread_wakes_the_loop(rig: Rig) -> None:
     assert rig.loop.wait_s() is None
 
 
+@pytest.mark.thorough
 def test_no_call_is_lost_when_more_come_than_the_pipe_holds(rig: Rig) -> None:
     for _ in range(70_000):
         rig.loop.call_soon_threadsafe(lambda: rig.note("x"))

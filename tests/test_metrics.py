@@ -310,6 +310,7 @@ def test_a_standby_tells_its_own_lag_and_no_jobs() -> None:
     assert "delayd_jobs" not in families
 
 
+@pytest.mark.thorough
 def test_topics_beyond_the_limit_are_told_of_as_one() -> None:
     beyond = 40
     page = Page(busy_rig(TOPICS_SHOWN_MAX + beyond))
@@ -363,6 +364,7 @@ def test_a_piece_tells_of_a_bounded_number_of_topics() -> None:
         assert len(piece) < 64 << 10
 
 
+@pytest.mark.thorough
 def test_topics_may_come_and_go_between_pieces() -> None:
     rig = busy_rig(60)
     page = Page(rig)

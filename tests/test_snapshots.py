@@ -133,6 +133,7 @@ def test_turns_between_two_slices_do_not_bring_the_next_one_forward(rig: CommitR
     assert len(rig.engine.store.jobs.guarded) < left - 1
 
 
+@pytest.mark.thorough
 def test_a_thread_that_is_behind_is_waited_for_without_polling() -> None:
     rig = snapshot_rig(segment_bytes=4 << 20, pace=0)
     body = b"x" * 60_000
@@ -156,6 +157,7 @@ def test_a_thread_that_is_behind_is_waited_for_without_polling() -> None:
     assert rig.restarted().state() == rig.state()
 
 
+@pytest.mark.thorough
 def test_no_payload_is_longer_than_its_limit_but_for_a_long_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -229,6 +231,7 @@ def test_the_disk_never_holds_more_than_twice_what_is_live_and_a_segment(
     assert rig.restarted().state() == rig.state()
 
 
+@pytest.mark.thorough
 def test_after_a_mass_of_jobs_has_gone_the_log_is_short_without_another_operation(
     rig: CommitRig,
 ) -> None:
@@ -381,6 +384,7 @@ def test_whatever_call_fails_meanwhile_every_job_is_there_afterwards(
 # --- The end -------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tasks_done", range(3))
 def test_an_unfinished_snapshot_is_given_up_at_the_stop(tasks_done: int) -> None:
     rig = snapshot_rig(segment_bytes=1 << 20, pace=0)
@@ -403,6 +407,7 @@ def test_an_unfinished_snapshot_is_given_up_at_the_stop(tasks_done: int) -> None
     assert rig.restarted().state() == rig.state()
 
 
+@pytest.mark.thorough
 def test_a_stop_in_the_middle_of_the_copy_leaves_neither_file_nor_guard(rig: CommitRig) -> None:
     for _ in range(20):
         rig.put(SNAPSHOT_SLICE_JOBS, delay_ms=HOUR_MS)

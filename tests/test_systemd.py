@@ -51,6 +51,7 @@ def test_telling_nobody_does_nothing(address: str) -> None:
     Notifier({"NOTIFY_SOCKET": address} if address else {}, PID).ready("serving")
 
 
+@pytest.mark.thorough
 def test_a_manager_that_does_not_read_is_not_waited_for(manager: socket.socket) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()}, PID)
     for _ in range(10_000):

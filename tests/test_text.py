@@ -39,6 +39,7 @@ def test_a_long_name_is_near_to_nothing() -> None:
 # --- Texts of others -----------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_seen_is_escaped_whatever_its_category() -> None:
     hidden: defaultdict[str, list[str]] = defaultdict(list)
     for c in map(chr, range(sys.maxunicode + 1)):
@@ -126,6 +127,7 @@ def test_no_user_password_or_query_of_a_url_is_shown(url: str, shown: str) -> No
     assert hide_in_urls(f"x {shown}") == f"x {shown}", "what is hidden stays as it is"
 
 
+@pytest.mark.thorough
 def test_a_text_that_is_hardly_a_url_is_read_once() -> None:
     """What a server says may be made for it: as a square of its length this would take an hour."""
     for text in ("a" * 2_000_000 + " ://", "a1+" * 700_000 + "\n://", "-" * 2_000_000 + "://"):

@@ -175,6 +175,7 @@ def test_nobody_reads_the_wall_clock_while_no_job_follows_it() -> None:
     assert readings
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("drift_ppm", [0, 500, -500, 100_000, -100_000])
 def test_never_early_and_hardly_late_with_clocks_that_step_and_drift(
     drift_ppm: int, rng: random.Random

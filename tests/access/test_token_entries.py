@@ -72,6 +72,7 @@ def test_a_file_that_ends_anywhere_is_refused_or_whole() -> None:
     assert TOKENS_FILE.from_bytes(data[:-1], "t") == whole  # but for its last newline
 
 
+@pytest.mark.thorough
 def test_a_file_with_one_wrong_bit_is_refused_or_read() -> None:
     data = GOLDEN.read_bytes()
     for index in range(len(data)):

@@ -69,6 +69,7 @@ def test_the_next_network_is_somebody_else() -> None:
     assert network("2001:db8:0:1::1") != network("2001:db8:0:2::1")
 
 
+@pytest.mark.thorough
 def test_memory_is_bounded_and_the_one_who_was_quiet_for_longest_goes() -> None:
     wrong_tokens = WrongTokens()
     for number in range(AUTH_FAILURES_MAX):

@@ -21,6 +21,7 @@ def collector() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("measure", "kind"), OF_KEYS)
 def test_jobs_with_and_without_keys_are_measured(measure: keys.Measure, kind: str) -> None:
     values = measure(kind, FEW)
@@ -28,6 +29,7 @@ def test_jobs_with_and_without_keys_are_measured(measure: keys.Measure, kind: st
     assert all(figure > 0 for name, figure in values.items() if name == "us")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", groups.KINDS)
 def test_a_put_and_a_reserve_are_measured_with_and_without_groups(kind: str) -> None:
     assert groups.putting(kind, FEW)["us"] > 0
@@ -46,11 +48,13 @@ def test_passes_are_measured_until_they_are_over(operation: str) -> None:
     assert 0 < values["worst_ms"] <= values["seconds"] * 1e3 + 1e-9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("subject", [scrape.OURS, scrape.WHOLE])
 def test_scrapes_are_measured(subject: str) -> None:
     assert scrape.measured(subject, FEW)["p50_ms"] > 0
 
 
+@pytest.mark.thorough
 def test_what_is_measured_alone_comes_back_and_so_does_its_error() -> None:
     assert in_a_process(pow, 2, 10) == 1_024
     with pytest.raises(ZeroDivisionError):

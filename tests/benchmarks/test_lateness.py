@@ -160,6 +160,7 @@ def test_a_stall_is_seen_by_each_job_that_was_due_in_it(rig: Rig) -> None:
     assert max(late_ms(offer, 1.0, 1.95)) <= 2
 
 
+@pytest.mark.thorough
 def test_what_a_full_socket_does_not_take_counts_from_when_it_was_offered(rig: Rig) -> None:
     rig.room = 4_096
     offer = rig.offer(workers=8)

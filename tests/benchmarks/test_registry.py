@@ -55,6 +55,7 @@ def test_a_chapter_names_each_of_its_cases_once(chapter: str) -> None:
     assert cases_of(chapter)
 
 
+@pytest.mark.thorough
 def test_subjects_take_turns_and_what_must_not_be_is_told(tmp_path: Path) -> None:
     order: list[str] = []
     turns = [

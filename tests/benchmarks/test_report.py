@@ -274,6 +274,7 @@ def texts_of(svg: str) -> Sequence[str]:
     return [node.text or "" for node in root.iter("{http://www.w3.org/2000/svg}text")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_a_picture_names_each_subject_and_its_durability_and_is_the_same_each_time(
     theme: str,

@@ -282,6 +282,7 @@ def test_a_user_who_cannot_read_the_modules_is_named_with_their_folder(
     assert not service.configs
 
 
+@pytest.mark.thorough
 def test_what_the_line_alone_does_not_need_is_not_imported_before_it_answers() -> None:
     heavy = {"aiohttp", "asyncio", "click", "json", "logging", "msgspec", "orjson", "ssl"}
     heavy |= {
@@ -299,6 +300,7 @@ def test_what_the_line_alone_does_not_need_is_not_imported_before_it_answers() -
     assert not heavy & imported_by("delayd.cli.beanstalkd", "delayd.service")
 
 
+@pytest.mark.thorough
 def test_what_keeps_jobs_needs_no_dataclasses_either() -> None:
     kept = ("delayd.commit", "delayd.journal.aio", "delayd.journal.journal", "delayd.snapshots")
     heavy = {"asyncio", "dataclasses", "inspect", "json", "logging", "msgspec"}

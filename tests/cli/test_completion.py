@@ -45,6 +45,7 @@ def completed(words: str) -> list[str]:
     return [line.partition(",")[2] for line in ran.stdout.split()]
 
 
+@pytest.mark.thorough
 def test_commands_and_their_flags_are_completed() -> None:
     assert completed("delayd ") == list(COMMANDS)
     assert completed("delayd config ch") == ["check"]

@@ -80,6 +80,7 @@ def test_what_may_succeed_later_says_when() -> None:
     assert told == ["it drains", "nothing was changed; try again in 5 s"]
 
 
+@pytest.mark.thorough
 def test_a_command_imports_little_and_neither_rich_nor_the_daemon() -> None:
     baseline = imported_by("click")
     imported = imported_by("delayd.cli.main", "delayd.cli.put", "delayd.client.sync") - baseline

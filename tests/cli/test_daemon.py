@@ -93,6 +93,7 @@ def test_a_command_ends_alike_with_and_without_click(
     assert capsys.readouterr() == without_click
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("line", "exit_code", "has_click"),
     [

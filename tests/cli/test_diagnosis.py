@@ -204,6 +204,7 @@ def test_the_daemon_of_a_url_is_asked_whether_it_takes_jobs(
     assert "the daemon" not in talk.ok("doctor")
 
 
+@pytest.mark.thorough
 def test_the_daemon_is_asked_last_and_not_for_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,6 +28,7 @@ def pipe(*lines: str) -> str:
     return f"/dev/fd/{reader}"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("may_have_happened", [False, True])
 def test_it_is_said_where_to_go_on(
     talk: Talk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, may_have_happened: bool
@@ -113,6 +114,7 @@ def test_a_pipe_gives_the_same_lines_however_it_is_cut() -> None:
         assert found == [b"ab\n", b"\n", b"longer t", b"han eigh", b"t\n", b"c"]
 
 
+@pytest.mark.thorough
 def test_what_is_wrong_at_the_end_of_a_pipe_is_found_before_the_first_put(talk: Talk) -> None:
     lines = ['{"body": 1}'] * BATCH_JOBS
     told = talk.fails(Exit.USAGE, "put", "mail", "--ndjson", pipe(*lines, "{"))

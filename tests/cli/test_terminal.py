@@ -82,6 +82,7 @@ def test_output_that_is_not_read_is_no_failure_and_one_that_cannot_be_written_is
     assert (done.returncode, done.stderr) == (Exit.OUTPUT_FAILED, f"{told}Bad file descriptor\n")
 
 
+@pytest.mark.thorough
 def test_the_verdict_of_a_check_is_in_its_exit_code_whoever_reads_on(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     reader, writer = os.pipe()
@@ -91,6 +92,7 @@ def test_the_verdict_of_a_check_is_in_its_exit_code_whoever_reads_on(tmp_path: P
     os.close(writer)
 
 
+@pytest.mark.thorough
 def test_a_token_that_could_not_be_printed_is_named_so_that_it_can_be_revoked(
     tmp_path: Path,
 ) -> None:

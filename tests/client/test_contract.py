@@ -88,6 +88,7 @@ def test_many_jobs_are_put_at_once_and_each_has_its_result(world: World) -> None
     assert world.client.put_many(world.topic, []) == []
 
 
+@pytest.mark.thorough
 def test_a_malformed_job_is_named_by_its_place_among_all_and_those_before_are_known(
     world: World,
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_malformed_job_is_named_by_its_place_among_all_and_those_before_are_kn
     assert world.client.topic(world.topic).jobs == 2_001
 
 
+@pytest.mark.thorough
 def test_a_batch_has_every_result_in_order(world: World) -> None:
     world.client.set_policy(world.topic, {"body_bytes_max": 100})
     world.client.put(world.topic, "x", delay=60, key="taken")
@@ -217,6 +219,7 @@ def test_a_job_may_be_finished_otherwise_in_its_block(world: World) -> None:
 # --- Jobs ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_jobs_are_listed_in_due_order_page_after_page(world: World) -> None:
     world.client.put_many(
         world.topic, [{"body": n, "delay": 3_000 - n, "key": f"k{n}"} for n in range(2_100)]

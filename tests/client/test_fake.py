@@ -52,6 +52,7 @@ def test_a_reserve_that_waits_lets_the_time_pass_up_to_the_next_job(
         assert fake.now == put.due
 
 
+@pytest.mark.thorough
 def test_a_year_of_nights_passes_with_both_changes_of_the_clocks(fake: FakeDelayd) -> None:
     client = fake.client()
     client.put_schedule(
@@ -88,6 +89,7 @@ def test_a_reserve_passes_the_time_of_what_others_wait_for(fake: FakeDelayd) -> 
     assert fake.now == START + dt.timedelta(seconds=60)
 
 
+@pytest.mark.thorough
 def test_a_reserve_that_would_wait_for_ever_ends(fake: FakeDelayd) -> None:
     with pytest.raises(TimedOut, match="for ever"):
         fake.client().reserve("mail")
@@ -209,6 +211,7 @@ def test_a_fake_holds_no_descriptor() -> None:
 # --- How it is imported ---------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_what_is_imported_for_tests_loads_no_daemon_before_there_is_one() -> None:
     for statement in (
         "import delayd.testing.pytest_plugin",

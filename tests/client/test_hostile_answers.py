@@ -348,6 +348,7 @@ def changed(data: bytes, rng: Random) -> bytes:
     return data
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("response", [RESPONSE, CHUNKED])
 def test_any_bytes_of_http_are_a_response_or_an_error_of_delayd(
     response: bytes, rng: Random
@@ -491,6 +492,7 @@ def test_any_bytes_on_the_line_are_replies_or_an_error_of_delayd(rng: Random) ->
             continue
 
 
+@pytest.mark.thorough
 def test_any_replies_to_a_batch_are_results_or_an_error_of_delayd(rng: Random) -> None:
     stream = b"INSERTED 1\r\nINSERTED 2\r\nJOB_TOO_BIG\r\nBURIED 3\r\nKEPT 4\r\n"
     for _ in range(3_000):

@@ -90,6 +90,7 @@ def check_flood(made: Made, scheme: str, flood: tuple[bytes, bytes], ask: Any) -
         made.close()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("flood", FLOODS)
 def test_a_flood_of_http_ends_with_an_error_and_little_memory(made: Made, flood: str) -> None:
     check_flood(made, "http", FLOODS[flood], lambda client: client.ack(TOKEN))

@@ -828,6 +828,7 @@ def test_a_worker_makes_no_pause_where_the_job_waits_or_is_done(
         assert worker._loop.pause.left_s() == 0
 
 
+@pytest.mark.thorough
 def test_without_a_daemon_no_pause_takes_time() -> None:
     client = FakeDelayd().client()
     client.put("mail", "x")

@@ -56,6 +56,7 @@ MAKERS: dict[str, Callable[[Engine], Work]] = {
 ACTIONS = ("cancel", "kick", "kick_topic", "reschedule")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("delay_ms", [5, WEEK_MS])
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_step_looks_at_no_more_jobs_than_it_may(name: str, delay_ms: int) -> None:

@@ -138,6 +138,7 @@ def test_memory_follows_the_number_of_keys_both_ways() -> None:
     assert keyed.index.table_bytes == EMPTY_BYTES
 
 
+@pytest.mark.thorough
 def test_no_put_waits_for_more_than_one_part_to_grow() -> None:
     """Many keys are divided once, while they are few; from then on each part is for itself."""
     keyed = Keyed()

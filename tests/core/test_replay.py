@@ -68,6 +68,7 @@ def record_ends(payload: bytes) -> list[int]:
     return ends
 
 
+@pytest.mark.thorough
 def test_a_payload_that_is_cut_inside_a_record_is_refused_at_every_byte(rig: EngineRig) -> None:
     me = rig.client("topic")
     rig.put_many(6, "topic", body=b"body")

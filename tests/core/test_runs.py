@@ -187,6 +187,7 @@ def test_a_run_that_takes_nothing_records_nothing(rig: EngineRig) -> None:
 # --- Of a wheel ----------------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("entries", [0, 1, 2, 511, 512, 2_000])
 def test_cancelling_a_run_leaves_what_as_many_cancels_leave(entries: int) -> None:
     twins = [Owned(wheel_size=20) for _ in range(2)]
@@ -205,6 +206,7 @@ def test_cancelling_a_run_leaves_what_as_many_cancels_leave(entries: int) -> Non
     assert twins[0].run() == twins[1].run()
 
 
+@pytest.mark.thorough
 def test_random_runs_of_cancels_keep_the_wheel_in_order(rng: random.Random) -> None:
     for _ in range(20):
         owned = Owned(tick_ms=rng.choice((1, 10)), wheel_size=rng.choice((2, 20)))
@@ -225,6 +227,7 @@ def test_random_runs_of_cancels_keep_the_wheel_in_order(rng: random.Random) -> N
             owned.check()
 
 
+@pytest.mark.thorough
 def test_a_run_of_cancels_gives_memory_back_as_it_goes() -> None:
     owned = Owned()
     for entry in range(20_000):

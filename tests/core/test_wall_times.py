@@ -26,6 +26,7 @@ def step(wall_times: WallTimes, offset_ms: int, time_ms: int) -> None:
     wall_times.check()
 
 
+@pytest.mark.thorough
 def test_a_set_of_ids_is_a_set_of_ids(rng: random.Random) -> None:
     ids, model = IdSet(), set[int]()
     for _ in range(3_000):

@@ -180,6 +180,7 @@ def test_of_a_list_that_is_too_long_no_item_is_looked_at(monkeypatch: pytest.Mon
         put(b'{"jobs": [%b1]}' % (b"1," * limits.HTTP_FIELDS_BYTES_MAX))
 
 
+@pytest.mark.thorough
 def test_json_that_would_block_all_is_to_be_sent_in_lines() -> None:
     jobs = b",".join([b'{"body": "%b"}' % (b"x" * 60_000)] * 70)
     assert len(jobs) > limits.HTTP_JSON_BYTES_MAX

@@ -42,6 +42,7 @@ def test_the_longest_key_is_one_and_a_longer_one_is_none() -> None:
         assert (answer.status, answer.fields) == (422, ["Idempotency-Key"])
 
 
+@pytest.mark.thorough
 def test_where_the_disk_is_full_both_are_put_or_neither() -> None:
     for free_bytes in range(0, 2_000, 50):
         with HttpRig() as rig:

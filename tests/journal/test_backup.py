@@ -140,6 +140,7 @@ def test_a_copy_holds_all_that_was_there_when_it_began_whatever_is_written_and_r
     assert min(grown, removed, listed_again) > 2
 
 
+@pytest.mark.thorough
 def test_a_frame_that_is_being_written_is_left_out_or_whole_in_whatever_order_its_bytes_come(
     rng: random.Random,
 ) -> None:

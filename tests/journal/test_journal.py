@@ -305,6 +305,7 @@ class MeddlingDisk(SimulatedDisk):
             append_all(journal, [self.payloads.pop(0)])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("payload_bytes", [100, 1_500, FITTING])
 def test_frames_appended_during_a_sync_are_not_reported_durable_by_it(payload_bytes: int) -> None:
     disk = MeddlingDisk()

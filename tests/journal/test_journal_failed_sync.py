@@ -74,6 +74,7 @@ def check(disk: SimulatedDisk, writer: Writer) -> None:
     goes_on(disk, survivors)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("has_reserve", [False, True])
 @pytest.mark.parametrize("verb", VERBS)
 def test_one_error_of_any_verb_at_any_call_is_survived(

@@ -171,6 +171,7 @@ def test_after_a_second_failure_every_call_fails_and_touches_nothing(verb: str) 
         assert len(survivors) >= synced
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("short_bytes", [1, 2, 44, 45, 46, 500])
 def test_a_short_write_or_read_is_continued(short_bytes: int) -> None:
     for number in range(1, 40):

@@ -44,6 +44,7 @@ def spares_in(disk: SimulatedDisk) -> list[str]:
     return [name for name in contents_of(disk) if name.startswith("spare")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("payload_bytes", [9, 500, 5_000, 60_000])
 def test_as_much_as_there_is_space_for_can_be_appended_on_a_full_disk(
     disk: SimulatedDisk, payload_bytes: int

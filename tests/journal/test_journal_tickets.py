@@ -153,6 +153,7 @@ def test_many_files_gather_without_anybody_waiting_for_the_ticket(
 # --- Whatever happens in between -----------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_what_was_reported_durable_survives_whatever_happens_in_between(rng: random.Random) -> None:
     """Random appends, syncs elsewhere and here, errors of every kind; then the power goes."""
     fates = {"kept": 0, "failed": 0}

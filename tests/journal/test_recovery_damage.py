@@ -215,6 +215,7 @@ class GreedDisk(SimulatedDisk):
         return super().pread(handle, count, offset)
 
 
+@pytest.mark.thorough
 def test_memory_is_bounded_whatever_a_length_field_says() -> None:
     for tail in foreign_tails().values():
         disk = GreedDisk()
@@ -223,6 +224,7 @@ def test_memory_is_bounded_whatever_a_length_field_says() -> None:
         assert disk.longest <= JOURNAL_WINDOW_BYTES
 
 
+@pytest.mark.thorough
 def test_damage_far_before_an_intact_frame_is_found_across_windows() -> None:
     # The witness stands in the third window, its mark across the border of two.
     for shift in range(-8, 9):
@@ -239,6 +241,7 @@ def test_a_witness_longer_than_a_window_is_heard() -> None:
         opened(disk_with(FIRST + b"\xff" * 99 + frame(5, 4, body)))
 
 
+@pytest.mark.thorough
 def test_unsynced_sectors_that_arrive_in_any_order_never_stop_a_start(rng: random.Random) -> None:
     for _ in range(300):
         disk = SimulatedDisk()

@@ -148,6 +148,7 @@ def test_after_a_mass_of_jobs_has_gone_the_disk_is_empty_without_another_operati
     assert jobs.disk_bytes() < SEGMENT + 5_000
 
 
+@pytest.mark.thorough
 def test_a_growing_state_is_not_copied_over_and_over() -> None:
     jobs = Jobs()
     growth(jobs)
@@ -198,6 +199,7 @@ def play(state: dict[int, bytes], payload: bytes) -> None:
             state[job_id] = payload[at - body_bytes : at]
 
 
+@pytest.mark.thorough
 def test_the_books_are_right_after_a_restart() -> None:
     jobs = Jobs(noise=0.5)
     churn(jobs)
@@ -213,6 +215,7 @@ def test_the_books_are_right_after_a_restart() -> None:
     assert not journal.snapshot_is_due(jobs.live_bytes)
 
 
+@pytest.mark.thorough
 def test_the_journal_tells_its_files_and_how_many_jobs_were_copied() -> None:
     jobs = Jobs()
     assert (jobs.journal.retention.file_numbers, jobs.journal.retention.jobs_copied) == ((0, 0), 0)

@@ -247,6 +247,7 @@ def test_a_long_snapshot_is_synced_in_between(disk: SimulatedDisk, journal: Jour
     assert disk.verb_counts["sync"] == before + 2
 
 
+@pytest.mark.thorough
 def test_a_snapshot_is_written_in_one_thread_while_others_append_and_sync(tmp_path: Path) -> None:
     home = str(tmp_path / "journal")
     journal = Journal.open(home, disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)

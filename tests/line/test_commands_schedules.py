@@ -26,6 +26,7 @@ def put(client: Client, name: str, json: bytes) -> bytes:
     return client.in_full
 
 
+@pytest.mark.thorough
 def test_a_daemon_whose_clients_ask_nothing_of_schedules_loads_none_of_it() -> None:
     script = "import sys, delayd.line.server, delayd.line.commands; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)

@@ -331,6 +331,7 @@ def test_deletes_in_a_run_are_looked_at_one_by_one_where_they_differ(rng: random
     assert [job for job in (1, 2, 3, 4) if rig.engine.store.jobs.get(job)] == [2, 4]
 
 
+@pytest.mark.thorough
 def test_no_line_whatever_reaches_a_tube_that_is_not_the_clients(rng: random.Random) -> None:
     words = [
         b"secret",

@@ -76,6 +76,7 @@ def test_every_length_around_the_window_ends_as_in_the_model() -> None:
             assert LineRig().client().says(stream) == b"".join(model(stream)), (count, end)
 
 
+@pytest.mark.thorough
 def test_random_streams_end_as_in_the_model(rng: random.Random) -> None:
     for _ in range(300):
         stream = b"".join(random_bit(rng) for _ in range(rng.randrange(1, 25)))

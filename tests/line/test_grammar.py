@@ -380,6 +380,7 @@ def test_a_line_of_ours_has_1024_bytes(begin: bytes) -> None:
         assert LineRig().client().says(*bytewise(stream)) == replies
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("begin", [*LONG, b"nack 1 ", b"set-policy ", b"change 1 x="])
 def test_a_longer_one_is_thrown_away_like_beanstalkds(begin: bytes) -> None:
     # Its end is found wherever it stands, also where beanstalkd's windows would cut it in two.

@@ -61,6 +61,7 @@ def test_a_reply_that_the_socket_does_not_take_at_once_arrives_whole(rig: Server
     assert heard(client) == b"USING default\r\n"
 
 
+@pytest.mark.thorough
 def test_while_a_client_reads_nothing_nothing_is_read_from_it() -> None:
     with ServerRig(out_bytes_max=100_000) as rig:
         client = rig.client(buffer_bytes=SMALL_BUFFERS)
@@ -193,6 +194,7 @@ def test_a_client_that_goes_in_the_turn_in_which_it_gets_a_job_gives_it_back(
         assert not rig.clients
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [1, 100_000])
 def test_what_was_said_over_a_unix_socket_before_it_was_closed_is_carried_out(
     unix_rig: ServerRig, size: int
@@ -247,6 +249,7 @@ def test_the_end_of_a_holder_comes_first_although_the_kernel_reports_it_behind_t
     assert len(rig.clients) == 1
 
 
+@pytest.mark.thorough
 def test_the_input_of_a_client_that_has_ended_is_read_in_pieces(rig: ServerRig) -> None:
     client, other = rig.client(), rig.client()
     puts = 6 * READ_BYTES // len(PUT)

@@ -417,6 +417,7 @@ def test_with_tokens_a_certificate_is_not_enough() -> None:
 # --- Whatever clients do -------------------------------------------------------------------------
 
 
+@pytest.mark.thorough
 def test_when_all_have_gone_however_they_went_nothing_is_left_of_them(
     monkeypatch: pytest.MonkeyPatch, rng: random.Random
 ) -> None:

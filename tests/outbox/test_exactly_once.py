@@ -69,6 +69,7 @@ def test_a_request_of_a_killed_relay_may_arrive_at_any_time(
             check_once(rig, bodies)
 
 
+@pytest.mark.thorough
 def test_a_relay_that_another_one_overtakes_anywhere_does_no_harm(rig: OutboxRig) -> None:
     calls = calls_of(rig)
     for at in range(1, calls + 1):

@@ -117,6 +117,7 @@ def probes(rig: SchedulerRig, hours: int, end: AttemptEnd = OUTAGE) -> list[Push
     return made
 
 
+@pytest.mark.thorough
 def test_probes_cost_no_attempt_while_others_wait_for_the_place(rig: SchedulerRig) -> None:
     job_ids = an_outage(rig, 3, {"max_attempts": 1})
     made = probes(rig, hours=1)
@@ -155,6 +156,7 @@ def test_a_lone_job_goes_its_ladder_whatever_the_breaker_does(rig: SchedulerRig)
     assert made == 21
 
 
+@pytest.mark.thorough
 def test_of_a_spared_probe_the_answer_is_not_kept(rig: SchedulerRig) -> None:
     """It could be read without the scope admin: its reason is not that of a call."""
     job_ids = an_outage(rig, 2, {})
@@ -254,6 +256,7 @@ def test_a_host_that_is_gone_is_found_out_with_one_call_of_each_topic(
     assert len(made) == 5, "of another topic each"
 
 
+@pytest.mark.thorough
 def test_a_host_that_answers_one_topic_again_gets_the_jobs_of_all_at_once(
     rig: SchedulerRig,
 ) -> None:

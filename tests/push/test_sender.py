@@ -552,6 +552,7 @@ def test_places_that_fail_and_succeed_again_are_logged_without_what_may_be_secre
     assert rig.lines() == [failing, f"info deliveries succeed again {where}"]
 
 
+@pytest.mark.thorough
 def test_so_many_lines_are_logged_in_a_minute_and_no_more() -> None:
     with SenderRig(is_checked=False) as rig:
         rig.named["odd"] = QuickSink(raising)

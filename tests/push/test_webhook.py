@@ -617,6 +617,7 @@ async def test_urls_are_vetted_once_and_a_bounded_number_is_remembered(
     assert [got.line[6] for got in hook.got] == list("aabbacca")
 
 
+@pytest.mark.thorough
 def test_calls_do_without_the_framework_of_the_front_end() -> None:
     script = "import sys, delayd.push.webhook; print('aiohttp' in sys.modules)"
     done = subprocess.run(

@@ -51,6 +51,7 @@ def test_jobs_of_one_topic_come_due_oldest_first_in_slices_that_are_bounded(rig:
     assert seen == jobs
 
 
+@pytest.mark.thorough
 def test_a_hundred_thousand_jobs_at_one_instant_delay_others_by_one_slice_each(
     rig: EngineRig,
 ) -> None:

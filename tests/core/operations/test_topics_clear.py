@@ -105,6 +105,7 @@ def test_a_job_whose_ttr_has_run_out_waits_again_and_is_cleared_in_slices(rig: E
     rig.agree_with_the_log()
 
 
+@pytest.mark.thorough
 def test_absolute_times_of_cleared_jobs_are_forgotten_placed_or_not(rig: EngineRig) -> None:
     for number in range(300):
         rig.put(due_wall_ms=9_000 + number)
@@ -178,6 +179,7 @@ def test_memory_and_everything_else_is_as_it_was_before(rig: EngineRig) -> None:
     assert next_deadline(rig.engine) is None
 
 
+@pytest.mark.thorough
 def test_a_sweep_shares_the_steps_with_passes_that_take_turns(rig: EngineRig) -> None:
     crowded(rig, each=50)
     rig.clear()

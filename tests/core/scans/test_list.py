@@ -148,6 +148,7 @@ def test_jobs_are_found_by_how_their_keys_begin(rig: EngineRig) -> None:
     }
 
 
+@pytest.mark.thorough
 def test_the_first_page_of_many_delayed_jobs_looks_at_few(rig: EngineRig) -> None:
     for number in range(20_000):
         rig.put(delay_ms=1 + number * 37 % 1_000_003)

@@ -67,6 +67,7 @@ def test_all_dead_letters_are_counted_and_the_largest_groups_told() -> None:
     assert (groups[0].reason, groups[0].jobs) == ("buried: often #", 2)
 
 
+@pytest.mark.thorough
 def test_reasons_beyond_the_bound_are_counted_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = EngineRig()
     for number in range(REASONS_KEPT_MAX + 3):

@@ -11,6 +11,7 @@ SLOT_MS = 1 << AGE_SLOT_BITS
 DAY_MS = 86_400_000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(5))
 def test_slots_stay_few_and_the_oldest_is_never_told_too_old(seed: int) -> None:
     rng = random.Random(seed)
@@ -38,6 +39,7 @@ def test_slots_stay_few_and_the_oldest_is_never_told_too_old(seed: int) -> None:
     assert ages.shift == AGE_SLOT_BITS
 
 
+@pytest.mark.thorough
 def test_a_backlog_of_years_is_tidied_up_at_once() -> None:
     ages = ReadyAges()
     jobs = {job_id: job_id * 10_000_000 for job_id in range(10_000)}

@@ -62,6 +62,7 @@ def test_a_queue_finds_the_key_before_and_keeps_its_order() -> None:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wheel_size", [2, 20, 256])
 def test_mass_cancel_frees_the_memory(wheel_size: int, rng: random.Random) -> None:
     owned = Owned(1, wheel_size)
@@ -134,6 +135,7 @@ def test_a_job_reserved_and_released_over_and_over_does_not_fill_the_memory() ->
     assert owned.run() == [(24 * HOUR_MS, 1)]
 
 
+@pytest.mark.thorough
 def test_many_jobs_rescheduled_in_turn_within_a_bucket_do_not_fill_the_memory() -> None:
     owned = Owned(1, 256)
     jobs = 3 * SWEEP_CHUNK_ENTRIES
@@ -147,6 +149,7 @@ def test_many_jobs_rescheduled_in_turn_within_a_bucket_do_not_fill_the_memory() 
     assert len(owned.run()) == jobs
 
 
+@pytest.mark.thorough
 def test_a_debounced_job_is_kept_a_bounded_number_of_times_while_the_clock_moves() -> None:
     owned = Owned(1, 20)
     for now_ms in range(60_000):
@@ -205,6 +208,7 @@ def test_inserts_go_on_while_their_bucket_is_swept() -> None:
     assert [entry for _, entry in owned.advance(450)] == expected
 
 
+@pytest.mark.thorough
 def test_asking_for_the_soonest_does_not_stop_the_sweep() -> None:
     owned = Owned(1, 256)
     for entry in range(20_000):

@@ -219,6 +219,7 @@ def test_one_big_advance_equals_many_small_ones(
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("limit", [1, 2, 7, 100])
 def test_slices_fire_the_same_in_the_same_order(limit: int, rng: random.Random) -> None:
     seed = rng.random()

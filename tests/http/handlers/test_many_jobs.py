@@ -30,6 +30,7 @@ def fill(rig: HttpRig, topic: str, *bodies: bytes, delay_ms: int = 0) -> Topic:
     return made
 
 
+@pytest.mark.thorough
 def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
     with HttpRig(is_checked=False) as rig:
         engine, now_ms = rig.engine, RequestMs(rig.clock.now_ms())
@@ -51,6 +52,7 @@ def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
         assert found == [*range(1, limits.SEARCH_JOBS_MAX + 1)] * 2
 
 
+@pytest.mark.thorough
 def test_pages_hold_each_job_once_that_stays_as_it_is(rng: random.Random) -> None:
     with HttpRig() as rig:
         still = {put(rig, delay=rng.randrange(1, 1_000))["id"] for _ in range(60)}

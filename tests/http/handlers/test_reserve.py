@@ -19,6 +19,7 @@ def put_bodies(rig: HttpRig, topic: str, *bodies: bytes) -> None:
     put_alike(rig.engine, rig.engine.store.topic(topic), 0, 0, 60_000, bodies, now_ms)
 
 
+@pytest.mark.thorough
 def test_no_more_bodies_are_handed_out_than_an_answer_should_hold_and_one_however_long() -> None:
     with HttpRig(is_checked=False) as rig:
         for name in ("mail", "sms"):

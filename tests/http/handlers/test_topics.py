@@ -71,6 +71,7 @@ def test_a_policy_is_changed_only_if_it_is_as_it_was_read(
         assert done.headers["etag"] == rig.call("GET", path).headers["etag"] != etag
 
 
+@pytest.mark.thorough
 def test_others_are_served_while_a_million_are_kicked(monkeypatch: pytest.MonkeyPatch) -> None:
     with HttpRig(is_checked=False) as rig:
         jobs = 20 * limits.TASK_STEP_JOBS
