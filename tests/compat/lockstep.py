@@ -37,6 +37,7 @@ SHOWN_BYTES: Final = 160
 POURED_BYTES_SHOWN: Final = 4000
 
 JOB_NUMBER: Final = re.compile(rb"\{(\d+)\}")
+COUNTED: Final = re.compile(rb"\n(?:current|total)-connections: \d+")
 CONNECTIONS: Final = re.compile(rb"\ncurrent-connections: (\d+)\n")
 WAITING: Final = re.compile(rb"\ncurrent-waiting: (\d+)\n")
 TIMED_RESERVE: Final = re.compile(rb"reserve-with-timeout\s*([+-]?\d+)")
@@ -75,6 +76,8 @@ class Difference(AssertionError):
 
     def __init__(self, what: str, expected: bytes, got: bytes, transcript: str) -> None:
         self.shown = f"{what}\n{contrast(expected, got)}"
+        self.is_of_connections = COUNTED.sub(b"", expected) == COUNTED.sub(b"", got)
+        """Whether they agree but for how many have connected."""
         super().__init__(f"{self.shown}\n{transcript}")
 
 
