@@ -33,7 +33,7 @@ from delayd.journal.directory import (
     release_directory,
     take_directory,
 )
-from delayd.journal.disk import Disk, copy_bytes, end_of_data, opened, read_exactly
+from delayd.journal.disk import Disk, copy_bytes, end_of_data, opened, read_exactly, used_bytes
 from delayd.journal.errors import (
     JournalCorrupt,
     JournalError,
@@ -162,9 +162,9 @@ def _copy(
             size_bytes = disk.size(handle)
             if name == last_segment:
                 size_bytes, last_sequence = _end_of_frames(disk, f"{source}/{name}", handle)
-            elif SEGMENT_NAME.fullmatch(name):
-                # Full, but perhaps not cut to its frames yet.
-                size_bytes = end_of_data(disk, handle, 0, size_bytes)
+            elif SEGMENT_NAME.fullmatch(name) and used_bytes(disk, handle) < size_bytes:
+                # Full, but not cut to its frames yet; or the last checksum ends with a zero.
+                size_bytes, _ = _end_of_frames(disk, f"{source}/{name}", handle)
         sizes.append(size_bytes)
     with watch(sum(sizes)) as on_bytes:
         for file, size_bytes in zip(files, sizes, strict=True):
@@ -215,6 +215,6 @@ def _end_of_frames(disk: Disk, path: str, handle: int) -> tuple[int, int]:
             # It had been durable before it was read again, so it was not being written.
             raise JournalCorrupt(path, position.offset, position.stop.value)
         found = reader.search(position.offset, size_bytes)
-        if position.stop is Stop.END or all(synced < position.sequence for _, synced in found):
+        if position.stop is Stop.END or all(synced < position.sequence for _, synced, _ in found):
             return position.offset, position.sequence - 1
         durable_offset = position.offset

@@ -174,8 +174,8 @@ class FrameReader:
             stop = stop if has_data else Stop.END
         return Position(stop, offset, sequence, synced)
 
-    def search(self, start: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield (sequence, synced) of every intact frame that begins between the offsets.
+    def search(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (sequence, synced, where it ends) of every intact frame between the offsets.
 
         One pass over the file; intact frames are stepped over whole. Raises OSError.
         """
@@ -192,7 +192,7 @@ class FrameReader:
                 elif frame_bytes > len(window) - at:
                     break
                 elif (found := self._intact(window, at, frame_bytes)) is not None:
-                    yield found
+                    yield *found, offset + at + frame_bytes
                     at = window.find(needle, at + frame_bytes)
                 else:
                     at = window.find(needle, at + 1)
@@ -777,7 +777,8 @@ class Recovery:
                 return
             assert self.identity is not None
             reader = FrameReader(self.disk, handle, self.identity, segment.number)
-            yield from reader.search(start, end)
+            for sequence, synced, _ in reader.search(start, end):
+                yield sequence, synced
 
 
 # --- Warnings ------------------------------------------------------------------------------------

@@ -116,10 +116,11 @@ def _sync_for_good(disk: Disk, handle: int) -> None:
 
 
 def _keep_copy(recovery: Recovery, segment: SegmentFile, offset: int) -> TornTail | None:
-    """Copy a file's bytes from the offset on, without the zeros at their end; sync the copy."""
+    """Copy a file's bytes from the offset on, without the zeros behind them; sync the copy."""
     disk = recovery.disk
     with opened(disk, segment.path) as source:
         end = end_of_data(disk, source, offset, segment.size_bytes)
+        end = max((end, *(ends for _, ends in _frames_from(recovery, segment, source, offset))))
         if end == offset:
             return None
         copy = _free_path(recovery, segment, offset)
@@ -130,6 +131,19 @@ def _keep_copy(recovery: Recovery, segment: SegmentFile, offset: int) -> TornTai
         finally:
             disk.close(target)
     return TornTail(segment.path, offset, end - offset, copy)
+
+
+def _frames_from(
+    recovery: Recovery, segment: SegmentFile, handle: int, offset: int
+) -> Iterator[tuple[int, int]]:
+    """Yield (sequence, where it ends) of the intact frames from an offset of a file on.
+
+    That may be behind the last byte that is not zero: a checksum ends with any.
+    """
+    if recovery.identity is not None:
+        reader = FrameReader(recovery.disk, handle, recovery.identity, segment.number)
+        for sequence, _, ends in reader.search(max(offset, HEADER_BYTES), segment.size_bytes):
+            yield sequence, ends
 
 
 def _free_path(recovery: Recovery, segment: SegmentFile, offset: int) -> str:
@@ -242,7 +256,7 @@ class Rest:
     """What follows a place, up to the end of the log."""
 
     def __init__(self) -> None:
-        self.data_bytes = 0  # without the zeros at the ends of files
+        self.data_bytes = 0  # without the zeros behind the data of files
         self.segments = 0  # how many files it is in
         self.frames = 0  # intact ones among it
         self.first_sequence = 0
@@ -269,12 +283,11 @@ def rest_after(recovery: Recovery, place: LogPlace) -> Rest:
         offset = place.offset if index == 0 else 0
         with failing(segment.path), opened(disk, segment.path) as handle:
             end = end_of_data(disk, handle, offset, segment.size_bytes)
-            rest.data_bytes += end - offset
             rest.segments += end > offset
-            if recovery.identity is not None:
-                reader = FrameReader(disk, handle, recovery.identity, segment.number)
-                for sequence, _ in reader.search(max(offset, HEADER_BYTES), end):
-                    rest.count(sequence)
+            for sequence, ends in _frames_from(recovery, segment, handle, offset):
+                rest.count(sequence)
+                end = max(end, ends)
+            rest.data_bytes += end - offset
     return rest
 
 

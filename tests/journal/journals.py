@@ -1,6 +1,7 @@
 """What the tests of the journal share: opening, filling and reading journals on any disk."""
 
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -113,6 +114,12 @@ def segment_of(payloads: Sequence[bytes], *, synced_each: bool = True) -> bytes:
         frame(sequence, sequence - 1 if synced_each else 0, payload)
         for sequence, payload in enumerate(payloads, 1)
     )
+
+
+def payload_whose_frame_ends_with_a_zero(sequence: int, synced: int) -> bytes:
+    """For the first segment: one in 256 checksums does, and behind a frame there may be zeros."""
+    payloads = (b"payload %d" % number for number in itertools.count())
+    return next(each for each in payloads if frame(sequence, synced, each).endswith(b"\0"))
 
 
 def disk_with(*segments: bytes) -> SimulatedDisk:

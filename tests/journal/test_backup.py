@@ -17,7 +17,7 @@ from delayd.journal.errors import (
     JournalVersion,
     NotEmpty,
 )
-from delayd.journal.format import BACKUP_MARKER, HEADER_BYTES, VIRTUAL_NAME
+from delayd.journal.format import BACKUP_MARKER, HEADER_BYTES, VIRTUAL_NAME, segment_name
 from delayd.journal.journal import Journal
 from delayd.journal.recovery import Recovery
 from delayd.limits import BACKUP_ATTEMPTS_MAX, SNAPSHOT_SYNC_BYTES
@@ -34,6 +34,7 @@ from tests.journal.journals import (
     numbered,
     opened,
     path_of,
+    payload_whose_frame_ends_with_a_zero,
     segment_of,
     take_snapshot,
 )
@@ -138,6 +139,18 @@ def test_a_copy_holds_all_that_was_there_when_it_began_whatever_is_written_and_r
         removed += not set(held) <= set(disk.list_directory(DIRECTORY))
         listed_again += lists > 4
     assert min(grown, removed, listed_again) > 2
+
+
+def test_a_full_file_is_whole_in_the_copy_though_its_last_checksum_ends_with_a_zero() -> None:
+    payloads = [b"payload", payload_whose_frame_ends_with_a_zero(2, 1), b"further"]
+    full = segment_of(payloads[:2])
+    last = header(2, 3, synced=2, previous_valid_bytes=len(full)) + frame(
+        3, 2, payloads[2], number=2
+    )
+    for preallocated in (0, 1_000):
+        disk = disk_with(full + bytes(preallocated), last)
+        assert copied(disk) == in_copy(disk) == payloads
+        assert disk.file_bytes(f"{COPY}/{segment_name(1)}") == full
 
 
 @pytest.mark.thorough

@@ -13,10 +13,13 @@ from tests.journal.journals import (
     DIRECTORY,
     append_all,
     contents_of,
+    disk_with,
     frame_ends,
     numbered,
     opened,
+    payload_whose_frame_ends_with_a_zero,
     payloads_in,
+    segment_of,
     take_snapshot,
 )
 from tests.rigs.disk import SimulatedDisk
@@ -51,6 +54,18 @@ def damaged(files: Files) -> Iterator[Files]:
     segments = sorted(filter(SEGMENT_NAME.fullmatch, files))
     for count in range(1, len(segments)):
         yield {name: files[name] for name in files if name not in segments[:count]}
+
+
+def test_a_last_frame_whose_checksum_ends_with_a_zero_is_counted_and_copied_whole() -> None:
+    content = segment_of([b"payload", payload_whose_frame_ends_with_a_zero(2, 1)])
+    second = frame_ends(content)[1]
+    disk = disk_with(content + bytes(1_000))
+    with prepared(disk, DIRECTORY, 1, second) as operation:
+        assert str(operation.rest) == (
+            f"{len(content) - second} bytes in 1 file, with 1 intact frame (2 to 2)"
+        )
+        (tail,) = operation.cut()
+    assert disk.file_bytes(tail.copy) == content[second:]
 
 
 def disk_of(files: Files) -> SimulatedDisk:
