@@ -77,10 +77,11 @@ class ForkedProcess(subprocess.Popen[bytes]):
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end, and return its exit code. Raises subprocess.TimeoutExpired."""
+        # Another thread may send it a signal meanwhile, and so look whether it has ended.
+        if self.returncode is None and not select.select([self._supervisor], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
         with self._reading:
             if self.returncode is None:
-                if not select.select([self._supervisor], [], [], timeout)[0]:
-                    raise subprocess.TimeoutExpired(self.args, timeout or 0)
                 assert self._supervisor.recv(1) == ENDED
                 self._supervisor.sendall(ENDED)
                 (status,) = NUMBER.unpack(self._supervisor.recv(NUMBER.size))
