@@ -134,6 +134,14 @@ _servers: dict[int, _Server] = {}
 """By the number of the process: a fork of a test has none."""
 
 
+def own_server() -> _Server:
+    """Return the fork server of this process, started if there is none yet."""
+    pid = os.getpid()
+    if pid not in _servers:
+        _servers[pid] = _Server()
+    return _servers[pid]
+
+
 def stop() -> None:
     """End the fork server of this process, if it has one."""
     server = _servers.pop(os.getpid(), None)
@@ -158,11 +166,9 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a process like `subprocess.Popen`, or fork it where that is the same."""
     environment = dict(os.environ if env is None else env)
-    server = _servers.get(os.getpid())
-    if server is None:
-        server = _servers[os.getpid()] = _Server()
     begins = next((words for words in ENTRIES if tuple(command[: len(words)]) == words), None)
-    if begins is None or variables_at_start(environment) != server.variables:
+    server = None if begins is None else own_server()
+    if begins is None or server is None or variables_at_start(environment) != server.variables:
         return subprocess.Popen(
             command, stdin=stdin, stdout=stdout, stderr=stderr, cwd=cwd, env=env, pass_fds=pass_fds
         )
