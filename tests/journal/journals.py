@@ -2,7 +2,8 @@
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +27,7 @@ from delayd.journal.snapshot import SnapshotInfo
 from delayd.limits import JOURNAL_FILES_PER_SEGMENT
 from tests.rigs.disk import SimulatedDisk
 
+DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "internals" / "journal-format.md"
 DIRECTORY: Final = "data"
 SEGMENT_BYTES: Final = 4096
 """One file of the log."""
@@ -39,9 +41,15 @@ def path_of(number: int) -> str:
     return f"{DIRECTORY}/{segment_name(number)}"
 
 
-def opened(disk: Disk, segment_bytes: int = CONFIGURED_BYTES) -> tuple[Journal, list[bytes]]:
+def opened(
+    disk: Disk,
+    segment_bytes: int = CONFIGURED_BYTES,
+    *,
+    directory: str = DIRECTORY,
+    is_virtual: bool = False,
+) -> tuple[Journal, list[bytes]]:
     """A journal ready for appends, and the payloads that it held; closing frames left out."""
-    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=segment_bytes)
+    journal = Journal.open(directory, disk=disk, segment_bytes=segment_bytes, is_virtual=is_virtual)
     try:
         return journal, [frame.payload for frame in journal.replay() if frame.payload]
     except BaseException:
@@ -49,8 +57,8 @@ def opened(disk: Disk, segment_bytes: int = CONFIGURED_BYTES) -> tuple[Journal, 
         raise
 
 
-def payloads_in(disk: Disk) -> list[bytes]:
-    journal, payloads = opened(disk)
+def payloads_in(disk: Disk, directory: str = DIRECTORY) -> list[bytes]:
+    journal, payloads = opened(disk, directory=directory)
     journal.close()
     return payloads
 
@@ -124,11 +132,48 @@ def payload_whose_frame_ends_with_a_zero(sequence: int, synced: int) -> bytes:
 
 def disk_with(*segments: bytes) -> SimulatedDisk:
     """A disk with these files as segments 1, 2, ..."""
+    return disk_of({segment_name(number): content for number, content in enumerate(segments, 1)})
+
+
+def disk_of(files: Mapping[str, bytes]) -> SimulatedDisk:
+    """A disk with these files in the directory, which is there."""
     disk = SimulatedDisk()
     disk.make_directory(DIRECTORY)
-    for number, content in enumerate(segments, 1):
-        disk.put_file(path_of(number), content)
+    put_all(disk, files)
     return disk
+
+
+def put_all(disk: SimulatedDisk, files: Mapping[str, bytes], directory: str = DIRECTORY) -> None:
+    for name, content in files.items():
+        disk.put_file(f"{directory}/{name}", content)
+
+
+class BesideDisk(SimulatedDisk):
+    """During its next sync others act: the loop beside a thread that syncs."""
+
+    def __init__(self, capacity_bytes: int | None = None) -> None:
+        super().__init__(capacity_bytes)
+        self.beside: list[Callable[[], object]] = []
+
+    def sync(self, handle: int, /) -> None:
+        super().sync(handle)
+        acts, self.beside = self.beside, []
+        for act in acts:
+            act()
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    """The same with one bit changed, counted from the first."""
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def documented(section: str) -> tuple[str, bytes]:
+    """A section of the document of the format, and the bytes of the example in it."""
+    text = DOCUMENT.read_text(encoding="utf-8").split(f"## {section}\n")[1].split("\n## ")[0]
+    (block,) = re.findall(r"```hex\n(.*?)```", text, re.DOTALL)
+    return text, bytes.fromhex(re.sub(r"#.*", "", block))
 
 
 def contents_of(disk: SimulatedDisk) -> dict[str, bytes]:

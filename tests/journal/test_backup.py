@@ -18,23 +18,25 @@ from delayd.journal.errors import (
     NotEmpty,
 )
 from delayd.journal.format import BACKUP_MARKER, HEADER_BYTES, VIRTUAL_NAME, segment_name
-from delayd.journal.journal import Journal
 from delayd.journal.recovery import Recovery
 from delayd.limits import BACKUP_ATTEMPTS_MAX, SNAPSHOT_SYNC_BYTES
 from tests.journal.clients import any_order
 from tests.journal.journals import (
-    CONFIGURED_BYTES,
     DIRECTORY,
     SEGMENT_BYTES,
     append_all,
+    disk_of,
     disk_with,
     files_of,
+    flipped,
     frame,
     header,
     numbered,
     opened,
     path_of,
     payload_whose_frame_ends_with_a_zero,
+    payloads_in,
+    put_all,
     segment_of,
     take_snapshot,
 )
@@ -71,22 +73,6 @@ def copied(disk: SimulatedDisk) -> list[bytes]:
         payloads = [found.payload for found in recovery.frames() if found.payload]
         made.verify(recovery)
     return payloads
-
-
-def in_copy(disk: SimulatedDisk) -> list[bytes]:
-    """What a daemon that starts on the copy finds."""
-    journal = Journal.open(COPY, disk=disk, segment_bytes=CONFIGURED_BYTES)
-    try:
-        return [found.payload for found in journal.replay() if found.payload]
-    finally:
-        journal.close()
-
-
-def disk_with_files(files: dict[str, bytes], *, directory: str = DIRECTORY) -> SimulatedDisk:
-    disk = SimulatedDisk()
-    for name, content in files.items():
-        disk.put_file(f"{directory}/{name}", content)
-    return disk
 
 
 # --- While others write --------------------------------------------------------------------------
@@ -134,7 +120,7 @@ def test_a_copy_holds_all_that_was_there_when_it_began_whatever_is_written_and_r
         assert len(found) >= before
         assert found == worker.put[: len(found)]
         held = [name for name in disk.list_directory(COPY) if name != "lock"]
-        assert in_copy(disk) == found
+        assert payloads_in(disk, COPY) == found
         grown += len(found) > before
         removed += not set(held) <= set(disk.list_directory(DIRECTORY))
         listed_again += lists > 4
@@ -149,7 +135,7 @@ def test_a_full_file_is_whole_in_the_copy_though_its_last_checksum_ends_with_a_z
     )
     for preallocated in (0, 1_000):
         disk = disk_with(full + bytes(preallocated), last)
-        assert copied(disk) == in_copy(disk) == payloads
+        assert copied(disk) == payloads_in(disk, COPY) == payloads
         assert disk.file_bytes(f"{COPY}/{segment_name(1)}") == full
 
 
@@ -216,7 +202,7 @@ def test_a_snapshot_that_comes_while_names_are_listed_brings_the_log_before_it()
     files = files_of()
     late = max(name for name in files if name.startswith("segment-"))
     newest = max(name for name in files if name.startswith("snapshot-"))
-    disk = disk_with_files(files)
+    disk = disk_of(files)
     assert copied(disk)
     listings = iter(([name for name in files if name != late], list(files)))
 
@@ -226,11 +212,10 @@ def test_a_snapshot_that_comes_while_names_are_listed_brings_the_log_before_it()
             return next(listings, names) if path == DIRECTORY else names
 
     torn = Torn()
-    for name, content in files.items():
-        torn.put_file(f"{DIRECTORY}/{name}", content)
+    put_all(torn, files)
     whole = copied(torn)
     assert {late, newest} <= set(torn.list_directory(COPY))
-    assert whole == copied(disk_with_files(files))
+    assert whole == copied(disk_of(files))
 
 
 def test_a_file_that_becomes_shorter_ends_the_backup() -> None:
@@ -263,7 +248,7 @@ def test_only_what_a_start_reads_is_copied() -> None:
     }
     files = files_of()
     needed = {name for name in files if name.startswith(("segment", "snapshot"))}
-    disk = disk_with_files({name: files[name] for name in needed} | extra)
+    disk = disk_of({name: files[name] for name in needed} | extra)
     copied(disk)
     assert set(disk.list_directory(COPY)) == {*needed, VIRTUAL_NAME, "lock"}
     assert set(disk.list_directory(DIRECTORY)) == needed | extra.keys()
@@ -307,16 +292,12 @@ def test_the_torn_tail_that_a_kill_leaves_is_not_copied() -> None:
 # --- What is refused -----------------------------------------------------------------------------
 
 
-def damaged(content: bytes, offset: int) -> bytes:
-    return content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :]
-
-
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (damaged(segment_of(PAYLOADS), len(segment_of(PAYLOADS[:2])) + 60), JournalCorrupt),
+        (flipped(segment_of(PAYLOADS), 8 * (len(segment_of(PAYLOADS[:2])) + 60)), JournalCorrupt),
         (segment_of(PAYLOADS) + frame(6, 5, b"", kind=9), JournalVersion),
-        (damaged(segment_of(PAYLOADS), 30), JournalCorrupt),
+        (flipped(segment_of(PAYLOADS), 8 * 30), JournalCorrupt),
         (b"", JournalFailed),
     ],
     ids=("a frame that was durable", "a kind of the future", "the header", "an empty file"),
@@ -334,7 +315,7 @@ def test_what_no_start_takes_or_what_is_torn_for_good_is_no_backup(
 def test_damage_in_an_earlier_file_is_found_in_the_copy() -> None:
     files = files_of(with_snapshots=False)
     first = min(name for name in files if name.startswith("segment-"))
-    disk = disk_with_files(files | {first: damaged(files[first], 300)})
+    disk = disk_of(files | {first: flipped(files[first], 8 * 300)})
     with pytest.raises(JournalCorrupt, match=f"{COPY}/{first}"):
         copied(disk)
     assert disk.list_directory(COPY) == ["lock"]
@@ -343,7 +324,7 @@ def test_damage_in_an_earlier_file_is_found_in_the_copy() -> None:
 def test_a_log_that_a_power_cut_tore_over_several_files_has_to_be_started_once() -> None:
     first = segment_of(PAYLOADS[:2], synced_each=False)
     second = header(2, 3, previous_valid_bytes=len(first)) + frame(3, 0, PAYLOADS[2], number=2)
-    disk = disk_with(damaged(first, len(first) - 8), second)
+    disk = disk_with(flipped(first, 8 * (len(first) - 8)), second)
     with pytest.raises(JournalFailed, match="start the daemon on it once"):
         copied(disk)
     journal, payloads = opened(disk)
@@ -363,7 +344,7 @@ def test_a_copy_that_ends_too_early_is_no_backup() -> None:
 
 
 def test_a_directory_without_a_log_is_not_backed_up() -> None:
-    disk = disk_with_files({"lock": b"", "spare-0000000001.log": bytes(100)})
+    disk = disk_of({"lock": b"", "spare-0000000001.log": bytes(100)})
     with pytest.raises(JournalFailed, match="there is no log in it"):
         copied(disk)
     with pytest.raises(FileNotFoundError):
@@ -372,7 +353,7 @@ def test_a_directory_without_a_log_is_not_backed_up() -> None:
 
 def test_a_directory_that_is_not_delayds_is_not_backed_up() -> None:
     with pytest.raises(ForeignFile, match=r"notes\.txt"):
-        copied(disk_with_files({"notes.txt": b"", **files_of()}))
+        copied(disk_of({"notes.txt": b"", **files_of()}))
 
 
 @pytest.mark.parametrize("names", [["notes.txt"], ["segment-0000000001.log"], [VIRTUAL_NAME]])
@@ -390,7 +371,7 @@ def test_a_target_that_holds_anything_is_refused_and_left_as_it_is(names: list[s
 
 def calls_of_a_backup() -> range:
     """The numbers of its calls of the disk, beginning with the first."""
-    disk = disk_with_files(files_of())
+    disk = disk_of(files_of())
     before = disk.call_count
     assert len(copied(disk)) >= len(PAYLOADS)
     return range(before + 1, disk.call_count + 1)
@@ -404,11 +385,11 @@ def judged(disk: SimulatedDisk, whole: list[bytes]) -> str:
         return "nothing"
     if BACKUP_MARKER in names:
         with pytest.raises(ForeignFile, match="unfinished backup"):
-            in_copy(disk)
+            payloads_in(disk, COPY)
         return "marked"
     if not names:
         return "nothing"
-    assert in_copy(disk) == whole
+    assert payloads_in(disk, COPY) == whole
     return "whole"
 
 
@@ -417,10 +398,10 @@ def judged(disk: SimulatedDisk, whole: list[bytes]) -> str:
 def test_a_backup_that_fails_anywhere_leaves_nothing_that_looks_whole_and_can_be_begun_again(
     number: int,
 ) -> None:
-    whole = copied(disk_with_files(files_of()))
+    whole = copied(disk_of(files_of()))
     outcomes = set()
     for call in calls_of_a_backup():
-        disk = disk_with_files(files_of())
+        disk = disk_of(files_of())
         disk.fail(call, OSError(number, "broken"))
         # Giving back locks fails without harm.
         with contextlib.suppress(JournalError):
@@ -429,7 +410,7 @@ def test_a_backup_that_fails_anywhere_leaves_nothing_that_looks_whole_and_can_be
         outcomes.add(outcome)
         if outcome != "whole":
             assert copied(disk) == whole
-        assert in_copy(disk) == whole
+        assert payloads_in(disk, COPY) == whole
     # The last sync of the directory may fail when the marker is gone: then everything is there.
     assert outcomes == {"nothing", "whole"}
 
@@ -449,11 +430,11 @@ def names_from(number: int) -> Callable[[Piece], bool]:
 
 @pytest.mark.thorough
 def test_a_power_cut_anywhere_leaves_nothing_that_looks_whole(rng: random.Random) -> None:
-    whole = copied(disk_with_files(files_of()))
+    whole = copied(disk_of(files_of()))
     outcomes = set()
     for call in calls_of_a_backup():
         for survives in (None, lambda _: True, names_from(3), any_order(rng)):
-            disk = disk_with_files(files_of())
+            disk = disk_of(files_of())
             disk.fail(call, PowerCut())
             with pytest.raises(PowerCut):
                 copied(disk)
@@ -466,7 +447,7 @@ def test_a_power_cut_anywhere_leaves_nothing_that_looks_whole(rng: random.Random
 
 
 def test_a_backup_that_succeeded_survives_a_power_cut() -> None:
-    disk = disk_with_files(files_of())
+    disk = disk_of(files_of())
     whole = copied(disk)
     disk.crash()
     assert judged(disk, whole) == "whole"
@@ -491,10 +472,10 @@ def test_nothing_of_an_unfinished_backup_remains_in_the_next_one() -> None:
 
 @pytest.mark.thorough
 def test_a_power_cut_while_an_unfinished_backup_is_removed_leaves_its_marker_or_nothing() -> None:
-    whole = copied(disk_with_files(files_of()))
+    whole = copied(disk_of(files_of()))
     for call in calls_of_a_backup():
         for late in (1, 2, 3):
-            disk = disk_with_files(files_of())
+            disk = disk_of(files_of())
             for name in ("segment-0000000008.log", "segment-0000000009.log", BACKUP_MARKER):
                 disk.put_file(f"{COPY}/{name}", b"")
             disk.fail(call, PowerCut())

@@ -1,74 +1,105 @@
 """The facts of facts.txt, on a simulated disk.
 
-Steps stand between semicolons; `x*99` is 99 times x. `put` syncs after each payload, `fail sync 2`
-has the second sync from now on fail, and `crash` forgets what was not synced. Files are 1, 2, ...
-of the log, and `end`. Outcomes:
+Steps stand between semicolons; `x*99` is 99 times x, `?99` so much noise, and `4:900` four payloads
+of 900 bytes that differ, `4:900:5` those after them. `put` syncs after each payload, `fail sync 2`
+has the second sync from now on fail, `fail pread 1 99` the next 99, `fail create EROFS` with
+another error than EIO; `beside append a` appends during the next sync; `crash` forgets what was not
+synced. Files are 1, 2, ... of the log, `end`, and what else has a name. Outcomes:
 
     JournalFailed EIO       the last step is refused with these words
     = 3                     it returns this
     durable 3               up to here all is durable; so `appended`, `fresh` starts, `files`, ...
     holds a b               a start finds these payloads; the journal is open then
+    same                    all files are as they were when `keep` was said, and so is the space
 """
 
 import errno
 import re
 import shlex
 from pathlib import Path
+from random import Random
 from typing import Final
 
 import pytest
 
-from delayd.journal.errors import JournalCorrupt, JournalFailed, JournalFull
+from delayd.journal import errors
+from delayd.journal.directory import holder
 from delayd.journal.format import END_NAME
 from delayd.journal.journal import Journal, Pending, SyncTicket
 from tests.fact_rows import Fact, rows
 from tests.journal.journals import (
+    CONFIGURED_BYTES,
     DIRECTORY,
+    START_MS,
+    BesideDisk,
     append_all,
     contents_of,
+    numbered,
     opened,
     path_of,
     take_snapshot,
-)  # fmt: skip
-from tests.rigs.disk import SimulatedDisk
+)
 
 FACTS: Final = dict(rows(Path(__file__).parent / "facts.txt"))
-REFUSALS: Final = {each.__name__: each for each in (JournalCorrupt, JournalFailed, JournalFull)} | {
-    "OSError": OSError
-}
+REFUSALS: Final[dict[str, type[Exception]]] = {
+    name: each
+    for name, each in vars(errors).items()
+    if isinstance(each, type) and issubclass(each, Exception)
+} | {each.__name__: each for each in (OSError, AssertionError)}
 
 
-def payload(text: str) -> bytes:
-    letter, _, times = text.partition("*")
-    return letter.encode() * int(times or 1)
+def payloads(words: tuple[str, ...]) -> list[bytes]:
+    found: list[bytes] = []
+    for word in words:
+        letter, _, times = word.partition("*")
+        if re.fullmatch(r"\d+(:\d+)+", word):
+            found += numbered(*map(int, word.split(":")))
+        elif word.startswith("?"):
+            found.append(Random(1).randbytes(int(word[1:])))
+        else:
+            found.append(letter.encode() * int(times or 1))
+    return found
 
 
 def where(name: str) -> str:
-    return f"{DIRECTORY}/{END_NAME}" if name == "end" else path_of(int(name))
+    if name.isdigit():
+        return path_of(int(name))
+    return f"{DIRECTORY}/{END_NAME if name == 'end' else name}"
 
 
 class JournalBench:
     """A journal, its disk, and a kernel that carries out what a ticket asks for."""
 
     def __init__(self) -> None:
-        self.disk = SimulatedDisk()
-        self.journal: Journal = opened(self.disk)[0]
-        self.is_open = True
-        self.found: list[bytes] = []
+        self.begin_anew()
+
+    def begin_anew(self, segment_bytes: str = str(CONFIGURED_BYTES), capacity: str = "") -> None:
+        """Have a journal with such segments on another disk, which is empty."""
+        self.empty_disk(capacity)
+        self._segment_bytes = int(segment_bytes)
+        self._is_virtual = False
         self.troubles: list[str] = []
-        self.journal.on_trouble = self.troubles.append
+        self.beside_said: object = None
         self._ticket: SyncTicket | None = None
         self._error: OSError | None = None
-        self._kept: dict[str, bytes] = {}
+        self._kept: dict[str, object] = {}
+        self.reopen()
+
+    def take(self, step: str) -> object:
+        if not step:
+            return None
+        act, *words = shlex.split(step)
+        returned: object = getattr(self, act)(*words)
+        return returned
 
     # --- Acts ------------------------------------------------------------------------------------
 
-    def append(self, *texts: str) -> int:
-        append_all(self.journal, map(payload, texts))
+    def append(self, *words: str) -> int:
+        append_all(self.journal, payloads(words))
         return self.journal.appended_sequence
 
-    def put(self, *texts: str) -> None:
-        append_all(self.journal, map(payload, texts), sync_each=True)
+    def put(self, *words: str) -> None:
+        append_all(self.journal, payloads(words), sync_each=True)
 
     def sync(self) -> int:
         return self.journal.sync()
@@ -100,8 +131,32 @@ class JournalBench:
     def due(self, live_bytes: str) -> bool:
         return self.journal.snapshot_is_due(int(live_bytes))
 
-    def snapshot(self, *texts: str) -> int:
-        return take_snapshot(self.journal, [*map(payload, texts)]).sequence
+    def snapshot(self, *words: str) -> int:
+        return take_snapshot(self.journal, payloads(words)).sequence
+
+    def begin(self, *sequence: str) -> None:
+        """Begin a snapshot, of the last frame if no other is said."""
+        last = int(sequence[0]) if sequence else self.journal.appended_sequence
+        self._writer = self.journal.begin_snapshot(last, START_MS, START_MS)
+
+    def write(self, *words: str) -> None:
+        for payload in payloads(words):
+            self._writer.write(payload)
+
+    def finish(self, jobs: str) -> None:
+        self._writer.finish(int(jobs))
+
+    def abandon(self) -> None:
+        self._writer.abandon()
+
+    def space(self, *numbers: str) -> bool:
+        """Ask for so many bytes, or for these and so long a payload, or for several of them."""
+        is_there = self.journal.make_space(*map(int, numbers))
+        assert not is_there or self.journal.space_bytes >= int(numbers[0])
+        return is_there
+
+    def shrink(self, space_bytes: str) -> None:
+        self.journal.shrink_space(int(space_bytes))
 
     def pending_max(self, bytes_max: str) -> None:
         self.journal._pending = Pending(int(bytes_max))
@@ -111,11 +166,29 @@ class JournalBench:
 
     # --- The disk and the process ----------------------------------------------------------------
 
-    def fail(self, verb: str, count: str = "1") -> None:
-        self.disk.fail(self.disk.verb_counts[verb] + int(count), OSError(errno.EIO, "EIO"), verb)
+    def fail(self, verb: str, *which: str) -> None:
+        numbers = [int(word) for word in which if word.isdigit()] or [1]
+        name = which[-1] if which and not which[-1].isdigit() else "EIO"
+        error = OSError(getattr(errno, name), name)
+        for number in range(numbers[0], numbers[-1] + 1):
+            self.disk.fail(self.disk.verb_counts[verb] + number, error, verb)
 
-    def full(self) -> None:
-        self.disk.capacity_bytes = sum(map(len, contents_of(self.disk).values()))
+    def empty_disk(self, capacity: str = "") -> None:
+        self.disk = BesideDisk(int(capacity) if capacity else None)
+
+    def beside(self, *words: str) -> None:
+        def act() -> None:
+            self.beside_said = self.take(shlex.join(words))
+
+        self.disk.beside.append(act)
+
+    def full(self, room: str = "0") -> None:
+        """Have no space on the disk from now on, or so much."""
+        used = sum(map(len, contents_of(self.disk).values()))
+        self.disk.capacity_bytes = used + int(room)
+
+    def roomy(self) -> None:
+        self.disk.capacity_bytes = None
 
     def crash(self) -> None:
         self.disk.heal()
@@ -131,15 +204,48 @@ class JournalBench:
         self.is_open = False
 
     def reopen(self) -> int:
-        self.journal, self.found = opened(self.disk)
+        self.journal, self.found = opened(
+            self.disk, self._segment_bytes, is_virtual=self._is_virtual
+        )
+        self.journal.on_trouble = self.troubles.append
         self.is_open = True
         return len(self.found)
 
-    def keep(self, name: str) -> None:
-        self._kept[name] = self.disk.file_bytes(where(name))
+    def unread(self) -> None:
+        """Start and end without a look at the log."""
+        Journal.open(DIRECTORY, disk=self.disk, segment_bytes=self._segment_bytes).close()
+
+    def clock(self, kind: str) -> None:
+        """Have the next start say that it has a virtual clock, or that of the system."""
+        self._is_virtual = kind == "virtual"
+
+    def second(self) -> None:
+        """Start another daemon."""
+        opened(self.disk)
+
+    def lock(self) -> None:
+        """Do as a daemon of an earlier version."""
+        self._lock = self.disk.lock(where("lock"))
+
+    def unlock(self) -> None:
+        self.disk.close(self._lock)
+
+    def holder(self) -> str:
+        return holder(self.disk, DIRECTORY)
+
+    def keep(self, *name: str) -> None:
+        self._kept["".join(name)] = self._state(*name)
+
+    def _state(self, *name: str) -> object:
+        if name:
+            return self.disk.file_bytes(where(*name))
+        journal = self.journal
+        return contents_of(self.disk), journal.space_bytes, journal.retention.disk_bytes
 
     def restore(self, name: str) -> None:
-        self.disk.put_file(where(name), self._kept[name])
+        content = self._kept[name]
+        assert isinstance(content, bytes)
+        self.disk.put_file(where(name), content)
 
     def empty(self, name: str) -> None:
         self.disk.put_file(where(name), b"")
@@ -155,20 +261,29 @@ class JournalBench:
     # --- What is seen ----------------------------------------------------------------------------
 
     def see(self, what: str, words: list[str]) -> None:
+        names = self.disk.list_directory(DIRECTORY)
         seen: dict[str, object] = {
             "durable": self.journal.synced_sequence,
             "appended": self.journal.appended_sequence,
             "fresh": self.journal.fresh_starts,
             "pending": self.pending(),
-            "files": sum(name.startswith("segment") for name in contents_of(self.disk)),
-            "snapshots": sum(name.startswith("snapshot") for name in contents_of(self.disk)),
+            "files": sum(name.startswith("segment") for name in names),
+            "snapshots": sum(name.startswith("snapshot") for name in names),
+            "spares": sum(name.startswith("spare") for name in names),
+            "free": self.disk.free_bytes(DIRECTORY),
+            "space_trouble": self.journal.space_trouble,
+            "beside": self.beside_said,
         }
         if what == "holds":
             if not self.is_open:
                 self.reopen()
-            assert self.found == [*map(payload, words)]
-        elif what == "same":
-            assert self.disk.file_bytes(where(words[0])) == self._kept[words[0]]
+            assert self.found == payloads((*words,))
+        elif what in {"same", "changed"}:
+            assert (self._state(*words) == self._kept["".join(words)]) is (what == "same")
+        elif what in {"there", "gone"}:
+            assert (words[0] in names) is (what == "there"), names
+        elif what == "bytes":
+            assert len(self.disk.file_bytes(where(words[0]))) == int(words[1])
         elif what == "trouble":
             assert words[0] in "".join(self.troubles)
         elif what == "lost":
@@ -184,25 +299,19 @@ def test_fact(name: str) -> None:
 
 def play(fact: Fact) -> None:
     bench = JournalBench()
-
-    def take(step: str) -> object:
-        act, *words = shlex.split(step)
-        returned: object = getattr(bench, act)(*words)
-        return returned
-
     for step in filter(None, fact.given.split("; ")):
-        take(step)
+        bench.take(step)
     for steps, outcomes in fact.then:
         *others, last = steps.split("; ")
         for step in others:
-            take(step)
+            bench.take(step)
         refusal, _, said = outcomes.partition(" ")
         if refusal in REFUSALS:
             with pytest.raises(REFUSALS[refusal]) as refused:
-                take(last)
+                bench.take(last)
             assert " ".join(shlex.split(said)) in str(refused.value)
             continue
-        returned = take(last)
+        returned = bench.take(last)
         for outcome in filter(None, re.split(r"; (?=[a-z=])", outcomes)):
             what, *words = shlex.split(outcome)
             if what == "=":

@@ -29,24 +29,16 @@ from delayd.journal.recovery import RULES, After, Found, LogVerdict
 from delayd.limits import JOURNAL_PAYLOAD_BYTES_MAX
 from tests.journal.journals import (
     CONFIGURED_BYTES,
+    DOCUMENT,
     IDENTITY,
     START_MS,
     contents_of,
     disk_with,
+    documented,
     opened,
 )
 
-ROOT = Path(__file__).parent.parent.parent
-DOCUMENT = ROOT / "docs" / "internals" / "journal-format.md"
 GOLDEN = Path(__file__).parent / "golden"
-
-
-def documented_example() -> bytes:
-    """The hex block of the document, comments removed."""
-    text = DOCUMENT.read_text(encoding="utf-8").split("## A snapshot\n")[0]
-    block = re.findall(r"```hex\n(.*?)```", text, re.DOTALL)
-    assert len(block) == 1
-    return bytes.fromhex(re.sub(r"#.*", "", block[0]))
 
 
 def test_the_documents_example_is_what_the_code_writes() -> None:
@@ -55,14 +47,15 @@ def test_the_documents_example_is_what_the_code_writes() -> None:
     written = pack_header(header)
     written += pack_frame(mark, FrameKind.RECORDS, 1, 0, START_MS + 5, START_MS + 4, b"hello")
     written += pack_frame(mark, FrameKind.CLOSED, 2, 1, START_MS + 5, START_MS + 4, b"")
-    assert documented_example() == written
+    assert documented("Example")[1] == written
 
 
 def test_the_documents_example_is_read_back() -> None:
-    disk = disk_with(documented_example())
+    _, example = documented("Example")
+    disk = disk_with(example)
     journal, _ = opened(disk)
     journal.close()
-    assert contents_of(disk)[segment_name(1)].startswith(documented_example())
+    assert contents_of(disk)[segment_name(1)].startswith(example)
     frames = list(Journal.open("data", disk=disk, segment_bytes=CONFIGURED_BYTES).replay())
     assert frames[:2] == [
         Frame(1, START_MS + 5, START_MS + 4, b"hello"),

@@ -10,10 +10,9 @@ from typing import Final
 
 import pytest
 
-from delayd.journal.directory import holder
 from delayd.journal.disk import RealDisk
 from delayd.journal.errors import DirectoryLocked, JournalFailed
-from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, LOCK_NAME, Frame, segment_name
+from delayd.journal.format import FRAME_OVERHEAD_BYTES, HEADER_BYTES, LOCK_NAME, Frame
 from delayd.journal.journal import Journal
 from delayd.journal.segment import Segment
 from delayd.limits import (
@@ -31,7 +30,6 @@ from tests.journal.journals import (
     DIRECTORY,
     SEGMENT_BYTES,
     append_all,
-    contents_of,
     frame_ends,
     numbered,
     opened,
@@ -55,51 +53,6 @@ def test_frames_come_back_with_their_times_and_in_order(
     assert frames == [Frame(1, 1_000, -5, b"first"), Frame(2, 1_001, 2**62, b"second")]
 
 
-def test_a_second_journal_on_the_directory_is_refused_and_the_first_unharmed(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    with pytest.raises(DirectoryLocked) as caught:
-        Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
-    assert str(caught.value).startswith(f"{DIRECTORY}/lock is held by process ")
-    append_all(journal, [b"first"])
-    journal.close()
-    assert payloads_in(disk) == [b"first"]
-
-
-def test_a_second_journal_is_refused_where_the_lock_file_was_deleted(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    disk.unlink(f"{DIRECTORY}/{LOCK_NAME}")
-    with pytest.raises(DirectoryLocked) as caught:
-        Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES)
-    assert str(caught.value).startswith(f"{DIRECTORY} is held by another process")
-    assert LOCK_NAME not in disk.list_directory(DIRECTORY), "it would name nobody"
-    assert holder(disk, DIRECTORY) == "another process"
-    append_all(journal, [b"first"])
-    journal.close()
-    assert holder(disk, DIRECTORY) == ""
-    assert payloads_in(disk) == [b"first"]
-
-
-def test_a_daemon_of_an_earlier_version_which_locks_the_file_alone_is_respected(
-    disk: SimulatedDisk,
-) -> None:
-    disk.make_directory(DIRECTORY)
-    handle = disk.lock(f"{DIRECTORY}/{LOCK_NAME}")
-    with pytest.raises(DirectoryLocked, match=f"{DIRECTORY}/lock is held by process"):
-        opened(disk)
-    disk.close(handle)
-    assert payloads_in(disk) == [], "neither lock was left behind"
-
-
-@pytest.mark.parametrize("verb", ["lock_directory", "lock"])
-def test_a_lock_that_cannot_be_taken_leaves_none_behind(disk: SimulatedDisk, verb: str) -> None:
-    disk.fail(1, OSError(5, "EIO"), verb)
-    with pytest.raises(JournalFailed, match="cannot be locked: EIO"):
-        opened(disk)
-    assert payloads_in(disk) == []
-
-
 def test_a_journal_that_is_closed_leaves_no_number_of_a_process_in_its_lock(tmp_path: Path) -> None:
     lock = tmp_path / LOCK_NAME
     journal = Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
@@ -111,14 +64,6 @@ def test_a_journal_that_is_closed_leaves_no_number_of_a_process_in_its_lock(tmp_
     assert lock.read_text() == ""
     journal.close()
     Journal.open(str(tmp_path), disk=RealDisk(), segment_bytes=CONFIGURED_BYTES).close()
-
-
-def test_a_lock_that_cannot_be_emptied_is_given_back_all_the_same(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    disk.fail(disk.verb_counts["truncate"] + 1, OSError(28, "ENOSPC"), "truncate")
-    journal.close()
-    assert payloads_in(disk) == []
 
 
 @pytest.mark.parametrize(
@@ -135,25 +80,6 @@ def test_a_directory_that_cannot_be_made_is_told_with_the_reason(directory: str,
     with pytest.raises(JournalFailed) as caught:
         Journal.open(directory, disk=RealDisk(), segment_bytes=CONFIGURED_BYTES)
     assert str(caught.value) == f"{directory}: cannot be made: {why}"
-
-
-def test_sequences_go_on_across_segments_and_restarts(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, numbered(30, 500))
-    assert journal.appended_sequence == 30
-    journal.close()
-    journal, payloads = opened(disk)
-    assert payloads == numbered(30, 500)
-    # The closing frame has a number of its own.
-    assert journal.append(b"next", 0, 0) == 32
-
-
-def test_a_segment_is_filled_to_the_last_byte(disk: SimulatedDisk, journal: Journal) -> None:
-    append_all(journal, [bytes(FITTING)])
-    assert list(contents_of(disk)) == [segment_name(1)]
-    append_all(journal, [b""])
-    assert list(contents_of(disk)) == [segment_name(1), segment_name(2)]
 
 
 @pytest.mark.parametrize("payload_bytes", [FITTING - 1, FITTING, FITTING + 1, 3 * FITTING])
@@ -183,26 +109,6 @@ def test_a_full_segment_is_trimmed_when_it_is_synced(disk: SimulatedDisk, journa
     content = disk.file_bytes(path_of(1))
     assert len(content) == frame_ends(content)[-1] < SEGMENT_BYTES
     assert len(disk.file_bytes(path_of(2))) == SEGMENT_BYTES
-
-
-def test_closing_trims_the_last_segment_and_gives_the_lock_back(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"first"])
-    journal.close()
-    content = disk.file_bytes(path_of(1))
-    assert len(content) == HEADER_BYTES + 2 * FRAME_OVERHEAD_BYTES + len(b"first")
-    disk.crash()
-    assert payloads_in(disk) == [b"first"]
-
-
-def test_closing_before_replay_releases_the_directory_and_changes_nothing(
-    disk: SimulatedDisk,
-) -> None:
-    opened(disk)[0].close()
-    before = contents_of(disk)
-    Journal.open(DIRECTORY, disk=disk, segment_bytes=CONFIGURED_BYTES).close()
-    assert contents_of(disk) == before
 
 
 def test_the_closing_frame_repeats_the_last_times(disk: SimulatedDisk, journal: Journal) -> None:

@@ -166,55 +166,6 @@ def test_a_kill_after_a_fresh_start_loses_nothing_that_was_written() -> None:
         assert payloads_in(disk) == PAYLOADS
 
 
-class FailingBeside(SimulatedDisk):
-    """While a sync runs, a write of the other thread fails and the files are given up."""
-
-    journal: Journal | None = None
-
-    def sync(self, handle: int, /) -> None:
-        super().sync(handle)
-        journal, self.journal = self.journal, None
-        if journal:
-            self.fail(self.verb_counts["pwrite"] + 1, EIO, "pwrite")
-            journal.append(b"beside", START_MS, START_MS)
-
-
-def test_a_sync_of_a_file_that_was_given_up_meanwhile_reports_nothing() -> None:
-    disk = FailingBeside()
-    journal, _ = opened(disk)
-    append_all(journal, [b"first"], sync_each=True)
-    append_all(journal, [b"second"])
-    disk.journal = journal
-    assert journal.sync() == 3, "the fresh segment was synced instead"
-    assert journal.fresh_starts == 1
-    disk.crash()
-    assert payloads_in(disk) == [b"first", b"second", b"beside"]
-
-
-class AppendingBeside(SimulatedDisk):
-    """While the first of several files is synced, the other thread appends to the last."""
-
-    journal: Journal | None = None
-
-    def sync(self, handle: int, /) -> None:
-        super().sync(handle)
-        journal, self.journal = self.journal, None
-        if journal:
-            journal.append(b"beside", START_MS, START_MS)
-
-
-def test_what_is_appended_during_a_sync_is_written_again_when_the_next_one_fails() -> None:
-    disk = AppendingBeside()
-    journal, _ = opened(disk)
-    append_all(journal, [bytes(3_950), b"in the second segment"])
-    disk.journal = journal
-    assert journal.sync() == 2
-    disk.fail(disk.verb_counts["sync"] + 1, EIO, "sync")
-    assert journal.sync() == 3
-    disk.crash()
-    assert payloads_in(disk) == [bytes(3_950), b"in the second segment", b"beside"]
-
-
 class FlakyDisk:
     """Now and then a write or a sync fails, in whichever thread; then all goes well for a while."""
 

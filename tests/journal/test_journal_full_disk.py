@@ -1,13 +1,10 @@
 """A disk with no space left: what was taken ahead of need is there when it is needed."""
 
-import errno
-import os
 import random
 from typing import Final
 
 import pytest
 
-from delayd.journal.errors import JournalFull
 from delayd.journal.journal import Journal
 from delayd.journal.segment import SpareFiles, usable_bytes
 from delayd.limits import JOURNAL_FILES_PER_SEGMENT, SPARE_BYTES_MIN
@@ -62,24 +59,6 @@ def test_as_much_as_there_is_space_for_can_be_appended_on_a_full_disk(
     assert payloads_in(disk) == [bytes(payload_bytes)] * appended
 
 
-def test_space_that_is_asked_for_in_vain_changes_nothing(disk: SimulatedDisk) -> None:
-    journal = with_space(disk, 100_000)
-    full(disk)
-    before, space_bytes = contents_of(disk), journal.space_bytes
-    assert not journal.make_space(10_000_000)
-    assert not journal.make_space(0, payload_bytes=500_000)
-    assert (contents_of(disk), journal.space_bytes) == (before, space_bytes)
-
-
-def test_space_is_had_again_when_the_disk_has_it(disk: SimulatedDisk) -> None:
-    journal = with_space(disk, 100_000)
-    full(disk)
-    assert not journal.make_space(1_000_000)
-    disk.capacity_bytes = None
-    assert journal.make_space(1_000_000)
-    assert journal.space_bytes >= 1_000_000
-
-
 def test_a_disk_nearly_full_gives_what_it_has_in_smaller_files() -> None:
     disk = SimulatedDisk(capacity_bytes=(128 + 256 + 20) << 10)
     journal, _ = opened(disk, 1 << 20)
@@ -92,27 +71,6 @@ def test_no_file_of_the_reserve_is_too_small(disk: SimulatedDisk) -> None:
     reserve = SpareFiles(disk, DIRECTORY)
     reserve.grow(1, 0, 0, usual=4_096)
     assert reserve.space_bytes == usable_bytes(SPARE_BYTES_MIN)
-
-
-def test_each_of_several_long_frames_gets_a_place(disk: SimulatedDisk) -> None:
-    journal, _ = opened(disk, SEGMENT)
-    assert journal.make_space(0, payload_bytes=900_000, places=3)
-    full(disk)
-    append_all(journal, [bytes(900_000)] * 3)
-    with pytest.raises(JournalFull):
-        journal.append(bytes(900_000), START_MS, START_MS)
-    journal.sync()
-    disk.crash()
-    assert payloads_in(disk) == [bytes(900_000)] * 3
-
-
-def test_space_that_is_no_longer_needed_is_given_back(disk: SimulatedDisk) -> None:
-    journal = with_space(disk, 10 * FILE)
-    journal.shrink_space(3 * FILE)
-    assert 3 * FILE <= journal.space_bytes < 4 * FILE
-    assert len(spares_in(disk)) == 4
-    append_all(journal, [bytes(1_000)])
-    assert len(spares_in(disk)) == 3, "the segment was made out of one"
 
 
 @pytest.mark.parametrize("ends_well", [True, False])
@@ -149,28 +107,6 @@ def test_a_start_with_too_little_space_for_a_whole_file_takes_none_of_it() -> No
         journal.close()
 
 
-def test_a_kill_on_a_full_disk_costs_no_space_and_takes_no_more() -> None:
-    disk = SimulatedDisk(capacity_bytes=FILE - 1_000)
-    journal = with_space(disk, 1_000)
-    append_all(journal, numbered(3), sync_each=True)
-    before, space_bytes = contents_of(disk), journal.space_bytes
-    disk.kill()
-    journal, payloads = opened(disk, SEGMENT)
-    assert payloads == numbered(3)
-    assert (contents_of(disk), journal.space_bytes) == (before, space_bytes)
-
-
-def test_a_segment_that_does_not_fit_leaves_no_space_taken_even_where_it_cannot_be_removed() -> (
-    None
-):
-    disk = SimulatedDisk(capacity_bytes=FILE - 1_000)
-    journal, _ = opened(disk, SEGMENT)
-    disk.fail(disk.verb_counts["unlink"] + 1, OSError(5, "EIO"), "unlink")
-    with pytest.raises(JournalFull):
-        journal.append(b"payload", START_MS, START_MS)
-    assert disk.free_bytes(DIRECTORY) == FILE - 1_000
-
-
 def test_a_spare_file_that_does_not_fit_leaves_no_space_taken_even_where_it_cannot_be_removed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -182,13 +118,6 @@ def test_a_spare_file_that_does_not_fit_leaves_no_space_taken_even_where_it_cann
     with pytest.raises(OSError, match="ENOSPC"):
         SpareFiles(disk, DIRECTORY).add(FILE)
     assert list(contents_of(disk).values()) == [b""]
-
-
-def test_a_stop_with_space_left_trims_the_log(disk: SimulatedDisk) -> None:
-    journal = with_space(disk, 300_000)
-    append_all(journal, [b"payload"])
-    journal.close()
-    assert len(disk.file_bytes(path_of(1))) < 1_000
 
 
 def test_only_spare_files_of_zeros_are_taken_over(disk: SimulatedDisk) -> None:
@@ -213,14 +142,6 @@ def test_a_torn_tail_is_cut_on_a_full_disk_at_the_cost_of_the_reserve(disk: Simu
     assert payloads == numbered(2)
     assert journal.torn_tails
     assert not spares_in(disk)
-
-
-def test_an_error_while_space_is_taken_refuses_and_is_told(disk: SimulatedDisk) -> None:
-    journal, _ = opened(disk, SEGMENT)
-    disk.fail(disk.verb_counts["allocate"] + 1, OSError(5, "EIO"), "allocate")
-    assert not journal.make_space(1_000)
-    assert journal.space_trouble == "EIO"
-    assert journal.make_space(1_000)
 
 
 @pytest.mark.thorough
@@ -269,29 +190,3 @@ def test_the_reserve_forgets_nothing_it_has_taken(disk: SimulatedDisk) -> None:
     reserve.shrink(0)
     assert reserve.space_bytes == 0
     assert spares_in(disk) == ["spare-0000000001.log"], "what was taken is no longer its own"
-
-
-def test_what_the_next_snapshot_needs_is_left_on_the_disk() -> None:
-    """Otherwise a disk full of garbage could only be cleared by removing the last job."""
-    disk = SimulatedDisk(capacity_bytes=4 << 20)
-    journal = with_space(disk, FILE)
-    journal.snapshot_is_due(2 << 20)
-    assert not journal.make_space(3 << 20)
-    assert disk.free_bytes(DIRECTORY) >= 2 << 20
-    journal.snapshot_is_due(0)
-    assert journal.make_space(3 << 20)
-
-
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOENT])
-def test_a_file_that_cannot_be_made_is_told_from_a_lack_of_space(
-    disk: SimulatedDisk, journal: Journal, number: int
-) -> None:
-    disk.fail(disk.verb_counts["create"] + 1, OSError(number, os.strerror(number)), "create")
-    assert not journal.make_space(1_000_000)
-    assert journal.space_trouble == os.strerror(number)
-    disk.capacity_bytes = 0
-    assert not journal.make_space(1_000_000)
-    assert journal.space_trouble == ""
-    disk.capacity_bytes = None
-    assert journal.make_space(1_000_000)
-    assert journal.space_trouble == ""

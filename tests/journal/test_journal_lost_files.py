@@ -1,6 +1,5 @@
 """Files that vanish under a running journal: noticed, said, and written again from memory."""
 
-import errno
 from functools import partial
 
 import pytest
@@ -26,13 +25,6 @@ LOSSES = {
     "cut": "was cut to 100 bytes",
     "overwritten": "was overwritten",
 }
-
-
-def fail_reads(disk: SimulatedDisk, count: int) -> None:
-    """Let so many reads fail, from the next one on."""
-    for number in range(1, count + 1):
-        error = OSError(errno.EIO, "Input/output error")
-        disk.fail(disk.verb_counts["pread"] + number, error, verb="pread")
 
 
 def lose(disk: SimulatedDisk, path: str, how: str) -> None:
@@ -117,33 +109,6 @@ def test_files_that_the_journal_itself_removes_are_not_missed() -> None:
     assert not any((*looks, journal.lost))
 
 
-def test_a_file_that_cannot_be_read_once_is_continued_in_another() -> None:
-    disk, payloads = SimulatedDisk(), numbered(3)
-    journal, _ = opened(disk)
-    append_all(journal, payloads, sync_each=True)
-    fail_reads(disk, 1)
-    journal.find_lost()
-    assert journal.lost == f"{path_of(1)} cannot be read: Input/output error"
-    heal(journal, payloads)
-    disk.crash()
-    assert payloads_in(disk) == payloads
-
-
-def test_a_journal_fails_when_it_can_read_none_of_its_files(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, numbered(3), sync_each=True)
-    fail_reads(disk, 100)
-    why = f"^{path_of(2)}: cannot be read: Input/output error$"
-    with pytest.raises(JournalFailed, match=why):
-        journal.find_lost()
-    with pytest.raises(JournalFailed, match=why):
-        journal.append(b"more", 1, 1)
-    disk.heal()
-    disk.crash()
-    assert payloads_in(disk) == numbered(3)
-
-
 @pytest.mark.parametrize("is_replaced", [False, True])
 @pytest.mark.parametrize("looks", [False, True])
 def test_without_its_directory_a_journal_fails_at_a_look_and_at_the_next_file(
@@ -160,13 +125,3 @@ def test_without_its_directory_a_journal_fails_at_a_look_and_at_the_next_file(
     with pytest.raises(JournalFailed, match=what):
         journal.append(b"more", 1, 1)
     assert not is_replaced or disk.list_directory(DIRECTORY) == []
-
-
-def test_a_journal_that_is_closed_while_something_is_missing_says_so(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, numbered(3), sync_each=True)
-    lose(disk, path_of(1), "removed")
-    journal.find_lost()
-    with pytest.raises(JournalFailed, match="was removed, and nothing replaces it yet"):
-        journal.close()

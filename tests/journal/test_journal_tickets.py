@@ -58,41 +58,6 @@ def left_after_a_power_cut(disk: SimulatedDisk) -> list[bytes]:
 # --- When there is one ---------------------------------------------------------------------------
 
 
-class HeldUpDisk(SimulatedDisk):
-    """In its next sync it waits until it may go on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_held_up = threading.Event()
-        self.may_go_on = threading.Event()
-        self.may_go_on.set()
-
-    def sync(self, handle: int, /) -> None:
-        self.is_held_up.set()
-        assert self.may_go_on.wait(HANG_S_MAX)
-        super().sync(handle)
-
-
-def test_there_is_none_while_a_thread_syncs() -> None:
-    disk = HeldUpDisk()
-    journal, _ = opened(disk)
-    append_all(journal, [b"first"], sync_each=True)
-    append_all(journal, [b"second"])
-    disk.may_go_on.clear()
-    disk.is_held_up.clear()
-    thread = threading.Thread(target=journal.sync, daemon=True)
-    thread.start()
-    try:
-        assert disk.is_held_up.wait(HANG_S_MAX)
-        assert journal.begin_sync() is None
-    finally:
-        disk.may_go_on.set()
-        thread.join(HANG_S_MAX)
-    assert not thread.is_alive()
-    assert journal.synced_sequence == 2
-    assert journal.begin_sync() is not None
-
-
 class TellingLock:
     """A lock that tells when somebody has come to wait for it."""
 

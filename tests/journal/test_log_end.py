@@ -1,6 +1,5 @@
 """The file that says how far the log went: a log that ends earlier is refused."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,8 @@ from tests.journal.journals import (
     DIRECTORY,
     IDENTITY,
     append_all,
+    documented,
+    flipped,
     numbered,
     opened,
     path_of,
@@ -21,7 +22,6 @@ from tests.journal.journals import (
 )
 from tests.rigs.disk import SimulatedDisk
 
-DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "internals" / "journal-format.md"
 GOLDEN = Path(__file__).parent / "golden" / "log-end-version-1"
 PATH = f"{DIRECTORY}/{END_NAME}"
 
@@ -51,9 +51,8 @@ def refusal(disk: SimulatedDisk) -> JournalCorrupt:
 
 def test_the_documents_example_and_the_golden_file_are_what_the_code_writes() -> None:
     end = LogEnd(IDENTITY, sequence=1, file_number=0)
-    text = DOCUMENT.read_text(encoding="utf-8").split("## The end of the log\n")[1]
-    (block,) = re.findall(r"```hex\n(.*?)```", text.split("\n## ")[0], re.DOTALL)
-    assert bytes.fromhex(re.sub(r"#.*", "", block)) == pack_log_end(end) == GOLDEN.read_bytes()
+    text, example = documented("The end of the log")
+    assert example == pack_log_end(end) == GOLDEN.read_bytes()
     assert f"{len(pack_log_end(end))} bytes" in text
 
 
@@ -63,9 +62,7 @@ def test_what_is_short_flipped_or_of_another_version_proves_nothing() -> None:
     for length in range(len(data)):
         assert unpack_log_end(data[:length]) is None
     for bit in range(8 * len(data)):
-        flipped = bytearray(data)
-        flipped[bit // 8] ^= 1 << bit % 8
-        assert unpack_log_end(bytes(flipped)) is None
+        assert unpack_log_end(flipped(data, bit)) is None
 
 
 # --- After a clean stop --------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from tests.journal.journals import (
     append_all,
     contents_of,
     disk_with,
+    flipped,
     frame,
     frame_ends,
     numbered,
@@ -47,12 +48,6 @@ def decide(*segments: bytes) -> tuple[list[bytes], LogVerdict | None]:
     except JournalError:
         assert recovery.verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}
     return [frame.payload for frame in frames], recovery.verdict
-
-
-def flip(content: bytes, bit: int) -> bytes:
-    changed = bytearray(content)
-    changed[bit // 8] ^= 1 << bit % 8
-    return bytes(changed)
 
 
 def believed_before(ends: Sequence[int], offset: int) -> int:
@@ -101,7 +96,7 @@ def test_any_flipped_bit_of_a_synced_log_is_refused_or_was_in_the_last_frame(
     content, payloads = log_of(log_bytes)
     ends = frame_ends(content)
     for bit in share(range(len(content) * 8)):
-        believed, verdict = decide(flip(content, bit) + bytes(100))
+        believed, verdict = decide(flipped(content, bit) + bytes(100))
         damaged = believed_before(ends, bit // 8)
         if bit // 8 < HEADER_BYTES:
             assert (believed, verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}) == ([], True), bit
@@ -120,7 +115,7 @@ def test_any_flipped_bit_of_a_closed_log_is_refused_or_was_in_the_closing_frame(
     content = disk.file_bytes(path_of(1))
     closing = frame_ends(content)[-2]
     for bit in share(range(len(content) * 8)):
-        believed, verdict = decide(flip(content, bit))
+        believed, verdict = decide(flipped(content, bit))
         if bit // 8 < closing:
             assert verdict in {LogVerdict.CORRUPT, LogVerdict.NEWER}, bit
             assert believed == payloads[: len(believed)], bit
@@ -133,14 +128,14 @@ def test_any_flipped_bit_among_unsynced_frames_cuts_there(share: Callable[[range
     ends = frame_ends(content)
     for bit in share(range(HEADER_BYTES * 8, len(content) * 8)):
         expected = payloads[: believed_before(ends, bit // 8)]
-        assert decide(flip(content, bit)) == (expected, LogVerdict.CUT), bit
+        assert decide(flipped(content, bit)) == (expected, LogVerdict.CUT), bit
 
 
 def test_any_flipped_bit_of_the_preallocated_rest_loses_nothing() -> None:
     content, payloads = log_of(LOG_BYTES // 4)
     rest = bytes(100)
     for bit in range(len(rest) * 8):
-        assert decide(content + flip(rest, bit)) == (payloads, LogVerdict.CUT), bit
+        assert decide(content + flipped(rest, bit)) == (payloads, LogVerdict.CUT), bit
 
 
 def test_a_header_alone_can_testify_for_the_frames_before_it(
@@ -149,7 +144,7 @@ def test_a_header_alone_can_testify_for_the_frames_before_it(
     append_all(journal, numbered(5, 900), sync_each=True)
     first, second = contents_of(disk).values()
     last = len(first) - 1
-    believed, verdict = decide(flip(first, last * 8), second[:HEADER_BYTES] + bytes(900))
+    believed, verdict = decide(flipped(first, last * 8), second[:HEADER_BYTES] + bytes(900))
     assert (believed, verdict) == (numbered(3, 900), LogVerdict.CORRUPT)
 
 
@@ -260,13 +255,3 @@ def test_unsynced_sectors_that_arrive_in_any_order_never_stop_a_start(rng: rando
         survivors = payloads_in(disk)
         assert survivors == payloads[: len(survivors)]
         assert len(survivors) >= durable
-
-
-def test_a_lost_page_before_an_unsynced_frame_cuts_there(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, numbered(2, 600), sync_each=True)
-    append_all(journal, numbered(3, 600, first=3))
-    lost = frame_ends(disk.file_bytes(path_of(1)))[2]
-    disk.crash(lambda piece: not lost <= piece.offset < lost + 600)
-    assert payloads_in(disk) == numbered(2, 600)

@@ -15,6 +15,7 @@ from tests.journal.journals import (
     DIRECTORY,
     PUT,
     append_all,
+    disk_of,
     disk_with,
     files_of,
     frame,
@@ -28,18 +29,10 @@ from tests.rigs.disk import SimulatedDisk
 LOG: Final = segment_of([b"first", b"second"])
 
 
-def warnings_of(disk: SimulatedDisk) -> list[StartWarning]:
-    journal, _ = opened(disk)
+def warnings_of(disk: SimulatedDisk, *, is_virtual: bool = False) -> list[StartWarning]:
+    journal, _ = opened(disk, is_virtual=is_virtual)
     journal.close()
     return journal.warnings
-
-
-def used_disk(*names: str) -> SimulatedDisk:
-    disk = SimulatedDisk()
-    disk.make_directory(DIRECTORY)
-    for name in names:
-        disk.put_file(f"{DIRECTORY}/{name}", b"")
-    return disk
 
 
 # --- Nothing is left to prove a loss with --------------------------------------------------------
@@ -47,13 +40,11 @@ def used_disk(*names: str) -> SimulatedDisk:
 
 @pytest.mark.parametrize("names", [(), ("lost+found",), ("lock",), ("lock", "virtual-clock")])
 def test_a_directory_in_which_no_log_was_begun_is_beyond_warning(names: tuple[str, ...]) -> None:
-    assert opened_as(used_disk(*names), is_virtual="virtual-clock" in names) == []
-    assert warnings_of(SimulatedDisk()) == []
+    for disk in (disk_of(dict.fromkeys(names, b"")), SimulatedDisk()):
+        assert warnings_of(disk, is_virtual="virtual-clock" in names) == []
 
 
-def test_a_log_with_a_single_frame_is_beyond_warning() -> None:
-    disk = used_disk()
-    journal, _ = opened(disk)
+def test_a_log_with_a_single_frame_is_beyond_warning(disk: SimulatedDisk, journal: Journal) -> None:
     append_all(journal, [b"first"])
     journal.close()
     assert warnings_of(disk) == []
@@ -63,21 +54,13 @@ def test_a_log_with_a_single_frame_is_beyond_warning() -> None:
     "name", ["spare-0000000001.log", f"{segment_name(1)}.torn-80", f"{segment_name(1)}.new"]
 )
 def test_a_log_of_which_only_leavings_are_there_is_told_with_what_is_there(name: str) -> None:
-    found = warnings_of(used_disk("lock", name))
+    found = warnings_of(disk_of({"lock": b"", name: b""}))
     assert found == [StartWarning(NO_LOG, f"{DIRECTORY} holds {name}")]
 
 
-def opened_as(disk: SimulatedDisk, *, is_virtual: bool) -> list[StartWarning]:
-    if not is_virtual:
-        return warnings_of(disk)
-    journal = Journal.open(DIRECTORY, disk=disk, segment_bytes=1 << 16, is_virtual=True)
-    assert not list(journal.replay())
-    journal.close()
-    return journal.warnings
-
-
 def test_of_many_names_a_few_are_told() -> None:
-    (warning,) = warnings_of(used_disk("lock", *(f"spare-000000000{n}.log" for n in range(1, 6))))
+    spares = {f"spare-000000000{number}.log": b"" for number in range(1, 6)}
+    (warning,) = warnings_of(disk_of({"lock": b"", **spares}))
     assert warning.found.endswith("spare-0000000002.log, spare-0000000003.log and 2 more")
 
 
@@ -124,12 +107,8 @@ LOSSES: Final[dict[str, Callable[[bytes], bytes | None]]] = {
 
 def disk_after(loss: str, lost: Collection[str], files: Mapping[str, bytes]) -> SimulatedDisk:
     """A disk with these files, to some of which something has happened."""
-    disk = used_disk("lock")
-    for name, data in files.items():
-        content = LOSSES[loss](data) if name in lost else data
-        if content is not None:
-            disk.put_file(f"{DIRECTORY}/{name}", content)
-    return disk
+    left = {name: LOSSES[loss](data) if name in lost else data for name, data in files.items()}
+    return disk_of({"lock": b""} | {name: data for name, data in left.items() if data is not None})
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -200,8 +179,6 @@ def test_a_file_without_a_header_is_refused_where_a_later_one_or_a_snapshot_spea
     with pytest.raises(JournalCorrupt, match="shows that it had been durable"):
         opened(disk_with(b"", second))
     files = files_of(with_snapshots=True, is_closed=False)
-    disk = used_disk("lock")
-    for name, content in files.items():
-        disk.put_file(f"{DIRECTORY}/{name}", b"" if name.startswith("segment") else content)
+    segments = [name for name in files if name.startswith("segment")]
     with pytest.raises(JournalCorrupt):
-        opened(disk)
+        opened(disk_after("emptied", segments, files))

@@ -13,7 +13,9 @@ from tests.journal.journals import (
     DIRECTORY,
     append_all,
     contents_of,
+    disk_of,
     disk_with,
+    flipped,
     frame_ends,
     numbered,
     opened,
@@ -49,8 +51,7 @@ def damaged(files: Files) -> Iterator[Files]:
     for name, content in files.items():
         for offset in (20, 90, 2_500):
             if offset < len(content):
-                flipped = bytes([content[offset] ^ 1])
-                yield files | {name: content[:offset] + flipped + content[offset + 1 :]}
+                yield files | {name: flipped(content, 8 * offset)}
     segments = sorted(filter(SEGMENT_NAME.fullmatch, files))
     for count in range(1, len(segments)):
         yield {name: files[name] for name in files if name not in segments[:count]}
@@ -66,13 +67,6 @@ def test_a_last_frame_whose_checksum_ends_with_a_zero_is_counted_and_copied_whol
         )
         (tail,) = operation.cut()
     assert disk.file_bytes(tail.copy) == content[second:]
-
-
-def disk_of(files: Files) -> SimulatedDisk:
-    disk = SimulatedDisk()
-    for name, content in files.items():
-        disk.put_file(f"{DIRECTORY}/{name}", content)
-    return disk
 
 
 def places_in(files: Files) -> Iterator[tuple[int, int]]:

@@ -2,7 +2,6 @@
 
 import errno
 import random
-import re
 import threading
 from pathlib import Path
 from typing import Final
@@ -11,7 +10,7 @@ from zlib import crc32
 import pytest
 
 from delayd.journal.disk import RealDisk
-from delayd.journal.errors import JournalFailed, SnapshotFailed
+from delayd.journal.errors import SnapshotFailed
 from delayd.journal.format import Frame
 from delayd.journal.journal import Journal
 from delayd.journal.snapshot import (
@@ -37,6 +36,8 @@ from tests.journal.journals import (
     START_MS,
     append_all,
     contents_of,
+    documented,
+    flipped,
     numbered,
     opened,
     payloads_in,
@@ -44,8 +45,6 @@ from tests.journal.journals import (
 )
 from tests.rigs.disk import SimulatedDisk
 
-ROOT: Final = Path(__file__).parent.parent.parent
-DOCUMENT: Final = ROOT / "docs" / "internals" / "journal-format.md"
 GOLDEN: Final = Path(__file__).parent / "golden" / "snapshot-version-1"
 EIO: Final = OSError(errno.EIO, "EIO")
 
@@ -110,66 +109,6 @@ def test_two_snapshots_and_the_log_since_the_older_one_are_kept(
     assert payloads_in(disk) == put
 
 
-def test_a_second_snapshot_beside_one_in_the_making_is_our_own_mistake() -> None:
-    journal, _ = opened(SimulatedDisk())
-    append_all(journal, [b"first"])
-    writer = journal.begin_snapshot(1, 0, 0)
-    with pytest.raises(AssertionError, match="one snapshot at a time"):
-        journal.begin_snapshot(1, 0, 0)
-    assert not journal.snapshot_is_due(0)
-    writer.abandon()
-    writer.abandon()
-    with pytest.raises(AssertionError, match="is over"):
-        writer.write(b"more")
-    journal.begin_snapshot(1, 0, 0).finish(0)
-
-
-def test_a_snapshot_of_another_state_than_the_last_is_our_own_mistake() -> None:
-    journal, _ = opened(SimulatedDisk())
-    append_all(journal, [b"first", b"second"])
-    with pytest.raises(AssertionError, match="after the last frame"):
-        journal.begin_snapshot(1, 0, 0)
-
-
-def test_an_abandoned_snapshot_leaves_nothing(disk: SimulatedDisk, journal: Journal) -> None:
-    append_all(journal, [b"first"])
-    before, before_bytes = contents_of(disk), journal.retention.disk_bytes
-    writer = journal.begin_snapshot(1, 0, 0)
-    writer.write(b"half")
-    assert f"{snapshot_name(1)}.new" in contents_of(disk)
-    assert journal.retention.disk_bytes > before_bytes
-    writer.abandon()
-    assert contents_of(disk) == before
-    assert journal.retention.disk_bytes == before_bytes
-
-
-def test_what_a_kill_leaves_of_a_snapshot_is_removed_at_the_next_start(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"first"])
-    journal.begin_snapshot(1, 0, 0).write(b"half")
-    disk.kill()
-    assert payloads_in(disk) == [b"first"]
-    assert snapshots_in(disk) == []
-
-
-def test_a_full_disk_gives_the_snapshot_up_and_the_journal_goes_on(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"first"])
-    disk.capacity_bytes = sum(map(len, contents_of(disk).values())) + 1_000
-    writer = journal.begin_snapshot(1, 0, 0)
-    with pytest.raises(SnapshotFailed, match="ENOSPC"):
-        writer.write(random.Random(1).randbytes(2_000))
-    assert writer.is_over
-    assert snapshots_in(disk) == []
-    append_all(journal, [b"second"], sync_each=True)
-    disk.capacity_bytes = None
-    take_snapshot(journal, [b"first", b"second"])
-    disk.crash()
-    assert payloads_in(disk) == [b"first", b"second"]
-
-
 def test_on_a_full_disk_the_older_snapshot_makes_way_for_the_new_one(
     disk: SimulatedDisk, journal: Journal
 ) -> None:
@@ -186,21 +125,6 @@ def test_on_a_full_disk_the_older_snapshot_makes_way_for_the_new_one(
     assert snapshots_in(disk) == [snapshot_name(2), snapshot_name(3)]
     disk.crash()
     assert payloads_in(disk) == [*put, b"third"]
-
-
-def test_a_directory_that_cannot_be_synced_for_a_snapshot_fails_the_journal(
-    disk: SimulatedDisk, journal: Journal
-) -> None:
-    append_all(journal, [b"first"], sync_each=True)
-    writer = journal.begin_snapshot(1, 0, 0)
-    writer.write(b"first")
-    disk.fail(disk.verb_counts["sync_directory"] + 1, EIO, "sync_directory")
-    with pytest.raises(JournalFailed, match="directory cannot be synced for"):
-        writer.finish(1)
-    with pytest.raises(JournalFailed):
-        journal.append(b"second", 0, 0)
-    disk.crash()
-    assert payloads_in(disk) == [b"first"]
 
 
 def test_what_cannot_be_removed_is_said_and_removed_by_the_next_snapshot(
@@ -291,10 +215,8 @@ def example() -> bytes:
 
 
 def test_the_documents_example_is_what_the_code_writes() -> None:
-    text = DOCUMENT.read_text(encoding="utf-8").split("## A snapshot\n")[1]
-    text = text.split("\n## ")[0]
-    (block,) = re.findall(r"```hex\n(.*?)```", text, re.DOTALL)
-    assert bytes.fromhex(re.sub(r"#.*", "", block)) == example()
+    text, written = documented("A snapshot")
+    assert written == example()
     assert f"header ({SNAPSHOT_HEADER_BYTES} bytes)" in text
     assert f"{len(example())} bytes." in text
 
@@ -349,9 +271,7 @@ def test_every_length_but_the_right_one_is_damage() -> None:
 def test_every_flipped_bit_is_damage() -> None:
     content = example()
     for bit in range(8 * len(content)):
-        changed = bytearray(content)
-        changed[bit // 8] ^= 1 << bit % 8
-        assert damaged_at(bytes(changed)) is not None, bit
+        assert damaged_at(flipped(content, bit)) is not None, bit
 
 
 def test_frames_that_are_missing_or_swapped_are_damage() -> None:

@@ -17,11 +17,14 @@ from tests.journal.journals import (
     PUT,
     append_all,
     contents_of,
+    disk_of,
     files_of,
+    flipped,
     numbered,
     opened,
     path_of,
     payloads_in,
+    put_all,
     take_snapshot,
 )
 from tests.rigs.disk import SimulatedDisk
@@ -32,14 +35,6 @@ DOCUMENT: Final = Path(__file__).parent.parent.parent / "docs" / "internals" / "
 FILES: Final = files_of()
 OLDER, NEWEST = snapshot_name(4), snapshot_name(8)
 SEGMENTS: Final = sorted(name for name in FILES if name.startswith("segment"))
-
-
-def disk_of(files: dict[str, bytes]) -> SimulatedDisk:
-    disk = SimulatedDisk()
-    disk.make_directory(DIRECTORY)
-    for name, content in files.items():
-        disk.put_file(f"{DIRECTORY}/{name}", content)
-    return disk
 
 
 def rewritten(content: bytes, *, version: int = 1, identity: bytes | None = None) -> bytes:
@@ -199,12 +194,10 @@ def test_a_newest_snapshot_with_any_bit_flipped_is_replaced_by_the_one_before(
     share: Callable[[range], range],
 ) -> None:
     for bit in share(range(8 * len(FILES[NEWEST]))):
-        changed = bytearray(FILES[NEWEST])
-        changed[bit // 8] ^= 1 << bit % 8
-        flipped = {NEWEST: bytes(changed)}
-        assert whole_or_refused(PAIR | flipped), bit
+        wrong = {NEWEST: flipped(FILES[NEWEST], bit)}
+        assert whole_or_refused(PAIR | wrong), bit
         if bit % 7 == 0:
-            assert not whole_or_refused(NEWEST_ALONE | flipped), bit
+            assert not whole_or_refused(NEWEST_ALONE | wrong), bit
 
 
 def test_a_snapshot_that_cannot_be_read_is_replaced_by_the_one_before() -> None:
@@ -215,8 +208,7 @@ def test_a_snapshot_that_cannot_be_read_is_replaced_by_the_one_before() -> None:
             return super().open(path, write=write)
 
     disk = BadSector()
-    for name, content in PAIR.items():
-        disk.put_file(f"{DIRECTORY}/{name}", content)
+    put_all(disk, PAIR)
     recovery = Recovery(disk, DIRECTORY, disk.list_directory(DIRECTORY))
     assert [frame.payload for frame in recovery.frames()] == PUT
     assert recovery.base.basis is Basis.PREVIOUS
