@@ -76,35 +76,33 @@ def test_a_connection_that_is_gone_is_greeted_like_one_from_outside() -> None:
     assert authenticator().identify(None) is EVERYBODY
 
 
-def test_who_is_on_no_list_is_not_let_in_by_any_token_where_there_are_none() -> None:
+def test_a_token_lets_in_where_there_are_some_and_nobody_is_asked_where_nobody_has_to_say() -> None:
     assert authenticator(uids=OTHERS).login(TEXT, "", 0) is None
-
-
-def test_who_is_on_no_list_may_show_a_token() -> None:
     principal = authenticator(tokens=True, uids=OTHERS).login(TEXT, "", 0)
     assert principal is not None
     assert principal.token_id == ENTRY.id
-
-
-def test_everybody_is_admitted_while_nobody_has_to_say_who_they_are() -> None:
     assert authenticator().login("whatever", PEER, 0) is EVERYBODY
+    assert authenticator().renewed(principal) is None, "there are no tokens any more"
+    for other in (EVERYBODY, Principal("uid 7")):
+        for keeper in (authenticator(), authenticator(tokens=True)):
+            assert keeper.renewed(other) is other
 
 
 # --- Tokens and failures -------------------------------------------------------------------------
 
 
-def test_a_right_token_is_no_failure_and_is_never_late() -> None:
+def test_wrong_tokens_alone_count_for_their_address_and_delay_it() -> None:
     keeper = authenticator(tokens=True)
+    told: list[str] = []
+    keeper.on_guessing = told.append
     for _ in range(AUTH_FAILURES_MAX):
         assert keeper.login(TEXT, PEER, 0) is not None
-    assert keeper.delay_ms(PEER, 0) == 0
-
-
-def test_wrong_tokens_count_for_their_address_and_delay_it() -> None:
-    keeper = authenticator(tokens=True)
     for _ in range(AUTH_FAILURES_MAX):
         assert keeper.delay_ms(PEER, 0) == 0
+        assert not told
         assert keeper.login("wrong", PEER, 0) is None
+    assert keeper.login("wrong", PEER, 0) is None
+    assert told == [PEER]
     assert keeper.delay_ms(PEER, 0) == AUTH_DELAY_MS
     assert keeper.delay_ms("192.0.2.8", 0) == 0
     assert keeper.login(TEXT, PEER, 0) is not None  # it would be let in all the same
@@ -122,26 +120,19 @@ def test_a_token_ends_by_the_wall_clock() -> None:
     assert keeper.renewed(principal) is None
 
 
-def test_who_came_without_a_token_stays() -> None:
-    for principal in (EVERYBODY, Principal("uid 7")):
-        for keeper in (authenticator(), authenticator(tokens=True)):
-            assert keeper.renewed(principal) is principal
-
-
-def test_who_came_with_a_token_does_not_stay_where_there_are_none() -> None:
-    principal = authenticator(tokens=True).login(TEXT, PEER, 0)
-    assert principal is not None
-    assert authenticator().renewed(principal) is None
-
-
 # --- The file, read again ------------------------------------------------------------------------
 
 
-def test_a_reload_admits_new_tokens_and_forgets_revoked_ones(tmp_path: Path) -> None:
+def test_a_reload_admits_new_tokens_takes_scopes_and_forgets_revoked_ones(tmp_path: Path) -> None:
     path = tmp_path / "tokens.json"
     keeper = Authenticator(Tokens.load(written(path, ENTRY)))
     old = keeper.login(TEXT, PEER, 0)
     assert old is not None
+    written(path, made(1, (Scope.STATS,))[1])
+    keeper.reload()
+    less = keeper.renewed(old)
+    assert less is not None
+    assert not less.may(Scope.PUT, "x")
     new_text, new_entry = made(2)
     written(path, new_entry)
     assert keeper.login(new_text, PEER, 0) is None
@@ -161,18 +152,6 @@ def test_a_bad_file_keeps_the_old_tokens_and_says_why(tmp_path: Path) -> None:
     path.unlink()
     assert keeper.reload() == (f"{path}: cannot be read: No such file or directory",)
     assert keeper.login(TEXT, PEER, 0) is not None
-
-
-def test_a_reload_can_take_scopes_from_who_is_in(tmp_path: Path) -> None:
-    path = tmp_path / "tokens.json"
-    keeper = Authenticator(Tokens.load(written(path, ENTRY)))
-    principal = keeper.login(TEXT, PEER, 0)
-    assert principal is not None
-    written(path, made(1, (Scope.STATS,))[1])
-    keeper.reload()
-    renewed = keeper.renewed(principal)
-    assert renewed is not None
-    assert not renewed.may(Scope.PUT, "x")
 
 
 def test_without_a_file_there_is_nothing_to_reload_or_to_write() -> None:
@@ -203,12 +182,3 @@ def test_days_that_cannot_be_written_are_told_of_once(tmp_path: Path) -> None:
         assert keeper.login(TEXT, PEER, 0) is not None
         told.append(keeper.write_usage())
     assert told == ["Is a directory", "", ""]
-
-
-def test_an_address_that_guesses_is_told_of_by_its_name() -> None:
-    authenticator = Authenticator(Tokens([]))
-    told: list[str] = []
-    authenticator.on_guessing = told.append
-    for number in range(AUTH_FAILURES_MAX + 5):
-        assert authenticator.login("dlyd_wrong", "192.0.2.7", number) is None
-    assert told == ["192.0.2.7"]

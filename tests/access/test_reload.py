@@ -54,33 +54,30 @@ def settings(tmp_path: Path) -> Config:
     )
 
 
-def test_by_default_everybody_comes_in_and_nobody_speaks_tls() -> None:
+def test_doors_have_tls_and_need_tokens_as_the_settings_say(settings: Config) -> None:
     entrance = AccessControl.open(Config())
     assert entrance.authenticator.identify(None) is EVERYBODY
-    assert entrance.line_tls is None
-    assert entrance.http_tls is None
-
-
-def test_a_door_has_tls_where_the_settings_say_so(settings: Config) -> None:
+    assert (entrance.line_tls, entrance.http_tls) == (None, None)
     for line, http in ((True, True), (True, False), (False, True)):
         entrance = AccessControl.open(settings._replace(line_tls=line, http_tls=http))
         assert (entrance.line_tls is not None, entrance.http_tls is not None) == (line, http)
+    keeper = AccessControl.open(settings._replace(auth_unix_uids=frozenset({7}))).authenticator
+    assert keeper.identify(None) is None
+    assert keeper.login(TEXT, PEER, 0) is not None
 
 
 def test_only_where_nobody_needs_anything_a_newcomer_is_told_what_to_paste(
     settings: Config,
 ) -> None:
-    assert AccessControl.open(Config()).is_open
-    assert AccessControl.open(settings._replace(auth_tokens=None, line_tls=False)).is_open
-    assert not AccessControl.open(settings._replace(auth_tokens=None)).is_open
-    assert not AccessControl.open(settings._replace(line_tls=False)).is_open
-    assert not AccessControl.open(Config(auth_unix_uids=frozenset({7}))).is_open
-
-
-def test_tokens_and_lists_reach_the_doorkeeper(settings: Config) -> None:
-    keeper = AccessControl.open(settings._replace(auth_unix_uids=frozenset({7}))).authenticator
-    assert keeper.identify(None) is None
-    assert keeper.login(TEXT, PEER, 0) is not None
+    without_tokens = settings._replace(auth_tokens=None)
+    for each in (Config(), without_tokens._replace(line_tls=False)):
+        assert AccessControl.open(each).is_open
+    for each in (
+        without_tokens,
+        settings._replace(line_tls=False),
+        Config(auth_unix_uids=frozenset({7})),
+    ):
+        assert not AccessControl.open(each).is_open
 
 
 def test_all_that_is_wrong_with_all_files_is_told_at_once(tmp_path: Path) -> None:
@@ -142,9 +139,6 @@ def test_of_two_files_the_good_one_is_taken_and_the_bad_one_is_named(
         f' reason="{settings.auth_tokens}: must be an object of '
     )
     assert good.startswith("info the certificate was read again")
-
-
-def test_a_reload_with_nothing_to_read_says_so(told: Told) -> None:
     AccessControl.open(Config()).reload(told.log)
     assert told.lines() == [
         "info nothing to reload: only tokens, secrets and certificates are read again"

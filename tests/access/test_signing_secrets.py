@@ -1,6 +1,5 @@
 import base64
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,12 +17,9 @@ from delayd.access.signing_secrets import (
 )
 from delayd.core.errors import NotForTopic
 from delayd.core.targets import NAME_RULE
-from delayd.durations import size_text
-from delayd.limits import SECRETS_FILE_BYTES_MAX, SECRETS_MAX, TOKEN_GLOBS_MAX
+from delayd.limits import TOKEN_GLOBS_MAX
 from delayd.moments import TIME_RULE
 from tests.access.secret_samples import key, named, text, written
-
-GOLDEN = Path(__file__).parent / "data" / "secrets-1.json"
 
 
 @pytest.mark.parametrize(
@@ -46,19 +42,6 @@ def test_secrets_of_other_makers_are_taken_too(count: int) -> None:
 
 
 # --- The file ------------------------------------------------------------------------------------
-
-
-def test_the_secrets_file_of_version_1_is_read_and_written_for_ever() -> None:
-    data = GOLDEN.read_bytes()
-    assert SECRETS_FILE.from_bytes(data, "t") == (named("orders", 1, 2), named("mail.out-2_x", 3))
-    assert SECRETS_FILE.to_bytes(SECRETS_FILE.from_bytes(data, "t")) == data
-
-
-def test_a_secrets_file_that_ends_anywhere_is_refused() -> None:
-    data = GOLDEN.read_bytes()
-    for count in range(len(data) - 1):
-        with pytest.raises(SecretsInvalid):
-            SECRETS_FILE.from_bytes(data[:count], "t")
 
 
 def errors_of_rows(*rows: object) -> list[str]:
@@ -105,15 +88,6 @@ def test_two_secrets_of_one_name_are_a_mistake() -> None:
     assert errors_of_rows(*rows) == ['secrets[2].name = "a": is the name of another secret too']
 
 
-def test_as_many_secrets_as_the_limit_says_fit_and_one_more_does_not() -> None:
-    many = [named(f"{number:064}", 1, 2) for number in range(SECRETS_MAX)]
-    data = SECRETS_FILE.to_bytes(many)
-    assert len(data) < SECRETS_FILE_BYTES_MAX
-    assert len(Secrets(SECRETS_FILE.from_bytes(data, "t"))) == SECRETS_MAX
-    (error,) = errors_of_rows(*map(SECRETS_FILE.row, [*many, named("x", 1)]))
-    assert error == f"secrets: must be a list of at most {SECRETS_MAX} entries"
-
-
 def test_secrets_are_loaded_and_read_again_and_a_bad_file_keeps_the_old_ones(
     tmp_path: Path,
 ) -> None:
@@ -128,33 +102,6 @@ def test_secrets_are_loaded_and_read_again_and_a_bad_file_keeps_the_old_ones(
     assert error.startswith(f"{path}: is not JSON")
     assert secrets.unknown(["a", "b"]) == ("a",)
     assert Secrets().reload() == ()
-
-
-def errors_of(path: Path) -> tuple[str, ...]:
-    with pytest.raises(SecretsInvalid) as caught:
-        Secrets.load(str(path))
-    return caught.value.errors
-
-
-@pytest.mark.parametrize("mode", [0o604, 0o602, 0o620, 0o666])
-def test_a_secrets_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
-    path = tmp_path / "secrets.json"
-    written(path, named("a", 1))
-    path.chmod(mode)
-    rule = "others may read it or write to it, and there are secrets in it: chmod 600"
-    assert errors_of(path) == (f"{path}: has the mode {mode:04o}: {rule}",)
-    path.chmod(0o440)  # systemd's credentials look so
-    assert len(Secrets.load(str(path))) == 1
-
-
-def test_a_secrets_file_that_is_not_there_or_far_too_long_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "secrets.json"
-    assert errors_of(path) == (f"{path}: cannot be read: No such file or directory",)
-    path.touch(0o600)
-    os.truncate(path, SECRETS_FILE_BYTES_MAX + 1)
-    assert errors_of(path) == (
-        f"{path}: cannot be read: it is longer than {size_text(SECRETS_FILE_BYTES_MAX)}",
-    )
 
 
 # --- Nothing tells a secret ----------------------------------------------------------------------

@@ -18,8 +18,6 @@ from delayd.core.policy import GLOBS_RULE, PATTERN_RULE
 from delayd.limits import (
     TOKEN_GLOBS_MAX,
     TOKEN_NAME_CHARACTERS_MAX,
-    TOKENS_FILE_BYTES_MAX,
-    TOKENS_MAX,
     WALL_MS_MAX,
 )
 from delayd.moments import TIME_RULE
@@ -47,29 +45,6 @@ entries = st.builds(
 @given(st.lists(entries, max_size=5, unique_by=lambda entry: entry.id))
 def test_what_is_written_is_read(written: list[Entry]) -> None:
     assert TOKENS_FILE.from_bytes(TOKENS_FILE.to_bytes(written), "t") == tuple(written)
-
-
-def test_the_file_of_version_1_is_read_for_ever() -> None:
-    assert TOKENS_FILE.from_bytes(GOLDEN.read_bytes(), "t") == (
-        made(1, (Scope.RESERVE, Scope.DELETE), ("mail.*", "sms"), not_after_s=2_000_000_000)[1],
-        made(2)[1],
-    )
-
-
-def test_the_file_of_version_1_is_still_what_is_written() -> None:
-    assert (
-        TOKENS_FILE.to_bytes(TOKENS_FILE.from_bytes(GOLDEN.read_bytes(), "t"))
-        == GOLDEN.read_bytes()
-    )
-
-
-def test_a_file_that_ends_anywhere_is_refused_or_whole() -> None:
-    data = GOLDEN.read_bytes()
-    whole = TOKENS_FILE.from_bytes(data, "t")
-    for count in range(len(data) - 1):
-        with pytest.raises(TokensInvalid):
-            TOKENS_FILE.from_bytes(data[:count], "t")
-    assert TOKENS_FILE.from_bytes(data[:-1], "t") == whole  # but for its last newline
 
 
 @pytest.mark.thorough
@@ -103,28 +78,6 @@ def errors_of_rows(*rows: object) -> list[str]:
 
 def row(**changes: object) -> dict[str, Any]:
     return TOKENS_FILE.row(made()[1]) | changes
-
-
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (b"", "is not JSON: "),
-        (b"{", "is not JSON: "),
-        (b"\xff", "is not JSON: "),
-        (b"[" * 100_000, "is not JSON: "),
-        (b'{"version": 1, "version": 1, "tokens": []}', "version: is given twice"),
-        (b"[]", 'must be an object of "version" and "tokens"'),
-        (b'{"version": 1}', 'must be an object of "version" and "tokens"'),
-        (b'{"version": 1, "tokens": [], "x": 1}', "must be an object of"),
-        (b'{"version": 2, "tokens": []}', "version = 2: must be 1, the one of this delayd"),
-        (b'{"version": true, "tokens": []}', "version = true: must be 1"),
-        (b'{"version": 1, "tokens": {}}', f"tokens: must be a list of at most {TOKENS_MAX} entr"),
-        (b'{"version": 1, "tokens": [7]}', "tokens[0]: must be an object"),
-    ],
-)
-def test_a_file_of_another_kind_is_one_mistake(data: bytes, error: str) -> None:
-    (only,) = errors_of(data)
-    assert only.startswith(error)
 
 
 @pytest.mark.parametrize(
@@ -178,15 +131,6 @@ def test_all_mistakes_are_told_at_once() -> None:
         f"tokens[2].scopes = []: must be a list; each {SCOPE_RULE}",
         f'tokens[4].id = "{made()[1].id}": is the id of another token too',
     ]
-
-
-@pytest.mark.thorough
-def test_as_many_tokens_as_the_limit_says_fit_and_one_more_does_not() -> None:
-    many = [row(id=f"{number:08x}") for number in range(TOKENS_MAX + 1)]
-    data = json.dumps({"version": 1, "tokens": many[:-1]}).encode()
-    assert len(data) < TOKENS_FILE_BYTES_MAX
-    assert len(TOKENS_FILE.from_bytes(data, "t")) == TOKENS_MAX
-    assert errors_of_rows(*many) == [f"tokens: must be a list of at most {TOKENS_MAX} entries"]
 
 
 @pytest.mark.parametrize("field", ["id", "name", "sha256", "scopes", "topics", "created", "other"])

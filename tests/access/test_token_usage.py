@@ -8,27 +8,15 @@ from delayd.access.token_usage import DAY_MS, TokenUsage, days_of
 FIRST, SECOND = "1970-01-01", "1970-01-02"
 
 
-def test_a_day_is_kept_and_no_more() -> None:
-    usage = TokenUsage()
-    usage.note("a", 5)
-    usage.note("a", DAY_MS - 1)
-    usage.note("b", DAY_MS)
-    assert usage.days == {"a": FIRST, "b": SECOND}
-
-
-def test_a_clock_that_is_set_back_does_not_make_a_use_older() -> None:
-    usage = TokenUsage()
-    usage.note("a", DAY_MS)
-    usage.note("a", 0)
-    assert usage.days == {"a": SECOND}
-
-
-def test_days_are_written_and_read(tmp_path: Path) -> None:
+def test_the_latest_day_is_kept_and_written_for_those_that_are_there(tmp_path: Path) -> None:
     path = str(tmp_path / "tokens.json")
-    usage = TokenUsage()
-    usage.note("a", 0)
-    usage.write(path, {"a"})
-    assert days_of(path) == {"a": FIRST}
+    usage = TokenUsage({"gone": FIRST})
+    for token, time_ms in (("a", 5), ("a", DAY_MS - 1), ("b", DAY_MS), ("b", 0)):
+        usage.note(token, time_ms)
+    kept = {"a": FIRST, "b": SECOND}
+    assert usage.days == kept | {"gone": FIRST}
+    usage.write(path, {"a", "b"})
+    assert usage.days == days_of(path) == kept
     assert (tmp_path / "tokens.json.used").stat().st_mode & 0o777 == 0o600
     assert [file.name for file in tmp_path.iterdir()] == ["tokens.json.used"]
 
@@ -58,15 +46,6 @@ def test_what_another_daemon_has_written_stays(tmp_path: Path) -> None:
     one.write(path, {"a", "b"})
     other.write(path, {"a", "b"})
     assert days_of(path) == {"a": SECOND, "b": FIRST}
-
-
-def test_tokens_that_are_gone_are_forgotten(tmp_path: Path) -> None:
-    path = str(tmp_path / "tokens.json")
-    usage = TokenUsage({"gone": FIRST})
-    usage.note("a", 0)
-    usage.write(path, {"a"})
-    assert days_of(path) == {"a": FIRST}
-    assert usage.days == {"a": FIRST}
 
 
 @pytest.mark.parametrize(
