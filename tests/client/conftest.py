@@ -1,11 +1,11 @@
-import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.client.made import Made
-from tests.client.worlds import KINDS, World
+from tests.client.working import Working
+from tests.client.worlds import KINDS, World, world_of
 
 
 @pytest.fixture(scope="session")
@@ -17,21 +17,23 @@ def daemon() -> Iterator[Daemon]:
 @pytest.fixture
 def rivals(daemon: Daemon) -> Iterator[list[World]]:
     """A client of each protocol, and one topic for both."""
-    with KINDS["http"](daemon) as http, KINDS["line"](daemon) as line:
+    with world_of("http", daemon) as http, world_of("line", daemon) as line:
         line.topic = http.topic
         yield [http, line]
 
 
-@pytest.fixture(params=sorted(KINDS))
+@pytest.fixture(params=KINDS)
 def world(request: pytest.FixtureRequest, daemon: Daemon) -> Iterator[World]:
-    with KINDS[request.param](daemon) as world:
+    with world_of(request.param, daemon) as world:
         yield world
 
 
 @pytest.fixture(params=["plain", "asyncio"])
 def made(request: pytest.FixtureRequest) -> Iterator[Made]:
-    loop = asyncio.new_event_loop()
-    made = Made(request.param, loop)
-    yield made
-    made.close()
-    loop.close()
+    with Made(request.param) as made:
+        yield made
+
+
+@pytest.fixture(params=["plain", "asyncio"])
+def work(request: pytest.FixtureRequest) -> Working:
+    return Working(request.param)

@@ -1,23 +1,21 @@
 """Clients of either kind for a scripted peer: their pauses take no time and are noted."""
 
-import asyncio
 import contextlib
-from typing import Any
+from typing import Any, Self
 
 from delayd.client import AsyncClient, Client
 from delayd.client.aio_connection import AsyncConnections
 from delayd.client.connection import Connections
 from delayd.client.limits import ANSWER_BYTES_MAX
 from delayd.client.protocols import way_to
-from tests.client.worlds import Waiting
+from tests.client.worlds import waiting
 
 
 class Made:
     """Clients of either kind, and how long they paused."""
 
-    def __init__(self, kind: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, kind: str) -> None:
         self._kind = kind
-        self._loop = loop
         self.pauses: list[float] = []
         self.connections: list[Connections | AsyncConnections] = []
         """Those of each client."""
@@ -37,20 +35,20 @@ class Made:
         if self._kind == "plain":
             plain = Connections(way, sleep=self.pauses.append)
             self.connections.append(plain)
-            self._stack.callback(plain.close)
-            return Client.over(plain, calls)
+            return self._stack.enter_context(Client.over(plain, calls))
 
         async def sleep(pause_s: float) -> None:
             self.pauses.append(pause_s)
 
         connections = AsyncConnections(way, sleep=sleep)
         self.connections.append(connections)
-        self._stack.callback(lambda: self._loop.run_until_complete(connections.close()))
+        return self._stack.enter_context(waiting(lambda: AsyncClient.over(connections, calls)))
 
-        async def made() -> AsyncClient:
-            return AsyncClient.over(connections, calls)
+    def __enter__(self) -> Self:
+        return self
 
-        return Waiting(self._loop, self._loop.run_until_complete(made()))
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         self._stack.close()

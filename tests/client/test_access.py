@@ -1,6 +1,5 @@
 """Tokens, TLS and unix sockets, against the daemon; both kinds of client."""
 
-import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Iterator
@@ -10,34 +9,15 @@ from typing import Any
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.client import AsyncClient, Client, Forbidden, Unauthorized, Unreachable
+from delayd.client import Forbidden, Unauthorized, Unreachable
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.access.handshakes import Authority
 from tests.access.samples import made, written
-from tests.client.worlds import Waiting
+from tests.client.worlds import client_of
 
 TEXT, ENTRY = made(2, (Scope.PUT, Scope.RESERVE, Scope.DELETE), ("mail",))
 OTHERS_TEXT, OTHERS_ENTRY = made(4, (Scope.STATS, Scope.PEEK), ("others",))
 OLD_TEXT, OLD_ENTRY = made(3, not_after_s=1_700_000_000)
-
-
-@contextlib.contextmanager
-def client_of(kind: str, url: str, **how: Any) -> Iterator[Any]:  # noqa: ANN401 - options of either
-    if kind == "plain":
-        with Client(url, **how) as client:
-            yield client
-        return
-    loop = asyncio.new_event_loop()
-
-    async def made_client() -> AsyncClient:
-        return AsyncClient(url, **how)
-
-    asynchronous = loop.run_until_complete(made_client())
-    try:
-        yield Waiting(loop, asynchronous)
-    finally:
-        loop.run_until_complete(asynchronous.close())
-        loop.close()
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from delayd.client import (
     WrongProtocol,
 )
 from delayd.testing.daemon import Daemon
-from tests.client.worlds import World, asyncio_world, http_url, line_url, plain_world
+from tests.client.worlds import World, client_of, http_url, line_url
 
 
 def http_only(world: World) -> None:
@@ -262,20 +262,19 @@ def test_the_port_of_the_other_protocol_is_said_at_once_with_the_url_to_use(
     urls = {"http": http_url(daemon), "line": line_url(daemon)}
     right = urls.pop("line" if said == "http" else "http")
     wrong = f"{urls[said].partition(':')[0]}:{right.partition(':')[2]}"
-    world = plain_world if kind == "plain" else asyncio_world
-    with world("wrong", wrong, daemon) as there:
+    with client_of(kind, wrong) as client:
         for call in (
-            lambda: there.client.put("mail", "x"),
-            lambda: there.client.reserve("mail", timeout=0),
-            there.client.topics,
-            lambda: there.client.put_many("default", [{"body": 1}] * 300),
+            lambda: client.put("mail", "x"),
+            lambda: client.reserve("mail", timeout=0),
+            client.topics,
+            lambda: client.put_many("default", [{"body": 1}] * 300),
         ):
             with pytest.raises(WrongProtocol) as caught:
                 call()
             assert caught.value.url == right
             assert f"use {right}" in str(caught.value)
-    with plain_world("right", right, daemon) as there, pytest.raises(TopicNotFound):
-        there.client.topic("mail")
+    with client_of(kind, right) as client, pytest.raises(TopicNotFound):
+        client.topic("mail")
 
 
 def test_jobs_that_are_none_are_refused_with_an_example(world: World) -> None:

@@ -8,26 +8,23 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from delayd.client import (
-    AsyncJob,
-    AsyncWorker,
     Forbidden,
-    Job,
     JobNotFound,
     TimedOut,
     Unauthorized,
     Unreachable,
-    Worker,
 )
 from delayd.testing import FakeDelayd, ReceivedCall
 from delayd.testing.fake import START
 from tests.client.test_imports import modules_after
+from tests.client.working import Working
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -122,43 +119,32 @@ def test_a_rate_is_kept_by_the_clock_of_the_fake(fake: FakeDelayd) -> None:
 # --- Workers, and the time that they wait ---------------------------------------------------------
 
 
-def work(fake: FakeDelayd, seen: list[dt.datetime]) -> None:
-    def handle(job: Job) -> None:
-        seen.append(fake.now)
-        worker.stop()
+def noted(work: Working) -> list[dt.datetime]:
+    """Work on one job; when that was."""
+    seen: list[dt.datetime] = []
 
-    worker = Worker(fake.client(), "mail", handle)
-    worker.run()
+    def handle(_job: object) -> None:
+        seen.append(work.fake.now)
+        work.worker.stop()
 
-
-def work_later(fake: FakeDelayd, seen: list[dt.datetime]) -> None:
-    async def handle(job: AsyncJob) -> None:
-        seen.append(fake.now)
-        worker.stop()
-
-    worker = AsyncWorker(fake.async_client(), "mail", handle)
-    asyncio.run(worker.run())
+    work.run(handle)
+    return seen
 
 
-@pytest.mark.parametrize("run", [work, work_later])
 @pytest.mark.parametrize("delay", ["1d", "7d"])
 def test_a_worker_lets_the_time_pass_up_to_the_next_job_and_asks_a_few_times(
-    fake: FakeDelayd, run: Callable[[FakeDelayd, list[dt.datetime]], None], delay: str
+    work: Working, delay: str
 ) -> None:
-    put = fake.client().put("mail", "x", delay=delay)
-    seen: list[dt.datetime] = []
-    run(fake, seen)
-    assert seen == [put.due]
-    assert fake.requests < 20
+    put = work.client.put("mail", "x", delay=delay)
+    assert noted(work) == [put.due]
+    assert work.fake.requests < 20
 
 
-def test_a_worker_without_jobs_waits_in_real_time_until_somebody_puts_one(fake: FakeDelayd) -> None:
-    seen: list[dt.datetime] = []
-    thread = threading.Thread(target=work, args=(fake, seen))
+def test_a_worker_without_jobs_waits_in_real_time_until_somebody_puts_one(work: Working) -> None:
+    thread = threading.Timer(0, work.client.put, ("mail", "x"))
     thread.start()
-    fake.client().put("mail", "x")
-    thread.join(60)
-    assert seen == [START]
+    assert noted(work) == [START]
+    thread.join()
 
 
 # --- Clients --------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def test_patience_counts_the_time_of_attempts_too(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("delayd.client.connection_pool.time.monotonic", lambda: now_s[0])
     pool = Pool[Any]()
     pool.was_reached = True
-    made = Made("plain", None)  # type: ignore[arg-type]
+    made = Made("plain")
     client = made.client("http://127.0.0.1:1", patience_s=60)
     ask, way = next(client._calls.health()), made.connections[0].way
     attempts, count = Attempts(ask, way, pool), 0

@@ -13,7 +13,6 @@ from typing import Any, Final
 import pytest
 
 from delayd.client import (
-    AsyncClient,
     AsyncJob,
     AsyncWorker,
     Client,
@@ -27,89 +26,54 @@ from delayd.client import (
     Worker,
 )
 from delayd.client.connection_pool import Outage
-from delayd.client.crew import Crew
 from delayd.client.http_calls import HttpCalls
 from delayd.client.jobs import Toucher, touched
-from delayd.client.results import Reservation
-from delayd.client.steps import Steps, carried_out
+from delayd.client.steps import carried_out
 from delayd.client.work_loop import FailurePause
 from delayd.client.worker import Trouble
 from delayd.limits import ERROR_BYTES_MAX
 from delayd.testing.daemon import Daemon
 from delayd.testing.fake import FakeDelayd
+from tests.client.working import Working
 from tests.client.worlds import TOPICS, http_url, line_url
 
 
-def finished(worker: Worker) -> None:
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-
-
-def test_a_worker_calls_its_handler_with_each_job_and_acknowledges_it() -> None:
-    fake = FakeDelayd()
-    client = fake.client()
-    client.put_many("mail", [{"body": n} for n in range(20)])
+def test_a_worker_calls_its_handler_with_each_job_and_acknowledges_it(work: Working) -> None:
+    work.client.put_many("mail", [{"body": n} for n in range(20)])
     seen: list[int] = []
 
     def handle(job: Job) -> None:
         seen.append(job.json())
         if len(seen) == 20:
-            worker.stop()
+            work.worker.stop()
 
-    worker = Worker(client, "mail", handle, concurrency=4)
-    worker.run()
+    work.run(handle, concurrency=4)
     assert sorted(seen) == list(range(20))
-    assert [topic.jobs for topic in client.topics()] == [0]
+    assert [topic.jobs for topic in work.client.topics()] == [0]
 
 
-def test_a_handler_that_raises_has_failed_its_attempt_and_the_worker_goes_on() -> None:
-    fake = FakeDelayd()
-    client = fake.client()
-    client.set_policy("mail", {"retry": "15s 3m", "exhausted": "bury"})
-    put = client.put("mail", "x")
-    told: list[tuple[str, int]] = []
+def test_a_handler_that_raises_has_failed_its_attempt_and_the_worker_goes_on(
+    work: Working, caplog: pytest.LogCaptureFixture
+) -> None:
+    work.client.set_policy("mail", {"retry": "15s 3m", "exhausted": "bury"})
+    put = work.client.put("mail", "x")
+    told: list[tuple[str, int, str]] = []
 
-    def note(error: BaseException, job: Job | AsyncJob | None) -> None:
-        assert job is not None
-        told.append((str(error), job.id))
+    def note(error: BaseException, job: Job) -> None:
+        told.append((str(error), job.id, extract_tb(error.__traceback__)[0].name))
 
-    def handle(job: Job) -> None:
+    def fail(job: Job) -> None:
         if job.attempt == 3:
-            worker.stop()
+            work.worker.stop()
         raise ValueError(f"attempt {job.attempt}")
 
-    worker = Worker(client, "mail", handle, on_error=note)
-    worker.run()
-    assert told == [(f"attempt {n}", put.id) for n in (1, 2, 3)]
-    info = client.get(put.id)
+    work.run(fail, on_error=note)
+    assert told == [(f"attempt {n}", put.id, "handle") for n in (1, 2, 3)]
+    assert not caplog.records
+    info = work.client.get(put.id)
     assert (info.state, info.attempts) == ("buried", 3)
     assert info.failure is not None
-    line = handle.__code__.co_firstlineno + 3
-    assert info.failure.error == f"ValueError: attempt 3 (test_worker.py:{line})"
-
-
-def test_a_stopped_worker_finishes_the_job_in_hand() -> None:
-    fake = FakeDelayd()
-    client = fake.client()
-    client.put_many("mail", [{"body": n} for n in range(2)])
-    entered, may_go_on = threading.Event(), threading.Event()
-
-    def handle(job: Job) -> None:
-        entered.set()
-        may_go_on.wait(60)
-        assert job.json() == 0
-
-    worker = Worker(client, "mail", handle)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    assert entered.wait(60)
-    worker.stop()
-    may_go_on.set()
-    thread.join(60)
-    (left,) = client.jobs("mail", bodies=True)
-    assert (left.json(), left.state) == (1, "ready")
+    assert info.failure.error.startswith("ValueError: attempt 3 (working.py:")
 
 
 class Faulty:
@@ -163,37 +127,6 @@ def test_a_worker_raises_what_is_no_passing_trouble() -> None:
     client = Client.over(Faulty(FakeDelayd(), [NotReserved("never for a reserve")]), HttpCalls())
     with pytest.raises(NotReserved):
         Worker(client, "mail", print, concurrency=3).run()
-
-
-def test_a_worker_with_asyncio_does_the_same() -> None:
-    fake = FakeDelayd()
-    seen: list[int] = []
-    told: list[str] = []
-
-    async def go() -> None:
-        async with fake.async_client() as client:
-            await client.put_many("mail", [{"body": n} for n in range(20)])
-
-            async def handle(job: AsyncJob) -> None:
-                await asyncio.sleep(0)
-                seen.append(job.json())
-                if len(set(seen)) == 20:
-                    worker.stop()
-                if job.json() == 7:
-                    raise ValueError("seven")
-
-            worker = AsyncWorker(
-                client,
-                "mail",
-                handle,
-                concurrency=5,
-                on_error=lambda error, job: told.append(str(error)),
-            )
-            await worker.run()
-
-    asyncio.run(go())
-    assert set(seen) == set(range(20))
-    assert told[0] == "seven"
 
 
 def test_a_job_in_its_block_is_touched_until_the_block_ends() -> None:
@@ -251,132 +184,6 @@ def test_a_toucher_that_is_closed_ends_with_its_last_job(monkeypatch: pytest.Mon
     job.client.keep_no_more(job)
     thread.join(60)
     assert not thread.is_alive()
-
-
-# --- What threads or tasks of a worker do together -----------------------------------------------
-
-
-class Alarm:
-    def __init__(self) -> None:
-        self.is_set = False
-
-    def set(self) -> None:
-        self.is_set = True
-
-    def wait(self) -> "Alarm":
-        return self
-
-
-class Desk:
-    """A client, which notes what it is asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[Any] = []
-
-    def reserve_many(self, _topics: object, *, limit: int, timeout: float) -> None:
-        self.asked.append(("reserve", limit))
-
-    def ack_many(self, jobs: list[Any]) -> None:
-        self.asked.append(("ack", [job.id for job in jobs]))
-
-    def keep(self, job: Any) -> None:  # noqa: ANN401 - a job
-        self.asked.append(("keep", job.id))
-
-    def keep_no_more(self, job: Any) -> None:  # noqa: ANN401 - a job
-        self.asked.append(("keep no more", job.id))
-
-
-def job_of(number: int, link: object = None) -> Job:
-    return Job(Client(), Reservation(number, "mail", "", b"", link=link))
-
-
-def ended(steps: Steps[Any], answer: object) -> Any:  # noqa: ANN401 - its result
-    """Return the result of steps that end with this answer."""
-    with pytest.raises(StopIteration) as done:
-        steps.send(answer)
-    return done.value.value
-
-
-def test_one_of_a_crew_reserves_for_all_that_wait() -> None:
-    desk = Desk()
-    crew = Crew(desk, "mail", 1.0, lambda *_: None)
-    first, second, third = (crew.taking(Alarm) for _ in range(3))
-    next(first)
-    alarms = next(second), next(third)
-    jobs = [job_of(number) for number in range(4)]
-    assert ended(first, jobs[:1]) == jobs[:1]
-    assert [alarm.is_set for alarm in alarms] == [True, False]
-    assert ended(second, None) is None  # it may reserve now
-    fourth = crew.taking(Alarm)
-    next(fourth)
-    assert desk.asked == [("reserve", 1), ("reserve", 2)]
-    fourth.send(jobs[1:3])
-    assert desk.asked[-1] == ("keep", 2)
-    assert ended(fourth, None) == [jobs[1]]
-    assert alarms[1].is_set
-    assert crew.has_jobs
-    assert ended(third, None) == [jobs[2]]
-    assert not crew.has_jobs
-
-
-def test_those_of_a_crew_that_are_ready_run_before_one_reserves_or_acknowledges() -> None:
-    desk = Desk()
-    crew = Crew(desk, "mail", 1.0, lambda *_: None, lambda: "others first")
-    first, second = crew.taking(Alarm), crew.taking(Alarm)
-    assert next(first) == "others first"
-    next(second)
-    first.send(None)
-    assert desk.asked == [("reserve", 2)]
-    jobs = [job_of(number) for number in range(3)]
-    acknowledging = crew.acknowledging(jobs[0])
-    assert next(acknowledging) == "others first"
-    for job in jobs[1:]:
-        with pytest.raises(StopIteration):
-            next(crew.acknowledging(job))
-    acknowledging.send(None)
-    assert desk.asked[1:] == [("ack", [0, 1, 2])]
-
-
-def test_a_crew_reserves_again_after_one_that_failed() -> None:
-    desk = Desk()
-    crew = Crew(desk, "mail", 1.0, lambda *_: None)
-    first, second = crew.taking(Alarm), crew.taking(Alarm)
-    next(first)
-    alarm = next(second)
-    with pytest.raises(Draining):
-        first.throw(Draining("", "DRAINING"))
-    assert alarm.is_set
-    assert ended(second, None) is None
-    next(crew.taking(Alarm))
-    assert desk.asked == [("reserve", 1)] * 2
-
-
-def test_one_of_a_crew_acknowledges_what_its_connection_holds_and_waits_for_no_other() -> None:
-    desk, reports = Desk(), []
-    crew = Crew(desk, "mail", 1.0, lambda *report: reports.append(report))
-    jobs = [*(job_of(number, "a") for number in range(3)), *(job_of(n, "b") for n in (3, 4))]
-    first = crew.acknowledging(jobs[0])
-    next(first)
-    for job in jobs[1:3]:
-        with pytest.raises(StopIteration):
-            next(crew.acknowledging(job))
-    second = crew.acknowledging(jobs[3])
-    next(second)
-    assert desk.asked == [("ack", [0]), ("ack", [3])]  # both are under way
-    refusal, lost = NotReserved("", "NOT_RESERVED"), ConnectionLost("", "", may_have_happened=True)
-    with pytest.raises(StopIteration):
-        second.throw(lost)
-    first.send([None])
-    assert ended(first, [refusal, None]) is None
-    third = crew.acknowledging(jobs[4])
-    next(third)
-    third.close()  # cancelled
-    next(crew.acknowledging(jobs[4]))
-    acks = [each for each in desk.asked if each[0] == "ack"]
-    assert acks == [("ack", numbers) for numbers in ([0], [3], [1, 2], [4], [4])]
-    kept_no_more = [each[1] for each in desk.asked if each[0] == "keep no more"]
-    assert kept_no_more == [3, 0, 1, 2]
-    assert reports == [(lost, jobs[3]), (refusal, jobs[1])]
 
 
 # --- Handlers of the wrong kind ------------------------------------------------------------------
@@ -477,93 +284,40 @@ def test_a_worker_with_asyncio_awaits_what_it_can_and_fails_what_it_cannot(
 # --- What is said --------------------------------------------------------------------------------
 
 
-def fail(job: Job | AsyncJob) -> None:
-    raise ValueError("no such user")
-
-
-@pytest.fixture(params=["plain", "asyncio"])
-def run(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Run a worker of either kind up to the end of one job, with which its handler does this."""
-
-    def run(
-        fake: FakeDelayd,
-        does: Callable[[Job | AsyncJob], None] = plain,
-        on_error: Trouble | None = None,
-        lost: DelaydError | None = None,
-    ) -> None:
-        def acknowledge(_jobs: object) -> None:
-            assert lost is not None
-            raise lost
-
-        is_plain = request.param == "plain"
-        client: Any = fake.client() if is_plain else fake.async_client()
-        if lost is not None:
-            client.ack_many = acknowledge
-        if is_plain:
-
-            def handle(job: Job) -> None:
-                worker.stop()
-                does(job)
-
-            worker = Worker(client, "mail", handle, on_error=on_error)
-            worker.run()
-            return
-
-        async def go() -> None:
-            async def handle(job: AsyncJob) -> None:
-                worker.stop()
-                does(job)
-
-            worker = AsyncWorker(client, "mail", handle, on_error=on_error)
-            await worker.run()
-
-        asyncio.run(go())
-
-    return run
-
-
 def test_a_failed_attempt_is_logged_with_its_traceback(
-    run: Callable[..., None], caplog: pytest.LogCaptureFixture
+    work: Working, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fake = FakeDelayd()
-    put = fake.client().put("mail", "x", retry="1h")
-    run(fake, fail)
+    def fail(_job: object) -> None:
+        work.worker.stop()
+        raise ValueError("no such user")
+
+    put = work.client.put("mail", "x", retry="1h")
+    work.run(fail)
     (record,) = caplog.records
     assert (record.name, record.levelname) == ("delayd", "ERROR")
     assert record.message == f"an attempt at job {put.id} of topic 'mail' failed: no such user"
     assert 'raise ValueError("no such user")' in caplog.text
     assert record.exc_info is not None
     assert extract_tb(record.exc_info[2])[0].name == "handle"
-    failure = fake.client().get(put.id).failure
-    line = fail.__code__.co_firstlineno + 1
-    assert failure is not None
-    assert failure.error == f"ValueError: no such user (test_worker.py:{line})"
-
-
-def test_what_is_called_on_an_error_takes_the_place_of_the_log(
-    run: Callable[..., None], caplog: pytest.LogCaptureFixture
-) -> None:
-    fake = FakeDelayd()
-    fake.client().put("mail", "x", retry="1h")
-    told: list[tuple[str, str]] = []
-    run(
-        fake,
-        fail,
-        lambda error, job: told.append(
-            (f"{job.id}: {error}", extract_tb(error.__traceback__)[0].name)
-        ),
-    )
-    assert told == [("1: no such user", "handle")]
-    assert not caplog.records
 
 
 def test_an_acknowledgement_that_is_lost_is_no_failed_attempt_and_is_told_in_one_line(
-    run: Callable[..., None], caplog: pytest.LogCaptureFixture
+    work: Working, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fake = FakeDelayd()
-    fake.client().put("mail", "x")
     lost = ConnectionLost("http://h", "reset", may_have_happened=True)
-    run(fake, lost=lost)
+
+    def acknowledge(_jobs: object) -> None:
+        raise lost
+
+    def run(on_error: Trouble | None) -> None:
+        work.client.put("mail", "x")
+        work.run(
+            lambda _job: work.worker.stop(),
+            prepare=lambda client, _worker: setattr(client, "ack_many", acknowledge),
+            on_error=on_error,
+        )
+
+    run(None)
     (record,) = caplog.records
     assert (record.levelname, record.exc_info) == ("WARNING", None)
     assert record.message == (
@@ -571,8 +325,7 @@ def test_an_acknowledgement_that_is_lost_is_no_failed_attempt_and_is_told_in_one
         " connection to http://h was lost (reset); this may or may not have been done"
     )
     told: list[BaseException] = []
-    fake.client().put("mail", "x")
-    run(fake, on_error=lambda error, _job: told.append(error), lost=lost)
+    run(lambda error, _job: told.append(error))
     assert told == [lost]
 
 
@@ -584,7 +337,8 @@ def test_the_place_of_an_exception_is_kept_also_where_its_words_are_many() -> No
     failure = client.get(put.id).failure
     assert failure is not None
     assert failure.error.startswith("ValueError: üüüü")
-    assert "ü (test_worker.py:" in failure.error
+    line = test_the_place_of_an_exception_is_kept_also_where_its_words_are_many.__code__
+    assert failure.error.endswith(f"ü (test_worker.py:{line.co_firstlineno + 4})")
     assert len(failure.error.encode()) <= ERROR_BYTES_MAX
 
 
@@ -598,78 +352,68 @@ def ctrl_c() -> Iterator[Callable[[], None]]:
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_lets_the_job_in_hand_be_finished_and_a_second_one_does_not(
-    ctrl_c: Callable[[], None], times: int, caplog: pytest.LogCaptureFixture
+STOPPING: Final = "stopping when the jobs in hand are finished; a second signal gives them back"
+GIVEN_BACK: Final = "job {} of topic 'mail' was given back, and no attempt is counted"
+
+
+def test_ctrl_c_lets_the_job_in_hand_be_finished(
+    work: Working, ctrl_c: Callable[[], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    _, second = work.client.put_many("mail", [{"body": n} for n in range(2)])
+
+    def handle(_job: object) -> Any:  # noqa: ANN401 - with asyncio it is awaited
+        ctrl_c()
+        return work.worker._is_stopping.wait()
+
+    work.run(handle)
+    assert [(job.id, job.state) for job in work.client.jobs("mail")] == [(second.id, "ready")]
+    assert caplog.messages == [STOPPING]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_gives_the_job_in_hand_back(
+    ctrl_c: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     client = FakeDelayd().client()
     client.put_many("mail", [{"body": n} for n in range(2)])
     may_go_on = threading.Event()
-    seen: list[int] = []
 
-    def handle(job: Job) -> None:
+    def handle(_job: Job) -> None:
         ctrl_c()
         worker._is_stopping.wait(60)
-        if times == 2:
-            ctrl_c()
-            may_go_on.wait(60)
-        seen.append(job.json())
+        ctrl_c()
+        may_go_on.wait(60)
 
-    worker = Worker(client, "mail", handle, concurrency=1)
-    if times == 2:
-        with pytest.raises(KeyboardInterrupt):
-            worker.run()
-        may_go_on.set()
-        assert [(each.state, each.attempts) for each in client.jobs("mail")] == [("ready", 0)] * 2
-        last = "job 1 of topic 'mail' was given back, and no attempt is counted"
-        assert caplog.messages[-1] == last
-        return
-    worker.run()
-    assert seen == [0]
-    assert [job.state for job in client.jobs("mail")] == ["ready"]
-    assert caplog.messages == [
-        "stopping when the jobs in hand are finished; a second signal gives them back"
-    ]
+    worker = Worker(client, "mail", handle)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run()
+    may_go_on.set()
+    assert [(each.state, each.attempts) for each in client.jobs("mail")] == [("ready", 0)] * 2
+    assert caplog.messages[-1] == GIVEN_BACK.format(1)
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_does_the_same_with_asyncio(
-    ctrl_c: Callable[[], None], times: int, caplog: pytest.LogCaptureFixture
+def test_a_second_ctrl_c_cancels_handlers_with_asyncio_and_gives_their_jobs_back(
+    ctrl_c: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     fake = FakeDelayd()
-    fake.client().put_many("mail", [{"body": n, "retry": "1h"} for n in range(times + 1)])
-    seen: list[int] = []
+    fake.client().put_many("mail", [{"body": n, "retry": "1h"} for n in range(3)])
 
     async def go() -> None:
         async def handle(job: AsyncJob) -> None:
-            if times == 2 and job.id == 1:
+            if job.id == 1:
                 await asyncio.Event().wait()  # until it is cancelled
             ctrl_c()
-            if times == 2:  # the third job is reserved, and not begun
-                ctrl_c()
-                await asyncio.sleep(60)
-            await worker._is_stopping.wait()
-            seen.append(job.json())
+            ctrl_c()  # the third job is reserved, and not begun
+            await asyncio.sleep(60)
 
-        worker = AsyncWorker(fake.async_client(), "mail", handle, concurrency=2 * times - 1)
-        await worker.run()
+        await AsyncWorker(fake.async_client(), "mail", handle, concurrency=3).run()
 
-    if times == 2:
-        with pytest.raises(KeyboardInterrupt):
-            asyncio.run(go())
-        assert seen == []
-        left = [(each.state, each.attempts) for each in fake.client().jobs("mail")]
-        assert left == [("ready", 0)] * 3
-        assert [message for message in caplog.messages if "was given back" in message] == [
-            f"job {number} of topic 'mail' was given back, and no attempt is counted"
-            for number in (1, 2, 3)
-        ]
-        return
-    asyncio.run(go())
-    assert seen == [0]
-    assert [job.state for job in fake.client().jobs("mail")] == ["ready"]
-    assert len(caplog.messages) == 1
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(go())
+    left = [(each.state, each.attempts) for each in fake.client().jobs("mail")]
+    assert left == [("ready", 0)] * 3
+    given_back = [message for message in caplog.messages if "was given back" in message]
+    assert given_back == [GIVEN_BACK.format(number) for number in (1, 2, 3)]
 
 
 async def test_a_second_signal_is_the_second_before_the_loop_has_had_a_step() -> None:
@@ -682,21 +426,18 @@ async def test_a_second_signal_is_the_second_before_the_loop_has_had_a_step() ->
     await worker.run()
 
 
-def test_a_handler_of_sigint_that_the_program_has_is_left_alone(ctrl_c: Callable[[], None]) -> None:
-    fake = FakeDelayd()
-    fake.client().put("mail", "x")
+def test_a_handler_of_sigint_that_the_program_has_is_left_alone(
+    work: Working, ctrl_c: Callable[[], None]
+) -> None:
+    work.client.put("mail", "x")
     came = []
-
-    async def go() -> None:
-        async def handle(job: AsyncJob) -> None:
-            ctrl_c()
-            worker.stop()
-
-        worker = AsyncWorker(fake.async_client(), "mail", handle)
-        await worker.run()
-
     signal.signal(signal.SIGINT, lambda *_: came.append(1))
-    asyncio.run(go())
+
+    def handle(_job: object) -> None:
+        ctrl_c()
+        work.worker.stop()
+
+    work.run(handle)
     assert came == [1]
 
 
@@ -727,20 +468,23 @@ class Passing:
 
 @pytest.mark.parametrize("url", URLS)
 def test_a_job_that_always_fails_without_a_rule_is_tried_after_growing_pauses(
-    daemon: Daemon, url: Callable[[Daemon], str]
+    work: Working, daemon: Daemon, url: Callable[[Daemon], str]
 ) -> None:
     topic, attempts, stop = f"hot-{next(TOPICS)}", [], Passing(len(DOUBLED))
 
-    def handle(job: Job) -> None:
+    def fail(job: Job) -> None:
         attempts.append(job.id)
         raise ValueError("always")
 
+    def prepare(_client: object, worker: Any) -> None:  # noqa: ANN401 - of either kind
+        worker._is_stopping = stop
+        worker._loop.pause = FailurePause(lambda: stop.now_s)
+        if not work.is_plain:
+            worker._wait = stop.wait_later
+
     with Client(url(daemon)) as client:
         put = client.put(topic, "x")
-        worker = Worker(client, topic, handle)
-        worker._is_stopping = stop  # type: ignore[assignment]
-        worker._loop.pause = FailurePause(lambda: stop.now_s)
-        worker.run()
+        work.run(fail, topic, url=url(daemon), prepare=prepare)
         client.cancel(put.id)
     assert stop.waits_s == DOUBLED
     assert len(attempts) == len(DOUBLED)
@@ -776,31 +520,6 @@ def test_calls_of_other_threads_leave_the_connections_of_jobs_in_hand_alone(
         client.clear(other)
     assert errors == []
     assert sorted(done) == list(range(32))
-
-
-@pytest.mark.parametrize("url", URLS)
-def test_a_worker_with_asyncio_makes_the_same_pauses(
-    daemon: Daemon, url: Callable[[Daemon], str]
-) -> None:
-    topic, attempts, stop = f"hot-{next(TOPICS)}", [], Passing(len(DOUBLED))
-
-    async def handle(job: AsyncJob) -> None:
-        attempts.append(job.id)
-        raise ValueError("always")
-
-    async def go() -> None:
-        async with AsyncClient(url(daemon)) as client:
-            put = await client.put(topic, "x")
-            worker = AsyncWorker(client, topic, handle)
-            worker._is_stopping = stop  # type: ignore[assignment]
-            worker._wait = stop.wait_later  # type: ignore[method-assign]
-            worker._loop.pause = FailurePause(lambda: stop.now_s)
-            await worker.run()
-            await client.cancel(put.id)
-
-    asyncio.run(go())
-    assert stop.waits_s == DOUBLED
-    assert len(attempts) == len(DOUBLED)
 
 
 @pytest.mark.parametrize("url", URLS)

@@ -1,6 +1,6 @@
 """A daemon and a client of it, as the contract needs them: the same names for every kind.
 
-    with plain_world("http", http_url(daemon), daemon) as world:
+    with world_of("http", daemon) as world:
         world.client.put(world.topic, "hello", delay=60)
         world.advance(60)
 
@@ -102,47 +102,42 @@ async def _listed(value: Any) -> list[Any]:  # noqa: ANN401 - the same
 
 
 @contextlib.contextmanager
-def plain_world(kind: str, url: str, daemon: Daemon) -> Iterator[World]:
-    with Client(url) as client:
-        yield World(kind, client, daemon.advance)
-
-
-@contextlib.contextmanager
-def asyncio_world(kind: str, url: str, daemon: Daemon) -> Iterator[World]:
+def waiting(make: Callable[[], AsyncClient]) -> Iterator[Any]:
+    """An `AsyncClient` that is called without asyncio."""
     loop = asyncio.new_event_loop()
 
     async def made() -> AsyncClient:
-        return AsyncClient(url)
+        return make()
 
     client = loop.run_until_complete(made())
     try:
-        yield World(kind, Waiting(loop, client), daemon.advance)
+        yield Waiting(loop, client)
     finally:
         loop.run_until_complete(client.close())
         loop.close()
 
 
-@contextlib.contextmanager
-def fake_world(daemon: Daemon) -> Iterator[World]:
-    del daemon
-    with FakeDelayd() as fake, fake.client() as client:
-        yield World("fake", client, fake.advance)
+def client_of(
+    kind: str,
+    url: str,
+    **how: Any,  # noqa: ANN401 - options of either
+) -> contextlib.AbstractContextManager[Any]:
+    if kind.endswith("asyncio"):
+        return waiting(lambda: AsyncClient(url, **how))
+    return Client(url, **how)
 
 
 @contextlib.contextmanager
-def asyncio_fake_world(daemon: Daemon) -> Iterator[World]:
-    del daemon
-    fake = FakeDelayd()
-    loop = asyncio.new_event_loop()
-
-    async def made() -> AsyncClient:
-        return fake.async_client()
-
-    try:
-        client = Waiting(loop, loop.run_until_complete(made()))
-        yield World("fake-asyncio", client, fake.advance)
-    finally:
-        loop.close()
+def world_of(kind: str, daemon: Daemon) -> Iterator[World]:
+    """A client of this kind, of the daemon or of one in memory."""
+    if kind.startswith("fake"):
+        with FakeDelayd() as fake:
+            made = waiting(fake.async_client) if kind.endswith("asyncio") else fake.client()
+            with made as client:
+                yield World(kind, client, fake.advance)
+        return
+    with client_of(kind, (line_url if kind.startswith("line") else http_url)(daemon)) as client:
+        yield World(kind, client, daemon.advance)
 
 
 def http_url(daemon: Daemon) -> str:
@@ -153,11 +148,4 @@ def line_url(daemon: Daemon) -> str:
     return f"beanstalk://{daemon.listens_on}"
 
 
-KINDS: Final[dict[str, Callable[[Daemon], contextlib.AbstractContextManager[World]]]] = {
-    "http": lambda daemon: plain_world("http", http_url(daemon), daemon),
-    "fake": fake_world,
-    "fake-asyncio": asyncio_fake_world,
-    "line": lambda daemon: plain_world("line", line_url(daemon), daemon),
-    "line-asyncio": lambda daemon: asyncio_world("line-asyncio", line_url(daemon), daemon),
-    "http-asyncio": lambda daemon: asyncio_world("http-asyncio", http_url(daemon), daemon),
-}
+KINDS: Final = ("fake", "fake-asyncio", "http", "http-asyncio", "line", "line-asyncio")
