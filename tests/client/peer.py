@@ -11,8 +11,16 @@ goes on when the peer is gone holds its port: `with free_port() as port, Scripte
 import contextlib
 import socket
 import threading
-from collections.abc import Sequence
-from typing import NamedTuple, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple, Self
+
+import pytest
+
+from delayd.client import ConnectionLost
+
+TOKEN: Final = "7-1a1ff7acb80-1"  # noqa: S105 - of a reservation
+ACKED: Final = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"id":7}'
+PUT: Final = b'HTTP/1.1 201 Created\r\nContent-Length: 29\r\n\r\n{"id":7, "outcome":"created"}'
 
 
 class Read(NamedTuple):
@@ -51,6 +59,14 @@ class ScriptedPeer:
         self.port = self._listener.getsockname()[1]
         self._connection: socket.socket | None = None
         self._thread = threading.Thread(target=self._serve)
+
+    @property
+    def http(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def line(self) -> str:
+        return f"beanstalk://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -105,3 +121,17 @@ class ScriptedPeer:
                     return
                 case Hold():
                     self._is_over.wait()
+
+
+@contextlib.contextmanager
+def lost(why: str = "") -> Iterator[None]:
+    """What is in it loses its connection, and may have happened."""
+    with pytest.raises(ConnectionLost, match=why or None) as caught:
+        yield
+    assert caught.value.may_have_happened
+
+
+def put_in(batch: Any, count: int) -> None:  # noqa: ANN401 - of either kind
+    with batch:
+        for number in range(count):
+            batch.put("mail", number)

@@ -17,11 +17,16 @@ ELSEWHERE = frozenset(
 """Refusals of requests that this client does not send."""
 
 
-def test_every_refusal_of_the_daemon_has_a_class() -> None:
+def test_every_refusal_of_the_daemon_has_a_class_and_where_there_is_one_that_of_its_name() -> None:
+    of_its_name = 0
     for kind in http_refusals():
         error = refused(kind.word, "", kind=kind.kind)
         assert (type(error) is Refused) == (kind.word in ELSEWHERE), kind
         assert error.kind == kind.kind
+        named = getattr(errors, kind.kind.title().replace("_", ""), None)
+        assert named in {None, type(error)}
+        of_its_name += named is not None
+    assert of_its_name > 20
 
 
 def test_the_class_is_the_same_for_a_daemon_that_knows_no_kinds() -> None:

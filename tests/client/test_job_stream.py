@@ -19,13 +19,10 @@ from delayd.client.errors import NotOnThisProtocol
 from delayd.client.job_stream import JobStream, StreamedJob
 from delayd.testing.daemon import Daemon
 from tests.client.peer import Close, Read, ScriptedPeer, Send, Step
+from tests.client.worlds import line_url
 
 ASKED = b"reserve-batch 2 60 with=ttr,attempt,key,tube until=input\r\n"
 JOB = b"RESERVED_BATCH 1\r\nRESERVED 7 1 60 1 key= default\r\nx\r\n"
-
-
-def line(daemon: Daemon) -> Client:
-    return Client(f"beanstalk://127.0.0.1:{daemon.address[1]}")
 
 
 def some(stream: JobStream) -> list[StreamedJob]:
@@ -39,7 +36,7 @@ def talk(*steps: Step, then: Callable[[JobStream], object]) -> bytes:
     """Have a stream reserve from a peer that does this; return what it sent."""
     hello = (Read(b"\r\n"), Send(b"USING default\r\n"))
     with ScriptedPeer([[*hello, *steps, Close()]]) as peer:
-        stream = Client(f"beanstalk://127.0.0.1:{peer.port}").stream()
+        stream = Client(peer.line).stream()
         stream.reserve({"default"}, 2)
         then(stream)
         stream.close()
@@ -49,7 +46,7 @@ def talk(*steps: Step, then: Callable[[JobStream], object]) -> bytes:
 def test_one_connection_gets_the_jobs_of_many_topics_and_no_more_than_it_asked_for(
     daemon: Daemon,
 ) -> None:
-    with line(daemon) as client:
+    with Client(line_url(daemon)) as client:
         stream = client.stream()
         stream.reserve({"stream-a", "stream-b"}, 2)
         for topic in ("stream-b", "stream-a", "stream-b", "stream-b"):
@@ -142,7 +139,7 @@ def test_a_warning_holds_the_next_reserve_until_something_is_said_of_a_job() -> 
 
 
 def test_a_job_whose_ttr_ran_out_is_told_of_once_and_cannot_be_finished(daemon: Daemon) -> None:
-    with line(daemon) as client:
+    with Client(line_url(daemon)) as client:
         lost: list[StreamedJob] = []
         stream = client.stream()
         stream.on_lost = lost.append
@@ -215,7 +212,7 @@ def test_it_looks_without_waiting_over_a_socket_of_gevent_too(
 ) -> None:
     connected = connection._connected
     monkeypatch.setattr(connection, "_connected", lambda *args: CooperativeSocket(connected(*args)))
-    with line(daemon) as client:
+    with Client(line_url(daemon)) as client:
         stream = client.stream()
         stream.reserve({"gevent"}, 2)
         assert stream.receive() == []

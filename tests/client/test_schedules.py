@@ -12,12 +12,8 @@ from delayd.client import (
     LastRun,
     NotOnThisProtocol,
     NotUnderstood,
-    RunResult,
-    ScheduleConfigured,
     ScheduleInfo,
     ScheduleInvalid,
-    ScheduleNotFound,
-    ScheduleOver,
 )
 from delayd.client.beanstalk import Replies, Reply
 from delayd.client.http1 import Response
@@ -54,7 +50,6 @@ NIGHTLY: Final = ScheduleInfo(
     tzdata="2026a",
 )
 PAGE: Final = b'{"schedules":[' + WRITTEN + b'],"after":"nightly"}'
-RUNS: Final = {"runs": [TEXT, TEXT], "timezone": "UTC", "tzdata": "2026a"}
 
 
 def asked(calls: Any, operation: str, *arguments: Any) -> Any:  # noqa: ANN401 - of either protocol
@@ -130,29 +125,15 @@ def test_who_may_not_look_is_told_over_http_what_was_changed() -> None:
     assert info.next == AT
 
 
-def test_other_questions_over_http_have_answers_of_their_own() -> None:
-    assert over_http(b'{"id":7,"key":"k"}', 200, "run_schedule", "nightly") == (
-        "POST /v1/schedules/nightly/run {}",
-        RunResult(7, "k"),
-    )
+def test_the_bounds_of_a_backfill_may_be_times() -> None:
     assert over_http(b'{"put":3,"kept":1}', 200, "backfill_schedule", "nightly", AT, TEXT) == (
         f'POST /v1/schedules/nightly/backfill {{"from":"{OFFSET}","until":"{TEXT}"}}',
         BackfillResult(3, 1),
     )
-    assert over_http(b"", 204, "remove_schedule", "nightly") == (
-        "DELETE /v1/schedules/nightly",
-        None,
+    assert over_line([Reply(["BACKFILLED", "3", "1"])], "backfill_schedule", "n", TEXT, AT) == (
+        f"schedule-backfill n {TEXT} {OFFSET}\r\n".encode(),
+        BackfillResult(3, 1),
     )
-    answer = json.dumps(RUNS).encode()
-    request, preview = over_http(answer, 200, "preview_schedule", "nightly", 2)
-    assert request == "GET /v1/schedules/nightly/preview?count=2"
-    assert (preview.runs, preview.timezone) == ([AT, AT], "UTC")
-    wanted = {"topic": "reports", "cron": "@daily"}
-    request, again = over_http(answer, 200, "preview_schedule", wanted, 2)
-    assert request == (
-        'POST /v1/schedules/preview?count=2 {"topic":"reports","cron":"@daily","body_base64":""}'
-    )
-    assert again == preview
 
 
 def page_of(calls: Any, answer: Any, after: str | None) -> tuple[list[ScheduleInfo], str | None]:  # noqa: ANN401 - of either protocol
@@ -193,71 +174,23 @@ def test_on_the_line_what_is_changed_is_looked_at() -> None:
     )
     assert sent == "schedule-pause nightly 8\r\nfür Ada\r\nschedule-get nightly\r\n".encode()
     assert info == ScheduleInfo("nightly", "", "paused", note="für Ada")
-    sent, info = over_line([Reply(["RESUMED"]), shown], "resume_schedule", "nightly")
-    assert sent == b"schedule-resume nightly\r\nschedule-get nightly\r\n"
-    assert info.name == "nightly"
-
-
-@pytest.mark.parametrize(
-    ("call", "reply", "sent", "result"),
-    [
-        (("remove_schedule", "n"), Reply(["DELETED"]), b"schedule-delete n\r\n", None),
-        (
-            ("run_schedule", "n"),
-            Reply(["RAN", "7", "k"]),
-            b"schedule-run n\r\n",
-            RunResult(7, "k"),
-        ),
-        (
-            ("backfill_schedule", "n", TEXT, AT),
-            Reply(["BACKFILLED", "3", "1"]),
-            f"schedule-backfill n {TEXT} {OFFSET}\r\n".encode(),
-            BackfillResult(3, 1),
-        ),
-    ],
-)
-def test_on_the_line_numbers_are_read_from_the_reply(
-    call: tuple[Any, ...], reply: Reply, sent: bytes, result: object
-) -> None:
-    assert over_line([reply], *call) == (sent, result)
 
 
 @pytest.mark.parametrize(
     ("call", "reply", "error", "said"),
     [
-        (("schedule", "n"), ["NOT_FOUND"], ScheduleNotFound, "there is no schedule 'n'"),
-        (("run_schedule", "n"), ["SCHEDULE_OVER"], ScheduleOver, "SCHEDULE_OVER"),
         (PUT, ["BAD_FORMAT", "every:", "no"], ScheduleInvalid, "every: no"),
         (("run_schedule", "n"), ["RAN", "7"], NotUnderstood, "no number and key"),
         (("backfill_schedule", "n", AT, "a b"), [], Invalid, "until: 'a b' is more than one word"),
         (("preview_schedule", {"topic": "a"}, 2), [], NotOnThisProtocol, "not made yet"),
     ],
 )
-def test_on_the_line_a_refusal_is_of_the_same_class(
+def test_on_the_line_what_is_wrong_is_refused_with_its_reason(
     call: tuple[Any, ...], reply: list[str], error: type[Exception], said: str
 ) -> None:
     steps = asked(LineCalls("http://127.0.0.1:11301"), *call)
     with pytest.raises(error, match=said):
         next(steps), steps.send(Replies([Reply(reply)], None))
-
-
-@pytest.mark.parametrize(
-    ("kind", "word", "status", "error"),
-    [
-        ("schedule_not_found", "NOT_FOUND", 404, ScheduleNotFound),
-        ("schedule_invalid", "BAD_FORMAT", 422, ScheduleInvalid),
-        ("schedule_over", "SCHEDULE_OVER", 409, ScheduleOver),
-        ("schedule_configured", "FORBIDDEN", 409, ScheduleConfigured),
-    ],
-)
-def test_a_refusal_over_http_has_the_class_of_its_kind(
-    kind: str, word: str, status: int, error: type[Exception]
-) -> None:
-    problem = {"kind": kind, "word": word, "title": "", "detail": "no"}
-    steps = HttpCalls().schedule("nightly")
-    next(steps)
-    with pytest.raises(error, match="no"):
-        steps.send(Response(status, {}, json.dumps(problem).encode()))
 
 
 @pytest.mark.parametrize("calls", [HttpCalls(), LineCalls("")])

@@ -359,14 +359,14 @@ GIVEN_BACK: Final = "job {} of topic 'mail' was given back, and no attempt is co
 def test_ctrl_c_lets_the_job_in_hand_be_finished(
     work: Working, ctrl_c: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, second = work.client.put_many("mail", [{"body": n} for n in range(2)])
+    work.client.put_many("mail", [{"body": n} for n in range(2)])
 
     def handle(_job: object) -> Any:  # noqa: ANN401 - with asyncio it is awaited
         ctrl_c()
         return work.worker._is_stopping.wait()
 
     work.run(handle)
-    assert [(job.id, job.state) for job in work.client.jobs("mail")] == [(second.id, "ready")]
+    assert [(job.id, job.state) for job in work.client.jobs("mail")] == [(2, "ready")]
     assert caplog.messages == [STOPPING]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
