@@ -10,39 +10,14 @@ from delayd.cli.main import invoke
 from delayd.exits import Exit
 from delayd.journal.format import BACKUP_MARKER, LOCK_NAME
 from tests.cli.journals import (
-    START,
     Capture,
     contents,
     fill,
-    fill_with_snapshot,
-    lines_of,
 )
 
 
 def backed_up(source: Path, target: Path) -> int:
     return invoke(["journal", "backup", str(source), str(target)])
-
-
-def test_a_backup_says_what_was_copied_and_leaves_the_directory_as_it_is(
-    tmp_path: Path, capsys: Capture
-) -> None:
-    source, target = tmp_path / "data", tmp_path / "copy"
-    snapshot, log = fill_with_snapshot(source)
-    before = contents(source)
-    assert backed_up(source, target) == Exit.OK
-    assert contents(source) == before
-    copied = contents(target)
-    assert {name: before[name] for name in (snapshot.name, log.name)} == {
-        name: copied[name] for name in copied if name != LOCK_NAME
-    }
-    copied_bytes = len(before[snapshot.name]) + len(before[log.name])
-    first, *lines = lines_of(capsys)
-    assert first == f"copied     2 files, {copied_bytes} bytes"
-    assert lines[-1] == "verdict    accept: the log is whole"
-    assert any(line.startswith("state      12 jobs in 1 topic:") for line in lines)
-    assert any(line.startswith("time       ") and START[:19] in line for line in lines)
-    assert invoke(["journal", "check", str(target)]) == Exit.OK
-    assert lines_of(capsys) == lines
 
 
 def test_a_full_target_is_an_error_and_leaves_nothing_that_looks_whole(

@@ -1,6 +1,3 @@
-import shutil
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -8,7 +5,7 @@ from click.shell_completion import ShellComplete
 
 from delayd.access.scopes import Scope
 from delayd.cli.completion import SHELLS, VARIABLE
-from delayd.cli.main import COMMANDS, delayd, invoke
+from delayd.cli.main import delayd, invoke
 from delayd.client.connection import Connections
 from delayd.exits import Exit
 from tests.cli.conftest import imported_by
@@ -21,35 +18,6 @@ def test_the_script_of_each_shell_asks_by_the_variable(
 ) -> None:
     assert invoke(["completion", shell]) == Exit.OK
     assert f"{VARIABLE}={shell}_complete" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_is_one_that_its_shell_reads(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
-    invoke(["completion", shell])
-    script = capsys.readouterr().out
-    subprocess.run([shell, "-n"], input=script, check=True, text=True, capture_output=True)
-
-
-def completed(words: str) -> list[str]:
-    ran = subprocess.run(
-        [sys.executable, "-m", "delayd"],
-        env={VARIABLE: "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return [line.partition(",")[2] for line in ran.stdout.split()]
-
-
-@pytest.mark.thorough
-def test_commands_and_their_flags_are_completed() -> None:
-    assert completed("delayd ") == list(COMMANDS)
-    assert completed("delayd config ch") == ["check"]
-    assert completed("delayd serve --sy") == ["--sync"]
 
 
 def completed_here(*words: str) -> list[str]:

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,8 +6,6 @@ import pytest
 from delayd.cli.main import invoke
 from delayd.config import BY_NAME, SETTINGS, load
 from delayd.exits import Exit
-from tests.access import samples
-from tests.access.secret_samples import named, written
 from tests.config_files import every_setting
 
 
@@ -38,22 +35,3 @@ def test_every_setting_is_shown_with_another_value_than_its_default(
         assert settings[name]["source"] == str(path)
         if name not in {"sinks", "topics"}:
             assert setting.read(settings[name]["value"]) == getattr(given, setting.inside)
-
-
-def test_check_judges_the_targets_of_policies_and_warns_of_what_is_for_all_topics(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "delayd.toml"
-    secrets = written(tmp_path / "s.json", replace(named("b", 1), topics=("b*",)), named("old", 2))
-    tokens = samples.written(tmp_path / "t.json", samples.made(1, topics=("a",))[1])
-    settings = f'[push]\nsecrets = "{secrets}"\n[auth]\ntokens = "{tokens}"\n'
-    policy = '[topics."{}"]\npush = {{url = "https://x.example/", secrets = ["b"]}}\n'
-    file.write_text(settings + policy.format("b1"))
-    assert invoke(["config", "check", "--config", str(file)]) == Exit.OK
-    said = "delayd: warning: every topic may use the secret old; see docs/security.md\n"
-    assert capsys.readouterr().err == said
-    file.write_text(settings + policy.format("a"))
-    assert invoke(["config", "check", "--config", str(file)]) == Exit.BAD_CONFIGURATION
-    assert capsys.readouterr().err == (
-        "delayd: topics.\"a\".push: secret 'b' is for the topics b*, and not for 'a'\n"
-    )

@@ -49,16 +49,6 @@ def test_json_has_the_names_of_http_over_the_line_too(
             assert (job["priority"], job["ttr"], job["group"], job["body"]) == (7, 60.0, "g", "x")
 
 
-def test_of_very_many_topics_those_with_most_jobs_are_listed(
-    orders: Talk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("delayd.cli.jobs.TOPICS_MAX", 1)
-    orders.ok("put", "mail", "x")
-    _code, out, err = orders.run("jobs", "--json")
-    assert [json.loads(line)["topic"] for line in out.splitlines()] == ["orders"] * 3
-    assert "searched: the 1 topics with most jobs, of 2" in err
-
-
 def test_a_watched_list_is_drawn_again_until_a_key_ends_it(
     orders: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

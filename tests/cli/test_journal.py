@@ -11,10 +11,8 @@ from delayd.journal.disk import RealDisk
 from delayd.journal.journal import Journal
 from tests.cli.journals import (
     SEGMENT_BYTES,
-    START,
     START_MS,
     Capture,
-    fill,
     fill_with_snapshot,
     lines_of,
     work,
@@ -36,25 +34,6 @@ def test_check_refuses_records_that_no_engine_can_play(tmp_path: Path, capsys: C
 
 
 # --- dump ----------------------------------------------------------------------------------------
-
-
-def test_dump_writes_a_line_for_each_record(tmp_path: Path, capsys: Capture) -> None:
-    fill(tmp_path, 1)
-    assert invoke(["journal", "dump", str(tmp_path)]) == Exit.OK
-    head = f"1 {START} {START}"
-    put = f"{head} PUT id={{}} due={{}} created={START} ttr=1m priority={{}} state={{}} topic=mail "
-    later = "2023-11-14T22:13:29.000Z"
-    deadline = "2023-11-14T22:14:20.000Z"
-    assert lines_of(capsys) == [
-        f"{head} TURN time={START}",
-        f"{head} TOPIC topic_number=2 topic=mail",
-        *(put.format(number, START, 0, "ready") + 'body="hello"' for number in (1, 2, 3)),
-        put.format(4, later, 9, "delayed") + 'body="hello"',
-        f"{head} RESERVE id=1 deadline={deadline}",
-        f"{head} BURY id=1 priority=5",
-        f"{head} RESERVE id=2 deadline={deadline}",
-        f"2 {START} {START} CLOSED",
-    ]
 
 
 def test_dump_writes_json_with_whole_bodies(tmp_path: Path, capsys: Capture) -> None:

@@ -20,10 +20,11 @@ from delayd.exits import Exit
 from delayd.journal.disk import RealDisk
 from delayd.journal.format import HEADER_BYTES
 from delayd.journal.journal import Journal
+from delayd.schedules.definition import Definition
 from tests.binlog.binlogs import BURIED, READY, file_of, full
 from tests.cli.hook import Hook
-from tests.cli.journals import SEGMENT_BYTES, contents, fill, fill_with_snapshot, flip
-from tests.cli.talking import Talk
+from tests.cli.journals import SEGMENT_BYTES, START, contents, fill, fill_with_snapshot, flip
+from tests.cli.talking import FullOutput, Talk
 from tests.journal.journals import frame_ends
 from tests.rigs.written import Fact, covers, facts_of
 
@@ -73,6 +74,16 @@ class Typed:
             case "piped":
                 stdin = SimpleNamespace(buffer=io.BytesIO(literal_eval(more)), isatty=bool)
                 self.patch.setattr("sys.stdin", stdin)
+            case "pipe":
+                reader, writer = os.pipe()
+                os.write(writer, literal_eval(more))
+                os.close(writer)
+                self.names["$pipe"] = f"/dev/fd/{reader}"
+            case "limit":
+                name, number = more.split()
+                self.patch.setattr(f"delayd.cli.{name}", int(number))
+            case "full":
+                self.patch.setattr("sys.stdout", FullOutput())
             case "terminal":
                 talk.answers(more)
             case "wide":
@@ -94,6 +105,10 @@ class Typed:
             case "call":
                 method, path, body = more.split(" ", 2)
                 rig.ok(method, path, json.loads(body))
+            case "configured":
+                name, cron = more.split()
+                wanted = {name: (Definition(topic="t", cron=cron), b"")}
+                rig.schedules().configure(wanted, rig.clock.request_ms())
             case "topics":
                 for number in range(int(more)):
                     rig.ok("POST", f"/v1/topics/t{number}/jobs", {"body": 1})
@@ -183,7 +198,7 @@ class Typed:
     def name_ends(self, log: Path) -> None:
         """`$size` is that of the log, `$a`, `$b`, ... are where its frames end."""
         content = log.read_bytes()
-        self.names |= {"$log": str(log), "$size": str(len(content))}
+        self.names |= {"$log": str(log), "$size": str(len(content)), "$start": START}
         self.names["$rest"] = str(len(content) - HEADER_BYTES)
         ends = zip("abcdefgh", frame_ends(content), strict=False)
         self.names |= {f"${letter}": str(end) for letter, end in ends}

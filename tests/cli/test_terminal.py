@@ -92,18 +92,6 @@ def test_the_verdict_of_a_check_is_in_its_exit_code_whoever_reads_on(tmp_path: P
     os.close(writer)
 
 
-@pytest.mark.thorough
-def test_a_token_that_could_not_be_printed_is_named_so_that_it_can_be_revoked(
-    tmp_path: Path,
-) -> None:
-    words = ["token", "create", "x", "--scope", "put", "--topic", "*"]
-    where = ["--tokens", str(tmp_path / "tokens.json")]
-    shell = ["bash", "-c", 'exec "$@" >&-', "bash", executable("delayd"), *words, *where]
-    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == Exit.OUTPUT_FAILED
-    assert "the token could not be printed (Bad file descriptor): revoke " in done.stderr
-
-
 # --- Commands that talk to a daemon --------------------------------------------------------------
 
 TALKING = (

@@ -18,7 +18,6 @@ NOW_MS = 1_795_256_100_000
 TOKEN = re.compile(r"dlyd_([0-9a-f]{8})_([A-Za-z0-9_-]{43})\n")
 RELOAD = "delayd: a running daemon reads the file again on SIGHUP: systemctl reload delayd"
 
-END_RULE = "must be in the future, and before the year 10000"
 WITHOUT = "without its secret, which is shown only here"
 
 Capture = pytest.CaptureFixture[str]
@@ -39,21 +38,8 @@ def create(path: Path, *words: str) -> int:
 
 
 def made(path: Path, capsys: Capture, *words: str) -> tuple[str, Entry]:
-    """Create a token; its text and its entry."""
+    """Create a token, which is printed once and alone; its text and its entry."""
     assert create(path, *words) == Exit.OK
-    match = TOKEN.fullmatch(capsys.readouterr().out)
-    assert match is not None
-    (entry,) = (entry for entry in Tokens.load(str(path)).entries if entry.id == match[1])
-    return match[0].strip(), entry
-
-
-# --- Creating ------------------------------------------------------------------------------------
-
-
-def test_a_token_is_printed_once_and_alone_and_the_rest_is_on_standard_error(
-    path: Path, capsys: Capture
-) -> None:
-    assert create(path, "mail worker", "--scope", "reserve", "--topic", "mail.*") == Exit.OK
     printed = capsys.readouterr()
     match = TOKEN.fullmatch(printed.out)
     assert match is not None
@@ -62,15 +48,19 @@ def test_a_token_is_printed_once_and_alone_and_the_rest_is_on_standard_error(
         RELOAD,
     ]
     assert match[2] not in path.read_text()
-    assert path.stat().st_mode & 0o777 == 0o600
+    (entry,) = (entry for entry in Tokens.load(str(path)).entries if entry.id == match[1])
+    return match[0].strip(), entry
+
+
+# --- Creating ------------------------------------------------------------------------------------
 
 
 def test_a_token_may_what_was_said_and_is_recognised(path: Path, capsys: Capture) -> None:
-    words = "w --scope put,peek --scope stats --topic mail.*,sms --topic x --not-after 90d"
-    text, entry = made(path, capsys, *words.split())
+    words = "--scope put,peek --scope stats --topic mail.*,sms --topic x --not-after 90d"
+    text, entry = made(path, capsys, "mail worker", *words.split())
     assert entry == Entry(
         id=text[5:13],
-        name="w",
+        name="mail worker",
         sha256=entry.sha256,
         scopes=frozenset({Scope.PUT, Scope.PEEK, Scope.STATS}),
         topics=("mail.*", "sms", "x"),
@@ -78,9 +68,7 @@ def test_a_token_may_what_was_said_and_is_recognised(path: Path, capsys: Capture
         not_after_s=NOW_MS // 1_000 + 90 * 86_400,
     )
     assert Tokens.load(str(path)).find(text, NOW_MS / 1_000) is not None
-
-
-def test_all_is_every_scope_and_an_end_may_be_a_time(path: Path, capsys: Capture) -> None:
+    assert path.stat().st_mode & 0o777 == 0o600
     words = "w --scope all --topic * --not-after 2027-01-01T00:00:00+01:00"
     _, entry = made(path, capsys, *words.split())
     assert (entry.scopes, entry.not_after_s) == (frozenset(Scope), 1_798_758_000)
@@ -109,22 +97,17 @@ def test_a_token_that_nobody_could_be_told_is_named_for_revoking(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_file_that_root_changes_stays_its_owners(path: Path, capsys: Capture) -> None:
-    words = ("w", "--scope", "put", "--topic", "*")
-    made(path, capsys, *words)
-    os.chown(path, 1_234, 2_345)
-    made(path, capsys, *words)
-    assert (path.stat().st_uid, path.stat().st_gid) == (1_234, 2_345)
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_file_that_root_makes_is_of_whoever_has_its_directory(
+def test_a_file_that_root_makes_is_of_whoever_has_its_directory_and_then_stays_its_owners(
     path: Path, capsys: Capture
 ) -> None:
+    words = ("w", "--scope", "put", "--topic", "*")
     os.chown(path.parent, 1_234, 2_345)
-    made(path, capsys, "w", "--scope", "put", "--topic", "*")
+    made(path, capsys, *words)
     assert (path.stat().st_uid, path.stat().st_gid) == (1_234, 2_345)
+    os.chown(path, 3_456, 4_567)
+    made(path, capsys, *words)
+    assert (path.stat().st_uid, path.stat().st_gid) == (3_456, 4_567)
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 # --- Listing and revoking ------------------------------------------------------------------------
