@@ -47,12 +47,11 @@ HEALTHY: Final = Machine(
 
 
 def found(config: Config = CONFIG, **changes: Any) -> list[Finding]:  # noqa: ANN401 - fields
-    """Everything but what is well."""
-    return [
-        finding
-        for finding in findings(HEALTHY._replace(**changes), config)
-        if finding.level is not Severity.OK
-    ]
+    """Everything but what is well; whatever is wrong or a warning comes with advice."""
+    all_found = findings(HEALTHY._replace(**changes), config)
+    for finding in all_found:
+        assert finding.advice or finding.level not in {Severity.WRONG, Severity.WARNING}
+    return [finding for finding in all_found if finding.level is not Severity.OK]
 
 
 def in_directory(**changes: Any) -> list[Finding]:  # noqa: ANN401 - fields
@@ -157,15 +156,6 @@ def test_what_is_no_fault(changes: dict[str, Any]) -> None:
 def test_slow_syncs_do_not_matter_where_no_answer_waits_for_them() -> None:
     slow = DIRECTORY._replace(sync_us=(500_000,) * 3)
     assert not found(CONFIG._replace(sync=SyncPolicy.INTERVAL), directory=slow)
-
-
-def test_whatever_is_wrong_or_a_warning_comes_with_advice() -> None:
-    sick = HEALTHY._replace(files_max=16, clock_source="hpet", **port(ANOTHER), unit_state="failed")
-    assert all(
-        finding.advice
-        for finding in findings(sick, CONFIG)
-        if finding.level in {Severity.WRONG, Severity.WARNING}
-    )
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,12 @@ from typing import Any, NoReturn
 import pytest
 
 from delayd.cli.asking import LOOK_S, Asking
+from delayd.cli.calendar import bar
 from delayd.cli.connect import PATIENCE_S
 from delayd.cli.jobs import WATCH_S
 from delayd.cli.main import invoke
 from delayd.cli.terminal import CommandFailed
+from delayd.client import Client
 from delayd.exits import Exit
 from delayd.limits import MARKS_SHOWN_MAX
 from delayd.testing.daemon import running_daemon
@@ -47,6 +49,23 @@ def test_json_has_the_names_of_http_over_the_line_too(
             job = told(*words)
             assert (job["topic"], job["id"], job["state"], job["key"]) == ("cg", 1, "delayed", "k")
             assert (job["priority"], job["ttr"], job["group"], job["body"]) == (7, 60.0, "g", "x")
+
+
+def test_over_the_line_dead_letters_say_how_long_ago_they_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with running_daemon(clock="virtual") as daemon:
+        with Client(f"beanstalk://{daemon.listens_on}") as client:
+            client.put("mail", "x", max_attempts=1)
+            client.reserve("mail", timeout=0).nack(error="no route")
+            client.advance_clock("90s")
+        for words, shown in (("list mail", "1m30s ago"), ("show 1", "nacked 1m30s ago")):
+            assert invoke(["dead", *words.split(), "--line", daemon.listens_on]) == Exit.OK
+            assert shown in capsys.readouterr().out
+
+
+def test_the_longest_bar_of_a_calendar_fills_its_columns() -> None:
+    assert [len(bar(count, 8, 10)) for count in (8, 4, 1)] == [10, 5, 2]
 
 
 def test_a_watched_list_is_drawn_again_until_a_key_ends_it(

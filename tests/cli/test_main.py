@@ -35,15 +35,14 @@ def test_serve_runs_the_service_with_what_the_flags_say(service: Service) -> Non
         sync=SyncPolicy.NEVER,
         log_format=LogFormat.JSON,
     )
-    (listener,) = service.listeners.line
-    with socket.create_connection(listener.socket.getsockname()):
-        pass
 
 
-def test_serve_listens_for_http_where_the_flag_says(service: Service) -> None:
-    assert invoke(["serve", "--line", "off", "--http", "127.0.0.1:0"]) == EXIT_OF_THE_SERVICE
-    assert not service.listeners.line
-    (listener,) = service.listeners.http
+@pytest.mark.parametrize("which", ["line", "http"])
+def test_serve_listens_where_a_flag_says(service: Service, which: str) -> None:
+    words = ["serve", "--line", "off", "--http", "off", f"--{which}", "127.0.0.1:0"]
+    assert invoke(words) == EXIT_OF_THE_SERVICE
+    (listener,) = (*service.listeners.line, *service.listeners.http)
+    assert getattr(service.listeners, which) == (listener,)
     with socket.create_connection(listener.socket.getsockname()):
         pass
 
@@ -179,12 +178,24 @@ def hand_over(monkeypatch: pytest.MonkeyPatch, host: str, name: str) -> str:
     return f"{host}:{port}"
 
 
+@pytest.mark.parametrize(
+    ("host", "name", "tokens"),
+    [
+        ("127.0.0.1", "delayd.socket", "off"),
+        ("127.0.0.1", "http", "off"),
+        ("0.0.0.0", "", "tokens.json"),  # noqa: S104 - nobody connects
+    ],
+)
 def test_a_socket_from_systemd_takes_the_place_of_the_address(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service, monkeypatch: pytest.MonkeyPatch, host: str, name: str, tokens: str
 ) -> None:
-    address = hand_over(monkeypatch, "127.0.0.1", "delayd.socket")
-    assert invoke(["serve"]) == EXIT_OF_THE_SERVICE
-    assert service.addresses() == [address]
+    monkeypatch.setenv("DELAYD_AUTH_TOKENS", tokens)
+    address = hand_over(monkeypatch, host, name)
+    assert invoke(["serve", "--line", "127.0.0.1:0"]) == EXIT_OF_THE_SERVICE
+    listeners = service.listeners
+    given = listeners.http if name == "http" else listeners.line
+    assert [str(listener.address) for listener in given] == [address]
+    assert len(listeners.line) == 1
 
 
 @pytest.mark.parametrize("name", ["", "http"])
@@ -197,24 +208,6 @@ def test_a_socket_from_systemd_that_others_reach_needs_the_users_word(
     address = hand_over(monkeypatch, "0.0.0.0", name)  # noqa: S104 - refused
     assert invoke(["serve"]) == Exit.BAD_CONFIGURATION
     assert f'systemd = "{address}": must be a loopback address' in capsys.readouterr().err
-
-
-def test_a_socket_that_systemd_calls_http_takes_the_place_of_the_address_for_http(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    address = hand_over(monkeypatch, "127.0.0.1", "http")
-    assert invoke(["serve", "--line", "127.0.0.1:0"]) == EXIT_OF_THE_SERVICE
-    assert [str(listener.address) for listener in service.listeners.http] == [address]
-    assert len(service.listeners.line) == 1
-
-
-def test_a_socket_that_others_reach_is_taken_where_tokens_are_asked_for(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DELAYD_AUTH_TOKENS", "tokens.json")
-    address = hand_over(monkeypatch, "0.0.0.0", "")  # noqa: S104 - nobody connects
-    assert invoke(["serve"]) == EXIT_OF_THE_SERVICE
-    assert service.addresses() == [address]
 
 
 # --- Imports -------------------------------------------------------------------------------------

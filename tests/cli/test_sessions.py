@@ -80,8 +80,8 @@ class Typed:
                 os.close(writer)
                 self.names["$pipe"] = f"/dev/fd/{reader}"
             case "limit":
-                name, number = more.split()
-                self.patch.setattr(f"delayd.cli.{name}", int(number))
+                name, most = more.split()
+                self.patch.setattr(f"delayd.cli.{name}", int(most))
             case "full":
                 self.patch.setattr("sys.stdout", FullOutput())
             case "terminal":

@@ -20,7 +20,6 @@ import pytest
 from delayd.client import (
     Client,
     DelaydError,
-    JobInfo,
     NotUnderstood,
     PutResult,
     Refused,
@@ -533,26 +532,6 @@ def test_a_line_without_end_in_a_batch_is_not_understood() -> None:
     assert replies.results == [PutResult(1, "created")]
 
 
-def test_a_success_of_another_command_is_no_refusal() -> None:
-    """A refusal says that nothing has changed; here nobody knows."""
-    for word in ("DELETED", "INSERTED 7", "banana", "OK 0"):
-        steps: Any = LineCalls("").put("mail", "x", key="k")
-        next(steps)
-        if word.startswith("INSERTED"):
-            steps = LineCalls("").cancel(7)
-            next(steps)
-        with pytest.raises(NotUnderstood, match="may or may not have been done"):
-            steps.send(Replies([Reply(word.split())], None))
-
-
-def test_a_name_of_the_server_brings_no_command() -> None:
-    steps = LineCalls("").topics()
-    next(steps)
-    body = b'---\n- "a\\r\\nclear-tube mail"\n'
-    with pytest.raises(NotUnderstood, match="no topic"):
-        steps.send(Replies([Reply(["OK", str(len(body))], body)], None))
-
-
 # --- Bounds --------------------------------------------------------------------------------------
 
 
@@ -600,23 +579,46 @@ def test_pages_without_end_are_not_gathered(monkeypatch: pytest.MonkeyPatch) -> 
     assert ends_with(lambda number: of(number).ljust(1_000)) == 8
 
 
-def test_a_page_that_does_not_go_on_is_not_asked_for_again() -> None:
-    steps = HttpCalls().page("mail", {}, limit=None, after="7-1", bodies=False)
+def answered(steps: Any, answer: Any) -> Any:  # noqa: ANN401 - of either protocol
+    """Ask, and be answered once."""
     next(steps)
-    with pytest.raises(NotUnderstood, match="a page of 0 jobs"):
-        steps.send(Response(200, {}, b'{"jobs":[],"after":"7-1"}'))
+    return steps.send(answer)
 
 
-def test_more_jobs_than_were_asked_for_are_not_understood() -> None:
-    job = b'{"id":1,"state":"ready"}'
-    steps: Any = HttpCalls().page("mail", {}, limit=1, after=None, bodies=False)
-    next(steps)
-    with pytest.raises(NotUnderstood, match="a page of 2 jobs"):
-        steps.send(Response(200, {}, b'{"jobs":[%b,%b],"after":null}' % (job, job)))
-    steps = HttpCalls().reserve("mail", limit=1)
-    next(steps)
-    with pytest.raises(NotUnderstood, match="2 jobs, and 1 were asked for"):
-        steps.send(Response(200, {}, b'{"jobs":[%b,%b]}' % (job, job)))
+def page(calls: Any, limit: int | None, after: str | None) -> Any:  # noqa: ANN401 - its steps
+    return calls.page("mail", {}, limit=limit, after=after, bodies=False)
+
+
+JOB: Final = b'{"id":1,"state":"ready"}'
+TOPICS: Final = b'---\n- "a\\r\\nclear-tube mail"\n'
+UNKNOWN: Final = "may or may not have been done"  # a refusal says that nothing has changed
+
+
+@pytest.mark.parametrize(
+    ("steps", "answer", "why"),
+    [
+        (page(HttpCalls(), None, "7-1"), b'{"jobs":[],"after":"7-1"}', "a page of 0 jobs"),
+        (page(HttpCalls(), 1, None), b'{"jobs":[%b,%b],"after":null}' % (JOB, JOB), "of 2 jobs"),
+        (
+            HttpCalls().reserve("mail", limit=1),
+            b'{"jobs":[%b,%b]}' % (JOB, JOB),
+            "2 jobs, and 1 were asked for",
+        ),
+        (LineCalls("").put("mail", "x", key="k"), [Reply(["DELETED"])], UNKNOWN),
+        (LineCalls("").put("mail", "x", key="k"), [Reply(["banana"])], UNKNOWN),
+        (LineCalls("").put("mail", "x", key="k"), [Reply(["OK", "0"])], UNKNOWN),
+        (LineCalls("").cancel(7), [Reply(["INSERTED", "7"])], UNKNOWN),
+        (LineCalls("").topics(), [Reply(["OK", str(len(TOPICS))], TOPICS)], "no topic"),
+    ],
+)
+def test_what_no_daemon_answers_to_this_call_is_not_understood(
+    steps: Any,  # noqa: ANN401 - of either protocol
+    answer: bytes | list[Reply],
+    why: str,
+) -> None:
+    is_http = isinstance(answer, bytes)
+    with pytest.raises(NotUnderstood, match=why):
+        answered(steps, Response(200, {}, answer) if is_http else Replies(answer, None))
 
 
 @pytest.mark.parametrize(
@@ -630,18 +632,15 @@ def test_more_jobs_than_were_asked_for_are_not_understood() -> None:
     ],
 )
 def test_a_reserved_job_has_the_details_that_were_asked_for(line: str) -> None:
-    steps = LineCalls("").reserve("mail", timeout=0)
-    next(steps)
+    replies = [Reply(["RESERVED_BATCH", "1"]), Reply(line.split(), b"x")]
     with pytest.raises(NotUnderstood):
-        steps.send(Replies([Reply(["RESERVED_BATCH", "1"]), Reply(line.split(), b"x")], None))
+        answered(LineCalls("").reserve("mail", timeout=0), Replies(replies, None))
 
 
 def test_a_long_detail_is_cut_short() -> None:
-    steps = HttpCalls().cancel(7)
-    next(steps)
     body = json.dumps({"word": "NOT_FOUND", "detail": "x" * 10**6}).encode()
     with pytest.raises(Refused, match=re.escape("xxx...")) as caught:
-        steps.send(Response(404, {}, body))
+        answered(HttpCalls().cancel(7), Response(404, {}, body))
     assert len(str(caught.value)) == DETAIL_CHARACTERS_MAX + 3
 
 
@@ -658,14 +657,10 @@ def test_no_ttr_of_a_server_makes_a_client_touch_without_a_pause(
 
 @pytest.mark.thorough
 def test_a_job_comes_with_its_own_text_or_is_not_understood() -> None:
-    steps = HttpCalls().get(7)
-    next(steps)
     answer = b'{"id":7,"topic":"a","state":"ready","body":  {"x": 1}}'
     with pytest.raises(StopIteration) as done:
-        steps.send(Response(200, {}, answer))
-    job: JobInfo = done.value.value
-    assert job.body == b'{"x": 1}'
-    steps = HttpCalls().get(7)
-    next(steps)
+        answered(HttpCalls().get(7), Response(200, {}, answer))
+    assert done.value.value.body == b'{"x": 1}'
+    answer = answer.replace(b'"body":', b'"body" :')
     with pytest.raises(NotUnderstood, match="the body of a job"):
-        steps.send(Response(200, {}, answer.replace(b'"body":', b'"body" :')))
+        answered(HttpCalls().get(7), Response(200, {}, answer))

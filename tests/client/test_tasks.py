@@ -143,24 +143,6 @@ def test_a_job_that_no_task_can_work_on_is_buried_with_the_reason(
     assert dead.failure.error == str(caught.value)
 
 
-def test_a_task_that_raises_has_failed_its_attempt(fake: FakeDelayd, app: App) -> None:
-    attempts: list[int | None] = []
-
-    @app.task("mail", retry="15s 3m")
-    def send() -> None:
-        attempts.append(app.job.attempt)
-        if app.job.attempt == 1:
-            raise ValueError("no route to host")
-
-    send.put()
-    with pytest.raises(ValueError, match="no route"):
-        app.drain()
-    assert app.drain() == 0
-    fake.advance("15s")
-    assert app.drain() == 1
-    assert attempts == [1, 2]
-
-
 @pytest.mark.parametrize("client", [FakeDelayd.client, FakeDelayd.async_client])
 @pytest.mark.parametrize("is_later", [False, True])
 def test_the_traceback_of_a_task_begins_with_its_function(
