@@ -71,37 +71,14 @@ class Typed:
                 assert Path(name).read_text() == literal_eval(content)
             case "no_file":
                 assert not Path(more).exists()
-            case "piped":
-                stdin = SimpleNamespace(buffer=io.BytesIO(literal_eval(more)), isatty=bool)
-                self.patch.setattr("sys.stdin", stdin)
-            case "pipe":
-                reader, writer = os.pipe()
-                os.write(writer, literal_eval(more))
-                os.close(writer)
-                self.names["$pipe"] = f"/dev/fd/{reader}"
-            case "limit":
-                name, most = more.split()
-                self.patch.setattr(f"delayd.cli.{name}", int(most))
-            case "full":
-                self.patch.setattr("sys.stdout", FullOutput())
-            case "terminal":
-                talk.answers(more)
-            case "wide":
-                talk.is_wide(int(more))
             case "wait":
                 rig.pass_ms(round(float(more) * 1_000))
-            case "now":
-                wall_ms = NOW_MS + int(more) * 1_000
-                for module in ("token", "secret"):
-                    self.patch.setattr(f"delayd.cli.{module}.system_wall_ms", lambda: wall_ms)
             case "token":
                 scopes, *topics = more.split()
                 talk.has_token(*map(Scope, scopes.split(",")), topics=tuple(topics) or ("*",))
             case "no_token":
                 self.patch.delenv("DELAYD_TOKEN", raising=False)
                 rig.authenticator.tokens = rig.authenticator.tokens or Tokens(())
-            case "env":
-                self.patch.setenv(*more.split(" ", 1))
             case "call":
                 method, path, body = more.split(" ", 2)
                 rig.ok(method, path, json.loads(body))
@@ -120,10 +97,6 @@ class Typed:
                 covers(self.hook.got[-1][0], json.loads(more), self.names)
             case "calls":
                 assert len(self.hook.got) == int(more)
-            case "long":
-                self.patch.setattr("delayd.cli.terminal.LONG_BYTES", 1)
-            case "watched":
-                self.patch.setattr("sys.stderr.isatty", lambda: True)
             case "jobs":
                 assert sorted(job for job in range(1, 99) if rig.engine.store.jobs.get(job)) == [
                     *map(int, more.split())
@@ -132,6 +105,39 @@ class Typed:
                 assert len(talk.requests) == int(more)
             case "sent":
                 covers(json.loads(talk.requests[-1].body), json.loads(more), self.names)
+            case _:
+                self.arrange_process(word, more)
+
+    def arrange_process(self, word: str, more: str) -> None:
+        """What the command finds: its streams and variables, the clock, other bounds."""
+        match word:
+            case "piped":
+                stdin = SimpleNamespace(buffer=io.BytesIO(literal_eval(more)), isatty=bool)
+                self.patch.setattr("sys.stdin", stdin)
+            case "pipe":
+                reader, writer = os.pipe()
+                os.write(writer, literal_eval(more))
+                os.close(writer)
+                self.names["$pipe"] = f"/dev/fd/{reader}"
+            case "limit":
+                name, most = more.split()
+                self.patch.setattr(f"delayd.cli.{name}", int(most))
+            case "full":
+                self.patch.setattr("sys.stdout", FullOutput())
+            case "terminal":
+                self.talk.answers(more)
+            case "wide":
+                self.talk.is_wide(int(more))
+            case "now":
+                wall_ms = NOW_MS + int(more) * 1_000
+                for module in ("token", "secret"):
+                    self.patch.setattr(f"delayd.cli.{module}.system_wall_ms", lambda: wall_ms)
+            case "env":
+                self.patch.setenv(*more.split(" ", 1))
+            case "long":
+                self.patch.setattr("delayd.cli.terminal.LONG_BYTES", 1)
+            case "watched":
+                self.patch.setattr("sys.stderr.isatty", lambda: True)
             case _:
                 self.arrange_log(word, *more.split(" ", 2))
 

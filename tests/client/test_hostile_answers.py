@@ -585,11 +585,19 @@ def answered(steps: Any, answer: Any) -> Any:  # noqa: ANN401 - of either protoc
     return steps.send(answer)
 
 
+def told(body: bytes) -> Response:
+    return Response(200, {}, body)
+
+
+def said(*words: str, body: bytes | None = None) -> Replies:
+    return Replies([Reply([*words], body)], None)
+
+
 def page(calls: Any, limit: int | None, after: str | None) -> Any:  # noqa: ANN401 - its steps
     return calls.page("mail", {}, limit=limit, after=after, bodies=False)
 
 
-JOB: Final = b'{"id":1,"state":"ready"}'
+TWO: Final = b'{"id":1,"state":"ready"},{"id":1,"state":"ready"}'
 TOPICS: Final = b'---\n- "a\\r\\nclear-tube mail"\n'
 UNKNOWN: Final = "may or may not have been done"  # a refusal says that nothing has changed
 
@@ -597,28 +605,23 @@ UNKNOWN: Final = "may or may not have been done"  # a refusal says that nothing 
 @pytest.mark.parametrize(
     ("steps", "answer", "why"),
     [
-        (page(HttpCalls(), None, "7-1"), b'{"jobs":[],"after":"7-1"}', "a page of 0 jobs"),
-        (page(HttpCalls(), 1, None), b'{"jobs":[%b,%b],"after":null}' % (JOB, JOB), "of 2 jobs"),
-        (
-            HttpCalls().reserve("mail", limit=1),
-            b'{"jobs":[%b,%b]}' % (JOB, JOB),
-            "2 jobs, and 1 were asked for",
-        ),
-        (LineCalls("").put("mail", "x", key="k"), [Reply(["DELETED"])], UNKNOWN),
-        (LineCalls("").put("mail", "x", key="k"), [Reply(["banana"])], UNKNOWN),
-        (LineCalls("").put("mail", "x", key="k"), [Reply(["OK", "0"])], UNKNOWN),
-        (LineCalls("").cancel(7), [Reply(["INSERTED", "7"])], UNKNOWN),
-        (LineCalls("").topics(), [Reply(["OK", str(len(TOPICS))], TOPICS)], "no topic"),
+        (page(HttpCalls(), None, "7-1"), told(b'{"jobs":[],"after":"7-1"}'), "a page of 0 jobs"),
+        (page(HttpCalls(), 1, None), told(b'{"jobs":[%b],"after":null}' % TWO), "page of 2 jobs"),
+        (HttpCalls().reserve("m", limit=1), told(b'{"jobs":[%b]}' % TWO), "2 jobs, and 1 were"),
+        (LineCalls("").put("mail", "x", key="k"), said("DELETED"), UNKNOWN),
+        (LineCalls("").put("mail", "x", key="k"), said("banana"), UNKNOWN),
+        (LineCalls("").put("mail", "x", key="k"), said("OK", "0"), UNKNOWN),
+        (LineCalls("").cancel(7), said("INSERTED", "7"), UNKNOWN),
+        (LineCalls("").topics(), said("OK", str(len(TOPICS)), body=TOPICS), "no topic"),
     ],
 )
 def test_what_no_daemon_answers_to_this_call_is_not_understood(
     steps: Any,  # noqa: ANN401 - of either protocol
-    answer: bytes | list[Reply],
+    answer: Response | Replies,
     why: str,
 ) -> None:
-    is_http = isinstance(answer, bytes)
     with pytest.raises(NotUnderstood, match=why):
-        answered(steps, Response(200, {}, answer) if is_http else Replies(answer, None))
+        answered(steps, answer)
 
 
 @pytest.mark.parametrize(
