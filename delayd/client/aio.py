@@ -8,7 +8,8 @@
         async for job in client.jobs("mail", state="delayed"):
             print(job)
 
-Its methods may be called by many tasks at once, of one event loop.
+Its methods may be called by many tasks at once, of one event loop. Another loop, as of a second
+`asyncio.run`, gets connections of its own.
 """
 
 import asyncio
@@ -237,12 +238,15 @@ class AsyncToucher:
 
     def __init__(self) -> None:
         self._jobs: Touches[AsyncJob] = Touches()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, job: AsyncJob, ttr_s: float) -> None:
         """Touch the job from now on."""
         loop = asyncio.get_running_loop()
+        if self._loop is not loop:  # the timer of the one before does not ring any more
+            self._loop, self._timer, self._jobs = loop, None, Touches()
         self._wake_by(self._jobs.add(job, ttr_s, loop.time()))
 
     def discard(self, job: AsyncJob) -> None:

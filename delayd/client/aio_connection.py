@@ -152,10 +152,22 @@ class AsyncConnection(Link, asyncio.Protocol):
         assert self._transport is not None
         return int(self._transport.get_extra_info("socket").fileno())
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process and this event loop made it.
+
+        On the transport of a loop that has ended a request is sent, and no answer comes.
+        """
+        return super().is_ours and self._loop is asyncio.get_running_loop()
+
     def close(self) -> None:
+        """As that of `Connection`; one of another process or loop is left to Python.
+
+        What a fork has of its parent's loop changes what the parent waits for.
+        """
         self.is_closed = True
         self._end_timer()
-        if self._transport is not None:
+        if self._transport is not None and self.is_ours:
             self._transport.abort()
 
     def _end_timer(self) -> None:
@@ -221,6 +233,8 @@ class AsyncConnections:
         self._sleep = sleep
         self._pool: Pool[AsyncConnection] = Pool()
         self._turn = asyncio.Semaphore(CALLS_MAX)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop of those turns."""
 
     async def run(self, steps: Steps[T]) -> T:
         pool = self._pool
@@ -266,9 +280,16 @@ class AsyncConnections:
         if ask.wait_s:
             connection = self._pool.take(self.way.place) or await self._connected()
             return connection, await connection.exchange(ask)
-        async with self._turn:
+        async with self._turns():
             connection = self._pool.take(self.way.place) or await self._connected()
             return connection, await connection.exchange(ask)
+
+    def _turns(self) -> asyncio.Semaphore:
+        """Return the turns of this event loop: no other loop gives any back."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._turn = loop, asyncio.Semaphore(CALLS_MAX)
+        return self._turn
 
     async def _prepared(self, ask: Ask) -> tuple[AsyncConnection, None]:
         connection = self._pool.take(self.way.place) or await self._connected()
@@ -276,6 +297,8 @@ class AsyncConnections:
         return connection, None
 
     async def _exchange_on(self, link: AsyncConnection, ask: Ask) -> Any:  # noqa: ANN401 - the same
+        if not link.is_ours:
+            raise reservation_lost()
         async with link.lock:
             if link.is_closed:
                 raise reservation_lost()

@@ -227,7 +227,7 @@ class Connections:
 
     def _exchange_on(self, link: Connection, ask: Ask) -> Any:  # noqa: ANN401 - the same
         with link.lock:
-            if link.is_closed:
+            if link.is_closed or not link.is_ours:
                 raise reservation_lost()
             return link.exchange(ask)
 

@@ -210,6 +210,7 @@ class Link(Protocol):
     accepts connections, and so does a proxy without a daemon; what is sent there may be done."""
     is_closed: bool
     _poll: "select.poll | None"
+    _pid: int
 
     def __init__(self, way: Way) -> None:
         self.way = way
@@ -220,6 +221,15 @@ class Link(Protocol):
         self.is_greeted = self.is_closed = False
         self.is_proven = not way.is_in_doubt and len(way.places) == 1
         self._poll = None
+        self._pid = os.getpid()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this process made it. One that was forked leaves it to its parent.
+
+        Two that share a connection would get each other's answers.
+        """
+        return self._pid == os.getpid()
 
     @property
     def descriptor(self) -> int:
@@ -231,7 +241,7 @@ class Link(Protocol):
 
         Bytes that arrive without a request, or the end, are no answer.
         """
-        if self.is_closed:
+        if self.is_closed or not self.is_ours:
             return False
         if self._poll is None:
             self._poll = select.poll()
@@ -284,8 +294,16 @@ class Pool(Generic[L]):
         self.was_reached = False
         """Whether a connection was ever made."""
         self._is_closed = False
-        self._lock = threading.Lock()
         self._idle: list[L] = []
+        self._own_lock = threading.Lock()
+        self._pid = os.getpid()
+
+    @property
+    def _lock(self) -> threading.Lock:
+        """The lock of this process: in a fork, a thread of the parent may hold the other."""
+        if self._pid != os.getpid():
+            self._own_lock, self._pid = threading.Lock(), os.getpid()
+        return self._own_lock
 
     def take(self, place: Place) -> L | None:
         """Return a connection to this address that holds no jobs, if there is one.

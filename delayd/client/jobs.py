@@ -239,15 +239,21 @@ class Toucher:
     """
 
     def __init__(self, linger_s: float = LINGER_S) -> None:
+        self._linger_s = linger_s
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._jobs: Touches[Reserved[Any]] = Touches()
-        self._linger_s = linger_s
         self._wakes_s: float | None = None
         """When the thread wakes by itself; None: there is no thread."""
+        self._pid = os.getpid()
 
     def add(self, job: Reserved[Any], ttr_s: float) -> None:
         """Touch the job from now on."""
+        if self._pid != os.getpid():  # forked: the thread and its jobs stayed with the parent
+            self._begin()
         now_s = time.monotonic()
         with self._lock:
             at_s = self._jobs.add(job, ttr_s, now_s)

@@ -7,8 +7,9 @@
         with client.reserve("mail") as job:
             print(job.json())
 
-A client may be used by several threads at once. The operations are in `http_calls` and
-`line_calls`, sockets in `connection`.
+A client may be used by several threads at once, and in a process that was forked, which gets
+connections of its own. The operations are in `http_calls` and `line_calls`, sockets in
+`connection`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
