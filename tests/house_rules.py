@@ -412,7 +412,7 @@ def defined_names(module: Module) -> Iterator[str]:
         match assigned:
             case ast.Assign(targets=[ast.Name(id="__slots__")], value=slots):
                 yield from (
-                    each.value for each in ast.walk(slots) if isinstance(each, ast.Constant)
+                    str(each.value) for each in ast.walk(slots) if isinstance(each, ast.Constant)
                 )
 
 
