@@ -36,9 +36,7 @@ def names_of(known: Iterable[str]) -> Callable[[str], list[str]]:
     def read(words: str) -> list[str]:
         found = words.split(",")
         if unknown := [word for word in found if word not in names]:
-            raise ArgumentTypeError(
-                f"there is no {unknown[0]!r}; it must be of: {', '.join(names)}"
-            )
+            raise ArgumentTypeError(f"there is no {unknown[0]!r}; choose from: {', '.join(names)}")
         return found
 
     return read

@@ -14,7 +14,9 @@ import delayd
 
 ROOT = Path(delayd.__file__).parent
 HERE = Path(__file__).parent
-SOURCES = (*ROOT.rglob("*.py"), HERE / "rigs" / "clock.py", HERE / "rigs" / "disk.py")
+BENCHMARKS = HERE.parent / "benchmarks"
+RIGS = (HERE / "rigs" / "clock.py", HERE / "rigs" / "disk.py")
+SOURCES = (*ROOT.rglob("*.py"), *BENCHMARKS.rglob("*.py"), *RIGS)
 PATHS = [path for path in sorted(SOURCES) if ">>> " in path.read_text(encoding="utf-8")]
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 

@@ -119,16 +119,8 @@ def test_a_selection_takes_alternatives_of_one_kind_and_both_of_two() -> None:
 
 
 def test_each_word_that_chooses_cases_must_fit_one() -> None:
-    ask = [
-        "list",
-        "wheel",
-        "--only",
-        "insert",
-        "--only",
-        "subject=heapq",
-        "--only",
-        "entries=10000",
-    ]
+    chosen = ("insert", "subject=heapq", "entries=10000")
+    ask = ["list", "wheel", *(word for one in chosen for word in ("--only", one))]
     run = CliRunner().invoke(main, ask)
     assert (run.exit_code, run.output) == (0, "wheel, insert, entries=10000, heapq\n")
     for wrong in ("insrt", "subject=heap queue", "entries=7"):

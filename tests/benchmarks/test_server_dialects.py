@@ -1,6 +1,5 @@
 """AMQP and PostgreSQL's protocol as the generator speaks them, against bytes of real servers."""
 
-import doctest
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +11,6 @@ from pamqp.frame import FrameTypes
 
 from benchmarks.line import UnexpectedReplyError
 from benchmarks.registry import NotMeasuredError
-from benchmarks.servers import postgres
 from benchmarks.servers.amqp import AmqpDialect
 from benchmarks.servers.peer import Heard
 from benchmarks.servers.postgres import SQL, statements
@@ -21,10 +19,6 @@ from tests.benchmarks.test_servers import assert_cut_anywhere
 
 BODY_BYTES = 12
 STATEMENTS = statements(SQL.read_text(encoding="utf-8"))
-
-
-def test_the_example_of_statements_holds() -> None:
-    assert doctest.testmod(postgres) == (0, 1)
 
 
 # AMQP

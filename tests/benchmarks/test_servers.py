@@ -5,7 +5,6 @@ out twice or early; tests/integration/test_benchmarks.py has the real ones.
 """
 
 import contextlib
-import doctest
 import heapq
 import os
 import re
@@ -13,16 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from benchmarks import line, processes
 from benchmarks.line import ServerSilentError, UnexpectedReplyError
 from benchmarks.registry import EFFORTS, Bench, Durability, NotMeasuredError, Values
-from benchmarks.servers import account, beanstalk, generator, operations, resp
-from benchmarks.servers import peer as peer_module
+from benchmarks.servers import generator, operations
 from benchmarks.servers.account import JobAccount
 from benchmarks.servers.beanstalk import BeanstalkDialect
 from benchmarks.servers.cases import cases
@@ -34,16 +31,6 @@ from benchmarks.servers.resp import Replies
 
 BODY_BYTES = 12
 SILENCE_S = 10.0
-
-
-MODULES = (account, beanstalk, generator, line, operations, peer_module, processes, resp)
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_the_examples_in_the_docstrings_hold(module: ModuleType) -> None:
-    results = doctest.testmod(module)
-    assert results.failed == 0
-    assert results.attempted > 0
 
 
 def heard(dialect: Dialect, pieces: Sequence[bytes]) -> Heard:

@@ -25,15 +25,12 @@ def wrong(found: Course, *, with_restarts: bool = False) -> list[str]:
     return [said.split(" rose")[0] for is_right, said in verdict if not is_right]
 
 
-def test_a_steady_course_holds() -> None:
-    assert wrong(course()) == []
-
-
 @pytest.mark.parametrize(
     ("field", "step", "name"),
     [("memory", 1.0, "memory"), ("descriptors", 1.0, "descriptors"), ("late_p99", 0.5, "lateness")],
 )
-def test_what_rises_is_named(field: str, step: float, name: str) -> None:
+def test_a_steady_course_holds_and_what_rises_is_named(field: str, step: float, name: str) -> None:
+    assert wrong(course()) == []
     rising = [STEADY._replace(**{field: 50 + step * number}) for number in range(50)]
     assert wrong(course(rising)) == [name]
 
@@ -47,17 +44,12 @@ def test_lost_and_doubled_jobs_are_told() -> None:
     assert wrong(lost) == ["of 25 jobs 2 lost", "1 doubled, 0 pushes repeated"]
 
 
-def test_a_push_that_did_not_arrive_is_lost_and_one_that_came_twice_is_repeated() -> None:
+def test_a_push_may_come_twice_and_connections_may_break_after_a_kill_alone() -> None:
     found = course()
     found.arrived = 4
     assert wrong(found) == ["of 25 jobs 1 lost"]
     found.arrived = 6
     assert wrong(found) == ["0 doubled, 1 pushes repeated"]
-
-
-def test_after_a_kill_a_push_may_come_twice_and_connections_break() -> None:
-    found = course()
-    found.arrived = 6
     found.troubles["keys: ConnectionResetError"] = 3
     assert wrong(found, with_restarts=True) == []
     found.troubles["keys: unexpected: reschedule"] = 1
@@ -71,12 +63,9 @@ def test_a_job_that_comes_before_its_moment_is_early() -> None:
     assert wrong(found) == ["1 of 12 timed jobs and 5 pushes early"]
 
 
-def test_a_line_has_medians_but_the_longest_of_what_is_longest() -> None:
+def test_a_line_has_medians_but_the_longest_of_what_is_longest_and_no_figure_of_nothing() -> None:
     three = [STEADY._replace(memory=m, put_longest=m) for m in (1.0, 2.0, 9.0)]
     assert (middle(three).memory, middle(three).put_longest) == (2.0, 9.0)
-
-
-def test_a_line_without_any_figure_has_none() -> None:
     assert math.isnan(middle([STEADY._replace(jobs=math.nan)]).jobs)
 
 
