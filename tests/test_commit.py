@@ -1,7 +1,7 @@
 """Group commit: the facts of commits.txt, and what no row can say.
 
 The journal of the kernel's facts is a real one on a simulated disk, and the thread is the real one;
-it waits in each sync until the test lets it go on.
+it waits in each sync until the test lets it go on. The log of `log` is one in memory.
 """
 
 # ruff: noqa: ANN401 - steps return what they like
@@ -16,6 +16,7 @@ import pytest
 
 from delayd import commit as commit_module
 from delayd.clock import NS_PER_MS
+from delayd.commit import GroupCommit
 from delayd.config import SyncPolicy
 from delayd.core.log_records import Kind, pack_put
 from delayd.journal import file_log as file_log_module
@@ -31,7 +32,16 @@ from delayd.limits import (
 )  # fmt: skip
 from tests.fact_rows import Fact, rows
 from tests.journal.journals import CONFIGURED_BYTES, payloads_in
-from tests.rigs.commit import HANG_S_MAX, CommitRig, GatedDisk, Recipient, Watch, set_watch
+from tests.rigs.commit import (
+    HANG_S_MAX,
+    INTERVAL_MS,
+    CommitRig,
+    GatedDisk,
+    Recipient,
+    Watch,
+    set_watch,
+)
+from tests.rigs.log import Broken, End, MemoryLog, Place
 
 FACTS: Final = dict(rows(Path(__file__).parent / "commits.txt"))
 EIO: Final = OSError(errno.EIO, "EIO")
@@ -61,8 +71,13 @@ class Bench:
 
     def __init__(self, watch: Watch, kind: str, *options: str) -> None:
         self.watch = watch
+        self.disk, self.place = TimedDisk(watch), Place()
+        self.is_closed = False
+        if kind == "log":
+            self.rig, self.lengths = CommitRig(), {}
+            self.commit_to_a_log(*options)
+            return
         is_thread, is_quick = kind == "thread", kind == "quick"
-        self.disk = TimedDisk(watch)
         self.rig = CommitRig(
             SyncPolicy.ALWAYS if is_quick else SyncPolicy(options[0]),
             disk=None if is_thread else self.disk,
@@ -78,7 +93,15 @@ class Bench:
         else:
             self.rig.journal.append(b"made", 0, 0)
             self.rig.journal.sync()
-        self.is_closed = False
+
+    def commit_to_a_log(self, *ends: str) -> None:
+        """Have a group commit on a log in memory, whose appends end so; `shared`: as a database."""
+        self.log = self.taken()
+        self.log.is_shared = "shared" in ends
+        self.log.ends.extend(End(each) for each in ends if each != "shared")
+        self.rig.commit = GroupCommit(
+            self.log, SyncPolicy.ALWAYS, INTERVAL_MS, self.rig.loop, self.rig.failures.append
+        )
 
     def text(self, word: str) -> str:
         """What a word of a row stands for."""
@@ -162,6 +185,30 @@ class Bench:
     def late(self, *job_ids: str) -> None:
         self.rig.commit.note_late([*map(int, job_ids)])
 
+    # --- A log in memory -------------------------------------------------------------------------
+
+    def taken(self) -> MemoryLog:
+        """Let a daemon take the log over, from an owner that may only be paused."""
+        log, self.place.is_owned = MemoryLog(self.place), False
+        assert None not in log.follow()
+        assert log.take_over()
+        return log
+
+    def tell(self, end: str = "durable") -> list[str]:
+        self.log.tell(End(end))
+        return self.rig.look()
+
+    def unsure(self) -> None:
+        """Let the lease perhaps be over."""
+        self.log.is_whole = False
+
+    def sure(self) -> None:
+        self.log.is_whole = True
+        self.rig.commit.restored()
+
+    def breaks(self) -> None:
+        self.log._failure = Broken("disk")
+
     # --- Faults ----------------------------------------------------------------------------------
 
     def fail(self, verb: str, count: str = "1") -> None:
@@ -193,6 +240,12 @@ class Bench:
 
     def failures(self) -> int:
         return len(self.rig.failures)
+
+    def codes(self) -> str:
+        return " ".join(error.exit_code.name for error in self.rig.failures)
+
+    def kept(self) -> str:
+        return " ".join(frame.payload.decode() for frame in self.place.frames)
 
     def syncing(self) -> bool:
         return self.rig.commit.is_syncing

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from delayd.commit import GroupCommit
-from delayd.config import SyncPolicy
 from delayd.core.engine import Engine
 from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.put import put_alike
@@ -25,16 +23,9 @@ from delayd.log_lines import Log
 from delayd.snapshots import Snapshots, Task
 from tests.core.canonical import canonical
 from tests.postgres_server import PostgresServer, postgres_server
-from tests.rigs.commit import (
-    DIRECTORY,
-    INTERVAL_MS,
-    SEGMENT_BYTES,
-    CrankedLoop,
-    HandWorker,
-    Recipient,
-)
+from tests.rigs.commit import DIRECTORY, SEGMENT_BYTES, CrankedLoop, HandWorker
 from tests.rigs.disk import SimulatedDisk
-from tests.rigs.log import Broken, End, MemoryLog, Place
+from tests.rigs.log import MemoryLog, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -257,119 +248,6 @@ def test_a_snapshot_and_the_frames_behind_it_are_the_state(home: Home) -> None:
     assert list(canonical(played(home.opened()))) == list(canonical(engine))
 
 
-# --- The five ends of an append, as a commit meets them ------------------------------------------
-
-
-def owned(place: Place) -> MemoryLog:
-    """A log whose daemon has just taken it over, from an owner that may only be paused."""
-    log = MemoryLog(place)
-    place.is_owned = False
-    assert None not in log.follow()
-    assert log.take_over()
-    return log
-
-
-class Committing:
-    """A group commit on a log in memory whose appends end as the test says."""
-
-    def __init__(self, *ends: End, is_shared: bool = False) -> None:
-        self.place = Place()
-        self.log = owned(self.place)
-        self.log.is_shared = is_shared
-        self.log.ends.extend(ends)
-        self.events: list[str] = []
-        self.a = Recipient("a", self.events)
-        self.failures: list[LogError] = []
-        self.commit = GroupCommit(
-            self.log, SyncPolicy.ALWAYS, INTERVAL_MS, CrankedLoop(), self.failures.append
-        )
-
-    def turn(self, record: str, reply: str, *, must_sync: bool = True, free: str = "") -> list[str]:
-        self.commit.commit(
-            [record.encode()] if record else [],
-            [(self.a, reply.encode())] if reply else [],
-            must_sync=bool(record) and must_sync,
-            time_ms=1,
-            wall_ms=1,
-            free=[(self.a, free.encode())] if free else [],
-        )
-        return self.left()
-
-    def left(self) -> list[str]:
-        events, self.events[:] = list(self.events), []
-        return events
-
-
-def test_a_durable_append_lets_its_replies_leave() -> None:
-    rig = Committing(End.DURABLE, End.ELSEWHERE)
-    assert rig.turn("one", "1") == ["a gets 1"]
-    assert rig.turn("two", "2") == []
-    assert rig.turn("", "3") == []
-    rig.log.tell()
-    assert rig.left() == ["a gets 2", "a gets 3"]
-    assert [frame.payload for frame in rig.place.frames] == [b"one", b"two"]
-
-
-@pytest.mark.parametrize(
-    ("end", "code"),
-    [(End.FULL, Exit.JOURNAL_FAILED), (End.FAILED, Exit.JOURNAL_FAILED), (End.FENCED, Exit.FENCED)],
-)
-def test_after_any_other_end_nothing_leaves_any_more(end: End, code: Exit) -> None:
-    rig = Committing(end)
-    assert rig.turn("one", "1") == []
-    assert rig.turn("two", "2") == []
-    assert [error.exit_code for error in rig.failures] == [code]
-    rig.commit.close()
-    assert rig.left() == []
-    assert rig.place.frames == []
-
-
-def test_while_an_end_is_unknown_replies_wait_and_then_it_is_what_it_was() -> None:
-    rig = Committing(End.UNKNOWN, End.UNKNOWN)
-    assert rig.turn("one", "1") == []
-    assert rig.turn("two", "2") == []
-    rig.log.tell(End.DURABLE)  # and the next one, of the second turn, has begun
-    assert rig.left() == ["a gets 1"]
-    rig.log.tell(End.FENCED)
-    assert rig.left() == []
-    assert len(rig.failures) == 1
-    assert [frame.payload for frame in rig.place.frames] == [b"one"]
-
-
-def test_who_lost_the_log_to_another_owner_releases_nothing() -> None:
-    rig = Committing()
-    assert rig.turn("one", "1") == ["a gets 1"]
-    owned(rig.place)
-    assert rig.turn("two", "2") == []
-    assert [error.exit_code for error in rig.failures] == [Exit.FENCED]
-
-
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_a_reservation_waits_for_its_record_where_another_may_own_the_log(is_shared: bool) -> None:
-    rig = Committing(End.ELSEWHERE, End.ELSEWHERE, is_shared=is_shared)
-    assert rig.turn("put", "1") == []
-    assert rig.turn("reserve", "", must_sync=False, free="job") == (
-        [] if is_shared else ["a gets job"]
-    )
-    rig.log.tell()
-    assert rig.left() == ["a gets 1"]
-    if is_shared:
-        rig.log.tell()
-        assert rig.left() == ["a gets job"]
-    assert rig.turn("", "", free="late") == ["a gets late"]
-
-
-def test_nothing_leaves_while_another_may_own_the_log_and_all_of_it_when_it_does_not() -> None:
-    rig = Committing(End.DURABLE, is_shared=True)
-    rig.log.is_whole = False  # the lease may be over
-    assert rig.turn("one", "1", free="job") == []
-    assert rig.turn("", "2") == []
-    rig.log.is_whole = True
-    rig.commit.restored()
-    rig.log.tell()
-    assert rig.left() == ["a gets job", "a gets 1", "a gets 2"]
-
-
 def test_a_standby_follows_its_owner_and_takes_over_with_all_that_was_durable(shared: Home) -> None:
     owner, _, _ = begun(shared)
     standby = shared.opened()
@@ -433,13 +311,3 @@ def test_an_owner_that_was_paused_for_longer_than_its_lease_is_fenced(shared: Ho
     assert [frame[2] for frame in frames] == [b"kept", b"new"]
     again.stop()
     again.close()
-
-
-@pytest.mark.thorough
-def test_a_log_that_fails_at_the_end_releases_nothing() -> None:
-    rig = Committing(End.ELSEWHERE)
-    rig.turn("one", "1")
-    rig.log._failure = Broken("disk")
-    rig.commit.close()
-    assert rig.left() == []
-    assert [str(error) for error in rig.failures] == ["disk"]
