@@ -48,90 +48,54 @@ both_clocks = pytest.mark.parametrize("new_clock", [MachineClock, FakeClock])
 
 
 @both_clocks
-def test_delayd_time_starts_on_the_wall_clock(new_clock: Callable[[], MovableClock]) -> None:
-    clock: Clock = new_clock()
-    assert clock.now_ms() == clock.wall_ms() == WALL_MS
-
-
-@both_clocks
-def test_a_past_time_stood_on_the_wall_clock_as_the_clocks_stand_now(
-    new_clock: Callable[[], MovableClock],
-) -> None:
-    clock = new_clock()
-    clock.advance(1_234)
-    assert clock.wall_at(clock.now_ms() - 1_000) == WALL_MS + 234
-    clock.step_wall(HOUR_MS)
-    assert clock.wall_at(clock.now_ms() - 1_000) == WALL_MS + 234 + HOUR_MS
-
-
-@both_clocks
-def test_both_times_go_on_together(new_clock: Callable[[], MovableClock]) -> None:
-    clock = new_clock()
-    clock.advance(1_234)
-    assert clock.now_ms() == clock.wall_ms() == WALL_MS + 1_234
-
-
-@both_clocks
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS, -WALL_MS, 80 * 365 * 24 * HOUR_MS])
-def test_setting_the_wall_clock_does_not_move_delayd_time(
+def test_delayd_time_starts_on_the_wall_clock_and_is_not_moved_by_setting_it(
     new_clock: Callable[[], MovableClock], step_ms: int
 ) -> None:
     clock = new_clock()
-    clock.advance(10)
+    protocol: Clock = clock
+    assert protocol.now_ms() == clock.wall_ms() == WALL_MS
+    clock.advance(1_234)
+    assert clock.now_ms() == clock.wall_ms() == WALL_MS + 1_234
+    assert clock.wall_at(clock.now_ms() - 1_000) == WALL_MS + 234
     clock.step_wall(step_ms)
-    assert clock.now_ms() == WALL_MS + 10
-    assert clock.wall_ms() == WALL_MS + 10 + step_ms
+    assert clock.now_ms() == WALL_MS + 1_234
+    assert clock.wall_ms() == WALL_MS + 1_234 + step_ms
+    assert clock.wall_at(clock.now_ms() - 1_000) == WALL_MS + 234 + step_ms
+    assert clock.wall_offset_ns() == (step_ms * NS_PER_MS, step_ms * NS_PER_MS)
     clock.advance(5)
-    assert clock.now_ms() == WALL_MS + 15
+    assert clock.now_ms() == WALL_MS + 1_239
 
 
 @both_clocks
-def test_a_stop_is_bridged_by_the_wall_clock(new_clock: Callable[[], MovableClock]) -> None:
-    clock = new_clock()
-    clock.resume(last_time_ms=1_000_000, last_wall_ms=WALL_MS - 30_000)
-    assert clock.now_ms() == 1_030_000
-    clock.advance(1)
-    assert clock.now_ms() == 1_030_001
-
-
-@both_clocks
-def test_a_wall_clock_that_went_back_during_a_stop_does_not_take_delayd_time_back(
-    new_clock: Callable[[], MovableClock],
+@pytest.mark.parametrize(
+    ("stopped_ms", "at_wall_ms", "resumed_ms"),
+    [
+        (1_000_000, WALL_MS - 30_000, 1_030_000),
+        (WALL_MS + 7, WALL_MS + HOUR_MS, WALL_MS + 7),  # the wall clock went back meanwhile
+        (WALL_MS + HOUR_MS, WALL_MS, WALL_MS + HOUR_MS),
+    ],
+)
+def test_a_stop_is_bridged_by_the_wall_clock(
+    new_clock: Callable[[], MovableClock], stopped_ms: int, at_wall_ms: int, resumed_ms: int
 ) -> None:
     clock = new_clock()
-    clock.resume(last_time_ms=WALL_MS + 7, last_wall_ms=WALL_MS + HOUR_MS)
-    assert clock.now_ms() == WALL_MS + 7
-    clock.advance(1)
-    assert clock.now_ms() == WALL_MS + 8
+    clock.resume(last_time_ms=stopped_ms, last_wall_ms=at_wall_ms)
+    assert clock.now_ms() == resumed_ms
+    clock.advance(60_001)
+    assert clock.now_ms() == resumed_ms + 60_001
+    assert clock.now_ms() - clock.wall_ms() == resumed_ms - WALL_MS
 
 
-@both_clocks
-def test_delayd_time_stays_apart_from_the_wall_clock_after_a_resume(
-    new_clock: Callable[[], MovableClock],
-) -> None:
-    clock = new_clock()
-    clock.resume(last_time_ms=WALL_MS + HOUR_MS, last_wall_ms=WALL_MS)
-    assert clock.now_ms() - clock.wall_ms() == HOUR_MS
-    clock.advance(60_000)
-    assert clock.now_ms() - clock.wall_ms() == HOUR_MS
-
-
-def test_a_suspended_machine_counts() -> None:
-    machine = Machine()
-    clock = machine.clock()
-    machine.boot_ns += HOUR_MS * NS_PER_MS  # the boot-time clock goes on while the machine sleeps
-    assert clock.now_ms() == WALL_MS + HOUR_MS
-
-
-def test_now_is_the_millisecond_that_has_begun() -> None:
+def test_now_is_the_millisecond_that_has_begun_and_a_suspended_machine_counts() -> None:
     machine = Machine()
     clock = machine.clock()
     machine.pass_time(NS_PER_MS - 1)
-    assert clock.now_ms() == WALL_MS
-    assert clock.wall_ms() == WALL_MS
+    assert clock.now_ms() == clock.wall_ms() == WALL_MS
     machine.pass_time(1)
-    assert clock.now_ms() == WALL_MS + 1
-    assert clock.wall_ms() == WALL_MS + 1
+    assert clock.now_ms() == clock.wall_ms() == WALL_MS + 1
+    machine.boot_ns += HOUR_MS * NS_PER_MS  # the boot-time clock goes on while the machine sleeps
+    assert clock.now_ms() == WALL_MS + 1 + HOUR_MS
 
 
 def test_a_resume_carries_over_to_the_nanosecond_and_never_starts_early() -> None:

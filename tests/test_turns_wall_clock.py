@@ -206,18 +206,6 @@ def test_never_early_and_hardly_late_with_clocks_that_step_and_drift(
 # --- Reading both clocks -------------------------------------------------------------------------
 
 
-@both_clocks
-def test_the_offset_is_how_far_the_wall_clock_is_ahead(
-    new_clock: Callable[[], MovableClock],
-) -> None:
-    clock = new_clock()
-    for step_ms in (0, HOUR_MS, -3 * HOUR_MS):
-        clock.step_wall(step_ms)
-        clock.advance(1_234)
-        offset_ns = (clock.wall_ms() - clock.now_ms()) * NS_PER_MS
-        assert clock.wall_offset_ns() == (offset_ns, offset_ns)
-
-
 def test_the_offset_lies_between_what_two_readings_of_the_boot_clock_allow() -> None:
     machine = Machine(boot_ns=0)
     clock = machine.clock()
