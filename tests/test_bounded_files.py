@@ -14,7 +14,6 @@ from delayd.access.signing_secrets import SECRETS_FILE
 from delayd.access.token_usage import SUFFIX, days_of
 from delayd.access.tokens import Tokens
 from delayd.bounded_files import must_be_file, read_file
-from delayd.config import load
 from delayd.journal.disk import RealDisk
 from delayd.limits import PEM_FILE_BYTES_MAX
 from delayd.net.tls import CertificateFiles, server_context
@@ -22,12 +21,12 @@ from delayd.net.tls import CertificateFiles, server_context
 READERS: Final[dict[str, Callable[[str], object]]] = {
     "a file": lambda path: read_file(path, 10),
     "a file for others": must_be_file,
-    "configuration": lambda path: load(path, {}, {}),
     "tokens": Tokens.load,
     "secrets": SECRETS_FILE.load,
     "certificate": lambda path: server_context(CertificateFiles(path)),
     "a file of the journal": RealDisk().open,
 }
+JOURNAL_NAMES: Final = ("lock", "segment-0000000001.log", "snapshot-00000000000000000001.snap")
 
 
 def pipe(directory: Path) -> str:
@@ -38,14 +37,11 @@ def pipe(directory: Path) -> str:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("reader", READERS)
-def test_a_pipe_that_nobody_writes_to_is_refused(reader: str, tmp_path: Path) -> None:
+def test_a_pipe_that_nobody_writes_to_and_a_device_without_an_end_are_refused(
+    reader: str, tmp_path: Path
+) -> None:
     with pytest.raises(Exception, match="it is not a file"):
         READERS[reader](pipe(tmp_path))
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("reader", READERS)
-def test_a_device_without_an_end_is_refused(reader: str) -> None:
     with pytest.raises(Exception, match=r"it is not a file|it is longer than"):
         READERS[reader]("/dev/zero")
 
@@ -81,38 +77,28 @@ def test_the_days_of_tokens_are_none_where_a_pipe_lies(tmp_path: Path) -> None:
     assert days_of(str(tmp_path / "tokens")) == {}
 
 
-BINLOG_NAMES: Final = ("binlog.1", "lock")
-JOURNAL_NAMES: Final = (*("lock", "segment-0000000001.log", "snapshot-00000000000000000001.snap"),)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", BINLOG_NAMES)
-def test_an_import_waits_for_no_pipe(name: str, tmp_path: Path) -> None:
-    binlog = tmp_path / "binlog"
-    binlog.mkdir()
-    (binlog / "binlog.2").write_bytes(b"")
-    os.mkfifo(binlog / name)
-    words = ("import-beanstalkd", str(binlog), "--data-dir", str(tmp_path / "jobs"))
-    command = [sys.executable, "-m", "delayd", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode not in {0, 1}
-    assert "Traceback" not in done.stderr
-    assert f"{binlog}" in done.stderr
+PIPES: Final = {
+    "serve --data-dir HOME --line 127.0.0.1:0 --http off": JOURNAL_NAMES,
+    "journal check HOME": JOURNAL_NAMES,
+    "journal dump HOME": JOURNAL_NAMES,
+    "journal backup HOME HOME-copy": JOURNAL_NAMES,
+    "import-beanstalkd HOME --data-dir HOME-jobs": ("binlog.1", "lock"),
+}
+"""What a command may find in its directory."""
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("name", JOURNAL_NAMES)
-def test_no_command_waits_for_a_pipe_in_a_data_directory(name: str, tmp_path: Path) -> None:
-    home = tmp_path / "jobs"
-    home.mkdir()
-    os.mkfifo(home / name)
-    for words in (
-        ("serve", "--data-dir", str(home), "--line", "127.0.0.1:0", "--http", "off"),
-        ("journal", "check", str(home)),
-        ("journal", "dump", str(home)),
-        ("journal", "backup", str(home), str(tmp_path / "copy")),
-    ):
-        command = [sys.executable, "-m", "delayd", *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-        assert done.returncode not in {0, 1}, (words, done.stderr)
+@pytest.mark.parametrize("command", PIPES)
+def test_no_command_waits_for_a_pipe_in_its_directory(command: str, tmp_path: Path) -> None:
+    for name in PIPES[command]:
+        home = tmp_path / name
+        home.mkdir()
+        if "import" in command:
+            (home / "binlog.2").touch()
+        os.mkfifo(home / name)
+        words = command.replace("HOME", str(home)).split()
+        argv = [sys.executable, "-m", "delayd", *words]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
+        assert done.returncode not in {0, 1}, (name, done.stderr)
         assert "Traceback" not in done.stderr
+        assert str(home) in done.stderr

@@ -63,15 +63,25 @@ def rig(clockwork: Watch) -> Iterator[CommitRig]:
 
 
 @pytest.mark.thorough
-def test_a_full_disk_refuses_puts_and_can_be_drained_one_job_at_a_time(rig: CommitRig) -> None:
+@pytest.mark.parametrize("is_started_again", [False, True])
+def test_a_full_disk_refuses_puts_and_can_be_drained_one_job_at_a_time(
+    rig: CommitRig, is_started_again: bool
+) -> None:
     jobs = rig.fill()
     assert jobs > 2_000
     rig.take_the_rest()
-    last_id = rig.engine.store.last_id
+    again = rig
+    if is_started_again:
+        rig.disk.kill()
+        again = full_disk_rig(rig.disk)
+    last_id = again.engine.store.last_id
     with pytest.raises(OutOfSpace):
-        rig.put()
-    assert rig.engine.store.last_id == last_id + 1, "the id is burnt"
-    assert rig.drain() == jobs
+        again.put()
+    assert again.engine.store.last_id == last_id + 1, "the id is burnt"
+    assert again.drain() == jobs
+    if is_started_again:
+        again.close()
+        rig.journal = again.journal
 
 
 @pytest.mark.thorough
@@ -137,60 +147,35 @@ def test_a_waiting_consumer_gets_its_job_when_there_is_space_again(rig: CommitRi
 
 
 @pytest.mark.thorough
-def test_a_daemon_that_starts_on_a_full_disk_can_be_drained(rig: CommitRig) -> None:
-    jobs = rig.fill()
-    rig.take_the_rest()
-    rig.disk.kill()
-    again = full_disk_rig(rig.disk)
-    with pytest.raises(OutOfSpace):
-        again.put()
-    assert again.drain() == jobs
-    again.close()
-    rig.journal = again.journal
-
-
-@pytest.mark.thorough
-def test_space_that_came_without_asking_is_told_too(rig: CommitRig) -> None:
-    rig.fill()
-    assert rig.changes == [True]
-    rig.limit()
-    assert rig.changes == [True]
-    rig.disk.capacity_bytes = None
-    assert rig.journal.make_space(4 << 20, 0, 0)
-    rig.limit()
-    assert rig.changes == [True, False]
-
-
-@pytest.mark.thorough
-def test_a_full_disk_is_asked_after_turns_of_others_too(rig: CommitRig, clockwork: Watch) -> None:
-    rig.fill()
-    rig.limit()
-    rig.disk.capacity_bytes = None
-    calls = rig.disk.call_count
-    rig.limit()
-    assert (rig.changes, rig.disk.call_count) == ([True], calls), "once a second"
-    clockwork.pass_ms(SPACE_RETRY_MS)
-    rig.limit()
-    assert rig.changes == [True, False]
-
-
-@pytest.mark.thorough
-def test_a_full_disk_is_asked_once_a_second_and_puts_go_on_by_themselves(
+def test_a_full_disk_is_asked_once_a_second_and_told_when_it_is_not_any_more(
     rig: CommitRig, clockwork: Watch
 ) -> None:
-    rig.fill()
-    assert rig.changes == [True]
-    calls = rig.disk.call_count
-    clockwork.pass_ms(SPACE_RETRY_MS - 1)
-    for _ in range(20):
+    def is_told_after(act: Callable[[], object]) -> bool:
+        calls = rig.disk.call_count
+        rig.changes.clear()
+        act()
+        return rig.changes == [False] and rig.disk.call_count > calls
+
+    def refused() -> None:
         with pytest.raises(OutOfSpace):
             rig.put()
-    assert rig.disk.call_count == calls
+
+    rig.fill()
+    assert rig.changes == [True]
+    capacity_bytes = rig.disk.capacity_bytes
+    for act in (rig.put, rig.limit):  # a put, and a turn of others
+        clockwork.pass_ms(SPACE_RETRY_MS - 1)
+        assert not any(is_told_after(refused) for _ in range(20))
+        rig.disk.capacity_bytes = None
+        assert not is_told_after(rig.limit), "once a second"
+        clockwork.pass_ms(1)
+        assert is_told_after(act)
+        rig.end_turn()
+        rig.disk.capacity_bytes = capacity_bytes
+        rig.fill()
     rig.disk.capacity_bytes = None
-    clockwork.pass_ms(1)
-    rig.put()
-    rig.end_turn()
-    assert rig.changes == [True, False]
+    assert rig.journal.make_space(4 << 20, 0, 0), "it came without asking"
+    assert is_told_after(rig.limit)
 
 
 def test_long_bodies_get_places_of_their_own(rig: CommitRig) -> None:

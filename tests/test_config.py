@@ -26,13 +26,9 @@ from tests.config_files import EXAMPLE, OPERATIONS, errors_of, written
 # --- The table and the example -------------------------------------------------------------------
 
 
-def test_nothing_said_gives_the_defaults() -> None:
-    assert load(None, {}, {}) == Config()
-
-
 def test_the_example_is_the_defaults() -> None:
     found = load(str(EXAMPLE), {}, {})
-    assert found._replace(data_dir=Config().data_dir) == Config()
+    assert found._replace(data_dir=Config().data_dir) == load(None, {}, {}) == Config()
     assert found.data_dir == str(EXAMPLE.with_name("delayd-data"))
 
 
@@ -46,19 +42,11 @@ def test_the_example_has_every_setting() -> None:
     assert names == set(BY_NAME)
 
 
-def test_each_field_is_filled_by_one_setting() -> None:
+def test_each_field_is_filled_by_one_setting_with_names_of_its_own() -> None:
     assert tuple(setting.inside for setting in SETTINGS) == Config._fields
-
-
-def test_names_variables_and_flags_are_unique() -> None:
     flags = [setting.flag for setting in SETTINGS if setting.flag]
     assert len(set(flags)) == len(flags)
     assert len(BY_NAME) == len(BY_VARIABLE) == len(SETTINGS)
-
-
-def test_a_config_cannot_be_changed() -> None:
-    with pytest.raises(AttributeError):
-        Config().wheel_size = 7  # type: ignore[misc]
 
 
 # --- Sources -------------------------------------------------------------------------------------
@@ -244,37 +232,31 @@ def test_the_nearest_variable_is_suggested(name: str, nearest: str | None) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["= 1", "a = [" * 5_000, 'a = "\x00"', "data_dir = 'é", "[a]\n[a]"]
+    "text",
+    [b"= 1", b"a = [" * 5_000, b'a = "\x00"', "a = 'é".encode(), b"[a]\n[a]", b'a = "\xe9"'],
 )
-def test_a_file_that_is_not_toml_is_one_error(tmp_path: Path, text: str) -> None:
-    (only,) = errors_of(written(tmp_path, text))
-    assert only.startswith("is not TOML: ")
-
-
-def test_a_file_that_is_not_utf_8_is_one_error(tmp_path: Path) -> None:
-    path = tmp_path / "latin.toml"
-    path.write_bytes(b'data_dir = "\xe9"')
+def test_a_file_that_is_not_toml_or_not_utf_8_is_one_error(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "delayd.toml"
+    path.write_bytes(text)
     (only,) = errors_of(str(path))
     assert only.startswith("is not TOML: ")
 
 
-def test_a_file_that_cannot_be_read_does_not_hide_other_errors(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_one_error_which_hides_no_other_and_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
     missing = str(tmp_path / "missing.toml")
     assert errors_of(missing, flags={"--sync": "x"}) == [
         "cannot be read: No such file or directory",
         'command line: --sync = "x": must be one of always, interval, never',
     ]
-    assert errors_of(str(tmp_path)) == ["cannot be read: Is a directory"]
-
-
-def test_what_is_no_file_or_has_no_end_is_one_error_and_is_not_waited_for(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     assert errors_of(str(pipe)) == ["cannot be read: it is not a file"]
+    assert errors_of(str(tmp_path)) == ["cannot be read: Is a directory"]
     assert errors_of("/dev/zero") == ["cannot be read: it is longer than 1MiB"]
-    assert load("/dev/null", {}, {}) == Config()
     longest = written(tmp_path, "#" * limits.CONFIG_BYTES_MAX)
-    assert load(longest, {}, {}) == Config()
+    assert load("/dev/null", {}, {}) == load(longest, {}, {}) == Config()
     longer = written(tmp_path, "#" * (limits.CONFIG_BYTES_MAX + 1))
     assert errors_of(longer) == ["cannot be read: it is longer than 1MiB"]
 

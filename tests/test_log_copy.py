@@ -217,10 +217,8 @@ def test_a_database_gets_nothing_of_a_copy_that_fails(
     target = opened.target()
 
     @contextlib.contextmanager
-    def cut_off(
-        header: SnapshotHeader, payloads: Iterator[bytes], jobs: Callable[[], int]
-    ) -> Iterator[Iterator[LogFrame]]:
-        with target.filled(header, payloads, jobs) as frames:
+    def cut_off(*given: Any) -> Iterator[Iterator[LogFrame]]:  # noqa: ANN401
+        with target.filled(*given) as frames:
             next(frames)
             yield iter(())
 
@@ -357,10 +355,8 @@ def test_a_log_that_a_daemon_owns_is_not_copied_nor_one_that_it_owned_meanwhile(
     log.close()
 
     @contextlib.contextmanager
-    def late(
-        header: SnapshotHeader, payloads: Iterator[bytes], jobs: Callable[[], int]
-    ) -> Iterator[Iterator[LogFrame]]:
-        with target.filled(header, payloads, jobs) as frames:
+    def late(*given: Any) -> Iterator[Iterator[LogFrame]]:  # noqa: ANN401
+        with target.filled(*given) as frames:
             owned().close()
             yield frames
 

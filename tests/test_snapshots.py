@@ -1,28 +1,20 @@
 """Snapshots are begun when they are due, disturb nobody, and keep the log short."""
 
 import errno
-import io
 import math
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from delayd import snapshots as module
-from delayd.core.engine import Engine
-from delayd.core.operations.ack import delete_batch
 from delayd.core.operations.attempts import bury, release
 from delayd.core.operations.change import reschedule
-from delayd.core.operations.put import put_alike
-from delayd.core.operations.sessions import open_session
 from delayd.core.operations.tick import advance
 from delayd.core.operations.wall_clock import follow_wall
 from delayd.core.times import RequestMs
-from delayd.journal.disk import RealDisk
 from delayd.journal.errors import JournalFailed, JournalFull
-from delayd.journal.file_log import FileLog
 from delayd.journal.journal import Journal
 from delayd.journal.snapshot import SnapshotWriter
 from delayd.limits import (
@@ -34,8 +26,6 @@ from delayd.limits import (
     SNAPSHOT_RETRY_MS_MIN,
     SNAPSHOT_SLICE_JOBS,
 )
-from delayd.log_lines import Log
-from delayd.snapshots import Snapshots, Task
 from tests.rigs.commit import HOUR_MS, SEGMENT_BYTES, YEAR_MS, CommitRig, snapshot_rig
 from tests.rigs.engine import put
 
@@ -434,43 +424,22 @@ def test_a_stop_without_a_snapshot_in_the_making_has_nothing_to_do(rig: CommitRi
     assert rig.snapshots.step() is None
 
 
-def test_the_thread_ends_with_its_snapshot(tmp_path: Path, rng: random.Random) -> None:
-    """The real thread, and a real disk."""
-    journal = Journal.open(str(tmp_path / "data"), disk=RealDisk(), segment_bytes=SEGMENT_BYTES)
-    assert not list(journal.replay())
-    engine = Engine(start_ms=0)
-    told: list[Task] = []
+def test_the_thread_ends_with_its_snapshot(rig: CommitRig) -> None:
+    """The real thread."""
     threads: list[module.Thread] = []
 
     def new_worker() -> module.Thread:
         threads.append(module.Thread())
         return threads[-1]
 
-    def fail(error: Exception) -> None:
-        raise error
-
-    news = Log(io.StringIO(), lambda: 0)
-    snapshots = Snapshots(
-        engine,
-        FileLog(journal, news),
-        news,
-        wall_at=lambda _time_ms: 0,
-        tell=told.append,
-        on_failure=fail,
-        new_worker=new_worker,
-        now_ns=lambda: 1 << 60,
-    )
-    topic = engine.store.topic("default")
-    me = open_session(engine)
-    while snapshots.taken < 3:
-        bodies = [rng.randbytes(100) for _ in range(20)]
-        first_id = put_alike(engine, topic, 0, 0, 1, bodies, RequestMs(0))
-        delete_batch(engine, me, range(first_id, first_id + 19), RequestMs(0))
-        journal.append(b"".join(engine.take_log()[0]), 0, 0)
-        journal.sync()
-        snapshots.step()
-        while told:
-            told.pop(0)()
-    snapshots.close()
-    journal.close()
+    rig.snapshots._new_worker = new_worker
+    while rig.snapshots.taken < 3:
+        rig.delete(rig.put(20)[1:])
+        rig.pass_turn(ms=1)
+        while rig.told:
+            rig.told.pop(0)()
+    rig.snapshots.close()
+    rig.journal.close()
+    assert len(threads) >= 3
     assert not any(thread._thread.is_alive() for thread in threads)
+    assert rig.restarted().state() == rig.state()
