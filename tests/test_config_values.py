@@ -1,60 +1,55 @@
 import itertools
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from delayd.config import load
+from delayd.config import Config, load
 from delayd.core.policy import FIELDS, PATTERN_RULE
 from delayd.durations import DURATION_RULE
 from delayd.schedules.definition import NAME_RULE
 from tests.config_files import EXAMPLE, errors_of, written
 
+BOTH: Final = """
+line = 5 # must be a section
+line.listen = 5 # must be HOST:PORT, unix:PATH or off
+jobs.jobs_max = 0 # must be a whole number from 1 to 4611686018427387904, or off
+topics = 5 # must be sections such as [topics."mail.*"]
+topics = "{}" # must be sections such as [topics."mail.*"]
+topics."a" = 5 # must be a section
+topics."a".exhausted = "$idempotency" # must be another topic: this one is reserved
+topics."a".push.topic = "$idempotency" # must be another topic: this one is reserved
+auth.tokens = 1 # must be the path of a file, or off
+push.sign_with = ["a"] # needs push.secrets
+line.tls = true # needs tls.certificate
+http.tls = true # needs tls.certificate
+tls.key = "/k" # needs tls.certificate
+tls.client_ca = "/k" # needs tls.certificate
+tls.certificate = "/c" # has no effect while line.tls and http.tls are false
+"""
+"""What is said of a line is the line and the rule."""
+OTHERS: Final = {
+    "line.listen.x = 1": 'line.listen = {"x": 1}: must be HOST:PORT, unix:PATH or off',
+    "qqq = 1": "qqq: there is no such setting",
+    "qqq = {}": "[qqq]: there is no such section",
+    "data_dir = 1979-05-27": 'data_dir = "1979-05-27": must be the path of a directory',
+    '[topics."a b"]': f'topics."a b": {PATTERN_RULE}',
+    'topics."a*".push.topic = "ab"': (
+        'topics."a*".push: must not push round in a circle: a*, ab, ab'
+    ),
+    '[topics."$idempotency"]\npush.url = "https://a.example/"': (
+        'topics."$idempotency".push: must be another topic: this one is reserved'
+    ),
+    '[topic."x"]': "[topic]: there is no such section; did you mean topics?",
+    "[topic]": "[topic]: there is no such section; did you mean topics?",
+}
+
 
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("line = 5", "line = 5: must be a section"),
-        ("line.listen = 5", "line.listen = 5: must be HOST:PORT, unix:PATH or off"),
-        ("line.listen.x = 1", 'line.listen = {"x": 1}: must be HOST:PORT, unix:PATH or off'),
-        ("qqq = 1", "qqq: there is no such setting"),
-        ("qqq = {}", "[qqq]: there is no such section"),
-        ("data_dir = 1979-05-27", 'data_dir = "1979-05-27": must be the path of a directory'),
-        (
-            "jobs.jobs_max = 0",
-            f"jobs.jobs_max = 0: must be a whole number from 1 to {2**62}, or off",
-        ),
-        ("topics = 5", 'topics = 5: must be sections such as [topics."mail.*"]'),
-        ("topics.a = 5", 'topics."a" = 5: must be a section'),
-        ('[topics."a b"]', f'topics."a b": {PATTERN_RULE}'),
-        (
-            'topics.a.exhausted = "$idempotency"',
-            'topics."a".exhausted = "$idempotency": must be another topic: this one is reserved',
-        ),
-        (
-            'topics.a.push.topic = "$idempotency"',
-            'topics."a".push.topic = "$idempotency": must be another topic: this one is reserved',
-        ),
-        (
-            'topics."a*".push.topic = "ab"',
-            'topics."a*".push: must not push round in a circle: a*, ab, ab',
-        ),
-        (
-            '[topics."$idempotency"]\npush.url = "https://a.example/"',
-            'topics."$idempotency".push: must be another topic: this one is reserved',
-        ),
-        ('topics = "{}"', 'topics = "{}": must be sections such as [topics."mail.*"]'),
-        ('[topic."x"]', "[topic]: there is no such section; did you mean topics?"),
-        ("[topic]", "[topic]: there is no such section; did you mean topics?"),
-        ("auth.tokens = 1", "auth.tokens = 1: must be the path of a file, or off"),
-        ('push.sign_with = ["a"]', 'push.sign_with = ["a"]: needs push.secrets'),
-        ("line.tls = true", "line.tls = true: needs tls.certificate"),
-        ("http.tls = true", "http.tls = true: needs tls.certificate"),
-        ('tls.key = "/k"', 'tls.key = "/k": needs tls.certificate'),
-        ('tls.client_ca = "/k"', 'tls.client_ca = "/k": needs tls.certificate'),
-        (
-            'tls.certificate = "/c"',
-            'tls.certificate = "/c": has no effect while line.tls and http.tls are false',
-        ),
+        *((line.split(" # ")[0], line.replace(" # ", ": ")) for line in BOTH.split("\n")[1:-1]),
+        *OTHERS.items(),
     ],
 )
 def test_a_wrong_value_is_named_with_the_rule(tmp_path: Path, text: str, error: str) -> None:
@@ -74,17 +69,15 @@ def test_everything_that_is_wrong_with_the_policies_of_topics_is_told_at_once(
         exhausted = "a b"
         [topics."?"]
         rate_per_s = 5
+        [topics."bad name"]
+        jobs_max = 0
+        x = 1
         """
     assert errors_of(written(tmp_path, text)) == [
         f'topics."mail.*".retry = "15s soon": step 2, "soon", {DURATION_RULE}',
         f'topics."mail.*".jobs_max = 0: must be a whole number from 1 to {2**62}',
         'topics."orders".max_atempts: there is no such field; did you mean max_attempts?',
         'topics."orders".exhausted = "a b": must be "bury" or the name of a topic',
-    ]
-
-
-def test_what_is_wrong_below_a_wrong_pattern_is_told_with_it(tmp_path: Path) -> None:
-    assert errors_of(written(tmp_path, '[topics."bad name"]\njobs_max = 0\nx = 1')) == [
         f'topics."bad name": {PATTERN_RULE}',
         f'topics."bad name".jobs_max = 0: must be a whole number from 1 to {2**62}',
         'topics."bad name".x: there is no such field',
@@ -115,15 +108,24 @@ def test_what_the_variable_says_twice_is_refused(said: str, name: str) -> None:
     assert only.endswith(f'": {{"retry": "15s 3m"}}}}: {name}: is given twice')
 
 
-def test_the_policies_in_the_example_can_be_uncommented(tmp_path: Path) -> None:
-    _, _, section = EXAMPLE.read_text().partition("\n[topics]\n")
-    rows = itertools.takewhile(lambda row: row.startswith("# "), section.splitlines())
-    policies = load(written(tmp_path, "\n".join(row[2:] for row in rows)), {}, {}).topics
+def uncommented(section: str, directory: Path) -> Config:
+    """The configuration with what the example has in comments below a heading."""
+    _, _, text = EXAMPLE.read_text().partition(f"\n[{section}]\n")
+    rows = itertools.takewhile(lambda row: row.startswith("# "), text.splitlines())
+    return load(written(directory, "\n".join(row[2:] for row in rows)), {}, {})
+
+
+def test_the_policies_and_the_schedule_in_the_example_can_be_uncommented(tmp_path: Path) -> None:
+    policies = uncommented("topics", tmp_path).topics
     assert policies is not None
     policy = policies.of("mail.welcome")
     assert policy is not None
     given = {row.name for row in FIELDS if getattr(policy, row.inside) is not None}
     assert given == {row.name for row in FIELDS} - {"exhausted", "on_close"}  # say nothing
+    schedules = uncommented("schedules", tmp_path).schedules
+    assert schedules is not None
+    definition, body = schedules["nightly"]
+    assert (definition.topic, definition.limit, body) == ("reports", 100, b"all of yesterday")
 
 
 def test_everything_that_is_wrong_with_schedules_is_told_at_once_by_its_place(
@@ -190,12 +192,3 @@ def test_the_body_of_a_schedule_is_a_text_as_it_is_or_a_value_as_json(tmp_path: 
         "table": b'{"at":"2030-01-01T00:00:00Z"}',
         "bytes": b"\xff",
     }
-
-
-def test_the_schedule_of_the_example_has_the_fields_that_are_explained(tmp_path: Path) -> None:
-    _, _, section = EXAMPLE.read_text().partition("\n[schedules]\n")
-    rows = itertools.takewhile(lambda row: row.startswith("# "), section.splitlines())
-    schedules = load(written(tmp_path, "\n".join(row[2:] for row in rows)), {}, {}).schedules
-    assert schedules is not None
-    definition, body = schedules["nightly"]
-    assert (definition.topic, definition.limit, body) == ("reports", 100, b"all of yesterday")

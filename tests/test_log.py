@@ -149,6 +149,12 @@ def begun(home: Home) -> tuple[DurableLog, User, list[Seen]]:
     return log, user, frames
 
 
+def end(*logs: DurableLog) -> None:
+    for log in logs:
+        log.stop()
+        log.close()
+
+
 def test_what_was_settled_is_followed_by_the_next_owner(home: Home) -> None:
     log, user, frames = begun(home)
     assert frames == []
@@ -260,29 +266,25 @@ def test_a_standby_follows_its_owner_and_takes_over_with_all_that_was_durable(sh
     assert next(following) is None
     owner.append([b"two"], 2, 2)
     settle(owner)
-    owner.stop()
-    owner.close()
+    end(owner)
     assert [seen(frame) for frame in following if frame] == [(2, 2, b"two")]
     assert standby.take_over()
     standby.serve(CrankedLoop(), user := User())
     assert standby.append([b"three"], 3, 3) == 3
     settle(standby)
     assert user.settled_to == [3]
-    standby.stop()
-    standby.close()
+    end(standby)
 
 
 def test_of_two_standbys_one_takes_over_and_the_other_goes_on_following(shared: Home) -> None:
     owner, _, _ = begun(shared)
     first, second = shared.opened(), shared.opened()
-    owner.stop()
-    owner.close()
+    end(owner)
     assert not [*first.follow(), *second.follow()]
     assert first.take_over()
     assert not second.take_over()
     assert next(second.follow()) is None
-    first.stop()
-    first.close()
+    end(first)
     second.close()
 
 
@@ -303,11 +305,7 @@ def test_an_owner_that_was_paused_for_longer_than_its_lease_is_fenced(shared: Ho
         paused.reap()
     assert [error.exit_code for error in user.failures] == [Exit.FENCED]
     assert user.settled_to == [1]
-    other.stop()
-    other.close()
-    paused.stop()
-    paused.close()
+    end(other, paused)
     again, _, frames = begun(shared)
     assert [frame[2] for frame in frames] == [b"kept", b"new"]
-    again.stop()
-    again.close()
+    end(again)

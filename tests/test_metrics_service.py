@@ -1,6 +1,5 @@
 """What commit, turns and snapshots count, and how it gets to the metrics."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -39,6 +38,24 @@ def clockwork(monkeypatch: pytest.MonkeyPatch) -> Watch:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return set_watch(monkeypatch, turns_module, figures_module)
+
+
+@pytest.fixture
+def turning(watch: Watch) -> CommitRig:
+    return CommitRig(watch=watch)
+
+
+@pytest.fixture
+def told(turning: CommitRig) -> list[tuple[int, dict[str, int]]]:
+    """What is told of long holds from now on, in milliseconds."""
+    told: list[tuple[int, dict[str, int]]] = []
+
+    def tell(held_ns: int, parts: dict[str, int]) -> None:
+        told.append((held_ns // MS, {part: ns // MS for part, ns in parts.items()}))
+
+    turning.turns.on_long_hold = tell
+    turning.watch.pass_ms(1)
+    return told
 
 
 def expect(histogram: Histogram, bounds: tuple[int, ...], *values: int) -> None:
@@ -103,22 +120,15 @@ def test_who_waited_for_a_sync_and_needed_none_is_not_taken_for_the_first_of_the
 # --- Turns ---------------------------------------------------------------------------------------
 
 
-def take(watch: Watch, ms: int) -> Callable[[], None]:
-    def happen() -> None:
-        watch.now_ns += ms * MS
-
-    return happen
+Told = list[tuple[int, dict[str, int]]]
 
 
-def test_what_happens_between_two_polls_holds_the_loop(watch: Watch) -> None:
-    turning = CommitRig(watch=watch)
-    turning.turns.turn()
-    takes_3_ms = take(watch, 3)
-
+def test_what_happens_between_two_polls_holds_the_loop(watch: Watch, turning: CommitRig) -> None:
     def step() -> float:
-        takes_3_ms()
+        watch.pass_ms(3)
         return 0.0
 
+    turning.turns.turn()
     turning.turns.snapshots = ScriptedSnapshots(step)
     turning.slept(None, lambda: None, lambda: None)
     # Before the first poll nobody waits, and behind the last one nobody has polled again.
@@ -127,63 +137,58 @@ def test_what_happens_between_two_polls_holds_the_loop(watch: Watch) -> None:
 
 
 def test_what_asyncio_does_between_two_sleeps_counts_and_sleep_itself_does_not(
-    watch: Watch,
+    watch: Watch, turning: CommitRig, told: Told
 ) -> None:
-    turning = CommitRig(watch=watch)
-    take(watch, 1)()
     turning.turns.turn()
+    for _ in range(3):
+        turning.slept(5.0)
+        watch.pass_ms(99)
     turning.slept(5.0)
-    take(watch, 40)()
-    turning.slept(5.0)
-    expect(turning.turns.held_ns, HELD_BOUNDS_NS, 40 * MS)
-    assert turning.turns.longest_held.within(watch.now_ns) == 40 * MS
+    expect(turning.turns.held_ns, HELD_BOUNDS_NS, *[99 * MS] * 3)
+    assert turning.turns.longest_held.within(watch.now_ns) == 99 * MS
+    assert not told, "it is not long"
 
 
-def told_of(rig: CommitRig) -> list[tuple[int, dict[str, int]]]:
-    """What is told of long holds from now on, in milliseconds."""
-    told: list[tuple[int, dict[str, int]]] = []
-
-    def tell(held_ns: int, parts: dict[str, int]) -> None:
-        told.append((held_ns // MS, {part: ns // MS for part, ns in parts.items()}))
-
-    rig.turns.on_long_hold = tell
-    return told
+def collect(turning: CommitRig, ms: int) -> None:
+    turning.turns.note_collection("start", {"generation": 1})
+    turning.watch.pass_ms(ms)
+    turning.turns.note_collection("stop", {"generation": 1})
 
 
-def test_what_blocks_the_loop_for_long_is_told_with_its_parts(watch: Watch) -> None:
-    turning = CommitRig(watch=watch)
-    told = told_of(turning)
-
-    def collect(ms: int) -> None:
-        turning.turns.note_collection("start", {"generation": 1})
-        take(watch, ms)()
-        turning.turns.note_collection("stop", {"generation": 1})
-
+def test_what_blocks_the_loop_for_long_is_told_with_its_parts(
+    watch: Watch, turning: CommitRig, told: Told
+) -> None:
     def step() -> float:
-        take(watch, 60)()
-        collect(5)
+        watch.pass_ms(60)
+        collect(turning, 5)
         return 0.0
 
-    take(watch, 1)()
     turning.slept(5.0)
     turning.turns.snapshots = ScriptedSnapshots(step)
-    take(watch, 40)()
-    collect(20)
+    watch.pass_ms(40)
+    collect(turning, 20)
     turning.slept(5.0, lambda: None)
-    assert told == [(125, {"commands": 0, "http": 60, "snapshot": 65, "gc": 25})]
+    turning.turns.snapshots = None
+    turning.slept(5.0)
+    collect(turning, 110)
+    turning.slept(5.0)
+    watch.pass_ms(120)
+    turning.slept(5.0)
+    assert told == [
+        (125, {"commands": 0, "http": 60, "snapshot": 65, "gc": 25}),
+        (110, {"commands": 0, "http": 110, "gc": 110}),
+        (120, {"commands": 0, "http": 120, "gc": 0}),
+    ]
 
 
 def test_commands_are_what_is_left_of_a_long_hold(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
+    watch: Watch, turning: CommitRig, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    turning = CommitRig(watch=watch)
-    told = told_of(turning)
-    take(watch, 1)()
     serve = turning.line.serve
 
     def serve_slowly(*given: Any) -> None:  # noqa: ANN401 (whatever the turn gives)
         turning.commits.in_turn_sync_ns = watch.now_ns, 30 * MS
-        take(watch, 130)()
+        watch.pass_ms(130)
         serve(*given)
 
     monkeypatch.setattr(turning.line, "serve", serve_slowly)
@@ -191,22 +196,21 @@ def test_commands_are_what_is_left_of_a_long_hold(
     assert told == [(130, {"commands": 100, "sync": 30, "gc": 0})]
 
 
-def test_what_comes_due_and_what_goes_on_in_slices_have_parts_of_their_own(watch: Watch) -> None:
-    turning = CommitRig(watch=watch)
-    told = told_of(turning)
-    take(watch, 1)()
+def test_what_comes_due_and_what_goes_on_in_slices_have_parts_of_their_own(
+    watch: Watch, turning: CommitRig, told: Told
+) -> None:
     turning.put(delay_ms=5)
     turning.turns.turn()
     (topic,) = turning.engine.store.topics.listing
 
     def due_of_slowly(job_id: int) -> int | None:
-        take(watch, 130)()
+        watch.pass_ms(130)
         due_ms: int = HEADER.unpack_from(turning.engine.store.jobs.get(job_id) or b"")[1]
         return due_ms
 
     topic.queues.delays.wheel.replace_due_of(due_of_slowly)
     turning.clock.advance(5)
-    turning.tasks.add(BackgroundTask(SlowWork(take(watch, 40)), lambda *_: None))
+    turning.tasks.add(BackgroundTask(SlowWork(watch), lambda *_: None))
     turning.slept(None, lambda: None)
     assert told == [(170, {"commands": 0, "due": 130, "tasks": 40, "gc": 0})]
 
@@ -214,40 +218,12 @@ def test_what_comes_due_and_what_goes_on_in_slices_have_parts_of_their_own(watch
 class SlowWork:
     """Work of one step, which takes long."""
 
-    def __init__(self, happen: Callable[[], None]) -> None:
-        self._happen = happen
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
 
     def step(self, _budget: int, _now_ms: RequestMs) -> bool:
-        self._happen()
+        self._watch.pass_ms(40)
         return True
-
-
-def test_each_long_hold_has_its_own_parts(watch: Watch) -> None:
-    turning = CommitRig(watch=watch)
-    told = told_of(turning)
-    take(watch, 1)()
-    turning.slept(5.0)
-    turning.turns.note_collection("start", {"generation": 1})
-    take(watch, 110)()
-    turning.turns.note_collection("stop", {"generation": 1})
-    turning.slept(5.0)
-    take(watch, 120)()
-    turning.slept(5.0)
-    assert told == [
-        (110, {"commands": 0, "http": 110, "gc": 110}),
-        (120, {"commands": 0, "http": 120, "gc": 0}),
-    ]
-
-
-def test_what_does_not_block_the_loop_for_long_is_not_told(watch: Watch) -> None:
-    turning = CommitRig(watch=watch)
-    told = told_of(turning)
-    take(watch, 1)()
-    for _ in range(3):
-        turning.slept(5.0)
-        take(watch, 99)()
-    assert turning.turns.longest_held.within(watch.now_ns) == 99 * MS
-    assert not told
 
 
 def take_snapshot(rig: CommitRig) -> None:
@@ -289,8 +265,7 @@ def figures_of(
     return DaemonFigures(rig.engine, stats, turning.turns, log, commit)
 
 
-def test_the_metrics_are_told_what_the_parts_have_counted(watch: Watch) -> None:
-    turning = CommitRig(watch=watch)
+def test_the_metrics_are_told_what_the_parts_have_counted(turning: CommitRig) -> None:
     rig = CommitRig(disk=SimulatedDisk(), snapshots=True)
     take_snapshot(rig)
     writing = CommitRig(SyncPolicy.ALWAYS)

@@ -166,57 +166,52 @@ def says(rig: CommitRig, after_ns: int = 0) -> Callable[[], None]:
     return say
 
 
-def test_behind_clients_that_answer_at_once_it_stays_awake_for_a_moment(rig: CommitRig) -> None:
+@pytest.fixture
+def awake(rig: CommitRig) -> CommitRig:
+    """Awake for so long, in ten looks."""
     rig.turns.busy_poll_ns = AWAKE_NS
     rig.watch.step_ns = AWAKE_NS // 10
-    waits_s = rig.slept(None, says(rig), *[int] * 3, says(rig), *[int] * 20)
+    return rig
+
+
+def test_behind_clients_that_answer_at_once_it_stays_awake_for_a_moment(awake: CommitRig) -> None:
+    waits_s = awake.slept(None, says(awake), *[int] * 3, says(awake), *[int] * 20)
     assert waits_s[:5] == [None, 0.0, 0.0, 0.0, 0.0], "it looks, and hears the second"
-    awake = waits_s[5:].index(None)
-    assert 5 <= awake <= 10
-    assert waits_s[5 : 5 + awake] == [0.0] * awake
+    looks = waits_s[5:].index(None)
+    assert 5 <= looks <= 10
+    assert waits_s[5 : 5 + looks] == [0.0] * looks
 
 
-def test_a_look_before_a_turn_leaves_it_awake(rig: CommitRig) -> None:
-    rig.turns.busy_poll_ns = AWAKE_NS
-    rig.watch.step_ns = AWAKE_NS // 10
-    rig.line.events = [EVENT]
-    assert rig.slept(None) == [None], "its client has answered soon"
-    rig.turns.reply_when_durable(Recipient("w", []), b"done")
-    waits_s = rig.slept(None, *[int] * 20)
+def test_a_look_before_a_turn_leaves_it_awake(awake: CommitRig) -> None:
+    awake.line.events = [EVENT]
+    assert awake.slept(None) == [None], "its client has answered soon"
+    awake.turns.reply_when_durable(Recipient("w", []), b"done")
+    waits_s = awake.slept(None, *[int] * 20)
     assert waits_s[:3] == [0.0, 0.0, 0.0], "before the turn, and then for a moment"
 
 
-def test_awake_it_misses_no_deadline(rig: CommitRig) -> None:
-    rig.turns.busy_poll_ns = AWAKE_NS
-    rig.watch.step_ns = AWAKE_NS // 10
-    rig.put(delay_ms=250)
-    rig.turns.end_turn()
-    rig.turns.ask()
-    waits_s = rig.slept(None, says(rig), *[int] * 20)
+def test_awake_it_misses_no_deadline(awake: CommitRig) -> None:
+    awake.put(delay_ms=250)
+    awake.turns.end_turn()
+    awake.turns.ask()
+    waits_s = awake.slept(None, says(awake), *[int] * 20)
     asleep = [wait_s for wait_s in waits_s[1:] if wait_s]
     assert asleep == pytest.approx([0.249 - AWAKE_NS / 1e9, 0.001 - AWAKE_NS / 1e9])
 
 
-def test_before_a_job_is_due_it_stays_awake_for_a_moment(rig: CommitRig) -> None:
-    rig.turns.busy_poll_ns = AWAKE_NS
-    rig.watch.step_ns = AWAKE_NS // 10
-    rig.put(delay_ms=19)
-    rig.turns.end_turn()
-    waits_s = rig.slept(None, *[int] * 5, says(rig))
+def test_before_a_job_is_due_it_stays_awake_for_a_moment(awake: CommitRig) -> None:
+    awake.put(delay_ms=19)
+    awake.turns.end_turn()
+    waits_s = awake.slept(None, *[int] * 5, says(awake))
     assert waits_s[:-1] == pytest.approx([0.019 - AWAKE_NS / 1e9, *[0.0] * 5])
     assert waits_s[-1] is None, "it was awake until then, and the job is no more waited for"
-
-
-def test_awake_before_a_job_is_due_it_misses_no_timeout_of_a_client(rig: CommitRig) -> None:
-    rig.turns.busy_poll_ns = AWAKE_NS
-    rig.watch.step_ns = AWAKE_NS // 10
-    rig.put(delay_ms=19)
-    rig.turns.end_turn()
+    awake.put(delay_ms=19)
+    awake.turns.end_turn()
 
     def time_out() -> None:
-        rig.watch.now_ns -= 10_000_000  # the poll ends so much sooner
+        awake.watch.now_ns -= 10_000_000  # the poll ends so much sooner: for a client
 
-    waits_s = rig.slept(None, time_out, *[int] * 20)
+    waits_s = awake.slept(None, time_out, *[int] * 20)
     assert waits_s.index(None) <= 12, "it looks for a moment, and not for the rest of the wait"
 
 
@@ -230,14 +225,12 @@ def test_while_others_want_the_processor_it_sleeps(rig: CommitRig) -> None:
     assert rig.slept(None, quick, quick, *[int] * 20)[:3] == [None, 0.0, 0.0], "it tries again"
 
 
-def test_behind_a_client_that_takes_its_time_it_sleeps(rig: CommitRig) -> None:
-    rig.turns.busy_poll_ns = AWAKE_NS
-    assert rig.slept(None, says(rig, 2 * AWAKE_NS)) == [None, None]
-
-
-def test_it_stays_asleep_where_that_was_chosen_and_while_the_kernel_syncs(rig: CommitRig) -> None:
+def test_it_stays_asleep_where_that_was_chosen_behind_slow_clients_and_during_a_sync(
+    rig: CommitRig,
+) -> None:
     assert rig.slept(None, says(rig)) == [None, None]
     rig.turns.busy_poll_ns = AWAKE_NS
+    assert rig.slept(None, says(rig, 2 * AWAKE_NS)) == [None, None]
     rig.commits.is_syncing = True
     assert rig.slept(None, says(rig)) == [None, None]
 
@@ -398,19 +391,18 @@ def test_a_selector_that_takes_turns_tells_what_is_ready_after_its_sleep(
 
     with TurnSelector() as selector:
         key = selector.register(pair[0], selectors.EVENT_READ, "data")
+        assert selector.select(0) == []
+        pair[1].send(b"x")
+        assert selector.select(None) == [(key, selectors.EVENT_READ)], (
+            "without turns an ordinary one"
+        )
+        pair[0].recv(1)
+        selector.sleep = lambda _timeout_s: None
+        assert selector.select(None) == [], "its sleep was cut short"
         selector.sleep = sleep
         assert selector.select(5.0) == [(key, selectors.EVENT_READ)]
         assert selector.select(None) == [(key, selectors.EVENT_READ)]
     assert timeouts == [5.0, None]
-
-
-def test_a_selector_whose_sleep_was_cut_short_tells_of_nothing_and_does_not_wait(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    with TurnSelector() as selector:
-        selector.register(pair[0], selectors.EVENT_READ)
-        selector.sleep = lambda _timeout_s: None
-        assert selector.select(None) == []
 
 
 def test_asyncio_goes_on_for_a_moment_before_the_next_turn_if_it_has_something_to_call(
@@ -435,16 +427,6 @@ def test_asyncio_goes_on_for_a_moment_before_the_next_turn_if_it_has_something_t
         selector.select(0)
         selector.select(0)
     assert timeouts == [None, 0, 0.001, 0]
-
-
-def test_a_selector_without_turns_is_an_ordinary_one(
-    pair: tuple[socket.socket, socket.socket],
-) -> None:
-    with TurnSelector() as selector:
-        key = selector.register(pair[0], selectors.EVENT_READ)
-        assert selector.select(0) == []
-        pair[1].send(b"x")
-        assert selector.select(None) == [(key, selectors.EVENT_READ)]
 
 
 # --- A fault -------------------------------------------------------------------------------------

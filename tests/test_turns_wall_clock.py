@@ -107,14 +107,21 @@ class TurnsOnClock:
 def test_set_forward_past_its_time_a_job_comes_in_the_next_turn(
     new_clock: Callable[[], MovableClock],
 ) -> None:
-    daemon = TurnsOnClock(new_clock())
+    clock = new_clock()
+    daemon = TurnsOnClock(clock)
     job_id, other_id = daemon.put_at(WALL_MS + HOUR_MS), daemon.put(HOUR_MS)
+    for step_ms in (0, WALL_STEP_MS - 1, 0):
+        clock.advance(777)
+        clock.step_wall(step_ms)
+        daemon.turn()
+    assert not daemon.steps_ms, "it was not set"
+    clock.step_wall(1)
     daemon.turn()
-    daemon.clock.step_wall(HOUR_MS)  # type: ignore[union-attr]
+    clock.step_wall(HOUR_MS)
     daemon.turns.turn()
     assert daemon.is_ready(job_id)
     assert not daemon.is_ready(other_id)
-    assert daemon.steps_ms == [HOUR_MS]
+    assert daemon.steps_ms == [WALL_STEP_MS, HOUR_MS]
 
 
 @both_clocks
@@ -138,21 +145,6 @@ def test_set_back_in_the_very_turn_in_which_it_was_due_a_job_does_not_come(
     clock.advance(1)
     daemon.turn()
     assert daemon.is_ready(job_id)
-
-
-@both_clocks
-def test_a_clock_that_is_not_set_places_nothing_anew(new_clock: Callable[[], MovableClock]) -> None:
-    clock = new_clock()
-    daemon = TurnsOnClock(clock)
-    daemon.put_at(WALL_MS + HOUR_MS)
-    for step_ms in (0, WALL_STEP_MS - 1, 0):
-        clock.advance(777)
-        clock.step_wall(step_ms)
-        daemon.turn()
-    assert not daemon.steps_ms
-    clock.step_wall(1)
-    daemon.turn()
-    assert daemon.steps_ms == [WALL_STEP_MS]
 
 
 def test_nobody_reads_the_wall_clock_while_no_job_follows_it() -> None:
@@ -224,16 +216,15 @@ def test_a_reading_with_a_gap_in_it_is_taken_again(slow: int, readings: int) -> 
     walls: list[int] = []
 
     def wall_ns() -> int:
-        if len(walls) < slow + 1:  # the first is that of the constructor
+        if len(walls) < slow:
             machine.pass_time(WALL_BRACKET_NS + 1)
         walls.append(machine.wall_ns)
         return machine.wall_ns
 
-    clock = SystemClock(lambda: machine.boot_ns, lambda: machine.wall_ns)
+    clock = machine.clock()
     clock._wall_ns = wall_ns
-    walls.append(0)
     at_least_ns, at_most_ns = clock.wall_offset_ns()
-    assert len(walls) == readings + 1
+    assert len(walls) == readings
     assert at_least_ns <= 0 <= at_most_ns
 
 
@@ -289,7 +280,8 @@ def test_c3_the_clock_was_set_while_nobody_ran(
     ids = []
     for run in range(4):
         if run:
-            clock = restarted_clock(clock, step_ms if run == 1 else 0)
+            # A new process knows the wall clock alone.
+            clock = FakeClock(clock.wall_ms() + (step_ms if run == 1 else 0))
         log = Log(io.StringIO(), clock.wall_ms)
         engine, durable = recover(config, clock, log, Notifier({}, 1))
         assert durable is not None
@@ -422,12 +414,8 @@ def test_the_space_that_removals_need_is_not_taken_to_note_the_wall_clock() -> N
 
 
 def test_without_a_journal_there_is_nothing_to_note() -> None:
-    daemon = TurnsOnClock(FakeClock(WALL_MS))
-    daemon.clock.step_wall(HOUR_MS)  # type: ignore[union-attr]
+    clock = FakeClock(WALL_MS)
+    daemon = TurnsOnClock(clock)
+    clock.step_wall(HOUR_MS)
     daemon.turns.note_wall_clock()
     assert not daemon.engine.log
-
-
-def restarted_clock(before: FakeClock, step_ms: int) -> FakeClock:
-    """The clock of a new process: it knows the wall clock alone."""
-    return FakeClock(before.wall_ms() + step_ms)

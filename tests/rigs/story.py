@@ -164,6 +164,13 @@ class Story:
             assert worker.ask(f"delete {head.split()[1]}") == "DELETED"
             return body
 
+    def comes_after(self, seconds: float, *tubes: str) -> str | None:
+        """What comes when so much time has passed, a millisecond before which nothing does."""
+        self.passes(seconds - 0.001)
+        assert self.comes(*tubes) is None
+        self.passes(0.001)
+        return self.comes(*tubes)
+
     def job(self, job_id: int = 1) -> dict[str, str]:
         """What is told of a job."""
         return self.client.stats(f"stats-job {job_id}")
