@@ -9,15 +9,21 @@ go 0.5                             both clocks go on; `tick` moves the one of ca
 
 # ruff: noqa: ANN401 - options go to the operations as they are
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from delayd.limits import BREAKER_FAILURES
 from delayd.push.scheduler import PushBounds, PushCall, Scheduler
-from delayd.push.sinks import DELIVERED, AttemptEnd
+from delayd.push.sinks import DELIVERED, AttemptEnd, Result
 from tests.core.bench import Bench
-from tests.core.check import check
-from tests.push.rig import AT_MS, GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL, kept
+from tests.core.check import check, check_lanes
 
+URL: Final = "https://{}.example:443/jobs"
+REFUSED: Final = AttemptEnd(Result.FAILED, "404 Not Found")
+OUTAGE: Final = AttemptEnd(Result.FAILED, "503 Service Unavailable", is_outage=True)
+GONE: Final = AttemptEnd(Result.EXHAUSTED, "410 Gone")
+TIMEOUT_MS: Final = 15_000
+AT_MS: Final = 50_000
 ENDS: Final[dict[str, AttemptEnd | None]] = {
     "delivered": DELIVERED,
     "refused": REFUSED,
@@ -25,6 +31,7 @@ ENDS: Final[dict[str, AttemptEnd | None]] = {
     "gone": GONE,
     "none": None,
     "ours": REFUSED._replace(is_ours=True),
+    "secret": OUTAGE._replace(answer=b"what only admins may see"),
 }
 
 
@@ -55,12 +62,29 @@ class PushBench(Bench):
 
     # --- Calls -----------------------------------------------------------------------------------
 
-    def take(self) -> list[int]:
+    def begun_in_turn(self) -> list[PushCall]:
+        """What a turn lets begin."""
+        return self.scheduler.take_calls(self._rig.now_ms, self.at_ms)
+
+    def begun(self) -> list[PushCall]:
         """What may begin now, however many turns that takes."""
-        calls = self.scheduler.take_calls(self._rig.now_ms, self.at_ms)
+        calls = self.begun_in_turn()
         while self.scheduler.has_more:
-            calls += self.scheduler.take_calls(self._rig.now_ms, self.at_ms)
-        check(self.engine)
+            calls += self.begun_in_turn()
+        if calls:
+            check(self.engine)
+        else:
+            check_lanes(self.engine)
+        return calls
+
+    def ended(self, calls: Iterable[PushCall], end: AttemptEnd | None = DELIVERED) -> None:
+        for call in calls:
+            self.scheduler.settle(call, end, self._rig.now_ms, self.at_ms)
+            self.scheduler.release(call)
+            check(self.engine)
+
+    def take(self) -> list[int]:
+        calls = self.begun()
         for call in calls:
             self._calls.setdefault(call.job_id, []).append(call)
         self._open += calls
@@ -143,4 +167,9 @@ class PushBench(Bench):
         ]
 
     def kept(self) -> int:
-        return kept(self.scheduler)
+        """Return how many things the scheduler remembers."""
+        names = (
+            *("_alarms", "_calls", "_heard", "_hosts", "_idle", "_known", "_places", "_queue"),
+            *("_rates", "_returning", "_routes"),
+        )
+        return sum(len(getattr(self.scheduler, name)) for name in names)

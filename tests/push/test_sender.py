@@ -24,7 +24,7 @@ from delayd.push.sinks import BYTES, DELIVERED, JSON, AttemptEnd, DueJob, Result
 from delayd.push.topic_sink import TopicSink
 from tests.core.check import check
 from tests.fact_rows import rows
-from tests.push.rig import GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL
+from tests.push.bench import GONE, OUTAGE, REFUSED, TIMEOUT_MS, URL
 from tests.rigs.http import HttpRig
 
 LOG_ID: Final = "0123456789abcdef"
