@@ -1,13 +1,12 @@
 """What a client may do to a connection, in memory: connections.txt, and what is no text."""
 
 import asyncio
-import gzip
 import inspect
 import re
 import resource
 import socket
 from ast import literal_eval
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,8 +18,6 @@ from delayd import limits
 from delayd.access.connection_limits import Rejection
 from delayd.http import connection as connection_module
 from delayd.http.connection import Bounds, HttpConnection, NoCParser, require_c_parser
-from delayd.http.problems import Busy
-from delayd.http.responses import closing_reply
 from tests.rigs.http import HttpRig, request
 from tests.rigs.http_connections import (
     FAR,
@@ -208,26 +205,25 @@ def test_every_fact_is_as_written(fact: Fact) -> None:
 @pytest.mark.parametrize(
     "behind", [get("/quick"), b"no request\r\n\r\n", get("/" + "a" * limits.HTTP_LINE_BYTES_MAX)]
 )
-def test_what_is_wrong_behind_a_request_is_not_said_of_it(
-    headers: tuple[str, ...], behind: bytes
+@scenario()
+async def test_what_is_wrong_behind_a_request_is_not_said_of_it(
+    rig: ConnectionRig, headers: tuple[str, ...], behind: bytes
 ) -> None:
-    async def play(rig: ConnectionRig) -> None:
-        for first in (get("/quick", *headers), post("/body", b"12345", *headers)):
-            said = []
-            for pieces in ([first + behind], [first, behind], [first[:-5], first[-5:] + behind]):
-                rig.done.clear()
-                client = rig.connect()
-                for piece in pieces:
-                    await client.send(piece)
-                said.append((client.statuses(), [*rig.done], client.is_closed()))
-            assert said[0] == said[1] == said[2]
-            assert said[0][0][0] == 200
-
-    with_guard(play)
+    for first in (get("/quick", *headers), post("/body", b"12345", *headers)):
+        said = []
+        for pieces in ([first + behind], [first, behind], [first[:-5], first[-5:] + behind]):
+            rig.done.clear()
+            client = rig.connect()
+            for piece in pieces:
+                await client.send(piece)
+            said.append((client.statuses(), [*rig.done], client.is_closed()))
+        assert said[0] == said[1] == said[2]
+        assert said[0][0][0] == 200
 
 
-def test_a_body_full_of_empty_lines_is_read_in_few_pieces(
-    monkeypatch: pytest.MonkeyPatch,
+@scenario()
+async def test_a_body_full_of_empty_lines_is_read_in_few_pieces(
+    rig: ConnectionRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pieces: list[bytes] = []
     parsed = HttpConnection._parsed
@@ -237,41 +233,27 @@ def test_a_body_full_of_empty_lines_is_read_in_few_pieces(
         return parsed(connection, data)
 
     monkeypatch.setattr(HttpConnection, "_parsed", counted)
-
-    @scenario()
-    async def play(rig: ConnectionRig) -> None:
-        client = rig.connect()
-        await client.send(post("/body", b"\r\n\r\n" * 50_000))
-        assert client.status() == 200
-        assert client.received.endswith(b"\r\n\r\n200000")
-
-    play()
+    client = rig.connect()
+    await client.send(post("/body", b"\r\n\r\n" * 50_000))
+    assert client.status() == 200
+    assert client.received.endswith(b"\r\n\r\n200000")
     assert len(pieces) <= limits.HTTP_ROW_MAX + 1
 
 
-@scenario()
-async def test_packed_bodies_are_not_unpacked(rig: ConnectionRig) -> None:
-    client = rig.connect()
-    bomb = gzip.compress(bytes(100_000))
-    await client.send(post("/body", bomb, "Content-Encoding: gzip"))
-    assert client.received.endswith(b"\r\n\r\n%d" % len(bomb))
-
-
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 64])
-def test_pieces_of_any_length_are_answered_as_the_whole_is(step: int) -> None:
+@scenario()
+async def test_pieces_of_any_length_are_answered_as_the_whole_is(
+    rig: ConnectionRig, step: int
+) -> None:
     whole = get("/quick") + post("/body", b"hello") + get("/quick", "X: y")
     chunked = get("/body", "Transfer-Encoding: chunked").replace(b"GET", b"POST")
     whole += chunked + b"3\r\nabc\r\n2;x=y\r\nde\r\n0\r\nTrailer: z\r\n\r\n" + get("/none")
-
-    async def play(rig: ConnectionRig) -> None:
-        client = rig.connect()
-        for at in range(0, len(whole), step):
-            await client.send(whole[at : at + step])
-        assert client.statuses() == [200, 200, 200, 200, 404]
-        assert rig.done == ["/quick", "/body", "/quick", "/body"]
-        assert rig.connections.held_bytes == 0
-
-    with_guard(play)
+    client = rig.connect()
+    for at in range(0, len(whole), step):
+        await client.send(whole[at : at + step])
+    assert client.statuses() == [200, 200, 200, 200, 404]
+    assert rig.done == ["/quick", "/body", "/quick", "/body"]
+    assert rig.connections.held_bytes == 0
 
 
 @scenario()
@@ -363,13 +345,6 @@ async def test_the_guard_closes_whatever_is_left(rig: ConnectionRig) -> None:
     await settle()
     assert all(client.was_aborted for client in clients)
     assert rig.connections.open_count == 0
-
-
-def test_a_reply_says_when_it_may_go_better() -> None:
-    head, _, body = closing_reply(Busy("no room")).partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
-    for line in (b"Retry-After: 1", b"Content-Length: %d\r\n" % len(body), b"Connection: close"):
-        assert b"\r\n" + line in head
 
 
 # --- What is ours and what is aiohttp's ----------------------------------------------------------
@@ -477,28 +452,24 @@ def test_a_reserve_ends_with_its_clients_sending_side(wait: int) -> None:
         assert job["attempt"] == 1
 
 
-def looked_at(
-    play: Callable[[ConnectionRig, Client, socket.socket], Awaitable[None]],
-) -> Callable[[], None]:
-    """Make a test of a client whose socket the connection can look at; it has the other end."""
-
-    def test() -> None:
-        async def run(rig: ConnectionRig) -> None:
-            here, there = socket.socketpair()
-            with here, there:
-                await play(rig, rig.connect(sock=here), there)
-
-        with_guard(run)
-
-    return test
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The socket of a client, at which its connection can look, and the other end."""
+    here, there = socket.socketpair()
+    with here, there:
+        yield here, there
 
 
-@looked_at
+Ends = tuple[socket.socket, socket.socket]
+
+
+@scenario()
 async def test_a_client_that_has_closed_its_sending_side_alone_gets_every_answer(
-    rig: ConnectionRig, client: Client, there: socket.socket
+    rig: ConnectionRig, ends: Ends
 ) -> None:
+    client = rig.connect(sock=ends[0])
     await client.send(get("/slow") + get("/quick") * 3)
-    there.shutdown(socket.SHUT_WR)
+    ends[1].shutdown(socket.SHUT_WR)
     await client.send_no_more()
     await rig.pass_ms(10 * limits.HTTP_GONE_LOOK_MS, steps=10)
     rig.go.set()
@@ -507,36 +478,36 @@ async def test_a_client_that_has_closed_its_sending_side_alone_gets_every_answer
 
 
 @pytest.mark.parametrize("when", ["before", "after", "unread"])
-def test_what_only_reads_ends_with_a_client_that_hears_nothing(when: str) -> None:
-    """It closes its socket as it sends no more, or some time after, or while nobody reads it."""
-
-    @looked_at
-    async def play(rig: ConnectionRig, client: Client, there: socket.socket) -> None:
-        row = 2 * limits.HTTP_ROW_MAX if when == "unread" else 3
-        await client.send(get("/slow") + get("/quick") * row)
-        assert client.is_read_from() == (when != "unread")
-        if when == "after":
-            there.shutdown(socket.SHUT_WR)
-            await client.send_no_more()
-            assert not client.is_closed()
-        there.close()
-        if when == "before":
-            await client.send_no_more()
-        else:
-            await rig.pass_ms(2 * limits.HTTP_GONE_LOOK_MS, steps=2)
-            assert client.was_aborted
-        assert client.is_closed()
-        assert not rig.done
-
-    play()
-
-
-@looked_at
-async def test_what_only_reads_is_not_begun_for_a_client_that_hears_nothing(
-    rig: ConnectionRig, client: Client, there: socket.socket
+@scenario()
+async def test_what_only_reads_ends_with_a_client_that_hears_nothing(
+    rig: ConnectionRig, ends: Ends, when: str
 ) -> None:
-    await client.send(post("/slow", b"x") + get("/quick") * 3)
+    """It closes its socket as it sends no more, or some time after, or while nobody reads it."""
+    client, there = rig.connect(sock=ends[0]), ends[1]
+    row = 2 * limits.HTTP_ROW_MAX if when == "unread" else 3
+    await client.send(get("/slow") + get("/quick") * row)
+    assert client.is_read_from() == (when != "unread")
+    if when == "after":
+        there.shutdown(socket.SHUT_WR)
+        await client.send_no_more()
+        assert not client.is_closed()
     there.close()
+    if when == "before":
+        await client.send_no_more()
+    else:
+        await rig.pass_ms(2 * limits.HTTP_GONE_LOOK_MS, steps=2)
+        assert client.was_aborted
+    assert client.is_closed()
+    assert not rig.done
+
+
+@scenario()
+async def test_what_only_reads_is_not_begun_for_a_client_that_hears_nothing(
+    rig: ConnectionRig, ends: Ends
+) -> None:
+    client = rig.connect(sock=ends[0])
+    await client.send(post("/slow", b"x") + get("/quick") * 3)
+    ends[1].close()
     await client.send_no_more()
     await rig.pass_ms(10 * limits.HTTP_GONE_LOOK_MS, steps=10)
     assert not client.is_closed(), "what changes something goes on"

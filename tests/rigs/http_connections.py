@@ -16,7 +16,8 @@ import re
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from functools import partial
+from functools import partial, wraps
+from inspect import Signature, signature
 from typing import Any, Final
 
 from delayd.access.authenticator import Authenticator
@@ -335,15 +336,17 @@ def head_of_post(path: str, body_bytes: int) -> bytes:
 
 
 def scenario(
-    bounds: Bounds | None = None, *, needs_token: bool = False, has_faults: bool = False
-) -> Callable[[Callable[[ConnectionRig], Awaitable[None]]], Callable[[], None]]:
-    """Make a test of an async function that takes a rig."""
+    bounds: Bounds | None = None, *, has_faults: bool = False
+) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
+    """Make a test of an async function that takes a rig, and what else pytest gives it."""
 
-    def decorate(play: Callable[[ConnectionRig], Awaitable[None]]) -> Callable[[], None]:
-        def test() -> None:
-            with_guard(play, bounds, needs_token=needs_token, has_faults=has_faults)
+    def decorate(play: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+        @wraps(play)
+        def test(**given: Any) -> None:  # noqa: ANN401 (fixtures)
+            with_guard(lambda rig: play(rig, **given), bounds, has_faults=has_faults)
 
-        test.__name__ = play.__name__
+        _, *parameters = signature(play).parameters.values()
+        test.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
         return test
 
     return decorate
