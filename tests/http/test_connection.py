@@ -165,8 +165,9 @@ class Play:
                     paths += [word.replace("not_told", "not told")] * int(times or "1")
                 assert rig.done == paths
             case "refused":
-                word, peer = more.split()
+                word, peer, *status = more.split()
                 assert rig.try_to_connect(PEERS[peer]) is Rejection[word]
+                assert " ".join(status).encode() in rig.connections.replies[Rejection[word]][:13]
             case "all":
                 assert rig.connections.open_count == int(more.split(maxsplit=1)[0])
             case _:

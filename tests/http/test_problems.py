@@ -1,9 +1,12 @@
-"""Refusals: each has a word, a status and a title, the same on both wires, and all can happen."""
+"""Refusals: each has a word, a status and a title, the same on both wires.
+
+`HttpRig` sees that whatever is refused is told so.
+"""
 
 import importlib
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -12,13 +15,10 @@ import pytest
 import delayd.core
 import delayd.http
 import delayd.line
-from delayd.access.connection_limits import Rejection
-from delayd.access.scopes import Scope
 from delayd.core import errors
 from delayd.core.errors import Refusal
 from delayd.fields import Wrong
 from delayd.http import problems
-from delayd.http.connection import Bounds
 from delayd.http.problems import (
     FIELDS,
     FieldError,
@@ -29,9 +29,8 @@ from delayd.http.problems import (
 )
 from delayd.http.request_forms import AdvanceForm, HorizonForm, KickForm, PauseForm, PutJobForm
 from delayd.http.responses import refused
-from delayd.limits import HTTP_BODY_BYTES_DEFAULT, HTTP_ERRORS_MAX
+from delayd.limits import HTTP_ERRORS_MAX
 from delayd.line import grammar, replies
-from tests.rigs.http import JOBS, Answer, HttpRig, request
 
 EXAMPLES: Final = (
     errors.JobNotFound(7),
@@ -303,85 +302,3 @@ def test_of_many_mistakes_the_sentence_names_three_and_the_list_so_many() -> Non
     assert str(refusal) == "f0: is wrong; f1: is wrong; f2: is wrong ..."
     assert len(refusal.errors) == HTTP_ERRORS_MAX
     assert msgspec.json.encode(problem_of(refusal))
-
-
-# --- Each can happen -----------------------------------------------------------------------------
-
-
-def spoken(rig: HttpRig, data: bytes) -> Answer:
-    client = rig.connect()
-    client.say(data.split()[0].decode(), data)
-    rig.settle()
-    return client.the_answer
-
-
-def too_slow(rig: HttpRig) -> Answer:
-    client = rig.connect()
-    client.say("GET", b"GET /healthz")
-    rig.settle()
-    client.protocol.expire(rig.connections.now_ms() + rig.connections.bounds.header_ms + 1)
-    rig.settle()
-    return client.the_answer
-
-
-def too_many(rig: HttpRig) -> Answer:
-    peer = ("192.0.2.7", 1)
-    rig.connect(peer)
-    assert rig.connections.admit(peer, 0) is Rejection.CONNECTIONS_PER_IP
-    client = rig.connect()
-    client.say("GET", b"")
-    client.write(rig.connections.replies[Rejection.CONNECTIONS_PER_IP])
-    return client.the_answer
-
-
-def stopping(rig: HttpRig) -> Answer:
-    rig.server.stop_accepting()
-    return rig.call("GET", "/healthz")
-
-
-def full(rig: HttpRig) -> Answer:
-    rig.engine.log_space.limit(0, lambda *_: -1)
-    return rig.call("POST", JOBS, {"body": 1})
-
-
-JOB: Final = {"body": 1, "key": "a"}
-POLICY: Final = "/v1/topics/mail/policy"
-EXPECTING: Final = {"Expect": "luck", "Content-Length": "9"}
-HAPPENINGS: Final[dict[int, Callable[[HttpRig], Answer]]] = {
-    400: lambda rig: rig.call("POST", JOBS, data=b"{"),
-    401: lambda rig: rig.call("GET", JOBS),
-    403: lambda rig: rig.call("GET", JOBS, token=rig.token(Scope.PUT)),
-    404: lambda rig: rig.call("GET", "/v1/jobs/1"),
-    405: lambda rig: rig.call("PUT", "/v1/jobs/1"),
-    408: too_slow,
-    409: lambda rig: [rig.call("POST", JOBS, JOB) for _ in range(2)][1],
-    412: lambda rig: rig.call("PUT", POLICY, {}, headers={"If-Match": '"536a641d83c29df1"'}),
-    413: lambda rig: rig.call("POST", JOBS, data=b" " * (HTTP_BODY_BYTES_DEFAULT + 1)),
-    414: lambda rig: rig.call("GET", "/" + "x" * 10_000),
-    415: lambda rig: rig.call("POST", JOBS, JOB, headers={"Content-Type": "text/plain"}),
-    417: lambda rig: spoken(rig, request("POST", JOBS, headers=EXPECTING)),
-    422: lambda rig: rig.call("POST", JOBS, {"body": 1, "delay": "soon"}),
-    429: too_many,
-    431: lambda rig: rig.call("GET", "/healthz", headers={"X": "x" * 10_000}),
-    501: lambda rig: rig.call("POST", JOBS, headers={"Transfer-Encoding": "gzip"}),
-    503: stopping,
-    505: lambda rig: spoken(rig, b"GET /healthz HTTP/2.0\r\nHost: localhost\r\n\r\n"),
-    507: full,
-}
-
-
-def test_each_status_but_that_of_our_own_faults_can_happen() -> None:
-    statuses = {status for _, status, _ in KNOWN.values()}
-    assert {*HAPPENINGS} == statuses - {500}
-
-
-@pytest.mark.parametrize("status", HAPPENINGS)
-def test_a_client_that_meets_a_refusal_is_told_all_of_it(status: int) -> None:
-    needs_token = status in {401, 403}
-    with HttpRig(needs_token=needs_token, bounds=Bounds(connections_per_ip_max=1)) as rig:
-        answer = HAPPENINGS[status](rig)
-        assert answer.status == status
-        problem = msgspec.json.decode(answer.body, type=ProblemAnswer)
-        assert (answer.word, problem.status) == (problem.word, status)
-        assert KNOWN[problem.kind] == (problem.word, status, problem.title)
-        assert ("retry-after" in answer.headers) == (status in {429, 503, 507})

@@ -46,7 +46,7 @@ from delayd.http.api import Api, Reports
 from delayd.http.connection import Bounds, HttpConnection
 from delayd.http.connections import HttpConnections
 from delayd.http.handlers.job_responses import whole_job
-from delayd.http.problems import HttpRefusal
+from delayd.http.problems import HttpRefusal, ProblemAnswer
 from delayd.http.server import HttpServer
 from delayd.http.standby import standby_server
 from delayd.limits import HTTP_SLICE_NS, IDEMPOTENCY_KEYS_DEFAULT, PASSES_US
@@ -104,14 +104,25 @@ class Answer(NamedTuple):
     @property
     def word(self) -> str:
         """The word of a problem."""
-        assert self.headers["content-type"] == "application/problem+json", self
-        assert self.json["status"] == self.status
+        assert self.status >= 400, self
         return str(self.json["word"])
 
     @property
     def fields(self) -> list[str]:
         """The fields that a problem names, in its order."""
         return [error["field"] for error in self.json.get("errors", [])]
+
+    def check(self) -> None:
+        """Raise unless a refusal is told whole."""
+        if self.status < 400:
+            return
+        assert self.headers["content-type"] == "application/problem+json", self
+        assert ("retry-after" in self.headers) == (self.status in {429, 503, 507}), self
+        if self.body:
+            problem = msgspec.json.decode(self.body, type=ProblemAnswer)
+            (kind,) = (kind for kind in http_refusals() if kind.kind == problem.kind)
+            said = (problem.word, problem.status, problem.title)
+            assert said == (kind.word, self.status, kind.title), self
 
 
 class SliceWatch:
@@ -278,6 +289,7 @@ class Client(asyncio.Transport):
             del self.received[:end]
             self._methods.pop(0)
             self._answers.append(Answer(status, headers, body))
+            self._answers[-1].check()
 
 
 def _headers(data: bytes) -> Iterator[tuple[str, str]]:
