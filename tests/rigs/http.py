@@ -553,6 +553,15 @@ class HttpRig:
         if self.faults:
             raise self.faults[0]
 
+    def meanwhile(self, client: Client) -> Iterator[None]:
+        """Until that one is answered: others are, every four steps."""
+        while client.answer is None:
+            other = self.send("GET", "/healthz", is_settled=False)
+            for _ in range(4):
+                self.step()
+            assert other.the_answer.status == 200
+            yield
+
     def after_restart(self) -> Engine:
         """An engine made of what had become durable when the daemon was killed, at this time."""
         replay = Replay(Engine(start_ms=START_MS))

@@ -11,10 +11,7 @@ import pytest
 from delayd import limits
 from delayd.core.engine import Engine
 from delayd.http.answer_forms import PutResultsAnswer
-from tests.rigs.http import HttpRig, SliceWatch
-
-JOBS = "/v1/topics/mail/jobs"
-RESERVE = "/v1/topics/mail/reserve"
+from tests.rigs.http import JOBS, RESERVE, HttpRig, SliceWatch
 
 
 def test_a_batch_is_one_commit() -> None:
@@ -49,13 +46,7 @@ def long_batch(kind: str, count: int = 40) -> dict[str, Any]:
 def test_a_long_batch_is_put_and_answered_in_slices_with_turns_of_others_between(kind: str) -> None:
     with HttpRig(slice_now_ns=SliceWatch()) as rig:
         producer = rig.send("POST", JOBS, long_batch(kind), is_settled=False)
-        put_counts = [0]
-        while producer.answer is None:
-            other = rig.send("GET", "/healthz", is_settled=False)
-            for _ in range(4):
-                rig.step()
-            put_counts.append(rig.engine.log_space.jobs)
-            assert other.the_answer.status == 200
+        put_counts = [rig.engine.log_space.jobs for _ in rig.meanwhile(producer)]
         assert len({*put_counts}) > 10, "others were answered while it was put"
         assert put_counts.count(40) < 3, "its answer was written with the jobs"
         assert len(rig.disk.frames) >= 40, "each slice is committed by the turn after it"
@@ -164,16 +155,6 @@ def test_when_a_job_of_a_batch_was_due_is_told_also_if_it_has_gone_meanwhile() -
         assert worker.the_answer.status == 200
         dues = {one["due"] for one in producer.the_answer.json["results"]}
         assert dues == {"2023-11-14T22:13:20.000Z"}
-
-
-def test_of_very_many_mistakes_so_many_are_named() -> None:
-    with HttpRig() as rig:
-        for job in ({"body": 1, "delay": "soon"}, 7):
-            answer = rig.call("POST", JOBS, {"jobs": [job] * limits.HTTP_BATCH_MAX})
-            assert len(answer.fields) == limits.HTTP_ERRORS_MAX
-        answer = rig.call("POST", JOBS, {"jobs": [{"body": 1}] * (limits.HTTP_BATCH_MAX + 1)})
-        assert (answer.status, answer.fields) == (422, ["jobs"])
-        assert not rig.disk.frames
 
 
 LINES = {"Content-Type": "application/x-ndjson"}
