@@ -424,33 +424,33 @@ async def test_over_tls_too_an_answer_waits_for_the_log(rig: ConnectionRig) -> N
 # --- Clients that send or hear nothing more ------------------------------------------------------
 
 
-def test_a_client_that_sends_no_more_gets_its_answers_and_half_a_request_has_none() -> None:
+def test_a_client_that_sends_no_more_gets_its_answers_and_half_a_request_has_none(
+    rig: HttpRig,
+) -> None:
     told = request("POST", "/v1/topics/mail/jobs", {"body": 1})
-    with HttpRig() as rig:
-        client, half = rig.connect(), rig.connect()
-        for _ in range(3):
-            client.say("POST", told)
-        half.say("POST", told[:-3])
-        for each in (client, half):
-            each.send_no_more()
-        rig.settle()
-        assert (client.the_answer.status, client.the_answer.json["id"]) == (201, 3)
-        assert client.is_closed
-        assert half.is_closed
-        assert rig.ok("GET", "/v1/stats")["jobs"]["ready"] == 3
+    client, half = rig.connect(), rig.connect()
+    for _ in range(3):
+        client.say("POST", told)
+    half.say("POST", told[:-3])
+    for each in (client, half):
+        each.send_no_more()
+    rig.settle()
+    assert (client.the_answer.status, client.the_answer.json["id"]) == (201, 3)
+    assert client.is_closed
+    assert half.is_closed
+    assert rig.ok("GET", "/v1/stats")["jobs"]["ready"] == 3
 
 
 @pytest.mark.parametrize("wait", [0, 30])
-def test_a_reserve_ends_with_its_clients_sending_side(wait: int) -> None:
-    with HttpRig() as rig:
-        client = rig.connect()
-        client.say("POST", request("POST", "/v1/topics/mail/reserve", {"wait": wait}))
-        client.send_no_more()
-        rig.settle()
-        assert client.is_closed
-        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1})
-        (job,) = rig.ok("POST", "/v1/topics/mail/reserve", {})["jobs"]
-        assert job["attempt"] == 1
+def test_a_reserve_ends_with_its_clients_sending_side(rig: HttpRig, wait: int) -> None:
+    client = rig.connect()
+    client.say("POST", request("POST", "/v1/topics/mail/reserve", {"wait": wait}))
+    client.send_no_more()
+    rig.settle()
+    assert client.is_closed
+    rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1})
+    (job,) = rig.ok("POST", "/v1/topics/mail/reserve", {})["jobs"]
+    assert job["attempt"] == 1
 
 
 @pytest.fixture
@@ -519,26 +519,27 @@ async def test_what_only_reads_is_not_begun_for_a_client_that_hears_nothing(
 
 
 @pytest.mark.parametrize("how", ["idle", "taken", "untaken"])
-def test_a_stop_waits_for_a_bounded_time_until_what_was_answered_is_taken(how: str) -> None:
-    with HttpRig() as rig:
-        client = rig.connect()
-        if how != "idle":
-            client.is_taking = False
-            client.say("POST", request("POST", "/v1/topics/mail/jobs", {"body": 1}))
-        rig.settle()
-        rig.server.stop_accepting()
-        stopping = rig.loop.create_task(rig.server.stop())
-        if how == "taken":
-            rig.pass_ms(limits.HTTP_STOP_MS_MAX - 1)
-            assert not stopping.done()
-            client.take()
+def test_a_stop_waits_for_a_bounded_time_until_what_was_answered_is_taken(
+    rig: HttpRig, how: str
+) -> None:
+    client = rig.connect()
+    if how != "idle":
+        client.is_taking = False
+        client.say("POST", request("POST", "/v1/topics/mail/jobs", {"body": 1}))
+    rig.settle()
+    rig.server.stop_accepting()
+    stopping = rig.loop.create_task(rig.server.stop())
+    if how == "taken":
+        rig.pass_ms(limits.HTTP_STOP_MS_MAX - 1)
+        assert not stopping.done()
+        client.take()
+        rig.pass_ms(limits.HTTP_STOP_STEP_MS)
+        assert client.the_answer.status == 201
+    elif how == "untaken":
+        for _ in range(limits.HTTP_STOP_MS_MAX // limits.HTTP_STOP_STEP_MS + 1):
             rig.pass_ms(limits.HTTP_STOP_STEP_MS)
-            assert client.the_answer.status == 201
-        elif how == "untaken":
-            for _ in range(limits.HTTP_STOP_MS_MAX // limits.HTTP_STOP_STEP_MS + 1):
-                rig.pass_ms(limits.HTTP_STOP_STEP_MS)
-            assert client.is_closed
-        else:
-            rig.settle()
-            assert client.is_closed
-        assert stopping.done()
+        assert client.is_closed
+    else:
+        rig.settle()
+        assert client.is_closed
+    assert stopping.done()

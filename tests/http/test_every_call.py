@@ -203,72 +203,67 @@ def test_what_changes_something_is_answered_when_it_is_durable(route: Route) -> 
 
 
 @every()
-def test_a_call_is_not_for_web_pages_and_other_hosts(route: Route) -> None:
-    with HttpRig() as rig:
-        for headers in ({"Host": "evil.example"}, {"Origin": "http://localhost"}):
-            answer = ask(rig, route, headers=headers)
-            assert (answer.status, answer.word) == (403, "FORBIDDEN")
-        assert not rig.disk.frames
+def test_a_call_is_not_for_web_pages_and_other_hosts(rig: HttpRig, route: Route) -> None:
+    for headers in ({"Host": "evil.example"}, {"Origin": "http://localhost"}):
+        answer = ask(rig, route, headers=headers)
+        assert (answer.status, answer.word) == (403, "FORBIDDEN")
+    assert not rig.disk.frames
 
 
 @every()
-def test_a_call_takes_what_it_says_and_nothing_else(route: Route) -> None:
-    with HttpRig() as rig:
-        if route.query is None:
-            for query in ("?", "?x=1"):
-                answer = rig.call(route.method, path_of(route) + query, given_to(route))
-                assert (answer.status, answer.word) == (400, "BAD_FORMAT")
-                assert "has a query" in answer.json["title"]
-        else:
-            answer = rig.call(route.method, path_of(route) + "?colour=1&colour=2&%ff=3")
-            assert answer.status in {400, 422}
-        if route.form is None:
-            answer = ask(rig, route, json={})
+def test_a_call_takes_what_it_says_and_nothing_else(rig: HttpRig, route: Route) -> None:
+    if route.query is None:
+        for query in ("?", "?x=1"):
+            answer = rig.call(route.method, path_of(route) + query, given_to(route))
             assert (answer.status, answer.word) == (400, "BAD_FORMAT")
-            return
-        for headers in ({"Content-Type": "text/plain"}, {"Content-Encoding": "gzip"}):
-            answer = ask(rig, route, headers=headers)
-            assert (answer.status, answer.word) == (415, "UNSUPPORTED_MEDIA_TYPE")
-        answer = rig.call(route.method, path_of(route), data=b"{")
-        assert (answer.status, answer.word) == (400, "BAD_JSON")
-        answer = rig.call(route.method, path_of(route), data=b"[]")
-        assert (answer.status, answer.word) == (422, "BAD_FORMAT")
-        answer = ask(rig, route, json={**GIVEN[form_name(route)], "colour": 1})
-        assert (answer.status, answer.fields) == (422, ["colour"])
-        answer = rig.call(route.method, path_of(route))
-        assert (answer.status == 400) == (not route.may_be_empty)
-        assert not rig.disk.frames or route.may_be_empty
+            assert "has a query" in answer.json["title"]
+    else:
+        answer = rig.call(route.method, path_of(route) + "?colour=1&colour=2&%ff=3")
+        assert answer.status in {400, 422}
+    if route.form is None:
+        answer = ask(rig, route, json={})
+        assert (answer.status, answer.word) == (400, "BAD_FORMAT")
+        return
+    for headers in ({"Content-Type": "text/plain"}, {"Content-Encoding": "gzip"}):
+        answer = ask(rig, route, headers=headers)
+        assert (answer.status, answer.word) == (415, "UNSUPPORTED_MEDIA_TYPE")
+    answer = rig.call(route.method, path_of(route), data=b"{")
+    assert (answer.status, answer.word) == (400, "BAD_JSON")
+    answer = rig.call(route.method, path_of(route), data=b"[]")
+    assert (answer.status, answer.word) == (422, "BAD_FORMAT")
+    answer = ask(rig, route, json={**GIVEN[form_name(route)], "colour": 1})
+    assert (answer.status, answer.fields) == (422, ["colour"])
+    answer = rig.call(route.method, path_of(route))
+    assert (answer.status == 400) == (not route.may_be_empty)
+    assert not rig.disk.frames or route.may_be_empty
 
 
 @every()
-def test_a_path_has_its_methods_and_says_them(route: Route) -> None:
+def test_a_path_has_its_methods_and_says_them(rig: HttpRig, route: Route) -> None:
     allowed = {other.method for other in ROUTES if path_of(other) == path_of(route)}
     if "GET" in allowed:
         allowed.add("HEAD")
-    with HttpRig() as rig:
-        for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - allowed:
-            answer = rig.call(method, path_of(route))
-            assert answer.status == 405
-            assert answer.headers["allow"] == ", ".join(sorted(allowed))
-            if method != "HEAD":
-                assert answer.word == "METHOD_NOT_ALLOWED"
+    for method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} - allowed:
+        answer = rig.call(method, path_of(route))
+        assert answer.status == 405
+        assert answer.headers["allow"] == ", ".join(sorted(allowed))
+        if method != "HEAD":
+            assert answer.word == "METHOD_NOT_ALLOWED"
 
 
 @every(lambda route: route.method == "GET")
-def test_a_head_is_a_get_without_the_body(route: Route) -> None:
-    with HttpRig() as rig:
-        begin(rig)
-        get, head = (rig.call(method, path_of(route)) for method in ("GET", "HEAD"))
-        assert (head.status, head.body) == (200, b"")
-        for name in ("content-type", "content-length", "server"):
-            assert get.headers.get(name) == head.headers.get(name)
-        assert rig.call("GET", "/healthz").status == 200, "the connection goes on"
+def test_a_head_is_a_get_without_the_body(rig: HttpRig, route: Route) -> None:
+    begin(rig)
+    get, head = (rig.call(method, path_of(route)) for method in ("GET", "HEAD"))
+    assert (head.status, head.body) == (200, b"")
+    for name in ("content-type", "content-length", "server"):
+        assert get.headers.get(name) == head.headers.get(name)
+    assert rig.call("GET", "/healthz").status == 200, "the connection goes on"
 
 
 @every()
-def test_a_daemon_that_stops_says_so_to_every_call(route: Route) -> None:
-    with HttpRig() as rig:
-        rig.server.stop_accepting()
-        answer = ask(rig, route)
-        assert (answer.status, answer.word) == (503, "STOPPING")
-        assert answer.headers["retry-after"] == "1"
+def test_a_daemon_that_stops_says_so_to_every_call(rig: HttpRig, route: Route) -> None:
+    rig.server.stop_accepting()
+    answer = ask(rig, route)
+    assert (answer.status, answer.word) == (503, "STOPPING")
+    assert answer.headers["retry-after"] == "1"

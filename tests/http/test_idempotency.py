@@ -34,12 +34,11 @@ def jobs_of(engine: Engine, name: str) -> int:
     return 0 if topic is None else topic.jobs
 
 
-def test_the_longest_key_is_one_and_a_longer_one_is_none() -> None:
-    with HttpRig() as rig:
-        longest = "x" * IDEMPOTENCY_KEY_BYTES_MAX
-        assert put(rig, longest).json == put(rig, longest).json
-        answer = put(rig, longest + "x")
-        assert (answer.status, answer.fields) == (422, ["Idempotency-Key"])
+def test_the_longest_key_is_one_and_a_longer_one_is_none(rig: HttpRig) -> None:
+    longest = "x" * IDEMPOTENCY_KEY_BYTES_MAX
+    assert put(rig, longest).json == put(rig, longest).json
+    answer = put(rig, longest + "x")
+    assert (answer.status, answer.fields) == (422, ["Idempotency-Key"])
 
 
 @pytest.mark.thorough
@@ -90,49 +89,46 @@ def test_very_many_keys_are_forgotten_in_slices() -> None:
         assert rig.after_restart().log_space.jobs == 1_500
 
 
-def test_nobody_is_waited_for_where_there_is_nothing() -> None:
-    with HttpRig() as rig:
-        Memos(rig.engine, keys_max=1).begin(rig.api.now_ms())
-        assert topics(rig) == set()
+def test_nobody_is_waited_for_where_there_is_nothing(rig: HttpRig) -> None:
+    Memos(rig.engine, keys_max=1).begin(rig.api.now_ms())
+    assert topics(rig) == set()
 
 
-def test_what_is_no_memo_breaks_nothing(rng: random.Random) -> None:
+def test_what_is_no_memo_breaks_nothing(rig: HttpRig, rng: random.Random) -> None:
     """Clients of older daemons could put anything in the place of one."""
-    with HttpRig() as rig:
-        put(rig)
-        (memo,) = rig.ok("GET", f"/v1/topics/{TOPIC}/jobs?bodies=true")["jobs"]
-        key = hashlib.sha256(b"everybody\0\0mail\0a").hexdigest()
-        assert memo["key"] == key
-        said: dict[str, Any] = memo["body"]
-        wrong = [json.dumps({**said, "job": job_id}).encode() for job_id in (-1, 0, 2**64)]
-        for body in (
-            *(b"1", b'{"job": "x", "request": 7}', b'{"job": 0, "request": ""}'),
-            *(b'{"job": -1, "request": ""}', b"{}", b"\xff", b"", rng.randbytes(9), *wrong),
-        ):
-            with as_daemon(rig.engine):
-                put_keyed(
-                    rig.engine,
-                    rig.engine.store.topics.by_name[TOPIC],
-                    key.encode(),
-                    Conflict.REPLACE,
-                    priority=0,
-                    delay_ms=3_600_000,
-                    ttr_ms=60_000,
-                    body=body,
-                    now_ms=rig.api.now_ms(),
-                )
-            answer = put(rig)
-            assert (answer.status, answer.word) == (422, "IDEMPOTENCY_KEY_REUSED"), body
-
-
-def test_a_memo_that_is_due_and_still_there_is_one_all_the_same() -> None:
-    with HttpRig() as rig:
-        job_id = put(rig).json["id"]
-        (memo_id,) = rig.engine.store.topics.by_name[TOPIC].queues.delays.wheel.soonest(1)
-        assert memo_id > job_id, "a crash between them would promise a job that is not there"
+    put(rig)
+    (memo,) = rig.ok("GET", f"/v1/topics/{TOPIC}/jobs?bodies=true")["jobs"]
+    key = hashlib.sha256(b"everybody\0\0mail\0a").hexdigest()
+    assert memo["key"] == key
+    said: dict[str, Any] = memo["body"]
+    wrong = [json.dumps({**said, "job": job_id}).encode() for job_id in (-1, 0, 2**64)]
+    for body in (
+        *(b"1", b'{"job": "x", "request": 7}', b'{"job": 0, "request": ""}'),
+        *(b'{"job": -1, "request": ""}', b"{}", b"\xff", b"", rng.randbytes(9), *wrong),
+    ):
         with as_daemon(rig.engine):
-            pause(rig.engine, TOPIC, 2 * IDEMPOTENCY_MS, rig.api.now_ms())
-        rig.pass_ms(IDEMPOTENCY_MS + 10)
-        assert put(rig).json["id"] == 1
-        rig.pass_ms(IDEMPOTENCY_MS + 10)
-        assert TOPIC not in topics(rig)
+            put_keyed(
+                rig.engine,
+                rig.engine.store.topics.by_name[TOPIC],
+                key.encode(),
+                Conflict.REPLACE,
+                priority=0,
+                delay_ms=3_600_000,
+                ttr_ms=60_000,
+                body=body,
+                now_ms=rig.api.now_ms(),
+            )
+        answer = put(rig)
+        assert (answer.status, answer.word) == (422, "IDEMPOTENCY_KEY_REUSED"), body
+
+
+def test_a_memo_that_is_due_and_still_there_is_one_all_the_same(rig: HttpRig) -> None:
+    job_id = put(rig).json["id"]
+    (memo_id,) = rig.engine.store.topics.by_name[TOPIC].queues.delays.wheel.soonest(1)
+    assert memo_id > job_id, "a crash between them would promise a job that is not there"
+    with as_daemon(rig.engine):
+        pause(rig.engine, TOPIC, 2 * IDEMPOTENCY_MS, rig.api.now_ms())
+    rig.pass_ms(IDEMPOTENCY_MS + 10)
+    assert put(rig).json["id"] == 1
+    rig.pass_ms(IDEMPOTENCY_MS + 10)
+    assert TOPIC not in topics(rig)

@@ -59,18 +59,16 @@ def test_whatever_would_change_it_is_refused(route: Route, needs_token: bool) ->
 
 
 @every(lambda route: is_about_it(route) and route.scope in LOOKING)
-def test_it_can_be_looked_at(route: Route) -> None:
-    with HttpRig() as rig:
-        put(rig)
-        assert ask(rig, route).status == 200
+def test_it_can_be_looked_at(rig: HttpRig, route: Route) -> None:
+    put(rig)
+    assert ask(rig, route).status == 200
 
 
-def test_the_daemon_itself_counts_as_no_consumer_of_it() -> None:
-    with HttpRig() as rig:
-        put(rig)
-        assert rig.engine.store.topics.by_name[IDEMPOTENCY_TOPIC].waiters
-        assert rig.ok("GET", f"/v1/topics/{IDEMPOTENCY_TOPIC}")["waiting"] == 0
-        assert rig.line.stats.report(rig.api.now_ms())["current-waiting"] == 0
+def test_the_daemon_itself_counts_as_no_consumer_of_it(rig: HttpRig) -> None:
+    put(rig)
+    assert rig.engine.store.topics.by_name[IDEMPOTENCY_TOPIC].waiters
+    assert rig.ok("GET", f"/v1/topics/{IDEMPOTENCY_TOPIC}")["waiting"] == 0
+    assert rig.line.stats.report(rig.api.now_ms())["current-waiting"] == 0
 
 
 def test_each_call_that_is_refused_says_so_in_the_document() -> None:

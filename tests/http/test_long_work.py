@@ -136,14 +136,13 @@ ASKED = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("call", ASKED)
-def test_many_clients_that_ask_for_much_are_answered_one_in_a_turn(call: str) -> None:
+def test_many_clients_that_ask_for_much_are_answered_one_in_a_turn(rig: HttpRig, call: str) -> None:
     method, path, given = ASKED[call]
-    with HttpRig() as rig:
-        for number in range(3 * MANY):
-            put(rig, topic="mail", body=number)
-        for number in range(MANY):
-            put(rig, topic=f"t{number}", delay="1m")
-        rig.api.loop_time.now_ns = SliceWatch()
-        clients = [rig.send(method, path, given, is_settled=False) for _ in range(CLIENTS)]
-        counts = answered_in_each_step(rig, clients)
-        assert max(b - a for a, b in zip([0, *counts], counts, strict=False)) == 1, call
+    for number in range(3 * MANY):
+        put(rig, topic="mail", body=number)
+    for number in range(MANY):
+        put(rig, topic=f"t{number}", delay="1m")
+    rig.api.loop_time.now_ns = SliceWatch()
+    clients = [rig.send(method, path, given, is_settled=False) for _ in range(CLIENTS)]
+    counts = answered_in_each_step(rig, clients)
+    assert max(b - a for a, b in zip([0, *counts], counts, strict=False)) == 1, call

@@ -17,7 +17,7 @@ from delayd.core.policy import Policy
 from delayd.http import answer_forms, request_forms
 from delayd.http.openapi import refusals_of
 from delayd.http.parsing import Reader
-from delayd.http.problems import MethodNotAllowed, NoSuchCall, RequestInvalid
+from delayd.http.problems import RequestInvalid
 from delayd.http.routes import ROUTES
 from delayd.http.values import Answer
 from delayd.limits import QUANTITY_CHARACTERS_MAX
@@ -239,30 +239,11 @@ def test_the_schemas_of_bodies_and_their_readers_agree(
 
 
 @pytest.mark.parametrize("name", request_forms.PolicyBodyForm.__struct_fields__)
-def test_null_says_nothing_in_a_policy_and_the_document_allows_it(name: str) -> None:
+def test_null_says_nothing_in_a_policy_and_the_document_allows_it(rig: HttpRig, name: str) -> None:
     assert judge_of("PolicyBody").is_valid({name: None})
     assert not judge_of("PolicyBody").is_valid({name: []})
-    with HttpRig() as rig:
-        answer = rig.ok("PUT", "/v1/topics/mail/policy", {name: None})
-        assert answer["policy"] == {}
-
-
-def test_a_token_of_a_job_number_beyond_all_numbers_is_refused() -> None:
-    """schemathesis ended the daemon with it: orjson writes no number of more than 64 bits."""
-    with HttpRig() as rig:
-        for token in ("99999999999999999999-0-1", "18446744073709551616-0-1", "0-0-1"):
-            answer = rig.call("POST", "/v1/ack", {"tokens": [token]})
-            assert (answer.status, answer.fields) == (422, ["tokens[0]"])
-            answer = rig.call("POST", "/v1/nack", {"nacks": [{"token": token}]})
-            assert (answer.status, answer.fields) == (422, ["nacks[0].token"])
-        answer = rig.call("POST", "/v1/ack", {"tokens": ["9999999999999999999-0-1"]})
-        assert answer.status == 207
-        assert answer.json["results"][0]["status"] == 404
-
-
-def test_every_refusal_is_one_of_some_call() -> None:
-    of_calls = {refusal for route in ROUTES for refusal in refusals_of(route)}
-    assert {*http_refusals()} - of_calls == {NoSuchCall, MethodNotAllowed}, "of no call at all"
+    answer = rig.ok("PUT", "/v1/topics/mail/policy", {name: None})
+    assert answer["policy"] == {}
 
 
 def test_a_refusal_that_two_calls_share_has_one_class() -> None:

@@ -40,7 +40,7 @@ EXPECTED: Final = re.compile(
     r"(?P<status>\d+|nothing)(?: (?P<word>[A-Z_]+))?(?: fields=(?P<fields>\"[^\"]*\"|\S*))?"
     r"(?P<headers>(?: [a-z-]+=(?:\"[^\"]*\"|\S+))*)(?P<json> [{\[].*)?"
 )
-HEADER: Final = re.compile(r"([A-Za-z-]+)=(\"[^\"]*\"|\S+)")
+HEADER: Final = re.compile(r"([A-Za-z-]+)=(\"\"[^\"]+\"\"|\"[^\"]*\"|\S+)")
 
 
 def vet(target: Target) -> Target:
@@ -243,6 +243,7 @@ def test_every_story_goes_as_written(story: Fact) -> None:
     with HttpRig(
         is_virtual="virtual" in story.options,
         needs_token="tokens" in story.options,
+        serves_ui="ui" in story.options,
         hosts=tuple(options.get("hosts", "").split(",")) if "hosts" in options else (),
     ) as rig:
         if "push" in story.options:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from delayd.push.connections import LookUp
+    from delayd.push.sinks import AttemptEnd, Sink
+
+    Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 HOST = "hook.example"
 WALL_MS = 1_795_256_100_000  # 2026-11-21T10:15:00Z
@@ -35,12 +38,15 @@ class Got(NamedTuple):
 class Receiver:
     """Listens on a port of its own; `answers` are sent one after the other, the last for ever.
 
-    An empty answer closes the connection, and so does one that says so.
+    An empty answer closes the connection, and so does one that says so. Or `serve` does all that.
     """
 
-    def __init__(self, *answers: bytes, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, *answers: bytes, tls: ssl.SSLContext | None = None, serve: "Serve | None" = None
+    ) -> None:
         self._answers = list(answers or [OK])
         self._tls = tls
+        self._serve = serve or self._answer
         self.got: list[Got] = []
         self.connections = 0
         self.port = 0
@@ -54,7 +60,7 @@ class Receiver:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         number = self.connections
         try:
@@ -156,3 +162,18 @@ def job(url: str, **changes: Any) -> DueJob:  # noqa: ANN401
         "target": Target(url, **of_target),
     }
     return DueJob(**fields | changes)
+
+
+async def delivered(
+    serve: "Serve",
+    sink_to: "Callable[[int], Sink]",
+    due: DueJob,
+    tls: ssl.SSLContext | None = None,
+) -> "AttemptEnd":
+    """What becomes of an attempt at a server, whose port the sink is made with."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    sink = sink_to(server.sockets[0].getsockname()[1])
+    end = await sink.deliver(due)
+    await sink.close()
+    server.close()
+    return end

@@ -22,7 +22,8 @@ from pamqp.heartbeat import Heartbeat
 
 from delayd.fields import Invalid
 from delayd.push.amqp_sink import AmqpSink, amqp_sink
-from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result
+from delayd.push.sinks import DELIVERED, AttemptEnd, DueJob, Result, Sink
+from tests.push.receiver import delivered
 from tests.push.test_sinks import JOB
 
 NOT_PUT: Final = exceptions.DeliveryError(None, Basic.Nack(1))
@@ -352,34 +353,21 @@ class Frames:
             await writer.drain()
 
 
-def delivered_to(broker: Frames, job: DueJob) -> AttemptEnd:
-    async def scene() -> AttemptEnd:
-        server = await asyncio.start_server(broker, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        sink = amqp_sink("orders", {"url": f"amqp://127.0.0.1:{port}"})
-        end = await sink.deliver(job)
-        await sink.close()
-        server.close()
-        return end
-
-    return asyncio.run(asyncio.wait_for(scene(), 60))
+def sink_at(port: int) -> Sink:
+    return amqp_sink("orders", {"url": f"amqp://127.0.0.1:{port}"})
 
 
 @pytest.mark.parametrize(
-    ("first", "again"),
-    [
-        (b"", marshal(Heartbeat(), 0)),
-        (b"\1\0\1\xff\xff\xff\xff", b"x"),
-    ],
+    ("first", "again"), [(b"", marshal(Heartbeat(), 0)), (b"\1\0\1\xff\xff\xff\xff", b"x")]
 )
-def test_a_broker_that_sends_without_end_is_cut_off(first: bytes, again: bytes) -> None:
+async def test_a_broker_that_sends_without_end_is_cut_off(first: bytes, again: bytes) -> None:
     broker = Frames(first, again)
-    end = delivered_to(broker, JOB)
+    end = await delivered(broker, sink_at, JOB)
     assert (end.result, end.is_outage) == (Result.FAILED, True)
     assert broker.sent_bytes < 10_000_000
 
 
-def test_a_broker_that_begins_like_none_is_cut_off() -> None:
+async def test_a_broker_that_begins_like_none_is_cut_off() -> None:
     async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             for _ in range(1_000):
@@ -387,23 +375,16 @@ def test_a_broker_that_begins_like_none_is_cut_off() -> None:
                 await writer.drain()
         writer.transport.abort()
 
-    async def scene() -> None:
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        sink = amqp_sink("orders", {"url": f"amqp://127.0.0.1:{port}"})
-        end = await sink.deliver(JOB)
-        assert (end.result, end.is_outage) == (Result.FAILED, True)
-        await sink.close()
-        server.close()
-
-    asyncio.run(asyncio.wait_for(scene(), 60))
+    end = await delivered(serve, sink_at, JOB)
+    assert (end.result, end.is_outage) == (Result.FAILED, True)
 
 
-def test_a_long_message_that_no_queue_takes_may_come_back_whole() -> None:
+async def test_a_long_message_that_no_queue_takes_may_come_back_whole() -> None:
     body = bytes(1 << 20)
     returned = marshal(Basic.Return(312, "NO_ROUTE", "", "mail"), 1)
     returned += marshal(ContentHeader(0, len(body), Basic.Properties(message_id=JOB.message_id)), 1)
     for first in range(0, len(body), 100_000):
         returned += marshal(ContentBody(body[first : first + 100_000]), 1)
     broker = Frames(returned + marshal(Basic.Ack(1), 1))
-    assert "no queue is bound" in delivered_to(broker, JOB._replace(body=body)).error
+    end = await delivered(broker, sink_at, JOB._replace(body=body))
+    assert "no queue is bound" in end.error

@@ -14,8 +14,9 @@ from benchmarks.receivers import KINDS
 from delayd.fields import Invalid
 from delayd.net import tls
 from delayd.push.redis_sink import RedisSink, redis_sink
-from delayd.push.sinks import DELIVERED, AttemptEnd, Result
+from delayd.push.sinks import DELIVERED, AttemptEnd, Result, Sink
 from tests.access.handshakes import Authority
+from tests.push.receiver import delivered
 from tests.push.test_sinks import JOB
 
 
@@ -232,19 +233,19 @@ def test_user_and_password_are_asked_for_at_each_connection(
         ("line", ""),  # the library has a bound of its own
     ],
 )
-def test_a_reply_without_end_is_cut_off(
+async def test_a_reply_without_end_is_cut_off(
     tmp_path: Path, kind: str, error: str, *, is_secure: bool
 ) -> None:
-    end = harmed(tmp_path, kind, is_secure=is_secure)
+    end = await harmed(tmp_path, kind, is_secure=is_secure)
     assert (end.result, end.is_outage) == (Result.FAILED, True)
     assert error in end.error
 
 
-def test_replies_without_end_are_given_up_with_their_connection(tmp_path: Path) -> None:
-    assert harmed(tmp_path, "replies", is_secure=False) == DELIVERED
+async def test_replies_without_end_are_given_up_with_their_connection(tmp_path: Path) -> None:
+    assert await harmed(tmp_path, "replies", is_secure=False) == DELIVERED
 
 
-def harmed(tmp_path: Path, kind: str, *, is_secure: bool) -> AttemptEnd:
+async def harmed(tmp_path: Path, kind: str, *, is_secure: bool) -> AttemptEnd:
     """What becomes of an attempt at a server that sends without end; it has taken little in."""
     authority = Authority(tmp_path)
     first, again, _ = KINDS[kind]
@@ -262,19 +263,14 @@ def harmed(tmp_path: Path, kind: str, *, is_secure: bool) -> AttemptEnd:
                 await writer.drain()
         writer.transport.abort()
 
-    async def scene() -> AttemptEnd:
-        server_tls = tls.server_context(authority.files()) if is_secure else None
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=server_tls)
-        port = server.sockets[0].getsockname()[1]
-        options: dict[str, object] = {"url": f"redis://localhost:{port}", "list": "due"}
+    def sink_at(port: int) -> Sink:
         if is_secure:
-            options |= {"url": f"rediss://localhost:{port}", "ca": authority.path}
-        sink = redis_sink("orders", options)
-        end = await sink.deliver(JOB)
-        await sink.close()
-        server.close()
-        return end
+            options: dict[str, object] = {"url": f"rediss://localhost:{port}", "ca": authority.path}
+        else:
+            options = {"url": f"redis://localhost:{port}"}
+        return redis_sink("orders", {**options, "list": "due"})
 
-    end = asyncio.run(asyncio.wait_for(scene(), 60))
+    server_tls = tls.server_context(authority.files()) if is_secure else None
+    end = await delivered(serve, sink_at, JOB, server_tls)
     assert sum(sent) < 10_000_000  # of twenty: the rest nobody has taken
     return end

@@ -71,7 +71,18 @@ class QuickSink:
 
 
 class SenderRig(HttpRig):
-    """The sender in the loop of a daemon in memory; `hand` is the sink of urls."""
+    """The sender in the loop of a daemon in memory; `hand` is the sink of urls.
+
+    `take` are the steps of senders.txt, and `look` what is seen after one.
+    """
+
+    ENDS: Final = {"delivered": DELIVERED, "refused": REFUSED, "gone": GONE, "outage": OUTAGE}
+    TIMES_MS: Final = {
+        "timeout": TIMEOUT_MS,
+        "extra": limits.PUSH_LEASE_EXTRA_MS + 1,
+        "lease": TIMEOUT_MS + limits.PUSH_LEASE_EXTRA_MS + 1,
+        "grace": GRACE_MS,
+    }
 
     def __init__(
         self, *, calls_max: int = 256, per_place: int = 8, is_checked: bool = True
@@ -83,8 +94,9 @@ class SenderRig(HttpRig):
         self.engine.vet_target = lambda target: target
         self.scheduler = Scheduler(self.engine, PushBounds(calls_max, per_place, TIMEOUT_MS))
         self.said = io.StringIO()
-        self.ahead_ms = 0
-        """How far real time is ahead of the clock of the jobs."""
+        self.stopping: asyncio.Task[None] | None = None
+        self._seen = [0, 0]
+        self._frames = 0
         self.sender = self.loop.run_until_complete(self._made())
         self.turns.on_push = self.sender.on_push
         self.settle()
@@ -98,7 +110,7 @@ class SenderRig(HttpRig):
             SinkTable(self.hand, topics, self.named, self.sink_rules),
             Log(self.said, self.clock.wall_ms),
             LOG_ID,
-            at_ms=lambda: self.clock.now_ms() + self.ahead_ms,
+            at_ms=self.clock.now_ms,
         )
 
     def sends(self, name: str, host: str = "", /, **push: object) -> None:
@@ -138,23 +150,7 @@ class SenderRig(HttpRig):
         """What was logged, without the time."""
         return [line.partition(" ")[2] for line in self.said.getvalue().splitlines()]
 
-
-class SenderBench(SenderRig):
-    """The steps of senders.txt."""
-
-    ENDS: Final = {"delivered": DELIVERED, "refused": REFUSED, "gone": GONE}
-    TIMES_MS: Final = {
-        "timeout": TIMEOUT_MS,
-        "extra": limits.PUSH_LEASE_EXTRA_MS + 1,
-        "lease": TIMEOUT_MS + limits.PUSH_LEASE_EXTRA_MS + 1,
-        "grace": GRACE_MS,
-    }
-
-    def __init__(self, per_place: int = 8) -> None:
-        super().__init__(per_place=per_place)
-        self.stopping: asyncio.Task[None] | None = None
-        self._seen = [0, 0]
-        self._frames = 0
+    # --- Steps of a text --------------------------------------------------------------------------
 
     def take(self, said: str) -> object:
         act, *words = said.split()
@@ -162,7 +158,7 @@ class SenderBench(SenderRig):
         words = [word for word in words if "=" not in word]
         match act:
             case "sends":
-                self.sends(words[0], "" if "sink" in given else "a", **given)
+                self.sends(words[0], "" if {"sink", "topic"} & {*given} else "a", **given)
             case "put":
                 self.put(*words, **given)
             case "posts":
@@ -206,6 +202,12 @@ class SenderBench(SenderRig):
             case "counted":
                 counts = counters.get(words[0], {})
                 return " ".join(f"{end.value}={count}" for end, count in counts.items() if count)
+            case "timed":
+                took_ms = self.sender.counters.took_ms
+                return " ".join(
+                    f"{sink} {sum(took.counts[:-1])} in {took.counts[-1]}"
+                    for sink, took in took_ms.items()
+                )
             case "error":
                 record = self.engine.store.jobs.get(int(words[0]))
                 note = None if record is None else note_of(record)
@@ -248,8 +250,9 @@ FACTS: Final = dict(rows(Path(__file__).parent / "senders.txt"))
 @pytest.mark.parametrize("name", FACTS)
 def test_fact(name: str) -> None:
     given = FACTS[name].given.split("; ")
-    bounds = [step.split("=") for step in given if " " not in step and "=" in step]
-    with SenderBench(**{name: int(value) for name, value in bounds}) as bench:
+    words = [step.partition("=") for step in given if " " not in step and "=" in step]
+    bounds: dict[str, Any] = {word: int(value) for word, _, value in words}
+    with SenderRig(**bounds) as bench:
         for step in given[len(bounds) :]:
             if step:
                 bench.take(step)
@@ -341,28 +344,7 @@ def test_the_content_type_of_a_target_comes_before_what_the_body_looks_like(
     assert rig.hand.jobs[0].content_type == "text/plain"
 
 
-def test_a_topic_that_is_a_target_is_given_the_job(rig: SenderRig) -> None:
-    rig.sends("mail", topic="next")
-    rig.put("mail", body={"a": 1})
-    mail, following = (rig.engine.store.topic(name) for name in ("mail", "next"))
-    assert (mail.jobs, len(following.queues.ready)) == (0, 1)
-    assert rig.sender.counters.took_ms.keys() == {"topic"}
-
-
 # --- When a call begins and ends -----------------------------------------------------------------
-
-
-def test_when_a_breaker_lets_a_probe_through_it_is_made_without_anything_else_happening(
-    rig: SenderRig,
-) -> None:
-    rig.sends("mail", "a")
-    jobs = [rig.put("mail") for _ in range(limits.BREAKER_FAILURES)]
-    for job_id in jobs:
-        rig.answers(job_id, OUTAGE)
-    waiting = rig.put("mail")
-    assert waiting not in rig.given()
-    rig.pass_ms(limits.BREAKER_OPEN_MS)
-    assert waiting in rig.given()
 
 
 def test_a_call_makes_one_task_and_one_timer_and_a_waiting_job_makes_neither() -> None:
@@ -562,21 +544,6 @@ def test_so_many_lines_are_logged_in_a_minute_and_no_more() -> None:
                 rig.put(f"t{number}")
         assert len(rig.lines()) == limits.PUSH_LOG_LINES
         assert 'place="sink:odd" topic="t0"' in rig.lines()[0]
-
-
-def test_attempts_are_counted_by_topic_and_result_and_timed_by_sink(rig: SenderRig) -> None:
-    rig.sends("mail", "a")
-    jobs = [rig.put("mail") for _ in range(3)]
-    rig.pass_ms(30)
-    for job_id, end in zip(jobs, (DELIVERED, DELIVERED, GONE), strict=True):
-        rig.answers(job_id, end)
-    counts = rig.sender.counters
-    assert counts.by_topic["mail"] == {
-        Result.DELIVERED: 2,
-        Result.FAILED: 0,
-        Result.EXHAUSTED: 1,
-    }
-    assert (sum(counts.took_ms["url"].counts[:-1]), counts.took_ms["url"].counts[-1]) == (3, 90)
 
 
 def test_the_figures_tell_what_goes_on_and_what_was(rig: SenderRig) -> None:

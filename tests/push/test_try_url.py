@@ -17,8 +17,7 @@ async def tried(receiver: Receiver, call: DueJob, dns: Any, **changes: Any) -> T
 
 async def test_a_sample_over_tls_tells_that_the_certificate_is_accepted(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    receiver = Receiver(tls=tls.server_context(authority.files("hook.example")))
-    async with receiver:
+    async with Receiver(tls=tls.server_context(authority.files("hook.example"))) as receiver:
         dns = FakeDns(hook_example=["127.0.0.1", "10.0.0.7"])
         call = job(receiver.url(scheme="https"))
         trial = await tried(receiver, call, dns, tls=authority.client())
@@ -38,8 +37,7 @@ async def test_a_look_up_that_hangs_ends_the_trial_in_time() -> None:
     async def hang(_host: str, _port: int) -> list[tuple[Any, ...]]:
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
-    receiver = Receiver()
-    async with receiver:
+    async with Receiver() as receiver:
         trial = await tried(receiver, job(receiver.url(), timeout_ms=5), hang)
     assert trial.end is not None
     assert trial.end.error == "no answer within 5ms"
@@ -48,8 +46,7 @@ async def test_a_look_up_that_hangs_ends_the_trial_in_time() -> None:
 
 
 async def test_the_time_that_a_sample_takes_is_that_of_the_receiver() -> None:
-    receiver = Receiver()
-    async with receiver:
+    async with Receiver() as receiver:
         sink = webhook(receiver)
         read_ns: list[int] = []
 
@@ -65,8 +62,7 @@ async def test_the_time_that_a_sample_takes_is_that_of_the_receiver() -> None:
 
 
 async def test_an_address_in_place_of_a_name_is_judged_too() -> None:
-    receiver = Receiver()
-    async with receiver:
+    async with Receiver() as receiver:
         egress = rules(receiver, "::1/128")
         dns = FakeDns()
         dns.hosts["::1"] = ["::1"]

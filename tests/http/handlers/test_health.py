@@ -19,21 +19,20 @@ def not_ready(rig: HttpRig) -> Answer:
     return answer
 
 
-def test_a_full_disk_makes_it_unready_until_there_is_space_again() -> None:
-    with HttpRig() as rig:
-        job_bytes = PUT_COST_BYTES + 2 * READY_BODY_BYTES + TOPIC_COST_BYTES
-        needed_bytes = EMERGENCY_BYTES + job_bytes
-        asked: list[int] = []
+def test_a_full_disk_makes_it_unready_until_there_is_space_again(rig: HttpRig) -> None:
+    job_bytes = PUT_COST_BYTES + 2 * READY_BODY_BYTES + TOPIC_COST_BYTES
+    needed_bytes = EMERGENCY_BYTES + job_bytes
+    asked: list[int] = []
 
-        def ask(missing_bytes: int, _body_bytes: int, _places: int) -> int:
-            asked.append(missing_bytes)
-            return missing_bytes if len(asked) > 1 else -1
+    def ask(missing_bytes: int, _body_bytes: int, _places: int) -> int:
+        asked.append(missing_bytes)
+        return missing_bytes if len(asked) > 1 else -1
 
-        rig.engine.log_space.limit(needed_bytes - 1, ask)
-        assert not_ready(rig).word == "NOT_READY"
-        assert rig.call("GET", "/readyz").status == 200, "nobody puts, and it asks all the same"
-        assert asked == [1, 1]
-        assert rig.engine.log_space.free_bytes == needed_bytes
+    rig.engine.log_space.limit(needed_bytes - 1, ask)
+    assert not_ready(rig).word == "NOT_READY"
+    assert rig.call("GET", "/readyz").status == 200, "nobody puts, and it asks all the same"
+    assert asked == [1, 1]
+    assert rig.engine.log_space.free_bytes == needed_bytes
 
 
 # --- Metrics -------------------------------------------------------------------------------------
@@ -46,35 +45,31 @@ def pieces(now_ms: int) -> Iterator[bytes]:
     yield b"c 3\n"
 
 
-def test_requests_are_counted_by_call_and_status() -> None:
-    with HttpRig() as rig:
-        rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1})
-        rig.call("POST", "/v1/topics/mail/jobs", {"body": 1, "delay": "soon"})
-        rig.call("POST", "/v1/topics/mail/jobs", data=b"{")
-        rig.call("GET", "/v1/nothing")
-        counted = {name: each.by_status for name, each in rig.api.requests.items()}
-        assert counted["put_job"] == {201: 1, 422: 1, 400: 1}
-        assert sum(rig.api.requests["put_job"].took_ns.counts[:-1]) == 3
-        assert counted[""] == {404: 1}
-        assert counted["reserve"] == {}
+def test_requests_are_counted_by_call_and_status(rig: HttpRig) -> None:
+    rig.ok("POST", "/v1/topics/mail/jobs", {"body": 1})
+    rig.call("POST", "/v1/topics/mail/jobs", {"body": 1, "delay": "soon"})
+    rig.call("POST", "/v1/topics/mail/jobs", data=b"{")
+    rig.call("GET", "/v1/nothing")
+    counted = {name: each.by_status for name, each in rig.api.requests.items()}
+    assert counted["put_job"] == {201: 1, 422: 1, 400: 1}
+    assert sum(rig.api.requests["put_job"].took_ns.counts[:-1]) == 3
+    assert counted[""] == {404: 1}
+    assert counted["reserve"] == {}
 
 
-def test_metrics_are_sent_in_pieces() -> None:
-    with HttpRig() as rig:
-        rig.api.reports = rig.api.reports._replace(
-            metrics=pieces, metrics_type="text/plain; version=1"
-        )
-        before = rig.turns_taken
-        answer = rig.call("GET", "/metrics")
-        assert answer.status == 200
-        assert answer.headers["content-type"] == "text/plain; version=1"
-        assert answer.headers["transfer-encoding"] == "chunked"
-        assert answer.body == b"".join(pieces(rig.api.now_ms()))
-        assert rig.turns_taken - before >= 3, "others have their turns in between"
-        head = rig.call("HEAD", "/metrics")
-        assert (head.status, head.body) == (200, b"")
-        assert "transfer-encoding" not in head.headers
-        assert rig.call("GET", "/metrics").body == answer.body
+def test_metrics_are_sent_in_pieces(rig: HttpRig) -> None:
+    rig.api.reports = rig.api.reports._replace(metrics=pieces, metrics_type="text/plain; version=1")
+    before = rig.turns_taken
+    answer = rig.call("GET", "/metrics")
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/plain; version=1"
+    assert answer.headers["transfer-encoding"] == "chunked"
+    assert answer.body == b"".join(pieces(rig.api.now_ms()))
+    assert rig.turns_taken - before >= 3, "others have their turns in between"
+    head = rig.call("HEAD", "/metrics")
+    assert (head.status, head.body) == (200, b"")
+    assert "transfer-encoding" not in head.headers
+    assert rig.call("GET", "/metrics").body == answer.body
 
 
 def test_stats_tell_what_the_line_knows_of_the_daemon() -> None:

@@ -91,14 +91,13 @@ def test_a_text_of_more_arrays_than_the_api_reads_is_none() -> None:
 
 
 @pytest.mark.parametrize("text", [b"1e999", b'{"a":[1,-1.5E+400]}', b"9" * 309])
-def test_one_job_of_the_line_makes_no_answer_unreadable(text: bytes) -> None:
-    with HttpRig() as rig:
-        topic = rig.engine.store.topic("mail")
-        put_alike(rig.engine, topic, 0, 0, 60_000, (text, b'"fine"'), RequestMs(rig.clock.now_ms()))
-        for path in ("/v1/jobs/1", f"{JOBS}?bodies=true", "/v1/topics/mail/reserve"):
-            answer = rig.call("POST" if "reserve" in path else "GET", path, None)
-            read = orjson.loads(answer.body)
-            job = read["jobs"][0] if "jobs" in read else read
-            assert "body" not in job
-            assert job["body_base64"]
-            assert rig.call("POST", JOBS, data=b'{"body":%b}' % text).status == 400
+def test_one_job_of_the_line_makes_no_answer_unreadable(rig: HttpRig, text: bytes) -> None:
+    topic = rig.engine.store.topic("mail")
+    put_alike(rig.engine, topic, 0, 0, 60_000, (text, b'"fine"'), RequestMs(rig.clock.now_ms()))
+    for path in ("/v1/jobs/1", f"{JOBS}?bodies=true", "/v1/topics/mail/reserve"):
+        answer = rig.call("POST" if "reserve" in path else "GET", path, None)
+        read = orjson.loads(answer.body)
+        job = read["jobs"][0] if "jobs" in read else read
+        assert "body" not in job
+        assert job["body_base64"]
+        assert rig.call("POST", JOBS, data=b'{"body":%b}' % text).status == 400

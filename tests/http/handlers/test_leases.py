@@ -27,73 +27,71 @@ def many(rig: HttpRig, count: int) -> list[dict[str, Any]]:
     return [dict(job) for job in rig.ok("POST", RESERVE, {"max": count})["jobs"]]
 
 
-def test_the_reservation_ends_with_the_ttr_and_not_when_somebody_notices() -> None:
-    with HttpRig() as rig:
-        put(rig, ttr=5)
-        job = reserved(rig)
-        store = rig.engine.store
-        store.time_ms = PlayedMs(store.time_ms + 5_001)
-        record = store.jobs.get(1)
-        assert record is not None
-        with pytest.raises(ReservationLost):
-            holder_of(rig.engine, 1, job["token"], record)
+def test_the_reservation_ends_with_the_ttr_and_not_when_somebody_notices(rig: HttpRig) -> None:
+    put(rig, ttr=5)
+    job = reserved(rig)
+    store = rig.engine.store
+    store.time_ms = PlayedMs(store.time_ms + 5_001)
+    record = store.jobs.get(1)
+    assert record is not None
+    with pytest.raises(ReservationLost):
+        holder_of(rig.engine, 1, job["token"], record)
 
 
-def test_a_job_that_is_held_on_the_line_is_none_of_https() -> None:
-    with HttpRig() as rig:
-        put(rig)
-        session = open_session(rig.engine)
-        watch(rig.engine, session, "mail")
-        assert reserve(rig.engine, session, rig.api.now_ms()) is not None
-        record = rig.engine.store.jobs.get(1)
-        assert record is not None
-        token = f"1-{int.from_bytes(record[16:24], 'little'):x}-1"
-        before = rig.ok("GET", "/v1/jobs/1")
-        for act in ACTS:
-            answer = say(rig, act, {"id": 1, "token": token})
-            assert (answer.status, answer.word) == (409, "NOT_RESERVED")
-        for path, given in (("ack", {"tokens": [token]}), ("nack", {"nacks": [{"token": token}]})):
-            answer = rig.call("POST", f"/v1/{path}", given)
-            assert (answer.status, answer.json["results"][0]["status"]) == (207, 409)
-        assert rig.ok("GET", "/v1/jobs/1") == before
+def test_a_job_that_is_held_on_the_line_is_none_of_https(rig: HttpRig) -> None:
+    put(rig)
+    session = open_session(rig.engine)
+    watch(rig.engine, session, "mail")
+    assert reserve(rig.engine, session, rig.api.now_ms()) is not None
+    record = rig.engine.store.jobs.get(1)
+    assert record is not None
+    token = f"1-{int.from_bytes(record[16:24], 'little'):x}-1"
+    before = rig.ok("GET", "/v1/jobs/1")
+    for act in ACTS:
+        answer = say(rig, act, {"id": 1, "token": token})
+        assert (answer.status, answer.word) == (409, "NOT_RESERVED")
+    for path, given in (("ack", {"tokens": [token]}), ("nack", {"nacks": [{"token": token}]})):
+        answer = rig.call("POST", f"/v1/{path}", given)
+        assert (answer.status, answer.json["results"][0]["status"]) == (207, 409)
+    assert rig.ok("GET", "/v1/jobs/1") == before
 
 
 @pytest.mark.parametrize("reserves", [1, 2])
-def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(reserves: int) -> None:
-    with HttpRig() as rig:
-        put(rig, ttr=5)
+def test_a_token_is_good_after_a_restart_until_the_ttr_has_run_out(
+    rig: HttpRig, reserves: int
+) -> None:
+    put(rig, ttr=5)
+    job = reserved(rig)
+    for _ in range(reserves - 1):
+        say(rig, "nack", job)
         job = reserved(rig)
-        for _ in range(reserves - 1):
-            say(rig, "nack", job)
-            job = reserved(rig)
-        rig.pass_ms(4_000)
-        token = job["token"]
-        later = token.removesuffix(str(reserves)) + str(reserves + 1)
-        for delta, is_good in ((0, True), (990, True), (11, False)):
-            rig.pass_ms(delta)
-            engine = rig.after_restart()
-            record = engine.store.jobs.get(1)
-            assert record is not None
-            if not is_good:
-                with pytest.raises(ReservationLost):
-                    holder_of(engine, 1, token, record)
-                continue
-            session = holder_of(engine, 1, token, record)
+    rig.pass_ms(4_000)
+    token = job["token"]
+    later = token.removesuffix(str(reserves)) + str(reserves + 1)
+    for delta, is_good in ((0, True), (990, True), (11, False)):
+        rig.pass_ms(delta)
+        engine = rig.after_restart()
+        record = engine.store.jobs.get(1)
+        assert record is not None
+        if not is_good:
             with pytest.raises(ReservationLost):
-                holder_of(engine, 1, later, record)
-            delete(engine, session, 1, RequestMs(engine.store.time_ms))
-            assert engine.log_space.jobs == 0
+                holder_of(engine, 1, token, record)
+            continue
+        session = holder_of(engine, 1, token, record)
+        with pytest.raises(ReservationLost):
+            holder_of(engine, 1, later, record)
+        delete(engine, session, 1, RequestMs(engine.store.time_ms))
+        assert engine.log_space.jobs == 0
 
 
-def test_many_are_acknowledged_in_one_commit() -> None:
-    with HttpRig() as rig:
-        jobs = many(rig, HTTP_BATCH_MAX)
-        before = len(rig.disk.frames)
-        answer = rig.call("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
-        assert answer.status == 200
-        assert answer.json["results"] == [{"id": job["id"], "status": 200} for job in jobs]
-        assert len(rig.disk.frames) == before + 1
-        assert rig.engine.log_space.jobs == 0
+def test_many_are_acknowledged_in_one_commit(rig: HttpRig) -> None:
+    jobs = many(rig, HTTP_BATCH_MAX)
+    before = len(rig.disk.frames)
+    answer = rig.call("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
+    assert answer.status == 200
+    assert answer.json["results"] == [{"id": job["id"], "status": 200} for job in jobs]
+    assert len(rig.disk.frames) == before + 1
+    assert rig.engine.log_space.jobs == 0
 
 
 def test_the_results_of_nacks_are_written_as_clients_have_always_read_them() -> None:
@@ -108,25 +106,26 @@ def test_the_results_of_nacks_are_written_as_clients_have_always_read_them() -> 
 
 
 @pytest.mark.parametrize("verb", ["ack", "nack"])
-def test_long_batches_are_carried_out_in_slices_with_turns_of_others_between(verb: str) -> None:
-    with HttpRig() as rig:
-        jobs = 40 if verb == "nack" else 12 * HTTP_LOOK_ITEMS
-        tokens = [job["token"] for job in many(rig, jobs)]
-        tokens[20] = tokens[3]
-        given: dict[str, Any] = {"tokens": tokens}
-        if verb == "nack":
-            given = {"nacks": [{"token": token, "delay": 5} for token in tokens]}
-        rig.api.loop_time.now_ns = SliceWatch()
-        before = len(rig.disk.frames)
-        worker = rig.send("POST", f"/v1/{verb}", given, is_settled=False)
-        still_reserved = set()
-        for _ in rig.meanwhile(worker):
-            still_reserved.add(len(rig.engine.store.leases.sessions))
-        assert len(still_reserved) > (8 if verb == "nack" else 3), "others were answered meanwhile"
-        assert len(rig.disk.frames) > before + (30 if verb == "nack" else 10)
-        statuses = [one["status"] for one in worker.the_answer.json["results"]]
-        assert statuses == [200] * 20 + [404 if verb == "ack" else 409] + [200] * (jobs - 21)
-        assert len(rig.engine.store.leases.sessions) == 1, "the one that was not named"
+def test_long_batches_are_carried_out_in_slices_with_turns_of_others_between(
+    rig: HttpRig, verb: str
+) -> None:
+    jobs = 40 if verb == "nack" else 12 * HTTP_LOOK_ITEMS
+    tokens = [job["token"] for job in many(rig, jobs)]
+    tokens[20] = tokens[3]
+    given: dict[str, Any] = {"tokens": tokens}
+    if verb == "nack":
+        given = {"nacks": [{"token": token, "delay": 5} for token in tokens]}
+    rig.api.loop_time.now_ns = SliceWatch()
+    before = len(rig.disk.frames)
+    worker = rig.send("POST", f"/v1/{verb}", given, is_settled=False)
+    still_reserved = set()
+    for _ in rig.meanwhile(worker):
+        still_reserved.add(len(rig.engine.store.leases.sessions))
+    assert len(still_reserved) > (8 if verb == "nack" else 3), "others were answered meanwhile"
+    assert len(rig.disk.frames) > before + (30 if verb == "nack" else 10)
+    statuses = [one["status"] for one in worker.the_answer.json["results"]]
+    assert statuses == [200] * 20 + [404 if verb == "ack" else 409] + [200] * (jobs - 21)
+    assert len(rig.engine.store.leases.sessions) == 1, "the one that was not named"
 
 
 @pytest.mark.walk(1, 10)

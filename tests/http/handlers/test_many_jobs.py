@@ -53,23 +53,22 @@ def test_a_page_of_long_errors_ends_where_there_are_enough() -> None:
 
 
 @pytest.mark.thorough
-def test_pages_hold_each_job_once_that_stays_as_it_is(rng: random.Random) -> None:
-    with HttpRig() as rig:
-        still = {put(rig, delay=rng.randrange(1, 1_000))["id"] for _ in range(60)}
-        moving = {put(rig, delay=rng.randrange(1, 1_000))["id"] for _ in range(40)}
-        told = rig.ok("GET", f"{JOBS}?limit=7")
-        seen = ids(told)
-        while told["after"] is not None:
-            some = rng.choice(sorted(moving))
-            if rng.random() < 0.5:
-                rig.ok("PATCH", f"/v1/jobs/{some}", {"delay": rng.randrange(1, 1_000)})
-            else:
-                rig.ok("DELETE", f"/v1/jobs/{some}")
-                moving.discard(some)
-                moving.add(put(rig, delay=rng.randrange(1, 1_000))["id"])
-            told = rig.ok("GET", f"{JOBS}?limit=7&after={told['after']}")
-            seen += ids(told)
-        assert sorted(job_id for job_id in seen if job_id in still) == sorted(still)
+def test_pages_hold_each_job_once_that_stays_as_it_is(rig: HttpRig, rng: random.Random) -> None:
+    still = {put(rig, delay=rng.randrange(1, 1_000))["id"] for _ in range(60)}
+    moving = {put(rig, delay=rng.randrange(1, 1_000))["id"] for _ in range(40)}
+    told = rig.ok("GET", f"{JOBS}?limit=7")
+    seen = ids(told)
+    while told["after"] is not None:
+        some = rng.choice(sorted(moving))
+        if rng.random() < 0.5:
+            rig.ok("PATCH", f"/v1/jobs/{some}", {"delay": rng.randrange(1, 1_000)})
+        else:
+            rig.ok("DELETE", f"/v1/jobs/{some}")
+            moving.discard(some)
+            moving.add(put(rig, delay=rng.randrange(1, 1_000))["id"])
+        told = rig.ok("GET", f"{JOBS}?limit=7&after={told['after']}")
+        seen += ids(told)
+    assert sorted(job_id for job_id in seen if job_id in still) == sorted(still)
 
 
 def test_a_page_of_long_bodies_ends_where_there_are_enough() -> None:

@@ -14,15 +14,14 @@ from delayd.http.answer_forms import PutResultsAnswer
 from tests.rigs.http import JOBS, RESERVE, HttpRig, SliceWatch
 
 
-def test_a_batch_is_one_commit() -> None:
-    with HttpRig() as rig:
-        before = len(rig.disk.frames)
-        told = rig.ok("POST", JOBS, {"jobs": [{"body": n} for n in range(limits.HTTP_BATCH_MAX)]})
-        assert len(rig.disk.frames) == before + 1
-        assert [one["id"] for one in told["results"]] == list(range(1, limits.HTTP_BATCH_MAX + 1))
-        assert {one["status"] for one in told["results"]} == {201}
-        jobs = rig.ok("POST", RESERVE, {"max": limits.HTTP_BATCH_MAX})["jobs"]
-        assert [job["body"] for job in jobs] == list(range(limits.HTTP_BATCH_MAX))
+def test_a_batch_is_one_commit(rig: HttpRig) -> None:
+    before = len(rig.disk.frames)
+    told = rig.ok("POST", JOBS, {"jobs": [{"body": n} for n in range(limits.HTTP_BATCH_MAX)]})
+    assert len(rig.disk.frames) == before + 1
+    assert [one["id"] for one in told["results"]] == list(range(1, limits.HTTP_BATCH_MAX + 1))
+    assert {one["status"] for one in told["results"]} == {201}
+    jobs = rig.ok("POST", RESERVE, {"max": limits.HTTP_BATCH_MAX})["jobs"]
+    assert [job["body"] for job in jobs] == list(range(limits.HTTP_BATCH_MAX))
 
 
 KINDS: Final[dict[str, Callable[[int], dict[str, Any]]]] = {
@@ -55,22 +54,19 @@ def test_a_long_batch_is_put_and_answered_in_slices_with_turns_of_others_between
         assert {one["status"] for one in results} == {201}
 
 
-def test_of_a_job_alone_a_run_and_a_batch_the_answers_say_the_same() -> None:
-    with HttpRig() as rig:
-        job = {"body": 1, "delay": "5s"}
-        alone = rig.ok("POST", JOBS, job)
-        for jobs in ([job], [job] * 3, [job, {**job, "key": "a"}]):
-            answer = rig.call("POST", JOBS, {"jobs": jobs})
-            results = answer.json["results"]
-            assert [one.pop("id") for one in results] == [
-                *range(alone["id"] + 1, alone["id"] + 1 + len(jobs))
-            ]
-            assert results == [{"status": 201, "outcome": "created", "due": alone["due"]}] * len(
-                jobs
-            )
-            alone["id"] += len(jobs)
-            read = msgspec.json.decode(answer.body, type=PutResultsAnswer)
-            assert msgspec.json.encode(read) == answer.body, "with the members in their order"
+def test_of_a_job_alone_a_run_and_a_batch_the_answers_say_the_same(rig: HttpRig) -> None:
+    job = {"body": 1, "delay": "5s"}
+    alone = rig.ok("POST", JOBS, job)
+    for jobs in ([job], [job] * 3, [job, {**job, "key": "a"}]):
+        answer = rig.call("POST", JOBS, {"jobs": jobs})
+        results = answer.json["results"]
+        assert [one.pop("id") for one in results] == [
+            *range(alone["id"] + 1, alone["id"] + 1 + len(jobs))
+        ]
+        assert results == [{"status": 201, "outcome": "created", "due": alone["due"]}] * len(jobs)
+        alone["id"] += len(jobs)
+        read = msgspec.json.decode(answer.body, type=PutResultsAnswer)
+        assert msgspec.json.encode(read) == answer.body, "with the members in their order"
 
 
 def test_jobs_alike_are_put_together_up_to_a_number_and_a_length_of_bodies() -> None:
@@ -200,13 +196,12 @@ def test_of_very_many_bad_lines_so_many_are_named() -> None:
         (b'{"body": ["%b", NaN]}', ""),
     ],
 )
-def test_a_long_line_that_is_no_json_is_refused(line: bytes, why: str) -> None:
-    with HttpRig() as rig:
-        data = b'{"body": 1}\n' + line % (b"x" * limits.HTTP_STEP_BYTES)
-        answer = rig.call("POST", JOBS, data=data, headers=LINES)
-        assert (answer.status, answer.word) == (400, "BAD_JSON")
-        assert f"line 2: {why}" in answer.json["detail"]
-        assert rig.engine.log_space.jobs == 0
+def test_a_long_line_that_is_no_json_is_refused(rig: HttpRig, line: bytes, why: str) -> None:
+    data = b'{"body": 1}\n' + line % (b"x" * limits.HTTP_STEP_BYTES)
+    answer = rig.call("POST", JOBS, data=data, headers=LINES)
+    assert (answer.status, answer.word) == (400, "BAD_JSON")
+    assert f"line 2: {why}" in answer.json["detail"]
+    assert rig.engine.log_space.jobs == 0
 
 
 def drawn(rng: random.Random) -> dict[str, object]:

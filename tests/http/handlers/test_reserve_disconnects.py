@@ -25,33 +25,33 @@ def put_unsettled(rig: HttpRig, delay_ms: int = 0) -> int:
 # --- While waiting --------------------------------------------------------------------------------
 
 
-def test_a_job_that_comes_as_its_waiter_goes_is_the_next_ones() -> None:
-    with HttpRig() as rig:
-        put(rig, delay=5)
-        first, second = wait(rig), wait(rig)
-        first.hang_up()
-        rig.pass_ms(5_001)
-        assert ids(second) == [1]
-        assert second.the_answer.json["jobs"][0]["attempt"] == 1
+def test_a_job_that_comes_as_its_waiter_goes_is_the_next_ones(rig: HttpRig) -> None:
+    put(rig, delay=5)
+    first, second = wait(rig), wait(rig)
+    first.hang_up()
+    rig.pass_ms(5_001)
+    assert ids(second) == [1]
+    assert second.the_answer.json["jobs"][0]["attempt"] == 1
 
 
 @pytest.mark.parametrize("jobs_max", [1, 2])
 @pytest.mark.parametrize("callbacks", [0, 1, 2, 3])
-def test_a_job_that_is_put_as_its_waiter_goes_is_ready(jobs_max: int, callbacks: int) -> None:
-    with HttpRig() as rig:
-        leaving = wait(rig, max=jobs_max)
+def test_a_job_that_is_put_as_its_waiter_goes_is_ready(
+    rig: HttpRig, jobs_max: int, callbacks: int
+) -> None:
+    leaving = wait(rig, max=jobs_max)
 
-        def put_after(callbacks: int) -> None:
-            if callbacks:
-                rig.loop.call_soon(put_after, callbacks - 1)
-            else:
-                put_unsettled(rig)
+    def put_after(callbacks: int) -> None:
+        if callbacks:
+            rig.loop.call_soon(put_after, callbacks - 1)
+        else:
+            put_unsettled(rig)
 
-        put_after(callbacks)
-        leaving.hang_up()
-        rig.settle()
-        job = stored(rig.engine)
-        assert (job["state"], job["attempts"]) == ("ready", 0)
+    put_after(callbacks)
+    leaving.hang_up()
+    rig.settle()
+    job = stored(rig.engine)
+    assert (job["state"], job["attempts"]) == ("ready", 0)
 
 
 def gone_before_the_answer(rig: HttpRig, how: str) -> None:
@@ -95,60 +95,56 @@ HOW = (
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("policy", [{}, {"retry": "1h 1h"}, {"max_attempts": 1}])
 def test_a_job_whose_worker_has_gone_is_ready_at_once_and_was_not_attempted(
-    how: str, policy: dict[str, object]
+    rig: HttpRig, how: str, policy: dict[str, object]
 ) -> None:
-    with HttpRig() as rig:
-        rig.ok("PUT", "/v1/topics/mail/policy", policy)
-        put(rig)
-        put(rig, delay="1h")
-        for number in (1, 2, 3):
-            gone_before_the_answer(rig, how)
-            for engine in (rig.engine, rig.after_restart()):
-                job = stored(engine)
-                assert (job["state"], job["attempts"]) == ("ready", 0)
-                assert (job["reserves"], job["timeouts"]) == (number, 0)
-                assert job["failure"]["reason"] == "undelivered"
-        (job,) = rig.ok("POST", RESERVE)["jobs"]
-        assert (job["id"], job["attempt"]) == (1, 1)
-        rig.ok("POST", "/v1/jobs/1/nack", {"token": job["token"]})
-        state = {"retry": "delayed", "max_attempts": "buried", "": "ready"}[next(iter(policy), "")]
-        assert stored(rig.engine)["state"] == state
+    rig.ok("PUT", "/v1/topics/mail/policy", policy)
+    put(rig)
+    put(rig, delay="1h")
+    for number in (1, 2, 3):
+        gone_before_the_answer(rig, how)
+        for engine in (rig.engine, rig.after_restart()):
+            job = stored(engine)
+            assert (job["state"], job["attempts"]) == ("ready", 0)
+            assert (job["reserves"], job["timeouts"]) == (number, 0)
+            assert job["failure"]["reason"] == "undelivered"
+    (job,) = rig.ok("POST", RESERVE)["jobs"]
+    assert (job["id"], job["attempt"]) == (1, 1)
+    rig.ok("POST", "/v1/jobs/1/nack", {"token": job["token"]})
+    state = {"retry": "delayed", "max_attempts": "buried", "": "ready"}[next(iter(policy), "")]
+    assert stored(rig.engine)["state"] == state
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_job_whose_worker_has_gone_is_handed_to_who_waits(how: str) -> None:
-    with HttpRig() as rig:
-        put(rig)
-        rig.disk.hold()
-        first, second = wait(rig), wait(rig)
-        rig.disk.release()
-        first.hang_up()
-        rig.settle()
-        assert ids(second) == [1]
-        (job,) = second.the_answer.json["jobs"]
-        assert (job["attempt"], job["token"].rpartition("-")[2]) == (1, "2")
-        rig.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
+def test_a_job_whose_worker_has_gone_is_handed_to_who_waits(rig: HttpRig, how: str) -> None:
+    put(rig)
+    rig.disk.hold()
+    first, second = wait(rig), wait(rig)
+    rig.disk.release()
+    first.hang_up()
+    rig.settle()
+    assert ids(second) == [1]
+    (job,) = second.the_answer.json["jobs"]
+    assert (job["attempt"], job["token"].rpartition("-")[2]) == (1, "2")
+    rig.ok("POST", "/v1/jobs/1/ack", {"token": job["token"]})
 
 
-def test_attempts_from_before_stay_counted() -> None:
-    with HttpRig() as rig:
-        put(rig, retry="0.01 0.01")
-        (job,) = rig.ok("POST", RESERVE)["jobs"]
-        rig.ok("POST", "/v1/jobs/1/nack", {"token": job["token"], "error": "no luck"})
-        rig.pass_ms(20)
-        gone_before_the_answer(rig, HOW[0])
-        (job,) = rig.ok("POST", RESERVE)["jobs"]
-        assert (job["attempt"], job["failure"]["error"]) == (2, "no luck")
+def test_attempts_from_before_stay_counted(rig: HttpRig) -> None:
+    put(rig, retry="0.01 0.01")
+    (job,) = rig.ok("POST", RESERVE)["jobs"]
+    rig.ok("POST", "/v1/jobs/1/nack", {"token": job["token"], "error": "no luck"})
+    rig.pass_ms(20)
+    gone_before_the_answer(rig, HOW[0])
+    (job,) = rig.ok("POST", RESERVE)["jobs"]
+    assert (job["attempt"], job["failure"]["error"]) == (2, "no luck")
 
 
-def test_who_goes_away_as_the_daemon_stops_is_in_nobodys_way() -> None:
-    with HttpRig() as rig:
-        leaving, waiting = wait(rig), wait(rig)
-        leaving.hang_up()
-        rig.loop.call_soon(rig.server.stop_accepting)
-        rig.settle()
-        assert waiting.the_answer.status == 503
-        assert not rig.api.waiting
+def test_who_goes_away_as_the_daemon_stops_is_in_nobodys_way(rig: HttpRig) -> None:
+    leaving, waiting = wait(rig), wait(rig)
+    leaving.hang_up()
+    rig.loop.call_soon(rig.server.stop_accepting)
+    rig.settle()
+    assert waiting.the_answer.status == 503
+    assert not rig.api.waiting
 
 
 # --- All of it at once ----------------------------------------------------------------------------
