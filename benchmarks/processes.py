@@ -15,7 +15,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from benchmarks.line import HOST
 from benchmarks.registry import NotMeasuredError
@@ -60,6 +60,9 @@ class OwnServer:
     What it prints goes to the file `output` in its directory.
     """
 
+    start_process: ClassVar[Callable[..., subprocess.Popen[bytes]]] = subprocess.Popen
+    """What starts the process, called as this is."""
+
     def __init__(
         self,
         command: Sequence[str],
@@ -90,7 +93,7 @@ class OwnServer:
         """Start it; return the seconds until it served. Raises `ServerFailedError`."""
         with (self._directory / "output").open("ab") as sink:
             began = time.perf_counter()
-            self._process = process = subprocess.Popen(
+            self._process = process = self.start_process(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=sink,

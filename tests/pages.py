@@ -8,19 +8,23 @@ block of `console` is typed into a shell command by command, and answers as the 
 stands for what varies. What begins with `timeout` is ended when it has said so, however long that
 takes on this machine. On a virtual clock
 `follow(page, time_passes=True)` lets time pass while somebody waits for a job, and only then: what
-a page says to do in two seconds may take a minute.
+a page says to do in two seconds may take a minute. Where a page tells times, `share_clock` moves
+all of them, and those in tokens and in marks of pages, from its clock to that of the daemon.
 """
 
 import contextlib
+import json
 import os
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from delayd.client import Client
 from delayd.testing.daemon import Daemon
 from tests.line_client import LineClient
 from tests.rigs.process import client_beside
@@ -35,6 +39,13 @@ PRINTED: Final = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 PATIENCE_S: Final = 120
 STEP_S: Final = 0.5
 """Of virtual time."""
+START: Final = datetime(2026, 11, 21, 19, tzinfo=UTC)
+"""When the daemons of pages that tell times began."""
+SPAN: Final = timedelta(days=400)
+"""Times that far from the start, as 2030, were named by the reader and stay."""
+TIME: Final = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(\.\d{3})?")
+TOKEN: Final = re.compile(r"\b(\d+)-([0-9a-f]{11})-(\d+)\b")
+PAGE_MARK: Final = re.compile(r"\b([0-9a-f]{11})-(\d+)\b")
 
 
 def text_of(page: str, section: str = "") -> str:
@@ -50,26 +61,87 @@ def is_as_told(told: str, answered: str) -> bool:
     )
 
 
+def is_same_answer(told: str, answered: str) -> bool:
+    """Whether the page, which may break JSON into lines, says what was answered.
+
+    Above the JSON there may be a head; `...` is any value too.
+    """
+    head, _, body = told.rpartition("\n\n")
+    answered_head, _, answered_body = answered.rpartition("\n\n")
+    try:
+        is_same = _fits(json.loads(body), json.loads(answered_body))
+    except ValueError:
+        return is_as_told(told, answered)
+    return is_same and is_as_told(head, answered_head)
+
+
+def _fits(told: object, answered: object) -> bool:
+    if isinstance(told, dict) and isinstance(answered, dict):
+        return told.keys() == answered.keys() and all(
+            _fits(value, answered[name]) for name, value in told.items()
+        )
+    if isinstance(told, list) and isinstance(answered, list):
+        return len(told) == len(answered) and all(map(_fits, told, answered))
+    return told in ("...", answered)
+
+
+class Typed(NamedTuple):
+    """A command of a page, and what it prints."""
+
+    command: str
+    answer: str
+
+
+def typed_in(session: str) -> Iterator[Typed]:
+    """Each command of a block of `console`."""
+    for part in session.rstrip("\n").removeprefix("$ ").split("\n$ "):
+        command, _, answer = part.partition("\n")
+        yield Typed(command, answer)
+
+
+def examples(page: str) -> Iterator[Typed]:
+    """Each command of a page."""
+    for block in BLOCK.finditer(text_of(page)):
+        if block["kind"] == "console":
+            yield from typed_in(block["text"])
+
+
 class Reader:
     """Somebody in a directory, beside a daemon; `also` says what else is elsewhere here."""
 
     def __init__(
-        self, directory: Path, daemon: Daemon, also: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        daemon: Daemon | None = None,
+        also: Mapping[str, str] | None = None,
     ) -> None:
         self.directory = directory
+        self._also = also or {}
+        self._ahead = timedelta()
+        self.elsewhere = {**self._also}
+        self.environment = {
+            **{name: os.environ[name] for name in os.environ if not name.startswith("DELAYD_")},
+            "PATH": f"{self._programs()}:{os.environ['PATH']}",
+            "PYTHONWARNINGS": "error",
+        }
+        if daemon is not None:
+            self.finds(daemon)
+
+    def finds(self, daemon: Daemon) -> None:
+        """From now on this is the daemon of the page."""
         self.daemon = daemon
         self.elsewhere = {
             "localhost:11301": daemon.http_listens_on,
             "127.0.0.1:11301": daemon.http_listens_on,
             "127.0.0.1:11300": daemon.listens_on,
-            **(also or {}),
+            **self._also,
         }
-        self.environment = {
-            **{name: os.environ[name] for name in os.environ if not name.startswith("DELAYD_")},
-            "DELAYD_URL": f"http://{daemon.http_listens_on}",
-            "PATH": f"{self._programs()}:{os.environ['PATH']}",
-            "PYTHONWARNINGS": "error",
-        }
+        self.environment["DELAYD_URL"] = f"http://{daemon.http_listens_on}"
+
+    def share_clock(self) -> None:
+        """Move the times of the page to the virtual clock of the daemon."""
+        with Client(self.environment["DELAYD_URL"]) as client:
+            self._ahead = client.advance_clock(0) - START
 
     def _programs(self) -> Path:
         """The directory of the commands of this checkout, and its Python."""
@@ -85,10 +157,10 @@ class Reader:
         return programs
 
     def here(self, text: str) -> str:
-        """The text with the addresses that the servers have here."""
+        """The text with the addresses that the servers have here, and at the time here."""
         for written, meant in self.elsewhere.items():
             text = text.replace(written, meant)
-        return text
+        return moved(text, self._ahead) if self._ahead else text
 
     def follow(self, page: str, section: str = "", *, time_passes: bool = False) -> None:
         """Do all that the page says, or its section. Raises AssertionError where it is not so."""
@@ -107,8 +179,7 @@ class Reader:
 
     def type(self, session: str) -> None:
         """Type each command of the session."""
-        for part in session.removeprefix("$ ").split("\n$ "):
-            command, _, told = part.partition("\n")
+        for command, told in typed_in(session):
             if command.startswith("timeout "):
                 said = self.said_until(self.here(command.split(" ", 2)[2]), self.here(told))
             else:
@@ -155,6 +226,27 @@ class Reader:
                 time.sleep(0.05)
             process.terminate()
         return output.read_text()
+
+
+def moved(text: str, ahead: timedelta) -> str:
+    """The text of a page at another time."""
+    ahead_ms = round(ahead / timedelta(milliseconds=1))
+
+    def time(found: re.Match[str]) -> str:
+        at = datetime.fromisoformat(f"{found[0]}+00:00")
+        if abs(at - START) > SPAN:
+            return found[0]
+        parts = "milliseconds" if found[2] else "seconds"
+        return (at + ahead).isoformat(found[1], parts).removesuffix("+00:00")
+
+    def token(found: re.Match[str]) -> str:
+        return f"{found[1]}-{int(found[2], 16) + ahead_ms:x}-{found[3]}"
+
+    def page_mark(found: re.Match[str]) -> str:
+        return f"{int(found[1], 16) + ahead_ms:x}-{found[2]}"
+
+    text = TIME.sub(time, text)
+    return TOKEN.sub(token, text) if TOKEN.search(text) else PAGE_MARK.sub(page_mark, text)
 
 
 def passing_time(daemon: Daemon) -> contextlib.AbstractContextManager[None]:

@@ -137,6 +137,11 @@ class PostgresServer:
         )
         return self.url.replace(f"{USER}@", f"{role}@")
 
+    def new_log(self) -> str:
+        """Return a name that no log has."""
+        self.logs += 1
+        return f"log_{self.logs}"
+
     def copy(self, source: "PostgresServer") -> None:
         """Begin anew as a copy of this server, which follows it when it is started."""
         shutil.rmtree(self._data, ignore_errors=True)

@@ -61,8 +61,7 @@ class Database:
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
-        self.server.logs += 1
-        self.name = f"log_{self.server.logs}"
+        self.name = self.server.new_log()
 
     def opened(self) -> DurableLog:
         from delayd.postgres.place import DatabasePlace

@@ -33,6 +33,8 @@ from typing import IO, Any, Final, Self, cast
 import aiohttp
 import pytest
 
+from tests.rigs.waiting import until
+
 CHROMIUM: Final = shutil.which("chromium")
 NEEDS_CHROMIUM: Final = pytest.mark.skipif(
     CHROMIUM is None, reason="Debian's chromium is not installed"
@@ -130,13 +132,14 @@ class Browser:
 
     def wait_for(self, condition: str) -> None:
         """Wait until the expression is true; while it raises it is not."""
-        ends_s = time.monotonic() + PATIENCE_S
         expression = (
             f"(() => {{ try {{ return Boolean({condition}); }} catch {{ return false; }} }})()"
         )
-        while not self.evaluate(expression):
-            assert time.monotonic() < ends_s, f"{condition} did not come true\n{self.text()}"
-            time.sleep(_PAUSE_S)
+        until(
+            lambda: self.evaluate(expression),
+            PATIENCE_S,
+            seen=lambda: f"{condition}\n{self.text()}",
+        )
 
     def act(self, element: str, action: str) -> None:
         """Wait until there is this element, and do this to `it`, once."""

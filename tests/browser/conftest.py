@@ -1,10 +1,13 @@
 """One browser for all tests: it takes seconds of a processor to start."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from delayd.testing.daemon import Daemon
 from tests.browser.browser import Browser
+from tests.browser.dashboards import dashboard
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +25,9 @@ def browser(one_browser: Browser) -> Iterator[Browser]:
     yield one_browser
     one_browser.leave()
     assert one_browser.unforgiven() == []
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    with dashboard(tmp_path) as daemon:
+        yield daemon

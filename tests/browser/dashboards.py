@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delayd.testing.daemon import Daemon
+from tests.browser.browser import Browser
 from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
 from tests.rigs.process import daemon_of
@@ -18,8 +19,8 @@ NASTY: Final = "<script>alert('x')</script><img/src=x/onerror=alert(1)>"
 
 @contextmanager
 def dashboard(folder: Path, *flags: str) -> Iterator[Daemon]:
-    """Serve the API and the dashboard on a free port."""
-    with daemon_of(folder, *HTTP, *flags) as daemon:
+    """Serve the API and the dashboard on a free port; the jobs are in the folder `data`."""
+    with daemon_of(folder / "data", *HTTP, *flags) as daemon:
         yield daemon
 
 
@@ -29,10 +30,17 @@ def url_of(daemon: Daemon, view: str = "") -> str:
     return f"http://{host}:{port}/ui/#/{view}"
 
 
-def ask(daemon: Daemon, method: str, path: str, content: object = None) -> Any:  # noqa: ANN401
+def log_in(browser: Browser, token: str) -> None:
+    """Enter a token where the page asks for one."""
+    browser.enter("#token", token)
+    browser.click("button", "Log in")
+
+
+def ask(daemon: Daemon, method: str, path: str, content: object = None, *, token: str = "") -> Any:  # noqa: ANN401
     """Ask the API; the answer is none that refuses."""
+    headers = [f"Authorization: Bearer {token}"] if token else []
     with HttpClient(daemon.http_address) as client:
-        answer = client.ask(method, path, content)
+        answer = client.ask(method, path, content, *headers)
     assert answer.status < 300, answer
     return answer.json if answer.body else None
 

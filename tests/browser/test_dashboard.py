@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 from pathlib import Path
 from typing import Final
 
@@ -10,13 +11,14 @@ import pytest
 
 from delayd.access.scopes import Scope
 from delayd.testing.daemon import Daemon
-from tests.access.samples import made, written
+from tests.access.samples import made
 from tests.browser.browser import NEEDS_CHROMIUM, Browser
 from tests.browser.dashboards import (
     NASTY,
     ask,
     bury,
     dashboard,
+    log_in,
     put_many,
     put_nasty,
     put_samples,
@@ -24,7 +26,7 @@ from tests.browser.dashboards import (
     put_topics,
     url_of,
 )
-from tests.http_client import HttpClient
+from tests.rigs.process import token_flags
 from tests.servers import free_port
 
 pytestmark = NEEDS_CHROMIUM
@@ -36,19 +38,18 @@ VIEWS_OF_SCHEDULES: Final = ("schedules", "schedules/nightly-report", "new-sched
 VIEWS_OF_FAILURES: Final = ("dead", "topics/orders", "jobs?topic=mail&state=buried", "job/1")
 
 
-def test_an_empty_daemon_has_an_empty_page(browser: Browser, tmp_path: Path) -> None:
+def test_an_empty_daemon_has_an_empty_page(browser: Browser, daemon: Daemon) -> None:
     browser.forgive("status of 404")
-    with dashboard(tmp_path) as daemon:
-        browser.open(url_of(daemon))
-        browser.shows("1 to 1 of 1 topics")
-        browser.open(url_of(daemon, "calendar"))
-        browser.shows("0 jobs come due")
-        browser.open(url_of(daemon, "dead"))
-        browser.shows("there are no dead letters")
-        browser.open(url_of(daemon, "jobs?topic=default"))
-        browser.shows("No job of default matches.")
-        browser.open(url_of(daemon, "topics/nothing"))
-        browser.shows("There is no such topic now")
+    browser.open(url_of(daemon))
+    browser.shows("1 to 1 of 1 topics")
+    browser.open(url_of(daemon, "calendar"))
+    browser.shows("0 jobs come due")
+    browser.open(url_of(daemon, "dead"))
+    browser.shows("there are no dead letters")
+    browser.open(url_of(daemon, "jobs?topic=default"))
+    browser.shows("No job of default matches.")
+    browser.open(url_of(daemon, "topics/nothing"))
+    browser.shows("There is no such topic now")
 
 
 def find_in_the_first_field(browser: Browser, daemon: Daemon) -> None:
@@ -70,100 +71,97 @@ def find_in_the_first_field(browser: Browser, daemon: Daemon) -> None:
             browser.wait_for(f"document.querySelectorAll('tbody tr').length === {rows}")
 
 
-def test_one_job_is_found_changed_and_cancelled(browser: Browser, tmp_path: Path) -> None:
+def test_one_job_is_found_changed_and_cancelled(browser: Browser, daemon: Daemon) -> None:
     browser.forgive("status of 404", "status of 422")
-    with dashboard(tmp_path) as daemon:
-        ask(daemon, "PUT", "/v1/topics/orders/keys/order-17", {"body": {"n": 1}, "delay": "1h"})
-        browser.open(url_of(daemon, "jobs"))
-        ask(daemon, "PUT", "/v1/topics/mail/keys/both", {"body": 2})
-        ask(daemon, "PUT", "/v1/topics/sms/keys/both", {"body": 3})
-        browser.enter("[name=prefix]", "order-")
-        browser.click("button", "Find")
-        browser.shows("Enter a job id, a key, or a topic")
-        browser.enter("[name=key]", "both")
-        browser.click("button", "Find")
-        browser.wait_for("document.querySelectorAll('tbody tr').length === 2")
-        browser.shows("sms")
-        browser.open(url_of(daemon, "jobs?id=nobody"))
-        browser.shows("No job of any topic has the key nobody.")
-        find_in_the_first_field(browser, daemon)
-        browser.open(url_of(daemon, "jobs"))
-        browser.enter("[name=key]", "order-17")
-        browser.click("button", "Find")
-        browser.shows("Job 1 delayed")
-        browser.shows('"n": 1')
-        browser.click("button", "Reschedule …")
-        browser.enter("#when", "2030-01-01T09:00:00Z")
-        browser.click("dialog[open] button.primary")
-        browser.shows("It has another time")
-        assert ask(daemon, "GET", "/v1/jobs/1")["due"] == "2030-01-01T09:00:00.000Z"
-        browser.click("button", "Change …")
-        browser.enter("#text", '{"n": 12345678901234567890}')
-        browser.click("dialog[open] button.primary")
-        browser.shows("It is changed")
-        browser.shows("12345678901234567890")
-        browser.click("button", "Bury …")
-        browser.shows("No attempt is counted")
-        browser.enter("#why", "wrong amount")
-        browser.click("dialog[open] button.primary")
-        browser.shows("Job 1 is buried")
-        browser.shows("Job 1 buried")
-        browser.shows("wrong amount")
-        assert "Bury …" not in browser.text()
-        told = ask(daemon, "GET", "/v1/jobs/1")
-        assert (told["state"], told["failure"]["error"]) == ("buried", "wrong amount")
-        browser.click("button", "Kick: ready now")
-        browser.shows("Job 1 ready")
-        browser.click("button", "Reschedule …")
-        browser.enter("#when", "1h")
-        browser.click("dialog[open] button.primary")
-        browser.shows("Job 1 delayed")
-        browser.click("button", "Cancel …")
-        browser.shows("cannot be brought back")
-        browser.click("dialog[open] button", "Leave it")
-        assert ask(daemon, "GET", "/v1/jobs/1")["state"] == "delayed"
-        browser.click("button", "Cancel …")
-        browser.click("dialog[open] button.danger")
-        browser.shows("There is no such job")
+    ask(daemon, "PUT", "/v1/topics/orders/keys/order-17", {"body": {"n": 1}, "delay": "1h"})
+    browser.open(url_of(daemon, "jobs"))
+    ask(daemon, "PUT", "/v1/topics/mail/keys/both", {"body": 2})
+    ask(daemon, "PUT", "/v1/topics/sms/keys/both", {"body": 3})
+    browser.enter("[name=prefix]", "order-")
+    browser.click("button", "Find")
+    browser.shows("Enter a job id, a key, or a topic")
+    browser.enter("[name=key]", "both")
+    browser.click("button", "Find")
+    browser.wait_for("document.querySelectorAll('tbody tr').length === 2")
+    browser.shows("sms")
+    browser.open(url_of(daemon, "jobs?id=nobody"))
+    browser.shows("No job of any topic has the key nobody.")
+    find_in_the_first_field(browser, daemon)
+    browser.open(url_of(daemon, "jobs"))
+    browser.enter("[name=key]", "order-17")
+    browser.click("button", "Find")
+    browser.shows("Job 1 delayed")
+    browser.shows('"n": 1')
+    browser.click("button", "Reschedule …")
+    browser.enter("#when", "2030-01-01T09:00:00Z")
+    browser.click("dialog[open] button.primary")
+    browser.shows("It has another time")
+    assert ask(daemon, "GET", "/v1/jobs/1")["due"] == "2030-01-01T09:00:00.000Z"
+    browser.click("button", "Change …")
+    browser.enter("#text", '{"n": 12345678901234567890}')
+    browser.click("dialog[open] button.primary")
+    browser.shows("It is changed")
+    browser.shows("12345678901234567890")
+    browser.click("button", "Bury …")
+    browser.shows("No attempt is counted")
+    browser.enter("#why", "wrong amount")
+    browser.click("dialog[open] button.primary")
+    browser.shows("Job 1 is buried")
+    browser.shows("Job 1 buried")
+    browser.shows("wrong amount")
+    assert "Bury …" not in browser.text()
+    told = ask(daemon, "GET", "/v1/jobs/1")
+    assert (told["state"], told["failure"]["error"]) == ("buried", "wrong amount")
+    browser.click("button", "Kick: ready now")
+    browser.shows("Job 1 ready")
+    browser.click("button", "Reschedule …")
+    browser.enter("#when", "1h")
+    browser.click("dialog[open] button.primary")
+    browser.shows("Job 1 delayed")
+    browser.click("button", "Cancel …")
+    browser.shows("cannot be brought back")
+    browser.click("dialog[open] button", "Leave it")
+    assert ask(daemon, "GET", "/v1/jobs/1")["state"] == "delayed"
+    browser.click("button", "Cancel …")
+    browser.click("dialog[open] button.danger")
+    browser.shows("There is no such job")
 
 
 def test_a_job_says_how_many_attempts_it_had_and_a_topic_that_it_is_paused(
-    browser: Browser, tmp_path: Path
+    browser: Browser, daemon: Daemon
 ) -> None:
-    with dashboard(tmp_path) as daemon:
-        ask(daemon, "PUT", "/v1/topics/mail/policy", {"history": 1})
-        ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1})
-        for _ in range(2):
-            taken = ask(daemon, "POST", "/v1/topics/mail/reserve", {})["jobs"]
-            ask(daemon, "POST", "/v1/jobs/1/nack", {"token": taken[0]["token"]})
-        ask(daemon, "POST", "/v1/topics/mail/pause", {"duration": "1h"})
-        browser.open(url_of(daemon, "job/1"))
-        browser.shows("The last 1 of 2 attempts that failed")
-        browser.open(url_of(daemon))
-        pills = "[...document.querySelectorAll('tbody .pill')].map((each) => each.innerText).join()"
-        browser.wait_for(f"{pills} === 'paused'")
+    ask(daemon, "PUT", "/v1/topics/mail/policy", {"history": 1})
+    ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1})
+    for _ in range(2):
+        taken = ask(daemon, "POST", "/v1/topics/mail/reserve", {})["jobs"]
+        ask(daemon, "POST", "/v1/jobs/1/nack", {"token": taken[0]["token"]})
+    ask(daemon, "POST", "/v1/topics/mail/pause", {"duration": "1h"})
+    browser.open(url_of(daemon, "job/1"))
+    browser.shows("The last 1 of 2 attempts that failed")
+    browser.open(url_of(daemon))
+    pills = "[...document.querySelectorAll('tbody .pill')].map((each) => each.innerText).join()"
+    browser.wait_for(f"{pills} === 'paused'")
 
 
-def test_a_dead_letter_is_found_and_revived(browser: Browser, tmp_path: Path) -> None:
-    with dashboard(tmp_path) as daemon:
-        put_samples(daemon)
-        browser.open(url_of(daemon))
-        browser.wait_for("document.querySelector('.figure.warn')?.innerText.includes('19')")
-        browser.click("nav a", "Dead letters")
-        browser.shows("buried: # no such mailbox")
-        browser.click("tbody input[type=checkbox]")
-        browser.click("button.primary", "Redrive 1")
-        browser.shows("18 buried")
-        assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 18
-        browser.click("button", "Redrive these 7 …")
-        browser.click("dialog[open] button", "Redrive these")
-        browser.shows("11 buried")
-        assert "too many connections" not in browser.text()
-        assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 11
-        browser.click("button", "Redrive all …")
-        browser.click("dialog[open] button", "Redrive all")
-        browser.shows("there are no dead letters")
-        assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 0
+def test_a_dead_letter_is_found_and_revived(browser: Browser, daemon: Daemon) -> None:
+    put_samples(daemon)
+    browser.open(url_of(daemon))
+    browser.wait_for("document.querySelector('.figure.warn')?.innerText.includes('19')")
+    browser.click("nav a", "Dead letters")
+    browser.shows("buried: # no such mailbox")
+    browser.click("tbody input[type=checkbox]")
+    browser.click("button.primary", "Redrive 1")
+    browser.shows("18 buried")
+    assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 18
+    browser.click("button", "Redrive these 7 …")
+    browser.click("dialog[open] button", "Redrive these")
+    browser.shows("11 buried")
+    assert "too many connections" not in browser.text()
+    assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 11
+    browser.click("button", "Redrive all …")
+    browser.click("dialog[open] button", "Redrive all")
+    browser.shows("there are no dead letters")
+    assert ask(daemon, "GET", "/v1/topics/mail")["buried"] == 0
 
 
 def test_a_hundred_thousand_jobs_read_as_well_as_one(browser: Browser, tmp_path: Path) -> None:
@@ -186,103 +184,92 @@ def test_a_hundred_thousand_jobs_read_as_well_as_one(browser: Browser, tmp_path:
         browser.shows("100,000 jobs were deleted")
 
 
-def test_a_policy_is_a_form_that_names_its_mistakes(browser: Browser, tmp_path: Path) -> None:
+def test_a_policy_is_a_form_that_names_its_mistakes(browser: Browser, daemon: Daemon) -> None:
     browser.forgive("status of 422")
-    with dashboard(tmp_path) as daemon:
-        put_many(daemon, "mail", 1)
-        browser.open(url_of(daemon, "topics/mail"))
-        browser.shows("from 0 to 100")
-        browser.enter("#policy-jitter_percent", "200")
-        browser.enter("#policy-retry", "15s 3m")
-        browser.click("button", "Save")
-        browser.wait_for("document.querySelector('#policy-jitter_percent[aria-invalid=true]')")
-        browser.enter("#policy-jitter_percent", "20")
-        browser.click("button", "Save")
-        browser.shows("The policy of mail is set")
-        policy = ask(daemon, "GET", "/v1/topics/mail/policy")["policy"]
-        assert policy == {"jitter_percent": 20, "retry": ["15s", "3m"]}
-        browser.enter("[aria-label='How long']", "3h")
-        put_many(daemon, "mail", 1)
-        browser.wait_for("document.querySelector('a.figure[href*=ready] .value').innerText === '2'")
-        assert browser.evaluate("document.activeElement.value") == "3h", "what is typed stays"
-        browser.click("button", "Pause for")
-        browser.shows("Paused until")
-        browser.shows("(in 2h 59m)")
-        browser.click("button", "Resume")
-        browser.wait_for("!document.body.innerText.includes('Paused until')")
+    put_many(daemon, "mail", 1)
+    browser.open(url_of(daemon, "topics/mail"))
+    browser.shows("from 0 to 100")
+    browser.shows("An empty field is not set.")
+    browser.shows("such as 15s 3m 10m")
+    examples = "[...document.querySelectorAll('.setting input')].map((each) => each.placeholder)"
+    assert {*browser.evaluate(examples)} == {"not set"}, "no example looks like a value"
+    browser.enter("#policy-jitter_percent", "200")
+    browser.enter("#policy-retry", "15s 3m")
+    browser.click("button", "Save")
+    browser.wait_for("document.querySelector('#policy-jitter_percent[aria-invalid=true]')")
+    browser.enter("#policy-jitter_percent", "20")
+    browser.click("button", "Save")
+    browser.shows("The policy of mail is set")
+    policy = ask(daemon, "GET", "/v1/topics/mail/policy")["policy"]
+    assert policy == {"jitter_percent": 20, "retry": ["15s", "3m"]}
+    browser.enter("[aria-label='How long']", "3h")
+    put_many(daemon, "mail", 1)
+    browser.wait_for("document.querySelector('a.figure[href*=ready] .value').innerText === '2'")
+    assert browser.evaluate("document.activeElement.value") == "3h", "what is typed stays"
+    browser.click("button", "Pause for")
+    browser.shows("Paused until")
+    browser.shows("(in 2h 59m)")
+    browser.click("button", "Resume")
+    browser.wait_for("!document.body.innerText.includes('Paused until')")
 
 
 def test_the_groups_of_a_topic_are_shown_and_one_is_paused(
-    browser: Browser, tmp_path: Path
+    browser: Browser, daemon: Daemon
 ) -> None:
     groups = "[...document.querySelectorAll('[aria-label=\"Groups of hooks\"] tbody th')]"
     names = f"{groups}.map((each) => each.innerText).join()"
     browser.forgive("status of 422")
-    with dashboard(tmp_path) as daemon:
-        for count, name in ((1, NASTY), (2, "acme"), (3, "zeta/eu")):
-            put_many(daemon, "hooks", count, group=name)
-        browser.open(url_of(daemon, "topics/hooks"))
-        browser.wait_for(f"{names} === {json.dumps(f'zeta/eu,acme,{NASTY}')}")
-        browser.shows("3 of 3 groups")
-        browser.enter("[aria-label='How long a group is paused']", "3h")
-        browser.click("tbody button", "Pause")
-        browser.shows("paused, ends in 2h 59m")
-        told = ask(daemon, "GET", "/v1/topics/hooks/groups/zeta%2Feu")
-        assert (told["blocked"], told["ready"]) == ("paused", 3)
-        browser.click("tbody button", "Resume")
-        browser.wait_for("!document.body.innerText.includes('paused, ends')")
-        browser.enter("#policy-group_weights", '{"acme": 0}')
-        browser.enter("#policy-fair", "true")
-        browser.click("button", "Save")
-        browser.wait_for("document.querySelector('#policy-group_weights[aria-invalid=true]')")
-        browser.enter("#policy-group_weights", '{"acme": 5}')
-        browser.click("button", "Save")
-        browser.shows("The policy of hooks is set")
-        policy = ask(daemon, "GET", "/v1/topics/hooks/policy")["policy"]
-        assert policy == {"fair": True, "group_weights": {"acme": 5}}
-        browser.click("tbody a", "acme")
-        browser.wait_for("document.querySelectorAll('tbody tr').length === 2")
+    for count, name in ((1, NASTY), (2, "acme"), (3, "zeta/eu")):
+        put_many(daemon, "hooks", count, group=name)
+    browser.open(url_of(daemon, "topics/hooks"))
+    browser.wait_for(f"{names} === {json.dumps(f'zeta/eu,acme,{NASTY}')}")
+    browser.shows("3 of 3 groups")
+    browser.enter("[aria-label='How long a group is paused']", "3h")
+    browser.click("tbody button", "Pause")
+    browser.shows("paused, ends in 2h 59m")
+    told = ask(daemon, "GET", "/v1/topics/hooks/groups/zeta%2Feu")
+    assert (told["blocked"], told["ready"]) == ("paused", 3)
+    browser.click("tbody button", "Resume")
+    browser.wait_for("!document.body.innerText.includes('paused, ends')")
+    browser.enter("#policy-group_weights", '{"acme": 0}')
+    browser.enter("#policy-fair", "true")
+    browser.click("button", "Save")
+    browser.wait_for("document.querySelector('#policy-group_weights[aria-invalid=true]')")
+    browser.enter("#policy-group_weights", '{"acme": 5}')
+    browser.click("button", "Save")
+    browser.shows("The policy of hooks is set")
+    policy = ask(daemon, "GET", "/v1/topics/hooks/policy")["policy"]
+    assert policy == {"fair": True, "group_weights": {"acme": 5}}
+    browser.click("tbody a", "acme")
+    browser.wait_for("document.querySelectorAll('tbody tr').length === 2")
 
 
 def test_a_policy_that_somebody_else_has_changed_is_not_lost_unsaid(
-    browser: Browser, tmp_path: Path
+    browser: Browser, daemon: Daemon
 ) -> None:
     path = "/v1/topics/mail/policy"
     browser.forgive("status of 412")
-    with dashboard(tmp_path) as daemon:
-        put_many(daemon, "mail", 1)
-        browser.open(url_of(daemon, "topics/mail"))
-        browser.shows("From the configuration.")
-        ask(daemon, "PUT", path, {"ttr": "5m", "retry": "1s 2s"})
-        browser.enter("#policy-delay", "7s")
-        browser.click("button", "Save")
-        browser.shows("Changed by somebody else since this page read it:")
-        browser.shows("ttr is 5m now, retry is 1s 2s now. Try again")
-        assert ask(daemon, "GET", path)["policy"] == {"ttr": "5m", "retry": ["1s", "2s"]}
-        browser.click("button", "Save")
-        browser.shows("Set at run time; it takes precedence over the configuration.")
-        assert ask(daemon, "GET", path)["policy"] == {"delay": "7s"}
-        assert browser.evaluate("document.activeElement.innerText") == "Save"
-        browser.click("button", "Remove")
-        browser.shows("Remove the policy of mail?")
-        browser.click("button", "Remove it")
-        browser.shows("From the configuration.")
-        put_many(daemon, "mail", 1)
-        browser.wait_for("document.querySelector('a.figure[href*=ready] .value').innerText === '2'")
-        assert browser.evaluate("document.querySelector('#policy-delay').value") == ""
-        browser.shows("From the configuration.")
-
-
-def test_an_example_of_the_policy_form_is_no_value_in_force(
-    browser: Browser, tmp_path: Path
-) -> None:
-    with dashboard(tmp_path) as daemon:
-        put_many(daemon, "mail", 1)
-        browser.open(url_of(daemon, "topics/mail"))
-        browser.shows("An empty field is not set.")
-        browser.shows("such as 15s 3m 10m")
-        shown = "[...document.querySelectorAll('.setting input')].map((each) => each.placeholder)"
-        assert set(browser.evaluate(shown)) == {"not set"}
+    put_many(daemon, "mail", 1)
+    browser.open(url_of(daemon, "topics/mail"))
+    browser.shows("From the configuration.")
+    ask(daemon, "PUT", path, {"ttr": "5m", "retry": "1s 2s"})
+    browser.enter("#policy-delay", "7s")
+    browser.click("button", "Save")
+    browser.shows("Changed by somebody else since this page read it:")
+    browser.shows("ttr is 5m now, retry is 1s 2s now. Try again")
+    assert ask(daemon, "GET", path)["policy"] == {"ttr": "5m", "retry": ["1s", "2s"]}
+    browser.click("button", "Save")
+    browser.shows("Set at run time; it takes precedence over the configuration.")
+    assert ask(daemon, "GET", path)["policy"] == {"delay": "7s"}
+    assert browser.evaluate("document.activeElement.innerText") == "Save"
+    browser.click("button", "Remove")
+    browser.shows("Remove the policy of mail?")
+    browser.click("button", "Remove it")
+    browser.shows("From the configuration.")
+    put_many(daemon, "mail", 1)
+    browser.wait_for("document.querySelector('a.figure[href*=ready] .value').innerText === '2'")
+    assert browser.evaluate("document.querySelector('#policy-delay').value") == ""
+    browser.shows("From the configuration.")
 
 
 def test_ready_jobs_that_nobody_takes_are_as_loud_as_buried_ones(
@@ -329,63 +316,48 @@ import(
 """
 
 
-def test_a_minute_is_a_step_and_the_time_before_the_start_a_gap(
-    browser: Browser, tmp_path: Path
+def test_charts_have_steps_of_a_minute_and_a_time_range_and_times_a_zone(
+    browser: Browser, daemon: Daemon
 ) -> None:
-    with dashboard(tmp_path) as daemon:
-        browser.open(url_of(daemon))
-        browser.shows("Times in UTC")
-        at, puts = browser.evaluate(STEPS)
-    assert at == [0, 3_483, 3_513, 3_513, 3_573, 3_573, 3_600]
+    asked = "performance.getEntriesByType('resource').map((each) => each.name).join()"
+    told = ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1, "delay": "1h"})
+    browser.open(url_of(daemon))
+    browser.shows("Times in UTC")
+    at, puts = browser.evaluate(STEPS)
+    assert at == [0, 3_483, 3_513, 3_513, 3_573, 3_573, 3_600], "the time before the start is a gap"
     # The last minute is not over: there it is what the figures say, of the last 60 s.
     assert puts == [None, 2, 2, 1, 1, 1672, 1672]
+    browser.wait_for(f"{asked}.includes('history?minutes=60')")
+    browser.click("button", "24 hours")
+    browser.wait_for(f"{asked}.includes('history?minutes=1440')")
+    browser.open(url_of(daemon, f"job/{told['id']}"))
+    browser.shows(told["due"].replace(".000Z", "Z"))
 
 
-def test_charts_have_a_time_range_and_times_a_zone(browser: Browser, tmp_path: Path) -> None:
-    asked = "performance.getEntriesByType('resource').map((each) => each.name).join()"
-    with dashboard(tmp_path) as daemon:
-        told = ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1, "delay": "1h"})
-        browser.open(url_of(daemon))
-        browser.shows("Times in UTC")
-        browser.wait_for(f"{asked}.includes('history?minutes=60')")
-        browser.click("button", "24 hours")
-        browser.wait_for(f"{asked}.includes('history?minutes=1440')")
-        browser.open(url_of(daemon, f"job/{told['id']}"))
-        browser.shows(told["due"].replace(".000Z", "Z"))
-
-
-def test_nothing_that_a_job_says_becomes_markup(browser: Browser, tmp_path: Path) -> None:
-    with dashboard(tmp_path) as daemon:
-        put_nasty(daemon)
-        for view in ("dead", "jobs?topic=nasty", "job/1"):
-            browser.open(url_of(daemon, view))
-            browser.shows("<img/src=x/onerror=alert(1)>")
-        browser.open(url_of(daemon, "job/2"))
-        browser.shows(NASTY)
-        browser.open(url_of(daemon, "job/3"))
-        browser.shows("000010  10 11 12 13")
-        assert not browser.evaluate("document.querySelectorAll('main img, main script').length")
+def test_nothing_that_a_job_says_becomes_markup(browser: Browser, daemon: Daemon) -> None:
+    put_nasty(daemon)
+    for view in ("dead", "jobs?topic=nasty", "job/1"):
+        browser.open(url_of(daemon, view))
+        browser.shows("<img/src=x/onerror=alert(1)>")
+    browser.open(url_of(daemon, "job/2"))
+    browser.shows(NASTY)
+    browser.open(url_of(daemon, "job/3"))
+    browser.shows("000010  10 11 12 13")
+    assert not browser.evaluate("document.querySelectorAll('main img, main script').length")
 
 
 def test_a_token_is_asked_for_and_offers_what_it_allows(browser: Browser, tmp_path: Path) -> None:
     scopes = (Scope.PEEK, Scope.STATS, Scope.KICK)
     everything, entry = made(1)
     looking, other = made(2, scopes)
-    tokens = written(tmp_path / "tokens.json", entry, other)
-    config = tmp_path / "delayd.toml"
-    config.write_text(f'auth.tokens = "{tokens}"\n')
     browser.forgive("status of 401")
-    with dashboard(tmp_path / "data", "--config", os.fspath(config)) as daemon:
+    with dashboard(tmp_path, *token_flags(tmp_path, entry, other)) as daemon:
         put = {"body": 1, "delay": "1h"}
-        with HttpClient(daemon.http_address) as client:
-            header = f"Authorization: Bearer {everything}"
-            assert client.ask("POST", "/v1/topics/default/jobs", put, header).status == 201
+        ask(daemon, "POST", "/v1/topics/default/jobs", put, token=everything)
         browser.open(url_of(daemon, "topics/default"))
-        browser.enter("#token", "dlyd_00000009_" + "x" * 43)
-        browser.click("button", "Log in")
+        log_in(browser, "dlyd_00000009_" + "x" * 43)
         browser.shows("The token is not valid")
-        browser.enter("#token", looking)
-        browser.click("button", "Log in")
+        log_in(browser, looking)
         browser.shows("Its calendar")
         text = browser.text()
         assert "Clear …" not in text
@@ -397,12 +369,10 @@ def test_a_token_is_asked_for_and_offers_what_it_allows(browser: Browser, tmp_pa
         assert "Pause for" not in browser.text()
         browser.click("button", "Log out")
         browser.wait_for("document.querySelector('#login')")
-        browser.enter("#token", everything)
-        browser.click("button", "Log in")
+        log_in(browser, everything)
         browser.shows("Clear …")
-        tokens_gone = written(tmp_path / "tokens.json")
-        assert tokens_gone == tokens
-        os.kill(daemon.pid, 1)
+        token_flags(tmp_path)
+        os.kill(daemon.pid, signal.SIGHUP)
         browser.shows("not any more")
         assert everything not in browser.evaluate("JSON.stringify({...sessionStorage})")
 
@@ -413,17 +383,11 @@ def test_a_topic_whose_name_is_made_for_a_pattern_is_shown_at_once(
     """Who may put to some topics chooses a name for which a regular expression takes years."""
     topic = "x" + "-" * 198
     secret, entry = made(1, topics=("*-*-*-*-*-*-*-*-*-dead", "x?*-"))
-    tokens = written(tmp_path / "tokens.json", entry)
-    config = tmp_path / "delayd.toml"
-    config.write_text(f'auth.tokens = "{tokens}"\n')
     browser.forgive("status of 401")
-    with dashboard(tmp_path / "data", "--config", os.fspath(config)) as daemon:
-        with HttpClient(daemon.http_address) as client:
-            header = f"Authorization: Bearer {secret}"
-            assert client.ask("POST", f"/v1/topics/{topic}/jobs", {"body": 1}, header).status == 201
+    with dashboard(tmp_path, *token_flags(tmp_path, entry)) as daemon:
+        ask(daemon, "POST", f"/v1/topics/{topic}/jobs", {"body": 1}, token=secret)
         browser.open(url_of(daemon, f"topics/{topic}"))
-        browser.enter("#token", secret)
-        browser.click("button", "Log in")
+        log_in(browser, secret)
         browser.shows("Clear …")
 
 
@@ -474,60 +438,55 @@ def test_ten_thousand_topics_are_sorted_filtered_and_paged(
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="axe-core could not be fetched: .ci/axe-core")
-def test_nobody_is_shut_out_in_the_light_or_the_dark(browser: Browser, tmp_path: Path) -> None:
-    with dashboard(tmp_path) as daemon:
-        put_samples(daemon)
-        put_schedules(daemon)
-        for view in (*VIEWS, *VIEWS_OF_SCHEDULES, *VIEWS_OF_FAILURES):
-            browser.look(dark=False)
-            browser.open(url_of(daemon, view))
-            browser.wait_for("document.querySelector('main h1') && document.querySelector('.card')")
-            browser.wait_for("!document.body.innerText.includes('Loading …')")
-            browser.evaluate(
-                "for (const each of document.querySelectorAll('details')) each.open = true"
+def test_nobody_is_shut_out_in_the_light_or_the_dark(browser: Browser, daemon: Daemon) -> None:
+    put_samples(daemon)
+    put_schedules(daemon)
+    for view in (*VIEWS, *VIEWS_OF_SCHEDULES, *VIEWS_OF_FAILURES):
+        browser.look(dark=False)
+        browser.open(url_of(daemon, view))
+        browser.wait_for("document.querySelector('main h1') && document.querySelector('.card')")
+        browser.wait_for("!document.body.innerText.includes('Loading …')")
+        browser.evaluate(
+            "for (const each of document.querySelectorAll('details')) each.open = true"
+        )
+        # Its policy allows no script from elsewhere; the debugger may all the same.
+        browser.evaluate(AXE.read_text() + "; 0")
+        # It is the same document in the dark: only what looks at colours looks again.
+        for theme, rules in (("light", {}), ("dark", {"runOnly": OF_COLOURS})):
+            browser.look(dark=theme == "dark")
+            browser.wait_for(f"document.documentElement.dataset.theme === '{theme}'")
+            options = json.dumps({"resultTypes": ["violations"], **rules})
+            found = browser.evaluate(
+                f"axe.run(document, {options}).then((told) =>"
+                " told.violations.map((each) => each.id + ': ' + each.nodes[0].html))"
             )
-            # Its policy allows no script from elsewhere; the debugger may all the same.
-            browser.evaluate(AXE.read_text() + "; 0")
-            # It is the same document in the dark: only what looks at colours looks again.
-            for theme, rules in (("light", {}), ("dark", {"runOnly": OF_COLOURS})):
-                browser.look(dark=theme == "dark")
-                browser.wait_for(f"document.documentElement.dataset.theme === '{theme}'")
-                options = json.dumps({"resultTypes": ["violations"], **rules})
-                found = browser.evaluate(
-                    f"axe.run(document, {options}).then((told) =>"
-                    " told.violations.map((each) => each.id + ': ' + each.nodes[0].html))"
-                )
-                assert found == [], f"{view}, {theme}: {found}"
+            assert found == [], f"{view}, {theme}: {found}"
 
 
-def test_a_telephone_is_wide_enough(browser: Browser, tmp_path: Path) -> None:
+def test_a_telephone_is_wide_enough(browser: Browser, daemon: Daemon) -> None:
     browser.look(width=360, height=740)
-    with dashboard(tmp_path) as daemon:
-        ask(daemon, "POST", "/v1/topics/orders/jobs", {"jobs": [{"body": 1}] * 20})
-        ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1})
-        bury(daemon, "mail", "x" * 300)
-        put_schedules(daemon)
-        for view in (*VIEWS, *VIEWS_OF_SCHEDULES, *VIEWS_OF_FAILURES):
-            browser.open(url_of(daemon, view))
-            browser.wait_for("document.querySelector('main h1')")
-            browser.wait_for("!document.body.innerText.includes('Loading …')")
-            assert browser.evaluate("document.documentElement.scrollWidth") <= 360, view
+    ask(daemon, "POST", "/v1/topics/orders/jobs", {"jobs": [{"body": 1}] * 20})
+    ask(daemon, "POST", "/v1/topics/mail/jobs", {"body": 1})
+    bury(daemon, "mail", "x" * 300)
+    put_schedules(daemon)
+    for view in (*VIEWS, *VIEWS_OF_SCHEDULES, *VIEWS_OF_FAILURES):
+        browser.open(url_of(daemon, view))
+        browser.wait_for("document.querySelector('main h1')")
+        browser.wait_for("!document.body.innerText.includes('Loading …')")
+        assert browser.evaluate("document.documentElement.scrollWidth") <= 360, view
 
 
-def test_the_keyboard_is_enough(browser: Browser, tmp_path: Path) -> None:
-    with dashboard(tmp_path) as daemon:
-        put_many(daemon, "mail", 2)
-        browser.open(url_of(daemon))
-        browser.shows("1 to 2 of 2 topics")
-        reached = set()
-        for _ in range(30):
-            for kind in ("rawKeyDown", "keyUp"):
-                browser.send(
-                    "Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9
-                )
-            reached.add(str(browser.evaluate("document.activeElement.innerText")).strip())
-        assert {"Overview", "Calendar", "Schedules", "Jobs", "Dead letters", "mail"} <= reached
-        assert any(re.match("Delayed", each) for each in reached)
-        browser.act("document.querySelector('[data-name=delayed]')", "it.focus(), it.click()")
-        browser.shows("Delayed ↓")
-        assert browser.evaluate("document.activeElement.innerText") == "Delayed ↓"
+def test_the_keyboard_is_enough(browser: Browser, daemon: Daemon) -> None:
+    put_many(daemon, "mail", 2)
+    browser.open(url_of(daemon))
+    browser.shows("1 to 2 of 2 topics")
+    reached = set()
+    for _ in range(30):
+        for kind in ("rawKeyDown", "keyUp"):
+            browser.send("Input.dispatchKeyEvent", type=kind, key="Tab", windowsVirtualKeyCode=9)
+        reached.add(str(browser.evaluate("document.activeElement.innerText")).strip())
+    assert {"Overview", "Calendar", "Schedules", "Jobs", "Dead letters", "mail"} <= reached
+    assert any(re.match("Delayed", each) for each in reached)
+    browser.act("document.querySelector('[data-name=delayed]')", "it.focus(), it.click()")
+    browser.shows("Delayed ↓")
+    assert browser.evaluate("document.activeElement.innerText") == "Delayed ↓"

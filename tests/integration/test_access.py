@@ -6,8 +6,6 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,17 +14,15 @@ from typing import Final
 import pytest
 
 from delayd.access.scopes import Scope
-from delayd.access.token_entries import (
-    TOKENS_FILE,
-)
+from delayd.access.token_entries import TOKENS_FILE
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, DaemonNotStarted, running_daemon
 from tests.access.handshakes import Authority
 from tests.access.samples import made, written
 from tests.line_client import LineClient
+from tests.pages import Reader, text_of
 from tests.rigs.waiting import until
 
-PAGE: Final = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
 TEXT, ENTRY = made(1)
 SECRET: Final = TEXT[-43:]
 WAIT_S_MAX: Final = 60.0
@@ -61,33 +57,19 @@ def reloaded(daemon: Daemon) -> str:
 
 
 def test_what_the_page_tells_to_type_does_what_it_says(tmp_path: Path) -> None:
-    typed, *_ = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    beside = os.path.dirname(sys.executable)
-    environment = {"PATH": f"{beside}:{os.defpath}"}
-
-    def run(commands: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["sh", "-ec", commands],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=tmp_path,
-            env=environment,
-        )
-
+    typed, *_ = re.findall(r"```sh\n(.*?)```", text_of("security.md"), re.DOTALL)
     create, list_tokens, revoke = typed.splitlines()
-    assert run(create).stdout == ""
+    reader = Reader(tmp_path)
+    reader.said("sh", "-ec", create)
     assert (tmp_path / "worker.token").stat().st_mode & 0o077 == 0
     text = (tmp_path / "worker.token").read_text().strip()
     (entry,) = TOKENS_FILE.from_bytes((tmp_path / "tokens.json").read_bytes(), "t")
     assert entry.scopes == {Scope.RESERVE, Scope.DELETE, Scope.RELEASE, Scope.BURY}
-    shown = run(list_tokens).stdout
-    assert f"{entry.id}  mail worker" in shown
+    assert f"{entry.id}  mail worker" in reader.said("sh", "-ec", list_tokens)
     secret = text.removeprefix(f"dlyd_{entry.id}_")
-    hashed = run(f"printf %s '{secret}' | sha256sum").stdout  # as the page says of the file
+    hashed = reader.said("sh", "-c", f"printf %s '{secret}' | sha256sum")  # as the page says
     assert hashed.split()[0] == entry.sha256
-    run(revoke.replace("0a1b2c3d", entry.id))
+    reader.said("sh", "-ec", revoke.replace("0a1b2c3d", entry.id))
     assert TOKENS_FILE.from_bytes((tmp_path / "tokens.json").read_bytes(), "t") == ()
 
 

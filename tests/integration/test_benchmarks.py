@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import two_machines
-from benchmarks.registry import EFFORTS, Bench, Case, NotMeasuredError, Selection, cases_of
+from benchmarks import growth, two_machines
+from benchmarks.processes import OwnServer
+from benchmarks.registry import EFFORTS, Bench, NotMeasuredError, Selection, Values, cases_of
 from benchmarks.runner import faults
 from benchmarks.servers import operations
 from benchmarks.servers.account import JobAccount
@@ -15,6 +16,7 @@ from benchmarks.servers.cases import peers
 from benchmarks.servers.generator import Load
 from benchmarks.servers.operations import OPERATIONS, Reading
 from benchmarks.servers.peer import Peer
+from tests.rigs import fork_server
 
 JOBS_MAX = 100_000
 WRITTEN_S = 0.7
@@ -22,6 +24,7 @@ WRITTEN_S = 0.7
 LOAD = Load(connections=2, in_flight=3, body_bytes=16_384)
 FILL = Load(connections=2, in_flight=20)
 """Each connection to PostgreSQL is a process, and all servers are filled three times."""
+LEASE_S = 1
 
 
 def program_of(peer: Peer) -> str:
@@ -37,7 +40,8 @@ PROGRAMS = {name: list(each) for name, each in itertools.groupby(peers(), key=pr
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(OwnServer, "start_process", staticmethod(fork_server.start))
     made = Bench(EFFORTS["tiny"], tmp_path)
     yield made
     made.close()
@@ -80,6 +84,21 @@ def do_every_operation(peer: Peer, bench: Bench, home: Path, skipped: Container[
     assert impossible in ([], ["keyed put"])
 
 
+def measure_each(chapter: str, choices: list[list[str]], bench: Bench) -> None:
+    chosen = []
+    for words in choices:
+        found = [*filter(Selection.of(words).has, cases_of(chapter))]
+        assert found, words
+        chosen += found
+    try:
+        for case in chosen:
+            values = case.measure(bench)
+            assert values
+            assert not faults(values)
+    except NotMeasuredError as reason:
+        pytest.skip(str(reason))
+
+
 @pytest.mark.parametrize(
     ("chapter", "words"),
     [
@@ -96,17 +115,21 @@ def do_every_operation(peer: Peer, bench: Bench, home: Path, skipped: Container[
         ("push", ["a host that hangs", "a topic that fails", "its jobs=10000", "its jobs=200"]),
         ("push", ["deliver steadily", "put", "reserve + ack", "deliveries a second=200"]),
         ("neighbours", [f"beside={name}" for name in NEIGHBOURS]),
+        # Delays of beanstalkd are whole seconds, and Redis is polled.
+        ("lateness", ["due one by one", "workers=1", "subject=beanstalkd"]),
+        ("lateness", ["steady load", "standing jobs=1000000", "load=50 %", "subject=redis, tuned"]),
     ],
 )
-def test_a_case_that_needs_a_daemon_can_be_measured(
-    chapter: str, words: list[str], tmp_path: Path
+def test_a_case_that_needs_a_server_can_be_measured(
+    chapter: str, words: list[str], bench: Bench
 ) -> None:
-    measure_each(chapter, [words], tmp_path)
+    measure_each(chapter, [words], bench)
 
 
-def test_two_machines_can_be_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_machines_can_be_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(two_machines, "ONE", Load(connections=2, in_flight=1))
     monkeypatch.setattr(two_machines, "MANY", FILL)
+    monkeypatch.setattr(two_machines, "LEASE_S", LEASE_S)
     choices = [  # one pair of servers for all of them
         ["put", "reserve + ack", "in flight=1", "subject=log in postgresql", "subject=pgbench"],
         ["put", "in flight=1", "subject=log in files"],
@@ -115,22 +138,65 @@ def test_two_machines_can_be_measured(tmp_path: Path, monkeypatch: pytest.Monkey
         ["log of a job", "subject=pgbench", "body=JSON"],  # a row in SQL is the same with each
         ["takeover", "standing jobs=50"],
     ]
-    measure_each("two_machines", choices, tmp_path)
+    measure_each("two_machines", choices, bench)
 
 
-def measure_each(chapter: str, choices: list[list[str]], directory: Path) -> None:
-    chosen: list[Case] = []
-    for words in choices:
-        found = [*filter(Selection.of(words).has, cases_of(chapter))]
-        assert found, words
-        chosen += found
-    bench = Bench(EFFORTS["tiny"], directory)
-    try:
-        for case in chosen:
-            values = case.measure(bench)
-            assert values
-            assert not faults(values)
-    except NotMeasuredError as reason:
-        pytest.skip(str(reason))
-    finally:
-        bench.close()
+# --- Lateness and growth: the first case of each operation ---------------------------------------
+
+
+def measured(
+    chapter: str, subject: str, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Values | str]:
+    """The values of each operation, or why there are none."""
+    monkeypatch.setattr(growth, "SETTLE_S", 0)
+    monkeypatch.setattr(growth, "LAST_SYNC_S", 0)  # a kill keeps what was only written
+    monkeypatch.setenv("DELAYD_JOURNAL_SEGMENT_BYTES", "1MiB")  # a snapshot is soon due
+    found: dict[str, Values | str] = {}
+    for case in cases_of(chapter):
+        if case.subject == subject and case.operation not in found:
+            try:
+                values = case.measure(bench)
+            except NotMeasuredError as error:
+                found[case.operation] = str(error)
+            else:
+                assert not faults(values), case.name
+                found[case.operation] = values
+    return found
+
+
+def test_lateness_is_measured_and_nothing_is_lost_doubled_or_early(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = measured("lateness", "delayd", bench, monkeypatch)
+    assert {*found} == {"due one by one", "steady load", "burst", "during a snapshot"}
+    # A busy machine may be too late for a burst, which says so and has no values.
+    values = {name: each for name, each in found.items() if not isinstance(each, str)}
+    assert found.keys() - values.keys() <= {"burst"}, found
+    assert all("lost" in each for each in values.values())  # no job may be due in so short a time
+    assert {name for name, each in values.items() if "held_ms" in each} == {
+        *(values.keys() & {"burst"}),
+        "during a snapshot",
+    }
+
+
+def test_growth_is_measured_and_a_restart_loses_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = measured("growth", "delayd", bench, monkeypatch)
+    assert {name: "recovery_s" in values for name, values in found.items()} == {
+        "memory": False,
+        "put": False,
+        "restart": True,
+        "snapshot": False,
+        "restart from a snapshot": True,
+    }
+
+
+def test_what_takes_no_snapshots_says_so_and_grows_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = measured("growth", "beanstalkd", bench, monkeypatch)
+    if found["memory"] == "beanstalkd is not installed":
+        pytest.skip("beanstalkd is not installed")
+    assert found["snapshot"] == "it takes no snapshots"
+    assert "recovery_s" in found["restart"]

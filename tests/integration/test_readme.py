@@ -3,31 +3,18 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from delayd.testing.daemon import Daemon, running_daemon
+from delayd.testing.daemon import running_daemon
+from tests.http_client import HTTP
 from tests.pages import Reader, passing_time, text_of
 
 README: Final = "../README.md"
-HTTP: Final = ("--http", "127.0.0.1:0")
-
-
-def typed(text: str, daemon: Daemon) -> str:
-    """What a reader types, for this daemon."""
-    for written, meant in (
-        ("11300", str(daemon.address[1])),
-        ("localhost:11301", daemon.http_listens_on),
-        ("127.0.0.1:11301", daemon.http_listens_on),
-        ("delay=10", "delay=1"),
-        ('"delay": "10s"', '"delay": "1s"'),
-    ):
-        text = text.replace(written, meant)
-    return text
 
 
 def test_what_a_newcomer_types_first_is_answered_as_it_says_and_outlives_a_kill(
@@ -49,35 +36,27 @@ def test_what_a_newcomer_types_first_is_answered_as_it_says_and_outlives_a_kill(
         reader.follow(README, "Keys")
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_the_programs_of_the_readme_work(tmp_path: Path, number: int) -> None:
-    program = re.findall(r"```python\n(.*?)```", text_of(README, "From a program"), re.DOTALL)[
-        number
-    ]
-    with running_daemon(*HTTP, data_dir=tmp_path) as daemon:
-        ran = subprocess.run(
-            [sys.executable, "-c", typed(program, daemon)],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    assert ran.stdout == "hello, ten seconds later\n"
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    """Somebody who waits for a second where the page waits for ten."""
+    with running_daemon(*HTTP, data_dir=tmp_path / "data") as daemon:
+        sooner = {"delay=10": "delay=1", '"delay": "10s"': '"delay": "1s"'}
+        yield Reader(tmp_path, daemon, {**sooner, "11300": str(daemon.address[1])})
+
+
+def test_the_programs_of_the_readme_work(reader: Reader) -> None:
+    programs = re.findall(r"```python\n(.*?)```", text_of(README, "From a program"), re.DOTALL)
+    for program in programs:
+        said = reader.said(sys.executable, "-c", reader.here(program))
+        assert said == "hello, ten seconds later\n"
+    assert len(programs) == 2
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_job_over_http_comes_and_is_acknowledged(tmp_path: Path) -> None:
+def test_the_job_over_http_comes_and_is_acknowledged(reader: Reader) -> None:
     blocks = re.findall(r"(?:^    .*\n)+", text_of(README, "Over HTTP"), re.MULTILINE)
-    with running_daemon(*HTTP, data_dir=tmp_path) as daemon:
-        ran = subprocess.run(
-            ["bash", "-c", typed("\n".join(blocks).replace("curl ", "curl -sS "), daemon)],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-    assert not ran.stderr
-    put, got, done = map(json.loads, ran.stdout.splitlines())
+    typed = reader.here("\n".join(blocks)).replace("curl ", "curl -sS ")
+    put, got, done = map(json.loads, reader.said("bash", "-c", typed).splitlines())
     (job,) = got["jobs"]
     assert put["id"] == job["id"] == done["id"] == 1
     assert job["body"] == {"to": "ada"}

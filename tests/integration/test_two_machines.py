@@ -14,8 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar
 from urllib.request import urlopen
 
 import pytest
@@ -39,9 +38,6 @@ from tests.postgres_server import PostgresServer, postgres_server
 from tests.rigs.waiting import until
 from tests.servers import READY, Server, ServerNotStarted, executable, free_port, launch
 
-if TYPE_CHECKING:
-    from delayd.testing.daemon import Daemon
-
 T = TypeVar("T")
 LEASE = "1s"
 
@@ -56,10 +52,9 @@ class Machines:
     """Daemons that share one log."""
 
     def __init__(self, server: PostgresServer) -> None:
-        server.logs += 1
         self.environment = {
             "DELAYD_POSTGRES_URL": server.url,
-            "DELAYD_POSTGRES_NAME": f"log_{server.logs}",
+            "DELAYD_POSTGRES_NAME": server.new_log(),
             "DELAYD_POSTGRES_LEASE": LEASE,
         }
         self._running: list[Server] = []
@@ -437,14 +432,8 @@ def test_the_drill_ends_with_every_acknowledged_job(
             f"127.0.0.1:{written}": f"127.0.0.1:{stack.enter_context(free_port())}"
             for written in (11300, 11301, 11400, 11401)
         }
-        first = cast(
-            "Daemon",
-            SimpleNamespace(
-                http_listens_on=ports["127.0.0.1:11301"], listens_on=ports["127.0.0.1:11300"]
-            ),
-        )
         also = {**ports, "127.0.0.1:5432": f"127.0.0.1:{server.port}", "RUNS_S = 20": "RUNS_S = 4"}
-        reader = Reader(tmp_path, first, also)
+        reader = Reader(tmp_path, also=also)
         reader.environment |= machines.environment
         started: list[Server] = []
         for block in BLOCK.finditer(text_of("two-machines.md", "A drill")):

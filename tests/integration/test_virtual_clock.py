@@ -67,17 +67,6 @@ def test_a_directory_of_the_system_clock_is_refused(tmp_path: Path) -> None:
     assert files_in(tmp_path) == before
 
 
-def test_a_virtual_directory_is_refused_by_the_system_clock(tmp_path: Path) -> None:
-    with running_daemon(data_dir=tmp_path, clock="virtual"):
-        pass
-    before = files_in(tmp_path)
-    with pytest.raises(DaemonNotStarted) as caught, running_daemon(data_dir=tmp_path):
-        pass
-    assert caught.value.exit_code == Exit.BAD_CONFIGURATION
-    assert "start with --clock virtual" in caught.value.log
-    assert files_in(tmp_path) == before
-
-
 def test_snapshots_and_syncs_go_by_real_time(tmp_path: Path) -> None:
     flags = ("--sync", "interval")
     with (

@@ -66,8 +66,7 @@ def admin(server: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
 def made(server: PostgresServer, admin: psycopg.Connection[Any]) -> Iterator[None]:
     """A log with one frame, whose owner has ended."""
     with Rig(server, NAMED) as rig:
-        rig.put(b"kept")
-        rig.until(lambda: rig.settled == [1])
+        rig.keep(b"kept")
     yield
     admin.execute(f"DROP SCHEMA {NAMED} CASCADE")
 
@@ -199,13 +198,11 @@ def test_the_doctor_looks_at_the_database_in_place_of_the_disk(
         return any(text in each for each in findings(url, name, **more))
 
     guest = server.url.replace("postgres@", "guest@")
-    server.logs += 1
-    name = f"log_{server.logs}"
+    name = server.new_log()
     assert found("ok, log: the schema log_")
     assert found("wrong, log: the role guest may not make the tables", url=guest)
     with Rig(server, name, lease_ms=60_000) as rig:
-        rig.put(b"one")
-        rig.until(lambda: rig.settled == [1])
+        rig.keep(b"one")
         assert found("no snapshot yet")
         rig.log.begin_snapshot(5, 5).finish(1)
         assert found("ok, database: postgresql://127.0.0.1:")
@@ -254,8 +251,7 @@ def test_the_doctor_says_that_the_space_for_removals_is_gone(
     server: PostgresServer, admin: psycopg.Connection[Any]
 ) -> None:
     gone = "wrong, space: the space kept for removals is gone: the database is full, or was a"
-    server.logs += 1
-    name = f"log_{server.logs}"
+    name = server.new_log()
     with Rig(server, name, lease_ms=60_000) as rig:
         reserve = "TABLE LOG.reserve LIMIT 1".replace("LOG", name)
         rig.until(lambda: admin.execute(reserve).fetchone() is not None)

@@ -15,8 +15,7 @@ from tests.rigs.postgres import opened
 @pytest.fixture
 def name(tmp_path: Path, server: PostgresServer, capsys: Capture) -> str:
     """A log with the jobs of a directory."""
-    server.logs += 1
-    name = f"log_{server.logs}"
+    name = server.new_log()
     fill_with_snapshot(tmp_path / "data")
     source = str(tmp_path / "data")
     assert invoke(["journal", "copy", source, server.url, "--name", name]) == Exit.OK

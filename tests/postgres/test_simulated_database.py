@@ -128,8 +128,7 @@ def test_statements_do_the_same_in_the_simulation_as_in_the_server(
     server: PostgresServer, rng: random.Random
 ) -> None:
     """T-H9: what is proven over the one is true of the other."""
-    server.logs += 1
-    pair = Pair(server, f"log_{server.logs}", rng)
+    pair = Pair(server, server.new_log(), rng)
     pair._real.renew_sql = pair._real.renew.sql  # type: ignore[attr-defined]
     pair._named.renew_sql = pair._named.renew.sql  # type: ignore[attr-defined]
     ends = {pair.ask("take_over", 0, b"me", LONG_MS, 0, pair._lease_us(), "here")}

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 import psycopg
 
-from delayd.log import LogError
+from delayd.log import LogError, SnapshotTaken
 from delayd.log_lines import Log
 from delayd.postgres.connection import Connection, Row
 from delayd.postgres.errors import DatabaseLost
@@ -33,11 +33,8 @@ class Rig:
     def __init__(
         self, server: PostgresServer, name: str = "", lease_ms: int = LEASE_MS, url: str = ""
     ) -> None:
-        if not name:
-            server.logs += 1
-            name = f"log_{server.logs}"
         self.server = server
-        self.name = name
+        self.name = name = name or server.new_log()
         self.said = io.StringIO()
         self.loop = CrankedLoop()
         self.settled: list[int] = []
@@ -62,6 +59,21 @@ class Rig:
         if not self.log.is_settling:
             self.log.settle(in_turn=True)
         return sequence
+
+    def keep(self, *payloads: bytes) -> None:
+        """Append each, and wait until it is durable before the next."""
+        for payload in payloads:
+            sequence = self.put(payload)
+            self.until(lambda: self.settled[-1:] == [sequence])  # noqa: B023 - within the turn
+
+    def snapshot(self, *behind: bytes) -> SnapshotTaken:
+        """Take a snapshot, with these behind it in the log."""
+        sink = self.log.begin_snapshot(5, 5)
+        self.keep(*behind)
+        sink.write(b"state")
+        taken = sink.finish(7)
+        self.log.end_snapshot()
+        return taken
 
     def until(self, is_so: Callable[[], bool]) -> None:
         """Serve the log, its timers too, until it is so."""

@@ -13,9 +13,13 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Final
 
+from delayd.access.token_entries import Entry
 from delayd.testing.daemon import Daemon
+from tests import config_files
+from tests.access import samples
 from tests.line_client import LineClient
 
 SLOWNESS: Final = ("the disk was slow to sync", "clients had to wait: the daemon was busy")
@@ -30,6 +34,12 @@ def serve_command(data_dir: str | os.PathLike[str], *flags: str) -> list[str]:
 def daemon_of(data_dir: str | os.PathLike[str], *flags: str) -> Daemon:
     """Start `delayd serve` on this directory. Raises DaemonNotStarted."""
     return Daemon(serve_command(data_dir, *flags))
+
+
+def token_flags(directory: Path, *entries: Entry, more: str = "") -> tuple[str, str]:
+    """Write a file of tokens, and a configuration of it and `more`; the flags of a daemon."""
+    tokens = samples.written(directory / "tokens.json", *entries)
+    return "--config", config_files.written(directory, f'auth.tokens = "{tokens}"\n{more}')
 
 
 def warnings_of(daemon: Daemon) -> list[str]:
