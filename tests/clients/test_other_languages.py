@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from delayd.testing.daemon import Daemon, running_daemon
 from tests.http_client import HTTP
 from tests.line_client import LineClient
 from tests.pages import text_of
+from tests.rigs.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
 SIGNATURES: Final = Path(__file__).parent / "signatures"
@@ -117,12 +117,15 @@ def states(line: LineClient) -> tuple[int, ...]:
 
 
 def wait_for(line: LineClient, wanted: tuple[int, ...], worker: subprocess.Popen[str]) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while states(line) != wanted:
-        if worker.poll() is not None or time.monotonic() > deadline_s:
-            worker.kill()
-            raise AssertionError((states(line), wanted, worker.communicate()[0]))
-        time.sleep(0.01)
+    def is_so() -> bool:
+        assert worker.poll() is None, worker.communicate()[0]
+        return states(line) == wanted
+
+    try:
+        until(is_so, PATIENCE_S, seen=lambda: (states(line), wanted))
+    except AssertionError:
+        worker.kill()
+        raise
 
 
 def have_it_work(folder: Path, daemon: Daemon, line: LineClient, *command: str) -> str:

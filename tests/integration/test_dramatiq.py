@@ -24,11 +24,7 @@ from typing import Any, Final, cast
 import dramatiq
 import pytest
 from dramatiq.brokers.stub import StubBroker
-from dramatiq.errors import (
-    ConnectionFailed,
-    QueueJoinTimeout,
-    QueueNotFound,
-)
+from dramatiq.errors import ConnectionFailed, QueueJoinTimeout, QueueNotFound
 from dramatiq.middleware import Middleware, SkipMessage
 from dramatiq.results import Results
 from dramatiq.results.backends import StubBackend
@@ -37,6 +33,7 @@ from delayd.client import BodyTooBig, Client, TopicNotFound, WrongProtocol
 from delayd.dramatiq import DelaydBroker, DelaydConsumer, DelaydMessage
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.client.worlds import http_url, line_url
+from tests.http_client import HTTP
 from tests.pages import Reader
 from tests.rigs.process import daemon_of
 from tests.rigs.waiting import until
@@ -133,7 +130,7 @@ class Rig:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with running_daemon("--http", "127.0.0.1:0") as daemon:
+    with running_daemon(*HTTP) as daemon:
         yield daemon
 
 
@@ -592,18 +589,9 @@ def put_numbers(broker: DelaydBroker, numbers: Iterable[int], ttr: str) -> None:
 
 @contextlib.contextmanager
 def workers(directory: Path) -> Iterator["subprocess.Popen[str]"]:
-    command = [
-        sys.executable,
-        "-m",
-        "dramatiq",
-        "program",
-        "--processes",
-        "2",
-        "--threads",
-        "2",
-    ]
+    how = ("--processes", "2", "--threads", "2")
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-m", "dramatiq", "program", *how],
         cwd=directory,
         env={**os.environ, "dramatiq_worker_timeout": "100"},
         text=True,
@@ -623,7 +611,7 @@ def test_processes_that_are_killed_lose_nothing_and_do_again_only_what_they_died
 ) -> None:
     file = tmp_path / "noted"
 
-    with daemon_of(tmp_path / "data", "--http", "127.0.0.1:0") as daemon:
+    with daemon_of(tmp_path / "data", *HTTP) as daemon:
         url, place = http_url(daemon), daemon.http_listens_on
         program = PROGRAM.format(url=url, file=file)
         (tmp_path / "program.py").write_text(program, encoding="utf-8")
@@ -664,7 +652,7 @@ def test_a_fork_has_connections_of_its_own(daemon: Daemon, tmp_path: Path) -> No
 
 
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
-    with running_daemon("--http", "127.0.0.1:0") as daemon:
+    with running_daemon(*HTTP) as daemon:
         reader = Reader(tmp_path, daemon)
         command = tmp_path / ".bin" / "dramatiq"
         command.write_text(f'#!/bin/sh\nPYTHONPATH=. exec {sys.executable} -m dramatiq "$@"\n')

@@ -1,6 +1,7 @@
-"""A real daemon on a file system of two megabytes that others fill up."""
+"""A real daemon on a file system of two megabytes that others fill up, and what it says of that."""
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -9,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from delayd.limits import SPACE_RETRY_MS
-from delayd.testing.daemon import running_daemon
+from delayd.testing.daemon import Daemon, running_daemon
+from tests.http_client import HTTP, HttpClient
 from tests.line_client import LineClient
 
 BODY = b"x" * 100
 UNMOUNT_S_MAX = 60.0
+SHORT = re.compile(
+    r"warning no space is left (?:beyond what is kept for removals and snapshots|for long bodies): "
+    r"(puts are refused|only puts of short bodies are accepted) "
+    r'directory="(?P<directory>[^"]*)" free_bytes=(?P<free>\d+) needed_bytes=(?P<needed>\d+)'
+    r"( body_bytes_max=(?P<fits>\d+))?\n"
+)
 
 
 @pytest.fixture
@@ -61,14 +69,46 @@ def use_up(path: Path) -> Path:
     return other
 
 
-def test_a_full_disk_refuses_puts_is_drained_and_takes_puts_again(small_disk: Path) -> None:
+@pytest.fixture
+def home(small_disk: Path) -> Path:
     home = small_disk / "data"
     home.mkdir()
-    with running_daemon(data_dir=home) as daemon, LineClient(daemon.address) as client:
+    return home
+
+
+def told_of(daemon: Daemon) -> re.Match[str]:
+    """What the log says of the space."""
+    figures = SHORT.search(daemon.log())
+    assert figures, daemon.log()
+    return figures
+
+
+def is_ready(client: HttpClient) -> bool:
+    answer = client.ask("GET", "/readyz")
+    if answer.status == 200:
+        return True
+    assert (answer.status, answer.json["word"]) == (503, "NOT_READY")
+    return False
+
+
+def test_a_full_disk_refuses_puts_is_drained_and_takes_puts_again(
+    small_disk: Path, home: Path
+) -> None:
+    with (
+        running_daemon(*HTTP, data_dir=home) as daemon,
+        LineClient(daemon.address) as client,
+        HttpClient(daemon.http_address) as http,
+    ):
         jobs = fill(client)
         assert jobs > 1_000
         other = use_up(small_disk)
         assert client.ask("put 0 0 60", BODY) == "OUT_OF_MEMORY"
+        assert not is_ready(http)
+        figures = told_of(daemon)
+        assert figures["directory"] == str(home)
+        assert int(figures["free"]) < int(figures["needed"])
+        disk = http.ask("GET", "/v1/stats").json["disk"]
+        assert disk["free_bytes"] < disk["needed_bytes"]
         assert client.ask("reserve-with-timeout 0").startswith("RESERVED 1 ")
         assert client.ask("touch 1") == "TOUCHED"
         assert client.ask("bury 1 0") == "BURIED"
@@ -76,7 +116,13 @@ def test_a_full_disk_refuses_puts_is_drained_and_takes_puts_again(small_disk: Pa
         assert client.ask("delete 2") == "DELETED"
         assert client.ask("stats-job 2") == "NOT_FOUND"
         daemon.kill()
-    with running_daemon(data_dir=home) as daemon, LineClient(daemon.address) as client:
+    with (
+        running_daemon(*HTTP, data_dir=home) as daemon,
+        LineClient(daemon.address) as client,
+        HttpClient(daemon.http_address) as http,
+    ):
+        told_of(daemon)  # before anybody puts
+        assert not is_ready(http)
         assert client.ask("put 0 0 60", BODY) == "OUT_OF_MEMORY"
         drained = 0
         while (reply := client.ask("reserve-with-timeout 0")) != "TIMED_OUT":
@@ -85,13 +131,42 @@ def test_a_full_disk_refuses_puts_is_drained_and_takes_puts_again(small_disk: Pa
         assert drained == jobs - 1
         other.unlink()
         time.sleep(SPACE_RETRY_MS / 1_000)
-        assert client.ask("put 0 0 60", BODY).startswith("INSERTED")
+        assert is_ready(http)
         assert fill(client) > 100
 
 
-def test_a_daemon_stopped_on_a_full_disk_keeps_its_space(small_disk: Path) -> None:
-    home = small_disk / "data"
-    home.mkdir()
+def test_a_start_on_a_full_disk_is_ready_as_soon_as_there_is_space(
+    small_disk: Path, home: Path
+) -> None:
+    other = use_up(small_disk)
+    with (
+        running_daemon(*HTTP, data_dir=home) as daemon,
+        HttpClient(daemon.http_address) as http,
+    ):
+        told_of(daemon)
+        assert not is_ready(http)
+        other.unlink()
+        time.sleep(SPACE_RETRY_MS / 1_000)
+        assert is_ready(http), "it asks though nobody puts"
+        assert "there is space again" in daemon.log()
+
+
+def test_the_log_says_which_puts_are_still_accepted(small_disk: Path, home: Path) -> None:
+    with running_daemon(data_dir=home) as daemon, LineClient(daemon.address) as client:
+        client.ask("put 0 0 60", BODY)
+        use_up(small_disk)
+        long = b"x" * 60_000
+        while client.ask("put 0 0 60", long) != "OUT_OF_MEMORY":
+            pass
+        figures = told_of(daemon)
+        assert figures[1] == "only puts of short bodies are accepted"
+        fits = int(figures["fits"])
+        assert fits < len(long)
+        assert client.ask("put 0 0 60", b"x" * (fits + 1)) == "OUT_OF_MEMORY"
+        assert client.ask("put 0 0 60", b"x" * fits).startswith("INSERTED")
+
+
+def test_a_daemon_stopped_on_a_full_disk_keeps_its_space(small_disk: Path, home: Path) -> None:
     with running_daemon(data_dir=home) as daemon, LineClient(daemon.address) as client:
         jobs = fill(client)
         use_up(small_disk)

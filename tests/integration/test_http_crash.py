@@ -5,14 +5,16 @@ one job, whatever happened the first time; and what was acknowledged stays gone.
 real one, killed as often as there are loops, each time with requests on their way.
 """
 
+import contextlib
+import json
 import random
 import select
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from delayd.client import Client, TopicNotFound
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.http_client import HTTP, Answer, HttpClient, request
 
@@ -26,12 +28,6 @@ PAUSES_S: Final = (0, 0.003, 0.01, None)
 there."""
 ANSWER_S_MAX: Final = 60.0
 LOST: Final = Answer(0)
-
-
-@contextmanager
-def http_daemon(data_dir: Path) -> Iterator[Daemon]:
-    with running_daemon(*HTTP, data_dir=data_dir) as daemon:
-        yield daemon
 
 
 def put(key: str) -> bytes:
@@ -50,18 +46,10 @@ def sent(daemon: Daemon, stack: ExitStack, requests: list[bytes]) -> list[HttpCl
 def listed(daemon: Daemon) -> dict[str, list[int]]:
     """The jobs that there are, by whose they are."""
     jobs: dict[str, list[int]] = {}
-    with HttpClient(daemon.http_address) as client:
-        after = ""
-        while True:
-            answer = client.ask("GET", f"{JOBS}?bodies=true&limit=1000{after}")
-            if answer.status == 404:  # there is no topic, because there is no job
-                return jobs
-            told = answer.json
-            for job in told["jobs"]:
-                jobs.setdefault(job["body"], []).append(job["id"])
-            if told["after"] is None:
-                return jobs
-            after = f"&after={told['after']}"
+    with Client(f"http://{daemon.http_listens_on}") as client, contextlib.suppress(TopicNotFound):
+        for job in client.jobs("mail", bodies=True):
+            jobs.setdefault(json.loads(job.text), []).append(job.id)
+    return jobs
 
 
 def reserved(daemon: Daemon, jobs_max: int) -> list[dict[str, Any]]:
@@ -125,7 +113,7 @@ def test_whatever_is_killed_in_between_a_put_sent_again_makes_one_job(
     ledger = Ledger()
     outcomes = {"answered": 0, "not": 0}
     for loop in range(LOOPS + 1):
-        with http_daemon(tmp_path) as daemon:
+        with running_daemon(*HTTP, data_dir=tmp_path) as daemon:
             ledger.ask_again(daemon)
             jobs = listed(daemon)
             assert {key: len(ids) for key, ids in jobs.items()} == dict.fromkeys(ledger.here, 1)
@@ -150,45 +138,3 @@ def test_whatever_is_killed_in_between_a_put_sent_again_makes_one_job(
     # Somebody lives in each loop, and all of those are answered before every fourth kill.
     assert outcomes["answered"] >= LOOPS // len(PAUSES_S), outcomes
     assert outcomes["not"], outcomes
-
-
-def test_who_dies_before_it_reads_the_answer_has_put_one_job_all_the_same(tmp_path: Path) -> None:
-    with http_daemon(tmp_path) as daemon:
-        for number in range(LOOPS):
-            for _ in range(3):
-                client = HttpClient(daemon.http_address)
-                client.send(put(f"{number}"))
-                client.die()
-        with HttpClient(daemon.http_address) as client:
-            ids = []
-            for number in range(LOOPS):
-                client.send(put(f"{number}"))
-                ids.append(client.answer().json["id"])
-        assert listed(daemon) == {f"{number}": [job_id] for number, job_id in enumerate(ids)}
-
-
-def test_who_dies_before_it_reads_its_jobs_has_lost_nobody_a_job(tmp_path: Path) -> None:
-    with http_daemon(tmp_path) as daemon:
-        with HttpClient(daemon.http_address) as client:
-            for number in range(LOOPS):
-                client.send(request("POST", JOBS, {"body": f"{number}", "ttr": 2}))
-                assert client.answer().status == 201
-            for _ in range(LOOPS):
-                dying = HttpClient(daemon.http_address)
-                dying.send(request("POST", RESERVE, {"max": 3, "wait": 1}))
-                dying.die()
-            seen: set[str] = set()
-            until_s = time.monotonic() + ANSWER_S_MAX
-            while len(seen) < LOOPS and time.monotonic() < until_s:
-                answer = client.ask("POST", RESERVE, {"max": LOOPS, "wait": 1})
-                if answer.status != 200:
-                    continue
-                jobs = answer.json["jobs"]
-                answer = client.ask("POST", "/v1/ack", {"tokens": [job["token"] for job in jobs]})
-                results = zip(jobs, answer.json["results"], strict=True)
-                # On a busy machine the ttr may be over: then the job comes once more.
-                done = {job["body"] for job, result in results if result["status"] == 200}
-                assert seen.isdisjoint(done)
-                seen |= done
-        assert len(seen) == LOOPS
-        assert listed(daemon) == {}

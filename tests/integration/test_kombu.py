@@ -29,7 +29,10 @@ from delayd.client import (
 )
 from delayd.testing.daemon import Daemon, running_daemon
 from tests.access.handshakes import Authority
-from tests.access.samples import made, written
+from tests.access.samples import made
+from tests.config_files import written
+from tests.pages import text_of
+from tests.rigs.process import token_flags
 
 pytestmark = pytest.mark.process
 TRANSPORT = "delayd.kombu:Transport"
@@ -88,6 +91,11 @@ def publish(connection: Connection, queue: str, body: object, **how: object) -> 
     Producer(connection).publish(body, routing_key=queue, **how)
 
 
+def later(hours: int = 1) -> str:
+    """The moment of an eta."""
+    return (dt.datetime.now(dt.UTC) + dt.timedelta(hours=hours)).isoformat()
+
+
 def task(task_id: str, **headers: object) -> dict[str, Any]:
     return {"headers": {"task": "t", "id": task_id, **headers}}
 
@@ -100,7 +108,7 @@ def only_job(client: Client, topic: str) -> JobInfo:
 def test_a_message_with_an_eta_waits_in_the_daemon_and_can_be_cancelled_by_its_id(
     daemon: Daemon, client: Client, connection: Connection, queue: str
 ) -> None:
-    eta = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=2)).isoformat()
+    eta = later(2)
     worker = Worker(connection, Queue(queue))
     publish(connection, queue, "later", **task("id-1", eta=eta))
     publish(connection, queue, "never", **task("id-2", eta=eta))
@@ -192,9 +200,8 @@ def test_a_retry_is_put_beside_the_task_that_is_in_hand_and_replaces_one_that_wa
     worker = Worker(connection, Queue(queue))
     publish(connection, queue, "first", **task("id"))
     worker.gets(1)
-    eta = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).isoformat()
-    publish(connection, queue, "retry", **task("id", eta=eta))
-    publish(connection, queue, "retry again", **task("id", eta=eta))
+    publish(connection, queue, "retry", **task("id", eta=later()))
+    publish(connection, queue, "retry again", **task("id", eta=later()))
     worker.got[0].ack()
     worker.gets(1)
     job = only_job(client, queue)
@@ -205,8 +212,7 @@ def test_a_retry_is_put_beside_the_task_that_is_in_hand_and_replaces_one_that_wa
 def test_a_revoked_task_that_waits_is_handed_out_at_once_as_expired(
     client: Client, connection: Connection, queue: str
 ) -> None:
-    eta = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).isoformat()
-    publish(connection, queue, "x", **task("id", eta=eta))
+    publish(connection, queue, "x", **task("id", eta=later()))
     call = {"method": "revoke", "arguments": {"task_id": "id", "terminate": False}}
     control = Exchange("celery.pidbox", "fanout", durable=False)
     Producer(connection).publish(call, exchange=control, declare=[control])
@@ -254,8 +260,7 @@ def test_a_purge_takes_what_is_due_later_too_and_a_count_is_of_what_is_ready(
     bound = Queue(queue)(connection.channel())
     with pytest.raises(ChannelError, match="no queue"):
         bound.queue_declare(passive=True)
-    eta = (dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)).isoformat()
-    publish(connection, queue, "x", headers={"eta": eta})
+    publish(connection, queue, "x", headers={"eta": later()})
     publish(connection, queue, "x")
     assert bound.queue_declare(passive=True).message_count == 1
     assert bound.get(no_ack=True).payload == "x"
@@ -374,15 +379,12 @@ def test_after_a_failover_the_other_url_is_used(daemon: Daemon) -> None:
 
 
 def test_a_producer_needs_the_scope_put_and_a_worker_those_of_the_page(tmp_path: Path) -> None:
-    page = (Path(kombu.__file__).parents[1] / "docs" / "celery.md").read_text(encoding="utf-8")
-    line = next(line for line in page.splitlines() if "Producers need the scope" in line)
+    (line,) = re.findall("^.*Producers need the scope.*$", text_of("celery.md"), re.MULTILINE)
     first, *others = (Scope(word) for word in re.findall("`([a-z]+)`", line.split("scope ")[1])[:7])
     topics = ("celery", "kombu.bindings", "*.pidbox", "celeryev*")
     producing, one = made(1, (first,), topics)
     working, two = made(2, (first, *others), topics)
-    config = tmp_path / "delayd.toml"
-    config.write_text(f'auth.tokens = "{written(tmp_path / "tokens.json", one, two)}"\n')
-    with running_daemon("--config", str(config)) as daemon:
+    with running_daemon(*token_flags(tmp_path, one, two)) as daemon:
         worker = connected(daemon, token=working)
         queue, all_of = Queue("celery"), Exchange("celery.pidbox", "fanout", durable=False)
         with connected(daemon, token=producing) as producer, worker:
@@ -406,11 +408,11 @@ def test_a_producer_needs_the_scope_put_and_a_worker_those_of_the_page(tmp_path:
 def test_messages_go_over_tls_and_an_unknown_authority_is_refused(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     files = authority.files("127.0.0.1")
-    config = tmp_path / "delayd.toml"
-    config.write_text(
-        f'line.tls = true\ntls.certificate = "{files.certificate}"\ntls.key = "{files.key}"\n'
+    config = written(
+        tmp_path,
+        f'line.tls = true\ntls.certificate = "{files.certificate}"\ntls.key = "{files.key}"\n',
     )
-    with running_daemon("--config", str(config)) as daemon:
+    with running_daemon("--config", config) as daemon:
         url = f"delayds://127.0.0.1:{daemon.address[1]}"
         trusted = {"ca_certs": authority.path}
         with Connection(url, transport=TRANSPORT, ssl=trusted) as connection:

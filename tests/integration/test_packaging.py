@@ -13,7 +13,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import time
 import urllib.request
 import venv
 import zipfile
@@ -24,11 +23,11 @@ import pytest
 
 from delayd import __version__
 from delayd.testing.daemon import Daemon, running_daemon
+from tests.rigs.waiting import until
 
 ROOT: Final = Path(__file__).parents[2]
 HERE: Final = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8"}
 """Without PYTHONPATH, which would let the checkout be found."""
-WAIT_S_MAX: Final = 60
 
 
 def ran(*command: str | Path, directory: Path) -> str:
@@ -150,10 +149,6 @@ def test_the_container_is_healthy_while_puts_are_accepted() -> None:
             )
             return asked.returncode == 0
 
-        deadline_s = time.monotonic() + WAIT_S_MAX
-        while not is_healthy():  # it asks for four seconds, for which a machine may stop
-            assert time.monotonic() < deadline_s
+        until(is_healthy)  # it asks for four seconds, for which a machine may stop
         daemon.process.send_signal(signal.SIGUSR1)
-        deadline_s = time.monotonic() + WAIT_S_MAX
-        while is_healthy():
-            assert time.monotonic() < deadline_s
+        until(lambda: not is_healthy())

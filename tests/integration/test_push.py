@@ -1,21 +1,26 @@
 """Real daemons that deliver: over HTTP, to what hangs, and to sinks that do not end."""
 
 import json
+import re
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from delayd.client import Client
+import pytest
+
+from delayd.cli.main import invoke
+from delayd.client import Client, Invalid
 from delayd.exits import Exit
-from delayd.testing.daemon import Daemon
+from delayd.testing.daemon import Daemon, DaemonNotStarted
+from tests.config_files import written
 from tests.faults.receiver import Receiver
+from tests.http_client import HTTP
 from tests.line_client import LineClient
-from tests.rigs.process import serve_command
+from tests.rigs.process import daemon_of, serve_command
 from tests.rigs.waiting import until
 
 ARRIVE_S_MAX: Final = 60.0
@@ -176,17 +181,15 @@ def test_a_start_and_a_reload_tell_of_targets_that_the_configuration_does_not_al
             assert (daemon.log().count(said), daemon.log().count("s3cret")) == (1, 0)
             daemon.process.send_signal(signal.SIGHUP)
             until(lambda: daemon.log().count(said) >= 2, ARRIVE_S_MAX)
-        http = ("--http", "127.0.0.1:0")
         with (
-            delivering(data, receiver, *http, DELAYD_PUSH_ENABLED="false") as daemon,
+            delivering(data, receiver, *HTTP, DELAYD_PUSH_ENABLED="false") as daemon,
             LineClient(daemon.address) as client,
         ):
             assert 'reason="push.enabled is false"' in daemon.log()
             client.ask("use out")
             client.put(b"waits")
-            host, port = daemon.http_address
-            with Client(f"http://{host}:{port}") as http_client:
-                assert http_client.topic("out").details["blocks"] == ["push_off"]
+            with Client(f"http://{daemon.http_listens_on}") as http:
+                assert http.topic("out").details["blocks"] == ["push_off"]
         assert receiver.arrivals() == []
 
 
@@ -240,14 +243,48 @@ def test_a_sink_that_never_ends_holds_up_neither_a_stop_nor_others(tmp_path: Pat
         assert "a sink did not end when it was told to" in daemon.log()
 
 
+def test_a_secret_that_becomes_another_topics_signs_no_call_of_this_one_any_more(
+    tmp_path: Path,
+) -> None:
+    """Neither by a policy of before, nor by default."""
+    where = ("--secrets", str(tmp_path / "secrets.json"))
+    said = "is for the topics ord*, and not for"
+    assert invoke(["secret", "create", "orders", *where]) == Exit.OK
+    signed = {"DELAYD_PUSH_SECRETS": where[1], "DELAYD_PUSH_SIGN_WITH": "orders"}
+    with (
+        Receiver(tmp_path) as receiver,
+        delivering(tmp_path / "data", receiver, *HTTP, **signed) as daemon,
+        LineClient(daemon.address) as client,
+        Client(f"http://{daemon.http_listens_on}") as http,
+    ):
+        push = {"url": receiver.url, "secrets": ["orders"]}
+        http.set_policy("set", {"retry": "1ms", "max_attempts": 1, "push": push})
+        http.put("set", "before")
+        http.put("other", "before", url=receiver.url)
+        wait_for(receiver, 2)
+        assert invoke(["secret", "restrict", "orders", "--topic", "ord*", *where]) == Exit.OK
+        daemon.process.send_signal(signal.SIGHUP)
+        until(lambda: f"{said} 'set'" in daemon.log(), seen=daemon.log)
+        with pytest.raises(Invalid, match=re.escape(said)):
+            http.set_policy("more", {"push": push})
+        with pytest.raises(Invalid, match=re.escape(said)):
+            http.put("other", "x", url=receiver.url)
+        late = http.put("set", "late")
+        until(lambda: http.get(late.id).state == "buried")
+        assert said in str(http.get(late.id).failure)
+        assert client.stats()["current-jobs-buried"] == "1"
+        assert len(receiver.arrivals()) == 2
+
+
 def test_what_the_configuration_says_of_targets_is_checked_at_the_start(tmp_path: Path) -> None:
-    config = tmp_path / "delayd.toml"
-    config.write_text(
+    file = written(
+        tmp_path,
         '[topics.mail]\npush = { sink = "nothing" }\n'
         '[topics.bulk]\npush = { url = "https://10.0.0.1/" }\n'
+        '[topics.hook]\npush = { url = "https://example.com/", secrets = ["unknown"] }\n',
     )
-    command = serve_command(tmp_path / "data", "--config", str(config))
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert ended.returncode == Exit.BAD_CONFIGURATION
-    assert "sink 'nothing'" in ended.stderr
-    assert "10.0.0.1" in ended.stderr
+    with pytest.raises(DaemonNotStarted) as caught:
+        daemon_of(tmp_path / "data", "--config", file)
+    assert caught.value.exit_code == Exit.BAD_CONFIGURATION
+    for said in ("sink 'nothing'", "10.0.0.1", "unknown"):
+        assert said in caught.value.log

@@ -20,9 +20,8 @@ from aio_pika.abc import AbstractChannel, DeliveryMode
 from redis.asyncio import Redis
 
 from delayd.config import Config, SinkSection, read_sinks
-from delayd.exits import Exit
 from delayd.push.sinks import DELIVERED, AttemptEnd, Result, Sink, open_sinks
-from delayd.testing.daemon import Daemon, DaemonNotStarted
+from delayd.testing.daemon import Daemon
 from tests.brokers import Broker, need, rabbitmq, redis_server
 from tests.line_client import LineClient
 from tests.push.test_sinks import JOB
@@ -166,34 +165,6 @@ def jobs_of(daemon: Daemon) -> int:
     return sum(int(stats[f"current-jobs-{state}"]) for state in states)
 
 
-def test_a_daemon_does_not_start_with_a_sink_that_cannot_be(tmp_path: Path) -> None:
-    sink = f'[sinks.a]\nkind = "redis"\nurl = "redis://:{PASSWORD}@h"\nlist = 5\nmaxlen = 0'
-    unknown = '[sinks.b]\nkind = "rediss"'
-    with pytest.raises(DaemonNotStarted) as caught:
-        daemon_of(*configured(tmp_path, sink, unknown))
-    assert caught.value.exit_code == Exit.BAD_CONFIGURATION
-    for error in (
-        "sinks.a.list = 5: must be",
-        "sinks.a.maxlen = 0: must be",
-        "did you mean redis?",
-    ):
-        assert error in caught.value.log
-    assert PASSWORD not in caught.value.log
-
-
-def test_a_daemon_appends_due_jobs_to_a_list_as_the_page_says(
-    redis: Broker, tmp_path: Path
-) -> None:
-    sections = examples("toml")
-    with (
-        daemon_of(*configured(tmp_path, *sections, port=redis.port)) as daemon,
-        ask_now(redis) as ask,
-    ):
-        put_load(daemon, "orders")
-        until(lambda: jobs_of(daemon) == 0)
-        assert sorted(map(int, ask.lrange("orders:due", 0, -1))) == list(range(LOAD))
-
-
 def test_no_job_is_lost_when_redis_and_then_the_daemon_are_killed_under_load(
     redis: Broker, tmp_path: Path
 ) -> None:
@@ -212,23 +183,6 @@ def test_no_job_is_lost_when_redis_and_then_the_daemon_are_killed_under_load(
         arrived = [(fields[b"id"], fields[b"message_id"]) for _, fields in ask.xrange("due")]
         assert {int(job_id) for job_id, _ in arrived} == set(range(1, LOAD + 1))
         assert len(set(arrived)) == LOAD  # what came twice came with the same message_id
-
-
-def test_a_daemon_moves_due_jobs_to_another_topic_as_the_page_says(tmp_path: Path) -> None:
-    sections = examples("toml", "Another topic")
-    with (
-        daemon_of(*configured(tmp_path, *sections)) as daemon,
-        LineClient(daemon.address) as worker,
-    ):
-        put_load(daemon, "reminders")
-        worker.ask("watch mail")
-        bodies = set()
-        for _ in range(LOAD):
-            _, job_id, rest = worker.ask("reserve").split(" ", 2)
-            bodies.add(int(rest.partition("\r\n")[2]))
-            assert worker.ask(f"delete {job_id}") == "DELETED"
-        assert bodies == set(range(LOAD))
-        assert jobs_of(daemon) == 0
 
 
 # --- Redis ---------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -136,49 +137,53 @@ DROP_IN = (sys.executable, "-c", f"{EARLY}beanstalkd()", "-p", "0")
 SERVE = (sys.executable, "-c", f"{EARLY}main()", "serve", "--line", "127.0.0.1:0", "--http")
 
 
+@contextmanager
+def saying(
+    command: Sequence[str], directory: Path
+) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], str]]]:
+    """A daemon that need not serve yet, and what it has said so far; it ends as it should."""
+    said = directory / "said"
+    with said.open("wb") as output:
+        process = subprocess.Popen(command, cwd=directory, stdout=output, stderr=output)
+    try:
+        yield process, said.read_text
+    finally:
+        process.terminate()
+        assert process.wait(60) == Exit.OK
+
+
 @pytest.mark.parametrize(
     "command", [DROP_IN, (*SERVE, "off"), (*SERVE, "127.0.0.1:0")], ids=("drop-in", "line", "http")
 )
 def test_a_signal_that_comes_before_it_serves_does_what_it_does_later(
     command: Sequence[str], tmp_path: Path
 ) -> None:
-    said = tmp_path / "said"
-    with said.open("wb") as output:
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=output, stderr=output)
-    try:
-        for words in ("draining: ", "nothing to reload"):
-            until(lambda: words in said.read_text(), seen=said.read_text)  # noqa: B023 - within the turn
+    with saying(command, tmp_path) as (process, said):
+        until(lambda: "draining: " in said() and "nothing to reload" in said(), seen=said)
         assert not signal_is_held(process.pid, signal.SIGUSR1)
-    finally:
-        process.terminate()
-        assert process.wait(60) == Exit.OK
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGHUP])
-@pytest.mark.parametrize("command", ["drop-in", "serve"])
+@pytest.mark.parametrize(
+    ("program", "words", "number", "sentence"),
+    [
+        ("beanstalkd()", ("-p", "0"), signal.SIGUSR1, "draining: new jobs are refused"),
+        ("main()", (*SERVE[3:], "off"), signal.SIGHUP, "serving"),
+    ],
+)
 def test_a_signal_that_is_blocked_from_the_beginning_is_remembered(
-    command: str, number: signal.Signals, tmp_path: Path
+    program: str, words: Sequence[str], number: signal.Signals, sentence: str, tmp_path: Path
 ) -> None:
-    program = "beanstalkd()" if command == "drop-in" else "main()"
-    words = ["-p", "0"] if command == "drop-in" else (*SERVE[3:], "off")
     script = f"from delayd.__main__ import beanstalkd, main; {program}"
-    said = tmp_path / "said"
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-    try:
-        with said.open("wb") as output:
-            process = subprocess.Popen(
-                (sys.executable, "-c", script, *words), cwd=tmp_path, stdout=output, stderr=output
-            )
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
-    process.send_signal(number)  # before Python has begun
-    try:
-        sentence = "draining: new jobs are refused" if number is signal.SIGUSR1 else "serving"
-        until(lambda: sentence in said.read_text(), seen=said.read_text)
+    with ExitStack() as stack:
+        former = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+        try:
+            command = (sys.executable, "-c", script, *words)
+            process, said = stack.enter_context(saying(command, tmp_path))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, former)
+        process.send_signal(number)  # before Python has begun
+        until(lambda: sentence in said(), seen=said)
         assert not signal_is_held(process.pid, number)
-    finally:
-        process.terminate()
-        assert process.wait(60) == Exit.OK
 
 
 @pytest.mark.parametrize("program", ["beanstalkd()", "main()"])

@@ -1,21 +1,23 @@
 """`delayd work`: a worker in a process of its own, with commands in theirs, on a real daemon."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import pytest
 
 from delayd.access.scopes import Scope
+from delayd.cli.main import invoke
 from delayd.client.sync import Client
 from delayd.exits import Exit
 from delayd.testing.daemon import Daemon, running_daemon
-from tests.access.samples import made, written
+from tests.access.samples import made
+from tests.http_client import HTTP
+from tests.rigs.process import token_flags
 from tests.rigs.waiting import until
 
 WITHIN_S = 60.0
@@ -23,7 +25,7 @@ WITHIN_S = 60.0
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[Daemon]:
-    with running_daemon("--http", "127.0.0.1:0") as found:
+    with running_daemon(*HTTP) as found:
         yield found
 
 
@@ -42,33 +44,45 @@ def work(url: str, *words: str) -> "subprocess.Popen[str]":
     return started(url, "-m", "delayd", "work", *words)
 
 
-def started(url: str, *arguments: str) -> "subprocess.Popen[str]":
+def started(
+    url: str, *arguments: str, stdout: int | IO[bytes] = subprocess.PIPE
+) -> "subprocess.Popen[str]":
     return subprocess.Popen(
         [sys.executable, *arguments],
         env={**os.environ, "DELAYD_URL": url},
-        stdout=subprocess.PIPE,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def drained(daemon: Daemon, *words: str) -> tuple[str, str]:
-    """What a worker printed that has done all there was."""
-    worker = work(f"http://{daemon.http_listens_on}", "--drain", *words)
-    out, err = worker.communicate(timeout=WITHIN_S)
-    # What fails is named on standard error.
-    failed = re.search("exit code (?!75)|killed (by|after)", err)
-    assert worker.returncode == (Exit.JOBS_FAILED if failed else Exit.OK), err
-    return out, err
+class Drain:
+    """A worker in this process, whose commands have processes of their own."""
+
+    def __init__(self, url: str, capfd: pytest.CaptureFixture[str]) -> None:
+        self._url = url
+        self._capfd = capfd
+
+    def __call__(self, *words: str, code: Exit = Exit.OK, url: str = "") -> tuple[str, str]:
+        """Let it do all there is; what it printed."""
+        ended = invoke(["work", "--drain", "--url", url or self._url, *words])
+        out, err = self._capfd.readouterr()
+        assert ended == code, err
+        return out, err
+
+
+@pytest.fixture
+def drain(daemon: Daemon, capfd: pytest.CaptureFixture[str]) -> Drain:
+    return Drain(f"http://{daemon.http_listens_on}", capfd)
 
 
 def test_the_body_is_the_input_and_variables_tell_about_the_job(
-    daemon: Daemon, client: Client, topic: str
+    drain: Drain, client: Client, topic: str
 ) -> None:
     job = client.put(topic, "hello", key="k", group="g", priority=7)
     names = ("ID", "TOPIC", "KEY", "GROUP", "ATTEMPT", "PRIORITY")
     told = " ".join(f"$DELAYD_JOB_{name}" for name in names)
-    out, _err = drained(daemon, topic, "--", "sh", "-c", f'cat; echo " {told}"')
+    out, _err = drain(topic, "--", "sh", "-c", f'cat; echo " {told}"')
     assert out == f"hello {job.id} {topic} k g 1 7\n"
     assert not has(client, topic)
 
@@ -82,75 +96,77 @@ def has(client: Client, topic: str) -> bool:
     return topic in [each.name for each in client.topics()]
 
 
-@pytest.mark.parametrize(("code", "state"), [("65", "buried"), ("75", "delayed"), ("3", "delayed")])
-def test_the_exit_code_decides(
-    code: str, state: str, daemon: Daemon, client: Client, topic: str
+def test_the_exit_code_decides_and_the_last_line_on_standard_error_is_the_reason(
+    drain: Drain, client: Client, topic: str
 ) -> None:
-    job = client.put(topic, "x", retry="2h")
-    _out, err = drained(daemon, topic, "--retry-after", "1h", "--", "sh", "-c", f"exit {code}")
-    found = client.get(job.id)
-    assert found.state == state
-    assert found.failure is not None
-    assert found.failure.error == f"exit code {code}"
-    assert f"job {job.id} of {topic}: exit code {code}\n" in err
-    if state == "delayed":
-        assert found.due is not None
-        assert found.failure.at is not None
-        hours = (found.due - found.failure.at).total_seconds() / 3_600
-        assert round(hours, 3) == (1 if code == "75" else 2)
+    scripts = {
+        "exit 65": ("buried", 0, "exit code 65"),
+        "exit 75": ("delayed", 1, "exit code 75"),
+        "exit 3": ("delayed", 2, "exit code 3"),
+        "echo trying >&2; echo 'no route to host' >&2; echo >&2; exit 3": (
+            *("delayed", 2, "exit code 3: no route to host"),
+        ),
+    }
+    jobs = {script: client.put(topic, script, retry="2h").id for script in scripts}
+    _out, err = drain(topic, "--retry-after", "1h", "--", "sh", code=Exit.JOBS_FAILED)
+    assert "trying\nno route to host\n" in err
+    for script, (state, hours, error) in scripts.items():
+        found = client.get(jobs[script])
+        assert found.state == state
+        assert f"job {found.id} of {topic}: {error}\n" in err
+        (attempt,) = found.history
+        assert (attempt.error, attempt.outcome, attempt.who) == (error, state, "127.0.0.1")
+        assert attempt.reason == ("nacked" if hours else "buried")
+        if found.due is not None:
+            assert attempt.ended is not None
+            assert round((found.due - attempt.ended).total_seconds() / 3_600, 3) == hours
 
 
+@pytest.mark.parametrize("protocol", ["http", "beanstalk"])
 def test_a_job_that_fails_without_a_rule_is_tried_once_while_others_are_drained(
-    daemon: Daemon, client: Client, topic: str
+    protocol: str, daemon: Daemon, drain: Drain, client: Client, topic: str
 ) -> None:
     poison = client.put(topic, "bad", priority=0)
     for number in range(3):
         client.put(topic, f"good {number}")
-    out, err = drained(daemon, topic, "--", "sh", "-c", "grep good")
+    url = f"{protocol}://{daemon.http_listens_on if protocol == 'http' else daemon.listens_on}"
+    out, err = drain(topic, "--", "sh", "-c", "grep good", code=Exit.JOBS_FAILED, url=url)
     assert sorted(out.splitlines()) == ["good 0", "good 1", "good 2"]
     assert err.count(f"job {poison.id} of {topic}: exit code 1") == 1
     assert client.get(poison.id).state == "ready"
 
 
-def test_on_the_line_as_well_what_fails_without_a_rule_is_drained_once(
-    daemon: Daemon, client: Client, topic: str
+def test_a_token_that_may_not_acknowledge_ends_the_worker(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.put(topic, "bad", priority=0)
-    client.put(topic, "good")
-    url = f"beanstalk://{daemon.listens_on}"
-    worker = work(url, "--drain", topic, "--", "sh", "-c", "grep good")
-    out, err = worker.communicate(timeout=WITHIN_S)
-    assert (worker.returncode, out) == (Exit.JOBS_FAILED, "good\n")
-    assert err.count("exit code 1") == 1
-
-
-def test_a_token_that_may_not_acknowledge_ends_the_worker(tmp_path: Path) -> None:
     everything, entry = made(1)
     reserving, other = made(2, (Scope.RESERVE,))
-    config = tmp_path / "delayd.toml"
-    config.write_text(f'auth.tokens = "{written(tmp_path / "tokens.json", entry, other)}"\n')
-    with running_daemon("--http", "127.0.0.1:0", "--config", str(config)) as daemon:
+    with running_daemon(*HTTP, *token_flags(tmp_path, entry, other)) as daemon:
         url = f"http://{daemon.http_listens_on}"
         with Client(url, token=everything) as client:
             client.put("mail", "x")
-        worker = subprocess.run(
-            [sys.executable, "-m", "delayd", "work", "mail", "--", "cat"],
-            env={**os.environ, "DELAYD_URL": url, "DELAYD_TOKEN": f"{reserving}\n"},
-            capture_output=True,
-            text=True,
-            timeout=WITHIN_S,
-            check=False,
-        )
-        assert (worker.returncode, worker.stdout) == (Exit.NOT_ALLOWED, "x")
-        assert "job 1 was run" in worker.stderr
-        assert "the scopes reserve, delete, release and bury" in worker.stderr
+        monkeypatch.setenv("DELAYD_TOKEN", f"{reserving}\n")
+        assert invoke(["work", "mail", "--url", url, "--", "cat"]) == Exit.NOT_ALLOWED
+        out, err = capfd.readouterr()
+        assert out == "x"
+        assert "job 1 was run" in err
+        assert "the scopes reserve, delete, release and bury" in err
 
 
-def test_a_time_of_nothing_is_refused() -> None:
-    worker = work("http://127.0.0.1:1", "mail", "--timeout", "0", "--", "true")
-    _out, err = worker.communicate(timeout=WITHIN_S)
-    assert worker.returncode == Exit.USAGE
-    assert "--timeout must be above 0" in err
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--timeout", "0", "--", "true"], "--timeout must be above 0"),
+        ([], "command"),
+        (["--"], "command"),
+        (["--", "no-such-command"], "command"),
+    ],
+)
+def test_a_worker_that_cannot_work_is_refused(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["work", "--url", "http://127.0.0.1:1", "mail", *words]) == Exit.USAGE
+    assert said in capsys.readouterr().err
 
 
 def test_what_nobody_reads_is_not_acknowledged(daemon: Daemon, client: Client, topic: str) -> None:
@@ -158,40 +174,27 @@ def test_what_nobody_reads_is_not_acknowledged(daemon: Daemon, client: Client, t
         client.put(topic, body)
     read, write = os.pipe()
     os.close(read)
-    url = f"http://{daemon.http_listens_on}"
-    words = [sys.executable, "-m", "delayd", "reserve", topic, "--count", "2", "--ack"]
-    for more in ([], ["--json"]):
-        done = subprocess.run(
-            [*words, *more, "--url", url],
-            stdout=write,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=WITHIN_S,
-            check=False,
-        )
-        assert done.returncode == Exit.OUTPUT_FAILED
-        assert "2 jobs given back" in done.stderr
+    command = ("-m", "delayd", "reserve", topic, "--count", "2", "--ack")
+
+    def written_to(output: IO[bytes], *words: str) -> str:
+        worker = started(f"http://{daemon.http_listens_on}", *command, *words, stdout=output)
+        _out, err = worker.communicate(timeout=WITHIN_S)
+        assert worker.returncode == Exit.OUTPUT_FAILED
         assert client.topic(topic).ready == 2
-    os.close(write)
-    with open("/dev/full", "wb") as full:
-        done = subprocess.run(
-            [*words, "--url", url],
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=WITHIN_S,
-            check=False,
-        )
-    assert done.returncode == Exit.OUTPUT_FAILED
-    assert "the output cannot be written" in done.stderr
-    assert client.topic(topic).jobs == 2
+        return err
+
+    with open(write, "wb") as pipe, open("/dev/full", "wb") as full:
+        assert "2 jobs given back" in written_to(pipe)
+        assert "2 jobs given back" in written_to(pipe, "--json")
+        assert "the output cannot be written" in written_to(full)
 
 
 def test_a_command_that_takes_too_long_is_killed_with_all_it_started(
-    daemon: Daemon, client: Client, topic: str
+    drain: Drain, client: Client, topic: str
 ) -> None:
     job = client.put(topic, "x", retry="2h")
-    drained(daemon, topic, "--timeout", "0.3", "--", "sh", "-c", "sleep 600 & sleep 600")
+    command = ("sh", "-c", "sleep 600 & sleep 600")
+    drain(topic, "--timeout", "0.3", "--", *command, code=Exit.JOBS_FAILED)
     failure = client.get(job.id).failure
     assert failure is not None
     assert failure.error == "killed after 0.3 s"
@@ -220,13 +223,13 @@ def test_a_job_that_outlives_its_ttr_stays_with_its_command(tmp_path: Path) -> N
 
 
 def test_so_many_commands_run_at_once_as_was_said(
-    daemon: Daemon, client: Client, topic: str, tmp_path: Path
+    drain: Drain, client: Client, topic: str, tmp_path: Path
 ) -> None:
     client.put_many(topic, [{"body": str(number)} for number in range(4)])
     # Each waits until all four are there: with fewer at once it would never end.
     all_there = f"[ $(ls {tmp_path} | wc -l) -ge 4 ]"
     script = f"touch {tmp_path}/$DELAYD_JOB_ID; until {all_there}; do sleep 0.02; done"
-    drained(daemon, topic, "--concurrency", "4", "--", "sh", "-c", script)
+    drain(topic, "--concurrency", "4", "--", "sh", "-c", script)
     assert len(list(tmp_path.iterdir())) == 4
 
 
@@ -246,14 +249,6 @@ def test_sigterm_lets_the_command_finish_and_takes_no_more_jobs(
     assert client.topic(topic).ready == 1
 
 
-def test_sigterm_ends_a_worker_that_waits(daemon: Daemon, client: Client, topic: str) -> None:
-    worker = work(f"http://{daemon.http_listens_on}", topic, "--", "true")
-    until(lambda: has(client, topic) and client.topic(topic).waiting)
-    worker.send_signal(signal.SIGTERM)
-    worker.communicate(timeout=WITHIN_S)
-    assert worker.returncode == Exit.OK
-
-
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_kills_what_runs_and_no_attempt_is_counted(
     daemon: Daemon, client: Client, topic: str, tmp_path: Path, second: signal.Signals
@@ -270,19 +265,6 @@ def test_a_second_signal_kills_what_runs_and_no_attempt_is_counted(
     assert worker.returncode == 128 + second
     found = client.get(job.id)
     assert (found.state, found.attempts, found.history) == ("ready", 0, ())
-
-
-def test_the_last_line_on_standard_error_is_the_reason(
-    daemon: Daemon, client: Client, topic: str
-) -> None:
-    job = client.put(topic, "x", retry="2h")
-    script = "echo trying >&2; echo 'no route to host' >&2; echo >&2; exit 3"
-    _, err = drained(daemon, topic, "--", "sh", "-c", script)
-    assert "trying\nno route to host\n" in err
-    assert "exit code 3: no route to host" in err
-    (attempt,) = client.get(job.id).history
-    assert attempt.error == "exit code 3: no route to host"
-    assert (attempt.reason, attempt.outcome, attempt.who) == ("nacked", "delayed", "127.0.0.1")
 
 
 def test_standard_error_that_a_child_keeps_open_holds_nothing_up(
@@ -385,26 +367,9 @@ def test_ctrl_c_ends_a_program_with_a_worker_as_sigterm_does(
 
 
 def test_a_command_talks_to_the_daemon_of_its_worker(
-    daemon: Daemon, client: Client, topic: str
+    drain: Drain, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.put(topic, "x")
-    inner = f"{sys.executable} -m delayd put {topic}-next again"
-    words = ("--drain", "--url", f"http://{daemon.http_listens_on}", topic, "--", "sh", "-c", inner)
-    worker = work("http://127.0.0.1:1", *words)
-    worker.communicate(timeout=WITHIN_S)
+    monkeypatch.setenv("DELAYD_URL", "http://127.0.0.1:1")
+    drain(topic, "--", sys.executable, "-m", "delayd", "put", f"{topic}-next", "again")
     assert client.topic(f"{topic}-next").ready == 1
-
-
-def test_the_line_protocol_does_as_well(daemon: Daemon, client: Client, topic: str) -> None:
-    client.put(topic, "hello")
-    worker = work(f"beanstalk://{daemon.listens_on}", "--drain", topic, "--", "cat")
-    out, err = worker.communicate(timeout=WITHIN_S)
-    assert (worker.returncode, out) == (Exit.OK, "hello"), err
-
-
-@pytest.mark.parametrize("words", [["mail"], ["mail", "--"], ["mail", "--", "no-such-command"]])
-def test_a_worker_without_a_command_is_refused(words: list[str]) -> None:
-    worker = work("http://127.0.0.1:1", *words)
-    _out, err = worker.communicate(timeout=WITHIN_S)
-    assert worker.returncode == Exit.USAGE
-    assert "command" in err

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import islice
@@ -28,6 +29,12 @@ from tests.rigs.postgres import LEASE_MS, Rig, opened
 
 MARK = frame_mark(bytes(16), 3)
 COUNT = '(SELECT count(*) FROM "LOG".frame_{})'
+
+
+@pytest.fixture
+def rig(server: PostgresServer) -> Iterator[Rig]:
+    with Rig(server) as rig:
+        yield rig
 
 
 # --- Outcomes that are not known -----------------------------------------------------------------
@@ -94,40 +101,36 @@ def test_a_statement_that_hangs_is_given_up_and_does_no_harm_when_it_wakes(
         assert again.payloads == [b"one", b"two", b"three"]
 
 
-def test_an_append_that_only_the_primary_has_is_settled_when_the_standby_has_it(
-    server: PostgresServer,
-) -> None:
-    with Rig(server) as rig:
+def test_an_append_that_only_the_primary_has_is_settled_when_the_standby_has_it(rig: Rig) -> None:
 
-        def waits(what: str = "pid") -> bool:
-            of_appends = f"wait_event = 'SyncRep' AND pid = {rig.backend}"
-            return bool(rig.row(f"SELECT {what} FROM pg_stat_activity WHERE {of_appends}"))  # noqa: S608
+    def waits(what: str = "pid") -> bool:
+        of_appends = f"wait_event = 'SyncRep' AND pid = {rig.backend}"
+        return bool(rig.row(f"SELECT {what} FROM pg_stat_activity WHERE {of_appends}"))  # noqa: S608
 
-        rig.keep(b"one")
-        rig.row("ALTER SYSTEM SET synchronous_standby_names = 'one_that_is_away'")
-        try:
-            rig.row("SELECT pg_reload_conf()")
-            rig.until(lambda: bool(rig.put(b"x")) and waits())
-            assert waits("pg_terminate_backend(pid)")
-            rig.until(lambda: "lost" in rig.said.getvalue())
-            settled = list(rig.settled)
-            rig.until(lambda: rig.log._head > settled[-1] and waits())
-            assert rig.settled == settled  # it is there, and a failover would lose it
-        finally:
-            rig.row("ALTER SYSTEM RESET synchronous_standby_names")
-            rig.row("SELECT pg_reload_conf()")
-        rig.until(lambda: rig.settled[-1] == rig.log.appended_sequence)
-        assert not rig.failures
+    rig.keep(b"one")
+    rig.row("ALTER SYSTEM SET synchronous_standby_names = 'one_that_is_away'")
+    try:
+        rig.row("SELECT pg_reload_conf()")
+        rig.until(lambda: bool(rig.put(b"x")) and waits())
+        assert waits("pg_terminate_backend(pid)")
+        rig.until(lambda: "lost" in rig.said.getvalue())
+        settled = list(rig.settled)
+        rig.until(lambda: rig.log._head > settled[-1] and waits())
+        assert rig.settled == settled  # it is there, and a failover would lose it
+    finally:
+        rig.row("ALTER SYSTEM RESET synchronous_standby_names")
+        rig.row("SELECT pg_reload_conf()")
+    rig.until(lambda: rig.settled[-1] == rig.log.appended_sequence)
+    assert not rig.failures
 
 
-def test_a_database_that_has_lost_durable_frames_ends_the_log(server: PostgresServer) -> None:
-    with Rig(server) as rig:
-        rig.keep(b"one", b"two")
-        rig.row('UPDATE "LOG".log SET head = 1')  # as a standby that had not got it
-        rig.put(b"three")
-        rig.until(lambda: bool(rig.failures))
-        assert "ends with frame 1, and frame 2 was durable" in str(rig.failures[0])
-        assert rig.settled == [1, 2]
+def test_a_database_that_has_lost_durable_frames_ends_the_log(rig: Rig) -> None:
+    rig.keep(b"one", b"two")
+    rig.row('UPDATE "LOG".log SET head = 1')  # as a standby that had not got it
+    rig.put(b"three")
+    rig.until(lambda: bool(rig.failures))
+    assert "ends with frame 1, and frame 2 was durable" in str(rig.failures[0])
+    assert rig.settled == [1, 2]
 
 
 def test_a_standby_that_read_what_a_failover_dropped_does_not_follow_who_goes_on_elsewhere(
@@ -155,46 +158,44 @@ def test_a_standby_that_read_what_a_failover_dropped_does_not_follow_who_goes_on
 
 
 def test_an_idle_owner_renews_its_lease_and_one_that_cannot_knows_when_it_is_over(
-    server: PostgresServer,
+    server: PostgresServer, rig: Rig
 ) -> None:
-    with Rig(server) as rig:
-        first = rig.row('SELECT lease_until FROM "LOG".log')
-        rig.until(lambda: rig.row('SELECT lease_until FROM "LOG".log') > first)
-        assert rig.log.is_whole
-        server.kill()
-        rig.until(lambda: not rig.log.is_whole)
-        rig.put(b"waits")
-        assert rig.settled == []
-        server.start()
-        rig.until(lambda: rig.log.is_whole)
-        rig.until(lambda: rig.settled == [1])
-        assert rig.restorations == 1
-        said = rig.said.getvalue()
-        assert 0 < said.find("lease of the log is over") < said.find("lease of the log goes on")
-        assert said.count("lease of the log is over") == 1
-        assert "the database can be used again" in said
+    first = rig.row('SELECT lease_until FROM "LOG".log')
+    rig.until(lambda: rig.row('SELECT lease_until FROM "LOG".log') > first)
+    assert rig.log.is_whole
+    server.kill()
+    rig.until(lambda: not rig.log.is_whole)
+    rig.put(b"waits")
+    assert rig.settled == []
+    server.start()
+    rig.until(lambda: rig.log.is_whole)
+    rig.until(lambda: rig.settled == [1])
+    assert rig.restorations == 1
+    said = rig.said.getvalue()
+    assert 0 < said.find("lease of the log is over") < said.find("lease of the log goes on")
+    assert said.count("lease of the log is over") == 1
+    assert "the database can be used again" in said
 
 
 def test_what_is_found_settled_after_the_lease_is_told_after_another_statement(
-    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with Rig(server) as rig:
-        rig.put(b"one")
-        # Paused between the commit and the answer, for longer than the lease.
-        now = rig.log._flight
-        assert now is not None
-        paused_ns = LEASE_MS * 1_000_000
-        rig.log._flight = now._replace(began_ns=now.began_ns - paused_ns)
-        sent: list[str] = []
-        launch = rig.log._launch
+    rig.put(b"one")
+    # Paused between the commit and the answer, for longer than the lease.
+    now = rig.log._flight
+    assert now is not None
+    paused_ns = LEASE_MS * 1_000_000
+    rig.log._flight = now._replace(began_ns=now.began_ns - paused_ns)
+    sent: list[str] = []
+    launch = rig.log._launch
 
-        def noted() -> None:
-            sent.append("again")
-            launch()
+    def noted() -> None:
+        sent.append("again")
+        launch()
 
-        monkeypatch.setattr(rig.log, "_launch", noted)
-        rig.until(lambda: rig.settled == [1])
-        assert sent[:1] == ["again"]
+    monkeypatch.setattr(rig.log, "_launch", noted)
+    rig.until(lambda: rig.settled == [1])
+    assert sent[:1] == ["again"]
 
 
 # --- What a start refuses ------------------------------------------------------------------------
@@ -386,34 +387,33 @@ def test_no_error_shows_a_password(server: PostgresServer, url: str) -> None:
 # --- Snapshots, and what they replace ------------------------------------------------------------
 
 
-def test_an_owner_knows_its_standbys_and_how_far_they_are(server: PostgresServer) -> None:
-    with Rig(server) as rig:
-        rig.keep(b"one")
-        rig.log.watch_standbys()
-        owned = rig.log.ownership
-        assert (owned.is_owner, owned.epoch, owned.standbys, owned.trouble) == (True, 1, (), "")
-        standby = opened(server, rig.name)
-        following = standby.follow()
-        own: list[LogStandby] = []
+def test_an_owner_knows_its_standbys_and_how_far_they_are(server: PostgresServer, rig: Rig) -> None:
+    rig.keep(b"one")
+    rig.log.watch_standbys()
+    owned = rig.log.ownership
+    assert (owned.is_owner, owned.epoch, owned.standbys, owned.trouble) == (True, 1, (), "")
+    standby = opened(server, rig.name)
+    following = standby.follow()
+    own: list[LogStandby] = []
 
-        def is_known() -> bool:
-            next(following)
-            own[:] = standby.ownership.standbys
-            return bool(rig.log.ownership.standbys)
+    def is_known() -> bool:
+        next(following)
+        own[:] = standby.ownership.standbys
+        return bool(rig.log.ownership.standbys)
 
-        rig.until(is_known)
-        (known,) = rig.log.ownership.standbys
-        assert known.address == own[0].address == "127.0.0.1:1"
-        assert known.lag_frames == own[0].lag_frames == 0
-        assert 0 <= own[0].lag_ms < known.lag_ms + 1_000
-        assert not standby.ownership.is_owner
-        assert 0 < standby.ownership.lease_left_ms <= LEASE_MS
-        pages = rig.row("SELECT pg_relation_size('\"LOG\".standby')")
-        rig.row("UPDATE \"LOG\".standby SET seen = seen - interval '1 hour'")
-        rig.until(lambda: not rig.log.ownership.standbys)
-        standby.close()
-        assert rig.row('SELECT count(*) FROM "LOG".standby') == (0,)
-        assert pages == (8192,)
+    rig.until(is_known)
+    (known,) = rig.log.ownership.standbys
+    assert known.address == own[0].address == "127.0.0.1:1"
+    assert known.lag_frames == own[0].lag_frames == 0
+    assert 0 <= own[0].lag_ms < known.lag_ms + 1_000
+    assert not standby.ownership.is_owner
+    assert 0 < standby.ownership.lease_left_ms <= LEASE_MS
+    pages = rig.row("SELECT pg_relation_size('\"LOG\".standby')")
+    rig.row("UPDATE \"LOG\".standby SET seen = seen - interval '1 hour'")
+    rig.until(lambda: not rig.log.ownership.standbys)
+    standby.close()
+    assert rig.row('SELECT count(*) FROM "LOG".standby') == (0,)
+    assert pages == (8192,)
 
 
 @pytest.mark.parametrize(
@@ -498,15 +498,14 @@ def test_a_daemon_that_was_fenced_cannot_empty_the_tables_of_its_successor(
             assert new.row('SELECT count(*), sum(snapshot) FROM "LOG".frame_0, "LOG".log') == (1, 0)
 
 
-def test_the_server_compresses_longer_frames_in_their_row(server: PostgresServer) -> None:
-    with Rig(server) as rig:
-        rig.put(b"".join(b"job %05d" % number for number in range(500)))
-        rig.until(lambda: rig.settled == [1])
-        stored = 'SELECT pg_column_compression(payload), pg_column_size(payload) FROM "LOG".frame_0'
-        algorithm, stored_bytes = rig.row(stored)
-        assert algorithm in {"lz4", "pglz"}
-        assert isinstance(stored_bytes, int)
-        assert stored_bytes < 500 * 9 // 2
+def test_the_server_compresses_longer_frames_in_their_row(rig: Rig) -> None:
+    rig.put(b"".join(b"job %05d" % number for number in range(500)))
+    rig.until(lambda: rig.settled == [1])
+    stored = 'SELECT pg_column_compression(payload), pg_column_size(payload) FROM "LOG".frame_0'
+    algorithm, stored_bytes = rig.row(stored)
+    assert algorithm in {"lz4", "pglz"}
+    assert isinstance(stored_bytes, int)
+    assert stored_bytes < 500 * 9 // 2
 
 
 def test_a_long_turn_is_appended_by_several_statements(server: PostgresServer) -> None:
