@@ -74,11 +74,6 @@ def durable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Durable]
     durable.stop()
 
 
-def test_ids_begin_with_one(start: Start) -> None:
-    with LineClient(start().address) as client:
-        assert [client.put(), client.put()] == [1, 2]
-
-
 def test_a_body_may_be_as_big_as_the_limit_says_and_no_bigger(start: Start) -> None:
     with LineClient(start("-z", "10").address) as client:
         client.send(b"put 0 0 0 11\r\ndelete 9999\r\nput 0 0 0 1\r\nx\r\n")

@@ -52,8 +52,10 @@ class Play:
 
     def step(self, step: str) -> None:
         name, mark, told = step[:1], step[1:2], step[3:]
-        if step == f"leaves {step[-1]}":
-            self.client(step[-1]).close()
+        if mark not in "<>~":  # it ends, or leaves
+            client = self.client(step[-1])
+            client.half_close() if step.startswith("ends") else client.close()
+            self.let_happen()
         elif mark == "<":
             found = self.heard(name)
             whole = b"".join(line + b"\r\n" for line in lines_in(told))
@@ -62,8 +64,11 @@ class Play:
         else:
             end = {">": b"\r\n", "~": b""}[mark]
             self.client(name).send(b"".join(line + end for line in lines_in(told)))
-            for _ in range(QUESTIONS + told.count(" | ")):
-                assert self._keeper.ask("list-tube-used") == "USING default"
+            self.let_happen(told.count(" | "))
+
+    def let_happen(self, more: int = 0) -> None:
+        for _ in range(QUESTIONS + more):
+            assert self._keeper.ask("list-tube-used") == "USING default"
 
     def heard(self, name: str) -> bytes:
         found = b""
